@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/export.hpp>
+#include <rlock/lock.hpp>
+#include <rlock/options.hpp>
+#include <rlock/stats.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace rlock {
+
+namespace detail {
+class ClientCore;
+}
+
+/// The way to one Redis: its connections, the loop thread, the watchdog, and the id that all holds
+/// of this client carry. Make one per process and share it.
+///
+/// **Thread safety:** Safe to call concurrently from any thread; move and destruction one thread at a
+/// time.
+///
+/// Handles may outlive the client and then throw `closed`. After `fork()` the client is unusable in the
+/// child (`forked`) and untouched in the parent.
+class RLOCK_EXPORT Client {
+ public:
+  /// Connects by URI: `redis://[user:password@]host[:port][/db][?option=value]` or
+  /// `unix:///path.sock`; docs/configuration.md lists the options.
+  /// @throws Error  `invalidArgument`, `connectionFailed`, `authenticationFailed`, `denied`
+  /// @par Blocking  until connected, at most `connectTimeout`
+  static Client connect(std::string_view uri);
+  /// Connects by Options. With `Options::loop` it returns at once and connects when that loop runs;
+  /// call it on the loop's thread or before the loop runs.
+  static Client connect(const Options& options);
+
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+  /// close() with `Options::closeTimeout`. Safe on any thread, also on the loop thread. Never throws.
+  ~Client();
+
+  /// The re-entrant lock of that name. No round trip.
+  /// @param name  1 byte to 64 KiB, any bytes; else `invalidArgument`
+  RLock getLock(std::string_view name);
+
+  /// The UUID that stands in every owner field of this client.
+  const std::string& id() const;
+  /// Counters since connect, and the present numbers of holds, waiters and channels. No round trip.
+  Stats stats() const;
+
+  /// Stops renewing, ends every waiting call with `closed`, releases what is held if the server
+  /// answers in time (else it expires), closes the connections and joins the loop thread. Idempotent.
+  /// On the loop thread it does not wait.
+  /// @param deadline  at most this long
+  void close(std::chrono::milliseconds deadline);
+
+ private:
+  explicit Client(std::shared_ptr<detail::ClientCore> core) noexcept;
+
+  std::shared_ptr<detail::ClientCore> core_;
+};
+
+}  // namespace rlock

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/error.hpp>
+
+#include <cstdint>
+#include <optional>
+
+namespace rlock::detail {
+
+/// The course of one acquisition, without clock, thread or connection: it is told what happened and
+/// says what to do next.
+///
+/// **Thread safety:** One thread at a time.
+///
+/// The caller's answer and the end of the course are two things. When the caller leaves (its time is up,
+/// it was stopped) while a request is on its way, finish() is due at once and the course goes on until
+/// it is certain that nothing is held that nobody knows of.
+class AcquireFsm {
+ public:
+  enum class Step : std::uint8_t {
+    none,        ///< wait for the next event
+    attempt,     ///< send a request for the lock
+    queue,       ///< sleep behind the other waiters until it is this one's turn
+    settleKeep,  ///< find out whether a lost request was granted; keep one hold more than before
+    settleBack,  ///< make sure that nothing is held beyond what was held before
+    finish,      ///< tell the caller result(); no event is expected after it
+    finishEarly, ///< tell the caller result(), then wait for the event that is still to come
+    finishAndSettleBack,  ///< both
+    end          ///< the caller was told before; nothing is left to do
+  };
+
+  enum class Result : std::uint8_t { pending, granted, refused, failed };
+
+  /// @param oneAttempt  never wait for another holder
+  explicit AcquireFsm(bool oneAttempt) noexcept : oneAttempt_(oneAttempt) {}
+
+  [[nodiscard]] Result result() const noexcept { return result_; }
+  /// Why it failed.
+  [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
+  [[nodiscard]] bool queued() const noexcept { return state_ == State::queued; }
+  /// The caller has its answer, whatever is still going on.
+  [[nodiscard]] bool answered() const noexcept { return result_ != Result::pending; }
+  [[nodiscard]] bool ended() const noexcept { return state_ == State::ended; }
+  /// Other owners held it at least once.
+  [[nodiscard]] bool contended() const noexcept { return contended_; }
+
+  /// @param othersWait  waiters of this client are queued for the same lock, so do not overtake them
+  Step start(bool othersWait) noexcept {
+    if (othersWait && !oneAttempt_) {
+      contended_ = true;
+      state_ = State::queued;
+      return Step::queue;
+    }
+    return attempt();
+  }
+
+  /// The request was granted.
+  /// @param tooMany  the server counts more holds than this owner knows of
+  Step granted(bool tooMany) noexcept {
+    if (answered()) {
+      state_ = State::givingBack;
+      return Step::settleBack;
+    }
+    if (tooMany) {
+      state_ = State::settling;
+      return Step::settleKeep;
+    }
+    return finish(Result::granted);
+  }
+
+  /// Another owner holds the lock.
+  Step refused() noexcept {
+    contended_ = true;
+    if (answered()) {
+      return end();
+    }
+    if (oneAttempt_) {
+      return finish(Result::refused);
+    }
+    state_ = State::queued;
+    return Step::queue;
+  }
+
+  /// The request was certainly not executed and will not be.
+  Step failed(Error error) noexcept {
+    if (answered()) {
+      return end();
+    }
+    return fail(std::move(error));
+  }
+
+  /// The request may have been executed.
+  Step unknown() noexcept {
+    if (answered()) {
+      state_ = State::givingBack;
+      return Step::settleBack;
+    }
+    state_ = State::settling;
+    return Step::settleKeep;
+  }
+
+  /// A settle step came back.
+  /// @param held  one hold more than before is there
+  Step settled(bool held) noexcept {
+    if (state_ == State::givingBack) {
+      return end();
+    }
+    if (answered()) {
+      if (!held) {
+        return end();
+      }
+      state_ = State::givingBack;
+      return Step::settleBack;
+    }
+    return held ? finish(Result::granted) : attempt();
+  }
+
+  /// A settle step could not be done in its time.
+  Step settleFailed(Error error) noexcept {
+    if (state_ == State::givingBack) {
+      return end();
+    }
+    state_ = State::givingBack;
+    if (answered()) {
+      return Step::settleBack;
+    }
+    result_ = Result::failed;
+    error_ = std::move(error);
+    return Step::finishAndSettleBack;
+  }
+
+  /// It is this waiter's turn to try.
+  Step turn() noexcept { return state_ == State::queued ? attempt() : Step::none; }
+
+  /// The caller's time is up.
+  Step expired(Error late) noexcept {
+    if (answered()) {
+      return Step::none;
+    }
+    if (state_ == State::queued) {
+      return finish(Result::refused);
+    }
+    return leave(std::move(late));
+  }
+
+  /// The caller was stopped, or the client closed.
+  Step stopped(Error why) noexcept {
+    if (answered()) {
+      return Step::none;
+    }
+    if (state_ == State::queued || state_ == State::ready) {
+      return fail(std::move(why));
+    }
+    return leave(std::move(why));
+  }
+
+ private:
+  enum class State : std::uint8_t { ready, attempting, queued, settling, givingBack, ended };
+
+  Step attempt() noexcept {
+    state_ = State::attempting;
+    return Step::attempt;
+  }
+  Step finish(Result result) noexcept {
+    result_ = result;
+    state_ = State::ended;
+    return Step::finish;
+  }
+  Step fail(Error error) noexcept {
+    error_ = std::move(error);
+    return finish(Result::failed);
+  }
+  Step leave(Error why) noexcept {
+    result_ = Result::failed;
+    error_ = std::move(why);
+    return Step::finishEarly;
+  }
+  Step end() noexcept {
+    state_ = State::ended;
+    return Step::end;
+  }
+
+  const bool oneAttempt_;
+  bool contended_ = false;
+  State state_ = State::ready;
+  Result result_ = Result::pending;
+  std::optional<Error> error_;
+};
+
+}  // namespace rlock::detail

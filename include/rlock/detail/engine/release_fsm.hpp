@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/error.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace rlock::detail {
+
+/// The course of one release, without clock, thread or connection. As with AcquireFsm, the caller may
+/// get its answer before the course ends.
+///
+/// **Thread safety:** One thread at a time.
+class ReleaseFsm {
+ public:
+  enum class Step : std::uint8_t {
+    none,
+    attempt,      ///< send the release
+    settle,       ///< bring the hold count down to what it must be after this release
+    finish,       ///< tell the caller result()
+    finishEarly,  ///< tell the caller result(), then wait for the event that is still to come
+    finishAndSettle,
+    end           ///< the caller was told before; nothing is left to do
+  };
+
+  enum class Result : std::uint8_t { pending, released, stillHeld, notOwner, failed };
+
+  [[nodiscard]] Result result() const noexcept { return result_; }
+  [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
+  [[nodiscard]] bool answered() const noexcept { return result_ != Result::pending; }
+
+  Step start() noexcept { return Step::attempt; }
+
+  /// The server counted one hold less.
+  /// @param known    this owner knew of the hold
+  /// @param remain   holds that are left, as this owner knows
+  /// @param tooMany  the server counts more than that
+  Step released(bool known, int remain, bool tooMany) noexcept {
+    outcome_ = !known ? Result::notOwner : remain > 0 ? Result::stillHeld : Result::released;
+    if (tooMany) {
+      return Step::settle;
+    }
+    return conclude();
+  }
+
+  /// The server knows of no hold.
+  Step notOwner() noexcept {
+    outcome_ = Result::notOwner;
+    return conclude();
+  }
+
+  /// The release was certainly not executed.
+  Step failed(Error error) noexcept {
+    if (answered()) {
+      return Step::end;
+    }
+    result_ = Result::failed;
+    error_ = std::move(error);
+    return Step::finish;
+  }
+
+  /// As failed(), but the hold must not stay: the caller will not ask again.
+  Step failedForGood(Error error) noexcept {
+    if (answered()) {
+      return Step::settle;
+    }
+    result_ = Result::failed;
+    error_ = std::move(error);
+    return Step::finishAndSettle;
+  }
+
+  /// The release may have been executed.
+  Step unknown() noexcept { return Step::settle; }
+
+  /// A settle step came back: the hold count is what it must be.
+  /// @param outcome  what the release amounts to, unless that is known already
+  Step settled(Result outcome) noexcept {
+    if (outcome_ == Result::pending) {
+      outcome_ = outcome;
+    }
+    return conclude();
+  }
+
+  /// A settle step could not be done before the hold was over anyway.
+  Step settleFailed(Error error) noexcept { return failed(std::move(error)); }
+
+  /// The caller's time is up, or the client was closed.
+  Step expired(Error late) noexcept {
+    if (answered()) {
+      return Step::none;
+    }
+    result_ = Result::failed;
+    error_ = std::move(late);
+    return Step::finishEarly;
+  }
+
+ private:
+  Step conclude() noexcept {
+    if (answered()) {
+      return Step::end;
+    }
+    result_ = outcome_;
+    return Step::finish;
+  }
+
+  Result outcome_ = Result::pending;
+  Result result_ = Result::pending;
+  std::optional<Error> error_;
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/engine/deadline_heap.hpp>
+#include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/options.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Decides when each hold is renewed and when it counts as lost. It knows one point in time per hold
+/// and says which is next; whoever owns the clock and the connection does the rest.
+///
+/// **Thread safety:** One thread at a time, together with the HoldLedger.
+///
+/// A hold is valid from before its request was sent for the length of its lease, less an allowance for
+/// clocks that run at different rates. Its loss is announced a little before that, so that the
+/// announcement is over when the server may give the lock away.
+class Watchdog {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using TimePoint = Clock::time_point;
+
+  struct Lost {
+    HoldPtr hold;
+    LossReason reason;
+  };
+  struct Work {
+    std::vector<HoldPtr> renew;  ///< to be renewed now, in order of their deadlines
+    std::vector<Lost> lost;      ///< to be announced now
+    std::vector<HoldPtr> gone;   ///< announced before; the server must have dropped them by now
+  };
+
+  explicit Watchdog(std::chrono::milliseconds timeout) noexcept : timeout_(timeout) {}
+
+  [[nodiscard]] std::chrono::milliseconds timeout() const noexcept { return timeout_; }
+
+  /// How much of a lease is not counted as valid: server clocks count whole milliseconds, and two
+  /// clocks may differ by 1000 parts per million.
+  static Clock::duration allowance(std::chrono::milliseconds lease) noexcept {
+    return std::chrono::milliseconds(1) + std::chrono::nanoseconds(lease) / 1000;
+  }
+  /// How long before the end of its validity the loss of a hold is announced.
+  static Clock::duration notice(std::chrono::milliseconds lease) noexcept {
+    return std::clamp<Clock::duration>(std::chrono::nanoseconds(lease) / 20,
+                                       std::chrono::milliseconds(1),
+                                       std::chrono::milliseconds(100));
+  }
+
+  /// The server granted one more hold by a request that was sent at `sentAt`. An explicit lease inside
+  /// a watched hold leaves it watched; validity never gets shorter.
+  void granted(Hold& hold, TimePoint sentAt, std::chrono::milliseconds lease, bool watched,
+               TimePoint maxHoldUntil) {
+    const TimePoint until = sentAt + lease - allowance(lease);
+    const bool first = hold.count <= 1;
+    if (first) {
+      hold.watched = watched;
+      hold.validUntil = until;
+      hold.lease = lease;
+      hold.maxHoldUntil = maxHoldUntil;
+      hold.renewing = false;
+    } else {
+      hold.watched = hold.watched || watched;
+      if (until > hold.validUntil) {
+        hold.validUntil = until;
+        hold.lease = lease;
+      }
+      hold.maxHoldUntil = std::min(hold.maxHoldUntil, maxHoldUntil);
+    }
+    hold.lost = false;
+    hold.renewalFailures = 0;
+    if (watched) {
+      hold.renewAt = sentAt + period();
+    }
+    publish(hold);
+    schedule(hold);
+  }
+
+  /// A renewal sent at `sentAt` was confirmed.
+  void renewed(Hold& hold, TimePoint sentAt) {
+    hold.renewing = false;
+    if (!hold.hook.linked() || hold.lost) {
+      return;
+    }
+    const TimePoint until = sentAt + timeout_ - allowance(timeout_);
+    if (until > hold.validUntil) {
+      hold.validUntil = until;
+      hold.lease = timeout_;
+    }
+    hold.renewalFailures = 0;
+    hold.renewAt = sentAt + period();
+    publish(hold);
+    schedule(hold);
+  }
+
+  /// It is not known whether a renewal was done: it is tried again until the validity ends.
+  void renewalFailed(Hold& hold, TimePoint now) {
+    hold.renewing = false;
+    if (!hold.hook.linked() || hold.lost) {
+      return;
+    }
+    const int doublings = std::min(hold.renewalFailures++, 6);
+    hold.renewAt = now + std::min<Clock::duration>(period() / 8, firstRetry() * (1 << doublings));
+    schedule(hold);
+  }
+
+  /// The release of the last hold is on its way, or the hold is over: no renewal from here on.
+  void retire(Hold& hold) noexcept {
+    heap_.remove(hold);
+    hold.renewing = false;
+  }
+
+  /// The release of one hold of several is done, or a release was not executed.
+  void resume(Hold& hold) {
+    if (hold.count > 0) {
+      schedule(hold);
+    }
+  }
+
+  /// Everything that is due.
+  Work collect(TimePoint now) {
+    Work work;
+    while (!heap_.empty() && heap_.nextDue() <= now) {
+      Hold& hold = heap_.top();
+      if (hold.lost) {
+        heap_.remove(hold);
+        work.gone.emplace_back(&hold);
+        continue;
+      }
+      if (now >= lossAt(hold)) {
+        hold.lost = true;
+        work.lost.push_back({HoldPtr(&hold), reasonAt(hold, now)});
+        // The server may have it a little longer; until then its release still means something.
+        heap_.schedule(hold, hold.validUntil + notice(hold.lease) + allowance(hold.lease));
+        continue;
+      }
+      hold.renewing = true;
+      work.renew.emplace_back(&hold);
+      heap_.schedule(hold, lossAt(hold));
+    }
+    return work;
+  }
+
+  /// When collect() has something to do next; time_point::max() when there is nothing.
+  [[nodiscard]] TimePoint nextDue() const noexcept { return heap_.nextDue(); }
+  [[nodiscard]] std::size_t size() const noexcept { return heap_.size(); }
+
+ private:
+  using Heap = DeadlineHeap<Hold, &Hold::hook>;
+
+  [[nodiscard]] Clock::duration period() const noexcept {
+    return std::chrono::nanoseconds(timeout_) / 3;
+  }
+  [[nodiscard]] Clock::duration firstRetry() const noexcept {
+    return std::max<Clock::duration>(std::chrono::milliseconds(1), period() / 100);
+  }
+
+  static TimePoint lossAt(const Hold& hold) noexcept {
+    return std::min(hold.validUntil - notice(hold.lease), hold.maxHoldUntil);
+  }
+  static LossReason reasonAt(const Hold& hold, TimePoint now) noexcept {
+    if (now >= hold.maxHoldUntil) {
+      return LossReason::maxHold;
+    }
+    return hold.watched ? LossReason::unreachable : LossReason::expired;
+  }
+
+  void schedule(Hold& hold) {
+    const bool renews = hold.watched && !hold.renewing && hold.renewAt < hold.maxHoldUntil;
+    heap_.schedule(hold, renews ? std::min(hold.renewAt, lossAt(hold)) : lossAt(hold));
+  }
+
+  static void publish(Hold& hold) noexcept {
+    if (hold.handle) {
+      hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
+    }
+  }
+
+  const std::chrono::milliseconds timeout_;
+  Heap heap_;
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/hold_handle.hpp>
+#include <rlock/detail/intrusive_ptr.hpp>
+#include <rlock/detail/unique_function.hpp>
+#include <rlock/duration.hpp>
+#include <rlock/owner.hpp>
+#include <rlock/result.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+namespace rlock::detail {
+
+/// What one acquisition asks for, already free of the differences between the public calls.
+struct AcquireParams {
+  OwnerId owner{};
+  /// How long the caller waits while somebody else holds the lock; infinite = for ever.
+  Duration wait = Duration::zero();
+  std::optional<Duration> lease{};    ///< empty: renewed by the watchdog
+  std::optional<Duration> maxHold{};
+  std::stop_token stop{};
+  std::string label{};
+  bool wantsHandle = false;           ///< the caller will make a Lease of it
+};
+
+struct Grant {
+  IntrusivePtr<HoldHandle> hold{};    ///< only with AcquireParams::wantsHandle
+  std::optional<std::uint64_t> token{};
+};
+
+enum class ReleaseOutcome : std::uint8_t { released, stillHeld };
+
+/// One lock of any kind, as the public handles see it. Every query and operation exists in a
+/// blocking form, which returns when it is done, and a background form, whose handler is called
+/// exactly once on the callback thread and never inside the call.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class LockBackend {
+ public:
+  template <class T>
+  using Handler = UniqueFunction<void(Result<T>)>;
+  using Acquired = std::optional<Grant>;  ///< empty: somebody else held it all the time
+  using TimeToLive = std::optional<std::chrono::milliseconds>;
+
+  LockBackend() = default;
+  LockBackend(const LockBackend&) = delete;
+  LockBackend& operator=(const LockBackend&) = delete;
+  virtual ~LockBackend() = default;
+
+  [[nodiscard]] virtual const std::string& name() const noexcept = 0;
+
+  virtual Result<Acquired> acquire(AcquireParams params) = 0;
+  virtual void acquireAsync(AcquireParams params, Handler<Acquired> handler) = 0;
+
+  virtual Result<ReleaseOutcome> release(OwnerId owner) = 0;
+  virtual void releaseAsync(OwnerId owner, Handler<ReleaseOutcome> handler) = 0;
+  /// Releases in the background for a holder that does not ask what became of it. Does nothing where
+  /// nothing can be released: the client is closed, or belongs to a parent process.
+  virtual void releaseQuietly(OwnerId owner) = 0;
+  /// A blocking call on this thread would fail with `wouldDeadlock`.
+  [[nodiscard]] virtual bool refusesBlocking() const noexcept = 0;
+
+  virtual Result<bool> forceRelease() = 0;
+  virtual void forceReleaseAsync(Handler<bool> handler) = 0;
+
+  virtual Result<bool> isLocked() = 0;
+  virtual void isLockedAsync(Handler<bool> handler) = 0;
+
+  virtual Result<int> holdCount(OwnerId owner) = 0;
+  virtual void holdCountAsync(OwnerId owner, Handler<int> handler) = 0;
+
+  virtual Result<TimeToLive> timeToLive() = 0;
+  virtual void timeToLiveAsync(Handler<TimeToLive> handler) = 0;
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/export.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+
+namespace rlock {
+
+/// Why a call failed. "Not obtained in time" is no error: the try-calls say that with `false` or an
+/// empty value.
+///
+/// The numbers are frozen once released. `docs/errors.md` has the long form of each entry.
+enum class Errc {
+  /// The caller does not hold what it released or asked about: it never did, the lease expired, or
+  /// somebody forced it. Stop working on the protected resource; do not retry.
+  notOwner = 1,
+  /// A kind of lock without re-entry is already held by this owner. Release it first, or use a kind
+  /// that counts holds.
+  reentry,
+  /// A node did not answer within the command or connect timeout. The request has been resolved or
+  /// undone; try again later.
+  timedOut,
+  /// The caller's own stop request ended the call. Nothing is held; do what the stop asks for.
+  cancelled,
+  /// The client was closed before or during the call. Create a new client, or stop.
+  closed,
+  /// No node could be reached, or the name could not be resolved, for as long as the call may wait.
+  /// Check address, network and server; try again later.
+  connectionFailed,
+  /// The server refused the user name or password, or wants one. Correct the credentials.
+  authenticationFailed,
+  /// The server's access rules forbid a command, key or channel (NOPERM). Have the rule changed.
+  denied,
+  /// The key holds data of another type: the name is used for something else. Choose another name.
+  wrongType,
+  /// The server is at its memory limit (OOM). Free memory or raise maxmemory; then try again.
+  outOfMemory,
+  /// The node takes no writes: it is a replica, often in the middle of a failover. Try again in a
+  /// few seconds.
+  readOnly,
+  /// Fewer replicas than demanded confirmed the write. The lock was given back; try again later.
+  notSynced,
+  /// A majority of the independent nodes did not agree in time. What was obtained was given back;
+  /// try again later.
+  noQuorum,
+  /// An argument or option is outside its documented range. Nothing was sent; correct the program
+  /// or its configuration.
+  invalidArgument,
+  /// A blocking call was made on the client's own loop thread and could never return. Use the async
+  /// twin there.
+  wouldDeadlock,
+  /// The handle belongs to a client of the parent process. Create a new client after fork().
+  forked,
+  /// The server answered with an error that has no entry of its own; serverMessage() quotes it.
+  serverError,
+  /// The server sent something that is not the Redis protocol, or not a reply to what was asked.
+  /// Check what listens at that address.
+  protocolError,
+};
+
+/// The enumerator's name, such as "notOwner"; "unknown" for any other number.
+RLOCK_EXPORT std::string_view toString(Errc errc) noexcept;
+
+/// The category named "rlock".
+RLOCK_EXPORT const std::error_category& errorCategory() noexcept;
+
+/// Found by `std::error_code`, which an Errc converts to.
+RLOCK_EXPORT std::error_code make_error_code(Errc errc) noexcept;
+
+/// Where and to whom an error happened. Empty fields are unknown and not printed.
+struct ErrorContext {
+  std::string key{};                      ///< the name the user gave the object
+  std::string owner{};                    ///< the owner field, `uuid:counter`
+  std::string node{};                     ///< `host:port` or `unix:path`
+  std::chrono::milliseconds elapsed{-1};  ///< since the call began; negative = unknown
+  std::string serverMessage{};            ///< the server's own error text
+  std::string kind{"lock"};               ///< what `key` names: lock, semaphore, latch, ...
+};
+
+/// What every failing call throws, and what a `Result` carries.
+///
+/// **Thread safety:** Immutable, safe from any thread. Copying never throws.
+///
+/// what() is one line for a person: the object, what happened, then node, time and the server's
+/// words. It contains no credentials. Programs compare errc() or code() and never parse what().
+///
+///     lock "orders:17": not held by owner 71b9:3 (node 127.0.0.1:6379, after 12 ms)
+class RLOCK_EXPORT Error : public std::system_error {
+ public:
+  /// @param errc  the kind of failure; its standard sentence becomes the message
+  explicit Error(Errc errc);
+  /// @param errc  the kind of failure
+  /// @param what  what happened, without the context; empty = the standard sentence of `errc`
+  Error(Errc errc, std::string_view what);
+  /// @param errc     the kind of failure
+  /// @param what     what happened, without the context; empty = the standard sentence of `errc`
+  /// @param context  where and to whom; shown escaped and shortened, kept whole
+  Error(Errc errc, std::string_view what, ErrorContext context);
+
+  ///@{
+  /// Shares the text; moving is copying, so a moved-from error still has its own.
+  Error(const Error&) noexcept = default;
+  Error& operator=(const Error&) noexcept = default;
+  ///@}
+  ~Error() override;
+
+  /// Message and context in one line.
+  const char* what() const noexcept override;
+  /// The kind of failure; the same as code().
+  Errc errc() const noexcept;
+
+  /// What happened, without the context.
+  const std::string& message() const noexcept;
+  /// All circumstances together.
+  const ErrorContext& context() const noexcept;
+  ///@{
+  /// As in ErrorContext, not shortened; empty when unknown.
+  const std::string& key() const noexcept;
+  const std::string& owner() const noexcept;
+  const std::string& node() const noexcept;
+  const std::string& serverMessage() const noexcept;
+  ///@}
+  /// Since the call began; negative when unknown.
+  std::chrono::milliseconds elapsed() const noexcept;
+
+  /// The same error with the empty fields of its context filled from `more`: each layer adds what
+  /// it knows.
+  Error withContext(const ErrorContext& more) const;
+
+ private:
+  struct Detail;
+
+  std::shared_ptr<const Detail> detail_;
+};
+
+namespace detail {
+
+/// `text` for a log line or an error: bytes outside printable ASCII, `"` and `\` are escaped as in
+/// C, and at most `limit` characters of the result are kept, then "..." follows.
+RLOCK_EXPORT std::string escapeForDisplay(std::string_view text, std::size_t limit = 120);
+
+}  // namespace detail
+}  // namespace rlock
+
+/// @cond
+template <>
+struct std::is_error_code_enum<rlock::Errc> : std::true_type {};
+/// @endcond

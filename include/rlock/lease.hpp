@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/hold_handle.hpp>
+#include <rlock/export.hpp>
+#include <rlock/options.hpp>
+#include <rlock/owner.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+
+namespace rlock {
+
+namespace detail {
+class LockBackend;
+struct Grant;
+}  // namespace detail
+
+/// What a release came to.
+enum class ReleaseResult {
+  released,   ///< the lock is free, as far as this owner is concerned
+  stillHeld,  ///< the owner has more holds on the same lock
+  lost,       ///< the hold was over before: expired, refused, forced, or the client was closed
+  unknown,    ///< the server did not answer in time; the release goes on in the background until the
+              ///< lease is over
+};
+
+/// One hold of one lock as an object. The hold belongs to the object, not to a thread: whoever has
+/// the Lease may use and release it.
+///
+/// **Thread safety:** observers from any thread; move, assignment and release() one thread at a time.
+///
+/// A default-constructed or moved-from Lease is empty: it holds nothing and does nothing. The
+/// destructor and move assignment release in the background: they send the release and do not wait
+/// for its answer, never throw and never hang.
+class RLOCK_EXPORT Lease {
+ public:
+  Lease() noexcept = default;
+  Lease(std::shared_ptr<detail::LockBackend> backend, OwnerId owner, detail::Grant grant) noexcept;
+  Lease(Lease&& other) noexcept;
+  Lease& operator=(Lease&& other) noexcept;
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  ~Lease();
+
+  void swap(Lease& other) noexcept;
+
+  /// True while the hold is valid on this machine's clock. Local, no round trip, does not block.
+  [[nodiscard]] bool held() const noexcept;
+  explicit operator bool() const noexcept { return held(); }
+
+  /// Until when the hold is certainly this owner's, unless it is lost or renewed earlier: counted
+  /// from before the request was sent, less an allowance for clock rates. Rounded down. The epoch
+  /// for an empty Lease.
+  [[nodiscard]] std::chrono::steady_clock::time_point validUntil() const noexcept;
+
+  /// Stops when the hold is lost, no later than validUntil(), while the server still refuses
+  /// everybody else unless it was itself told to give the lock away. A regular release does not stop
+  /// it. Its callbacks run on the loop thread and must not block. Never stops for an empty Lease.
+  [[nodiscard]] std::stop_token lostToken() const noexcept;
+
+  /// Why the hold was lost; `none` while it is not.
+  [[nodiscard]] LossReason lossReason() const noexcept;
+
+  /// The fencing token of this hold, where the kind of lock issues one.
+  [[nodiscard]] std::optional<std::uint64_t> token() const noexcept { return token_; }
+
+  /// The owner in whose name the lock is held.
+  [[nodiscard]] OwnerId owner() const noexcept { return owner_; }
+
+  /// Gives the hold back and empties the Lease. One round trip; blocks until the answer or until the
+  /// call's deadline (see `Options::callTimeout`). On the loop thread it sends the release and
+  /// returns `unknown` without waiting. `lost` for an empty Lease. A second call says `lost`.
+  ReleaseResult release() noexcept;
+
+ private:
+  void releaseInBackground() noexcept;
+
+  std::shared_ptr<detail::LockBackend> backend_;
+  OwnerId owner_{};
+  detail::IntrusivePtr<detail::HoldHandle> hold_;
+  std::optional<std::uint64_t> token_;
+};
+
+inline void swap(Lease& a, Lease& b) noexcept { a.swap(b); }
+
+}  // namespace rlock

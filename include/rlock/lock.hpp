@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/duration.hpp>
+#include <rlock/export.hpp>
+#include <rlock/lease.hpp>
+#include <rlock/operation.hpp>
+#include <rlock/owner.hpp>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+namespace rlock {
+
+/// How to acquire. An aggregate: use designated initialisers.
+struct AcquireOptions {
+  /// How long to wait while another owner holds the lock. Empty: for ever (`lockAsync`, `acquire`) or
+  /// one attempt (`tryLockAsync`, `tryAcquire`). Zero or negative: one attempt.
+  std::optional<Duration> wait{};
+  /// Lifetime of the hold on the server, more than 0 and at most 365 days, rounded up to 1 ms. Empty:
+  /// `Options::watchdogTimeout`, renewed by the watchdog until released.
+  std::optional<Duration> lease{};
+  /// The hold is valid no longer than this, renewed or not; counted from the acquisition.
+  std::optional<Duration> maxHold{};
+  /// A stop request ends the call with `cancelled`.
+  std::stop_token stop{};
+  /// Names the hold in logs and inspection.
+  std::string label{};
+};
+
+/// A re-entrant lock shared by every client that uses the same name on the same Redis, Redisson's
+/// clients included (`RLock` there). A cheap handle: copies refer to the same lock.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+///
+/// The hold belongs to an owner: for the blocking calls the calling thread (currentOwner()), else
+/// the OwnerId given. An owner that holds the lock may take it again and must release it as often.
+/// Without a lease the watchdog renews the hold every third of `Options::watchdogTimeout` until it is
+/// released, its thread ends, or the server says it is gone.
+///
+/// Every call throws `closed` after Client::close(), `forked` in a child process, `wouldDeadlock` when
+/// it blocks and is made on the client's loop thread, `connectionFailed` or `timedOut` when no answer
+/// could be had within the call's time, `authenticationFailed`, `denied`, `wrongType`, `outOfMemory`,
+/// `readOnly` or `serverError` when the server refuses. Calls without a time limit of their own end
+/// within `Options::callTimeout`; lock() keeps trying for `Options::outageTimeout` while no node
+/// answers. A request whose reply is lost takes effect once or not at all, and never silently: see
+/// docs/semantics.md.
+class RLOCK_EXPORT RLock {
+ public:
+  explicit RLock(std::shared_ptr<detail::LockBackend> backend) noexcept;
+
+  /// Waits for the lock without limit and lets the watchdog keep it.
+  /// @throws Error  as said for the class
+  /// @par Cost    free: 1 round trip. Contended: 2, then 1 per wake-up; sleeps meanwhile.
+  /// @par Source  Redisson `RLock.lock()`; lua/lock_acquire.lua
+  void lock();
+  /// As lock(), but the hold ends after `lease` unless released before.
+  /// @param lease  more than 0, at most 365 days, rounded up to 1 ms; else `invalidArgument`
+  void lock(Duration lease);
+  /// As lock(); a stop request ends the wait with `cancelled`, and nothing is held then.
+  void lockInterruptibly(std::stop_token stop, std::optional<Duration> lease = {});
+
+  /// One attempt. @returns true when this thread holds the lock now.
+  /// @par Cost    1 round trip
+  /// @par Source  Redisson `RLock.tryLock()`; lua/lock_acquire.lua
+  bool tryLock();
+  /// Waits at most `wait` (zero or less: one attempt; max(): for ever). The watchdog keeps the hold.
+  /// @returns true when held, false when another owner held it all the time
+  bool tryLock(Duration wait);
+  /// As tryLock(wait), with a hold that ends after `lease`.
+  bool tryLock(Duration wait, Duration lease);
+  /// As above; a stop request ends the wait with `cancelled`.
+  bool tryLock(std::stop_token stop, Duration wait, std::optional<Duration> lease = {});
+
+  /// Gives one hold of this thread back.
+  /// @throws Error  `notOwner` when this thread does not hold the lock, or no longer
+  /// @par Cost    1 round trip
+  /// @par Source  Redisson `RLock.unlock()`; lua/lock_release.lua
+  void unlock();
+
+  /// Frees the lock whoever holds it, and tells the holder if it belongs to this client.
+  /// @returns true when somebody held it
+  /// @par Source  Redisson `RLock.forceUnlock()`; lua/lock_force_release.lua
+  bool forceUnlock();
+
+  /// Whether anybody holds the lock. 1 round trip.
+  bool isLocked();
+  /// Whether the calling thread holds the lock, according to the server. 1 round trip.
+  bool isHeldByCurrentThread();
+  /// Whether this client's `owner` holds the lock, according to the server. 1 round trip.
+  bool isHeldBy(OwnerId owner);
+  /// How often the calling thread holds the lock; 0 when it does not. 1 round trip.
+  int getHoldCount();
+  /// How long the hold of whoever has it lasts unless renewed. Empty: nobody holds the lock;
+  /// `milliseconds::max()`: without end. 1 round trip.
+  std::optional<std::chrono::milliseconds> remainTimeToLive();
+  /// The name given to the factory. No round trip.
+  const std::string& getName() const noexcept;
+
+  // The same in the background; see Operation for the ways to start it.
+  Operation<void> lockAsync(AcquireOptions options = {}, OwnerId owner = currentOwner());
+  Operation<bool> tryLockAsync(AcquireOptions options = {}, OwnerId owner = currentOwner());
+  Operation<bool> tryLockAsync(Duration wait, std::optional<Duration> lease = {},
+                               OwnerId owner = currentOwner());
+  Operation<void> lockInterruptiblyAsync(std::stop_token stop, std::optional<Duration> lease = {},
+                                         OwnerId owner = currentOwner());
+  Operation<void> unlockAsync(OwnerId owner = currentOwner());
+  Operation<bool> forceUnlockAsync();
+  Operation<bool> isLockedAsync();
+  Operation<bool> isHeldByCurrentThreadAsync(OwnerId owner = currentOwner());
+  Operation<bool> isHeldByAsync(OwnerId owner);
+  Operation<int> getHoldCountAsync(OwnerId owner = currentOwner());
+  Operation<std::optional<std::chrono::milliseconds>> remainTimeToLiveAsync();
+
+  /// Acquires and returns the hold as an object. Waits for ever unless `options.wait` says otherwise.
+  /// @throws Error  also `timedOut` when `options.wait` is over
+  Lease acquire(AcquireOptions options = {}, OwnerId owner = newOwner());
+  /// As acquire(), but empty when the lock was not obtained in time; one attempt when
+  /// `options.wait` is empty.
+  std::optional<Lease> tryAcquire(AcquireOptions options = {}, OwnerId owner = newOwner());
+  Operation<Lease> acquireAsync(AcquireOptions options = {}, OwnerId owner = newOwner());
+  Operation<std::optional<Lease>> tryAcquireAsync(AcquireOptions options = {},
+                                                  OwnerId owner = newOwner());
+
+ private:
+  std::shared_ptr<detail::LockBackend> backend_;
+};
+
+}  // namespace rlock

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/unique_function.hpp>
+#include <rlock/error.hpp>
+#include <rlock/result.hpp>
+
+#include <coroutine>
+#include <exception>
+#include <future>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace rlock {
+
+namespace detail {
+
+/// What an Operation does when it is started, either on the calling thread or in the background.
+template <class T>
+class OperationBody {
+ public:
+  OperationBody() = default;
+  OperationBody(const OperationBody&) = delete;
+  OperationBody& operator=(const OperationBody&) = delete;
+  virtual ~OperationBody() = default;
+
+  /// Blocks until the result is there.
+  virtual Result<T> run() = 0;
+  /// Returns at once; `handler` is called exactly once, later, never inside this call.
+  virtual void start(UniqueFunction<void(Result<T>)> handler) = 0;
+};
+
+template <class T, class Run, class Start>
+class FunctionBody final : public OperationBody<T> {
+ public:
+  FunctionBody(Run run, Start start) : run_(std::move(run)), start_(std::move(start)) {}
+  Result<T> run() override { return run_(); }
+  void start(UniqueFunction<void(Result<T>)> handler) override { start_(std::move(handler)); }
+
+ private:
+  Run run_;
+  Start start_;
+};
+
+}  // namespace detail
+
+/// One call that has been prepared but not started, and the four ways to start it: get() and wait()
+/// block, toFuture() and start() return at once, `co_await` suspends.
+///
+/// **Thread safety:** one thread at a time.
+///
+/// Lazy: nothing is sent before it is started, and an Operation that is dropped unstarted does
+/// nothing. One-shot: a second start fails with `invalidArgument`. The result of start(), toFuture()
+/// and `co_await` is delivered on `Options::executor` if there is one, else on the client's loop
+/// thread, never inside the starting call. A handler must not block that thread. A coroutine that
+/// is destroyed while it waits is an error of the program: end the wait by its stop token first.
+template <class T>
+class [[nodiscard]] Operation {
+ public:
+  using Handler = detail::UniqueFunction<void(Result<T>)>;
+
+  explicit Operation(std::unique_ptr<detail::OperationBody<T>> body) noexcept
+      : body_(std::move(body)) {}
+  Operation(Operation&&) noexcept = default;
+  Operation& operator=(Operation&&) noexcept = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  ~Operation() = default;
+
+  /// Blocks until the result is there and returns it; throws the Error instead of returning one.
+  /// On the loop thread: `wouldDeadlock`, at once.
+  T get() {
+    if constexpr (std::is_void_v<T>) {
+      wait().value();
+    } else {
+      return wait().value();
+    }
+  }
+
+  /// As get(), but the Error is part of what it returns.
+  Result<T> wait() {
+    if (!body_) {
+      return alreadyStarted();
+    }
+    return std::exchange(body_, nullptr)->run();
+  }
+
+  /// Starts in the background. The future gets the value or throws the Error.
+  std::future<T> toFuture() {
+    std::promise<T> promise;
+    std::future<T> future = promise.get_future();
+    if (!body_) {
+      promise.set_exception(std::make_exception_ptr(alreadyStarted()));
+      return future;
+    }
+    std::exchange(body_, nullptr)->start([promise = std::move(promise)](Result<T> result) mutable {
+      if (!result.has_value()) {
+        promise.set_exception(std::make_exception_ptr(result.error()));
+      } else if constexpr (std::is_void_v<T>) {
+        promise.set_value();
+      } else {
+        promise.set_value(std::move(result).value());
+      }
+    });
+    return future;
+  }
+
+  /// Starts in the background; `handler` gets the Result exactly once. What it throws is logged and
+  /// counted in `Stats::handlerFailures`. Throws `invalidArgument` when already started.
+  void start(Handler handler) && {
+    if (!body_) {
+      throw alreadyStarted();
+    }
+    std::exchange(body_, nullptr)->start(std::move(handler));
+  }
+
+  /// `co_await` gives the value or throws the Error.
+  auto operator co_await() && noexcept { return Awaiter{std::move(*this), std::nullopt}; }
+  auto operator co_await() & noexcept { return Awaiter{std::move(*this), std::nullopt}; }
+
+ private:
+  struct Awaiter {
+    Operation operation;
+    std::optional<Result<T>> result;
+
+    [[nodiscard]] bool await_ready() {
+      if (!operation.body_) {
+        result.emplace(alreadyStarted());
+      }
+      return result.has_value();
+    }
+    void await_suspend(std::coroutine_handle<> coroutine) {
+      // The frame, and this awaiter in it, may be resumed and gone before start() returns.
+      auto body = std::exchange(operation.body_, nullptr);
+      body->start([this, coroutine](Result<T> value) {
+        result.emplace(std::move(value));
+        coroutine.resume();
+      });
+    }
+    T await_resume() {
+      if constexpr (std::is_void_v<T>) {
+        std::move(*result).value();
+      } else {
+        return std::move(*result).value();
+      }
+    }
+  };
+
+  static Error alreadyStarted() {
+    return Error(Errc::invalidArgument, "this operation was already started");
+  }
+
+  std::unique_ptr<detail::OperationBody<T>> body_;
+};
+
+namespace detail {
+
+/// `run` is `Result<T>()`, `start` is `void(UniqueFunction<void(Result<T>)>)`.
+template <class T, class Run, class Start>
+Operation<T> makeOperation(Run run, Start start) {
+  return Operation<T>(
+      std::make_unique<FunctionBody<T, Run, Start>>(std::move(run), std::move(start)));
+}
+
+}  // namespace detail
+
+}  // namespace rlock

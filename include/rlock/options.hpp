@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/export.hpp>
+#include <rlock/log.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Declared as in libuv, whose header users do not have to see.
+struct uv_loop_s;
+typedef struct uv_loop_s uv_loop_t;  // NOLINT(modernize-use-using): must equal libuv's own line
+
+namespace rlock {
+
+/// One address of a server: a host name or IP address with a port, or a Unix socket.
+struct Endpoint {
+  std::string host{};         ///< name, IPv4 or IPv6 address (without brackets)
+  std::uint16_t port = 6379;  ///< 1..65535
+  std::string path{};         ///< Unix socket when not empty; host and port are ignored then
+
+  /// Field by field; names are not resolved.
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+/// `host:port`, `[v6]:port` or `unix:path`.
+RLOCK_EXPORT std::string toString(const Endpoint& endpoint);
+
+/// Runs callbacks for the application: called with a task that must be run once, soon, on any
+/// thread. It is called on the client's loop thread and must not block.
+using Executor = std::function<void(std::function<void()>)>;
+
+enum class Topology {
+  single,    ///< one server; several endpoints are addresses of it, tried in order
+  sentinel,  ///< the endpoints are Sentinels, which know the address of Options::sentinelMaster
+  cluster,   ///< the endpoints are some nodes of a Redis Cluster
+};
+
+/// How a request whose reply was lost is resolved.
+enum class LostReplyPolicy {
+  automatic,  ///< fence where the server allows it, else marker
+  /// The old connection is killed on the server by its id, so nothing can arrive late, and the
+  /// hold count is compared. Costs nothing until a reply is lost; needs CLIENT ID and CLIENT KILL.
+  fence,
+  /// Each request leaves a private marker key beside the lock, which answers a repeated request.
+  /// Costs one write and one short-lived key per request.
+  marker,
+};
+
+/// Why a hold ended without its owner's release.
+enum class LossReason {
+  none,         ///< it did not: held, or released
+  expired,      ///< the lease ran out
+  refused,      ///< the server said that the hold is gone: deleted, or taken by another
+  forced,       ///< somebody called forceUnlock()
+  unreachable,  ///< no renewal got through before the hold's validity ended
+  failover,     ///< the server was replaced by one that does not know the hold
+  maxHold,      ///< AcquireOptions::maxHold was reached
+  threadEnded,  ///< the thread that held it ended
+  clientClosed  ///< the client was closed
+};
+
+/// The enumerator's name; "unknown" for any other number.
+RLOCK_EXPORT std::string_view toString(Topology topology) noexcept;
+RLOCK_EXPORT std::string_view toString(LostReplyPolicy policy) noexcept;
+RLOCK_EXPORT std::string_view toString(LossReason reason) noexcept;
+
+/// What Options::onLost is told.
+struct LostHold {
+  std::string name{};                    ///< the lock's name
+  std::string owner{};                   ///< the owner field, `uuid:counter`
+  LossReason reason = LossReason::none;  ///< never `none` in a call
+};
+
+/// Everything a client can be told. fromUri() and aggregate initialisation give the same thing.
+///
+/// **Thread safety:** A plain value; one thread at a time.
+///
+/// Ranges include their ends and are checked by validate(), which Client::connect() calls.
+/// `docs/configuration.md` is the same as a table, with the URI parameters.
+struct Options {
+  /// The addresses to connect to. Required, at least one.
+  std::vector<Endpoint> endpoints{};
+  /// ACL user; empty = the default user. No spaces, no NUL.
+  std::string username{};
+  /// Empty with an empty user name = no AUTH. No NUL.
+  std::string password{};
+  /// Shown by CLIENT LIST; empty = no name. At most 256 printable ASCII characters, no spaces.
+  std::string clientName{};
+  /// 0 to 2147483647; 0 in a cluster. The server's own limit is 16 databases unless configured.
+  int database = 0;
+
+  /// To resolve names, connect and authenticate, for all endpoints together. 3 s; 1 ms to 1 h.
+  std::chrono::milliseconds connectTimeout{3000};
+  /// To wait for one reply; the connection counts as dead then. 3 s; 1 ms to 1 h.
+  std::chrono::milliseconds commandTimeout{3000};
+  /// Lease of holds that the watchdog keeps; renewed at a third of it. 30 s; 100 ms to 365 d.
+  std::chrono::milliseconds watchdogTimeout{30000};
+  /// A waiter looks again after this long even if no message came. 1 s; 10 ms to 1 h.
+  std::chrono::milliseconds safetyPoll{1000};
+  /// A place in a fair queue is given up when not confirmed for this long. 4 s; 1 s to 5 min.
+  std::chrono::milliseconds fairWaiterLease{4000};
+  /// Untimed calls give up when no node answered for this long. 30 s; 1 ms to 365 d.
+  std::chrono::milliseconds outageTimeout{30000};
+  /// Holds renewed by one request. 100; 1 to 1000.
+  int watchdogBatchSize = 100;
+  /// Where log lines go. Empty: `warning` and above to stderr.
+  LogHook log{};
+  /// Who runs callbacks. Empty: the client's loop thread.
+  Executor executor{};
+  /// The caller's own loop, which must outlive the client and be run by the caller. Null: the
+  /// client runs a thread with a loop of its own.
+  uv_loop_t* loop = nullptr;
+
+  /// PING on a connection that was idle this long. 5 s; 10 ms to 1 h.
+  std::chrono::milliseconds heartbeatInterval{5000};
+  /// First pause before connecting again, doubled each time with jitter. 20 ms; 1 ms to 1 h.
+  std::chrono::milliseconds reconnectDelayMin{20};
+  /// Longest such pause, not below reconnectDelayMin. 2 s; 1 ms to 1 h.
+  std::chrono::milliseconds reconnectDelayMax{2000};
+  /// First pause after an answer such as LOADING or TRYAGAIN, doubled with jitter. 20 ms; 1 ms to
+  /// 1 h.
+  std::chrono::milliseconds retryDelayMin{20};
+  /// Longest such pause, not below retryDelayMin. 1 s; 1 ms to 1 h.
+  std::chrono::milliseconds retryDelayMax{1000};
+  /// How long the client's destructor may take to release what is held. 2 s; 0 to 1 h.
+  std::chrono::milliseconds closeTimeout{2000};
+  /// A channel stays subscribed this long after its last waiter left. 10 s; 0 to 1 h.
+  std::chrono::milliseconds subscriptionLinger{10000};
+  /// A blocking caller polls the socket this long before it sleeps. 50 us; 0 (never) to 10 ms.
+  std::chrono::microseconds spin{50};
+  /// automatic.
+  LostReplyPolicy lostReplyPolicy = LostReplyPolicy::automatic;
+  /// Log lines below this level are dropped. info.
+  LogLevel logLevel = LogLevel::info;
+  /// Told of every hold that ends before its release, before the server can give the lock away.
+  /// Runs on the executor, or else on the loop thread; what it throws is swallowed and counted.
+  std::function<void(const LostHold&)> onLost{};
+  /// single.
+  Topology topology = Topology::single;
+  /// Encrypts the connections. Not with Unix sockets. false.
+  bool tls = false;
+  /// The name the Sentinels know the master by. Required with sentinel, else empty. At most 256
+  /// printable ASCII characters, no spaces.
+  std::string sentinelMaster{};
+
+  /// Reads `redis://`, `rediss://`, `unix://`, `redis+sentinel://` and `redis+cluster://` URIs:
+  /// `redis://[[user][:password]@]host[:port][,host[:port]...][/database][?parameter=value&...]`.
+  ///
+  /// @param uri  user, password, socket path and parameter values are percent-decoded
+  /// @returns the settings, already validated
+  /// @throws rlock::Error  invalidArgument; the message names the part and never the password
+  /// @par Blocking       no; names are not resolved here
+  RLOCK_EXPORT static Options fromUri(std::string_view uri);
+
+  /// @throws rlock::Error  invalidArgument, naming the option, its value and the allowed range
+  RLOCK_EXPORT void validate() const;
+};
+
+namespace detail {
+
+/// One row of the table in `docs/configuration.md`, made from the code.
+struct OptionRow {
+  std::string name;          ///< the member of Options
+  std::string uriParameter;  ///< empty: set by another part of the URI, or not by a URI
+  std::string unit;
+  std::string defaultValue;
+  std::string range;
+};
+
+/// All options in the order of the struct.
+RLOCK_EXPORT std::vector<OptionRow> optionRows();
+
+}  // namespace detail
+}  // namespace rlock

@@ -1,0 +1,22 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Frees the lock whoever holds it.
+-- KEYS: [1] lock hash  [2] channel  [3] marker of this request
+-- ARGV: [1] message  [2] PUBLISH or SPUBLISH  [3] marker TTL in ms
+-- Returns: 1 = somebody held it, 0 = it was free
+-- When it runs twice: the marker gives the first run's answer again, so a lock taken in between stays.
+-- Source: Redisson RedissonLock.forceUnlockAsync
+local done = redis.call('get', KEYS[3])
+if done then
+  return tonumber(done)
+end
+local kind = redis.call('type', KEYS[1]).ok
+if kind ~= 'hash' and kind ~= 'none' then
+  return redis.error_reply('WRONGTYPE the key holds no lock')
+end
+redis.call('set', KEYS[3], kind == 'hash' and '1' or '0', 'PX', ARGV[3])
+if kind == 'none' then
+  return 0
+end
+redis.call('del', KEYS[1])
+redis.pcall(ARGV[2], KEYS[2], ARGV[1])
+return 1

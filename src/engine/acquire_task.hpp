@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/engine/acquire_fsm.hpp>
+#include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/waiter_hub.hpp>
+#include <rlock/detail/lock_backend.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "engine/lock_engine.hpp"
+#include "engine/task.hpp"
+
+namespace rlock::detail {
+
+/// One acquisition: performs what AcquireFsm says.
+class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, public GateWaiter {
+ public:
+  using Acquired = LockBackend::Acquired;
+  using TaskPtr = IntrusivePtr<AcquireTask>;
+
+  /// @param params  already checked
+  AcquireTask(std::shared_ptr<LockEngine> engine, std::shared_ptr<const LockKeys> keys,
+              AcquireParams params);
+
+  /// Acquires on the calling thread.
+  Result<Acquired> run();
+  /// Acquires on the loop thread.
+  void startInBackground(Handler handler);
+
+ private:
+  using Step = AcquireFsm::Step;
+  enum class Phase : std::uint8_t { attempt, settle };
+
+  // Events.
+  void finished(Outcome outcome) noexcept override;
+  void turn() noexcept override;
+  void shutDown() noexcept override;
+  void gateOpened() noexcept override;
+  void waiterAddRef() noexcept override { addRef(); }
+  void waiterDropRef() noexcept override { dropRef(); }
+  void gateAddRef() noexcept override { addRef(); }
+  void gateDropRef() noexcept override { dropRef(); }
+  void stopRequested() noexcept;
+  void onDeadline();
+
+  // Pieces of both ways.
+  Step begin();
+  void compose();
+  Step replied();
+  Step repliedAttempt();
+  Step repliedSettle();
+  Step failed(Error error);
+  Step granted(std::int64_t count);
+  void leaveGate();
+  [[nodiscard]] Clock::time_point sendBefore() const;
+  [[nodiscard]] bool tooLate() const;
+  [[nodiscard]] Error lateError() const;
+  [[nodiscard]] Error stopError() const;
+  Result<Acquired> takeResult();
+  template <class Event>
+  Step tell(Event event) {
+    const std::lock_guard lock(mutex_);
+    return event(fsm_);
+  }
+
+  // On the calling thread.
+  Step attemptHere();
+  Step awaitHere();
+  Step sleepHere();
+  Result<Acquired> waitForLoop();
+  Step leaveNow();
+  void moveToLoop();
+
+  // On the loop thread.
+  void perform(Step step);
+  void attemptOnLoop();
+  void sendOnLoop();
+  void settle(bool keep);
+  void conclude();
+  void end();
+
+  const AcquireParams params_;
+  const std::chrono::milliseconds lease_;
+  const Clock::time_point deadline_;
+  AcquireFsm fsm_;                 // protected by mutex_
+  bool onLoop_ = false;            // the loop thread drives; protected by mutex_
+  std::optional<WaiterHub::Mark> mark_;
+  bool tried_ = false;
+  std::chrono::milliseconds remaining_{-1};
+  HoldPtr hold_;                   // while the gate is held
+  int before_ = 0;
+  Phase phase_ = Phase::attempt;
+  Clock::time_point sentAt_{};
+  std::string tombstone_;
+  std::shared_ptr<const net::ServerSession> lostSession_;
+  Grant grant_;
+  std::unique_ptr<Timer> deadlineTimer_;  // loop thread only
+  std::optional<std::stop_callback<std::function<void()>>> stopCallback_;
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,745 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/lock_engine.hpp"
+
+#include <rlock/detail/fork.hpp>
+#include <rlock/duration.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+namespace rlock::detail {
+
+namespace {
+
+/// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
+constexpr std::chrono::milliseconds kRenewalPatience{5};
+
+}  // namespace
+
+/// One request that renews several holds.
+class LockEngine::RenewalBatch final : public Call {
+ public:
+  RenewalBatch(std::shared_ptr<LockEngine> engine, std::vector<HoldPtr> holds)
+      : engine_(std::move(engine)), holds_(std::move(holds)) {
+    composeRenewal(*this, holds_.size());
+    for (const HoldPtr& hold : holds_) {
+      addArgument(hold->name);
+    }
+    owners_.reserve(holds_.size());
+    for (const HoldPtr& hold : holds_) {
+      addNumber(engine_->options_.watchdogTimeout.count());
+      addArgument(owners_.emplace_back(engine_->ownerField(hold->owner)));
+    }
+  }
+
+  [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
+
+ private:
+  void finished(Outcome outcome) noexcept override {
+    engine_->renewalDone(*this, std::move(outcome));
+  }
+
+  const std::shared_ptr<LockEngine> engine_;
+  const std::vector<HoldPtr> holds_;
+  std::vector<std::string> owners_;
+};
+
+/// Gives back one hold of a client that is being closed.
+class LockEngine::ClosingRelease final : public Call {
+ public:
+  ClosingRelease(std::shared_ptr<LockEngine> engine, const HoldPtr& hold)
+      : engine_(std::move(engine)),
+        keys_(std::static_pointer_cast<const LockKeys>(hold->keepAlive)),
+        owner_(engine_->ownerField(hold->owner)) {
+    composeSettle(*this, *keys_, owner_, 0, {});
+  }
+
+ private:
+  void finished(Outcome /*outcome*/) noexcept override { engine_->closingReleaseDone(); }
+
+  const std::shared_ptr<LockEngine> engine_;
+  const std::shared_ptr<const LockKeys> keys_;
+  const std::string owner_;
+};
+
+LockEngine::LockEngine(std::string clientId, const Options& options,
+                       std::shared_ptr<const Logger> log, std::shared_ptr<net::Loop> loop)
+    : clientId_(std::move(clientId)),
+      options_(options),
+      log_(std::move(log)),
+      forkGeneration_(forkGeneration()),
+      executor_(std::make_shared<Executor>(std::move(loop), options_, log_,
+                                           static_cast<ChannelEvents&>(*this))),
+      watchdog_(options_.watchdogTimeout),
+      hub_(options_.safetyPoll, options_.subscriptionLinger),
+      watchdogTimer_(executor_->loop(), [this] { serveWatchdog(); }),
+      hubTimer_(executor_->loop(), [this] { serveHub(); }) {}
+
+LockEngine::~LockEngine() = default;
+
+void LockEngine::open(UniqueFunction<void(Result<void>)> ready) {
+  addThreadEndListener(weak_from_this());
+  executor_->open(std::move(ready));
+}
+
+std::string LockEngine::ownerField(OwnerId owner) const {
+  std::string field;
+  field.reserve(clientId_.size() + 21);
+  field += clientId_;
+  field += ':';
+  field += std::to_string(owner.value);
+  return field;
+}
+
+std::chrono::milliseconds LockEngine::callTimeout() const noexcept {
+  return 2 * options_.commandTimeout;
+}
+
+std::optional<Error> LockEngine::refuse(bool blocking) const {
+  if (forkGeneration() != forkGeneration_) {
+    return Error(Errc::forked, "the client belongs to the parent process");
+  }
+  if (closed()) {
+    return Error(Errc::closed, "the client was closed");
+  }
+  if (blocking && executor_->onLoopThread()) {
+    return Error(Errc::wouldDeadlock,
+                 "a blocking call on the loop thread would wait for itself; use its async twin");
+  }
+  return std::nullopt;
+}
+
+Error LockEngine::describe(Error error, const LockKeys& keys, OwnerId owner,
+                           Clock::time_point since) const {
+  ErrorContext context;
+  context.key = keys.name;
+  context.owner = ownerField(owner);
+  context.node = executor_->node();
+  context.elapsed =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
+  return error.withContext(context);
+}
+
+Stats LockEngine::stats() const {
+  const auto read = [](const std::atomic<std::uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  Stats stats;
+  stats.acquired = read(counters_.acquired);
+  stats.contended = read(counters_.contended);
+  stats.refused = read(counters_.refused);
+  stats.released = read(counters_.released);
+  stats.renewals = read(counters_.renewals);
+  stats.renewalFailures = read(counters_.renewalFailures);
+  stats.lost = read(counters_.lost);
+  stats.lostReplies = read(counters_.lostReplies);
+  stats.undone = read(counters_.undone);
+  stats.messages = read(counters_.messages);
+  stats.wakeUps = read(counters_.wakeUps);
+  stats.safetyPolls = read(counters_.safetyPolls);
+  stats.handlerFailures = read(counters_.handlerFailures);
+  const Executor::Counters sent = executor_->counters();
+  stats.commands = sent.commands;
+  stats.reconnects = sent.reconnects;
+  stats.scriptsLoaded = sent.scriptsLoaded;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    stats.holds = watchdog_.size();
+  }
+  const std::lock_guard lock(hubMutex_);
+  stats.waiters = hub_.waiting();
+  stats.channels = hub_.channels();
+  return stats;
+}
+
+// Holds.
+
+LockEngine::Gate LockEngine::enter(const std::shared_ptr<const LockKeys>& keys, OwnerId owner,
+                                   GateWaiter& waiter) {
+  const std::lock_guard lock(holdsMutex_);
+  Gate gate;
+  gate.hold = ledger_.find(keys, keys->name, owner);
+  gate.entered = HoldLedger::enter(*gate.hold, waiter);
+  gate.count = gate.hold->count;
+  return gate;
+}
+
+HoldPtr LockEngine::entry(const std::shared_ptr<const LockKeys>& keys, OwnerId owner) {
+  const std::lock_guard lock(holdsMutex_);
+  return ledger_.find(keys, keys->name, owner);
+}
+
+int LockEngine::countOf(const Hold& hold) const {
+  const std::lock_guard lock(holdsMutex_);
+  return hold.count;
+}
+
+void LockEngine::leave(Hold& hold) {
+  GateWaiter* next = nullptr;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    next = ledger_.leave(hold);
+  }
+  if (next != nullptr) {
+    next->gateOpened();
+    next->gateDropRef();
+  }
+}
+
+bool LockEngine::withdraw(Hold& hold, GateWaiter& waiter) noexcept {
+  const std::lock_guard lock(holdsMutex_);
+  return HoldLedger::withdraw(hold, waiter);
+}
+
+bool LockEngine::holds(std::string_view name, OwnerId owner) const {
+  const std::lock_guard lock(holdsMutex_);
+  const HoldPtr hold = ledger_.peek(name, owner);
+  return hold && hold->count > 0;
+}
+
+IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold, int before, int count,
+                                             const GrantTerms& terms) {
+  std::vector<Watchdog::Lost> vanished;
+  IntrusivePtr<HoldHandle> handle;
+  bool needsLoop = false;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    if (before > 0 && count <= before) {
+      // The server had dropped the holds that came before this one.
+      vanished.push_back({HoldPtr(&hold), LossReason::refused});
+      if (hold.handle) {
+        handle = std::exchange(hold.handle, nullptr);
+      }
+    }
+    hold.count = count;
+    hold.label = terms.label;
+    const auto maxHoldUntil = terms.maxHold
+                                  ? Duration(*terms.maxHold).deadlineFrom(Clock::now())
+                                  : Clock::time_point::max();
+    watchdog_.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
+    if (terms.wantsHandle &&
+        (!hold.handle || hold.handle->reason() != LossReason::none || hold.handle->released())) {
+      hold.handle = makeIntrusive<HoldHandle>();
+      hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
+    }
+    needsLoop = watchdogNeedsLoop();
+  }
+  if (needsLoop) {
+    wakeWatchdog();
+  }
+  if (!vanished.empty()) {
+    counters_.lost.fetch_add(1, std::memory_order_relaxed);
+    log_->write(LogLevel::error, fmt::format("lock \"{}\": earlier holds of owner {} were lost",
+                                             escapeForDisplay(hold.name), hold.owner.value));
+    if (handle && handle->markLost(LossReason::refused)) {
+      executor_->post([handle] { handle->signalLoss(); });
+    }
+  }
+  counters_.acquired.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard lock(holdsMutex_);
+  return hold.handle;
+}
+
+std::chrono::milliseconds LockEngine::releasing(Hold& hold) {
+  const std::lock_guard lock(holdsMutex_);
+  if (hold.count <= 1) {
+    watchdog_.retire(hold);
+  }
+  return hold.watched ? options_.watchdogTimeout : std::chrono::milliseconds::zero();
+}
+
+void LockEngine::notReleased(Hold& hold) {
+  bool needsLoop = false;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    if (hold.count == 1) {
+      // Its owner wants to be rid of it: let it run out.
+      hold.watched = false;
+    }
+    watchdog_.resume(hold);
+    needsLoop = watchdogNeedsLoop();
+  }
+  if (needsLoop) {
+    wakeWatchdog();
+  }
+}
+
+void LockEngine::released(Hold& hold, int remain, bool lost) {
+  IntrusivePtr<HoldHandle> handle;
+  bool needsLoop = false;
+  bool hadHold = false;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    hadHold = hold.count > 0 && !hold.lost;
+    hold.count = remain;
+    if (remain == 0) {
+      watchdog_.retire(hold);
+      handle = std::exchange(hold.handle, nullptr);
+    } else {
+      watchdog_.resume(hold);
+      needsLoop = watchdogNeedsLoop();
+    }
+  }
+  if (needsLoop) {
+    wakeWatchdog();
+  }
+  if (lost) {
+    if (hadHold) {
+      counters_.lost.fetch_add(1, std::memory_order_relaxed);
+      log_->write(LogLevel::error, fmt::format("lock \"{}\": owner {} found its hold lost",
+                                               escapeForDisplay(hold.name), hold.owner.value));
+    }
+    if (handle && handle->markLost(LossReason::refused)) {
+      executor_->post([handle] { handle->signalLoss(); });
+    }
+    return;
+  }
+  counters_.released.fetch_add(1, std::memory_order_relaxed);
+  if (handle) {
+    handle->setReleased();
+  }
+}
+
+bool LockEngine::wasValidAt(const Hold& hold, Clock::time_point when) const {
+  const std::lock_guard lock(holdsMutex_);
+  return hold.count > 0 && when < hold.validUntil;
+}
+
+LockEngine::Clock::time_point LockEngine::endOf(const Hold& hold) const {
+  const std::lock_guard lock(holdsMutex_);
+  return std::max(hold.validUntil, Clock::now()) + Watchdog::allowance(hold.lease);
+}
+
+void LockEngine::forced(std::string_view name) {
+  std::vector<Watchdog::Lost> lost;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    for (const HoldPtr& hold : ledger_.all()) {
+      if (hold->name == name && hold->count > 0) {
+        watchdog_.retire(*hold);
+        hold->count = 0;
+        if (!std::exchange(hold->lost, true)) {
+          lost.push_back({hold, LossReason::forced});
+        }
+        ledger_.forgetIfUnused(*hold);
+      }
+    }
+  }
+  announce(std::move(lost));
+}
+
+void LockEngine::threadEnded(OwnerId owner) noexcept {
+  if (forkGeneration() != forkGeneration_) {
+    return;
+  }
+  std::vector<Watchdog::Lost> lost;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    for (const HoldPtr& hold : ledger_.all()) {
+      if (hold->owner == owner && hold->count > 0 && !std::exchange(hold->lost, true)) {
+        // Left to expire: the work it protects may go on elsewhere.
+        watchdog_.retire(*hold);
+        hold->count = 0;
+        lost.push_back({hold, LossReason::threadEnded});
+        ledger_.forgetIfUnused(*hold);
+      }
+    }
+  }
+  if (!lost.empty()) {
+    executor_->post([self = shared_from_this(), lost = std::move(lost)]() mutable {
+      self->announce(std::move(lost));
+    });
+  }
+}
+
+// Renewal.
+
+bool LockEngine::watchdogNeedsLoop() {
+  const auto due = watchdog_.nextDue();
+  if (due >= watchdogArmed_) {
+    return false;
+  }
+  watchdogArmed_ = due;
+  return true;
+}
+
+void LockEngine::wakeWatchdog() {
+  executor_->post([self = shared_from_this()] {
+    if (self->closed()) {
+      return;
+    }
+    Clock::time_point due{};
+    {
+      const std::lock_guard lock(self->holdsMutex_);
+      due = self->watchdogArmed_ = self->watchdog_.nextDue();
+    }
+    self->watchdogTimer_.armAt(due);
+  });
+}
+
+void LockEngine::serveWatchdog() {
+  if (closed()) {
+    return;
+  }
+  Watchdog::Work work;
+  Clock::time_point due{};
+  {
+    const std::lock_guard lock(holdsMutex_);
+    work = watchdog_.collect(Clock::now());
+    for (const HoldPtr& hold : work.gone) {
+      hold->count = 0;
+      ledger_.forgetIfUnused(*hold);
+    }
+    due = watchdogArmed_ = watchdog_.nextDue();
+  }
+  watchdogTimer_.armAt(due);
+  announce(std::move(work.lost));
+  renew(std::move(work.renew));
+}
+
+void LockEngine::renew(std::vector<HoldPtr> holds) {
+  const auto batchSize = static_cast<std::size_t>(options_.watchdogBatchSize);
+  for (std::size_t first = 0; first < holds.size(); first += batchSize) {
+    const std::size_t last = std::min(first + batchSize, holds.size());
+    std::vector<HoldPtr> batch(
+        std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(first)),
+        std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(last)));
+    executor_->start(makeIntrusive<RenewalBatch>(shared_from_this(), std::move(batch)),
+                     Clock::now() + kRenewalPatience);
+  }
+}
+
+void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
+  const auto now = Clock::now();
+  const bool answered = outcome.kind == Outcome::Kind::replied && batch.reply().isArray() &&
+                        batch.reply().elements.size() == batch.holds().size();
+  std::vector<Watchdog::Lost> lost;
+  std::string refusal;
+  Clock::time_point due{};
+  {
+    const std::lock_guard lock(holdsMutex_);
+    for (std::size_t i = 0; i < batch.holds().size(); ++i) {
+      const HoldPtr& hold = batch.holds()[i];
+      if (!hold->renewing) {
+        continue;
+      }
+      const Reply* reply = answered ? &batch.reply().elements[i] : nullptr;
+      if (reply == nullptr || !reply->isInteger()) {
+        counters_.renewalFailures.fetch_add(1, std::memory_order_relaxed);
+        watchdog_.renewalFailed(*hold, now);
+        if (reply != nullptr) {
+          refusal = reply->text;
+        }
+      } else if (reply->integer == 1) {
+        counters_.renewals.fetch_add(1, std::memory_order_relaxed);
+        watchdog_.renewed(*hold, batch.submittedAt());
+      } else {
+        watchdog_.retire(*hold);
+        hold->count = 0;
+        if (!std::exchange(hold->lost, true)) {
+          lost.push_back({hold, LossReason::refused});
+        }
+        ledger_.forgetIfUnused(*hold);
+      }
+    }
+    due = watchdogArmed_ = watchdog_.nextDue();
+  }
+  if (!closed()) {
+    watchdogTimer_.armAt(due);
+  }
+  if (!answered || !refusal.empty()) {
+    log_->write(LogLevel::warning,
+                fmt::format("{} holds not renewed, trying again: {}", batch.holds().size(),
+                            outcome.error      ? outcome.error->what()
+                            : !refusal.empty() ? refusal.c_str()
+                                               : "the reply was lost"));
+  }
+  announce(std::move(lost));
+}
+
+void LockEngine::announce(std::vector<Watchdog::Lost> lost) {
+  for (const Watchdog::Lost& entry : lost) {
+    const Hold& hold = *entry.hold;
+    counters_.lost.fetch_add(1, std::memory_order_relaxed);
+    IntrusivePtr<HoldHandle> handle;
+    {
+      const std::lock_guard lock(holdsMutex_);
+      handle = hold.handle;
+    }
+    if (handle && handle->markLost(entry.reason)) {
+      handle->signalLoss();
+    }
+    const LogLevel level = entry.reason == LossReason::clientClosed ? LogLevel::info
+                           : entry.reason == LossReason::expired    ? LogLevel::warning
+                                                                    : LogLevel::error;
+    log_->write(level,
+                fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
+                            escapeForDisplay(hold.name), ownerField(hold.owner),
+                            hold.label.empty() ? "" : ", ", escapeForDisplay(hold.label),
+                            toString(entry.reason)));
+    if (options_.onLost) {
+      deliver([self = shared_from_this(),
+               told = LostHold{std::string(hold.name), ownerField(hold.owner), entry.reason}] {
+        self->options_.onLost(told);
+      });
+    }
+  }
+}
+
+// Waiters.
+
+void LockEngine::giveTurn(Waiter* waiter) noexcept {
+  if (waiter != nullptr) {
+    waiter->turn();
+    waiter->waiterDropRef();
+  }
+}
+
+WaiterHub::Mark LockEngine::mark(std::string_view channel) const {
+  // A stale answer only costs a try too many.
+  if (hubIdle_.load(std::memory_order_acquire)) {
+    return {};
+  }
+  const std::lock_guard lock(hubMutex_);
+  return hub_.mark(channel);
+}
+
+bool LockEngine::hubNeedsLoop() {
+  hubIdle_.store(hub_.idle(), std::memory_order_release);
+  bool needed = false;
+  if (hub_.hasChanges() && !hubChangesPosted_) {
+    hubChangesPosted_ = true;
+    needed = true;
+  }
+  const auto due = hub_.nextDue();
+  if (due < hubArmed_) {
+    hubArmed_ = due;
+    needed = true;
+  }
+  return needed;
+}
+
+void LockEngine::queue(Waiter& waiter, std::string_view channel,
+                       std::optional<WaiterHub::Mark> mark, bool tried,
+                       std::chrono::milliseconds remaining) {
+  Waiter* next = nullptr;
+  bool needsLoop = false;
+  {
+    const std::lock_guard lock(hubMutex_);
+    next = hub_.queue(waiter, channel, mark, tried, remaining, Clock::now());
+    needsLoop = hubNeedsLoop();
+  }
+  if (closed()) {
+    // It may have come after the others were told.
+    waiter.shutDown();
+  }
+  if (needsLoop) {
+    executor_->post([self = shared_from_this()] { self->serveHub(); });
+  }
+  giveTurn(next);
+}
+
+void LockEngine::leaveQueue(Waiter& waiter, bool obtained) noexcept {
+  if (hubIdle_.load(std::memory_order_acquire)) {
+    return;
+  }
+  Waiter* next = nullptr;
+  bool needsLoop = false;
+  {
+    const std::lock_guard lock(hubMutex_);
+    next = hub_.leave(waiter, obtained, Clock::now());
+    needsLoop = hubNeedsLoop();
+  }
+  if (needsLoop) {
+    executor_->post([self = shared_from_this()] { self->serveHub(); });
+  }
+  giveTurn(next);
+}
+
+void LockEngine::serveHub() {
+  if (closed()) {
+    return;
+  }
+  std::vector<Waiter*> turns;
+  std::vector<WaiterHub::Change> changes;
+  Clock::time_point due{};
+  {
+    const std::lock_guard lock(hubMutex_);
+    const auto now = Clock::now();
+    while (Waiter* waiter = hub_.poll(now)) {
+      turns.push_back(waiter);
+    }
+    hub_.expireLingering(now);
+    changes = hub_.takeChanges();
+    hubChangesPosted_ = false;
+    due = hubArmed_ = hub_.nextDue();
+    hubIdle_.store(hub_.idle(), std::memory_order_release);
+  }
+  hubTimer_.armAt(due);
+  for (const WaiterHub::Change& change : changes) {
+    if (change.subscribe) {
+      executor_->subscribe(change.channel);
+    } else {
+      executor_->unsubscribe(change.channel);
+    }
+  }
+  for (Waiter* waiter : turns) {
+    counters_.safetyPolls.fetch_add(1, std::memory_order_relaxed);
+    giveTurn(waiter);
+  }
+}
+
+void LockEngine::news(const std::string& channel, bool confirmed) {
+  Waiter* next = nullptr;
+  {
+    const std::lock_guard lock(hubMutex_);
+    next = confirmed ? hub_.subscribed(channel) : hub_.message(channel);
+  }
+  if (next != nullptr && !confirmed) {
+    counters_.wakeUps.fetch_add(1, std::memory_order_relaxed);
+  }
+  giveTurn(next);
+}
+
+void LockEngine::channelConfirmed(const std::string& channel) { news(channel, true); }
+
+void LockEngine::channelMessage(const std::string& channel, std::string_view /*payload*/) {
+  // Whatever was said: something may have changed.
+  counters_.messages.fetch_add(1, std::memory_order_relaxed);
+  news(channel, false);
+}
+
+void LockEngine::channelRefused(const std::string& channel, const Error& error) {
+  log_->write(LogLevel::warning,
+              fmt::format("cannot subscribe to {}, its waiters poll: {}",
+                          escapeForDisplay(channel), error.what()));
+  const std::lock_guard lock(hubMutex_);
+  hub_.refused(channel);
+}
+
+void LockEngine::channelsLost() {
+  const std::lock_guard lock(hubMutex_);
+  hub_.disconnected();
+}
+
+// Callbacks.
+
+void LockEngine::runGuarded(UniqueFunction<void()>& function) noexcept {
+  const char* what = "unknown exception";
+  try {
+    function();
+    return;
+  } catch (const std::exception& failure) {
+    counters_.handlerFailures.fetch_add(1, std::memory_order_relaxed);
+    log_->write(LogLevel::error, std::string("a callback threw: ") + failure.what());
+    return;
+  } catch (...) {
+    counters_.handlerFailures.fetch_add(1, std::memory_order_relaxed);
+  }
+  log_->write(LogLevel::error, std::string("a callback threw: ") + what);
+}
+
+void LockEngine::deliver(UniqueFunction<void()> function) noexcept {
+  if (options_.executor) {
+    auto shared = std::make_shared<UniqueFunction<void()>>(std::move(function));
+    UniqueFunction<void()> submit([self = shared_from_this(), shared] {
+      self->options_.executor([self, shared] { self->runGuarded(*shared); });
+    });
+    runGuarded(submit);
+    return;
+  }
+  if (executor_->onLoopThread()) {
+    runGuarded(function);
+    return;
+  }
+  executor_->post([self = shared_from_this(), function = std::move(function)]() mutable {
+    self->runGuarded(function);
+  });
+}
+
+void LockEngine::reject(UniqueFunction<void()> function) noexcept {
+  if (options_.executor) {
+    deliver(std::move(function));
+  } else if (!closed() && forkGeneration() == forkGeneration_) {
+    executor_->post([self = shared_from_this(), function = std::move(function)]() mutable {
+      self->runGuarded(function);
+    });
+  } else {
+    // There is no loop any more, and the handler must not run inside the call that starts it.
+    UniqueFunction<void()> start([self = shared_from_this(), &function] {
+      std::thread([self, function = std::move(function)]() mutable {
+        self->runGuarded(function);
+      }).detach();
+    });
+    runGuarded(start);
+  }
+}
+
+// The end.
+
+void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> done) {
+  markClosed();
+  watchdogTimer_.disarm();
+  hubTimer_.disarm();
+  std::vector<Waiter*> waiters;
+  {
+    const std::lock_guard lock(hubMutex_);
+    waiters = hub_.all();
+  }
+  for (Waiter* waiter : waiters) {
+    waiter->shutDown();
+    waiter->waiterDropRef();
+  }
+  std::vector<Watchdog::Lost> lost;
+  std::vector<HoldPtr> held;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    for (const HoldPtr& hold : ledger_.all()) {
+      if (hold->count == 0) {
+        continue;
+      }
+      watchdog_.retire(*hold);
+      hold->count = 0;
+      held.push_back(hold);
+      if (!std::exchange(hold->lost, true)) {
+        lost.push_back({hold, LossReason::clientClosed});
+      }
+    }
+  }
+  announce(std::move(lost));
+  closingDone_ = std::move(done);
+  closingReleases_ = 1;
+  closeTimer_ = std::make_unique<Timer>(executor_->loop(), [this] {
+    closingReleases_ = 1;
+    closingReleaseDone();
+  });
+  closeTimer_->armAt(deadline);
+  for (const HoldPtr& hold : held) {
+    ++closingReleases_;
+    executor_->start(makeIntrusive<ClosingRelease>(shared_from_this(), hold), deadline);
+  }
+  closingReleaseDone();
+}
+
+void LockEngine::closingReleaseDone() {
+  if (closingReleases_ == 0 || --closingReleases_ > 0) {
+    return;
+  }
+  if (closeTimer_) {
+    closeTimer_->disarm();
+  }
+  if (closingDone_) {
+    std::exchange(closingDone_, nullptr)();
+  }
+}
+
+void LockEngine::disconnect() noexcept {
+  closeTimer_.reset();
+  executor_->close();
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/waiter_hub.hpp>
+#include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/thread_owner.hpp>
+#include <rlock/detail/unique_function.hpp>
+#include <rlock/error.hpp>
+#include <rlock/log.hpp>
+#include <rlock/options.hpp>
+#include <rlock/owner.hpp>
+#include <rlock/result.hpp>
+#include <rlock/stats.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executor/executor.hpp"
+#include "executor/lock_scripts.hpp"
+
+namespace rlock::detail {
+
+/// What the library does for all locks of one client together: it keeps the ledger of holds, renews
+/// them, announces losses, and wakes waiters. The tasks of acquire_task.hpp and release_task.hpp are
+/// written on top of it.
+///
+/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise. Locks are
+/// taken one at a time; nothing of the application runs under one.
+class LockEngine final : public std::enable_shared_from_this<LockEngine>,
+                         public ThreadEndListener,
+                         private ChannelEvents {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Numbers behind Stats; relaxed, they order nothing.
+  struct Counters {
+    std::atomic<std::uint64_t> acquired{0}, contended{0}, refused{0}, released{0}, renewals{0},
+        renewalFailures{0}, lost{0}, lostReplies{0}, undone{0}, messages{0}, wakeUps{0},
+        safetyPolls{0}, handlerFailures{0};
+  };
+
+  LockEngine(std::string clientId, const Options& options, std::shared_ptr<const Logger> log,
+             std::shared_ptr<net::Loop> loop);
+  ~LockEngine() override;
+
+  /// Starts connecting. `ready` runs on the loop when the first attempt is over. Loop thread.
+  void open(UniqueFunction<void(Result<void>)> ready);
+
+  /// Ends every waiting call and every hold's validity, gives back what is held, and calls `done` on
+  /// the loop when the server has answered or `deadline` is reached. Loop thread.
+  void shutDown(Clock::time_point deadline, UniqueFunction<void()> done);
+  /// Ends the connections. Loop thread, after shutDown().
+  void disconnect() noexcept;
+  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  /// From here on new calls fail with `closed`.
+  void markClosed() noexcept { closed_.store(true, std::memory_order_release); }
+
+  [[nodiscard]] const std::string& clientId() const noexcept { return clientId_; }
+  [[nodiscard]] const Options& options() const noexcept { return options_; }
+  [[nodiscard]] Executor& executor() noexcept { return *executor_; }
+  [[nodiscard]] Counters& counters() noexcept { return counters_; }
+  [[nodiscard]] const Logger& log() const noexcept { return *log_; }
+  [[nodiscard]] std::string ownerField(OwnerId owner) const;
+  [[nodiscard]] Stats stats() const;
+
+  /// How long a call without a time limit of its own may take.
+  [[nodiscard]] std::chrono::milliseconds callTimeout() const noexcept;
+  /// Why no call can be made now, or nothing. `blocking` calls are refused on the loop thread.
+  [[nodiscard]] std::optional<Error> refuse(bool blocking) const;
+
+  // Holds.
+  struct Gate {
+    HoldPtr hold;
+    bool entered = false;
+    int count = 0;  ///< holds before the request; only when entered
+  };
+  Gate enter(const std::shared_ptr<const LockKeys>& keys, OwnerId owner, GateWaiter& waiter);
+  /// The hold whose gate was passed to a waiter.
+  [[nodiscard]] HoldPtr entry(const std::shared_ptr<const LockKeys>& keys, OwnerId owner);
+  [[nodiscard]] int countOf(const Hold& hold) const;
+  void leave(Hold& hold);
+  bool withdraw(Hold& hold, GateWaiter& waiter) noexcept;
+  /// Whether this owner holds the lock, as far as this client knows.
+  [[nodiscard]] bool holds(std::string_view name, OwnerId owner) const;
+
+  struct GrantTerms {
+    Clock::time_point sentAt;
+    std::chrono::milliseconds lease;
+    bool watched = true;
+    std::optional<std::chrono::nanoseconds> maxHold;
+    bool wantsHandle = false;
+    std::string_view label;
+  };
+  /// Books a grant. The gate must be held.
+  /// @param before  holds before the request
+  /// @param count   holds now, says the server
+  IntrusivePtr<HoldHandle> granted(Hold& hold, int before, int count, const GrantTerms& terms);
+  /// A release is about to be sent: the last hold is not renewed from here on. Returns the lease to
+  /// restore if holds remain, zero to leave it.
+  std::chrono::milliseconds releasing(Hold& hold);
+  /// A release was not executed after all.
+  void notReleased(Hold& hold);
+  /// Books a release. `remain` is 0 when nothing is held any more.
+  /// @param lost  the server knew of no hold where there should have been one
+  void released(Hold& hold, int remain, bool lost);
+  /// Whether a hold was valid at some time in the past.
+  [[nodiscard]] bool wasValidAt(const Hold& hold, Clock::time_point when) const;
+  /// When a hold is over at the latest unless renewed.
+  [[nodiscard]] Clock::time_point endOf(const Hold& hold) const;
+  /// Somebody freed the lock by force: its holders in this client are told.
+  void forced(std::string_view name);
+  /// A thread ended that may hold locks.
+  void threadEnded(OwnerId owner) noexcept override;
+
+  // Waiters.
+  [[nodiscard]] WaiterHub::Mark mark(std::string_view channel) const;
+  void queue(Waiter& waiter, std::string_view channel, std::optional<WaiterHub::Mark> mark,
+             bool tried, std::chrono::milliseconds remaining);
+  void leaveQueue(Waiter& waiter, bool obtained) noexcept;
+
+  /// Runs application code on the callback thread; what it throws is logged and counted.
+  void deliver(UniqueFunction<void()> function) noexcept;
+  /// As deliver(), for a call that is refused before it begins: works without a loop, too.
+  void reject(UniqueFunction<void()> function) noexcept;
+
+  /// Fills in what an error does not know yet.
+  [[nodiscard]] Error describe(Error error, const LockKeys& keys, OwnerId owner,
+                               Clock::time_point since) const;
+
+ private:
+  class RenewalBatch;
+  class ClosingRelease;
+
+  void channelConfirmed(const std::string& channel) override;
+  void channelRefused(const std::string& channel, const Error& error) override;
+  void channelMessage(const std::string& channel, std::string_view payload) override;
+  void channelsLost() override;
+
+  static void giveTurn(Waiter* waiter) noexcept;
+  void news(const std::string& channel, bool confirmed);
+  [[nodiscard]] bool hubNeedsLoop();
+  void serveHub();
+  void serveWatchdog();
+  [[nodiscard]] bool watchdogNeedsLoop();
+  void wakeWatchdog();
+  void closingReleaseDone();
+  void renew(std::vector<HoldPtr> holds);
+  void renewalDone(RenewalBatch& batch, Outcome outcome);
+  void announce(std::vector<Watchdog::Lost> lost);
+  void runGuarded(UniqueFunction<void()>& function) noexcept;
+
+  const std::string clientId_;
+  const Options options_;
+  const std::shared_ptr<const Logger> log_;
+  const std::uint32_t forkGeneration_;
+  std::atomic<bool> closed_{false};
+  Counters counters_;
+  const std::shared_ptr<Executor> executor_;
+
+  mutable std::mutex holdsMutex_;
+  HoldLedger ledger_;                                       // protected by holdsMutex_
+  Watchdog watchdog_;                                       // protected by holdsMutex_
+  Clock::time_point watchdogArmed_ = Clock::time_point::max();  // protected by holdsMutex_
+
+  mutable std::mutex hubMutex_;
+  WaiterHub hub_;                                           // protected by hubMutex_
+  Clock::time_point hubArmed_ = Clock::time_point::max();   // protected by hubMutex_
+  bool hubChangesPosted_ = false;                           // protected by hubMutex_
+  std::atomic<bool> hubIdle_{true};
+
+  // Loop thread only.
+  Timer watchdogTimer_;
+  Timer hubTimer_;
+  std::unique_ptr<Timer> closeTimer_;
+  std::size_t closingReleases_ = 0;
+  UniqueFunction<void()> closingDone_;
+};
+
+}  // namespace rlock::detail

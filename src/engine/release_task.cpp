@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/release_task.hpp"
+
+#include <rlock/detail/executor/naming.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace rlock::detail {
+
+ReleaseTask::ReleaseTask(std::shared_ptr<LockEngine> engine,
+                         std::shared_ptr<const LockKeys> keys, OwnerId owner)
+    : Task(std::move(engine), std::move(keys), owner, Clock::now()),
+      deadline_(began_ + engine_->callTimeout()) {}
+
+void ReleaseTask::compose() {
+  phase_ = Phase::attempt;
+  tombstone_ = engine_->executor().needsTombstone() ? requestKey(keys_->name, newRequestId())
+                                                    : std::string();
+  validWhenSent_ = engine_->wasValidAt(*hold_, Clock::now());
+  composeRelease(*this, *keys_, ownerField_, engine_->releasing(*hold_), tombstone_);
+}
+
+Error ReleaseTask::lateError() const {
+  return Error(Errc::timedOut,
+               "the server did not answer in time; the release goes on in the background");
+}
+
+void ReleaseTask::leaveGate() {
+  const HoldPtr hold = std::exchange(hold_, nullptr);
+  if (hold) {
+    engine_->leave(*hold);
+  }
+}
+
+void ReleaseTask::book(int remain, bool lost) {
+  engine_->released(*hold_, remain, lost);
+  leaveGate();
+}
+
+ReleaseTask::Step ReleaseTask::failed(Error error) {
+  const Errc errc = error.errc();
+  if (phase_ == Phase::settle) {
+    engine_->log().write(LogLevel::warning,
+                         fmt::format("lock \"{}\": owner {}: a release could not be completed, the "
+                                     "hold is left to expire: {}",
+                                     escapeForDisplay(keys_->name), ownerField_, error.what()));
+    engine_->notReleased(*hold_);
+    leaveGate();
+    return tell([&](ReleaseFsm& fsm) { return fsm.settleFailed(std::move(error)); });
+  }
+  if (errc == Errc::connectionFailed && before_ > 0) {
+    return tell([&](ReleaseFsm& fsm) { return fsm.failedForGood(std::move(error)); });
+  }
+  if (errc == Errc::wrongType) {
+    // Other data stands where the lock was.
+    book(0, true);
+  } else {
+    engine_->notReleased(*hold_);
+    leaveGate();
+  }
+  return tell([&](ReleaseFsm& fsm) { return fsm.failed(std::move(error)); });
+}
+
+ReleaseTask::Step ReleaseTask::replied() {
+  return phase_ == Phase::attempt ? repliedAttempt() : repliedSettle();
+}
+
+ReleaseTask::Step ReleaseTask::repliedAttempt() {
+  const auto parsed = parseRelease(reply());
+  if (!parsed) {
+    return failed(Error(Errc::protocolError, "unexpected reply to a release request"));
+  }
+  if (!parsed->owned) {
+    book(0, true);
+    return tell([](ReleaseFsm& fsm) { return fsm.notOwner(); });
+  }
+  if (!parsed->publishError.empty()) {
+    engine_->log().write(LogLevel::warning,
+                         fmt::format("lock \"{}\" is free, but waiters could not be told: {}",
+                                     escapeForDisplay(keys_->name), parsed->publishError));
+  }
+  const std::int64_t expected = std::max(before_ - 1, 0);
+  const bool tooMany = parsed->remain > expected;
+  const int remain = static_cast<int>(std::min(parsed->remain, expected));
+  if (!tooMany) {
+    book(remain, false);
+  }
+  return tell([&](ReleaseFsm& fsm) { return fsm.released(before_ > 0, remain, tooMany); });
+}
+
+ReleaseTask::Step ReleaseTask::repliedSettle() {
+  const auto parsed = parseSettle(reply());
+  if (!parsed) {
+    return failed(Error(Errc::protocolError, "unexpected reply to a settle request"));
+  }
+  // The server may have dropped the hold by itself. Only a release that was sent while the hold was
+  // certainly there may be given the credit for its being gone.
+  const bool executed = parsed->before >= before_ || parsed->before > 0 || validWhenSent_;
+  auto outcome = ReleaseFsm::Result::notOwner;
+  if (before_ > 0 && executed) {
+    outcome = parsed->now > 0 ? ReleaseFsm::Result::stillHeld : ReleaseFsm::Result::released;
+  }
+  book(static_cast<int>(parsed->now), outcome == ReleaseFsm::Result::notOwner);
+  return tell([&](ReleaseFsm& fsm) { return fsm.settled(outcome); });
+}
+
+Result<ReleaseOutcome> ReleaseTask::takeResult() {
+  const std::lock_guard lock(mutex_);
+  switch (fsm_.result()) {
+    case ReleaseFsm::Result::released:
+      return ReleaseOutcome::released;
+    case ReleaseFsm::Result::stillHeld:
+      return ReleaseOutcome::stillHeld;
+    case ReleaseFsm::Result::notOwner:
+      return describe(Error(Errc::notOwner, "not held by this owner, or no longer"));
+    case ReleaseFsm::Result::failed:
+    case ReleaseFsm::Result::pending:
+      break;
+  }
+  return describe(fsm_.error() ? *fsm_.error() : Error(Errc::serverError, "no outcome"));
+}
+
+// On the calling thread.
+
+Result<ReleaseOutcome> ReleaseTask::run() {
+  auto gate = engine_->enter(keys_, owner_, *this);
+  if (!gate.entered) {
+    return waitForLoop();
+  }
+  hold_ = std::move(gate.hold);
+  before_ = gate.count;
+  compose();
+  Executor& executor = engine_->executor();
+  if (!executor.direct(*this)) {
+    executor.start(Executor::CallPtr(this), deadline_);
+    return waitForLoop();
+  }
+  Step step = Step::none;
+  switch (executor.await(*this, later(deadline_, kReplyGrace))) {
+    case Executor::Direct::replied:
+      step = replied();
+      break;
+    case Executor::Direct::failed:
+      step = failed(executor.takeError(*this));
+      break;
+    case Executor::Direct::trouble:
+      executor.resume(Executor::CallPtr(this), deadline_);
+      return waitForLoop();
+    case Executor::Direct::timedOut:
+    case Executor::Direct::interrupted:
+      return waitForLoop();
+  }
+  if (step == Step::finish) {
+    return takeResult();
+  }
+  executor.post([self = TaskPtr(this), step] { self->perform(step); });
+  return waitForLoop();
+}
+
+Result<ReleaseOutcome> ReleaseTask::waitForLoop() {
+  bool leaving = false;
+  const auto limit = later(deadline_, kReplyGrace);
+  for (;;) {
+    const std::uint32_t seen = signals();
+    if ((seen & kAnswered) != 0) {
+      return std::move(*result_);
+    }
+    const bool closed = engine_->closed();
+    if (!leaving && (closed || Clock::now() >= limit)) {
+      const Step step = tell([&](ReleaseFsm& fsm) {
+        return fsm.expired(closed ? closedError() : lateError());
+      });
+      if (step == Step::finishEarly) {
+        return takeResult();
+      }
+      leaving = true;
+    }
+    sleepOrClose(seen, leaving ? Clock::time_point::max() : limit);
+  }
+}
+
+// On the loop thread.
+
+void ReleaseTask::startInBackground(Handler handler) {
+  handler_ = std::move(handler);
+  background_ = true;
+  engine_->executor().post([self = TaskPtr(this)] {
+    self->deadlineTimer_ = std::make_unique<Timer>(self->engine_->executor().loop(),
+                                                   [raw = self.get()] { raw->onDeadline(); });
+    self->deadlineTimer_->armAt(later(self->deadline_, kReplyGrace));
+    self->attemptOnLoop();
+  });
+}
+
+void ReleaseTask::onDeadline() {
+  const TaskPtr self(this);
+  perform(tell([this](ReleaseFsm& fsm) { return fsm.expired(lateError()); }));
+}
+
+void ReleaseTask::gateOpened() noexcept {
+  engine_->executor().post([self = TaskPtr(this)] { self->sendOnLoop(); });
+}
+
+void ReleaseTask::attemptOnLoop() {
+  auto gate = engine_->enter(keys_, owner_, *this);
+  if (!gate.entered) {
+    return;
+  }
+  hold_ = std::move(gate.hold);
+  sendOnLoop();
+}
+
+void ReleaseTask::sendOnLoop() {
+  if (!hold_) {
+    hold_ = engine_->entry(keys_, owner_);
+  }
+  before_ = engine_->countOf(*hold_);
+  compose();
+  // Past its deadline nobody waits for the answer, but the hold must still go.
+  engine_->executor().start(Executor::CallPtr(this),
+                            std::max(deadline_, Clock::now() + engine_->callTimeout()));
+}
+
+void ReleaseTask::finished(Outcome outcome) noexcept {
+  switch (outcome.kind) {
+    case Outcome::Kind::replied:
+      perform(replied());
+      return;
+    case Outcome::Kind::failed:
+      perform(failed(std::move(*outcome.error)));
+      return;
+    case Outcome::Kind::unknown:
+      break;
+  }
+  engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
+  lostSession_ = session();
+  perform(tell([](ReleaseFsm& fsm) { return fsm.unknown(); }));
+}
+
+void ReleaseTask::perform(Step step) {
+  switch (step) {
+    case Step::none:
+      return;
+    case Step::attempt:
+      attemptOnLoop();
+      return;
+    case Step::settle:
+      settle();
+      return;
+    case Step::finish:
+      answer(takeResult());
+      end();
+      return;
+    case Step::finishEarly:
+      answer(takeResult());
+      return;
+    case Step::finishAndSettle:
+      answer(takeResult());
+      settle();
+      return;
+    case Step::end:
+      end();
+      return;
+  }
+}
+
+void ReleaseTask::settle() {
+  phase_ = Phase::settle;
+  composeSettle(*this, *keys_, ownerField_, std::max(before_ - 1, 0), tombstone_);
+  // As long as the hold can live: then it is gone by itself.
+  const auto until = engine_->endOf(*hold_) + engine_->callTimeout();
+  engine_->executor().startFenced(Executor::CallPtr(this), lostSession_, until);
+}
+
+void ReleaseTask::end() {
+  leaveGate();
+  deadlineTimer_.reset();
+}
+
+}  // namespace rlock::detail

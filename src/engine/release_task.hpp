@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/release_fsm.hpp>
+#include <rlock/detail/lock_backend.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "engine/lock_engine.hpp"
+#include "engine/task.hpp"
+
+namespace rlock::detail {
+
+/// One release: performs what ReleaseFsm says.
+class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
+ public:
+  using TaskPtr = IntrusivePtr<ReleaseTask>;
+
+  ReleaseTask(std::shared_ptr<LockEngine> engine, std::shared_ptr<const LockKeys> keys,
+              OwnerId owner);
+
+  /// Releases on the calling thread.
+  Result<ReleaseOutcome> run();
+  /// Releases on the loop thread.
+  void startInBackground(Handler handler);
+
+ private:
+  using Step = ReleaseFsm::Step;
+  enum class Phase : std::uint8_t { attempt, settle };
+
+  void finished(Outcome outcome) noexcept override;
+  void gateOpened() noexcept override;
+  void gateAddRef() noexcept override { addRef(); }
+  void gateDropRef() noexcept override { dropRef(); }
+  void onDeadline();
+
+  void compose();
+  Step replied();
+  Step repliedAttempt();
+  Step repliedSettle();
+  Step failed(Error error);
+  void book(int remain, bool lost);
+  void leaveGate();
+  [[nodiscard]] Error lateError() const;
+  Result<ReleaseOutcome> takeResult();
+  Result<ReleaseOutcome> waitForLoop();
+  template <class Event>
+  Step tell(Event event) {
+    const std::lock_guard lock(mutex_);
+    return event(fsm_);
+  }
+
+  void perform(Step step);
+  void attemptOnLoop();
+  void sendOnLoop();
+  void settle();
+  void end();
+
+  const Clock::time_point deadline_;
+  ReleaseFsm fsm_;  // protected by mutex_
+  HoldPtr hold_;    // while the gate is held
+  int before_ = 0;
+  bool validWhenSent_ = false;
+  Phase phase_ = Phase::attempt;
+  std::string tombstone_;
+  std::shared_ptr<const net::ServerSession> lostSession_;
+  std::unique_ptr<Timer> deadlineTimer_;  // loop thread only
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/intrusive_ptr.hpp>
+#include <rlock/detail/unique_function.hpp>
+#include <rlock/error.hpp>
+#include <rlock/log.hpp>
+#include <rlock/options.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executor/call.hpp"
+#include "net/command_link.hpp"
+#include "net/loop.hpp"
+#include "net/pubsub_link.hpp"
+
+namespace rlock::detail {
+
+using Timer = net::Timer;
+
+/// What the executor tells about channels. All on the loop thread.
+class ChannelEvents {
+ public:
+  ChannelEvents() = default;
+  ChannelEvents(const ChannelEvents&) = delete;
+  ChannelEvents& operator=(const ChannelEvents&) = delete;
+  virtual ~ChannelEvents() = default;
+
+  virtual void channelConfirmed(const std::string& channel) = 0;
+  virtual void channelRefused(const std::string& channel, const Error& error) = 0;
+  virtual void channelMessage(const std::string& channel, std::string_view payload) = 0;
+  virtual void channelsLost() = 0;
+};
+
+/// Brings calls to the server and decides what a reply, an error or a broken connection means for them.
+/// Knows one node now; whoever uses it names keys and channels, never nodes.
+///
+/// Two ways: directly, on the calling thread, for the common case that everything works; or through the
+/// loop thread, which waits for a connection, repeats what the server did not execute, and gives up
+/// at a point in time. A direct call that meets trouble is passed to the loop with resume().
+///
+/// **Thread safety:** direct(), await(), start(), resume(), post() and the observers from any thread; the
+/// rest on the loop thread.
+class Executor final : public std::enable_shared_from_this<Executor>,
+                       private net::LinkEvents {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using CallPtr = IntrusivePtr<Call>;
+  enum class Direct : std::uint8_t {
+    replied,      ///< Call::reply() is the answer, no error
+    failed,       ///< a fatal error reply, in takeError()
+    trouble,      ///< pass it to resume()
+    timedOut,     ///< the call goes on in the background and ends in finished()
+    interrupted,  ///< likewise
+  };
+
+  Executor(std::shared_ptr<net::Loop> loop, const Options& options,
+           std::shared_ptr<const Logger> log, ChannelEvents& events);
+  ~Executor() override;
+
+  /// Starts connecting; `ready` is called on the loop when the first attempt has succeeded or failed.
+  void open(UniqueFunction<void(Result<void>)> ready);
+  /// Ends all connections; calls under way finish with `closed`.
+  void close() noexcept;
+
+  /// Sends on the calling thread, which then takes the reply with await(). False: no connection.
+  bool direct(Call& call);
+  /// Waits for a direct call. Sends a script's text on this thread if the server wants it.
+  Direct await(Call& call, Clock::time_point deadline);
+  /// Why await() said `failed`.
+  [[nodiscard]] Error takeError(Call& call) const;
+
+  /// Sends in the background; Call::finished() has the outcome. The call is not sent after `sendBefore`.
+  void start(CallPtr call, Clock::time_point sendBefore);
+  /// As start(), after the call has ended in trouble or was lost and is to be judged.
+  void resume(CallPtr call, Clock::time_point sendBefore);
+  /// As start(), but first makes sure that nothing still to come from `lost`, a connection that ended,
+  /// is ever executed: the server closes it before it runs the call.
+  void startFenced(CallPtr call, std::shared_ptr<const net::ServerSession> lost,
+                   Clock::time_point sendBefore);
+
+  /// Whether requests must carry a tombstone, because a lost one cannot be fenced on this server.
+  [[nodiscard]] bool needsTombstone() const noexcept {
+    return tombstones_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::chrono::nanoseconds roundTrip() const noexcept { return link_->roundTrip(); }
+  /// The node that calls go to, for messages.
+  [[nodiscard]] std::string node() const;
+
+  void subscribe(std::string channel) { pubsub_->subscribe(std::move(channel)); }
+  void unsubscribe(const std::string& channel) { pubsub_->unsubscribe(channel); }
+
+  void post(UniqueFunction<void()> function) { loop_->post(std::move(function)); }
+  [[nodiscard]] bool onLoopThread() const noexcept { return loop_->onLoopThread(); }
+  [[nodiscard]] net::Loop& loop() noexcept { return *loop_; }
+
+  struct Counters {
+    std::uint64_t commands;
+    std::uint64_t reconnects;
+    std::uint64_t scriptsLoaded;
+  };
+  [[nodiscard]] Counters counters() const noexcept;
+
+ private:
+  friend class Call;
+  class Fence;
+  class Channels;
+
+  void onUp(const std::shared_ptr<const net::ServerSession>& session) override;
+  void onDown(const Error& error) override;
+
+  void begin(const CallPtr& call, Clock::time_point sendBefore);
+  void send(const CallPtr& call);
+  void judge(const CallPtr& call);
+  void waitForLink(const CallPtr& call);
+  void retryLater(const CallPtr& call);
+  void park(const CallPtr& call, Clock::time_point until, bool forLink);
+  void unpark(Call& call) noexcept;
+  void finish(const CallPtr& call, Outcome outcome) noexcept;
+  [[nodiscard]] Error describe(const Call& call, Errc errc, std::string_view text) const;
+
+  const std::shared_ptr<net::Loop> loop_;
+  const std::shared_ptr<const Logger> log_;
+  const LostReplyPolicy policy_;
+  const std::chrono::nanoseconds retryMin_;
+  const std::chrono::nanoseconds retryMax_;
+  std::atomic<bool> tombstones_;
+  std::atomic<std::uint64_t> scriptsLoaded_{0};
+  std::shared_ptr<net::CommandLink> link_;
+  std::unique_ptr<net::PubSubEvents> channels_;
+  std::unique_ptr<net::PubSubLink> pubsub_;
+
+  mutable std::mutex nodeMutex_;
+  std::string node_;  // protected by nodeMutex_
+
+  // Loop thread only.
+  std::shared_ptr<const net::ServerSession> session_;
+  UniqueFunction<void(Result<void>)> ready_;
+  std::vector<CallPtr> parked_;
+  std::optional<Error> linkError_;
+  std::uint32_t random_ = 1;
+  bool closed_ = false;
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/lock.hpp>
+
+#include <rlock/detail/lock_backend.hpp>
+
+#include <utility>
+
+namespace rlock {
+
+namespace {
+
+using detail::AcquireParams;
+using detail::LockBackend;
+using detail::ReleaseOutcome;
+using Acquired = LockBackend::Acquired;
+
+AcquireParams params(OwnerId owner, Duration wait, std::optional<Duration> lease = {},
+                     std::stop_token stop = {}) {
+  AcquireParams result;
+  result.owner = owner;
+  result.wait = wait;
+  result.lease = lease;
+  result.stop = std::move(stop);
+  return result;
+}
+
+AcquireParams params(AcquireOptions options, OwnerId owner, Duration defaultWait,
+                     bool wantsHandle) {
+  AcquireParams result;
+  result.owner = owner;
+  result.wait = options.wait.value_or(defaultWait);
+  result.lease = options.lease;
+  result.maxHold = options.maxHold;
+  result.stop = std::move(options.stop);
+  result.label = std::move(options.label);
+  result.wantsHandle = wantsHandle;
+  return result;
+}
+
+Error notInTime(const std::string& name) {
+  ErrorContext context;
+  context.key = name;
+  return Error(Errc::timedOut, "another owner held it for the whole wait", std::move(context));
+}
+
+/// For calls that must obtain the lock.
+template <class T, class Convert>
+Result<T> obtained(const std::shared_ptr<LockBackend>& backend, Result<Acquired> result,
+                   Convert convert) {
+  if (!result.has_value()) {
+    return result.error();
+  }
+  if (!*result) {
+    return notInTime(backend->name());
+  }
+  return convert(std::move(**result));
+}
+
+Result<void> toVoid(detail::Grant /*grant*/) { return {}; }
+
+Result<bool> toBool(const Result<Acquired>& result) {
+  if (!result.has_value()) {
+    return result.error();
+  }
+  return result->has_value();
+}
+
+Result<void> released(const Result<ReleaseOutcome>& result) {
+  if (!result.has_value()) {
+    return result.error();
+  }
+  return {};
+}
+
+/// An operation from the two forms that the backend has of it, and what to make of the result.
+template <class T, class From, class Run, class Start, class Convert>
+Operation<T> operation(Run run, Start start, Convert convert) {
+  return detail::makeOperation<T>(
+      [run, convert]() mutable -> Result<T> { return convert(run()); },
+      [start, convert](LockBackend::Handler<T> handler) mutable {
+        start([handler = std::move(handler), convert](Result<From> result) mutable {
+          handler(convert(std::move(result)));
+        });
+      });
+}
+
+template <class T, class Convert>
+Operation<T> acquisition(std::shared_ptr<LockBackend> backend, AcquireParams params,
+                         Convert convert) {
+  return operation<T, Acquired>(
+      [backend, params] { return backend->acquire(params); },
+      [backend, params](LockBackend::Handler<Acquired> handler) {
+        backend->acquireAsync(params, std::move(handler));
+      },
+      convert);
+}
+
+template <class T>
+Result<T> same(Result<T> result) {
+  return result;
+}
+
+}  // namespace
+
+RLock::RLock(std::shared_ptr<detail::LockBackend> backend) noexcept
+    : backend_(std::move(backend)) {}
+
+void RLock::lock() {
+  obtained<void>(backend_, backend_->acquire(params(currentOwner(), Duration::max())), toVoid)
+      .value();
+}
+
+void RLock::lock(Duration lease) {
+  obtained<void>(backend_, backend_->acquire(params(currentOwner(), Duration::max(), lease)),
+                 toVoid)
+      .value();
+}
+
+void RLock::lockInterruptibly(std::stop_token stop, std::optional<Duration> lease) {
+  obtained<void>(
+      backend_,
+      backend_->acquire(params(currentOwner(), Duration::max(), lease, std::move(stop))), toVoid)
+      .value();
+}
+
+bool RLock::tryLock() { return tryLock(Duration::zero()); }
+
+bool RLock::tryLock(Duration wait) {
+  return toBool(backend_->acquire(params(currentOwner(), wait))).value();
+}
+
+bool RLock::tryLock(Duration wait, Duration lease) {
+  return toBool(backend_->acquire(params(currentOwner(), wait, lease))).value();
+}
+
+bool RLock::tryLock(std::stop_token stop, Duration wait, std::optional<Duration> lease) {
+  return toBool(backend_->acquire(params(currentOwner(), wait, lease, std::move(stop)))).value();
+}
+
+void RLock::unlock() { released(backend_->release(currentOwner())).value(); }
+
+bool RLock::forceUnlock() { return backend_->forceRelease().value(); }
+
+bool RLock::isLocked() { return backend_->isLocked().value(); }
+
+bool RLock::isHeldByCurrentThread() { return isHeldBy(currentOwner()); }
+
+bool RLock::isHeldBy(OwnerId owner) { return backend_->holdCount(owner).value() > 0; }
+
+int RLock::getHoldCount() { return backend_->holdCount(currentOwner()).value(); }
+
+std::optional<std::chrono::milliseconds> RLock::remainTimeToLive() {
+  return backend_->timeToLive().value();
+}
+
+const std::string& RLock::getName() const noexcept { return backend_->name(); }
+
+Operation<void> RLock::lockAsync(AcquireOptions options, OwnerId owner) {
+  return acquisition<void>(backend_, params(std::move(options), owner, Duration::max(), false),
+                           [backend = backend_](Result<Acquired> result) {
+                             return obtained<void>(backend, std::move(result), toVoid);
+                           });
+}
+
+Operation<bool> RLock::tryLockAsync(AcquireOptions options, OwnerId owner) {
+  return acquisition<bool>(backend_, params(std::move(options), owner, Duration::zero(), false),
+                           [](const Result<Acquired>& result) { return toBool(result); });
+}
+
+Operation<bool> RLock::tryLockAsync(Duration wait, std::optional<Duration> lease, OwnerId owner) {
+  return acquisition<bool>(backend_, params(owner, wait, lease),
+                           [](const Result<Acquired>& result) { return toBool(result); });
+}
+
+Operation<void> RLock::lockInterruptiblyAsync(std::stop_token stop, std::optional<Duration> lease,
+                                              OwnerId owner) {
+  return acquisition<void>(backend_, params(owner, Duration::max(), lease, std::move(stop)),
+                           [backend = backend_](Result<Acquired> result) {
+                             return obtained<void>(backend, std::move(result), toVoid);
+                           });
+}
+
+Operation<void> RLock::unlockAsync(OwnerId owner) {
+  return operation<void, ReleaseOutcome>(
+      [backend = backend_, owner] { return backend->release(owner); },
+      [backend = backend_, owner](LockBackend::Handler<ReleaseOutcome> handler) {
+        backend->releaseAsync(owner, std::move(handler));
+      },
+      [](const Result<ReleaseOutcome>& result) { return released(result); });
+}
+
+Operation<bool> RLock::forceUnlockAsync() {
+  return operation<bool, bool>([backend = backend_] { return backend->forceRelease(); },
+                               [backend = backend_](LockBackend::Handler<bool> handler) {
+                                 backend->forceReleaseAsync(std::move(handler));
+                               },
+                               same<bool>);
+}
+
+Operation<bool> RLock::isLockedAsync() {
+  return operation<bool, bool>([backend = backend_] { return backend->isLocked(); },
+                               [backend = backend_](LockBackend::Handler<bool> handler) {
+                                 backend->isLockedAsync(std::move(handler));
+                               },
+                               same<bool>);
+}
+
+Operation<bool> RLock::isHeldByCurrentThreadAsync(OwnerId owner) { return isHeldByAsync(owner); }
+
+Operation<bool> RLock::isHeldByAsync(OwnerId owner) {
+  return operation<bool, int>(
+      [backend = backend_, owner] { return backend->holdCount(owner); },
+      [backend = backend_, owner](LockBackend::Handler<int> handler) {
+        backend->holdCountAsync(owner, std::move(handler));
+      },
+      [](const Result<int>& result) -> Result<bool> {
+        if (!result.has_value()) {
+          return result.error();
+        }
+        return *result > 0;
+      });
+}
+
+Operation<int> RLock::getHoldCountAsync(OwnerId owner) {
+  return operation<int, int>([backend = backend_, owner] { return backend->holdCount(owner); },
+                             [backend = backend_, owner](LockBackend::Handler<int> handler) {
+                               backend->holdCountAsync(owner, std::move(handler));
+                             },
+                             same<int>);
+}
+
+Operation<std::optional<std::chrono::milliseconds>> RLock::remainTimeToLiveAsync() {
+  using TimeToLive = LockBackend::TimeToLive;
+  return operation<TimeToLive, TimeToLive>(
+      [backend = backend_] { return backend->timeToLive(); },
+      [backend = backend_](LockBackend::Handler<TimeToLive> handler) {
+        backend->timeToLiveAsync(std::move(handler));
+      },
+      same<TimeToLive>);
+}
+
+Lease RLock::acquire(AcquireOptions options, OwnerId owner) {
+  return acquireAsync(std::move(options), owner).get();
+}
+
+std::optional<Lease> RLock::tryAcquire(AcquireOptions options, OwnerId owner) {
+  return tryAcquireAsync(std::move(options), owner).get();
+}
+
+Operation<Lease> RLock::acquireAsync(AcquireOptions options, OwnerId owner) {
+  return acquisition<Lease>(
+      backend_, params(std::move(options), owner, Duration::max(), true),
+      [backend = backend_, owner](Result<Acquired> result) {
+        return obtained<Lease>(backend, std::move(result), [&](detail::Grant grant) {
+          return Result<Lease>(Lease(backend, owner, std::move(grant)));
+        });
+      });
+}
+
+Operation<std::optional<Lease>> RLock::tryAcquireAsync(AcquireOptions options, OwnerId owner) {
+  return acquisition<std::optional<Lease>>(
+      backend_, params(std::move(options), owner, Duration::zero(), true),
+      [backend = backend_, owner](Result<Acquired> result) -> Result<std::optional<Lease>> {
+        if (!result.has_value()) {
+          return result.error();
+        }
+        if (!*result) {
+          return std::optional<Lease>();
+        }
+        return std::optional<Lease>(std::in_place, backend, owner, std::move(**result));
+      });
+}
+
+}  // namespace rlock

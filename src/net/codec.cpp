@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/codec.hpp"
+
+#include "net/hiredis_compat.hpp"
+
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail::net {
+
+// --------------------------------------------------------------------------------------- requests
+
+void appendCommand(std::string& out, std::span<const std::string_view> argv) {
+  if (argv.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+    throw std::bad_alloc();
+  }
+  constexpr std::size_t kUsual = 24;
+  std::array<const char*, kUsual> usualPointers;
+  std::array<std::size_t, kUsual> usualSizes;
+  std::vector<const char*> manyPointers;
+  std::vector<std::size_t> manySizes;
+  const char** pointers = usualPointers.data();
+  std::size_t* sizes = usualSizes.data();
+  if (argv.size() > kUsual) {
+    manyPointers.resize(argv.size());
+    manySizes.resize(argv.size());
+    pointers = manyPointers.data();
+    sizes = manySizes.data();
+  }
+  for (std::size_t i = 0; i < argv.size(); ++i) {
+    pointers[i] = argv[i].empty() ? "" : argv[i].data();
+    sizes[i] = argv[i].size();
+  }
+
+  char* formatted = nullptr;
+  const auto length =
+      redisFormatCommandArgv(&formatted, static_cast<int>(argv.size()), pointers, sizes);
+  if (length < 0) {
+    throw std::bad_alloc();
+  }
+  const struct Free {
+    char* command;
+    ~Free() { redisFreeCommand(command); }
+  } free{formatted};
+  out.append(formatted, static_cast<std::size_t>(length));
+}
+
+// ---------------------------------------------------------------------------------------- replies
+
+/// Where the reply under construction grows. hiredis hands its address to each callback.
+struct ReplyReader::State {
+  Reply root;
+  std::size_t elements = 0;
+  const char* error = "";
+  bool failed = false;
+  redisReplyObjectFunctions functions{};
+
+  static State& of(const redisReadTask* task) noexcept {
+    return *static_cast<State*>(task->privdata);
+  }
+
+  /// The reply that `task` is to fill: the root, or its place in the parent array.
+  static Reply& target(const redisReadTask* task) noexcept {
+    if (task->parent == nullptr) {
+      Reply& root = of(task).root;
+      root.text.clear();
+      root.elements.clear();
+      return root;
+    }
+    auto* const parent = static_cast<Reply*>(task->parent->obj);
+    return parent->elements[static_cast<std::size_t>(task->idx)];
+  }
+
+  static bool refuseResp3(const redisReadTask* task) noexcept {
+    if (task->type <= compat::kLastResp2Type) {
+      return false;
+    }
+    of(task).error = "reply of the newer protocol RESP3, which was not asked for";
+    return true;
+  }
+
+  static void* createString(const redisReadTask* task, char* data, std::size_t size) noexcept {
+    if (refuseResp3(task)) {
+      return nullptr;
+    }
+    Reply& reply = target(task);
+    try {
+      reply.text.assign(data, size);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+    switch (task->type) {
+      case REDIS_REPLY_STATUS:
+        reply.type = Reply::Type::status;
+        break;
+      case REDIS_REPLY_ERROR:
+        reply.type = Reply::Type::error;
+        break;
+      default:
+        reply.type = Reply::Type::string;
+        break;
+    }
+    return &reply;
+  }
+
+  static void* createArray(const redisReadTask* task, compat::ArrayCount count) noexcept {
+    if (refuseResp3(task)) {
+      return nullptr;
+    }
+    State& state = of(task);
+    const auto size = static_cast<std::size_t>(count);
+    if (size > kMaxElements - state.elements) {
+      state.error = "reply has too many elements";
+      return nullptr;
+    }
+    Reply& reply = target(task);
+    try {
+      reply.elements.resize(size);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+    state.elements += size;
+    reply.type = Reply::Type::array;
+    return &reply;
+  }
+
+  static void* createInteger(const redisReadTask* task, long long value) noexcept {
+    Reply& reply = target(task);
+    reply.type = Reply::Type::integer;
+    reply.integer = value;
+    return &reply;
+  }
+
+  static void* createNil(const redisReadTask* task) noexcept {
+    Reply& reply = target(task);
+    reply.type = Reply::Type::nil;
+    return &reply;
+  }
+
+  static void* createDouble(const redisReadTask* task, double, char* text,
+                            std::size_t size) noexcept {
+    return createString(task, text, size);
+  }
+
+  static void* createBool(const redisReadTask* task, int) noexcept {
+    refuseResp3(task);
+    return nullptr;
+  }
+
+  /// The reader owns no reply objects: the tree belongs to the root.
+  static void freeObject(void*) noexcept {}
+};
+
+namespace {
+
+constexpr const char* kOutOfMemory = "out of memory while reading a reply";
+
+/// What hiredis would only find out when the whole item has come.
+const char* findOversize(const redisReader& reader) noexcept {
+  const std::size_t pending = reader.len - reader.pos;
+  if (pending > ReplyReader::kMaxPendingBytes) {
+    return "reply is too long";
+  }
+  const redisReadTask* const task = compat::currentTask(reader);
+  if (task == nullptr || task->type < 0) {
+    return nullptr;
+  }
+  // The position stands behind the item's type byte while the item is incomplete.
+  constexpr std::size_t kMaxHeader = 32;
+  const bool isLine = task->type == REDIS_REPLY_STATUS || task->type == REDIS_REPLY_ERROR;
+  const std::size_t limit = isLine ? ReplyReader::kMaxLineBytes : kMaxHeader;
+  const char* const item = reader.buf + reader.pos;
+  if (pending > limit) {
+    const void* const end = std::memchr(item, '\r', limit);
+    if (end == nullptr) {
+      return "reply line is too long";
+    }
+    if (task->type == REDIS_REPLY_STRING) {
+      std::size_t declared = 0;
+      const auto parsed = std::from_chars(item, static_cast<const char*>(end), declared);
+      if (parsed.ec == std::errc() && declared > ReplyReader::kMaxPendingBytes) {
+        return "reply is too long";
+      }
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void ReplyReader::ReaderDeleter::operator()(redisReader* reader) const noexcept {
+  redisReaderFree(reader);
+}
+
+ReplyReader::ReplyReader() : state_(std::make_unique<State>()) {
+  redisReplyObjectFunctions& functions = state_->functions;
+  functions.createString = &State::createString;
+  functions.createArray = &State::createArray;
+  functions.createInteger = &State::createInteger;
+  functions.createNil = &State::createNil;
+  functions.freeObject = &State::freeObject;
+  compat::setResp3Functions(functions, &State::createDouble, &State::createBool);
+  reader_.reset(redisReaderCreateWithFunctions(&functions));
+  if (!reader_) {
+    throw std::bad_alloc();
+  }
+  reader_->privdata = state_.get();
+}
+
+ReplyReader::ReplyReader(ReplyReader&&) noexcept = default;
+ReplyReader& ReplyReader::operator=(ReplyReader&&) noexcept = default;
+ReplyReader::~ReplyReader() = default;
+
+void ReplyReader::feed(const char* data, std::size_t size) noexcept {
+  if (size == 0 || state_->failed) {
+    return;
+  }
+  if (redisReaderFeed(reader_.get(), data, size) != REDIS_OK) {
+    state_->failed = true;
+    state_->error = reader_->err == REDIS_ERR_OOM ? kOutOfMemory : reader_->errstr;
+  }
+}
+
+ReplyReader::Next ReplyReader::next(Reply& out) noexcept {
+  if (state_->failed) {
+    return Next::protocolError;
+  }
+  void* reply = nullptr;
+  if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK) {
+    state_->failed = true;
+    if (*state_->error == '\0') {
+      state_->error = reader_->err == REDIS_ERR_OOM ? kOutOfMemory : reader_->errstr;
+    }
+    return Next::protocolError;
+  }
+  if (reply == nullptr) {
+    if (const char* const oversize = findOversize(*reader_); oversize != nullptr) {
+      state_->failed = true;
+      state_->error = oversize;
+      return Next::protocolError;
+    }
+    return Next::needMore;
+  }
+  state_->elements = 0;
+  std::swap(out, state_->root);
+  return Next::reply;
+}
+
+const char* ReplyReader::errorText() const noexcept { return state_->error; }
+
+std::size_t ReplyReader::pendingBytes() const noexcept { return reader_->len - reader_->pos; }
+
+}  // namespace rlock::detail::net

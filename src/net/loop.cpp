@@ -1,0 +1,676 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/loop.hpp"
+
+#include <rlock/error.hpp>
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail::net {
+
+using SteadyClock = std::chrono::steady_clock;
+
+/// On the heap, because libuv gives a closed handle back only after another pass of the loop.
+struct PollHandle {
+  uv_poll_t uv{};
+  LoopCore* core = nullptr;
+  Poll* owner = nullptr;
+  Poll::Callback callback;
+  PollHandle* previous = nullptr;
+  PollHandle* next = nullptr;
+};
+
+/// What must outlive the Loop object: libuv's handles and what the loop thread works on.
+class LoopCore : public std::enable_shared_from_this<LoopCore> {
+ public:
+  LoopCore() = default;
+  LoopCore(const LoopCore&) = delete;
+  LoopCore& operator=(const LoopCore&) = delete;
+
+  void open(uv_loop_t* adopted);
+  void startThread(std::string name);
+
+  void post(UniqueFunction<void()> function);
+  void atPassEnd(UniqueFunction<void()> function);
+  [[nodiscard]] bool onLoopThread() const noexcept {
+    return loopThread_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
+  [[nodiscard]] uv_loop_t* raw() noexcept { return loop_; }
+  bool stop(SteadyClock::time_point deadline);
+  void setErrorHook(std::function<void(const char*)> hook);
+  void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool abandoned() const noexcept {
+    return abandoned_.load(std::memory_order_relaxed);
+  }
+
+  void arm(Timer& timer, SteadyClock::time_point due);
+  void disarm(Timer& timer) noexcept;
+
+  void startPoll(Poll& poll, int events, Poll::Callback callback);
+  void setPollEvents(Poll& poll, int events);
+  static void closePoll(PollHandle* handle) noexcept;
+  [[nodiscard]] bool usable() const noexcept { return !closing_ && !abandoned(); }
+
+ private:
+  static void onAsync(uv_async_t* handle) noexcept;
+  static void onPrepare(uv_prepare_t* handle) noexcept;
+  static void onTimer(uv_timer_t* handle) noexcept;
+  static void onPoll(uv_poll_t* handle, int status, int events) noexcept;
+  static void onPollClosed(uv_handle_t* handle) noexcept;
+  static void onClosed(uv_handle_t* handle) noexcept;
+
+  void runThread(const std::string& name) noexcept;
+  void enter() noexcept {
+    if (!owned_) {
+      loopThread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    }
+  }
+  void drain() noexcept;
+  void runPassEnd() noexcept;
+  void expireTimers() noexcept;
+  void closeAll() noexcept;
+  void handleClosed() noexcept;
+  void markFinished() noexcept;
+  void wake() noexcept;
+
+  template <class F>
+  void guarded(F&& function) noexcept;
+  void report(const char* text) noexcept;
+
+  static bool before(const Timer& a, const Timer& b) noexcept {
+    return a.due_ != b.due_ ? a.due_ < b.due_ : a.sequence_ < b.sequence_;
+  }
+  void place(Timer* timer, std::size_t index) noexcept;
+  void siftUp(std::size_t index) noexcept;
+  void siftDown(std::size_t index) noexcept;
+  void scheduleTimer() noexcept;
+
+  uv_loop_t ownLoop_{};
+  uv_loop_t* loop_ = nullptr;
+  bool owned_ = false;
+  uv_async_t async_{};
+  uv_prepare_t prepare_{};
+  uv_timer_t timer_{};
+  std::thread::id adopter_;
+  std::atomic<std::thread::id> loopThread_{};
+  std::atomic<bool> abandoned_{false};
+  /// Held while libuv has handles that live in this object.
+  std::shared_ptr<LoopCore> self_;
+
+  std::mutex mutex_;
+  std::condition_variable finishedChanged_;
+  // Guarded by mutex_.
+  std::vector<UniqueFunction<void()>> queue_;
+  bool signalled_ = false;
+  bool accepting_ = true;
+  bool finished_ = false;
+  std::thread thread_;
+  std::function<void(const char*)> errorHook_;
+
+  // Loop thread only.
+  std::vector<UniqueFunction<void()>> running_;
+  std::vector<UniqueFunction<void()>> passEnd_;
+  std::vector<UniqueFunction<void()>> passEndRunning_;
+  std::vector<Timer*> heap_;
+  std::uint64_t nextSequence_ = 0;
+  SteadyClock::time_point armedFor_ = SteadyClock::time_point::max();
+  SteadyClock::time_point expiringAt_ = SteadyClock::time_point::min();
+  PollHandle* polls_ = nullptr;
+  std::size_t openHandles_ = 0;
+  bool closing_ = false;
+};
+
+// ------------------------------------------------------------------------------------ life cycle
+
+namespace {
+
+[[noreturn]] void throwCannot(const char* what, const char* why) {
+  throw Error(Errc::connectionFailed, std::string("cannot ") + what + ": " + why);
+}
+
+/// A new thread inherits the signal mask. Signals that a thread raises by its own fault stay open:
+/// blocked, they would end the process without the application's crash handler.
+class BlockedSignals {
+ public:
+  BlockedSignals() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
+      sigdelset(&all, fault);
+    }
+    pthread_sigmask(SIG_SETMASK, &all, &previous_);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+
+ private:
+  sigset_t previous_;
+};
+
+}  // namespace
+
+void LoopCore::open(uv_loop_t* adopted) {
+  owned_ = adopted == nullptr;
+  loop_ = owned_ ? &ownLoop_ : adopted;
+  adopter_ = std::this_thread::get_id();
+  if (owned_) {
+    if (const int status = uv_loop_init(loop_); status != 0) {
+      throwCannot("create an event loop", uv_strerror(status));
+    }
+  }
+  if (const int status = uv_async_init(loop_, &async_, &LoopCore::onAsync); status != 0) {
+    if (owned_) {
+      uv_loop_close(loop_);
+    }
+    throwCannot("create a wake-up handle", uv_strerror(status));
+  }
+  // These two cannot fail.
+  uv_prepare_init(loop_, &prepare_);
+  uv_timer_init(loop_, &timer_);
+  async_.data = this;
+  prepare_.data = this;
+  timer_.data = this;
+  openHandles_ = 3;
+  self_ = shared_from_this();
+}
+
+void LoopCore::startThread(std::string name) {
+  try {
+    const BlockedSignals blocked;
+    const std::lock_guard lock(mutex_);
+    thread_ = std::thread([core = shared_from_this(), name = std::move(name)]() noexcept {
+      core->runThread(name);
+    });
+  } catch (const std::exception& error) {
+    accepting_ = false;
+    closeAll();
+    uv_run(loop_, UV_RUN_DEFAULT);
+    uv_loop_close(loop_);
+    throwCannot("start the loop thread", error.what());
+  }
+}
+
+void LoopCore::runThread(const std::string& name) noexcept {
+  loopThread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  char shortName[16] = {};
+  name.copy(shortName, sizeof(shortName) - 1);
+  pthread_setname_np(pthread_self(), shortName);
+  uv_run(loop_, UV_RUN_DEFAULT);
+  if (const int status = uv_loop_close(loop_); status != 0) {
+    report("the event loop ended with open handles");
+  }
+  markFinished();
+}
+
+void LoopCore::markFinished() noexcept {
+  const std::lock_guard lock(mutex_);
+  finished_ = true;
+  finishedChanged_.notify_all();
+}
+
+void LoopCore::wake() noexcept {
+  if (!signalled_) {
+    signalled_ = true;
+    uv_async_send(&async_);
+  }
+}
+
+bool LoopCore::stop(SteadyClock::time_point deadline) {
+  if (abandoned()) {
+    return true;
+  }
+  std::thread thread;
+  bool finished = false;
+  {
+    std::unique_lock lock(mutex_);
+    if (accepting_) {
+      accepting_ = false;
+      wake();
+    }
+    const std::thread::id runner = loopThread_.load(std::memory_order_relaxed);
+    const bool onLoop = runner == std::this_thread::get_id();
+    const bool neverRun =
+        !owned_ && runner == std::thread::id() && adopter_ == std::this_thread::get_id();
+    if (onLoop) {
+      finished = true;
+    } else if (neverRun) {
+      // Nobody but this thread could run the loop: waiting would only use up the time.
+      finished = finished_;
+    } else {
+      finished = finishedChanged_.wait_until(lock, deadline, [this] { return finished_; });
+    }
+    thread = std::move(thread_);
+    if (thread.joinable() && (onLoop || !finished)) {
+      thread.detach();
+    }
+  }
+  if (thread.joinable()) {
+    thread.join();
+  }
+  return finished;
+}
+
+void LoopCore::closeAll() noexcept {
+  if (closing_) {
+    return;
+  }
+  runPassEnd();
+  closing_ = true;
+  passEnd_.clear();
+  for (Timer* timer : heap_) {
+    timer->heapIndex_ = Timer::kNotInHeap;
+    timer->due_ = SteadyClock::time_point::max();
+  }
+  heap_.clear();
+  while (polls_ != nullptr) {
+    closePoll(polls_);
+  }
+  for (uv_handle_t* handle : {reinterpret_cast<uv_handle_t*>(&async_),
+                              reinterpret_cast<uv_handle_t*>(&prepare_),
+                              reinterpret_cast<uv_handle_t*>(&timer_)}) {
+    uv_close(handle, &LoopCore::onClosed);
+  }
+}
+
+void LoopCore::onClosed(uv_handle_t* handle) noexcept {
+  static_cast<LoopCore*>(handle->data)->handleClosed();
+}
+
+void LoopCore::handleClosed() noexcept {
+  if (--openHandles_ > 0) {
+    return;
+  }
+  const std::shared_ptr<LoopCore> keep = std::move(self_);
+  if (!owned_) {
+    markFinished();
+  }
+}
+
+// ------------------------------------------------------------------------------------- functions
+
+void LoopCore::post(UniqueFunction<void()> function) {
+  if (abandoned()) {
+    return;
+  }
+  // The parameter outlives the lock, so a refused function is destroyed without it.
+  const std::lock_guard lock(mutex_);
+  if (accepting_) {
+    queue_.push_back(std::move(function));
+    wake();
+  }
+}
+
+void LoopCore::atPassEnd(UniqueFunction<void()> function) {
+  if (!usable()) {
+    return;
+  }
+  passEnd_.push_back(std::move(function));
+  if (passEnd_.size() == 1) {
+    uv_prepare_start(&prepare_, &LoopCore::onPrepare);
+  }
+}
+
+void LoopCore::onAsync(uv_async_t* handle) noexcept {
+  auto* const core = static_cast<LoopCore*>(handle->data);
+  core->enter();
+  core->drain();
+}
+
+void LoopCore::drain() noexcept {
+  bool stopping = false;
+  {
+    const std::lock_guard lock(mutex_);
+    running_.swap(queue_);
+    signalled_ = false;
+    stopping = !accepting_;
+  }
+  for (UniqueFunction<void()>& function : running_) {
+    guarded(function);
+    function = nullptr;
+  }
+  running_.clear();
+  if (stopping) {
+    closeAll();
+  }
+}
+
+void LoopCore::onPrepare(uv_prepare_t* handle) noexcept {
+  auto* const core = static_cast<LoopCore*>(handle->data);
+  core->enter();
+  core->runPassEnd();
+}
+
+void LoopCore::runPassEnd() noexcept {
+  passEndRunning_.swap(passEnd_);
+  uv_prepare_stop(&prepare_);
+  for (UniqueFunction<void()>& function : passEndRunning_) {
+    guarded(function);
+    function = nullptr;
+  }
+  passEndRunning_.clear();
+  if (!passEnd_.empty()) {
+    // Asked for by one of those just run: without a wake-up it would wait for the next event.
+    const std::lock_guard lock(mutex_);
+    wake();
+  }
+}
+
+template <class F>
+void LoopCore::guarded(F&& function) noexcept {
+  try {
+    function();
+  } catch (const std::exception& error) {
+    report(error.what());
+  } catch (...) {
+    report("exception of unknown type");
+  }
+}
+
+void LoopCore::report(const char* text) noexcept {
+  try {
+    std::function<void(const char*)> hook;
+    {
+      const std::lock_guard lock(mutex_);
+      hook = errorHook_;
+    }
+    if (hook) {
+      hook(text);
+    }
+  } catch (...) {
+    // There is nobody left to tell.
+  }
+}
+
+void LoopCore::setErrorHook(std::function<void(const char*)> hook) {
+  if (abandoned()) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  errorHook_.swap(hook);
+}
+
+// ---------------------------------------------------------------------------------------- timers
+
+void LoopCore::place(Timer* timer, std::size_t index) noexcept {
+  heap_[index] = timer;
+  timer->heapIndex_ = index;
+}
+
+void LoopCore::siftUp(std::size_t index) noexcept {
+  Timer* const timer = heap_[index];
+  while (index > 0) {
+    const std::size_t parent = (index - 1) / 2;
+    if (!before(*timer, *heap_[parent])) {
+      break;
+    }
+    place(heap_[parent], index);
+    index = parent;
+  }
+  place(timer, index);
+}
+
+void LoopCore::siftDown(std::size_t index) noexcept {
+  Timer* const timer = heap_[index];
+  while (true) {
+    std::size_t child = 2 * index + 1;
+    if (child >= heap_.size()) {
+      break;
+    }
+    if (child + 1 < heap_.size() && before(*heap_[child + 1], *heap_[child])) {
+      ++child;
+    }
+    if (!before(*heap_[child], *timer)) {
+      break;
+    }
+    place(heap_[child], index);
+    index = child;
+  }
+  place(timer, index);
+}
+
+void LoopCore::arm(Timer& timer, SteadyClock::time_point due) {
+  if (!usable()) {
+    return;
+  }
+  if (due == SteadyClock::time_point::max()) {
+    disarm(timer);
+    return;
+  }
+  // Armed for the past by an expiring timer: later than all that expire in this pass, so that a
+  // timer that does so always cannot keep the others waiting.
+  due = std::max(due, expiringAt_);
+  if (!timer.armed()) {
+    heap_.push_back(&timer);
+    timer.heapIndex_ = heap_.size() - 1;
+  }
+  timer.due_ = due;
+  timer.sequence_ = nextSequence_++;
+  siftUp(timer.heapIndex_);
+  siftDown(timer.heapIndex_);
+  if (expiringAt_ == SteadyClock::time_point::min()) {
+    scheduleTimer();
+  }
+}
+
+void LoopCore::disarm(Timer& timer) noexcept {
+  if (!timer.armed() || abandoned()) {
+    return;
+  }
+  const std::size_t index = timer.heapIndex_;
+  Timer* const last = heap_.back();
+  heap_.pop_back();
+  if (last != &timer) {
+    place(last, index);
+    siftUp(index);
+    siftDown(last->heapIndex_);
+  }
+  timer.heapIndex_ = Timer::kNotInHeap;
+  timer.due_ = SteadyClock::time_point::max();
+  // libuv's timer is left alone: one early wake-up costs less than moving it each time.
+}
+
+void LoopCore::scheduleTimer() noexcept {
+  if (heap_.empty() || heap_.front()->due_ >= armedFor_) {
+    return;
+  }
+  armedFor_ = heap_.front()->due_;
+  uv_update_time(loop_);
+  const auto now = SteadyClock::now();
+  std::uint64_t milliseconds = 0;
+  if (armedFor_ > now) {
+    // libuv counts from the last whole millisecond of the same clock.
+    constexpr std::uint64_t kPerMillisecond = 1'000'000;
+    const std::uint64_t fraction = uv_hrtime() % kPerMillisecond;
+    const auto left = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(armedFor_ - now).count());
+    milliseconds = (left + fraction + kPerMillisecond - 1) / kPerMillisecond;
+  }
+  if (expiringAt_ != SteadyClock::time_point::min()) {
+    // libuv runs what is due at once in the same pass, before it polls.
+    milliseconds = std::max<std::uint64_t>(milliseconds, 1);
+  }
+  uv_timer_start(&timer_, &LoopCore::onTimer, milliseconds, 0);
+}
+
+void LoopCore::onTimer(uv_timer_t* handle) noexcept {
+  auto* const core = static_cast<LoopCore*>(handle->data);
+  core->enter();
+  core->expireTimers();
+}
+
+void LoopCore::expireTimers() noexcept {
+  armedFor_ = SteadyClock::time_point::max();
+  const auto now = SteadyClock::now();
+  expiringAt_ = now + SteadyClock::duration(1);
+  while (!heap_.empty() && heap_.front()->due_ <= now) {
+    Timer& timer = *heap_.front();
+    disarm(timer);
+    UniqueFunction<void()> onExpiry = std::move(timer.onExpiry_);
+    bool destroyed = false;
+    timer.destroyed_ = &destroyed;
+    guarded(onExpiry);
+    if (!destroyed) {
+      timer.destroyed_ = nullptr;
+      timer.onExpiry_ = std::move(onExpiry);
+    }
+  }
+  if (!closing_) {
+    scheduleTimer();
+  }
+  expiringAt_ = SteadyClock::time_point::min();
+}
+
+// ----------------------------------------------------------------------------------------- polls
+
+void LoopCore::startPoll(Poll& poll, int events, Poll::Callback callback) {
+  if (poll.handle_ == nullptr) {
+    auto handle = std::make_unique<PollHandle>();
+    if (const int status = uv_poll_init(loop_, &handle->uv, poll.fd_); status != 0) {
+      throwCannot("watch a socket", uv_strerror(status));
+    }
+    handle->uv.data = handle.get();
+    handle->core = this;
+    handle->owner = &poll;
+    handle->next = polls_;
+    if (polls_ != nullptr) {
+      polls_->previous = handle.get();
+    }
+    polls_ = handle.get();
+    ++openHandles_;
+    poll.handle_ = handle.release();
+  }
+  poll.handle_->callback = std::move(callback);
+  setPollEvents(poll, events);
+}
+
+void LoopCore::setPollEvents(Poll& poll, int events) {
+  if (const int status = uv_poll_start(&poll.handle_->uv, events, &LoopCore::onPoll); status != 0) {
+    closePoll(poll.handle_);
+    throwCannot("watch a socket", uv_strerror(status));
+  }
+}
+
+void LoopCore::closePoll(PollHandle* handle) noexcept {
+  if (handle->previous != nullptr) {
+    handle->previous->next = handle->next;
+  } else {
+    handle->core->polls_ = handle->next;
+  }
+  if (handle->next != nullptr) {
+    handle->next->previous = handle->previous;
+  }
+  handle->owner->handle_ = nullptr;
+  handle->owner = nullptr;
+  // Not merely stopped: closing it later would touch the descriptor again, which may be another
+  // one's by then.
+  uv_close(reinterpret_cast<uv_handle_t*>(&handle->uv), &LoopCore::onPollClosed);
+}
+
+void LoopCore::onPollClosed(uv_handle_t* uv) noexcept {
+  const std::unique_ptr<PollHandle> handle(static_cast<PollHandle*>(uv->data));
+  handle->core->handleClosed();
+}
+
+void LoopCore::onPoll(uv_poll_t* uv, int status, int events) noexcept {
+  auto* const handle = static_cast<PollHandle*>(uv->data);
+  handle->core->enter();
+  Poll::Callback callback = std::move(handle->callback);
+  handle->core->guarded([&] { callback(status, events); });
+  if (handle->owner != nullptr && handle->callback == nullptr) {
+    handle->callback = std::move(callback);
+  }
+}
+
+// ------------------------------------------------------------------------------------------ Loop
+
+Loop::Loop(std::shared_ptr<LoopCore> core) noexcept : core_(std::move(core)) {}
+
+std::shared_ptr<Loop> Loop::createOwned(std::string threadName) {
+  auto core = std::make_shared<LoopCore>();
+  core->open(nullptr);
+  core->startThread(std::move(threadName));
+  return std::shared_ptr<Loop>(new Loop(std::move(core)));
+}
+
+std::shared_ptr<Loop> Loop::adopt(uv_loop_t* loop) {
+  auto core = std::make_shared<LoopCore>();
+  core->open(loop);
+  return std::shared_ptr<Loop>(new Loop(std::move(core)));
+}
+
+Loop::~Loop() { stop(SteadyClock::now() + std::chrono::seconds(1)); }
+
+void Loop::post(UniqueFunction<void()> function) { core_->post(std::move(function)); }
+
+bool Loop::onLoopThread() const noexcept { return core_->onLoopThread(); }
+
+uv_loop_t* Loop::raw() noexcept { return core_->raw(); }
+
+void Loop::atPassEnd(UniqueFunction<void()> function) { core_->atPassEnd(std::move(function)); }
+
+bool Loop::stop(SteadyClock::time_point deadline) noexcept { return core_->stop(deadline); }
+
+void Loop::setErrorHook(std::function<void(const char*)> hook) {
+  core_->setErrorHook(std::move(hook));
+}
+
+void Loop::abandonInChild() noexcept {
+  core_->abandon();
+  // Never freed: the thread object in it cannot be destroyed in a process that lacks the thread.
+  [[maybe_unused]] const auto* const leaked = new (std::nothrow) std::shared_ptr<LoopCore>(core_);
+}
+
+bool Loop::abandoned() const noexcept { return core_->abandoned(); }
+
+// ----------------------------------------------------------------------------------------- Timer
+
+Timer::Timer(Loop& loop, UniqueFunction<void()> onExpiry)
+    : core_(loop.core_), onExpiry_(std::move(onExpiry)) {}
+
+Timer::~Timer() {
+  disarm();
+  if (destroyed_ != nullptr) {
+    *destroyed_ = true;
+  }
+}
+
+void Timer::armAt(SteadyClock::time_point due) { core_->arm(*this, due); }
+
+void Timer::disarm() noexcept { core_->disarm(*this); }
+
+// ------------------------------------------------------------------------------------------ Poll
+
+Poll::Poll(Loop& loop, int fd) : core_(loop.core_), fd_(fd) {}
+
+Poll::~Poll() { stop(); }
+
+void Poll::start(int uvEvents, Callback callback) {
+  if (core_->usable()) {
+    core_->startPoll(*this, uvEvents, std::move(callback));
+  }
+}
+
+void Poll::setEvents(int uvEvents) {
+  if (handle_ != nullptr && core_->usable()) {
+    core_->setPollEvents(*this, uvEvents);
+  }
+}
+
+void Poll::stop() noexcept {
+  if (handle_ != nullptr && !core_->abandoned()) {
+    LoopCore::closePoll(handle_);
+  }
+}
+
+}  // namespace rlock::detail::net

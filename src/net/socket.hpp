@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "net/stream.hpp"
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <memory>
+
+namespace rlock::detail::net {
+
+/// A descriptor that is closed with its object.
+class UniqueFd {
+ public:
+  UniqueFd() noexcept = default;
+  explicit UniqueFd(int fd) noexcept : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept;
+  ~UniqueFd();
+
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  [[nodiscard]] int release() noexcept;
+  void reset() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+/// How long a Stream::read() that may block waits for the first byte.
+inline constexpr std::chrono::milliseconds kReceiveSlice{40};
+
+/// A non-blocking, close-on-exec stream socket of this family, not yet connected. Empty with errno.
+UniqueFd openSocket(int family) noexcept;
+
+/// No Nagle delay, keep-alive that notices a dead peer in about 30 s, TCP_USER_TIMEOUT (0 = the
+/// kernel's own), and the receive timeout. Options that the socket's family does not have are left
+/// out. Failures are ignored: the link's own deadlines still hold.
+void configureSocket(int fd, int family, std::chrono::milliseconds tcpUserTimeout) noexcept;
+
+/// Returns false with errno.
+bool setBlocking(int fd, bool blocking) noexcept;
+
+/// Plain bytes over a connected socket, which the stream owns from here on.
+/// @throws std::bad_alloc  then the descriptor is closed
+std::unique_ptr<Stream> makePlainStream(UniqueFd fd);
+
+}  // namespace rlock::detail::net

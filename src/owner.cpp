@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/owner.hpp>
+
+#include <rlock/detail/thread_owner.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace rlock {
+
+namespace {
+
+struct Listeners {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<detail::ThreadEndListener>> all;
+};
+
+// Never destroyed: threads may end after the static objects are gone.
+Listeners& listeners() {
+  static auto* const instance = new Listeners;
+  return *instance;
+}
+
+struct ThreadOwner {
+  OwnerId id = newOwner();
+  bool acquired = false;
+
+  ThreadOwner() = default;
+  ThreadOwner(const ThreadOwner&) = delete;
+  ThreadOwner& operator=(const ThreadOwner&) = delete;
+  ~ThreadOwner() {
+    if (!acquired) {
+      return;
+    }
+    std::vector<std::shared_ptr<detail::ThreadEndListener>> living;
+    {
+      Listeners& known = listeners();
+      const std::lock_guard lock(known.mutex);
+      for (const auto& weak : known.all) {
+        if (auto listener = weak.lock()) {
+          living.push_back(std::move(listener));
+        }
+      }
+    }
+    for (const auto& listener : living) {
+      listener->threadEnded(id);
+    }
+  }
+};
+
+ThreadOwner& threadOwner() noexcept {
+  thread_local ThreadOwner owner;
+  return owner;
+}
+
+}  // namespace
+
+OwnerId newOwner() noexcept {
+  static std::atomic<std::uint64_t> counter{0};
+  return OwnerId{counter.fetch_add(1, std::memory_order_relaxed) + 1};
+}
+
+OwnerId currentOwner() noexcept { return threadOwner().id; }
+
+namespace detail {
+
+void addThreadEndListener(std::weak_ptr<ThreadEndListener> listener) {
+  Listeners& known = listeners();
+  const std::lock_guard lock(known.mutex);
+  std::erase_if(known.all, [](const auto& weak) { return weak.expired(); });
+  known.all.push_back(std::move(listener));
+}
+
+void noteAcquireByThisThread() noexcept { threadOwner().acquired = true; }
+
+}  // namespace detail
+}  // namespace rlock
