@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# Install and export rules: headers, library, CMake package, pkg-config file.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS rlock EXPORT rlockTargets
+  RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT runtime NAMELINK_COMPONENT dev
+  ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT dev
+  FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT dev)
+
+install(EXPORT rlockTargets
+  NAMESPACE rlock::
+  DESTINATION "${RLOCK_CMAKE_DIR}"
+  COMPONENT dev)
+export(EXPORT rlockTargets NAMESPACE rlock::)
+
+get_target_property(rlock_type rlock TYPE)
+if(rlock_type STREQUAL "STATIC_LIBRARY")
+  set(RLOCK_CONFIG_STATIC ON)
+  set(RLOCK_PC_CFLAGS " -DRLOCK_STATIC_DEFINE")
+else()
+  set(RLOCK_CONFIG_STATIC OFF)
+  set(RLOCK_PC_CFLAGS "")
+endif()
+
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/cmake/rlockConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/rlockConfig.cmake"
+  INSTALL_DESTINATION "${RLOCK_CMAKE_DIR}")
+# While the major version is 0 a minor version may change the interface.
+write_basic_package_version_file(
+  "${PROJECT_BINARY_DIR}/rlockConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  "${PROJECT_BINARY_DIR}/rlockConfig.cmake"
+  "${PROJECT_BINARY_DIR}/rlockConfigVersion.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/FindRLockHiredis.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/FindRLockLibuv.cmake"
+  DESTINATION "${RLOCK_CMAKE_DIR}"
+  COMPONENT dev)
+
+# The .pc file finds its prefix from its own place, so an installation can be moved.
+cmake_path(SET rlock_pc_dir NORMALIZE "/prefix/${RLOCK_PKGCONFIG_DIR}")
+file(RELATIVE_PATH RLOCK_PC_PREFIX "${rlock_pc_dir}" "/prefix")
+foreach(dir IN ITEMS LIBDIR INCLUDEDIR)
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
+    set(RLOCK_PC_${dir} "${CMAKE_INSTALL_${dir}}")
+  else()
+    set(RLOCK_PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
+  endif()
+endforeach()
+configure_file(
+  "${PROJECT_SOURCE_DIR}/cmake/rlock.pc.in"
+  "${PROJECT_BINARY_DIR}/rlock.pc"
+  @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/rlock.pc"
+  DESTINATION "${RLOCK_PKGCONFIG_DIR}"
+  COMPONENT dev)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+include(GoogleTest)
+
+set(RLOCK_TEST_ENVIRONMENT "RLOCK_TEST_TIME_FACTOR=${RLOCK_TEST_TIME_FACTOR}")
+if(RLOCK_TEST_REDIS_SERVER)
+  list(APPEND RLOCK_TEST_ENVIRONMENT "RLOCK_TEST_REDIS_SERVER=${RLOCK_TEST_REDIS_SERVER}")
+endif()
+if(RLOCK_SANITIZE)
+  list(APPEND RLOCK_TEST_ENVIRONMENT
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "TSAN_OPTIONS=second_deadlock_stack=1:history_size=4")
+endif()
+
+# rlock_set_test_properties(<test>... LABELS <label>... [TIMEOUT <seconds>])
+#
+# Properties that every ctest test of this project has. TIMEOUT is multiplied by
+# RLOCK_TEST_TIME_FACTOR; the default is 60 s.
+function(rlock_set_test_properties)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "TIMEOUT" "LABELS")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  math(EXPR timeout "${arg_TIMEOUT} * ${RLOCK_TEST_TIME_FACTOR}")
+  set_tests_properties(${arg_UNPARSED_ARGUMENTS} PROPERTIES
+    LABELS "${arg_LABELS}"
+    TIMEOUT ${timeout}
+    ENVIRONMENT "${RLOCK_TEST_ENVIRONMENT}")
+endfunction()
+
+# rlock_add_gtest(NAME <target> LABELS <label>... SOURCES <file>...
+#                 [LIBRARIES <target>...] [DEPENDS <target>...] [TIMEOUT <seconds per test>])
+#
+# One test program; each of its GoogleTest cases is a ctest test named <target>.<Suite>.<Case> and
+# runs in a process of its own. DEPENDS names programs that the tests start: their paths are in the
+# environment variable RLOCK_TEST_PROGRAM_DIR.
+function(rlock_add_gtest)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "LABELS;SOURCES;LIBRARIES;DEPENDS")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  math(EXPR timeout "${arg_TIMEOUT} * ${RLOCK_TEST_TIME_FACTOR}")
+
+  add_executable(${arg_NAME} ${arg_SOURCES})
+  rlock_set_target_options(${arg_NAME})
+  target_include_directories(${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${arg_NAME} PRIVATE
+    ${arg_LIBRARIES} rlock_internal GTest::gtest_main GTest::gmock)
+  if(arg_DEPENDS)
+    add_dependencies(${arg_NAME} ${arg_DEPENDS})
+  endif()
+
+  # gtest_discover_tests(PROPERTIES) splits values that are lists, hence the second file.
+  gtest_discover_tests(${arg_NAME}
+    TEST_PREFIX "${arg_NAME}."
+    TEST_LIST ${arg_NAME}_cases
+    DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 60)
+  set(environment "${RLOCK_TEST_ENVIRONMENT}" "RLOCK_TEST_PROGRAM_DIR=${CMAKE_CURRENT_BINARY_DIR}")
+  set(properties "${CMAKE_CURRENT_BINARY_DIR}/${arg_NAME}_properties.cmake")
+  file(WRITE "${properties}" "if(${arg_NAME}_cases)
+  set_tests_properties(\${${arg_NAME}_cases} PROPERTIES
+    LABELS [==[${arg_LABELS}]==]
+    TIMEOUT ${timeout}
+    ENVIRONMENT [==[${environment}]==])
+endif()
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
+endfunction()
+
+# rlock_add_program_test(NAME <test> COMMAND <target> [ARGS <arg>...] [REDIS]
+#                        LABELS <label>... [TIMEOUT <seconds>])
+#
+# Runs a program as a test. With REDIS, RLOCK_URI names a redis-server started for this test alone.
+function(rlock_add_program_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "REDIS" "NAME;COMMAND;TIMEOUT" "ARGS;LABELS")
+  set(wrapper "")
+  if(arg_REDIS)
+    set(wrapper "${PROJECT_SOURCE_DIR}/tests/with_redis.sh")
+  endif()
+  add_test(NAME ${arg_NAME} COMMAND ${wrapper} $<TARGET_FILE:${arg_COMMAND}> ${arg_ARGS})
+  rlock_set_test_properties(${arg_NAME} LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT})
+endfunction()

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+# Checks the structure of a source tree: who includes whom, which words a layer may use, and what
+# every file has to say.
+#
+# Usage: cmake -DROOT=<source tree> -P check.cmake
+#
+# Prints every violation, then fails if there was one.
+
+cmake_minimum_required(VERSION 3.25)
+
+set(violations 0)
+function(violation file text)
+  message("${file}: ${text}")
+  math(EXPR count "${violations} + 1")
+  set(violations ${count} PARENT_SCOPE)
+endfunction()
+
+# The text of a C++ file without comments, with nothing in it that a CMake list could trip over.
+function(read_code file out)
+  file(READ "${ROOT}/${file}" code)
+  string(REGEX REPLACE "[][;]" " " code "${code}")
+  string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" " " code "${code}")
+  string(REGEX REPLACE "//[^\n]*" "" code "${code}")
+  set(${out} "${code}" PARENT_SCOPE)
+endfunction()
+
+function(files_of out)
+  set(found "")
+  foreach(pattern IN LISTS ARGN)
+    if(pattern MATCHES "/")
+      file(GLOB_RECURSE matches RELATIVE "${ROOT}" "${ROOT}/${pattern}")
+    else()
+      file(GLOB matches RELATIVE "${ROOT}" "${ROOT}/${pattern}")
+    endif()
+    list(APPEND found ${matches})
+  endforeach()
+  list(SORT found)
+  set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+
+# ----------------------------------------------------------------------------------- the C libraries
+# Their names stay out of include/, comments included, and their headers out of all but src/net/.
+
+files_of(headers include/*)
+foreach(file IN LISTS headers)
+  file(READ "${ROOT}/${file}" text)
+  if(text MATCHES "uv\\.h|hiredis|openssl")
+    violation("${file}" "names ${CMAKE_MATCH_0}")
+  endif()
+endforeach()
+
+files_of(sources src/*.hpp src/*.cpp)
+foreach(file IN LISTS sources)
+  if(file MATCHES "^src/net/")
+    continue()
+  endif()
+  read_code("${file}" code)
+  if(code MATCHES "#[ \t]*include[ \t]*[<\"](uv\\.h|uv/|hiredis|openssl)[^\n]*")
+    violation("${file}" "includes a C library outside src/net: ${CMAKE_MATCH_0}")
+  endif()
+endforeach()
+
+# -------------------------------------------------------------------------------------------- layers
+
+# Headers of include/rlock/ that belong to the base and not to the public objects.
+set(base_headers error result duration owner log options version stats export)
+
+function(layer_of path out)
+  if(path MATCHES "^(include/)?rlock/detail/engine/|^(src/)?engine/")
+    set(layer engine)
+  elseif(path MATCHES "^(include/)?rlock/detail/executor/|^(src/)?executor/")
+    set(layer executor)
+  elseif(path MATCHES "^(src/)?net/")
+    set(layer net)
+  elseif(path MATCHES "^(include/)?rlock/detail/")
+    set(layer base)
+  elseif(path MATCHES "^(include/)?rlock/([a-z0-9_]+)\\.hpp$" AND CMAKE_MATCH_2 IN_LIST base_headers)
+    set(layer base)
+  elseif(path MATCHES "^src/([a-z0-9_]+)\\.cpp$" AND CMAKE_MATCH_1 IN_LIST base_headers)
+    set(layer base)
+  else()
+    set(layer public)
+  endif()
+  set(${out} ${layer} PARENT_SCOPE)
+endfunction()
+
+set(may_include_public public engine base)
+set(may_include_engine engine executor base)
+set(may_include_executor executor net base)
+set(may_include_net net base)
+set(may_include_base base)
+
+# The composition root puts the layers together.
+set(exempt src/client.cpp)
+
+foreach(file IN LISTS headers sources)
+  if(file IN_LIST exempt)
+    continue()
+  endif()
+  layer_of("${file}" layer)
+  read_code("${file}" code)
+  string(REGEX MATCHALL "#[ \t]*include[ \t]*(\"[^\"\n]*\"|<rlock/[^>\n]*>)" includes "${code}")
+  foreach(include IN LISTS includes)
+    string(REGEX REPLACE "^[^\"<]*[\"<]([^\">]*)[\">]$" "\\1" included "${include}")
+    if(file MATCHES "^include/" AND include MATCHES "\"")
+      violation("${file}" "an installed header cannot include \"${included}\"")
+      continue()
+    endif()
+    if(include MATCHES "\"" AND NOT EXISTS "${ROOT}/src/${included}")
+      violation("${file}" "\"${included}\" is not a path inside src/")
+      continue()
+    endif()
+    layer_of("${included}" other)
+    if(NOT other IN_LIST may_include_${layer})
+      violation("${file}" "layer ${layer} includes ${included} of layer ${other}")
+    endif()
+  endforeach()
+endforeach()
+
+# --------------------------------------------------------------------------------------------- words
+# The engine's state machines know locks and no Redis; the connections know Redis and no locks.
+
+set(redis_words
+  redis evalsha subscribe unsubscribe ssubscribe psubscribe publish hget hset hexists hincrby pexpire
+  pttl noscript)
+files_of(engine_headers include/rlock/detail/engine/*.hpp)
+foreach(file IN LISTS engine_headers)
+  read_code("${file}" code)
+  # `subscribe` is also what the engine asks of its pub/sub port; the command is written in capitals.
+  if(code MATCHES "([A-Za-z_]*[Rr][Ee][Dd][Ii][Ss][A-Za-z_]*)")
+    violation("${file}" "the engine names Redis: ${CMAKE_MATCH_1}")
+  endif()
+  foreach(word IN LISTS redis_words)
+    string(TOUPPER "${word}" command)
+    if(code MATCHES "(^|[^A-Za-z_])(${command})([^A-Za-z_]|$)")
+      violation("${file}" "the engine names a Redis command: ${command}")
+    endif()
+    if(NOT word MATCHES "subscribe|publish|redis"
+       AND code MATCHES "(^|[^A-Za-z_])\"?(${word})\"?([^A-Za-z_]|$)")
+      violation("${file}" "the engine names a Redis command: ${word}")
+    endif()
+  endforeach()
+endforeach()
+
+files_of(net_files src/net/*.hpp src/net/*.cpp)
+foreach(file IN LISTS net_files)
+  read_code("${file}" code)
+  # Words inside identifiers: lease, leaseTime, newLease, but not release.
+  foreach(word IN ITEMS lease watchdog holder "lock_?name" "rlock_?object" fencing)
+    string(SUBSTRING "${word}" 0 1 first)
+    string(SUBSTRING "${word}" 1 -1 rest)
+    string(TOUPPER "${first}" capital)
+    string(REPLACE "_?n" "(_n|N|n)" rest "${rest}")
+    string(REPLACE "_?o" "(_o|O|o)" rest "${rest}")
+    if(code MATCHES "((^|[^A-Za-z])${first}|${capital})${rest}s?([^a-z]|$)")
+      string(STRIP "${CMAKE_MATCH_0}" match)
+      violation("${file}" "the connection layer names something of a lock: ${match}")
+    endif()
+  endforeach()
+endforeach()
+
+# -------------------------------------------------------------------------------------------- licence
+
+files_of(licensed
+  include/* src/* lua/* cmake/* tests/* examples/* bench/* docs/*.in .ci/*
+  CMakeLists.txt .gitignore .gitattributes .editorconfig .clang-format .clang-tidy)
+foreach(file IN LISTS licensed)
+  # JSON has no comments; documents, pictures and package-config templates are covered by LICENSE.
+  if(file MATCHES "\\.(json|md|svg|png|txt|pc\\.in)$" AND NOT file MATCHES "CMakeLists\\.txt$")
+    continue()
+  endif()
+  file(READ "${ROOT}/${file}" head LIMIT 300)
+  if(NOT head MATCHES "SPDX-License-Identifier: Apache-2\\.0")
+    violation("${file}" "has no SPDX-License-Identifier: Apache-2.0 in its first lines")
+  endif()
+endforeach()
+
+# ---------------------------------------------------------------------------------------- Lua headers
+
+files_of(scripts lua/*.lua)
+foreach(file IN LISTS scripts)
+  file(READ "${ROOT}/${file}" text)
+  string(REGEX REPLACE "[][;]" " " text "${text}")
+  string(REGEX MATCH "^(--[^\n]*\n)+" opening "${text}")
+  foreach(part IN ITEMS "KEYS" "ARGV" "Returns" "When it runs twice")
+    if(NOT opening MATCHES "${part}")
+      violation("${file}" "its opening comment does not say: ${part}")
+    endif()
+  endforeach()
+endforeach()
+
+# ------------------------------------------------------------------------------------- lists of files
+# A file that no list names is built, installed and tested by nobody.
+
+file(READ "${ROOT}/CMakeLists.txt" lists)
+files_of(listed include/*.hpp src/*.cpp lua/*.lua)
+foreach(file IN LISTS listed)
+  string(FIND "${lists}" "  ${file}" position)
+  if(position EQUAL -1)
+    violation("${file}" "is not listed in CMakeLists.txt")
+  endif()
+endforeach()
+
+foreach(directory IN ITEMS tests examples bench)
+  if(EXISTS "${ROOT}/${directory}/CMakeLists.txt")
+    file(READ "${ROOT}/${directory}/CMakeLists.txt" lists)
+    file(GLOB_RECURSE listed RELATIVE "${ROOT}/${directory}" "${ROOT}/${directory}/*.cpp")
+    list(FILTER listed EXCLUDE REGEX "^(package|arch)/")
+    foreach(file IN LISTS listed)
+      string(REGEX REPLACE "\\.cpp$" "" name "${file}")
+      string(FIND "${lists}" "${name}" position)
+      if(position EQUAL -1)
+        violation("${directory}/${file}" "is not listed in ${directory}/CMakeLists.txt")
+      endif()
+    endforeach()
+  endif()
+endforeach()
+
+if(violations GREATER 0)
+  message(FATAL_ERROR "${violations} violations of the rules in tests/arch/check.cmake")
+endif()

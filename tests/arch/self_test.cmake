@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+# Proves that every rule of check.cmake fails on a tree that breaks it and on nothing else.
+#
+# Usage: cmake -DWORK_DIR=<directory to write to> -P self_test.cmake
+
+cmake_minimum_required(VERSION 3.25)
+
+set(spdx "// SPDX-License-Identifier: Apache-2.0\n")
+set(failures 0)
+
+# A small tree that obeys every rule, and uses what a careless check would take for a violation.
+function(write_good_tree root)
+  file(REMOVE_RECURSE "${root}")
+  file(WRITE "${root}/CMakeLists.txt" "# SPDX-License-Identifier: Apache-2.0
+set(FILES
+  include/rlock/error.hpp
+  include/rlock/lock.hpp
+  include/rlock/detail/clock.hpp
+  include/rlock/detail/engine/acquire.hpp
+  include/rlock/detail/executor/command.hpp
+  src/client.cpp
+  src/error.cpp
+  src/engine/engine.cpp
+  src/executor/single.cpp
+  src/net/link.cpp
+  lua/lock_acquire.lua)
+")
+  file(WRITE "${root}/tests/CMakeLists.txt" "# SPDX-License-Identifier: Apache-2.0
+set(TESTS unit/a_test.cpp)
+")
+  file(WRITE "${root}/tests/unit/a_test.cpp" "${spdx}#include \"net/link.hpp\"\n")
+  file(WRITE "${root}/include/rlock/error.hpp" "${spdx}#include <rlock/detail/clock.hpp>\n")
+  file(WRITE "${root}/include/rlock/lock.hpp"
+    "${spdx}#include <rlock/detail/engine/acquire.hpp>\n#include <rlock/error.hpp>\n")
+  file(WRITE "${root}/include/rlock/detail/clock.hpp" "${spdx}#include <chrono>\n")
+  file(WRITE "${root}/include/rlock/detail/engine/acquire.hpp" "${spdx}
+#include <rlock/detail/executor/command.hpp>
+/* Redis answers; EVALSHA; hget */
+struct Port { void subscribe(); void unsubscribe(); };  // SUBSCRIBE to redis
+")
+  file(WRITE "${root}/include/rlock/detail/executor/command.hpp" "${spdx}#include <rlock/error.hpp>\n")
+  file(WRITE "${root}/src/client.cpp" "${spdx}#include \"net/link.hpp\"\n#include <rlock/lock.hpp>\n")
+  file(WRITE "${root}/src/error.cpp" "${spdx}#include <rlock/error.hpp>\n")
+  file(WRITE "${root}/src/engine/engine.cpp" "${spdx}#include <rlock/detail/engine/acquire.hpp>\n")
+  file(WRITE "${root}/src/executor/single.cpp"
+    "${spdx}#include \"net/link.hpp\"\n#include <rlock/detail/executor/command.hpp>\n")
+  file(WRITE "${root}/src/net/link.hpp" "${spdx}#include <hiredis/hiredis.h>\n#include <uv.h>\n")
+  file(WRITE "${root}/src/net/link.cpp" "${spdx}#include \"net/link.hpp\"
+// the holder of a lease
+void f() { std::lock_guard lock(mutex_); release(); placeholder = 1; std::scoped_lock guard(a, b); }
+")
+  file(WRITE "${root}/lua/lock_acquire.lua" "-- SPDX-License-Identifier: Apache-2.0
+-- KEYS[1]  the lock
+-- ARGV[1]  the lease, ms
+-- Returns  nil
+-- When it runs twice: the hold is counted twice
+return nil
+")
+endfunction()
+
+function(check expected)
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" "-DROOT=${WORK_DIR}/tree" -P "${CMAKE_CURRENT_LIST_DIR}/check.cmake"
+    RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(expected STREQUAL "")
+    if(NOT result EQUAL 0)
+      message(SEND_ERROR "the good tree was refused:\n${output}")
+    endif()
+  elseif(result EQUAL 0)
+    message(SEND_ERROR "accepted, but expected: ${expected}")
+  else()
+    string(FIND "${output}" "${expected}" position)
+    if(position EQUAL -1)
+      message(SEND_ERROR "expected: ${expected}\nfound:\n${output}")
+    endif()
+    if(NOT output MATCHES "CMake Error[^\n]*\n  1 violations")
+      message(SEND_ERROR "expected one violation (${expected}), found:\n${output}")
+    endif()
+  endif()
+endfunction()
+
+# Writes one bad file over the good tree and expects one violation with the given text.
+function(expect_violation expected file text)
+  write_good_tree("${WORK_DIR}/tree")
+  file(WRITE "${WORK_DIR}/tree/${file}" "${text}")
+  check("${file}: ${expected}")
+endfunction()
+
+write_good_tree("${WORK_DIR}/tree")
+check("")
+
+# C libraries
+expect_violation("names uv.h" include/rlock/lock.hpp "${spdx}#include <uv.h>\n")
+expect_violation("names hiredis" include/rlock/lock.hpp "${spdx}// hiredis formats\n")
+expect_violation("names openssl" include/rlock/detail/clock.hpp "${spdx}#include <openssl/ssl.h>\n")
+expect_violation("includes a C library" src/client.cpp "${spdx}#include <uv.h>\n")
+expect_violation("includes a C library" src/executor/single.cpp
+  "${spdx}#include <hiredis/hiredis.h>\n")
+expect_violation("includes a C library" src/engine/engine.cpp "${spdx}# include <openssl/ssl.h>\n")
+
+# Layers
+expect_violation("layer public includes rlock/detail/executor/command.hpp of layer executor"
+  include/rlock/lock.hpp "${spdx}#include <rlock/detail/executor/command.hpp>\n")
+expect_violation("layer base includes rlock/lock.hpp of layer public"
+  include/rlock/error.hpp "${spdx}#include <rlock/lock.hpp>\n")
+expect_violation("layer base includes rlock/detail/engine/acquire.hpp of layer engine"
+  include/rlock/detail/clock.hpp "${spdx}#include <rlock/detail/engine/acquire.hpp>\n")
+expect_violation("layer base includes net/link.hpp of layer net"
+  src/error.cpp "${spdx}#include \"net/link.hpp\"\n")
+expect_violation("layer engine includes rlock/lock.hpp of layer public"
+  include/rlock/detail/engine/acquire.hpp "${spdx}#include <rlock/lock.hpp>\n")
+expect_violation("layer engine includes net/link.hpp of layer net"
+  src/engine/engine.cpp "${spdx}#include \"net/link.hpp\"\n")
+expect_violation("layer executor includes rlock/detail/engine/acquire.hpp of layer engine"
+  src/executor/single.cpp "${spdx}#include <rlock/detail/engine/acquire.hpp>\n")
+expect_violation("layer net includes rlock/detail/executor/command.hpp of layer executor"
+  src/net/link.hpp "${spdx}#include <rlock/detail/executor/command.hpp>\n")
+expect_violation("an installed header cannot include \"net/link.hpp\""
+  include/rlock/detail/executor/command.hpp "${spdx}#include \"net/link.hpp\"\n")
+expect_violation("\"link.hpp\" is not a path inside src/"
+  src/net/link.cpp "${spdx}#include \"link.hpp\"\n")
+
+# Words
+expect_violation("the engine names Redis: redisNode" include/rlock/detail/engine/acquire.hpp
+  "${spdx}int redisNode;\n")
+expect_violation("the engine names a Redis command: EVALSHA"
+  include/rlock/detail/engine/acquire.hpp "${spdx}auto c = \"EVALSHA\";\n")
+expect_violation("the engine names a Redis command: SUBSCRIBE"
+  include/rlock/detail/engine/acquire.hpp "${spdx}auto c = \"SUBSCRIBE\";\n")
+expect_violation("the engine names a Redis command: hget"
+  include/rlock/detail/engine/acquire.hpp "${spdx}auto c = \"hget\";\n")
+foreach(identifier IN ITEMS lease leaseTime newLease watchdog_ lockName lock_name currentHolder
+    holders_ fencingToken)
+  expect_violation("the connection layer names something of a lock" src/net/link.cpp
+    "${spdx}int ${identifier};\n")
+endforeach()
+
+# Licence
+expect_violation("has no SPDX" src/net/link.cpp "int x;\n")
+expect_violation("has no SPDX" cmake/x.cmake "# nothing\n")
+expect_violation("has no SPDX" tests/run.sh "#!/bin/sh\n")
+
+# Lua headers
+set(lua "-- SPDX-License-Identifier: Apache-2.0\n")
+expect_violation("its opening comment does not say: KEYS" lua/lock_acquire.lua
+  "${lua}-- ARGV\n-- Returns\n-- When it runs twice\n")
+expect_violation("its opening comment does not say: ARGV" lua/lock_acquire.lua
+  "${lua}-- KEYS\n-- Returns\n-- When it runs twice\nlocal a = ARGV\n")
+expect_violation("its opening comment does not say: Returns" lua/lock_acquire.lua
+  "${lua}-- KEYS\n-- ARGV\n-- When it runs twice\n")
+expect_violation("its opening comment does not say: When it runs twice" lua/lock_acquire.lua
+  "${lua}-- KEYS\n-- ARGV\n-- Returns\n\n-- When it runs twice\n")
+
+# Lists of files
+expect_violation("is not listed in CMakeLists.txt" src/net/new.cpp "${spdx}")
+expect_violation("is not listed in CMakeLists.txt" include/rlock/new.hpp "${spdx}")
+expect_violation("is not listed in CMakeLists.txt" lua/new.lua
+  "${lua}-- KEYS\n-- ARGV\n-- Returns\n-- When it runs twice\n")
+expect_violation("is not listed in tests/CMakeLists.txt" tests/unit/new_test.cpp "${spdx}")

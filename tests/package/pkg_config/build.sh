@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: build.sh static|shared OUTPUT, with PKG_CONFIG_PATH and CXX set.
+set -euo pipefail
+cd "$(dirname "$0")/../common"
+
+linkage=()
+if [[ $1 == static ]]; then
+  linkage=(--static)
+fi
+read -ra cflags <<<"$(pkg-config --cflags rlock)"
+read -ra libs <<<"$(pkg-config --libs "${linkage[@]}" rlock)"
+set -x
+"${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror "${cflags[@]}" main.cpp second.cpp "${libs[@]}" \
+  -o "$2"

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# One step of the package tests; tests/package/CMakeLists.txt passes the variables.
+
+cmake_minimum_required(VERSION 3.25)
+
+if(LINKAGE STREQUAL "shared")
+  set(shared ON)
+else()
+  set(shared OFF)
+endif()
+set(prefix "${WORK_DIR}/prefix")
+set(consumer "${CMAKE_CURRENT_LIST_DIR}/${STEP}")
+set(build "${WORK_DIR}/${STEP}")
+
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "failed (${result}): ${command}")
+  endif()
+endfunction()
+
+function(configure source binary)
+  run("${CMAKE_COMMAND}" -S "${source}" -B "${binary}" -G "${GENERATOR}"
+    "-DCMAKE_CXX_COMPILER=${CXX}"
+    "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}"
+    "-DCMAKE_BUILD_TYPE=Debug"
+    "-DBUILD_SHARED_LIBS=${shared}"
+    ${ARGN})
+endfunction()
+
+function(run_program)
+  run("${CMAKE_CURRENT_LIST_DIR}/../with_redis.sh" ${ARGV})
+endfunction()
+
+file(REMOVE_RECURSE "${build}")
+
+if(STEP STREQUAL "install")
+  file(REMOVE_RECURSE "${prefix}" "${prefix}.installed")
+  configure("${SOURCE_DIR}" "${build}"
+    "-DCMAKE_INSTALL_PREFIX=${prefix}.installed"
+    "-DCMAKE_INSTALL_LIBDIR=${LIBDIR}"
+    -DRLOCK_BUILD_TESTS=OFF -DRLOCK_BUILD_EXAMPLES=OFF -DRLOCK_INSTALL=ON)
+  run("${CMAKE_COMMAND}" --build "${build}")
+  run("${CMAKE_COMMAND}" --install "${build}")
+  # Nothing may remember where it was installed, nor what it was built from.
+  file(RENAME "${prefix}.installed" "${prefix}")
+  file(REMOVE_RECURSE "${build}")
+
+elseif(STEP STREQUAL "find_package")
+  configure("${consumer}" "${build}"
+    "-DCMAKE_PREFIX_PATH=${prefix}"
+    -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON)
+  run("${CMAKE_COMMAND}" --build "${build}")
+  run_program("${build}/consumer")
+
+elseif(STEP STREQUAL "add_subdirectory")
+  configure("${consumer}" "${build}" "-DRLOCK_SOURCE_DIR=${SOURCE_DIR}")
+  run("${CMAKE_COMMAND}" --build "${build}")
+  run_program("${build}/consumer")
+
+elseif(STEP STREQUAL "pkg_config")
+  file(MAKE_DIRECTORY "${build}")
+  set(ENV{PKG_CONFIG_PATH} "${prefix}/${LIBDIR}/pkgconfig")
+  set(ENV{CXX} "${CXX}")
+  run("${consumer}/build.sh" "${LINKAGE}" "${build}/consumer")
+  set(ENV{LD_LIBRARY_PATH} "${prefix}/${LIBDIR}")
+  run_program("${build}/consumer")
+
+else()
+  message(FATAL_ERROR "unknown step ${STEP}")
+endif()

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing, builds, and runs the tests.
+#
+# Usage: tests/run.sh [LABEL...]
+#
+#   tests/run.sh                  everything but what is labelled slow
+#   tests/run.sh unit package     only tests with one of these labels
+#
+# Labels: unit, integration, simulation, support, example, package, slow, ...
+#
+# Environment:
+#   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
+#   RLOCK_JOBS      parallel compilations and tests (default: processors; tests at most 2)
+#   RLOCK_EXCLUDE   labels to leave out, separated by blanks
+#   RLOCK_BUILD_ONLY=1   stop after the build
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case ${1:-} in
+  -h | --help)
+    sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
+    exit 0
+    ;;
+esac
+
+preset=${RLOCK_PRESET:-release}
+build=build/$preset
+jobs=${RLOCK_JOBS:-$(nproc)}
+# Many tests measure time: more of them at once than this, and they would measure each other.
+test_jobs=$((jobs < 2 ? jobs : 2))
+
+labels=("$@")
+read -ra excluded <<<"${RLOCK_EXCLUDE:-}"
+if [[ " ${labels[*]:-} " != *" slow "* ]]; then
+  excluded+=(slow)
+fi
+
+bash cmake/install_packages.sh build test bench
+
+# A build can only use it if the directory was configured with it.
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+fi
+
+mkdir -p "$build"
+
+# Runs a command; what it prints goes to a file, and to the screen only if it fails.
+quietly() {  # NAME COMMAND...
+  local name=$1 started=$SECONDS
+  shift
+  printf '%s ... ' "$name"
+  if "$@" >"$build/$name.log" 2>&1 </dev/null; then
+    echo "done ($((SECONDS - started)) s)"
+  else
+    echo "failed; the end of $build/$name.log:"
+    grep -nE 'error:|Error|FAILED' "$build/$name.log" | head -20 || true
+    tail -n 40 "$build/$name.log"
+    exit 1
+  fi
+}
+
+echo "preset $preset, build directory $build"
+quietly configure cmake --preset "$preset"
+if [[ -t 1 ]]; then
+  cmake --build --preset "$preset" -j "$jobs"
+else
+  quietly build cmake --build --preset "$preset" -j "$jobs"
+fi
+if [[ ${RLOCK_BUILD_ONLY:-} == 1 ]]; then
+  exit 0
+fi
+
+join() {
+  local IFS='|'
+  echo "^($*)\$"
+}
+selection=()
+if ((${#labels[@]} > 0)); then
+  selection+=(-L "$(join "${labels[@]}")")
+fi
+if ((${#excluded[@]} > 0)); then
+  selection+=(-LE "$(join "${excluded[@]}")")
+fi
+
+# A server that cannot be started is a failure here, not a reason to skip.
+export RLOCK_TEST_REQUIRE_REDIS=1
+
+run=(ctest --test-dir "$build" -j "$test_jobs" --output-on-failure --no-tests=error
+  --no-label-summary "${selection[@]}")
+if [[ -t 1 ]]; then
+  "${run[@]}" --progress </dev/null
+else
+  # Without a terminal only what did not pass is worth a line.
+  passed='^ *(Start +[0-9]+: |[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed )'
+  "${run[@]}" </dev/null 2>&1 | { grep --line-buffered -vE "$passed" || true; }
+fi
