@@ -125,8 +125,13 @@ class HoldLedger {
 
   /// Drops the entry of a hold that is not held and about which nothing is under way.
   void forgetIfUnused(Hold& hold) noexcept {
-    if (hold.count == 0 && !hold.busy && hold.gate.empty()) {
-      holds_.erase(Key{hold.name, hold.owner.value});
+    if (hold.count != 0 || hold.busy || !hold.gate.empty()) {
+      return;
+    }
+    // A late reply may be about a hold that was forgotten before: its place may be taken by now.
+    const auto found = holds_.find(Key{hold.name, hold.owner.value});
+    if (found != holds_.end() && found->second.get() == &hold) {
+      holds_.erase(found);
     }
   }
 
