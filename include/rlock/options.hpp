@@ -127,6 +127,9 @@ struct Options {
   std::chrono::milliseconds retryDelayMin{20};
   /// Longest such pause, not below retryDelayMin. 1 s; 1 ms to 1 h.
   std::chrono::milliseconds retryDelayMax{1000};
+  /// Limit of calls that take none themselves, such as tryLock(), unlock() and isLocked(), with
+  /// reconnecting and settling a lost reply. 0 = twice commandTimeout; 0 to 1 h.
+  std::chrono::milliseconds callTimeout{0};
   /// How long the client's destructor may take to release what is held. 2 s; 0 to 1 h.
   std::chrono::milliseconds closeTimeout{2000};
   /// A channel stays subscribed this long after its last waiter left. 10 s; 0 to 1 h.

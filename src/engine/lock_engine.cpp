@@ -96,7 +96,7 @@ std::string LockEngine::ownerField(OwnerId owner) const {
 }
 
 std::chrono::milliseconds LockEngine::callTimeout() const noexcept {
-  return 2 * options_.commandTimeout;
+  return options_.callTimeout.count() > 0 ? options_.callTimeout : 2 * options_.commandTimeout;
 }
 
 std::optional<Error> LockEngine::refuse(bool blocking) const {
@@ -203,17 +203,16 @@ bool LockEngine::holds(std::string_view name, OwnerId owner) const {
 
 IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold, int before, int count,
                                              const GrantTerms& terms) {
-  std::vector<Watchdog::Lost> vanished;
+  bool vanished = false;
+  IntrusivePtr<HoldHandle> old;
   IntrusivePtr<HoldHandle> handle;
   bool needsLoop = false;
   {
     const std::lock_guard lock(holdsMutex_);
     if (before > 0 && count <= before) {
       // The server had dropped the holds that came before this one.
-      vanished.push_back({HoldPtr(&hold), LossReason::refused});
-      if (hold.handle) {
-        handle = std::exchange(hold.handle, nullptr);
-      }
+      vanished = true;
+      old = std::exchange(hold.handle, nullptr);
     }
     hold.count = count;
     hold.label = terms.label;
@@ -226,22 +225,22 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold, int before, int count,
       hold.handle = makeIntrusive<HoldHandle>();
       hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
     }
+    handle = hold.handle;
     needsLoop = watchdogNeedsLoop();
   }
   if (needsLoop) {
     wakeWatchdog();
   }
-  if (!vanished.empty()) {
+  if (vanished) {
     counters_.lost.fetch_add(1, std::memory_order_relaxed);
     log_->write(LogLevel::error, fmt::format("lock \"{}\": earlier holds of owner {} were lost",
                                              escapeForDisplay(hold.name), hold.owner.value));
-    if (handle && handle->markLost(LossReason::refused)) {
-      executor_->post([handle] { handle->signalLoss(); });
+    if (old && old->markLost(LossReason::refused)) {
+      executor_->post([old] { old->signalLoss(); });
     }
   }
   counters_.acquired.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard lock(holdsMutex_);
-  return hold.handle;
+  return handle;
 }
 
 std::chrono::milliseconds LockEngine::releasing(Hold& hold) {

@@ -483,6 +483,7 @@ void CommandLink::runCompleted(std::vector<RequestPtr> requests) {
 
 void CommandLink::handOver() {
   RequestPtr next;
+  std::uint32_t before = 0;
   {
     const Lock lock(mutex_);
     if (state_ != State::up) {
@@ -501,9 +502,10 @@ void CommandLink::handOver() {
       arm(backgroundPending_ > 0);
       return;
     }
+    // Under the mutex: a failure that ends this request must come after, so that its thread cannot
+    // miss that it has the role.
+    before = next->state_.fetch_or(Request::kLead, std::memory_order_acq_rel);
   }
-  const std::uint32_t before =
-      next->state_.fetch_or(Request::kLead, std::memory_order_acq_rel);
   if ((before & Request::kSleeping) != 0) {
     futexWakeOne(&next->state_);
   }

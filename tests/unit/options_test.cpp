@@ -82,6 +82,7 @@ std::string settingsOf(const Options& o) {
                                   o.reconnectDelayMax,
                                   o.retryDelayMin,
                                   o.retryDelayMax,
+                                  o.callTimeout,
                                   o.closeTimeout,
                                   o.subscriptionLinger}) {
     add("time", std::to_string(time.count()));
@@ -270,7 +271,8 @@ TEST(OptionsUri, ReadsWhatItShould) {
       {"redis://localhost?spin=1", [](Options& o) { o.spin = milliseconds(1); }},
       {"redis://localhost?command-timeout=11&safety-poll=12&fair-waiter-lease=1300"
        "&outage-timeout=14&heartbeat-interval=15&reconnect-delay-min=16&reconnect-delay-max=17"
-       "&retry-delay-min=18&retry-delay-max=19&close-timeout=20&subscription-linger=21"
+       "&retry-delay-min=18&retry-delay-max=19&call-timeout=24&close-timeout=20"
+       "&subscription-linger=21"
        "&watchdog-batch-size=22&watchdog-timeout=230&lost-reply-policy=marker&log-level=trace",
        [](Options& o) {
          o.commandTimeout = milliseconds(11);
@@ -282,6 +284,7 @@ TEST(OptionsUri, ReadsWhatItShould) {
          o.reconnectDelayMax = milliseconds(17);
          o.retryDelayMin = milliseconds(18);
          o.retryDelayMax = milliseconds(19);
+         o.callTimeout = milliseconds(24);
          o.closeTimeout = milliseconds(20);
          o.subscriptionLinger = milliseconds(21);
          o.watchdogBatchSize = 22;
@@ -508,6 +511,7 @@ TEST(OptionsValidate, EnforcesEveryTimeRange) {
   add("reconnectDelayMax", &Options::reconnectDelayMax, kMs, hours(1), "1ms to 1h");
   add("retryDelayMin", &Options::retryDelayMin, kMs, hours(1), "1ms to 1h");
   add("retryDelayMax", &Options::retryDelayMax, kMs, hours(1), "1ms to 1h");
+  add("callTimeout", &Options::callTimeout, 0 * kMs, hours(1), "0ms to 1h");
   add("closeTimeout", &Options::closeTimeout, 0 * kMs, hours(1), "0ms to 1h");
   add("subscriptionLinger", &Options::subscriptionLinger, 0 * kMs, hours(1), "0ms to 1h");
   addBoundaries(
@@ -695,6 +699,7 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         reconnectDelayMax,
         retryDelayMin,
         retryDelayMax,
+        callTimeout,
         closeTimeout,
         subscriptionLinger,
         spin,
@@ -704,7 +709,7 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         topology,
         tls,
         sentinelMaster] = Options{};
-  EXPECT_EQ(detail::optionRows().size(), 29U);
+  EXPECT_EQ(detail::optionRows().size(), 30U);
   EXPECT_TRUE(endpoints.empty());
 }
 
