@@ -25,6 +25,7 @@ function(configure source binary)
     "-DCMAKE_CXX_COMPILER=${CXX}"
     "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}"
     "-DCMAKE_BUILD_TYPE=Debug"
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O0"
     "-DBUILD_SHARED_LIBS=${shared}"
     ${ARGN})
 endfunction()
@@ -33,33 +34,34 @@ function(run_program)
   run("${CMAKE_CURRENT_LIST_DIR}/../with_redis.sh" ${ARGV})
 endfunction()
 
-file(REMOVE_RECURSE "${build}")
+if(STEP STREQUAL "add_subdirectory")
+  file(REMOVE_RECURSE "${build}")
+  configure("${consumer}" "${build}" "-DRLOCK_SOURCE_DIR=${SOURCE_DIR}")
+  run("${CMAKE_COMMAND}" --build "${build}")
+  run_program("${build}/consumer")
 
-if(STEP STREQUAL "install")
+elseif(STEP STREQUAL "install")
+  # Installs what the step before built: compiling rlock takes longer than all the rest.
   file(REMOVE_RECURSE "${prefix}" "${prefix}.installed")
-  configure("${SOURCE_DIR}" "${build}"
+  set(build "${WORK_DIR}/add_subdirectory")
+  run("${CMAKE_COMMAND}" -B "${build}" -DRLOCK_INSTALL=ON
     "-DCMAKE_INSTALL_PREFIX=${prefix}.installed"
-    "-DCMAKE_INSTALL_LIBDIR=${LIBDIR}"
-    -DRLOCK_BUILD_TESTS=OFF -DRLOCK_BUILD_EXAMPLES=OFF -DRLOCK_INSTALL=ON)
+    "-DCMAKE_INSTALL_LIBDIR=${LIBDIR}")
   run("${CMAKE_COMMAND}" --build "${build}")
   run("${CMAKE_COMMAND}" --install "${build}")
-  # Nothing may remember where it was installed, nor what it was built from.
+  # Nothing may remember where it was installed.
   file(RENAME "${prefix}.installed" "${prefix}")
-  file(REMOVE_RECURSE "${build}")
 
 elseif(STEP STREQUAL "find_package")
+  file(REMOVE_RECURSE "${build}")
   configure("${consumer}" "${build}"
     "-DCMAKE_PREFIX_PATH=${prefix}"
     -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON)
   run("${CMAKE_COMMAND}" --build "${build}")
   run_program("${build}/consumer")
 
-elseif(STEP STREQUAL "add_subdirectory")
-  configure("${consumer}" "${build}" "-DRLOCK_SOURCE_DIR=${SOURCE_DIR}")
-  run("${CMAKE_COMMAND}" --build "${build}")
-  run_program("${build}/consumer")
-
 elseif(STEP STREQUAL "pkg_config")
+  file(REMOVE_RECURSE "${build}")
   file(MAKE_DIRECTORY "${build}")
   set(ENV{PKG_CONFIG_PATH} "${prefix}/${LIBDIR}/pkgconfig")
   set(ENV{CXX} "${CXX}")

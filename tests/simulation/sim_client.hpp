@@ -42,7 +42,9 @@ enum class Mutation : std::uint8_t {
   noFence,                    ///< settles without killing the lost connection first
   settleSkipped,              ///< takes a lost request for one that was not executed
   earlyGrantKept,             ///< does not give back what is granted after the caller has left
+  settleTimeIgnored,          ///< after a settle counts the lease from the lost request alone
   validFromReply,             ///< counts the lease from the reply, not from the request
+  orphansForgotten,           ///< does not kill a lost connection once its settle was given up
   lossToldLate,               ///< serves the watchdog's timer too late
   retireSkipped,              ///< goes on renewing a hold while its release is under way
   noRecheckAfterResubscribe,  ///< takes a subscription for the one that was lost
@@ -62,8 +64,12 @@ inline const char* toString(Mutation mutation) noexcept {
       return "settleSkipped";
     case Mutation::earlyGrantKept:
       return "earlyGrantKept";
+    case Mutation::settleTimeIgnored:
+      return "settleTimeIgnored";
     case Mutation::validFromReply:
       return "validFromReply";
+    case Mutation::orphansForgotten:
+      return "orphansForgotten";
     case Mutation::lossToldLate:
       return "lossToldLate";
     case Mutation::retireSkipped:
@@ -264,13 +270,15 @@ class Course : public detail::GateWaiter {
   [[nodiscard]] int known() const noexcept;
   /// The server has fewer holds than this client counts on.
   void vanishedUnless(bool enough);
+  void giveUp();
 
   virtual void entered() = 0;
   virtual void expired() = 0;
   /// Holds that the server may count after the course, and those it must count unless some vanished.
   [[nodiscard]] virtual int wanted() const noexcept = 0;
   [[nodiscard]] virtual int least() const noexcept = 0;
-  virtual void settled(int now) = 0;
+  /// @param until  the server keeps what is held at least until then
+  virtual void settled(int now, TimePoint until) = 0;
   virtual void settleLost() = 0;
 
   void gateOpened() noexcept override;
@@ -328,7 +336,7 @@ class AcquireCourse final : public Course, public detail::Waiter {
   void expired() override;
   int wanted() const noexcept override;
   int least() const noexcept override;
-  void settled(int now) override;
+  void settled(int now, TimePoint until) override;
   void settleLost() override;
 
   void turn() noexcept override;
@@ -376,7 +384,7 @@ class ReleaseCourse final : public Course {
   void expired() override;
   int wanted() const noexcept override;
   int least() const noexcept override;
-  void settled(int now) override;
+  void settled(int now, TimePoint until) override;
   void settleLost() override;
 
   ReleaseFsm fsm_;
@@ -419,6 +427,8 @@ class SimClient {
   [[nodiscard]] const std::vector<std::unique_ptr<ReleaseCourse>>& releases() const noexcept {
     return releases_;
   }
+  /// Lost connections on which requests may still run that nobody asks about any more.
+  [[nodiscard]] const std::vector<std::uint64_t>& orphans() const noexcept { return orphans_; }
   [[nodiscard]] ConnectionPtr commandConnection() const { return commands_.connection(); }
   [[nodiscard]] ConnectionPtr subscriberConnection() const { return subscriber_.connection(); }
   [[nodiscard]] static int lockOf(const Hold& hold) { return std::stoi(std::string(hold.name)); }
@@ -460,6 +470,7 @@ class SimClient {
   void armWatchdog();
   void renew(std::vector<HoldPtr> holds);
   void renewed(const std::vector<HoldPtr>& holds, const CommandLink::Outcome& outcome);
+  void killOrphans();
   void tellLoss(Hold& hold, LossReason reason);
   void vanished(Hold& hold);
 
@@ -476,6 +487,7 @@ class SimClient {
   SubscriberLink subscriber_;
   TimePoint hubArmed_ = TimePoint::max();
   TimePoint watchdogArmed_ = TimePoint::max();
+  std::vector<std::uint64_t> orphans_;
   std::vector<int> turns_;  ///< by lock: waiters that were given a turn and have not come back
   std::vector<std::unique_ptr<AcquireCourse>> acquires_;
   std::vector<std::unique_ptr<ReleaseCourse>> releases_;
@@ -558,6 +570,7 @@ inline void CommandLink::arrived(const Answer& answer) {
   if (answer.kind == Answer::Kind::hello) {
     up_ = true;
     client_.trace("connected, id ", answer.connection);
+    client_.killOrphans();
     for (Entry& entry : std::exchange(parked_, {})) {
       send(std::move(entry));
     }
@@ -755,6 +768,15 @@ inline void Course::vanishedUnless(bool enough) {
   }
 }
 
+inline void Course::giveUp() {
+  giveUpAt_.reset();
+  client_.orphans_.insert(client_.orphans_.end(), toKill_.begin(), toKill_.end());
+  toKill_.clear();
+  ++client_.world_.coverage.settlesGivenUp;
+  client_.world_.observer.settleGivenUp(client_, lock_, owner_);
+  settleLost();
+}
+
 inline void Course::settle() {
   if (!giveUpAt_) {
     // By then the hold is over anyway.
@@ -763,8 +785,7 @@ inline void Course::settle() {
     client_.at(*giveUpAt_, [this] {
       if (giveUpAt_ && settleRequest_ != 0 && client_.commands_.cancel(settleRequest_)) {
         settleRequest_ = 0;
-        giveUpAt_.reset();
-        settleLost();
+        giveUp();
       }
     });
   }
@@ -788,8 +809,7 @@ inline void Course::settle() {
       ++client_.world_.coverage.unknownSettles;
       toKill_.push_back(outcome.connection);
       if (client_.now() >= *giveUpAt_) {
-        giveUpAt_.reset();
-        settleLost();
+        giveUp();
       } else {
         settle();
       }
@@ -803,7 +823,7 @@ inline void Course::settle() {
       return;
     }
     giveUpAt_.reset();
-    settled(now);
+    settled(now, outcome.sentAt + outcome.answer->remaining);
   };
   settleRequest_ = client_.commands_.submit(request, done);
 }
@@ -995,10 +1015,14 @@ inline void AcquireCourse::expired() {
 inline int AcquireCourse::wanted() const noexcept { return known() + (keep_ ? 1 : 0); }
 inline int AcquireCourse::least() const noexcept { return known(); }
 
-inline void AcquireCourse::settled(int now) {
+inline void AcquireCourse::settled(int now, TimePoint until) {
   const bool held = now > known();
   if (keep_ && held && !fsm_.answered()) {
     ++client_.world_.coverage.keptAfterSettle;
+    // What is held may be what was left of a lost hold, and its end nearer than the request's.
+    if (!client_.mutated(Mutation::settleTimeIgnored)) {
+      sentAt_ = std::min(sentAt_, until - lease_);
+    }
     book(now);
   } else if (keep_ && !held && !fsm_.answered()) {
     ++client_.world_.coverage.retriedAfterSettle;
@@ -1007,8 +1031,6 @@ inline void AcquireCourse::settled(int now) {
 }
 
 inline void AcquireCourse::settleLost() {
-  ++client_.world_.coverage.settlesGivenUp;
-  client_.world_.observer.settleGivenUp(client_, lock_, owner_);
   run(fsm_.settleFailed(late()));
 }
 
@@ -1049,7 +1071,7 @@ inline void ReleaseCourse::run(Step step) {
       return;
     case Step::settle:
       if (client_.mutated(Mutation::settleSkipped)) {
-        settled(wanted());
+        settled(wanted(), TimePoint::max());
         return;
       }
       settle();
@@ -1127,7 +1149,7 @@ inline void ReleaseCourse::entered() {
 inline int ReleaseCourse::wanted() const noexcept { return std::max(known() - 1, 0); }
 inline int ReleaseCourse::least() const noexcept { return wanted(); }
 
-inline void ReleaseCourse::settled(int now) {
+inline void ReleaseCourse::settled(int now, TimePoint /*until*/) {
   auto outcome = ReleaseFsm::Result::notOwner;
   if (known() > 0 && now == wanted()) {
     outcome = now > 0 ? ReleaseFsm::Result::stillHeld : ReleaseFsm::Result::released;
@@ -1137,8 +1159,6 @@ inline void ReleaseCourse::settled(int now) {
 }
 
 inline void ReleaseCourse::settleLost() {
-  ++client_.world_.coverage.settlesGivenUp;
-  client_.world_.observer.settleGivenUp(client_, lock_, owner_);
   if (known() > 0) {
     client_.watchdog_.retire(*hold_);
     client_.tellLoss(*hold_, LossReason::unreachable);
@@ -1372,7 +1392,7 @@ inline void SimClient::renew(std::vector<HoldPtr> holds) {
 
 inline void SimClient::renewed(const std::vector<HoldPtr>& holds,
                                const CommandLink::Outcome& outcome) {
-  world_.coverage.unknownRenewals += outcome.answer == nullptr ? 1 : 0;
+  world_.coverage.unknownRenewals += outcome.answer == nullptr ? 1U : 0U;
   for (std::size_t i = 0; i < holds.size(); ++i) {
     Hold& hold = *holds[i];
     if (!hold.renewing) {
@@ -1392,11 +1412,28 @@ inline void SimClient::renewed(const std::vector<HoldPtr>& holds,
   armWatchdog();
 }
 
+/// A request that nobody settles any more must not run into what its owner does next.
+inline void SimClient::killOrphans() {
+  if (mutated(Mutation::noFence) || mutated(Mutation::orphansForgotten)) {
+    return;
+  }
+  for (const std::uint64_t orphan : orphans_) {
+    Request kill;
+    kill.kind = Request::Kind::kill;
+    kill.victim = orphan;
+    commands_.submit(kill, [this, orphan](const CommandLink::Outcome& outcome) {
+      if (outcome.answer != nullptr) {
+        std::erase(orphans_, orphan);
+      }
+    });
+  }
+}
+
 inline void SimClient::tellLoss(Hold& hold, LossReason reason) {
   trace("owner ", hold.owner.value, " is told that it lost lock ", hold.name, ": ",
         toString(reason));
   ++world_.coverage.lost;
-  world_.coverage.lostByMaxHold += reason == LossReason::maxHold ? 1 : 0;
+  world_.coverage.lostByMaxHold += reason == LossReason::maxHold ? 1U : 0U;
   hold.lost = true;
   if (hold.handle) {
     hold.handle->markLost(reason);

@@ -88,7 +88,7 @@ class EventQueue {
     heap_.pop_back();
     now_ = entry.at;
     ++executed_;
-    const Action action = std::exchange(actions_[entry.slot], nullptr);
+    Action action = std::exchange(actions_[entry.slot], nullptr);
     free_.push_back(entry.slot);
     action();
     return true;

@@ -476,6 +476,9 @@ class Network {
     reply.count = std::min(before, request.target);
     trace_(queue_.now(), "SERVER lock ", request.lock, " settled for ", who.client, ":", who.owner,
            ", count ", before, " -> ", reply.count);
+    if (reply.count > 0) {
+      reply.remaining = milliseconds(it.expireAt - clockMs());
+    }
     if (reply.count == before) {
       return;
     }
@@ -508,7 +511,7 @@ class Network {
     const ConnectionPtr connection = *found;
     trace_(queue_.now(), "SERVER kills connection ", victim, " of client ", connection->client);
     ++killed_;
-    killedWithRequests_ += connection->up.empty() ? 0 : 1;
+    killedWithRequests_ += connection->up.empty() ? 0U : 1U;
     closeOnServer(*connection);
     if (connection->peer != nullptr && !connection->cut) {
       tellClosed(*connection, delay());

@@ -56,7 +56,8 @@ class Simulation final : private ClientObserver, private ServerObserver {
   Simulation(std::uint64_t seed, Mutation mutation, bool traced, Coverage& coverage)
       : random_(seed), trace_(traced), coverage_(coverage) {
     plan(mutation);
-    network_ = std::make_unique<Network>(networkConfig_, queue_, random_, *this, trace_);
+    ServerObserver& observer = *this;
+    network_ = std::make_unique<Network>(networkConfig_, queue_, random_, observer, trace_);
     lastUpset_ = Time(0);
     locks_.resize(static_cast<std::size_t>(networkConfig_.locks));
     processes_.reserve(static_cast<std::size_t>(networkConfig_.clients));
@@ -379,14 +380,19 @@ class Simulation final : private ClientObserver, private ServerObserver {
     ++slot.acquiring;
     AcquireCourse& course = process.client->acquire(spec);
     trace_(queue_.now(), "client ", process.client->index(), " owner ", agent.owner.value,
-           " wants lock ", lock, spec.oneAttempt ? ", one attempt" : "",
-           spec.wait ? ", for a time" : "", spec.lease ? ", lease " : "",
-           spec.lease ? spec.lease->count() : 0, spec.maxHold ? ", with maxHold" : "");
+           " wants lock ", lock, spec.oneAttempt ? ", one attempt" : "", inMs(", for ", spec.wait),
+           inMs(", lease ", spec.lease), inMs(", at most ", spec.maxHold));
     process.acquires.push_back(&course);
     course.begin();
     if (random_.chance(15)) {
       stopLater(process, course, someTime(0, random_.chance(50) ? 10 : 150));
     }
+  }
+
+  template <class Duration>
+  static std::string inMs(const char* what, const std::optional<Duration>& duration) {
+    return duration ? what + std::to_string(std::chrono::floor<milliseconds>(*duration).count()) + " ms"
+                    : std::string();
   }
 
   void stopLater(Process& process, AcquireCourse& course, Time delay) {
@@ -433,6 +439,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
       case AcquireFsm::Result::granted:
         ++coverage_.granted;
         ++slot.depth;
+        slot.disturbed = slot.disturbed && (slot.depth > 1 || slot.serverCount == 0);
         slot.handle = course.hold()->handle;
         slot.remnant = false;
         slot.renewalSentAt.reset();
@@ -503,8 +510,9 @@ class Simulation final : private ClientObserver, private ServerObserver {
     slot.releasing = 0;
     ++slot.epoch;
     slot.handle.reset();
-    slot.disturbed = false;
-    slot.remnant = slot.serverCount > 0;
+    // What is being granted just now may have been taken, too.
+    slot.disturbed = slot.disturbed && slot.acquiring > 0;
+    slot.remnant = slot.remnant || slot.serverCount > 0;
     slot.wantsLateRelease = random_.chance(50);
     if (reason == LossReason::none) {
       broken("announcement", "a loss without a reason");
@@ -554,8 +562,10 @@ class Simulation final : private ClientObserver, private ServerObserver {
       return;
     }
     const HoldPtr hold = client.peek(lock, OwnerId{who.owner});
-    if ((!hold || !hold->busy) && !slotOf(lock, who)->remnant) {
-      broken("count", "the server executes a request that its sender had done with");
+    if ((!hold || !hold->busy) && client.orphans().empty()) {
+      broken("count", "the server executes a request that client " + std::to_string(who.client) +
+                          " had done with, for owner " + std::to_string(who.owner) + " and lock " +
+                          std::to_string(lock));
     }
   }
 
@@ -595,7 +605,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
       return;
     }
     if (cause == Cause::forced || cause == Cause::dataLoss) {
-      slot.disturbed = counted(slot) > 0 || slot.acquiring > 0;
+      slot.disturbed = slot.depth > 0 || slot.acquiring > 0;
       return;
     }
     if (slot.disturbed) {

@@ -12,6 +12,10 @@
 #include <string>
 
 namespace rlock::sim {
+
+// Found by argument-dependent lookup, so it cannot hide in the unnamed namespace.
+inline void PrintTo(Mutation mutation, std::ostream* out) { *out << toString(mutation); }
+
 namespace {
 
 constexpr std::uint64_t kDefaultSeeds = 3000;
@@ -123,8 +127,6 @@ TEST(Simulation, SameSeedSameSchedule) {
   }
 }
 
-void PrintTo(Mutation mutation, std::ostream* out) { *out << toString(mutation); }
-
 /// The checks above are worth what they find: each known mistake must break a rule within the seeds.
 class MutatedSimulation : public ::testing::TestWithParam<Mutation> {};
 
@@ -151,7 +153,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Mutation::noFence,
                       Mutation::settleSkipped,
                       Mutation::earlyGrantKept,
+                      Mutation::settleTimeIgnored,
                       Mutation::validFromReply,
+                      Mutation::orphansForgotten,
                       Mutation::lossToldLate,
                       Mutation::retireSkipped,
                       Mutation::noRecheckAfterResubscribe,
@@ -159,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Mutation::turnNotHandedOn,
                       Mutation::gateSkipped,
                       Mutation::deadlineIgnored),
-    [](const ::testing::TestParamInfo<Mutation>& info) { return toString(info.param); });
+    [](const auto& mutation) { return toString(mutation.param); });
 
 }  // namespace
 }  // namespace rlock::sim

@@ -32,7 +32,8 @@ std::string tail(const std::vector<std::string>& lines) {
 
 ChildProcess::ChildProcess(const std::string& executable,
                            const std::vector<std::string>& args,
-                           const Options& options) {
+                           const Options& options)
+    : owner_(::getpid()) {
   // A socket pair for the input, because writing to a pipe of a dead child raises SIGPIPE.
   std::array<int, 2> input{-1, -1};
   std::array<int, 2> output{-1, -1};
@@ -72,6 +73,7 @@ ChildProcess::ChildProcess(const std::string& executable,
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
+      owner_(other.owner_),
       input_(std::exchange(other.input_, -1)),
       output_(std::exchange(other.output_, -1)),
       status_(std::exchange(other.status_, {})),
@@ -82,6 +84,7 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   if (this != &other) {
     finish();
     pid_ = std::exchange(other.pid_, -1);
+    owner_ = other.owner_;
     input_ = std::exchange(other.input_, -1);
     output_ = std::exchange(other.output_, -1);
     status_ = std::exchange(other.status_, {});
@@ -96,7 +99,7 @@ ChildProcess::~ChildProcess() {
 }
 
 void ChildProcess::finish() noexcept {
-  if (pid_ > 0 && !status_) {
+  if (pid_ > 0 && owner_ == ::getpid() && !status_) {
     ::kill(pid_, SIGKILL);
     try {
       status_ = reapProcess(pid_, std::chrono::milliseconds(10'000));

@@ -21,9 +21,9 @@ struct ChildProcessOptions {
 };
 
 /// A child process driven by lines over its standard input and output. It is killed when this
-/// process ends in whatever way, and by the destructor. Nothing reads its output but the read
-/// methods, so a child that writes more than a pipe holds (64 KiB) waits until it is read. One
-/// thread at a time, except kill(), stop(), cont() and pid().
+/// process ends in whatever way, and by the destructor, unless that runs in a forked child. Nothing
+/// reads its output but the read methods, so a child that writes more than a pipe holds (64 KiB)
+/// waits until it is read. One thread at a time, except kill(), stop(), cont() and pid().
 class ChildProcess {
  public:
   using Options = ChildProcessOptions;
@@ -68,6 +68,7 @@ class ChildProcess {
   void finish() noexcept;
 
   pid_t pid_ = -1;
+  pid_t owner_ = -1;
   int input_ = -1;
   int output_ = -1;
   std::optional<ExitStatus> status_;

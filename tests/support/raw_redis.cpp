@@ -669,11 +669,16 @@ struct RawSubscriber::State {
 RawSubscriber::RawSubscriber(const RedisServer& server) : RawSubscriber(optionsFor(server)) {}
 
 RawSubscriber::RawSubscriber(const RawRedisOptions& options)
-    : state_(std::make_unique<State>(options)) {
+    : state_(std::make_unique<State>(options)), owner_(::getpid()) {
   state_->thread = std::thread([this] { collect(); });
 }
 
 RawSubscriber::~RawSubscriber() {
+  if (owner_ != ::getpid()) {
+    // Its thread does not exist here and cannot be joined.
+    (void)state_.release();
+    return;
+  }
   state_->stop = true;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(state_->wake, &one, sizeof one);

@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <vector>
 
 namespace rlock::test {
@@ -66,9 +67,9 @@ namespace detail {
 class RespConnection;
 }
 
-/// A plain blocking RESP2 client for assertions, independent of the library under test. Binary safe;
-/// never raises SIGPIPE. Throws std::runtime_error when the connection fails or times out. After a
-/// time-out the reply is still owed: a later receive() may get it. One thread at a time.
+/// A plain blocking RESP2 client for assertions, independent of the library under test. Binary
+/// safe; never raises SIGPIPE. Throws std::runtime_error when the connection fails or times out.
+/// After a time-out the reply is still owed: a later receive() may get it. One thread at a time.
 class RawRedis {
  public:
   using Args = std::vector<std::string>;
@@ -184,6 +185,7 @@ class RawSubscriber {
   void collect();
 
   std::unique_ptr<State> state_;
+  pid_t owner_;
 };
 
 }  // namespace rlock::test

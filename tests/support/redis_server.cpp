@@ -121,7 +121,7 @@ RedisAvailability redisAvailability() {
 RedisServer::RedisServer() : RedisServer(Options()) {}
 
 RedisServer::RedisServer(Options options)
-    : options_(std::move(options)), directory_("rlock-redis") {
+    : options_(std::move(options)), owner_(::getpid()), directory_("rlock-redis") {
   if (!available()) {
     throw std::runtime_error("cannot run " + program());
   }
@@ -140,6 +140,9 @@ RedisServer::RedisServer(Options options)
 }
 
 RedisServer::~RedisServer() {
+  if (owner_ != ::getpid()) {
+    return;
+  }
   const std::lock_guard guard(mutex_);
   // SIGKILL also ends a stopped process, and there is nothing to save.
   endLocked(SIGKILL);

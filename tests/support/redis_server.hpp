@@ -37,7 +37,8 @@ struct RedisServerVersion {
 /// directory. The program is `RLOCK_TEST_REDIS_SERVER` or `redis-server` from PATH. Keeps its port
 /// over kill(), stop() and restart(); while it does not run, connecting is refused. The kernel
 /// kills it when the test process ends. Any number of them may run at once. Methods are safe from
-/// any thread; start and stop calls throw std::runtime_error with the server's log on failure.
+/// any thread; start and stop calls throw std::runtime_error with the server's log on failure. The
+/// destructor ends the server, unless it runs in a forked child.
 class RedisServer {
  public:
   using Options = RedisServerOptions;
@@ -93,6 +94,7 @@ class RedisServer {
   void writeConfig() const;
 
   const Options options_;
+  const pid_t owner_;
   TempDir directory_;
   std::string socketPath_;
   mutable std::mutex mutex_;

@@ -62,10 +62,10 @@ struct TcpProxy::Rule::State {
 
 namespace {
 
-constexpr std::size_t kReadSize = 64 * 1024;
+constexpr std::size_t kReadSize = std::size_t{64} * 1024;
 /// Per direction and connection; beyond it the proxy stops reading, so that a client of a frozen
 /// server meets a full send buffer as it would without the proxy.
-constexpr std::size_t kQueueLimit = 4 * 1024 * 1024;
+constexpr std::size_t kQueueLimit = std::size_t{4} * 1024 * 1024;
 constexpr auto kDrainTime = std::chrono::seconds(5);
 
 char upperCase(char c) {
@@ -1337,7 +1337,7 @@ bool TcpProxy::Rule::waitForHits(std::size_t n, Milliseconds deadline) const {
 }
 
 TcpProxy::TcpProxy(const RedisServer& target)
-    : impl_(std::make_unique<Impl>(target.port(), "127.0.0.1")) {
+    : impl_(std::make_unique<Impl>(target.port(), "127.0.0.1")), owner_(::getpid()) {
   const std::string uri = target.uri();
   const std::size_t at = uri.rfind('@');
   if (at != std::string::npos) {
@@ -1347,9 +1347,14 @@ TcpProxy::TcpProxy(const RedisServer& target)
 }
 
 TcpProxy::TcpProxy(std::uint16_t targetPort, std::string targetHost)
-    : impl_(std::make_unique<Impl>(targetPort, std::move(targetHost))) {}
+    : impl_(std::make_unique<Impl>(targetPort, std::move(targetHost))), owner_(::getpid()) {}
 
-TcpProxy::~TcpProxy() = default;
+TcpProxy::~TcpProxy() {
+  if (owner_ != ::getpid()) {
+    // Its thread does not exist here and cannot be joined.
+    (void)impl_.release();
+  }
+}
 
 std::uint16_t TcpProxy::port() const {
   return impl_->port_;

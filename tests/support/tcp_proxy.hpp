@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <vector>
 
 namespace rlock::test {
@@ -161,7 +162,7 @@ class TcpProxy {
   explicit TcpProxy(std::uint16_t targetPort, std::string targetHost = "127.0.0.1");
   TcpProxy(const TcpProxy&) = delete;
   TcpProxy& operator=(const TcpProxy&) = delete;
-  /// Resets every connection.
+  /// Resets every connection; does nothing in a forked child, which has no proxy thread.
   ~TcpProxy();
 
   [[nodiscard]] std::uint16_t port() const;
@@ -234,6 +235,7 @@ class TcpProxy {
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;
+  pid_t owner_;
   std::string userInfo_;  ///< "user:password@" of uri(), or empty
 };
 

@@ -7,12 +7,13 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 
 namespace rlock::test {
 
 /// A private directory (mode 0700) under `$TMPDIR` or `/tmp`, removed with its content by the
-/// destructor. Move-only.
+/// destructor, unless that runs in a forked child. Move-only.
 class TempDir {
  public:
   explicit TempDir(std::string_view prefix = "rlock-test") {
@@ -22,11 +23,12 @@ class TempDir {
     }
     path_ = pattern;
   }
-  TempDir(TempDir&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  TempDir(TempDir&& other) noexcept : path_(std::exchange(other.path_, {})), owner_(other.owner_) {}
   TempDir& operator=(TempDir&& other) noexcept {
     if (this != &other) {
       remove();
       path_ = std::exchange(other.path_, {});
+      owner_ = other.owner_;
     }
     return *this;
   }
@@ -46,13 +48,14 @@ class TempDir {
     return dir.empty() || dir.size() > kLongest ? "/tmp" : dir;
   }
   void remove() noexcept {
-    if (!path_.empty()) {
+    if (!path_.empty() && owner_ == ::getpid()) {
       std::error_code ignored;
       std::filesystem::remove_all(path_, ignored);
     }
   }
 
   std::filesystem::path path_;
+  pid_t owner_ = ::getpid();
 };
 
 }  // namespace rlock::test

@@ -176,7 +176,8 @@ OverlapDetector::Result OverlapDetector::verify(std::size_t limit) const {
     std::string others;
     for (const auto& [tag, other] : open) {
       (other.shared ? shared : exclusive) += 1;
-      others += ' ' + tag + " (since line " + std::to_string(other.line) + ")";
+      others.append(" ").append(tag).append(" (since line ");
+      others.append(std::to_string(other.line)).append(")");
     }
     const bool overlap = section.shared ? exclusive > 0 : shared > 0 || exclusive + 1 > limit;
     if (overlap) {

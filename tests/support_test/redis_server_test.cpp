@@ -4,6 +4,7 @@
 #include "support/child_process.hpp"
 #include "support/eventually.hpp"
 #include "support/raw_redis.hpp"
+#include "support/tcp_proxy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,6 +18,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace rlock::test {
@@ -223,6 +225,30 @@ TEST_F(RedisServerTest, SurvivesTheThreadThatStartedIt) {
   std::this_thread::sleep_for(milliseconds(20));
   EXPECT_TRUE(server->running());
   EXPECT_TRUE(RawRedis(*server).ping());
+}
+
+TEST_F(RedisServerTest, ForkedChildLeavesEverythingAlone) {
+  auto server = std::make_unique<RedisServer>();
+  auto proxy = std::make_unique<TcpProxy>(*server);
+  auto subscriber = std::make_unique<RawSubscriber>(*server);
+  auto child = std::make_unique<ChildProcess>("cat");
+  const pid_t forked = ::fork();
+  if (forked == 0) {
+    child.reset();
+    subscriber.reset();
+    proxy.reset();
+    server.reset();
+    ::_exit(0);
+  }
+  ASSERT_GT(forked, 0);
+  EXPECT_EQ(reapProcess(forked, scaled(kPatience)), (ExitStatus{0, 0}));
+  RawRedisOptions options;
+  options.port = proxy->port();
+  EXPECT_TRUE(RawRedis(options).ping());
+  EXPECT_TRUE(std::filesystem::exists(server->directory().path()));
+  subscriber->subscribe("ch");
+  child->send("alive");
+  EXPECT_EQ(child->expectLine(kPatience), "alive");
 }
 
 constexpr const char* kHelperVariable = "RLOCK_SUPPORT_TEST_HELPER";

@@ -1,0 +1,622 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The catalogue rows of the plain re-entrant lock, by their ids, with waiting times shortened in
+// proportion.
+
+#include "integration/lock_harness.hpp"
+
+#include <csignal>
+#include <pthread.h>
+#include <random>
+
+namespace rlock::test {
+namespace {
+
+class LockConformance : public FaceTest {};
+class LockConformanceSlow : public FaceTest {};
+class LockLoad : public LockTest {};
+class LockLoadSlow : public LockTest {};
+
+INSTANTIATE_TEST_SUITE_P(Faces, LockConformance, ::testing::ValuesIn(kFaces), faceName);
+INSTANTIATE_TEST_SUITE_P(Faces, LockConformanceSlow, ::testing::ValuesIn(kFaces), faceName);
+
+TEST_P(LockConformance, LK01_LockUnlock) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK01");
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(outcomeOf(lock.lock()), "ok");
+    EXPECT_TRUE(raw().exists("LK01"));
+    EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
+    EXPECT_FALSE(raw().exists("LK01"));
+  }
+}
+
+TEST_P(LockConformance, LK02_IsLocked) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK02");
+  EXPECT_FALSE(lock.isLocked());
+  lock.lock().value();
+  EXPECT_TRUE(lock.isLocked());
+  lock.unlock().value();
+  EXPECT_FALSE(lock.isLocked());
+}
+
+TEST_P(LockConformance, LK03_IsLockedByAnotherThread) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK03");
+  const auto elsewhere = [&] {
+    return inThread([&] { return lockOf(client, "LK03").isLocked(); }).get();
+  };
+  lock.lock().value();
+  EXPECT_TRUE(elsewhere());
+  lock.unlock().value();
+  EXPECT_FALSE(elsewhere());
+}
+
+TEST_P(LockConformance, LK04_IsHeldByCurrentThread) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK04");
+  EXPECT_FALSE(lock.isHeldByCurrentThread());
+  lock.lock().value();
+  EXPECT_TRUE(lock.isHeldByCurrentThread());
+  lock.unlock().value();
+  EXPECT_FALSE(lock.isHeldByCurrentThread());
+}
+
+TEST_P(LockConformance, LK05_IsHeldByCurrentThreadInAnotherThread) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK05");
+  const auto elsewhere = [&] {
+    return inThread([&] { return lockOf(client, "LK05").isHeldByCurrentThread(); }).get();
+  };
+  lock.lock().value();
+  EXPECT_FALSE(elsewhere());
+  lock.unlock().value();
+  EXPECT_FALSE(elsewhere());
+}
+
+TEST_P(LockConformance, LK06_HoldCount) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK06");
+  std::vector<int> counts{lock.holdCount()};
+  const auto step = [&](Result<void> result) {
+    result.value();
+    counts.push_back(lock.holdCount());
+  };
+  step(lock.lock());
+  step(lock.unlock());
+  step(lock.lock());
+  step(lock.lock());
+  step(lock.unlock());
+  step(lock.unlock());
+  EXPECT_EQ(counts, (std::vector<int>{0, 1, 0, 1, 2, 1, 0}));
+}
+
+TEST_P(LockConformance, LK07_Reentrancy) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK07");
+  EXPECT_EQ(answerOf(lock.tryLock()), "true");
+  EXPECT_EQ(answerOf(lock.tryLock()), "true");
+  EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
+  EXPECT_EQ(inThread([&] { return answerOf(lockOf(client, "LK07").tryLock()); }).get(), "false");
+  EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
+  expectNoKeys();
+}
+
+TEST_P(LockConformance, LK08_UnlockByAnotherThread) {
+  Client client = connect();
+  std::promise<void> locked;
+  std::promise<void> tried;
+  auto holder = inThread([&] {
+    FaceLock lock = lockOf(client, "LK08");
+    const std::string first = outcomeOf(lock.lock());
+    locked.set_value();
+    tried.get_future().wait();
+    return first + "," + outcomeOf(lock.unlock());
+  });
+  locked.get_future().wait();
+  const Result<void> stranger = lockOf(client, "LK08").unlock();
+  EXPECT_EQ(outcomeOf(stranger), "notOwner");
+  EXPECT_NE(std::string(stranger.error().what()).find("LK08"), std::string::npos);
+  tried.set_value();
+  EXPECT_EQ(holder.get(), "ok,ok");
+}
+
+TEST_P(LockConformance, LK09_ForceUnlock) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK09");
+  lock.lock().value();
+  EXPECT_EQ(answerOf(lock.forceUnlock()), "true");
+  EXPECT_FALSE(lock.isLocked());
+  EXPECT_FALSE(lockOf(client, "LK09").isLocked());
+  EXPECT_EQ(answerOf(lock.forceUnlock()), "false");
+  EXPECT_EQ(outcomeOf(lock.unlock()), "notOwner");
+}
+
+TEST_P(LockConformance, LK10_Expire) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK10");
+  const Stopwatch watch;
+  lock.lock(currentOwner(), 600ms).value();
+  auto waiter = inThread([&] {
+    FaceLock other = lockOf(client, "LK10");
+    const std::string got = outcomeOf(other.lock());
+    const auto entered = watch.elapsedMs();
+    return std::pair(got + "," + outcomeOf(other.unlock()), entered);
+  });
+  const auto [outcome, entered] = waiter.get();
+  EXPECT_EQ(outcome, "ok,ok");
+  EXPECT_GE(entered, 600ms);
+  EXPECT_LT(entered, 600ms + scaled(250ms));
+  EXPECT_EQ(outcomeOf(lock.unlock()), "notOwner");
+}
+
+TEST_P(LockConformance, LK11_RemainTimeToLive) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK11");
+  const auto remaining = [&] { return lock.raw().remainTimeToLive(); };
+  lock.lock(currentOwner(), 1h).value();
+  ASSERT_TRUE(remaining());
+  EXPECT_LE(*remaining(), 1h);
+  EXPECT_GT(*remaining(), 1h - scaled(1000ms));
+  lock.unlock().value();
+  EXPECT_FALSE(remaining());
+  lock.lock().value();
+  ASSERT_TRUE(remaining());
+  EXPECT_LE(*remaining(), kWatchdog);
+  EXPECT_GT(*remaining(), kWatchdog / 3);
+  lock.unlock().value();
+}
+
+TEST_P(LockConformance, LK13_TryLockWaitsForADeadOwner) {
+  rawHold("LK13", "dead-client:1", 10s);
+  Client client = connect();
+  FaceLock lock = lockOf(client, "LK13");
+  const Stopwatch watch;
+  EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 300ms)), "false");
+  EXPECT_GE(watch.elapsedMs(), 300ms);
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(100ms));
+}
+
+TEST_P(LockConformanceSlow, LK14_AutoExpireAfterTheOwnersThreadEnded) {
+  Client owner = connect();
+  Client other = connect();
+  const std::string got =
+      inThread([&] { return outcomeOf(lockOf(owner, "LK14").lock()); }).get();
+  EXPECT_EQ(got, "ok");
+  const Stopwatch watch;
+  EXPECT_EQ(answerOf(lockOf(other, "LK14").tryLock(currentOwner(), scaled(5s))), "true");
+  EXPECT_LT(watch.elapsedMs(), kWatchdog + scaled(300ms));
+}
+
+TEST_P(LockConformanceSlow, LK14_AutoExpireAfterTheOwnerWasKilled) {
+  Client other = connect();
+  Worker worker(server().uri() + "?watchdog-timeout=1s");
+  EXPECT_EQ(worker.ask("lock LK14"), "ok");
+  // It is renewed as long as its owner lives.
+  std::this_thread::sleep_for(2 * kWatchdog);
+  EXPECT_EQ(answerOf(lockOf(other, "LK14").tryLock()), "false");
+  worker.process().kill();
+  const Stopwatch watch;
+  EXPECT_EQ(answerOf(lockOf(other, "LK14").tryLock(currentOwner(), scaled(5s))), "true");
+  EXPECT_LT(watch.elapsedMs(), kWatchdog + scaled(300ms));
+}
+
+TEST_P(LockConformance, LK14_FreeAtOnceAfterThePoliteEnd) {
+  Client other = connect();
+  {
+    Client owner = connect();
+    lockOf(owner, "LK14").lock().value();
+  }
+  EXPECT_EQ(answerOf(lockOf(other, "LK14").tryLock()), "true");
+}
+
+TEST_P(LockConformance, LK16_NotRenewedAfterAStoppedTryLock) {
+  // The reply of the granted attempt is held back while the caller is stopped.
+  const auto held =
+      proxy().addRule(TcpProxy::script("LK16"), TcpProxy::Action::delayReply(150ms));
+  Client client = Client::connect(proxied());
+  std::stop_source stop;
+  auto call = inThread([&] {
+    AcquireOptions options;
+    options.wait = 5s;
+    options.stop = stop.get_token();
+    return answerOf(runBy(GetParam(), client.getLock("LK16").tryLockAsync(std::move(options))));
+  });
+  EXPECT_TRUE(held.waitForHits(1, kLong));
+  stop.request_stop();
+  const std::string answer = call.get();
+  EXPECT_EQ(answer, "cancelled");
+  proxy().heal();
+  EXPECT_EVENTUALLY(kLong, !raw().exists("LK16"));
+  std::this_thread::sleep_for(kWatchdog / 2);
+  EXPECT_FALSE(raw().exists("LK16"));
+  EXPECT_EQ(client.stats().holds, 0U);
+}
+
+TEST_P(LockConformance, LK17_RedisStopped) {
+  Options settings = options();
+  settings.outageTimeout = 700ms;
+  Client client = Client::connect(settings);
+  server().kill();
+  FaceLock lock = lockOf(client, "LK17");
+  const Stopwatch watch;
+  const std::string answer = answerOf(lock.tryLock(currentOwner(), 500ms, 1s));
+  EXPECT_EQ(answer, "connectionFailed");
+  EXPECT_LT(watch.elapsedMs(), 500ms + scaled(kLate));
+  const Stopwatch untimed;
+  EXPECT_EQ(outcomeOf(lock.lock()), "connectionFailed");
+  EXPECT_GE(untimed.elapsedMs(), 500ms);
+  EXPECT_LT(untimed.elapsedMs(), 700ms + scaled(2s));
+}
+
+TEST_P(LockConformance, LK18_OneSubscriberConnection) {
+  Client client = connect();
+  std::vector<std::future<std::string>> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.push_back(inThread([&, thread] {
+      std::string answers;
+      for (int round = 0; round < 2; ++round) {
+        FaceLock lock =
+            lockOf(client, "Lock" + std::to_string(thread / 2) + "_" + std::to_string(round));
+        answers += answerOf(lock.tryLock(currentOwner(), scaled(3s)));
+        answers += outcomeOf(lock.unlock());
+      }
+      return answers;
+    }));
+  }
+  for (auto& thread : threads) {
+    EXPECT_EQ(thread.get(), "trueoktrueok");
+  }
+  int subscribers = 0;
+  for (const auto& connection : raw().clientList()) {
+    subscribers += connection.at("sub") != "0" ? 1 : 0;
+  }
+  EXPECT_LE(subscribers, 1);
+}
+
+TEST_P(LockConformance, LK20_ConcurrencyInOneClient) {
+  Client client = connect();
+  Resource resource;
+  std::vector<std::future<std::string>> jobs;
+  for (int job = 0; job < 15; ++job) {
+    jobs.push_back(inThread([&] {
+      FaceLock lock = lockOf(client, "LK20");
+      const Result<void> got = lock.lock();
+      if (!got) {
+        return outcomeOf(got);
+      }
+      resource.use(200us);
+      return outcomeOf(lock.unlock());
+    }));
+  }
+  for (auto& job : jobs) {
+    EXPECT_EQ(job.get(), "ok");
+  }
+  EXPECT_EQ(resource.value(), 15);
+  EXPECT_EQ(resource.overlaps(), 0);
+}
+
+TEST_F(LockLoadSlow, LK21_ConcurrencyOf100Clients) {
+  constexpr int kClients = 100;
+  Resource resource;
+  std::atomic<int> next{0};
+  std::vector<std::unique_ptr<Client>> clients(kClients);
+  {
+    std::vector<std::future<void>> dialers;
+    for (int thread = 0; thread < 4; ++thread) {
+      dialers.push_back(inThread([&] {
+        for (int i = next++; i < kClients; i = next++) {
+          clients[static_cast<std::size_t>(i)] = std::make_unique<Client>(connect());
+        }
+      }));
+    }
+    for (auto& dialer : dialers) {
+      dialer.get();
+    }
+  }
+  std::vector<std::future<std::string>> jobs;
+  for (auto& client : clients) {
+    jobs.push_back(inThread([&resource, &client] {
+      RLock lock = client->getLock("LK21");
+      return outcomeOf([&] {
+        lock.lock();
+        resource.use(100us);
+        lock.unlock();
+      });
+    }));
+  }
+  for (auto& job : jobs) {
+    EXPECT_EQ(job.get(), "ok");
+  }
+  EXPECT_EQ(resource.value(), kClients);
+  EXPECT_EQ(resource.overlaps(), 0);
+  expectNoKeys();
+}
+
+TEST_F(LockLoadSlow, LK22_SustainedHandOverBetween16Clients) {
+  constexpr int kClients = 16;
+  constexpr int kRounds = 20;
+  Resource resource;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.push_back(std::make_unique<Client>(connect()));
+  }
+  std::vector<std::future<std::string>> jobs;
+  for (auto& client : clients) {
+    jobs.push_back(inThread([&resource, &client] {
+      RLock lock = client->getLock("LK22");
+      return outcomeOf([&] {
+        for (int round = 0; round < kRounds; ++round) {
+          lock.lock();
+          resource.use(1ms);
+          lock.unlock();
+        }
+      });
+    }));
+  }
+  for (auto& job : jobs) {
+    EXPECT_EQ(job.get(), "ok");
+  }
+  EXPECT_EQ(resource.value(), kClients * kRounds);
+  EXPECT_EQ(resource.overlaps(), 0);
+}
+
+TEST_F(LockLoad, LK23_AHeldLockIsAlwaysRegisteredForRenewal) {
+  constexpr int kThreads = 16;
+  constexpr int kRounds = 200;
+  Client client = connect();
+  RLock shared = client.getLock("LK23");
+  Resource resource;
+  std::atomic<long> held{0};
+  std::vector<std::future<int>> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.push_back(inThread([&] {
+      int unregistered = 0;
+      for (int round = 0; round < kRounds; ++round) {
+        if (shared.tryLock()) {
+          resource.use();
+          held.fetch_add(1);
+          unregistered += client.stats().holds == 0 ? 1 : 0;
+          shared.unlock();
+        }
+      }
+      return unregistered;
+    }));
+  }
+  for (auto& thread : threads) {
+    EXPECT_EQ(thread.get(), 0);
+  }
+  EXPECT_EQ(resource.value(), held.load());
+  EXPECT_EQ(resource.overlaps(), 0);
+  EXPECT_EQ(client.stats().holds, 0U);
+  expectNoKeys();
+}
+
+TEST_F(LockLoadSlow, LK23_TheLastHolderIsRenewedAfterTheRace) {
+  Client client = connect();
+  RLock shared = client.getLock("LK23");
+  std::vector<std::future<void>> threads;
+  for (int thread = 0; thread < 8; ++thread) {
+    threads.push_back(inThread([&] {
+      for (int round = 0; round < 100; ++round) {
+        if (shared.tryLock()) {
+          shared.unlock();
+        }
+      }
+    }));
+  }
+  for (auto& thread : threads) {
+    thread.get();
+  }
+  shared.lock();
+  std::this_thread::sleep_for(2 * kWatchdog);
+  EXPECT_GT(raw().pttl("LK23"), 0);
+  EXPECT_EQ(outcomeOf([&] { shared.unlock(); }), "ok");
+}
+
+// Locks have no listeners here; what they are for, learning of the end of a hold, is Options::onLost.
+TEST_P(LockConformanceSlow, LK24_TheEndOfAHoldIsTold) {
+  std::mutex mutex;
+  std::vector<LossReason> told;
+  Options settings = options();
+  settings.onLost = [&](const LostHold& hold) {
+    const std::lock_guard guard(mutex);
+    told.push_back(hold.reason);
+  };
+  Client client = Client::connect(settings);
+  const auto count = [&] {
+    const std::lock_guard guard(mutex);
+    return told.size();
+  };
+  FaceLock lock = lockOf(client, "LK24");
+  lock.lock(currentOwner(), 500ms).value();
+  lock.unlock().value();
+  lock.lock(currentOwner(), 300ms).value();
+  EXPECT_EVENTUALLY(kLong, count() == 1);
+  EXPECT_EVENTUALLY(kLong, !raw().exists("LK24"));
+  lock.lock(currentOwner(), 500ms).value();
+  lock.unlock().value();
+  std::this_thread::sleep_for(700ms);
+  EXPECT_EQ(count(), 1U);
+  const std::lock_guard guard(mutex);
+  EXPECT_EQ(told, std::vector<LossReason>{LossReason::expired});
+}
+
+// Signals are to a C++ thread what an interrupt is to a Java thread that may not be interrupted.
+namespace signals {
+std::atomic<int> handled{0};
+extern "C" void countSignal(int /*number*/) { handled.fetch_add(1); }
+}  // namespace signals
+
+TEST_F(LockLoad, LK15_LockSurvivesInterruption) {
+  struct sigaction action {};
+  action.sa_handler = signals::countSignal;
+  struct sigaction old {};
+  ASSERT_EQ(::sigaction(SIGUSR1, &action, &old), 0);
+  Client client = connect();
+  RLock lock = client.getLock("LK15");
+  lock.lock(10min);
+  std::promise<pthread_t> started;
+  auto waiter = inThread([&] {
+    started.set_value(::pthread_self());
+    RLock mine = client.getLock("LK15");
+    return outcomeOf([&] {
+      mine.lock();
+      mine.unlock();
+    });
+  });
+  const pthread_t thread = started.get_future().get();
+  EXPECT_EVENTUALLY(kLong, client.stats().waiters == 1);
+  for (int i = 0; i < 20; ++i) {
+    ::pthread_kill(thread, SIGUSR1);
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_FALSE(ready(waiter, 200ms));
+  EXPECT_GE(signals::handled.load(), 1);
+  lock.unlock();
+  EXPECT_EQ(waiter.get(), "ok");
+  ::sigaction(SIGUSR1, &old, nullptr);
+}
+
+// Load.
+
+struct LoadShape {
+  int threads;
+  int loops;
+};
+
+void walk(Client& client, const LoadShape& shape, bool timed, long& done, long& failures,
+          std::vector<std::unique_ptr<Resource>>& resources) {
+  std::vector<std::future<std::pair<long, long>>> threads;
+  for (int thread = 0; thread < shape.threads; ++thread) {
+    threads.push_back(inThread([&, thread] {
+      std::mt19937 random(static_cast<std::uint32_t>(thread));
+      long entered = 0;
+      long failed = 0;
+      for (int i = 0; i < shape.loops; ++i) {
+        RLock lock = client.getLock("HV_" + std::to_string(i));
+        const std::string outcome = outcomeOf([&] {
+          if (timed) {
+            if (!lock.tryLock(std::chrono::milliseconds(random() % 10))) {
+              return;
+            }
+          } else {
+            lock.lock();
+          }
+          resources[static_cast<std::size_t>(i)]->use();
+          ++entered;
+          lock.unlock();
+        });
+        // A wait that ends while the request is on its way ends with timedOut.
+        failed += outcome != "ok" && !(timed && outcome == "timedOut") ? 1 : 0;
+      }
+      return std::pair(entered, failed);
+    }));
+  }
+  done = 0;
+  failures = 0;
+  for (auto& thread : threads) {
+    const auto [entered, failed] = thread.get();
+    done += entered;
+    failures += failed;
+  }
+}
+
+std::vector<std::unique_ptr<Resource>> resourcesFor(int count) {
+  std::vector<std::unique_ptr<Resource>> all;
+  for (int i = 0; i < count; ++i) {
+    all.push_back(std::make_unique<Resource>());
+  }
+  return all;
+}
+
+TEST_F(LockLoadSlow, HV01_LockUnlockOnManyNames) {
+  Client client = connect();
+  for (const LoadShape shape : {LoadShape{2, 500}, LoadShape{5, 500}, LoadShape{20, 200}}) {
+    auto resources = resourcesFor(shape.loops);
+    long done = 0;
+    long failures = 0;
+    const Stopwatch watch;
+    walk(client, shape, false, done, failures, resources);
+    EXPECT_EQ(done, static_cast<long>(shape.threads) * shape.loops);
+    EXPECT_EQ(failures, 0);
+    EXPECT_LT(watch.elapsedMs(), scaled(40s));
+    for (const auto& resource : resources) {
+      ASSERT_EQ(resource->value(), shape.threads);
+      ASSERT_EQ(resource->overlaps(), 0);
+    }
+  }
+  expectNoKeys();
+}
+
+TEST_F(LockLoadSlow, HV02_TryLockWithShortWaitsOnManyNames) {
+  Client client = connect();
+  for (const LoadShape shape : {LoadShape{2, 500}, LoadShape{20, 200}}) {
+    auto resources = resourcesFor(shape.loops);
+    long done = 0;
+    long failures = 0;
+    walk(client, shape, true, done, failures, resources);
+    EXPECT_GT(done, 0);
+    EXPECT_EQ(failures, 0);
+    long used = 0;
+    for (const auto& resource : resources) {
+      used += resource->value();
+      ASSERT_EQ(resource->overlaps(), 0);
+    }
+    EXPECT_EQ(used, done);
+  }
+  EXPECT_EVENTUALLY(kLong, raw().keys().empty());
+}
+
+// Renewal across a restart.
+
+TEST_P(LockConformanceSlow, RN01_RenewalWorksAgainAfterARestart) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "RN01");
+  lock.lock().value();
+  server().restart();
+  std::this_thread::sleep_for(2 * kWatchdog);
+  EXPECT_EQ(outcomeOf(lock.unlock()), "notOwner");
+  FaceLock again = lockOf(client, "RN01");
+  EXPECT_EQ(outcomeOf(again.lock()), "ok");
+  std::this_thread::sleep_for(2 * kWatchdog);
+  EXPECT_EQ(outcomeOf(again.unlock()), "ok");
+}
+
+// Explicit owners.
+
+TEST_P(LockConformance, EX01_OwnersAreParametersOfPreparedOperations) {
+  Client client = connect();
+  RLock lock = client.getLock("EX01");
+  RLock other = client.getLock("EX01");
+  const OwnerId one = newOwner();
+  const OwnerId two = newOwner();
+  Operation<bool> first = lock.tryLockAsync({}, one);
+  Operation<bool> second = lock.tryLockAsync({}, two);
+  EXPECT_FALSE(raw().exists("EX01")) << "a prepared operation has done something";
+  EXPECT_EQ(answerOf(runBy(GetParam(), std::move(first))), "true");
+  EXPECT_TRUE(other.isHeldBy(one));
+  EXPECT_FALSE(other.isHeldBy(two));
+  EXPECT_EQ(outcomeOf(runBy(GetParam(), lock.unlockAsync(one))), "ok");
+  EXPECT_EQ(answerOf(runBy(GetParam(), std::move(second))), "true");
+  EXPECT_FALSE(other.isHeldBy(one));
+  EXPECT_TRUE(other.isHeldBy(two));
+  EXPECT_FALSE(other.isHeldByCurrentThread());
+  EXPECT_EQ(outcomeOf(runBy(GetParam(), lock.unlockAsync(one))), "notOwner");
+  EXPECT_EQ(outcomeOf(runBy(GetParam(), lock.unlockAsync(two))), "ok");
+  EXPECT_FALSE(other.isLocked());
+}
+
+TEST_P(LockConformance, AnOperationStartsOnce) {
+  Client client = connect();
+  RLock lock = client.getLock("once");
+  Operation<bool> operation = lock.tryLockAsync();
+  EXPECT_EQ(answerOf(operation.wait()), "true");
+  EXPECT_EQ(outcomeOf([&] { runBy(GetParam(), std::move(operation)).value(); }),
+            "invalidArgument");
+  EXPECT_EQ(raw().hgetall("once").begin()->second, "1");
+}
+
+}  // namespace
+}  // namespace rlock::test

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/lua_scripts.hpp>
+#include <rlock/rlock.hpp>
+
+#include "support/captured_log.hpp"
+#include "support/child_process.hpp"
+#include "support/eventually.hpp"
+#include "support/faces.hpp"
+#include "support/raw_redis.hpp"
+#include "support/redis_server.hpp"
+#include "support/tcp_proxy.hpp"
+#include "support/temp_dir.hpp"
+#include "support/unprotected_counter.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rlock::test {
+
+using namespace std::chrono_literals;
+namespace lua = ::rlock::detail::lua;
+using Clock = std::chrono::steady_clock;
+
+/// For what must happen, however slow the machine is.
+inline constexpr std::chrono::milliseconds kLong{15'000};
+/// How late a call may be.
+inline constexpr std::chrono::milliseconds kLate{50};
+
+/// Runs a function on a thread of its own, which is gone when the future has been read.
+template <class F>
+[[nodiscard]] auto inThread(F function) {
+  return std::async(std::launch::async, std::move(function));
+}
+
+/// What a call came to: "ok", the name of its Errc, or the text of another exception.
+template <class F>
+[[nodiscard]] std::string outcomeOf(F call) {
+  try {
+    call();
+    return "ok";
+  } catch (const Error& error) {
+    return std::string(rlock::toString(error.errc()));
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
+}
+
+template <class T>
+[[nodiscard]] std::string outcomeOf(const Result<T>& result) {
+  return result.has_value() ? "ok" : std::string(rlock::toString(result.error().errc()));
+}
+
+/// As outcomeOf(), for calls that say yes or no.
+template <class F>
+[[nodiscard]] std::string answerOf(F call) {
+  bool answer = false;
+  const std::string outcome = outcomeOf([&] { answer = call(); });
+  return outcome != "ok" ? outcome : answer ? "true" : "false";
+}
+
+inline std::string answerOf(const Result<bool>& result) {
+  return !result.has_value() ? outcomeOf(result) : *result ? "true" : "false";
+}
+
+/// Whether a future is ready within the time (scaled).
+template <class T>
+[[nodiscard]] bool ready(const std::future<T>& future, std::chrono::milliseconds within) {
+  return future.wait_for(scaled(within)) == std::future_status::ready;
+}
+
+[[nodiscard]] inline std::chrono::milliseconds wholeMs(Clock::duration duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
+}
+
+/// A server, a raw connection to it, and clients with a short watchdog.
+class LockTest : public ::testing::Test {
+ protected:
+  static constexpr std::chrono::milliseconds kWatchdog{1000};
+
+  void SetUp() override {
+    RLOCK_REQUIRE_REDIS_SERVER();
+    server_ = std::make_unique<RedisServer>(serverOptions());
+    raw_ = std::make_unique<RawRedis>(*server_);
+  }
+
+  virtual RedisServerOptions serverOptions() { return {}; }
+
+  [[nodiscard]] RedisServer& server() { return *server_; }
+  [[nodiscard]] RawRedis& raw() { return *raw_; }
+  void reconnectRaw() { raw_ = std::make_unique<RawRedis>(*server_); }
+  [[nodiscard]] CapturedLog& log() { return log_; }
+
+  /// A proxy before the server, made at the first call.
+  [[nodiscard]] TcpProxy& proxy() {
+    if (!proxy_) {
+      proxy_ = std::make_unique<TcpProxy>(*server_);
+    }
+    return *proxy_;
+  }
+
+  /// Waiters rely on messages: the safety poll is as good as off.
+  [[nodiscard]] Options options() { return tuned(server_->uri()); }
+  [[nodiscard]] Options proxied() { return tuned(proxy().uri()); }
+  [[nodiscard]] Options tuned(std::string_view uri) {
+    Options options = Options::fromUri(uri);
+    options.watchdogTimeout = kWatchdog;
+    options.safetyPoll = 60s;
+    options.log = log_.hook();
+    options.logLevel = LogLevel::debug;
+    return options;
+  }
+  [[nodiscard]] Client connect() { return Client::connect(options()); }
+
+  [[nodiscard]] static std::string ownerField(const Client& client, OwnerId owner) {
+    return client.id() + ":" + std::to_string(owner.value);
+  }
+  [[nodiscard]] static std::string channelOf(const std::string& name) {
+    return name.find('{') == std::string::npos ? "redisson_lock__channel:{" + name + "}"
+                                               : "redisson_lock__channel:" + name;
+  }
+
+  /// Takes the lock as another program's client would, with raw commands.
+  void rawHold(const std::string& name, const std::string& owner, std::chrono::milliseconds lease) {
+    raw().run({"HINCRBY", name, owner, "1"});
+    raw().run({"PEXPIRE", name, std::to_string(lease.count())});
+  }
+  /// Gives it back as another program's client would.
+  void rawRelease(const std::string& name) {
+    raw().run({"DEL", name});
+    raw().publish(channelOf(name), "0");
+  }
+
+  /// Nothing is left: no key at all.
+  void expectNoKeys() { EXPECT_EQ(raw().keys(), std::set<std::string>()); }
+  /// Every key ends by itself.
+  void expectNoEternalKeys() {
+    for (const std::string& key : raw().keys()) {
+      EXPECT_NE(raw().pttl(key), -1) << key;
+    }
+  }
+
+ private:
+  CapturedLog log_;
+  std::unique_ptr<RedisServer> server_;
+  std::unique_ptr<RawRedis> raw_;
+  std::unique_ptr<TcpProxy> proxy_;
+};
+
+/// The same by each of the four faces.
+class FaceTest : public LockTest, public ::testing::WithParamInterface<Face> {
+ protected:
+  [[nodiscard]] FaceLock lockOf(Client& client, std::string_view name) {
+    return {GetParam(), client.getLock(name)};
+  }
+};
+
+inline std::string faceName(const ::testing::TestParamInfo<Face>& info) {
+  return toString(info.param);
+}
+
+/// A resource that only the lock protects: a number and an "inside" flag, deliberately not atomic in
+/// what they mean, though the memory is, so that a broken lock shows as a wrong number and not as
+/// undefined behaviour.
+class Resource {
+ public:
+  /// One section: reads, lets others run, writes.
+  void use(std::chrono::microseconds pause = std::chrono::microseconds(0)) {
+    if (inside_.exchange(true, std::memory_order_relaxed)) {
+      overlaps_.fetch_add(1, std::memory_order_relaxed);
+    }
+    const long seen = value_.load(std::memory_order_relaxed);
+    if (pause.count() > 0) {
+      std::this_thread::sleep_for(pause);
+    } else {
+      std::this_thread::yield();
+    }
+    value_.store(seen + 1, std::memory_order_relaxed);
+    inside_.store(false, std::memory_order_relaxed);
+  }
+  [[nodiscard]] long value() const { return value_.load(); }
+  [[nodiscard]] long overlaps() const { return overlaps_.load(); }
+
+ private:
+  std::atomic<long> value_{0};
+  std::atomic<long> overlaps_{0};
+  std::atomic<bool> inside_{false};
+};
+
+/// Requests that run one of the library's scripts, by hash or by text.
+[[nodiscard]] inline TcpProxy::Matcher running(const lua::Script& script) {
+  return [hash = std::string(script.sha1), text = std::string(script.body)](
+             const TcpProxy::Argv& argv) {
+    return argv.size() > 1 && (argv[1] == hash || argv[1] == text);
+  };
+}
+
+/// Where the programs that tests start are.
+[[nodiscard]] inline std::string testProgram(const std::string& name) {
+  const char* directory = std::getenv("RLOCK_TEST_PROGRAM_DIR");
+  if (directory != nullptr) {
+    return std::string(directory) + "/" + name;
+  }
+  const std::string self = selfExecutable();
+  return self.substr(0, self.find_last_of('/') + 1) + name;
+}
+
+/// tests/support/lock_worker.cpp, one command a line.
+class Worker {
+ public:
+  explicit Worker(const std::string& uri) : process_(testProgram("rlock_lock_worker"), {uri}) {
+    clientId_ = process_.expectLineContaining("id ", kLong).substr(3);
+  }
+
+  /// The client's UUID.
+  [[nodiscard]] const std::string& clientId() const { return clientId_; }
+  [[nodiscard]] ChildProcess& process() { return process_; }
+  /// Sends a command and returns its answer.
+  std::string ask(const std::string& command) {
+    process_.send(command);
+    return answer();
+  }
+  void tell(const std::string& command) { process_.send(command); }
+  std::string answer() { return process_.expectLine(2 * kLong); }
+
+ private:
+  ChildProcess process_;
+  std::string clientId_;
+};
+
+}  // namespace rlock::test

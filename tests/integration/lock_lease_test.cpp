@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Lease arithmetic on the server, and what a Lease object says about its hold.
+
+#include "integration/lock_harness.hpp"
+
+#include <stdexcept>
+
+namespace rlock::test {
+namespace {
+
+class LeaseTime : public FaceTest {};
+class LeaseObject : public LockTest {};
+class LeaseObjectSlow : public LockTest {};
+
+INSTANTIATE_TEST_SUITE_P(Faces, LeaseTime, ::testing::ValuesIn(kFaces), faceName);
+
+TEST_P(LeaseTime, XTTL2_AnExplicitLeaseInsideAWatchedHoldLeavesItWatched) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "ttl2");
+  lock.lock().value();
+  lock.lock(currentOwner(), 200ms).value();
+  EXPECT_GT(raw().pttl("ttl2"), 250);
+  lock.unlock().value();
+  std::this_thread::sleep_for(kWatchdog + kWatchdog / 2);
+  EXPECT_EQ(lock.holdCount(), 1);
+  EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
+}
+
+TEST_P(LeaseTime, XTTL3_AWatchedHoldInsideALongLeaseNeverShortensIt) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "ttl3");
+  lock.lock(currentOwner(), 60s).value();
+  lock.lock().value();
+  EXPECT_GT(raw().pttl("ttl3"), 50'000);
+  std::this_thread::sleep_for(kWatchdog / 2);
+  EXPECT_GT(raw().pttl("ttl3"), 50'000) << "a renewal has shortened it";
+  lock.unlock().value();
+  EXPECT_GT(raw().pttl("ttl3"), 50'000);
+  lock.unlock().value();
+}
+
+TEST_P(LeaseTime, ReentryNeverShortensALease) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "ttl");
+  lock.lock(currentOwner(), 60s).value();
+  lock.lock(currentOwner(), 5s).value();
+  EXPECT_GT(raw().pttl("ttl"), 50'000);
+  lock.lock(currentOwner(), 100s).value();
+  EXPECT_GT(raw().pttl("ttl"), 90'000);
+  EXPECT_EQ(lock.holdCount(), 3);
+}
+
+TEST_P(LeaseTime, APartialReleaseLeavesAnExplicitLeaseAlone) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "ttl");
+  lock.lock(currentOwner(), 20s).value();
+  lock.lock(currentOwner(), 20s).value();
+  raw().run({"PEXPIRE", "ttl", "7000"});
+  lock.unlock().value();
+  EXPECT_LE(raw().pttl("ttl"), 7000);
+  EXPECT_GT(raw().pttl("ttl"), 4000);
+}
+
+TEST_P(LeaseTime, XTTL4_ALeaseBelowAMillisecondRoundsUp) {
+  proxy().recordCommands(true);
+  Client client = Client::connect(proxied());
+  for (const Duration lease : {Duration(500us), Duration(1ns), Duration(1ms)}) {
+    FaceLock lock = lockOf(client, "ttl4");
+    proxy().clearCommands();
+    EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), {}, lease)), "true");
+    bool sent = false;
+    for (const auto& argv : proxy().commands()) {
+      sent = sent || std::find(argv.begin(), argv.end(), "1") != argv.end();
+    }
+    EXPECT_TRUE(sent);
+    EXPECT_EVENTUALLY(kLong, !raw().exists("ttl4"));
+  }
+}
+
+TEST_P(LeaseTime, XTTL5_ZeroAndNegativeLeasesAreRefusedBeforeAnythingIsSent) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "ttl5");
+  raw().resetStats();
+  for (const Duration lease :
+       {Duration(0ms), Duration(-1s), Duration(std::chrono::nanoseconds::min()),
+        Duration(std::chrono::hours::min()), Duration(-1ns)}) {
+    EXPECT_EQ(outcomeOf(lock.lock(currentOwner(), lease)), "invalidArgument");
+    EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), {}, lease)), "invalidArgument");
+    EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 1s, lease)), "invalidArgument");
+  }
+  EXPECT_EQ(raw().commandCalls("evalsha") + raw().commandCalls("eval"), 0);
+  expectNoKeys();
+}
+
+TEST_P(LeaseTime, XTTL6_EndlessLeasesAreRefusedAndTheLongestWorks) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "ttl6");
+  for (const Duration lease :
+       {Duration::max(), Duration(std::chrono::milliseconds::max()),
+        Duration(std::chrono::hours::max()), Duration(std::chrono::hours(24) * 400),
+        Duration(std::chrono::duration<double>(1e300)), Duration(std::chrono::hours(24 * 365) + 1ns),
+        Duration(std::chrono::duration<double>(std::numeric_limits<double>::quiet_NaN()))}) {
+    EXPECT_EQ(outcomeOf(lock.lock(currentOwner(), lease)), "invalidArgument");
+  }
+  expectNoKeys();
+  EXPECT_EQ(outcomeOf(lock.lock(currentOwner(), std::chrono::hours(24 * 365))), "ok");
+  EXPECT_GT(raw().pttl("ttl6"), 0);
+  EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
+}
+
+TEST_P(LeaseTime, XTTL7_Waits) {
+  Client client = connect();
+  rawHold("ttl7", "foreign:1", 20s);
+  FaceLock lock = lockOf(client, "ttl7");
+  for (const Duration wait : {Duration::zero(), Duration(-1ms), Duration::min(),
+                              Duration(std::chrono::hours::min())}) {
+    const Stopwatch watch;
+    EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), wait)), "false");
+    EXPECT_LT(watch.elapsedMs(), scaled(1s));
+  }
+  for (const Duration wait : {Duration::max(), Duration(std::chrono::hours::max()),
+                              Duration(std::chrono::milliseconds::max())}) {
+    auto waiter = inThread([&] {
+      FaceLock mine = lockOf(client, "ttl7");
+      const std::string got = answerOf(mine.tryLock(currentOwner(), wait));
+      return got + "," + outcomeOf(mine.unlock());
+    });
+    EXPECT_FALSE(ready(waiter, 150ms));
+    rawRelease("ttl7");
+    EXPECT_EQ(waiter.get(), "true,ok");
+    rawHold("ttl7", "foreign:1", 20s);
+  }
+}
+
+TEST_P(LeaseTime, XTTL10_AKeyAboutToExpireIsNoReasonToSpin) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "ttl10");
+  EXPECT_EQ(answerOf(lock.tryLock()), "true");
+  lock.unlock().value();
+  raw().resetStats();
+  constexpr int kRounds = 40;
+  for (int i = 0; i < kRounds; ++i) {
+    rawHold("ttl10", "foreign:1", std::chrono::milliseconds(1 + i % 4));
+    EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), scaled(3s))), "true");
+    EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
+  }
+  // One refused try, one after the subscription, one after expiry and one release, with some room.
+  EXPECT_LE(raw().commandCalls("evalsha"), 8 * kRounds);
+}
+
+TEST_P(LeaseTime, XTTL11_AStrangersUnlockDoesNotTouchTheLease) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "ttl11");
+  lock.lock(currentOwner(), 20s).value();
+  lock.lock(currentOwner(), 20s).value();
+  EXPECT_EQ(outcomeOf(lock.unlock(newOwner())), "notOwner");
+  EXPECT_EQ(lock.holdCount(), 2);
+  lock.unlock().value();
+  EXPECT_GT(raw().pttl("ttl11"), 15'000);
+  EXPECT_EQ(lock.holdCount(), 1);
+}
+
+// The object.
+
+TEST_F(LeaseObject, HeldAndReleased) {
+  Client client = connect();
+  RLock lock = client.getLock("lease");
+  Lease lease = lock.acquire({.lease = 10s});
+  EXPECT_TRUE(lease.held());
+  EXPECT_TRUE(static_cast<bool>(lease));
+  EXPECT_EQ(lease.lossReason(), LossReason::none);
+  EXPECT_FALSE(lease.lostToken().stop_requested());
+  EXPECT_FALSE(lease.token());
+  EXPECT_LE(lease.validUntil(), Clock::now() + 10s);
+  EXPECT_GT(lease.validUntil(), Clock::now() + 8s);
+  EXPECT_FALSE(lock.tryAcquire());
+  const std::stop_token token = lease.lostToken();
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  EXPECT_FALSE(token.stop_requested()) << "a release is no loss";
+  EXPECT_FALSE(lease.held());
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  expectNoKeys();
+}
+
+TEST_F(LeaseObject, AnEmptyLeaseHoldsNothing) {
+  Lease lease;
+  EXPECT_FALSE(lease.held());
+  EXPECT_EQ(lease.validUntil(), Clock::time_point{});
+  EXPECT_FALSE(lease.lostToken().stop_possible());
+  EXPECT_EQ(lease.lossReason(), LossReason::none);
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+}
+
+TEST_F(LeaseObject, ValidityIsNeverLongerThanOnTheServer) {
+  Client client = connect();
+  RLock lock = client.getLock("valid");
+  for (int i = 0; i < 20; ++i) {
+    const auto before = Clock::now();
+    Lease lease = lock.acquire({.lease = 500ms});
+    EXPECT_LE(lease.validUntil(), before + 500ms + (Clock::now() - before));
+    const auto left = lease.validUntil() - Clock::now();
+    EXPECT_LE(wholeMs(left).count(), raw().pttl("valid") + 0);
+    lease.release();
+  }
+}
+
+TEST_F(LeaseObject, C2_TheLossIsToldBeforeTheServerGivesTheLockAway) {
+  Client client = connect();
+  Lease lease = client.getLock("c2").acquire({.lease = 1500ms});
+  const auto validUntil = lease.validUntil();
+  std::atomic<Clock::rep> toldAt{0};
+  const std::stop_callback callback(lease.lostToken(), [&] {
+    toldAt = Clock::now().time_since_epoch().count();
+  });
+  // Another client takes the lock the moment it can.
+  Client other = connect();
+  auto taker = inThread([&] {
+    RLock mine = other.getLock("c2");
+    mine.lock();
+    return Clock::now();
+  });
+  const auto takenAt = taker.get();
+  EXPECT_FALSE(lease.held());
+  EXPECT_EQ(lease.lossReason(), LossReason::expired);
+  ASSERT_NE(toldAt.load(), 0);
+  const Clock::time_point told{Clock::duration(toldAt.load())};
+  EXPECT_LE(told, takenAt);
+  EXPECT_LE(told, validUntil);
+  EXPECT_LT(validUntil, takenAt);
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  EXPECT_TRUE(raw().exists("c2")) << "a late release has freed another's lock";
+}
+
+TEST_F(LeaseObject, ReasonRefusedAfterTheKeyWasDeleted) {
+  Client client = connect();
+  Lease lease = client.getLock("reason").acquire();
+  raw().del("reason");
+  EXPECT_EVENTUALLY(kLong, lease.lossReason() == LossReason::refused);
+  EXPECT_FALSE(lease.held());
+  EXPECT_TRUE(lease.lostToken().stop_requested());
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  EXPECT_FALSE(raw().exists("reason")) << "the renewal has made the key again";
+}
+
+TEST_F(LeaseObject, ReasonRefusedFoundByTheRelease) {
+  Client client = connect();
+  Lease lease = client.getLock("reason").acquire({.lease = 20s});
+  const std::stop_token token = lease.lostToken();
+  raw().del("reason");
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  EXPECT_EVENTUALLY(kLong, token.stop_requested());
+}
+
+TEST_F(LeaseObject, ReasonForced) {
+  Client client = connect();
+  RLock lock = client.getLock("reason");
+  Lease lease = lock.acquire();
+  EXPECT_TRUE(lock.forceUnlock());
+  EXPECT_EVENTUALLY(kLong, lease.lossReason() == LossReason::forced);
+  EXPECT_FALSE(lease.held());
+  EXPECT_TRUE(lease.lostToken().stop_requested());
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+}
+
+TEST_F(LeaseObject, ReasonExpired) {
+  Client client = connect();
+  Lease lease = client.getLock("reason").acquire({.lease = 100ms});
+  EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+  EXPECT_EQ(lease.lossReason(), LossReason::expired);
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+}
+
+TEST_F(LeaseObject, ReasonUnreachable) {
+  Options settings = proxied();
+  settings.commandTimeout = 200ms;
+  Client client = Client::connect(settings);
+  Lease lease = client.getLock("reason").acquire();
+  proxy().blackHole();
+  const auto before = Clock::now();
+  EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+  EXPECT_LT(Clock::now() - before, kWatchdog + scaled(100ms));
+  EXPECT_EQ(lease.lossReason(), LossReason::unreachable);
+  EXPECT_FALSE(lease.held());
+}
+
+TEST_F(LeaseObject, ReasonMaxHold) {
+  Client client = connect();
+  const auto before = Clock::now();
+  Lease lease = client.getLock("reason").acquire({.maxHold = 1500ms});
+  EXPECT_LE(lease.validUntil(), Clock::now() + 1500ms);
+  EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+  const auto told = Clock::now() - before;
+  EXPECT_GE(told, 1200ms) << "it was renewed once and more";
+  EXPECT_LT(told, 1500ms + scaled(200ms));
+  EXPECT_EQ(lease.lossReason(), LossReason::maxHold);
+  EXPECT_FALSE(lease.held());
+  EXPECT_EVENTUALLY(kWatchdog + 500ms, !raw().exists("reason"));
+}
+
+TEST_F(LeaseObject, MaxHoldAndLeaseTheSmallerCounts) {
+  Client client = connect();
+  Lease shortHold = client.getLock("a").acquire({.lease = 20s, .maxHold = 100ms});
+  Lease shortLease = client.getLock("b").acquire({.lease = 100ms, .maxHold = 20s});
+  EXPECT_LE(shortHold.validUntil(), Clock::now() + 100ms);
+  EXPECT_LE(shortLease.validUntil(), Clock::now() + 100ms);
+  EXPECT_EVENTUALLY(kLong, shortHold.lossReason() == LossReason::maxHold);
+  EXPECT_EVENTUALLY(kLong, shortLease.lossReason() == LossReason::expired);
+  EXPECT_EQ(outcomeOf([&] {
+              static_cast<void>(client.getLock("c").acquire({.maxHold = Duration::zero()}));
+            }),
+            "invalidArgument");
+}
+
+TEST_F(LeaseObject, ReasonThreadEnded) {
+  Client client = connect();
+  Lease lease =
+      inThread([&] { return client.getLock("reason").acquire({}, currentOwner()); }).get();
+  EXPECT_EVENTUALLY(kLong, lease.lossReason() == LossReason::threadEnded);
+  EXPECT_FALSE(lease.held());
+  EXPECT_TRUE(lease.lostToken().stop_requested());
+}
+
+TEST_F(LeaseObject, ReasonClientClosed) {
+  Client client = connect();
+  Lease lease = client.getLock("reason").acquire();
+  const std::stop_token token = lease.lostToken();
+  client.close(2s);
+  EXPECT_FALSE(lease.held());
+  EXPECT_TRUE(token.stop_requested());
+  EXPECT_EQ(lease.lossReason(), LossReason::clientClosed);
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  EXPECT_FALSE(raw().exists("reason")) << "closing gives holds back";
+}
+
+TEST_F(LeaseObject, StillHeldWithTheOwnerOfAnotherHold) {
+  Client client = connect();
+  RLock lock = client.getLock("nested");
+  Lease outer = lock.acquire();
+  Lease inner = lock.acquire({}, outer.owner());
+  EXPECT_EQ(raw().hgetall("nested").begin()->second, "2");
+  EXPECT_EQ(inner.release(), ReleaseResult::stillHeld);
+  EXPECT_TRUE(outer.held());
+  EXPECT_EQ(outer.release(), ReleaseResult::released);
+}
+
+TEST_F(LeaseObject, UnknownWhenTheServerDoesNotAnswer) {
+  Options settings = options();
+  settings.commandTimeout = 150ms;
+  settings.watchdogTimeout = 20s;
+  Client client = Client::connect(settings);
+  Lease lease = client.getLock("unknown").acquire();
+  server().freeze();
+  const Stopwatch watch;
+  EXPECT_EQ(lease.release(), ReleaseResult::unknown);
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(kLate));
+  server().thaw();
+  EXPECT_EVENTUALLY(kLong, !raw().exists("unknown")) << "the release goes on in the background";
+}
+
+TEST_F(LeaseObject, XCPP5_MoveSwapAndSelfMove) {
+  Client client = connect();
+  RLock lockA = client.getLock("a");
+  RLock lockB = client.getLock("b");
+  Lease a = lockA.acquire();
+  Lease b = lockB.acquire();
+  const OwnerId ownerA = a.owner();
+  swap(a, b);
+  EXPECT_EQ(b.owner(), ownerA);
+  EXPECT_TRUE(a.held());
+  EXPECT_TRUE(b.held());
+  Lease& same = a;
+  a = std::move(same);
+  EXPECT_TRUE(a.held());
+  a.swap(same);
+  EXPECT_TRUE(a.held());
+  Lease moved(std::move(a));
+  EXPECT_FALSE(a.held());  // NOLINT(bugprone-use-after-move): an empty Lease is defined
+  EXPECT_TRUE(moved.held());
+  // Assignment gives back what was held before.
+  moved = std::move(b);
+  EXPECT_TRUE(moved.held());
+  EXPECT_EVENTUALLY(kLong, !raw().exists("b"));
+  EXPECT_TRUE(raw().exists("a"));
+  moved = Lease();
+  EXPECT_EVENTUALLY(kLong, !raw().exists("a"));
+}
+
+TEST_F(LeaseObject, TheDestructorReleases) {
+  Client client = connect();
+  RLock lock = client.getLock("scope");
+  {
+    const Lease lease = lock.acquire();
+    EXPECT_TRUE(raw().exists("scope"));
+  }
+  EXPECT_EVENTUALLY(kLong, !raw().exists("scope"));
+  EXPECT_EQ(client.stats().holds, 0U);
+}
+
+TEST_F(LeaseObject, XCPP1_TheDestructorNeitherThrowsNorHangsWhenRedisIsDown) {
+  Client client = connect();
+  std::optional<Lease> lease = client.getLock("down").acquire();
+  std::optional<Lease> unwound = client.getLock("unwound").acquire();
+  server().kill();
+  const Stopwatch watch;
+  lease.reset();
+  EXPECT_LT(watch.elapsedMs(), scaled(kLate));
+  try {
+    const Lease inScope = std::move(*unwound);
+    throw std::runtime_error("unwinding");
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "unwinding");
+  }
+  EXPECT_LT(watch.elapsedMs(), scaled(2 * kLate));
+}
+
+TEST_F(LeaseObject, XCPP1_TheDestructorAfterTheLoss) {
+  Client client = connect();
+  {
+    Lease lease = client.getLock("lost").acquire({.lease = 50ms});
+    EXPECT_EVENTUALLY(kLong, !raw().exists("lost"));
+    rawHold("lost", "foreign:1", 20s);
+  }
+  // Whatever the destructor sent is done when this is answered.
+  EXPECT_FALSE(client.getLock("lost").tryLock());
+  EXPECT_EQ(raw().hgetall("lost"), (std::map<std::string, std::string>{{"foreign:1", "1"}}));
+}
+
+TEST_F(LeaseObject, XCPP1_AnUndoneReleaseIsDoneWhenRedisAnswersAgain) {
+  Options settings = options();
+  settings.watchdogTimeout = 20s;
+  Client client = Client::connect(settings);
+  std::optional<Lease> lease = client.getLock("frozen").acquire();
+  server().freeze();
+  lease.reset();
+  server().thaw();
+  EXPECT_EVENTUALLY(kLong, !raw().exists("frozen"));
+}
+
+TEST_F(LeaseObject, TimedOutAndEmptyWhenNotObtained) {
+  Client client = connect();
+  rawHold("taken", "foreign:1", 20s);
+  RLock lock = client.getLock("taken");
+  EXPECT_FALSE(lock.tryAcquire());
+  EXPECT_FALSE(lock.tryAcquire({.wait = 100ms}));
+  const Stopwatch watch;
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.acquire({.wait = 100ms})); }), "timedOut");
+  EXPECT_GE(watch.elapsedMs(), 100ms);
+}
+
+TEST_F(LeaseObject, LabelsAppearInTheLog) {
+  Client client = connect();
+  Lease lease = client.getLock("labelled").acquire({.lease = 60ms, .label = "nightly-report"});
+  EXPECT_TRUE(log().waitFor("nightly-report", kLong));
+}
+
+TEST_F(LeaseObjectSlow, AWatchedLeaseStaysValidAcrossRenewals) {
+  Client client = connect();
+  Lease lease = client.getLock("renewed").acquire();
+  const auto first = lease.validUntil();
+  const auto end = Clock::now() + 3 * kWatchdog;
+  bool alwaysHeld = true;
+  while (Clock::now() < end) {
+    alwaysHeld = alwaysHeld && lease.held();
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_TRUE(alwaysHeld);
+  EXPECT_GT(lease.validUntil(), first + kWatchdog);
+  EXPECT_GE(client.stats().renewals, 5U);
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  const std::uint64_t renewals = client.stats().renewals;
+  std::this_thread::sleep_for(kWatchdog);
+  EXPECT_EQ(client.stats().renewals, renewals) << "renewed after the release";
+}
+
+}  // namespace
+}  // namespace rlock::test

@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the server refuses, for a while or for good: the caller gets a typed error or does not notice,
+// nothing is half written, and holds survive what they can survive.
+
+#include "integration/lock_harness.hpp"
+
+#include <sstream>
+
+namespace rlock::test {
+namespace {
+
+class ServerErrors : public FaceTest {
+ protected:
+  /// What every kind of call on one lock comes to.
+  std::vector<std::string> allOutcomes(FaceLock& lock) {
+    return {outcomeOf(lock.lock()),
+            answerOf(lock.tryLock()),
+            answerOf(lock.tryLock(currentOwner(), 300ms)),
+            outcomeOf(lock.unlock()),
+            answerOf(lock.forceUnlock()),
+            outcomeOf([&] { static_cast<void>(lock.holdCount()); }),
+            outcomeOf([&] { static_cast<void>(lock.isHeldByCurrentThread()); })};
+  }
+};
+
+class ServerTrouble : public LockTest {};
+class ServerTroubleSlow : public LockTest {};
+
+INSTANTIATE_TEST_SUITE_P(Faces, ServerErrors, ::testing::ValuesIn(kFaces), faceName);
+
+TEST_F(ServerTrouble, XERR1_ScriptFlushUnderLoadIsInvisible) {
+  constexpr int kThreads = 8;
+  Client client = connect();
+  Resource resource;
+  std::atomic<bool> end{false};
+  std::vector<std::future<std::pair<long, std::string>>> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.push_back(inThread([&] {
+      RLock lock = client.getLock("err1");
+      long entered = 0;
+      const std::string outcome = outcomeOf([&] {
+        while (!end.load()) {
+          lock.lock();
+          resource.use();
+          ++entered;
+          lock.unlock();
+        }
+      });
+      return std::pair(entered, outcome);
+    }));
+  }
+  const Deadline stop(1s);
+  while (!stop.expired()) {
+    raw().run({"SCRIPT", "FLUSH"});
+    std::this_thread::sleep_for(3ms);
+  }
+  end = true;
+  long entered = 0;
+  for (auto& thread : threads) {
+    const auto [count, outcome] = thread.get();
+    entered += count;
+    EXPECT_EQ(outcome, "ok");
+  }
+  EXPECT_EQ(resource.value(), entered);
+  EXPECT_EQ(resource.overlaps(), 0);
+  EXPECT_GT(client.stats().scriptsLoaded, 2U);
+  expectNoKeys();
+}
+
+TEST_P(ServerErrors, XERR1_EveryScriptSurvivesAFlush) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "flush");
+  const auto flush = [&] { raw().run({"SCRIPT", "FLUSH"}); };
+  flush();
+  EXPECT_EQ(outcomeOf(lock.lock()), "ok");
+  flush();
+  EXPECT_EQ(outcomeOf(lock.lock()), "ok");
+  EXPECT_EQ(raw().hgetall("flush").begin()->second, "2");
+  flush();
+  EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
+  EXPECT_EQ(raw().hgetall("flush").begin()->second, "1");
+  flush();
+  EXPECT_EVENTUALLY(kLong, client.stats().renewals >= 1);
+  flush();
+  EXPECT_EQ(answerOf(lock.forceUnlock()), "true");
+}
+
+TEST_P(ServerErrors, XERR2_AKeyOfAnotherType) {
+  Client client = connect();
+  for (const std::string kind : {"string", "list", "set", "zset"}) {
+    const std::string name = "err2-" + kind;
+    if (kind == "string") {
+      raw().set(name, "value");
+    } else if (kind == "list") {
+      raw().run({"RPUSH", name, "value"});
+    } else if (kind == "set") {
+      raw().run({"SADD", name, "value"});
+    } else {
+      raw().run({"ZADD", name, "1", "value"});
+    }
+    const Value before = raw().run({"DUMP", name});
+    FaceLock lock = lockOf(client, name);
+    const Stopwatch watch;
+    EXPECT_EQ(allOutcomes(lock), std::vector<std::string>(7, "wrongType")) << kind;
+    EXPECT_LT(watch.elapsedMs(), scaled(3s)) << "permanent errors come at once";
+    EXPECT_EQ(raw().run({"DUMP", name}), before);
+    EXPECT_EQ(raw().pttl(name), -1);
+  }
+  EXPECT_EQ(client.stats().holds, 0U);
+  EXPECT_EQ(raw().keys().size(), 4U);
+}
+
+TEST_P(ServerErrors, XERR2_AKeyThatChangesItsTypeUnderAHoldAndAWaiter) {
+  Client client = connect();
+  const OwnerId owner = newOwner();
+  FaceLock lock = lockOf(client, "err2");
+  lock.lock(owner).value();
+  auto waiter = inThread([&] { return outcomeOf(lockOf(client, "err2").lock()); });
+  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("err2")) == 1);
+  raw().del("err2");
+  raw().set("err2", "value");
+  raw().publish(channelOf("err2"), "0");
+  EXPECT_EQ(waiter.get(), "wrongType");
+  EXPECT_EVENTUALLY(kLong, client.stats().lost == 1);
+  EXPECT_EQ(raw().get("err2"), "value");
+}
+
+TEST_P(ServerErrors, XERR2_ACountThatIsNoNumber) {
+  Client client = connect();
+  const OwnerId owner = newOwner();
+  raw().run({"HSET", "err2", ownerField(client, owner), "many"});
+  FaceLock lock = lockOf(client, "err2");
+  EXPECT_EQ(outcomeOf(lock.lock(owner)), "serverError");
+  EXPECT_EQ(outcomeOf(lock.unlock(owner)), "serverError");
+  EXPECT_EQ(raw().hgetall("err2").begin()->second, "many");
+  EXPECT_EQ(client.stats().holds, 0U);
+}
+
+TEST_P(ServerErrors, XERR3_MemoryLimit) {
+  Client client = connect();
+  FaceLock held = lockOf(client, "held");
+  FaceLock nested = lockOf(client, "nested");
+  RawSubscriber subscriber(server());
+  subscriber.subscribe(channelOf("held"));
+  held.lock().value();
+  nested.lock().value();
+  nested.lock().value();
+  raw().configSet("maxmemory-policy", "noeviction");
+  raw().configSet("maxmemory", "1");
+  FaceLock refused = lockOf(client, "refused");
+  EXPECT_EQ(answerOf(refused.tryLock()), "outOfMemory");
+  EXPECT_EQ(outcomeOf(refused.lock()), "outOfMemory");
+  EXPECT_FALSE(raw().exists("refused"));
+  // Renewing, releasing and forcing go on.
+  const std::uint64_t renewals = client.stats().renewals;
+  EXPECT_EVENTUALLY(kLong, client.stats().renewals >= renewals + 4);
+  EXPECT_EQ(outcomeOf(nested.unlock()), "ok");
+  EXPECT_EQ(nested.holdCount(), 1);
+  EXPECT_EQ(outcomeOf(nested.unlock()), "ok");
+  EXPECT_EQ(outcomeOf(held.unlock()), "ok");
+  EXPECT_FALSE(raw().exists("held"));
+  EXPECT_TRUE(subscriber.waitFor(1, kLong));
+  raw().configSet("maxmemory", "0");
+  EXPECT_EQ(answerOf(refused.tryLock()), "true");
+  raw().configSet("maxmemory", "1");
+  EXPECT_EQ(answerOf(refused.forceUnlock()), "true");
+  EXPECT_FALSE(raw().exists("refused"));
+}
+
+TEST_F(ServerTrouble, XERR5_APasswordThatChangesWhileConnected) {
+  proxy();
+  raw().run({"ACL", "SETUSER", "svc", "on", ">old", "~*", "&*", "+@all"});
+  Options settings = options();
+  settings.username = "svc";
+  settings.password = "old";
+  settings.reconnectDelayMax = 50ms;
+  Client client = Client::connect(settings);
+  Lease lease = client.getLock("err5").acquire();
+  raw().run({"ACL", "SETUSER", "svc", "resetpass", ">new"});
+  EXPECT_TRUE(lease.held());
+  raw().run({"CLIENT", "KILL", "USER", "svc"});
+  std::string outcome;
+  EXPECT_EVENTUALLY(kLong, (outcome = answerOf([&] {
+                              return client.getLock("other").tryLock(5s);
+                            })) == "authenticationFailed");
+  EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+  EXPECT_EQ(lease.lossReason(), LossReason::unreachable);
+  raw().run({"ACL", "SETUSER", "svc", "resetpass", ">old"});
+  EXPECT_EVENTUALLY(kLong, answerOf([&] { return client.getLock("other").tryLock(); }) == "true");
+  EXPECT_EQ(log().count("old"), 0U) << "a password in the log";
+}
+
+TEST_F(ServerTrouble, XERR6_AForbiddenPublishDoesNotMakeAReleaseFail) {
+  for (const std::string rules : {"~* &* +@all -publish", "~* resetchannels +@all"}) {
+    raw().run({"ACL", "DELUSER", "mute"});
+    RawRedis::Args setUser{"ACL", "SETUSER", "mute", "on", ">pw"};
+    std::istringstream words(rules);
+    for (std::string word; words >> word;) {
+      setUser.push_back(word);
+    }
+    raw().run(setUser);
+    Options settings = options();
+    settings.username = "mute";
+    settings.password = "pw";
+    Client client = Client::connect(settings);
+    RLock lock = client.getLock("err6");
+    lock.lock();
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+    EXPECT_FALSE(raw().exists("err6"));
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
+    lock.lock();
+    EXPECT_TRUE(lock.forceUnlock());
+    EXPECT_FALSE(raw().exists("err6"));
+    EXPECT_EQ(client.stats().holds, 0U);
+  }
+}
+
+TEST_F(ServerTrouble, XERR7_WithoutSubscribeWaitersPoll) {
+  for (const std::string rules : {"~* &* +@all -subscribe", "~* resetchannels +@all"}) {
+    raw().run({"ACL", "DELUSER", "deaf"});
+    RawRedis::Args setUser{"ACL", "SETUSER", "deaf", "on", ">pw"};
+    std::istringstream words(rules);
+    for (std::string word; words >> word;) {
+      setUser.push_back(word);
+    }
+    raw().run(setUser);
+    Options settings = options();
+    settings.username = "deaf";
+    settings.password = "pw";
+    settings.safetyPoll = 50ms;
+    Client client = Client::connect(settings);
+    rawHold("err7", "foreign:1", 60s);
+    auto waiter = inThread([&] { return answerOf([&] {
+                             RLock lock = client.getLock("err7");
+                             return lock.tryLock(20s);
+                           }); });
+    EXPECT_FALSE(ready(waiter, 300ms));
+    const Stopwatch watch;
+    rawRelease("err7");
+    EXPECT_EQ(waiter.get(), "true");
+    EXPECT_LT(watch.elapsedMs(), scaled(1s));
+    raw().del("err7");
+  }
+}
+
+TEST_F(ServerTrouble, XERR8_DerivedKeysThatAreForbidden) {
+  raw().run({"ACL", "SETUSER", "narrow", "on", ">pw", "~err8", "&*", "+@all"});
+  Options settings = options();
+  settings.username = "narrow";
+  settings.password = "pw";
+  {
+    Client client = Client::connect(settings);
+    RLock lock = client.getLock("err8");
+    EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
+    EXPECT_EQ(answerOf([&] { return lock.forceUnlock(); }), "denied");
+    EXPECT_TRUE(lock.isHeldByCurrentThread()) << "nothing is half done";
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+  }
+  settings.lostReplyPolicy = LostReplyPolicy::marker;
+  Client client = Client::connect(settings);
+  RLock lock = client.getLock("err8");
+  const Stopwatch watch;
+  EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "denied");
+  EXPECT_LT(watch.elapsedMs(), scaled(2s));
+  expectNoKeys();
+}
+
+TEST_F(ServerTrouble, XERR8_CommandsThatAreForbidden) {
+  raw().run({"ACL", "SETUSER", "noscript", "on", ">pw", "~*", "&*", "+@all", "-eval", "-evalsha"});
+  Options settings = options();
+  settings.username = "noscript";
+  settings.password = "pw";
+  Client client = Client::connect(settings);
+  RLock lock = client.getLock("err8");
+  EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "denied");
+  EXPECT_EQ(answerOf([&] { return lock.tryLock(1s); }), "denied");
+  try {
+    lock.lock();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("err8"), std::string::npos) << error.what();
+    EXPECT_NE(error.serverMessage().find("NOPERM"), std::string::npos) << error.what();
+  }
+  expectNoKeys();
+}
+
+TEST_F(ServerTrouble, XERR8_WithoutTheClientCommandEverythingElseWorks) {
+  raw().run({"ACL", "SETUSER", "noclient", "on", ">pw", "~*", "&*", "+@all", "-client"});
+  Options settings = options();
+  settings.username = "noclient";
+  settings.password = "pw";
+  Client client = Client::connect(settings);
+  RLock lock = client.getLock("err8");
+  EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
+  auto waiter = inThread([&] { return answerOf([&] { return client.getLock("err8").tryLock(20s); }); });
+  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("err8")) == 1);
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+  EXPECT_EQ(waiter.get(), "true");
+}
+
+TEST_F(ServerTrouble, XERR9_AReplicaByMistake) {
+  Client client = connect();
+  client.getLock("warm").tryLock();
+  raw().run({"REPLICAOF", "127.0.0.1", "1"});
+  RLock lock = client.getLock("err9");
+  const Stopwatch watch;
+  const std::string outcome = answerOf([&] { return lock.tryLock(400ms); });
+  EXPECT_EQ(outcome, "readOnly");
+  EXPECT_LT(watch.elapsedMs(), 400ms + scaled(2 * kLate));
+  EXPECT_FALSE(raw().exists("err9"));
+  auto waiter = inThread([&] { return answerOf([&] { return lock.tryLock(20s); }); });
+  EXPECT_FALSE(ready(waiter, 200ms));
+  raw().run({"REPLICAOF", "NO", "ONE"});
+  EXPECT_EQ(waiter.get(), "true");
+}
+
+TEST_P(ServerErrors, XERR10_LoadingIsWaitedFor) {
+  Client client = Client::connect(proxied());
+  FaceLock lock = lockOf(client, "err10");
+  lock.lock().value();
+  lock.unlock().value();
+  TcpProxy::RuleOptions few;
+  few.limit = 3;
+  const auto loading = [&] {
+    return proxy().addRule(
+        TcpProxy::command("EVALSHA"),
+        TcpProxy::Action::replyWithError("LOADING Redis is loading the dataset in memory"), few);
+  };
+  const auto first = loading();
+  EXPECT_EQ(outcomeOf(lock.lock()), "ok");
+  const auto second = loading();
+  EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
+  const auto third = loading();
+  EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), scaled(5s))), "true");
+  EXPECT_EQ(first.hits() + second.hits() + third.hits(), 9U);
+  EXPECT_EQ(raw().hgetall("err10").begin()->second, "1");
+}
+
+TEST_F(ServerTroubleSlow, XERR11_ABusyServer) {
+  raw().configSet("busy-reply-threshold", "20");
+  Options settings = options();
+  settings.watchdogTimeout = 5s;
+  Client client = Client::connect(settings);
+  Lease held = client.getLock("held").acquire();
+  RLock toRelease = client.getLock("release");
+  toRelease.lock();
+  RawRedis other(server());
+  const auto occupy = [&] {
+    other.send({"EVAL",
+                "local t = redis.call('time'); local s = t[1] * 1000000 + t[2]; "
+                "repeat t = redis.call('time') until t[1] * 1000000 + t[2] - s > 800000; return 1",
+                "0"});
+    std::this_thread::sleep_for(60ms);
+  };
+  occupy();
+  EXPECT_EQ(outcomeOf([&] { toRelease.unlock(); }), "ok");
+  static_cast<void>(other.receive());
+  EXPECT_FALSE(raw().exists("release"));
+  occupy();
+  EXPECT_EQ(outcomeOf([&] { client.getLock("new").lock(); }), "ok");
+  static_cast<void>(other.receive());
+  occupy();
+  const Stopwatch watch;
+  const std::string timed = answerOf([&] { return client.getLock("timed").tryLock(200ms); });
+  EXPECT_TRUE(timed == "timedOut" || timed == "serverError") << timed;
+  EXPECT_LT(watch.elapsedMs(), 200ms + scaled(2 * kLate));
+  static_cast<void>(other.receive());
+  EXPECT_TRUE(held.held());
+  EXPECT_EQ(held.release(), ReleaseResult::released);
+}
+
+TEST_F(ServerTrouble, XERR13_WritesThatNeedReplicas) {
+  Client client = connect();
+  Lease held = client.getLock("held").acquire();
+  raw().configSet("min-replicas-to-write", "1");
+  RLock lock = client.getLock("err13");
+  const std::string outcome = answerOf([&] { return lock.tryLock(300ms); });
+  EXPECT_NE(outcome, "true");
+  EXPECT_NE(outcome, "false");
+  EXPECT_FALSE(raw().exists("err13"));
+  EXPECT_EVENTUALLY(kLong, held.lostToken().stop_requested());
+  raw().configSet("min-replicas-to-write", "0");
+  EXPECT_EQ(answerOf([&] { return lock.tryLock(scaled(5s)); }), "true");
+}
+
+TEST_F(ServerTroubleSlow, XERR14_TheLimitOfConnections) {
+  Client client = connect();
+  Lease held = client.getLock("held").acquire();
+  EXPECT_FALSE(inThread([&] { return client.getLock("held").tryLock(100ms); }).get());
+  const auto now = raw().clientList().size();
+  raw().configSet("maxclients", std::to_string(now));
+  Options settings = options();
+  settings.connectTimeout = 400ms;
+  const Stopwatch watch;
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(Client::connect(settings)); }), "connectionFailed");
+  EXPECT_LT(watch.elapsedMs(), 400ms + scaled(2 * kLate));
+  std::this_thread::sleep_for(kWatchdog + kWatchdog / 2);
+  EXPECT_TRUE(held.held());
+  raw().configSet("maxclients", "1000");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(Client::connect(settings)); }), "ok");
+}
+
+TEST_F(ServerTroubleSlow, XERR15_APauseLongerThanTheLease) {
+  for (const std::string mode : {"WRITE", "ALL"}) {
+    Client holder = connect();
+    Client other = connect();
+    Lease lease = holder.getLock("err15").acquire({.lease = 300ms});
+    std::atomic<bool> toldFirst{false};
+    auto waiter = inThread([&] {
+      RLock lock = other.getLock("err15");
+      const std::string got = answerOf([&] { return lock.tryLock(20s); });
+      toldFirst = !lease.held();
+      return got;
+    });
+    ASSERT_EVENTUALLY(kLong, other.stats().waiters == 1);
+    raw().clientPause(1200ms, mode);
+    EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+    EXPECT_EQ(waiter.get(), "true");
+    EXPECT_TRUE(toldFirst.load());
+    EXPECT_EQ(lease.release(), ReleaseResult::lost);
+    EXPECT_EQ(raw().hgetall("err15").size(), 1U);
+    EXPECT_EQ(raw().hgetall("err15").begin()->first.substr(0, 36), other.id());
+    other.getLock("err15").forceUnlock();
+  }
+}
+
+TEST_F(ServerTroubleSlow, XERR16_ConnectionsKilledUnderLoad) {
+  constexpr int kThreads = 8;
+  Client client = connect();
+  Resource resource;
+  std::atomic<bool> end{false};
+  std::vector<std::future<std::pair<long, std::vector<std::string>>>> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.push_back(inThread([&] {
+      RLock lock = client.getLock("err16");
+      long entered = 0;
+      std::vector<std::string> odd;
+      while (!end.load()) {
+        const std::string got = outcomeOf([&] { lock.lock(); });
+        if (got != "ok") {
+          odd.push_back("lock " + got);
+          continue;
+        }
+        resource.use();
+        ++entered;
+        const std::string gone = outcomeOf([&] { lock.unlock(); });
+        if (gone != "ok") {
+          odd.push_back("unlock " + gone);
+        }
+      }
+      return std::pair(entered, odd);
+    }));
+  }
+  const Deadline stop(2s);
+  while (!stop.expired()) {
+    raw().clientKillType("normal");
+    raw().clientKillType("pubsub");
+    std::this_thread::sleep_for(25ms);
+  }
+  end = true;
+  long entered = 0;
+  for (auto& thread : threads) {
+    const auto [count, odd] = thread.get();
+    entered += count;
+    EXPECT_EQ(odd, std::vector<std::string>());
+  }
+  EXPECT_GT(entered, 0);
+  EXPECT_EQ(resource.value(), entered);
+  EXPECT_EQ(resource.overlaps(), 0);
+  expectNoKeys();
+}
+
+TEST_F(ServerTrouble, XERR16_AServerThatClosesIdleConnections) {
+  raw().configSet("timeout", "1");
+  Options settings = options();
+  settings.heartbeatInterval = 300ms;
+  Client client = Client::connect(settings);
+  std::this_thread::sleep_for(2500ms);
+  EXPECT_EQ(answerOf([&] { return client.getLock("idle").tryLock(); }), "true");
+  EXPECT_EQ(client.stats().reconnects, 0U);
+}
+
+}  // namespace
+}  // namespace rlock::test

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Renewal: what goes on, what stops, and who is told when it does not work.
+
+#include "integration/lock_harness.hpp"
+
+namespace rlock::test {
+namespace {
+
+class LockWatchdog : public LockTest {};
+class LockWatchdogSlow : public LockTest {};
+
+/// The holder must be told in time whatever becomes of its renewals.
+void renewalsFail(TcpProxy& proxy, const Options& settings, TcpProxy::Action action,
+                  RawRedis& raw) {
+  Client client = Client::connect(settings);
+  Lease lease = client.getLock("wd1").acquire();
+  RLock plain = client.getLock("wd1-plain");
+  plain.lock();
+  std::atomic<Clock::rep> toldAt{0};
+  const std::stop_callback callback(lease.lostToken(), [&] {
+    toldAt = Clock::now().time_since_epoch().count();
+  });
+  proxy.addRule(running(lua::lock_renew), std::move(action));
+  const auto blockedAt = Clock::now();
+  ASSERT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+  const Clock::time_point told{Clock::duration(toldAt.load())};
+  EXPECT_LE(told, lease.validUntil());
+  EXPECT_LE(told - blockedAt, settings.watchdogTimeout);
+  EXPECT_EQ(lease.lossReason(), LossReason::unreachable);
+  EXPECT_FALSE(lease.held());
+  EXPECT_EVENTUALLY(kLong, !raw.exists("wd1"));
+  EXPECT_EVENTUALLY(kLong, !raw.exists("wd1-plain"));
+  proxy.clearRules();
+  EXPECT_EQ(outcomeOf([&] { plain.unlock(); }), "notOwner");
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  EXPECT_EQ(client.stats().holds, 0U);
+  EXPECT_GE(client.stats().renewalFailures, 1U);
+}
+
+TEST_F(LockWatchdogSlow, XWD1_RenewalsRefused) {
+  renewalsFail(proxy(), proxied(), TcpProxy::Action::replyWithError("ERR not now"), raw());
+}
+
+TEST_F(LockWatchdogSlow, XWD1_RenewalsDropped) {
+  Options settings = proxied();
+  settings.commandTimeout = 150ms;
+  renewalsFail(proxy(), settings, TcpProxy::Action::dropRequest(), raw());
+}
+
+TEST_F(LockWatchdogSlow, XWD1_ConnectionCutAtEveryRenewal) {
+  renewalsFail(proxy(), proxied(), TcpProxy::Action::cutBeforeForward(), raw());
+}
+
+TEST_F(LockWatchdogSlow, ARenewalThatFailsOnceIsTriedAgainSoon) {
+  Client client = Client::connect(proxied());
+  TcpProxy::RuleOptions once;
+  once.limit = 2;
+  const auto rule = proxy().addRule(running(lua::lock_renew),
+                                    TcpProxy::Action::replyWithError("ERR not now"), once);
+  Lease lease = client.getLock("again").acquire();
+  std::this_thread::sleep_for(2 * kWatchdog);
+  EXPECT_EQ(rule.hits(), 2U);
+  EXPECT_TRUE(lease.held());
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+}
+
+TEST_F(LockWatchdogSlow, XWD9_AProcessStoppedForMostOfALeaseKeepsItsLock) {
+  Worker worker(server().uri() + "?watchdog-timeout=2s");
+  EXPECT_EQ(worker.ask("acquire wd9"), "ok");
+  worker.process().stop();
+  std::this_thread::sleep_for(1600ms);
+  raw().resetStats();
+  worker.process().cont();
+  EXPECT_EQ(worker.ask("held"), "yes");
+  EXPECT_EVENTUALLY(500ms, raw().pttl("wd9") > 1200);
+  std::this_thread::sleep_for(1500ms);
+  EXPECT_EQ(worker.ask("held"), "yes");
+  EXPECT_LE(raw().commandCalls("evalsha"), 5) << "a burst of renewals";
+  EXPECT_EQ(worker.ask("release"), "released");
+}
+
+TEST_F(LockWatchdogSlow, XWD10_ARenewalNeverMakesADeletedKeyAgain) {
+  Client owner = connect();
+  Client admin = connect();
+  RLock lock = owner.getLock("wd10");
+  lock.lock();
+  EXPECT_TRUE(admin.getLock("wd10").forceUnlock());
+  const auto end = Clock::now() + kWatchdog;
+  bool seen = false;
+  while (Clock::now() < end) {
+    seen = seen || raw().exists("wd10");
+    std::this_thread::sleep_for(2ms);
+  }
+  EXPECT_FALSE(seen);
+  EXPECT_EQ(owner.stats().holds, 0U);
+  EXPECT_EQ(owner.stats().lost, 1U);
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
+}
+
+TEST_F(LockWatchdogSlow, XWD11_ARenewalNeverExtendsAnothersLease) {
+  Client owner = connect();
+  Client admin = connect();
+  RLock lock = owner.getLock("wd11");
+  lock.lock();
+  EXPECT_TRUE(admin.getLock("wd11").forceUnlock());
+  Lease second = admin.getLock("wd11").acquire({.lease = 700ms});
+  std::this_thread::sleep_for(350ms);
+  EXPECT_LE(raw().pttl("wd11"), 350);
+  EXPECT_EVENTUALLY(scaled(1s), !raw().exists("wd11"));
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
+}
+
+TEST_F(LockWatchdogSlow, XWD12_AfterAFailedUnlockNothingIsRenewed) {
+  Options settings = proxied();
+  settings.commandTimeout = 100ms;
+  Client client = Client::connect(settings);
+  RLock lock = client.getLock("wd12");
+  lock.lock();
+  proxy().blackHole();
+  const Stopwatch watch;
+  const std::string outcome = outcomeOf([&] { lock.unlock(); });
+  EXPECT_TRUE(outcome == "timedOut" || outcome == "connectionFailed") << outcome;
+  EXPECT_EVENTUALLY(kWatchdog + 300ms, !raw().exists("wd12"));
+  EXPECT_LT(watch.elapsedMs(), kWatchdog + scaled(500ms));
+  proxy().endBlackHole();
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { lock.unlock(); }) == "notOwner");
+  std::this_thread::sleep_for(kWatchdog / 2);
+  EXPECT_FALSE(raw().exists("wd12"));
+  EXPECT_EQ(client.stats().holds, 0U);
+}
+
+TEST_F(LockWatchdogSlow, XWD13_ALostRenewalReplyIsHarmless) {
+  Options settings = proxied();
+  settings.commandTimeout = 150ms;
+  Client client = Client::connect(settings);
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  const auto lost = proxy().addRule(running(lua::lock_renew),
+                                    TcpProxy::Action::swallowReplyAndCut(), once);
+  const auto stalled = proxy().addRule(running(lua::lock_renew),
+                                       TcpProxy::Action::stallReply(), once);
+  Lease lease = client.getLock("wd13").acquire();
+  EXPECT_TRUE(stalled.waitForHits(1, kLong));
+  EXPECT_EQ(lost.hits(), 1U);
+  std::this_thread::sleep_for(kWatchdog);
+  EXPECT_TRUE(lease.held());
+  EXPECT_EQ(raw().hgetall("wd13").begin()->second, "1");
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+}
+
+TEST_F(LockWatchdogSlow, XWD14_ABlockedLoopThreadDoesNotHideALoss) {
+  Client client = connect();
+  Lease lease = client.getLock("wd14").acquire();
+  std::promise<void> blocked;
+  client.getLock("other").tryLockAsync().start([&](const Result<bool>&) {
+    blocked.set_value();
+    std::this_thread::sleep_for(kWatchdog + 400ms);
+  });
+  blocked.get_future().wait();
+  const auto validUntil = lease.validUntil();
+  std::this_thread::sleep_until(validUntil + 1ms);
+  EXPECT_FALSE(lease.held()) << "held() needs no thread";
+  EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+}
+
+TEST_F(LockWatchdogSlow, XWD14_ABlockedExecutorDoesNotDelayRenewals) {
+  Options settings = options();
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  settings.executor = [&](std::function<void()> task) {
+    const std::lock_guard guard(mutex);
+    threads.emplace_back(std::move(task));
+  };
+  {
+    Client client = Client::connect(settings);
+    Lease lease = client.getLock("wd14").acquire();
+    client.getLock("other").tryLockAsync().start(
+        [&](const Result<bool>&) { std::this_thread::sleep_for(2 * kWatchdog); });
+    std::this_thread::sleep_for(kWatchdog + kWatchdog / 2);
+    EXPECT_TRUE(lease.held());
+    EXPECT_GT(raw().pttl("wd14"), 0);
+    EXPECT_EQ(lease.release(), ReleaseResult::released);
+  }
+  const std::lock_guard guard(mutex);
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+TEST_F(LockWatchdog, XWD15_TimeoutsAreValidated) {
+  for (const std::chrono::milliseconds bad :
+       {0ms, 1ms, 10ms, 99ms, -1ms, std::chrono::milliseconds::min(),
+        std::chrono::milliseconds(std::chrono::hours(24 * 365)) + 1ms,
+        std::chrono::milliseconds::max()}) {
+    Options settings = options();
+    settings.watchdogTimeout = bad;
+    EXPECT_EQ(outcomeOf([&] { static_cast<void>(Client::connect(settings)); }), "invalidArgument")
+        << bad.count();
+  }
+}
+
+TEST_F(LockWatchdog, XWD15_ALongTimeoutDoesNotOverflow) {
+  Options settings = options();
+  settings.watchdogTimeout = std::chrono::milliseconds((std::int64_t{1} << 31) + 5);
+  Client client = Client::connect(settings);
+  Lease lease = client.getLock("wd15").acquire();
+  EXPECT_GT(raw().pttl("wd15"), (std::int64_t{1} << 31) - 60'000);
+  raw().resetStats();
+  std::this_thread::sleep_for(200ms);
+  EXPECT_EQ(client.stats().renewals, 0U);
+  EXPECT_EQ(raw().commandCalls("evalsha"), 0);
+  EXPECT_TRUE(lease.held());
+}
+
+TEST_F(LockWatchdogSlow, XWD15_TheShortestTimeoutWorksWithoutSpinning) {
+  Options settings = options();
+  settings.watchdogTimeout = 100ms;
+  Client client = Client::connect(settings);
+  client.getLock("warm").tryLock();
+  client.getLock("warm").unlock();
+  raw().resetStats();
+  {
+    Lease lease = client.getLock("wd15").acquire();
+    std::this_thread::sleep_for(1s);
+  }
+  // 30 periods in the second; retries of a starved machine may double that.
+  EXPECT_LE(raw().commandCalls("evalsha"), 80);
+}
+
+TEST_F(LockWatchdogSlow, XWD16_NothingIsRenewedAfterClose) {
+  Client client = connect();
+  for (int i = 0; i < 50; ++i) {
+    client.getLock("wd16-" + std::to_string(i)).lock();
+  }
+  client.close(2s);
+  expectNoKeys();
+  raw().resetStats();
+  std::this_thread::sleep_for(kWatchdog);
+  EXPECT_EQ(raw().commandCalls("evalsha") + raw().commandCalls("eval"), 0);
+}
+
+TEST_F(LockWatchdogSlow, XWD16_CloseDoesNotWaitForAServerThatDoesNotAnswer) {
+  Client client = connect();
+  client.getLock("wd16").lock();
+  server().freeze();
+  const Stopwatch watch;
+  client.close(300ms);
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(2 * kLate));
+  server().thaw();
+  EXPECT_EVENTUALLY(kWatchdog + 500ms, !raw().exists("wd16"));
+}
+
+TEST_F(LockWatchdogSlow, ManyHoldsAreRenewedInBatches) {
+  constexpr int kHolds = 250;
+  Client client = connect();
+  for (int i = 0; i < kHolds; ++i) {
+    client.getLock("batch-" + std::to_string(i)).lock();
+  }
+  raw().resetStats();
+  std::this_thread::sleep_for(kWatchdog + kWatchdog / 2);
+  EXPECT_LE(raw().commandCalls("evalsha"), 250) << "one request per hold and period";
+  EXPECT_EQ(client.stats().holds, static_cast<std::uint64_t>(kHolds));
+  EXPECT_EQ(client.stats().lost, 0U);
+  EXPECT_EQ(raw().keys("batch-*").size(), static_cast<std::size_t>(kHolds));
+}
+
+TEST_F(LockWatchdogSlow, OneUnrenewableHoldDoesNotSpoilTheBatch) {
+  Client client = connect();
+  for (int i = 0; i < 9; ++i) {
+    client.getLock("spoil-" + std::to_string(i)).lock();
+  }
+  raw().del("spoil-4");
+  raw().set("spoil-4", "something else");
+  std::this_thread::sleep_for(kWatchdog + kWatchdog / 2);
+  EXPECT_EQ(client.stats().lost, 1U);
+  EXPECT_EQ(client.stats().holds, 8U);
+  EXPECT_EQ(raw().get("spoil-4"), "something else");
+  EXPECT_EQ(raw().pttl("spoil-4"), -1);
+  EXPECT_GT(raw().pttl("spoil-8"), 0);
+}
+
+TEST_F(LockWatchdog, OnLostIsToldOnceWithNameOwnerAndReason) {
+  std::mutex mutex;
+  std::vector<LostHold> told;
+  Options settings = options();
+  settings.onLost = [&](const LostHold& hold) {
+    const std::lock_guard guard(mutex);
+    told.push_back(hold);
+  };
+  Client client = Client::connect(settings);
+  client.getLock("told").lock();
+  raw().del("told");
+  EXPECT_EVENTUALLY(kLong, client.stats().lost == 1);
+  std::this_thread::sleep_for(kWatchdog / 2);
+  const std::lock_guard guard(mutex);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].name, "told");
+  EXPECT_EQ(told[0].owner, ownerField(client, currentOwner()));
+  EXPECT_EQ(told[0].reason, LossReason::refused);
+}
+
+}  // namespace
+}  // namespace rlock::test

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What stands on the server after each step, as any other client of the protocol sees and leaves it.
+
+#include "integration/lock_harness.hpp"
+
+namespace rlock::test {
+namespace {
+
+using Fields = std::map<std::string, std::string>;
+
+class LockWire : public FaceTest {};
+class LockWireNames : public LockTest {};
+
+INSTANTIATE_TEST_SUITE_P(Faces, LockWire, ::testing::ValuesIn(kFaces), faceName);
+
+TEST_P(LockWire, V23_AcquireReenterReleaseStep) {
+  Options settings = options();
+  settings.watchdogTimeout = 30s;
+  Client client = Client::connect(settings);
+  RawSubscriber subscriber(server());
+  subscriber.subscribe("redisson_lock__channel:{L}");
+  const OwnerId a = newOwner();
+  const OwnerId b = newOwner();
+  FaceLock lock = lockOf(client, "L");
+  const std::string field = ownerField(client, a);
+
+  lock.lock(a).value();
+  EXPECT_EQ(raw().type("L"), "hash");
+  EXPECT_EQ(raw().hgetall("L"), (Fields{{field, "1"}}));
+  EXPECT_LE(raw().pttl("L"), 30'000);
+  EXPECT_GT(raw().pttl("L"), 25'000);
+
+  EXPECT_EQ(answerOf(lock.tryLock(b)), "false");
+  EXPECT_EQ(raw().hgetall("L"), (Fields{{field, "1"}}));
+
+  lock.lock(a).value();
+  EXPECT_EQ(raw().hgetall("L"), (Fields{{field, "2"}}));
+
+  lock.unlock(a).value();
+  EXPECT_EQ(raw().hgetall("L"), (Fields{{field, "1"}}));
+  EXPECT_EQ(subscriber.count(), 0U);
+
+  lock.unlock(a).value();
+  EXPECT_FALSE(raw().exists("L"));
+  EXPECT_TRUE(subscriber.waitFor(1, kLong));
+  EXPECT_EQ(subscriber.messages()[0],
+            (RawSubscriber::Message{"", "redisson_lock__channel:{L}", "0"}));
+
+  EXPECT_EQ(outcomeOf(lock.unlock(a)), "notOwner");
+  EXPECT_EQ(outcomeOf(lock.unlock(b)), "notOwner");
+  expectNoKeys();
+  EXPECT_EQ(subscriber.count(), 1U);
+}
+
+TEST_P(LockWire, V6_ForceUnlockDeletesAndPublishesOnce) {
+  Client client = connect();
+  RawSubscriber subscriber(server());
+  subscriber.subscribe("redisson_lock__channel:{forced}");
+  FaceLock lock = lockOf(client, "forced");
+  EXPECT_EQ(answerOf(lock.forceUnlock()), "false");
+  rawHold("forced", "stranger:1", 20s);
+  EXPECT_EQ(answerOf(lock.forceUnlock()), "true");
+  EXPECT_FALSE(raw().exists("forced"));
+  EXPECT_TRUE(subscriber.waitFor(1, kLong));
+  EXPECT_EQ(subscriber.messages().front().payload, "0");
+  EXPECT_EQ(subscriber.count(), 1U);
+  for (const std::string& key : raw().keys()) {
+    EXPECT_TRUE(key.starts_with("redisson_unlock_latch:{forced}:") ||
+                key.find("{forced}") != std::string::npos)
+        << key;
+  }
+  expectNoEternalKeys();
+}
+
+TEST_P(LockWire, V6_TheLeaseIsTheKeysTimeToLive) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "leased");
+  lock.lock(currentOwner(), 20s).value();
+  EXPECT_LE(raw().pttl("leased"), 20'000);
+  EXPECT_GT(raw().pttl("leased"), 15'000);
+  lock.unlock().value();
+  lock.lock(currentOwner(), std::chrono::microseconds(20'000'001)).value();
+  EXPECT_LE(raw().pttl("leased"), 20'001);
+  lock.unlock().value();
+  expectNoKeys();
+}
+
+TEST_P(LockWire, V6_AForeignHoldExcludesAndItsReleaseWakes) {
+  Client client = connect();
+  rawHold("shared", "aaaaaaaa-0000-4000-8000-000000000001:1", 20s);
+  EXPECT_EQ(answerOf(lockOf(client, "shared").tryLock()), "false");
+  EXPECT_TRUE(lockOf(client, "shared").isLocked());
+  EXPECT_EQ(outcomeOf(lockOf(client, "shared").unlock()), "notOwner");
+  auto waiter = inThread([&] {
+    FaceLock lock = lockOf(client, "shared");
+    const std::string got = outcomeOf(lock.lock());
+    return got + "," + outcomeOf(lock.unlock());
+  });
+  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("shared")) == 1);
+  EXPECT_FALSE(ready(waiter, 100ms));
+  EXPECT_EQ(raw().hgetall("shared"),
+            (Fields{{"aaaaaaaa-0000-4000-8000-000000000001:1", "1"}}));
+  const Stopwatch watch;
+  rawRelease("shared");
+  EXPECT_EQ(waiter.get(), "ok,ok");
+  EXPECT_LT(watch.elapsedMs(), scaled(2s));
+  expectNoKeys();
+}
+
+TEST_P(LockWire, V6_AForeignWaiterIsWokenByUs) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "shared");
+  lock.lock().value();
+  RawSubscriber foreign(server());
+  foreign.subscribe(channelOf("shared"));
+  // The foreign client's attempt, as its script does it.
+  EXPECT_TRUE(raw().exists("shared"));
+  lock.unlock().value();
+  EXPECT_TRUE(foreign.waitFor(1, kLong));
+  EXPECT_EQ(foreign.messages()[0].payload, "0");
+  rawHold("shared", "foreign:7", 20s);
+  EXPECT_EQ(answerOf(lock.tryLock()), "false");
+}
+
+TEST_P(LockWire, V6_AForeignReentrantHoldIsNotOurs) {
+  Client client = connect();
+  raw().run({"HSET", "shared", "foreign:7", "3"});
+  raw().run({"PEXPIRE", "shared", "20000"});
+  FaceLock lock = lockOf(client, "shared");
+  EXPECT_EQ(lock.holdCount(), 0);
+  EXPECT_EQ(answerOf(lock.tryLock()), "false");
+  EXPECT_EQ(raw().hgetall("shared"), (Fields{{"foreign:7", "3"}}));
+}
+
+TEST_P(LockWire, V6_AHoldWithoutExpiryIsWaitedFor) {
+  raw().run({"HSET", "eternal", "foreign:7", "1"});
+  Options settings = options();
+  settings.safetyPoll = 50ms;
+  Client client = Client::connect(settings);
+  FaceLock lock = lockOf(client, "eternal");
+  EXPECT_EQ(lock.raw().remainTimeToLive(), std::chrono::milliseconds::max());
+  EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 200ms)), "false");
+  raw().del("eternal");
+  EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), scaled(2s))), "true");
+}
+
+TEST_P(LockWire, C6_NothingIsLeftBehind) {
+  Options settings = options();
+  settings.subscriptionLinger = 50ms;
+  Client client = Client::connect(settings);
+  rawHold("residue", "foreign:7", 20s);
+  EXPECT_EQ(answerOf(lockOf(client, "residue").tryLock(currentOwner(), 100ms)), "false");
+  EXPECT_EVENTUALLY(kLong, raw().pubsubChannels().empty());
+  rawRelease("residue");
+  for (int i = 0; i < 20; ++i) {
+    FaceLock lock = lockOf(client, "residue" + std::to_string(i));
+    lock.lock().value();
+    lock.unlock().value();
+  }
+  expectNoKeys();
+  EXPECT_EVENTUALLY(kLong, client.stats().channels == 0);
+  EXPECT_EQ(client.stats().holds, 0U);
+  EXPECT_EQ(client.stats().waiters, 0U);
+}
+
+TEST_P(LockWire, C6_MarkersHaveAnExpiry) {
+  Options settings = options();
+  settings.lostReplyPolicy = LostReplyPolicy::marker;
+  Client client = Client::connect(settings);
+  FaceLock lock = lockOf(client, "marked");
+  lock.lock().value();
+  lock.lock().value();
+  lock.unlock().value();
+  EXPECT_EQ(raw().hgetall("marked").begin()->second, "1");
+  lock.unlock().value();
+  EXPECT_FALSE(raw().exists("marked"));
+  for (const std::string& key : raw().keys()) {
+    EXPECT_NE(key.find("{marked}"), std::string::npos) << key;
+  }
+  expectNoEternalKeys();
+}
+
+TEST_P(LockWire, OwnerFieldsAreTheClientsUuidAndANumber) {
+  Client client = connect();
+  ASSERT_EQ(client.id().size(), 36U);
+  EXPECT_EQ(client.id()[14], '4');
+  for (std::size_t i = 0; i < 36; ++i) {
+    const char c = client.id()[i];
+    const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+    EXPECT_TRUE(dash ? c == '-' : (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')) << client.id();
+  }
+  lockOf(client, "owned").lock().value();
+  EXPECT_EQ(raw().hgetall("owned").begin()->first, ownerField(client, currentOwner()));
+  lockOf(client, "owned").unlock().value();
+}
+
+// Names.
+
+/// Locks, looks, is woken through the channel, and unlocks.
+void roundTrip(Client& client, RawRedis& raw, RedisServer& server, const std::string& name,
+               const std::string& channel) {
+  RawSubscriber subscriber(server);
+  subscriber.subscribe(channel);
+  RLock lock = client.getLock(name);
+  EXPECT_EQ(lock.getName(), name);
+  lock.lock();
+  EXPECT_EQ(raw.keys(), std::set<std::string>{name});
+  EXPECT_EQ(raw.type(name), "hash");
+  auto waiter = inThread([&] {
+    RLock mine = client.getLock(name);
+    return outcomeOf([&] {
+      mine.lock();
+      mine.unlock();
+    });
+  });
+  EXPECT_TRUE(eventually(kLong, [&] { return raw.numsub(channel) == 2; }));
+  lock.unlock();
+  EXPECT_EQ(waiter.get(), "ok");
+  EXPECT_TRUE(subscriber.waitFor(2, kLong));
+  EXPECT_EQ(subscriber.messages()[0].payload, "0");
+  EXPECT_EQ(raw.keys(), std::set<std::string>());
+}
+
+TEST_F(LockWireNames, XNAM2_AllByteValues) {
+  Client client = connect();
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) {
+    all.push_back(static_cast<char>(byte));
+  }
+  // It contains an opening brace, so none are added.
+  roundTrip(client, raw(), server(), all, "redisson_lock__channel:" + all);
+  std::string noBrace = all;
+  noBrace.erase(noBrace.find('{'), 1);
+  roundTrip(client, raw(), server(), noBrace, "redisson_lock__channel:{" + noBrace + "}");
+}
+
+TEST_F(LockWireNames, XNAM2_OddNames) {
+  Client client = connect();
+  const std::vector<std::string> names{
+      " ",          "a b",      "\r\n",    std::string("a\0b", 3), std::string(1, '\0'),
+      "*?[x]",      "\xff\xfe", "}",       "%s%n",                 "$6\r\nfoobar\r\n",
+      "-ERR no\r\n"};
+  for (const std::string& name : names) {
+    roundTrip(client, raw(), server(), name, "redisson_lock__channel:{" + name + "}");
+  }
+}
+
+TEST_F(LockWireNames, XNAM3_Braces) {
+  Client client = connect();
+  for (const std::string name : {"{tag}x", "a{b}c", "a{b", "{}x", "}{", "{a}{b}", "x{}y{z}"}) {
+    roundTrip(client, raw(), server(), name, "redisson_lock__channel:" + name);
+  }
+  roundTrip(client, raw(), server(), "a}b", "redisson_lock__channel:{a}b}");
+}
+
+TEST_F(LockWireNames, XNAM2_NamesThatDifferAfterANulAreDifferentLocks) {
+  Client client = connect();
+  RLock one = client.getLock(std::string("same\0one", 8));
+  RLock two = client.getLock(std::string("same\0two", 8));
+  one.lock();
+  EXPECT_TRUE(inThread([&] { return two.tryLock(); }).get());
+  EXPECT_FALSE(inThread([&] { return one.tryLock(); }).get());
+  EXPECT_FALSE(raw().exists("same"));
+}
+
+TEST_F(LockWireNames, XNAM1_LongestName) {
+  Client client = connect();
+  const std::string longest(std::size_t{64} << 10, 'n');
+  roundTrip(client, raw(), server(), longest, "redisson_lock__channel:{" + longest + "}");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(client.getLock(longest + "n")); }),
+            "invalidArgument");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(client.getLock("")); }), "invalidArgument");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(client.getLock("n")); }), "ok");
+}
+
+TEST_F(LockWireNames, XNAM4_ALockNamedLikeAnothersChannelOrMarker) {
+  Client client = connect();
+  RLock plain = client.getLock("x");
+  RLock channelName = client.getLock("redisson_lock__channel:{x}");
+  RLock markerName = client.getLock("redisson_unlock_latch:{x}:0");
+  plain.lock();
+  channelName.lock();
+  markerName.lock();
+  plain.unlock();
+  EXPECT_TRUE(channelName.isHeldByCurrentThread());
+  EXPECT_TRUE(markerName.isHeldByCurrentThread());
+}
+
+}  // namespace
+}  // namespace rlock::test
