@@ -30,7 +30,10 @@ struct Task {
 
 Task addOne(rlock::RLock lock, int& counter) {
   const rlock::OwnerId owner = rlock::newOwner();
-  co_await lock.lockAsync({}, owner);
+  // Two statements, because GCC 12 destroys the AcquireOptions twice if they are a temporary inside
+  // the co_await expression.
+  auto locking = lock.lockAsync({}, owner);
+  co_await locking;
   const int before = counter;
   std::cout << "task of owner " << owner.value << " counts to " << before + 1 << '\n';
   counter = before + 1;

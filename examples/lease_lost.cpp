@@ -34,8 +34,7 @@ int work(const std::stop_token& lost, int steps) {
 int main(int argc, char** argv) {
   try {
     rlock::Options options = rlock::Options::fromUri(serverUri(argc, argv));
-    options.logLevel = rlock::LogLevel::error;  // the loss is what this shows: no need to log it
-    options.watchdogTimeout = 900ms;            // renewed, and so checked, every 300 ms
+    options.watchdogTimeout = 900ms;  // renewed, and so checked, every 300 ms
     auto client = rlock::Client::connect(options);
     auto operatorsClient = rlock::Client::connect(options);
 
@@ -46,9 +45,12 @@ int main(int argc, char** argv) {
     operatorsClient.getLock("example:export").forceUnlock();
     std::cout << "an operator has taken the lock away\n";
 
-    std::cout << "the work ended after " << worker.get() << " of 40 steps\n"
-              << "held: " << std::boolalpha << lease.held()
-              << ", reason: " << rlock::toString(lease.lossReason()) << '\n';
+    const int steps = worker.get();
+    std::cout << "the work ended after " << steps << " of 40 steps, because the hold was "
+              << rlock::toString(lease.lossReason()) << '\n';
+    if (lease.release() == rlock::ReleaseResult::lost) {
+      std::cout << "there was nothing left to release\n";
+    }
   } catch (const rlock::Error& error) {
     std::cerr << error.what() << '\n';
     return 1;

@@ -36,8 +36,11 @@ class RLOCK_EXPORT Client {
   /// call it on the loop's thread or before the loop runs.
   static Client connect(const Options& options);
 
+  ///@{
+  /// What is moved from may only be assigned to or destroyed; what is assigned to is closed first.
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
+  ///@}
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
   /// close() with `Options::closeTimeout`. Safe on any thread, also on the loop thread. Never throws.

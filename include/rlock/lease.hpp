@@ -24,8 +24,8 @@ enum class ReleaseResult {
   released,   ///< the lock is free, as far as this owner is concerned
   stillHeld,  ///< the owner has more holds on the same lock
   lost,       ///< the hold was over before: expired, refused, forced, or the client was closed
-  unknown,    ///< the server did not answer in time; the release goes on in the background until the
-              ///< lease is over
+  unknown,    ///< the server did not answer in time, and the release goes on in the background
+              ///< until the lease is over; or it refused, and the hold is left to expire
 };
 
 /// One hold of one lock as an object. The hold belongs to the object, not to a thread: whoever has
@@ -39,17 +39,23 @@ enum class ReleaseResult {
 class RLOCK_EXPORT Lease {
  public:
   Lease() noexcept = default;
+  /// For RLock, which makes the hold.
   Lease(std::shared_ptr<detail::LockBackend> backend, OwnerId owner, detail::Grant grant) noexcept;
+  ///@{
+  /// `other` is empty afterwards; what the target held is released in the background.
   Lease(Lease&& other) noexcept;
   Lease& operator=(Lease&& other) noexcept;
+  ///@}
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   ~Lease();
 
+  /// Exchanges the holds.
   void swap(Lease& other) noexcept;
 
   /// True while the hold is valid on this machine's clock. Local, no round trip, does not block.
   [[nodiscard]] bool held() const noexcept;
+  /// As held().
   explicit operator bool() const noexcept { return held(); }
 
   /// Until when the hold is certainly this owner's, unless it is lost or renewed earlier: counted
@@ -59,7 +65,8 @@ class RLOCK_EXPORT Lease {
 
   /// Stops when the hold is lost, no later than validUntil(), while the server still refuses
   /// everybody else unless it was itself told to give the lock away. A regular release does not stop
-  /// it. Its callbacks run on the loop thread and must not block. Never stops for an empty Lease.
+  /// it. Its callbacks run on the loop thread. They must not block, and the standard ends the process
+  /// if one throws. Never stops for an empty Lease.
   [[nodiscard]] std::stop_token lostToken() const noexcept;
 
   /// Why the hold was lost; `none` while it is not.
@@ -71,9 +78,9 @@ class RLOCK_EXPORT Lease {
   /// The owner in whose name the lock is held.
   [[nodiscard]] OwnerId owner() const noexcept { return owner_; }
 
-  /// Gives the hold back and empties the Lease. One round trip; blocks until the answer or until the
-  /// call's deadline (see `Options::callTimeout`). On the loop thread it sends the release and
-  /// returns `unknown` without waiting. `lost` for an empty Lease. A second call says `lost`.
+  /// Gives the hold back and empties the Lease. One round trip; blocks until the answer, at most
+  /// `Options::callTimeout`. On the loop thread it sends the release and returns `unknown` without
+  /// waiting. `lost` for an empty Lease. A second call says `lost`.
   ReleaseResult release() noexcept;
 
  private:
@@ -85,6 +92,7 @@ class RLOCK_EXPORT Lease {
   std::optional<std::uint64_t> token_;
 };
 
+/// Exchanges the holds.
 inline void swap(Lease& a, Lease& b) noexcept { a.swap(b); }
 
 }  // namespace rlock

@@ -8,6 +8,7 @@
 #include <rlock/owner.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -45,11 +46,12 @@ struct AcquireOptions {
 /// it blocks and is made on the client's loop thread, `connectionFailed` or `timedOut` when no answer
 /// could be had within the call's time, `authenticationFailed`, `denied`, `wrongType`, `outOfMemory`,
 /// `readOnly` or `serverError` when the server refuses. Calls without a time limit of their own end
-/// within `Options::callTimeout`; lock() keeps trying for `Options::outageTimeout` while no node
-/// answers. A request whose reply is lost takes effect once or not at all, and never silently: see
+/// within `Options::callTimeout`; lock() keeps trying for `Options::outageTimeout` while no
+/// node answers. A request whose reply is lost takes effect once or not at all, and never silently: see
 /// docs/semantics.md.
 class RLOCK_EXPORT RLock {
  public:
+  /// For Client, which makes the locks.
   explicit RLock(std::shared_ptr<detail::LockBackend> backend) noexcept;
 
   /// Waits for the lock without limit and lets the watchdog keep it.
@@ -100,9 +102,25 @@ class RLOCK_EXPORT RLock {
   /// The name given to the factory. No round trip.
   const std::string& getName() const noexcept;
 
-  // The same in the background; see Operation for the ways to start it.
-  Operation<void> lockAsync(AcquireOptions options = {}, OwnerId owner = currentOwner());
-  Operation<bool> tryLockAsync(AcquireOptions options = {}, OwnerId owner = currentOwner());
+  ///@{
+  /// The same as an Operation, which says how to start it. Nothing is sent before that. Without
+  /// `options.wait`, lockAsync() waits for ever and tryLockAsync() makes one attempt.
+  /// The owner is by default the thread that makes the operation, not the one that starts it.
+  Operation<void> lockAsync() { return lockAsync(AcquireOptions{}, currentOwner()); }
+  Operation<void> lockAsync(AcquireOptions options, OwnerId owner = currentOwner());
+  Operation<bool> tryLockAsync() { return tryLockAsync(AcquireOptions{}, currentOwner()); }
+  Operation<bool> tryLockAsync(AcquireOptions options, OwnerId owner = currentOwner());
+  // The forms without options exist for `co_await lock.lockAsync(owner)`: GCC before 13 destroys an
+  // aggregate twice that is made inside a co_await expression. Templates, so that `{}` still means
+  // options.
+  template <std::same_as<OwnerId> Owner>
+  Operation<void> lockAsync(Owner owner) {
+    return lockAsync(AcquireOptions{}, owner);
+  }
+  template <std::same_as<OwnerId> Owner>
+  Operation<bool> tryLockAsync(Owner owner) {
+    return tryLockAsync(AcquireOptions{}, owner);
+  }
   Operation<bool> tryLockAsync(Duration wait, std::optional<Duration> lease = {},
                                OwnerId owner = currentOwner());
   Operation<void> lockInterruptiblyAsync(std::stop_token stop, std::optional<Duration> lease = {},
@@ -114,6 +132,7 @@ class RLOCK_EXPORT RLock {
   Operation<bool> isHeldByAsync(OwnerId owner);
   Operation<int> getHoldCountAsync(OwnerId owner = currentOwner());
   Operation<std::optional<std::chrono::milliseconds>> remainTimeToLiveAsync();
+  ///@}
 
   /// Acquires and returns the hold as an object. Waits for ever unless `options.wait` says otherwise.
   /// @throws Error  also `timedOut` when `options.wait` is over
@@ -121,9 +140,16 @@ class RLOCK_EXPORT RLock {
   /// As acquire(), but empty when the lock was not obtained in time; one attempt when
   /// `options.wait` is empty.
   std::optional<Lease> tryAcquire(AcquireOptions options = {}, OwnerId owner = newOwner());
-  Operation<Lease> acquireAsync(AcquireOptions options = {}, OwnerId owner = newOwner());
-  Operation<std::optional<Lease>> tryAcquireAsync(AcquireOptions options = {},
+  ///@{
+  /// As acquire() and tryAcquire(), as an Operation.
+  Operation<Lease> acquireAsync() { return acquireAsync(AcquireOptions{}, newOwner()); }
+  Operation<Lease> acquireAsync(AcquireOptions options, OwnerId owner = newOwner());
+  Operation<std::optional<Lease>> tryAcquireAsync() {
+    return tryAcquireAsync(AcquireOptions{}, newOwner());
+  }
+  Operation<std::optional<Lease>> tryAcquireAsync(AcquireOptions options,
                                                   OwnerId owner = newOwner());
+  ///@}
 
  private:
   std::shared_ptr<detail::LockBackend> backend_;

@@ -21,11 +21,16 @@ namespace rlock {
 /// sends the release, returns without waiting for the answer, and leaves a failure to the log.
 class RLOCK_EXPORT Mutex {
  public:
+  /// Not locked yet; nothing is sent.
   explicit Mutex(RLock lock) noexcept;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
   ~Mutex() = default;
 
+  ///@{
+  /// As the standard says for Lockable and TimedLockable; try_lock() is one attempt.
+  /// @throws rlock::Error  as RLock::acquire() and RLock::tryAcquire()
+  /// @par Cost  as RLock::lock()
   void lock();
   bool try_lock();
   template <class Rep, class Period>
@@ -36,6 +41,8 @@ class RLOCK_EXPORT Mutex {
   bool try_lock_until(const std::chrono::time_point<Clock, Span>& deadline) {
     return tryLockFor(deadline - Clock::now());
   }
+  ///@}
+  /// Sends the release and does not wait for the answer. Does nothing while unlocked.
   void unlock() noexcept;
 
   /// The hold, empty while unlocked.
@@ -55,12 +62,17 @@ class RLOCK_EXPORT Mutex {
 /// **Thread safety:** as Mutex.
 class RLOCK_EXPORT SharedMutex {
  public:
+  /// Both sides are the same lock: shared locking excludes too.
   explicit SharedMutex(RLock lock) noexcept;
+  /// @param sharedSide     such as the read lock of a read-write lock
+  /// @param exclusiveSide  such as its write lock
   SharedMutex(RLock sharedSide, RLock exclusiveSide) noexcept;
   SharedMutex(const SharedMutex&) = delete;
   SharedMutex& operator=(const SharedMutex&) = delete;
   ~SharedMutex() = default;
 
+  ///@{
+  /// The exclusive side, as in Mutex.
   void lock() { exclusive_.lock(); }
   bool try_lock() { return exclusive_.try_lock(); }
   template <class Rep, class Period>
@@ -72,7 +84,10 @@ class RLOCK_EXPORT SharedMutex {
     return exclusive_.try_lock_until(deadline);
   }
   void unlock() noexcept { exclusive_.unlock(); }
+  ///@}
 
+  ///@{
+  /// The shared side, as in Mutex.
   void lock_shared() { shared_.lock(); }
   bool try_lock_shared() { return shared_.try_lock(); }
   template <class Rep, class Period>
@@ -84,6 +99,7 @@ class RLOCK_EXPORT SharedMutex {
     return shared_.try_lock_until(deadline);
   }
   void unlock_shared() noexcept { shared_.unlock(); }
+  ///@}
 
  private:
   Mutex shared_;

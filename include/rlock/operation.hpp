@@ -55,15 +55,23 @@ class FunctionBody final : public OperationBody<T> {
 /// and `co_await` is delivered on `Options::executor` if there is one, else on the client's loop
 /// thread, never inside the starting call. A handler must not block that thread. A coroutine that
 /// is destroyed while it waits is an error of the program: end the wait by its stop token first.
+///
+/// GCC 12 destroys an aggregate twice that is made inside a `co_await` expression. AcquireOptions is
+/// one, also as a default argument: give the operation a name in the line before.
 template <class T>
 class [[nodiscard]] Operation {
  public:
+  /// Takes the outcome; may be movable only.
   using Handler = detail::UniqueFunction<void(Result<T>)>;
 
+  /// For the library's own objects, which make operations.
   explicit Operation(std::unique_ptr<detail::OperationBody<T>> body) noexcept
       : body_(std::move(body)) {}
+  ///@{
+  /// What is moved from counts as started.
   Operation(Operation&&) noexcept = default;
   Operation& operator=(Operation&&) noexcept = default;
+  ///@}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
   ~Operation() = default;
@@ -115,9 +123,11 @@ class [[nodiscard]] Operation {
     std::exchange(body_, nullptr)->start(std::move(handler));
   }
 
-  /// `co_await` gives the value or throws the Error.
+  ///@{
+  /// `co_await` gives the value or throws the Error. Of a named operation it takes the content.
   auto operator co_await() && noexcept { return Awaiter{std::move(*this), std::nullopt}; }
   auto operator co_await() & noexcept { return Awaiter{std::move(*this), std::nullopt}; }
+  ///@}
 
  private:
   struct Awaiter {

@@ -43,11 +43,13 @@ enum class Topology {
 /// How a request whose reply was lost is resolved.
 enum class LostReplyPolicy {
   automatic,  ///< fence where the server allows it, else marker
-  /// The old connection is killed on the server by its id, so nothing can arrive late, and the
-  /// hold count is compared. Costs nothing until a reply is lost; needs CLIENT ID and CLIENT KILL.
+  /// The old connection is killed on the server by its id and address, so nothing can arrive late,
+  /// and the hold count is compared. Costs nothing until a reply is lost; needs CLIENT KILL, and
+  /// CLIENT INFO or CLIENT ID.
   fence,
-  /// Each request leaves a private marker key beside the lock, which answers a repeated request.
-  /// Costs one write and one short-lived key per request.
+  /// Each request names a private key that does not exist; once a reply is lost, making that key
+  /// keeps the request from running late, and the hold count is compared. Costs one EXISTS per
+  /// request, and one key of two minutes per lost reply.
   marker,
 };
 

@@ -14,8 +14,9 @@ namespace rlock {
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 struct OwnerId {
-  std::uint64_t value = 0;
+  std::uint64_t value = 0;  ///< unique in this process; 0 is nobody's
 
+  /// By number.
   friend constexpr auto operator<=>(OwnerId, OwnerId) noexcept = default;
 };
 

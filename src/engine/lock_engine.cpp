@@ -328,7 +328,15 @@ void LockEngine::forced(std::string_view name) {
       }
     }
   }
-  announce(std::move(lost));
+  announceOnLoop(std::move(lost));
+}
+
+void LockEngine::announceOnLoop(std::vector<Watchdog::Lost> lost) {
+  if (!lost.empty()) {
+    executor_->post([self = shared_from_this(), lost = std::move(lost)]() mutable {
+      self->announce(std::move(lost));
+    });
+  }
 }
 
 void LockEngine::threadEnded(OwnerId owner) noexcept {
@@ -348,11 +356,7 @@ void LockEngine::threadEnded(OwnerId owner) noexcept {
       }
     }
   }
-  if (!lost.empty()) {
-    executor_->post([self = shared_from_this(), lost = std::move(lost)]() mutable {
-      self->announce(std::move(lost));
-    });
-  }
+  announceOnLoop(std::move(lost));
 }
 
 // Renewal.

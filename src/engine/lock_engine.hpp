@@ -157,6 +157,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void renew(std::vector<HoldPtr> holds);
   void renewalDone(RenewalBatch& batch, Outcome outcome);
   void announce(std::vector<Watchdog::Lost> lost);
+  void announceOnLoop(std::vector<Watchdog::Lost> lost);
   void runGuarded(UniqueFunction<void()>& function) noexcept;
 
   const std::string clientId_;

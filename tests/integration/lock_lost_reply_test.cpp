@@ -117,9 +117,9 @@ INSTANTIATE_TEST_SUITE_P(
                                          Fault::cutMidReply, Fault::cutMidRequest,
                                          Fault::cutBeforeForward, Fault::dropRequest,
                                          Fault::stallRequest)),
-    [](const ::testing::TestParamInfo<Params>& info) {
-      return std::string(rlock::toString(std::get<0>(info.param))) + "_" +
-             toString(std::get<1>(info.param));
+    [](const ::testing::TestParamInfo<Params>& test) {
+      return std::string(rlock::toString(std::get<0>(test.param))) + "_" +
+             toString(std::get<1>(test.param));
     });
 
 TEST_P(LostReply, XAMB1_LockHoldsOnceWhateverBecameOfTheFirstRequest) {
@@ -361,8 +361,8 @@ INSTANTIATE_TEST_SUITE_P(
     Policies, LostReplyLoadSlow,
     ::testing::Combine(::testing::Values(LostReplyPolicy::fence, LostReplyPolicy::marker),
                        ::testing::Values(Fault::swallowReplyAndCut)),
-    [](const ::testing::TestParamInfo<Params>& info) {
-      return std::string(rlock::toString(std::get<0>(info.param)));
+    [](const ::testing::TestParamInfo<Params>& test) {
+      return std::string(rlock::toString(std::get<0>(test.param)));
     });
 
 TEST_P(LostReplyLoadSlow, XAMB13_CutsUnderLoadLoseNoUpdateAndLeaveNoHold) {
@@ -473,7 +473,6 @@ TEST_F(LostReplyOrder, XAMB14_ALateReplyNeverReachesTheNextCommand) {
 
 TEST_F(LostReplyOrder, AutomaticUsesTheMarkerWhereTheServerForbidsKilling) {
   raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-client|kill"});
-  proxy();
   Options settings = proxied();
   settings.username = "weak";
   settings.password = "pw";

@@ -266,9 +266,9 @@ INSTANTIATE_TEST_SUITE_P(
     Stages, Deadlines,
     ::testing::Combine(::testing::Values(Stage::refused, Stage::blackHoled, Stage::frozen),
                        ::testing::ValuesIn(kFaces)),
-    [](const ::testing::TestParamInfo<std::tuple<Stage, Face>>& info) {
-      return std::string(toString(std::get<0>(info.param))) + "_" +
-             rlock::test::toString(std::get<1>(info.param));
+    [](const ::testing::TestParamInfo<std::tuple<Stage, Face>>& test) {
+      return std::string(toString(std::get<0>(test.param))) + "_" +
+             rlock::test::toString(std::get<1>(test.param));
     });
 
 TEST_P(Deadlines, C4_EveryCallEndsInItsTime) {

@@ -169,7 +169,6 @@ TEST_P(ServerErrors, XERR3_MemoryLimit) {
 }
 
 TEST_F(ServerTrouble, XERR5_APasswordThatChangesWhileConnected) {
-  proxy();
   raw().run({"ACL", "SETUSER", "svc", "on", ">old", "~*", "&*", "+@all"});
   Options settings = options();
   settings.username = "svc";

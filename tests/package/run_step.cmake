@@ -36,7 +36,7 @@ endfunction()
 
 if(STEP STREQUAL "add_subdirectory")
   file(REMOVE_RECURSE "${build}")
-  configure("${consumer}" "${build}" "-DRLOCK_SOURCE_DIR=${SOURCE_DIR}")
+  configure("${consumer}" "${build}" "-DRLOCK_SOURCE_DIR=${SOURCE_DIR}" -DCHECK_DEFAULTS=ON)
   run("${CMAKE_COMMAND}" --build "${build}")
   run_program("${build}/consumer")
 
@@ -44,7 +44,9 @@ elseif(STEP STREQUAL "install")
   # Installs what the step before built: compiling rlock takes longer than all the rest.
   file(REMOVE_RECURSE "${prefix}" "${prefix}.installed")
   set(build "${WORK_DIR}/add_subdirectory")
-  run("${CMAKE_COMMAND}" -B "${build}" -DRLOCK_INSTALL=ON
+  run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/add_subdirectory" -B "${build}"
+    -DCHECK_DEFAULTS=OFF
+    -DRLOCK_INSTALL=ON
     "-DCMAKE_INSTALL_PREFIX=${prefix}.installed"
     "-DCMAKE_INSTALL_LIBDIR=${LIBDIR}")
   run("${CMAKE_COMMAND}" --build "${build}")

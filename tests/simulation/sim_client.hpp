@@ -42,6 +42,7 @@ enum class Mutation : std::uint8_t {
   noFence,                    ///< settles without killing the lost connection first
   settleSkipped,              ///< takes a lost request for one that was not executed
   earlyGrantKept,             ///< does not give back what is granted after the caller has left
+  lostHoldCounted,            ///< counts what was told lost when the same owner acquires again
   settleTimeIgnored,          ///< after a settle counts the lease from the lost request alone
   validFromReply,             ///< counts the lease from the reply, not from the request
   orphansForgotten,           ///< does not kill a lost connection once its settle was given up
@@ -64,6 +65,8 @@ inline const char* toString(Mutation mutation) noexcept {
       return "settleSkipped";
     case Mutation::earlyGrantKept:
       return "earlyGrantKept";
+    case Mutation::lostHoldCounted:
+      return "lostHoldCounted";
     case Mutation::settleTimeIgnored:
       return "settleTimeIgnored";
     case Mutation::validFromReply:
@@ -760,7 +763,9 @@ inline void Course::arm(TimePoint deadline) {
   });
 }
 
-inline int Course::known() const noexcept { return hold_->lost ? 0 : hold_->count; }
+inline int Course::known() const noexcept {
+  return hold_->lost && !client_.mutated(Mutation::lostHoldCounted) ? 0 : hold_->count;
+}
 
 inline void Course::vanishedUnless(bool enough) {
   if (!enough && known() > 0) {
@@ -939,6 +944,8 @@ inline void AcquireCourse::entered() {
     } else if (outcome.answer->kind == Answer::Kind::granted) {
       sentAt_ = client_.mutated(Mutation::validFromReply) ? client_.now() : outcome.sentAt;
       granted(outcome.answer->count);
+    } else if (outcome.answer->kind == Answer::Kind::error) {
+      run(fsm_.failed(Error(Errc::outOfMemory)));
     } else {
       remaining_ = outcome.answer->remaining;
       // Somebody else has it, so what this owner had is gone.
@@ -1081,12 +1088,9 @@ inline void ReleaseCourse::run(Step step) {
       end();
       return;
     case Step::finishEarly:
+      // Nobody waits for the answer, but the hold must still go.
       ++client_.world_.coverage.earlyAnswers;
       client_.world_.observer.releaseAnswered(client_, *this);
-      if (backOut()) {
-        notReleased();
-        run(fsm_.failed(late()));
-      }
       return;
     case Step::finishAndSettle:
       client_.world_.observer.releaseAnswered(client_, *this);
@@ -1105,10 +1109,6 @@ inline void ReleaseCourse::attempt() {
 }
 
 inline void ReleaseCourse::entered() {
-  if (fsm_.answered()) {
-    run(fsm_.failed(late()));
-    return;
-  }
   last_ = hold_->count <= 1;
   if (last_ && !client_.mutated(Mutation::retireSkipped)) {
     client_.watchdog_.retire(*hold_);
@@ -1118,12 +1118,17 @@ inline void ReleaseCourse::entered() {
   request.lock = lock_;
   request.owner = owner_.value;
   request.lease = hold_->watched ? client_.config_.watchdogTimeout : milliseconds(0);
-  request_ = client_.commands_.submit(request, [this](const CommandLink::Outcome& outcome) {
+  const auto done = [this](const CommandLink::Outcome& outcome) {
     request_ = 0;
     if (outcome.answer == nullptr) {
       ++client_.world_.coverage.unknownReleases;
       toKill_.push_back(outcome.connection);
       run(fsm_.unknown());
+      return;
+    }
+    if (outcome.answer->kind == Answer::Kind::error) {
+      notReleased();
+      run(fsm_.failed(Error(Errc::outOfMemory)));
       return;
     }
     if (outcome.answer->kind == Answer::Kind::notOwner) {
@@ -1143,6 +1148,12 @@ inline void ReleaseCourse::entered() {
       book(remain);
     }
     run(fsm_.released(knew, expected, tooMany));
+  };
+  request_ = client_.commands_.submit(request, done);
+  client_.at(client_.now() + 2 * client_.config_.commandTimeout, [this] {
+    if (backOut()) {
+      run(fsm_.failedForGood(Error(Errc::connectionFailed)));
+    }
   });
 }
 
@@ -1185,9 +1196,6 @@ inline void ReleaseCourse::book(int remain) {
 }
 
 inline void ReleaseCourse::notReleased() {
-  if (!gate_) {
-    return;
-  }
   Hold& hold = *hold_;
   if (hold.count == 1) {
     // Its owner wants to be rid of it: let it run out.

@@ -65,6 +65,7 @@ struct Answer {
     subscribed,
     unsubscribed,
     denied,
+    error,  ///< not executed
     message,
     closed
   };
@@ -114,7 +115,9 @@ struct NetworkConfig {
   Time spikeMax{0};
   Time serverStart{0};
   int serverPpm = 0;
-  int deniedLock = -1;  ///< its channel may not be subscribed
+  int deniedLock = -1;   ///< its channel may not be subscribed
+  int errorPercent = 0;  ///< requests that the server answers with an error
+  Time lateMax = milliseconds(300);  ///< how late a broken connection's requests may arrive
 };
 
 /// Hears what happens to the locks on the server, at the instant it happens.
@@ -125,7 +128,7 @@ class ServerObserver {
   ServerObserver& operator=(const ServerObserver&) = delete;
   virtual ~ServerObserver() = default;
   /// An acquire, release or settle of `who` is executed.
-  virtual void executing(Request::Kind kind, int lock, Who who) = 0;
+  virtual void executing(const Request& request, Who who) = 0;
   virtual void counted(int lock, Who who, int count) = 0;
   virtual void vanished(int lock, Who who, Cause cause) = 0;
 };
@@ -351,7 +354,7 @@ class Network {
     connection.up.resize(random_.upTo(connection.up.size()));
     const Time late = random_.chance(50)
                           ? Time(0)
-                          : random_.between(Time(0), Time(milliseconds(300)));
+                          : random_.between(Time(0), config_.lateMax);
     connection.lateUntil = queue_.now() + late;
     queue_.at(connection.lateUntil + random_.between(Time(milliseconds(1)), Time(milliseconds(400))),
               [this, kept = ConnectionPtr(&connection)] { closeOnServer(*kept); });
@@ -376,6 +379,13 @@ class Network {
     Answer reply;
     reply.id = request.id;
     reply.lock = request.lock;
+    const bool mayFail =
+        request.kind == Request::Kind::acquire || request.kind == Request::Kind::release;
+    if (mayFail && random_.chance(config_.errorPercent)) {
+      reply.kind = Answer::Kind::error;
+      answer(*from, std::move(reply));
+      return;
+    }
     switch (request.kind) {
       case Request::Kind::hello:
         if (queue_.now() < downUntil_) {
@@ -387,15 +397,15 @@ class Network {
         reply.connection = from->id = nextId_++;
         break;
       case Request::Kind::acquire:
-        observer_.executing(request.kind, request.lock, who);
+        observer_.executing(request, who);
         acquire(request, who, reply);
         break;
       case Request::Kind::release:
-        observer_.executing(request.kind, request.lock, who);
+        observer_.executing(request, who);
         release(request, who, reply);
         break;
       case Request::Kind::settle:
-        observer_.executing(request.kind, request.lock, who);
+        observer_.executing(request, who);
         settle(request, who, reply);
         break;
       case Request::Kind::renew:

@@ -25,6 +25,7 @@ struct FaultPlan {
   int cutCommands = 0;
   int cutSubscribers = 0;
   int blackHoles = 0;
+  int outages = 0;  ///< very long black holes
   int freezes = 0;
   int slowDowns = 0;
   int pauses = 0;
@@ -50,6 +51,7 @@ struct Violation {
 ///  - deadline: every call ends in time.
 ///  - renewal: no hold is renewed after its release was sent or its loss was told, and none too early.
 ///  - count: while nothing is under way, server, client and application count the same holds.
+///  - order: the requests of one owner about one lock run in the order they were sent, or not at all.
 ///  - residue: at the end nothing is left, neither on the server nor in the clients.
 class Simulation final : private ClientObserver, private ServerObserver {
  public:
@@ -73,6 +75,9 @@ class Simulation final : private ClientObserver, private ServerObserver {
     runUntil(workUntil_);
     resting_ = true;
     runUntil(workUntil_ + kRest);
+    if (faults_.outages > 0) {
+      runUntil(workUntil_ + kRest + 3 * kLongOutage);
+    }
     // Whoever still waits now waits for somebody who waits for him, or without a safety poll.
     stopAll();
     const Time drained = queue_.now() + 2 * Time(clientConfig_.watchdogTimeout) +
@@ -107,9 +112,11 @@ class Simulation final : private ClientObserver, private ServerObserver {
     int serverCount = 0;
     Cause cause = Cause::none;
     Time vanishedAt{0};
+    std::uint64_t lastExecuted = 0;
     bool disturbed = false;    ///< taken by force or lost with the data while somebody counted on it
     // What the rules need.
     bool remnant = false;      ///< the server may have holds that nobody counts on
+    bool renewedSinceGrant = false;
     std::optional<TimePoint> renewalSentAt{};
   };
 
@@ -155,8 +162,9 @@ class Simulation final : private ClientObserver, private ServerObserver {
     if (random_.chance(8)) {
       networkConfig_.deniedLock = 0;
     }
+    networkConfig_.errorPercent = random_.chance(15) ? random_.between(1, 5) : 0;
 
-    static constexpr std::array<int, 3> kWatchdog{90, 200, 400};
+    static constexpr std::array<int, 4> kWatchdog{90, 200, 400, 1500};
     clientConfig_.mutation = mutation;
     clientConfig_.watchdogTimeout = milliseconds(kWatchdog[random_.upTo(kWatchdog.size() - 1)]);
     clientConfig_.commandTimeout = milliseconds(random_.between(40, 120));
@@ -177,7 +185,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
     const auto some = [this](int percent, int most) {
       return random_.chance(percent) ? random_.between(1, most) : 0;
     };
-    faults_.cutCommands = some(60, 12);
+    faults_.cutCommands = some(60, random_.chance(25) ? 80 : 12);
     faults_.cutSubscribers = some(40, 8);
     faults_.blackHoles = some(30, 3);
     faults_.freezes = some(25, 3);
@@ -186,6 +194,12 @@ class Simulation final : private ClientObserver, private ServerObserver {
     faults_.crashes = some(25, kSpareClients);
     faults_.forces = some(15, 4);
     faults_.restarts = some(10, 1);
+    if (random_.chance(15)) {
+      // Longer than anybody's patience, and what was sent before may come after.
+      networkConfig_.lateMax = 2 * kLongOutage;
+      faults_.outages = random_.between(1, 2);
+      workUntil_ = 2 * kLongOutage;
+    }
   }
 
   template <class Fault>
@@ -209,6 +223,11 @@ class Simulation final : private ClientObserver, private ServerObserver {
       const int client = static_cast<int>(anyLiving());
       trace_(queue_.now(), "NET black hole around client ", client);
       network_->blackHole(client, someTime(10, random_.oneIn(6) ? 700 : 200));
+    });
+    planFault(faults_.outages, [this] {
+      const SimClient& client = *processes_[anyLiving()].client;
+      trace_(queue_.now(), "NET outage around client ", client.index());
+      network_->blackHole(client.index(), random_.between(kLongOutage / 3, kLongOutage));
     });
     planFault(faults_.freezes, [this] {
       trace_(queue_.now(), "SERVER freezes");
@@ -389,6 +408,18 @@ class Simulation final : private ClientObserver, private ServerObserver {
     }
   }
 
+  /// Many applications start over as soon as they have lost a lock.
+  void acquireAgain(int client, std::size_t agent, int lock) {
+    queue_.after(random_.between(Time(0), Time(milliseconds(2))), [this, client, agent, lock] {
+      Process& process = processes_[static_cast<std::size_t>(client)];
+      Agent& it = process.agents[agent];
+      if (!process.client->dead() && !process.client->paused() && !resting_ &&
+          it.slots[static_cast<std::size_t>(lock)].acquiring == 0) {
+        acquire(process, it, lock, true);
+      }
+    });
+  }
+
   template <class Duration>
   static std::string inMs(const char* what, const std::optional<Duration>& duration) {
     return duration ? what + std::to_string(std::chrono::floor<milliseconds>(*duration).count()) + " ms"
@@ -442,6 +473,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
         slot.disturbed = slot.disturbed && (slot.depth > 1 || slot.serverCount == 0);
         slot.handle = course.hold()->handle;
         slot.remnant = false;
+        slot.renewedSinceGrant = false;
         slot.renewalSentAt.reset();
         checkValid(client, course.lock(), course.owner(), slot);
         checkAlone(client, course.lock(), course.owner());
@@ -514,6 +546,10 @@ class Simulation final : private ClientObserver, private ServerObserver {
     slot.disturbed = slot.disturbed && slot.acquiring > 0;
     slot.remnant = slot.remnant || slot.serverCount > 0;
     slot.wantsLateRelease = random_.chance(50);
+    if (random_.chance(40)) {
+      acquireAgain(client.index(), static_cast<std::size_t>(hold.owner.value - 1),
+                   SimClient::lockOf(hold));
+    }
     if (reason == LossReason::none) {
       broken("announcement", "a loss without a reason");
     }
@@ -541,7 +577,10 @@ class Simulation final : private ClientObserver, private ServerObserver {
     if (slot.renewalSentAt && hold.renewalFailures == 0 && now < *slot.renewalSentAt + period) {
       broken("renewal", "a hold is renewed too early");
     }
-    slot.renewalSentAt = now;
+    // The reply to a renewal sent before the grant may still come and be taken for this one's.
+    if (std::exchange(slot.renewedSinceGrant, true)) {
+      slot.renewalSentAt = now;
+    }
   }
 
   void gateFree(SimClient& client, int lock, OwnerId owner) override {
@@ -556,16 +595,19 @@ class Simulation final : private ClientObserver, private ServerObserver {
                 .slots[static_cast<std::size_t>(lock)];
   }
 
-  void executing(Request::Kind /*kind*/, int lock, Who who) override {
+  void executing(const Request& request, Who who) override {
     const SimClient& client = *processes_[static_cast<std::size_t>(who.client)].client;
+    Slot& slot = *slotOf(request.lock, who);
+    const std::uint64_t before = std::exchange(slot.lastExecuted, request.id);
     if (client.dead()) {
       return;
     }
-    const HoldPtr hold = client.peek(lock, OwnerId{who.owner});
+    if (request.id < before) {
+      broken("order", "a request about a hold runs after one that was sent later");
+    }
+    const HoldPtr hold = client.peek(request.lock, OwnerId{who.owner});
     if ((!hold || !hold->busy) && client.orphans().empty()) {
-      broken("count", "the server executes a request that client " + std::to_string(who.client) +
-                          " had done with, for owner " + std::to_string(who.owner) + " and lock " +
-                          std::to_string(lock));
+      broken("order", "a request about a hold runs after its sender had done with it");
     }
   }
 
@@ -717,7 +759,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
       upset();
     }
     const Time now = queue_.now();
-    const Time bound = 30 * networkConfig_.delayMax + 8 * networkConfig_.spikeMax + 3 * kTick;
+    const Time bound = 10 * networkConfig_.delayMax + 4 * networkConfig_.spikeMax + 2 * kTick;
     for (Process& process : processes_) {
       std::erase_if(process.acquires, [](const AcquireCourse* course) { return course->answered(); });
       std::erase_if(process.releases, [](const ReleaseCourse* course) { return course->answered(); });
@@ -816,6 +858,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
     }
   }
 
+  static constexpr Time kLongOutage = milliseconds(1500);
   static constexpr int kSpareClients = 3;
   /// Any two clocks differ by less than the 1000 ppm that the library allows for.
   static constexpr int kPpm = 495;

@@ -153,6 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Mutation::noFence,
                       Mutation::settleSkipped,
                       Mutation::earlyGrantKept,
+                      Mutation::lostHoldCounted,
                       Mutation::settleTimeIgnored,
                       Mutation::validFromReply,
                       Mutation::orphansForgotten,

@@ -161,15 +161,21 @@ class RespConnection {
     }
   }
 
-  /// Waits for one reply until the timeout.
   Value receive() {
-    const Deadline deadline(timeout_);
+    if (auto value = tryReceive(timeout_)) {
+      return *std::move(value);
+    }
+    fail("receiving", ETIMEDOUT);
+  }
+
+  std::optional<Value> tryReceive(std::chrono::milliseconds timeout) {
+    const Deadline deadline(timeout);
     while (true) {
       if (auto value = parsed()) {
-        return *std::move(value);
+        return value;
       }
-      if (!readAvailable()) {
-        waitFor(POLLIN, deadline, "receiving");
+      if (!readAvailable() && !ready(POLLIN, deadline)) {
+        return std::nullopt;
       }
     }
   }
@@ -279,15 +285,22 @@ class RespConnection {
   }
 
   void waitFor(short events, const Deadline& deadline, const std::string& what) {
+    if (!ready(events, deadline)) {
+      fail(what, ETIMEDOUT);
+    }
+  }
+
+  bool ready(short events, const Deadline& deadline) {
     pollfd entry{fd(), events, 0};
-    int ready = 0;
-    while (ready <= 0) {
+    int count = 0;
+    while (count <= 0) {
       const auto left = deadline.remaining();
       if (left.count() == 0) {
-        fail(what, ETIMEDOUT);
+        return false;
       }
-      ready = ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 60'000)));
+      count = ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 60'000)));
     }
+    return true;
   }
 
   struct Socket {
@@ -406,6 +419,9 @@ void RawRedis::send(const Args& args) {
 }
 Value RawRedis::receive() {
   return connection_->receive();
+}
+std::optional<Value> RawRedis::tryReceive(std::chrono::milliseconds timeout) {
+  return connection_->tryReceive(timeout);
 }
 void RawRedis::sendRaw(std::string_view bytes) {
   connection_->sendBytes(bytes);

@@ -91,6 +91,8 @@ class RawRedis {
   /// Writes a request without reading; each needs one receive(), in order.
   void send(const Args& args);
   Value receive();
+  /// As receive(), but empty when no reply has come within `timeout` (scaled).
+  std::optional<Value> tryReceive(std::chrono::milliseconds timeout);
   /// Writes bytes as they are.
   void sendRaw(std::string_view bytes);
 

@@ -1401,6 +1401,10 @@ void TcpProxy::setThrottle(Direction direction,
     for (const auto way : {Impl::up, Impl::down}) {
       if (covers(direction, way == Impl::up)) {
         impl_->throttles_[way] = {bytes, interval, filter};
+        for (const auto& connection : impl_->connections_) {
+          connection->pipes[way].throttleBudget = 0;
+          connection->pipes[way].throttledUntil = Clock::time_point();
+        }
       }
     }
   });

@@ -49,12 +49,7 @@ class TcpProxyTest : public ::testing::Test {
   RawRedis& direct() { return *direct_; }
   TcpProxy& proxy() { return *proxy_; }
 
-  RawRedis client(milliseconds timeout = kPatience) const {
-    RawRedisOptions options;
-    options.port = proxy_->port();
-    options.timeout = timeout;
-    return RawRedis(options);
-  }
+  RawRedis client() const { return RawRedis(proxy_->port()); }
 
  private:
   static inline std::unique_ptr<RedisServer> server_;
@@ -154,7 +149,7 @@ TEST_F(TcpProxyTest, PassesPubSubMessages) {
 }
 
 TEST_F(TcpProxyTest, RepliesArePairedAmongMessages) {
-  RawRedis redis = client(kSilence);
+  RawRedis redis = client();
   redis.command({"SUBSCRIBE", "a"});
   direct().publish("a", "1");
   EXPECT_EQ(redis.receive().strings(), (Argv{"message", "a", "1"}));
@@ -214,36 +209,35 @@ TEST_F(TcpProxyTest, DelaysEachDirection) {
   RawRedis redis = client();
   redis.ping();
   Stopwatch watch;
-  proxy().setDelay(Direction::toServer, milliseconds(60));
+  proxy().setDelay(Direction::toServer, milliseconds(120));
   redis.ping();
-  EXPECT_GE(watch.elapsedMs(), milliseconds(60));
-  proxy().setDelay(Direction::toClient, milliseconds(40));
+  EXPECT_GE(watch.elapsedMs(), milliseconds(120));
+  proxy().setDelay(Direction::toClient, milliseconds(80));
   watch.restart();
   redis.ping();
-  EXPECT_GE(watch.elapsedMs(), milliseconds(100));
+  EXPECT_GE(watch.elapsedMs(), milliseconds(200));
   watch.restart();
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 20; ++i) {
     redis.send({"PING"});
   }
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 20; ++i) {
     redis.receive();
   }
-  EXPECT_LT(watch.elapsedMs(), scaled(milliseconds(900))) << "a delay, not a bandwidth";
+  EXPECT_LT(watch.elapsedMs(), scaled(milliseconds(20 * 80))) << "a delay, not a bandwidth";
+  proxy().setDelay(Direction::both, milliseconds(60'000));
   proxy().setDelay(Direction::both, milliseconds(0));
-  watch.restart();
-  redis.ping();
-  EXPECT_LT(watch.elapsedMs(), milliseconds(100));
+  EXPECT_TRUE(redis.ping());
 }
 
 TEST_F(TcpProxyTest, DelayedRequestReachesTheServerLate) {
   RawRedis redis = client();
   redis.ping();
-  proxy().setDelay(Direction::toServer, milliseconds(100));
+  proxy().setDelay(Direction::toServer, milliseconds(300));
   const Stopwatch watch;
   redis.send({"SET", "k", "v"});
   EXPECT_FALSE(direct().exists("k"));
   EXPECT_EVENTUALLY(kPatience, direct().exists("k"));
-  EXPECT_GE(watch.elapsedMs(), milliseconds(100));
+  EXPECT_GE(watch.elapsedMs(), milliseconds(300));
 }
 
 TEST_F(TcpProxyTest, JitterKeepsTheOrder) {
@@ -259,16 +253,13 @@ TEST_F(TcpProxyTest, JitterKeepsTheOrder) {
 
 TEST_F(TcpProxyTest, DelaysOnlySubscribers) {
   proxy().setDelay(
-      Direction::toClient, milliseconds(150), milliseconds(0), TcpProxy::subscribersOnly());
+      Direction::toClient, milliseconds(60'000), milliseconds(0), TcpProxy::subscribersOnly());
   RawRedis commands = client();
   RawRedis subscriber = client();
-  commands.ping();
-  Stopwatch watch;
-  commands.ping();
-  EXPECT_LT(watch.elapsedMs(), milliseconds(150));
-  watch.restart();
-  subscriber.command({"SUBSCRIBE", "ch"});
-  EXPECT_GE(watch.elapsedMs(), milliseconds(150));
+  EXPECT_TRUE(commands.ping());
+  subscriber.send({"SUBSCRIBE", "ch"});
+  EXPECT_FALSE(subscriber.tryReceive(kSilence));
+  EXPECT_EQ(direct().numsub("ch"), 1) << "the other direction is not delayed";
 }
 
 TEST_F(TcpProxyTest, ThrottlesBytes) {
@@ -278,21 +269,23 @@ TEST_F(TcpProxyTest, ThrottlesBytes) {
   Stopwatch watch;
   redis.ping();
   EXPECT_GE(watch.elapsedMs(), milliseconds(60)) << "7 bytes, 10 ms apart";
+  proxy().setThrottle(Direction::toClient, 1, milliseconds(60'000));
+  redis.send({"PING"});
+  EXPECT_FALSE(redis.tryReceive(kSilence));
   proxy().setThrottle(Direction::toClient, 0, milliseconds(0));
-  watch.restart();
-  redis.ping();
-  EXPECT_LT(watch.elapsedMs(), milliseconds(60));
+  EXPECT_EQ(redis.receive().string(), "PONG");
 }
 
 TEST_F(TcpProxyTest, BlackHoleHoldsEverythingBackUntilItEnds) {
-  RawRedis redis = client(kSilence);
+  RawRedis redis = client();
   redis.ping();
   proxy().blackHole();
   redis.send({"SET", "k", "v"});
-  EXPECT_FAILS_WITH(kTimedOut, redis.receive());
+  EXPECT_FALSE(redis.tryReceive(kSilence));
   EXPECT_FALSE(direct().exists("k"));
-  RawRedis late = client(kSilence);
-  EXPECT_FAILS_WITH(kTimedOut, late.ping());
+  RawRedis late = client();
+  late.send({"PING"});
+  EXPECT_FALSE(late.tryReceive(kSilence));
   proxy().endBlackHole();
   EXPECT_EQ(redis.receive().string(), "OK");
   EXPECT_EQ(late.receive().string(), "PONG");
@@ -300,18 +293,18 @@ TEST_F(TcpProxyTest, BlackHoleHoldsEverythingBackUntilItEnds) {
 }
 
 TEST_F(TcpProxyTest, BlackHoleTowardsTheClientLetsRequestsThrough) {
-  RawRedis redis = client(kSilence);
+  RawRedis redis = client();
   redis.ping();
   proxy().blackHole(Direction::toClient);
   redis.send({"SET", "k", "v"});
-  EXPECT_FAILS_WITH(kTimedOut, redis.receive());
+  EXPECT_FALSE(redis.tryReceive(kSilence));
   EXPECT_EQ(direct().get("k"), "v");
   proxy().endBlackHole();
   EXPECT_EQ(redis.receive().string(), "OK");
 }
 
 TEST_F(TcpProxyTest, BlackHoleTowardsTheServerLetsMessagesThrough) {
-  RawRedis redis = client(kSilence);
+  RawRedis redis = client();
   redis.command({"SUBSCRIBE", "ch"});
   proxy().blackHole(Direction::toServer);
   redis.send({"SUBSCRIBE", "other"});
@@ -327,13 +320,12 @@ TEST_F(TcpProxyTest, BlackHoleHidesThatTheOtherSideIsGone) {
   TcpProxy proxy(doomed);
   RawRedisOptions options;
   options.port = proxy.port();
-  options.timeout = kSilence;
   RawRedis redis(options);
   redis.ping();
   proxy.blackHole();
   doomed.kill();
   redis.send({"PING"});
-  EXPECT_FAILS_WITH(kTimedOut, redis.receive());
+  EXPECT_FALSE(redis.tryReceive(kSilence));
   proxy.endBlackHole();
   const std::string failure = failureOf([&] { redis.receive(); });
   EXPECT_FALSE(failure.empty());
@@ -341,12 +333,12 @@ TEST_F(TcpProxyTest, BlackHoleHidesThatTheOtherSideIsGone) {
 }
 
 TEST_F(TcpProxyTest, BlackHoleOnlySubscribers) {
-  RawRedis commands = client(kSilence);
-  RawRedis subscriber = client(kSilence);
+  RawRedis commands = client();
+  RawRedis subscriber = client();
   subscriber.command({"SUBSCRIBE", "ch"});
   proxy().blackHole(Direction::both, TcpProxy::subscribersOnly());
   direct().publish("ch", "1");
-  EXPECT_FAILS_WITH(kTimedOut, subscriber.receive());
+  EXPECT_FALSE(subscriber.tryReceive(kSilence));
   EXPECT_TRUE(commands.ping());
   proxy().heal();
   EXPECT_EQ(subscriber.receive().strings(), (Argv{"message", "ch", "1"}));
@@ -453,27 +445,27 @@ TEST_F(TcpProxyTest, CutsAfterServerBytes) {
 
 TEST_F(TcpProxyTest, DropsRequests) {
   const auto rule = proxy().addRule(TcpProxy::command("SET"), Action::dropRequest());
-  RawRedis redis = client(kSilence);
+  RawRedis redis = client();
   redis.send({"SET", "k", "v"});
   EXPECT_TRUE(rule.waitForHits(1, kPatience));
   EXPECT_TRUE(redis.ping()) << "the connection works on";
   EXPECT_FALSE(direct().exists("k"));
-  EXPECT_FAILS_WITH(kTimedOut, redis.receive());
+  EXPECT_FALSE(redis.tryReceive(kSilence));
 }
 
 TEST_F(TcpProxyTest, StallsFromTheMatchedReplyOn) {
   const auto rule = proxy().addRule(TcpProxy::command("INCR"), Action::stallReply());
-  RawRedis redis = client(kSilence);
+  RawRedis redis = client();
   redis.send({"ECHO", "before"});
   redis.send({"INCR", "n"});
   redis.send({"ECHO", "after"});
   EXPECT_EQ(redis.receive().string(), "before");
-  EXPECT_FAILS_WITH(kTimedOut, redis.receive());
+  EXPECT_FALSE(redis.tryReceive(kSilence));
   ASSERT_TRUE(rule.waitForHits(1, kPatience));
   EXPECT_EQ(direct().get("n"), "1") << "the server has executed it";
   redis.send({"SET", "k", "v"});
   EXPECT_EVENTUALLY(kPatience, direct().exists("k")) << "requests still reach the server";
-  EXPECT_FAILS_WITH(kTimedOut, redis.receive());
+  EXPECT_FALSE(redis.tryReceive(kSilence));
 
   proxy().releaseStalled();
   EXPECT_EQ(redis.receive().integer(), 1);
@@ -503,13 +495,13 @@ TEST_F(TcpProxyTest, StalledConnectionEndsWithItsClient) {
 
 TEST_F(TcpProxyTest, StallsRequestsUntilReleased) {
   const auto rule = proxy().addRule(TcpProxy::command("SET", "a"), Action::stallRequest());
-  RawRedis redis = client(kSilence);
+  RawRedis redis = client();
   RawRedis other = client();
   redis.send({"SET", "a", "1"});
   redis.send({"SET", "b", "1"});
   EXPECT_TRUE(rule.waitForHits(1, kPatience));
   EXPECT_TRUE(other.ping()) << "only that connection stalls";
-  EXPECT_FAILS_WITH(kTimedOut, redis.receive());
+  EXPECT_FALSE(redis.tryReceive(kSilence));
   EXPECT_EQ(direct().dbsize(), 0);
   proxy().releaseStalled();
   EXPECT_EQ(redis.receive().string(), "OK");
@@ -595,18 +587,17 @@ TEST_F(TcpProxyTest, DelaysSingleRepliesAndRequests) {
   EXPECT_EQ(direct().get("n"), "1") << "executed while the reply is on its way";
   redis.receive();
   EXPECT_GE(watch.elapsedMs(), milliseconds(100));
-  watch.restart();
   redis.command({"INCR", "n"});
-  EXPECT_LT(watch.elapsedMs(), milliseconds(100));
+  EXPECT_EQ(reply.hits(), 1U) << "only the first one";
 
   const auto request =
-      proxy().addRule(TcpProxy::command("SET"), Action::delayRequest(milliseconds(100)), once);
+      proxy().addRule(TcpProxy::command("SET"), Action::delayRequest(milliseconds(300)), once);
   watch.restart();
   redis.send({"SET", "k", "v"});
   ASSERT_TRUE(request.waitForHits(1, kPatience));
   EXPECT_FALSE(direct().exists("k"));
   redis.receive();
-  EXPECT_GE(watch.elapsedMs(), milliseconds(100));
+  EXPECT_GE(watch.elapsedMs(), milliseconds(300));
 }
 
 TEST_F(TcpProxyTest, AnswersWithAnErrorInOrder) {
@@ -652,9 +643,10 @@ TEST_F(TcpProxyTest, RulesCanBeLimitedToConnections) {
   subscribers.filter = TcpProxy::subscribersOnly();
   proxy().addRule(TcpProxy::anyCommand(), Action::dropRequest(), subscribers);
   RawRedis commands = client();
-  RawRedis subscriber = client(kSilence);
+  RawRedis subscriber = client();
   EXPECT_TRUE(subscriber.ping());
-  EXPECT_FAILS_WITH(kTimedOut, subscriber.command({"SUBSCRIBE", "ch"}));
+  subscriber.send({"SUBSCRIBE", "ch"});
+  EXPECT_FALSE(subscriber.tryReceive(kSilence));
   EXPECT_TRUE(commands.ping());
   EXPECT_EQ(direct().numsub("ch"), 0);
 }
@@ -679,12 +671,12 @@ TEST_F(TcpProxyTest, ErrorRepliesCanBePassed) {
 
 TEST_F(TcpProxyTest, DelaysTheConfirmationOfASubscription) {
   const auto rule = proxy().addRule(TcpProxy::command("SUBSCRIBE", "ch"), Action::stallReply());
-  RawRedis redis = client(kSilence);
+  RawRedis redis = client();
   redis.send({"SUBSCRIBE", "ch"});
   ASSERT_TRUE(rule.waitForHits(1, kPatience));
   EXPECT_EQ(direct().numsub("ch"), 1);
   direct().publish("ch", "1");
-  EXPECT_FAILS_WITH(kTimedOut, redis.receive());
+  EXPECT_FALSE(redis.tryReceive(kSilence));
   proxy().releaseStalled();
   EXPECT_EQ(redis.receive().array()[0].string(), "subscribe");
   EXPECT_EQ(redis.receive().strings(), (Argv{"message", "ch", "1"}));

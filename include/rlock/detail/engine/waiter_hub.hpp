@@ -126,7 +126,9 @@ class WaiterHub {
       const bool unused = std::exchange(channel.trying, false);
       if (channel.waiters.empty()) {
         polls_.remove(channel);
-      } else if (unused && !obtained) {
+      } else if (unused && (!obtained || (channel.subscribed && waiter.seen_ != channel.epoch))) {
+        // News that came during a successful try is about what happened after it: the lock may be
+        // free again.
         next = give(channel);
       } else if (obtained) {
         polls_.schedule(channel, now + safetyPoll_);

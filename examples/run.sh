@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing, builds, and runs an example against a Redis server of its own.
+#
+# Usage: examples/run.sh [NAME] [ARGUMENT...]
+#
+#   examples/run.sh                  the demonstration: several processes contend for one lock, the
+#                                    one that holds it is killed, another takes over
+#   examples/run.sh --processes 8    the same with more processes
+#   examples/run.sh contend --help   what else it can be told
+#   examples/run.sh coroutine        one of the small examples, which are:
+#                                    @EXAMPLES@
+#
+# Environment:
+#   RLOCK_URI       the server to use, such as redis://localhost:6379; unset: one is started for the
+#                   occasion and ended afterwards
+#   RLOCK_PRESET    preset of CMakePresets.json to build (default: a build of the examples alone)
+#   RLOCK_JOBS      parallel compilations (default: processors)
+set -euo pipefail
+script=$(cd "$(dirname "$0")" && pwd)/run.sh
+cd "$(dirname "$0")/.."
+
+examples=(callback coroutine future lease_lost lock own_loop std_mutex try_lock)
+
+name=contend
+case ${1:-} in
+  -h | --help)
+    sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$script" | sed "s/@EXAMPLES@/${examples[*]}/"
+    exit 0
+    ;;
+  '' | -*) ;;
+  *)
+    name=$1
+    shift
+    if [[ " contend ${examples[*]} " != *" $name "* ]]; then
+      echo "run.sh: there is no example $name; there are: contend ${examples[*]}" >&2
+      exit 2
+    fi
+    ;;
+esac
+
+server=${RLOCK_TEST_REDIS_SERVER:-redis-server}
+groups=(build)
+if [[ -z ${RLOCK_URI:-} ]]; then
+  groups+=(test)
+fi
+bash cmake/install_packages.sh "${groups[@]}"
+
+directory=$(mktemp -d)
+server_pid=
+cleanup() {
+  if [[ -n $server_pid ]]; then
+    kill -KILL "$server_pid" 2>/dev/null || true
+    wait "$server_pid" 2>/dev/null || true
+  fi
+  rm -rf "$directory"
+}
+trap cleanup EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# --------------------------------------------------------------------------------------------- build
+
+preset=${RLOCK_PRESET:-release}
+build=build/$preset
+configure=(cmake --preset "$preset")
+if [[ -z ${RLOCK_PRESET:-} && ! -f $build/build.ninja ]]; then
+  build=build/examples
+  configure+=(-B "$build" -DRLOCK_BUILD_TESTS=OFF -DRLOCK_BUILD_BENCH=OFF)
+fi
+# A build can only use it if the directory was configured with it.
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+fi
+
+# Runs a command; what it prints is shown only if it fails.
+quietly() {  # COMMAND...
+  if ! "$@" >"$directory/build.log" 2>&1 </dev/null; then
+    grep -nE 'error:|Error|FAILED' "$directory/build.log" | head -20 >&2 || true
+    tail -n 40 "$directory/build.log" >&2
+    echo "run.sh: failed: $*" >&2
+    exit 1
+  fi
+}
+
+if [[ ! -f $build/build.ninja ]]; then
+  quietly "${configure[@]}"
+fi
+compile=(cmake --build "$build" -j "${RLOCK_JOBS:-$(nproc)}" --target rlock_examples)
+if [[ -t 1 ]]; then
+  "${compile[@]}"
+else
+  quietly "${compile[@]}"
+fi
+
+# -------------------------------------------------------------------------------------------- server
+
+# Should this script be killed, the kernel ends the server too. In a session of its own the server
+# does not get the Ctrl-C that is meant for the example.
+start_server() {  # PORT
+  local guard=()
+  if command -v setpriv >/dev/null; then
+    guard+=(setpriv --pdeathsig KILL)
+  fi
+  if command -v setsid >/dev/null; then
+    guard+=(setsid)
+  fi
+  "${guard[@]}" "$server" --port "$1" --bind 127.0.0.1 --dir "$directory" --save "" \
+    --appendonly no --daemonize no >"$directory/server.log" 2>&1 </dev/null &
+  server_pid=$!
+  local i
+  for ((i = 0; i < 200; i++)); do
+    if grep -q 'Ready to accept connections' "$directory/server.log"; then
+      return 0
+    fi
+    kill -0 "$server_pid" 2>/dev/null || break
+    sleep 0.05
+  done
+  kill -KILL "$server_pid" 2>/dev/null || true
+  wait "$server_pid" 2>/dev/null || true
+  server_pid=
+  return 1
+}
+
+if [[ -z ${RLOCK_URI:-} ]]; then
+  # The server itself finds out whether a port is free.
+  for ((attempt = 0; attempt < 10; attempt++)); do
+    port=$((20000 + RANDOM % 12000))
+    if start_server "$port"; then
+      export RLOCK_URI=redis://127.0.0.1:$port
+      break
+    fi
+  done
+  if [[ -z ${RLOCK_URI:-} ]]; then
+    echo "run.sh: $server did not start:" >&2
+    cat "$directory/server.log" >&2
+    exit 1
+  fi
+  echo "a private $server listens on 127.0.0.1:$port (pid $server_pid) until this ends"
+fi
+
+# ----------------------------------------------------------------------------------------------- run
+
+status=0
+TMPDIR=$directory "$build/examples/$name" "$@" || status=$?
+exit "$status"

@@ -1,0 +1,739 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Objects, threads, callbacks and loops that come and go while locks are held and waited for.
+
+#include "integration/lock_harness.hpp"
+
+#include <uv.h>
+
+#include <filesystem>
+#include <shared_mutex>
+#include <stdexcept>
+
+namespace rlock::test {
+namespace {
+
+class LockLifecycle : public LockTest {};
+class LockLifecycleSlow : public LockTest {};
+class LockCancel : public FaceTest {};
+class LockMutex : public LockTest {};
+class LockOwnLoop : public LockTest {};
+
+INSTANTIATE_TEST_SUITE_P(Faces, LockCancel, ::testing::ValuesIn(kFaces), faceName);
+
+[[nodiscard]] std::size_t entriesOf(const char* directory) {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) {
+    ++count;
+  }
+  return count;
+}
+
+// Handles.
+
+TEST_F(LockLifecycle, XCPP2_HandlesMayGoWhileTheirWorkGoesOn) {
+  Client client = connect();
+  const OwnerId owner = newOwner();
+  std::future<void> locked;
+  std::future<bool> waiting;
+  {
+    RLock lock = client.getLock("cpp2");
+    locked = lock.lockAsync({}, owner).toFuture();
+  }
+  locked.get();
+  {
+    RLock lock = client.getLock("cpp2");
+    waiting = lock.tryLockAsync({.wait = 30s}, newOwner()).toFuture();
+  }
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
+  EXPECT_EQ(outcomeOf(client.getLock("cpp2").unlockAsync(owner).wait()), "ok");
+  EXPECT_TRUE(waiting.get());
+}
+
+TEST_F(LockLifecycle, XCPP2_AnOperationDroppedUnstartedDoesNothing) {
+  Client client = connect();
+  raw().resetStats();
+  static_cast<void>(client.getLock("cpp2").lockAsync());
+  static_cast<void>(client.getLock("cpp2").acquireAsync());
+  EXPECT_EQ(raw().commandCalls("evalsha") + raw().commandCalls("eval"), 0);
+}
+
+TEST_F(LockLifecycle, XCPP2_AFutureThatNobodyReads) {
+  Client client = connect();
+  static_cast<void>(client.getLock("cpp2").lockAsync().toFuture());
+  EXPECT_EVENTUALLY(kLong, raw().exists("cpp2"));
+}
+
+TEST_F(LockLifecycle, HandlesOutliveTheClient) {
+  std::optional<Client> client = connect();
+  RLock lock = client->getLock("outlive");
+  Lease lease = client->getLock("leased").acquire();
+  client.reset();
+  EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "closed");
+  EXPECT_EQ(answerOf([&] { return lock.tryLock(1s); }), "closed");
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "closed");
+  EXPECT_EQ(answerOf([&] { return lock.isLocked(); }), "closed");
+  for (const Face face : kFaces) {
+    auto future = startBy(face, lock.tryLockAsync());
+    EXPECT_EQ(answerOf(future.get()), "closed") << face;
+  }
+  EXPECT_FALSE(lease.held());
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+}
+
+// The end of a client.
+
+TEST_F(LockLifecycle, XCPP3_CloseEndsEveryWaitingCall) {
+  rawHold("cpp3", "foreign:1", 60s);
+  auto client = std::make_unique<Client>(connect());
+  std::vector<std::future<std::string>> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.push_back(inThread([&client, i, lock = client->getLock("cpp3")]() mutable {
+      return i % 2 == 0 ? outcomeOf([&] { lock.lock(); })
+                        : answerOf([&] { return lock.tryLock(50s); });
+    }));
+  }
+  std::vector<std::future<Result<bool>>> calls;
+  for (const Face face : {Face::callback, Face::future, Face::coroutine}) {
+    for (int i = 0; i < 3; ++i) {
+      calls.push_back(startBy(
+          face, client->getLock("cpp3").tryLockAsync({.wait = Duration::max()}, newOwner())));
+    }
+  }
+  ASSERT_EVENTUALLY(kLong, client->stats().waiters == 17);
+  const Stopwatch watch;
+  client.reset();
+  for (auto& thread : threads) {
+    EXPECT_EQ(thread.get(), "closed");
+  }
+  for (auto& call : calls) {
+    EXPECT_EQ(answerOf(call.get()), "closed");
+  }
+  EXPECT_LT(watch.elapsedMs(), scaled(3s));
+  EXPECT_EQ(raw().hgetall("cpp3").size(), 1U);
+}
+
+TEST_F(LockLifecycle, XCPP3_CloseWhileTheServerIsFrozen) {
+  rawHold("cpp3", "foreign:1", 60s);
+  Client client = connect();
+  auto waiter = inThread([&] { return outcomeOf([&] { client.getLock("cpp3").lock(); }); });
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
+  server().freeze();
+  auto asking = inThread([&] { return answerOf([&] { return client.getLock("x").isLocked(); }); });
+  std::this_thread::sleep_for(50ms);
+  const Stopwatch watch;
+  client.close(200ms);
+  EXPECT_EQ(waiter.get(), "closed");
+  EXPECT_EQ(asking.get(), "closed");
+  EXPECT_LT(watch.elapsedMs(), 200ms + scaled(500ms));
+  server().thaw();
+}
+
+TEST_F(LockLifecycle, XCPP3_CloseWhileTheServerIsAway) {
+  Client client = connect();
+  client.getLock("cpp3").lock();
+  server().kill();
+  auto waiter = inThread([&] { return outcomeOf([&] { client.getLock("other").lock(); }); });
+  std::this_thread::sleep_for(100ms);
+  const Stopwatch watch;
+  client.close(200ms);
+  EXPECT_EQ(waiter.get(), "closed");
+  EXPECT_LT(watch.elapsedMs(), 200ms + scaled(500ms));
+}
+
+TEST_F(LockLifecycle, XCPP3_TheLastReferenceDiesInACallback) {
+  auto client = std::make_shared<std::optional<Client>>(connect());
+  RLock lock = (*client)->getLock("cpp3");
+  std::promise<void> gone;
+  auto future = gone.get_future();
+  lock.lockAsync().start([&gone, client](const Result<void>&) mutable {
+    client->reset();
+    client.reset();
+    gone.set_value();
+  });
+  client.reset();
+  EXPECT_TRUE(ready(future, kLong));
+  EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "closed");
+}
+
+TEST_F(LockLifecycle, CloseFromManyThreadsAtOnce) {
+  Client client = connect();
+  client.getLock("close").lock();
+  std::vector<std::future<std::string>> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.push_back(inThread([&] { return outcomeOf([&] { client.close(2s); }); }));
+  }
+  for (auto& thread : threads) {
+    EXPECT_EQ(thread.get(), "ok");
+  }
+  client.close(2s);
+  EXPECT_EQ(outcomeOf([&] { client.getLock("close").lock(); }), "closed");
+  EXPECT_EVENTUALLY(kLong, !raw().exists("close"));
+}
+
+TEST_F(LockLifecycle, CloseInsideCallbacks) {
+  for (int round = 0; round < 5; ++round) {
+    Client client = connect();
+    std::promise<void> closed;
+    auto future = closed.get_future();
+    client.getLock("close").tryLockAsync().start([&](const Result<bool>&) {
+      client.close(1s);
+      closed.set_value();
+    });
+    EXPECT_TRUE(ready(future, kLong));
+    EXPECT_EQ(outcomeOf([&] { client.getLock("close").lock(); }), "closed");
+    EXPECT_EVENTUALLY(kLong, !raw().exists("close"));
+  }
+}
+
+TEST_F(LockLifecycle, CloseInsideTheLossCallbacks) {
+  Options settings = options();
+  std::optional<Client> client;
+  std::promise<void> closed;
+  std::atomic<int> calls{0};
+  settings.onLost = [&](const LostHold&) {
+    if (calls.fetch_add(1) == 0) {
+      client->close(1s);
+      closed.set_value();
+    }
+  };
+  client.emplace(Client::connect(settings));
+  client->getLock("close").lock(100ms);
+  client->getLock("close2").lock();
+  auto future = closed.get_future();
+  EXPECT_TRUE(ready(future, kLong));
+  client.reset();
+  EXPECT_EVENTUALLY(kLong, !raw().exists("close2"));
+}
+
+TEST_F(LockLifecycle, CallsRacingWithCloseEndWithoutAnswerOrWithClosed) {
+  for (int round = 0; round < 10; ++round) {
+    auto client = std::make_unique<Client>(connect());
+    std::vector<std::future<std::vector<std::string>>> threads;
+    std::atomic<bool> started{false};
+    for (int i = 0; i < 6; ++i) {
+      threads.push_back(inThread([&started, lock = client->getLock("race")]() mutable {
+        std::vector<std::string> odd;
+        started = true;
+        for (;;) {
+          const std::string got = answerOf([&] { return lock.tryLock(5ms); });
+          if (got == "closed") {
+            return odd;
+          }
+          if (got == "true") {
+            const std::string gone = outcomeOf([&] { lock.unlock(); });
+            if (gone == "closed") {
+              return odd;
+            }
+            if (gone != "ok") {
+              odd.push_back("unlock " + gone);
+            }
+          } else if (got != "false" && got != "timedOut") {
+            odd.push_back("tryLock " + got);
+          }
+        }
+      }));
+    }
+    EXPECT_EVENTUALLY(kLong, started.load());
+    std::this_thread::sleep_for(std::chrono::milliseconds(round));
+    client->close(2s);
+    for (auto& thread : threads) {
+      EXPECT_EQ(thread.get(), std::vector<std::string>());
+    }
+    EXPECT_EVENTUALLY(kLong, !raw().exists("race")) << "a hold was left behind";
+  }
+}
+
+TEST_F(LockLifecycle, C6_NoThreadDescriptorOrConnectionIsLeft) {
+  static_cast<void>(connect());
+  const std::size_t threads = entriesOf("/proc/self/task");
+  const std::size_t descriptors = entriesOf("/proc/self/fd");
+  for (int i = 0; i < 10; ++i) {
+    Client client = connect();
+    RLock lock = client.getLock("leak");
+    lock.lock();
+    EXPECT_FALSE(inThread([&] { return lock.tryLock(20ms); }).get());
+    lock.unlock();
+  }
+  EXPECT_EVENTUALLY(kLong, entriesOf("/proc/self/task") <= threads);
+  EXPECT_EVENTUALLY(kLong, entriesOf("/proc/self/fd") <= descriptors);
+  EXPECT_EVENTUALLY(kLong, raw().clientList().size() == 1);
+  EXPECT_TRUE(raw().pubsubChannels().empty());
+}
+
+TEST_F(LockLifecycle, ClientsMove) {
+  Client one = connect();
+  const std::string id = one.id();
+  RLock lock = one.getLock("move");
+  lock.lock();
+  Client two = std::move(one);
+  EXPECT_EQ(two.id(), id);
+  EXPECT_TRUE(lock.isHeldByCurrentThread());
+  Client three = connect();
+  three = std::move(two);
+  EXPECT_EQ(three.id(), id);
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+}
+
+// Coroutines.
+
+Detached criticalSection(RLock lock, OwnerId owner, Resource& resource, std::atomic<int>& done,
+                         std::atomic<int>& failed) {
+  try {
+    co_await lock.lockAsync({}, owner);
+    resource.use();
+    co_await lock.unlockAsync(owner);
+    done.fetch_add(1);
+  } catch (const Error&) {
+    failed.fetch_add(1);
+  }
+}
+
+TEST_F(LockLifecycle, XCPP8_ACoroutineResumesElsewhereAndStillOwnsItsLock) {
+  std::vector<std::thread> pool;
+  std::mutex mutex;
+  Options settings = options();
+  // Every callback on a thread of its own.
+  settings.executor = [&](std::function<void()> task) {
+    const std::lock_guard guard(mutex);
+    pool.emplace_back(std::move(task));
+  };
+  Resource resource;
+  std::atomic<int> done{0};
+  std::atomic<int> failed{0};
+  {
+    Client client = Client::connect(settings);
+    for (int i = 0; i < 20; ++i) {
+      criticalSection(client.getLock("cpp8"), newOwner(), resource, done, failed);
+    }
+    EXPECT_EVENTUALLY(kLong, done.load() + failed.load() == 20);
+  }
+  EXPECT_EQ(done.load(), 20);
+  EXPECT_EQ(resource.value(), 20);
+  EXPECT_EQ(resource.overlaps(), 0);
+  const std::lock_guard guard(mutex);
+  for (std::thread& thread : pool) {
+    thread.join();
+  }
+}
+
+TEST_F(LockLifecycle, XCPP7_AnExceptionLeavesNoHold) {
+  Client client = connect();
+  RLock lock = client.getLock("cpp7");
+  EXPECT_EQ(outcomeOf([&] {
+              const Lease lease = lock.acquire();
+              throw std::runtime_error("work failed");
+            }),
+            "work failed");
+  EXPECT_EVENTUALLY(kLong, !raw().exists("cpp7"));
+}
+
+// Cancelling.
+
+TEST_P(LockCancel, XCPP11_AStopAtAnyMomentLeavesNothing) {
+  Client client = connect();
+  const auto sweep = [&](bool contended) {
+    int obtained = 0;
+    int cancelled = 0;
+    for (int step = 0; step < 60; ++step) {
+      if (contended) {
+        rawHold("cpp11", "foreign:1", 60s);
+      }
+      const OwnerId owner = newOwner();
+      std::stop_source stop;
+      auto call = inThread([&] {
+        AcquireOptions options;
+        options.wait = 10s;
+        options.stop = stop.get_token();
+        return answerOf(
+            runBy(GetParam(), client.getLock("cpp11").tryLockAsync(std::move(options), owner)));
+      });
+      std::this_thread::sleep_for(std::chrono::microseconds(20 * step));
+      if (contended) {
+        rawRelease("cpp11");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(7 * step));
+      stop.request_stop();
+      const std::string answer = call.get();
+      if (answer == "true") {
+        ++obtained;
+        EXPECT_EQ(outcomeOf(client.getLock("cpp11").unlockAsync(owner).wait()), "ok");
+      } else {
+        EXPECT_EQ(answer, "cancelled");
+        ++cancelled;
+      }
+      EXPECT_EVENTUALLY(kLong, !raw().exists("cpp11"));
+    }
+    return std::pair(obtained, cancelled);
+  };
+  const auto [freeObtained, freeCancelled] = sweep(false);
+  const auto [heldObtained, heldCancelled] = sweep(true);
+  EXPECT_EQ(freeObtained + freeCancelled + heldObtained + heldCancelled, 120);
+  EXPECT_GT(freeCancelled + heldCancelled, 0);
+  EXPECT_EVENTUALLY(kLong, client.stats().holds == 0);
+  EXPECT_EQ(client.stats().waiters, 0U);
+}
+
+TEST_P(LockCancel, EveryWaitingFormTakesAStopToken) {
+  Client client = connect();
+  rawHold("stop", "foreign:1", 60s);
+  std::stop_source stop;
+  std::vector<std::future<std::string>> calls;
+  const auto start = [&](auto make) {
+    calls.push_back(inThread([&, make] { return outcomeOf(runBy(GetParam(), make())); }));
+  };
+  const auto withStop = [&] {
+    AcquireOptions options;
+    options.stop = stop.get_token();
+    return options;
+  };
+  start([&] { return client.getLock("stop").lockAsync(withStop(), newOwner()); });
+  start([&] { return client.getLock("stop").acquireAsync(withStop(), newOwner()); });
+  start([&] {
+    return client.getLock("stop").lockInterruptiblyAsync(stop.get_token(), {}, newOwner());
+  });
+  calls.push_back(inThread([&] {
+    return outcomeOf([&] { client.getLock("stop").lockInterruptibly(stop.get_token()); });
+  }));
+  calls.push_back(inThread([&] {
+    return answerOf([&] { return client.getLock("stop").tryLock(stop.get_token(), 60s); });
+  }));
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == calls.size());
+  const Stopwatch watch;
+  stop.request_stop();
+  for (auto& call : calls) {
+    EXPECT_EQ(call.get(), "cancelled");
+  }
+  EXPECT_LT(watch.elapsedMs(), scaled(1s));
+  EXPECT_EQ(client.stats().waiters, 0U);
+}
+
+// Callbacks.
+
+TEST_F(LockLifecycleSlow, XCPP15_CallbacksThatThrowAreCountedAndSurvived) {
+  Options settings = options();
+  settings.onLost = [](const LostHold&) { throw std::runtime_error("from onLost"); };
+  Client client = Client::connect(settings);
+  RLock lock = client.getLock("cpp15");
+  lock.lockAsync({}, newOwner()).start([](const Result<void>&) {
+    throw std::runtime_error("from a handler");
+  });
+  EXPECT_EVENTUALLY(kLong, client.stats().handlerFailures == 1);
+  lock.forceUnlock();
+  EXPECT_EVENTUALLY(kLong, client.stats().handlerFailures == 2);
+  EXPECT_GE(log().count("from onLost"), 1U);
+  EXPECT_GE(log().count("from a handler"), 1U);
+  Lease lease = client.getLock("alive").acquire();
+  std::this_thread::sleep_for(kWatchdog + kWatchdog / 2);
+  EXPECT_TRUE(lease.held());
+}
+
+TEST_F(LockLifecycle, XCPP15_CallbacksThatCallBack) {
+  Options settings = options();
+  std::optional<Client> client;
+  std::promise<std::string> told;
+  settings.onLost = [&](const LostHold& hold) {
+    client->getLock(hold.name).tryLockAsync({.wait = 20s}, newOwner()).start(
+        [&](const Result<bool>& again) { told.set_value(answerOf(again)); });
+  };
+  client.emplace(Client::connect(settings));
+  client->getLock("cpp15").lock(100ms);
+  EXPECT_EQ(told.get_future().get(), "true");
+}
+
+TEST_F(LockLifecycle, TheExecutorRunsEveryCallback) {
+  Options settings = options();
+  std::mutex mutex;
+  std::vector<std::function<void()>> tasks;
+  settings.executor = [&](std::function<void()> task) {
+    const std::lock_guard guard(mutex);
+    tasks.push_back(std::move(task));
+  };
+  std::atomic<int> lost{0};
+  settings.onLost = [&](const LostHold&) { lost.fetch_add(1); };
+  const auto runAll = [&] {
+    std::vector<std::function<void()>> now;
+    {
+      const std::lock_guard guard(mutex);
+      now.swap(tasks);
+    }
+    for (auto& task : now) {
+      task();
+    }
+    return now.size();
+  };
+  Client client = Client::connect(settings);
+  const std::thread::id here = std::this_thread::get_id();
+  std::optional<std::thread::id> ranOn;
+  client.getLock("executor").lockAsync({.lease = 100ms}, newOwner()).start(
+      [&](const Result<void>&) {
+        ranOn = std::this_thread::get_id();
+        // No loop thread here, so blocking is allowed.
+        EXPECT_EQ(answerOf([&] { return client.getLock("inner").tryLock(); }), "true");
+      });
+  EXPECT_EVENTUALLY(kLong, raw().exists("executor"));
+  std::this_thread::sleep_for(20ms);
+  EXPECT_FALSE(ranOn) << "nothing runs before the executor says so";
+  EXPECT_EVENTUALLY(kLong, runAll() > 0 && ranOn.has_value());
+  EXPECT_EQ(ranOn, here);
+  EXPECT_EVENTUALLY(kLong, runAll() > 0 && lost.load() == 1);
+  settings.executor = nullptr;
+}
+
+TEST_F(LockLifecycle, AnExecutorThatThrowsIsSurvived) {
+  Options settings = options();
+  settings.executor = [](const std::function<void()>&) { throw std::runtime_error("no room"); };
+  Client client = Client::connect(settings);
+  client.getLock("executor").lockAsync({}, newOwner()).start([](const Result<void>&) {});
+  EXPECT_EVENTUALLY(kLong, client.stats().handlerFailures >= 1);
+  EXPECT_TRUE(client.getLock("other").tryLock());
+}
+
+TEST_F(LockLifecycle, HandlersNeverRunInsideStart) {
+  Client client = connect();
+  rawHold("inside", "foreign:1", 60s);
+  for (int i = 0; i < 200; ++i) {
+    std::promise<bool> inside;
+    auto future = inside.get_future();
+    const std::thread::id here = std::this_thread::get_id();
+    client.getLock("inside").tryLockAsync({}, newOwner()).start([&](const Result<bool>&) {
+      inside.set_value(std::this_thread::get_id() == here);
+    });
+    EXPECT_FALSE(future.get());
+  }
+  std::promise<bool> inside;
+  auto future = inside.get_future();
+  const std::thread::id here = std::this_thread::get_id();
+  client.getLock("inside").tryLockAsync({.lease = 0s}).start([&](const Result<bool>& result) {
+    EXPECT_EQ(answerOf(result), "invalidArgument");
+    inside.set_value(std::this_thread::get_id() == here);
+  });
+  EXPECT_FALSE(future.get());
+}
+
+TEST_F(LockLifecycle, XCPP13_OneHandleUsedBy64Threads) {
+  Client client = connect();
+  RLock lock = client.getLock("cpp13");
+  Resource resource;
+  std::vector<std::future<std::string>> threads;
+  for (int i = 0; i < 64; ++i) {
+    threads.push_back(inThread([&, i] {
+      return outcomeOf([&] {
+        for (int round = 0; round < 5; ++round) {
+          if (i % 2 == 0) {
+            lock.lock();
+          } else {
+            Lease lease = lock.acquire();
+            resource.use();
+            if (lease.release() != ReleaseResult::released) {
+              throw std::runtime_error("not released");
+            }
+            continue;
+          }
+          resource.use();
+          lock.unlock();
+        }
+      });
+    }));
+  }
+  for (auto& thread : threads) {
+    EXPECT_EQ(thread.get(), "ok");
+  }
+  EXPECT_EQ(resource.value(), 320);
+  EXPECT_EQ(resource.overlaps(), 0);
+}
+
+// The application's own loop.
+
+TEST_F(LockOwnLoop, EverythingRunsOnTheCallersLoop) {
+  uv_loop_t loop;
+  ASSERT_EQ(::uv_loop_init(&loop), 0);
+  Options settings = options();
+  settings.loop = &loop;
+  std::vector<std::string> told;
+  std::vector<bool> onThisThread;
+  const std::thread::id here = std::this_thread::get_id();
+  {
+    Client client = Client::connect(settings);
+    RLock lock = client.getLock("loop");
+    const OwnerId owner = newOwner();
+    lock.lockAsync({.wait = scaled(5s)}, owner).start([&](const Result<void>& locked) {
+      told.push_back("lock " + outcomeOf(locked));
+      onThisThread.push_back(std::this_thread::get_id() == here);
+      told.push_back("blocking " + outcomeOf([&] { lock.lock(); }));
+      lock.unlockAsync(owner).start([&](const Result<void>& unlocked) {
+        told.push_back("unlock " + outcomeOf(unlocked));
+        onThisThread.push_back(std::this_thread::get_id() == here);
+        client.close(1s);
+      });
+    });
+    EXPECT_TRUE(told.empty());
+    ::uv_run(&loop, UV_RUN_DEFAULT);
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{"lock ok", "blocking wouldDeadlock", "unlock ok"}));
+  EXPECT_EQ(onThisThread, (std::vector<bool>{true, true}));
+  EXPECT_EQ(::uv_loop_close(&loop), 0) << "handles are left on the loop";
+  expectNoKeys();
+}
+
+TEST_F(LockOwnLoop, BlockingCallsWorkOnOtherThreads) {
+  uv_loop_t loop;
+  ASSERT_EQ(::uv_loop_init(&loop), 0);
+  Options settings = options();
+  settings.loop = &loop;
+  std::optional<Client> client = Client::connect(settings);
+  std::thread runner([&] { ::uv_run(&loop, UV_RUN_DEFAULT); });
+  RLock lock = client->getLock("loop");
+  EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
+  auto waiter = inThread([&] { return answerOf([&] { return lock.tryLock(20s); }); });
+  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("loop")) == 1);
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+  EXPECT_EQ(waiter.get(), "true");
+  client->close(2s);
+  runner.join();
+  client.reset();
+  EXPECT_EQ(::uv_loop_close(&loop), 0);
+}
+
+TEST_F(LockOwnLoop, ARefusedConnectionEndsTheCallsInTime) {
+  uv_loop_t loop;
+  ASSERT_EQ(::uv_loop_init(&loop), 0);
+  Options settings = options();
+  settings.loop = &loop;
+  settings.connectTimeout = 200ms;
+  server().kill();
+  std::string told;
+  const Stopwatch watch;
+  {
+    Client client = Client::connect(settings);
+    client.getLock("loop").tryLockAsync({.wait = 300ms}).start([&](const Result<bool>& result) {
+      told = answerOf(result);
+      client.close(0ms);
+    });
+    ::uv_run(&loop, UV_RUN_DEFAULT);
+  }
+  EXPECT_EQ(told, "connectionFailed");
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(500ms));
+  EXPECT_EQ(::uv_loop_close(&loop), 0);
+}
+
+// The standard's lockables.
+
+TEST_F(LockMutex, LockGuardsExclude) {
+  Client client = connect();
+  Client other = connect();
+  Resource resource;
+  std::vector<std::future<std::string>> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.push_back(inThread([&, i] {
+      Mutex mutex((i % 2 == 0 ? client : other).getLock("mutex"));
+      return outcomeOf([&] {
+        for (int round = 0; round < 20; ++round) {
+          const std::lock_guard guard(mutex);
+          resource.use();
+        }
+      });
+    }));
+  }
+  for (auto& thread : threads) {
+    EXPECT_EQ(thread.get(), "ok");
+  }
+  EXPECT_EQ(resource.value(), 160);
+  EXPECT_EQ(resource.overlaps(), 0);
+  EXPECT_EVENTUALLY(kLong, !raw().exists("mutex"));
+}
+
+TEST_F(LockMutex, TimedAndTriedLocks) {
+  Client client = connect();
+  Mutex held(client.getLock("mutex"));
+  Mutex mutex(client.getLock("mutex"));
+  held.lock();
+  EXPECT_TRUE(held.lease().held());
+  EXPECT_FALSE(mutex.try_lock());
+  EXPECT_FALSE(held.try_lock()) << "not recursive";
+  const Stopwatch watch;
+  std::unique_lock timed(mutex, 150ms);
+  EXPECT_FALSE(timed.owns_lock());
+  EXPECT_GE(watch.elapsedMs(), 150ms);
+  EXPECT_FALSE(mutex.try_lock_until(Clock::now() + 50ms));
+  EXPECT_FALSE(mutex.try_lock_until(std::chrono::system_clock::now() + 50ms));
+  EXPECT_FALSE(mutex.try_lock_until(Clock::now() - 1h));
+  EXPECT_FALSE(mutex.try_lock_until(Clock::time_point::min()));
+  EXPECT_FALSE(mutex.try_lock_for(std::chrono::hours::min()));
+  EXPECT_FALSE(mutex.try_lock_for(0s));
+  auto waiter = inThread([&] {
+    Mutex mine(client.getLock("mutex"));
+    const bool got = mine.try_lock_until(Clock::time_point::max());
+    mine.unlock();
+    return got;
+  });
+  EXPECT_FALSE(ready(waiter, 100ms));
+  held.unlock();
+  EXPECT_TRUE(waiter.get());
+  EXPECT_TRUE(timed.try_lock_for(scaled(5s)));
+}
+
+TEST_F(LockMutex, StdLockAndScopedLockDoNotDeadlock) {
+  Client client = connect();
+  Resource resource;
+  std::vector<std::future<std::string>> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.push_back(inThread([&, i] {
+      Mutex a(client.getLock("a"));
+      Mutex b(client.getLock("b"));
+      return outcomeOf([&] {
+        for (int round = 0; round < 10; ++round) {
+          if (i % 2 == 0) {
+            const std::scoped_lock both(a, b);
+            resource.use();
+          } else {
+            std::lock(b, a);
+            resource.use();
+            a.unlock();
+            b.unlock();
+          }
+        }
+      });
+    }));
+  }
+  for (auto& thread : threads) {
+    ASSERT_TRUE(ready(thread, 60s));
+    EXPECT_EQ(thread.get(), "ok");
+  }
+  EXPECT_EQ(resource.value(), 40);
+  EXPECT_EQ(resource.overlaps(), 0);
+}
+
+TEST_F(LockMutex, SharedLocksOverAPlainLockExclude) {
+  Client client = connect();
+  SharedMutex mutex(client.getLock("shared"));
+  SharedMutex other(client.getLock("shared"));
+  {
+    const std::shared_lock shared(mutex);
+    EXPECT_TRUE(shared.owns_lock());
+    EXPECT_FALSE(other.try_lock());
+    EXPECT_FALSE(other.try_lock_shared());
+    EXPECT_FALSE(other.try_lock_for(20ms));
+    EXPECT_FALSE(other.try_lock_shared_for(20ms));
+  }
+  EXPECT_TRUE(other.try_lock_for(scaled(5s)));
+  EXPECT_FALSE(mutex.try_lock_shared());
+  other.unlock();
+  EXPECT_TRUE(mutex.try_lock_shared_until(Clock::now() + scaled(5s)));
+  mutex.unlock_shared();
+}
+
+TEST_F(LockMutex, UnlockNeitherThrowsNorWaitsWhenRedisIsDown) {
+  Client client = connect();
+  Mutex mutex(client.getLock("down"));
+  mutex.lock();
+  server().kill();
+  const Stopwatch watch;
+  mutex.unlock();
+  EXPECT_LT(watch.elapsedMs(), scaled(kLate));
+  static_assert(noexcept(mutex.unlock()));
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(mutex.try_lock_for(200ms)); }), "connectionFailed");
+}
+
+}  // namespace
+}  // namespace rlock::test

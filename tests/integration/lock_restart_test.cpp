@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Redis killed, frozen, restarted and cut off, and clients stopped and killed, while processes work.
+
+#include "integration/lock_harness.hpp"
+
+namespace rlock::test {
+namespace {
+
+class LockRestart : public LockTest {};
+class LockRestartSlow : public LockTest {};
+
+class LockPersistentSlow : public LockTest {
+ protected:
+  RedisServerOptions serverOptions() override {
+    RedisServerOptions options;
+    options.persistence = true;
+    return options;
+  }
+};
+
+/// Waiters that keep the lock once they have it, until told to give it back.
+class Keepers {
+ public:
+  Keepers(Client& client, const std::string& name, int count) {
+    for (int i = 0; i < count; ++i) {
+      threads_.push_back(inThread([this, &client, name] {
+        RLock lock = client.getLock(name);
+        const std::string got = answerOf([&] { return lock.tryLock(40s); });
+        if (got != "true") {
+          return got;
+        }
+        entered_.fetch_add(1);
+        while (!free_.load()) {
+          std::this_thread::sleep_for(5ms);
+        }
+        return outcomeOf([&] { lock.unlock(); });
+      }));
+    }
+  }
+  Keepers(const Keepers&) = delete;
+  Keepers& operator=(const Keepers&) = delete;
+  ~Keepers() { free_ = true; }
+
+  [[nodiscard]] int entered() const { return entered_.load(); }
+  std::vector<std::string> finish() {
+    free_ = true;
+    std::vector<std::string> outcomes;
+    for (auto& thread : threads_) {
+      outcomes.push_back(thread.get());
+    }
+    return outcomes;
+  }
+
+ private:
+  std::atomic<int> entered_{0};
+  std::atomic<bool> free_{false};
+  std::vector<std::future<std::string>> threads_;
+};
+
+TEST_F(LockRestartSlow, XFO1_RestartedEmptyWithWaiters) {
+  Client owner = connect();
+  Client others = connect();
+  Lease lease = owner.getLock("fo1").acquire();
+  RLock plain = owner.getLock("fo1-plain");
+  plain.lock();
+  Keepers waiters(others, "fo1", 4);
+  ASSERT_EVENTUALLY(kLong, others.stats().waiters == 4);
+  server().kill();
+  std::this_thread::sleep_for(100ms);
+  server().start();
+  reconnectRaw();
+  EXPECT_EVENTUALLY(kLong, waiters.entered() == 1);
+  EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+  EXPECT_FALSE(lease.held());
+  std::this_thread::sleep_for(kWatchdog);
+  EXPECT_EQ(waiters.entered(), 1) << "exactly one";
+  const auto before = raw().hgetall("fo1");
+  ASSERT_EQ(before.size(), 1U);
+  EXPECT_EQ(before.begin()->first.substr(0, 36), others.id());
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  EXPECT_EQ(outcomeOf([&] { plain.unlock(); }), "notOwner");
+  EXPECT_EQ(raw().hgetall("fo1"), before);
+  EXPECT_EQ(waiters.finish(), std::vector<std::string>(4, "ok"));
+}
+
+TEST_F(LockPersistentSlow, XFO2_RestartedWithItsData) {
+  Options settings = options();
+  settings.watchdogTimeout = 3s;
+  Client owner = Client::connect(settings);
+  Client others = Client::connect(settings);
+  RLock watched = owner.getLock("watched");
+  watched.lock();
+  Lease leased = owner.getLock("leased").acquire({.lease = 30s});
+  Lease expired = owner.getLock("expired").acquire({.lease = 200ms});
+  Keepers waiters(others, "watched", 2);
+  ASSERT_EVENTUALLY(kLong, others.stats().waiters == 2);
+  server().kill();
+  std::this_thread::sleep_for(300ms);
+  server().start();
+  reconnectRaw();
+  EXPECT_TRUE(raw().exists("watched"));
+  EXPECT_TRUE(raw().exists("leased"));
+  EXPECT_FALSE(raw().exists("expired"));
+  EXPECT_EVENTUALLY(kLong, answerOf([&] { return others.getLock("expired").tryLock(); }) == "true");
+  EXPECT_EQ(expired.lossReason(), LossReason::expired);
+  // The watchdog goes on where it was.
+  std::this_thread::sleep_for(3500ms);
+  EXPECT_TRUE(raw().exists("watched"));
+  EXPECT_EQ(waiters.entered(), 0);
+  EXPECT_TRUE(leased.held());
+  EXPECT_EQ(leased.release(), ReleaseResult::released);
+  EXPECT_EQ(outcomeOf([&] { watched.unlock(); }), "ok");
+  EXPECT_EVENTUALLY(kLong, waiters.entered() == 1);
+  EXPECT_EQ(waiters.finish(), std::vector<std::string>(2, "ok"));
+}
+
+TEST_F(LockRestartSlow, XCLK1_AHolderStoppedPastItsLease) {
+  Worker worker(server().uri() + "?watchdog-timeout=500ms");
+  EXPECT_EQ(worker.ask("acquire clk1"), "ok");
+  EXPECT_EQ(worker.ask("lock clk1-plain"), "ok");
+  EXPECT_EQ(worker.ask("held"), "yes");
+  worker.process().stop();
+  Client other = connect();
+  RLock theirs = other.getLock("clk1");
+  EXPECT_TRUE(theirs.tryLock(scaled(5s)));
+  theirs.lock();
+  EXPECT_TRUE(other.getLock("clk1-plain").tryLock(scaled(5s)));
+  // Nothing the worker sends is answered: what it says, it says by itself.
+  const std::string field = ownerField(other, currentOwner());
+  worker.process().cont();
+  EXPECT_EQ(worker.ask("held").substr(0, 2), "no");
+  EXPECT_EQ(worker.ask("unlock clk1-plain"), "notOwner");
+  EXPECT_EQ(worker.ask("release"), "lost");
+  EXPECT_EQ(raw().hgetall("clk1"), (std::map<std::string, std::string>{{field, "2"}}));
+  EXPECT_EQ(raw().hgetall("clk1-plain"), (std::map<std::string, std::string>{{field, "1"}}));
+}
+
+TEST_F(LockRestartSlow, XCLK7_AServerFrozenForLongerThanTheLease) {
+  Options settings = options();
+  settings.commandTimeout = 300ms;
+  settings.watchdogTimeout = 600ms;
+  settings.reconnectDelayMax = 100ms;
+  Client owner = Client::connect(settings);
+  Client others = Client::connect(settings);
+  Lease lease = owner.getLock("clk7").acquire();
+  Keepers waiters(others, "clk7", 3);
+  auto impatient = inThread([&] {
+    const Stopwatch watch;
+    RLock lock = others.getLock("clk7");
+    const std::string answer = answerOf([&] { return lock.tryLock(500ms); });
+    return std::pair(answer, watch.elapsedMs());
+  });
+  ASSERT_EVENTUALLY(kLong, others.stats().waiters == 4);
+  server().freeze();
+  const auto [answer, elapsed] = impatient.get();
+  EXPECT_NE(answer, "true");
+  EXPECT_LE(elapsed, 500ms + scaled(2 * kLate));
+  EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+  EXPECT_EQ(waiters.entered(), 0);
+  std::this_thread::sleep_for(1s);
+  server().thaw();
+  EXPECT_EVENTUALLY(kLong, waiters.entered() == 1);
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  std::this_thread::sleep_for(700ms);
+  EXPECT_EQ(waiters.entered(), 1);
+  EXPECT_EQ(raw().hgetall("clk7").size(), 1U);
+  EXPECT_EQ(waiters.finish(), std::vector<std::string>(3, "ok"));
+}
+
+// Four processes work; something happens; nobody loses an update, and the work goes on.
+
+enum class Trouble { killedAndRestartedEmpty, frozen, cutOff, connectionsCut, refused };
+
+const char* toString(Trouble trouble) {
+  switch (trouble) {
+    case Trouble::killedAndRestartedEmpty:
+      return "killedAndRestartedEmpty";
+    case Trouble::frozen:
+      return "frozen";
+    case Trouble::cutOff:
+      return "cutOff";
+    case Trouble::connectionsCut:
+      return "connectionsCut";
+    case Trouble::refused:
+      return "refused";
+  }
+  return "unknown";
+}
+
+class WorkersSlow : public LockTest, public ::testing::WithParamInterface<Trouble> {
+ protected:
+  static constexpr int kWorkers = 4;
+
+  void startWorkers() {
+    for (int i = 0; i < kWorkers; ++i) {
+      workers_.push_back(std::make_unique<Worker>(
+          proxy().uri() + "?watchdog-timeout=1s&command-timeout=300ms&reconnect-delay-max=100ms" +
+          "&heartbeat-interval=200ms&safety-poll=200ms&log-level=error"));
+    }
+    startWork();
+  }
+  void startWork() {
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      EXPECT_EQ(workers_[i]->ask("work shared " + counterFile() + " " + journalFile() + " w" +
+                                 std::to_string(i) + "r" + std::to_string(round_) + " 500"),
+                "started");
+    }
+    ++round_;
+  }
+  /// Sections of each worker since it was started.
+  std::vector<long> stopWork() {
+    for (auto& worker : workers_) {
+      worker->tell("stop");
+    }
+    std::vector<long> sections;
+    for (auto& worker : workers_) {
+      const std::string line = worker->answer();
+      EXPECT_TRUE(line.starts_with("done ")) << line;
+      sections.push_back(std::stol(line.substr(5)));
+    }
+    return sections;
+  }
+  void disturb() {
+    switch (GetParam()) {
+      case Trouble::killedAndRestartedEmpty:
+        server().kill();
+        std::this_thread::sleep_for(400ms);
+        server().start();
+        reconnectRaw();
+        break;
+      case Trouble::frozen:
+        server().freeze();
+        std::this_thread::sleep_for(1500ms);
+        server().thaw();
+        break;
+      case Trouble::cutOff:
+        proxy().blackHole();
+        std::this_thread::sleep_for(1500ms);
+        proxy().endBlackHole();
+        break;
+      case Trouble::connectionsCut:
+        for (int i = 0; i < 20; ++i) {
+          proxy().cutAll();
+          std::this_thread::sleep_for(50ms);
+        }
+        break;
+      case Trouble::refused:
+        proxy().refuseConnections(true);
+        proxy().cutAll();
+        std::this_thread::sleep_for(1s);
+        proxy().refuseConnections(false);
+        break;
+    }
+  }
+  [[nodiscard]] std::string counterFile() const { return directory_.file("counter"); }
+  [[nodiscard]] std::string journalFile() const { return directory_.file("journal"); }
+  [[nodiscard]] std::vector<std::unique_ptr<Worker>>& workers() { return workers_; }
+
+ private:
+  TempDir directory_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  int round_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Troubles, WorkersSlow,
+                         ::testing::Values(Trouble::killedAndRestartedEmpty, Trouble::frozen,
+                                           Trouble::cutOff, Trouble::connectionsCut,
+                                           Trouble::refused),
+                         [](const ::testing::TestParamInfo<Trouble>& test) {
+                           return std::string(toString(test.param));
+                         });
+
+TEST_P(WorkersSlow, NoUpdateIsLostAndTheWorkGoesOn) {
+  startWorkers();
+  const UnprotectedCounter counter(counterFile());
+  EXPECT_EVENTUALLY(kLong, counter.value() > 50);
+  disturb();
+  const std::int64_t healed = counter.value();
+  EXPECT_EVENTUALLY(kLong, counter.value() > healed + 50);
+  long sum = 0;
+  for (const long sections : stopWork()) {
+    sum += sections;
+  }
+  EXPECT_EQ(counter.value(), sum);
+  // Nobody had to restart anything: each of them works.
+  startWork();
+  std::this_thread::sleep_for(scaled(1500ms));
+  for (const long sections : stopWork()) {
+    sum += sections;
+    EXPECT_GT(sections, 0);
+  }
+  EXPECT_EQ(counter.value(), sum) << "an update was lost";
+  const auto journal = OverlapDetector(journalFile()).verify();
+  EXPECT_TRUE(journal.ok()) << journal.describe();
+  EXPECT_EQ(journal.unfinished, 0U);
+}
+
+class WorkersKilledSlow : public WorkersSlow {};
+INSTANTIATE_TEST_SUITE_P(Once, WorkersKilledSlow, ::testing::Values(Trouble::cutOff));
+
+TEST_P(WorkersKilledSlow, AKilledHolderDelaysTheOthersByOneLease) {
+  startWorkers();
+  const UnprotectedCounter counter(counterFile());
+  OverlapDetector journal(journalFile());
+  for (std::size_t victim = 0; victim < 2; ++victim) {
+    const std::int64_t before = counter.value();
+    EXPECT_EVENTUALLY(kLong, counter.value() > before + 20);
+    // Killed in the middle of a section, if there is any.
+    EXPECT_EVENTUALLY(kLong, [&] {
+      const auto fields = raw().hgetall("shared");
+      return !fields.empty() &&
+             fields.begin()->first.substr(0, 36) == workers()[victim]->clientId();
+    }());
+    workers()[victim]->process().kill();
+    EXPECT_TRUE(workers()[victim]->process().wait(kLong));
+    journal.abandon("w" + std::to_string(victim) + "r0");
+    const std::int64_t killed = counter.value();
+    const Stopwatch watch;
+    EXPECT_EVENTUALLY(kLong, counter.value() > killed + 5);
+    EXPECT_LT(watch.elapsedMs(), kWatchdog + scaled(1s));
+  }
+  workers().erase(workers().begin(), workers().begin() + 2);
+  for (const long sections : stopWork()) {
+    EXPECT_GT(sections, 0);
+  }
+  const auto result = journal.verify();
+  EXPECT_TRUE(result.ok()) << result.describe();
+}
+
+TEST_F(LockRestartSlow, XCPP10_AProcessThatEndsPolitelyGivesItsLocksBack) {
+  Worker worker(server().uri() + "?watchdog-timeout=30s");
+  EXPECT_EQ(worker.ask("lock polite"), "ok");
+  EXPECT_EQ(worker.ask("acquire polite2"), "ok");
+  EXPECT_TRUE(raw().exists("polite"));
+  worker.tell("exit");
+  const auto status = worker.process().wait(kLong);
+  ASSERT_TRUE(status);
+  EXPECT_TRUE(status->success());
+  expectNoKeys();
+}
+
+TEST_F(LockRestart, ReconnectsAreCountedAndLogged) {
+  Client client = connect();
+  server().restart();
+  reconnectRaw();
+  EXPECT_EVENTUALLY(kLong, answerOf([&] { return client.getLock("again").tryLock(); }) == "true");
+  EXPECT_EQ(client.stats().reconnects, 1U);
+  EXPECT_GE(log().count("connected to"), 2U);
+}
+
+}  // namespace
+}  // namespace rlock::test
