@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handlers instead of waiting threads. They run on the client's loop thread (or Options::executor),
 // so they must not block; and an owner is named, because no thread stands for one.
+#include "server_uri.hpp"
 #include <rlock/rlock.hpp>
 
 #include <functional>
 #include <future>
 #include <iostream>
 #include <utility>
-
-#include "server_uri.hpp"
 
 namespace {
 
@@ -35,7 +34,8 @@ int main(int argc, char** argv) {
     std::promise<rlock::Result<void>> finished;
 
     withLock(
-        client.getLock("example:inbox"), [] { std::cout << "held, sorting the inbox\n"; },
+        client.getLock("example:inbox"),
+        [] { std::cout << "held, sorting the inbox\n"; },
         [&finished](auto result) { finished.set_value(std::move(result)); });
     std::cout << "meanwhile this thread is free\n";
 

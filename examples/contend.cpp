@@ -2,14 +2,10 @@
 // The demonstration: several processes increment a counter in a file, which only the lock protects.
 // In the middle the process that holds the lock is killed, and another takes over. At the end the
 // counter shows whether an increment was lost.
+#include "contend_journal.hpp"
+#include "contend_report.hpp"
+#include "contend_worker.hpp"
 #include <rlock/rlock.hpp>
-
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -20,19 +16,21 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fcntl.h>
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <poll.h>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 #include <vector>
-
-#include "contend_journal.hpp"
-#include "contend_report.hpp"
-#include "contend_worker.hpp"
 
 namespace contend {
 namespace {
@@ -51,8 +49,8 @@ that holds the lock is killed, and another takes over.
   --help          show this
 
 URI: of the Redis server; by default RLOCK_URI, else redis://127.0.0.1:6379
-Exit status: 0 if no update was lost, 1 if one was or something failed, 2 for wrong arguments, 130
-when interrupted.
+Exit status: 0 if no update was lost, 1 if one was or something failed, 2 for wrong arguments, 128
+and the signal's number when interrupted.
 )";
 
 struct Settings {
@@ -223,22 +221,27 @@ class Coordinator {
     stopWorkers();
     screen_.endProgress();
     if (!ready) {
-      return interruptedBy != 0 ? 130 : 1;
+      return interruptedBy != 0 ? 128 + interruptedBy : 1;
     }
 
     const Findings findings = evaluate(journal_, workers_);
-    print(std::cout, findings, workers_,
+    print(std::cout,
+          findings,
+          workers_,
           {.seconds = seconds,
            .startedAt = startedAt_,
            .lease = settings_.leaseMs * Nanoseconds{1'000'000},
            .useLock = settings_.useLock});
     if (settings_.kill && !victim_) {
-      std::cout << "  nobody was killed: no process was caught inside in time\n";
+      std::cout << "  nobody was killed: "
+                << (interruptedBy != 0 ? "interrupted before that"
+                                       : "none was caught inside in time")
+                << '\n';
     }
     if (failed_ || !findings.exclusive()) {
       return 1;
     }
-    return interruptedBy != 0 ? 130 : 0;
+    return interruptedBy != 0 ? 128 + interruptedBy : 0;
   }
 
  private:
@@ -327,11 +330,13 @@ class Coordinator {
       attend(5);
     }
     relay();
+    summarizeUnshown();
   }
 
   [[nodiscard]] bool anyRunning() const {
-    return std::any_of(workers_.begin(), workers_.end(),
-                       [](const WorkerRecord& worker) { return worker.running; });
+    return std::any_of(workers_.begin(), workers_.end(), [](const WorkerRecord& worker) {
+      return worker.running;
+    });
   }
 
   /// Waits up to `limit` ms for the workers to say something, and sees who has ended.
@@ -355,8 +360,24 @@ class Coordinator {
       said_.append(buffer.data(), static_cast<std::size_t>(size));
     }
     for (std::size_t end = said_.find('\n'); end != std::string::npos; end = said_.find('\n')) {
-      screen_.event(at() + said_.substr(0, end));
+      if (now() - relayedSince_ > Nanoseconds{1'000'000'000}) {
+        summarizeUnshown();
+        relayedSince_ = now();
+        relayed_ = 0;
+      }
+      if (++relayed_ <= kRelayedPerSecond) {
+        screen_.event(at() + said_.substr(0, end));
+      } else {
+        ++unshown_;
+      }
       said_.erase(0, end + 1);
+    }
+  }
+
+  void summarizeUnshown() {
+    if (unshown_ > 0) {
+      screen_.event(at() + "and " + grouped(unshown_) + " more lines from the workers");
+      unshown_ = 0;
     }
   }
 
@@ -368,9 +389,8 @@ class Coordinator {
     // Whoever kills a worker from outside sees the others go on; one that fails is a failure.
     failed_ = failed_ || WIFEXITED(status);
     worker.endedEarly = now();
-    worker.ending = WIFEXITED(status)
-                        ? "exited with status " + std::to_string(WEXITSTATUS(status))
-                        : "killed by signal " + std::to_string(WTERMSIG(status));
+    worker.ending = WIFEXITED(status) ? "exited with status " + std::to_string(WEXITSTATUS(status))
+                                      : "killed by signal " + std::to_string(WTERMSIG(status));
     screen_.event(at() + "worker " + std::to_string(worker.number) + " " + worker.ending);
   }
 
@@ -417,8 +437,8 @@ class Coordinator {
       if (entered > killedAt_) {
         takenOver_ = true;
         screen_.event(at() + "worker " + std::to_string(worker.number) +
-                      " has the lock, and reads " +
-                      grouped(journal_.slot(worker.number).value) + " or more");
+                      " has the lock, and reads " + grouped(journal_.slot(worker.number).value) +
+                      " or more");
         return;
       }
     }
@@ -442,8 +462,8 @@ class Coordinator {
         std::clamp<Nanoseconds>((now() - startedAt_) * kWidth / length, 0, kWidth));
     std::string bar(static_cast<std::size_t>(kWidth), '.');
     bar.replace(0, filled, filled, '#');
-    screen_.progress(at() + "[" + bar + "] " + grouped(completed) + " increments, inside: " +
-                     holder);
+    screen_.progress(at() + "[" + bar + "] " + grouped(completed) +
+                     " increments, inside: " + holder);
   }
 
   [[nodiscard]] std::string at() const {
@@ -461,7 +481,12 @@ class Coordinator {
   }();
   Screen screen_;
   std::array<int, 2> pipe_{-1, -1};
+  // Lines of the workers. When Redis goes away, they all have much to say.
+  static constexpr int kRelayedPerSecond = 6;
   std::string said_;  // of a line whose end has not come yet
+  Nanoseconds relayedSince_ = 0;
+  int relayed_ = 0;
+  std::uint64_t unshown_ = 0;
   std::string lockName_;
   std::vector<WorkerRecord> workers_;
   Nanoseconds startedAt_ = 0;

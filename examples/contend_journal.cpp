@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contend_journal.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <charconv>
+#include <fcntl.h>
 #include <fstream>
+#include <sys/mman.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 
 namespace contend {

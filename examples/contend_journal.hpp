@@ -43,7 +43,8 @@ struct Board {
   std::atomic<bool> stop;
   std::array<Slot, kMaxWorkers> slots;
 };
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "atomics must work across processes");
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free,
+              "atomics must work across processes");
 
 /// One hold of the lock, written before the lock is given back.
 struct Entry {

@@ -106,8 +106,7 @@ Findings evaluate(const Journal& journal, const std::vector<WorkerRecord>& worke
     const Entry& entry = visits[i].entry;
     if (entry.enteredAt < lastReleased) {
       ++findings.overlaps;
-    } else if (i > 0 && entry.askedAt < lastReleased &&
-               visits[i].worker != visits[i - 1].worker &&
+    } else if (i > 0 && entry.askedAt < lastReleased && visits[i].worker != visits[i - 1].worker &&
                !someoneEnded(lastReleased, entry.enteredAt)) {
       findings.handOffs.push_back(entry.enteredAt - lastReleased);
     }
@@ -149,12 +148,15 @@ void print(std::ostream& out,
     if (worker.endedEarly) {
       note += (note.empty() ? "" : ", ") + worker.ending + " at " + since(*worker.endedEarly);
     }
-    table.row("worker " + std::to_string(worker.number) + " (pid " + std::to_string(worker.pid) + ")",
-              grouped(findings.acquisitions[i]), note);
+    table.row(
+        "worker " + std::to_string(worker.number) + " (pid " + std::to_string(worker.pid) + ")",
+        grouped(findings.acquisitions[i]),
+        note);
   }
   table.rule();
   const double rate = static_cast<double>(findings.total) / std::max(circumstances.seconds, 0.001);
-  table.row("together", grouped(findings.total),
+  table.row("together",
+            grouped(findings.total),
             grouped(static_cast<std::uint64_t>(rate)) + " per second");
 
   out << '\n';
@@ -163,18 +165,22 @@ void print(std::ostream& out,
     table.row("cut off before the write", grouped(findings.cutOff), "by the end of the process");
   }
   if (findings.withheld > 0) {
-    table.row("not written", grouped(findings.withheld), "the hold was lost first, and the process knew");
+    table.row(
+        "not written", grouped(findings.withheld), "the hold was lost first, and the process knew");
   }
   table.row("counter in the file", grouped(findings.counter));
   table.row("lost updates",
             findings.lost < 0 ? "-" + grouped(static_cast<std::uint64_t>(-findings.lost))
                               : grouped(static_cast<std::uint64_t>(findings.lost)),
-            findings.lost == 0 ? "" : circumstances.useLock ? "THE LOCK FAILED" : "there was no lock");
+            findings.lost == 0      ? ""
+            : circumstances.useLock ? "THE LOCK FAILED"
+                                    : "there was no lock");
   table.row("two inside at once", grouped(findings.overlaps));
 
   out << '\n';
   if (!findings.handOffs.empty()) {
-    table.row("hand-offs to a waiter", grouped(findings.handOffs.size()),
+    table.row("hand-offs to a waiter",
+              grouped(findings.handOffs.size()),
               "from one process' release to the next one's entry:");
     table.row("  p50", milliseconds(percentile(findings.handOffs, 0.50)));
     table.row("  p90", milliseconds(percentile(findings.handOffs, 0.90)));
@@ -182,8 +188,10 @@ void print(std::ostream& out,
     table.row("  longest", milliseconds(findings.handOffs.back()));
   }
   if (findings.takeover) {
-    table.row("takeover after the kill", milliseconds(*findings.takeover),
-              "a dead holder's lease of " + milliseconds(circumstances.lease) + " has to end first");
+    table.row(
+        "takeover after the kill",
+        milliseconds(*findings.takeover),
+        "a dead holder's lease of " + milliseconds(circumstances.lease) + " has to end first");
   }
   out << std::flush;
 }

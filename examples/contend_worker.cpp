@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contend_worker.hpp"
 
+#include "contend_journal.hpp"
 #include <rlock/rlock.hpp>
 
 #include <exception>
@@ -11,8 +12,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-
-#include "contend_journal.hpp"
 
 using namespace std::chrono_literals;
 

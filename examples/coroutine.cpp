@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // co_await: many tasks share one lock without a thread each. A coroutine may be resumed on another
 // thread than it started on, so it names its owner.
+#include "server_uri.hpp"
 #include <rlock/rlock.hpp>
 
 #include <coroutine>
@@ -8,8 +9,6 @@
 #include <future>
 #include <iostream>
 #include <vector>
-
-#include "server_uri.hpp"
 
 namespace {
 

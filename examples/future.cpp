@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several locks at once: all requests are on their way before the first answer is awaited.
+#include "server_uri.hpp"
 #include <rlock/rlock.hpp>
 
 #include <chrono>
 #include <future>
 #include <iostream>
 #include <vector>
-
-#include "server_uri.hpp"
 
 using namespace std::chrono_literals;
 

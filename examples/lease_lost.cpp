@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A hold can be lost: by force, or because Redis was unreachable for too long. The Lease tells, and
 // its stop token ends the work.
+#include "server_uri.hpp"
 #include <rlock/rlock.hpp>
 
 #include <chrono>
@@ -9,8 +10,6 @@
 #include <iostream>
 #include <mutex>
 #include <stop_token>
-
-#include "server_uri.hpp"
 
 using namespace std::chrono_literals;
 

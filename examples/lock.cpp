@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plain form: lock, work, unlock. The lock is re-entrant and belongs to the calling thread.
+#include "server_uri.hpp"
 #include <rlock/rlock.hpp>
 
 #include <iostream>
-
-#include "server_uri.hpp"
 
 namespace {
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // For programs that have a libuv loop: the client starts no thread of its own, and every handler
 // runs on that loop. Blocking calls are refused there, so everything is asynchronous.
+#include "server_uri.hpp"
 #include <rlock/rlock.hpp>
 
 #include <uv.h>
 
 #include <chrono>
 #include <iostream>
-
-#include "server_uri.hpp"
 
 using namespace std::chrono_literals;
 

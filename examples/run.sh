@@ -48,6 +48,8 @@ bash cmake/install_packages.sh "${groups[@]}"
 
 directory=$(mktemp -d)
 server_pid=
+program_pid=
+signalled=
 cleanup() {
   if [[ -n $server_pid ]]; then
     kill -KILL "$server_pid" 2>/dev/null || true
@@ -55,10 +57,28 @@ cleanup() {
   fi
   rm -rf "$directory"
 }
+interrupt() {  # STATUS
+  if [[ -z $program_pid ]]; then
+    exit "$1"
+  fi
+  signalled=$1
+  kill -TERM "$program_pid" 2>/dev/null || true
+}
 trap cleanup EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+trap 'interrupt 129' HUP
+trap 'interrupt 130' INT
+trap 'interrupt 143' TERM
+
+# Starts a command that ends with this script, even if this script is killed, and that a Ctrl-C does
+# not reach by itself.
+guarded() {  # SIGNAL COMMAND...
+  local signal=$1
+  shift
+  if command -v setpriv >/dev/null && command -v setsid >/dev/null; then
+    exec setpriv --pdeathsig "$signal" setsid "$@"
+  fi
+  exec "$@"
+}
 
 # --------------------------------------------------------------------------------------------- build
 
@@ -96,17 +116,8 @@ fi
 
 # -------------------------------------------------------------------------------------------- server
 
-# Should this script be killed, the kernel ends the server too. In a session of its own the server
-# does not get the Ctrl-C that is meant for the example.
 start_server() {  # PORT
-  local guard=()
-  if command -v setpriv >/dev/null; then
-    guard+=(setpriv --pdeathsig KILL)
-  fi
-  if command -v setsid >/dev/null; then
-    guard+=(setsid)
-  fi
-  "${guard[@]}" "$server" --port "$1" --bind 127.0.0.1 --dir "$directory" --save "" \
+  guarded KILL "$server" --port "$1" --bind 127.0.0.1 --dir "$directory" --save "" \
     --appendonly no --daemonize no >"$directory/server.log" 2>&1 </dev/null &
   server_pid=$!
   local i
@@ -142,6 +153,16 @@ fi
 
 # ----------------------------------------------------------------------------------------------- run
 
+TMPDIR=$directory guarded TERM "$build/examples/$name" "$@" &
+program_pid=$!
 status=0
-TMPDIR=$directory "$build/examples/$name" "$@" || status=$?
+wait "$program_pid" || status=$?
+# A signal ends the first wait; the program then takes its time to end well.
+while kill -0 "$program_pid" 2>/dev/null; do
+  status=0
+  wait "$program_pid" || status=$?
+done
+if [[ -n $signalled && $status != [01] ]]; then
+  status=$signalled
+fi
 exit "$status"

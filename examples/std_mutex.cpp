@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // rlock::Mutex works with std::scoped_lock, unique_lock and lock_guard. scoped_lock takes several
 // without deadlock, in whatever order they are named.
+#include "server_uri.hpp"
 #include <rlock/rlock.hpp>
 
 #include <iostream>
 #include <mutex>
 #include <string>
 #include <thread>
-
-#include "server_uri.hpp"
 
 namespace {
 

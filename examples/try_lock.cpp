@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waiting for a limited time, and holding for a limited time.
+#include "server_uri.hpp"
 #include <rlock/rlock.hpp>
 
 #include <chrono>
 #include <iostream>
-
-#include "server_uri.hpp"
 
 using namespace std::chrono_literals;
 
@@ -27,8 +26,8 @@ int main(int argc, char** argv) {
 
     other.release();
 
-    // Waits for up to 2 s. The hold ends after 10 s at the latest: with a lease of its own a hold is
-    // not renewed, so the work must fit.
+    // Waits for up to 2 s. The hold ends after 10 s at the latest: with a lease of its own a hold
+    // is not renewed, so the work must fit.
     if (lock.tryLock(2s, 10s)) {
       std::cout << "held, for " << lock.remainTimeToLive().value().count() << " ms\n";
       lock.unlock();

@@ -13,10 +13,10 @@ local kind = redis.call('type', KEYS[1]).ok
 if kind ~= 'hash' and kind ~= 'none' then
   return redis.error_reply('WRONGTYPE the key holds no lock')
 end
-redis.call('set', KEYS[3], kind == 'hash' and '1' or '0', 'PX', ARGV[3])
-if kind == 'none' then
-  return 0
+local existed = redis.call('del', KEYS[1])
+-- A server out of memory refuses the marker but not the release.
+redis.pcall('set', KEYS[3], existed, 'PX', ARGV[3])
+if existed == 1 then
+  redis.pcall(ARGV[2], KEYS[2], ARGV[1])
 end
-redis.call('del', KEYS[1])
-redis.pcall(ARGV[2], KEYS[2], ARGV[1])
-return 1
+return existed

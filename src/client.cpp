@@ -242,7 +242,10 @@ RLock Client::getLock(std::string_view name) {
 
 const std::string& Client::id() const { return core_->engine()->clientId(); }
 
-Stats Client::stats() const { return core_->engine()->stats(); }
+Stats Client::stats() const {
+  // In a child its mutexes may be locked for ever by threads that only the parent has.
+  return core_->forked() ? Stats() : core_->engine()->stats();
+}
 
 void Client::close(std::chrono::milliseconds deadline) {
   if (!core_->forked()) {

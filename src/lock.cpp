@@ -2,6 +2,7 @@
 #include <rlock/lock.hpp>
 
 #include <rlock/detail/lock_backend.hpp>
+#include <rlock/detail/thread_owner.hpp>
 
 #include <utility>
 
@@ -14,10 +15,19 @@ using detail::LockBackend;
 using detail::ReleaseOutcome;
 using Acquired = LockBackend::Acquired;
 
-AcquireParams params(OwnerId owner, Duration wait, std::optional<Duration> lease = {},
-                     std::stop_token stop = {}) {
+AcquireParams paramsFor(OwnerId owner) {
+  // Here, because another thread may start the operation.
+  if (owner == currentOwner()) {
+    detail::noteAcquireByThisThread();
+  }
   AcquireParams result;
   result.owner = owner;
+  return result;
+}
+
+AcquireParams params(OwnerId owner, Duration wait, std::optional<Duration> lease = {},
+                     std::stop_token stop = {}) {
+  AcquireParams result = paramsFor(owner);
   result.wait = wait;
   result.lease = lease;
   result.stop = std::move(stop);
@@ -26,8 +36,7 @@ AcquireParams params(OwnerId owner, Duration wait, std::optional<Duration> lease
 
 AcquireParams params(AcquireOptions options, OwnerId owner, Duration defaultWait,
                      bool wantsHandle) {
-  AcquireParams result;
-  result.owner = owner;
+  AcquireParams result = paramsFor(owner);
   result.wait = options.wait.value_or(defaultWait);
   result.lease = options.lease;
   result.maxHold = options.maxHold;

@@ -2,7 +2,6 @@
 #include "engine/acquire_task.hpp"
 
 #include <rlock/detail/executor/naming.hpp>
-#include <rlock/detail/thread_owner.hpp>
 
 #include <fmt/format.h>
 
@@ -30,11 +29,7 @@ AcquireTask::AcquireTask(std::shared_ptr<LockEngine> engine,
       lease_(params_.lease ? params_.lease->ceilMilliseconds()
                            : engine_->options().watchdogTimeout),
       deadline_(deadlineOf(params_, *engine_, began_)),
-      fsm_(!params_.wait.isPositive()) {
-  if (params_.owner == currentOwner()) {
-    noteAcquireByThisThread();
-  }
-}
+      fsm_(!params_.wait.isPositive()) {}
 
 // Both ways.
 

@@ -73,7 +73,7 @@ LockEngine::LockEngine(std::string clientId, const Options& options,
       log_(std::move(log)),
       forkGeneration_(forkGeneration()),
       executor_(std::make_shared<Executor>(std::move(loop), options_, log_,
-                                           static_cast<ChannelEvents&>(*this))),
+                                           static_cast<ExecutorEvents&>(*this))),
       watchdog_(options_.watchdogTimeout),
       hub_(options_.safetyPoll, options_.subscriptionLinger),
       watchdogTimer_(executor_->loop(), [this] { serveWatchdog(); }),
@@ -205,6 +205,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold, int before, int count,
                                              const GrantTerms& terms) {
   bool vanished = false;
   IntrusivePtr<HoldHandle> old;
+  std::string oldLabel;
   IntrusivePtr<HoldHandle> handle;
   bool needsLoop = false;
   {
@@ -213,6 +214,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold, int before, int count,
       // The server had dropped the holds that came before this one.
       vanished = true;
       old = std::exchange(hold.handle, nullptr);
+      oldLabel = hold.label;
     }
     hold.count = count;
     hold.label = terms.label;
@@ -232,12 +234,9 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold, int before, int count,
     wakeWatchdog();
   }
   if (vanished) {
-    counters_.lost.fetch_add(1, std::memory_order_relaxed);
-    log_->write(LogLevel::error, fmt::format("lock \"{}\": earlier holds of owner {} were lost",
-                                             escapeForDisplay(hold.name), hold.owner.value));
-    if (old && old->markLost(LossReason::refused)) {
-      executor_->post([old] { old->signalLoss(); });
-    }
+    executor_->post([self = shared_from_this(), kept = HoldPtr(&hold), old, label = oldLabel] {
+      self->tellLost(*kept, label, old, LossReason::refused);
+    });
   }
   counters_.acquired.fetch_add(1, std::memory_order_relaxed);
   return handle;
@@ -269,11 +268,13 @@ void LockEngine::notReleased(Hold& hold) {
 
 void LockEngine::released(Hold& hold, int remain, bool lost) {
   IntrusivePtr<HoldHandle> handle;
+  std::string label;
   bool needsLoop = false;
   bool hadHold = false;
   {
     const std::lock_guard lock(holdsMutex_);
     hadHold = hold.count > 0 && !hold.lost;
+    label = hold.label;
     hold.count = remain;
     if (remain == 0) {
       watchdog_.retire(hold);
@@ -288,12 +289,10 @@ void LockEngine::released(Hold& hold, int remain, bool lost) {
   }
   if (lost) {
     if (hadHold) {
-      counters_.lost.fetch_add(1, std::memory_order_relaxed);
-      log_->write(LogLevel::error, fmt::format("lock \"{}\": owner {} found its hold lost",
-                                               escapeForDisplay(hold.name), hold.owner.value));
-    }
-    if (handle && handle->markLost(LossReason::refused)) {
-      executor_->post([handle] { handle->signalLoss(); });
+      executor_->post([self = shared_from_this(), kept = HoldPtr(&hold), handle,
+                       label = std::move(label)] {
+        self->tellLost(*kept, label, handle, LossReason::refused);
+      });
     }
     return;
   }
@@ -466,31 +465,47 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
 
 void LockEngine::announce(std::vector<Watchdog::Lost> lost) {
   for (const Watchdog::Lost& entry : lost) {
-    const Hold& hold = *entry.hold;
-    counters_.lost.fetch_add(1, std::memory_order_relaxed);
     IntrusivePtr<HoldHandle> handle;
+    std::string label;
     {
       const std::lock_guard lock(holdsMutex_);
-      handle = hold.handle;
+      handle = entry.hold->handle;
+      label = entry.hold->label;
     }
-    if (handle && handle->markLost(entry.reason)) {
-      handle->signalLoss();
-    }
-    const LogLevel level = entry.reason == LossReason::clientClosed ? LogLevel::info
-                           : entry.reason == LossReason::expired    ? LogLevel::warning
-                                                                    : LogLevel::error;
-    log_->write(level,
-                fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
-                            escapeForDisplay(hold.name), ownerField(hold.owner),
-                            hold.label.empty() ? "" : ", ", escapeForDisplay(hold.label),
-                            toString(entry.reason)));
-    if (options_.onLost) {
-      deliver([self = shared_from_this(),
-               told = LostHold{std::string(hold.name), ownerField(hold.owner), entry.reason}] {
-        self->options_.onLost(told);
-      });
-    }
+    tellLost(*entry.hold, label, handle, entry.reason);
   }
+}
+
+void LockEngine::tellLost(const Hold& hold, const std::string& label,
+                          const IntrusivePtr<HoldHandle>& handle, LossReason reason) {
+  counters_.lost.fetch_add(1, std::memory_order_relaxed);
+  if (handle && handle->markLost(reason)) {
+    handle->signalLoss();
+  }
+  const LogLevel level = reason == LossReason::clientClosed ? LogLevel::info
+                         : reason == LossReason::expired    ? LogLevel::warning
+                                                            : LogLevel::error;
+  log_->write(level, fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
+                                 escapeForDisplay(hold.name), ownerField(hold.owner),
+                                 label.empty() ? "" : ", ", escapeForDisplay(label),
+                                 toString(reason)));
+  if (options_.onLost) {
+    deliver([self = shared_from_this(),
+             told = LostHold{std::string(hold.name), ownerField(hold.owner), reason}] {
+      self->options_.onLost(told);
+    });
+  }
+}
+
+void LockEngine::reconnected() {
+  if (closed()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(holdsMutex_);
+    watchdog_.renewAll(Clock::now());
+  }
+  serveWatchdog();
 }
 
 // Waiters.

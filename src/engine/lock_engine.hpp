@@ -38,7 +38,7 @@ namespace rlock::detail {
 /// taken one at a time; nothing of the application runs under one.
 class LockEngine final : public std::enable_shared_from_this<LockEngine>,
                          public ThreadEndListener,
-                         private ChannelEvents {
+                         private ExecutorEvents {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -141,6 +141,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   class RenewalBatch;
   class ClosingRelease;
 
+  void reconnected() override;
   void channelConfirmed(const std::string& channel) override;
   void channelRefused(const std::string& channel, const Error& error) override;
   void channelMessage(const std::string& channel, std::string_view payload) override;
@@ -158,6 +159,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void renewalDone(RenewalBatch& batch, Outcome outcome);
   void announce(std::vector<Watchdog::Lost> lost);
   void announceOnLoop(std::vector<Watchdog::Lost> lost);
+  void tellLost(const Hold& hold, const std::string& label,
+                const IntrusivePtr<HoldHandle>& handle, LossReason reason);
   void runGuarded(UniqueFunction<void()>& function) noexcept;
 
   const std::string clientId_;

@@ -26,7 +26,7 @@ net::LinkSettings linkSettings(const Options& options, std::shared_ptr<const Log
   settings.endpoints = options.endpoints;
   settings.username = options.username;
   settings.password = options.password;
-  settings.clientName = options.clientName.empty() ? "rlock" : options.clientName;
+  settings.clientName = options.clientName;
   settings.database = options.database;
   settings.connectTimeout = options.connectTimeout;
   settings.reconnectDelayMin = options.reconnectDelayMin;
@@ -59,7 +59,7 @@ class Executor::Fence final : public net::Request {
 
 class Executor::Channels final : public net::PubSubEvents {
  public:
-  Channels(ChannelEvents& events, std::shared_ptr<const Logger> log)
+  Channels(ExecutorEvents& events, std::shared_ptr<const Logger> log)
       : events_(events), log_(std::move(log)) {}
 
  private:
@@ -77,7 +77,7 @@ class Executor::Channels final : public net::PubSubEvents {
     events_.channelsLost();
   }
 
-  ChannelEvents& events_;
+  ExecutorEvents& events_;
   std::shared_ptr<const Logger> log_;
 };
 
@@ -88,7 +88,7 @@ void Call::completed() noexcept {
 }
 
 Executor::Executor(std::shared_ptr<net::Loop> loop, const Options& options,
-                   std::shared_ptr<const Logger> log, ChannelEvents& events)
+                   std::shared_ptr<const Logger> log, ExecutorEvents& events)
     : loop_(std::move(loop)),
       log_(std::move(log)),
       policy_(options.lostReplyPolicy),
@@ -96,6 +96,7 @@ Executor::Executor(std::shared_ptr<net::Loop> loop, const Options& options,
       retryMax_(options.retryDelayMax),
       tombstones_(policy_ == LostReplyPolicy::marker),
       channels_(std::make_unique<Channels>(events, log_)),
+      events_(events),
       random_(std::random_device{}()) {
   const net::LinkSettings settings = linkSettings(options, log_);
   node_ = toString(options.endpoints.front());
@@ -369,9 +370,13 @@ void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
     const std::lock_guard lock(nodeMutex_);
     node_ = session->node;
   }
-  tombstones_.store(policy_ == LostReplyPolicy::marker ||
-                        (policy_ == LostReplyPolicy::automatic && !session->canKill),
-                    std::memory_order_relaxed);
+  const bool canFence = session->canKill && session->clientId != 0;
+  if (!canFence && policy_ == LostReplyPolicy::fence) {
+    log_->write(LogLevel::warning,
+                "lostReplyPolicy is fence, but the server does not allow CLIENT KILL: markers are used");
+  }
+  tombstones_.store(policy_ == LostReplyPolicy::marker || !canFence, std::memory_order_relaxed);
+  const bool again = linkError_.has_value() || !ready_;
   linkError_.reset();
   log_->write(LogLevel::info, fmt::format("connected to {} as client {}", session->node,
                                           session->clientId));
@@ -384,6 +389,9 @@ void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   }
   if (ready_) {
     std::exchange(ready_, nullptr)(Result<void>());
+  }
+  if (again) {
+    events_.reconnected();
   }
 }
 

@@ -26,13 +26,16 @@ namespace rlock::detail {
 
 using Timer = net::Timer;
 
-/// What the executor tells about channels. All on the loop thread.
-class ChannelEvents {
+/// What the executor tells. All on the loop thread.
+class ExecutorEvents {
  public:
-  ChannelEvents() = default;
-  ChannelEvents(const ChannelEvents&) = delete;
-  ChannelEvents& operator=(const ChannelEvents&) = delete;
-  virtual ~ChannelEvents() = default;
+  ExecutorEvents() = default;
+  ExecutorEvents(const ExecutorEvents&) = delete;
+  ExecutorEvents& operator=(const ExecutorEvents&) = delete;
+  virtual ~ExecutorEvents() = default;
+
+  /// There is a connection again: the server behind it may be another, or have lost its data.
+  virtual void reconnected() = 0;
 
   virtual void channelConfirmed(const std::string& channel) = 0;
   virtual void channelRefused(const std::string& channel, const Error& error) = 0;
@@ -63,7 +66,7 @@ class Executor final : public std::enable_shared_from_this<Executor>,
   };
 
   Executor(std::shared_ptr<net::Loop> loop, const Options& options,
-           std::shared_ptr<const Logger> log, ChannelEvents& events);
+           std::shared_ptr<const Logger> log, ExecutorEvents& events);
   ~Executor() override;
 
   /// Starts connecting; `ready` is called on the loop when the first attempt has succeeded or failed.
@@ -146,6 +149,7 @@ class Executor final : public std::enable_shared_from_this<Executor>,
   UniqueFunction<void(Result<void>)> ready_;
   std::vector<CallPtr> parked_;
   std::optional<Error> linkError_;
+  ExecutorEvents& events_;
   std::uint32_t random_ = 1;
   bool closed_ = false;
 };

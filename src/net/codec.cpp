@@ -114,6 +114,13 @@ struct ReplyReader::State {
       return nullptr;
     }
     State& state = of(task);
+    std::size_t depth = 1;
+    for (const redisReadTask* outer = task->parent; outer != nullptr; outer = outer->parent) {
+      if (++depth > kMaxDepth) {
+        state.error = "reply is nested too deep";
+        return nullptr;
+      }
+    }
     const auto size = static_cast<std::size_t>(count);
     if (size > kMaxElements - state.elements) {
       state.error = "reply has too many elements";
@@ -143,7 +150,9 @@ struct ReplyReader::State {
     return &reply;
   }
 
-  static void* createDouble(const redisReadTask* task, double, char* text,
+  static void* createDouble(const redisReadTask* task,
+                            double,
+                            char* text,
                             std::size_t size) noexcept {
     return createString(task, text, size);
   }
@@ -252,8 +261,12 @@ ReplyReader::Next ReplyReader::next(Reply& out) noexcept {
   return Next::reply;
 }
 
-const char* ReplyReader::errorText() const noexcept { return state_->error; }
+const char* ReplyReader::errorText() const noexcept {
+  return state_->error;
+}
 
-std::size_t ReplyReader::pendingBytes() const noexcept { return reader_->len - reader_->pos; }
+std::size_t ReplyReader::pendingBytes() const noexcept {
+  return reader_->len - reader_->pos;
+}
 
 }  // namespace rlock::detail::net

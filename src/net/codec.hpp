@@ -32,6 +32,8 @@ class ReplyReader {
   static constexpr std::size_t kMaxLineBytes = std::size_t{64} << 10;
   /// Elements of one reply, nested ones included.
   static constexpr std::size_t kMaxElements = std::size_t{1} << 20;
+  /// Arrays within arrays; hiredis 0.14 takes no more than 7.
+  static constexpr std::size_t kMaxDepth = 32;
 
   enum class Next { reply, needMore, protocolError };
 

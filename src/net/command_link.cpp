@@ -30,6 +30,7 @@ constexpr int kReadsPerPass = 16;
 // because a measured round trip includes that wake-up once polling is off.
 constexpr std::chrono::microseconds kPollBelow{150};
 constexpr std::chrono::microseconds kSleepAbove{200};
+constexpr std::chrono::milliseconds kSecondLook{10};
 
 }  // namespace
 
@@ -107,6 +108,7 @@ void CommandLink::established(Established established) {
     written_ = 0;
     appended_ = 0;
     possiblySent_ = 0;
+    stallSuspected_ = false;
     armed_ = EPOLLRDHUP;
     state_ = State::up;
     up_.store(true, std::memory_order_release);
@@ -260,8 +262,15 @@ CommandLink::Awaited CommandLink::await(Request& request, Clock::time_point dead
   return leading ? lead(request, deadline) : follow(request, deadline);
 }
 
+/// The first time somebody finds a reply overdue it gets a second look: the process may just have been
+/// stopped, and the reader has not read yet. True when it was suspected before and nothing came since.
+bool CommandLink::suspectStall() {
+  const Lock lock(mutex_);
+  return std::exchange(stallSuspected_, true);
+}
+
 CommandLink::Awaited CommandLink::follow(Request& request, Clock::time_point deadline) {
-  const auto stallAt = request.submittedAt_ + settings_.replyTimeout;
+  auto stallAt = request.submittedAt_ + settings_.replyTimeout;
   for (;;) {
     std::uint32_t word = request.state_.load(std::memory_order_acquire);
     if ((word & Request::kLead) != 0) {
@@ -289,6 +298,8 @@ CommandLink::Awaited CommandLink::follow(Request& request, Clock::time_point dea
       if (const auto left = leave(request, Awaited::timedOut)) {
         return *left;
       }
+    } else if (now >= stallAt && !request.done() && !suspectStall()) {
+      stallAt = now + kSecondLook;
     } else if (now >= stallAt && !request.done()) {
       fail(Errc::timedOut, fmt::format("no reply within {} ms", settings_.replyTimeout.count()));
     }
@@ -381,9 +392,9 @@ void CommandLink::readSome(const Request* own, Clock::time_point until) {
     if (count < 0 && errno == EAGAIN) {
       const auto left = until - Clock::now();
       if (left <= Clock::duration::zero()) {
-        return;
-      }
-      if (left >= kReceiveSlice) {
+        // After a pause of the process the reply may be there although its time is over.
+        count = stream_->read(readBuffer_.data(), readBuffer_.size(), false);
+      } else if (left >= kReceiveSlice) {
         count = stream_->read(readBuffer_.data(), readBuffer_.size(), true);
       } else {
         if (!stream_->hasBufferedInput()) {
@@ -422,6 +433,7 @@ void CommandLink::process(const char* data, std::size_t size, const Request* own
   {
     const Lock lock(mutex_);
     received_ += size;
+    stallSuspected_ = false;
     if (state_ != State::up) {
       return;
     }
@@ -678,6 +690,10 @@ void CommandLink::checkStall() {
   const auto due = pending_.front()->submittedAt_ + settings_.replyTimeout;
   if (now < due) {
     stall_.armAt(due);
+    return;
+  }
+  if (!std::exchange(stallSuspected_, true)) {
+    stall_.armAt(now + kSecondLook);
     return;
   }
   fail(lock, Errc::timedOut,

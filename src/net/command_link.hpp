@@ -153,6 +153,7 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   Awaited lead(Request& request, Clock::time_point deadline);
   Awaited follow(Request& request, Clock::time_point deadline);
   std::optional<Awaited> leave(Request& request, Awaited why);
+  bool suspectStall();
   void readSome(const Request* own, Clock::time_point until);
   void process(const char* data, std::size_t size, const Request* own);
   void handOver();
@@ -196,6 +197,7 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   bool writeBlocked_ = false;  // the writer is the loop, which waits for room
   bool flushScheduled_ = false;
   bool closing_ = false;
+  bool stallSuspected_ = false;
   std::uint32_t armed_ = 0;
   std::string out_;
   std::uint64_t appended_ = 0;      // bytes of this connection put into out_

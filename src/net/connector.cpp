@@ -4,11 +4,6 @@
 #include "net/codec.hpp"
 #include "net/socket.hpp"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -16,8 +11,12 @@
 #include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <optional>
 #include <string_view>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <system_error>
 #include <utility>
 
@@ -41,7 +40,9 @@ struct Address {
   }
 };
 
-std::string systemMessage(int error) { return std::generic_category().message(error); }
+std::string systemMessage(int error) {
+  return std::generic_category().message(error);
+}
 
 Address makeAddress(const sockaddr* address, std::size_t size, std::uint16_t port) {
   Address result;
@@ -115,14 +116,13 @@ std::string quoteServer(std::string_view text) {
   text = text.substr(0, kLongest);
   std::string result(text);
   std::replace_if(
-      result.begin(),
-      result.end(),
-      [](unsigned char c) { return c < 0x20 || c == 0x7f; },
-      '?');
+      result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return result;
 }
 
-std::string_view firstWord(std::string_view text) { return text.substr(0, text.find(' ')); }
+std::string_view firstWord(std::string_view text) {
+  return text.substr(0, text.find(' '));
+}
 
 struct Failure {
   Errc errc = Errc::connectionFailed;
@@ -415,13 +415,12 @@ void Connector::Attempt::onResolved(uv_getaddrinfo_t* request,
   attempt->resolution_ = nullptr;
   try {
     // Through the loop, which catches what goes wrong and knows its thread.
-    attempt->loop_.post(
-        [weak = resolution->attempt, status, addresses = std::move(addresses)] {
-          const auto self = weak.lock();
-          if (self && self->stage_ == Stage::resolving && self->resolution_ == nullptr) {
-            self->resolved(status, addresses.get());
-          }
-        });
+    attempt->loop_.post([weak = resolution->attempt, status, addresses = std::move(addresses)] {
+      const auto self = weak.lock();
+      if (self && self->stage_ == Stage::resolving && self->resolution_ == nullptr) {
+        self->resolved(status, addresses.get());
+      }
+    });
   } catch (const std::bad_alloc&) {
     // The attempt's timer goes on without the answer.
   }
@@ -797,8 +796,8 @@ void Connector::Attempt::handshakeDone() {
           (session_.address == session_.node ? "" : " (" + session_.address + ")") +
           (session_.serverVersion.empty() ? "" : ", server version " + session_.serverVersion) +
           ", connection id " + std::to_string(session_.clientId));
-  finish(Established{std::move(stream_),
-                     std::make_shared<const ServerSession>(std::move(session_))});
+  finish(
+      Established{std::move(stream_), std::make_shared<const ServerSession>(std::move(session_))});
 }
 
 // --------------------------------------------------------------------------------------- outcome
@@ -887,7 +886,9 @@ Connector::Connector(Loop& loop, LinkSettings settings, bool probeKill)
       settings_(std::make_shared<const LinkSettings>(std::move(settings))),
       probeKill_(probeKill) {}
 
-Connector::~Connector() { cancel(); }
+Connector::~Connector() {
+  cancel();
+}
 
 void Connector::start(Handler handler) {
   cancel();

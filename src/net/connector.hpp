@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "net/loop.hpp"
+#include "net/stream.hpp"
 #include <rlock/detail/unique_function.hpp>
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>
 #include <rlock/result.hpp>
-
-#include "net/loop.hpp"
-#include "net/stream.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -46,13 +45,13 @@ struct LinkSettings {
 
 /// What a server said of itself and of one connection to it.
 struct ServerSession {
-  std::string node{};                ///< `host:port` or `unix:path`, as configured
-  std::string address{};             ///< the address connected to: `10.0.0.5:6379` or `unix:path`
-  std::uint64_t clientId = 0;        ///< the server's id of this connection; 0: unknown
-  std::string clientAddress{};       ///< ours as the server sees it; empty: unknown
-  bool canKill = false;              ///< CLIENT KILL with filters is allowed
-  std::string serverVersion{};       ///< empty: unknown
-  std::string role{};                ///< `master`, `replica`; empty: unknown
+  std::string node{};           ///< `host:port` or `unix:path`, as configured
+  std::string address{};        ///< the address connected to: `10.0.0.5:6379` or `unix:path`
+  std::uint64_t clientId = 0;   ///< the server's id of this connection; 0: unknown
+  std::string clientAddress{};  ///< ours as the server sees it; empty: unknown
+  bool canKill = false;         ///< CLIENT KILL with filters is allowed
+  std::string serverVersion{};  ///< empty: unknown
+  std::string role{};           ///< `master`, `replica`; empty: unknown
 };
 
 /// A connection that is ready for commands. The descriptor is in blocking mode.

@@ -21,11 +21,10 @@ using ArrayCount = int;
 #endif
 
 /// Installs what RESP3 added, so that no function pointer is left null.
-inline void setResp3Functions([[maybe_unused]] redisReplyObjectFunctions& functions,
-                              [[maybe_unused]] void* (*createDouble)(const redisReadTask*, double,
-                                                                     char*, std::size_t),
-                              [[maybe_unused]] void* (*createBool)(const redisReadTask*,
-                                                                   int)) noexcept {
+inline void setResp3Functions(
+    [[maybe_unused]] redisReplyObjectFunctions& functions,
+    [[maybe_unused]] void* (*createDouble)(const redisReadTask*, double, char*, std::size_t),
+    [[maybe_unused]] void* (*createBool)(const redisReadTask*, int)) noexcept {
 #if HIREDIS_MAJOR >= 1
   functions.createDouble = createDouble;
   functions.createBool = createBool;

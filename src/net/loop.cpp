@@ -3,8 +3,6 @@
 
 #include <rlock/error.hpp>
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -12,6 +10,7 @@
 #include <exception>
 #include <mutex>
 #include <new>
+#include <pthread.h>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -189,9 +188,8 @@ void LoopCore::startThread(std::string name) {
   try {
     const BlockedSignals blocked;
     const std::lock_guard lock(mutex_);
-    thread_ = std::thread([core = shared_from_this(), name = std::move(name)]() noexcept {
-      core->runThread(name);
-    });
+    thread_ = std::thread(
+        [core = shared_from_this(), name = std::move(name)]() noexcept { core->runThread(name); });
   } catch (const std::exception& error) {
     accepting_ = false;
     closeAll();
@@ -609,17 +607,29 @@ std::shared_ptr<Loop> Loop::adopt(uv_loop_t* loop) {
   return std::shared_ptr<Loop>(new Loop(std::move(core)));
 }
 
-Loop::~Loop() { stop(SteadyClock::now() + std::chrono::seconds(1)); }
+Loop::~Loop() {
+  stop(SteadyClock::now() + std::chrono::seconds(1));
+}
 
-void Loop::post(UniqueFunction<void()> function) { core_->post(std::move(function)); }
+void Loop::post(UniqueFunction<void()> function) {
+  core_->post(std::move(function));
+}
 
-bool Loop::onLoopThread() const noexcept { return core_->onLoopThread(); }
+bool Loop::onLoopThread() const noexcept {
+  return core_->onLoopThread();
+}
 
-uv_loop_t* Loop::raw() noexcept { return core_->raw(); }
+uv_loop_t* Loop::raw() noexcept {
+  return core_->raw();
+}
 
-void Loop::atPassEnd(UniqueFunction<void()> function) { core_->atPassEnd(std::move(function)); }
+void Loop::atPassEnd(UniqueFunction<void()> function) {
+  core_->atPassEnd(std::move(function));
+}
 
-bool Loop::stop(SteadyClock::time_point deadline) noexcept { return core_->stop(deadline); }
+bool Loop::stop(SteadyClock::time_point deadline) noexcept {
+  return core_->stop(deadline);
+}
 
 void Loop::setErrorHook(std::function<void(const char*)> hook) {
   core_->setErrorHook(std::move(hook));
@@ -631,7 +641,9 @@ void Loop::abandonInChild() noexcept {
   [[maybe_unused]] const auto* const leaked = new (std::nothrow) std::shared_ptr<LoopCore>(core_);
 }
 
-bool Loop::abandoned() const noexcept { return core_->abandoned(); }
+bool Loop::abandoned() const noexcept {
+  return core_->abandoned();
+}
 
 // ----------------------------------------------------------------------------------------- Timer
 
@@ -645,15 +657,21 @@ Timer::~Timer() {
   }
 }
 
-void Timer::armAt(SteadyClock::time_point due) { core_->arm(*this, due); }
+void Timer::armAt(SteadyClock::time_point due) {
+  core_->arm(*this, due);
+}
 
-void Timer::disarm() noexcept { core_->disarm(*this); }
+void Timer::disarm() noexcept {
+  core_->disarm(*this);
+}
 
 // ------------------------------------------------------------------------------------------ Poll
 
 Poll::Poll(Loop& loop, int fd) : core_(loop.core_), fd_(fd) {}
 
-Poll::~Poll() { stop(); }
+Poll::~Poll() {
+  stop();
+}
 
 void Poll::start(int uvEvents, Callback callback) {
   if (core_->usable()) {

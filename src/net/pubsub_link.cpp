@@ -28,7 +28,9 @@ constexpr std::size_t kBatchBytes = std::size_t{32} << 10;
 constexpr int kReadsPerPass = 16;
 constexpr std::size_t kReadSize = std::size_t{16} << 10;
 
-std::string_view firstWord(std::string_view text) { return text.substr(0, text.find(' ')); }
+std::string_view firstWord(std::string_view text) {
+  return text.substr(0, text.find(' '));
+}
 
 }  // namespace
 
@@ -772,16 +774,28 @@ void PubSubLink::Impl::tell(F&& event) noexcept {
 PubSubLink::PubSubLink(std::shared_ptr<Loop> loop, LinkSettings settings, PubSubEvents& events)
     : impl_(std::make_shared<Impl>(std::move(loop), std::move(settings), events)) {}
 
-PubSubLink::~PubSubLink() { close(); }
+PubSubLink::~PubSubLink() {
+  close();
+}
 
-void PubSubLink::subscribe(std::string channel) { impl_->subscribe(std::move(channel)); }
+void PubSubLink::subscribe(std::string channel) {
+  impl_->subscribe(std::move(channel));
+}
 
-void PubSubLink::unsubscribe(const std::string& channel) { impl_->unsubscribe(channel); }
+void PubSubLink::unsubscribe(const std::string& channel) {
+  impl_->unsubscribe(channel);
+}
 
-void PubSubLink::close() noexcept { impl_->close(); }
+void PubSubLink::close() noexcept {
+  impl_->close();
+}
 
-bool PubSubLink::up() const noexcept { return impl_->up(); }
+bool PubSubLink::up() const noexcept {
+  return impl_->up();
+}
 
-std::size_t PubSubLink::channels() const noexcept { return impl_->channels(); }
+std::size_t PubSubLink::channels() const noexcept {
+  return impl_->channels();
+}
 
 }  // namespace rlock::detail::net

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/error.hpp>
-
 #include "net/connector.hpp"
 #include "net/loop.hpp"
+#include <rlock/error.hpp>
 
 #include <cstddef>
 #include <memory>

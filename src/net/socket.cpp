@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/socket.hpp"
 
+#include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
+#include <limits>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/time.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <limits>
 #include <utility>
 
 namespace rlock::detail::net {
@@ -22,9 +21,13 @@ UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
   return *this;
 }
 
-UniqueFd::~UniqueFd() { reset(); }
+UniqueFd::~UniqueFd() {
+  reset();
+}
 
-int UniqueFd::release() noexcept { return std::exchange(fd_, -1); }
+int UniqueFd::release() noexcept {
+  return std::exchange(fd_, -1);
+}
 
 void UniqueFd::reset() noexcept {
   if (fd_ >= 0) {

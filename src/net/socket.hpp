@@ -3,10 +3,9 @@
 
 #include "net/stream.hpp"
 
-#include <sys/socket.h>
-
 #include <chrono>
 #include <memory>
+#include <sys/socket.h>
 
 namespace rlock::detail::net {
 

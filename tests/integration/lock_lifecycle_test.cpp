@@ -280,7 +280,9 @@ TEST_F(LockLifecycle, ClientsMove) {
 Detached criticalSection(RLock lock, OwnerId owner, Resource& resource, std::atomic<int>& done,
                          std::atomic<int>& failed) {
   try {
-    co_await lock.lockAsync({}, owner);
+    // Named: GCC 12 destroys a braced argument inside a co_await expression twice.
+    Operation<void> locking = lock.lockAsync({}, owner);
+    co_await std::move(locking);
     resource.use();
     co_await lock.unlockAsync(owner);
     done.fetch_add(1);

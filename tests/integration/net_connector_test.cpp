@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "net/connector.hpp"
-
 #include "integration/net_harness.hpp"
 #include "net/codec.hpp"
+#include "net/connector.hpp"
 #include "net/socket.hpp"
 #include "support/captured_log.hpp"
 #include "support/free_port.hpp"
@@ -13,6 +12,10 @@
 #include <gtest/gtest.h>
 
 #include <arpa/inet.h>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstring>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,15 +23,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <csignal>
-#include <cstring>
-
 namespace rlock::detail::net {
 namespace {
 
 using namespace std::chrono_literals;
+using std::chrono::milliseconds;
 using test::connectOnce;
 using test::ConnectOutcome;
 using test::kLong;
@@ -40,10 +39,11 @@ using test::ScriptedServer;
 using test::settingsFor;
 using test::tcp;
 using test::TcpProxy;
-using std::chrono::milliseconds;
 
 /// What a deadline may be missed by: a loop pass, and the machine's own hiccups.
-milliseconds slack() { return scaled(milliseconds(50)); }
+milliseconds slack() {
+  return scaled(milliseconds(50));
+}
 
 bool mentions(const Error& error, std::string_view text) {
   return std::string_view(error.what()).find(text) != std::string_view::npos;
@@ -326,8 +326,7 @@ TEST_F(ConnectorTest, StaysWithinTheTimeOfAllEndpointsTogether) {
   const test::SilentListener first;
   const test::SilentListener second;
   const ScriptedServer third({});
-  LinkSettings settings =
-      settingsFor({tcp(first.port()), tcp(second.port()), tcp(third.port())});
+  LinkSettings settings = settingsFor({tcp(first.port()), tcp(second.port()), tcp(third.port())});
   settings.connectTimeout = 300ms;
   const ConnectOutcome outcome = connectOnce(harness_, settings);
   ASSERT_TRUE(outcome.result);
@@ -350,8 +349,11 @@ TEST_F(ConnectorTest, ReportsAnUnresolvableName) {
 }
 
 TEST_F(ConnectorTest, ReportsNamesThatCannotExist) {
-  for (const std::string& host : {std::string(), std::string(300, 'a'), std::string("a b"),
-                                  std::string("\xff\xfe"), std::string("-::")}) {
+  for (const std::string& host : {std::string(),
+                                  std::string(300, 'a'),
+                                  std::string("a b"),
+                                  std::string("\xff\xfe"),
+                                  std::string("-::")}) {
     const ConnectOutcome outcome = connectOnce(harness_, settingsFor({tcp(6379, host)}));
     ASSERT_TRUE(outcome.result);
     EXPECT_EQ(outcome.error().errc(), Errc::connectionFailed) << outcome.error().what();
@@ -565,8 +567,8 @@ TEST_F(ConnectorRedisTest, SurvivesACutAnywhereInTheHandshake) {
     }
     int failed = 0;
     for (std::size_t n = 0; n < total; n += 7) {
-      proxy.cutNextAfterServerBytes(n, n % 2 == 0 ? TcpProxy::CutKind::orderly
-                                                  : TcpProxy::CutKind::reset);
+      proxy.cutNextAfterServerBytes(
+          n, n % 2 == 0 ? TcpProxy::CutKind::orderly : TcpProxy::CutKind::reset);
       const ConnectOutcome outcome = connectOnce(harness_, settingsFor({tcp(proxy.port())}));
       ASSERT_TRUE(outcome.result);
       ASSERT_FALSE(outcome.connected()) << n;
@@ -630,24 +632,28 @@ TEST_F(ConnectorTest, CanBeCancelledInEveryState) {
     }
     {
       SCOPED_TRACE("connecting");
-      cancelWhen(harness_, settingsFor({tcp(blackHole.port())}),
-                 [&] { return test::openDescriptors() > before; }, destroy);
+      cancelWhen(
+          harness_,
+          settingsFor({tcp(blackHole.port())}),
+          [&] { return test::openDescriptors() > before; },
+          destroy);
     }
     {
       SCOPED_TRACE("handshake");
       const ScriptedServer silent({ScriptedServer::Step{"PING", "+OK\r\n"}});
-      cancelWhen(harness_, settingsFor({tcp(silent.port())}),
-                 [&] {
-                   const auto received = silent.received();
-                   return !received.empty() && received[0].find("PING") != std::string::npos;
-                 },
-                 destroy);
+      cancelWhen(
+          harness_,
+          settingsFor({tcp(silent.port())}),
+          [&] {
+            const auto received = silent.received();
+            return !received.empty() && received[0].find("PING") != std::string::npos;
+          },
+          destroy);
     }
     {
       SCOPED_TRACE("before the first step");
       harness_.run([this, destroy] {
-        auto connector =
-            std::make_unique<Connector>(*harness_.loop(), settingsFor({tcp(1)}), true);
+        auto connector = std::make_unique<Connector>(*harness_.loop(), settingsFor({tcp(1)}), true);
         connector->start([](Result<Established>) { ADD_FAILURE(); });
         destroy ? connector.reset() : connector->cancel();
       });
@@ -827,8 +833,8 @@ TEST_F(ConnectorTest, DialerBacksOffAndRecovers) {
   LinkSettings settings = settingsFor({tcp(refused.port())});
   settings.reconnectDelayMin = 20ms;
   settings.reconnectDelayMax = 80ms;
-  auto dialer = harness_.run(
-      [&] { return std::make_unique<Dialer>(*harness_.loop(), settings, false); });
+  auto dialer =
+      harness_.run([&] { return std::make_unique<Dialer>(*harness_.loop(), settings, false); });
   const auto dial = [&] {
     std::promise<void> failed;
     const test::Stopwatch watch;

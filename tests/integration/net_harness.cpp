@@ -2,15 +2,14 @@
 #include "integration/net_harness.hpp"
 
 #include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <system_error>
+#include <unistd.h>
 
 namespace rlock::test {
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/result.hpp>
-
 #include "net/connector.hpp"
 #include "net/loop.hpp"
 #include "support/eventually.hpp"
+#include <rlock/result.hpp>
 
 #include <gtest/gtest.h>
 

@@ -305,6 +305,7 @@ class Course : public detail::GateWaiter {
 
  private:
   std::uint64_t settleRequest_ = 0;
+  std::vector<std::uint64_t> killRequests_;
   std::optional<TimePoint> giveUpAt_;
 };
 
@@ -775,6 +776,9 @@ inline void Course::vanishedUnless(bool enough) {
 
 inline void Course::giveUp() {
   giveUpAt_.reset();
+  for (const std::uint64_t kill : killRequests_) {
+    client_.commands_.cancel(kill);
+  }
   client_.orphans_.insert(client_.orphans_.end(), toKill_.begin(), toKill_.end());
   toKill_.clear();
   ++client_.world_.coverage.settlesGivenUp;
@@ -794,12 +798,13 @@ inline void Course::settle() {
       }
     });
   }
+  killRequests_.clear();
   if (!client_.mutated(Mutation::noFence)) {
     for (const std::uint64_t victim : toKill_) {
       Request kill;
       kill.kind = Request::Kind::kill;
       kill.victim = victim;
-      client_.commands_.submit(kill, nullptr);
+      killRequests_.push_back(client_.commands_.submit(kill, nullptr));
     }
   }
   Request request;

@@ -351,7 +351,9 @@ class Network {
       return;
     }
     connection.cut = true;
-    connection.up.resize(random_.upTo(connection.up.size()));
+    if (random_.chance(50)) {
+      connection.up.resize(random_.upTo(connection.up.size()));
+    }
     const Time late = random_.chance(50)
                           ? Time(0)
                           : random_.between(Time(0), config_.lateMax);

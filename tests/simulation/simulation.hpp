@@ -197,15 +197,19 @@ class Simulation final : private ClientObserver, private ServerObserver {
     if (random_.chance(15)) {
       // Longer than anybody's patience, and what was sent before may come after.
       networkConfig_.lateMax = 2 * kLongOutage;
-      faults_.outages = random_.between(1, 2);
+      faults_.outages = random_.between(1, 3);
       workUntil_ = 2 * kLongOutage;
     }
   }
 
   template <class Fault>
   void planFault(int times, Fault fault) {
+    planFault(times, workUntil_, fault);
+  }
+  template <class Fault>
+  void planFault(int times, Time before, Fault fault) {
     for (int i = 0; i < times; ++i) {
-      queue_.at(random_.between(Time(milliseconds(20)), workUntil_), [this, fault] {
+      queue_.at(random_.between(Time(milliseconds(20)), before), [this, fault] {
         upset();
         fault();
       });
@@ -224,7 +228,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
       trace_(queue_.now(), "NET black hole around client ", client);
       network_->blackHole(client, someTime(10, random_.oneIn(6) ? 700 : 200));
     });
-    planFault(faults_.outages, [this] {
+    planFault(faults_.outages, workUntil_ / 2, [this] {
       const SimClient& client = *processes_[anyLiving()].client;
       trace_(queue_.now(), "NET outage around client ", client.index());
       network_->blackHole(client.index(), random_.between(kLongOutage / 3, kLongOutage));
@@ -546,7 +550,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
     slot.disturbed = slot.disturbed && slot.acquiring > 0;
     slot.remnant = slot.remnant || slot.serverCount > 0;
     slot.wantsLateRelease = random_.chance(50);
-    if (random_.chance(40)) {
+    if (random_.chance(70)) {
       acquireAgain(client.index(), static_cast<std::size_t>(hold.owner.value - 1),
                    SimClient::lockOf(hold));
     }

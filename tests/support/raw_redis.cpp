@@ -138,6 +138,7 @@ class RespConnection {
   RespConnection& operator=(const RespConnection&) = delete;
 
   [[nodiscard]] int fd() const { return socket_.fd; }
+  [[nodiscard]] std::uint64_t bytesReceived() const { return bytesReceived_; }
 
   void send(const Args& args) {
     std::string bytes = "*" + std::to_string(args.size()) + "\r\n";
@@ -200,6 +201,7 @@ class RespConnection {
     const ssize_t n = ::recv(fd(), chunk, sizeof chunk, 0);
     if (n > 0) {
       redisReaderFeed(reader_.get(), chunk, static_cast<std::size_t>(n));
+      bytesReceived_ += static_cast<std::uint64_t>(n);
       return true;
     }
     if (n == 0) {
@@ -317,6 +319,7 @@ class RespConnection {
 
   std::chrono::milliseconds timeout_;
   Socket socket_;
+  std::uint64_t bytesReceived_ = 0;
   std::unique_ptr<redisReader, decltype(&redisReaderFree)> reader_{redisReaderCreate(),
                                                                    &redisReaderFree};
 };
@@ -422,6 +425,9 @@ Value RawRedis::receive() {
 }
 std::optional<Value> RawRedis::tryReceive(std::chrono::milliseconds timeout) {
   return connection_->tryReceive(timeout);
+}
+std::uint64_t RawRedis::bytesReceived() const {
+  return connection_->bytesReceived();
 }
 void RawRedis::sendRaw(std::string_view bytes) {
   connection_->sendBytes(bytes);

@@ -93,6 +93,8 @@ class RawRedis {
   Value receive();
   /// As receive(), but empty when no reply has come within `timeout` (scaled).
   std::optional<Value> tryReceive(std::chrono::milliseconds timeout);
+  /// Everything read so far, complete replies or not.
+  [[nodiscard]] std::uint64_t bytesReceived() const;
   /// Writes bytes as they are.
   void sendRaw(std::string_view bytes);
 

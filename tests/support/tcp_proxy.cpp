@@ -291,9 +291,8 @@ class TcpProxy::Impl {
     std::string partial;  ///< received, not yet a complete request or reply
     bool opaque = false;
     bool inputEnded = false;
-    std::deque<Segment> queue;
+    std::deque<Segment> queue;  ///< in order: nothing overtakes what was queued before
     std::size_t queuedBytes = 0;
-    Clock::time_point latest;  ///< nothing may overtake what was queued before
     Clock::time_point throttledUntil;
     std::size_t throttleBudget = 0;
     std::optional<std::size_t> cutAfter;
@@ -1002,8 +1001,7 @@ TcpProxy::Impl::Segment& TcpProxy::Impl::queueSegment(Connection& connection,
     std::uniform_int_distribution<std::int64_t> jitter(0, setting.jitter.count());
     delay += setting.delay + Milliseconds(jitter(random_));
   }
-  pipe.latest = std::max(pipe.latest, Clock::now() + delay);
-  segment.notBefore = pipe.latest;
+  segment.notBefore = Clock::now() + delay;
   pipe.queuedBytes += segment.bytes.size();
   return pipe.queue.emplace_back(std::move(segment));
 }
@@ -1176,9 +1174,6 @@ void TcpProxy::Impl::releaseStalled(bool alsoDelayed) {
         if (alsoDelayed) {
           segment.notBefore = Clock::time_point();
         }
-      }
-      if (alsoDelayed) {
-        pipe.latest = Clock::time_point();
       }
     }
   }

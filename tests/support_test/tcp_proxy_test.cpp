@@ -150,28 +150,47 @@ TEST_F(TcpProxyTest, PassesPubSubMessages) {
 
 TEST_F(TcpProxyTest, RepliesArePairedAmongMessages) {
   RawRedis redis = client();
+  const auto swallowed = proxy().addRule(TcpProxy::command("PING"), Action::swallowReply());
   redis.command({"SUBSCRIBE", "a"});
   direct().publish("a", "1");
   EXPECT_EQ(redis.receive().strings(), (Argv{"message", "a", "1"}));
-  const auto rule = proxy().addRule(TcpProxy::command("PING"), Action::swallowReply());
-  redis.send({"PING"});
-  redis.send({"SUBSCRIBE", "b", "c"});
+
+  redis.sendRaw("SUBSCRIBE b c\r\nPING\r\n");
   EXPECT_EQ(redis.receive().array()[1].string(), "b");
-  direct().publish("a", "2");
   EXPECT_EQ(redis.receive().array()[1].string(), "c");
+  EXPECT_TRUE(swallowed.waitForHits(1, kPatience));
+
+  proxy().setDelay(Direction::toServer, milliseconds(300));
+  redis.send({"PING"});
+  direct().publish("a", "2");
   EXPECT_EQ(redis.receive().strings(), (Argv{"message", "a", "2"}));
-  EXPECT_EQ(rule.hits(), 1U);
+  EXPECT_TRUE(swallowed.waitForHits(2, kPatience));
+  proxy().setDelay(Direction::toServer, milliseconds(0));
+
   redis.send({"UNSUBSCRIBE"});
+  redis.send({"PING"});
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(redis.receive().array()[0].string(), "unsubscribe");
   }
-  proxy().clearRules();
-  direct().run({"RPUSH", "list", "message", "a", "3"});
-  const auto stalled = proxy().addRule(TcpProxy::command("LRANGE"), Action::swallowReply());
-  redis.send({"LRANGE", "list", "0", "-1"});
-  redis.send({"ECHO", "after"});
-  EXPECT_EQ(redis.receive().string(), "after");
-  EXPECT_EQ(stalled.hits(), 1U);
+  EXPECT_TRUE(swallowed.waitForHits(3, kPatience));
+  EXPECT_FALSE(redis.tryReceive(kSilence)) << "every PING was swallowed";
+}
+
+TEST_F(TcpProxyTest, RepliesThatLookLikeMessagesAreReplies) {
+  direct().run({"RPUSH", "confirmation", "subscribe", "a", "1"});
+  direct().run({"RPUSH", "message", "message", "a", "1"});
+  RawRedis redis = client();
+  EXPECT_EQ(redis.command({"LRANGE", "confirmation", "0", "-1"}).array().size(), 3U);
+  const auto rule = proxy().addRule(TcpProxy::command("LRANGE"), Action::swallowReply());
+  redis.send({"LRANGE", "message", "0", "-1"});
+  EXPECT_EQ(redis.command({"ECHO", "after"}).string(), "after");
+  EXPECT_EQ(rule.hits(), 1U);
+
+  redis.command({"SUBSCRIBE", "a"});
+  redis.command({"UNSUBSCRIBE", "a"});
+  redis.send({"LRANGE", "message", "0", "-1"});
+  EXPECT_EQ(redis.command({"ECHO", "after"}).string(), "after");
+  EXPECT_EQ(rule.hits(), 2U);
 }
 
 TEST_F(TcpProxyTest, RecordsCommands) {
@@ -436,6 +455,7 @@ TEST_F(TcpProxyTest, CutsAfterServerBytes) {
   // "+PONG\r\n" has 7 bytes, so 2 of the next reply arrive.
   redis.send({"GET", "k"});
   EXPECT_FAILS_WITH(kClosed, redis.receive());
+  EXPECT_EQ(redis.bytesReceived(), 9U);
 
   proxy().cutNextAfterServerBytes(7, CutKind::orderly);
   RawRedis next = client();
@@ -572,6 +592,8 @@ TEST_F(TcpProxyTest, CutsInTheMiddleOfAReply) {
   redis.send({"GET", "k"});
   EXPECT_FAILS_WITH(kClosed, redis.receive());
   EXPECT_EQ(rule.hits(), 1U);
+  EXPECT_GT(redis.bytesReceived(), 4'000U);
+  EXPECT_LT(redis.bytesReceived(), 6'000U);
 }
 
 TEST_F(TcpProxyTest, DelaysSingleRepliesAndRequests) {

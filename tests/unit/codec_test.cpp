@@ -97,8 +97,8 @@ TEST(AppendCommandTest, TakesManyAndLongArguments) {
 }
 
 TEST(ReplyReaderTest, ReadsEveryType) {
-  const auto replies =
-      readAll("+OK\r\n:42\r\n:-7\r\n$5\r\nhello\r\n$-1\r\n*-1\r\n-ERR no\r\n*0\r\n$0\r\n\r\n", 1000);
+  const auto replies = readAll(
+      "+OK\r\n:42\r\n:-7\r\n$5\r\nhello\r\n$-1\r\n*-1\r\n-ERR no\r\n*0\r\n$0\r\n\r\n", 1000);
   ASSERT_EQ(replies.size(), 9U);
   EXPECT_TRUE(replies[0].is("OK"));
   EXPECT_EQ(replies[0].type, Type::status);
@@ -122,8 +122,9 @@ TEST_P(ReplyReaderSplitTest, GivesTheSameRepliesHoweverTheBytesAreCut) {
   using namespace std::string_view_literals;
   const std::string large(65536, '\r');
   const std::string_view binary = "\0\r\n$3\r\n"sv;
-  const std::string nested = "*5\r\n" + bulk("message") + "*3\r\n:1\r\n$-1\r\n*2\r\n+a\r\n-ERR b\r\n" +
-                             bulk(binary) + ":9223372036854775807\r\n*-1\r\n";
+  const std::string nested = "*5\r\n" + bulk("message") +
+                             "*3\r\n:1\r\n$-1\r\n*2\r\n+a\r\n-ERR b\r\n" + bulk(binary) +
+                             ":9223372036854775807\r\n*-1\r\n";
   const std::string bytes = nested + bulk(large) + "-NOSCRIPT x\r\n" + nested + "+PONG\r\n";
 
   const auto replies = readAll(bytes, GetParam());
@@ -148,7 +149,9 @@ TEST_P(ReplyReaderSplitTest, GivesTheSameRepliesHoweverTheBytesAreCut) {
   EXPECT_TRUE(replies[4].is("PONG"));
 }
 
-INSTANTIATE_TEST_SUITE_P(PieceSizes, ReplyReaderSplitTest, testing::Values(1, 2, 3, 7, 1000, 1 << 20));
+INSTANTIATE_TEST_SUITE_P(PieceSizes,
+                         ReplyReaderSplitTest,
+                         testing::Values(1, 2, 3, 7, 1000, 1 << 20));
 
 TEST(ReplyReaderTest, DoesNotMixAnEarlierReplyIntoTheNext) {
   ReplyReader reader;

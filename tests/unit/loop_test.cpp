@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/loop.hpp"
 
-#include <rlock/error.hpp>
-
 #include "net/socket.hpp"
 #include "support/eventually.hpp"
+#include <rlock/error.hpp>
 
 #include <gtest/gtest.h>
-
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <pthread.h>
 #include <stdexcept>
 #include <string>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -39,7 +37,9 @@ using std::chrono::seconds;
 
 constexpr seconds kLong{10};
 
-SteadyClock::time_point soon() { return SteadyClock::now() + scaled(kLong); }
+SteadyClock::time_point soon() {
+  return SteadyClock::now() + scaled(kLong);
+}
 
 std::size_t openDescriptors() {
   std::size_t count = 0;
@@ -334,7 +334,8 @@ TEST_F(OwnedLoopTest, IsNotStarvedByATimerThatIsAlwaysOverdue) {
   std::unique_ptr<Timer> greedy;
   std::unique_ptr<Timer> other;
   run([&] {
-    greedy = std::make_unique<Timer>(*loop_, [&] { greedy->armAt(SteadyClock::time_point::min()); });
+    greedy =
+        std::make_unique<Timer>(*loop_, [&] { greedy->armAt(SteadyClock::time_point::min()); });
     other = std::make_unique<Timer>(*loop_, [&] { expired = true; });
     greedy->armAt(SteadyClock::now() - seconds(1));
     other->armAt(SteadyClock::now() + milliseconds(2));
@@ -593,7 +594,8 @@ TEST(LoopStopTest, LeavesNoDescriptorBehind) {
   EXPECT_TRUE(eventually(kLong, [&] { return openDescriptors() <= before; }));
 }
 
-// -------------------------------------------------------------------------------------- adopt, fork
+// -------------------------------------------------------------------------------------- adopt,
+// fork
 
 class AdoptedLoopTest : public testing::Test {
  protected:

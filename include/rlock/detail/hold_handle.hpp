@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/fork.hpp>
 #include <rlock/detail/intrusive_ptr.hpp>
 #include <rlock/options.hpp>
 
@@ -44,7 +45,8 @@ class HoldHandle : public RefCounted<HoldHandle> {
   [[nodiscard]] std::stop_token lostToken() const noexcept { return lost_.get_token(); }
 
   [[nodiscard]] bool heldAt(Clock::time_point now) const noexcept {
-    return reason() == LossReason::none && !released() && now < validUntil();
+    return reason() == LossReason::none && !released() && now < validUntil() &&
+           forkGeneration() == forkGeneration_;
   }
 
  private:
@@ -52,6 +54,7 @@ class HoldHandle : public RefCounted<HoldHandle> {
   std::atomic<LossReason> reason_{LossReason::none};
   std::atomic<bool> released_{false};
   std::stop_source lost_;
+  const std::uint32_t forkGeneration_ = forkGeneration();
 };
 
 }  // namespace rlock::detail

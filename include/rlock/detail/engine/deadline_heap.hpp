@@ -36,6 +36,9 @@ class DeadlineHeap {
     return empty() ? TimePoint::max() : (heap_.front()->*Hook).due;
   }
 
+  /// All elements, in no order; not while the heap changes.
+  [[nodiscard]] const std::vector<T*>& elements() const noexcept { return heap_; }
+
   /// Puts an element in, or moves it to another point in time.
   void schedule(T& element, TimePoint due) {
     DeadlineHook& hook = element.*Hook;

@@ -57,7 +57,8 @@ class Watchdog {
   void granted(Hold& hold, TimePoint sentAt, std::chrono::milliseconds lease, bool watched,
                TimePoint maxHoldUntil) {
     const TimePoint until = sentAt + lease - allowance(lease);
-    const bool first = hold.count <= 1;
+    // What was told lost does not come back: neither its validity nor its maxHold count any more.
+    const bool first = hold.count <= 1 || hold.lost;
     if (first) {
       hold.watched = watched;
       hold.validUntil = until;
@@ -119,6 +120,18 @@ class Watchdog {
   void resume(Hold& hold) {
     if (hold.count > 0) {
       schedule(hold);
+    }
+  }
+
+  /// Every watched hold is due now: what is on the other side may have forgotten it.
+  void renewAll(TimePoint now) {
+    // A copy: scheduling changes the order.
+    const std::vector<Hold*> all = heap_.elements();
+    for (Hold* hold : all) {
+      if (hold->watched && !hold->lost) {
+        hold->renewAt = now;
+        schedule(*hold);
+      }
     }
   }
 

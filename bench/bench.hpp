@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all modes of the benchmark are given, and the modes themselves.
+#pragma once
+
+#include "report.hpp"
+#include <rlock/options.hpp>
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <vector>
+
+namespace rlock::bench {
+
+struct Context {
+  std::string uri;
+  Options options;       ///< made from the URI
+  pid_t serverPid = -1;  ///< -1: not on this machine, its CPU time is unknown
+  std::string serverVersion;
+  bool quick = false;
+};
+
+// Each prints a table and adds its figures to the report.
+void runPairs(const Context& context, Report& report);
+void runAsync(const Context& context, Report& report);
+void runSparse(const Context& context, Report& report);
+void runHandOff(const Context& context, Report& report);
+void runWaiters(const Context& context, Report& report);
+void runRenew(const Context& context, Report& report);
+
+/// What a process that startChild() started does: its exit status.
+int runChild(std::string_view role, int sharedMemory, const Context& context);
+
+}  // namespace rlock::bench

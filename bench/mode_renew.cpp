@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench.hpp"
+#include "measure.hpp"
+#include <rlock/rlock.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <semaphore>
+#include <stdexcept>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace rlock::bench {
+
+namespace {
+
+/// Does one asynchronous thing for each lock, a limited number at a time.
+void forEach(std::vector<RLock>& locks, const std::function<Operation<void>(RLock&)>& operation) {
+  constexpr std::ptrdiff_t kAtATime = 512;
+  std::counting_semaphore<kAtATime> room(kAtATime);
+  std::atomic<std::size_t> failures{0};
+  for (RLock& lock : locks) {
+    room.acquire();
+    operation(lock).start([&](const Result<void>& result) {
+      if (!result) {
+        ++failures;
+      }
+      room.release();
+    });
+  }
+  for (std::ptrdiff_t i = 0; i < kAtATime; ++i) {
+    room.acquire();
+  }
+  if (failures > 0) {
+    throw std::runtime_error(fmt::format("{} of {} operations failed", failures, locks.size()));
+  }
+}
+
+}  // namespace
+
+void runRenew(const Context& context, Report& report) {
+  const std::size_t count = context.quick ? 10'000 : 100'000;
+  Options options = context.options;
+  options.watchdogTimeout = std::chrono::seconds(context.quick ? 9 : 30);
+  const auto round = options.watchdogTimeout / 3;
+  const int rounds = context.quick ? 1 : 2;
+  const OwnerId owner = newOwner();
+  // Names that all have the same length and fit no small string.
+  const auto nameOf = [](std::size_t i) { return fmt::format("bench:renew:lock:{:08}", i); };
+
+  printHeading("renew",
+               fmt::format("One client holds {} locks, which its watchdog renews every {} s.\n"
+                           "Processor time per round, and as part of one processor.",
+                           showCount(static_cast<double>(count)),
+                           round.count() / 1000));
+  printProgress("renew, taking the locks");
+  auto client = Client::connect(options);
+  std::vector<RLock> locks;
+  locks.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    locks.push_back(client.getLock(nameOf(i)));
+  }
+  const double before = residentBytes();
+  forEach(locks, [owner](RLock& lock) { return lock.lockAsync({}, owner); });
+  const double bytesPerHold = (residentBytes() - before) / static_cast<double>(count);
+
+  // The first renewals come one third of the timeout after the acquisitions.
+  std::this_thread::sleep_for(round / 2);
+  const Stats statsBefore = client.stats();
+  const double clientBefore = cpuMicros(::getpid());
+  const double serverBefore = cpuMicros(context.serverPid);
+  const auto start = Clock::now();
+  for (int i = 0; i < rounds; ++i) {
+    printProgress(fmt::format("renew, round {} of {}", i + 1, rounds));
+    std::this_thread::sleep_until(start + (i + 1) * round);
+  }
+  const Stats stats = client.stats();
+  const double perRound = 1e3 * rounds;
+  const double clientMs = (cpuMicros(::getpid()) - clientBefore) / perRound;
+  const double serverMs = (cpuMicros(context.serverPid) - serverBefore) / perRound;
+  const double roundMs = static_cast<double>(round.count());
+  const double renewals = static_cast<double>(stats.renewals - statsBefore.renewals) / rounds;
+  const double commands = static_cast<double>(stats.commands - statsBefore.commands) / rounds;
+  const auto lost = static_cast<double>(stats.lost);
+
+  Table table({"renewals",
+               "commands",
+               "lost",
+               "client ms",
+               "part",
+               "target",
+               "server ms",
+               "part",
+               "target",
+               "bytes/hold"});
+  table.row({showCount(renewals),
+             showCount(commands),
+             showCount(lost),
+             showDecimal(clientMs, 1),
+             showDecimal(100 * clientMs / roundMs, 2) + "%",
+             "<= 2%",
+             showDecimal(serverMs, 1),
+             showDecimal(100 * serverMs / roundMs, 2) + "%",
+             "<= 4%",
+             showDecimal(bytesPerHold, 0)});
+  table.print();
+  report.add("renew",
+             "rlock",
+             fmt::format("holds={} round_ms={}", count, round.count()),
+             {{"renewals_per_round", renewals},
+              {"commands_per_round", commands},
+              {"lost", lost},
+              {"client_cpu_ms_per_round", clientMs},
+              {"server_cpu_ms_per_round", serverMs},
+              {"client_memory_per_hold_bytes", bytesPerHold}});
+
+  printProgress("renew, giving the locks back");
+  forEach(locks, [owner](RLock& lock) { return lock.unlockAsync(owner); });
+}
+
+}  // namespace rlock::bench

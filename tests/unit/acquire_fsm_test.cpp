@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/engine/acquire_fsm.hpp>
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+namespace rlock::detail {
+
+inline void PrintTo(AcquireFsm::Step step, std::ostream* out) {
+  static constexpr const char* kNames[]{
+      "none",   "attempt",     "queue", "settleKeep", "settleBack",
+      "finish", "finishEarly", "finishAndSettleBack", "end"};
+  *out << kNames[static_cast<int>(step)];
+}
+
+namespace {
+
+using Step = AcquireFsm::Step;
+using Result = AcquireFsm::Result;
+
+Error late() { return Error(Errc::timedOut); }
+Error stop() { return Error(Errc::cancelled); }
+Error broken() { return Error(Errc::connectionFailed); }
+
+void expectFailed(const AcquireFsm& fsm, Errc errc) {
+  EXPECT_EQ(fsm.result(), Result::failed);
+  ASSERT_TRUE(fsm.error().has_value());
+  EXPECT_EQ(fsm.error()->errc(), errc);
+}
+
+TEST(AcquireFsm, BeginsWithoutAResult) {
+  const AcquireFsm fsm(false);
+  EXPECT_EQ(fsm.result(), Result::pending);
+  EXPECT_FALSE(fsm.answered());
+  EXPECT_FALSE(fsm.ended());
+  EXPECT_FALSE(fsm.queued());
+  EXPECT_FALSE(fsm.contended());
+  EXPECT_FALSE(fsm.error().has_value());
+}
+
+// ---- The ways that end well
+
+TEST(AcquireFsm, FreeLockIsGrantedAtOnce) {
+  AcquireFsm fsm(false);
+  EXPECT_EQ(fsm.start(false), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::granted);
+  EXPECT_TRUE(fsm.answered());
+  EXPECT_TRUE(fsm.ended());
+  EXPECT_FALSE(fsm.contended());
+}
+
+TEST(AcquireFsm, WaitsForAHolderAndTriesAgainAtItsTurn) {
+  AcquireFsm fsm(false);
+  EXPECT_EQ(fsm.start(false), Step::attempt);
+  EXPECT_EQ(fsm.refused(), Step::queue);
+  EXPECT_TRUE(fsm.queued());
+  EXPECT_TRUE(fsm.contended());
+  EXPECT_EQ(fsm.turn(), Step::attempt);
+  EXPECT_FALSE(fsm.queued());
+  EXPECT_EQ(fsm.refused(), Step::queue);
+  EXPECT_EQ(fsm.turn(), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::granted);
+  EXPECT_TRUE(fsm.contended());
+}
+
+TEST(AcquireFsm, DoesNotOvertakeThoseWhoWait) {
+  AcquireFsm fsm(false);
+  EXPECT_EQ(fsm.start(true), Step::queue);
+  EXPECT_TRUE(fsm.queued());
+  EXPECT_TRUE(fsm.contended());
+  EXPECT_EQ(fsm.turn(), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::finish);
+}
+
+TEST(AcquireFsm, OneAttemptTriesThoughOthersWait) {
+  AcquireFsm fsm(true);
+  EXPECT_EQ(fsm.start(true), Step::attempt);
+  EXPECT_EQ(fsm.refused(), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::refused);
+  EXPECT_TRUE(fsm.ended());
+  EXPECT_TRUE(fsm.contended());
+  EXPECT_FALSE(fsm.error().has_value());
+}
+
+TEST(AcquireFsm, OneAttemptMayBeGranted) {
+  AcquireFsm fsm(true);
+  EXPECT_EQ(fsm.start(false), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::granted);
+}
+
+TEST(AcquireFsm, TooManyHoldsAreSettledBeforeTheAnswer) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.granted(true), Step::settleKeep);
+  EXPECT_FALSE(fsm.answered());
+  EXPECT_EQ(fsm.settled(true), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::granted);
+}
+
+// ---- Lost replies
+
+TEST(AcquireFsm, LostReplyOfAGrantIsFoundOut) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.unknown(), Step::settleKeep);
+  EXPECT_EQ(fsm.settled(true), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::granted);
+}
+
+TEST(AcquireFsm, LostRequestIsMadeAgain) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.unknown(), Step::settleKeep);
+  EXPECT_EQ(fsm.settled(false), Step::attempt);
+  EXPECT_EQ(fsm.unknown(), Step::settleKeep);
+  EXPECT_EQ(fsm.settled(false), Step::attempt);
+  EXPECT_EQ(fsm.refused(), Step::queue);
+  EXPECT_EQ(fsm.turn(), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::finish);
+}
+
+TEST(AcquireFsm, LostReplyOfOneAttemptIsNotTheEndOfIt) {
+  AcquireFsm fsm(true);
+  fsm.start(false);
+  EXPECT_EQ(fsm.unknown(), Step::settleKeep);
+  EXPECT_EQ(fsm.settled(false), Step::attempt);
+  EXPECT_EQ(fsm.refused(), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::refused);
+}
+
+TEST(AcquireFsm, SettleThatFailsIsTriedOnceMoreInTheBackground) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.unknown();
+  EXPECT_EQ(fsm.settleFailed(broken()), Step::finishAndSettleBack);
+  expectFailed(fsm, Errc::connectionFailed);
+  EXPECT_FALSE(fsm.ended());
+  EXPECT_EQ(fsm.settled(false), Step::end);
+  EXPECT_TRUE(fsm.ended());
+}
+
+TEST(AcquireFsm, SettleThatFailsTwiceIsGivenUp) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.unknown();
+  fsm.settleFailed(broken());
+  EXPECT_EQ(fsm.settleFailed(late()), Step::end);
+  expectFailed(fsm, Errc::connectionFailed);
+}
+
+// ---- The time is up
+
+TEST(AcquireFsm, TimeIsUpInTheQueue) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.refused();
+  EXPECT_EQ(fsm.expired(late()), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::refused);
+  EXPECT_FALSE(fsm.error().has_value());
+  EXPECT_TRUE(fsm.ended());
+}
+
+TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatIsRefused) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
+  expectFailed(fsm, Errc::timedOut);
+  EXPECT_TRUE(fsm.answered());
+  EXPECT_FALSE(fsm.ended());
+  EXPECT_EQ(fsm.refused(), Step::end);
+  EXPECT_TRUE(fsm.ended());
+}
+
+TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatIsGranted) {
+  for (const bool tooMany : {false, true}) {
+    AcquireFsm fsm(false);
+    fsm.start(false);
+    EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
+    EXPECT_EQ(fsm.granted(tooMany), Step::settleBack);
+    EXPECT_FALSE(fsm.ended());
+    EXPECT_EQ(fsm.settled(false), Step::end);
+    expectFailed(fsm, Errc::timedOut);
+    EXPECT_TRUE(fsm.ended());
+  }
+}
+
+TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatGetsLost) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
+  EXPECT_EQ(fsm.unknown(), Step::settleBack);
+  EXPECT_EQ(fsm.settled(false), Step::end);
+  expectFailed(fsm, Errc::timedOut);
+}
+
+TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatFails) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
+  EXPECT_EQ(fsm.failed(broken()), Step::end);
+  expectFailed(fsm, Errc::timedOut);
+}
+
+TEST(AcquireFsm, TimeIsUpDuringASettleThatFindsAGrant) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.unknown();
+  EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
+  EXPECT_EQ(fsm.settled(true), Step::settleBack);
+  EXPECT_EQ(fsm.settled(false), Step::end);
+  expectFailed(fsm, Errc::timedOut);
+}
+
+TEST(AcquireFsm, TimeIsUpDuringASettleThatFindsNothing) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.unknown();
+  EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
+  EXPECT_EQ(fsm.settled(false), Step::end);
+  EXPECT_TRUE(fsm.ended());
+}
+
+TEST(AcquireFsm, TimeIsUpDuringASettleThatFails) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.unknown();
+  EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
+  EXPECT_EQ(fsm.settleFailed(broken()), Step::settleBack);
+  EXPECT_EQ(fsm.settleFailed(broken()), Step::end);
+  expectFailed(fsm, Errc::timedOut);
+}
+
+TEST(AcquireFsm, TimeIsUpWhileGivingBack) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.expired(late());
+  fsm.granted(false);
+  EXPECT_EQ(fsm.expired(late()), Step::none);
+  EXPECT_EQ(fsm.stopped(stop()), Step::none);
+  EXPECT_EQ(fsm.settleFailed(broken()), Step::end);
+}
+
+// ---- Stopped
+
+TEST(AcquireFsm, StoppedBeforeItBegins) {
+  AcquireFsm fsm(false);
+  EXPECT_EQ(fsm.stopped(stop()), Step::finish);
+  expectFailed(fsm, Errc::cancelled);
+  EXPECT_TRUE(fsm.ended());
+}
+
+TEST(AcquireFsm, StoppedInTheQueue) {
+  AcquireFsm fsm(false);
+  fsm.start(true);
+  EXPECT_EQ(fsm.stopped(stop()), Step::finish);
+  expectFailed(fsm, Errc::cancelled);
+  EXPECT_TRUE(fsm.ended());
+}
+
+TEST(AcquireFsm, StoppedDuringAnAttempt) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.stopped(stop()), Step::finishEarly);
+  expectFailed(fsm, Errc::cancelled);
+  EXPECT_EQ(fsm.granted(false), Step::settleBack);
+  EXPECT_EQ(fsm.settled(false), Step::end);
+}
+
+TEST(AcquireFsm, StoppedDuringASettle) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.unknown();
+  EXPECT_EQ(fsm.stopped(stop()), Step::finishEarly);
+  EXPECT_EQ(fsm.settled(true), Step::settleBack);
+  EXPECT_EQ(fsm.settled(false), Step::end);
+  expectFailed(fsm, Errc::cancelled);
+}
+
+TEST(AcquireFsm, OnlyTheFirstReasonToLeaveCounts) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.stopped(stop()), Step::finishEarly);
+  EXPECT_EQ(fsm.expired(late()), Step::none);
+  EXPECT_EQ(fsm.stopped(Error(Errc::closed)), Step::none);
+  EXPECT_EQ(fsm.refused(), Step::end);
+  expectFailed(fsm, Errc::cancelled);
+}
+
+// ---- Failures
+
+TEST(AcquireFsm, FailureOfAnAttemptEndsTheCall) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.failed(Error(Errc::wrongType)), Step::finish);
+  expectFailed(fsm, Errc::wrongType);
+  EXPECT_TRUE(fsm.ended());
+}
+
+TEST(AcquireFsm, FailureAfterAWaitEndsTheCall) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.refused();
+  fsm.turn();
+  EXPECT_EQ(fsm.failed(Error(Errc::outOfMemory)), Step::finish);
+  expectFailed(fsm, Errc::outOfMemory);
+}
+
+// ---- Events that come too late or for nothing
+
+TEST(AcquireFsm, TurnCountsOnlyInTheQueue) {
+  AcquireFsm fsm(false);
+  EXPECT_EQ(fsm.turn(), Step::none);
+  fsm.start(false);
+  EXPECT_EQ(fsm.turn(), Step::none);
+  fsm.unknown();
+  EXPECT_EQ(fsm.turn(), Step::none);
+  EXPECT_EQ(fsm.settled(true), Step::finish);
+  EXPECT_EQ(fsm.turn(), Step::none);
+}
+
+TEST(AcquireFsm, TurnAfterTheTimeWasUpIsIgnored) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.refused();
+  fsm.expired(late());
+  EXPECT_EQ(fsm.turn(), Step::none);
+  EXPECT_EQ(fsm.result(), Result::refused);
+}
+
+TEST(AcquireFsm, NothingChangesAnAnswer) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.granted(false);
+  EXPECT_EQ(fsm.expired(late()), Step::none);
+  EXPECT_EQ(fsm.stopped(stop()), Step::none);
+  EXPECT_EQ(fsm.result(), Result::granted);
+  EXPECT_FALSE(fsm.error().has_value());
+}
+
+}  // namespace
+}  // namespace rlock::detail

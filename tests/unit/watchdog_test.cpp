@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/engine/watchdog.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rlock::detail {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using TimePoint = Watchdog::TimePoint;
+
+// With a timeout of 30 s: renewed every 10 s, valid for 29 969 ms, its loss told 100 ms before.
+constexpr milliseconds kTimeout{30'000};
+constexpr milliseconds kPeriod{10'000};
+constexpr milliseconds kValid{29'969};
+constexpr milliseconds kTold{29'869};
+constexpr milliseconds kGone{30'100};
+constexpr TimePoint kNever = TimePoint::max();
+
+TimePoint at(std::int64_t ms) { return TimePoint(milliseconds(ms)); }
+TimePoint at(milliseconds ms) { return TimePoint(ms); }
+
+HoldPtr makeHold(int count = 1) {
+  static const auto name = std::make_shared<const std::string>("orders");
+  auto hold = makeIntrusive<Hold>(name, *name, OwnerId{1});
+  hold->count = count;
+  hold->handle = makeIntrusive<HoldHandle>();
+  return hold;
+}
+
+/// A hold that the watchdog renews, granted by a request sent at `sentAt`.
+HoldPtr watched(Watchdog& watchdog, TimePoint sentAt = at(0), TimePoint maxHoldUntil = kNever) {
+  HoldPtr hold = makeHold();
+  watchdog.granted(*hold, sentAt, kTimeout, true, maxHoldUntil);
+  return hold;
+}
+
+HoldPtr leased(Watchdog& watchdog, milliseconds lease, TimePoint sentAt = at(0)) {
+  HoldPtr hold = makeHold();
+  watchdog.granted(*hold, sentAt, lease, false, kNever);
+  return hold;
+}
+
+void expectNothing(const Watchdog::Work& work) {
+  EXPECT_TRUE(work.renew.empty());
+  EXPECT_TRUE(work.lost.empty());
+  EXPECT_TRUE(work.gone.empty());
+}
+
+void expectRenewal(const Watchdog::Work& work, const HoldPtr& hold) {
+  ASSERT_EQ(work.renew.size(), 1U);
+  EXPECT_EQ(work.renew.front(), hold);
+  EXPECT_TRUE(work.lost.empty());
+  EXPECT_TRUE(work.gone.empty());
+  EXPECT_TRUE(hold->renewing);
+}
+
+void expectLoss(const Watchdog::Work& work, const HoldPtr& hold, LossReason reason) {
+  EXPECT_TRUE(work.renew.empty());
+  ASSERT_EQ(work.lost.size(), 1U);
+  EXPECT_EQ(work.lost.front().hold, hold);
+  EXPECT_EQ(work.lost.front().reason, reason);
+  EXPECT_TRUE(hold->lost);
+}
+
+// ---- Figures
+
+TEST(Watchdog, CountsAMillisecondAndAThousandthOfEachLeaseAsOver) {
+  EXPECT_EQ(Watchdog::allowance(kTimeout), milliseconds(31));
+  EXPECT_EQ(Watchdog::allowance(milliseconds(1)), microseconds(1001));
+  EXPECT_EQ(Watchdog::allowance(milliseconds(100)), microseconds(1100));
+}
+
+TEST(Watchdog, TellsLossesATwentiethOfTheLeaseAheadWithinLimits) {
+  EXPECT_EQ(Watchdog::notice(milliseconds(1)), milliseconds(1));
+  EXPECT_EQ(Watchdog::notice(milliseconds(20)), milliseconds(1));
+  EXPECT_EQ(Watchdog::notice(milliseconds(100)), milliseconds(5));
+  EXPECT_EQ(Watchdog::notice(milliseconds(2000)), milliseconds(100));
+  EXPECT_EQ(Watchdog::notice(kTimeout), milliseconds(100));
+}
+
+TEST(Watchdog, HasNothingToDoAtFirst) {
+  Watchdog watchdog(kTimeout);
+  EXPECT_EQ(watchdog.timeout(), kTimeout);
+  EXPECT_EQ(watchdog.nextDue(), kNever);
+  EXPECT_EQ(watchdog.size(), 0U);
+  expectNothing(watchdog.collect(at(1'000'000)));
+}
+
+// ---- Renewal
+
+TEST(Watchdog, RenewsAtAThirdOfTheLeaseCountedFromTheRequest) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(500));
+  EXPECT_EQ(hold->validUntil, at(500) + kValid);
+  EXPECT_EQ(hold->handle->validUntil(), at(500) + kValid);
+  EXPECT_EQ(watchdog.nextDue(), at(500) + kPeriod);
+  expectNothing(watchdog.collect(at(500) + kPeriod - milliseconds(1)));
+
+  expectRenewal(watchdog.collect(at(500) + kPeriod), hold);
+  EXPECT_EQ(watchdog.nextDue(), at(500) + kTold) << "one renewal at a time";
+  expectNothing(watchdog.collect(at(12'000)));
+
+  watchdog.renewed(*hold, at(500) + kPeriod);
+  EXPECT_FALSE(hold->renewing);
+  EXPECT_EQ(hold->validUntil, at(500) + kPeriod + kValid);
+  EXPECT_EQ(hold->handle->validUntil(), at(500) + kPeriod + kValid);
+  EXPECT_EQ(watchdog.nextDue(), at(500) + 2 * kPeriod);
+}
+
+TEST(Watchdog, SlowReplyDoesNotDelayTheNextRenewal) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  expectRenewal(watchdog.collect(at(kPeriod)), hold);
+  // The reply comes 12 s later.
+  watchdog.renewed(*hold, at(kPeriod));
+  EXPECT_EQ(watchdog.nextDue(), at(2 * kPeriod));
+  expectRenewal(watchdog.collect(at(22'000)), hold);
+}
+
+TEST(Watchdog, GivesRenewalsInTheOrderOfTheirDeadlines) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr third = watched(watchdog, at(30));
+  const HoldPtr first = watched(watchdog, at(10));
+  const HoldPtr second = watched(watchdog, at(20));
+  const HoldPtr notYet = watched(watchdog, at(40));
+  const auto work = watchdog.collect(at(30) + kPeriod);
+  EXPECT_EQ(work.renew, (std::vector<HoldPtr>{first, second, third}));
+  EXPECT_EQ(watchdog.nextDue(), at(40) + kPeriod);
+}
+
+TEST(Watchdog, DoesNotRenewAnExplicitLease) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(10'000));
+  EXPECT_EQ(hold->validUntil, at(10'000 - 11));
+  EXPECT_EQ(watchdog.nextDue(), at(10'000 - 11 - 100));
+  expectNothing(watchdog.collect(at(9'888)));
+  expectLoss(watchdog.collect(at(9'889)), hold, LossReason::expired);
+}
+
+// ---- A renewal that fails
+
+TEST(Watchdog, RetriesAFailedRenewalSoonAndThenLessOften) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  auto now = at(kPeriod);
+  for (const int pause : {100, 200, 400, 800, 1250, 1250, 1250, 1250}) {
+    expectRenewal(watchdog.collect(now), hold);
+    watchdog.renewalFailed(*hold, now);
+    EXPECT_FALSE(hold->renewing);
+    EXPECT_EQ(watchdog.nextDue(), now + milliseconds(pause));
+    now += milliseconds(pause);
+  }
+  EXPECT_EQ(hold->validUntil, at(kValid)) << "a failure neither ends nor extends the validity";
+}
+
+TEST(Watchdog, StartsOverWithShortPausesAfterASuccess) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  watchdog.collect(at(10'000));
+  watchdog.renewalFailed(*hold, at(10'000));
+  watchdog.collect(at(10'100));
+  watchdog.renewalFailed(*hold, at(10'100));
+  watchdog.collect(at(10'300));
+  watchdog.renewed(*hold, at(10'300));
+  EXPECT_EQ(hold->renewalFailures, 0);
+  watchdog.collect(at(20'300));
+  watchdog.renewalFailed(*hold, at(20'300));
+  EXPECT_EQ(watchdog.nextDue(), at(20'400));
+}
+
+TEST(Watchdog, RetriesUntilTheLocalDeadlineAndThenTellsTheLoss) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  int renewals = 0;
+  TimePoint toldAt{};
+  while (toldAt == TimePoint{}) {
+    const TimePoint now = watchdog.nextDue();
+    ASSERT_LE(now, at(kTold));
+    const auto work = watchdog.collect(now);
+    if (!work.lost.empty()) {
+      expectLoss(work, hold, LossReason::unreachable);
+      toldAt = now;
+      break;
+    }
+    expectRenewal(work, hold);
+    ++renewals;
+    watchdog.renewalFailed(*hold, now);
+  }
+  EXPECT_EQ(toldAt, at(kTold));
+  EXPECT_LT(toldAt, at(0) + kTimeout - Watchdog::allowance(kTimeout));
+  EXPECT_GT(renewals, 10);
+}
+
+TEST(Watchdog, TellsTheLossWhileARenewalIsUnderWay) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  expectRenewal(watchdog.collect(at(29'000)), hold);
+  EXPECT_EQ(watchdog.nextDue(), at(kTold));
+  expectLoss(watchdog.collect(at(kTold)), hold, LossReason::unreachable);
+  // What the reply says then comes too late.
+  watchdog.renewed(*hold, at(29'000));
+  EXPECT_TRUE(hold->lost);
+  EXPECT_EQ(hold->validUntil, at(kValid));
+  EXPECT_EQ(watchdog.nextDue(), at(kGone));
+  watchdog.renewalFailed(*hold, at(29'900));
+  EXPECT_EQ(watchdog.nextDue(), at(kGone));
+}
+
+// ---- Loss
+
+TEST(Watchdog, TellsEveryLossBeforeTheServerCanDropTheHold) {
+  for (const int lease : {5, 10, 20, 50, 100, 1'000, 60'000}) {
+    Watchdog watchdog(kTimeout);
+    const HoldPtr hold = leased(watchdog, milliseconds(lease), at(0));
+    const TimePoint told = watchdog.nextDue();
+    EXPECT_LT(told, hold->validUntil) << lease;
+    // The server's clock may be faster by a thousandth.
+    EXPECT_LE(hold->validUntil, at(0) + nanoseconds(milliseconds(lease)) * 1000 / 1001) << lease;
+    expectLoss(watchdog.collect(told), hold, LossReason::expired);
+  }
+}
+
+TEST(Watchdog, ShortestLeasesAreLostFromTheBeginning) {
+  for (const int lease : {1, 2}) {
+    Watchdog watchdog(kTimeout);
+    const HoldPtr hold = leased(watchdog, milliseconds(lease), at(1000));
+    EXPECT_LE(watchdog.nextDue(), at(1000)) << lease;
+    expectLoss(watchdog.collect(at(1000)), hold, LossReason::expired);
+  }
+}
+
+TEST(Watchdog, GrantThatComesTooLateIsLostAtOnce) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0));
+  // The reply was under way for a minute.
+  const auto work = watchdog.collect(at(60'000));
+  expectLoss(work, hold, LossReason::unreachable);
+  ASSERT_EQ(work.gone.size(), 1U);
+  EXPECT_EQ(work.gone.front(), hold);
+  EXPECT_EQ(watchdog.nextDue(), kNever);
+}
+
+TEST(Watchdog, TellsALossOnceAndLetsGoOfTheHoldLater) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  expectLoss(watchdog.collect(at(kTold)), hold, LossReason::unreachable);
+  EXPECT_EQ(watchdog.size(), 1U);
+  EXPECT_EQ(watchdog.nextDue(), at(kGone));
+  expectNothing(watchdog.collect(at(kGone) - milliseconds(1)));
+
+  const auto work = watchdog.collect(at(kGone));
+  EXPECT_TRUE(work.renew.empty());
+  EXPECT_TRUE(work.lost.empty());
+  ASSERT_EQ(work.gone.size(), 1U);
+  EXPECT_EQ(work.gone.front(), hold);
+  EXPECT_EQ(watchdog.size(), 0U);
+  EXPECT_EQ(watchdog.nextDue(), kNever);
+}
+
+TEST(Watchdog, LossesComeBeforeRenewalsThatAreDueTogether) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr lost = watched(watchdog, at(0));
+  const HoldPtr kept = watched(watchdog, at(10'000));
+  const auto work = watchdog.collect(at(kTold));
+  ASSERT_EQ(work.lost.size(), 1U);
+  EXPECT_EQ(work.lost.front().hold, lost);
+  EXPECT_EQ(work.renew, (std::vector<HoldPtr>{kept}));
+}
+
+// ---- maxHold
+
+TEST(Watchdog, MaxHoldBoundsTheValidityOfAWatchedHold) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0), at(15'000));
+  EXPECT_EQ(hold->handle->validUntil(), at(15'000));
+  expectRenewal(watchdog.collect(at(kPeriod)), hold);
+  watchdog.renewed(*hold, at(kPeriod));
+  EXPECT_EQ(hold->handle->validUntil(), at(15'000)) << "renewed or not";
+  EXPECT_EQ(watchdog.nextDue(), at(15'000)) << "no renewal is due before";
+  expectLoss(watchdog.collect(at(15'000)), hold, LossReason::maxHold);
+}
+
+TEST(Watchdog, SmallerOfMaxHoldAndLeaseCounts) {
+  {
+    Watchdog watchdog(kTimeout);
+    const HoldPtr hold = makeHold();
+    watchdog.granted(*hold, at(0), milliseconds(5'000), false, at(2'000));
+    expectLoss(watchdog.collect(at(2'000)), hold, LossReason::maxHold);
+  }
+  {
+    Watchdog watchdog(kTimeout);
+    const HoldPtr hold = makeHold();
+    watchdog.granted(*hold, at(0), milliseconds(2'000), false, at(5'000));
+    expectLoss(watchdog.collect(at(1'897)), hold, LossReason::expired);
+  }
+}
+
+TEST(Watchdog, SmallestMaxHoldOfNestedHoldsCounts) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0), at(20'000));
+  hold->count = 2;
+  watchdog.granted(*hold, at(100), kTimeout, true, at(8'000));
+  hold->count = 3;
+  watchdog.granted(*hold, at(200), kTimeout, true, kNever);
+  EXPECT_EQ(hold->handle->validUntil(), at(8'000));
+  expectLoss(watchdog.collect(at(8'000)), hold, LossReason::maxHold);
+}
+
+// ---- Nested holds
+
+TEST(Watchdog, ExplicitLeaseInsideAWatchedHoldLeavesItWatched) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0));
+  hold->count = 2;
+  watchdog.granted(*hold, at(1'000), milliseconds(5'000), false, kNever);
+  EXPECT_TRUE(hold->watched);
+  EXPECT_EQ(hold->validUntil, at(kValid)) << "never shorter";
+  EXPECT_EQ(watchdog.nextDue(), at(kPeriod)) << "the renewals keep their rhythm";
+}
+
+TEST(Watchdog, LongLeaseInsideAWatchedHoldExtendsIt) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0));
+  hold->count = 2;
+  watchdog.granted(*hold, at(1'000), milliseconds(60'000), false, kNever);
+  EXPECT_EQ(hold->validUntil, at(1'000 + 60'000 - 61));
+  EXPECT_EQ(hold->lease, milliseconds(60'000));
+  expectRenewal(watchdog.collect(at(kPeriod)), hold);
+  watchdog.renewed(*hold, at(kPeriod));
+  EXPECT_EQ(hold->validUntil, at(1'000 + 60'000 - 61)) << "a renewal never shortens";
+}
+
+TEST(Watchdog, WatchedHoldInsideAnExplicitLeaseIsRenewed) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(15'000), at(0));
+  hold->count = 2;
+  watchdog.granted(*hold, at(1'000), kTimeout, true, kNever);
+  EXPECT_TRUE(hold->watched);
+  EXPECT_EQ(hold->validUntil, at(1'000) + kValid);
+  EXPECT_EQ(watchdog.nextDue(), at(1'000) + kPeriod);
+  expectRenewal(watchdog.collect(at(1'000) + kPeriod), hold);
+}
+
+TEST(Watchdog, WatchedHoldInsideALongExplicitLeaseDoesNotShortenIt) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(60'000), at(0));
+  hold->count = 2;
+  watchdog.granted(*hold, at(1'000), kTimeout, true, kNever);
+  EXPECT_EQ(hold->validUntil, at(60'000 - 61));
+  EXPECT_EQ(watchdog.nextDue(), at(1'000) + kPeriod);
+}
+
+TEST(Watchdog, GrantDuringARenewalWaitsForItsReply) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0));
+  expectRenewal(watchdog.collect(at(kPeriod)), hold);
+  hold->count = 2;
+  watchdog.granted(*hold, at(10'001), kTimeout, true, kNever);
+  EXPECT_TRUE(hold->renewing);
+  EXPECT_EQ(watchdog.nextDue(), at(10'001) + kTold);
+  watchdog.renewed(*hold, at(kPeriod));
+  EXPECT_EQ(hold->validUntil, at(10'001) + kValid);
+  EXPECT_EQ(watchdog.nextDue(), at(2 * kPeriod));
+}
+
+TEST(Watchdog, ReplyThatComesAfterItsValidityStillCounts) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0));
+  hold->count = 2;
+  // Sent before the present end, confirmed by the server: it has been held all the time.
+  watchdog.granted(*hold, at(29'000), milliseconds(10), false, kNever);
+  EXPECT_EQ(hold->validUntil, at(kValid));
+}
+
+// ---- The end of a hold
+
+TEST(Watchdog, RetiredHoldIsNeitherRenewedNorLost) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  watchdog.retire(*hold);
+  EXPECT_EQ(watchdog.size(), 0U);
+  EXPECT_EQ(watchdog.nextDue(), kNever);
+  expectNothing(watchdog.collect(at(100'000)));
+  watchdog.retire(*hold);
+}
+
+TEST(Watchdog, ReplyToARenewalAfterTheReleaseChangesNothing) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  watchdog.collect(at(kPeriod));
+  watchdog.retire(*hold);
+  EXPECT_FALSE(hold->renewing);
+  watchdog.renewed(*hold, at(kPeriod));
+  EXPECT_EQ(hold->validUntil, at(kValid));
+  watchdog.renewalFailed(*hold, at(11'000));
+  EXPECT_EQ(watchdog.size(), 0U);
+  EXPECT_EQ(watchdog.nextDue(), kNever);
+}
+
+TEST(Watchdog, ResumesAHoldWhoseReleaseWasNotExecuted) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  watchdog.retire(*hold);
+  watchdog.resume(*hold);
+  EXPECT_EQ(watchdog.nextDue(), at(kPeriod));
+  expectRenewal(watchdog.collect(at(kPeriod)), hold);
+}
+
+TEST(Watchdog, ResumesLateWithARenewalAtOnce) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  watchdog.retire(*hold);
+  watchdog.resume(*hold);
+  expectRenewal(watchdog.collect(at(15'000)), hold);
+}
+
+TEST(Watchdog, ResumesTooLateWithTheLoss) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  watchdog.retire(*hold);
+  watchdog.resume(*hold);
+  expectLoss(watchdog.collect(at(29'900)), hold, LossReason::unreachable);
+}
+
+TEST(Watchdog, HoldThatNobodyWantsRunsOut) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  watchdog.retire(*hold);
+  hold->watched = false;
+  watchdog.resume(*hold);
+  EXPECT_EQ(watchdog.nextDue(), at(kTold));
+  expectLoss(watchdog.collect(at(kTold)), hold, LossReason::expired);
+}
+
+TEST(Watchdog, DoesNotResumeWhatIsNotHeld) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  watchdog.retire(*hold);
+  hold->count = 0;
+  watchdog.resume(*hold);
+  EXPECT_EQ(watchdog.size(), 0U);
+}
+
+TEST(Watchdog, ReleaseOfOneOfSeveralHoldsKeepsTheRhythm) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  hold->count = 2;
+  watchdog.granted(*hold, at(4'000), kTimeout, true, kNever);
+  hold->count = 1;
+  watchdog.resume(*hold);
+  EXPECT_EQ(watchdog.nextDue(), at(4'000) + kPeriod);
+}
+
+// ---- The same object again
+
+TEST(Watchdog, NewHoldOnAUsedObjectOwesNothingToTheOldOne) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0), at(50'000));
+  watchdog.collect(at(kPeriod));
+  watchdog.renewalFailed(*hold, at(kPeriod));
+  watchdog.retire(*hold);
+  hold->count = 1;
+  watchdog.granted(*hold, at(12'000), milliseconds(1'000), false, kNever);
+  EXPECT_FALSE(hold->watched);
+  EXPECT_EQ(hold->renewalFailures, 0);
+  EXPECT_EQ(hold->maxHoldUntil, kNever);
+  EXPECT_EQ(hold->validUntil, at(12'000 + 1'000 - 2));
+  EXPECT_EQ(watchdog.nextDue(), at(12'000 + 1'000 - 2 - 50));
+}
+
+TEST(Watchdog, GrantAfterALossBeginsAnew) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0), at(5'000));
+  expectLoss(watchdog.collect(at(5'000)), hold, LossReason::maxHold);
+  // The server had not dropped it yet and counts two; the first one stays lost.
+  hold->count = 2;
+  hold->handle = makeIntrusive<HoldHandle>();
+  watchdog.granted(*hold, at(6'000), milliseconds(2'000), false, kNever);
+  EXPECT_FALSE(hold->lost);
+  EXPECT_FALSE(hold->watched);
+  EXPECT_EQ(hold->validUntil, at(6'000 + 2'000 - 3));
+  EXPECT_EQ(hold->handle->validUntil(), at(6'000 + 2'000 - 3));
+  EXPECT_EQ(watchdog.nextDue(), at(6'000 + 2'000 - 3 - 100));
+}
+
+TEST(Watchdog, WorksWithoutAHandle) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = makeHold();
+  hold->handle = nullptr;
+  watchdog.granted(*hold, at(0), kTimeout, true, kNever);
+  expectRenewal(watchdog.collect(at(kPeriod)), hold);
+  watchdog.renewed(*hold, at(kPeriod));
+  EXPECT_EQ(hold->validUntil, at(kPeriod) + kValid);
+}
+
+TEST(Watchdog, ServesShortTimeoutsWithoutBusyLoops) {
+  Watchdog watchdog(milliseconds(100));
+  const HoldPtr hold = makeHold();
+  watchdog.granted(*hold, at(0), milliseconds(100), true, kNever);
+  int renewals = 0;
+  TimePoint last = at(0);
+  for (;;) {
+    const TimePoint now = watchdog.nextDue();
+    EXPECT_GE(now - last, milliseconds(1));
+    last = now;
+    const auto work = watchdog.collect(now);
+    if (!work.lost.empty()) {
+      break;
+    }
+    ++renewals;
+    watchdog.renewalFailed(*hold, now);
+  }
+  EXPECT_GE(renewals, 10);
+  EXPECT_LE(renewals, 70);
+}
+
+// ---- Many
+
+TEST(Watchdog, KeepsAHundredThousandHoldsOverTwoPeriods) {
+  constexpr std::size_t kHolds = 100'000;
+  Watchdog watchdog(kTimeout);
+  std::vector<HoldPtr> holds;
+  holds.reserve(kHolds);
+  for (std::size_t i = 0; i < kHolds; ++i) {
+    holds.push_back(makeHold());
+    holds.back()->handle = nullptr;
+    watchdog.granted(*holds.back(), TimePoint(microseconds(50 * i)), kTimeout, true, kNever);
+  }
+  ASSERT_EQ(watchdog.size(), kHolds);
+
+  for (int round = 1; round <= 2; ++round) {
+    std::size_t renewed = 0;
+    while (renewed < kHolds) {
+      const TimePoint now = watchdog.nextDue() + milliseconds(5);
+      const auto work = watchdog.collect(now);
+      ASSERT_TRUE(work.lost.empty());
+      ASSERT_FALSE(work.renew.empty());
+      for (const HoldPtr& hold : work.renew) {
+        ASSERT_EQ(hold, holds[renewed]) << "in order of the deadlines";
+        ++renewed;
+        watchdog.renewed(*hold, now);
+      }
+    }
+  }
+  for (const HoldPtr& hold : holds) {
+    watchdog.retire(*hold);
+  }
+  EXPECT_EQ(watchdog.size(), 0U);
+  EXPECT_EQ(watchdog.nextDue(), kNever);
+}
+
+}  // namespace
+}  // namespace rlock::detail
