@@ -83,7 +83,7 @@ void HiredisLock::lock() {
   } else {
     const auto reply =
         connection_.command({"EVALSHA", scripts_.acquire, "1", name_, kLease, owner_});
-    expect(reply->type == REDIS_REPLY_ARRAY, "lock");
+    expect(isAcquired(*reply), "lock");
   }
 }
 
@@ -106,8 +106,16 @@ void HiredisLock::unlock() {
   } else {
     const auto reply = connection_.command(
         {"EVALSHA", scripts_.release, "2", name_, channel_, owner_, "0", "PUBLISH", "0"});
-    expect(reply->type == REDIS_REPLY_INTEGER && reply->integer == 0, "unlock");
+    expect(isReleased(*reply), "unlock");
   }
+}
+
+bool isAcquired(const redisReply& reply) {
+  return reply.type == REDIS_REPLY_ARRAY && reply.elements == 1 && reply.element[0]->integer == 1;
+}
+
+bool isReleased(const redisReply& reply) {
+  return reply.type == REDIS_REPLY_INTEGER && reply.integer == 0;
 }
 
 std::string channelOf(std::string_view name) {

@@ -53,6 +53,10 @@ class HiredisLock {
   Connection connection_;
 };
 
+/// What rlock's scripts answer when a lock that was free is taken, and when it is free again.
+bool isAcquired(const redisReply& reply);
+bool isReleased(const redisReply& reply);
+
 std::string channelOf(std::string_view name);
 
 }  // namespace rlock::bench

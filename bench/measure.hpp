@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -52,10 +53,10 @@ Timing timing(const Context& context);
 int repetitions(const Context& context);
 
 struct LoadResult {
-  double perSecond = 0;     ///< 90th percentile of 20 ms windows
-  double average = 0;       ///< over the whole time
-  double p50 = 0;           ///< microseconds
-  double p99 = 0;           ///< microseconds
+  double perSecond = 0;                                   ///< 90th percentile of 20 ms windows
+  double average = 0;                                     ///< over the whole time
+  double p50 = std::numeric_limits<double>::quiet_NaN();  ///< microseconds
+  double p99 = std::numeric_limits<double>::quiet_NaN();  ///< microseconds
   double clientMicros = 0;  ///< processor time of this process per operation
   double serverMicros = 0;  ///< of the server
 };

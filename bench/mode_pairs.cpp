@@ -60,11 +60,12 @@ void runPairs(const Context& context, Report& report) {
                "pairs/s",
                "p50",
                "p99",
-               "client",
-               "server",
+               "client cpu",
+               "server cpu",
                "to (R)",
                "target",
-               "to (r)"});
+               "to (r)"},
+              2);
   for (const int threads : {1, 4, 16, 64}) {
     std::vector<Subject> subjects{
         {"hiredis (R)", [&] { return runHiredis(context, scripts, threads, Protocol::redisson); }},

@@ -128,8 +128,8 @@ void runWaiters(const Context& context, Report& report) {
                "wake-ups",
                "p50",
                "p99",
-               "client",
-               "server"});
+               "client cpu",
+               "server cpu"});
   for (const int waiters : {1, 10, 100}) {
     printProgress(fmt::format("waiters, {}", waiters));
     const Contention result = contend(context, waiters);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <hiredis/hiredis.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <deque>
@@ -99,7 +100,8 @@ void RawPipeline::run() {
       exchange(*link);
     }
     std::array<epoll_event, 64> events{};
-    while (!stop_.load(std::memory_order_relaxed)) {
+    const auto busy = [](const std::unique_ptr<Link>& link) { return !link->awaited.empty(); };
+    while (std::any_of(links_.begin(), links_.end(), busy)) {
       const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 10);
       for (int i = 0; i < count; ++i) {
         exchange(*static_cast<Link*>(events.at(static_cast<std::size_t>(i)).data.ptr));
@@ -139,17 +141,21 @@ void RawPipeline::exchange(Link& link) {
     const std::size_t index = link.awaited.front();
     link.awaited.pop_front();
     Chain& chain = link.chains[index];
-    if (reply->type != (chain.locked ? REDIS_REPLY_INTEGER : REDIS_REPLY_ARRAY)) {
+    const bool right = chain.locked ? isReleased(*reply) : isAcquired(*reply);
+    if (!right) {
       throw std::runtime_error("unexpected reply");
     }
     done += chain.locked ? 1 : 0;
     chain.locked = !chain.locked;
+    if (!chain.locked && stop_.load(std::memory_order_relaxed)) {
+      continue;
+    }
     link.output += chain.locked ? chain.unlock : chain.lock;
     link.awaited.push_back(index);
   }
   pairs_.fetch_add(done, std::memory_order_relaxed);
   // The replies to what is in flight are bounded, so the server always takes it all in the end.
-  while (!link.output.empty() && !stop_.load(std::memory_order_relaxed)) {
+  while (!link.output.empty()) {
     const ssize_t size = ::write(descriptor, link.output.data(), link.output.size());
     if (size > 0) {
       link.output.erase(0, static_cast<std::size_t>(size));

@@ -57,13 +57,13 @@ void Table::print() const {
   }
   clearProgress();
   for (const auto& row : rows_) {
-    std::string line = "  ";
+    std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      line += i == 0 ? fmt::format("{:<{}}", row[i], widths[i])
-                     : fmt::format("  {:>{}}", row[i], widths[i]);
+      line += i < leftColumns_ ? fmt::format("  {:<{}}", row[i], widths[i])
+                               : fmt::format("  {:>{}}", row[i], widths[i]);
     }
     if (row.empty()) {
-      line += std::string(total - 2, '-');
+      line += "  " + std::string(total - 2, '-');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     fmt::print("{}\n", line);

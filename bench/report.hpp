@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,10 +9,11 @@
 
 namespace rlock::bench {
 
-/// Columns of text, aligned when printed: the first to the left, the others to the right.
+/// Columns of text, aligned when printed: the first ones to the left, the others to the right.
 class Table {
  public:
-  explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+  explicit Table(std::vector<std::string> header, std::size_t leftColumns = 1)
+      : rows_{std::move(header)}, leftColumns_(leftColumns) {}
 
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
   void rule() { rows_.emplace_back(); }
@@ -19,6 +21,7 @@ class Table {
 
  private:
   std::vector<std::vector<std::string>> rows_;  // an empty one is a line
+  std::size_t leftColumns_;
 };
 
 /// Everything that was measured, for the JSON file.

@@ -39,7 +39,9 @@ class RLOCK_EXPORT Mutex {
   }
   template <class Clock, class Span>
   bool try_lock_until(const std::chrono::time_point<Clock, Span>& deadline) {
-    return tryLockFor(deadline - Clock::now());
+    const auto now = Clock::now();
+    // A difference of time points can overflow, and then a deadline long past would be for ever.
+    return tryLockFor(deadline > now ? Duration(deadline - now) : Duration::zero());
   }
   ///@}
   /// Sends the release and does not wait for the answer. Does nothing while unlocked.

@@ -214,9 +214,15 @@ Result<AcquireTask::Acquired> AcquireTask::run() {
         return takeResult();
       case Step::none:
         break;
+      case Step::finishAndSettleBack:
+        // This thread has its answer; the loop, which may be ending, need not give it.
+        moveToLoop();
+        engine_->executor().post([self = TaskPtr(this)] { self->perform(Step::settleBack); });
+        stopCallback_.reset();
+        engine_->leaveQueue(*this, false);
+        return takeResult();
       case Step::settleKeep:
       case Step::settleBack:
-      case Step::finishAndSettleBack:
       case Step::end:
         moveToLoop();
         engine_->executor().post([self = TaskPtr(this), step] { self->perform(step); });

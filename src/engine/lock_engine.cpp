@@ -212,7 +212,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold, int before, int count,
     const std::lock_guard lock(holdsMutex_);
     if (before > 0 && count <= before) {
       // The server had dropped the holds that came before this one.
-      vanished = true;
+      vanished = !hold.lost;
       old = std::exchange(hold.handle, nullptr);
       oldLabel = hold.label;
     }

@@ -156,6 +156,11 @@ Result<ReleaseOutcome> ReleaseTask::run() {
   if (step == Step::finish) {
     return takeResult();
   }
+  if (step == Step::finishAndSettle) {
+    // This thread has its answer; the loop, which may be ending, need not give it.
+    executor.post([self = TaskPtr(this)] { self->perform(Step::settle); });
+    return takeResult();
+  }
   executor.post([self = TaskPtr(this), step] { self->perform(step); });
   return waitForLoop();
 }

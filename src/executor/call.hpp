@@ -80,6 +80,14 @@ class Call : public net::Request {
       argv_[1] = script_->body;
     }
   }
+  /// Takes sendText() back: the text could not be sent.
+  void sendHash() noexcept {
+    if (script_ != nullptr && asText_) {
+      asText_ = false;
+      argv_[0] = "EVALSHA";
+      argv_[1] = script_->sha1;
+    }
+  }
   [[nodiscard]] bool sendsText() const noexcept { return asText_; }
   [[nodiscard]] std::span<const std::string_view> argv() const noexcept { return argv_; }
 

@@ -157,6 +157,8 @@ Executor::Direct Executor::await(Call& call, Clock::time_point deadline) {
     scriptsLoaded_.fetch_add(1, std::memory_order_relaxed);
     call.sendText();
     if (!link_->submit(call, call.argv(), net::CommandLink::Mode::awaited)) {
+      // The reply to the hash still stands there, and resume() is to judge it as such.
+      call.sendHash();
       return Direct::trouble;
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What people type wrong: the right Errc, in time, with a message that says what to correct, and Redis
-// as it was.
+// What people type wrong: the right Errc, in time, with a message that says what to correct, and
+// Redis as it was.
 
 #include "integration/lock_harness.hpp"
 #include "support/free_port.hpp"
@@ -29,7 +29,9 @@ class BadInput : public LockTest {
 
   /// The call throws rlock::Error with this Errc within the time, and its text has these parts.
   template <class F>
-  void expectError(F call, Errc errc, std::chrono::milliseconds within,
+  void expectError(F call,
+                   Errc errc,
+                   std::chrono::milliseconds within,
                    const std::vector<std::string>& parts) {
     const Stopwatch watch;
     try {
@@ -46,7 +48,9 @@ class BadInput : public LockTest {
       EXPECT_EQ(text.find('\n'), std::string::npos) << text;
     }
   }
-  void expectConnectError(const std::string& uri, Errc errc, std::chrono::milliseconds within,
+  void expectConnectError(const std::string& uri,
+                          Errc errc,
+                          std::chrono::milliseconds within,
                           const std::vector<std::string>& parts) {
     SCOPED_TRACE(uri);
     expectError(
@@ -56,7 +60,9 @@ class BadInput : public LockTest {
           settings.log = log().hook();
           static_cast<void>(Client::connect(settings));
         },
-        errc, within, parts);
+        errc,
+        within,
+        parts);
     EXPECT_EQ(log().count("s3cret"), 0U);
   }
 };
@@ -69,22 +75,22 @@ TEST_F(BadInput, UnknownScheme) {
 
 TEST_F(BadInput, Ports) {
   expectConnectError("redis://127.0.0.1:0", Errc::invalidArgument, 0ms, {"port", "0", "65535"});
-  expectConnectError("redis://127.0.0.1:70000", Errc::invalidArgument, 0ms,
-                     {"port", "70000", "65535"});
+  expectConnectError(
+      "redis://127.0.0.1:70000", Errc::invalidArgument, 0ms, {"port", "70000", "65535"});
   expectConnectError("redis://127.0.0.1:abc", Errc::invalidArgument, 0ms, {"port", "127.0.0.1"});
   Options settings = options();
   settings.endpoints[0].port = 0;
-  expectError([&] { static_cast<void>(Client::connect(settings)); }, Errc::invalidArgument, 0ms,
-              {"port"});
+  expectError(
+      [&] { static_cast<void>(Client::connect(settings)); }, Errc::invalidArgument, 0ms, {"port"});
 }
 
 TEST_F(BadInput, WrongPassword) {
   raw().run({"ACL", "SETUSER", "svc", "on", ">right", "~*", "&*", "+@all"});
   const std::string address = "127.0.0.1:" + std::to_string(server().port());
-  expectConnectError("redis://svc:s3cret@" + address, Errc::authenticationFailed, 500ms,
-                     {address, "password"});
-  expectConnectError("redis://nobody:s3cret@" + address, Errc::authenticationFailed, 500ms,
-                     {address});
+  expectConnectError(
+      "redis://svc:s3cret@" + address, Errc::authenticationFailed, 500ms, {address, "password"});
+  expectConnectError(
+      "redis://nobody:s3cret@" + address, Errc::authenticationFailed, 500ms, {address});
   raw().configSet("requirepass", "right");
   expectConnectError("redis://:s3cret@" + address, Errc::authenticationFailed, 500ms, {address});
   expectConnectError("redis://" + address, Errc::authenticationFailed, 500ms, {address});
@@ -92,8 +98,8 @@ TEST_F(BadInput, WrongPassword) {
 }
 
 TEST_F(BadInput, UnresolvableHost) {
-  expectConnectError("redis://no-such-host.invalid:6379", Errc::connectionFailed, 500ms,
-                     {"no-such-host.invalid"});
+  expectConnectError(
+      "redis://no-such-host.invalid:6379", Errc::connectionFailed, 500ms, {"no-such-host.invalid"});
 }
 
 TEST_F(BadInput, RefusedPort) {
@@ -109,8 +115,8 @@ TEST_F(BadInput, BlackHoledAddress) {
 }
 
 TEST_F(BadInput, MissingUnixSocket) {
-  expectConnectError("unix:///no/such/redis.sock", Errc::connectionFailed, 500ms,
-                     {"/no/such/redis.sock"});
+  expectConnectError(
+      "unix:///no/such/redis.sock", Errc::connectionFailed, 500ms, {"/no/such/redis.sock"});
 }
 
 TEST_F(BadInput, ADatabaseThatDoesNotExist) {
@@ -125,26 +131,36 @@ TEST_F(BadInput, ADatabaseThatDoesNotExist) {
 
 TEST_F(BadInput, Names) {
   Client client = connect();
-  expectError([&] { static_cast<void>(client.getLock("")); }, Errc::invalidArgument, 0ms,
+  expectError([&] { static_cast<void>(client.getLock("")); },
+              Errc::invalidArgument,
+              0ms,
               {"name", "0 bytes"});
   expectError([&] { static_cast<void>(client.getLock(std::string(70'000, 'x'))); },
-              Errc::invalidArgument, 0ms, {"name", "70000", "65536"});
+              Errc::invalidArgument,
+              0ms,
+              {"name", "70000", "65536"});
 }
 
 TEST_F(BadInput, Leases) {
   Client client = connect();
   RLock lock = client.getLock("orders:17");
   const std::vector<std::pair<Duration, std::string>> leases{
-      {Duration(0s), "0"}, {Duration(-1s), "-1s"}, {Duration(std::chrono::hours(24) * 400), "400d"}};
+      {Duration(0s), "0"},
+      {Duration(-1s), "-1s"},
+      {Duration(std::chrono::hours(24) * 400), "400d"}};
   for (const auto& [lease, shown] : leases) {
     const std::vector<std::string> parts{"orders:17", "lease", shown, "365d"};
     expectError([&] { lock.lock(lease); }, Errc::invalidArgument, 0ms, parts);
-    expectError([&] { static_cast<void>(lock.tryLock(1s, lease)); }, Errc::invalidArgument, 0ms,
+    expectError(
+        [&] { static_cast<void>(lock.tryLock(1s, lease)); }, Errc::invalidArgument, 0ms, parts);
+    expectError([&] { static_cast<void>(lock.acquire({.lease = lease})); },
+                Errc::invalidArgument,
+                0ms,
                 parts);
-    expectError([&] { static_cast<void>(lock.acquire({.lease = lease})); }, Errc::invalidArgument,
-                0ms, parts);
-    expectError([&] { lock.lockAsync({.lease = lease}).toFuture().get(); }, Errc::invalidArgument,
-                0ms, parts);
+    expectError([&] { lock.lockAsync({.lease = lease}).toFuture().get(); },
+                Errc::invalidArgument,
+                0ms,
+                parts);
   }
   EXPECT_FALSE(raw().exists("orders:17"));
 }
@@ -152,13 +168,15 @@ TEST_F(BadInput, Leases) {
 TEST_F(BadInput, ALockNameThatHoldsAString) {
   Client client = connect();
   RLock lock = client.getLock("untouched");
-  for (const auto& call : std::vector<std::function<void()>>{
-           [&] { lock.lock(); }, [&] { lock.lock(1s); },
-           [&] { static_cast<void>(lock.tryLock()); },
-           [&] { static_cast<void>(lock.tryLock(1s)); }, [&] { lock.unlock(); },
-           [&] { static_cast<void>(lock.forceUnlock()); },
-           [&] { static_cast<void>(lock.getHoldCount()); },
-           [&] { static_cast<void>(lock.acquire()); }}) {
+  for (const auto& call :
+       std::vector<std::function<void()>>{[&] { lock.lock(); },
+                                          [&] { lock.lock(1s); },
+                                          [&] { static_cast<void>(lock.tryLock()); },
+                                          [&] { static_cast<void>(lock.tryLock(1s)); },
+                                          [&] { lock.unlock(); },
+                                          [&] { static_cast<void>(lock.forceUnlock()); },
+                                          [&] { static_cast<void>(lock.getHoldCount()); },
+                                          [&] { static_cast<void>(lock.acquire()); }}) {
     expectError(call, Errc::wrongType, 0ms, {"untouched"});
   }
   EXPECT_EQ(raw().pttl("untouched"), -1);
@@ -167,10 +185,10 @@ TEST_F(BadInput, ALockNameThatHoldsAString) {
 TEST_F(BadInput, UnknownOptions) {
   const std::string uri = server().uri();
   expectConnectError(uri + "?watchdog=1s", Errc::invalidArgument, 0ms, {"watchdog"});
-  expectConnectError(uri + "?watchdog-timeout=5", Errc::invalidArgument, 0ms,
-                     {"watchdogTimeout", "100ms"});
-  expectConnectError(uri + "?watchdog-timeout=soon", Errc::invalidArgument, 0ms,
-                     {"watchdog-timeout", "soon"});
+  expectConnectError(
+      uri + "?watchdog-timeout=5", Errc::invalidArgument, 0ms, {"watchdogTimeout", "100ms"});
+  expectConnectError(
+      uri + "?watchdog-timeout=soon", Errc::invalidArgument, 0ms, {"watchdog-timeout", "soon"});
 }
 
 TEST_F(BadInput, KindsOfServerThatThisVersionDoesNotSpeakTo) {
@@ -179,13 +197,17 @@ TEST_F(BadInput, KindsOfServerThatThisVersionDoesNotSpeakTo) {
 
 TEST_F(BadInput, UnlockOfWhatIsNotHeld) {
   Client client = connect();
-  expectError([&] { client.getLock("orders:17").unlock(); }, Errc::notOwner, 0ms,
+  expectError([&] { client.getLock("orders:17").unlock(); },
+              Errc::notOwner,
+              0ms,
               {"orders:17", client.id(), "127.0.0.1:"});
 }
 
 TEST_F(BadInput, NoEndpoint) {
   Options settings;
-  expectError([&] { static_cast<void>(Client::connect(settings)); }, Errc::invalidArgument, 0ms,
+  expectError([&] { static_cast<void>(Client::connect(settings)); },
+              Errc::invalidArgument,
+              0ms,
               {"endpoint"});
 }
 

@@ -181,8 +181,7 @@ TEST_P(LockConformance, LK13_TryLockWaitsForADeadOwner) {
 TEST_P(LockConformanceSlow, LK14_AutoExpireAfterTheOwnersThreadEnded) {
   Client owner = connect();
   Client other = connect();
-  const std::string got =
-      inThread([&] { return outcomeOf(lockOf(owner, "LK14").lock()); }).get();
+  const std::string got = inThread([&] { return outcomeOf(lockOf(owner, "LK14").lock()); }).get();
   EXPECT_EQ(got, "ok");
   const Stopwatch watch;
   EXPECT_EQ(answerOf(lockOf(other, "LK14").tryLock(currentOwner(), scaled(5s))), "true");
@@ -213,8 +212,7 @@ TEST_P(LockConformance, LK14_FreeAtOnceAfterThePoliteEnd) {
 
 TEST_P(LockConformance, LK16_NotRenewedAfterAStoppedTryLock) {
   // The reply of the granted attempt is held back while the caller is stopped.
-  const auto held =
-      proxy().addRule(TcpProxy::script("LK16"), TcpProxy::Action::delayReply(150ms));
+  const auto held = proxy().addRule(TcpProxy::script("LK16"), TcpProxy::Action::delayReply(150ms));
   Client client = Client::connect(proxied());
   std::stop_source stop;
   auto call = inThread([&] {
@@ -415,7 +413,8 @@ TEST_F(LockLoadSlow, LK23_TheLastHolderIsRenewedAfterTheRace) {
   EXPECT_EQ(outcomeOf([&] { shared.unlock(); }), "ok");
 }
 
-// Locks have no listeners here; what they are for, learning of the end of a hold, is Options::onLost.
+// Locks have no listeners here; what they are for, learning of the end of a hold, is
+// Options::onLost.
 TEST_P(LockConformanceSlow, LK24_TheEndOfAHoldIsTold) {
   std::mutex mutex;
   std::vector<LossReason> told;
@@ -446,7 +445,9 @@ TEST_P(LockConformanceSlow, LK24_TheEndOfAHoldIsTold) {
 // Signals are to a C++ thread what an interrupt is to a Java thread that may not be interrupted.
 namespace signals {
 std::atomic<int> handled{0};
-extern "C" void countSignal(int /*number*/) { handled.fetch_add(1); }
+extern "C" void countSignal(int /*number*/) {
+  handled.fetch_add(1);
+}
 }  // namespace signals
 
 TEST_F(LockLoad, LK15_LockSurvivesInterruption) {
@@ -486,7 +487,11 @@ struct LoadShape {
   int loops;
 };
 
-void walk(Client& client, const LoadShape& shape, bool timed, long& done, long& failures,
+void walk(Client& client,
+          const LoadShape& shape,
+          bool timed,
+          long& done,
+          long& failures,
           std::vector<std::unique_ptr<Resource>>& resources) {
   std::vector<std::future<std::pair<long, long>>> threads;
   for (int thread = 0; thread < shape.threads; ++thread) {
@@ -613,8 +618,7 @@ TEST_P(LockConformance, AnOperationStartsOnce) {
   RLock lock = client.getLock("once");
   Operation<bool> operation = lock.tryLockAsync();
   EXPECT_EQ(answerOf(operation.wait()), "true");
-  EXPECT_EQ(outcomeOf([&] { runBy(GetParam(), std::move(operation)).value(); }),
-            "invalidArgument");
+  EXPECT_EQ(outcomeOf([&] { runBy(GetParam(), std::move(operation)).value(); }), "invalidArgument");
   EXPECT_EQ(raw().hgetall("once").begin()->second, "1");
 }
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/lua_scripts.hpp>
-#include <rlock/rlock.hpp>
-
 #include "support/captured_log.hpp"
 #include "support/child_process.hpp"
 #include "support/eventually.hpp"
@@ -13,6 +10,8 @@
 #include "support/tcp_proxy.hpp"
 #include "support/temp_dir.hpp"
 #include "support/unprotected_counter.hpp"
+#include <rlock/detail/lua_scripts.hpp>
+#include <rlock/rlock.hpp>
 
 #include <gtest/gtest.h>
 
@@ -176,9 +175,9 @@ inline std::string faceName(const ::testing::TestParamInfo<Face>& info) {
   return toString(info.param);
 }
 
-/// A resource that only the lock protects: a number and an "inside" flag, deliberately not atomic in
-/// what they mean, though the memory is, so that a broken lock shows as a wrong number and not as
-/// undefined behaviour.
+/// A resource that only the lock protects: a number and an "inside" flag, deliberately not atomic
+/// in what they mean, though the memory is, so that a broken lock shows as a wrong number and not
+/// as undefined behaviour.
 class Resource {
  public:
   /// One section: reads, lets others run, writes.
@@ -206,8 +205,8 @@ class Resource {
 
 /// Requests that run one of the library's scripts, by hash or by text.
 [[nodiscard]] inline TcpProxy::Matcher running(const lua::Script& script) {
-  return [hash = std::string(script.sha1), text = std::string(script.body)](
-             const TcpProxy::Argv& argv) {
+  return [hash = std::string(script.sha1),
+          text = std::string(script.body)](const TcpProxy::Argv& argv) {
     return argv.size() > 1 && (argv[1] == hash || argv[1] == text);
   };
 }

@@ -82,9 +82,11 @@ TEST_P(LeaseTime, XTTL5_ZeroAndNegativeLeasesAreRefusedBeforeAnythingIsSent) {
   Client client = connect();
   FaceLock lock = lockOf(client, "ttl5");
   raw().resetStats();
-  for (const Duration lease :
-       {Duration(0ms), Duration(-1s), Duration(std::chrono::nanoseconds::min()),
-        Duration(std::chrono::hours::min()), Duration(-1ns)}) {
+  for (const Duration lease : {Duration(0ms),
+                               Duration(-1s),
+                               Duration(std::chrono::nanoseconds::min()),
+                               Duration(std::chrono::hours::min()),
+                               Duration(-1ns)}) {
     EXPECT_EQ(outcomeOf(lock.lock(currentOwner(), lease)), "invalidArgument");
     EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), {}, lease)), "invalidArgument");
     EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 1s, lease)), "invalidArgument");
@@ -97,9 +99,12 @@ TEST_P(LeaseTime, XTTL6_EndlessLeasesAreRefusedAndTheLongestWorks) {
   Client client = connect();
   FaceLock lock = lockOf(client, "ttl6");
   for (const Duration lease :
-       {Duration::max(), Duration(std::chrono::milliseconds::max()),
-        Duration(std::chrono::hours::max()), Duration(std::chrono::hours(24) * 400),
-        Duration(std::chrono::duration<double>(1e300)), Duration(std::chrono::hours(24 * 365) + 1ns),
+       {Duration::max(),
+        Duration(std::chrono::milliseconds::max()),
+        Duration(std::chrono::hours::max()),
+        Duration(std::chrono::hours(24) * 400),
+        Duration(std::chrono::duration<double>(1e300)),
+        Duration(std::chrono::hours(24 * 365) + 1ns),
         Duration(std::chrono::duration<double>(std::numeric_limits<double>::quiet_NaN()))}) {
     EXPECT_EQ(outcomeOf(lock.lock(currentOwner(), lease)), "invalidArgument");
   }
@@ -113,13 +118,14 @@ TEST_P(LeaseTime, XTTL7_Waits) {
   Client client = connect();
   rawHold("ttl7", "foreign:1", 20s);
   FaceLock lock = lockOf(client, "ttl7");
-  for (const Duration wait : {Duration::zero(), Duration(-1ms), Duration::min(),
-                              Duration(std::chrono::hours::min())}) {
+  for (const Duration wait :
+       {Duration::zero(), Duration(-1ms), Duration::min(), Duration(std::chrono::hours::min())}) {
     const Stopwatch watch;
     EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), wait)), "false");
     EXPECT_LT(watch.elapsedMs(), scaled(1s));
   }
-  for (const Duration wait : {Duration::max(), Duration(std::chrono::hours::max()),
+  for (const Duration wait : {Duration::max(),
+                              Duration(std::chrono::hours::max()),
                               Duration(std::chrono::milliseconds::max())}) {
     auto waiter = inThread([&] {
       FaceLock mine = lockOf(client, "ttl7");
@@ -210,9 +216,8 @@ TEST_F(LeaseObject, C2_TheLossIsToldBeforeTheServerGivesTheLockAway) {
   Lease lease = client.getLock("c2").acquire({.lease = 1500ms});
   const auto validUntil = lease.validUntil();
   std::atomic<Clock::rep> toldAt{0};
-  const std::stop_callback callback(lease.lostToken(), [&] {
-    toldAt = Clock::now().time_since_epoch().count();
-  });
+  const std::stop_callback callback(lease.lostToken(),
+                                    [&] { toldAt = Clock::now().time_since_epoch().count(); });
   // Another client takes the lock the moment it can.
   Client other = connect();
   auto taker = inThread([&] {

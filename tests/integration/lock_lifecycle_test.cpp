@@ -277,7 +277,10 @@ TEST_F(LockLifecycle, ClientsMove) {
 
 // Coroutines.
 
-Detached criticalSection(RLock lock, OwnerId owner, Resource& resource, std::atomic<int>& done,
+Detached criticalSection(RLock lock,
+                         OwnerId owner,
+                         Resource& resource,
+                         std::atomic<int>& done,
                          std::atomic<int>& failed) {
   try {
     // Named: GCC 12 destroys a braced argument inside a co_await expression twice.
@@ -435,8 +438,9 @@ TEST_F(LockLifecycle, XCPP15_CallbacksThatCallBack) {
   std::optional<Client> client;
   std::promise<std::string> told;
   settings.onLost = [&](const LostHold& hold) {
-    client->getLock(hold.name).tryLockAsync({.wait = 20s}, newOwner()).start(
-        [&](const Result<bool>& again) { told.set_value(answerOf(again)); });
+    client->getLock(hold.name)
+        .tryLockAsync({.wait = 20s}, newOwner())
+        .start([&](const Result<bool>& again) { told.set_value(answerOf(again)); });
   };
   client.emplace(Client::connect(settings));
   client->getLock("cpp15").lock(100ms);
@@ -467,8 +471,9 @@ TEST_F(LockLifecycle, TheExecutorRunsEveryCallback) {
   Client client = Client::connect(settings);
   const std::thread::id here = std::this_thread::get_id();
   std::optional<std::thread::id> ranOn;
-  client.getLock("executor").lockAsync({.lease = 100ms}, newOwner()).start(
-      [&](const Result<void>&) {
+  client.getLock("executor")
+      .lockAsync({.lease = 100ms}, newOwner())
+      .start([&](const Result<void>&) {
         ranOn = std::this_thread::get_id();
         // No loop thread here, so blocking is allowed.
         EXPECT_EQ(answerOf([&] { return client.getLock("inner").tryLock(); }), "true");

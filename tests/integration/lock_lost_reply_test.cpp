@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A lost reply changes nothing: each call takes effect once or not at all, and its caller is told which,
-// or the hold is undone.
+// A lost reply changes nothing: each call takes effect once or not at all, and its caller is told
+// which, or the hold is undone.
 
 #include "integration/lock_harness.hpp"
 
@@ -110,17 +110,21 @@ class LostReply : public LockTest, public ::testing::WithParamInterface<Params> 
   std::optional<Client> client_;
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Faults, LostReply,
-    ::testing::Combine(::testing::Values(LostReplyPolicy::fence, LostReplyPolicy::marker),
-                       ::testing::Values(Fault::stallReply, Fault::swallowReplyAndCut,
-                                         Fault::cutMidReply, Fault::cutMidRequest,
-                                         Fault::cutBeforeForward, Fault::dropRequest,
-                                         Fault::stallRequest)),
-    [](const ::testing::TestParamInfo<Params>& test) {
-      return std::string(rlock::toString(std::get<0>(test.param))) + "_" +
-             toString(std::get<1>(test.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Faults,
+                         LostReply,
+                         ::testing::Combine(::testing::Values(LostReplyPolicy::fence,
+                                                              LostReplyPolicy::marker),
+                                            ::testing::Values(Fault::stallReply,
+                                                              Fault::swallowReplyAndCut,
+                                                              Fault::cutMidReply,
+                                                              Fault::cutMidRequest,
+                                                              Fault::cutBeforeForward,
+                                                              Fault::dropRequest,
+                                                              Fault::stallRequest)),
+                         [](const ::testing::TestParamInfo<Params>& test) {
+                           return std::string(rlock::toString(std::get<0>(test.param))) + "_" +
+                                  toString(std::get<1>(test.param));
+                         });
 
 TEST_P(LostReply, XAMB1_LockHoldsOnceWhateverBecameOfTheFirstRequest) {
   for (const Face face : kFaces) {
@@ -263,8 +267,7 @@ TEST_P(LostReply, XAMB11_ForceUnlockDoesNotHitANewOwner) {
   const auto fault = breakOnce(lua::lock_force_release);
   TcpProxy::RuleOptions second;
   second.limit = 3;
-  proxy().addRule(running(lua::lock_force_release),
-                  TcpProxy::Action::cutBeforeForward(), second);
+  proxy().addRule(running(lua::lock_force_release), TcpProxy::Action::cutBeforeForward(), second);
   auto call = inThread([&] {
     RLock lock = client().getLock("amb11");
     return answerOf([&] { return lock.forceUnlock(); });
@@ -357,13 +360,14 @@ TEST_P(LostReply, TwoRepliesLostInARow) {
 
 class LostReplyLoadSlow : public LostReply {};
 
-INSTANTIATE_TEST_SUITE_P(
-    Policies, LostReplyLoadSlow,
-    ::testing::Combine(::testing::Values(LostReplyPolicy::fence, LostReplyPolicy::marker),
-                       ::testing::Values(Fault::swallowReplyAndCut)),
-    [](const ::testing::TestParamInfo<Params>& test) {
-      return std::string(rlock::toString(std::get<0>(test.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(Policies,
+                         LostReplyLoadSlow,
+                         ::testing::Combine(::testing::Values(LostReplyPolicy::fence,
+                                                              LostReplyPolicy::marker),
+                                            ::testing::Values(Fault::swallowReplyAndCut)),
+                         [](const ::testing::TestParamInfo<Params>& test) {
+                           return std::string(rlock::toString(std::get<0>(test.param)));
+                         });
 
 TEST_P(LostReplyLoadSlow, XAMB13_CutsUnderLoadLoseNoUpdateAndLeaveNoHold) {
   constexpr int kThreads = 12;
@@ -408,15 +412,19 @@ TEST_P(LostReplyLoadSlow, XAMB13_CutsUnderLoadLoseNoUpdateAndLeaveNoHold) {
   }
   using Action = TcpProxy::Action;
   // No dropRequest: TCP cannot lose one request and deliver those behind it.
-  const std::vector<Action> actions{Action::swallowReplyAndCut(), Action::cutMidRequest(),
-                                    Action::cutMidReply(), Action::cutBeforeForward(),
-                                    Action::stallReply(), Action::stallRequest()};
+  const std::vector<Action> actions{Action::swallowReplyAndCut(),
+                                    Action::cutMidRequest(),
+                                    Action::cutMidReply(),
+                                    Action::cutBeforeForward(),
+                                    Action::stallReply(),
+                                    Action::stallRequest()};
   const Deadline stop(4s);
   for (std::size_t i = 0; !stop.expired(); ++i) {
     TcpProxy::RuleOptions once;
     once.limit = 1;
     once.skip = i % 7;
-    const auto rule = proxy().addRule(TcpProxy::command("EVALSHA"), actions[i % actions.size()], once);
+    const auto rule =
+        proxy().addRule(TcpProxy::command("EVALSHA"), actions[i % actions.size()], once);
     static_cast<void>(rule.waitForHits(1, 500ms));
     std::this_thread::sleep_for(30ms);
     proxy().clearRules();
@@ -484,8 +492,7 @@ TEST_F(LostReplyOrder, AutomaticUsesTheMarkerWhereTheServerForbidsKilling) {
   lock.unlock();
   TcpProxy::RuleOptions once;
   once.limit = 1;
-  proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::swallowReplyAndCut(),
-                  once);
+  proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::swallowReplyAndCut(), once);
   EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
   EXPECT_EQ(raw().hgetall("auto").begin()->second, "1");
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");

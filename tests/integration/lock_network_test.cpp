@@ -29,9 +29,8 @@ void holderIsTold(TcpProxy& proxy, const Options& settings, TcpProxy::Direction 
   Client client = Client::connect(settings);
   Lease lease = client.getLock("net").acquire();
   std::atomic<Clock::rep> toldAt{0};
-  const std::stop_callback callback(lease.lostToken(), [&] {
-    toldAt = Clock::now().time_since_epoch().count();
-  });
+  const std::stop_callback callback(lease.lostToken(),
+                                    [&] { toldAt = Clock::now().time_since_epoch().count(); });
   proxy.blackHole(direction);
   ASSERT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
   const Clock::time_point told{Clock::duration(toldAt.load())};
@@ -58,7 +57,8 @@ TEST_F(LockNetworkSlow, XNET2_ABlackHoleToTheClientOnly) {
 TEST_F(LockNetworkSlow, XNET3_AHalfOpenSubscriberConnectionIsFound) {
   Client client = Client::connect(alert());
   rawHold("net3", "foreign:1", 60s);
-  auto waiter = inThread([&] { return answerOf([&] { return client.getLock("net3").tryLock(30s); }); });
+  auto waiter =
+      inThread([&] { return answerOf([&] { return client.getLock("net3").tryLock(30s); }); });
   ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("net3")) >= 1);
   std::this_thread::sleep_for(50ms);
   proxy().blackHole(TcpProxy::Direction::both, TcpProxy::subscribersOnly());
@@ -153,7 +153,9 @@ TEST_F(LockNetworkSlow, XNET5_AFewBytesAtATime) {
 
 namespace signals {
 std::atomic<long> alarms{0};
-extern "C" void countAlarm(int /*number*/) { alarms.fetch_add(1); }
+extern "C" void countAlarm(int /*number*/) {
+  alarms.fetch_add(1);
+}
 }  // namespace signals
 
 TEST_F(LockNetworkSlow, XNET8_SignalsEveryMillisecondChangeNothing) {
@@ -223,8 +225,7 @@ const char* toString(Stage stage) {
   return "unknown";
 }
 
-class Deadlines : public LockTest,
-                  public ::testing::WithParamInterface<std::tuple<Stage, Face>> {
+class Deadlines : public LockTest, public ::testing::WithParamInterface<std::tuple<Stage, Face>> {
  protected:
   void breakIt() {
     switch (std::get<0>(GetParam())) {
@@ -248,25 +249,29 @@ class Deadlines : public LockTest,
     }
   }
 
-  /// Runs a call that must end within `limit` and kLate. A machine that does not run this thread for
-  /// a while is given two more chances.
+  /// Runs a call that must end within `limit` and kLate. A machine that does not run this thread
+  /// for a while is given two more chances.
   template <class F>
   void expectInTime(const char* what, std::chrono::milliseconds limit, F call) {
     std::chrono::milliseconds best = std::chrono::milliseconds::max();
+    std::chrono::milliseconds worst{0};
     std::string outcome;
     for (int i = 0; i < 3 && best > limit + scaled(kLate); ++i) {
       const Stopwatch watch;
       outcome = call();
       best = std::min(best, watch.elapsedMs());
+      worst = std::max(worst, watch.elapsedMs());
       EXPECT_TRUE(outcome == "connectionFailed" || outcome == "timedOut")
           << what << ": " << outcome;
     }
     EXPECT_LE(best, limit + scaled(kLate)) << what << ": " << outcome;
+    EXPECT_LE(worst, limit + scaled(4 * kLate)) << what << ": " << outcome;
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(
-    Stages, Deadlines,
+    Stages,
+    Deadlines,
     ::testing::Combine(::testing::Values(Stage::refused, Stage::blackHoled, Stage::frozen),
                        ::testing::ValuesIn(kFaces)),
     [](const ::testing::TestParamInfo<std::tuple<Stage, Face>>& test) {
@@ -287,10 +292,10 @@ TEST_P(Deadlines, C4_EveryCallEndsInItsTime) {
   lock.lock(owner).value();
   breakIt();
   const auto callTimeout = 2 * settings.commandTimeout;
-  expectInTime("tryLock(wait)", 150ms,
-               [&] { return answerOf(lock.tryLock(newOwner(), 150ms)); });
-  expectInTime("tryLock(wait) longer than the command timeout", 800ms,
-               [&] { return answerOf(lock.tryLock(newOwner(), 800ms)); });
+  expectInTime("tryLock(wait)", 150ms, [&] { return answerOf(lock.tryLock(newOwner(), 150ms)); });
+  expectInTime("tryLock(wait) longer than the command timeout", 800ms, [&] {
+    return answerOf(lock.tryLock(newOwner(), 800ms));
+  });
   expectInTime("tryLock()", callTimeout, [&] { return answerOf(lock.tryLock(newOwner())); });
   expectInTime("isLocked()", callTimeout, [&] {
     return outcomeOf([&] { static_cast<void>(lock.isLocked()); });
@@ -343,8 +348,7 @@ TEST_F(DeadlinesOfConnect, C4_ConnectEndsInItsTime) {
     Options settings = tuned("redis://" + address);
     settings.connectTimeout = 400ms;
     const Stopwatch watch;
-    const std::string outcome =
-        outcomeOf([&] { static_cast<void>(Client::connect(settings)); });
+    const std::string outcome = outcomeOf([&] { static_cast<void>(Client::connect(settings)); });
     EXPECT_TRUE(outcome == expected || outcome == "timedOut") << address << ": " << outcome;
     EXPECT_LE(watch.elapsedMs(), 400ms + scaled(2 * kLate)) << address;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Redis killed, frozen, restarted and cut off, and clients stopped and killed, while processes work.
+// Redis killed, frozen, restarted and cut off, and clients stopped and killed, while processes
+// work.
 
 #include "integration/lock_harness.hpp"
 
@@ -263,9 +264,12 @@ class WorkersSlow : public LockTest, public ::testing::WithParamInterface<Troubl
   int round_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Troubles, WorkersSlow,
-                         ::testing::Values(Trouble::killedAndRestartedEmpty, Trouble::frozen,
-                                           Trouble::cutOff, Trouble::connectionsCut,
+INSTANTIATE_TEST_SUITE_P(Troubles,
+                         WorkersSlow,
+                         ::testing::Values(Trouble::killedAndRestartedEmpty,
+                                           Trouble::frozen,
+                                           Trouble::cutOff,
+                                           Trouble::connectionsCut,
                                            Trouble::refused),
                          [](const ::testing::TestParamInfo<Trouble>& test) {
                            return std::string(toString(test.param));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Nobody sleeps on when the lock is free. The safety poll is a minute here, so that only real wake-ups
-// pass.
+// Nobody sleeps on when the lock is free. The safety poll is a minute here, so that only real
+// wake-ups pass.
 
 #include "integration/lock_harness.hpp"
 
@@ -11,7 +11,9 @@ namespace {
 class LockWakeup : public FaceTest {
  protected:
   /// A waiter on a thread of its own; "true" when it got the lock (and gave it back).
-  std::future<std::string> waitFor(Client& client, std::string name, Duration wait = Duration(30s)) {
+  std::future<std::string> waitFor(Client& client,
+                                   std::string name,
+                                   Duration wait = Duration(30s)) {
     return inThread([this, &client, name = std::move(name), wait] {
       FaceLock lock = lockOf(client, name);
       const std::string got = answerOf(lock.tryLock(currentOwner(), wait));
@@ -93,8 +95,8 @@ TEST_P(LockWakeup, XSUB5_AWokenWaiterThatFailsPassesItsTurnOn) {
   std::this_thread::sleep_for(50ms);
   TcpProxy::RuleOptions once;
   once.limit = 1;
-  const auto broken = proxy().addRule(TcpProxy::script("sub5"),
-                                      TcpProxy::Action::replyWithError("ERR broken"), once);
+  const auto broken = proxy().addRule(
+      TcpProxy::script("sub5"), TcpProxy::Action::replyWithError("ERR broken"), once);
   const Stopwatch watch;
   rawRelease("sub5");
   EXPECT_EQ(first.get(), "serverError");
@@ -120,8 +122,8 @@ TEST_P(LockWakeup, XSUB5_AWokenWaiterThatIsStoppedPassesItsTurnOn) {
   std::this_thread::sleep_for(50ms);
   TcpProxy::RuleOptions once;
   once.limit = 1;
-  const auto slow = proxy().addRule(TcpProxy::script("sub5"),
-                                    TcpProxy::Action::delayReply(150ms), once);
+  const auto slow =
+      proxy().addRule(TcpProxy::script("sub5"), TcpProxy::Action::delayReply(150ms), once);
   const Stopwatch watch;
   rawRelease("sub5");
   ASSERT_TRUE(slow.waitForHits(1, kLong));
@@ -142,8 +144,7 @@ TEST_P(LockWakeup, XSUB8_StoppedInEveryPhase) {
       AcquireOptions options;
       options.wait = Duration::max();
       options.stop = stop.get_token();
-      return answerOf(
-          runBy(GetParam(), client.getLock("sub8").tryLockAsync(std::move(options))));
+      return answerOf(runBy(GetParam(), client.getLock("sub8").tryLockAsync(std::move(options))));
     });
     untilThen();
     stop.request_stop();
@@ -187,8 +188,8 @@ TEST_P(LockWakeup, XSUB8_StoppedInEveryPhase) {
   EXPECT_EQ(stopped([&] {
               EXPECT_EVENTUALLY(kLong, raw().numsub(channelOf("sub8")) == 1);
               std::this_thread::sleep_for(100ms);
-              const auto slow = proxy().addRule(running(lua::lock_acquire),
-                                                TcpProxy::Action::delayReply(150ms));
+              const auto slow =
+                  proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::delayReply(150ms));
               rawRelease("sub8");
               EXPECT_TRUE(slow.waitForHits(1, kLong));
             }),
@@ -217,9 +218,13 @@ TEST_P(LockWakeup, XSUB10_ForeignMessagesAreHints) {
   rawHold("sub10", "foreign:1", 30s);
   auto waiter = waitFor(client, "sub10");
   ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("sub10")) == 1);
-  for (const std::string& payload :
-       {std::string("hello"), std::string(), std::string("-5"), std::string("99999999999999999999"),
-        std::string(3'000'000, 'x'), std::string("\r\n$3\r\n"), std::string("0\0x", 3)}) {
+  for (const std::string& payload : {std::string("hello"),
+                                     std::string(),
+                                     std::string("-5"),
+                                     std::string("99999999999999999999"),
+                                     std::string(3'000'000, 'x'),
+                                     std::string("\r\n$3\r\n"),
+                                     std::string("0\0x", 3)}) {
     raw().publish(channelOf("sub10"), payload);
   }
   EXPECT_FALSE(ready(waiter, 200ms));
@@ -263,12 +268,10 @@ TEST_F(LockHerd, XSUB7_WaitersOn300LocksNeedNoMoreThanOneConnection) {
   for (int i = 0; i < kLocks; ++i) {
     const std::string name = "sub7-" + std::to_string(i);
     rawHold(name, "foreign:1", 60s);
-    waiters.push_back(client.getLock(name)
-                          .tryLockAsync({.wait = Duration(60s)}, newOwner())
-                          .toFuture());
+    waiters.push_back(
+        client.getLock(name).tryLockAsync({.wait = Duration(60s)}, newOwner()).toFuture());
   }
-  EXPECT_EVENTUALLY(kLong,
-                    raw().pubsubChannels().size() == static_cast<std::size_t>(kLocks));
+  EXPECT_EVENTUALLY(kLong, raw().pubsubChannels().size() == static_cast<std::size_t>(kLocks));
   // Others are not affected.
   EXPECT_TRUE(client.getLock("free").tryLock());
   for (int i = 0; i < kLocks; ++i) {

@@ -11,16 +11,17 @@ class LockWatchdog : public LockTest {};
 class LockWatchdogSlow : public LockTest {};
 
 /// The holder must be told in time whatever becomes of its renewals.
-void renewalsFail(TcpProxy& proxy, const Options& settings, TcpProxy::Action action,
+void renewalsFail(TcpProxy& proxy,
+                  const Options& settings,
+                  TcpProxy::Action action,
                   RawRedis& raw) {
   Client client = Client::connect(settings);
   Lease lease = client.getLock("wd1").acquire();
   RLock plain = client.getLock("wd1-plain");
   plain.lock();
   std::atomic<Clock::rep> toldAt{0};
-  const std::stop_callback callback(lease.lostToken(), [&] {
-    toldAt = Clock::now().time_since_epoch().count();
-  });
+  const std::stop_callback callback(lease.lostToken(),
+                                    [&] { toldAt = Clock::now().time_since_epoch().count(); });
   proxy.addRule(running(lua::lock_renew), std::move(action));
   const auto blockedAt = Clock::now();
   ASSERT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
@@ -56,8 +57,8 @@ TEST_F(LockWatchdogSlow, ARenewalThatFailsOnceIsTriedAgainSoon) {
   Client client = Client::connect(proxied());
   TcpProxy::RuleOptions once;
   once.limit = 2;
-  const auto rule = proxy().addRule(running(lua::lock_renew),
-                                    TcpProxy::Action::replyWithError("ERR not now"), once);
+  const auto rule = proxy().addRule(
+      running(lua::lock_renew), TcpProxy::Action::replyWithError("ERR not now"), once);
   Lease lease = client.getLock("again").acquire();
   std::this_thread::sleep_for(2 * kWatchdog);
   EXPECT_EQ(rule.hits(), 2U);
@@ -136,10 +137,10 @@ TEST_F(LockWatchdogSlow, XWD13_ALostRenewalReplyIsHarmless) {
   Client client = Client::connect(settings);
   TcpProxy::RuleOptions once;
   once.limit = 1;
-  const auto lost = proxy().addRule(running(lua::lock_renew),
-                                    TcpProxy::Action::swallowReplyAndCut(), once);
-  const auto stalled = proxy().addRule(running(lua::lock_renew),
-                                       TcpProxy::Action::stallReply(), once);
+  const auto lost =
+      proxy().addRule(running(lua::lock_renew), TcpProxy::Action::swallowReplyAndCut(), once);
+  const auto stalled =
+      proxy().addRule(running(lua::lock_renew), TcpProxy::Action::stallReply(), once);
   Lease lease = client.getLock("wd13").acquire();
   EXPECT_TRUE(stalled.waitForHits(1, kLong));
   EXPECT_EQ(lost.hits(), 1U);
@@ -190,7 +191,12 @@ TEST_F(LockWatchdogSlow, XWD14_ABlockedExecutorDoesNotDelayRenewals) {
 
 TEST_F(LockWatchdog, XWD15_TimeoutsAreValidated) {
   for (const std::chrono::milliseconds bad :
-       {0ms, 1ms, 10ms, 99ms, -1ms, std::chrono::milliseconds::min(),
+       {0ms,
+        1ms,
+        10ms,
+        99ms,
+        -1ms,
+        std::chrono::milliseconds::min(),
         std::chrono::milliseconds(std::chrono::hours(24 * 365)) + 1ms,
         std::chrono::milliseconds::max()}) {
     Options settings = options();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What stands on the server after each step, as any other client of the protocol sees and leaves it.
+// What stands on the server after each step, as any other client of the protocol sees and leaves
+// it.
 
 #include "integration/lock_harness.hpp"
 
@@ -99,8 +100,7 @@ TEST_P(LockWire, V6_AForeignHoldExcludesAndItsReleaseWakes) {
   });
   ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("shared")) == 1);
   EXPECT_FALSE(ready(waiter, 100ms));
-  EXPECT_EQ(raw().hgetall("shared"),
-            (Fields{{"aaaaaaaa-0000-4000-8000-000000000001:1", "1"}}));
+  EXPECT_EQ(raw().hgetall("shared"), (Fields{{"aaaaaaaa-0000-4000-8000-000000000001:1", "1"}}));
   const Stopwatch watch;
   rawRelease("shared");
   EXPECT_EQ(waiter.get(), "ok,ok");
@@ -198,7 +198,10 @@ TEST_P(LockWire, OwnerFieldsAreTheClientsUuidAndANumber) {
 // Names.
 
 /// Locks, looks, is woken through the channel, and unlocks.
-void roundTrip(Client& client, RawRedis& raw, RedisServer& server, const std::string& name,
+void roundTrip(Client& client,
+               RawRedis& raw,
+               RedisServer& server,
+               const std::string& name,
                const std::string& channel) {
   RawSubscriber subscriber(server);
   subscriber.subscribe(channel);
@@ -237,10 +240,17 @@ TEST_F(LockWireNames, XNAM2_AllByteValues) {
 
 TEST_F(LockWireNames, XNAM2_OddNames) {
   Client client = connect();
-  const std::vector<std::string> names{
-      " ",          "a b",      "\r\n",    std::string("a\0b", 3), std::string(1, '\0'),
-      "*?[x]",      "\xff\xfe", "}",       "%s%n",                 "$6\r\nfoobar\r\n",
-      "-ERR no\r\n"};
+  const std::vector<std::string> names{" ",
+                                       "a b",
+                                       "\r\n",
+                                       std::string("a\0b", 3),
+                                       std::string(1, '\0'),
+                                       "*?[x]",
+                                       "\xff\xfe",
+                                       "}",
+                                       "%s%n",
+                                       "$6\r\nfoobar\r\n",
+                                       "-ERR no\r\n"};
   for (const std::string& name : names) {
     roundTrip(client, raw(), server(), name, "redisson_lock__channel:{" + name + "}");
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "simulation/sim_core.hpp"
+#include "simulation/sim_server.hpp"
 #include <rlock/detail/engine/acquire_fsm.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/release_fsm.hpp>
@@ -20,9 +22,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "simulation/sim_core.hpp"
-#include "simulation/sim_server.hpp"
 
 namespace rlock::sim {
 
@@ -159,8 +158,8 @@ struct World {
   Coverage& coverage;
 };
 
-/// The one connection for requests of a client, with the requests under way on it and those that wait
-/// for it.
+/// The one connection for requests of a client, with the requests under way on it and those that
+/// wait for it.
 class CommandLink final : private Peer {
  public:
   struct Outcome {
@@ -222,8 +221,9 @@ class SubscriberLink final : private Peer {
   [[nodiscard]] const ConnectionPtr& connection() const noexcept { return connection_; }
   /// Everything that is wanted is confirmed.
   [[nodiscard]] bool settled() const noexcept {
-    return up_ && std::all_of(channels_.begin(), channels_.end(),
-                              [](const Channel& c) { return !c.wanted || c.confirmed; });
+    return up_ && std::all_of(channels_.begin(), channels_.end(), [](const Channel& c) {
+             return !c.wanted || c.confirmed;
+           });
   }
 
  private:
@@ -267,7 +267,8 @@ class Course : public detail::GateWaiter {
   /// Leaves the place in front of the gate, or takes back a request that was not sent yet.
   bool backOut();
   void arm(TimePoint deadline);
-  /// Brings the count on the server down to what wanted() says, and calls settled() or settleLost().
+  /// Brings the count on the server down to what wanted() says, and calls settled() or
+  /// settleLost().
   void settle();
   /// Holds that this client counts on, the course's own request left out.
   [[nodiscard]] int known() const noexcept;
@@ -277,7 +278,8 @@ class Course : public detail::GateWaiter {
 
   virtual void entered() = 0;
   virtual void expired() = 0;
-  /// Holds that the server may count after the course, and those it must count unless some vanished.
+  /// Holds that the server may count after the course, and those it must count unless some
+  /// vanished.
   [[nodiscard]] virtual int wanted() const noexcept = 0;
   [[nodiscard]] virtual int least() const noexcept = 0;
   /// @param until  the server keeps what is held at least until then
@@ -399,7 +401,11 @@ class ReleaseCourse final : public Course {
 /// One client: the engine's real state machines and a single-threaded interpreter for them.
 class SimClient {
  public:
-  SimClient(const World& world, const ClientConfig& config, int index, int locks, Time clockStart,
+  SimClient(const World& world,
+            const ClientConfig& config,
+            int index,
+            int locks,
+            Time clockStart,
             int clockPpm);
   SimClient(const SimClient&) = delete;
   SimClient& operator=(const SimClient&) = delete;
@@ -412,7 +418,9 @@ class SimClient {
 
   [[nodiscard]] int index() const noexcept { return index_; }
   [[nodiscard]] bool dead() const noexcept { return dead_; }
-  [[nodiscard]] TimePoint now() const noexcept { return TimePoint(clock_.read(world_.queue.now())); }
+  [[nodiscard]] TimePoint now() const noexcept {
+    return TimePoint(clock_.read(world_.queue.now()));
+  }
   [[nodiscard]] bool paused() const noexcept {
     return world_.network.pausedUntil(index_) > world_.queue.now();
   }
@@ -524,8 +532,8 @@ inline std::uint64_t CommandLink::submit(Request request, Done done) {
 }
 
 inline bool CommandLink::cancel(std::uint64_t id) {
-  const auto found = std::find_if(parked_.begin(), parked_.end(),
-                                  [id](const Entry& entry) { return entry.request.id == id; });
+  const auto found = std::find_if(
+      parked_.begin(), parked_.end(), [id](const Entry& entry) { return entry.request.id == id; });
   if (found == parked_.end()) {
     return false;
   }
@@ -704,11 +712,13 @@ inline void SubscriberLink::lose() {
 inline Course::Course(SimClient& client, int lock, OwnerId owner)
     : client_(client), lock_(lock), owner_(owner), begun_(client.now()) {}
 
-inline Error Course::late() { return Error(Errc::timedOut); }
+inline Error Course::late() {
+  return Error(Errc::timedOut);
+}
 
 inline bool Course::enterGate() {
-  hold_ = client_.ledger_.find(client_.names_[static_cast<std::size_t>(lock_)], client_.name(lock_),
-                               owner_);
+  hold_ = client_.ledger_.find(
+      client_.names_[static_cast<std::size_t>(lock_)], client_.name(lock_), owner_);
   if (HoldLedger::enter(*hold_, *this) || client_.mutated(Mutation::gateSkipped)) {
     gate_ = true;
     HoldLedger::withdraw(*hold_, *this);
@@ -991,8 +1001,8 @@ inline void AcquireCourse::sleep() {
     mark = mark_;
   }
   queuedBefore_ = true;
-  detail::Waiter* next = client_.hub_.queue(*this, client_.name(lock_), mark, tried_, remaining_,
-                                            client_.now());
+  detail::Waiter* next =
+      client_.hub_.queue(*this, client_.name(lock_), mark, tried_, remaining_, client_.now());
   client_.serveHub();
   client_.give(next);
 }
@@ -1024,8 +1034,12 @@ inline void AcquireCourse::expired() {
   run(fsm_.expired(late()));
 }
 
-inline int AcquireCourse::wanted() const noexcept { return known() + (keep_ ? 1 : 0); }
-inline int AcquireCourse::least() const noexcept { return known(); }
+inline int AcquireCourse::wanted() const noexcept {
+  return known() + (keep_ ? 1 : 0);
+}
+inline int AcquireCourse::least() const noexcept {
+  return known();
+}
 
 inline void AcquireCourse::settled(int now, TimePoint until) {
   const bool held = now > known();
@@ -1048,8 +1062,12 @@ inline void AcquireCourse::settleLost() {
 
 inline void AcquireCourse::answer() {
   const bool obtained = fsm_.result() == AcquireFsm::Result::granted;
-  client_.trace("owner ", owner_.value, " is told about lock ", lock_, ": ",
-                obtained                                         ? "granted"
+  client_.trace("owner ",
+                owner_.value,
+                " is told about lock ",
+                lock_,
+                ": ",
+                obtained                                       ? "granted"
                 : fsm_.result() == AcquireFsm::Result::refused ? "refused"
                                                                : "failed");
   client_.world_.observer.acquireAnswered(client_, *this);
@@ -1162,8 +1180,12 @@ inline void ReleaseCourse::entered() {
   });
 }
 
-inline int ReleaseCourse::wanted() const noexcept { return std::max(known() - 1, 0); }
-inline int ReleaseCourse::least() const noexcept { return wanted(); }
+inline int ReleaseCourse::wanted() const noexcept {
+  return std::max(known() - 1, 0);
+}
+inline int ReleaseCourse::least() const noexcept {
+  return wanted();
+}
 
 inline void ReleaseCourse::settled(int now, TimePoint /*until*/) {
   auto outcome = ReleaseFsm::Result::notOwner;
@@ -1210,7 +1232,9 @@ inline void ReleaseCourse::notReleased() {
   client_.armWatchdog();
 }
 
-inline void ReleaseCourse::expired() { run(fsm_.expired(late())); }
+inline void ReleaseCourse::expired() {
+  run(fsm_.expired(late()));
+}
 
 inline void ReleaseCourse::end() {
   ended_ = true;
@@ -1220,8 +1244,12 @@ inline void ReleaseCourse::end() {
 
 // ---- SimClient
 
-inline SimClient::SimClient(const World& world, const ClientConfig& config, int index, int locks,
-                            Time clockStart, int clockPpm)
+inline SimClient::SimClient(const World& world,
+                            const ClientConfig& config,
+                            int index,
+                            int locks,
+                            Time clockStart,
+                            int clockPpm)
     : world_(world),
       config_(config),
       index_(index),
@@ -1443,8 +1471,8 @@ inline void SimClient::killOrphans() {
 }
 
 inline void SimClient::tellLoss(Hold& hold, LossReason reason) {
-  trace("owner ", hold.owner.value, " is told that it lost lock ", hold.name, ": ",
-        toString(reason));
+  trace(
+      "owner ", hold.owner.value, " is told that it lost lock ", hold.name, ": ", toString(reason));
   ++world_.coverage.lost;
   world_.coverage.lostByMaxHold += reason == LossReason::maxHold ? 1U : 0U;
   hold.lost = true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "simulation/sim_core.hpp"
 #include <rlock/detail/intrusive_ptr.hpp>
 
 #include <algorithm>
@@ -10,8 +11,6 @@
 #include <optional>
 #include <utility>
 #include <vector>
-
-#include "simulation/sim_core.hpp"
 
 namespace rlock::sim {
 
@@ -93,15 +92,15 @@ struct Connection : detail::RefCounted<Connection> {
   Connection(int ofClient, Peer& end) noexcept : client(ofClient), peer(&end) {}
 
   const int client;
-  Peer* peer;              ///< null: the client has closed it
-  std::uint64_t id = 0;    ///< given by the server
+  Peer* peer;            ///< null: the client has closed it
+  std::uint64_t id = 0;  ///< given by the server
   bool serverOpen = true;
-  bool cut = false;        ///< what is sent now gets lost, though an end may not have noticed
+  bool cut = false;  ///< what is sent now gets lost, though an end may not have noticed
   std::deque<Request> up;
   std::deque<Answer> down;
   Time lastUp{0};
   Time lastDown{0};
-  Time lateUntil{0};       ///< what is still on its way up arrives then
+  Time lateUntil{0};  ///< what is still on its way up arrives then
 };
 
 using ConnectionPtr = detail::IntrusivePtr<Connection>;
@@ -115,8 +114,8 @@ struct NetworkConfig {
   Time spikeMax{0};
   Time serverStart{0};
   int serverPpm = 0;
-  int deniedLock = -1;   ///< its channel may not be subscribed
-  int errorPercent = 0;  ///< requests that the server answers with an error
+  int deniedLock = -1;               ///< its channel may not be subscribed
+  int errorPercent = 0;              ///< requests that the server answers with an error
   Time lateMax = milliseconds(300);  ///< how late a broken connection's requests may arrive
 };
 
@@ -135,12 +134,15 @@ class ServerObserver {
 
 /// One Redis server and the network between it and all clients.
 ///
-/// Each connection keeps its order; nothing else does. What a broken connection still had on its way
-/// may arrive long after both the break and the next connection, unless the server was told to
+/// Each connection keeps its order; nothing else does. What a broken connection still had on its
+/// way may arrive long after both the break and the next connection, unless the server was told to
 /// kill it.
 class Network {
  public:
-  Network(const NetworkConfig& config, EventQueue& queue, Random& random, ServerObserver& observer,
+  Network(const NetworkConfig& config,
+          EventQueue& queue,
+          Random& random,
+          ServerObserver& observer,
           const Trace& trace)
       : config_(config),
         queue_(queue),
@@ -300,7 +302,8 @@ class Network {
       return;
     }
     const Time until = std::max({blackUntil_[static_cast<std::size_t>(connection->client)],
-                                 connection->lateUntil, frozenUntil_});
+                                 connection->lateUntil,
+                                 frozenUntil_});
     if (queue_.now() < until) {
       arriveUpAt(until + delay(), connection);
       return;
@@ -354,12 +357,11 @@ class Network {
     if (random_.chance(50)) {
       connection.up.resize(random_.upTo(connection.up.size()));
     }
-    const Time late = random_.chance(50)
-                          ? Time(0)
-                          : random_.between(Time(0), config_.lateMax);
+    const Time late = random_.chance(50) ? Time(0) : random_.between(Time(0), config_.lateMax);
     connection.lateUntil = queue_.now() + late;
-    queue_.at(connection.lateUntil + random_.between(Time(milliseconds(1)), Time(milliseconds(400))),
-              [this, kept = ConnectionPtr(&connection)] { closeOnServer(*kept); });
+    queue_.at(
+        connection.lateUntil + random_.between(Time(milliseconds(1)), Time(milliseconds(400))),
+        [this, kept = ConnectionPtr(&connection)] { closeOnServer(*kept); });
   }
 
   void closeOnServer(Connection& connection) {
@@ -445,8 +447,16 @@ class Network {
     if (it.exists && it.who != who) {
       reply.kind = Answer::Kind::refused;
       reply.remaining = milliseconds(it.expireAt - clockMs());
-      trace_(queue_.now(), "SERVER lock ", request.lock, " refused to ", who.client, ":", who.owner,
-             ", ", reply.remaining.count(), " ms remain");
+      trace_(queue_.now(),
+             "SERVER lock ",
+             request.lock,
+             " refused to ",
+             who.client,
+             ":",
+             who.owner,
+             ", ",
+             reply.remaining.count(),
+             " ms remain");
       return;
     }
     it.exists = true;
@@ -455,8 +465,15 @@ class Network {
     extend(request.lock, request.lease, it.count == 1);
     reply.kind = Answer::Kind::granted;
     reply.count = it.count;
-    trace_(queue_.now(), "SERVER lock ", request.lock, " granted to ", who.client, ":", who.owner,
-           ", count ", it.count);
+    trace_(queue_.now(),
+           "SERVER lock ",
+           request.lock,
+           " granted to ",
+           who.client,
+           ":",
+           who.owner,
+           ", count ",
+           it.count);
     observer_.counted(request.lock, who, it.count);
   }
 
@@ -469,8 +486,15 @@ class Network {
     }
     reply.kind = Answer::Kind::released;
     reply.count = --it.count;
-    trace_(queue_.now(), "SERVER lock ", request.lock, " released by ", who.client, ":", who.owner,
-           ", count ", it.count);
+    trace_(queue_.now(),
+           "SERVER lock ",
+           request.lock,
+           " released by ",
+           who.client,
+           ":",
+           who.owner,
+           ", count ",
+           it.count);
     if (it.count > 0) {
       extend(request.lock, request.lease, false);
       observer_.counted(request.lock, who, it.count);
@@ -486,8 +510,17 @@ class Network {
     reply.kind = Answer::Kind::settled;
     const int before = it.exists && it.who == who ? it.count : 0;
     reply.count = std::min(before, request.target);
-    trace_(queue_.now(), "SERVER lock ", request.lock, " settled for ", who.client, ":", who.owner,
-           ", count ", before, " -> ", reply.count);
+    trace_(queue_.now(),
+           "SERVER lock ",
+           request.lock,
+           " settled for ",
+           who.client,
+           ":",
+           who.owner,
+           ", count ",
+           before,
+           " -> ",
+           reply.count);
     if (reply.count > 0) {
       reply.remaining = milliseconds(it.expireAt - clockMs());
     }
@@ -515,8 +548,9 @@ class Network {
 
   void kill(std::uint64_t victim, const Connection& by) {
     const auto found =
-        std::find_if(connections_.begin(), connections_.end(),
-                     [&](const ConnectionPtr& c) { return c->id == victim && c.get() != &by; });
+        std::find_if(connections_.begin(), connections_.end(), [&](const ConnectionPtr& c) {
+          return c->id == victim && c.get() != &by;
+        });
     if (found == connections_.end()) {
       return;
     }
@@ -572,8 +606,8 @@ class Network {
   void purge(int lock) {
     const Key& it = key(lock);
     if (it.exists && clockMs() > it.expireAt) {
-      trace_(queue_.now(), "SERVER lock ", lock, " of ", it.who.client, ":", it.who.owner,
-             " expired");
+      trace_(
+          queue_.now(), "SERVER lock ", lock, " of ", it.who.client, ":", it.who.owner, " expired");
       drop(lock, Cause::expired);
     }
   }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "simulation/sim_client.hpp"
+#include "simulation/sim_core.hpp"
+#include "simulation/sim_server.hpp"
 #include <rlock/options.hpp>
 
 #include <algorithm>
@@ -13,10 +16,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "simulation/sim_client.hpp"
-#include "simulation/sim_core.hpp"
-#include "simulation/sim_server.hpp"
 
 namespace rlock::sim {
 
@@ -49,9 +48,11 @@ struct Violation {
 ///  - told: what was taken by force or lost is announced within one renewal period.
 ///  - wake-up: a lock that is free does not stay so while somebody waits and nothing is broken.
 ///  - deadline: every call ends in time.
-///  - renewal: no hold is renewed after its release was sent or its loss was told, and none too early.
+///  - renewal: no hold is renewed after its release was sent or its loss was told, and none too
+///  early.
 ///  - count: while nothing is under way, server, client and application count the same holds.
-///  - order: the requests of one owner about one lock run in the order they were sent, or not at all.
+///  - order: the requests of one owner about one lock run in the order they were sent, or not at
+///  all.
 ///  - residue: at the end nothing is left, neither on the server nor in the clients.
 class Simulation final : private ClientObserver, private ServerObserver {
  public:
@@ -103,9 +104,9 @@ class Simulation final : private ClientObserver, private ServerObserver {
   struct Slot {
     // What the application counts on.
     int depth = 0;
-    int releasing = 0;         ///< releases of the present holds under way
-    int acquiring = 0;         ///< acquisitions whose caller waits
-    std::uint64_t epoch = 0;   ///< grows with every loss
+    int releasing = 0;        ///< releases of the present holds under way
+    int acquiring = 0;        ///< acquisitions whose caller waits
+    std::uint64_t epoch = 0;  ///< grows with every loss
     IntrusivePtr<HoldHandle> handle{};
     bool wantsLateRelease = false;
     // What the server has.
@@ -113,9 +114,9 @@ class Simulation final : private ClientObserver, private ServerObserver {
     Cause cause = Cause::none;
     Time vanishedAt{0};
     std::uint64_t lastExecuted = 0;
-    bool disturbed = false;    ///< taken by force or lost with the data while somebody counted on it
+    bool disturbed = false;  ///< taken by force or lost with the data while somebody counted on it
     // What the rules need.
-    bool remnant = false;      ///< the server may have holds that nobody counts on
+    bool remnant = false;  ///< the server may have holds that nobody counts on
     bool renewedSinceGrant = false;
     std::optional<TimePoint> renewalSentAt{};
   };
@@ -217,12 +218,10 @@ class Simulation final : private ClientObserver, private ServerObserver {
   }
 
   void planFaults() {
-    planFault(faults_.cutCommands, [this] {
-      cut(processes_[anyLiving()].client->commandConnection());
-    });
-    planFault(faults_.cutSubscribers, [this] {
-      cut(processes_[anyLiving()].client->subscriberConnection());
-    });
+    planFault(faults_.cutCommands,
+              [this] { cut(processes_[anyLiving()].client->commandConnection()); });
+    planFault(faults_.cutSubscribers,
+              [this] { cut(processes_[anyLiving()].client->subscriberConnection()); });
     planFault(faults_.blackHoles, [this] {
       const int client = static_cast<int>(anyLiving());
       trace_(queue_.now(), "NET black hole around client ", client);
@@ -246,7 +245,8 @@ class Simulation final : private ClientObserver, private ServerObserver {
       process.awakeSince = process.client->pausedUntil();
     });
     planFault(faults_.crashes, [this] { crash(); });
-    planFault(faults_.forces, [this] { network_->force(random_.between(0, networkConfig_.locks - 1)); });
+    planFault(faults_.forces,
+              [this] { network_->force(random_.between(0, networkConfig_.locks - 1)); });
     planFault(faults_.restarts, [this] { network_->restartEmpty(someTime(1, 150)); });
   }
 
@@ -271,9 +271,8 @@ class Simulation final : private ClientObserver, private ServerObserver {
   }
 
   void crash() {
-    const int living =
-        static_cast<int>(std::count_if(processes_.begin(), processes_.end(),
-                                       [](const Process& p) { return !p.client->dead(); }));
+    const int living = static_cast<int>(std::count_if(
+        processes_.begin(), processes_.end(), [](const Process& p) { return !p.client->dead(); }));
     if (living < 2) {
       return;
     }
@@ -290,10 +289,12 @@ class Simulation final : private ClientObserver, private ServerObserver {
     const int index = static_cast<int>(processes_.size());
     const World world{queue_, random_, trace_, *network_, *this, coverage_};
     Process& process = processes_.emplace_back();
+    // One after the other: compilers evaluate arguments in different orders.
+    const Time clockStart =
+        random_.between(Time(milliseconds(1'000'000)), Time(milliseconds(9'000'000)));
+    const int ppm = random_.between(-kPpm, kPpm);
     process.client = std::make_unique<SimClient>(
-        world, clientConfig_, index, networkConfig_.locks,
-        random_.between(Time(milliseconds(1'000'000)), Time(milliseconds(9'000'000))),
-        random_.between(-kPpm, kPpm));
+        world, clientConfig_, index, networkConfig_.locks, clockStart, ppm);
     const int agents = random_.between(1, 4);
     for (int i = 0; i < agents; ++i) {
       Agent& agent = process.agents.emplace_back();
@@ -377,8 +378,14 @@ class Simulation final : private ClientObserver, private ServerObserver {
     ++slot.releasing;
     ReleaseCourse& course = process.client->release(static_cast<int>(lock), agent.owner);
     process.releaseEpochs.emplace_back(&course, slot.epoch);
-    trace_(queue_.now(), "client ", process.client->index(), " owner ", agent.owner.value,
-           " releases lock ", lock, late ? " too late" : "");
+    trace_(queue_.now(),
+           "client ",
+           process.client->index(),
+           " owner ",
+           agent.owner.value,
+           " releases lock ",
+           lock,
+           late ? " too late" : "");
     process.releases.push_back(&course);
     course.begin();
     return true;
@@ -402,9 +409,17 @@ class Simulation final : private ClientObserver, private ServerObserver {
     Slot& slot = agent.slots[static_cast<std::size_t>(lock)];
     ++slot.acquiring;
     AcquireCourse& course = process.client->acquire(spec);
-    trace_(queue_.now(), "client ", process.client->index(), " owner ", agent.owner.value,
-           " wants lock ", lock, spec.oneAttempt ? ", one attempt" : "", inMs(", for ", spec.wait),
-           inMs(", lease ", spec.lease), inMs(", at most ", spec.maxHold));
+    trace_(queue_.now(),
+           "client ",
+           process.client->index(),
+           " owner ",
+           agent.owner.value,
+           " wants lock ",
+           lock,
+           spec.oneAttempt ? ", one attempt" : "",
+           inMs(", for ", spec.wait),
+           inMs(", lease ", spec.lease),
+           inMs(", at most ", spec.maxHold));
     process.acquires.push_back(&course);
     course.begin();
     if (random_.chance(15)) {
@@ -426,8 +441,9 @@ class Simulation final : private ClientObserver, private ServerObserver {
 
   template <class Duration>
   static std::string inMs(const char* what, const std::optional<Duration>& duration) {
-    return duration ? what + std::to_string(std::chrono::floor<milliseconds>(*duration).count()) + " ms"
-                    : std::string();
+    return duration
+               ? what + std::to_string(std::chrono::floor<milliseconds>(*duration).count()) + " ms"
+               : std::string();
   }
 
   void stopLater(Process& process, AcquireCourse& course, Time delay) {
@@ -524,8 +540,8 @@ class Simulation final : private ClientObserver, private ServerObserver {
   void releaseEnded(SimClient& client, ReleaseCourse& course) override {
     Slot& slot = slotOf(client, course.lock(), course.owner());
     auto& epochs = processes_[static_cast<std::size_t>(client.index())].releaseEpochs;
-    const auto found = std::find_if(epochs.begin(), epochs.end(),
-                                    [&](const auto& entry) { return entry.first == &course; });
+    const auto found = std::find_if(
+        epochs.begin(), epochs.end(), [&](const auto& entry) { return entry.first == &course; });
     const std::uint64_t epoch = found->second;
     epochs.erase(found);
     if (epoch != slot.epoch) {
@@ -551,8 +567,8 @@ class Simulation final : private ClientObserver, private ServerObserver {
     slot.remnant = slot.remnant || slot.serverCount > 0;
     slot.wantsLateRelease = random_.chance(50);
     if (random_.chance(70)) {
-      acquireAgain(client.index(), static_cast<std::size_t>(hold.owner.value - 1),
-                   SimClient::lockOf(hold));
+      acquireAgain(
+          client.index(), static_cast<std::size_t>(hold.owner.value - 1), SimClient::lockOf(hold));
     }
     if (reason == LossReason::none) {
       broken("announcement", "a loss without a reason");
@@ -658,9 +674,9 @@ class Simulation final : private ClientObserver, private ServerObserver {
       return;
     }
     if (claims(slot, *process.client)) {
-      broken("validity", cause == Cause::expired
-                             ? "a hold that its owner counts on expires"
-                             : "a hold that its owner counts on is released");
+      broken("validity",
+             cause == Cause::expired ? "a hold that its owner counts on expires"
+                                     : "a hold that its owner counts on is released");
     }
     if (cause == Cause::expired && believes(slot) && !sleepy(process)) {
       broken("announcement", "a hold expires before its owner was told of the loss");
@@ -736,12 +752,14 @@ class Simulation final : private ClientObserver, private ServerObserver {
     }
     const int known = hold && !hold->lost ? hold->count : 0;
     if (slot.serverCount != known && slot.serverCount != 0 && !(known == 0 && slot.remnant)) {
-      broken("count", "the server counts " + std::to_string(slot.serverCount) +
-                          " holds, the client " + std::to_string(known));
+      broken("count",
+             "the server counts " + std::to_string(slot.serverCount) + " holds, the client " +
+                 std::to_string(known));
     }
     if (slot.releasing == 0 && slot.depth != known) {
-      broken("count", "the owner counts " + std::to_string(slot.depth) + " holds, the client " +
-                          std::to_string(known));
+      broken("count",
+             "the owner counts " + std::to_string(slot.depth) + " holds, the client " +
+                 std::to_string(known));
     }
   }
 
@@ -765,8 +783,10 @@ class Simulation final : private ClientObserver, private ServerObserver {
     const Time now = queue_.now();
     const Time bound = 10 * networkConfig_.delayMax + 4 * networkConfig_.spikeMax + 2 * kTick;
     for (Process& process : processes_) {
-      std::erase_if(process.acquires, [](const AcquireCourse* course) { return course->answered(); });
-      std::erase_if(process.releases, [](const ReleaseCourse* course) { return course->answered(); });
+      std::erase_if(process.acquires,
+                    [](const AcquireCourse* course) { return course->answered(); });
+      std::erase_if(process.releases,
+                    [](const ReleaseCourse* course) { return course->answered(); });
     }
     for (std::size_t lock = 0; lock < locks_.size(); ++lock) {
       checkWakeUp(lock, now, bound);
@@ -814,8 +834,8 @@ class Simulation final : private ClientObserver, private ServerObserver {
         checkValid(client, static_cast<int>(lock), agent.owner, slot);
         checkCounts(client, static_cast<int>(lock), agent.owner);
         const HoldPtr hold = client.peek(static_cast<int>(lock), agent.owner);
-        if (hold && hold->watched && hold->maxHoldUntil == TimePoint::max() && !hold->busy && claims(slot, client) && slot.disturbed &&
-            slot.serverCount == 0 &&
+        if (hold && hold->watched && hold->maxHoldUntil == TimePoint::max() && !hold->busy &&
+            claims(slot, client) && slot.disturbed && slot.serverCount == 0 &&
             now - std::max(slot.vanishedAt, lastUpset_) > period + period / 8 + bound) {
           broken("told", "a holder is not told that its hold was taken");
         }

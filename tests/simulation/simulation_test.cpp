@@ -14,7 +14,9 @@
 namespace rlock::sim {
 
 // Found by argument-dependent lookup, so it cannot hide in the unnamed namespace.
-inline void PrintTo(Mutation mutation, std::ostream* out) { *out << toString(mutation); }
+inline void PrintTo(Mutation mutation, std::ostream* out) {
+  *out << toString(mutation);
+}
 
 namespace {
 
@@ -28,7 +30,9 @@ std::optional<std::uint64_t> numberFrom(const char* variable) {
   return std::strtoull(text, nullptr, 10);
 }
 
-std::uint64_t seeds() { return numberFrom("RLOCK_SIM_SEEDS").value_or(kDefaultSeeds); }
+std::uint64_t seeds() {
+  return numberFrom("RLOCK_SIM_SEEDS").value_or(kDefaultSeeds);
+}
 
 /// The one command that shows a schedule again, with everything that happens in it.
 std::string replayCommand(std::uint64_t seed, const std::string& test) {
@@ -127,7 +131,8 @@ TEST(Simulation, SameSeedSameSchedule) {
   }
 }
 
-/// The checks above are worth what they find: each known mistake must break a rule within the seeds.
+/// The checks above are worth what they find: each known mistake must break a rule within the
+/// seeds.
 class MutatedSimulation : public ::testing::TestWithParam<Mutation> {};
 
 TEST_P(MutatedSimulation, IsFoundOut) {
@@ -147,24 +152,23 @@ TEST_P(MutatedSimulation, IsFoundOut) {
   FAIL() << toString(mutation) << " breaks no rule in " << last << " schedules";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Mutations,
-    MutatedSimulation,
-    ::testing::Values(Mutation::noFence,
-                      Mutation::settleSkipped,
-                      Mutation::earlyGrantKept,
-                      Mutation::lostHoldCounted,
-                      Mutation::settleTimeIgnored,
-                      Mutation::validFromReply,
-                      Mutation::orphansForgotten,
-                      Mutation::lossToldLate,
-                      Mutation::retireSkipped,
-                      Mutation::noRecheckAfterResubscribe,
-                      Mutation::messageIgnored,
-                      Mutation::turnNotHandedOn,
-                      Mutation::gateSkipped,
-                      Mutation::deadlineIgnored),
-    [](const auto& mutation) { return toString(mutation.param); });
+INSTANTIATE_TEST_SUITE_P(Mutations,
+                         MutatedSimulation,
+                         ::testing::Values(Mutation::noFence,
+                                           Mutation::settleSkipped,
+                                           Mutation::earlyGrantKept,
+                                           Mutation::lostHoldCounted,
+                                           Mutation::settleTimeIgnored,
+                                           Mutation::validFromReply,
+                                           Mutation::orphansForgotten,
+                                           Mutation::lossToldLate,
+                                           Mutation::retireSkipped,
+                                           Mutation::noRecheckAfterResubscribe,
+                                           Mutation::messageIgnored,
+                                           Mutation::turnNotHandedOn,
+                                           Mutation::gateSkipped,
+                                           Mutation::deadlineIgnored),
+                         [](const auto& mutation) { return toString(mutation.param); });
 
 }  // namespace
 }  // namespace rlock::sim

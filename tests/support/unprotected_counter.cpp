@@ -15,6 +15,7 @@
 #include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 namespace rlock::test {
 
@@ -181,7 +182,9 @@ OverlapDetector::Result OverlapDetector::verify(std::size_t limit) const {
     }
     const bool overlap = section.shared ? exclusive > 0 : shared > 0 || exclusive + 1 > limit;
     if (overlap) {
-      result.violations.push_back(where + entry.tag + " enters while inside:" + others);
+      std::string violation = where;
+      violation.append(entry.tag).append(" enters while inside:").append(others);
+      result.violations.push_back(std::move(violation));
     }
     open[entry.tag] = section;
   }

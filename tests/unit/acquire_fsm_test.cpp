@@ -8,9 +8,15 @@
 namespace rlock::detail {
 
 inline void PrintTo(AcquireFsm::Step step, std::ostream* out) {
-  static constexpr const char* kNames[]{
-      "none",   "attempt",     "queue", "settleKeep", "settleBack",
-      "finish", "finishEarly", "finishAndSettleBack", "end"};
+  static constexpr const char* kNames[]{"none",
+                                        "attempt",
+                                        "queue",
+                                        "settleKeep",
+                                        "settleBack",
+                                        "finish",
+                                        "finishEarly",
+                                        "finishAndSettleBack",
+                                        "end"};
   *out << kNames[static_cast<int>(step)];
 }
 
@@ -19,9 +25,15 @@ namespace {
 using Step = AcquireFsm::Step;
 using Result = AcquireFsm::Result;
 
-Error late() { return Error(Errc::timedOut); }
-Error stop() { return Error(Errc::cancelled); }
-Error broken() { return Error(Errc::connectionFailed); }
+Error late() {
+  return Error(Errc::timedOut);
+}
+Error stop() {
+  return Error(Errc::cancelled);
+}
+Error broken() {
+  return Error(Errc::connectionFailed);
+}
 
 void expectFailed(const AcquireFsm& fsm, Errc errc) {
   EXPECT_EQ(fsm.result(), Result::failed);

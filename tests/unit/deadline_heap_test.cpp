@@ -23,7 +23,9 @@ struct Item {
 using Heap = DeadlineHeap<Item, &Item::hook>;
 using OtherHeap = DeadlineHeap<Item, &Item::otherHook>;
 
-TimePoint at(std::int64_t ms) { return TimePoint(milliseconds(ms)); }
+TimePoint at(std::int64_t ms) {
+  return TimePoint(milliseconds(ms));
+}
 
 std::vector<int> drain(Heap& heap) {
   std::vector<int> order;

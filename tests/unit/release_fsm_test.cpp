@@ -8,8 +8,8 @@
 namespace rlock::detail {
 
 inline void PrintTo(ReleaseFsm::Step step, std::ostream* out) {
-  static constexpr const char* kNames[]{"none",        "attempt",         "settle", "finish",
-                                        "finishEarly", "finishAndSettle", "end"};
+  static constexpr const char* kNames[]{
+      "none", "attempt", "settle", "finish", "finishEarly", "finishAndSettle", "end"};
   *out << kNames[static_cast<int>(step)];
 }
 
@@ -23,8 +23,12 @@ namespace {
 using Step = ReleaseFsm::Step;
 using Result = ReleaseFsm::Result;
 
-Error late() { return Error(Errc::timedOut); }
-Error broken() { return Error(Errc::connectionFailed); }
+Error late() {
+  return Error(Errc::timedOut);
+}
+Error broken() {
+  return Error(Errc::connectionFailed);
+}
 
 void expectFailed(const ReleaseFsm& fsm, Errc errc) {
   EXPECT_EQ(fsm.result(), Result::failed);

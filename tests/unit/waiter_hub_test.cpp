@@ -21,7 +21,9 @@ constexpr milliseconds kUnknown{-1};
 constexpr TimePoint kNever = TimePoint::max();
 constexpr std::nullopt_t kNoMark = std::nullopt;
 
-TimePoint at(std::int64_t ms) { return TimePoint(milliseconds(ms)); }
+TimePoint at(std::int64_t ms) {
+  return TimePoint(milliseconds(ms));
+}
 
 class FakeWaiter final : public Waiter {
  public:
@@ -41,8 +43,7 @@ class WaiterHubTest : public ::testing::Test {
     return hub.queue(waiter, "c", WaiterHub::Mark{}, true, remaining, now);
   }
   /// A try that was a turn was refused.
-  Waiter* sleepAgain(FakeWaiter& waiter, TimePoint now = at(0),
-                     milliseconds remaining = kUnknown) {
+  Waiter* sleepAgain(FakeWaiter& waiter, TimePoint now = at(0), milliseconds remaining = kUnknown) {
     return hub.queue(waiter, "c", kNoMark, true, remaining, now);
   }
   /// The channel is subscribed and `waiter` sleeps first in its queue.
