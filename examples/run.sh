@@ -41,7 +41,7 @@ esac
 
 server=${RLOCK_TEST_REDIS_SERVER:-redis-server}
 groups=(build)
-if [[ -z ${RLOCK_URI:-} ]]; then
+if [[ -z ${RLOCK_URI:-} || -n ${RLOCK_PRESET:-} ]]; then
   groups+=(test)
 fi
 bash cmake/install_packages.sh "${groups[@]}"

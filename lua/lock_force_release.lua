@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Frees the lock whoever holds it.
--- KEYS: [1] lock hash  [2] channel  [3] marker of this request
--- ARGV: [1] message  [2] PUBLISH or SPUBLISH  [3] marker TTL in ms
+-- KEYS: [1] lock hash  [2] marker of this request
+-- ARGV: [1] message  [2] PUBLISH or SPUBLISH  [3] marker TTL in ms  [4] channel
 -- Returns: 1 = somebody held it, 0 = it was free
 -- When it runs twice: the marker gives the first run's answer again, so a lock taken in between stays.
 -- Source: Redisson RedissonLock.forceUnlockAsync
-local done = redis.call('get', KEYS[3])
+local done = redis.call('get', KEYS[2])
 if done then
   return tonumber(done)
 end
@@ -15,8 +15,8 @@ if kind ~= 'hash' and kind ~= 'none' then
 end
 local existed = redis.call('del', KEYS[1])
 -- A server out of memory refuses the marker but not the release.
-redis.pcall('set', KEYS[3], existed, 'PX', ARGV[3])
+redis.pcall('set', KEYS[2], existed, 'PX', ARGV[3])
 if existed == 1 then
-  redis.pcall(ARGV[2], KEYS[2], ARGV[1])
+  redis.pcall(ARGV[2], ARGV[4], ARGV[1])
 end
 return existed

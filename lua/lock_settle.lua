@@ -2,13 +2,14 @@
 -- Ends the doubt about requests of one owner whose replies were lost: brings its hold count down to at most
 -- a target. The caller has made sure that none of those requests can still run: it had their connection
 -- killed on the server, or names their tombstone.
--- KEYS: [1] lock hash  [2] channel  [3] tombstone of the lost request (optional)
+-- KEYS: [1] lock hash  [2] tombstone of the lost request (optional)
 -- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in ms
+--       [6] channel
 -- Returns: array {hold count before, hold count now, remaining ms of the key or -2}
 -- When it runs twice: the second run finds the target reached and changes nothing.
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
-if KEYS[3] then
-  redis.call('set', KEYS[3], '1', 'PX', ARGV[5])
+if KEYS[2] then
+  redis.call('set', KEYS[2], '1', 'PX', ARGV[5])
 end
 local held = redis.call('hget', KEYS[1], ARGV[1])
 local before = 0
@@ -21,7 +22,7 @@ if before > target then
   now = target
   if target == 0 then
     redis.call('del', KEYS[1])
-    redis.pcall(ARGV[4], KEYS[2], ARGV[3])
+    redis.pcall(ARGV[4], ARGV[6], ARGV[3])
   else
     redis.call('hincrby', KEYS[1], ARGV[1], target - before)
   end

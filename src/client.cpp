@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/lock_engine.hpp"
+#include "engine/plain_lock.hpp"
+#include "net/loop.hpp"
 #include <rlock/client.hpp>
-
 #include <rlock/detail/fork.hpp>
 #include <rlock/duration.hpp>
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <array>
 #include <atomic>
@@ -14,11 +15,8 @@
 #include <cstdint>
 #include <mutex>
 #include <random>
+#include <sys/random.h>
 #include <utility>
-
-#include "engine/lock_engine.hpp"
-#include "engine/plain_lock.hpp"
-#include "net/loop.hpp"
 
 namespace rlock {
 
@@ -30,8 +28,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLongestName = std::size_t{64} << 10;
 
-/// A version 4 UUID in lower case. Its bits come from the kernel: time and process id are not enough to
-/// tell apart containers that start together.
+/// A version 4 UUID in lower case. Its bits come from the kernel: time and process id are not
+/// enough to tell apart containers that start together.
 std::string newUuid() {
   std::array<unsigned char, 16> bytes{};
   std::size_t filled = 0;
@@ -90,8 +88,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
         forkGeneration_(forkGeneration()),
         ownsLoop_(options.loop == nullptr),
         closeTimeout_(options.closeTimeout),
-        loop_(ownsLoop_ ? net::Loop::createOwned("rlock")
-                        : net::Loop::adopt(options.loop)),
+        loop_(ownsLoop_ ? net::Loop::createOwned("rlock") : net::Loop::adopt(options.loop)),
         engine_(std::make_shared<LockEngine>(newUuid(), options, log_, loop_)) {
     loop_->setErrorHook([log = log_](const char* text) { log->write(LogLevel::error, text); });
   }
@@ -112,8 +109,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
       });
     });
     // The connection layer keeps the limit itself; the margin is for its own scheduling.
-    const bool decided =
-        outcome->first.waitUntil(Clock::now() + options.connectTimeout + kMargin);
+    const bool decided = outcome->first.waitUntil(Clock::now() + options.connectTimeout + kMargin);
     if (!decided) {
       close(std::chrono::milliseconds(0));
       throw Error(Errc::connectionFailed, "no connection within the connect timeout");
@@ -142,9 +138,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
       self->engine_->shutDown(deadline, [self, finish, onLoop] {
         finish();
         if (onLoop) {
-          self->loop_->post([self] {
-            self->loop_->post([self] { self->loop_->stop(Clock::now()); });
-          });
+          self->loop_->post(
+              [self] { self->loop_->post([self] { self->loop_->stop(Clock::now()); }); });
         }
       });
     });
@@ -188,7 +183,8 @@ void checkName(std::string_view name) {
     ErrorContext context;
     context.key = name;
     throw Error(Errc::invalidArgument,
-                fmt::format("a name of {} bytes is not between 1 and {} bytes long", name.size(),
+                fmt::format("a name of {} bytes is not between 1 and {} bytes long",
+                            name.size(),
                             detail::kLongestName),
                 std::move(context));
   }
@@ -196,13 +192,14 @@ void checkName(std::string_view name) {
 
 }  // namespace
 
-Client Client::connect(std::string_view uri) { return connect(Options::fromUri(uri)); }
+Client Client::connect(std::string_view uri) {
+  return connect(Options::fromUri(uri));
+}
 
 Client Client::connect(const Options& options) {
   options.validate();
   if (options.tls || options.topology != Topology::single) {
-    throw Error(Errc::invalidArgument,
-                "this version connects to a single server without TLS only");
+    throw Error(Errc::invalidArgument, "this version connects to a single server without TLS only");
   }
   auto core = std::make_shared<detail::ClientCore>(options);
   core->open(options);
@@ -240,7 +237,9 @@ RLock Client::getLock(std::string_view name) {
   return RLock(std::make_shared<detail::PlainLock>(core_->engine(), name));
 }
 
-const std::string& Client::id() const { return core_->engine()->clientId(); }
+const std::string& Client::id() const {
+  return core_->engine()->clientId();
+}
 
 Stats Client::stats() const {
   // In a child its mutexes may be locked for ever by threads that only the parent has.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rlock/detail/fork.hpp>
 
-#include <pthread.h>
-
 #include <atomic>
+#include <pthread.h>
 
 namespace rlock::detail {
 
@@ -15,8 +14,7 @@ std::atomic<std::uint32_t> generation{0};
 
 std::uint32_t forkGeneration() noexcept {
   static const bool registered = [] {
-    ::pthread_atfork(nullptr, nullptr,
-                     [] { generation.fetch_add(1, std::memory_order_relaxed); });
+    ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
     return true;
   }();
   static_cast<void>(registered);

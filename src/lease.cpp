@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/lease.hpp>
-
 #include <rlock/detail/lock_backend.hpp>
+#include <rlock/lease.hpp>
 
 #include <utility>
 
 namespace rlock {
 
-Lease::Lease(std::shared_ptr<detail::LockBackend> backend, OwnerId owner,
+Lease::Lease(std::shared_ptr<detail::LockBackend> backend,
+             OwnerId owner,
              detail::Grant grant) noexcept
     : backend_(std::move(backend)),
       owner_(owner),
       hold_(std::move(grant.hold)),
       token_(grant.token) {}
 
-Lease::Lease(Lease&& other) noexcept { swap(other); }
+Lease::Lease(Lease&& other) noexcept {
+  swap(other);
+}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this != &other) {
@@ -24,7 +26,9 @@ Lease& Lease::operator=(Lease&& other) noexcept {
   return *this;
 }
 
-Lease::~Lease() { releaseInBackground(); }
+Lease::~Lease() {
+  releaseInBackground();
+}
 
 void Lease::swap(Lease& other) noexcept {
   std::swap(backend_, other.backend_);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/lock.hpp>
-
 #include <rlock/detail/lock_backend.hpp>
 #include <rlock/detail/thread_owner.hpp>
+#include <rlock/lock.hpp>
 
 #include <utility>
 
@@ -25,7 +24,9 @@ AcquireParams paramsFor(OwnerId owner) {
   return result;
 }
 
-AcquireParams params(OwnerId owner, Duration wait, std::optional<Duration> lease = {},
+AcquireParams params(OwnerId owner,
+                     Duration wait,
+                     std::optional<Duration> lease = {},
                      std::stop_token stop = {}) {
   AcquireParams result = paramsFor(owner);
   result.wait = wait;
@@ -34,7 +35,9 @@ AcquireParams params(OwnerId owner, Duration wait, std::optional<Duration> lease
   return result;
 }
 
-AcquireParams params(AcquireOptions options, OwnerId owner, Duration defaultWait,
+AcquireParams params(AcquireOptions options,
+                     OwnerId owner,
+                     Duration defaultWait,
                      bool wantsHandle) {
   AcquireParams result = paramsFor(owner);
   result.wait = options.wait.value_or(defaultWait);
@@ -54,7 +57,8 @@ Error notInTime(const std::string& name) {
 
 /// For calls that must obtain the lock.
 template <class T, class Convert>
-Result<T> obtained(const std::shared_ptr<LockBackend>& backend, Result<Acquired> result,
+Result<T> obtained(const std::shared_ptr<LockBackend>& backend,
+                   Result<Acquired> result,
                    Convert convert) {
   if (!result.has_value()) {
     return result.error();
@@ -65,7 +69,9 @@ Result<T> obtained(const std::shared_ptr<LockBackend>& backend, Result<Acquired>
   return convert(std::move(**result));
 }
 
-Result<void> toVoid(detail::Grant /*grant*/) { return {}; }
+Result<void> toVoid(detail::Grant /*grant*/) {
+  return {};
+}
 
 Result<bool> toBool(const Result<Acquired>& result) {
   if (!result.has_value()) {
@@ -94,14 +100,14 @@ Operation<T> operation(Run run, Start start, Convert convert) {
 }
 
 template <class T, class Convert>
-Operation<T> acquisition(std::shared_ptr<LockBackend> backend, AcquireParams params,
+Operation<T> acquisition(std::shared_ptr<LockBackend> backend,
+                         AcquireParams params,
                          Convert convert) {
-  return operation<T, Acquired>(
-      [backend, params] { return backend->acquire(params); },
-      [backend, params](LockBackend::Handler<Acquired> handler) {
-        backend->acquireAsync(params, std::move(handler));
-      },
-      convert);
+  return operation<T, Acquired>([backend, params] { return backend->acquire(params); },
+                                [backend, params](LockBackend::Handler<Acquired> handler) {
+                                  backend->acquireAsync(params, std::move(handler));
+                                },
+                                convert);
 }
 
 template <class T>
@@ -120,19 +126,21 @@ void RLock::lock() {
 }
 
 void RLock::lock(Duration lease) {
-  obtained<void>(backend_, backend_->acquire(params(currentOwner(), Duration::max(), lease)),
-                 toVoid)
+  obtained<void>(
+      backend_, backend_->acquire(params(currentOwner(), Duration::max(), lease)), toVoid)
       .value();
 }
 
 void RLock::lockInterruptibly(std::stop_token stop, std::optional<Duration> lease) {
-  obtained<void>(
-      backend_,
-      backend_->acquire(params(currentOwner(), Duration::max(), lease, std::move(stop))), toVoid)
+  obtained<void>(backend_,
+                 backend_->acquire(params(currentOwner(), Duration::max(), lease, std::move(stop))),
+                 toVoid)
       .value();
 }
 
-bool RLock::tryLock() { return tryLock(Duration::zero()); }
+bool RLock::tryLock() {
+  return tryLock(Duration::zero());
+}
 
 bool RLock::tryLock(Duration wait) {
   return toBool(backend_->acquire(params(currentOwner(), wait))).value();
@@ -146,44 +154,63 @@ bool RLock::tryLock(std::stop_token stop, Duration wait, std::optional<Duration>
   return toBool(backend_->acquire(params(currentOwner(), wait, lease, std::move(stop)))).value();
 }
 
-void RLock::unlock() { released(backend_->release(currentOwner())).value(); }
+void RLock::unlock() {
+  released(backend_->release(currentOwner())).value();
+}
 
-bool RLock::forceUnlock() { return backend_->forceRelease().value(); }
+bool RLock::forceUnlock() {
+  return backend_->forceRelease().value();
+}
 
-bool RLock::isLocked() { return backend_->isLocked().value(); }
+bool RLock::isLocked() {
+  return backend_->isLocked().value();
+}
 
-bool RLock::isHeldByCurrentThread() { return isHeldBy(currentOwner()); }
+bool RLock::isHeldByCurrentThread() {
+  return isHeldBy(currentOwner());
+}
 
-bool RLock::isHeldBy(OwnerId owner) { return backend_->holdCount(owner).value() > 0; }
+bool RLock::isHeldBy(OwnerId owner) {
+  return backend_->holdCount(owner).value() > 0;
+}
 
-int RLock::getHoldCount() { return backend_->holdCount(currentOwner()).value(); }
+int RLock::getHoldCount() {
+  return backend_->holdCount(currentOwner()).value();
+}
 
 std::optional<std::chrono::milliseconds> RLock::remainTimeToLive() {
   return backend_->timeToLive().value();
 }
 
-const std::string& RLock::getName() const noexcept { return backend_->name(); }
+const std::string& RLock::getName() const noexcept {
+  return backend_->name();
+}
 
 Operation<void> RLock::lockAsync(AcquireOptions options, OwnerId owner) {
-  return acquisition<void>(backend_, params(std::move(options), owner, Duration::max(), false),
+  return acquisition<void>(backend_,
+                           params(std::move(options), owner, Duration::max(), false),
                            [backend = backend_](Result<Acquired> result) {
                              return obtained<void>(backend, std::move(result), toVoid);
                            });
 }
 
 Operation<bool> RLock::tryLockAsync(AcquireOptions options, OwnerId owner) {
-  return acquisition<bool>(backend_, params(std::move(options), owner, Duration::zero(), false),
+  return acquisition<bool>(backend_,
+                           params(std::move(options), owner, Duration::zero(), false),
                            [](const Result<Acquired>& result) { return toBool(result); });
 }
 
 Operation<bool> RLock::tryLockAsync(Duration wait, std::optional<Duration> lease, OwnerId owner) {
-  return acquisition<bool>(backend_, params(owner, wait, lease),
+  return acquisition<bool>(backend_,
+                           params(owner, wait, lease),
                            [](const Result<Acquired>& result) { return toBool(result); });
 }
 
-Operation<void> RLock::lockInterruptiblyAsync(std::stop_token stop, std::optional<Duration> lease,
+Operation<void> RLock::lockInterruptiblyAsync(std::stop_token stop,
+                                              std::optional<Duration> lease,
                                               OwnerId owner) {
-  return acquisition<void>(backend_, params(owner, Duration::max(), lease, std::move(stop)),
+  return acquisition<void>(backend_,
+                           params(owner, Duration::max(), lease, std::move(stop)),
                            [backend = backend_](Result<Acquired> result) {
                              return obtained<void>(backend, std::move(result), toVoid);
                            });
@@ -214,20 +241,21 @@ Operation<bool> RLock::isLockedAsync() {
                                same<bool>);
 }
 
-Operation<bool> RLock::isHeldByCurrentThreadAsync(OwnerId owner) { return isHeldByAsync(owner); }
+Operation<bool> RLock::isHeldByCurrentThreadAsync(OwnerId owner) {
+  return isHeldByAsync(owner);
+}
 
 Operation<bool> RLock::isHeldByAsync(OwnerId owner) {
-  return operation<bool, int>(
-      [backend = backend_, owner] { return backend->holdCount(owner); },
-      [backend = backend_, owner](LockBackend::Handler<int> handler) {
-        backend->holdCountAsync(owner, std::move(handler));
-      },
-      [](const Result<int>& result) -> Result<bool> {
-        if (!result.has_value()) {
-          return result.error();
-        }
-        return *result > 0;
-      });
+  return operation<bool, int>([backend = backend_, owner] { return backend->holdCount(owner); },
+                              [backend = backend_, owner](LockBackend::Handler<int> handler) {
+                                backend->holdCountAsync(owner, std::move(handler));
+                              },
+                              [](const Result<int>& result) -> Result<bool> {
+                                if (!result.has_value()) {
+                                  return result.error();
+                                }
+                                return *result > 0;
+                              });
 }
 
 Operation<int> RLock::getHoldCountAsync(OwnerId owner) {
@@ -257,18 +285,20 @@ std::optional<Lease> RLock::tryAcquire(AcquireOptions options, OwnerId owner) {
 }
 
 Operation<Lease> RLock::acquireAsync(AcquireOptions options, OwnerId owner) {
-  return acquisition<Lease>(
-      backend_, params(std::move(options), owner, Duration::max(), true),
-      [backend = backend_, owner](Result<Acquired> result) {
-        return obtained<Lease>(backend, std::move(result), [&](detail::Grant grant) {
-          return Result<Lease>(Lease(backend, owner, std::move(grant)));
-        });
-      });
+  return acquisition<Lease>(backend_,
+                            params(std::move(options), owner, Duration::max(), true),
+                            [backend = backend_, owner](Result<Acquired> result) {
+                              return obtained<Lease>(
+                                  backend, std::move(result), [&](detail::Grant grant) {
+                                    return Result<Lease>(Lease(backend, owner, std::move(grant)));
+                                  });
+                            });
 }
 
 Operation<std::optional<Lease>> RLock::tryAcquireAsync(AcquireOptions options, OwnerId owner) {
   return acquisition<std::optional<Lease>>(
-      backend_, params(std::move(options), owner, Duration::zero(), true),
+      backend_,
+      params(std::move(options), owner, Duration::zero(), true),
       [backend = backend_, owner](Result<Acquired> result) -> Result<std::optional<Lease>> {
         if (!result.has_value()) {
           return result.error();

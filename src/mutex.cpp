@@ -7,9 +7,13 @@ namespace rlock {
 
 Mutex::Mutex(RLock lock) noexcept : lock_(std::move(lock)) {}
 
-void Mutex::lock() { lease_ = lock_.acquire(); }
+void Mutex::lock() {
+  lease_ = lock_.acquire();
+}
 
-bool Mutex::try_lock() { return tryLockFor(Duration::zero()); }
+bool Mutex::try_lock() {
+  return tryLockFor(Duration::zero());
+}
 
 bool Mutex::tryLockFor(Duration wait) {
   std::optional<Lease> lease = lock_.tryAcquire({.wait = wait});
@@ -20,7 +24,9 @@ bool Mutex::tryLockFor(Duration wait) {
   return true;
 }
 
-void Mutex::unlock() noexcept { lease_ = Lease(); }
+void Mutex::unlock() noexcept {
+  lease_ = Lease();
+}
 
 SharedMutex::SharedMutex(RLock lock) noexcept : shared_(lock), exclusive_(std::move(lock)) {}
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/owner.hpp>
-
 #include <rlock/detail/thread_owner.hpp>
+#include <rlock/owner.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -63,7 +62,9 @@ OwnerId newOwner() noexcept {
   return OwnerId{counter.fetch_add(1, std::memory_order_relaxed) + 1};
 }
 
-OwnerId currentOwner() noexcept { return threadOwner().id; }
+OwnerId currentOwner() noexcept {
+  return threadOwner().id;
+}
 
 namespace detail {
 
@@ -74,7 +75,9 @@ void addThreadEndListener(std::weak_ptr<ThreadEndListener> listener) {
   known.all.push_back(std::move(listener));
 }
 
-void noteAcquireByThisThread() noexcept { threadOwner().acquired = true; }
+void noteAcquireByThisThread() noexcept {
+  threadOwner().acquired = true;
+}
 
 }  // namespace detail
 }  // namespace rlock

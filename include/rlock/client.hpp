@@ -20,11 +20,11 @@ class ClientCore;
 /// The way to one Redis: its connections, the loop thread, the watchdog, and the id that all holds
 /// of this client carry. Make one per process and share it.
 ///
-/// **Thread safety:** Safe to call concurrently from any thread; move and destruction one thread at a
-/// time.
+/// **Thread safety:** Safe to call concurrently from any thread; move and destruction one thread at
+/// a time.
 ///
-/// Handles may outlive the client and then throw `closed`. After `fork()` the client is unusable in the
-/// child (`forked`) and untouched in the parent.
+/// Handles may outlive the client and then throw `closed`. After `fork()` the client is unusable in
+/// the child (`forked`) and untouched in the parent.
 class RLOCK_EXPORT Client {
  public:
   /// Connects by URI: `redis://[user:password@]host[:port][/db][?option=value]` or
@@ -43,7 +43,8 @@ class RLOCK_EXPORT Client {
   ///@}
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
-  /// close() with `Options::closeTimeout`. Safe on any thread, also on the loop thread. Never throws.
+  /// close() with `Options::closeTimeout`. Safe on any thread, also on the loop thread. Never
+  /// throws.
   ~Client();
 
   /// The re-entrant lock of that name. No round trip.
@@ -56,8 +57,8 @@ class RLOCK_EXPORT Client {
   Stats stats() const;
 
   /// Stops renewing, ends every waiting call with `closed`, releases what is held if the server
-  /// answers in time (else it expires), closes the connections and joins the loop thread. Idempotent.
-  /// On the loop thread it does not wait.
+  /// answers in time (else it expires), closes the connections and joins the loop thread.
+  /// Idempotent. On the loop thread it does not wait.
   /// @param deadline  at most this long
   void close(std::chrono::milliseconds deadline);
 

@@ -31,7 +31,8 @@ enum class ReleaseResult {
 /// One hold of one lock as an object. The hold belongs to the object, not to a thread: whoever has
 /// the Lease may use and release it.
 ///
-/// **Thread safety:** observers from any thread; move, assignment and release() one thread at a time.
+/// **Thread safety:** observers from any thread; move, assignment and release() one thread at a
+/// time.
 ///
 /// A default-constructed or moved-from Lease is empty: it holds nothing and does nothing. The
 /// destructor and move assignment release in the background: they send the release and do not wait
@@ -64,9 +65,9 @@ class RLOCK_EXPORT Lease {
   [[nodiscard]] std::chrono::steady_clock::time_point validUntil() const noexcept;
 
   /// Stops when the hold is lost, no later than validUntil(), while the server still refuses
-  /// everybody else unless it was itself told to give the lock away. A regular release does not stop
-  /// it. Its callbacks run on the loop thread. They must not block, and the standard ends the process
-  /// if one throws. Never stops for an empty Lease.
+  /// everybody else unless it was itself told to give the lock away. A regular release does not
+  /// stop it. Its callbacks run on the loop thread. They must not block, and the standard ends the
+  /// process if one throws. Never stops for an empty Lease.
   [[nodiscard]] std::stop_token lostToken() const noexcept;
 
   /// Why the hold was lost; `none` while it is not.
@@ -93,6 +94,8 @@ class RLOCK_EXPORT Lease {
 };
 
 /// Exchanges the holds.
-inline void swap(Lease& a, Lease& b) noexcept { a.swap(b); }
+inline void swap(Lease& a, Lease& b) noexcept {
+  a.swap(b);
+}
 
 }  // namespace rlock

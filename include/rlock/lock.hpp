@@ -18,11 +18,11 @@ namespace rlock {
 
 /// How to acquire. An aggregate: use designated initialisers.
 struct AcquireOptions {
-  /// How long to wait while another owner holds the lock. Empty: for ever (`lockAsync`, `acquire`) or
-  /// one attempt (`tryLockAsync`, `tryAcquire`). Zero or negative: one attempt.
+  /// How long to wait while another owner holds the lock. Empty: for ever (`lockAsync`, `acquire`)
+  /// or one attempt (`tryLockAsync`, `tryAcquire`). Zero or negative: one attempt.
   std::optional<Duration> wait{};
-  /// Lifetime of the hold on the server, more than 0 and at most 365 days, rounded up to 1 ms. Empty:
-  /// `Options::watchdogTimeout`, renewed by the watchdog until released.
+  /// Lifetime of the hold on the server, more than 0 and at most 365 days, rounded up to 1 ms.
+  /// Empty: `Options::watchdogTimeout`, renewed by the watchdog until released.
   std::optional<Duration> lease{};
   /// The hold is valid no longer than this, renewed or not; counted from the acquisition.
   std::optional<Duration> maxHold{};
@@ -39,16 +39,16 @@ struct AcquireOptions {
 ///
 /// The hold belongs to an owner: for the blocking calls the calling thread (currentOwner()), else
 /// the OwnerId given. An owner that holds the lock may take it again and must release it as often.
-/// Without a lease the watchdog renews the hold every third of `Options::watchdogTimeout` until it is
-/// released, its thread ends, or the server says it is gone.
+/// Without a lease the watchdog renews the hold every third of `Options::watchdogTimeout` until it
+/// is released, its thread ends, or the server says it is gone.
 ///
-/// Every call throws `closed` after Client::close(), `forked` in a child process, `wouldDeadlock` when
-/// it blocks and is made on the client's loop thread, `connectionFailed` or `timedOut` when no answer
-/// could be had within the call's time, `authenticationFailed`, `denied`, `wrongType`, `outOfMemory`,
-/// `readOnly` or `serverError` when the server refuses. Calls without a time limit of their own end
-/// within `Options::callTimeout`; lock() keeps trying for `Options::outageTimeout` while no
-/// node answers. A request whose reply is lost takes effect once or not at all, and never silently: see
-/// docs/semantics.md.
+/// Every call throws `closed` after Client::close(), `forked` in a child process, `wouldDeadlock`
+/// when it blocks and is made on the client's loop thread, `connectionFailed` or `timedOut` when no
+/// answer could be had within the call's time, `authenticationFailed`, `denied`, `wrongType`,
+/// `outOfMemory`, `readOnly` or `serverError` when the server refuses. Calls without a time limit
+/// of their own end within `Options::callTimeout`; lock() keeps trying for `Options::outageTimeout`
+/// while no node answers. A request whose reply is lost takes effect once or not at all, and never
+/// silently: see docs/semantics.md.
 class RLOCK_EXPORT RLock {
  public:
   /// For Client, which makes the locks.
@@ -69,7 +69,8 @@ class RLOCK_EXPORT RLock {
   /// @par Cost    1 round trip
   /// @par Source  Redisson `RLock.tryLock()`; lua/lock_acquire.lua
   bool tryLock();
-  /// Waits at most `wait` (zero or less: one attempt; max(): for ever). The watchdog keeps the hold.
+  /// Waits at most `wait` (zero or less: one attempt; max(): for ever). The watchdog keeps the
+  /// hold.
   /// @returns true when held, false when another owner held it all the time
   bool tryLock(Duration wait);
   /// As tryLock(wait), with a hold that ends after `lease`.
@@ -121,9 +122,11 @@ class RLOCK_EXPORT RLock {
   Operation<bool> tryLockAsync(Owner owner) {
     return tryLockAsync(AcquireOptions{}, owner);
   }
-  Operation<bool> tryLockAsync(Duration wait, std::optional<Duration> lease = {},
+  Operation<bool> tryLockAsync(Duration wait,
+                               std::optional<Duration> lease = {},
                                OwnerId owner = currentOwner());
-  Operation<void> lockInterruptiblyAsync(std::stop_token stop, std::optional<Duration> lease = {},
+  Operation<void> lockInterruptiblyAsync(std::stop_token stop,
+                                         std::optional<Duration> lease = {},
                                          OwnerId owner = currentOwner());
   Operation<void> unlockAsync(OwnerId owner = currentOwner());
   Operation<bool> forceUnlockAsync();
@@ -134,7 +137,8 @@ class RLOCK_EXPORT RLock {
   Operation<std::optional<std::chrono::milliseconds>> remainTimeToLiveAsync();
   ///@}
 
-  /// Acquires and returns the hold as an object. Waits for ever unless `options.wait` says otherwise.
+  /// Acquires and returns the hold as an object. Waits for ever unless `options.wait` says
+  /// otherwise.
   /// @throws Error  also `timedOut` when `options.wait` is over
   Lease acquire(AcquireOptions options = {}, OwnerId owner = newOwner());
   /// As acquire(), but empty when the lock was not obtained in time; one attempt when

@@ -51,13 +51,14 @@ class FunctionBody final : public OperationBody<T> {
 /// **Thread safety:** one thread at a time.
 ///
 /// Lazy: nothing is sent before it is started, and an Operation that is dropped unstarted does
-/// nothing. One-shot: a second start fails with `invalidArgument`. The result of start(), toFuture()
-/// and `co_await` is delivered on `Options::executor` if there is one, else on the client's loop
-/// thread, never inside the starting call. A handler must not block that thread. A coroutine that
-/// is destroyed while it waits is an error of the program: end the wait by its stop token first.
+/// nothing. One-shot: a second start fails with `invalidArgument`. The result of start(),
+/// toFuture() and `co_await` is delivered on `Options::executor` if there is one, else on the
+/// client's loop thread, never inside the starting call. A handler must not block that thread. A
+/// coroutine that is destroyed while it waits is an error of the program: end the wait by its stop
+/// token first.
 ///
-/// GCC 12 destroys an aggregate twice that is made inside a `co_await` expression. AcquireOptions is
-/// one, also as a default argument: give the operation a name in the line before.
+/// GCC 12 destroys an aggregate twice that is made inside a `co_await` expression. AcquireOptions
+/// is one, also as a default argument: give the operation a name in the line before.
 template <class T>
 class [[nodiscard]] Operation {
  public:

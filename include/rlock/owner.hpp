@@ -9,8 +9,8 @@
 
 namespace rlock {
 
-/// Who holds a lock inside one client: a number that, together with the client's id, makes the owner
-/// field on the server. It is not the operating system's thread id, which gets reused.
+/// Who holds a lock inside one client: a number that, together with the client's id, makes the
+/// owner field on the server. It is not the operating system's thread id, which gets reused.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 struct OwnerId {

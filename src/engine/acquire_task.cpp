@@ -14,7 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Clock::time_point deadlineOf(const AcquireParams& params, const LockEngine& engine,
+Clock::time_point deadlineOf(const AcquireParams& params,
+                             const LockEngine& engine,
                              Clock::time_point now) {
   // One attempt has no time limit of its own, so the one of all such calls holds.
   return params.wait.isPositive() ? params.wait.deadlineFrom(now) : now + engine.callTimeout();
@@ -23,7 +24,8 @@ Clock::time_point deadlineOf(const AcquireParams& params, const LockEngine& engi
 }  // namespace
 
 AcquireTask::AcquireTask(std::shared_ptr<LockEngine> engine,
-                         std::shared_ptr<const LockKeys> keys, AcquireParams params)
+                         std::shared_ptr<const LockKeys> keys,
+                         AcquireParams params)
     : Task(std::move(engine), std::move(keys), params.owner, Clock::now()),
       params_(std::move(params)),
       lease_(params_.lease ? params_.lease->ceilMilliseconds()
@@ -90,7 +92,9 @@ AcquireTask::Step AcquireTask::failed(Error error) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("lock \"{}\": owner {}: a request whose reply was lost could "
                                      "not be settled: {}",
-                                     escapeForDisplay(keys_->name), ownerField_, error.what()));
+                                     escapeForDisplay(keys_->name),
+                                     ownerField_,
+                                     error.what()));
     return tell([&](AcquireFsm& fsm) { return fsm.settleFailed(std::move(error)); });
   }
   leaveGate();
@@ -116,8 +120,8 @@ AcquireTask::Step AcquireTask::repliedAttempt() {
 
 AcquireTask::Step AcquireTask::granted(std::int64_t count) {
   if (tooLate()) {
-    // The lease ran out on the way here. What may be left of it on the server counts as nothing: the
-    // next attempt finds it and settles.
+    // The lease ran out on the way here. What may be left of it on the server counts as nothing:
+    // the next attempt finds it and settles.
     leaveGate();
     remaining_ = std::chrono::milliseconds::zero();
     return tell([](AcquireFsm& fsm) { return fsm.refused(); });
@@ -156,9 +160,8 @@ AcquireTask::Step AcquireTask::repliedSettle() {
   }
   const bool held = parsed->now > before_;
   if (held && !tooLate()) {
-    const bool answered = tell([](AcquireFsm& fsm) {
-      return fsm.answered() ? Step::end : Step::none;
-    }) == Step::end;
+    const bool answered =
+        tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end;
     if (!answered) {
       return granted(parsed->now);
     }
@@ -281,8 +284,11 @@ AcquireTask::Step AcquireTask::leaveNow() {
 }
 
 AcquireTask::Step AcquireTask::sleepHere() {
-  engine_->queue(*this, keys_->channel, std::exchange(mark_, std::nullopt),
-                 std::exchange(tried_, false), remaining_);
+  engine_->queue(*this,
+                 keys_->channel,
+                 std::exchange(mark_, std::nullopt),
+                 std::exchange(tried_, false),
+                 remaining_);
   bool leaving = false;
   for (;;) {
     const std::uint32_t seen = signals();
@@ -430,12 +436,11 @@ void AcquireTask::startInBackground(Handler handler) {
   onLoop_ = true;
   engine_->executor().post([self = TaskPtr(this)] {
     if (self->params_.stop.stop_possible()) {
-      self->stopCallback_.emplace(self->params_.stop,
-                                  [raw = self.get()] { raw->stopRequested(); });
+      self->stopCallback_.emplace(self->params_.stop, [raw = self.get()] { raw->stopRequested(); });
     }
     if (self->deadline_ != Clock::time_point::max()) {
-      self->deadlineTimer_ = std::make_unique<Timer>(
-          self->engine_->executor().loop(), [raw = self.get()] { raw->onDeadline(); });
+      self->deadlineTimer_ = std::make_unique<Timer>(self->engine_->executor().loop(),
+                                                     [raw = self.get()] { raw->onDeadline(); });
       self->deadlineTimer_->armAt(self->deadline_);
     }
     self->perform(self->begin());
@@ -445,9 +450,8 @@ void AcquireTask::startInBackground(Handler handler) {
 void AcquireTask::onDeadline() {
   const TaskPtr self(this);
   const auto limit = later(deadline_, kReplyGrace);
-  const bool queued = tell([](AcquireFsm& fsm) {
-    return fsm.queued() ? Step::queue : Step::none;
-  }) == Step::queue;
+  const bool queued =
+      tell([](AcquireFsm& fsm) { return fsm.queued() ? Step::queue : Step::none; }) == Step::queue;
   if (!queued && Clock::now() < limit) {
     deadlineTimer_->armAt(limit);
     return;
@@ -463,8 +467,11 @@ void AcquireTask::perform(Step step) {
       attemptOnLoop();
       return;
     case Step::queue:
-      engine_->queue(*this, keys_->channel, std::exchange(mark_, std::nullopt),
-                     std::exchange(tried_, false), remaining_);
+      engine_->queue(*this,
+                     keys_->channel,
+                     std::exchange(mark_, std::nullopt),
+                     std::exchange(tried_, false),
+                     remaining_);
       return;
     case Step::settleKeep:
       settle(true);
@@ -503,9 +510,8 @@ void AcquireTask::sendOnLoop() {
     // The gate was passed on to this task while it waited there.
     hold_ = engine_->entry(keys_, owner_);
   }
-  const bool wanted = tell([](AcquireFsm& fsm) {
-    return fsm.answered() ? Step::end : Step::none;
-  }) == Step::none;
+  const bool wanted =
+      tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::none;
   if (!wanted) {
     leaveGate();
     perform(tell([this](AcquireFsm& fsm) { return fsm.failed(lateError()); }));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/lock_engine.hpp"
+#include "engine/task.hpp"
 #include <rlock/detail/engine/acquire_fsm.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
@@ -13,9 +15,6 @@
 #include <stop_token>
 #include <string>
 
-#include "engine/lock_engine.hpp"
-#include "engine/task.hpp"
-
 namespace rlock::detail {
 
 /// One acquisition: performs what AcquireFsm says.
@@ -25,7 +24,8 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   using TaskPtr = IntrusivePtr<AcquireTask>;
 
   /// @param params  already checked
-  AcquireTask(std::shared_ptr<LockEngine> engine, std::shared_ptr<const LockKeys> keys,
+  AcquireTask(std::shared_ptr<LockEngine> engine,
+              std::shared_ptr<const LockKeys> keys,
               AcquireParams params);
 
   /// Acquires on the calling thread.
@@ -88,12 +88,12 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   const AcquireParams params_;
   const std::chrono::milliseconds lease_;
   const Clock::time_point deadline_;
-  AcquireFsm fsm_;                 // protected by mutex_
-  bool onLoop_ = false;            // the loop thread drives; protected by mutex_
+  AcquireFsm fsm_;       // protected by mutex_
+  bool onLoop_ = false;  // the loop thread drives; protected by mutex_
   std::optional<WaiterHub::Mark> mark_;
   bool tried_ = false;
   std::chrono::milliseconds remaining_{-1};
-  HoldPtr hold_;                   // while the gate is held
+  HoldPtr hold_;  // while the gate is held
   int before_ = 0;
   Phase phase_ = Phase::attempt;
   Clock::time_point sentAt_{};

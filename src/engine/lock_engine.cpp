@@ -66,14 +66,16 @@ class LockEngine::ClosingRelease final : public Call {
   const std::string owner_;
 };
 
-LockEngine::LockEngine(std::string clientId, const Options& options,
-                       std::shared_ptr<const Logger> log, std::shared_ptr<net::Loop> loop)
+LockEngine::LockEngine(std::string clientId,
+                       const Options& options,
+                       std::shared_ptr<const Logger> log,
+                       std::shared_ptr<net::Loop> loop)
     : clientId_(std::move(clientId)),
       options_(options),
       log_(std::move(log)),
       forkGeneration_(forkGeneration()),
-      executor_(std::make_shared<Executor>(std::move(loop), options_, log_,
-                                           static_cast<ExecutorEvents&>(*this))),
+      executor_(std::make_shared<Executor>(
+          std::move(loop), options_, log_, static_cast<ExecutorEvents&>(*this))),
       watchdog_(options_.watchdogTimeout),
       hub_(options_.safetyPoll, options_.subscriptionLinger),
       watchdogTimer_(executor_->loop(), [this] { serveWatchdog(); }),
@@ -113,14 +115,15 @@ std::optional<Error> LockEngine::refuse(bool blocking) const {
   return std::nullopt;
 }
 
-Error LockEngine::describe(Error error, const LockKeys& keys, OwnerId owner,
+Error LockEngine::describe(Error error,
+                           const LockKeys& keys,
+                           OwnerId owner,
                            Clock::time_point since) const {
   ErrorContext context;
   context.key = keys.name;
   context.owner = ownerField(owner);
   context.node = executor_->node();
-  context.elapsed =
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
+  context.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
   return error.withContext(context);
 }
 
@@ -158,7 +161,8 @@ Stats LockEngine::stats() const {
 
 // Holds.
 
-LockEngine::Gate LockEngine::enter(const std::shared_ptr<const LockKeys>& keys, OwnerId owner,
+LockEngine::Gate LockEngine::enter(const std::shared_ptr<const LockKeys>& keys,
+                                   OwnerId owner,
                                    GateWaiter& waiter) {
   const std::lock_guard lock(holdsMutex_);
   Gate gate;
@@ -201,7 +205,9 @@ bool LockEngine::holds(std::string_view name, OwnerId owner) const {
   return hold && hold->count > 0;
 }
 
-IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold, int before, int count,
+IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
+                                             int before,
+                                             int count,
                                              const GrantTerms& terms) {
   bool vanished = false;
   IntrusivePtr<HoldHandle> old;
@@ -218,9 +224,8 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold, int before, int count,
     }
     hold.count = count;
     hold.label = terms.label;
-    const auto maxHoldUntil = terms.maxHold
-                                  ? Duration(*terms.maxHold).deadlineFrom(Clock::now())
-                                  : Clock::time_point::max();
+    const auto maxHoldUntil = terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(Clock::now())
+                                            : Clock::time_point::max();
     watchdog_.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
     if (terms.wantsHandle &&
         (!hold.handle || hold.handle->reason() != LossReason::none || hold.handle->released())) {
@@ -289,10 +294,10 @@ void LockEngine::released(Hold& hold, int remain, bool lost) {
   }
   if (lost) {
     if (hadHold) {
-      executor_->post([self = shared_from_this(), kept = HoldPtr(&hold), handle,
-                       label = std::move(label)] {
-        self->tellLost(*kept, label, handle, LossReason::refused);
-      });
+      executor_->post(
+          [self = shared_from_this(), kept = HoldPtr(&hold), handle, label = std::move(label)] {
+            self->tellLost(*kept, label, handle, LossReason::refused);
+          });
     }
     return;
   }
@@ -455,7 +460,8 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
   }
   if (!answered || !refusal.empty()) {
     log_->write(LogLevel::warning,
-                fmt::format("{} holds not renewed, trying again: {}", batch.holds().size(),
+                fmt::format("{} holds not renewed, trying again: {}",
+                            batch.holds().size(),
                             outcome.error      ? outcome.error->what()
                             : !refusal.empty() ? refusal.c_str()
                                                : "the reply was lost"));
@@ -476,8 +482,10 @@ void LockEngine::announce(std::vector<Watchdog::Lost> lost) {
   }
 }
 
-void LockEngine::tellLost(const Hold& hold, const std::string& label,
-                          const IntrusivePtr<HoldHandle>& handle, LossReason reason) {
+void LockEngine::tellLost(const Hold& hold,
+                          const std::string& label,
+                          const IntrusivePtr<HoldHandle>& handle,
+                          LossReason reason) {
   counters_.lost.fetch_add(1, std::memory_order_relaxed);
   if (handle && handle->markLost(reason)) {
     handle->signalLoss();
@@ -485,10 +493,13 @@ void LockEngine::tellLost(const Hold& hold, const std::string& label,
   const LogLevel level = reason == LossReason::clientClosed ? LogLevel::info
                          : reason == LossReason::expired    ? LogLevel::warning
                                                             : LogLevel::error;
-  log_->write(level, fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
-                                 escapeForDisplay(hold.name), ownerField(hold.owner),
-                                 label.empty() ? "" : ", ", escapeForDisplay(label),
-                                 toString(reason)));
+  log_->write(level,
+              fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
+                          escapeForDisplay(hold.name),
+                          ownerField(hold.owner),
+                          label.empty() ? "" : ", ",
+                          escapeForDisplay(label),
+                          toString(reason)));
   if (options_.onLost) {
     deliver([self = shared_from_this(),
              told = LostHold{std::string(hold.name), ownerField(hold.owner), reason}] {
@@ -541,8 +552,10 @@ bool LockEngine::hubNeedsLoop() {
   return needed;
 }
 
-void LockEngine::queue(Waiter& waiter, std::string_view channel,
-                       std::optional<WaiterHub::Mark> mark, bool tried,
+void LockEngine::queue(Waiter& waiter,
+                       std::string_view channel,
+                       std::optional<WaiterHub::Mark> mark,
+                       bool tried,
                        std::chrono::milliseconds remaining) {
   Waiter* next = nullptr;
   bool needsLoop = false;
@@ -623,7 +636,9 @@ void LockEngine::news(const std::string& channel, bool confirmed) {
   giveTurn(next);
 }
 
-void LockEngine::channelConfirmed(const std::string& channel) { news(channel, true); }
+void LockEngine::channelConfirmed(const std::string& channel) {
+  news(channel, true);
+}
 
 void LockEngine::channelMessage(const std::string& channel, std::string_view /*payload*/) {
   // Whatever was said: something may have changed.
@@ -632,9 +647,10 @@ void LockEngine::channelMessage(const std::string& channel, std::string_view /*p
 }
 
 void LockEngine::channelRefused(const std::string& channel, const Error& error) {
-  log_->write(LogLevel::warning,
-              fmt::format("cannot subscribe to {}, its waiters poll: {}",
-                          escapeForDisplay(channel), error.what()));
+  log_->write(
+      LogLevel::warning,
+      fmt::format(
+          "cannot subscribe to {}, its waiters poll: {}", escapeForDisplay(channel), error.what()));
   const std::lock_guard lock(hubMutex_);
   hub_.refused(channel);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "executor/executor.hpp"
+#include "executor/lock_scripts.hpp"
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
@@ -25,17 +27,14 @@
 #include <string_view>
 #include <vector>
 
-#include "executor/executor.hpp"
-#include "executor/lock_scripts.hpp"
-
 namespace rlock::detail {
 
 /// What the library does for all locks of one client together: it keeps the ledger of holds, renews
-/// them, announces losses, and wakes waiters. The tasks of acquire_task.hpp and release_task.hpp are
-/// written on top of it.
+/// them, announces losses, and wakes waiters. The tasks of acquire_task.hpp and release_task.hpp
+/// are written on top of it.
 ///
-/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise. Locks are
-/// taken one at a time; nothing of the application runs under one.
+/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
+/// Locks are taken one at a time; nothing of the application runs under one.
 class LockEngine final : public std::enable_shared_from_this<LockEngine>,
                          public ThreadEndListener,
                          private ExecutorEvents {
@@ -49,15 +48,17 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
         safetyPolls{0}, handlerFailures{0};
   };
 
-  LockEngine(std::string clientId, const Options& options, std::shared_ptr<const Logger> log,
+  LockEngine(std::string clientId,
+             const Options& options,
+             std::shared_ptr<const Logger> log,
              std::shared_ptr<net::Loop> loop);
   ~LockEngine() override;
 
   /// Starts connecting. `ready` runs on the loop when the first attempt is over. Loop thread.
   void open(UniqueFunction<void(Result<void>)> ready);
 
-  /// Ends every waiting call and every hold's validity, gives back what is held, and calls `done` on
-  /// the loop when the server has answered or `deadline` is reached. Loop thread.
+  /// Ends every waiting call and every hold's validity, gives back what is held, and calls `done`
+  /// on the loop when the server has answered or `deadline` is reached. Loop thread.
   void shutDown(Clock::time_point deadline, UniqueFunction<void()> done);
   /// Ends the connections. Loop thread, after shutDown().
   void disconnect() noexcept;
@@ -124,8 +125,11 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
 
   // Waiters.
   [[nodiscard]] WaiterHub::Mark mark(std::string_view channel) const;
-  void queue(Waiter& waiter, std::string_view channel, std::optional<WaiterHub::Mark> mark,
-             bool tried, std::chrono::milliseconds remaining);
+  void queue(Waiter& waiter,
+             std::string_view channel,
+             std::optional<WaiterHub::Mark> mark,
+             bool tried,
+             std::chrono::milliseconds remaining);
   void leaveQueue(Waiter& waiter, bool obtained) noexcept;
 
   /// Runs application code on the callback thread; what it throws is logged and counted.
@@ -134,7 +138,9 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void reject(UniqueFunction<void()> function) noexcept;
 
   /// Fills in what an error does not know yet.
-  [[nodiscard]] Error describe(Error error, const LockKeys& keys, OwnerId owner,
+  [[nodiscard]] Error describe(Error error,
+                               const LockKeys& keys,
+                               OwnerId owner,
                                Clock::time_point since) const;
 
  private:
@@ -159,8 +165,10 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void renewalDone(RenewalBatch& batch, Outcome outcome);
   void announce(std::vector<Watchdog::Lost> lost);
   void announceOnLoop(std::vector<Watchdog::Lost> lost);
-  void tellLost(const Hold& hold, const std::string& label,
-                const IntrusivePtr<HoldHandle>& handle, LossReason reason);
+  void tellLost(const Hold& hold,
+                const std::string& label,
+                const IntrusivePtr<HoldHandle>& handle,
+                LossReason reason);
   void runGuarded(UniqueFunction<void()>& function) noexcept;
 
   const std::string clientId_;
@@ -172,14 +180,14 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   const std::shared_ptr<Executor> executor_;
 
   mutable std::mutex holdsMutex_;
-  HoldLedger ledger_;                                       // protected by holdsMutex_
-  Watchdog watchdog_;                                       // protected by holdsMutex_
+  HoldLedger ledger_;                                           // protected by holdsMutex_
+  Watchdog watchdog_;                                           // protected by holdsMutex_
   Clock::time_point watchdogArmed_ = Clock::time_point::max();  // protected by holdsMutex_
 
   mutable std::mutex hubMutex_;
-  WaiterHub hub_;                                           // protected by hubMutex_
-  Clock::time_point hubArmed_ = Clock::time_point::max();   // protected by hubMutex_
-  bool hubChangesPosted_ = false;                           // protected by hubMutex_
+  WaiterHub hub_;                                          // protected by hubMutex_
+  Clock::time_point hubArmed_ = Clock::time_point::max();  // protected by hubMutex_
+  bool hubChangesPosted_ = false;                          // protected by hubMutex_
   std::atomic<bool> hubIdle_{true};
 
   // Loop thread only.

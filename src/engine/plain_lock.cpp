@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plain_lock.hpp"
 
+#include "engine/acquire_task.hpp"
+#include "engine/query_task.hpp"
+#include "engine/release_task.hpp"
 #include <rlock/duration.hpp>
 
 #include <fmt/format.h>
@@ -9,10 +12,6 @@
 #include <chrono>
 #include <optional>
 #include <utility>
-
-#include "engine/acquire_task.hpp"
-#include "engine/query_task.hpp"
-#include "engine/release_task.hpp"
 
 namespace rlock::detail {
 
@@ -27,8 +26,7 @@ std::optional<Error> check(const AcquireParams& params) {
   }
   if (params.lease && (!params.lease->isPositive() || *params.lease > kLongestLease)) {
     return Error(Errc::invalidArgument,
-                 fmt::format("a lease of {} is not between 1ns and 365d",
-                             toString(*params.lease)));
+                 fmt::format("a lease of {} is not between 1ns and 365d", toString(*params.lease)));
   }
   if (params.maxHold && !params.maxHold->isPositive()) {
     return Error(Errc::invalidArgument,
@@ -40,8 +38,12 @@ std::optional<Error> check(const AcquireParams& params) {
 IntrusivePtr<QueryTask<bool>> makeIsLocked(const std::shared_ptr<LockEngine>& engine,
                                            const std::shared_ptr<const LockKeys>& keys) {
   return makeIntrusive<QueryTask<bool>>(
-      engine, keys, OwnerId{},
-      [&](Call& call, std::string_view) { call.setCommand({"EXISTS", keys->name}); },
+      engine,
+      keys,
+      OwnerId{},
+      [&](Call& call, std::string_view) {
+        call.setCommand({"EXISTS", keys->name});
+      },
       [](const Reply& reply) -> std::optional<bool> {
         return reply.isInteger() ? std::optional(reply.integer > 0) : std::nullopt;
       });
@@ -51,8 +53,12 @@ IntrusivePtr<QueryTask<int>> makeHoldCount(const std::shared_ptr<LockEngine>& en
                                            const std::shared_ptr<const LockKeys>& keys,
                                            OwnerId owner) {
   return makeIntrusive<QueryTask<int>>(
-      engine, keys, owner,
-      [&](Call& call, std::string_view field) { call.setCommand({"HGET", keys->name, field}); },
+      engine,
+      keys,
+      owner,
+      [&](Call& call, std::string_view field) {
+        call.setCommand({"HGET", keys->name, field});
+      },
       [](const Reply& reply) -> std::optional<int> {
         if (reply.isNil()) {
           return 0;
@@ -71,8 +77,12 @@ IntrusivePtr<QueryTask<LockBackend::TimeToLive>> makeTimeToLive(
     const std::shared_ptr<LockEngine>& engine, const std::shared_ptr<const LockKeys>& keys) {
   using TimeToLive = LockBackend::TimeToLive;
   return makeIntrusive<QueryTask<TimeToLive>>(
-      engine, keys, OwnerId{},
-      [&](Call& call, std::string_view) { call.setCommand({"PTTL", keys->name}); },
+      engine,
+      keys,
+      OwnerId{},
+      [&](Call& call, std::string_view) {
+        call.setCommand({"PTTL", keys->name});
+      },
       [](const Reply& reply) -> std::optional<TimeToLive> {
         if (!reply.isInteger()) {
           return std::nullopt;
@@ -88,10 +98,10 @@ IntrusivePtr<QueryTask<LockBackend::TimeToLive>> makeTimeToLive(
 IntrusivePtr<QueryTask<bool>> makeForceRelease(const std::shared_ptr<LockEngine>& engine,
                                                const std::shared_ptr<const LockKeys>& keys) {
   return makeIntrusive<QueryTask<bool>>(
-      engine, keys, OwnerId{},
-      [&](Call& call, std::string_view) {
-        composeForceRelease(call, *keys);
-      },
+      engine,
+      keys,
+      OwnerId{},
+      [&](Call& call, std::string_view) { composeForceRelease(call, *keys); },
       [engine, keys](const Reply& reply) -> std::optional<bool> {
         if (!reply.isInteger()) {
           return std::nullopt;
@@ -153,14 +163,13 @@ void PlainLock::acquireAsync(AcquireParams params, Handler<Acquired> handler) {
 }
 
 Result<ReleaseOutcome> PlainLock::release(OwnerId owner) {
-  return runTask<ReleaseOutcome>(
-      owner, [&] { return makeIntrusive<ReleaseTask>(engine_, keys_, owner); });
+  return runTask<ReleaseOutcome>(owner,
+                                 [&] { return makeIntrusive<ReleaseTask>(engine_, keys_, owner); });
 }
 
 void PlainLock::releaseAsync(OwnerId owner, Handler<ReleaseOutcome> handler) {
-  startTask<ReleaseOutcome>(owner, std::move(handler), [&] {
-    return makeIntrusive<ReleaseTask>(engine_, keys_, owner);
-  });
+  startTask<ReleaseOutcome>(
+      owner, std::move(handler), [&] { return makeIntrusive<ReleaseTask>(engine_, keys_, owner); });
 }
 
 void PlainLock::releaseQuietly(OwnerId owner) {
@@ -170,14 +179,16 @@ void PlainLock::releaseQuietly(OwnerId owner) {
   makeIntrusive<ReleaseTask>(engine_, keys_, owner)
       ->startInBackground([engine = engine_](const Result<ReleaseOutcome>& result) {
         if (!result.has_value()) {
-          engine->log().write(LogLevel::warning,
-                              std::string("a release in the background failed: ") +
-                                  result.error().what());
+          engine->log().write(
+              LogLevel::warning,
+              std::string("a release in the background failed: ") + result.error().what());
         }
       });
 }
 
-bool PlainLock::refusesBlocking() const noexcept { return engine_->executor().onLoopThread(); }
+bool PlainLock::refusesBlocking() const noexcept {
+  return engine_->executor().onLoopThread();
+}
 
 Result<bool> PlainLock::forceRelease() {
   return runTask<bool>({}, [&] { return makeForceRelease(engine_, keys_); });

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/lock_engine.hpp"
 #include <rlock/detail/lock_backend.hpp>
 
 #include <memory>
 #include <string>
 #include <string_view>
-
-#include "engine/lock_engine.hpp"
 
 namespace rlock::detail {
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/task.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
-
-#include "engine/task.hpp"
 
 namespace rlock::detail {
 
@@ -23,9 +23,12 @@ class QueryTask final : public Task<T> {
   /// Reads the answer; empty: not what was asked for.
   using Parse = std::function<std::optional<T>(const Reply&)>;
 
-  /// @param compose  fills in the call; what it refers to must be owned by the task: use Call::store()
-  QueryTask(std::shared_ptr<LockEngine> engine, std::shared_ptr<const LockKeys> keys,
-            OwnerId owner, const std::function<void(Call&, std::string_view owner)>& compose,
+  /// @param compose  fills in the call; what it refers to must be owned by the task: use
+  /// Call::store()
+  QueryTask(std::shared_ptr<LockEngine> engine,
+            std::shared_ptr<const LockKeys> keys,
+            OwnerId owner,
+            const std::function<void(Call&, std::string_view owner)>& compose,
             Parse parse)
       : Base(std::move(engine), std::move(keys), owner, Clock::now()),
         deadline_(this->began_ + this->engine_->callTimeout()),
@@ -117,7 +120,7 @@ class QueryTask final : public Task<T> {
 
   const Clock::time_point deadline_;
   const Parse parse_;
-  bool told_ = false;  // loop thread only
+  bool told_ = false;                     // loop thread only
   std::unique_ptr<Timer> deadlineTimer_;  // loop thread only
 };
 

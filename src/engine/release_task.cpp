@@ -11,7 +11,8 @@
 namespace rlock::detail {
 
 ReleaseTask::ReleaseTask(std::shared_ptr<LockEngine> engine,
-                         std::shared_ptr<const LockKeys> keys, OwnerId owner)
+                         std::shared_ptr<const LockKeys> keys,
+                         OwnerId owner)
     : Task(std::move(engine), std::move(keys), owner, Clock::now()),
       deadline_(began_ + engine_->callTimeout()) {}
 
@@ -46,7 +47,9 @@ ReleaseTask::Step ReleaseTask::failed(Error error) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("lock \"{}\": owner {}: a release could not be completed, the "
                                      "hold is left to expire: {}",
-                                     escapeForDisplay(keys_->name), ownerField_, error.what()));
+                                     escapeForDisplay(keys_->name),
+                                     ownerField_,
+                                     error.what()));
     engine_->notReleased(*hold_);
     leaveGate();
     return tell([&](ReleaseFsm& fsm) { return fsm.settleFailed(std::move(error)); });
@@ -80,7 +83,8 @@ ReleaseTask::Step ReleaseTask::repliedAttempt() {
   if (!parsed->publishError.empty()) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("lock \"{}\" is free, but waiters could not be told: {}",
-                                     escapeForDisplay(keys_->name), parsed->publishError));
+                                     escapeForDisplay(keys_->name),
+                                     parsed->publishError));
   }
   const std::int64_t expected = std::max(before_ - 1, 0);
   const bool tooMany = parsed->remain > expected;
@@ -175,9 +179,8 @@ Result<ReleaseOutcome> ReleaseTask::waitForLoop() {
     }
     const bool closed = engine_->closed();
     if (!leaving && (closed || Clock::now() >= limit)) {
-      const Step step = tell([&](ReleaseFsm& fsm) {
-        return fsm.expired(closed ? closedError() : lateError());
-      });
+      const Step step =
+          tell([&](ReleaseFsm& fsm) { return fsm.expired(closed ? closedError() : lateError()); });
       if (step == Step::finishEarly) {
         return takeResult();
       }

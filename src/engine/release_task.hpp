@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/lock_engine.hpp"
+#include "engine/task.hpp"
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/release_fsm.hpp>
 #include <rlock/detail/lock_backend.hpp>
@@ -9,9 +11,6 @@
 #include <memory>
 #include <string>
 
-#include "engine/lock_engine.hpp"
-#include "engine/task.hpp"
-
 namespace rlock::detail {
 
 /// One release: performs what ReleaseFsm says.
@@ -19,7 +18,8 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
  public:
   using TaskPtr = IntrusivePtr<ReleaseTask>;
 
-  ReleaseTask(std::shared_ptr<LockEngine> engine, std::shared_ptr<const LockKeys> keys,
+  ReleaseTask(std::shared_ptr<LockEngine> engine,
+              std::shared_ptr<const LockKeys> keys,
               OwnerId owner);
 
   /// Releases on the calling thread.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/lock_engine.hpp"
+#include "executor/call.hpp"
 #include <rlock/detail/futex.hpp>
 #include <rlock/detail/unique_function.hpp>
 #include <rlock/error.hpp>
@@ -15,21 +17,18 @@
 #include <optional>
 #include <utility>
 
-#include "engine/lock_engine.hpp"
-#include "executor/call.hpp"
-
 namespace rlock::detail {
 
-/// How long after its time is up a caller still waits for a reply that is on its way: nearly always it
-/// comes at once, and then the answer is certain. Part of the 50 ms that every call may be late.
+/// How long after its time is up a caller still waits for a reply that is on its way: nearly always
+/// it comes at once, and then the answer is certain. Part of the 50 ms that every call may be late.
 inline constexpr std::chrono::milliseconds kReplyGrace{25};
 
-/// One operation of one caller, in the course of which calls are made. Either a thread waits for it, in
-/// run(), or a handler does. A waiting thread sends and reads itself while all goes well; the loop
-/// thread does everything else, and finishes what the caller does not wait for.
+/// One operation of one caller, in the course of which calls are made. Either a thread waits for
+/// it, in run(), or a handler does. A waiting thread sends and reads itself while all goes well;
+/// the loop thread does everything else, and finishes what the caller does not wait for.
 ///
-/// **Thread safety:** events come from any thread; each makes its state change under mutex_ and acts on
-/// it afterwards, without.
+/// **Thread safety:** events come from any thread; each makes its state change under mutex_ and
+/// acts on it afterwards, without.
 template <class T>
 class Task : public Call {
  public:
@@ -54,7 +53,9 @@ class Task : public Call {
     }
   }
 
-  Task(std::shared_ptr<LockEngine> engine, std::shared_ptr<const LockKeys> keys, OwnerId owner,
+  Task(std::shared_ptr<LockEngine> engine,
+       std::shared_ptr<const LockKeys> keys,
+       OwnerId owner,
        Clock::time_point began)
       : engine_(std::move(engine)),
         keys_(std::move(keys)),
@@ -65,9 +66,7 @@ class Task : public Call {
   [[nodiscard]] Error describe(Error error) const {
     return engine_->describe(std::move(error), *keys_, owner_, began_);
   }
-  [[nodiscard]] Error closedError() const {
-    return Error(Errc::closed, "the client was closed");
-  }
+  [[nodiscard]] Error closedError() const { return Error(Errc::closed, "the client was closed"); }
 
   void signal(std::uint32_t bits) noexcept {
     signals_.fetch_or(bits, std::memory_order_acq_rel);
@@ -77,9 +76,7 @@ class Task : public Call {
   [[nodiscard]] std::uint32_t signals() const noexcept {
     return signals_.load(std::memory_order_acquire);
   }
-  void clear(std::uint32_t bits) noexcept {
-    signals_.fetch_and(~bits, std::memory_order_acq_rel);
-  }
+  void clear(std::uint32_t bits) noexcept { signals_.fetch_and(~bits, std::memory_order_acq_rel); }
   /// Sleeps until a signal that is not in `seen` comes, at most until `deadline`.
   void sleep(std::uint32_t seen, Clock::time_point deadline) noexcept {
     futexWait(signals_, seen, deadline);

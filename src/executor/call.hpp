@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "net/command_link.hpp"
+#include "net/loop.hpp"
 #include <rlock/detail/lua_scripts.hpp>
 #include <rlock/error.hpp>
 
@@ -15,9 +17,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "net/command_link.hpp"
-#include "net/loop.hpp"
 
 namespace rlock::detail {
 
@@ -34,8 +33,8 @@ struct Outcome {
   std::optional<Error> error{};
 };
 
-/// One command with its arguments, as often as it must be sent. Argument bytes are not copied: they must
-/// stay until the call is finished; short ones made on the way live in the call's own store.
+/// One command with its arguments, as often as it must be sent. Argument bytes are not copied: they
+/// must stay until the call is finished; short ones made on the way live in the call's own store.
 ///
 /// **Thread safety:** One thread at a time.
 class Call : public net::Request {
@@ -51,6 +50,8 @@ class Call : public net::Request {
   void setScript(const lua::Script& script, std::size_t keys) {
     script_ = &script;
     asText_ = false;
+    freesMemory_ = false;
+    despiteLimit_ = false;
     stored_ = 0;
     argv_.clear();
     argv_.emplace_back("EVALSHA");
@@ -88,6 +89,19 @@ class Call : public net::Request {
       argv_[1] = script_->sha1;
     }
   }
+  /// The script gives memory back in the end, although it may write before.
+  void setFreesMemory(bool frees) noexcept { freesMemory_ = frees; }
+  /// Sends the text with the flag that lets it write at the memory limit (Redis 7). False when that
+  /// does not apply or was done already.
+  bool sendDespiteMemoryLimit() {
+    if (script_ == nullptr || !freesMemory_ || despiteLimit_) {
+      return false;
+    }
+    despiteLimit_ = true;
+    sendText();
+    argv_[1] = store("#!lua flags=allow-oom\n" + std::string(script_->body));
+    return true;
+  }
   [[nodiscard]] bool sendsText() const noexcept { return asText_; }
   [[nodiscard]] std::span<const std::string_view> argv() const noexcept { return argv_; }
 
@@ -111,6 +125,8 @@ class Call : public net::Request {
   const lua::Script* script_ = nullptr;
   bool asText_ = false;
   bool repeatable_ = false;
+  bool freesMemory_ = false;
+  bool despiteLimit_ = false;
   std::vector<std::string_view> argv_;
   std::array<char, 128> store_{};
   std::size_t stored_ = 0;

@@ -40,8 +40,8 @@ net::LinkSettings linkSettings(const Options& options, std::shared_ptr<const Log
 
 }  // namespace
 
-/// Has the server close a connection of ours that we lost. Sent on the same connection before the call
-/// that relies on it, so its reply need not be waited for.
+/// Has the server close a connection of ours that we lost. Sent on the same connection before the
+/// call that relies on it, so its reply need not be waited for.
 class Executor::Fence final : public net::Request {
  public:
   explicit Fence(std::shared_ptr<const Logger> log) : log_(std::move(log)) {}
@@ -87,8 +87,10 @@ void Call::completed() noexcept {
   }
 }
 
-Executor::Executor(std::shared_ptr<net::Loop> loop, const Options& options,
-                   std::shared_ptr<const Logger> log, ExecutorEvents& events)
+Executor::Executor(std::shared_ptr<net::Loop> loop,
+                   const Options& options,
+                   std::shared_ptr<const Logger> log,
+                   ExecutorEvents& events)
     : loop_(std::move(loop)),
       log_(std::move(log)),
       policy_(options.lostReplyPolicy),
@@ -100,8 +102,8 @@ Executor::Executor(std::shared_ptr<net::Loop> loop, const Options& options,
       random_(std::random_device{}()) {
   const net::LinkSettings settings = linkSettings(options, log_);
   node_ = toString(options.endpoints.front());
-  link_ = std::make_shared<net::CommandLink>(loop_, settings,
-                                             static_cast<net::LinkEvents&>(*this), options.spin);
+  link_ = std::make_shared<net::CommandLink>(
+      loop_, settings, static_cast<net::LinkEvents&>(*this), options.spin);
   pubsub_ = std::make_unique<net::PubSubLink>(loop_, settings, *channels_);
 }
 
@@ -148,6 +150,12 @@ Executor::Direct Executor::await(Call& call, Clock::time_point deadline) {
       return Direct::replied;
     }
     const ErrorClass known = classifyError(call.reply().text);
+    if (known.errc == Errc::outOfMemory && call.sendDespiteMemoryLimit()) {
+      if (!link_->submit(call, call.argv(), net::CommandLink::Mode::awaited)) {
+        return Direct::trouble;
+      }
+      continue;
+    }
     if (known.action == ErrorAction::fatal) {
       return Direct::failed;
     }
@@ -192,7 +200,8 @@ void Executor::resume(CallPtr call, Clock::time_point sendBefore) {
   });
 }
 
-void Executor::startFenced(CallPtr call, std::shared_ptr<const net::ServerSession> lost,
+void Executor::startFenced(CallPtr call,
+                           std::shared_ptr<const net::ServerSession> lost,
                            Clock::time_point sendBefore) {
   loop_->post(
       [self = shared_from_this(), call = std::move(call), lost = std::move(lost), sendBefore] {
@@ -216,10 +225,11 @@ void Executor::send(const CallPtr& call) {
     return;
   }
   if (Clock::now() >= call->sendBefore_) {
-    finish(call, {Outcome::Kind::failed,
-                  call->lastError_ ? *call->lastError_
-                                   : describe(*call, Errc::connectionFailed,
-                                              "there was no connection in time")});
+    finish(call,
+           {Outcome::Kind::failed,
+            call->lastError_
+                ? *call->lastError_
+                : describe(*call, Errc::connectionFailed, "there was no connection in time")});
     return;
   }
   if (!link_->up()) {
@@ -277,6 +287,10 @@ void Executor::judge(const CallPtr& call) {
     send(call);
     return;
   }
+  if (known.errc == Errc::outOfMemory && call->sendDespiteMemoryLimit()) {
+    send(call);
+    return;
+  }
   call->lastError_ = describe(*call, known.errc, text);
   if (known.action == ErrorAction::retry && !closed_) {
     retryLater(call);
@@ -316,10 +330,11 @@ void Executor::park(const CallPtr& call, Clock::time_point until, bool forLink) 
       send(parked);
       return;
     }
-    finish(parked, {Outcome::Kind::failed,
-                    linkError_ ? *linkError_
-                               : describe(*parked, Errc::connectionFailed,
-                                          "there was no connection in time")});
+    finish(parked,
+           {Outcome::Kind::failed,
+            linkError_
+                ? *linkError_
+                : describe(*parked, Errc::connectionFailed, "there was no connection in time")});
   });
   call->timer_->armAt(until);
 }
@@ -362,7 +377,8 @@ std::string Executor::node() const {
 Executor::Counters Executor::counters() const noexcept {
   const auto& link = link_->counters();
   const std::uint64_t connections = link.connections.load(std::memory_order_relaxed);
-  return {link.commands.load(std::memory_order_relaxed), connections > 0 ? connections - 1 : 0,
+  return {link.commands.load(std::memory_order_relaxed),
+          connections > 0 ? connections - 1 : 0,
           scriptsLoaded_.load(std::memory_order_relaxed)};
 }
 
@@ -374,17 +390,20 @@ void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   }
   const bool canFence = session->canKill && session->clientId != 0;
   if (!canFence && policy_ == LostReplyPolicy::fence) {
-    log_->write(LogLevel::warning,
-                "lostReplyPolicy is fence, but the server does not allow CLIENT KILL: markers are used");
+    log_->write(
+        LogLevel::warning,
+        "lostReplyPolicy is fence, but the server does not allow CLIENT KILL: markers are used");
   }
   tombstones_.store(policy_ == LostReplyPolicy::marker || !canFence, std::memory_order_relaxed);
   const bool again = linkError_.has_value() || !ready_;
   linkError_.reset();
-  log_->write(LogLevel::info, fmt::format("connected to {} as client {}", session->node,
-                                          session->clientId));
+  log_->write(LogLevel::info,
+              fmt::format("connected to {} as client {}", session->node, session->clientId));
   std::vector<CallPtr> waiting;
-  std::copy_if(parked_.begin(), parked_.end(), std::back_inserter(waiting),
-               [](const CallPtr& call) { return call->waitsForLink_; });
+  std::copy_if(
+      parked_.begin(), parked_.end(), std::back_inserter(waiting), [](const CallPtr& call) {
+        return call->waitsForLink_;
+      });
   for (const CallPtr& call : waiting) {
     unpark(*call);
     send(call);
@@ -408,8 +427,10 @@ void Executor::onDown(const Error& error) {
     return;
   }
   std::vector<CallPtr> waiting;
-  std::copy_if(parked_.begin(), parked_.end(), std::back_inserter(waiting),
-               [](const CallPtr& call) { return call->waitsForLink_; });
+  std::copy_if(
+      parked_.begin(), parked_.end(), std::back_inserter(waiting), [](const CallPtr& call) {
+        return call->waitsForLink_;
+      });
   for (const CallPtr& call : waiting) {
     unpark(*call);
     finish(call, {Outcome::Kind::failed, error});

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "executor/call.hpp"
+#include "net/command_link.hpp"
+#include "net/loop.hpp"
+#include "net/pubsub_link.hpp"
 #include <rlock/detail/intrusive_ptr.hpp>
 #include <rlock/detail/unique_function.hpp>
 #include <rlock/error.hpp>
@@ -16,11 +20,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "executor/call.hpp"
-#include "net/command_link.hpp"
-#include "net/loop.hpp"
-#include "net/pubsub_link.hpp"
 
 namespace rlock::detail {
 
@@ -43,17 +42,17 @@ class ExecutorEvents {
   virtual void channelsLost() = 0;
 };
 
-/// Brings calls to the server and decides what a reply, an error or a broken connection means for them.
-/// Knows one node now; whoever uses it names keys and channels, never nodes.
+/// Brings calls to the server and decides what a reply, an error or a broken connection means for
+/// them. Knows one node now; whoever uses it names keys and channels, never nodes.
 ///
-/// Two ways: directly, on the calling thread, for the common case that everything works; or through the
-/// loop thread, which waits for a connection, repeats what the server did not execute, and gives up
-/// at a point in time. A direct call that meets trouble is passed to the loop with resume().
+/// Two ways: directly, on the calling thread, for the common case that everything works; or through
+/// the loop thread, which waits for a connection, repeats what the server did not execute, and
+/// gives up at a point in time. A direct call that meets trouble is passed to the loop with
+/// resume().
 ///
-/// **Thread safety:** direct(), await(), start(), resume(), post() and the observers from any thread; the
-/// rest on the loop thread.
-class Executor final : public std::enable_shared_from_this<Executor>,
-                       private net::LinkEvents {
+/// **Thread safety:** direct(), await(), start(), resume(), post() and the observers from any
+/// thread; the rest on the loop thread.
+class Executor final : public std::enable_shared_from_this<Executor>, private net::LinkEvents {
  public:
   using Clock = std::chrono::steady_clock;
   using CallPtr = IntrusivePtr<Call>;
@@ -65,11 +64,14 @@ class Executor final : public std::enable_shared_from_this<Executor>,
     interrupted,  ///< likewise
   };
 
-  Executor(std::shared_ptr<net::Loop> loop, const Options& options,
-           std::shared_ptr<const Logger> log, ExecutorEvents& events);
+  Executor(std::shared_ptr<net::Loop> loop,
+           const Options& options,
+           std::shared_ptr<const Logger> log,
+           ExecutorEvents& events);
   ~Executor() override;
 
-  /// Starts connecting; `ready` is called on the loop when the first attempt has succeeded or failed.
+  /// Starts connecting; `ready` is called on the loop when the first attempt has succeeded or
+  /// failed.
   void open(UniqueFunction<void(Result<void>)> ready);
   /// Ends all connections; calls under way finish with `closed`.
   void close() noexcept;
@@ -81,13 +83,15 @@ class Executor final : public std::enable_shared_from_this<Executor>,
   /// Why await() said `failed`.
   [[nodiscard]] Error takeError(Call& call) const;
 
-  /// Sends in the background; Call::finished() has the outcome. The call is not sent after `sendBefore`.
+  /// Sends in the background; Call::finished() has the outcome. The call is not sent after
+  /// `sendBefore`.
   void start(CallPtr call, Clock::time_point sendBefore);
   /// As start(), after the call has ended in trouble or was lost and is to be judged.
   void resume(CallPtr call, Clock::time_point sendBefore);
-  /// As start(), but first makes sure that nothing still to come from `lost`, a connection that ended,
-  /// is ever executed: the server closes it before it runs the call.
-  void startFenced(CallPtr call, std::shared_ptr<const net::ServerSession> lost,
+  /// As start(), but first makes sure that nothing still to come from `lost`, a connection that
+  /// ended, is ever executed: the server closes it before it runs the call.
+  void startFenced(CallPtr call,
+                   std::shared_ptr<const net::ServerSession> lost,
                    Clock::time_point sendBefore);
 
   /// Whether requests must carry a tombstone, because a lost one cannot be fenced on this server.

@@ -13,18 +13,19 @@ namespace {
 
 constexpr std::string_view kPublish = "PUBLISH";
 
-bool isCount(const Reply& reply) { return reply.isInteger() && reply.integer >= 0; }
+bool isCount(const Reply& reply) {
+  return reply.isInteger() && reply.integer >= 0;
+}
 
 }  // namespace
 
-LockKeys::LockKeys(std::string_view lockName)
-    : name(lockName), channel(lockChannel(lockName)) {}
+LockKeys::LockKeys(std::string_view lockName) : name(lockName), channel(lockChannel(lockName)) {}
 
 std::string newRequestId() {
   thread_local std::mt19937_64 random = [] {
     std::random_device device;
-    std::seed_seq seed{device(), device(), device(), device(), device(), device(), device(),
-                       device()};
+    std::seed_seq seed{
+        device(), device(), device(), device(), device(), device(), device(), device()};
     return std::mt19937_64(seed);
   }();
   constexpr std::string_view kDigits = "0123456789abcdef";
@@ -39,8 +40,11 @@ std::string newRequestId() {
   return id;
 }
 
-void composeAcquire(Call& call, const LockKeys& keys, std::string_view owner,
-                    std::chrono::milliseconds lease, std::string_view tombstone) {
+void composeAcquire(Call& call,
+                    const LockKeys& keys,
+                    std::string_view owner,
+                    std::chrono::milliseconds lease,
+                    std::string_view tombstone) {
   call.setScript(lua::lock_acquire, tombstone.empty() ? 1 : 2);
   call.addArgument(keys.name);
   if (!tombstone.empty()) {
@@ -61,11 +65,13 @@ std::optional<AcquireReply> parseAcquire(const Reply& reply) {
   return std::nullopt;
 }
 
-void composeRelease(Call& call, const LockKeys& keys, std::string_view owner,
-                    std::chrono::milliseconds restore, std::string_view tombstone) {
-  call.setScript(lua::lock_release, tombstone.empty() ? 2 : 3);
+void composeRelease(Call& call,
+                    const LockKeys& keys,
+                    std::string_view owner,
+                    std::chrono::milliseconds restore,
+                    std::string_view tombstone) {
+  call.setScript(lua::lock_release, tombstone.empty() ? 1 : 2);
   call.addArgument(keys.name);
-  call.addArgument(keys.channel);
   if (!tombstone.empty()) {
     call.addArgument(tombstone);
   }
@@ -73,7 +79,9 @@ void composeRelease(Call& call, const LockKeys& keys, std::string_view owner,
   call.addArgument(kReleaseMessage);
   call.addArgument(kPublish);
   call.addNumber(restore.count());
+  call.addArgument(keys.channel);
   call.setRepeatable(false);
+  call.setFreesMemory(true);
 }
 
 std::optional<ReleaseReply> parseRelease(const Reply& reply) {
@@ -89,11 +97,13 @@ std::optional<ReleaseReply> parseRelease(const Reply& reply) {
   return std::nullopt;
 }
 
-void composeSettle(Call& call, const LockKeys& keys, std::string_view owner, std::int64_t target,
+void composeSettle(Call& call,
+                   const LockKeys& keys,
+                   std::string_view owner,
+                   std::int64_t target,
                    std::string_view tombstone) {
-  call.setScript(lua::lock_settle, tombstone.empty() ? 2 : 3);
+  call.setScript(lua::lock_settle, tombstone.empty() ? 1 : 2);
   call.addArgument(keys.name);
-  call.addArgument(keys.channel);
   if (!tombstone.empty()) {
     call.addArgument(tombstone);
   }
@@ -102,7 +112,9 @@ void composeSettle(Call& call, const LockKeys& keys, std::string_view owner, std
   call.addArgument(kReleaseMessage);
   call.addArgument(kPublish);
   call.addNumber(kTombstoneLife.count());
+  call.addArgument(keys.channel);
   call.setRepeatable(true);
+  call.setFreesMemory(true);
 }
 
 std::optional<SettleReply> parseSettle(const Reply& reply) {
@@ -119,14 +131,15 @@ void composeRenewal(Call& call, std::size_t count) {
 }
 
 void composeForceRelease(Call& call, const LockKeys& keys) {
-  call.setScript(lua::lock_force_release, 3);
+  call.setScript(lua::lock_force_release, 2);
   call.addArgument(keys.name);
-  call.addArgument(keys.channel);
   call.addArgument(call.store(requestKey(keys.name, newRequestId())));
   call.addArgument(kReleaseMessage);
   call.addArgument(kPublish);
   call.addNumber(kTombstoneLife.count());
+  call.addArgument(keys.channel);
   call.setRepeatable(true);
+  call.setFreesMemory(true);
 }
 
 }  // namespace rlock::detail

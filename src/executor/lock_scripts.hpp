@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "executor/call.hpp"
 #include <rlock/detail/reply.hpp>
 
 #include <chrono>
@@ -8,8 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include "executor/call.hpp"
 
 namespace rlock::detail {
 
@@ -27,22 +26,29 @@ std::string newRequestId();
 /// How long a tombstone keeps a lost request from being executed.
 inline constexpr std::chrono::milliseconds kTombstoneLife{120'000};
 
-// Each compose function fills a call for one script of lua/; the bytes that it is given must outlive
-// the call. Each parse function reads the reply; empty: not what the script returns.
+// Each compose function fills a call for one script of lua/; the bytes that it is given must
+// outlive the call. Each parse function reads the reply; empty: not what the script returns.
 
 /// @param tombstone  empty: a lost request can be fenced
-void composeAcquire(Call& call, const LockKeys& keys, std::string_view owner,
-                    std::chrono::milliseconds lease, std::string_view tombstone);
+void composeAcquire(Call& call,
+                    const LockKeys& keys,
+                    std::string_view owner,
+                    std::chrono::milliseconds lease,
+                    std::string_view tombstone);
 struct AcquireReply {
   bool granted = false;
-  std::int64_t count = 0;                   ///< granted: holds now
-  std::chrono::milliseconds remaining{-1};  ///< refused: how long the holder has it; -1: without end
+  std::int64_t count = 0;  ///< granted: holds now
+  std::chrono::milliseconds remaining{
+      -1};  ///< refused: how long the holder has it; -1: without end
 };
 std::optional<AcquireReply> parseAcquire(const Reply& reply);
 
 /// @param restore  lease to restore when holds remain; zero: leave it
-void composeRelease(Call& call, const LockKeys& keys, std::string_view owner,
-                    std::chrono::milliseconds restore, std::string_view tombstone);
+void composeRelease(Call& call,
+                    const LockKeys& keys,
+                    std::string_view owner,
+                    std::chrono::milliseconds restore,
+                    std::string_view tombstone);
 struct ReleaseReply {
   bool owned = false;
   std::int64_t remain = 0;
@@ -50,7 +56,10 @@ struct ReleaseReply {
 };
 std::optional<ReleaseReply> parseRelease(const Reply& reply);
 
-void composeSettle(Call& call, const LockKeys& keys, std::string_view owner, std::int64_t target,
+void composeSettle(Call& call,
+                   const LockKeys& keys,
+                   std::string_view owner,
+                   std::int64_t target,
                    std::string_view tombstone);
 struct SettleReply {
   std::int64_t before = 0;

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/command_link.hpp"
 
+#include "net/socket.hpp"
 #include <rlock/detail/futex.hpp>
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sched.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <poll.h>
+#include <sched.h>
+#include <sys/epoll.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
-
-#include "net/socket.hpp"
 
 namespace rlock::detail::net {
 
@@ -46,7 +45,9 @@ void Request::interrupt() noexcept {
   }
 }
 
-CommandLink::CommandLink(std::shared_ptr<Loop> loop, LinkSettings settings, LinkEvents& events,
+CommandLink::CommandLink(std::shared_ptr<Loop> loop,
+                         LinkSettings settings,
+                         LinkEvents& events,
                          std::chrono::microseconds spin)
     : loop_(std::move(loop)),
       settings_(std::move(settings)),
@@ -65,7 +66,9 @@ CommandLink::~CommandLink() {
   }
 }
 
-void CommandLink::open() { dial(); }
+void CommandLink::open() {
+  dial();
+}
 
 void CommandLink::dial() {
   dialer_.dial([this](Result<Established> result) {
@@ -234,7 +237,8 @@ void CommandLink::flush(Lock& lock) {
       return;
     }
     writing_ = false;
-    fail(lock, Errc::connectionFailed,
+    fail(lock,
+         Errc::connectionFailed,
          fmt::format("writing failed: {}", std::strerror(count == 0 ? EPIPE : error)));
     return;
   }
@@ -262,8 +266,9 @@ CommandLink::Awaited CommandLink::await(Request& request, Clock::time_point dead
   return leading ? lead(request, deadline) : follow(request, deadline);
 }
 
-/// The first time somebody finds a reply overdue it gets a second look: the process may just have been
-/// stopped, and the reader has not read yet. True when it was suspected before and nothing came since.
+/// The first time somebody finds a reply overdue it gets a second look: the process may just have
+/// been stopped, and the reader has not read yet. True when it was suspected before and nothing
+/// came since.
 bool CommandLink::suspectStall() {
   const Lock lock(mutex_);
   return std::exchange(stallSuspected_, true);
@@ -286,8 +291,8 @@ CommandLink::Awaited CommandLink::follow(Request& request, Clock::time_point dea
       continue;
     }
     if ((word & Request::kSleeping) == 0) {
-      if (!request.state_.compare_exchange_weak(word, word | Request::kSleeping,
-                                                std::memory_order_acq_rel)) {
+      if (!request.state_.compare_exchange_weak(
+              word, word | Request::kSleeping, std::memory_order_acq_rel)) {
         continue;
       }
       word |= Request::kSleeping;
@@ -399,7 +404,8 @@ void CommandLink::readSome(const Request* own, Clock::time_point until) {
       } else {
         if (!stream_->hasBufferedInput()) {
           pollfd descriptor{stream_->descriptor(), POLLIN, 0};
-          ::poll(&descriptor, 1,
+          ::poll(&descriptor,
+                 1,
                  static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
         }
         count = stream_->read(readBuffer_.data(), readBuffer_.size(), false);
@@ -469,8 +475,7 @@ void CommandLink::process(const char* data, std::size_t size, const Request* own
 }
 
 void CommandLink::finish(Request& request) noexcept {
-  const std::uint32_t before =
-      request.state_.fetch_or(Request::kDone, std::memory_order_acq_rel);
+  const std::uint32_t before = request.state_.fetch_or(Request::kDone, std::memory_order_acq_rel);
   if ((before & Request::kSleeping) != 0) {
     futexWakeOne(&request.state_);
   }
@@ -696,8 +701,7 @@ void CommandLink::checkStall() {
     stall_.armAt(now + kSecondLook);
     return;
   }
-  fail(lock, Errc::timedOut,
-       fmt::format("no reply within {} ms", settings_.replyTimeout.count()));
+  fail(lock, Errc::timedOut, fmt::format("no reply within {} ms", settings_.replyTimeout.count()));
 }
 
 }  // namespace rlock::detail::net

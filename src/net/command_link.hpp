@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/intrusive_ptr.hpp>
-#include <rlock/detail/reply.hpp>
-#include <rlock/error.hpp>
-
 #include "net/codec.hpp"
 #include "net/connector.hpp"
 #include "net/loop.hpp"
+#include <rlock/detail/intrusive_ptr.hpp>
+#include <rlock/detail/reply.hpp>
+#include <rlock/error.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -27,14 +26,15 @@ namespace rlock::detail::net {
 /// One command on its way. It is either awaited by a thread that sits in CommandLink::await(), or
 /// completes by completed() on the loop thread.
 ///
-/// **Thread safety:** owned by whoever submits it while it is idle; by the link while it is pending.
+/// **Thread safety:** owned by whoever submits it while it is idle; by the link while it is
+/// pending.
 class Request : public RefCounted<Request> {
  public:
   enum class Delivery : std::uint8_t {
     pending,
     replied,  ///< `reply` is the server's answer
-    unsent,   ///< the server cannot have seen the whole command: it was not and will not be executed
-    lost,     ///< written, but the connection ended before the reply: executed, or yet to be, or not
+    unsent,  ///< the server cannot have seen the whole command: it was not and will not be executed
+    lost,    ///< written, but the connection ended before the reply: executed, or yet to be, or not
   };
 
   virtual ~Request() = default;
@@ -63,8 +63,8 @@ class Request : public RefCounted<Request> {
 
   enum Bit : std::uint32_t {
     kDone = 1,
-    kLead = 2,         // the thread that awaits this one must read for everybody
-    kSleeping = 4,     // it sleeps and needs a wake-up
+    kLead = 2,      // the thread that awaits this one must read for everybody
+    kSleeping = 4,  // it sleeps and needs a wake-up
     kInterrupted = 8,
   };
 
@@ -94,17 +94,18 @@ class LinkEvents {
   virtual void onDown(const Error& error) = 0;
 };
 
-/// The connection to one node that everybody shares, driven by whoever needs it. A thread that wants a
-/// reply appends its command; if no thread is writing, it writes for all. Among the threads that wait
-/// for replies one reads for all and hands the role to the oldest other when its own reply is there.
-/// The loop thread sleeps meanwhile; it writes and reads only for requests that no thread awaits,
-/// through a nested epoll descriptor that any thread can arm.
+/// The connection to one node that everybody shares, driven by whoever needs it. A thread that
+/// wants a reply appends its command; if no thread is writing, it writes for all. Among the threads
+/// that wait for replies one reads for all and hands the role to the oldest other when its own
+/// reply is there. The loop thread sleeps meanwhile; it writes and reads only for requests that no
+/// thread awaits, through a nested epoll descriptor that any thread can arm.
 ///
-/// A lost connection is replaced by itself, with back-off. Replies are matched to requests by order;
-/// a connection on which a request stays unanswered for the reply timeout is given up, so an answer can
-/// never reach the wrong request.
+/// A lost connection is replaced by itself, with back-off. Replies are matched to requests by
+/// order; a connection on which a request stays unanswered for the reply timeout is given up, so an
+/// answer can never reach the wrong request.
 ///
-/// **Thread safety:** submit(), await() and the observers from any thread; the rest on the loop thread.
+/// **Thread safety:** submit(), await() and the observers from any thread; the rest on the loop
+/// thread.
 class CommandLink : public std::enable_shared_from_this<CommandLink> {
  public:
   /// How the reply is taken: by a thread in await(), or by completed() on the loop.
@@ -118,7 +119,9 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
 
   /// @param events  must stay valid until close()
   /// @param spin    a reading thread polls that long before it sleeps; 0: never
-  CommandLink(std::shared_ptr<Loop> loop, LinkSettings settings, LinkEvents& events,
+  CommandLink(std::shared_ptr<Loop> loop,
+              LinkSettings settings,
+              LinkEvents& events,
               std::chrono::microseconds spin);
   ~CommandLink();
 
@@ -131,8 +134,8 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   /// background request submitted on the loop thread is written at the end of the loop's pass.
   bool submit(Request& request, std::span<const std::string_view> argv, Mode mode);
 
-  /// Waits for the reply of an awaited request, reading for others where needed. After `timedOut` and
-  /// `interrupted` the request goes on in the background and ends in completed().
+  /// Waits for the reply of an awaited request, reading for others where needed. After `timedOut`
+  /// and `interrupted` the request goes on in the background and ends in completed().
   Awaited await(Request& request, std::chrono::steady_clock::time_point deadline);
 
   [[nodiscard]] bool up() const noexcept { return up_.load(std::memory_order_acquire); }

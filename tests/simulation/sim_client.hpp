@@ -181,7 +181,6 @@ class CommandLink final : private Peer {
 
   [[nodiscard]] const ConnectionPtr& connection() const noexcept { return connection_; }
   [[nodiscard]] bool up() const noexcept { return up_; }
-  [[nodiscard]] bool idle() const noexcept { return sent_.empty() && parked_.empty(); }
 
  private:
   struct Entry {
@@ -255,7 +254,6 @@ class Course : public detail::GateWaiter {
   [[nodiscard]] OwnerId owner() const noexcept { return owner_; }
   [[nodiscard]] bool ended() const noexcept { return ended_; }
   [[nodiscard]] int references() const noexcept { return references_; }
-  [[nodiscard]] TimePoint begun() const noexcept { return begun_; }
   [[nodiscard]] TimePoint deadline() const noexcept { return deadline_; }
   [[nodiscard]] const HoldPtr& hold() const noexcept { return hold_; }
   [[nodiscard]] virtual bool answered() const noexcept = 0;
@@ -322,7 +320,6 @@ class AcquireCourse final : public Course, public detail::Waiter {
   [[nodiscard]] const AcquireSpec& spec() const noexcept { return spec_; }
   [[nodiscard]] AcquireFsm::Result result() const noexcept { return fsm_.result(); }
   [[nodiscard]] bool answered() const noexcept override { return fsm_.answered(); }
-  [[nodiscard]] bool stopAsked() const noexcept { return stopAsked_; }
   /// It waits for a holder to leave.
   [[nodiscard]] bool waits() const noexcept { return !spec_.oneAttempt && !answered(); }
 
@@ -357,7 +354,6 @@ class AcquireCourse final : public Course, public detail::Waiter {
   bool tried_ = false;
   bool queuedBefore_ = false;
   bool hasTurn_ = false;
-  bool stopAsked_ = false;
   WaiterHub::Mark mark_{};
   milliseconds remaining_{-1};
   TimePoint sentAt_{};
@@ -460,7 +456,6 @@ class SimClient {
   [[nodiscard]] const std::string& name(int lock) const noexcept {
     return *names_[static_cast<std::size_t>(lock)];
   }
-  [[nodiscard]] static Error error(Errc errc) { return Error(errc); }
 
   template <class... Parts>
   void trace(const Parts&... parts) const {
@@ -879,7 +874,6 @@ inline void AcquireCourse::stop() {
     return;
   }
   client_.trace("owner ", owner_.value, " stops waiting for lock ", lock_);
-  stopAsked_ = true;
   run(fsm_.stopped(Error(Errc::cancelled)));
 }
 

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +49,7 @@ struct Violation {
 ///  - deadline: every call ends in time.
 ///  - renewal: no hold is renewed after its release was sent or its loss was told, and none too
 ///  early.
+///  - kept: a watched hold is not lost while nothing is broken.
 ///  - count: while nothing is under way, server, client and application count the same holds.
 ///  - order: the requests of one owner about one lock run in the order they were sent, or not at
 ///  all.
@@ -61,7 +61,6 @@ class Simulation final : private ClientObserver, private ServerObserver {
     plan(mutation);
     ServerObserver& observer = *this;
     network_ = std::make_unique<Network>(networkConfig_, queue_, random_, observer, trace_);
-    lastUpset_ = Time(0);
     locks_.resize(static_cast<std::size_t>(networkConfig_.locks));
     processes_.reserve(static_cast<std::size_t>(networkConfig_.clients));
     for (int i = 0; i < clientsAtStart_; ++i) {
@@ -108,6 +107,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
     int acquiring = 0;        ///< acquisitions whose caller waits
     std::uint64_t epoch = 0;  ///< grows with every loss
     IntrusivePtr<HoldHandle> handle{};
+    bool watched = false;  ///< to be renewed until the last hold is released
     bool wantsLateRelease = false;
     // What the server has.
     int serverCount = 0;
@@ -493,9 +493,10 @@ class Simulation final : private ClientObserver, private ServerObserver {
         slot.disturbed = slot.disturbed && (slot.depth > 1 || slot.serverCount == 0);
         slot.handle = course.hold()->handle;
         slot.remnant = false;
+        slot.watched = (slot.depth > 1 && slot.watched) || !course.spec().lease;
         slot.renewedSinceGrant = false;
         slot.renewalSentAt.reset();
-        checkValid(client, course.lock(), course.owner(), slot);
+        checkValid(client, slot);
         checkAlone(client, course.lock(), course.owner());
         return;
       case AcquireFsm::Result::refused:
@@ -544,6 +545,12 @@ class Simulation final : private ClientObserver, private ServerObserver {
         epochs.begin(), epochs.end(), [&](const auto& entry) { return entry.first == &course; });
     const std::uint64_t epoch = found->second;
     epochs.erase(found);
+    if (course.result() != ReleaseFsm::Result::failed) {
+      slot.remnant = false;
+    } else if (slot.depth == 1) {
+      // The client lets a hold run out whose owner wanted to be rid of it.
+      slot.watched = false;
+    }
     if (epoch != slot.epoch) {
       return;
     }
@@ -558,6 +565,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
 
   void lossTold(SimClient& client, const Hold& hold, LossReason reason) override {
     Slot& slot = slotOf(client, SimClient::lockOf(hold), hold.owner);
+    checkKept(slot, reason);
     slot.depth = 0;
     slot.releasing = 0;
     ++slot.epoch;
@@ -721,7 +729,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
     }
   }
 
-  void checkValid(const SimClient& client, int /*lock*/, OwnerId /*owner*/, const Slot& slot) {
+  void checkValid(const SimClient& client, const Slot& slot) {
     if (claims(slot, client) && slot.serverCount == 0 && !slot.disturbed) {
       broken("validity", "an owner believes to hold what the server does not know");
     }
@@ -741,6 +749,16 @@ class Simulation final : private ClientObserver, private ServerObserver {
           broken("validity", "two owners believe to hold one lock");
         }
       }
+    }
+  }
+
+  void checkKept(const Slot& slot, LossReason reason) {
+    const bool byTime = reason == LossReason::expired || reason == LossReason::unreachable;
+    const bool roomy = networkConfig_.spikePercent == 0 &&
+                       Time(clientConfig_.watchdogTimeout) > 100 * networkConfig_.delayMax;
+    const Time calmSince = lastUpset_ + Time(clientConfig_.watchdogTimeout) + kTick;
+    if (byTime && slot.watched && counted(slot) > 0 && roomy && queue_.now() > calmSince) {
+      broken("kept", "a hold that the watchdog keeps is lost though nothing is broken");
     }
   }
 
@@ -831,7 +849,7 @@ class Simulation final : private ClientObserver, private ServerObserver {
     for (Agent& agent : process.agents) {
       for (std::size_t lock = 0; lock < agent.slots.size(); ++lock) {
         const Slot& slot = agent.slots[lock];
-        checkValid(client, static_cast<int>(lock), agent.owner, slot);
+        checkValid(client, slot);
         checkCounts(client, static_cast<int>(lock), agent.owner);
         const HoldPtr hold = client.peek(static_cast<int>(lock), agent.owner);
         if (hold && hold->watched && hold->maxHoldUntil == TimePoint::max() && !hold->busy &&

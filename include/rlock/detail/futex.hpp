@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstdint>
 #include <ctime>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace rlock::detail {
 
 // std::atomic::wait has no time limit in C++20, and every wait of this library has one.
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
-/// Sleeps while `word` is `expected`, at most until `deadline` (time_point::max(): no limit). May return
-/// early for no reason.
-inline void futexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+/// Sleeps while `word` is `expected`, at most until `deadline` (time_point::max(): no limit). May
+/// return early for no reason.
+inline void futexWait(const std::atomic<std::uint32_t>& word,
+                      std::uint32_t expected,
                       std::chrono::steady_clock::time_point deadline) noexcept {
   timespec absolute{};
   timespec* limit = nullptr;
@@ -30,7 +30,12 @@ inline void futexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expe
     limit = &absolute;
   }
   // FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC time, which is what steady_clock is.
-  ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, limit, nullptr,
+  ::syscall(SYS_futex,
+            &word,
+            FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG,
+            expected,
+            limit,
+            nullptr,
             FUTEX_BITSET_MATCH_ANY);
 }
 

@@ -35,7 +35,8 @@ class HoldHandle : public RefCounted<HoldHandle> {
   [[nodiscard]] bool released() const noexcept { return released_.load(std::memory_order_acquire); }
   void setReleased() noexcept { released_.store(true, std::memory_order_release); }
 
-  /// Marks the hold lost; true for the first caller, which then calls signalLoss() with no lock held.
+  /// Marks the hold lost; true for the first caller, which then calls signalLoss() with no lock
+  /// held.
   bool markLost(LossReason reason) noexcept {
     LossReason none = LossReason::none;
     return reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);

@@ -21,15 +21,15 @@ struct AcquireParams {
   OwnerId owner{};
   /// How long the caller waits while somebody else holds the lock; infinite = for ever.
   Duration wait = Duration::zero();
-  std::optional<Duration> lease{};    ///< empty: renewed by the watchdog
+  std::optional<Duration> lease{};  ///< empty: renewed by the watchdog
   std::optional<Duration> maxHold{};
   std::stop_token stop{};
   std::string label{};
-  bool wantsHandle = false;           ///< the caller will make a Lease of it
+  bool wantsHandle = false;  ///< the caller will make a Lease of it
 };
 
 struct Grant {
-  IntrusivePtr<HoldHandle> hold{};    ///< only with AcquireParams::wantsHandle
+  IntrusivePtr<HoldHandle> hold{};  ///< only with AcquireParams::wantsHandle
   std::optional<std::uint64_t> token{};
 };
 
@@ -59,8 +59,8 @@ class LockBackend {
 
   virtual Result<ReleaseOutcome> release(OwnerId owner) = 0;
   virtual void releaseAsync(OwnerId owner, Handler<ReleaseOutcome> handler) = 0;
-  /// Releases in the background for a holder that does not ask what became of it. Does nothing where
-  /// nothing can be released: the client is closed, or belongs to a parent process.
+  /// Releases in the background for a holder that does not ask what became of it. Does nothing
+  /// where nothing can be released: the client is closed, or belongs to a parent process.
   virtual void releaseQuietly(OwnerId owner) = 0;
   /// A blocking call on this thread would fail with `wouldDeadlock`.
   [[nodiscard]] virtual bool refusesBlocking() const noexcept = 0;

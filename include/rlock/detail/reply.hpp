@@ -15,8 +15,8 @@ struct Reply {
 
   Type type = Type::nil;
   std::int64_t integer = 0;
-  std::string text;              ///< status, string or error text
-  std::vector<Reply> elements;   ///< array
+  std::string text;             ///< status, string or error text
+  std::vector<Reply> elements;  ///< array
 
   [[nodiscard]] bool isNil() const noexcept { return type == Type::nil; }
   [[nodiscard]] bool isError() const noexcept { return type == Type::error; }

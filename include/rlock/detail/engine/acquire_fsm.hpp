@@ -13,21 +13,21 @@ namespace rlock::detail {
 ///
 /// **Thread safety:** One thread at a time.
 ///
-/// The caller's answer and the end of the course are two things. When the caller leaves (its time is up,
-/// it was stopped) while a request is on its way, finish() is due at once and the course goes on until
-/// it is certain that nothing is held that nobody knows of.
+/// The caller's answer and the end of the course are two things. When the caller leaves (its time
+/// is up, it was stopped) while a request is on its way, finish() is due at once and the course
+/// goes on until it is certain that nothing is held that nobody knows of.
 class AcquireFsm {
  public:
   enum class Step : std::uint8_t {
-    none,        ///< wait for the next event
-    attempt,     ///< send a request for the lock
-    queue,       ///< sleep behind the other waiters until it is this one's turn
-    settleKeep,  ///< find out whether a lost request was granted; keep one hold more than before
-    settleBack,  ///< make sure that nothing is held beyond what was held before
-    finish,      ///< tell the caller result(); no event is expected after it
-    finishEarly, ///< tell the caller result(), then wait for the event that is still to come
+    none,         ///< wait for the next event
+    attempt,      ///< send a request for the lock
+    queue,        ///< sleep behind the other waiters until it is this one's turn
+    settleKeep,   ///< find out whether a lost request was granted; keep one hold more than before
+    settleBack,   ///< make sure that nothing is held beyond what was held before
+    finish,       ///< tell the caller result(); no event is expected after it
+    finishEarly,  ///< tell the caller result(), then wait for the event that is still to come
     finishAndSettleBack,  ///< both
-    end          ///< the caller was told before; nothing is left to do
+    end                   ///< the caller was told before; nothing is left to do
   };
 
   enum class Result : std::uint8_t { pending, granted, refused, failed };
@@ -45,7 +45,8 @@ class AcquireFsm {
   /// Other owners held it at least once.
   [[nodiscard]] bool contended() const noexcept { return contended_; }
 
-  /// @param othersWait  waiters of this client are queued for the same lock, so do not overtake them
+  /// @param othersWait  waiters of this client are queued for the same lock, so do not overtake
+  /// them
   Step start(bool othersWait) noexcept {
     if (othersWait && !oneAttempt_) {
       contended_ = true;

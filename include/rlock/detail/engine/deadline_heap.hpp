@@ -18,8 +18,8 @@ struct DeadlineHook {
   [[nodiscard]] bool linked() const noexcept { return index != kOutside; }
 };
 
-/// Elements ordered by when they are due. It does not own them. Putting one in that is due after all
-/// others is O(1), so that a busy client with equal leases pays almost nothing.
+/// Elements ordered by when they are due. It does not own them. Putting one in that is due after
+/// all others is O(1), so that a busy client with equal leases pays almost nothing.
 ///
 /// **Thread safety:** One thread at a time.
 template <class T, DeadlineHook T::*Hook>

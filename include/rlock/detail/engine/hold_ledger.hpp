@@ -44,10 +44,10 @@ struct Hold : RefCounted<Hold> {
   const std::string_view name;
   const OwnerId owner;
 
-  int count = 0;         ///< confirmed by the server
-  bool watched = false;  ///< the watchdog renews it
-  bool lost = false;     ///< its holder was told; kept until the server must have dropped it too
-  bool renewing = false; ///< a renewal is under way
+  int count = 0;          ///< confirmed by the server
+  bool watched = false;   ///< the watchdog renews it
+  bool lost = false;      ///< its holder was told; kept until the server must have dropped it too
+  bool renewing = false;  ///< a renewal is under way
   int renewalFailures = 0;
   std::chrono::milliseconds lease{0};
   Clock::time_point validUntil{};
@@ -63,15 +63,14 @@ struct Hold : RefCounted<Hold> {
 
 using HoldPtr = IntrusivePtr<Hold>;
 
-/// All holds of one client, by lock and owner. Requests about one hold go one after the other, so that
-/// the count known before a request says what the server must count after it.
+/// All holds of one client, by lock and owner. Requests about one hold go one after the other, so
+/// that the count known before a request says what the server must count after it.
 ///
 /// **Thread safety:** One thread at a time.
 class HoldLedger {
  public:
   /// The hold of `owner` on a lock, made with count 0 when there is none.
-  HoldPtr find(const std::shared_ptr<const void>& keepAlive, std::string_view name,
-               OwnerId owner) {
+  HoldPtr find(const std::shared_ptr<const void>& keepAlive, std::string_view name, OwnerId owner) {
     const auto found = holds_.find(Key{name, owner.value});
     if (found != holds_.end()) {
       return found->second;

@@ -9,8 +9,8 @@
 
 namespace rlock::detail {
 
-/// The course of one release, without clock, thread or connection. As with AcquireFsm, the caller may
-/// get its answer before the course ends.
+/// The course of one release, without clock, thread or connection. As with AcquireFsm, the caller
+/// may get its answer before the course ends.
 ///
 /// **Thread safety:** One thread at a time.
 class ReleaseFsm {
@@ -22,7 +22,7 @@ class ReleaseFsm {
     finish,       ///< tell the caller result()
     finishEarly,  ///< tell the caller result(), then wait for the event that is still to come
     finishAndSettle,
-    end           ///< the caller was told before; nothing is left to do
+    end  ///< the caller was told before; nothing is left to do
   };
 
   enum class Result : std::uint8_t { pending, released, stillHeld, notOwner, failed };

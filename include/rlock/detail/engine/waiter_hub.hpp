@@ -25,8 +25,8 @@ class Waiter {
   Waiter& operator=(const Waiter&) = delete;
   virtual ~Waiter() = default;
 
-  /// Try now. Called with no lock held, from any thread. A waiter that is leaving ignores it: leave()
-  /// passes the turn on.
+  /// Try now. Called with no lock held, from any thread. A waiter that is leaving ignores it:
+  /// leave() passes the turn on.
   virtual void turn() noexcept = 0;
   /// The client is closed: stop waiting. Called with no lock held, from any thread.
   virtual void shutDown() noexcept = 0;
@@ -43,11 +43,12 @@ class Waiter {
 
 /// Who waits for what: for each channel the callers of this client in the order they came. Only the
 /// first of them tries; the others sleep until they are first. Every message, every confirmed
-/// subscription and every poll gives the first one a turn; a turn that it cannot use goes to the next.
+/// subscription and every poll gives the first one a turn; a turn that it cannot use goes to the
+/// next.
 ///
-/// The hub does nothing itself. Its methods change the state and return the waiter whose turn it is,
-/// with a reference that the caller drops after turn(); subscriptions that are to begin or end are
-/// collected for whoever owns the connection.
+/// The hub does nothing itself. Its methods change the state and return the waiter whose turn it
+/// is, with a reference that the caller drops after turn(); subscriptions that are to begin or end
+/// are collected for whoever owns the connection.
 ///
 /// **Thread safety:** One thread at a time.
 class WaiterHub {
@@ -74,13 +75,18 @@ class WaiterHub {
   /// Whether any channel exists: nobody needs a mark otherwise.
   [[nodiscard]] bool idle() const noexcept { return channels_.empty(); }
 
-  /// The waiter goes to sleep: for the first time at the end of the queue, later at its place. Returns
-  /// it when it must try at once.
-  /// @param mark       taken before its first try; empty when it was a turn, or it has not tried at all
+  /// The waiter goes to sleep: for the first time at the end of the queue, later at its place.
+  /// Returns it when it must try at once.
+  /// @param mark       taken before its first try; empty when it was a turn, or it has not tried at
+  /// all
   /// @param tried      it has tried since it was last asleep
   /// @param remaining  how long the holder has it at most; negative = without end or not known
-  Waiter* queue(Waiter& waiter, std::string_view channelName, std::optional<Mark> mark, bool tried,
-                std::chrono::milliseconds remaining, TimePoint now) {
+  Waiter* queue(Waiter& waiter,
+                std::string_view channelName,
+                std::optional<Mark> mark,
+                bool tried,
+                std::chrono::milliseconds remaining,
+                TimePoint now) {
     Channel& channel = open(channelName);
     if (!waiter.queued_) {
       waiter.waiterAddRef();
@@ -144,8 +150,8 @@ class WaiterHub {
   /// A message came.
   Waiter* message(std::string_view channelName) noexcept { return news(channelName, false); }
 
-  /// The subscription is confirmed: what is published from here on will be heard, what was before may
-  /// have been missed.
+  /// The subscription is confirmed: what is published from here on will be heard, what was before
+  /// may have been missed.
   Waiter* subscribed(std::string_view channelName) noexcept { return news(channelName, true); }
 
   /// The channel cannot be subscribed; its waiters poll.

@@ -13,13 +13,13 @@
 
 namespace rlock::detail {
 
-/// Decides when each hold is renewed and when it counts as lost. It knows one point in time per hold
-/// and says which is next; whoever owns the clock and the connection does the rest.
+/// Decides when each hold is renewed and when it counts as lost. It knows one point in time per
+/// hold and says which is next; whoever owns the clock and the connection does the rest.
 ///
 /// **Thread safety:** One thread at a time, together with the HoldLedger.
 ///
-/// A hold is valid from before its request was sent for the length of its lease, less an allowance for
-/// clocks that run at different rates. Its loss is announced a little before that, so that the
+/// A hold is valid from before its request was sent for the length of its lease, less an allowance
+/// for clocks that run at different rates. Its loss is announced a little before that, so that the
 /// announcement is over when the server may give the lock away.
 class Watchdog {
  public:
@@ -52,9 +52,12 @@ class Watchdog {
                                        std::chrono::milliseconds(100));
   }
 
-  /// The server granted one more hold by a request that was sent at `sentAt`. An explicit lease inside
-  /// a watched hold leaves it watched; validity never gets shorter.
-  void granted(Hold& hold, TimePoint sentAt, std::chrono::milliseconds lease, bool watched,
+  /// The server granted one more hold by a request that was sent at `sentAt`. An explicit lease
+  /// inside a watched hold leaves it watched; validity never gets shorter.
+  void granted(Hold& hold,
+               TimePoint sentAt,
+               std::chrono::milliseconds lease,
+               bool watched,
                TimePoint maxHoldUntil) {
     const TimePoint until = sentAt + lease - allowance(lease);
     // What was told lost does not come back: neither its validity nor its maxHold count any more.

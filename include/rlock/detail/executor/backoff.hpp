@@ -7,12 +7,13 @@
 
 namespace rlock::detail {
 
-/// The pause before the n-th repetition: doubles from `min` to `max`, of which a random part of the second
-/// half is left out, so that many callers do not come back together.
+/// The pause before the n-th repetition: doubles from `min` to `max`, of which a random part of the
+/// second half is left out, so that many callers do not come back together.
 /// @param attempt  0 for the first repetition
 /// @param random   any number; only its low bits count
 inline std::chrono::nanoseconds backoffPause(std::chrono::nanoseconds min,
-                                             std::chrono::nanoseconds max, int attempt,
+                                             std::chrono::nanoseconds max,
+                                             int attempt,
                                              std::uint32_t random) noexcept {
   std::chrono::nanoseconds pause = min;
   for (int i = 0; i < attempt && pause < max; ++i) {

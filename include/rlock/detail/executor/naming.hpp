@@ -6,8 +6,8 @@
 
 namespace rlock::detail {
 
-/// `prefix:{name}`, or `prefix:name` when the name has a brace of its own: the form that keeps what is
-/// derived from a name in the name's slot, and the one Redisson uses.
+/// `prefix:{name}`, or `prefix:name` when the name has a brace of its own: the form that keeps what
+/// is derived from a name in the name's slot, and the one Redisson uses.
 inline std::string prefixed(std::string_view prefix, std::string_view name) {
   std::string result;
   result.reserve(prefix.size() + name.size() + 3);

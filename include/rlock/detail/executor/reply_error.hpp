@@ -45,9 +45,9 @@ inline constexpr std::array<ErrorClass, 18> kErrorClasses{{
     {"NON_REENTRANT_REACQUIRE", ErrorAction::fatal, Errc::reentry},
 }};
 
-/// Classifies the text of an error reply. Older servers wrap what a script raised into an ERR of their
-/// own, so its words are looked for inside such texts; a script that its user may not run in full is
-/// reported without a code of its own.
+/// Classifies the text of an error reply. Older servers wrap what a script raised into an ERR of
+/// their own, so its words are looked for inside such texts; a script that its user may not run in
+/// full is reported without a code of its own.
 inline ErrorClass classifyError(std::string_view text) noexcept {
   const std::string_view first = text.substr(0, text.find(' '));
   for (const ErrorClass& known : kErrorClasses) {
@@ -63,8 +63,7 @@ inline ErrorClass classifyError(std::string_view text) noexcept {
     for (const ErrorClass& known : kErrorClasses) {
       const auto at = text.find(known.word);
       // A whole word: "-OOM command", ": WRONGTYPE Operation".
-      if (at != std::string_view::npos && at > 0 &&
-          (text[at - 1] == ' ' || text[at - 1] == '-') &&
+      if (at != std::string_view::npos && at > 0 && (text[at - 1] == ' ' || text[at - 1] == '-') &&
           text.substr(at + known.word.size(), 1) == " ") {
         return known;
       }
