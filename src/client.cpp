@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <random>
 #include <sys/random.h>
 #include <utility>
@@ -226,7 +227,7 @@ Client::~Client() {
     // Threads and locks of the parent are frozen in this copy: nothing of it may be touched, so it
     // is not destroyed either.
     core_->abandon();
-    static_cast<void>(new std::shared_ptr<detail::ClientCore>(std::move(core_)));
+    static_cast<void>(new (std::nothrow) std::shared_ptr<detail::ClientCore>(std::move(core_)));
     return;
   }
   core_->closeOnDestruction();

@@ -17,7 +17,7 @@ template <class T>
 class QueryTask final : public Task<T> {
  public:
   using Base = Task<T>;
-  using Clock = typename Base::Clock;
+  using Clock = std::chrono::steady_clock;
   using Handler = typename Base::Handler;
   using TaskPtr = IntrusivePtr<QueryTask>;
   /// Reads the answer; empty: not what was asked for.

@@ -64,8 +64,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   static void onAsync(uv_async_t* handle) noexcept;
   static void onPrepare(uv_prepare_t* handle) noexcept;
   static void onTimer(uv_timer_t* handle) noexcept;
-  static void onPoll(uv_poll_t* handle, int status, int events) noexcept;
-  static void onPollClosed(uv_handle_t* handle) noexcept;
+  static void onPoll(uv_poll_t* uv, int status, int events) noexcept;
+  static void onPollClosed(uv_handle_t* uv) noexcept;
   static void onClosed(uv_handle_t* handle) noexcept;
 
   void runThread(const std::string& name) noexcept;

@@ -103,7 +103,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   void sendPing();
   void answered(std::uint64_t command);
   void onReply(Reply& reply);
-  void onConfirmed(Command::Kind kind, const std::string& channel);
+  void onConfirmed(Command::Kind kind, const std::string& name);
   void onMessage(const Reply& reply);
   void onPong();
   void onErrorReply(const std::string& text);
