@@ -13,6 +13,8 @@
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
 #   RLOCK_JOBS      parallel compilations and tests (default: processors; tests at most 2)
 #   RLOCK_EXCLUDE   labels to leave out, separated by blanks
+#   RLOCK_ATTEMPTS  how often a test may be tried until it passes (1); for machines that stand still for
+#                   seconds at a time
 #   RLOCK_BUILD_ONLY=1   stop after the build
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -87,7 +89,7 @@ fi
 export RLOCK_TEST_REQUIRE_REDIS=1
 
 run=(ctest --test-dir "$build" -j "$test_jobs" --output-on-failure --no-tests=error
-  --no-label-summary "${selection[@]}")
+  --no-label-summary --repeat "until-pass:${RLOCK_ATTEMPTS:-1}" "${selection[@]}")
 if [[ -t 1 ]]; then
   "${run[@]}" --progress </dev/null
 else

@@ -602,10 +602,10 @@ class Simulation final : private ClientObserver, private ServerObserver {
     }
     const TimePoint now = client.now();
     const Time period = Time(clientConfig_.watchdogTimeout) / 3;
-    if (slot.renewalSentAt && hold.renewalFailures == 0 && now < *slot.renewalSentAt + period) {
+    // Half a period: the reply to a renewal sent before a grant may be taken for a later one's.
+    if (slot.renewalSentAt && hold.renewalFailures == 0 && now < *slot.renewalSentAt + period / 2) {
       broken("renewal", "a hold is renewed too early");
     }
-    // The reply to a renewal sent before the grant may still come and be taken for this one's.
     if (std::exchange(slot.renewedSinceGrant, true)) {
       slot.renewalSentAt = now;
     }
