@@ -13,6 +13,7 @@ function(rlock_embed_lua sources_var header_var)
   set(sources "")
   set(RLOCK_LUA_DECLARATIONS "")
   set(RLOCK_LUA_POINTERS "")
+  file(GLOB parts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/lua/parts/*.lua")
   foreach(script IN LISTS ARGN)
     cmake_path(GET script STEM name)
     cmake_path(ABSOLUTE_PATH script BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
@@ -23,7 +24,7 @@ function(rlock_embed_lua sources_var header_var)
       OUTPUT "${directory}/${name}.cpp"
       COMMAND "${CMAKE_COMMAND}" "-DSCRIPT=${script}" "-DOUTPUT=${directory}/${name}.cpp"
               -P "${RLOCK_EMBED_LUA}"
-      DEPENDS "${script}" "${RLOCK_EMBED_LUA}"
+      DEPENDS "${script}" ${parts} "${RLOCK_EMBED_LUA}"
       COMMENT "Embedding ${name}.lua"
       VERBATIM)
     list(APPEND sources "${directory}/${name}.cpp")

@@ -26,6 +26,19 @@ expect_refusal("return 1\r\n" "CR line ends")
 expect_refusal("return 1\rreturn 2\n" "CR line ends")
 expect_refusal("return \")_lua_\"\n" "delimiter")
 
+# A part is put in where it is named, and only once.
+file(WRITE "${WORK_DIR}/parts/shared.lua" "-- a part; with [brackets]\nlocal two = 2\n")
+embed("local one = 1\n-- include: shared\nreturn one + two\n")
+file(READ "${WORK_DIR}/sample.cpp" generated)
+string(FIND "${generated}"
+  "(local one = 1\n-- a part; with [brackets]\nlocal two = 2\nreturn one + two\n)" position)
+if(NOT result EQUAL 0 OR position EQUAL -1)
+  message(SEND_ERROR "the part is not where it was named: ${output}\n${generated}")
+endif()
+file(WRITE "${WORK_DIR}/parts/endless.lua" "-- include: endless\n")
+expect_refusal("-- include: endless\n" "twice")
+expect_refusal("-- include: missing\n" "missing.lua")
+
 # Everything that CMake or C++ could mangle has to arrive unchanged.
 set(text "-- [[ ; \\n \"q\" \${x} @y@ $<1:z> \\\nreturn ']' .. \"a;b\"\n")
 embed("${text}")
