@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/lock_engine.hpp"
-#include "engine/plain_lock.hpp"
+#include "engine/name_walk.hpp"
+#include "engine/scripted_lock.hpp"
 #include "net/loop.hpp"
+#include "operations.hpp"
 #include <rlock/client.hpp>
 #include <rlock/detail/fork.hpp>
 #include <rlock/duration.hpp>
@@ -235,7 +237,36 @@ Client::~Client() {
 
 RLock Client::getLock(std::string_view name) {
   checkName(name);
-  return RLock(std::make_shared<detail::PlainLock>(core_->engine(), name));
+  return RLock(std::make_shared<detail::ScriptedLock>(core_->engine(),
+                                                      std::make_shared<detail::LockScripts>(name)));
+}
+
+std::optional<LockInfo> Client::inspect(std::string_view name) {
+  return inspectAsync(name).get();
+}
+
+Operation<std::optional<LockInfo>> Client::inspectAsync(std::string_view name) {
+  checkName(name);
+  using Info = std::optional<LockInfo>;
+  return detail::makeOperation<Info>(
+      [engine = core_->engine(), name = std::string(name)] {
+        return detail::inspectName(engine, name);
+      },
+      [engine = core_->engine(),
+       name = std::string(name)](detail::UniqueFunction<void(Result<Info>)> handler) {
+        detail::inspectNameAsync(engine, name, std::move(handler));
+      });
+}
+
+std::vector<LockInfo> Client::list(std::string_view pattern) {
+  return listAsync(pattern).get();
+}
+
+Operation<std::vector<LockInfo>> Client::listAsync(std::string_view pattern) {
+  auto walk = std::make_shared<detail::NameWalk>(core_->engine(), pattern);
+  return detail::makeOperation<std::vector<LockInfo>>(
+      [walk] { return walk->run(); },
+      [walk](detail::NameWalk::Handler handler) { walk->start(std::move(handler)); });
 }
 
 const std::string& Client::id() const {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "operations.hpp"
 #include <rlock/detail/lock_backend.hpp>
 #include <rlock/detail/thread_owner.hpp>
 #include <rlock/lock.hpp>
@@ -13,6 +14,8 @@ using detail::AcquireParams;
 using detail::LockBackend;
 using detail::ReleaseOutcome;
 using Acquired = LockBackend::Acquired;
+using detail::operation;
+using detail::same;
 
 AcquireParams paramsFor(OwnerId owner) {
   // Here, because another thread may start the operation.
@@ -87,18 +90,6 @@ Result<void> released(const Result<ReleaseOutcome>& result) {
   return {};
 }
 
-/// An operation from the two forms that the backend has of it, and what to make of the result.
-template <class T, class From, class Run, class Start, class Convert>
-Operation<T> operation(Run run, Start start, Convert convert) {
-  return detail::makeOperation<T>(
-      [run, convert]() mutable -> Result<T> { return convert(run()); },
-      [start, convert](LockBackend::Handler<T> handler) mutable {
-        start([handler = std::move(handler), convert](Result<From> result) mutable {
-          handler(convert(std::move(result)));
-        });
-      });
-}
-
 template <class T, class Convert>
 Operation<T> acquisition(std::shared_ptr<LockBackend> backend,
                          AcquireParams params,
@@ -108,11 +99,6 @@ Operation<T> acquisition(std::shared_ptr<LockBackend> backend,
                                   backend->acquireAsync(params, std::move(handler));
                                 },
                                 convert);
-}
-
-template <class T>
-Result<T> same(Result<T> result) {
-  return result;
 }
 
 }  // namespace

@@ -2,14 +2,18 @@
 #pragma once
 
 #include <rlock/export.hpp>
+#include <rlock/inspection.hpp>
 #include <rlock/lock.hpp>
+#include <rlock/operation.hpp>
 #include <rlock/options.hpp>
 #include <rlock/stats.hpp>
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace rlock {
 
@@ -50,6 +54,25 @@ class RLOCK_EXPORT Client {
   /// The re-entrant lock of that name. No round trip.
   /// @param name  1 byte to 64 KiB, any bytes; else `invalidArgument`
   RLock getLock(std::string_view name);
+
+  ///@{
+  /// What stands under a name: kind, holders with their counts and labels, lifetime, waiters.
+  /// @returns empty when nothing does
+  /// @par Cost    1 round trip
+  /// @par Source  lua/inspect.lua
+  std::optional<LockInfo> inspect(std::string_view name);
+  Operation<std::optional<LockInfo>> inspectAsync(std::string_view name);
+  ///@}
+  ///@{
+  /// What stands under all names that match, sorted by name; nothing of other kinds. Names that
+  /// come or go meanwhile may be missing.
+  /// @param pattern  as of the SCAN command: `*`, `?`, `[...]`, and `\\` before what is meant as it
+  /// is
+  /// @par Cost    a round trip for every 500 keys of the database and one for each that matches;
+  /// never KEYS
+  std::vector<LockInfo> list(std::string_view pattern = "*");
+  Operation<std::vector<LockInfo>> listAsync(std::string_view pattern = "*");
+  ///@}
 
   /// The UUID that stands in every owner field of this client.
   const std::string& id() const;

@@ -28,7 +28,8 @@ struct AcquireOptions {
   std::optional<Duration> maxHold{};
   /// A stop request ends the call with `cancelled`.
   std::stop_token stop{};
-  /// Names the hold in logs and inspection.
+  /// Names the hold in logs and inspection; at most 256 bytes. Kept beside the lock, under a key of
+  /// its own.
   std::string label{};
 };
 

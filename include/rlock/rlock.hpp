@@ -4,6 +4,7 @@
 #include <rlock/client.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/error.hpp>
+#include <rlock/inspection.hpp>
 #include <rlock/lease.hpp>
 #include <rlock/lock.hpp>
 #include <rlock/log.hpp>

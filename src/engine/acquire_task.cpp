@@ -21,16 +21,34 @@ Clock::time_point deadlineOf(const AcquireParams& params,
   return params.wait.isPositive() ? params.wait.deadlineFrom(now) : now + engine.callTimeout();
 }
 
+/// Tells the server that a waiter gives up its place.
+class Withdrawal final : public Call {
+ public:
+  Withdrawal(std::shared_ptr<const LockScripts> scripts, std::string owner)
+      : scripts_(std::move(scripts)), owner_(std::move(owner)) {
+    scripts_->composeWithdraw(*this, owner_);
+  }
+
+ private:
+  // If it did not get through, the place lapses by itself.
+  void finished(Outcome /*outcome*/) noexcept override {}
+
+  const std::shared_ptr<const LockScripts> scripts_;
+  const std::string owner_;
+};
+
 }  // namespace
 
 AcquireTask::AcquireTask(std::shared_ptr<LockEngine> engine,
-                         std::shared_ptr<const LockKeys> keys,
+                         std::shared_ptr<const LockScripts> scripts,
                          AcquireParams params)
-    : Task(std::move(engine), std::move(keys), params.owner, Clock::now()),
+    : Task(std::move(engine), std::move(scripts), params.owner, Clock::now()),
       params_(std::move(params)),
       lease_(params_.lease ? params_.lease->ceilMilliseconds()
                            : engine_->options().watchdogTimeout),
       deadline_(deadlineOf(params_, *engine_, began_)),
+      ownChannel_(scripts_->traits.channelPerOwner ? scripts_->channelOf(ownerField_)
+                                                   : std::string()),
       fsm_(!params_.wait.isPositive()) {}
 
 // Both ways.
@@ -39,9 +57,10 @@ AcquireTask::Step AcquireTask::begin() {
   if (params_.stop.stop_requested()) {
     return tell([this](AcquireFsm& fsm) { return fsm.stopped(stopError()); });
   }
-  mark_ = engine_->mark(keys_->channel);
+  mark_ = engine_->mark(channel(), scripts_->traits.lane);
   // A waiting owner that holds the lock already would wait for itself.
-  const bool othersWait = mark_->othersWait && !engine_->holds(keys_->name, owner_);
+  const bool othersWait = mark_->othersWait && scripts_->traits.wakeRule != WakeRule::alone &&
+                          !engine_->holds(scripts_->name, owner_);
   if (othersWait) {
     mark_.reset();
   }
@@ -51,9 +70,12 @@ AcquireTask::Step AcquireTask::begin() {
 void AcquireTask::compose() {
   phase_ = Phase::attempt;
   tried_ = true;
-  tombstone_ = engine_->executor().needsTombstone() ? requestKey(keys_->name, newRequestId())
+  ++attempts_;
+  tombstone_ = engine_->executor().needsTombstone() ? requestKey(scripts_->name, newRequestId())
                                                     : std::string();
-  composeAcquire(*this, *keys_, ownerField_, lease_, tombstone_);
+  const bool waits = params_.wait.isPositive();
+  enrolled_ = enrolled_ || (waits && scripts_->traits.queuesOnServer);
+  scripts_->composeAcquire(*this, {ownerField_, lease_, tombstone_, waits});
   sentAt_ = Clock::now();
 }
 
@@ -65,11 +87,16 @@ AcquireTask::Clock::time_point AcquireTask::sendBefore() const {
 }
 
 bool AcquireTask::tooLate() const {
-  return Clock::now() >= sentAt_ + lease_ - Watchdog::allowance(lease_) &&
+  const bool hasLease = keepsHold() || params_.lease;
+  return hasLease && Clock::now() >= sentAt_ + lease_ - Watchdog::allowance(lease_) &&
          lease_ > std::chrono::milliseconds(10);
 }
 
 Error AcquireTask::lateError() const {
+  if (Clock::now() >= gateLimit()) {
+    return Error(Errc::connectionFailed,
+                 "an earlier request of this owner could not be settled: no node answered");
+  }
   return Error(Errc::timedOut,
                "the server did not answer in time; if it granted the lock, it is given back");
 }
@@ -78,6 +105,32 @@ Error AcquireTask::stopError() const {
   return (signals() & kClosed) != 0 || engine_->closed()
              ? closedError()
              : Error(Errc::cancelled, "a stop was requested");
+}
+
+/// False: gateOpened() will come. An outage is the only thing that keeps another request of the
+/// same owner at the gate for long, so the limit for outages holds here, too.
+bool AcquireTask::enterGate() {
+  if (deadline_ == Clock::time_point::max()) {
+    gateLimit_.store(
+        later(Clock::now(), engine_->options().outageTimeout).time_since_epoch().count());
+  }
+  auto gate = engine_->enter(scripts_, owner_, *this);
+  if (!gate.entered) {
+    return false;
+  }
+  gateLimit_.store(Clock::time_point::max().time_since_epoch().count());
+  hold_ = std::move(gate.hold);
+  before_ = gate.count;
+  return true;
+}
+
+AcquireTask::Clock::time_point AcquireTask::gateLimit() const noexcept {
+  return Clock::time_point(Clock::duration(gateLimit_.load()));
+}
+
+/// Until when the caller waits for whatever is under way.
+AcquireTask::Clock::time_point AcquireTask::limit() const noexcept {
+  return std::min(later(deadline_, kReplyGrace), gateLimit());
 }
 
 void AcquireTask::leaveGate() {
@@ -92,13 +145,54 @@ AcquireTask::Step AcquireTask::failed(Error error) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("lock \"{}\": owner {}: a request whose reply was lost could "
                                      "not be settled: {}",
-                                     escapeForDisplay(keys_->name),
+                                     escapeForDisplay(scripts_->name),
                                      ownerField_,
                                      error.what()));
     return tell([&](AcquireFsm& fsm) { return fsm.settleFailed(std::move(error)); });
   }
   leaveGate();
+  if (error.errc() == Errc::wouldDeadlock && !params_.wait.isPositive()) {
+    // Whoever does not wait for itself is just refused.
+    return tell([](AcquireFsm& fsm) { return fsm.refused(); });
+  }
   return tell([&](AcquireFsm& fsm) { return fsm.failed(std::move(error)); });
+}
+
+/// To the end of the line, or back to its place there.
+void AcquireTask::sleepInQueue() {
+  const LockTraits& traits = scripts_->traits;
+  WaitTerms terms;
+  terms.channel = channel();
+  terms.rule = traits.wakeRule;
+  terms.lane = traits.lane;
+  terms.need = traits.need;
+  terms.poll = scripts_->pollAfter(attempts_);
+  engine_->queue(
+      *this, terms, std::exchange(mark_, std::nullopt), std::exchange(tried_, false), remaining_);
+}
+
+void AcquireTask::leaveQueue() {
+  engine_->leaveQueue(*this, fsm_.result() == AcquireFsm::Result::granted);
+}
+
+/// Gives up the place in the server's queue, after everything else: nothing is on its way that
+/// could take it again.
+void AcquireTask::withdraw() {
+  if (!std::exchange(enrolled_, false)) {
+    return;
+  }
+  auto call = makeIntrusive<Withdrawal>(scripts_, ownerField_);
+  Executor& executor = engine_->executor();
+  // Later than that the place has lapsed.
+  const auto sendBefore = Clock::now() + engine_->options().fairWaiterLease;
+  if (executor.onLoopThread() || !executor.direct(*call)) {
+    executor.start(call, sendBefore);
+    return;
+  }
+  // The caller may try again at once, and must not meet its own ghost.
+  if (executor.await(*call, Clock::now() + kReplyGrace) == Executor::Direct::trouble) {
+    executor.resume(call, sendBefore);
+  }
 }
 
 AcquireTask::Step AcquireTask::replied() {
@@ -106,11 +200,12 @@ AcquireTask::Step AcquireTask::replied() {
 }
 
 AcquireTask::Step AcquireTask::repliedAttempt() {
-  const auto parsed = parseAcquire(reply());
+  const auto parsed = scripts_->parseAcquire(reply());
   if (!parsed) {
     return failed(Error(Errc::protocolError, "unexpected reply to an acquire request"));
   }
   if (parsed->granted) {
+    grant_.token = parsed->token;
     return granted(parsed->count);
   }
   leaveGate();
@@ -119,6 +214,7 @@ AcquireTask::Step AcquireTask::repliedAttempt() {
 }
 
 AcquireTask::Step AcquireTask::granted(std::int64_t count) {
+  enrolled_ = false;
   if (tooLate()) {
     // The lease ran out on the way here. What may be left of it on the server counts as nothing:
     // the next attempt finds it and settles.
@@ -134,7 +230,10 @@ AcquireTask::Step AcquireTask::granted(std::int64_t count) {
     }
     return fsm.granted(tooMany);
   });
-  if (step == Step::finish) {
+  if (step == Step::finish && !keepsHold()) {
+    engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
+    leaveGate();
+  } else if (step == Step::finish) {
     LockEngine::GrantTerms terms;
     terms.sentAt = sentAt_;
     terms.lease = lease_;
@@ -154,7 +253,7 @@ AcquireTask::Step AcquireTask::granted(std::int64_t count) {
 }
 
 AcquireTask::Step AcquireTask::repliedSettle() {
-  const auto parsed = parseSettle(reply());
+  const auto parsed = scripts_->parseSettle(reply());
   if (!parsed) {
     return failed(Error(Errc::protocolError, "unexpected reply to a settle request"));
   }
@@ -163,6 +262,7 @@ AcquireTask::Step AcquireTask::repliedSettle() {
     const bool answered =
         tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end;
     if (!answered) {
+      grant_.token = parsed->token;
       return granted(parsed->now);
     }
   }
@@ -211,9 +311,13 @@ Result<AcquireTask::Acquired> AcquireTask::run() {
         step = sleepHere();
         continue;
       case Step::finish:
+        stopCallback_.reset();
+        withdraw();
+        leaveQueue();
+        return takeResult();
       case Step::finishEarly:
         stopCallback_.reset();
-        engine_->leaveQueue(*this, fsm_.result() == AcquireFsm::Result::granted);
+        leaveQueue();
         return takeResult();
       case Step::none:
         break;
@@ -222,7 +326,7 @@ Result<AcquireTask::Acquired> AcquireTask::run() {
         moveToLoop();
         engine_->executor().post([self = TaskPtr(this)] { self->perform(Step::settleBack); });
         stopCallback_.reset();
-        engine_->leaveQueue(*this, false);
+        leaveQueue();
         return takeResult();
       case Step::settleKeep:
       case Step::settleBack:
@@ -238,12 +342,9 @@ Result<AcquireTask::Acquired> AcquireTask::run() {
 }
 
 AcquireTask::Step AcquireTask::attemptHere() {
-  auto gate = engine_->enter(keys_, owner_, *this);
-  if (!gate.entered) {
+  if (!enterGate()) {
     return Step::none;
   }
-  hold_ = std::move(gate.hold);
-  before_ = gate.count;
   compose();
   Executor& executor = engine_->executor();
   if (executor.direct(*this)) {
@@ -284,11 +385,7 @@ AcquireTask::Step AcquireTask::leaveNow() {
 }
 
 AcquireTask::Step AcquireTask::sleepHere() {
-  engine_->queue(*this,
-                 keys_->channel,
-                 std::exchange(mark_, std::nullopt),
-                 std::exchange(tried_, false),
-                 remaining_);
+  sleepInQueue();
   bool leaving = false;
   for (;;) {
     const std::uint32_t seen = signals();
@@ -320,23 +417,26 @@ AcquireTask::Step AcquireTask::sleepHere() {
 
 Result<AcquireTask::Acquired> AcquireTask::waitForLoop() {
   bool leaving = false;
-  const auto limit = later(deadline_, kReplyGrace);
   for (;;) {
     const std::uint32_t seen = signals();
     if ((seen & kAnswered) != 0) {
       return std::move(*result_);
     }
+    const auto until = limit();
     const bool stopped = (seen & (kStopped | kClosed)) != 0 || engine_->closed();
-    if (!leaving && (stopped || Clock::now() >= limit)) {
+    if (!leaving && (stopped || Clock::now() >= until)) {
       const Step step = leaveNow();
       if (step == Step::finish || step == Step::finishEarly) {
-        engine_->leaveQueue(*this, false);
+        if (step == Step::finish) {
+          withdraw();
+        }
+        leaveQueue();
         return takeResult();
       }
       leaving = true;
       continue;
     }
-    sleepOrClose(seen, leaving ? Clock::time_point::max() : limit);
+    sleepOrClose(seen, leaving ? Clock::time_point::max() : until);
   }
 }
 
@@ -382,10 +482,8 @@ void AcquireTask::turn() noexcept {
     return;
   }
   // The request goes out at once, and its thread wakes up while it is on the way.
-  auto gate = engine_->enter(keys_, owner_, *this);
-  if (gate.entered) {
-    hold_ = std::move(gate.hold);
-    before_ = gate.count;
+  const bool entered = enterGate();
+  if (entered) {
     compose();
     if (engine_->executor().direct(*this)) {
       signal(kSent);
@@ -393,7 +491,7 @@ void AcquireTask::turn() noexcept {
     }
   }
   moveToLoop();
-  if (gate.entered) {
+  if (entered) {
     engine_->executor().start(Executor::CallPtr(this), sendBefore());
   }
   signal(kMoved);
@@ -423,6 +521,11 @@ void AcquireTask::finished(Outcome outcome) noexcept {
     case Outcome::Kind::unknown:
       break;
   }
+  if (!scripts_->traits.changesState) {
+    // Nothing was left behind, whether it was executed or not.
+    perform(failed(Error(Errc::connectionFailed, "no node answered")));
+    return;
+  }
   engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
   lostSession_ = session();
   perform(tell([](AcquireFsm& fsm) { return fsm.unknown(); }));
@@ -439,21 +542,26 @@ void AcquireTask::startInBackground(Handler handler) {
       self->stopCallback_.emplace(self->params_.stop, [raw = self.get()] { raw->stopRequested(); });
     }
     if (self->deadline_ != Clock::time_point::max()) {
-      self->deadlineTimer_ = std::make_unique<Timer>(self->engine_->executor().loop(),
-                                                     [raw = self.get()] { raw->onDeadline(); });
-      self->deadlineTimer_->armAt(self->deadline_);
+      self->armDeadline(self->deadline_);
     }
     self->perform(self->begin());
   });
 }
 
+void AcquireTask::armDeadline(Clock::time_point when) {
+  if (!deadlineTimer_) {
+    deadlineTimer_ = std::make_unique<Timer>(engine_->executor().loop(), [this] { onDeadline(); });
+  }
+  deadlineTimer_->armAt(when);
+}
+
 void AcquireTask::onDeadline() {
   const TaskPtr self(this);
-  const auto limit = later(deadline_, kReplyGrace);
+  const auto until = limit();
   const bool queued =
       tell([](AcquireFsm& fsm) { return fsm.queued() ? Step::queue : Step::none; }) == Step::queue;
-  if (!queued && Clock::now() < limit) {
-    deadlineTimer_->armAt(limit);
+  if (Clock::now() < (queued ? deadline_ : until)) {
+    deadlineTimer_->armAt(queued ? deadline_ : until);
     return;
   }
   perform(tell([this](AcquireFsm& fsm) { return fsm.expired(lateError()); }));
@@ -467,11 +575,7 @@ void AcquireTask::perform(Step step) {
       attemptOnLoop();
       return;
     case Step::queue:
-      engine_->queue(*this,
-                     keys_->channel,
-                     std::exchange(mark_, std::nullopt),
-                     std::exchange(tried_, false),
-                     remaining_);
+      sleepInQueue();
       return;
     case Step::settleKeep:
       settle(true);
@@ -497,18 +601,18 @@ void AcquireTask::perform(Step step) {
 }
 
 void AcquireTask::attemptOnLoop() {
-  auto gate = engine_->enter(keys_, owner_, *this);
-  if (!gate.entered) {
-    return;
+  if (enterGate()) {
+    sendOnLoop();
+  } else if (background_ && deadline_ == Clock::time_point::max()) {
+    armDeadline(gateLimit());
   }
-  hold_ = std::move(gate.hold);
-  sendOnLoop();
 }
 
 void AcquireTask::sendOnLoop() {
+  gateLimit_.store(Clock::time_point::max().time_since_epoch().count());
   if (!hold_) {
     // The gate was passed on to this task while it waited there.
-    hold_ = engine_->entry(keys_, owner_);
+    hold_ = engine_->entry(scripts_, owner_);
   }
   const bool wanted =
       tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::none;
@@ -524,7 +628,7 @@ void AcquireTask::sendOnLoop() {
 
 void AcquireTask::settle(bool keep) {
   phase_ = Phase::settle;
-  composeSettle(*this, *keys_, ownerField_, before_ + (keep ? 1 : 0), tombstone_);
+  scripts_->composeSettle(*this, {ownerField_, before_ + (keep ? 1 : 0), tombstone_});
   // Once the lease is over there is nothing left to settle.
   const auto before = keep ? sendBefore() : Clock::now() + lease_ + engine_->callTimeout();
   engine_->executor().startFenced(Executor::CallPtr(this), lostSession_, before);
@@ -532,13 +636,14 @@ void AcquireTask::settle(bool keep) {
 
 void AcquireTask::conclude() {
   if (background_ || (signals() & kAnswered) == 0) {
-    engine_->leaveQueue(*this, fsm_.result() == AcquireFsm::Result::granted);
+    leaveQueue();
     answer(takeResult());
   }
 }
 
 void AcquireTask::end() {
   leaveGate();
+  withdraw();
   deadlineTimer_.reset();
   if (background_) {
     stopCallback_.reset();

@@ -8,12 +8,14 @@
 #include <rlock/detail/engine/waiter_hub.hpp>
 #include <rlock/detail/lock_backend.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 namespace rlock::detail {
 
@@ -25,7 +27,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
 
   /// @param params  already checked
   AcquireTask(std::shared_ptr<LockEngine> engine,
-              std::shared_ptr<const LockKeys> keys,
+              std::shared_ptr<const LockScripts> scripts,
               AcquireParams params);
 
   /// Acquires on the calling thread.
@@ -47,6 +49,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   void gateAddRef() noexcept override { addRef(); }
   void gateDropRef() noexcept override { dropRef(); }
   void stopRequested() noexcept;
+  void armDeadline(Clock::time_point when);
   void onDeadline();
 
   // Pieces of both ways.
@@ -57,9 +60,21 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   Step repliedSettle();
   Step failed(Error error);
   Step granted(std::int64_t count);
+  bool enterGate();
   void leaveGate();
+  void sleepInQueue();
+  void leaveQueue();
+  void withdraw();
+  [[nodiscard]] Clock::time_point gateLimit() const noexcept;
+  [[nodiscard]] Clock::time_point limit() const noexcept;
   [[nodiscard]] Clock::time_point sendBefore() const;
   [[nodiscard]] bool tooLate() const;
+  [[nodiscard]] bool keepsHold() const noexcept {
+    return scripts_->traits.holdKind != HoldKind::none;
+  }
+  [[nodiscard]] std::string_view channel() const noexcept {
+    return ownChannel_.empty() ? std::string_view(scripts_->channel) : ownChannel_;
+  }
   [[nodiscard]] Error lateError() const;
   [[nodiscard]] Error stopError() const;
   Result<Acquired> takeResult();
@@ -88,12 +103,17 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   const AcquireParams params_;
   const std::chrono::milliseconds lease_;
   const Clock::time_point deadline_;
-  AcquireFsm fsm_;       // protected by mutex_
-  bool onLoop_ = false;  // the loop thread drives; protected by mutex_
+  const std::string ownChannel_;  // empty: the lock's
+  AcquireFsm fsm_;                // protected by mutex_
+  bool onLoop_ = false;           // the loop thread drives; protected by mutex_
   std::optional<WaiterHub::Mark> mark_;
   bool tried_ = false;
+  bool enrolled_ = false;  // it may have a place in the server's queue
+  int attempts_ = 0;
   std::chrono::milliseconds remaining_{-1};
   HoldPtr hold_;  // while the gate is held
+  // Until when a call without a time limit waits for the gate; time_point::max() while it does not.
+  std::atomic<Clock::rep> gateLimit_{Clock::time_point::max().time_since_epoch().count()};
   int before_ = 0;
   Phase phase_ = Phase::attempt;
   Clock::time_point sentAt_{};

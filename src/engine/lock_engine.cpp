@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/lock_engine.hpp"
 
+#include "executor/inspection_scripts.hpp"
+#include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/fork.hpp>
 #include <rlock/duration.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -18,6 +21,13 @@ namespace {
 /// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
 constexpr std::chrono::milliseconds kRenewalPatience{5};
 
+/// Holds shorter than this need not hear that they were ended by force.
+constexpr std::chrono::milliseconds kListenAfter{100};
+
+const LockScripts& scriptsOf(const Hold& hold) noexcept {
+  return *static_cast<const LockScripts*>(hold.keepAlive.get());
+}
+
 }  // namespace
 
 /// One request that renews several holds.
@@ -25,15 +35,15 @@ class LockEngine::RenewalBatch final : public Call {
  public:
   RenewalBatch(std::shared_ptr<LockEngine> engine, std::vector<HoldPtr> holds)
       : engine_(std::move(engine)), holds_(std::move(holds)) {
-    composeRenewal(*this, holds_.size());
-    for (const HoldPtr& hold : holds_) {
-      addArgument(hold->name);
-    }
     owners_.reserve(holds_.size());
+    std::vector<RenewalRequest> renewals;
+    renewals.reserve(holds_.size());
     for (const HoldPtr& hold : holds_) {
-      addNumber(engine_->options_.watchdogTimeout.count());
-      addArgument(owners_.emplace_back(engine_->ownerField(hold->owner)));
+      renewals.push_back({&scriptsOf(*hold),
+                          owners_.emplace_back(engine_->ownerField(hold->owner)),
+                          engine_->options_.watchdogTimeout});
     }
+    scriptsOf(*holds_.front()).renewals()(*this, renewals);
   }
 
   [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
@@ -52,18 +62,57 @@ class LockEngine::RenewalBatch final : public Call {
 class LockEngine::ClosingRelease final : public Call {
  public:
   ClosingRelease(std::shared_ptr<LockEngine> engine, const HoldPtr& hold)
-      : engine_(std::move(engine)),
-        keys_(std::static_pointer_cast<const LockKeys>(hold->keepAlive)),
-        owner_(engine_->ownerField(hold->owner)) {
-    composeSettle(*this, *keys_, owner_, 0, {});
+      : engine_(std::move(engine)), hold_(hold), owner_(engine_->ownerField(hold->owner)) {
+    scriptsOf(*hold_).composeSettle(*this, {owner_, 0, {}});
   }
 
  private:
   void finished(Outcome /*outcome*/) noexcept override { engine_->closingReleaseDone(); }
 
   const std::shared_ptr<LockEngine> engine_;
-  const std::shared_ptr<const LockKeys> keys_;
+  const HoldPtr hold_;
   const std::string owner_;
+};
+
+/// Asks whether one hold is still there. What a renewal of a millisecond answers: it never
+/// shortens.
+class LockEngine::HoldCheck final : public Call {
+ public:
+  HoldCheck(std::shared_ptr<LockEngine> engine, HoldPtr hold)
+      : engine_(std::move(engine)),
+        hold_(std::move(hold)),
+        owner_(engine_->ownerField(hold_->owner)) {
+    const RenewalRequest request{&scriptsOf(*hold_), owner_, std::chrono::milliseconds(1)};
+    scriptsOf(*hold_).renewals()(*this, std::span(&request, 1));
+    setRepeatable(true);
+  }
+
+ private:
+  void finished(Outcome outcome) noexcept override {
+    if (outcome.kind == Outcome::Kind::replied && reply().isArray() &&
+        reply().elements.size() == 1 && reply().elements[0].isInteger() &&
+        reply().elements[0].integer == 0) {
+      engine_->holdIsGone(*hold_, LossReason::forced);
+    }
+  }
+
+  const std::shared_ptr<LockEngine> engine_;
+  const HoldPtr hold_;
+  const std::string owner_;
+};
+
+/// Notes the label of a hold, or takes it away. Nobody waits for it: it is only shown.
+class LockEngine::LabelCall final : public Call {
+ public:
+  LabelCall(std::string_view name,
+            std::string_view owner,
+            std::string_view label,
+            std::chrono::milliseconds atLeast) {
+    composeLabel(*this, name, owner, label, atLeast);
+  }
+
+ private:
+  void finished(Outcome /*outcome*/) noexcept override {}
 };
 
 LockEngine::LockEngine(std::string clientId,
@@ -71,6 +120,7 @@ LockEngine::LockEngine(std::string clientId,
                        std::shared_ptr<const Logger> log,
                        std::shared_ptr<net::Loop> loop)
     : clientId_(std::move(clientId)),
+      clientChannel_(clientChannel(clientId_)),
       options_(options),
       log_(std::move(log)),
       forkGeneration_(forkGeneration()),
@@ -79,7 +129,8 @@ LockEngine::LockEngine(std::string clientId,
       watchdog_(options_.watchdogTimeout),
       hub_(options_.safetyPoll, options_.subscriptionLinger),
       watchdogTimer_(executor_->loop(), [this] { serveWatchdog(); }),
-      hubTimer_(executor_->loop(), [this] { serveHub(); }) {}
+      hubTimer_(executor_->loop(), [this] { serveHub(); }),
+      listenTimer_(executor_->loop(), [this] { serveListening(); }) {}
 
 LockEngine::~LockEngine() = default;
 
@@ -116,11 +167,11 @@ std::optional<Error> LockEngine::refuse(bool blocking) const {
 }
 
 Error LockEngine::describe(Error error,
-                           const LockKeys& keys,
+                           const LockScripts& scripts,
                            OwnerId owner,
                            Clock::time_point since) const {
   ErrorContext context;
-  context.key = keys.name;
+  context.key = scripts.name;
   context.owner = ownerField(owner);
   context.node = executor_->node();
   context.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
@@ -161,20 +212,20 @@ Stats LockEngine::stats() const {
 
 // Holds.
 
-LockEngine::Gate LockEngine::enter(const std::shared_ptr<const LockKeys>& keys,
+LockEngine::Gate LockEngine::enter(const std::shared_ptr<const LockScripts>& scripts,
                                    OwnerId owner,
                                    GateWaiter& waiter) {
   const std::lock_guard lock(holdsMutex_);
   Gate gate;
-  gate.hold = ledger_.find(keys, keys->name, owner);
+  gate.hold = ledger_.find(scripts, scripts->traits.holdKind, scripts->name, owner);
   gate.entered = HoldLedger::enter(*gate.hold, waiter);
   gate.count = gate.hold->count;
   return gate;
 }
 
-HoldPtr LockEngine::entry(const std::shared_ptr<const LockKeys>& keys, OwnerId owner) {
+HoldPtr LockEngine::entry(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner) {
   const std::lock_guard lock(holdsMutex_);
-  return ledger_.find(keys, keys->name, owner);
+  return ledger_.find(scripts, scripts->traits.holdKind, scripts->name, owner);
 }
 
 int LockEngine::countOf(const Hold& hold) const {
@@ -201,8 +252,11 @@ bool LockEngine::withdraw(Hold& hold, GateWaiter& waiter) noexcept {
 
 bool LockEngine::holds(std::string_view name, OwnerId owner) const {
   const std::lock_guard lock(holdsMutex_);
-  const HoldPtr hold = ledger_.peek(name, owner);
-  return hold && hold->count > 0;
+  constexpr std::array kKinds{HoldKind::lock, HoldKind::read, HoldKind::write};
+  return std::any_of(kKinds.begin(), kKinds.end(), [&](HoldKind kind) {
+    const HoldPtr hold = ledger_.peek(kind, name, owner);
+    return hold && hold->count > 0;
+  });
 }
 
 IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
@@ -214,6 +268,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
   std::string oldLabel;
   IntrusivePtr<HoldHandle> handle;
   bool needsLoop = false;
+  counters_.acquired.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(holdsMutex_);
     if (before > 0 && count <= before) {
@@ -234,17 +289,27 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
     }
     handle = hold.handle;
     needsLoop = watchdogNeedsLoop();
+    needsLoop = needsToListen() || needsLoop;
   }
   if (needsLoop) {
     wakeWatchdog();
+  }
+  if (!terms.label.empty()) {
+    noteLabel(hold, std::string(terms.label), terms.lease);
   }
   if (vanished) {
     executor_->post([self = shared_from_this(), kept = HoldPtr(&hold), old, label = oldLabel] {
       self->tellLost(*kept, label, old, LossReason::refused);
     });
   }
-  counters_.acquired.fetch_add(1, std::memory_order_relaxed);
   return handle;
+}
+
+void LockEngine::noteLabel(const Hold& hold,
+                           const std::string& label,
+                           std::chrono::milliseconds atLeast) {
+  executor_->start(makeIntrusive<LabelCall>(hold.name, ownerField(hold.owner), label, atLeast),
+                   Clock::now() + callTimeout());
 }
 
 std::chrono::milliseconds LockEngine::releasing(Hold& hold) {
@@ -302,9 +367,17 @@ void LockEngine::released(Hold& hold, int remain, bool lost) {
     return;
   }
   counters_.released.fetch_add(1, std::memory_order_relaxed);
+  if (remain == 0 && !label.empty()) {
+    noteLabel(hold, {}, std::chrono::milliseconds::zero());
+  }
   if (handle) {
     handle->setReleased();
   }
+}
+
+void LockEngine::limit(Hold& hold, Clock::time_point sentAt, std::chrono::milliseconds remaining) {
+  const std::lock_guard lock(holdsMutex_);
+  watchdog_.limit(hold, sentAt + remaining - Watchdog::allowance(remaining));
 }
 
 bool LockEngine::wasValidAt(const Hold& hold, Clock::time_point when) const {
@@ -317,12 +390,12 @@ LockEngine::Clock::time_point LockEngine::endOf(const Hold& hold) const {
   return std::max(hold.validUntil, Clock::now()) + Watchdog::allowance(hold.lease);
 }
 
-void LockEngine::forced(std::string_view name) {
+void LockEngine::forced(const LockScripts& scripts) {
   std::vector<Watchdog::Lost> lost;
   {
     const std::lock_guard lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.all()) {
-      if (hold->name == name && hold->count > 0) {
+      if (hold->name == scripts.name && hold->count > 0 && scripts.forceReleaseEnds(hold->kind)) {
         watchdog_.retire(*hold);
         hold->count = 0;
         if (!std::exchange(hold->lost, true)) {
@@ -379,6 +452,10 @@ void LockEngine::wakeWatchdog() {
     if (self->closed()) {
       return;
     }
+    if (!self->listenTimer_.armed()) {
+      self->acquiredBefore_ = self->counters_.acquired.load(std::memory_order_relaxed);
+      self->listenTimer_.armAt(Clock::now() + kListenAfter);
+    }
     Clock::time_point due{};
     {
       const std::lock_guard lock(self->holdsMutex_);
@@ -386,6 +463,69 @@ void LockEngine::wakeWatchdog() {
     }
     self->watchdogTimer_.armAt(due);
   });
+}
+
+// Other clients' forced releases. A client that holds something listens on a channel of its own:
+// one for all of its locks, so that it costs nothing per lock.
+
+bool LockEngine::needsToListen() {
+  return !std::exchange(listening_, true);
+}
+
+void LockEngine::serveListening() {
+  if (closed()) {
+    return;
+  }
+  const std::uint64_t acquired = counters_.acquired.load(std::memory_order_relaxed);
+  bool wanted = acquired != std::exchange(acquiredBefore_, acquired);
+  {
+    const std::lock_guard lock(holdsMutex_);
+    wanted = wanted || watchdog_.size() > 0;
+    listening_ = wanted;
+  }
+  if (wanted) {
+    listenTimer_.armAt(Clock::now() + std::max(options_.subscriptionLinger, kListenAfter));
+  }
+  if (wanted != std::exchange(subscribedToSelf_, wanted)) {
+    if (wanted) {
+      executor_->subscribe(clientChannel_);
+    } else {
+      executor_->unsubscribe(clientChannel_);
+    }
+  }
+}
+
+void LockEngine::heardOfForce(std::string_view name) {
+  std::vector<HoldPtr> holds;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    for (const HoldPtr& hold : ledger_.all()) {
+      if (hold->name == name && hold->count > 0 && !hold->lost) {
+        holds.push_back(hold);
+      }
+    }
+  }
+  // The message may be older than the hold.
+  for (const HoldPtr& hold : holds) {
+    executor_->start(makeIntrusive<HoldCheck>(shared_from_this(), hold),
+                     Clock::now() + callTimeout());
+  }
+}
+
+void LockEngine::holdIsGone(Hold& hold, LossReason reason) {
+  std::vector<Watchdog::Lost> lost;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    // A request that is under way finds out by itself.
+    if (hold.count == 0 || hold.busy || std::exchange(hold.lost, true)) {
+      return;
+    }
+    watchdog_.retire(hold);
+    hold.count = 0;
+    lost.push_back({HoldPtr(&hold), reason});
+    ledger_.forgetIfUnused(hold);
+  }
+  announce(std::move(lost));
 }
 
 void LockEngine::serveWatchdog() {
@@ -410,8 +550,16 @@ void LockEngine::serveWatchdog() {
 
 void LockEngine::renew(std::vector<HoldPtr> holds) {
   const auto batchSize = static_cast<std::size_t>(options_.watchdogBatchSize);
-  for (std::size_t first = 0; first < holds.size(); first += batchSize) {
-    const std::size_t last = std::min(first + batchSize, holds.size());
+  // Holds of different forms need different requests; each keeps its order.
+  std::stable_sort(holds.begin(), holds.end(), [](const HoldPtr& a, const HoldPtr& b) {
+    return std::less<>()(scriptsOf(*a).renewals(), scriptsOf(*b).renewals());
+  });
+  for (std::size_t first = 0, last = 0; first < holds.size(); first = last) {
+    const ComposeRenewals form = scriptsOf(*holds[first]).renewals();
+    while (last < holds.size() && last - first < batchSize &&
+           scriptsOf(*holds[last]).renewals() == form) {
+      ++last;
+    }
     std::vector<HoldPtr> batch(
         std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(first)),
         std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(last)));
@@ -425,6 +573,7 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
   const bool answered = outcome.kind == Outcome::Kind::replied && batch.reply().isArray() &&
                         batch.reply().elements.size() == batch.holds().size();
   std::vector<Watchdog::Lost> lost;
+  std::vector<std::pair<HoldPtr, std::string>> labelled;
   std::string refusal;
   Clock::time_point due{};
   {
@@ -444,6 +593,9 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
       } else if (reply->integer == 1) {
         counters_.renewals.fetch_add(1, std::memory_order_relaxed);
         watchdog_.renewed(*hold, batch.submittedAt());
+        if (!hold->label.empty()) {
+          labelled.emplace_back(hold, hold->label);
+        }
       } else {
         watchdog_.retire(*hold);
         hold->count = 0;
@@ -457,6 +609,9 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
   }
   if (!closed()) {
     watchdogTimer_.armAt(due);
+  }
+  for (const auto& [hold, label] : labelled) {
+    noteLabel(*hold, label, options_.watchdogTimeout);
   }
   if (!answered || !refusal.empty()) {
     log_->write(LogLevel::warning,
@@ -521,20 +676,20 @@ void LockEngine::reconnected() {
 
 // Waiters.
 
-void LockEngine::giveTurn(Waiter* waiter) noexcept {
-  if (waiter != nullptr) {
+void LockEngine::giveTurns(const WaiterHub::Turns& turns) noexcept {
+  for (Waiter* waiter : turns) {
     waiter->turn();
     waiter->waiterDropRef();
   }
 }
 
-WaiterHub::Mark LockEngine::mark(std::string_view channel) const {
+WaiterHub::Mark LockEngine::mark(std::string_view channel, std::uint8_t lane) const {
   // A stale answer only costs a try too many.
   if (hubIdle_.load(std::memory_order_acquire)) {
     return {};
   }
   const std::lock_guard lock(hubMutex_);
-  return hub_.mark(channel);
+  return hub_.mark(channel, lane);
 }
 
 bool LockEngine::hubNeedsLoop() {
@@ -553,15 +708,15 @@ bool LockEngine::hubNeedsLoop() {
 }
 
 void LockEngine::queue(Waiter& waiter,
-                       std::string_view channel,
+                       const WaitTerms& terms,
                        std::optional<WaiterHub::Mark> mark,
                        bool tried,
                        std::chrono::milliseconds remaining) {
-  Waiter* next = nullptr;
+  WaiterHub::Turns turns;
   bool needsLoop = false;
   {
     const std::lock_guard lock(hubMutex_);
-    next = hub_.queue(waiter, channel, mark, tried, remaining, Clock::now());
+    turns = hub_.queue(waiter, terms, mark, tried, remaining, Clock::now());
     needsLoop = hubNeedsLoop();
   }
   if (closed()) {
@@ -571,39 +726,37 @@ void LockEngine::queue(Waiter& waiter,
   if (needsLoop) {
     executor_->post([self = shared_from_this()] { self->serveHub(); });
   }
-  giveTurn(next);
+  giveTurns(turns);
 }
 
 void LockEngine::leaveQueue(Waiter& waiter, bool obtained) noexcept {
   if (hubIdle_.load(std::memory_order_acquire)) {
     return;
   }
-  Waiter* next = nullptr;
+  WaiterHub::Turns turns;
   bool needsLoop = false;
   {
     const std::lock_guard lock(hubMutex_);
-    next = hub_.leave(waiter, obtained, Clock::now());
+    turns = hub_.leave(waiter, obtained, Clock::now());
     needsLoop = hubNeedsLoop();
   }
   if (needsLoop) {
     executor_->post([self = shared_from_this()] { self->serveHub(); });
   }
-  giveTurn(next);
+  giveTurns(turns);
 }
 
 void LockEngine::serveHub() {
   if (closed()) {
     return;
   }
-  std::vector<Waiter*> turns;
+  WaiterHub::Turns turns;
   std::vector<WaiterHub::Change> changes;
   Clock::time_point due{};
   {
     const std::lock_guard lock(hubMutex_);
     const auto now = Clock::now();
-    while (Waiter* waiter = hub_.poll(now)) {
-      turns.push_back(waiter);
-    }
+    turns = hub_.poll(now);
     hub_.expireLingering(now);
     changes = hub_.takeChanges();
     hubChangesPosted_ = false;
@@ -618,35 +771,43 @@ void LockEngine::serveHub() {
       executor_->unsubscribe(change.channel);
     }
   }
-  for (Waiter* waiter : turns) {
-    counters_.safetyPolls.fetch_add(1, std::memory_order_relaxed);
-    giveTurn(waiter);
-  }
+  counters_.safetyPolls.fetch_add(turns.size(), std::memory_order_relaxed);
+  giveTurns(turns);
 }
 
 void LockEngine::news(const std::string& channel, bool confirmed) {
-  Waiter* next = nullptr;
+  WaiterHub::Turns turns;
   {
     const std::lock_guard lock(hubMutex_);
-    next = confirmed ? hub_.subscribed(channel) : hub_.message(channel);
+    turns = confirmed ? hub_.subscribed(channel) : hub_.message(channel);
   }
-  if (next != nullptr && !confirmed) {
-    counters_.wakeUps.fetch_add(1, std::memory_order_relaxed);
+  if (!confirmed) {
+    counters_.wakeUps.fetch_add(turns.size(), std::memory_order_relaxed);
   }
-  giveTurn(next);
+  giveTurns(turns);
 }
 
 void LockEngine::channelConfirmed(const std::string& channel) {
   news(channel, true);
 }
 
-void LockEngine::channelMessage(const std::string& channel, std::string_view /*payload*/) {
+void LockEngine::channelMessage(const std::string& channel, std::string_view payload) {
+  if (channel == clientChannel_) {
+    heardOfForce(payload);
+    return;
+  }
   // Whatever was said: something may have changed.
   counters_.messages.fetch_add(1, std::memory_order_relaxed);
   news(channel, false);
 }
 
 void LockEngine::channelRefused(const std::string& channel, const Error& error) {
+  if (channel == clientChannel_) {
+    log_->write(LogLevel::debug,
+                std::string("forced releases by other clients are noticed at the next renewal: ") +
+                    error.what());
+    return;
+  }
   log_->write(
       LogLevel::warning,
       fmt::format(
@@ -719,6 +880,7 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
   markClosed();
   watchdogTimer_.disarm();
   hubTimer_.disarm();
+  listenTimer_.disarm();
   std::vector<Waiter*> waiters;
   {
     const std::lock_guard lock(hubMutex_);

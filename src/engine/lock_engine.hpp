@@ -85,13 +85,13 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
     bool entered = false;
     int count = 0;  ///< holds before the request; only when entered
   };
-  Gate enter(const std::shared_ptr<const LockKeys>& keys, OwnerId owner, GateWaiter& waiter);
+  Gate enter(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner, GateWaiter& waiter);
   /// The hold whose gate was passed to a waiter.
-  [[nodiscard]] HoldPtr entry(const std::shared_ptr<const LockKeys>& keys, OwnerId owner);
+  [[nodiscard]] HoldPtr entry(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner);
   [[nodiscard]] int countOf(const Hold& hold) const;
   void leave(Hold& hold);
   bool withdraw(Hold& hold, GateWaiter& waiter) noexcept;
-  /// Whether this owner holds the lock, as far as this client knows.
+  /// Whether this owner holds the lock, on whichever side, as far as this client knows.
   [[nodiscard]] bool holds(std::string_view name, OwnerId owner) const;
 
   struct GrantTerms {
@@ -114,19 +114,21 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   /// Books a release. `remain` is 0 when nothing is held any more.
   /// @param lost  the server knew of no hold where there should have been one
   void released(Hold& hold, int remain, bool lost);
+  /// The holds that remain after a release sent at `sentAt` last so long by the server's clock.
+  void limit(Hold& hold, Clock::time_point sentAt, std::chrono::milliseconds remaining);
   /// Whether a hold was valid at some time in the past.
   [[nodiscard]] bool wasValidAt(const Hold& hold, Clock::time_point when) const;
   /// When a hold is over at the latest unless renewed.
   [[nodiscard]] Clock::time_point endOf(const Hold& hold) const;
   /// Somebody freed the lock by force: its holders in this client are told.
-  void forced(std::string_view name);
+  void forced(const LockScripts& scripts);
   /// A thread ended that may hold locks.
   void threadEnded(OwnerId owner) noexcept override;
 
   // Waiters.
-  [[nodiscard]] WaiterHub::Mark mark(std::string_view channel) const;
+  [[nodiscard]] WaiterHub::Mark mark(std::string_view channel, std::uint8_t lane) const;
   void queue(Waiter& waiter,
-             std::string_view channel,
+             const WaitTerms& terms,
              std::optional<WaiterHub::Mark> mark,
              bool tried,
              std::chrono::milliseconds remaining);
@@ -139,13 +141,15 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
 
   /// Fills in what an error does not know yet.
   [[nodiscard]] Error describe(Error error,
-                               const LockKeys& keys,
+                               const LockScripts& scripts,
                                OwnerId owner,
                                Clock::time_point since) const;
 
  private:
   class RenewalBatch;
   class ClosingRelease;
+  class HoldCheck;
+  class LabelCall;
 
   void reconnected() override;
   void channelConfirmed(const std::string& channel) override;
@@ -153,14 +157,19 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void channelMessage(const std::string& channel, std::string_view payload) override;
   void channelsLost() override;
 
-  static void giveTurn(Waiter* waiter) noexcept;
+  static void giveTurns(const WaiterHub::Turns& turns) noexcept;
   void news(const std::string& channel, bool confirmed);
   [[nodiscard]] bool hubNeedsLoop();
   void serveHub();
   void serveWatchdog();
   [[nodiscard]] bool watchdogNeedsLoop();
   void wakeWatchdog();
+  [[nodiscard]] bool needsToListen();
+  void serveListening();
+  void heardOfForce(std::string_view name);
+  void holdIsGone(Hold& hold, LossReason reason);
   void closingReleaseDone();
+  void noteLabel(const Hold& hold, const std::string& label, std::chrono::milliseconds atLeast);
   void renew(std::vector<HoldPtr> holds);
   void renewalDone(RenewalBatch& batch, Outcome outcome);
   void announce(std::vector<Watchdog::Lost> lost);
@@ -172,6 +181,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void runGuarded(UniqueFunction<void()>& function) noexcept;
 
   const std::string clientId_;
+  const std::string clientChannel_;
   const Options options_;
   const std::shared_ptr<const Logger> log_;
   const std::uint32_t forkGeneration_;
@@ -183,6 +193,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   HoldLedger ledger_;                                           // protected by holdsMutex_
   Watchdog watchdog_;                                           // protected by holdsMutex_
   Clock::time_point watchdogArmed_ = Clock::time_point::max();  // protected by holdsMutex_
+  bool listening_ = false;  // to clientChannel_, or about to; protected by holdsMutex_
 
   mutable std::mutex hubMutex_;
   WaiterHub hub_;                                          // protected by hubMutex_
@@ -193,6 +204,9 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   // Loop thread only.
   Timer watchdogTimer_;
   Timer hubTimer_;
+  Timer listenTimer_;
+  bool subscribedToSelf_ = false;
+  std::uint64_t acquiredBefore_ = 0;
   std::unique_ptr<Timer> closeTimer_;
   std::size_t closingReleases_ = 0;
   UniqueFunction<void()> closingDone_;

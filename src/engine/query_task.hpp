@@ -26,11 +26,11 @@ class QueryTask final : public Task<T> {
   /// @param compose  fills in the call; what it refers to must be owned by the task: use
   /// Call::store()
   QueryTask(std::shared_ptr<LockEngine> engine,
-            std::shared_ptr<const LockKeys> keys,
+            std::shared_ptr<const LockScripts> scripts,
             OwnerId owner,
             const std::function<void(Call&, std::string_view owner)>& compose,
             Parse parse)
-      : Base(std::move(engine), std::move(keys), owner, Clock::now()),
+      : Base(std::move(engine), std::move(scripts), owner, Clock::now()),
         deadline_(this->began_ + this->engine_->callTimeout()),
         parse_(std::move(parse)) {
     compose(*this, this->ownerField_);

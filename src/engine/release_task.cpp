@@ -11,17 +11,18 @@
 namespace rlock::detail {
 
 ReleaseTask::ReleaseTask(std::shared_ptr<LockEngine> engine,
-                         std::shared_ptr<const LockKeys> keys,
+                         std::shared_ptr<const LockScripts> scripts,
                          OwnerId owner)
-    : Task(std::move(engine), std::move(keys), owner, Clock::now()),
+    : Task(std::move(engine), std::move(scripts), owner, Clock::now()),
       deadline_(began_ + engine_->callTimeout()) {}
 
 void ReleaseTask::compose() {
   phase_ = Phase::attempt;
-  tombstone_ = engine_->executor().needsTombstone() ? requestKey(keys_->name, newRequestId())
+  tombstone_ = engine_->executor().needsTombstone() ? requestKey(scripts_->name, newRequestId())
                                                     : std::string();
-  validWhenSent_ = engine_->wasValidAt(*hold_, Clock::now());
-  composeRelease(*this, *keys_, ownerField_, engine_->releasing(*hold_), tombstone_);
+  sentAt_ = Clock::now();
+  validWhenSent_ = engine_->wasValidAt(*hold_, sentAt_);
+  scripts_->composeRelease(*this, {ownerField_, engine_->releasing(*hold_), tombstone_});
 }
 
 Error ReleaseTask::lateError() const {
@@ -47,7 +48,7 @@ ReleaseTask::Step ReleaseTask::failed(Error error) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("lock \"{}\": owner {}: a release could not be completed, the "
                                      "hold is left to expire: {}",
-                                     escapeForDisplay(keys_->name),
+                                     escapeForDisplay(scripts_->name),
                                      ownerField_,
                                      error.what()));
     engine_->notReleased(*hold_);
@@ -72,7 +73,7 @@ ReleaseTask::Step ReleaseTask::replied() {
 }
 
 ReleaseTask::Step ReleaseTask::repliedAttempt() {
-  const auto parsed = parseRelease(reply());
+  const auto parsed = scripts_->parseRelease(reply());
   if (!parsed) {
     return failed(Error(Errc::protocolError, "unexpected reply to a release request"));
   }
@@ -83,12 +84,15 @@ ReleaseTask::Step ReleaseTask::repliedAttempt() {
   if (!parsed->publishError.empty()) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("lock \"{}\" is free, but waiters could not be told: {}",
-                                     escapeForDisplay(keys_->name),
+                                     escapeForDisplay(scripts_->name),
                                      parsed->publishError));
   }
   const std::int64_t expected = std::max(before_ - 1, 0);
   const bool tooMany = parsed->remain > expected;
   const int remain = static_cast<int>(std::min(parsed->remain, expected));
+  if (parsed->remaining && remain > 0) {
+    engine_->limit(*hold_, sentAt_, *parsed->remaining);
+  }
   if (!tooMany) {
     book(remain, false);
   }
@@ -96,7 +100,7 @@ ReleaseTask::Step ReleaseTask::repliedAttempt() {
 }
 
 ReleaseTask::Step ReleaseTask::repliedSettle() {
-  const auto parsed = parseSettle(reply());
+  const auto parsed = scripts_->parseSettle(reply());
   if (!parsed) {
     return failed(Error(Errc::protocolError, "unexpected reply to a settle request"));
   }
@@ -130,7 +134,7 @@ Result<ReleaseOutcome> ReleaseTask::takeResult() {
 // On the calling thread.
 
 Result<ReleaseOutcome> ReleaseTask::run() {
-  auto gate = engine_->enter(keys_, owner_, *this);
+  auto gate = engine_->enter(scripts_, owner_, *this);
   if (!gate.entered) {
     return waitForLoop();
   }
@@ -213,7 +217,7 @@ void ReleaseTask::gateOpened() noexcept {
 }
 
 void ReleaseTask::attemptOnLoop() {
-  auto gate = engine_->enter(keys_, owner_, *this);
+  auto gate = engine_->enter(scripts_, owner_, *this);
   if (!gate.entered) {
     return;
   }
@@ -223,7 +227,7 @@ void ReleaseTask::attemptOnLoop() {
 
 void ReleaseTask::sendOnLoop() {
   if (!hold_) {
-    hold_ = engine_->entry(keys_, owner_);
+    hold_ = engine_->entry(scripts_, owner_);
   }
   before_ = engine_->countOf(*hold_);
   compose();
@@ -277,7 +281,7 @@ void ReleaseTask::perform(Step step) {
 
 void ReleaseTask::settle() {
   phase_ = Phase::settle;
-  composeSettle(*this, *keys_, ownerField_, std::max(before_ - 1, 0), tombstone_);
+  scripts_->composeSettle(*this, {ownerField_, std::max(before_ - 1, 0), tombstone_});
   // As long as the hold can live: then it is gone by itself.
   const auto until = engine_->endOf(*hold_) + engine_->callTimeout();
   engine_->executor().startFenced(Executor::CallPtr(this), lostSession_, until);

@@ -19,7 +19,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   using TaskPtr = IntrusivePtr<ReleaseTask>;
 
   ReleaseTask(std::shared_ptr<LockEngine> engine,
-              std::shared_ptr<const LockKeys> keys,
+              std::shared_ptr<const LockScripts> scripts,
               OwnerId owner);
 
   /// Releases on the calling thread.
@@ -63,6 +63,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   ReleaseFsm fsm_;  // protected by mutex_
   HoldPtr hold_;    // while the gate is held
   int before_ = 0;
+  Clock::time_point sentAt_{};
   bool validWhenSent_ = false;
   Phase phase_ = Phase::attempt;
   std::string tombstone_;

@@ -54,17 +54,17 @@ class Task : public Call {
   }
 
   Task(std::shared_ptr<LockEngine> engine,
-       std::shared_ptr<const LockKeys> keys,
+       std::shared_ptr<const LockScripts> scripts,
        OwnerId owner,
        Clock::time_point began)
       : engine_(std::move(engine)),
-        keys_(std::move(keys)),
+        scripts_(std::move(scripts)),
         owner_(owner),
         ownerField_(engine_->ownerField(owner)),
         began_(began) {}
 
   [[nodiscard]] Error describe(Error error) const {
-    return engine_->describe(std::move(error), *keys_, owner_, began_);
+    return engine_->describe(std::move(error), *scripts_, owner_, began_);
   }
   [[nodiscard]] Error closedError() const { return Error(Errc::closed, "the client was closed"); }
 
@@ -108,7 +108,7 @@ class Task : public Call {
   }
 
   const std::shared_ptr<LockEngine> engine_;
-  const std::shared_ptr<const LockKeys> keys_;
+  const std::shared_ptr<const LockScripts> scripts_;
   const OwnerId owner_;
   const std::string ownerField_;
   const Clock::time_point began_;

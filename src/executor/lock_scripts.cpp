@@ -4,22 +4,30 @@
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/lua_scripts.hpp>
 
-#include <array>
 #include <random>
+#include <utility>
 
 namespace rlock::detail {
 
 namespace {
 
-constexpr std::string_view kPublish = "PUBLISH";
-
 bool isCount(const Reply& reply) {
   return reply.isInteger() && reply.integer >= 0;
 }
 
-}  // namespace
+void composeHashRenewals(Call& call, std::span<const RenewalRequest> renewals) {
+  call.setScript(lua::lock_renew, renewals.size());
+  for (const RenewalRequest& renewal : renewals) {
+    call.addArgument(renewal.scripts->name);
+  }
+  for (const RenewalRequest& renewal : renewals) {
+    call.addNumber(renewal.lease.count());
+    call.addArgument(renewal.owner);
+  }
+  call.setRepeatable(false);
+}
 
-LockKeys::LockKeys(std::string_view lockName) : name(lockName), channel(lockChannel(lockName)) {}
+}  // namespace
 
 std::string newRequestId() {
   thread_local std::mt19937_64 random = [] {
@@ -40,106 +48,137 @@ std::string newRequestId() {
   return id;
 }
 
-void composeAcquire(Call& call,
-                    const LockKeys& keys,
-                    std::string_view owner,
-                    std::chrono::milliseconds lease,
-                    std::string_view tombstone) {
-  call.setScript(lua::lock_acquire, tombstone.empty() ? 1 : 2);
-  call.addArgument(keys.name);
+LockScripts::LockScripts(std::string_view lockName, LockTraits lockTraits)
+    : LockScripts(lockName, lockTraits, lockChannel(lockName)) {}
+
+LockScripts::LockScripts(std::string_view lockName,
+                         LockTraits lockTraits,
+                         std::string releaseChannel)
+    : name(lockName), traits(lockTraits), channel(std::move(releaseChannel)) {}
+
+void LockScripts::startScript(Call& call,
+                              const lua::Script& script,
+                              std::string_view key,
+                              std::string_view tombstone) {
+  startScript(call, script, {key}, tombstone);
+}
+
+void LockScripts::startScript(Call& call,
+                              const lua::Script& script,
+                              std::initializer_list<std::string_view> keys,
+                              std::string_view tombstone) {
+  call.setScript(script, keys.size() + (tombstone.empty() ? 0 : 1));
+  for (const std::string_view key : keys) {
+    call.addArgument(key);
+  }
   if (!tombstone.empty()) {
     call.addArgument(tombstone);
   }
-  call.addNumber(lease.count());
-  call.addArgument(owner);
   call.setRepeatable(false);
 }
 
-std::optional<AcquireReply> parseAcquire(const Reply& reply) {
+void LockScripts::startMarked(Call& call,
+                              const lua::Script& script,
+                              std::initializer_list<std::string_view> keys) const {
+  call.setScript(script, keys.size() + 1);
+  for (const std::string_view key : keys) {
+    call.addArgument(key);
+  }
+  call.addArgument(call.store(requestKey(name, newRequestId())));
+  call.setRepeatable(true);
+}
+
+void LockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
+  startScript(call, lua::lock_acquire, name, request.tombstone);
+  call.addNumber(request.lease.count());
+  call.addArgument(request.owner);
+}
+
+std::optional<AcquireReply> LockScripts::parseAcquire(const Reply& reply) const {
+  AcquireReply result;
   if (reply.isInteger()) {
-    return AcquireReply{false, 0, std::chrono::milliseconds(reply.integer)};
+    result.remaining = std::chrono::milliseconds(reply.integer);
+    return result;
   }
   if (reply.isArray() && reply.elements.size() == 1 && isCount(reply.elements[0])) {
-    return AcquireReply{true, reply.elements[0].integer, std::chrono::milliseconds(-1)};
+    result.granted = true;
+    result.count = reply.elements[0].integer;
+    return result;
   }
   return std::nullopt;
 }
 
-void composeRelease(Call& call,
-                    const LockKeys& keys,
-                    std::string_view owner,
-                    std::chrono::milliseconds restore,
-                    std::string_view tombstone) {
-  call.setScript(lua::lock_release, tombstone.empty() ? 1 : 2);
-  call.addArgument(keys.name);
-  if (!tombstone.empty()) {
-    call.addArgument(tombstone);
-  }
-  call.addArgument(owner);
+void LockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
+  startScript(call, lua::lock_release, name, request.tombstone);
+  call.addArgument(request.owner);
   call.addArgument(kReleaseMessage);
   call.addArgument(kPublish);
-  call.addNumber(restore.count());
-  call.addArgument(keys.channel);
-  call.setRepeatable(false);
+  call.addNumber(request.restore.count());
+  call.addArgument(channel);
   call.setFreesMemory(true);
 }
 
-std::optional<ReleaseReply> parseRelease(const Reply& reply) {
+std::optional<ReleaseReply> LockScripts::parseRelease(const Reply& reply) const {
+  ReleaseReply result;
   if (reply.isNil()) {
-    return ReleaseReply{};
+    return result;
   }
+  result.owned = true;
   if (isCount(reply)) {
-    return ReleaseReply{true, reply.integer, {}};
+    result.remain = reply.integer;
+    return result;
   }
   if (reply.isArray() && reply.elements.size() == 2 && isCount(reply.elements[0])) {
-    return ReleaseReply{true, reply.elements[0].integer, reply.elements[1].text};
+    result.remain = reply.elements[0].integer;
+    result.publishError = reply.elements[1].text;
+    return result;
   }
   return std::nullopt;
 }
 
-void composeSettle(Call& call,
-                   const LockKeys& keys,
-                   std::string_view owner,
-                   std::int64_t target,
-                   std::string_view tombstone) {
-  call.setScript(lua::lock_settle, tombstone.empty() ? 1 : 2);
-  call.addArgument(keys.name);
-  if (!tombstone.empty()) {
-    call.addArgument(tombstone);
-  }
-  call.addArgument(owner);
-  call.addNumber(target);
+void LockScripts::composeSettle(Call& call, const SettleRequest& request) const {
+  startScript(call, lua::lock_settle, name, request.tombstone);
+  call.addArgument(request.owner);
+  call.addNumber(request.target);
   call.addArgument(kReleaseMessage);
   call.addArgument(kPublish);
   call.addNumber(kTombstoneLife.count());
-  call.addArgument(keys.channel);
+  call.addArgument(channel);
   call.setRepeatable(true);
   call.setFreesMemory(true);
 }
 
-std::optional<SettleReply> parseSettle(const Reply& reply) {
+std::optional<SettleReply> LockScripts::parseSettle(const Reply& reply) const {
   if (reply.isArray() && reply.elements.size() == 3 && isCount(reply.elements[0]) &&
       isCount(reply.elements[1])) {
-    return SettleReply{reply.elements[0].integer, reply.elements[1].integer};
+    return SettleReply{reply.elements[0].integer, reply.elements[1].integer, {}};
   }
   return std::nullopt;
 }
 
-void composeRenewal(Call& call, std::size_t count) {
-  call.setScript(lua::lock_renew, count);
-  call.setRepeatable(false);
+ComposeRenewals LockScripts::renewals() const noexcept {
+  return &composeHashRenewals;
 }
 
-void composeForceRelease(Call& call, const LockKeys& keys) {
-  call.setScript(lua::lock_force_release, 2);
-  call.addArgument(keys.name);
-  call.addArgument(call.store(requestKey(keys.name, newRequestId())));
+void LockScripts::composeForceRelease(Call& call) const {
+  startMarked(call, lua::lock_force_release, {name});
   call.addArgument(kReleaseMessage);
   call.addArgument(kPublish);
   call.addNumber(kTombstoneLife.count());
-  call.addArgument(keys.channel);
-  call.setRepeatable(true);
+  call.addArgument(channel);
   call.setFreesMemory(true);
+}
+
+void LockScripts::composeIsLocked(Call& call) const {
+  call.setCommand({"EXISTS", name});
+}
+
+void LockScripts::composeHoldCount(Call& call, std::string_view owner) const {
+  call.setCommand({"HGET", name, owner});
+}
+
+void LockScripts::composeTimeToLive(Call& call) const {
+  call.setCommand({"PTTL", name});
 }
 
 }  // namespace rlock::detail

@@ -2,78 +2,154 @@
 #pragma once
 
 #include "executor/call.hpp"
+#include <rlock/detail/lock_traits.hpp>
 #include <rlock/detail/reply.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace rlock::detail {
 
-/// What is derived once from the name of a lock.
-struct LockKeys {
-  explicit LockKeys(std::string_view lockName);
-
-  const std::string name;
-  const std::string channel;
-};
-
 /// A fresh name for one request: 32 hexadecimal characters.
 std::string newRequestId();
 
-/// How long a tombstone keeps a lost request from being executed.
+/// How long a tombstone keeps a lost request from being executed, and a marker remembers one.
 inline constexpr std::chrono::milliseconds kTombstoneLife{120'000};
-
-// Each compose function fills a call for one script of lua/; the bytes that it is given must
-// outlive the call. Each parse function reads the reply; empty: not what the script returns.
-
-/// @param tombstone  empty: a lost request can be fenced
-void composeAcquire(Call& call,
-                    const LockKeys& keys,
-                    std::string_view owner,
-                    std::chrono::milliseconds lease,
-                    std::string_view tombstone);
-struct AcquireReply {
-  bool granted = false;
-  std::int64_t count = 0;  ///< granted: holds now
-  std::chrono::milliseconds remaining{
-      -1};  ///< refused: how long the holder has it; -1: without end
-};
-std::optional<AcquireReply> parseAcquire(const Reply& reply);
-
-/// @param restore  lease to restore when holds remain; zero: leave it
-void composeRelease(Call& call,
-                    const LockKeys& keys,
-                    std::string_view owner,
-                    std::chrono::milliseconds restore,
-                    std::string_view tombstone);
-struct ReleaseReply {
-  bool owned = false;
-  std::int64_t remain = 0;
-  std::string_view publishError;  ///< why waiters were not told; empty: they were
-};
-std::optional<ReleaseReply> parseRelease(const Reply& reply);
-
-void composeSettle(Call& call,
-                   const LockKeys& keys,
-                   std::string_view owner,
-                   std::int64_t target,
-                   std::string_view tombstone);
-struct SettleReply {
-  std::int64_t before = 0;
-  std::int64_t now = 0;
-};
-std::optional<SettleReply> parseSettle(const Reply& reply);
-
-/// Starts a renewal of `count` holds: add the names, then for each its lease in ms and its owner.
-void composeRenewal(Call& call, std::size_t count);
-
-/// Makes its own marker, so that the call may be repeated.
-void composeForceRelease(Call& call, const LockKeys& keys);
 
 /// The channel payload that says a lock is free.
 inline constexpr std::string_view kReleaseMessage = "0";
+/// The command that scripts announce a release with.
+inline constexpr std::string_view kPublish = "PUBLISH";
+
+struct AcquireRequest {
+  std::string_view owner;
+  std::chrono::milliseconds lease;
+  std::string_view tombstone;  ///< empty: a lost request can be fenced
+  bool waits = false;          ///< the caller waits if it is refused
+};
+struct AcquireReply {
+  bool granted = false;
+  std::int64_t count = 1;  ///< granted: holds now
+  std::chrono::milliseconds remaining{
+      -1};  ///< refused: how long until it is worth looking again; -1: not known
+  std::optional<std::uint64_t> token{};  ///< granted: the fencing token
+};
+
+struct ReleaseRequest {
+  std::string_view owner;
+  std::chrono::milliseconds restore;  ///< lease to restore when holds remain; zero: leave it
+  std::string_view tombstone;         ///< empty: a lost request can be fenced
+};
+struct ReleaseReply {
+  bool owned = false;
+  std::int64_t remain = 0;
+  std::string_view publishError{};  ///< why waiters were not told; empty: they were
+  /// How long the holds that remain last, where that depends on which one was released.
+  std::optional<std::chrono::milliseconds> remaining{};
+};
+
+struct SettleRequest {
+  std::string_view owner;
+  std::int64_t target;  ///< at most so many holds may remain
+  std::string_view tombstone;
+};
+struct SettleReply {
+  std::int64_t before = 0;
+  std::int64_t now = 0;
+  std::optional<std::uint64_t> token{};  ///< of the hold, if one remains
+};
+
+class LockScripts;
+
+/// One hold that is to be renewed.
+struct RenewalRequest {
+  const LockScripts* scripts;
+  std::string_view owner;
+  std::chrono::milliseconds lease;
+};
+/// Fills a call that renews several holds of one form. The reply has an element for each: 1 =
+/// renewed, 0 = gone, text = the server refused this one.
+using ComposeRenewals = void (*)(Call& call, std::span<const RenewalRequest> renewals);
+
+/// One lock as it stands on the server: its keys, the requests that an owner can make about it, and
+/// what the replies mean. Each kind of lock is a class of its own; this base is the re-entrant lock
+/// on one key, and others change what differs.
+///
+/// Compose functions fill a call; the bytes that they are given, and the object itself, must
+/// outlive the call. Parse functions return nothing for what the script cannot return.
+///
+/// **Thread safety:** Immutable, safe from any thread.
+class LockScripts {
+ public:
+  /// The plain re-entrant lock.
+  explicit LockScripts(std::string_view lockName, LockTraits lockTraits = {});
+  LockScripts(const LockScripts&) = delete;
+  LockScripts& operator=(const LockScripts&) = delete;
+  virtual ~LockScripts() = default;
+
+  const std::string name;
+  const LockTraits traits;
+  const std::string channel;  ///< where releases are announced
+
+  /// Where an owner hears of them, if traits.channelPerOwner.
+  [[nodiscard]] virtual std::string channelOf(std::string_view /*owner*/) const { return channel; }
+
+  virtual void composeAcquire(Call& call, const AcquireRequest& request) const;
+  [[nodiscard]] virtual std::optional<AcquireReply> parseAcquire(const Reply& reply) const;
+
+  virtual void composeRelease(Call& call, const ReleaseRequest& request) const;
+  [[nodiscard]] virtual std::optional<ReleaseReply> parseRelease(const Reply& reply) const;
+
+  /// Ends the doubt about a lost request: brings the owner's holds down to a target.
+  virtual void composeSettle(Call& call, const SettleRequest& request) const;
+  [[nodiscard]] virtual std::optional<SettleReply> parseSettle(const Reply& reply) const;
+
+  /// After how long a waiter looks again that was refused so many times, if not sooner for other
+  /// reasons. Zero: after the client's safety poll.
+  [[nodiscard]] virtual std::chrono::milliseconds pollAfter(int /*attempts*/) const {
+    return std::chrono::milliseconds::zero();
+  }
+
+  /// Gives up a waiter's place, if traits.queuesOnServer.
+  virtual void composeWithdraw(Call& /*call*/, std::string_view /*owner*/) const {}
+
+  [[nodiscard]] virtual ComposeRenewals renewals() const noexcept;
+
+  /// Frees the lock whoever holds it; may be repeated. The reply is 1 or 0.
+  virtual void composeForceRelease(Call& call) const;
+  /// Whether that ends holds of a kind on this name.
+  [[nodiscard]] virtual bool forceReleaseEnds(HoldKind kind) const noexcept {
+    return kind == traits.holdKind;
+  }
+
+  // Questions. The replies are a number above 0 for yes; a number or nothing; what PTTL returns.
+  virtual void composeIsLocked(Call& call) const;
+  virtual void composeHoldCount(Call& call, std::string_view owner) const;
+  virtual void composeTimeToLive(Call& call) const;
+
+ protected:
+  LockScripts(std::string_view lockName, LockTraits lockTraits, std::string releaseChannel);
+
+  // Pieces of the scripts that take one key, and a tombstone where one is needed.
+  static void startScript(Call& call,
+                          const lua::Script& script,
+                          std::string_view key,
+                          std::string_view tombstone);
+  /// As startScript(), for more keys; the tombstone comes last.
+  static void startScript(Call& call,
+                          const lua::Script& script,
+                          std::initializer_list<std::string_view> keys,
+                          std::string_view tombstone);
+  /// Starts a script that makes its own marker, so that the call may be repeated. The marker is the
+  /// last key.
+  void startMarked(Call& call,
+                   const lua::Script& script,
+                   std::initializer_list<std::string_view> keys) const;
+};
 
 }  // namespace rlock::detail

@@ -63,7 +63,7 @@ endforeach()
 # -------------------------------------------------------------------------------------------- layers
 
 # Headers of include/rlock/ that belong to the base and not to the public objects.
-set(base_headers error result duration owner log options version stats export)
+set(base_headers error inspection result duration owner log options version stats export)
 
 function(layer_of path out)
   if(path MATCHES "^(include/)?rlock/detail/engine/|^(src/)?engine/")
@@ -177,7 +177,9 @@ endforeach()
 
 # ---------------------------------------------------------------------------------------- Lua headers
 
+# Parts are no scripts of their own.
 files_of(scripts lua/*.lua)
+list(FILTER scripts EXCLUDE REGEX "^lua/parts/")
 foreach(file IN LISTS scripts)
   file(READ "${ROOT}/${file}" text)
   string(REGEX REPLACE "[][;]" " " text "${text}")
@@ -194,6 +196,7 @@ endforeach()
 
 file(READ "${ROOT}/CMakeLists.txt" lists)
 files_of(listed include/*.hpp src/*.cpp lua/*.lua)
+list(FILTER listed EXCLUDE REGEX "^lua/parts/")
 foreach(file IN LISTS listed)
   string(FIND "${lists}" "  ${file}" position)
   if(position EQUAL -1)

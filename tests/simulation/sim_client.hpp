@@ -424,7 +424,7 @@ class SimClient {
   /// Both connections work and all subscriptions stand.
   [[nodiscard]] bool healthy() const noexcept { return commands_.up() && subscriber_.settled(); }
   [[nodiscard]] HoldPtr peek(int lock, OwnerId owner) const {
-    return ledger_.peek(*names_[static_cast<std::size_t>(lock)], owner);
+    return ledger_.peek(detail::HoldKind::lock, *names_[static_cast<std::size_t>(lock)], owner);
   }
   [[nodiscard]] const WaiterHub& hub() const noexcept { return hub_; }
   [[nodiscard]] const HoldLedger& ledger() const noexcept { return ledger_; }
@@ -468,7 +468,8 @@ class SimClient {
   void soon(Done action);
   void atTrue(Time when, Done action);
 
-  void give(detail::Waiter* waiter, bool handedOn = false);
+  void give(const WaiterHub::Turns& turns, bool handedOn = false);
+  void give(detail::Waiter* waiter, bool handedOn);
   void message(int lock);
   void confirmed(int lock, bool again);
   void serveHub();
@@ -712,8 +713,10 @@ inline Error Course::late() {
 }
 
 inline bool Course::enterGate() {
-  hold_ = client_.ledger_.find(
-      client_.names_[static_cast<std::size_t>(lock_)], client_.name(lock_), owner_);
+  hold_ = client_.ledger_.find(client_.names_[static_cast<std::size_t>(lock_)],
+                               detail::HoldKind::lock,
+                               client_.name(lock_),
+                               owner_);
   if (HoldLedger::enter(*hold_, *this) || client_.mutated(Mutation::gateSkipped)) {
     gate_ = true;
     HoldLedger::withdraw(*hold_, *this);
@@ -995,10 +998,12 @@ inline void AcquireCourse::sleep() {
     mark = mark_;
   }
   queuedBefore_ = true;
-  detail::Waiter* next =
-      client_.hub_.queue(*this, client_.name(lock_), mark, tried_, remaining_, client_.now());
+  detail::WaitTerms terms;
+  terms.channel = client_.name(lock_);
+  const WaiterHub::Turns turns =
+      client_.hub_.queue(*this, terms, mark, tried_, remaining_, client_.now());
   client_.serveHub();
-  client_.give(next);
+  client_.give(turns);
 }
 
 inline void AcquireCourse::turn() noexcept {
@@ -1066,9 +1071,9 @@ inline void AcquireCourse::answer() {
                                                                : "failed");
   client_.world_.observer.acquireAnswered(client_, *this);
   noTurn();
-  detail::Waiter* next = client_.hub_.leave(*this, obtained, client_.now());
+  const WaiterHub::Turns turns = client_.hub_.leave(*this, obtained, client_.now());
   client_.serveHub();
-  client_.give(next, true);
+  client_.give(turns, true);
 }
 
 inline void AcquireCourse::end() {
@@ -1300,6 +1305,12 @@ inline void SimClient::soon(Done action) {
          std::move(action));
 }
 
+inline void SimClient::give(const WaiterHub::Turns& turns, bool handedOn) {
+  for (detail::Waiter* waiter : turns) {
+    give(waiter, handedOn);
+  }
+}
+
 inline void SimClient::give(detail::Waiter* waiter, bool handedOn) {
   if (waiter == nullptr) {
     return;
@@ -1339,10 +1350,9 @@ inline void SimClient::confirmed(int lock, bool again) {
 
 inline void SimClient::serveHub() {
   const TimePoint now = this->now();
-  while (detail::Waiter* waiter = hub_.poll(now)) {
-    ++world_.coverage.polls;
-    give(waiter);
-  }
+  const WaiterHub::Turns turns = hub_.poll(now);
+  world_.coverage.polls += turns.size();
+  give(turns);
   hub_.expireLingering(now);
   for (const WaiterHub::Change& change : hub_.takeChanges()) {
     const int lock = std::stoi(change.channel);

@@ -32,13 +32,13 @@ struct Name {
 };
 
 HoldPtr find(HoldLedger& ledger, const Name& name, std::uint64_t owner) {
-  return ledger.find(name.bytes, name.view(), OwnerId{owner});
+  return ledger.find(name.bytes, HoldKind::lock, name.view(), OwnerId{owner});
 }
 
 TEST(HoldLedger, MakesAnEntryOnlyOnce) {
   HoldLedger ledger;
   const Name name("orders");
-  EXPECT_FALSE(ledger.peek(name.view(), OwnerId{1}));
+  EXPECT_FALSE(ledger.peek(HoldKind::lock, name.view(), OwnerId{1}));
   const HoldPtr hold = find(ledger, name, 1);
   ASSERT_TRUE(hold);
   EXPECT_EQ(hold->name, "orders");
@@ -46,7 +46,7 @@ TEST(HoldLedger, MakesAnEntryOnlyOnce) {
   EXPECT_EQ(hold->count, 0);
   EXPECT_FALSE(hold->busy);
   EXPECT_EQ(find(ledger, Name("orders"), 1), hold);
-  EXPECT_EQ(ledger.peek("orders", OwnerId{1}), hold);
+  EXPECT_EQ(ledger.peek(HoldKind::lock, "orders", OwnerId{1}), hold);
   EXPECT_EQ(ledger.size(), 1U);
 }
 
@@ -73,8 +73,8 @@ TEST(HoldLedger, TakesAnyBytesAsAName) {
   const Name zero("a\0b"sv);
   const Name longer("a\0c"sv);
   EXPECT_NE(find(ledger, zero, 1), find(ledger, longer, 1));
-  EXPECT_EQ(ledger.peek("a\0b"sv, OwnerId{1})->name, "a\0b"sv);
-  EXPECT_FALSE(ledger.peek("a"sv, OwnerId{1}));
+  EXPECT_EQ(ledger.peek(HoldKind::lock, "a\0b"sv, OwnerId{1})->name, "a\0b"sv);
+  EXPECT_FALSE(ledger.peek(HoldKind::lock, "a"sv, OwnerId{1}));
 }
 
 TEST(HoldLedger, KeepsTheBytesOfANameAsLongAsItsEntry) {
@@ -89,7 +89,7 @@ TEST(HoldLedger, KeepsTheBytesOfANameAsLongAsItsEntry) {
   }
   ASSERT_FALSE(bytes.expired());
   {
-    const HoldPtr hold = ledger.peek(std::string(1000, 'x'), OwnerId{1});
+    const HoldPtr hold = ledger.peek(HoldKind::lock, std::string(1000, 'x'), OwnerId{1});
     ASSERT_TRUE(hold);
     EXPECT_EQ(ledger.leave(*hold), nullptr);
   }
@@ -173,7 +173,7 @@ TEST(HoldLedger, KeepsWhatIsHeld) {
   hold->count = 1;
   EXPECT_EQ(ledger.leave(*hold), nullptr);
   EXPECT_EQ(ledger.size(), 1U);
-  EXPECT_EQ(ledger.peek("a", OwnerId{1}), hold);
+  EXPECT_EQ(ledger.peek(HoldKind::lock, "a", OwnerId{1}), hold);
 
   hold->count = 0;
   ledger.forgetIfUnused(*hold);
@@ -211,7 +211,7 @@ TEST(HoldLedger, LateNewsOfAForgottenHoldDoesNotTouchItsSuccessor) {
   ledger.leave(*next);
 
   ledger.forgetIfUnused(*old);
-  EXPECT_EQ(ledger.peek("a", OwnerId{1}), next);
+  EXPECT_EQ(ledger.peek(HoldKind::lock, "a", OwnerId{1}), next);
 }
 
 TEST(HoldLedger, HoldsManyOwnersOfManyLocks) {
@@ -228,7 +228,7 @@ TEST(HoldLedger, HoldsManyOwnersOfManyLocks) {
   EXPECT_EQ(ledger.size(), 10'000U);
   for (const Name& name : names) {
     for (std::uint64_t owner = 1; owner <= 100; ++owner) {
-      const HoldPtr hold = ledger.peek(name.view(), OwnerId{owner});
+      const HoldPtr hold = ledger.peek(HoldKind::lock, name.view(), OwnerId{owner});
       ASSERT_TRUE(hold);
       ASSERT_EQ(hold->count, static_cast<int>(owner));
       hold->count = 0;

@@ -35,7 +35,7 @@ TimePoint at(milliseconds ms) {
 
 HoldPtr makeHold(int count = 1) {
   static const auto name = std::make_shared<const std::string>("orders");
-  auto hold = makeIntrusive<Hold>(name, *name, OwnerId{1});
+  auto hold = makeIntrusive<Hold>(name, HoldKind::lock, *name, OwnerId{1});
   hold->count = count;
   hold->handle = makeIntrusive<HoldHandle>();
   return hold;

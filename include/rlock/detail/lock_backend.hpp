@@ -3,6 +3,7 @@
 
 #include <rlock/detail/hold_handle.hpp>
 #include <rlock/detail/intrusive_ptr.hpp>
+#include <rlock/detail/lock_traits.hpp>
 #include <rlock/detail/unique_function.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/owner.hpp>
@@ -33,6 +34,14 @@ struct Grant {
   std::optional<std::uint64_t> token{};
 };
 
+/// Where a lock is. Two locks with the same place, the client apart, are the same lock.
+struct LockPlace {
+  std::string node;
+  std::string name;
+  HoldKind kind;
+  std::string client;  ///< the id of the client it belongs to
+};
+
 enum class ReleaseOutcome : std::uint8_t { released, stillHeld };
 
 /// One lock of any kind, as the public handles see it. Every query and operation exists in a
@@ -53,6 +62,7 @@ class LockBackend {
   virtual ~LockBackend() = default;
 
   [[nodiscard]] virtual const std::string& name() const noexcept = 0;
+  [[nodiscard]] virtual LockPlace place() const = 0;
 
   virtual Result<Acquired> acquire(AcquireParams params) = 0;
   virtual void acquireAsync(AcquireParams params, Handler<Acquired> handler) = 0;

@@ -4,6 +4,7 @@
 #include <rlock/detail/engine/deadline_heap.hpp>
 #include <rlock/detail/hold_handle.hpp>
 #include <rlock/detail/intrusive_ptr.hpp>
+#include <rlock/detail/lock_traits.hpp>
 #include <rlock/owner.hpp>
 
 #include <chrono>
@@ -37,10 +38,14 @@ class GateWaiter {
 struct Hold : RefCounted<Hold> {
   using Clock = std::chrono::steady_clock;
 
-  Hold(std::shared_ptr<const void> lockAlive, std::string_view lockName, OwnerId holder) noexcept
-      : keepAlive(std::move(lockAlive)), name(lockName), owner(holder) {}
+  Hold(std::shared_ptr<const void> lockAlive,
+       HoldKind holdKind,
+       std::string_view lockName,
+       OwnerId holder) noexcept
+      : keepAlive(std::move(lockAlive)), kind(holdKind), name(lockName), owner(holder) {}
 
   const std::shared_ptr<const void> keepAlive;  ///< owns the bytes of `name`
+  const HoldKind kind;
   const std::string_view name;
   const OwnerId owner;
 
@@ -63,26 +68,29 @@ struct Hold : RefCounted<Hold> {
 
 using HoldPtr = IntrusivePtr<Hold>;
 
-/// All holds of one client, by lock and owner. Requests about one hold go one after the other, so
-/// that the count known before a request says what the server must count after it.
+/// All holds of one client, by kind, lock and owner. Requests about one hold go one after the
+/// other, so that the count known before a request says what the server must count after it.
 ///
 /// **Thread safety:** One thread at a time.
 class HoldLedger {
  public:
   /// The hold of `owner` on a lock, made with count 0 when there is none.
-  HoldPtr find(const std::shared_ptr<const void>& keepAlive, std::string_view name, OwnerId owner) {
-    const auto found = holds_.find(Key{name, owner.value});
+  HoldPtr find(const std::shared_ptr<const void>& keepAlive,
+               HoldKind kind,
+               std::string_view name,
+               OwnerId owner) {
+    const auto found = holds_.find(Key{name, owner.value, kind});
     if (found != holds_.end()) {
       return found->second;
     }
-    auto hold = makeIntrusive<Hold>(keepAlive, name, owner);
-    holds_.emplace(Key{hold->name, owner.value}, hold);
+    auto hold = makeIntrusive<Hold>(keepAlive, kind, name, owner);
+    holds_.emplace(keyOf(*hold), hold);
     return hold;
   }
 
   /// Null when this client knows of no hold.
-  [[nodiscard]] HoldPtr peek(std::string_view name, OwnerId owner) const {
-    const auto found = holds_.find(Key{name, owner.value});
+  [[nodiscard]] HoldPtr peek(HoldKind kind, std::string_view name, OwnerId owner) const {
+    const auto found = holds_.find(Key{name, owner.value, kind});
     return found == holds_.end() ? HoldPtr() : found->second;
   }
 
@@ -128,7 +136,7 @@ class HoldLedger {
       return;
     }
     // A late reply may be about a hold that was forgotten before: its place may be taken by now.
-    const auto found = holds_.find(Key{hold.name, hold.owner.value});
+    const auto found = holds_.find(keyOf(hold));
     if (found != holds_.end() && found->second.get() == &hold) {
       holds_.erase(found);
     }
@@ -151,14 +159,17 @@ class HoldLedger {
   struct Key {
     std::string_view name;
     std::uint64_t owner;
+    HoldKind kind;
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct KeyHash {
     std::size_t operator()(const Key& key) const noexcept {
       return std::hash<std::string_view>{}(key.name) ^
-             static_cast<std::size_t>(key.owner * 0x9e3779b97f4a7c15ULL);
+             static_cast<std::size_t>((key.owner + (static_cast<std::uint64_t>(key.kind) << 56U)) *
+                                      0x9e3779b97f4a7c15ULL);
     }
   };
+  static Key keyOf(const Hold& hold) noexcept { return {hold.name, hold.owner.value, hold.kind}; }
 
   std::unordered_map<Key, HoldPtr, KeyHash> holds_;
 };

@@ -85,6 +85,14 @@ class Watchdog {
     schedule(hold);
   }
 
+  /// What is left of a hold of several is valid no longer than this.
+  void limit(Hold& hold, TimePoint until) {
+    if (until < hold.validUntil) {
+      hold.validUntil = until;
+      publish(hold);
+    }
+  }
+
   /// A renewal sent at `sentAt` was confirmed.
   void renewed(Hold& hold, TimePoint sentAt) {
     hold.renewing = false;

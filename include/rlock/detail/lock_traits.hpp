@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace rlock::detail {
+
+/// What an acquisition leaves behind. Holds of one owner on one name that are of the same kind are
+/// one hold: they have one count and one renewal.
+enum class HoldKind : std::uint8_t {
+  lock,    ///< the owner's field in the lock
+  read,    ///< the shared side of a read-write lock
+  write,   ///< its exclusive side
+  simple,  ///< the value of a single key
+  permit,  ///< a permit of a semaphore that is kept and renewed
+  none     ///< nothing that belongs to an owner: counted permits, a latch that was opened
+};
+
+/// What a waiter does with news, and what the others of its client and lock do then.
+enum class WakeRule : std::uint8_t {
+  one,      ///< only the first in line tries: one of them can have it
+  each,     ///< the first in line tries; if it gets in, so can all others, at once
+  fitting,  ///< the first in line tries, then whoever needs less than those who were refused
+  alone     ///< no news at all: each looks again when its own time comes
+};
+
+/// What the engine must know of a kind of lock.
+struct LockTraits {
+  HoldKind holdKind = HoldKind::lock;
+  WakeRule wakeRule = WakeRule::one;
+  std::uint8_t lane = 0;         ///< waiters of one channel that are in different lines; 0 or 1
+  int need = 1;                  ///< how much one acquisition takes; WakeRule::fitting compares it
+  bool changesState = true;      ///< an attempt leaves something behind that a lost reply hides
+  bool queuesOnServer = false;   ///< a waiter has a place there, which it must give up
+  bool channelPerOwner = false;  ///< each owner has a channel of its own
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/name_walk.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace rlock::detail {
+
+namespace {
+
+using Info = std::optional<LockInfo>;
+
+ScriptedObject objectOf(const std::shared_ptr<LockEngine>& engine, std::string_view name) {
+  return {engine, std::make_shared<LockScripts>(name)};
+}
+
+void composeLook(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
+  composeInspect(call, scripts.name);
+}
+
+auto parseLook(const ScriptedObject& object) {
+  return [scripts = object.scripts()](const Reply& reply) {
+    return parseInspect(scripts->name, reply);
+  };
+}
+
+}  // namespace
+
+Result<Info> inspectName(const std::shared_ptr<LockEngine>& engine, std::string_view name) {
+  const ScriptedObject object = objectOf(engine, name);
+  return object.ask<Info>({}, composeLook, parseLook(object));
+}
+
+void inspectNameAsync(const std::shared_ptr<LockEngine>& engine,
+                      std::string_view name,
+                      UniqueFunction<void(Result<Info>)> handler) {
+  const ScriptedObject object = objectOf(engine, name);
+  object.askAsync<Info>({}, std::move(handler), composeLook, parseLook(object));
+}
+
+NameWalk::NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern)
+    : object_(objectOf(engine, pattern)), pattern_(pattern) {}
+
+std::vector<std::string> NameWalk::fresh(std::vector<std::string> names) {
+  std::erase_if(names, [this](const std::string& name) { return !seen_.insert(name).second; });
+  return names;
+}
+
+void NameWalk::keep(Info info) {
+  if (info && info->kind != LockKind::foreign) {
+    found_.push_back(std::move(*info));
+  }
+}
+
+NameWalk::Found NameWalk::sorted() {
+  std::sort(found_.begin(), found_.end(), [](const LockInfo& a, const LockInfo& b) {
+    return a.name < b.name;
+  });
+  return std::move(found_);
+}
+
+Result<NameWalk::Found> NameWalk::run() {
+  do {
+    Result<ScanStep> step = object_.ask<ScanStep>(
+        {},
+        [this](Call& call, const LockScripts&, std::string_view) {
+          composeScan(call, cursor_, pattern_);
+        },
+        parseScan);
+    if (!step.has_value()) {
+      return step.error();
+    }
+    cursor_ = step->cursor;
+    for (const std::string& name : fresh(std::move(step->names))) {
+      Result<Info> info = inspectName(object_.enginePtr(), name);
+      if (!info.has_value()) {
+        return info.error();
+      }
+      keep(std::move(*info));
+    }
+  } while (cursor_ != "0");
+  return sorted();
+}
+
+void NameWalk::start(Handler handler) {
+  handler_ = std::move(handler);
+  step();
+}
+
+void NameWalk::step() {
+  object_.askAsync<ScanStep>(
+      {},
+      [self = shared_from_this()](Result<ScanStep> step) { self->stepDone(std::move(step)); },
+      [this](Call& call, const LockScripts&, std::string_view) {
+        composeScan(call, cursor_, pattern_);
+      },
+      parseScan);
+}
+
+void NameWalk::stepDone(Result<ScanStep> step) {
+  if (!step.has_value()) {
+    handler_(Result<Found>(step.error()));
+    return;
+  }
+  cursor_ = step->cursor;
+  const std::vector<std::string> names = fresh(std::move(step->names));
+  {
+    const std::lock_guard lock(mutex_);
+    // One more than there are, for this function itself.
+    pending_ = names.size() + 1;
+  }
+  for (const std::string& name : names) {
+    inspectNameAsync(object_.enginePtr(), name, [self = shared_from_this()](Result<Info> info) {
+      self->lookedAt(std::move(info));
+    });
+  }
+  lookedAt(Info());
+}
+
+void NameWalk::lookedAt(Result<Info> info) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (info.has_value()) {
+      keep(std::move(*info));
+    } else if (!error_) {
+      error_ = info.error();
+    }
+    if (--pending_ > 0) {
+      return;
+    }
+  }
+  if (error_) {
+    handler_(Result<Found>(*error_));
+  } else if (cursor_ == "0") {
+    handler_(Result<Found>(sorted()));
+  } else {
+    step();
+  }
+}
+
+}  // namespace rlock::detail

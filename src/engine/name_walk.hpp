@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/scripted_object.hpp"
+#include "executor/inspection_scripts.hpp"
+#include <rlock/inspection.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Looks at one name.
+Result<std::optional<LockInfo>> inspectName(const std::shared_ptr<LockEngine>& engine,
+                                            std::string_view name);
+void inspectNameAsync(const std::shared_ptr<LockEngine>& engine,
+                      std::string_view name,
+                      UniqueFunction<void(Result<std::optional<LockInfo>>)> handler);
+
+/// Walks through all names that match a pattern and looks at each, without ever keeping the server
+/// from other work.
+///
+/// **Thread safety:** One thread at a time; its own handlers may run on several.
+class NameWalk : public std::enable_shared_from_this<NameWalk> {
+ public:
+  using Found = std::vector<LockInfo>;
+  using Handler = UniqueFunction<void(Result<Found>)>;
+
+  NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern);
+
+  /// Walks on the calling thread.
+  Result<Found> run();
+  /// Walks in the background.
+  void start(Handler handler);
+
+ private:
+  void step();
+  void stepDone(Result<ScanStep> step);
+  void lookedAt(Result<std::optional<LockInfo>> info);
+  [[nodiscard]] std::vector<std::string> fresh(std::vector<std::string> names);
+  void keep(std::optional<LockInfo> info);
+  [[nodiscard]] Found sorted();
+
+  const ScriptedObject object_;
+  const std::string pattern_;
+  std::string cursor_ = "0";
+  std::set<std::string> seen_;
+  Found found_;
+  // While it walks in the background.
+  std::mutex mutex_;
+  std::size_t pending_ = 0;     // protected by mutex_
+  std::optional<Error> error_;  // the first; protected by mutex_
+  Handler handler_;
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/scripted_lock.hpp"
+
+#include "engine/release_task.hpp"
+
+#include <charconv>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace rlock::detail {
+
+namespace {
+
+using TimeToLive = LockBackend::TimeToLive;
+
+void composeIsLocked(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
+  scripts.composeIsLocked(call);
+}
+
+std::optional<bool> parseYesNo(const Reply& reply) {
+  return reply.isInteger() ? std::optional(reply.integer > 0) : std::nullopt;
+}
+
+void composeHoldCount(Call& call, const LockScripts& scripts, std::string_view owner) {
+  scripts.composeHoldCount(call, owner);
+}
+
+std::optional<int> parseHoldCount(const Reply& reply) {
+  if (reply.isNil()) {
+    return 0;
+  }
+  if (reply.isInteger()) {
+    return static_cast<int>(reply.integer);
+  }
+  int count = 0;
+  const char* const first = reply.text.data();
+  const char* const last = first + reply.text.size();
+  const auto [end, error] = std::from_chars(first, last, count);
+  return error == std::errc() && end == last ? std::optional(count) : std::nullopt;
+}
+
+void composeTimeToLive(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
+  scripts.composeTimeToLive(call);
+}
+
+std::optional<TimeToLive> parseTimeToLive(const Reply& reply) {
+  if (!reply.isInteger()) {
+    return std::nullopt;
+  }
+  if (reply.integer == -2) {
+    return TimeToLive();
+  }
+  return TimeToLive(reply.integer < 0 ? std::chrono::milliseconds::max()
+                                      : std::chrono::milliseconds(reply.integer));
+}
+
+void composeForceRelease(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
+  scripts.composeForceRelease(call);
+}
+
+/// Holders of this client are told.
+auto parseForceRelease(const ScriptedObject& object) {
+  return [engine = object.enginePtr(),
+          scripts = object.scripts()](const Reply& reply) -> std::optional<bool> {
+    const std::optional<bool> freed = parseYesNo(reply);
+    if (freed.value_or(false)) {
+      engine->forced(*scripts);
+    }
+    return freed;
+  };
+}
+
+}  // namespace
+
+ScriptedLock::ScriptedLock(std::shared_ptr<LockEngine> engine,
+                           std::shared_ptr<const LockScripts> scripts)
+    : object_(std::move(engine), std::move(scripts)) {}
+
+LockPlace ScriptedLock::place() const {
+  return {object_.engine().executor().node(),
+          object_.name(),
+          object_.scripts()->traits.holdKind,
+          object_.engine().clientId()};
+}
+
+Result<LockBackend::Acquired> ScriptedLock::acquire(AcquireParams params) {
+  return object_.acquire(object_.scripts(), std::move(params));
+}
+
+void ScriptedLock::acquireAsync(AcquireParams params, Handler<Acquired> handler) {
+  object_.acquireAsync(object_.scripts(), std::move(params), std::move(handler));
+}
+
+Result<ReleaseOutcome> ScriptedLock::release(OwnerId owner) {
+  return object_.runTask<ReleaseOutcome>(owner, [&] {
+    return makeIntrusive<ReleaseTask>(object_.enginePtr(), object_.scripts(), owner);
+  });
+}
+
+void ScriptedLock::releaseAsync(OwnerId owner, Handler<ReleaseOutcome> handler) {
+  object_.startTask<ReleaseOutcome>(owner, std::move(handler), [&] {
+    return makeIntrusive<ReleaseTask>(object_.enginePtr(), object_.scripts(), owner);
+  });
+}
+
+void ScriptedLock::releaseQuietly(OwnerId owner) {
+  if (object_.engine().refuse(false)) {
+    return;
+  }
+  makeIntrusive<ReleaseTask>(object_.enginePtr(), object_.scripts(), owner)
+      ->startInBackground([engine = object_.enginePtr()](const Result<ReleaseOutcome>& result) {
+        if (!result.has_value()) {
+          engine->log().write(
+              LogLevel::warning,
+              std::string("a release in the background failed: ") + result.error().what());
+        }
+      });
+}
+
+bool ScriptedLock::refusesBlocking() const noexcept {
+  return object_.engine().executor().onLoopThread();
+}
+
+Result<bool> ScriptedLock::forceRelease() {
+  return object_.ask<bool>({}, composeForceRelease, parseForceRelease(object_));
+}
+
+void ScriptedLock::forceReleaseAsync(Handler<bool> handler) {
+  object_.askAsync<bool>({}, std::move(handler), composeForceRelease, parseForceRelease(object_));
+}
+
+Result<bool> ScriptedLock::isLocked() {
+  return object_.ask<bool>({}, composeIsLocked, parseYesNo);
+}
+
+void ScriptedLock::isLockedAsync(Handler<bool> handler) {
+  object_.askAsync<bool>({}, std::move(handler), composeIsLocked, parseYesNo);
+}
+
+Result<int> ScriptedLock::holdCount(OwnerId owner) {
+  return object_.ask<int>(owner, composeHoldCount, parseHoldCount);
+}
+
+void ScriptedLock::holdCountAsync(OwnerId owner, Handler<int> handler) {
+  object_.askAsync<int>(owner, std::move(handler), composeHoldCount, parseHoldCount);
+}
+
+Result<LockBackend::TimeToLive> ScriptedLock::timeToLive() {
+  return object_.ask<TimeToLive>({}, composeTimeToLive, parseTimeToLive);
+}
+
+void ScriptedLock::timeToLiveAsync(Handler<TimeToLive> handler) {
+  object_.askAsync<TimeToLive>({}, std::move(handler), composeTimeToLive, parseTimeToLive);
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/scripted_object.hpp"
+#include <rlock/detail/lock_backend.hpp>
+
+#include <memory>
+#include <string>
+
+namespace rlock::detail {
+
+/// A lock of one node, of whatever kind its LockScripts are.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class ScriptedLock final : public LockBackend {
+ public:
+  ScriptedLock(std::shared_ptr<LockEngine> engine, std::shared_ptr<const LockScripts> scripts);
+
+  [[nodiscard]] const std::string& name() const noexcept override { return object_.name(); }
+  [[nodiscard]] LockPlace place() const override;
+
+  Result<Acquired> acquire(AcquireParams params) override;
+  void acquireAsync(AcquireParams params, Handler<Acquired> handler) override;
+  Result<ReleaseOutcome> release(OwnerId owner) override;
+  void releaseAsync(OwnerId owner, Handler<ReleaseOutcome> handler) override;
+  void releaseQuietly(OwnerId owner) override;
+  [[nodiscard]] bool refusesBlocking() const noexcept override;
+  Result<bool> forceRelease() override;
+  void forceReleaseAsync(Handler<bool> handler) override;
+  Result<bool> isLocked() override;
+  void isLockedAsync(Handler<bool> handler) override;
+  Result<int> holdCount(OwnerId owner) override;
+  void holdCountAsync(OwnerId owner, Handler<int> handler) override;
+  Result<TimeToLive> timeToLive() override;
+  void timeToLiveAsync(Handler<TimeToLive> handler) override;
+
+ private:
+  const ScriptedObject object_;
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/scripted_object.hpp"
+
+#include <rlock/duration.hpp>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+namespace rlock::detail {
+
+namespace {
+
+constexpr Duration kLongestLease = std::chrono::hours(24 * 365);
+constexpr std::size_t kLongestLabel = 256;
+
+/// What is wrong with the arguments, or nothing.
+std::optional<Error> check(const AcquireParams& params) {
+  if (!params.wait.valid()) {
+    return Error(Errc::invalidArgument, "the wait is not a number");
+  }
+  if (params.lease && (!params.lease->isPositive() || *params.lease > kLongestLease)) {
+    return Error(Errc::invalidArgument,
+                 fmt::format("a lease of {} is not between 1ns and 365d", toString(*params.lease)));
+  }
+  if (params.maxHold && !params.maxHold->isPositive()) {
+    return Error(Errc::invalidArgument,
+                 fmt::format("a longest hold of {} is not above 0", toString(*params.maxHold)));
+  }
+  if (params.label.size() > kLongestLabel) {
+    return Error(
+        Errc::invalidArgument,
+        fmt::format("a label of {} bytes is longer than {}", params.label.size(), kLongestLabel));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<ScriptedObject::Acquired> ScriptedObject::acquire(Scripts scripts,
+                                                         AcquireParams params) const {
+  const OwnerId owner = params.owner;
+  if (auto why = check(params)) {
+    return describe(std::move(*why), owner);
+  }
+  return runTask<Acquired>(owner, [&] {
+    return makeIntrusive<AcquireTask>(engine_, std::move(scripts), std::move(params));
+  });
+}
+
+void ScriptedObject::acquireAsync(Scripts scripts,
+                                  AcquireParams params,
+                                  Handler<Acquired> handler) const {
+  const OwnerId owner = params.owner;
+  if (auto why = check(params)) {
+    reject<Acquired>(std::move(*why), owner, std::move(handler));
+    return;
+  }
+  startTask<Acquired>(owner, std::move(handler), [&] {
+    return makeIntrusive<AcquireTask>(engine_, std::move(scripts), std::move(params));
+  });
+}
+
+}  // namespace rlock::detail

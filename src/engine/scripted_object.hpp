@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/acquire_task.hpp"
+#include "engine/lock_engine.hpp"
+#include "engine/query_task.hpp"
+#include <rlock/detail/lock_backend.hpp>
+#include <rlock/detail/unique_function.hpp>
+#include <rlock/result.hpp>
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace rlock::detail {
+
+/// What every object of one node can do: run a task on the calling thread or in the background, or
+/// say at once why not.
+///
+/// **Thread safety:** Immutable, safe from any thread.
+class ScriptedObject {
+ public:
+  template <class T>
+  using Handler = UniqueFunction<void(Result<T>)>;
+  using Acquired = LockBackend::Acquired;
+  using Scripts = std::shared_ptr<const LockScripts>;
+
+  ScriptedObject(std::shared_ptr<LockEngine> engine, Scripts scripts)
+      : engine_(std::move(engine)), scripts_(std::move(scripts)) {}
+
+  [[nodiscard]] const std::string& name() const noexcept { return scripts_->name; }
+  [[nodiscard]] LockEngine& engine() const noexcept { return *engine_; }
+  [[nodiscard]] const std::shared_ptr<LockEngine>& enginePtr() const noexcept { return engine_; }
+  [[nodiscard]] const Scripts& scripts() const noexcept { return scripts_; }
+
+  /// Fills in what an error does not know yet.
+  [[nodiscard]] Error describe(Error error, OwnerId owner = {}) const {
+    return engine_->describe(std::move(error), *scripts_, owner, LockEngine::Clock::now());
+  }
+
+  /// @param make  makes the task, which has run() and startInBackground()
+  template <class T, class Make>
+  Result<T> runTask(OwnerId owner, Make make) const {
+    if (auto why = engine_->refuse(true)) {
+      return describe(std::move(*why), owner);
+    }
+    return make()->run();
+  }
+  template <class T, class Make>
+  void startTask(OwnerId owner, Handler<T> handler, Make make) const {
+    if (auto why = engine_->refuse(false)) {
+      reject<T>(std::move(*why), owner, std::move(handler));
+      return;
+    }
+    make()->startInBackground(std::move(handler));
+  }
+  /// Tells a handler, later, that its call is not made.
+  template <class T>
+  void reject(Error why, OwnerId owner, Handler<T> handler) const {
+    engine_->reject(
+        [handler = std::move(handler), error = describe(std::move(why), owner)]() mutable {
+          handler(Result<T>(std::move(error)));
+        });
+  }
+
+  /// Acquires by given scripts, which may be for this one acquisition only.
+  Result<Acquired> acquire(Scripts scripts, AcquireParams params) const;
+  void acquireAsync(Scripts scripts, AcquireParams params, Handler<Acquired> handler) const;
+
+  /// One call that may be repeated.
+  /// @param compose  `void(Call&, const LockScripts&, std::string_view ownerField)`
+  /// @param parse    `std::optional<T>(const Reply&)`
+  template <class T, class Compose, class Parse>
+  Result<T> ask(OwnerId owner, Compose compose, Parse parse) const {
+    return runTask<T>(owner, [&] { return makeQuery<T>(owner, compose, parse); });
+  }
+  template <class T, class Compose, class Parse>
+  void askAsync(OwnerId owner, Handler<T> handler, Compose compose, Parse parse) const {
+    startTask<T>(owner, std::move(handler), [&] { return makeQuery<T>(owner, compose, parse); });
+  }
+
+ private:
+  template <class T, class Compose, class Parse>
+  IntrusivePtr<QueryTask<T>> makeQuery(OwnerId owner, Compose& compose, Parse& parse) const {
+    return makeIntrusive<QueryTask<T>>(
+        engine_,
+        scripts_,
+        owner,
+        [&](Call& call, std::string_view field) { compose(call, *scripts_, field); },
+        std::move(parse));
+  }
+
+  const std::shared_ptr<LockEngine> engine_;
+  const Scripts scripts_;
+};
+
+}  // namespace rlock::detail

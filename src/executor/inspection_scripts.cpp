@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/inspection_scripts.hpp"
+
+#include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/lua_scripts.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <system_error>
+#include <utility>
+
+namespace rlock::detail {
+
+namespace {
+
+constexpr int kMost = 1000;
+/// The score of a permit that never expires.
+constexpr std::string_view kNever = "922337203685477";
+
+template <class Number>
+std::optional<Number> parseNumber(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty()
+             ? std::optional(number)
+             : std::nullopt;
+}
+
+/// `uuid:number`, which every owner field begins with.
+bool looksLikeOwner(std::string_view text) {
+  constexpr std::size_t kUuid = 36;
+  if (text.size() < kUuid + 2 || text[kUuid] != ':') {
+    return false;
+  }
+  return std::all_of(text.begin(), text.begin() + kUuid, [](char c) {
+    return c == '-' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+  });
+}
+
+std::string toHex(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const char byte : bytes) {
+    const auto value = static_cast<unsigned char>(byte);
+    text += kDigits[value >> 4U];
+    text += kDigits[value & 15U];
+  }
+  return text;
+}
+
+using Labels = std::map<std::string_view, std::string_view>;
+
+/// Reads the fields of a hash as holders; false: these are no holders.
+bool readHolders(const std::vector<Reply>& fields, const Labels& labels, LockInfo& info) {
+  constexpr std::string_view kWriter = ":write";
+  bool readWrite = false;
+  for (std::size_t i = 0; i + 1 < fields.size(); i += 2) {
+    std::string_view owner = fields[i].text;
+    if (owner == "mode") {
+      readWrite = true;
+      continue;
+    }
+    const auto count = parseNumber<int>(fields[i + 1].text);
+    if (!count || !looksLikeOwner(owner)) {
+      return false;
+    }
+    LockHolder holder;
+    holder.holds = *count;
+    const auto label = labels.find(owner);
+    holder.label = label == labels.end() ? std::string() : std::string(label->second);
+    if (owner.ends_with(kWriter)) {
+      owner.remove_suffix(kWriter.size());
+    } else {
+      holder.exclusive = false;
+    }
+    holder.owner = owner;
+    info.holders.push_back(std::move(holder));
+  }
+  if (readWrite) {
+    info.kind = LockKind::readWriteLock;
+    return true;
+  }
+  for (LockHolder& holder : info.holders) {
+    holder.exclusive = true;
+  }
+  info.kind = info.token             ? LockKind::fencedLock
+              : info.waiters.empty() ? LockKind::lock
+                                     : LockKind::fairLock;
+  return true;
+}
+
+void readPermits(const std::vector<Reply>& permits, std::int64_t now, LockInfo& info) {
+  for (std::size_t i = 0; i + 1 < permits.size(); i += 2) {
+    LockHolder holder;
+    const std::string_view id = permits[i].text;
+    holder.owner = id.size() == 16 ? toHex(id) : std::string(id);
+    holder.exclusive = false;
+    if (permits[i + 1].text != kNever) {
+      const auto expiry = parseNumber<std::int64_t>(permits[i + 1].text).value_or(now);
+      if (expiry <= now) {
+        continue;
+      }
+      holder.timeToLive = std::chrono::milliseconds(expiry - now);
+    }
+    info.holders.push_back(std::move(holder));
+  }
+}
+
+}  // namespace
+
+void composeInspect(Call& call, std::string_view name) {
+  call.setScript(lua::inspect, 5);
+  call.addArgument(call.store(name));
+  call.addArgument(call.store(prefixed("redisson_lock_queue", name)));
+  call.addArgument(call.store(prefixed("redisson_lock_token", name)));
+  call.addArgument(call.store(suffixed(name, "timeout")));
+  call.addArgument(call.store(labelKey(name)));
+  call.addNumber(kMost);
+  call.setRepeatable(true);
+}
+
+std::optional<std::optional<LockInfo>> parseInspect(std::string_view name, const Reply& reply) {
+  if (!reply.isArray() || reply.elements.size() != 8 || !reply.elements[1].isInteger() ||
+      !reply.elements[6].isInteger()) {
+    return std::nullopt;
+  }
+  const std::string_view type = reply.elements[0].text;
+  const std::vector<Reply>& content = reply.elements[2].elements;
+  LockInfo info;
+  info.name = name;
+  if (type != "none") {
+    const std::int64_t pttl = reply.elements[1].integer;
+    info.timeToLive = pttl < 0 ? std::chrono::milliseconds::max() : std::chrono::milliseconds(pttl);
+  }
+  for (const Reply& waiter : reply.elements[3].elements) {
+    info.waiters.emplace_back(waiter.text);
+  }
+  info.token = parseNumber<std::uint64_t>(reply.elements[4].text);
+  const std::vector<Reply>& permits = reply.elements[5].elements;
+  Labels labels;
+  const std::vector<Reply>& noted = reply.elements[7].elements;
+  for (std::size_t i = 0; i + 1 < noted.size(); i += 2) {
+    labels.emplace(noted[i].text, noted[i + 1].text);
+  }
+
+  if (type == "none") {
+    if (info.waiters.empty() && permits.empty()) {
+      return std::optional<LockInfo>();
+    }
+    info.kind = permits.empty() ? LockKind::fairLock : LockKind::permitSemaphore;
+    readPermits(permits, reply.elements[6].integer, info);
+  } else if (type == "hash" && !content.empty()) {
+    if (!readHolders(content, labels, info)) {
+      info.holders.clear();
+    }
+  } else if (type == "string" && content.size() == 1) {
+    const std::string_view value = content[0].text;
+    if ((info.available = parseNumber<std::int64_t>(value))) {
+      info.kind = permits.empty() ? LockKind::counter : LockKind::permitSemaphore;
+      readPermits(permits, reply.elements[6].integer, info);
+    } else if (looksLikeOwner(value)) {
+      info.kind = LockKind::simpleLock;
+      LockHolder holder;
+      holder.owner = value;
+      const auto label = labels.find(value);
+      holder.label = label == labels.end() ? std::string() : std::string(label->second);
+      info.holders.push_back(std::move(holder));
+    }
+  }
+  return std::optional(std::move(info));
+}
+
+void composeScan(Call& call, std::string_view cursor, std::string_view pattern) {
+  call.setCommand({"SCAN", call.store(cursor), "MATCH", call.store(pattern), "COUNT", "500"});
+  call.setRepeatable(true);
+}
+
+std::optional<ScanStep> parseScan(const Reply& reply) {
+  if (!reply.isArray() || reply.elements.size() != 2 || !reply.elements[1].isArray()) {
+    return std::nullopt;
+  }
+  ScanStep step;
+  step.cursor = reply.elements[0].text;
+  for (const Reply& element : reply.elements[1].elements) {
+    const std::string_view name = element.text;
+    const bool derived = name.starts_with("redisson_") || name.starts_with("rlock_") ||
+                         (name.ends_with(":timeout") && name.find('{') != std::string_view::npos) ||
+                         name.find(":rwlock_timeout:") != std::string_view::npos;
+    if (!derived) {
+      step.names.emplace_back(name);
+    }
+  }
+  return step;
+}
+
+void composeLabel(Call& call,
+                  std::string_view name,
+                  std::string_view owner,
+                  std::string_view label,
+                  std::chrono::milliseconds atLeast) {
+  call.setScript(lua::label, 1);
+  call.addArgument(call.store(labelKey(name)));
+  call.addArgument(call.store(owner));
+  call.addArgument(call.store(label));
+  call.addNumber(atLeast.count());
+  call.setRepeatable(true);
+}
+
+}  // namespace rlock::detail

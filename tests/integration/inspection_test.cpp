@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What an operator sees, and what a holder hears of an operator's forced release.
+
+#include "integration/lock_harness.hpp"
+
+#include <algorithm>
+
+namespace rlock::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Inspection : public LockTest {};
+
+LockInfo infoOf(Client& client, const std::string& name) {
+  auto info = client.inspect(name);
+  EXPECT_TRUE(info.has_value()) << name;
+  return info.value_or(LockInfo{});
+}
+
+TEST_F(Inspection, NothingStandsUnderAFreeName) {
+  Client client = connect();
+  EXPECT_FALSE(client.inspect("free").has_value());
+  EXPECT_TRUE(client.list().empty());
+  expectNoKeys();
+}
+
+TEST_F(Inspection, ShowsHolderCountLabelAndLifetime) {
+  Client holder = connect();
+  Client operatorClient = connect();
+  const OwnerId owner = newOwner();
+  RLock lock = holder.getLock("orders");
+  AcquireOptions options;
+  options.lease = 10s;
+  options.label = "billing run 7";
+  Lease first = lock.acquire(options, owner);
+  Lease second = lock.acquire(options, owner);
+
+  ASSERT_TRUE(eventually(kLong, [&] {
+    const LockInfo info = infoOf(operatorClient, "orders");
+    return info.holders.size() == 1 && info.holders[0].label == "billing run 7";
+  }));
+  const LockInfo info = infoOf(operatorClient, "orders");
+  EXPECT_EQ(info.kind, LockKind::lock);
+  EXPECT_EQ(info.holders[0].owner, ownerField(holder, owner));
+  EXPECT_EQ(info.holders[0].holds, 2);
+  EXPECT_TRUE(info.holders[0].exclusive);
+  ASSERT_TRUE(info.timeToLive.has_value());
+  EXPECT_GT(*info.timeToLive, 5s);
+  EXPECT_LE(*info.timeToLive, 10s);
+  expectNoEternalKeys();
+  // Redisson counts the fields of some hashes: a label never stands there.
+  EXPECT_EQ(raw().hgetall("orders").size(), 1U);
+
+  EXPECT_EQ(first.release(), ReleaseResult::stillHeld);
+  EXPECT_EQ(second.release(), ReleaseResult::released);
+  ASSERT_EVENTUALLY(kLong, raw().keys().empty());
+}
+
+TEST_F(Inspection, LabelOfARenewedHoldStays) {
+  Client client = connect();
+  AcquireOptions options;
+  options.label = "long job";
+  Lease lease = client.getLock("long").acquire(options);
+  const auto renewals = client.stats().renewals;
+  ASSERT_EVENTUALLY(kLong, client.stats().renewals >= renewals + 4);
+  EXPECT_EQ(infoOf(client, "long").holders.at(0).label, "long job");
+}
+
+TEST_F(Inspection, LabelThatIsTooLongIsRefused) {
+  Client client = connect();
+  AcquireOptions options;
+  options.label = std::string(257, 'x');
+  EXPECT_EQ(outcomeOf([&] { client.getLock("l").acquire(options); }), "invalidArgument");
+  expectNoKeys();
+}
+
+TEST_F(Inspection, TellsKindsApart) {
+  Client client = connect();
+  const std::string owner = client.id() + ":1";
+  raw().run({"HSET", "fenced", owner, "1"});
+  raw().run({"SET", "redisson_lock_token:{fenced}", "41"});
+  raw().run({"HSET", "fair", owner, "1"});
+  raw().run({"RPUSH", "redisson_lock_queue:{fair}", client.id() + ":2", client.id() + ":3"});
+  raw().run({"HSET", "rw", "mode", "write", owner + ":write", "2", owner, "1"});
+  raw().run({"SET", "simple", owner});
+  raw().run({"SET", "count", "5"});
+  raw().run({"SET", "permits", "3"});
+  raw().run({"ZADD", "{permits}:timeout", "922337203685477", std::string(16, '\x01')});
+  raw().run({"HSET", "customer", "street", "1"});
+  raw().run({"SET", "text", "hello"});
+  raw().run({"RPUSH", "list", "1"});
+
+  EXPECT_EQ(infoOf(client, "fenced").kind, LockKind::fencedLock);
+  EXPECT_EQ(infoOf(client, "fenced").token, 41U);
+  EXPECT_EQ(infoOf(client, "fenced").timeToLive, std::chrono::milliseconds::max());
+  const LockInfo fair = infoOf(client, "fair");
+  EXPECT_EQ(fair.kind, LockKind::fairLock);
+  EXPECT_EQ(fair.waiters, (std::vector<std::string>{client.id() + ":2", client.id() + ":3"}));
+  const LockInfo rw = infoOf(client, "rw");
+  EXPECT_EQ(rw.kind, LockKind::readWriteLock);
+  ASSERT_EQ(rw.holders.size(), 2U);
+  for (const LockHolder& holder : rw.holders) {
+    EXPECT_EQ(holder.owner, owner);
+    EXPECT_EQ(holder.holds, holder.exclusive ? 2 : 1);
+  }
+  EXPECT_EQ(infoOf(client, "simple").holders.at(0).owner, owner);
+  EXPECT_EQ(infoOf(client, "simple").kind, LockKind::simpleLock);
+  EXPECT_EQ(infoOf(client, "count").kind, LockKind::counter);
+  EXPECT_EQ(infoOf(client, "count").available, 5);
+  const LockInfo permits = infoOf(client, "permits");
+  EXPECT_EQ(permits.kind, LockKind::permitSemaphore);
+  ASSERT_EQ(permits.holders.size(), 1U);
+  EXPECT_EQ(permits.holders[0].owner, "01010101010101010101010101010101");
+  EXPECT_FALSE(permits.holders[0].timeToLive.has_value());
+  for (const char* name : {"customer", "text", "list"}) {
+    const LockInfo info = infoOf(client, name);
+    EXPECT_EQ(info.kind, LockKind::foreign) << name;
+    EXPECT_TRUE(info.holders.empty()) << name;
+  }
+
+  std::vector<std::string> names;
+  for (const LockInfo& info : client.list()) {
+    names.push_back(info.name);
+  }
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"count", "fair", "fenced", "permits", "rw", "simple"}));
+  EXPECT_EQ(client.list("f*").size(), 2U);
+}
+
+TEST_F(Inspection, ListsManyNamesByEachFaceWithoutKeys) {
+  Client client = connect();
+  for (int i = 0; i < 1500; ++i) {
+    raw().run({"HSET", "lock:" + std::to_string(i), client.id() + ":1", "1"});
+    raw().run({"SET", "other:" + std::to_string(i), "text"});
+  }
+  for (const Face face : kFaces) {
+    const auto found = runBy(face, client.listAsync("lock:*"));
+    ASSERT_TRUE(found.has_value()) << toString(face);
+    EXPECT_EQ(found->size(), 1500U) << toString(face);
+    const auto one = runBy(face, client.inspectAsync("lock:7"));
+    ASSERT_TRUE(one.has_value() && one->has_value()) << toString(face);
+  }
+  EXPECT_EQ(raw().commandCalls("keys"), 0U);
+}
+
+TEST_F(Inspection, BadNamesAndClosedClients) {
+  Client client = connect();
+  EXPECT_EQ(outcomeOf([&] { client.inspect(""); }), "invalidArgument");
+  client.close(1s);
+  EXPECT_EQ(outcomeOf([&] { client.inspect("x"); }), "closed");
+  EXPECT_EQ(outcomeOf([&] { client.list(); }), "closed");
+  EXPECT_EQ(outcomeOf(runBy(Face::callback, client.listAsync())), "closed");
+}
+
+class ForcedRelease : public LockTest {
+ protected:
+  /// The holder's client listens for what others do.
+  void expectListening(const Client& client) {
+    const std::string channel = "rlock_client:" + client.id();
+    ASSERT_EVENTUALLY(kLong, raw().numsub(channel) == 1);
+  }
+};
+
+TEST_F(ForcedRelease, HolderInAnotherClientIsToldAtOnce) {
+  Options patient = options();
+  patient.watchdogTimeout = 30s;
+  Client holder = Client::connect(patient);
+  Client operatorClient = connect();
+  Lease watched = holder.getLock("watched").acquire();
+  AcquireOptions fixed;
+  fixed.lease = 30s;
+  Lease leased = holder.getLock("leased").acquire(fixed);
+  Lease other = holder.getLock("other").acquire();
+  expectListening(holder);
+
+  EXPECT_TRUE(operatorClient.getLock("watched").forceUnlock());
+  EXPECT_TRUE(operatorClient.getLock("leased").forceUnlock());
+  ASSERT_EVENTUALLY(kLong, !watched.held() && !leased.held());
+  EXPECT_EQ(watched.lossReason(), LossReason::forced);
+  EXPECT_EQ(leased.lossReason(), LossReason::forced);
+  EXPECT_TRUE(watched.lostToken().stop_requested());
+  EXPECT_TRUE(other.held());
+  EXPECT_EQ(watched.release(), ReleaseResult::lost);
+}
+
+TEST_F(ForcedRelease, StaleNoticeDoesNotEndALaterHold) {
+  Client holder = connect();
+  Lease lease = holder.getLock("l").acquire();
+  expectListening(holder);
+  raw().publish("rlock_client:" + holder.id(), "l");
+  raw().publish("rlock_client:" + holder.id(), "unknown");
+  const auto renewals = holder.stats().renewals;
+  ASSERT_EVENTUALLY(kLong, holder.stats().renewals > renewals);
+  EXPECT_TRUE(lease.held());
+}
+
+TEST_F(ForcedRelease, ClientStopsListeningWhenItHoldsNothing) {
+  Options eager = options();
+  eager.subscriptionLinger = 50ms;
+  Client client = Client::connect(eager);
+  {
+    Lease lease = client.getLock("l").acquire();
+    expectListening(client);
+  }
+  ASSERT_EVENTUALLY(kLong, raw().numsub("rlock_client:" + client.id()) == 0);
+  Lease again = client.getLock("l").acquire();
+  expectListening(client);
+}
+
+}  // namespace
+}  // namespace rlock::test
