@@ -14,7 +14,8 @@ endif()
 # rlock_set_test_properties(<test>... LABELS <label>... [TIMEOUT <seconds>])
 #
 # Properties that every ctest test of this project has. TIMEOUT is multiplied by
-# RLOCK_TEST_TIME_FACTOR; the default is 60 s.
+# RLOCK_TEST_TIME_FACTOR; the default is 60 s. A test counts as two jobs, so that those that only wait,
+# the slow ones, can count as half of one: see tests/run.sh.
 function(rlock_set_test_properties)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "TIMEOUT" "LABELS")
   if(NOT arg_TIMEOUT)
@@ -24,6 +25,7 @@ function(rlock_set_test_properties)
   set_tests_properties(${arg_UNPARSED_ARGUMENTS} PROPERTIES
     LABELS "${arg_LABELS}"
     TIMEOUT ${timeout}
+    PROCESSORS 2
     ENVIRONMENT "${RLOCK_TEST_ENVIRONMENT}")
 endfunction()
 
@@ -61,6 +63,7 @@ function(rlock_add_gtest)
   set_tests_properties(\${${arg_NAME}_cases} PROPERTIES
     LABELS [==[${arg_LABELS}]==]
     TIMEOUT ${timeout}
+    PROCESSORS 2
     ENVIRONMENT [==[${environment}]==])
 endif()
 ")

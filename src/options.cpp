@@ -703,7 +703,7 @@ void checkCharacters(std::string_view uri) {
 
 std::string toString(const Endpoint& endpoint) {
   if (!endpoint.path.empty()) {
-    return fmt::format("unix:{}", endpoint.path);
+    return fmt::format("unix://{}", endpoint.path);
   }
   const bool brackets = endpoint.host.find(':') != std::string::npos;
   return fmt::format(fmt::runtime(brackets ? "[{}]:{}" : "{}:{}"), endpoint.host, endpoint.port);

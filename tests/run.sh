@@ -4,8 +4,9 @@
 #
 # Usage: tests/run.sh [LABEL...]
 #
-#   tests/run.sh                  everything but what is labelled slow
-#   tests/run.sh unit package     only tests with one of these labels
+#   tests/run.sh                  everything
+#   tests/run.sh unit package     only tests with one of these labels, and not what is slow
+#   tests/run.sh slow             only what is slow
 #
 # Labels: unit, integration, simulation, support, example, package, slow, ...
 #
@@ -17,7 +18,6 @@
 #                   seconds at a time
 #   RLOCK_BUILD_ONLY=1   stop after the build
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 case ${1:-} in
   -h | --help)
@@ -25,6 +25,7 @@ case ${1:-} in
     exit 0
     ;;
 esac
+cd "$(dirname "$0")/.."
 
 preset=${RLOCK_PRESET:-release}
 build=build/$preset
@@ -34,7 +35,7 @@ test_jobs=$((jobs < 2 ? jobs : 2))
 
 labels=("$@")
 read -ra excluded <<<"${RLOCK_EXCLUDE:-}"
-if [[ " ${labels[*]:-} " != *" slow "* ]]; then
+if ((${#labels[@]} > 0)) && [[ " ${labels[*]} " != *" slow "* ]]; then
   excluded+=(slow)
 fi
 
@@ -88,7 +89,8 @@ fi
 # A server that cannot be started is a failure here, not a reason to skip.
 export RLOCK_TEST_REQUIRE_REDIS=1
 
-run=(ctest --test-dir "$build" -j "$test_jobs" --output-on-failure --no-tests=error
+# A test counts as two, but for the slow ones, which only wait.
+run=(ctest --test-dir "$build" -j $((2 * test_jobs)) --output-on-failure --no-tests=error
   --no-label-summary --repeat "until-pass:${RLOCK_ATTEMPTS:-1}" "${selection[@]}")
 if [[ -t 1 ]]; then
   "${run[@]}" --progress </dev/null

@@ -70,15 +70,16 @@ class Executor::Channels final : public net::PubSubEvents {
   void onMessage(const std::string& channel, std::string_view payload) override {
     events_.channelMessage(channel, payload);
   }
-  void onUp() override {}
+  void onUp() override { down_ = false; }
   void onDown(const Error& error) override {
-    log_->write(LogLevel::warning,
+    log_->write(std::exchange(down_, true) ? LogLevel::debug : LogLevel::warning,
                 fmt::format("subscriber connection lost, connecting again: {}", error.what()));
     events_.channelsLost();
   }
 
   ExecutorEvents& events_;
   std::shared_ptr<const Logger> log_;
+  bool down_ = false;
 };
 
 void Call::completed() noexcept {
@@ -417,11 +418,14 @@ void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
 }
 
 void Executor::onDown(const Error& error) {
+  // Of an outage only its beginning is news, and what it turns into.
+  const bool known = linkError_ && linkError_->errc() == error.errc();
   linkError_ = error;
   if (ready_) {
     std::exchange(ready_, nullptr)(Result<void>(error));
   } else {
-    log_->write(LogLevel::warning, fmt::format("no connection, trying again: {}", error.what()));
+    log_->write(known ? LogLevel::debug : LogLevel::warning,
+                fmt::format("no connection, trying again: {}", error.what()));
   }
   if (!isPermanent(error.errc())) {
     return;

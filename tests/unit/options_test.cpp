@@ -101,7 +101,7 @@ TEST(Endpoint, Prints) {
   EXPECT_EQ(toString(tcp("localhost")), "localhost:6379");
   EXPECT_EQ(toString(tcp("10.0.0.1", 1)), "10.0.0.1:1");
   EXPECT_EQ(toString(tcp("::1", 7000)), "[::1]:7000");
-  EXPECT_EQ(toString(local("/run/redis.sock")), "unix:/run/redis.sock");
+  EXPECT_EQ(toString(local("/run/redis.sock")), "unix:///run/redis.sock");
   EXPECT_EQ(tcp("a", 1), tcp("a", 1));
   EXPECT_NE(tcp("a", 1), tcp("a", 2));
 }
