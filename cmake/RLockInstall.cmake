@@ -23,6 +23,11 @@ else()
   set(RLOCK_PC_CFLAGS "")
 endif()
 
+# For the resources that fenced locks protect.
+install(FILES lua/fenced_write.lua
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/rlock"
+  COMPONENT dev)
+
 configure_package_config_file(
   "${PROJECT_SOURCE_DIR}/cmake/rlockConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/rlockConfig.cmake"

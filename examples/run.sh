@@ -20,7 +20,7 @@ set -euo pipefail
 script=$(cd "$(dirname "$0")" && pwd)/run.sh
 cd "$(dirname "$0")/.."
 
-examples=(callback coroutine future lease_lost lock own_loop std_mutex try_lock)
+examples=(callback coroutine count_down_latch future lease_lost lock own_loop permits semaphore std_mutex try_lock)
 
 name=contend
 case ${1:-} in

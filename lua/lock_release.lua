@@ -10,23 +10,6 @@
 if KEYS[2] and redis.call('exists', KEYS[2]) == 1 then
   return redis.error_reply('RLOCKSETTLED this request was given up by its sender')
 end
-local held = redis.call('hget', KEYS[1], ARGV[1])
-if not held then
-  return nil
-end
-local count = tonumber(held)
-if count > 1 then
-  count = redis.call('hincrby', KEYS[1], ARGV[1], -1)
-  local lease = tonumber(ARGV[4])
-  if lease > 0 and redis.call('pttl', KEYS[1]) < lease then
-    redis.call('pexpire', KEYS[1], ARGV[4])
-  end
-  return count
-end
-redis.call('del', KEYS[1])
--- The lock is free from here on: a refused message must not look like a refused release.
-local sent = redis.pcall(ARGV[3], ARGV[5], ARGV[2])
-if type(sent) == 'table' and sent.err then
-  return {0, sent.err}
-end
-return 0
+local message, publish, channel = ARGV[2], ARGV[3], ARGV[5]
+-- include: announce
+-- include: release_hold

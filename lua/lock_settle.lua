@@ -11,20 +11,7 @@
 if KEYS[2] then
   redis.call('set', KEYS[2], '1', 'PX', ARGV[5])
 end
-local held = redis.call('hget', KEYS[1], ARGV[1])
-local before = 0
-if held then
-  before = tonumber(held)
-end
-local target = tonumber(ARGV[2])
-local now = before
-if before > target then
-  now = target
-  if target == 0 then
-    redis.call('del', KEYS[1])
-    redis.pcall(ARGV[4], ARGV[6], ARGV[3])
-  else
-    redis.call('hincrby', KEYS[1], ARGV[1], target - before)
-  end
-end
-return {before, now, redis.call('pttl', KEYS[1])}
+local message, publish, channel = ARGV[3], ARGV[4], ARGV[6]
+-- include: announce
+-- include: hold_settle
+return {before, left, redis.call('pttl', KEYS[1])}

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/lock_engine.hpp"
 #include "engine/name_walk.hpp"
+#include "engine/permit_semaphore.hpp"
+#include "engine/scripted_counter.hpp"
 #include "engine/scripted_lock.hpp"
+#include "engine/scripted_tokens.hpp"
+#include "executor/fair_lock_scripts.hpp"
+#include "executor/fenced_scripts.hpp"
+#include "executor/read_write_scripts.hpp"
+#include "executor/simple_scripts.hpp"
+#include "executor/spin_scripts.hpp"
 #include "net/loop.hpp"
 #include "operations.hpp"
 #include <rlock/client.hpp>
@@ -164,6 +172,9 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   [[nodiscard]] bool forked() const noexcept { return forkGeneration() != forkGeneration_; }
   void abandon() noexcept { loop_->abandonInChild(); }
   [[nodiscard]] const std::shared_ptr<LockEngine>& engine() const noexcept { return engine_; }
+  [[nodiscard]] RLock lock(std::shared_ptr<const LockScripts> scripts) const {
+    return RLock(std::make_shared<ScriptedLock>(engine_, std::move(scripts)));
+  }
 
  private:
   static constexpr std::chrono::milliseconds kMargin{40};
@@ -237,8 +248,26 @@ Client::~Client() {
 
 RLock Client::getLock(std::string_view name) {
   checkName(name);
-  return RLock(std::make_shared<detail::ScriptedLock>(core_->engine(),
-                                                      std::make_shared<detail::LockScripts>(name)));
+  return core_->lock(std::make_shared<detail::LockScripts>(name));
+}
+
+RLock Client::getFairLock(std::string_view name) {
+  checkName(name);
+  return core_->lock(std::make_shared<detail::FairLockScripts>(
+      name, core_->engine()->options().fairWaiterLease, true));
+}
+
+RLock Client::getNonReentrantLock(std::string_view name) {
+  checkName(name);
+  detail::LockTraits traits;
+  traits.reentrant = false;
+  return core_->lock(std::make_shared<detail::LockScripts>(name, traits));
+}
+
+RLock Client::getNonReentrantFairLock(std::string_view name) {
+  checkName(name);
+  return core_->lock(std::make_shared<detail::FairLockScripts>(
+      name, core_->engine()->options().fairWaiterLease, false));
 }
 
 std::optional<LockInfo> Client::inspect(std::string_view name) {
@@ -267,6 +296,45 @@ Operation<std::vector<LockInfo>> Client::listAsync(std::string_view pattern) {
   return detail::makeOperation<std::vector<LockInfo>>(
       [walk] { return walk->run(); },
       [walk](detail::NameWalk::Handler handler) { walk->start(std::move(handler)); });
+}
+
+PermitExpirableSemaphore Client::getPermitExpirableSemaphore(std::string_view name) {
+  checkName(name);
+  return PermitExpirableSemaphore(std::make_shared<detail::PermitSemaphore>(core_->engine(), name));
+}
+
+Semaphore Client::getSemaphore(std::string_view name) {
+  checkName(name);
+  return Semaphore(std::make_shared<detail::ScriptedSemaphore>(core_->engine(), name));
+}
+
+CountDownLatch Client::getCountDownLatch(std::string_view name) {
+  checkName(name);
+  return CountDownLatch(std::make_shared<detail::ScriptedLatch>(core_->engine(), name));
+}
+
+ReadWriteLock Client::getReadWriteLock(std::string_view name) {
+  checkName(name);
+  return {core_->lock(std::make_shared<detail::ReadLockScripts>(name)),
+          core_->lock(std::make_shared<detail::WriteLockScripts>(name))};
+}
+
+FencedLock Client::getFencedLock(std::string_view name) {
+  checkName(name);
+  auto scripts = std::make_shared<const detail::FencedScripts>(
+      name, core_->engine()->options().fencingTokenRetention);
+  return FencedLock(std::make_shared<detail::ScriptedLock>(core_->engine(), scripts),
+                    std::make_shared<detail::ScriptedTokens>(core_->engine(), scripts));
+}
+
+RLock Client::getSpinLock(std::string_view name, const BackOff& backOff) {
+  checkName(name);
+  return core_->lock(std::make_shared<detail::SpinScripts>(name, backOff));
+}
+
+RLock Client::getSimpleLock(std::string_view name) {
+  checkName(name);
+  return core_->lock(std::make_shared<detail::SimpleScripts>(name));
 }
 
 const std::string& Client::id() const {

@@ -39,7 +39,7 @@ std::string_view sentence(Errc errc) noexcept {
     case Errc::invalidArgument:
       return "invalid argument";
     case Errc::wouldDeadlock:
-      return "a blocking call on the client's loop thread would never return";
+      return "the caller would wait for itself, for ever";
     case Errc::forked:
       return "the client belongs to the parent process; create a new one after fork()";
     case Errc::serverError:

@@ -6,6 +6,17 @@
 
 namespace rlock {
 
+namespace {
+
+/// The server has none of the owner's holds any more. A release could only end one that the same
+/// owner has taken since.
+bool nothingLeft(LossReason reason) noexcept {
+  return reason == LossReason::refused || reason == LossReason::forced ||
+         reason == LossReason::clientClosed;
+}
+
+}  // namespace
+
 Lease::Lease(std::shared_ptr<detail::LockBackend> backend,
              OwnerId owner,
              detail::Grant grant) noexcept
@@ -91,8 +102,8 @@ ReleaseResult Lease::release() noexcept {
 
 void Lease::releaseInBackground() noexcept {
   const auto backend = std::exchange(backend_, nullptr);
-  hold_ = nullptr;
-  if (!backend) {
+  const auto hold = std::exchange(hold_, nullptr);
+  if (!backend || (hold && nothingLeft(hold->reason()))) {
     return;
   }
   try {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "acquisitions.hpp"
 #include "operations.hpp"
 #include <rlock/detail/lock_backend.hpp>
-#include <rlock/detail/thread_owner.hpp>
 #include <rlock/lock.hpp>
 
 #include <utility>
@@ -10,67 +10,14 @@ namespace rlock {
 
 namespace {
 
-using detail::AcquireParams;
+using detail::Acquired;
+using detail::acquisition;
 using detail::LockBackend;
-using detail::ReleaseOutcome;
-using Acquired = LockBackend::Acquired;
+using detail::obtained;
 using detail::operation;
+using detail::params;
+using detail::ReleaseOutcome;
 using detail::same;
-
-AcquireParams paramsFor(OwnerId owner) {
-  // Here, because another thread may start the operation.
-  if (owner == currentOwner()) {
-    detail::noteAcquireByThisThread();
-  }
-  AcquireParams result;
-  result.owner = owner;
-  return result;
-}
-
-AcquireParams params(OwnerId owner,
-                     Duration wait,
-                     std::optional<Duration> lease = {},
-                     std::stop_token stop = {}) {
-  AcquireParams result = paramsFor(owner);
-  result.wait = wait;
-  result.lease = lease;
-  result.stop = std::move(stop);
-  return result;
-}
-
-AcquireParams params(AcquireOptions options,
-                     OwnerId owner,
-                     Duration defaultWait,
-                     bool wantsHandle) {
-  AcquireParams result = paramsFor(owner);
-  result.wait = options.wait.value_or(defaultWait);
-  result.lease = options.lease;
-  result.maxHold = options.maxHold;
-  result.stop = std::move(options.stop);
-  result.label = std::move(options.label);
-  result.wantsHandle = wantsHandle;
-  return result;
-}
-
-Error notInTime(const std::string& name) {
-  ErrorContext context;
-  context.key = name;
-  return Error(Errc::timedOut, "another owner held it for the whole wait", std::move(context));
-}
-
-/// For calls that must obtain the lock.
-template <class T, class Convert>
-Result<T> obtained(const std::shared_ptr<LockBackend>& backend,
-                   Result<Acquired> result,
-                   Convert convert) {
-  if (!result.has_value()) {
-    return result.error();
-  }
-  if (!*result) {
-    return notInTime(backend->name());
-  }
-  return convert(std::move(**result));
-}
 
 Result<void> toVoid(detail::Grant /*grant*/) {
   return {};
@@ -88,17 +35,6 @@ Result<void> released(const Result<ReleaseOutcome>& result) {
     return result.error();
   }
   return {};
-}
-
-template <class T, class Convert>
-Operation<T> acquisition(std::shared_ptr<LockBackend> backend,
-                         AcquireParams params,
-                         Convert convert) {
-  return operation<T, Acquired>([backend, params] { return backend->acquire(params); },
-                                [backend, params](LockBackend::Handler<Acquired> handler) {
-                                  backend->acquireAsync(params, std::move(handler));
-                                },
-                                convert);
 }
 
 }  // namespace

@@ -28,6 +28,9 @@ void Mutex::unlock() noexcept {
   lease_ = Lease();
 }
 
+SharedMutex::SharedMutex(const ReadWriteLock& lock)
+    : SharedMutex(lock.readLock(), lock.writeLock()) {}
+
 SharedMutex::SharedMutex(RLock lock) noexcept : shared_(lock), exclusive_(std::move(lock)) {}
 
 SharedMutex::SharedMutex(RLock sharedSide, RLock exclusiveSide) noexcept

@@ -64,6 +64,7 @@ struct DurationSetting {
   Unit Options::*member;
   Duration low;
   Duration high;
+  bool orZero = false;  ///< 0 has a meaning of its own
 };
 
 struct IntSetting {
@@ -171,6 +172,9 @@ constexpr std::array kSettings{
     Setting{"subscriptionLinger",
             "subscription-linger",
             Milliseconds{&Options::subscriptionLinger, milliseconds(0), hours(1)}},
+    Setting{"fencingTokenRetention",
+            "fencing-token-retention",
+            Milliseconds{&Options::fencingTokenRetention, seconds(1), kYear, true}},
     Setting{"spin", "spin", Microseconds{&Options::spin, microseconds(0), milliseconds(10)}},
     Setting{"lostReplyPolicy",
             "lost-reply-policy",
@@ -202,7 +206,8 @@ std::string choices(Enum last) {
 
 template <class Unit>
 std::string rangeOf(const DurationSetting<Unit>& setting) {
-  return fmt::format("{} to {}", toString(setting.low), toString(setting.high));
+  return fmt::format(
+      "{}{} to {}", setting.orZero ? "0ms, " : "", toString(setting.low), toString(setting.high));
 }
 std::string rangeOf(const IntSetting& setting) {
   return fmt::format("{} to {}", setting.low, setting.high);
@@ -268,7 +273,8 @@ std::string valueOf(const OtherSetting& setting, const Options&) {
 template <class Unit>
 bool inRange(const DurationSetting<Unit>& setting, const Options& options) {
   const Duration value(options.*setting.member);
-  return value >= setting.low && value <= setting.high;
+  return (value >= setting.low && value <= setting.high) ||
+         (setting.orZero && value == Duration::zero());
 }
 bool inRange(const IntSetting& setting, const Options& options) {
   return options.*setting.member >= setting.low && options.*setting.member <= setting.high;

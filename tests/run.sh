@@ -12,7 +12,7 @@
 #
 # Environment:
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
-#   RLOCK_JOBS      parallel compilations and tests (default: processors; tests at most 2)
+#   RLOCK_JOBS      parallel compilations (default: processors); one test more than that at a time, at most 3
 #   RLOCK_EXCLUDE   labels to leave out, separated by blanks
 #   RLOCK_ATTEMPTS  how often a test may be tried until it passes (1); for machines that stand still for
 #                   seconds at a time
@@ -31,7 +31,7 @@ preset=${RLOCK_PRESET:-release}
 build=build/$preset
 jobs=${RLOCK_JOBS:-$(nproc)}
 # Many tests measure time: more of them at once than this, and they would measure each other.
-test_jobs=$((jobs < 2 ? jobs : 2))
+test_jobs=$((jobs < 2 ? 2 : 3))
 
 labels=("$@")
 read -ra excluded <<<"${RLOCK_EXCLUDE:-}"

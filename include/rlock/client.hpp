@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/back_off.hpp>
+#include <rlock/count_down_latch.hpp>
 #include <rlock/export.hpp>
+#include <rlock/fenced_lock.hpp>
 #include <rlock/inspection.hpp>
 #include <rlock/lock.hpp>
 #include <rlock/operation.hpp>
 #include <rlock/options.hpp>
+#include <rlock/permit_expirable_semaphore.hpp>
+#include <rlock/read_write_lock.hpp>
+#include <rlock/semaphore.hpp>
 #include <rlock/stats.hpp>
 
 #include <chrono>
@@ -54,6 +60,14 @@ class RLOCK_EXPORT Client {
   /// The re-entrant lock of that name. No round trip.
   /// @param name  1 byte to 64 KiB, any bytes; else `invalidArgument`
   RLock getLock(std::string_view name);
+  /// The semaphore of that name whose permits have ids and may expire. As getLock().
+  PermitExpirableSemaphore getPermitExpirableSemaphore(std::string_view name);
+  /// The semaphore of that name. No round trip.
+  /// @param name  1 byte to 64 KiB, any bytes; else `invalidArgument`
+  Semaphore getSemaphore(std::string_view name);
+  /// The latch of that name. No round trip.
+  /// @param name  1 byte to 64 KiB, any bytes; else `invalidArgument`
+  CountDownLatch getCountDownLatch(std::string_view name);
 
   ///@{
   /// What stands under a name: kind, holders with their counts and labels, lifetime, waiters.
@@ -73,6 +87,42 @@ class RLOCK_EXPORT Client {
   std::vector<LockInfo> list(std::string_view pattern = "*");
   Operation<std::vector<LockInfo>> listAsync(std::string_view pattern = "*");
   ///@}
+
+  /// The re-entrant lock of that name that is given to those who wait in the order in which the
+  /// server heard of them, whichever client they are of. A waiter that dies keeps the others for at
+  /// most `Options::fairWaiterLease`. No round trip.
+  /// @param name  as for getLock()
+  /// @par Cost    free: 1 round trip. Contended: as getLock(), and one more every third of
+  ///              `fairWaiterLease` while waiting; one to leave without the lock.
+  /// @par Source  Redisson `RedissonClient.getFairLock()`; lua/fair_acquire.lua
+  RLock getFairLock(std::string_view name);
+  /// The lock of that name whose owner cannot take it again: that throws `reentry`, whichever
+  /// handle is used, and changes nothing. No round trip.
+  /// @param name  as for getLock()
+  /// @par Source  Redisson `RedissonClient.getNonReentrantLock()`; lua/lock_acquire.lua
+  RLock getNonReentrantLock(std::string_view name);
+  /// Both: getFairLock() whose owner cannot take it again.
+  /// @param name  as for getLock()
+  /// @par Source  Redisson `RedissonClient.getNonReentrantFairLock()`; lua/fair_acquire.lua
+  RLock getNonReentrantFairLock(std::string_view name);
+
+  /// The read-write lock of that name. No round trip.
+  /// @param name  as for getLock()
+  ReadWriteLock getReadWriteLock(std::string_view name);
+  /// The re-entrant lock whose holds have fencing tokens. No round trip.
+  /// @param name  as for getLock()
+  FencedLock getFencedLock(std::string_view name);
+  /// The lock of getLock() (on one name they exclude each other), whose waiters subscribe to
+  /// nothing and look again after pauses. For locks that are held for a few milliseconds and wanted
+  /// by few. No round trip.
+  /// @param name     as for getLock()
+  /// @param backOff  the pauses; also ended by the end of the holder's lease and of the wait
+  RLock getSpinLock(std::string_view name, const BackOff& backOff = BackOff::exponential());
+  /// The lock of the Redis documentation: one key with the owner as its value, set if it does not
+  /// exist, with an expiry. Programs in any language that keep to that pattern share it. Not
+  /// re-entrant: an owner that takes it again gets `reentry`. No round trip.
+  /// @param name  as for getLock(); the key itself
+  RLock getSimpleLock(std::string_view name);
 
   /// The UUID that stands in every owner field of this client.
   const std::string& id() const;

@@ -53,8 +53,9 @@ enum class Errc {
   /// An argument or option is outside its documented range. Nothing was sent; correct the program
   /// or its configuration.
   invalidArgument,
-  /// A blocking call was made on the client's own loop thread and could never return. Use the async
-  /// twin there.
+  /// The call would wait for its own caller: a blocking call on the client's loop thread, where the
+  /// async twin must be used, or waiting for the write side while the same owner reads, which must
+  /// release its read holds first.
   wouldDeadlock,
   /// The handle belongs to a client of the parent process. Create a new client after fork().
   forked,

@@ -16,6 +16,10 @@
 
 namespace rlock {
 
+namespace detail {
+struct LockAccess;
+}  // namespace detail
+
 /// How to acquire. An aggregate: use designated initialisers.
 struct AcquireOptions {
   /// How long to wait while another owner holds the lock. Empty: for ever (`lockAsync`, `acquire`)
@@ -157,7 +161,22 @@ class RLOCK_EXPORT RLock {
   ///@}
 
  private:
+  friend struct detail::LockAccess;
+
   std::shared_ptr<detail::LockBackend> backend_;
 };
+
+/// @cond
+namespace detail {
+
+/// For those who build locks out of locks.
+struct LockAccess {
+  static const std::shared_ptr<LockBackend>& backend(const RLock& lock) noexcept {
+    return lock.backend_;
+  }
+};
+
+}  // namespace detail
+/// @endcond
 
 }  // namespace rlock

@@ -5,6 +5,7 @@
 #include <rlock/export.hpp>
 #include <rlock/lease.hpp>
 #include <rlock/lock.hpp>
+#include <rlock/read_write_lock.hpp>
 
 #include <chrono>
 
@@ -57,13 +58,13 @@ class RLOCK_EXPORT Mutex {
   Lease lease_;
 };
 
-/// Mutex with the standard's SharedTimedLockable on top, for `std::shared_lock`. It takes two locks
-/// that stand for the two sides of one read-write lock; given a single plain lock, the shared side
-/// excludes as well.
+/// Mutex with the standard's SharedTimedLockable on top, for `std::shared_lock`, over the two sides
+/// of a read-write lock; given a single plain lock, the shared side excludes as well.
 ///
-/// **Thread safety:** as Mutex.
+/// **Thread safety:** as Mutex: also one SharedMutex for each that shares.
 class RLOCK_EXPORT SharedMutex {
  public:
+  explicit SharedMutex(const ReadWriteLock& lock);
   /// Both sides are the same lock: shared locking excludes too.
   explicit SharedMutex(RLock lock) noexcept;
   /// @param sharedSide     such as the read lock of a read-write lock

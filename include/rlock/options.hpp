@@ -136,6 +136,10 @@ struct Options {
   std::chrono::milliseconds closeTimeout{2000};
   /// A channel stays subscribed this long after its last waiter left. 10 s; 0 to 1 h.
   std::chrono::milliseconds subscriptionLinger{10000};
+  /// How long a fencing counter is kept after the last acquisition or renewal, or for the lease if
+  /// that is longer; then tokens begin at 1 again. Above every pause in the use of a fenced lock
+  /// after which the resource still remembers a token. 0 = for ever; 0, or 1 s to 365 d.
+  std::chrono::milliseconds fencingTokenRetention{0};
   /// A blocking caller polls the socket this long before it sleeps. 50 us; 0 (never) to 10 ms.
   std::chrono::microseconds spin{50};
   /// automatic.

@@ -27,7 +27,7 @@ struct Stats {
   std::uint64_t scriptsLoaded = 0;    ///< scripts sent in full because the server lacked them
   std::uint64_t messages = 0;         ///< pub/sub messages received
   std::uint64_t wakeUps = 0;          ///< waiters sent to try again by a message
-  std::uint64_t safetyPolls = 0;      ///< waiters sent to try again by the safety poll
+  std::uint64_t safetyPolls = 0;      ///< waiters sent to try again by the safety poll or a BackOff
   std::uint64_t handlerFailures = 0;  ///< exceptions out of the user's callbacks, swallowed
 
   std::uint64_t holds = 0;     ///< gauge: holds that this client keeps

@@ -24,17 +24,33 @@ Clock::time_point deadlineOf(const AcquireParams& params,
 /// Tells the server that a waiter gives up its place.
 class Withdrawal final : public Call {
  public:
-  Withdrawal(std::shared_ptr<const LockScripts> scripts, std::string owner)
-      : scripts_(std::move(scripts)), owner_(std::move(owner)) {
+  /// @param until  later than that the place has lapsed by itself
+  Withdrawal(std::shared_ptr<LockEngine> engine,
+             std::shared_ptr<const LockScripts> scripts,
+             std::string owner,
+             Clock::time_point until)
+      : engine_(std::move(engine)),
+        scripts_(std::move(scripts)),
+        owner_(std::move(owner)),
+        until_(until) {
     scripts_->composeWithdraw(*this, owner_);
   }
 
  private:
-  // If it did not get through, the place lapses by itself.
-  void finished(Outcome /*outcome*/) noexcept override {}
+  void finished(Outcome outcome) noexcept override {
+    // What was sent on a caller's thread is not sent again when it is lost after the caller left.
+    if (outcome.kind != Outcome::Kind::replied && !std::exchange(again_, true)) {
+      engine_->executor().start(Executor::CallPtr(this), until_);
+      return;
+    }
+    engine_->placeLeft();
+  }
 
+  const std::shared_ptr<LockEngine> engine_;
   const std::shared_ptr<const LockScripts> scripts_;
   const std::string owner_;
+  const Clock::time_point until_;
+  bool again_ = false;
 };
 
 }  // namespace
@@ -59,8 +75,11 @@ AcquireTask::Step AcquireTask::begin() {
   }
   mark_ = engine_->mark(channel(), scripts_->traits.lane);
   // A waiting owner that holds the lock already would wait for itself.
-  const bool othersWait = mark_->othersWait && scripts_->traits.wakeRule != WakeRule::alone &&
-                          !engine_->holds(scripts_->name, owner_);
+  const WakeRule rule = scripts_->traits.wakeRule;
+  // Those who all get in together do not overtake one another.
+  const bool inLine = rule == WakeRule::one || rule == WakeRule::fitting;
+  const bool othersWait = mark_->othersWait && inLine && !engine_->holds(scripts_->name, owner_);
+  openings_ = mark_->openings;
   if (othersWait) {
     mark_.reset();
   }
@@ -69,13 +88,16 @@ AcquireTask::Step AcquireTask::begin() {
 
 void AcquireTask::compose() {
   phase_ = Phase::attempt;
+  settledRemaining_.reset();
   tried_ = true;
   ++attempts_;
   tombstone_ = engine_->executor().needsTombstone() ? requestKey(scripts_->name, newRequestId())
                                                     : std::string();
   const bool waits = params_.wait.isPositive();
-  enrolled_ = enrolled_ || (waits && scripts_->traits.queuesOnServer);
-  scripts_->composeAcquire(*this, {ownerField_, lease_, tombstone_, waits});
+  scripts_->composeAcquire(*this, {ownerField_, lease_, tombstone_, waits, enrolled_, before_ > 0});
+  if (waits && scripts_->traits.queuesOnServer && !std::exchange(enrolled_, true)) {
+    engine_->placeTaken();
+  }
   sentAt_ = Clock::now();
 }
 
@@ -124,6 +146,16 @@ bool AcquireTask::enterGate() {
   return true;
 }
 
+/// A closing client does not wait for requests that come after it has counted them, and what they
+/// obtain would be lost. Asked when the gate is held, by which they are counted.
+bool AcquireTask::mustNotBegin() noexcept {
+  if (keepsHold() || !engine_->closed()) {
+    return false;
+  }
+  phase_ = Phase::attempt;
+  return true;
+}
+
 AcquireTask::Clock::time_point AcquireTask::gateLimit() const noexcept {
   return Clock::time_point(Clock::duration(gateLimit_.load()));
 }
@@ -143,12 +175,18 @@ void AcquireTask::leaveGate() {
 AcquireTask::Step AcquireTask::failed(Error error) {
   if (phase_ == Phase::settle) {
     engine_->log().write(LogLevel::warning,
-                         fmt::format("lock \"{}\": owner {}: a request whose reply was lost could "
+                         fmt::format("{} \"{}\": owner {}: a request whose reply was lost could "
                                      "not be settled: {}",
+                                     scripts_->noun(),
                                      escapeForDisplay(scripts_->name),
                                      ownerField_,
                                      error.what()));
     return tell([&](AcquireFsm& fsm) { return fsm.settleFailed(std::move(error)); });
+  }
+  if (error.errc() == Errc::reentry && before_ == 0 && !std::exchange(dropped_, true)) {
+    // What the server has is a hold that came too late or counts as lost: away with it.
+    dropsAll_ = true;
+    return tell([](AcquireFsm& fsm) { return fsm.unknown(); });
   }
   leaveGate();
   if (error.errc() == Errc::wouldDeadlock && !params_.wait.isPositive()) {
@@ -166,6 +204,8 @@ void AcquireTask::sleepInQueue() {
   terms.rule = traits.wakeRule;
   terms.lane = traits.lane;
   terms.need = traits.need;
+  terms.opensOn = traits.opensOn;
+  terms.since = openings_;
   terms.poll = scripts_->pollAfter(attempts_);
   engine_->queue(
       *this, terms, std::exchange(mark_, std::nullopt), std::exchange(tried_, false), remaining_);
@@ -181,17 +221,25 @@ void AcquireTask::withdraw() {
   if (!std::exchange(enrolled_, false)) {
     return;
   }
-  auto call = makeIntrusive<Withdrawal>(scripts_, ownerField_);
-  Executor& executor = engine_->executor();
-  // Later than that the place has lapsed.
   const auto sendBefore = Clock::now() + engine_->options().fairWaiterLease;
+  auto call = makeIntrusive<Withdrawal>(engine_, scripts_, ownerField_, sendBefore);
+  Executor& executor = engine_->executor();
   if (executor.onLoopThread() || !executor.direct(*call)) {
     executor.start(call, sendBefore);
     return;
   }
   // The caller may try again at once, and must not meet its own ghost.
-  if (executor.await(*call, Clock::now() + kReplyGrace) == Executor::Direct::trouble) {
-    executor.resume(call, sendBefore);
+  switch (executor.await(*call, Clock::now() + kReplyGrace)) {
+    case Executor::Direct::replied:
+    case Executor::Direct::failed:
+      engine_->placeLeft();
+      return;
+    case Executor::Direct::trouble:
+      executor.resume(call, sendBefore);
+      return;
+    case Executor::Direct::timedOut:
+    case Executor::Direct::interrupted:
+      return;
   }
 }
 
@@ -214,13 +262,25 @@ AcquireTask::Step AcquireTask::repliedAttempt() {
 }
 
 AcquireTask::Step AcquireTask::granted(std::int64_t count) {
-  enrolled_ = false;
+  if (std::exchange(enrolled_, false)) {
+    engine_->placeLeft();
+  }
   if (tooLate()) {
     // The lease ran out on the way here. What may be left of it on the server counts as nothing:
     // the next attempt finds it and settles.
     leaveGate();
     remaining_ = std::chrono::milliseconds::zero();
     return tell([](AcquireFsm& fsm) { return fsm.refused(); });
+  }
+  if (!scripts_->traits.changesState) {
+    // Nothing to give back if the caller has left.
+    leaveGate();
+    const Step step =
+        tell([](AcquireFsm& fsm) { return fsm.answered() ? fsm.refused() : fsm.granted(false); });
+    if (step == Step::finish) {
+      engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
+    }
+    return step;
   }
   const bool tooMany = count > before_ + 1;
   const Step step = tell([&](AcquireFsm& fsm) {
@@ -247,6 +307,10 @@ AcquireTask::Step AcquireTask::granted(std::int64_t count) {
     if (params_.wantsHandle) {
       grant_.hold = std::move(handle);
     }
+    if (settledRemaining_) {
+      // What settling found may be left over from an earlier request.
+      engine_->limit(*hold_, submittedAt(), *settledRemaining_);
+    }
     leaveGate();
   }
   return step;
@@ -263,6 +327,7 @@ AcquireTask::Step AcquireTask::repliedSettle() {
         tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end;
     if (!answered) {
       grant_.token = parsed->token;
+      settledRemaining_ = parsed->remaining;
       return granted(parsed->now);
     }
   }
@@ -344,6 +409,9 @@ Result<AcquireTask::Acquired> AcquireTask::run() {
 AcquireTask::Step AcquireTask::attemptHere() {
   if (!enterGate()) {
     return Step::none;
+  }
+  if (mustNotBegin()) {
+    return failed(closedError());
   }
   compose();
   Executor& executor = engine_->executor();
@@ -466,10 +534,16 @@ void AcquireTask::shutDown() noexcept {
 
 void AcquireTask::turn() noexcept {
   bool onLoop = false;
+  const bool nothingToTry = happened();
   const Step step = tell([&](AcquireFsm& fsm) {
     onLoop = onLoop_;
-    return fsm.turn();
+    return nothingToTry ? fsm.happened() : fsm.turn();
   });
+  if (step == Step::finish) {
+    engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
+    finishSleeper(onLoop);
+    return;
+  }
   if (step != Step::attempt) {
     return;
   }
@@ -495,6 +569,20 @@ void AcquireTask::turn() noexcept {
     engine_->executor().start(Executor::CallPtr(this), sendBefore());
   }
   signal(kMoved);
+}
+
+/// The wait is over without another request.
+void AcquireTask::finishSleeper(bool onLoop) {
+  if (!onLoop) {
+    moveToLoop();
+    leaveQueue();
+    answer(takeResult());
+    signal(kMoved);
+  } else if (engine_->executor().onLoopThread()) {
+    perform(Step::finish);
+  } else {
+    engine_->executor().post([self = TaskPtr(this)] { self->perform(Step::finish); });
+  }
 }
 
 void AcquireTask::moveToLoop() {
@@ -621,16 +709,28 @@ void AcquireTask::sendOnLoop() {
     perform(tell([this](AcquireFsm& fsm) { return fsm.failed(lateError()); }));
     return;
   }
+  if (mustNotBegin()) {
+    perform(failed(closedError()));
+    return;
+  }
   before_ = engine_->countOf(*hold_);
   compose();
   engine_->executor().start(Executor::CallPtr(this), sendBefore());
 }
 
 void AcquireTask::settle(bool keep) {
+  const bool limited = scripts_->traits.settleWithin.count() > 0;
+  if (phase_ == Phase::attempt && limited) {
+    settleBefore_ = Clock::now() + scripts_->traits.settleWithin;
+  }
   phase_ = Phase::settle;
-  scripts_->composeSettle(*this, {ownerField_, before_ + (keep ? 1 : 0), tombstone_});
-  // Once the lease is over there is nothing left to settle.
-  const auto before = keep ? sendBefore() : Clock::now() + lease_ + engine_->callTimeout();
+  keep = keep && !std::exchange(dropsAll_, false);
+  scripts_->composeSettle(*this, {ownerField_, before_ + (keep ? 1 : 0), tombstone_, keep});
+  // Once the lease is over there is nothing left to settle. What has none must not be left behind.
+  const bool endless = !keepsHold() && !params_.lease;
+  const auto leaseOver =
+      limited || endless ? settleBefore_ : Clock::now() + lease_ + engine_->callTimeout();
+  const auto before = keep ? std::min(sendBefore(), settleBefore_) : leaseOver;
   engine_->executor().startFenced(Executor::CallPtr(this), lostSession_, before);
 }
 

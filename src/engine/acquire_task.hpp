@@ -62,6 +62,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   Step granted(std::int64_t count);
   bool enterGate();
   void leaveGate();
+  bool mustNotBegin() noexcept;
   void sleepInQueue();
   void leaveQueue();
   void withdraw();
@@ -91,6 +92,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   Result<Acquired> waitForLoop();
   Step leaveNow();
   void moveToLoop();
+  void finishSleeper(bool onLoop);
 
   // On the loop thread.
   void perform(Step step);
@@ -107,8 +109,11 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   AcquireFsm fsm_;                // protected by mutex_
   bool onLoop_ = false;           // the loop thread drives; protected by mutex_
   std::optional<WaiterHub::Mark> mark_;
+  std::uint64_t openings_ = 0;  // when the wait began
   bool tried_ = false;
   bool enrolled_ = false;  // it may have a place in the server's queue
+  bool dropsAll_ = false;  // the next settling leaves nothing of a hold unknown to this client
+  bool dropped_ = false;   // that was done before
   int attempts_ = 0;
   std::chrono::milliseconds remaining_{-1};
   HoldPtr hold_;  // while the gate is held
@@ -117,8 +122,11 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   int before_ = 0;
   Phase phase_ = Phase::attempt;
   Clock::time_point sentAt_{};
+  // Later the server does not know any more; time_point::max(): it always does.
+  Clock::time_point settleBefore_ = Clock::time_point::max();
   std::string tombstone_;
   std::shared_ptr<const net::ServerSession> lostSession_;
+  std::optional<std::chrono::milliseconds> settledRemaining_;  // of what settling kept
   Grant grant_;
   std::unique_ptr<Timer> deadlineTimer_;  // loop thread only
   std::optional<std::stop_callback<std::function<void()>>> stopCallback_;

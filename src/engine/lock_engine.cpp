@@ -28,6 +28,11 @@ const LockScripts& scriptsOf(const Hold& hold) noexcept {
   return *static_cast<const LockScripts*>(hold.keepAlive.get());
 }
 
+/// What a request about it obtains is nobody's hold, and no expiry gives it back.
+bool leavesNoHold(const Hold& hold) noexcept {
+  return hold.kind == HoldKind::none && scriptsOf(hold).traits.changesState;
+}
+
 }  // namespace
 
 /// One request that renews several holds.
@@ -126,11 +131,15 @@ LockEngine::LockEngine(std::string clientId,
       forkGeneration_(forkGeneration()),
       executor_(std::make_shared<Executor>(
           std::move(loop), options_, log_, static_cast<ExecutorEvents&>(*this))),
+      // Longer than any request is repeated or settled.
+      markers_(std::make_shared<MarkerPool>(kTombstoneLife + callTimeout() +
+                                            2 * options_.commandTimeout)),
       watchdog_(options_.watchdogTimeout),
       hub_(options_.safetyPoll, options_.subscriptionLinger),
       watchdogTimer_(executor_->loop(), [this] { serveWatchdog(); }),
       hubTimer_(executor_->loop(), [this] { serveHub(); }),
-      listenTimer_(executor_->loop(), [this] { serveListening(); }) {}
+      listenTimer_(executor_->loop(), [this] { serveListening(); }),
+      callTimer_(executor_->loop(), [this] { serveCalls(); }) {}
 
 LockEngine::~LockEngine() = default;
 
@@ -172,7 +181,10 @@ Error LockEngine::describe(Error error,
                            Clock::time_point since) const {
   ErrorContext context;
   context.key = scripts.name;
-  context.owner = ownerField(owner);
+  context.kind = scripts.noun();
+  if (scripts.traits.holdKind != HoldKind::none) {
+    context.owner = ownerField(owner);
+  }
   context.node = executor_->node();
   context.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
   return error.withContext(context);
@@ -219,6 +231,9 @@ LockEngine::Gate LockEngine::enter(const std::shared_ptr<const LockScripts>& scr
   Gate gate;
   gate.hold = ledger_.find(scripts, scripts->traits.holdKind, scripts->name, owner);
   gate.entered = HoldLedger::enter(*gate.hold, waiter);
+  if (gate.entered && leavesNoHold(*gate.hold)) {
+    ++unsettled_;
+  }
   gate.count = gate.hold->count;
   return gate;
 }
@@ -235,9 +250,17 @@ int LockEngine::countOf(const Hold& hold) const {
 
 void LockEngine::leave(Hold& hold) {
   GateWaiter* next = nullptr;
+  bool lastUnsettled = false;
   {
     const std::lock_guard lock(holdsMutex_);
+    const bool unsettled = leavesNoHold(hold);
     next = ledger_.leave(hold);
+    if (unsettled && next == nullptr) {
+      lastUnsettled = --unsettled_ == 0 && closed();
+    }
+  }
+  if (lastUnsettled) {
+    executor_->post([self = shared_from_this()] { self->endClosing(true); });
   }
   if (next != nullptr) {
     next->gateOpened();
@@ -252,7 +275,7 @@ bool LockEngine::withdraw(Hold& hold, GateWaiter& waiter) noexcept {
 
 bool LockEngine::holds(std::string_view name, OwnerId owner) const {
   const std::lock_guard lock(holdsMutex_);
-  constexpr std::array kKinds{HoldKind::lock, HoldKind::read, HoldKind::write};
+  constexpr std::array kKinds{HoldKind::lock, HoldKind::read, HoldKind::write, HoldKind::simple};
   return std::any_of(kKinds.begin(), kKinds.end(), [&](HoldKind kind) {
     const HoldPtr hold = ledger_.peek(kind, name, owner);
     return hold && hold->count > 0;
@@ -271,13 +294,16 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
   counters_.acquired.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(holdsMutex_);
-    if (before > 0 && count <= before) {
+    // Read holds end each for itself, so some may be over while others stay.
+    const bool alone = hold.kind == HoldKind::read ? count == 1 : count <= before;
+    if (before > 0 && alone) {
       // The server had dropped the holds that came before this one.
       vanished = !hold.lost;
       old = std::exchange(hold.handle, nullptr);
       oldLabel = hold.label;
     }
     hold.count = count;
+    hold.grantedAt = Clock::now();
     hold.label = terms.label;
     const auto maxHoldUntil = terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(Clock::now())
                                             : Clock::time_point::max();
@@ -358,7 +384,7 @@ void LockEngine::released(Hold& hold, int remain, bool lost) {
     wakeWatchdog();
   }
   if (lost) {
-    if (hadHold) {
+    if (hadHold && remain == 0) {
       executor_->post(
           [self = shared_from_this(), kept = HoldPtr(&hold), handle, label = std::move(label)] {
             self->tellLost(*kept, label, handle, LossReason::refused);
@@ -376,8 +402,15 @@ void LockEngine::released(Hold& hold, int remain, bool lost) {
 }
 
 void LockEngine::limit(Hold& hold, Clock::time_point sentAt, std::chrono::milliseconds remaining) {
-  const std::lock_guard lock(holdsMutex_);
-  watchdog_.limit(hold, sentAt + remaining - Watchdog::allowance(remaining));
+  bool needsLoop = false;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    watchdog_.limit(hold, sentAt + remaining - Watchdog::allowance(remaining));
+    needsLoop = watchdogNeedsLoop();
+  }
+  if (needsLoop) {
+    wakeWatchdog();
+  }
 }
 
 bool LockEngine::wasValidAt(const Hold& hold, Clock::time_point when) const {
@@ -390,12 +423,18 @@ LockEngine::Clock::time_point LockEngine::endOf(const Hold& hold) const {
   return std::max(hold.validUntil, Clock::now()) + Watchdog::allowance(hold.lease);
 }
 
-void LockEngine::forced(const LockScripts& scripts) {
+void LockEngine::forced(const LockScripts& scripts, Clock::time_point sentAt) {
   std::vector<Watchdog::Lost> lost;
+  std::vector<HoldPtr> unsure;
   {
     const std::lock_guard lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.all()) {
       if (hold->name == scripts.name && hold->count > 0 && scripts.forceReleaseEnds(hold->kind)) {
+        if (hold->grantedAt >= sentAt) {
+          // It may be of the time after, when the lock was free for it.
+          unsure.push_back(hold);
+          continue;
+        }
         watchdog_.retire(*hold);
         hold->count = 0;
         if (!std::exchange(hold->lost, true)) {
@@ -406,6 +445,7 @@ void LockEngine::forced(const LockScripts& scripts) {
     }
   }
   announceOnLoop(std::move(lost));
+  check(unsure);
 }
 
 void LockEngine::announceOnLoop(std::vector<Watchdog::Lost> lost) {
@@ -506,6 +546,10 @@ void LockEngine::heardOfForce(std::string_view name) {
     }
   }
   // The message may be older than the hold.
+  check(holds);
+}
+
+void LockEngine::check(const std::vector<HoldPtr>& holds) {
   for (const HoldPtr& hold : holds) {
     executor_->start(makeIntrusive<HoldCheck>(shared_from_this(), hold),
                      Clock::now() + callTimeout());
@@ -775,20 +819,13 @@ void LockEngine::serveHub() {
   giveTurns(turns);
 }
 
-void LockEngine::news(const std::string& channel, bool confirmed) {
+void LockEngine::channelConfirmed(const std::string& channel) {
   WaiterHub::Turns turns;
   {
     const std::lock_guard lock(hubMutex_);
-    turns = confirmed ? hub_.subscribed(channel) : hub_.message(channel);
-  }
-  if (!confirmed) {
-    counters_.wakeUps.fetch_add(turns.size(), std::memory_order_relaxed);
+    turns = hub_.subscribed(channel);
   }
   giveTurns(turns);
-}
-
-void LockEngine::channelConfirmed(const std::string& channel) {
-  news(channel, true);
 }
 
 void LockEngine::channelMessage(const std::string& channel, std::string_view payload) {
@@ -798,7 +835,13 @@ void LockEngine::channelMessage(const std::string& channel, std::string_view pay
   }
   // Whatever was said: something may have changed.
   counters_.messages.fetch_add(1, std::memory_order_relaxed);
-  news(channel, false);
+  WaiterHub::Turns turns;
+  {
+    const std::lock_guard lock(hubMutex_);
+    turns = hub_.message(channel, payload);
+  }
+  counters_.wakeUps.fetch_add(turns.size(), std::memory_order_relaxed);
+  giveTurns(turns);
 }
 
 void LockEngine::channelRefused(const std::string& channel, const Error& error) {
@@ -838,8 +881,8 @@ void LockEngine::runGuarded(UniqueFunction<void()>& function) noexcept {
   log_->write(LogLevel::error, std::string("a callback threw: ") + what);
 }
 
-void LockEngine::deliver(UniqueFunction<void()> function) noexcept {
-  if (options_.executor) {
+void LockEngine::deliver(UniqueFunction<void()> function, HandlerPlace place) noexcept {
+  if (options_.executor && place == HandlerPlace::application) {
     auto shared = std::make_shared<UniqueFunction<void()>>(std::move(function));
     UniqueFunction<void()> submit([self = shared_from_this(), shared] {
       self->options_.executor([self, shared] { self->runGuarded(*shared); });
@@ -856,8 +899,8 @@ void LockEngine::deliver(UniqueFunction<void()> function) noexcept {
   });
 }
 
-void LockEngine::reject(UniqueFunction<void()> function) noexcept {
-  if (options_.executor) {
+void LockEngine::reject(UniqueFunction<void()> function, HandlerPlace place) noexcept {
+  if (options_.executor && place == HandlerPlace::application) {
     deliver(std::move(function));
   } else if (!closed() && forkGeneration() == forkGeneration_) {
     executor_->post([self = shared_from_this(), function = std::move(function)]() mutable {
@@ -874,6 +917,44 @@ void LockEngine::reject(UniqueFunction<void()> function) noexcept {
   }
 }
 
+// Calls at a time.
+
+void LockEngine::callAt(Clock::time_point when, UniqueFunction<void()> function) {
+  bool needsLoop = false;
+  {
+    const std::lock_guard lock(callsMutex_);
+    if (!callsClosed_) {
+      calls_.emplace(when, std::move(function));
+      needsLoop = when < callsArmed_;
+      callsArmed_ = std::min(callsArmed_, when);
+    }
+  }
+  if (function) {
+    reject(std::move(function), HandlerPlace::loop);
+  } else if (needsLoop) {
+    executor_->post([self = shared_from_this()] { self->serveCalls(); });
+  }
+}
+
+void LockEngine::serveCalls() {
+  std::vector<UniqueFunction<void()>> now;
+  Clock::time_point next{};
+  {
+    const std::lock_guard lock(callsMutex_);
+    const auto time = callsClosed_ ? Clock::time_point::max() : Clock::now();
+    const auto last = calls_.upper_bound(time);
+    for (auto call = calls_.begin(); call != last; ++call) {
+      now.push_back(std::move(call->second));
+    }
+    calls_.erase(calls_.begin(), last);
+    next = callsArmed_ = calls_.empty() ? Clock::time_point::max() : calls_.begin()->first;
+  }
+  callTimer_.armAt(next);
+  for (UniqueFunction<void()>& function : now) {
+    runGuarded(function);
+  }
+}
+
 // The end.
 
 void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> done) {
@@ -881,6 +962,11 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
   watchdogTimer_.disarm();
   hubTimer_.disarm();
   listenTimer_.disarm();
+  {
+    const std::lock_guard lock(callsMutex_);
+    callsClosed_ = true;
+  }
+  serveCalls();
   std::vector<Waiter*> waiters;
   {
     const std::lock_guard lock(hubMutex_);
@@ -909,10 +995,7 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
   announce(std::move(lost));
   closingDone_ = std::move(done);
   closingReleases_ = 1;
-  closeTimer_ = std::make_unique<Timer>(executor_->loop(), [this] {
-    closingReleases_ = 1;
-    closingReleaseDone();
-  });
+  closeTimer_ = std::make_unique<Timer>(executor_->loop(), [this] { endClosing(false); });
   closeTimer_->armAt(deadline);
   for (const HoldPtr& hold : held) {
     ++closingReleases_;
@@ -922,15 +1005,31 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
 }
 
 void LockEngine::closingReleaseDone() {
-  if (closingReleases_ == 0 || --closingReleases_ > 0) {
+  --closingReleases_;
+  endClosing(true);
+}
+
+void LockEngine::placeLeft() noexcept {
+  if (places_.fetch_sub(1) == 1 && closed()) {
+    executor_->post([self = shared_from_this()] { self->endClosing(true); });
+  }
+}
+
+/// @param inTime  only if everything is given back
+void LockEngine::endClosing(bool inTime) {
+  if (!closingDone_) {
     return;
   }
-  if (closeTimer_) {
-    closeTimer_->disarm();
+  if (inTime) {
+    const std::lock_guard lock(holdsMutex_);
+    // Requests that obtain something which is nobody's hold give it back when they see that the
+    // client is closed.
+    if (closingReleases_ > 0 || places_.load() > 0 || unsettled_ > 0) {
+      return;
+    }
   }
-  if (closingDone_) {
-    std::exchange(closingDone_, nullptr)();
-  }
+  closeTimer_->disarm();
+  std::exchange(closingDone_, nullptr)();
 }
 
 void LockEngine::disconnect() noexcept {

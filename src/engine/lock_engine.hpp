@@ -3,6 +3,7 @@
 
 #include "executor/executor.hpp"
 #include "executor/lock_scripts.hpp"
+#include "executor/marker_pool.hpp"
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
@@ -19,6 +20,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,6 +30,12 @@
 #include <vector>
 
 namespace rlock::detail {
+
+/// Where a handler runs.
+enum class HandlerPlace : std::uint8_t {
+  application,  ///< on Options::executor if there is one
+  loop          ///< on the loop thread: part of the library's own work
+};
 
 /// What the library does for all locks of one client together: it keeps the ledger of holds, renews
 /// them, announces losses, and wakes waiters. The tasks of acquire_task.hpp and release_task.hpp
@@ -70,6 +78,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   [[nodiscard]] const Options& options() const noexcept { return options_; }
   [[nodiscard]] Executor& executor() noexcept { return *executor_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
+  [[nodiscard]] const std::shared_ptr<MarkerPool>& markers() const noexcept { return markers_; }
   [[nodiscard]] const Logger& log() const noexcept { return *log_; }
   [[nodiscard]] std::string ownerField(OwnerId owner) const;
   [[nodiscard]] Stats stats() const;
@@ -112,16 +121,18 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   /// A release was not executed after all.
   void notReleased(Hold& hold);
   /// Books a release. `remain` is 0 when nothing is held any more.
-  /// @param lost  the server knew of no hold where there should have been one
+  /// @param lost  the server knew of no hold where there should have been one; the hold as a whole
+  /// is lost only if none remains
   void released(Hold& hold, int remain, bool lost);
-  /// The holds that remain after a release sent at `sentAt` last so long by the server's clock.
+  /// The holds that remain last so long by the server's clock, as a request sent at `sentAt` says.
   void limit(Hold& hold, Clock::time_point sentAt, std::chrono::milliseconds remaining);
   /// Whether a hold was valid at some time in the past.
   [[nodiscard]] bool wasValidAt(const Hold& hold, Clock::time_point when) const;
   /// When a hold is over at the latest unless renewed.
   [[nodiscard]] Clock::time_point endOf(const Hold& hold) const;
-  /// Somebody freed the lock by force: its holders in this client are told.
-  void forced(const LockScripts& scripts);
+  /// This client freed the lock by force, with a request sent at `sentAt`: its own holders are
+  /// told.
+  void forced(const LockScripts& scripts, Clock::time_point sentAt);
   /// A thread ended that may hold locks.
   void threadEnded(OwnerId owner) noexcept override;
 
@@ -133,11 +144,21 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
              bool tried,
              std::chrono::milliseconds remaining);
   void leaveQueue(Waiter& waiter, bool obtained) noexcept;
+  /// A waiter may have a place in a queue on the server from here on. Closing waits for it to
+  /// leave.
+  void placeTaken() noexcept { places_.fetch_add(1, std::memory_order_relaxed); }
+  /// It has left, or cannot.
+  void placeLeft() noexcept;
 
   /// Runs application code on the callback thread; what it throws is logged and counted.
-  void deliver(UniqueFunction<void()> function) noexcept;
+  void deliver(UniqueFunction<void()> function,
+               HandlerPlace place = HandlerPlace::application) noexcept;
   /// As deliver(), for a call that is refused before it begins: works without a loop, too.
-  void reject(UniqueFunction<void()> function) noexcept;
+  void reject(UniqueFunction<void()> function,
+              HandlerPlace place = HandlerPlace::application) noexcept;
+  /// Calls `function` exactly once on the loop thread: at `when`, or when the client is closed; on
+  /// any thread where there is no loop any more.
+  void callAt(Clock::time_point when, UniqueFunction<void()> function);
 
   /// Fills in what an error does not know yet.
   [[nodiscard]] Error describe(Error error,
@@ -158,7 +179,6 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void channelsLost() override;
 
   static void giveTurns(const WaiterHub::Turns& turns) noexcept;
-  void news(const std::string& channel, bool confirmed);
   [[nodiscard]] bool hubNeedsLoop();
   void serveHub();
   void serveWatchdog();
@@ -167,9 +187,11 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   [[nodiscard]] bool needsToListen();
   void serveListening();
   void heardOfForce(std::string_view name);
+  void check(const std::vector<HoldPtr>& holds);
   void holdIsGone(Hold& hold, LossReason reason);
   void closingReleaseDone();
   void noteLabel(const Hold& hold, const std::string& label, std::chrono::milliseconds atLeast);
+  void endClosing(bool inTime);
   void renew(std::vector<HoldPtr> holds);
   void renewalDone(RenewalBatch& batch, Outcome outcome);
   void announce(std::vector<Watchdog::Lost> lost);
@@ -179,6 +201,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
                 const IntrusivePtr<HoldHandle>& handle,
                 LossReason reason);
   void runGuarded(UniqueFunction<void()>& function) noexcept;
+  void serveCalls();
 
   const std::string clientId_;
   const std::string clientChannel_;
@@ -188,9 +211,13 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   std::atomic<bool> closed_{false};
   Counters counters_;
   const std::shared_ptr<Executor> executor_;
+  const std::shared_ptr<MarkerPool> markers_;
 
   mutable std::mutex holdsMutex_;
-  HoldLedger ledger_;                                           // protected by holdsMutex_
+  HoldLedger ledger_;  // protected by holdsMutex_
+  // Requests under way that take something which no expiry would give back; protected by
+  // holdsMutex_.
+  std::size_t unsettled_ = 0;
   Watchdog watchdog_;                                           // protected by holdsMutex_
   Clock::time_point watchdogArmed_ = Clock::time_point::max();  // protected by holdsMutex_
   bool listening_ = false;  // to clientChannel_, or about to; protected by holdsMutex_
@@ -200,6 +227,12 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   Clock::time_point hubArmed_ = Clock::time_point::max();  // protected by hubMutex_
   bool hubChangesPosted_ = false;                          // protected by hubMutex_
   std::atomic<bool> hubIdle_{true};
+  std::atomic<std::size_t> places_{0};
+
+  std::mutex callsMutex_;
+  std::multimap<Clock::time_point, UniqueFunction<void()>> calls_;  // protected by callsMutex_
+  Clock::time_point callsArmed_ = Clock::time_point::max();         // protected by callsMutex_
+  bool callsClosed_ = false;                                        // protected by callsMutex_
 
   // Loop thread only.
   Timer watchdogTimer_;
@@ -207,6 +240,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   Timer listenTimer_;
   bool subscribedToSelf_ = false;
   std::uint64_t acquiredBefore_ = 0;
+  Timer callTimer_;
   std::unique_ptr<Timer> closeTimer_;
   std::size_t closingReleases_ = 0;
   UniqueFunction<void()> closingDone_;

@@ -34,6 +34,8 @@ class QueryTask final : public Task<T> {
         deadline_(this->began_ + this->engine_->callTimeout()),
         parse_(std::move(parse)) {
     compose(*this, this->ownerField_);
+    // A question is safe to repeat by itself; what says so changes something.
+    changes_ = this->repeatable();
     this->setRepeatable(true);
   }
 
@@ -90,7 +92,7 @@ class QueryTask final : public Task<T> {
         tellOnce(judge());
         return;
       case Outcome::Kind::failed:
-        tellOnce(this->describe(std::move(*outcome.error)));
+        tellOnce(this->describe(doubtful(std::move(*outcome.error))));
         return;
       case Outcome::Kind::unknown:
         tellOnce(late());
@@ -107,9 +109,20 @@ class QueryTask final : public Task<T> {
   }
 
   Result<T> late() {
-    return this->describe(this->engine_->closed()
-                              ? this->closedError()
-                              : Error(Errc::timedOut, "the server did not answer in time"));
+    return this->describe(doubtful(
+        this->engine_->closed() ? this->closedError()
+                                : Error(Errc::timedOut, "the server did not answer in time")));
+  }
+
+  /// Without an answer nobody knows what became of a change.
+  Error doubtful(Error error) const {
+    const bool unanswered = error.errc() == Errc::timedOut ||
+                            error.errc() == Errc::connectionFailed || error.errc() == Errc::closed;
+    if (!changes_ || !unanswered) {
+      return error;
+    }
+    return Error(
+        error.errc(), error.message() + "; whether it took effect is not known", error.context());
   }
 
   void tellOnce(Result<T> result) {
@@ -120,6 +133,7 @@ class QueryTask final : public Task<T> {
 
   const Clock::time_point deadline_;
   const Parse parse_;
+  bool changes_ = false;
   bool told_ = false;                     // loop thread only
   std::unique_ptr<Timer> deadlineTimer_;  // loop thread only
 };

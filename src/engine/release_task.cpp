@@ -77,8 +77,13 @@ ReleaseTask::Step ReleaseTask::repliedAttempt() {
   if (!parsed) {
     return failed(Error(Errc::protocolError, "unexpected reply to a release request"));
   }
+  const std::int64_t expected = std::max(before_ - 1, 0);
+  const int remain = static_cast<int>(std::min(parsed->remain, expected));
+  if (parsed->remaining && remain > 0) {
+    engine_->limit(*hold_, sentAt_, *parsed->remaining);
+  }
   if (!parsed->owned) {
-    book(0, true);
+    book(remain, true);
     return tell([](ReleaseFsm& fsm) { return fsm.notOwner(); });
   }
   if (!parsed->publishError.empty()) {
@@ -87,12 +92,7 @@ ReleaseTask::Step ReleaseTask::repliedAttempt() {
                                      escapeForDisplay(scripts_->name),
                                      parsed->publishError));
   }
-  const std::int64_t expected = std::max(before_ - 1, 0);
   const bool tooMany = parsed->remain > expected;
-  const int remain = static_cast<int>(std::min(parsed->remain, expected));
-  if (parsed->remaining && remain > 0) {
-    engine_->limit(*hold_, sentAt_, *parsed->remaining);
-  }
   if (!tooMany) {
     book(remain, false);
   }
@@ -110,6 +110,9 @@ ReleaseTask::Step ReleaseTask::repliedSettle() {
   auto outcome = ReleaseFsm::Result::notOwner;
   if (before_ > 0 && executed) {
     outcome = parsed->now > 0 ? ReleaseFsm::Result::stillHeld : ReleaseFsm::Result::released;
+  }
+  if (parsed->remaining && parsed->now > 0) {
+    engine_->limit(*hold_, submittedAt(), *parsed->remaining);
   }
   book(static_cast<int>(parsed->now), outcome == ReleaseFsm::Result::notOwner);
   return tell([&](ReleaseFsm& fsm) { return fsm.settled(outcome); });

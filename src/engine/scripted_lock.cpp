@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/scripted_lock.hpp"
 
+#include "engine/parse_reply.hpp"
 #include "engine/release_task.hpp"
 
-#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace rlock::detail {
@@ -21,26 +21,13 @@ void composeIsLocked(Call& call, const LockScripts& scripts, std::string_view /*
   scripts.composeIsLocked(call);
 }
 
-std::optional<bool> parseYesNo(const Reply& reply) {
-  return reply.isInteger() ? std::optional(reply.integer > 0) : std::nullopt;
-}
-
 void composeHoldCount(Call& call, const LockScripts& scripts, std::string_view owner) {
   scripts.composeHoldCount(call, owner);
 }
 
 std::optional<int> parseHoldCount(const Reply& reply) {
-  if (reply.isNil()) {
-    return 0;
-  }
-  if (reply.isInteger()) {
-    return static_cast<int>(reply.integer);
-  }
-  int count = 0;
-  const char* const first = reply.text.data();
-  const char* const last = first + reply.text.size();
-  const auto [end, error] = std::from_chars(first, last, count);
-  return error == std::errc() && end == last ? std::optional(count) : std::nullopt;
+  const std::optional<std::int64_t> count = parseNumber(reply);
+  return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
 }
 
 void composeTimeToLive(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
@@ -65,10 +52,11 @@ void composeForceRelease(Call& call, const LockScripts& scripts, std::string_vie
 /// Holders of this client are told.
 auto parseForceRelease(const ScriptedObject& object) {
   return [engine = object.enginePtr(),
-          scripts = object.scripts()](const Reply& reply) -> std::optional<bool> {
+          scripts = object.scripts(),
+          sentAt = LockEngine::Clock::now()](const Reply& reply) -> std::optional<bool> {
     const std::optional<bool> freed = parseYesNo(reply);
     if (freed.value_or(false)) {
-      engine->forced(*scripts);
+      engine->forced(*scripts, sentAt);
     }
     return freed;
   };
@@ -77,8 +65,13 @@ auto parseForceRelease(const ScriptedObject& object) {
 }  // namespace
 
 ScriptedLock::ScriptedLock(std::shared_ptr<LockEngine> engine,
-                           std::shared_ptr<const LockScripts> scripts)
-    : object_(std::move(engine), std::move(scripts)) {}
+                           std::shared_ptr<const LockScripts> scripts,
+                           HandlerPlace place)
+    : object_(std::move(engine), std::move(scripts), place) {}
+
+std::shared_ptr<LockMember> ScriptedLock::member() const {
+  return std::make_shared<ScriptedLock>(object_.enginePtr(), object_.scripts(), HandlerPlace::loop);
+}
 
 LockPlace ScriptedLock::place() const {
   return {object_.engine().executor().node(),
@@ -155,6 +148,21 @@ Result<LockBackend::TimeToLive> ScriptedLock::timeToLive() {
 
 void ScriptedLock::timeToLiveAsync(Handler<TimeToLive> handler) {
   object_.askAsync<TimeToLive>({}, std::move(handler), composeTimeToLive, parseTimeToLive);
+}
+
+LockLimits ScriptedLock::limits() const {
+  const LockEngine& engine = object_.engine();
+  const Options& options = engine.options();
+  return {
+      options.watchdogTimeout, options.commandTimeout, engine.callTimeout(), options.outageTimeout};
+}
+
+void ScriptedLock::callAt(Clock::time_point when, UniqueFunction<void()> function) {
+  object_.engine().callAt(when, std::move(function));
+}
+
+void ScriptedLock::runHandler(UniqueFunction<void()> handler) {
+  object_.engine().reject(std::move(handler));
 }
 
 }  // namespace rlock::detail

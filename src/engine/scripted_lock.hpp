@@ -12,12 +12,15 @@ namespace rlock::detail {
 /// A lock of one node, of whatever kind its LockScripts are.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
-class ScriptedLock final : public LockBackend {
+class ScriptedLock final : public LockMember {
  public:
-  ScriptedLock(std::shared_ptr<LockEngine> engine, std::shared_ptr<const LockScripts> scripts);
+  ScriptedLock(std::shared_ptr<LockEngine> engine,
+               std::shared_ptr<const LockScripts> scripts,
+               HandlerPlace place = HandlerPlace::application);
 
   [[nodiscard]] const std::string& name() const noexcept override { return object_.name(); }
   [[nodiscard]] LockPlace place() const override;
+  [[nodiscard]] std::shared_ptr<LockMember> member() const override;
 
   Result<Acquired> acquire(AcquireParams params) override;
   void acquireAsync(AcquireParams params, Handler<Acquired> handler) override;
@@ -33,6 +36,10 @@ class ScriptedLock final : public LockBackend {
   void holdCountAsync(OwnerId owner, Handler<int> handler) override;
   Result<TimeToLive> timeToLive() override;
   void timeToLiveAsync(Handler<TimeToLive> handler) override;
+
+  [[nodiscard]] LockLimits limits() const override;
+  void callAt(Clock::time_point when, UniqueFunction<void()> function) override;
+  void runHandler(UniqueFunction<void()> handler) override;
 
  private:
   const ScriptedObject object_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/scripted_object.hpp"
 
-#include <rlock/duration.hpp>
-
 #include <fmt/format.h>
 
 #include <chrono>
@@ -22,9 +20,10 @@ std::optional<Error> check(const AcquireParams& params) {
   if (!params.wait.valid()) {
     return Error(Errc::invalidArgument, "the wait is not a number");
   }
-  if (params.lease && (!params.lease->isPositive() || *params.lease > kLongestLease)) {
-    return Error(Errc::invalidArgument,
-                 fmt::format("a lease of {} is not between 1ns and 365d", toString(*params.lease)));
+  if (params.lease) {
+    if (auto why = ScriptedObject::checkLease(*params.lease)) {
+      return why;
+    }
   }
   if (params.maxHold && !params.maxHold->isPositive()) {
     return Error(Errc::invalidArgument,
@@ -39,6 +38,14 @@ std::optional<Error> check(const AcquireParams& params) {
 }
 
 }  // namespace
+
+std::optional<Error> ScriptedObject::checkLease(Duration lease) {
+  if (lease.isPositive() && lease <= kLongestLease) {
+    return std::nullopt;
+  }
+  return Error(Errc::invalidArgument,
+               fmt::format("a lease of {} is not between 1ns and 365d", toString(lease)));
+}
 
 Result<ScriptedObject::Acquired> ScriptedObject::acquire(Scripts scripts,
                                                          AcquireParams params) const {

@@ -6,9 +6,11 @@
 #include "engine/query_task.hpp"
 #include <rlock/detail/lock_backend.hpp>
 #include <rlock/detail/unique_function.hpp>
+#include <rlock/duration.hpp>
 #include <rlock/result.hpp>
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -25,8 +27,10 @@ class ScriptedObject {
   using Acquired = LockBackend::Acquired;
   using Scripts = std::shared_ptr<const LockScripts>;
 
-  ScriptedObject(std::shared_ptr<LockEngine> engine, Scripts scripts)
-      : engine_(std::move(engine)), scripts_(std::move(scripts)) {}
+  ScriptedObject(std::shared_ptr<LockEngine> engine,
+                 Scripts scripts,
+                 HandlerPlace place = HandlerPlace::application)
+      : engine_(std::move(engine)), scripts_(std::move(scripts)), place_(place) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return scripts_->name; }
   [[nodiscard]] LockEngine& engine() const noexcept { return *engine_; }
@@ -52,7 +56,9 @@ class ScriptedObject {
       reject<T>(std::move(*why), owner, std::move(handler));
       return;
     }
-    make()->startInBackground(std::move(handler));
+    const auto task = make();
+    task->setHandlerPlace(place_);
+    task->startInBackground(std::move(handler));
   }
   /// Tells a handler, later, that its call is not made.
   template <class T>
@@ -60,8 +66,12 @@ class ScriptedObject {
     engine_->reject(
         [handler = std::move(handler), error = describe(std::move(why), owner)]() mutable {
           handler(Result<T>(std::move(error)));
-        });
+        },
+        place_);
   }
+
+  /// What is wrong with a lease, or nothing.
+  [[nodiscard]] static std::optional<Error> checkLease(Duration lease);
 
   /// Acquires by given scripts, which may be for this one acquisition only.
   Result<Acquired> acquire(Scripts scripts, AcquireParams params) const;
@@ -92,6 +102,7 @@ class ScriptedObject {
 
   const std::shared_ptr<LockEngine> engine_;
   const Scripts scripts_;
+  const HandlerPlace place_;
 };
 
 }  // namespace rlock::detail

@@ -35,6 +35,9 @@ class Task : public Call {
   using Clock = std::chrono::steady_clock;
   using Handler = UniqueFunction<void(Result<T>)>;
 
+  /// Where the handler runs. Before the start.
+  void setHandlerPlace(HandlerPlace place) noexcept { place_ = place; }
+
  protected:
   enum Signal : std::uint32_t {
     kSent = 1,      // a request was sent on behalf of the sleeping thread, which takes its reply
@@ -47,9 +50,9 @@ class Task : public Call {
   /// A handler that was never called, because the loop ended first, is called now.
   ~Task() override {
     if (background_ && handler_) {
-      engine_->reject([handler = std::move(handler_), error = closedError()]() mutable {
-        handler(Result<T>(std::move(error)));
-      });
+      engine_->reject([handler = std::move(handler_),
+                       error = closedError()]() mutable { handler(Result<T>(std::move(error))); },
+                      place_);
     }
   }
 
@@ -88,9 +91,9 @@ class Task : public Call {
   /// Tells whoever waits. At most once. Not for a thread that has its answer in its hand.
   void answer(Result<T> result) {
     if (background_) {
-      engine_->deliver([handler = std::move(handler_), result = std::move(result)]() mutable {
-        handler(std::move(result));
-      });
+      engine_->deliver([handler = std::move(handler_),
+                        result = std::move(result)]() mutable { handler(std::move(result)); },
+                       place_);
       return;
     }
     result_.emplace(std::move(result));
@@ -116,6 +119,7 @@ class Task : public Call {
   std::optional<Result<T>> result_;
   Handler handler_;
   bool background_ = false;
+  HandlerPlace place_ = HandlerPlace::application;
 
  private:
   std::atomic<std::uint32_t> signals_{0};

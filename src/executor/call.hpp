@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rlock::detail {
@@ -72,6 +73,9 @@ class Call : public net::Request {
     stored_ += text.size();
     return {place, text.size()};
   }
+
+  /// Something that the arguments refer to, or that is in use while the call is under way.
+  void keep(std::shared_ptr<const void> owned) noexcept { kept_ = std::move(owned); }
 
   /// Sends the script's text instead of its hash from here on.
   void sendText() noexcept {
@@ -131,6 +135,7 @@ class Call : public net::Request {
   std::array<char, 128> store_{};
   std::size_t stored_ = 0;
   std::vector<std::unique_ptr<std::string>> spilled_;
+  std::shared_ptr<const void> kept_;
 
   // While the executor has it; loop thread only.
   Executor* executor_ = nullptr;

@@ -69,14 +69,14 @@ bool readHolders(const std::vector<Reply>& fields, const Labels& labels, LockInf
     }
     LockHolder holder;
     holder.holds = *count;
-    const auto label = labels.find(owner);
-    holder.label = label == labels.end() ? std::string() : std::string(label->second);
     if (owner.ends_with(kWriter)) {
       owner.remove_suffix(kWriter.size());
     } else {
       holder.exclusive = false;
     }
     holder.owner = owner;
+    const auto label = labels.find(owner);
+    holder.label = label == labels.end() ? std::string() : std::string(label->second);
     info.holders.push_back(std::move(holder));
   }
   if (readWrite) {

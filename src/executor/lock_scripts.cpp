@@ -2,6 +2,7 @@
 #include "executor/lock_scripts.hpp"
 
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/fork.hpp>
 #include <rlock/detail/lua_scripts.hpp>
 
 #include <random>
@@ -16,31 +17,48 @@ bool isCount(const Reply& reply) {
 }
 
 void composeHashRenewals(Call& call, std::span<const RenewalRequest> renewals) {
-  call.setScript(lua::lock_renew, renewals.size());
+  startRenewals(call, lua::lock_renew, renewals);
+}
+
+}  // namespace
+
+void startRenewals(Call& call,
+                   const lua::Script& script,
+                   std::span<const RenewalRequest> renewals) {
+  call.setScript(script, renewals.size());
   for (const RenewalRequest& renewal : renewals) {
     call.addArgument(renewal.scripts->name);
   }
   for (const RenewalRequest& renewal : renewals) {
     call.addNumber(renewal.lease.count());
-    call.addArgument(renewal.owner);
+    call.addArgument(renewal.scripts->fieldOf(call, renewal.owner));
   }
   call.setRepeatable(false);
 }
 
-}  // namespace
-
-std::string newRequestId() {
-  thread_local std::mt19937_64 random = [] {
+std::uint64_t randomBits() {
+  const auto seeded = [] {
     std::random_device device;
     std::seed_seq seed{
         device(), device(), device(), device(), device(), device(), device(), device()};
     return std::mt19937_64(seed);
-  }();
+  };
+  thread_local std::mt19937_64 random = seeded();
+  thread_local std::uint32_t generation = forkGeneration();
+  if (generation != forkGeneration()) {
+    // A copy of the parent's state, which goes on there.
+    random = seeded();
+    generation = forkGeneration();
+  }
+  return random();
+}
+
+std::string newRequestId() {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string id;
   id.reserve(32);
   for (int half = 0; half < 2; ++half) {
-    std::uint64_t bits = random();
+    std::uint64_t bits = randomBits();
     for (int i = 0; i < 16; ++i, bits >>= 4U) {
       id += kDigits[bits & 15U];
     }
@@ -88,10 +106,29 @@ void LockScripts::startMarked(Call& call,
   call.setRepeatable(true);
 }
 
+void LockScripts::startNumbered(Call& call,
+                                const lua::Script& script,
+                                std::initializer_list<std::string_view> keys,
+                                const MarkerPool::Loan& marker,
+                                std::chrono::milliseconds life) const {
+  call.setScript(script, keys.size() + 1);
+  for (const std::string_view key : keys) {
+    call.addArgument(key);
+  }
+  call.addArgument(call.store(requestKey(name, marker->id)));
+  call.addNumber(static_cast<std::int64_t>(marker->number));
+  call.addNumber(life.count());
+  call.keep(marker);
+  call.setRepeatable(true);
+}
+
 void LockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
   startScript(call, lua::lock_acquire, name, request.tombstone);
   call.addNumber(request.lease.count());
   call.addArgument(request.owner);
+  if (!traits.reentrant) {
+    call.addArgument(kReacquired);
+  }
 }
 
 std::optional<AcquireReply> LockScripts::parseAcquire(const Reply& reply) const {
@@ -110,6 +147,10 @@ std::optional<AcquireReply> LockScripts::parseAcquire(const Reply& reply) const 
 
 void LockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
   startScript(call, lua::lock_release, name, request.tombstone);
+  addReleaseArguments(call, request);
+}
+
+void LockScripts::addReleaseArguments(Call& call, const ReleaseRequest& request) const {
   call.addArgument(request.owner);
   call.addArgument(kReleaseMessage);
   call.addArgument(kPublish);
@@ -138,6 +179,10 @@ std::optional<ReleaseReply> LockScripts::parseRelease(const Reply& reply) const 
 
 void LockScripts::composeSettle(Call& call, const SettleRequest& request) const {
   startScript(call, lua::lock_settle, name, request.tombstone);
+  addSettleArguments(call, request);
+}
+
+void LockScripts::addSettleArguments(Call& call, const SettleRequest& request) const {
   call.addArgument(request.owner);
   call.addNumber(request.target);
   call.addArgument(kReleaseMessage);
@@ -149,11 +194,17 @@ void LockScripts::composeSettle(Call& call, const SettleRequest& request) const 
 }
 
 std::optional<SettleReply> LockScripts::parseSettle(const Reply& reply) const {
-  if (reply.isArray() && reply.elements.size() == 3 && isCount(reply.elements[0]) &&
-      isCount(reply.elements[1])) {
-    return SettleReply{reply.elements[0].integer, reply.elements[1].integer, {}};
+  if (!reply.isArray() || reply.elements.size() != 3 || !isCount(reply.elements[0]) ||
+      !isCount(reply.elements[1])) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  SettleReply result;
+  result.before = reply.elements[0].integer;
+  result.now = reply.elements[1].integer;
+  if (isCount(reply.elements[2])) {
+    result.remaining = std::chrono::milliseconds(reply.elements[2].integer);
+  }
+  return result;
 }
 
 ComposeRenewals LockScripts::renewals() const noexcept {
@@ -162,6 +213,10 @@ ComposeRenewals LockScripts::renewals() const noexcept {
 
 void LockScripts::composeForceRelease(Call& call) const {
   startMarked(call, lua::lock_force_release, {name});
+  addForceArguments(call);
+}
+
+void LockScripts::addForceArguments(Call& call) const {
   call.addArgument(kReleaseMessage);
   call.addArgument(kPublish);
   call.addNumber(kTombstoneLife.count());
@@ -174,7 +229,7 @@ void LockScripts::composeIsLocked(Call& call) const {
 }
 
 void LockScripts::composeHoldCount(Call& call, std::string_view owner) const {
-  call.setCommand({"HGET", name, owner});
+  call.setCommand({"HGET", name, fieldOf(call, owner)});
 }
 
 void LockScripts::composeTimeToLive(Call& call) const {

@@ -2,18 +2,23 @@
 #pragma once
 
 #include "executor/call.hpp"
+#include "executor/marker_pool.hpp"
 #include <rlock/detail/lock_traits.hpp>
 #include <rlock/detail/reply.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace rlock::detail {
+
+/// 64 random bits, never the same ones in a parent process and its child.
+std::uint64_t randomBits();
 
 /// A fresh name for one request: 32 hexadecimal characters.
 std::string newRequestId();
@@ -26,11 +31,18 @@ inline constexpr std::string_view kReleaseMessage = "0";
 /// The command that scripts announce a release with.
 inline constexpr std::string_view kPublish = "PUBLISH";
 
+/// What the scripts answer to an owner that takes a non-reentrant lock again; the first word says
+/// it to classifyError().
+inline constexpr std::string_view kReacquired =
+    "NON_REENTRANT_REACQUIRE this owner holds the lock already";
+
 struct AcquireRequest {
   std::string_view owner;
   std::chrono::milliseconds lease;
   std::string_view tombstone;  ///< empty: a lost request can be fenced
   bool waits = false;          ///< the caller waits if it is refused
+  bool enrolled = false;       ///< it may have a place in the server's queue already
+  bool again = false;          ///< the owner has a hold already, as far as the client knows
 };
 struct AcquireReply {
   bool granted = false;
@@ -46,7 +58,7 @@ struct ReleaseRequest {
   std::string_view tombstone;         ///< empty: a lost request can be fenced
 };
 struct ReleaseReply {
-  bool owned = false;
+  bool owned = false;  ///< a hold was there to be released
   std::int64_t remain = 0;
   std::string_view publishError{};  ///< why waiters were not told; empty: they were
   /// How long the holds that remain last, where that depends on which one was released.
@@ -57,11 +69,14 @@ struct SettleRequest {
   std::string_view owner;
   std::int64_t target;  ///< at most so many holds may remain
   std::string_view tombstone;
+  bool keepsNewest = false;  ///< the latest hold is the last of those that may remain
 };
 struct SettleReply {
   std::int64_t before = 0;
   std::int64_t now = 0;
   std::optional<std::uint64_t> token{};  ///< of the hold, if one remains
+  /// How long the holds that remain last; empty: without end or not known.
+  std::optional<std::chrono::milliseconds> remaining{};
 };
 
 class LockScripts;
@@ -76,6 +91,9 @@ struct RenewalRequest {
 /// renewed, 0 = gone, text = the server refused this one.
 using ComposeRenewals = void (*)(Call& call, std::span<const RenewalRequest> renewals);
 
+/// For kinds that are renewed by their one key: the keys, then a lease and an owner for each.
+void startRenewals(Call& call, const lua::Script& script, std::span<const RenewalRequest> renewals);
+
 /// One lock as it stands on the server: its keys, the requests that an owner can make about it, and
 /// what the replies mean. Each kind of lock is a class of its own; this base is the re-entrant lock
 /// on one key, and others change what differs.
@@ -86,7 +104,7 @@ using ComposeRenewals = void (*)(Call& call, std::span<const RenewalRequest> ren
 /// **Thread safety:** Immutable, safe from any thread.
 class LockScripts {
  public:
-  /// The plain re-entrant lock.
+  /// The plain lock, re-entrant or not.
   explicit LockScripts(std::string_view lockName, LockTraits lockTraits = {});
   LockScripts(const LockScripts&) = delete;
   LockScripts& operator=(const LockScripts&) = delete;
@@ -96,8 +114,16 @@ class LockScripts {
   const LockTraits traits;
   const std::string channel;  ///< where releases are announced
 
+  /// What errors call it.
+  [[nodiscard]] virtual std::string_view noun() const noexcept { return "lock"; }
+
   /// Where an owner hears of them, if traits.channelPerOwner.
   [[nodiscard]] virtual std::string channelOf(std::string_view /*owner*/) const { return channel; }
+
+  /// What stands for an owner on the server; may be stored in the call.
+  [[nodiscard]] virtual std::string_view fieldOf(Call& /*call*/, std::string_view owner) const {
+    return owner;
+  }
 
   virtual void composeAcquire(Call& call, const AcquireRequest& request) const;
   [[nodiscard]] virtual std::optional<AcquireReply> parseAcquire(const Reply& reply) const;
@@ -145,11 +171,23 @@ class LockScripts {
                           const lua::Script& script,
                           std::initializer_list<std::string_view> keys,
                           std::string_view tombstone);
+  // The arguments of the scripts that release, settle and release by force, which follow the keys.
+  void addReleaseArguments(Call& call, const ReleaseRequest& request) const;
+  void addSettleArguments(Call& call, const SettleRequest& request) const;
+  void addForceArguments(Call& call) const;
   /// Starts a script that makes its own marker, so that the call may be repeated. The marker is the
   /// last key.
   void startMarked(Call& call,
                    const lua::Script& script,
                    std::initializer_list<std::string_view> keys) const;
+  /// As startMarked(), with a marker that the next request uses again. It is the last key; the
+  /// first two arguments are the number of this request and for how many ms the script remembers
+  /// it. The call keeps the loan.
+  void startNumbered(Call& call,
+                     const lua::Script& script,
+                     std::initializer_list<std::string_view> keys,
+                     const MarkerPool::Loan& marker,
+                     std::chrono::milliseconds life) const;
 };
 
 }  // namespace rlock::detail

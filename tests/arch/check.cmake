@@ -63,7 +63,7 @@ endforeach()
 # -------------------------------------------------------------------------------------------- layers
 
 # Headers of include/rlock/ that belong to the base and not to the public objects.
-set(base_headers error inspection result duration owner log options version stats export)
+set(base_headers back_off error inspection result duration owner log options version stats export)
 
 function(layer_of path out)
   if(path MATCHES "^(include/)?rlock/detail/engine/|^(src/)?engine/")

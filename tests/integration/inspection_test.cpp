@@ -154,6 +154,120 @@ TEST_F(Inspection, BadNamesAndClosedClients) {
   EXPECT_EQ(outcomeOf(runBy(Face::callback, client.listAsync())), "closed");
 }
 
+// Real holds of every kind.
+
+struct HeldKind {
+  const char* name;
+  RLock (*make)(Client& client, std::string_view lockName);
+  LockKind kind;
+  bool exclusive = true;
+};
+
+constexpr HeldKind kHeldKinds[] = {
+    {"plain",
+     [](Client& client, std::string_view name) { return client.getLock(name); },
+     LockKind::lock},
+    {"nonReentrant",
+     [](Client& client, std::string_view name) { return client.getNonReentrantLock(name); },
+     LockKind::lock},
+    {"spin",
+     [](Client& client, std::string_view name) { return client.getSpinLock(name); },
+     LockKind::lock},
+    // Without waiters a fair lock looks like any other.
+    {"fair",
+     [](Client& client, std::string_view name) { return client.getFairLock(name); },
+     LockKind::lock},
+    {"fenced",
+     [](Client& client, std::string_view name) -> RLock { return client.getFencedLock(name); },
+     LockKind::fencedLock},
+    {"simple",
+     [](Client& client, std::string_view name) { return client.getSimpleLock(name); },
+     LockKind::simpleLock},
+    {"read",
+     [](Client& client, std::string_view name) { return client.getReadWriteLock(name).readLock(); },
+     LockKind::readWriteLock,
+     false},
+    {"write",
+     [](Client& client, std::string_view name) {
+       return client.getReadWriteLock(name).writeLock();
+     },
+     LockKind::readWriteLock},
+};
+
+class HeldKinds : public LockTest, public ::testing::WithParamInterface<HeldKind> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds,
+                         HeldKinds,
+                         ::testing::ValuesIn(kHeldKinds),
+                         [](const ::testing::TestParamInfo<HeldKind>& test) {
+                           return std::string(test.param.name);
+                         });
+
+TEST_P(HeldKinds, AreShownAndTheirHoldersToldOfAForcedRelease) {
+  Options patient = options();
+  patient.watchdogTimeout = 30s;
+  Client holder = Client::connect(patient);
+  Client operatorClient = connect();
+  const OwnerId owner = newOwner();
+  AcquireOptions options;
+  options.label = "night run";
+  Lease lease = GetParam().make(holder, "thing").acquire(options, owner);
+
+  ASSERT_TRUE(eventually(kLong, [&] {
+    const auto info = operatorClient.inspect("thing");
+    return info && info->holders.size() == 1 && info->holders[0].label == "night run";
+  }));
+  const LockInfo info = infoOf(operatorClient, "thing");
+  EXPECT_EQ(info.kind, GetParam().kind);
+  EXPECT_EQ(info.holders[0].owner, ownerField(holder, owner));
+  EXPECT_EQ(info.holders[0].holds, 1);
+  EXPECT_EQ(info.holders[0].exclusive, GetParam().exclusive);
+  EXPECT_EQ(info.token.has_value(), GetParam().kind == LockKind::fencedLock);
+  ASSERT_EQ(operatorClient.list().size(), 1U);
+
+  ASSERT_EVENTUALLY(kLong, raw().numsub("rlock_client:" + holder.id()) == 1);
+  EXPECT_TRUE(GetParam().make(operatorClient, "thing").forceUnlock());
+  ASSERT_EVENTUALLY(kLong, !lease.held());
+  EXPECT_EQ(lease.lossReason(), LossReason::forced);
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  EXPECT_FALSE(operatorClient.inspect("thing").has_value());
+}
+
+TEST_F(Inspection, ShowsTheWaitersOfAFairLock) {
+  Client client = connect();
+  RLock lock = client.getFairLock("fair");
+  Lease lease = lock.acquire();
+  const OwnerId waiting = newOwner();
+  AcquireOptions options;
+  std::stop_source stop;
+  options.stop = stop.get_token();
+  auto waiter = lock.lockAsync(options, waiting).toFuture();
+  ASSERT_EVENTUALLY(kLong, !infoOf(client, "fair").waiters.empty());
+  const LockInfo info = infoOf(client, "fair");
+  EXPECT_EQ(info.kind, LockKind::fairLock);
+  EXPECT_EQ(info.waiters, std::vector<std::string>{ownerField(client, waiting)});
+  stop.request_stop();
+  EXPECT_EQ(outcomeOf([&] { waiter.get(); }), "cancelled");
+}
+
+TEST_F(Inspection, ShowsSemaphoresPermitsAndLatches) {
+  Client client = connect();
+  client.getSemaphore("semaphore").trySetPermits(7);
+  client.getCountDownLatch("latch").trySetCount(3);
+  PermitExpirableSemaphore permits = client.getPermitExpirableSemaphore("permits");
+  permits.trySetPermits(5);
+  const std::string id = permits.acquire(10s);
+  EXPECT_EQ(infoOf(client, "semaphore").available, 7);
+  EXPECT_EQ(infoOf(client, "latch").available, 3);
+  const LockInfo info = infoOf(client, "permits");
+  EXPECT_EQ(info.kind, LockKind::permitSemaphore);
+  EXPECT_EQ(info.available, 4);
+  ASSERT_EQ(info.holders.size(), 1U);
+  EXPECT_EQ(info.holders[0].owner, id);
+  ASSERT_TRUE(info.holders[0].timeToLive.has_value());
+  EXPECT_LE(*info.holders[0].timeToLive, 10s);
+}
+
 class ForcedRelease : public LockTest {
  protected:
   /// The holder's client listens for what others do.

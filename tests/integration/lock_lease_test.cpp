@@ -339,6 +339,43 @@ TEST_F(LeaseObject, ReasonClientClosed) {
   EXPECT_FALSE(raw().exists("reason")) << "closing gives holds back";
 }
 
+/// Ends a lease of an owner that has taken the lock again since, and says whether it still has it.
+bool survivesItsEnd(Client& client, RLock& lock, Lease lease) {
+  const OwnerId owner = lease.owner();
+  lock.tryLockAsync({}, owner).get();
+  const auto before = client.stats().commands;
+  lease = Lease();
+  // Whatever the lease has sent in the background goes before this.
+  const bool held = lock.isHeldByAsync(owner).toFuture().get();
+  EXPECT_EQ(client.stats().commands - before, 1U) << "a release was sent";
+  return held && lock.getHoldCountAsync(owner).get() == 1;
+}
+
+TEST_F(LeaseObject, AHoldThatWasRefusedOrForcedIsNotReleasedAgain) {
+  Client client = connect();
+  RLock lock = client.getLock("ended");
+  Lease forced = lock.acquire({.lease = 20s});
+  EXPECT_TRUE(lock.forceUnlock());
+  EXPECT_EVENTUALLY(kLong, forced.lossReason() == LossReason::forced);
+  EXPECT_TRUE(survivesItsEnd(client, lock, std::move(forced)));
+  EXPECT_TRUE(lock.forceUnlock());
+  Lease refused = lock.acquire();
+  raw().del("ended");
+  EXPECT_EVENTUALLY(kLong, refused.lossReason() == LossReason::refused);
+  EXPECT_TRUE(survivesItsEnd(client, lock, std::move(refused)));
+}
+
+TEST_F(LeaseObject, AHoldThatMayStillBeThereIsReleased) {
+  Client client = connect();
+  RLock lock = client.getLock("ended");
+  {
+    Lease lease = lock.acquire({.lease = 20s, .maxHold = 50ms});
+    EXPECT_EVENTUALLY(kLong, lease.lossReason() == LossReason::maxHold);
+    EXPECT_TRUE(raw().exists("ended"));
+  }
+  EXPECT_EVENTUALLY(kLong, !raw().exists("ended"));
+}
+
 TEST_F(LeaseObject, StillHeldWithTheOwnerOfAnotherHold) {
   Client client = connect();
   RLock lock = client.getLock("nested");

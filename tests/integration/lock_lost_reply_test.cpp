@@ -3,117 +3,16 @@
 // A lost reply changes nothing: each call takes effect once or not at all, and its caller is told
 // which, or the hold is undone.
 
-#include "integration/lock_harness.hpp"
-
-#include <tuple>
+#include "integration/lost_reply_harness.hpp"
 
 namespace rlock::test {
 namespace {
 
-enum class Fault {
-  stallReply,          // executed; the reply never comes, the connection stays
-  swallowReplyAndCut,  // executed; the connection breaks instead of the reply
-  cutMidReply,         // executed; half of the reply comes
-  cutMidRequest,       // not executed; half of the request went out
-  cutBeforeForward,    // not executed; the server saw nothing
-  dropRequest,         // not executed; nothing comes, the connection stays
-  stallRequest,        // executed long after everybody gave up
-};
-
-const char* toString(Fault fault) {
-  switch (fault) {
-    case Fault::stallReply:
-      return "stallReply";
-    case Fault::swallowReplyAndCut:
-      return "swallowReplyAndCut";
-    case Fault::cutMidReply:
-      return "cutMidReply";
-    case Fault::cutMidRequest:
-      return "cutMidRequest";
-    case Fault::cutBeforeForward:
-      return "cutBeforeForward";
-    case Fault::dropRequest:
-      return "dropRequest";
-    case Fault::stallRequest:
-      return "stallRequest";
-  }
-  return "unknown";
-}
-
-TcpProxy::Action actionOf(Fault fault) {
-  using Action = TcpProxy::Action;
-  switch (fault) {
-    case Fault::stallReply:
-      return Action::stallReply();
-    case Fault::swallowReplyAndCut:
-      return Action::swallowReplyAndCut();
-    case Fault::cutMidReply:
-      return Action::cutMidReply();
-    case Fault::cutMidRequest:
-      return Action::cutMidRequest();
-    case Fault::cutBeforeForward:
-      return Action::cutBeforeForward();
-    case Fault::dropRequest:
-      return Action::dropRequest();
-    case Fault::stallRequest:
-      return Action::stallRequest();
-  }
-  return Action::pass();
-}
-
-using Params = std::tuple<LostReplyPolicy, Fault>;
-
-class LostReply : public LockTest, public ::testing::WithParamInterface<Params> {
- protected:
-  void SetUp() override {
-    LockTest::SetUp();
-    if (IsSkipped() || HasFatalFailure()) {
-      return;
-    }
-    client_.emplace(Client::connect(settings()));
-    // The server knows all scripts from here on, so that rules meet the request that matters.
-    RLock warm = client_->getLock("warm");
-    warm.lock();
-    warm.unlock();
-    warm.forceUnlock();
-  }
-
-  [[nodiscard]] Options settings() {
-    Options options = proxied();
-    options.lostReplyPolicy = std::get<0>(GetParam());
-    options.commandTimeout = 250ms;
-    options.reconnectDelayMin = 5ms;
-    // What is left behind stays long enough to be found.
-    options.watchdogTimeout = 30s;
-    return options;
-  }
-
-  [[nodiscard]] Client& client() { return *client_; }
-
-  TcpProxy::Rule breakOnce(const lua::Script& script, std::size_t times = 1) {
-    TcpProxy::RuleOptions once;
-    once.limit = times;
-    return proxy().addRule(running(script), actionOf(std::get<1>(GetParam())), once);
-  }
-
-  /// What was held back arrives now, when nobody wants it any more.
-  void deliverLate() {
-    proxy().releaseStalled();
-    std::this_thread::sleep_for(30ms);
-  }
-
-  [[nodiscard]] std::string countOnServer(const std::string& name, OwnerId owner) {
-    return raw().hget(name, ownerField(client(), owner)).value_or("0");
-  }
-
- private:
-  std::optional<Client> client_;
-};
+class LostReply : public LostReplyTest {};
 
 INSTANTIATE_TEST_SUITE_P(Faults,
                          LostReply,
-                         ::testing::Combine(::testing::Values(LostReplyPolicy::fence,
-                                                              LostReplyPolicy::marker),
+                         ::testing::Combine(kLostReplyPolicies,
                                             ::testing::Values(Fault::stallReply,
                                                               Fault::swallowReplyAndCut,
                                                               Fault::cutMidReply,
@@ -121,10 +20,7 @@ INSTANTIATE_TEST_SUITE_P(Faults,
                                                               Fault::cutBeforeForward,
                                                               Fault::dropRequest,
                                                               Fault::stallRequest)),
-                         [](const ::testing::TestParamInfo<Params>& test) {
-                           return std::string(rlock::toString(std::get<0>(test.param))) + "_" +
-                                  toString(std::get<1>(test.param));
-                         });
+                         lostReplyName);
 
 TEST_P(LostReply, XAMB1_LockHoldsOnceWhateverBecameOfTheFirstRequest) {
   for (const Face face : kFaces) {
@@ -362,12 +258,9 @@ class LostReplyLoadSlow : public LostReply {};
 
 INSTANTIATE_TEST_SUITE_P(Policies,
                          LostReplyLoadSlow,
-                         ::testing::Combine(::testing::Values(LostReplyPolicy::fence,
-                                                              LostReplyPolicy::marker),
+                         ::testing::Combine(kLostReplyPolicies,
                                             ::testing::Values(Fault::swallowReplyAndCut)),
-                         [](const ::testing::TestParamInfo<Params>& test) {
-                           return std::string(rlock::toString(std::get<0>(test.param)));
-                         });
+                         lostReplyName);
 
 TEST_P(LostReplyLoadSlow, XAMB13_CutsUnderLoadLoseNoUpdateAndLeaveNoHold) {
   constexpr int kThreads = 12;

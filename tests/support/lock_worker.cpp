@@ -3,18 +3,25 @@
 // A process that uses locks on command, so that tests can kill, stop and cut off a whole client.
 // Reads one command a line, answers each with one line; `id UUID` comes first.
 //
+//   kind plain|fair              ok; what the names of the following commands mean, plain at first
 //   lock NAME [leaseMs]          ok | Errc
 //   try NAME waitMs [leaseMs]    true | false | Errc
 //   unlock NAME                  ok | Errc
 //   count NAME                   number | Errc
+//   fenced NAME [leaseMs]        token | Errc; takes a fenced lock
 //   acquire NAME [leaseMs]       ok | Errc; keeps a Lease
 //   held                         yes | no REASON; what the Lease says without asking anybody
 //   release                      released | stillHeld | lost | unknown
+//   permit NAME waitMs [leaseMs] id | none | Errc
 //   work NAME COUNTER JOURNAL TAG holdUs   started; lock, count, unlock until `stop`
 //   stop                         done SECTIONS ERRORS
+//   await NAME THREADS           waiting; that many threads wait for the latch
+//   opened                       opened THREADS | Errc, when all of them are through
 //   sleep ms                     ok
 //   fork-exec SECONDS            PID of a `sleep` that this process started and does not wait for
 //   exit
+//
+// NAME is a plain lock; read:NAME and write:NAME are the sides of a read-write lock.
 
 #include "support/unprotected_counter.hpp"
 #include <rlock/rlock.hpp>
@@ -23,6 +30,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <future>
 #include <iostream>
 #include <optional>
 #include <sstream>
@@ -31,6 +39,8 @@
 #include <sys/types.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -55,6 +65,16 @@ const char* toText(rlock::ReleaseResult result) {
   return "?";
 }
 
+rlock::RLock lockNamed(rlock::Client& client, const std::string& name) {
+  if (name.starts_with("read:")) {
+    return client.getReadWriteLock(name.substr(5)).readLock();
+  }
+  if (name.starts_with("write:")) {
+    return client.getReadWriteLock(name.substr(6)).writeLock();
+  }
+  return client.getLock(name);
+}
+
 struct Work {
   std::atomic<bool> end{false};
   std::uint64_t sections = 0;
@@ -63,15 +83,13 @@ struct Work {
 };
 
 void run(Work& work,
-         rlock::Client& client,
-         const std::string& name,
+         rlock::RLock lock,
          const std::string& counter,
          const std::string& journal,
          const std::string& tag,
          microseconds hold) {
   rlock::test::UnprotectedCounter number(counter);
   rlock::test::OverlapDetector sections(journal);
-  rlock::RLock lock = client.getLock(name);
   while (!work.end.load()) {
     try {
       std::optional<rlock::Lease> lease = lock.tryAcquire({.wait = milliseconds(500)});
@@ -111,38 +129,57 @@ class Session {
       return false;
     }
     try {
-      if (verb == "lock") {
+      if (verb == "kind") {
+        std::string kind;
+        words >> kind;
+        fair_ = kind == "fair";
+        answer("ok");
+      } else if (verb == "lock") {
         words >> name;
-        rlock::RLock lock = client_.getLock(name);
+        rlock::RLock mine = lock(name);
         const auto lease = number(words);
-        lease ? lock.lock(milliseconds(*lease)) : lock.lock();
+        lease ? mine.lock(milliseconds(*lease)) : mine.lock();
         answer("ok");
       } else if (verb == "try") {
         words >> name;
-        rlock::RLock lock = client_.getLock(name);
+        rlock::RLock mine = lock(name);
         const auto wait = milliseconds(number(words).value_or(0));
         const auto lease = number(words);
-        const bool got = lease ? lock.tryLock(wait, milliseconds(*lease)) : lock.tryLock(wait);
+        const bool got = lease ? mine.tryLock(wait, milliseconds(*lease)) : mine.tryLock(wait);
         answer(got ? "true" : "false");
       } else if (verb == "unlock") {
         words >> name;
-        client_.getLock(name).unlock();
+        lock(name).unlock();
         answer("ok");
       } else if (verb == "count") {
         words >> name;
-        answer(std::to_string(client_.getLock(name).getHoldCount()));
+        answer(std::to_string(lock(name).getHoldCount()));
+      } else if (verb == "fenced") {
+        words >> name;
+        rlock::FencedLock fenced = client_.getFencedLock(name);
+        const auto lease = number(words);
+        answer(std::to_string(lease ? fenced.lockAndGetToken(milliseconds(*lease))
+                                    : fenced.lockAndGetToken()));
       } else if (verb == "acquire") {
         words >> name;
         rlock::AcquireOptions options;
         if (const auto lease = number(words)) {
           options.lease = milliseconds(*lease);
         }
-        lease_ = client_.getLock(name).acquire(options);
+        lease_ = lock(name).acquire(options);
         answer("ok");
       } else if (verb == "held") {
         answer(lease_.held() ? "yes" : "no " + std::string(rlock::toString(lease_.lossReason())));
       } else if (verb == "release") {
         answer(toText(lease_.release()));
+      } else if (verb == "permit") {
+        words >> name;
+        auto semaphore = client_.getPermitExpirableSemaphore(name);
+        const auto wait = milliseconds(number(words).value_or(0));
+        const auto lease = number(words);
+        const auto id =
+            lease ? semaphore.tryAcquire(wait, milliseconds(*lease)) : semaphore.tryAcquire(wait);
+        answer(id.value_or("none"));
       } else if (verb == "work") {
         std::string counter;
         std::string journal;
@@ -152,13 +189,27 @@ class Session {
         stopWork();
         work_.emplace();
         work_->thread = std::thread([this, name, counter, journal, tag, hold] {
-          run(*work_, client_, name, counter, journal, tag, hold);
+          run(*work_, lock(name), counter, journal, tag, hold);
         });
         answer("started");
       } else if (verb == "stop") {
         stopWork();
         answer("done " + std::to_string(work_ ? work_->sections : 0) + " " +
                std::to_string(work_ ? work_->errors : 0));
+      } else if (verb == "await") {
+        words >> name;
+        for (auto threads = number(words).value_or(1); threads > 0; --threads) {
+          latchWaits_.push_back(
+              std::async(std::launch::async,
+                         [latch = client_.getCountDownLatch(name)]() mutable { latch.await(); }));
+        }
+        answer("waiting");
+      } else if (verb == "opened") {
+        const std::size_t count = latchWaits_.size();
+        for (std::future<void>& wait : std::exchange(latchWaits_, {})) {
+          wait.get();
+        }
+        answer("opened " + std::to_string(count));
       } else if (verb == "sleep") {
         std::this_thread::sleep_for(milliseconds(number(words).value_or(0)));
         answer("ok");
@@ -187,6 +238,9 @@ class Session {
     }
     return std::nullopt;
   }
+  rlock::RLock lock(const std::string& name) {
+    return fair_ ? client_.getFairLock(name) : lockNamed(client_, name);
+  }
   void stopWork() {
     if (work_ && work_->thread.joinable()) {
       work_->end = true;
@@ -195,8 +249,10 @@ class Session {
   }
 
   rlock::Client client_;
+  bool fair_ = false;
   rlock::Lease lease_;
   std::optional<Work> work_;
+  std::vector<std::future<void>> latchWaits_;
 };
 
 }  // namespace

@@ -78,6 +78,18 @@ TEST(AcquireFsm, WaitsForAHolderAndTriesAgainAtItsTurn) {
   EXPECT_TRUE(fsm.contended());
 }
 
+TEST(AcquireFsm, WhatItWaitsForHappensWhileItSleeps) {
+  AcquireFsm fsm(false);
+  EXPECT_EQ(fsm.start(false), Step::attempt);
+  EXPECT_EQ(fsm.happened(), Step::none) << "its try will tell";
+  EXPECT_EQ(fsm.refused(), Step::queue);
+  EXPECT_EQ(fsm.happened(), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::granted);
+  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.happened(), Step::none);
+  EXPECT_EQ(fsm.turn(), Step::none);
+}
+
 TEST(AcquireFsm, DoesNotOvertakeThoseWhoWait) {
   AcquireFsm fsm(false);
   EXPECT_EQ(fsm.start(true), Step::queue);

@@ -84,7 +84,8 @@ std::string settingsOf(const Options& o) {
                                   o.retryDelayMax,
                                   o.callTimeout,
                                   o.closeTimeout,
-                                  o.subscriptionLinger}) {
+                                  o.subscriptionLinger,
+                                  o.fencingTokenRetention}) {
     add("time", std::to_string(time.count()));
   }
   add("batch", std::to_string(o.watchdogBatchSize));
@@ -272,7 +273,7 @@ TEST(OptionsUri, ReadsWhatItShould) {
       {"redis://localhost?command-timeout=11&safety-poll=12&fair-waiter-lease=1300"
        "&outage-timeout=14&heartbeat-interval=15&reconnect-delay-min=16&reconnect-delay-max=17"
        "&retry-delay-min=18&retry-delay-max=19&call-timeout=24&close-timeout=20"
-       "&subscription-linger=21"
+       "&subscription-linger=21&fencing-token-retention=25h"
        "&watchdog-batch-size=22&watchdog-timeout=230&lost-reply-policy=marker&log-level=trace",
        [](Options& o) {
          o.commandTimeout = milliseconds(11);
@@ -287,6 +288,7 @@ TEST(OptionsUri, ReadsWhatItShould) {
          o.callTimeout = milliseconds(24);
          o.closeTimeout = milliseconds(20);
          o.subscriptionLinger = milliseconds(21);
+         o.fencingTokenRetention = hours(25);
          o.watchdogBatchSize = 22;
          o.watchdogTimeout = milliseconds(230);
          o.lostReplyPolicy = LostReplyPolicy::marker;
@@ -514,6 +516,12 @@ TEST(OptionsValidate, EnforcesEveryTimeRange) {
   add("callTimeout", &Options::callTimeout, 0 * kMs, hours(1), "0ms to 1h");
   add("closeTimeout", &Options::closeTimeout, 0 * kMs, hours(1), "0ms to 1h");
   add("subscriptionLinger", &Options::subscriptionLinger, 0 * kMs, hours(1), "0ms to 1h");
+  add("fencingTokenRetention",
+      &Options::fencingTokenRetention,
+      seconds(1),
+      hours(8760),
+      "0ms, 1s to 365d");
+  good.push_back([](Options& options) { options.fencingTokenRetention = milliseconds(0); });
   addBoundaries(
       bad, good, "spin", &Options::spin, microseconds(0), microseconds(10'000), "0ms to 10ms");
   for (const auto& set : good) {
@@ -702,6 +710,7 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         callTimeout,
         closeTimeout,
         subscriptionLinger,
+        fencingTokenRetention,
         spin,
         lostReplyPolicy,
         logLevel,
@@ -709,7 +718,7 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         topology,
         tls,
         sentinelMaster] = Options{};
-  EXPECT_EQ(detail::optionRows().size(), 30U);
+  EXPECT_EQ(detail::optionRows().size(), 31U);
   EXPECT_TRUE(endpoints.empty());
 }
 

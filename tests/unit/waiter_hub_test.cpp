@@ -20,6 +20,8 @@ constexpr milliseconds kLinger{10'000};
 constexpr milliseconds kUnknown{-1};
 constexpr TimePoint kNever = TimePoint::max();
 constexpr std::nullopt_t kNoMark = std::nullopt;
+constexpr WaitTerms kReaders{.channel = "c", .rule = WakeRule::each};
+constexpr WaitTerms kWriters{.channel = "c", .lane = 1, .poll = milliseconds(500)};
 
 TimePoint at(std::int64_t ms) {
   return TimePoint(milliseconds(ms));
@@ -61,6 +63,26 @@ class WaiterHubTest : public ::testing::Test {
   }
   /// The reference that comes with every turn.
   static void drop(FakeWaiter& waiter) { waiter.waiterDropRef(); }
+
+  /// A first try in a lane was refused.
+  WaiterHub::Turns in(const WaitTerms& terms,
+                      FakeWaiter& waiter,
+                      milliseconds remaining = kUnknown) {
+    return hub.queue(waiter, terms, WaiterHub::Mark{}, true, remaining, at(0));
+  }
+  /// A try that was a turn was refused.
+  Waiter* again(const WaitTerms& terms, FakeWaiter& waiter) {
+    return one(hub.queue(waiter, terms, kNoMark, true, kUnknown, at(0)));
+  }
+  /// Three readers sleep in their order, and the channel is subscribed.
+  void readersSleep() {
+    one(in(kReaders, a));
+    one(in(kReaders, b));
+    one(in(kReaders, c));
+    ASSERT_EQ(one(hub.subscribed("c")), &a);
+    drop(a);
+    ASSERT_EQ(again(kReaders, a), nullptr);
+  }
 
   std::vector<std::string> changes() {
     std::vector<std::string> result;
@@ -479,6 +501,233 @@ TEST_F(WaiterHubTest, ReconnectionReachesEveryChannel) {
   EXPECT_EQ(one(hub.subscribed("c")), &a);
 }
 
+// ---- Lanes
+
+TEST_F(WaiterHubTest, NewsGiveTheFirstOfEachLaneATurn) {
+  one(in(kReaders, a));
+  one(in(kReaders, b));
+  one(in(kWriters, c));
+  EXPECT_EQ(changes(), (Changes{"+c"})) << "one subscription for both";
+  EXPECT_EQ(hub.subscribed("c"), (WaiterHub::Turns{&a, &c}));
+  drop(a);
+  drop(c);
+  EXPECT_EQ(again(kReaders, a), nullptr);
+  EXPECT_EQ(again(kWriters, c), nullptr);
+  EXPECT_EQ(hub.message("c"), (WaiterHub::Turns{&a, &c}));
+}
+
+TEST_F(WaiterHubTest, TheMarkSaysWhoWaitsInTheSameLane) {
+  one(in(kReaders, a));
+  EXPECT_TRUE(hub.mark("c", kReaders.lane).othersWait);
+  EXPECT_FALSE(hub.mark("c", kWriters.lane).othersWait) << "a writer does not queue behind readers";
+  one(hub.leave(a, false, at(0)));
+  one(in(kWriters, b));
+  EXPECT_FALSE(hub.mark("c", kReaders.lane).othersWait);
+  EXPECT_TRUE(hub.mark("c", kWriters.lane).othersWait);
+}
+
+TEST_F(WaiterHubTest, ATurnIsHandedOnWithinItsLane) {
+  one(in(kWriters, a));
+  one(in(kReaders, b));
+  one(in(kWriters, c));
+  hub.subscribed("c");
+  drop(a);
+  drop(b);
+  EXPECT_EQ(one(hub.leave(a, false, at(0))), &c);
+  drop(c);
+  EXPECT_EQ(one(hub.leave(c, false, at(0))), nullptr);
+  EXPECT_EQ(again(kReaders, b), nullptr);
+}
+
+TEST_F(WaiterHubTest, LanesPollEachInTheirTime) {
+  one(in(kReaders, a, milliseconds(300)));
+  one(in(kWriters, b));
+  EXPECT_EQ(hub.nextDue(), at(301));
+  EXPECT_EQ(one(hub.poll(at(301))), &a);
+  EXPECT_EQ(hub.nextDue(), at(0) + kWriters.poll) << "shorter than the safety poll";
+  EXPECT_EQ(one(hub.poll(at(500))), &b);
+}
+
+TEST_F(WaiterHubTest, AChannelLingersWhenBothLanesAreEmpty) {
+  one(in(kReaders, a));
+  one(in(kWriters, b));
+  one(hub.leave(a, true, at(10)));
+  hub.expireLingering(at(10) + kLinger);
+  EXPECT_EQ(hub.channels(), 1U);
+  one(hub.leave(b, true, at(20)));
+  hub.expireLingering(at(20) + kLinger);
+  EXPECT_EQ(hub.channels(), 0U);
+}
+
+TEST_F(WaiterHubTest, NamesTheWaitersOfBothLanes) {
+  one(in(kReaders, a));
+  one(in(kWriters, b));
+  EXPECT_EQ(hub.all(), (std::vector<Waiter*>{&a, &b}));
+  drop(a);
+  drop(b);
+}
+
+// ---- WakeRule::each
+
+TEST_F(WaiterHubTest, WhenTheFirstReaderGetsInAllOthersTryAtOnce) {
+  readersSleep();
+  ASSERT_EQ(one(hub.message("c")), &a) << "one finds out for all";
+  drop(a);
+  EXPECT_EQ(hub.leave(a, true, at(0)), (WaiterHub::Turns{&b, &c}));
+  drop(b);
+  drop(c);
+  EXPECT_EQ(one(hub.leave(c, true, at(0))), nullptr) << "b tries already";
+  EXPECT_EQ(one(hub.leave(b, true, at(0))), nullptr);
+  EXPECT_EQ(hub.waiting(), 0U);
+}
+
+TEST_F(WaiterHubTest, AReaderThatIsRefusedWakesNobody) {
+  readersSleep();
+  one(hub.message("c"));
+  drop(a);
+  EXPECT_EQ(again(kReaders, a), nullptr);
+  EXPECT_EQ(b.references, 1);
+  EXPECT_EQ(hub.nextDue(), at(0) + kPoll);
+}
+
+TEST_F(WaiterHubTest, AReaderThatGivesUpHandsItsTurnToOne) {
+  readersSleep();
+  one(hub.message("c"));
+  drop(a);
+  EXPECT_EQ(one(hub.leave(a, false, at(0))), &b);
+  drop(b);
+  EXPECT_EQ(one(hub.leave(b, true, at(0))), &c);
+}
+
+TEST_F(WaiterHubTest, AReaderThatComesWhileOthersTryIsLetInWithThem) {
+  readersSleep();
+  one(hub.message("c"));
+  drop(a);
+  FakeWaiter late;
+  EXPECT_EQ(one(hub.queue(late, kReaders, kNoMark, false, kUnknown, at(0))), nullptr);
+  EXPECT_EQ(hub.leave(a, true, at(0)), (WaiterHub::Turns{&b, &c, &late}));
+  for (FakeWaiter* waiter : {&b, &c, &late}) {
+    drop(*waiter);
+    one(hub.leave(*waiter, true, at(0)));
+  }
+}
+
+TEST_F(WaiterHubTest, AReaderThatIsRefusedInTheMiddleKeepsItsPlace) {
+  readersSleep();
+  one(hub.message("c"));
+  drop(a);
+  hub.leave(a, true, at(0));
+  drop(b);
+  drop(c);
+  // A writer came in between: both are refused, and sleep in their order.
+  EXPECT_EQ(again(kReaders, c), nullptr);
+  EXPECT_EQ(again(kReaders, b), nullptr);
+  EXPECT_EQ(one(hub.message("c")), &b);
+}
+
+TEST_F(WaiterHubTest, ReadersThatGetInDoNotWakeWriters) {
+  one(in(kReaders, a));
+  one(in(kReaders, b));
+  one(in(kWriters, c));
+  hub.subscribed("c");
+  drop(a);
+  drop(c);
+  EXPECT_EQ(again(kWriters, c), nullptr);
+  EXPECT_EQ(hub.leave(a, true, at(0)), (WaiterHub::Turns{&b}));
+}
+
+// ---- Waiting alone
+
+class WaiterHubAloneTest : public WaiterHubTest {
+ protected:
+  /// A try was refused; the waiter looks again by itself after `pause`.
+  void sleepAlone(FakeWaiter& waiter,
+                  milliseconds pause,
+                  TimePoint now = at(0),
+                  milliseconds remaining = kUnknown) {
+    const WaitTerms terms{.channel = "c", .rule = WakeRule::alone, .poll = pause};
+    EXPECT_TRUE(hub.queue(waiter, terms, WaiterHub::Mark{}, true, remaining, now).empty());
+  }
+};
+
+TEST_F(WaiterHubAloneTest, LooksAgainWhenItsOwnTimeComes) {
+  sleepAlone(a, milliseconds(10));
+  sleepAlone(b, milliseconds(3));
+  EXPECT_EQ(hub.waiting(), 2U);
+  EXPECT_FALSE(hub.idle());
+  EXPECT_EQ(hub.nextDue(), at(3));
+  EXPECT_TRUE(hub.poll(at(2)).empty());
+  EXPECT_EQ(one(hub.poll(at(3))), &b);
+  EXPECT_EQ(b.references, 2);
+  EXPECT_EQ(hub.nextDue(), at(10)) << "who tries has no alarm";
+  drop(b);
+  sleepAlone(b, milliseconds(6), at(4));
+  EXPECT_EQ(b.references, 1) << "it was in the queue already";
+  EXPECT_EQ(hub.waiting(), 2U);
+  EXPECT_EQ(hub.poll(at(10)), (WaiterHub::Turns{&a, &b}));
+  EXPECT_EQ(hub.nextDue(), kNever);
+}
+
+TEST_F(WaiterHubAloneTest, NeedsNoChannelAndHearsNoNews) {
+  sleepAlone(a, milliseconds(10));
+  EXPECT_EQ(hub.channels(), 0U);
+  EXPECT_EQ(changes(), (Changes{}));
+  EXPECT_FALSE(hub.mark("c").othersWait);
+  // Others wait for the same lock by its channel.
+  sleepSubscribed(b);
+  EXPECT_EQ(one(hub.message("c")), &b);
+  drop(b);
+  EXPECT_EQ(a.references, 1);
+  EXPECT_EQ(one(hub.leave(b, true, at(1))), nullptr);
+  EXPECT_EQ(one(hub.poll(at(10))), &a);
+}
+
+TEST_F(WaiterHubAloneTest, SleepsNoLongerThanTheHolderHasIt) {
+  sleepAlone(a, milliseconds(500), at(0), milliseconds(20));
+  EXPECT_EQ(hub.nextDue(), at(21));
+  sleepAlone(a, milliseconds(500), at(21), milliseconds(0));
+  EXPECT_EQ(hub.nextDue(), at(22));
+  sleepAlone(a, milliseconds(500), at(22));
+  EXPECT_EQ(hub.nextDue(), at(522)) << "a hold without end";
+  sleepAlone(a, milliseconds(3000), at(522));
+  EXPECT_EQ(hub.nextDue(), at(3522)) << "the safety poll is for those who rely on messages";
+  sleepAlone(a, milliseconds(0), at(600));
+  EXPECT_EQ(hub.nextDue(), at(1600)) << "no pause of its own";
+}
+
+TEST_F(WaiterHubAloneTest, LeavesNothingBehind) {
+  sleepAlone(a, milliseconds(10));
+  EXPECT_TRUE(hub.leave(a, false, at(1)).empty());
+  EXPECT_EQ(a.references, 0);
+  EXPECT_TRUE(hub.idle());
+  EXPECT_EQ(hub.waiting(), 0U);
+  EXPECT_EQ(hub.nextDue(), kNever);
+  EXPECT_TRUE(hub.poll(at(10)).empty());
+  EXPECT_TRUE(hub.leave(a, false, at(11)).empty()) << "twice";
+  // In the middle of its turn, which nobody else gets.
+  sleepAlone(a, milliseconds(10), at(20));
+  sleepAlone(b, milliseconds(50), at(20));
+  EXPECT_EQ(one(hub.poll(at(30))), &a);
+  EXPECT_TRUE(hub.leave(a, true, at(30)).empty());
+  drop(a);
+  EXPECT_EQ(a.references, 0);
+  EXPECT_EQ(hub.nextDue(), at(70));
+  // It may wait for something else next, in the ordinary way.
+  EXPECT_EQ(sleep(a, at(31)), nullptr);
+  EXPECT_EQ(hub.channels(), 1U);
+  EXPECT_EQ(one(hub.leave(a, false, at(32))), nullptr);
+  EXPECT_EQ(a.references, 0);
+}
+
+TEST_F(WaiterHubAloneTest, IsToldOfTheEnd) {
+  sleepAlone(a, milliseconds(10));
+  sleep(b);
+  const std::vector<Waiter*> all = hub.all();
+  EXPECT_EQ(all.size(), 2U);
+  EXPECT_EQ(a.references, 2);
+  EXPECT_EQ(b.references, 2);
+}
+
 // ---- Closing
 
 TEST_F(WaiterHubTest, NamesEverybodyWhoWaits) {
@@ -510,6 +759,250 @@ TEST_F(WaiterHubTest, OneWaiterMayWaitAgainAndAgain) {
   }
   EXPECT_EQ(hub.channels(), 1U);
   EXPECT_EQ(changes(), (Changes{"+c"}));
+}
+
+// ---- Waiters that need different amounts
+
+class FittingTest : public WaiterHubTest {
+ protected:
+  static WaitTerms terms(int need) {
+    WaitTerms result;
+    result.channel = "c";
+    result.rule = WakeRule::fitting;
+    result.need = need;
+    return result;
+  }
+  /// Queues behind the others without a try.
+  WaiterHub::Turns arrive(FakeWaiter& waiter, int need, TimePoint now = at(0)) {
+    return hub.queue(waiter, terms(need), kNoMark, false, kUnknown, now);
+  }
+  /// A try that was a turn was refused.
+  WaiterHub::Turns refused(FakeWaiter& waiter, int need, TimePoint now = at(0)) {
+    return hub.queue(waiter, terms(need), kNoMark, true, kUnknown, now);
+  }
+  /// `a` needs 5, `b` 3, `c` 1; all were refused and sleep, subscribed.
+  void allAsleep() {
+    EXPECT_EQ(one(arrive(a, 5)), &a);
+    EXPECT_EQ(one(hub.subscribed("c")), nullptr);
+    EXPECT_EQ(one(refused(a, 5)), &a) << "the confirmation is news";
+    EXPECT_EQ(one(refused(a, 5)), nullptr);
+    EXPECT_EQ(one(arrive(b, 3)), &b);
+    EXPECT_EQ(one(refused(b, 3)), nullptr);
+    EXPECT_EQ(one(arrive(c, 1)), &c);
+    EXPECT_EQ(one(refused(c, 1)), nullptr);
+  }
+};
+
+TEST_F(FittingTest, RefusedTurnGoesToTheNextThatNeedsLess) {
+  allAsleep();
+  EXPECT_EQ(one(hub.message("c")), &a);
+  EXPECT_EQ(one(refused(a, 5)), &b);
+  EXPECT_EQ(one(refused(b, 3)), &c);
+  EXPECT_EQ(one(refused(c, 1)), nullptr);
+  EXPECT_EQ(one(hub.message("c")), &a) << "and again with the next news";
+}
+
+TEST_F(FittingTest, WhoeverNeedsAsMuchAsWasRefusedSleepsOn) {
+  allAsleep();
+  FakeWaiter another;
+  EXPECT_EQ(one(arrive(another, 1)), nullptr);
+  FakeWaiter larger;
+  EXPECT_EQ(one(arrive(larger, 4)), nullptr);
+  EXPECT_EQ(one(hub.message("c")), &a);
+  EXPECT_EQ(one(refused(a, 5)), &b);
+  EXPECT_EQ(one(refused(b, 3)), &c);
+  EXPECT_EQ(one(refused(c, 1)), nullptr);
+  hub.leave(another, false, at(0));
+  hub.leave(larger, false, at(0));
+}
+
+TEST_F(FittingTest, NewcomerTriesWhenItNeedsLessThanWasRefused) {
+  EXPECT_EQ(one(arrive(a, 5)), &a);
+  EXPECT_EQ(one(arrive(b, 1)), nullptr) << "somebody tries: what is refused is not known yet";
+  EXPECT_EQ(one(refused(a, 5)), &b);
+  EXPECT_EQ(one(refused(b, 1)), nullptr);
+}
+
+TEST_F(FittingTest, GrantGoesOnToTheNextThatFits) {
+  allAsleep();
+  FakeWaiter last;
+  EXPECT_EQ(one(arrive(last, 2)), nullptr);
+  EXPECT_EQ(one(hub.message("c")), &a);
+  EXPECT_EQ(one(refused(a, 5)), &b);
+  EXPECT_EQ(one(hub.leave(b, true, at(0))), &c);
+  EXPECT_EQ(one(hub.leave(c, true, at(0))), &last);
+  EXPECT_EQ(one(refused(last, 2)), nullptr);
+  EXPECT_EQ(hub.waiting(), 2U);
+  hub.leave(last, false, at(0));
+}
+
+TEST_F(FittingTest, FirstThatIsServedHandsOn) {
+  allAsleep();
+  EXPECT_EQ(one(hub.message("c")), &a);
+  EXPECT_EQ(one(hub.leave(a, true, at(0))), &b);
+  EXPECT_EQ(one(hub.leave(b, true, at(0))), &c);
+  EXPECT_EQ(one(hub.leave(c, true, at(0))), nullptr);
+}
+
+TEST_F(FittingTest, PassedOnTurnThatIsNotUsedGoesOn) {
+  allAsleep();
+  EXPECT_EQ(one(hub.message("c")), &a);
+  EXPECT_EQ(one(refused(a, 5)), &b);
+  EXPECT_EQ(one(hub.leave(b, false, at(0))), &c) << "its time was up";
+}
+
+TEST_F(FittingTest, NewsDuringATryBehindTheFirstMeansAnotherTry) {
+  allAsleep();
+  EXPECT_EQ(one(hub.message("c")), &a);
+  EXPECT_EQ(one(refused(a, 5)), &b);
+  EXPECT_EQ(one(refused(b, 3)), &c);
+  // While c tries, something becomes free: a is asked again, c cannot be, it is trying.
+  EXPECT_EQ(one(hub.message("c")), &a);
+  EXPECT_EQ(one(refused(a, 5)), &b);
+  EXPECT_EQ(one(refused(b, 3)), nullptr);
+  EXPECT_EQ(one(refused(c, 1)), &c) << "its try was before the news";
+}
+
+TEST_F(FittingTest, NewsDuringAFirstTryAreFoundByTheMark) {
+  allAsleep();
+  const WaiterHub::Mark mark = hub.mark("c");
+  EXPECT_EQ(one(hub.message("c")), &a);
+  EXPECT_EQ(one(refused(a, 5)), &b);
+  EXPECT_EQ(one(refused(b, 3)), &c);
+  EXPECT_EQ(one(refused(c, 1)), nullptr);
+  FakeWaiter late;
+  EXPECT_EQ(one(hub.queue(late, terms(1), mark, true, kUnknown, at(0))), &late);
+  EXPECT_EQ(one(refused(late, 1)), nullptr);
+  hub.leave(late, false, at(0));
+}
+
+TEST_F(FittingTest, AfterASpanOfPassingTheFirstHasOneForItself) {
+  allAsleep();
+  // b and c passed from 0 on.
+  EXPECT_EQ(one(hub.poll(at(1000))), &a);
+  EXPECT_EQ(one(refused(a, 5, at(1000))), nullptr) << "what becomes free is to add up";
+  EXPECT_EQ(one(hub.message("c")), &a);
+  EXPECT_EQ(one(refused(a, 5, at(1500))), nullptr);
+  FakeWaiter newcomer;
+  EXPECT_EQ(one(arrive(newcomer, 1, at(1600))), nullptr);
+  EXPECT_EQ(one(hub.poll(at(2500))), &a);
+  EXPECT_EQ(one(refused(a, 5, at(2500))), &b) << "and the others have the next";
+  hub.leave(newcomer, false, at(2500));
+}
+
+TEST_F(FittingTest, NobodyIsPassedWhileNobodyCan) {
+  EXPECT_EQ(one(arrive(a, 5)), &a);
+  EXPECT_EQ(one(refused(a, 5)), nullptr);
+  // However long it has waited alone, a newcomer passes at once.
+  EXPECT_EQ(one(arrive(b, 1, at(1500))), &b);
+  EXPECT_EQ(one(refused(b, 1, at(1500))), nullptr);
+}
+
+TEST_F(FittingTest, WhatWasKeptForTheFirstIsFreeWhenItLeaves) {
+  allAsleep();
+  EXPECT_EQ(one(hub.message("c")), &a);
+  EXPECT_EQ(one(refused(a, 5, at(1200))), nullptr) << "its own span";
+  EXPECT_EQ(one(hub.leave(a, false, at(1300))), &b) << "without a turn of its own";
+  EXPECT_EQ(one(refused(b, 3, at(1300))), &c);
+  EXPECT_EQ(one(hub.leave(c, true, at(1300))), nullptr);
+}
+
+// ---- A message that opens
+
+class OpeningTest : public WaiterHubTest {
+ protected:
+  class Listener final : public Waiter {
+   public:
+    void turn() noexcept override { heard = happened(); }
+    void shutDown() noexcept override {}
+    void waiterAddRef() noexcept override {}
+    void waiterDropRef() noexcept override {}
+    bool heard = false;
+  };
+
+  WaiterHub::Turns queue(Waiter& waiter, std::optional<WaiterHub::Mark> mark, std::uint64_t since) {
+    WaitTerms terms;
+    terms.channel = "c";
+    terms.rule = WakeRule::each;
+    terms.opensOn = "open";
+    terms.since = since;
+    return hub.queue(waiter, terms, mark, true, kUnknown, at(0));
+  }
+  static void give(const WaiterHub::Turns& turns) {
+    for (Waiter* waiter : turns) {
+      waiter->turn();
+    }
+  }
+  void sleepSubscribed() {
+    EXPECT_EQ(one(queue(x, WaiterHub::Mark{}, 0)), nullptr);
+    EXPECT_EQ(one(hub.subscribed("c")), &x);
+    EXPECT_EQ(one(queue(x, kNoMark, 0)), nullptr);
+    EXPECT_EQ(one(queue(y, hub.mark("c"), 0)), nullptr);
+  }
+
+  Listener x;
+  Listener y;
+};
+
+TEST_F(OpeningTest, EverybodyHearsTheMessage) {
+  sleepSubscribed();
+  const auto turns = hub.message("c", "open");
+  EXPECT_EQ(turns, (WaiterHub::Turns{&x, &y}));
+  give(turns);
+  EXPECT_TRUE(x.heard);
+  EXPECT_TRUE(y.heard);
+  EXPECT_EQ(one(hub.leave(x, true, at(0))), nullptr) << "all have their turn already";
+  EXPECT_EQ(one(hub.leave(y, true, at(0))), nullptr);
+}
+
+TEST_F(OpeningTest, OtherMessagesAreNews) {
+  sleepSubscribed();
+  const auto turns = hub.message("c", "closed");
+  EXPECT_EQ(one(turns), &x);
+  give(turns);
+  EXPECT_FALSE(x.heard);
+  EXPECT_EQ(one(queue(x, kNoMark, 0)), nullptr);
+}
+
+TEST_F(OpeningTest, MessageDuringATryIsHeardAfterIt) {
+  sleepSubscribed();
+  EXPECT_EQ(one(hub.message("c")), &x);
+  EXPECT_EQ(one(hub.message("c", "open")), &y);
+  const auto turns = queue(x, kNoMark, 0);
+  EXPECT_EQ(one(turns), &x);
+  give(turns);
+  EXPECT_TRUE(x.heard);
+}
+
+TEST_F(OpeningTest, MessageDuringTheFirstTryIsFoundByTheMark) {
+  sleepSubscribed();
+  const WaiterHub::Mark mark = hub.mark("c");
+  hub.message("c", "open");
+  hub.leave(x, true, at(0));
+  hub.leave(y, true, at(0));
+  Listener z;
+  const auto turns = queue(z, mark, mark.openings);
+  EXPECT_EQ(one(turns), &z);
+  give(turns);
+  EXPECT_TRUE(z.heard);
+  hub.leave(z, true, at(0));
+}
+
+TEST_F(OpeningTest, MessageBeforeTheWaitDoesNotCount) {
+  sleepSubscribed();
+  hub.message("c", "open");
+  hub.leave(x, true, at(0));
+  hub.leave(y, true, at(0));
+  const WaiterHub::Mark mark = hub.mark("c");
+  Listener z;
+  EXPECT_EQ(one(queue(z, mark, mark.openings)), nullptr);
+  // Nor one on a channel that was forgotten in between.
+  hub.leave(z, false, at(0));
+  hub.expireLingering(at(100'000));
+  EXPECT_EQ(hub.channels(), 0U);
+  EXPECT_EQ(hub.mark("c").openings, 1U);
+  EXPECT_EQ(one(queue(z, hub.mark("c"), hub.mark("c").openings)), nullptr);
+  hub.leave(z, false, at(0));
 }
 
 }  // namespace

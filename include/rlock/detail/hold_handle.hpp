@@ -22,7 +22,13 @@ class HoldHandle : public RefCounted<HoldHandle> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  [[nodiscard]] Clock::time_point validUntil() const noexcept {
+  HoldHandle() = default;
+  HoldHandle(const HoldHandle&) = delete;
+  HoldHandle& operator=(const HoldHandle&) = delete;
+  virtual ~HoldHandle() = default;
+
+  /// A hold that consists of others has no deadline of its own and asks them.
+  [[nodiscard]] virtual Clock::time_point validUntil() const noexcept {
     return Clock::time_point(Clock::duration(validUntil_.load(std::memory_order_acquire)));
   }
   void setValidUntil(Clock::time_point until) noexcept {

@@ -24,6 +24,18 @@ class RefCounted {
 
   void addRef() const noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
 
+  /// For those whom the object itself points out, without owning it, until its destructor is over:
+  /// false when the last owner is gone.
+  [[nodiscard]] bool tryAddRef() const noexcept {
+    std::uint32_t count = count_.load(std::memory_order_relaxed);
+    while (count != 0) {
+      if (count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   void dropRef() const noexcept {
     // acq_rel, not release plus a fence: ThreadSanitizer does not model fences.
     if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) {

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -44,6 +45,8 @@ struct LockPlace {
 
 enum class ReleaseOutcome : std::uint8_t { released, stillHeld };
 
+class LockMember;
+
 /// One lock of any kind, as the public handles see it. Every query and operation exists in a
 /// blocking form, which returns when it is done, and a background form, whose handler is called
 /// exactly once on the callback thread and never inside the call.
@@ -63,6 +66,8 @@ class LockBackend {
 
   [[nodiscard]] virtual const std::string& name() const noexcept = 0;
   [[nodiscard]] virtual LockPlace place() const = 0;
+  /// The same lock as a part of others; null for a lock that consists of others itself.
+  [[nodiscard]] virtual std::shared_ptr<LockMember> member() const { return nullptr; }
 
   virtual Result<Acquired> acquire(AcquireParams params) = 0;
   virtual void acquireAsync(AcquireParams params, Handler<Acquired> handler) = 0;
@@ -86,6 +91,31 @@ class LockBackend {
 
   virtual Result<TimeToLive> timeToLive() = 0;
   virtual void timeToLiveAsync(Handler<TimeToLive> handler) = 0;
+};
+
+/// The times of a client that a lock of several clients keeps to.
+struct LockLimits {
+  std::chrono::milliseconds watchdogTimeout;
+  std::chrono::milliseconds commandTimeout;
+  std::chrono::milliseconds callTimeout;
+  std::chrono::milliseconds outageTimeout;
+};
+
+/// One lock as a part of a lock that consists of several. Its handlers are internal: they run on
+/// the loop thread, also when the application runs callbacks elsewhere, and must not block or
+/// throw.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class LockMember : public LockBackend {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] virtual LockLimits limits() const = 0;
+  /// Calls `function` exactly once and never inside this call: at `when` or a little later, or as
+  /// soon as the client is closed.
+  virtual void callAt(Clock::time_point when, UniqueFunction<void()> function) = 0;
+  /// Runs a handler of the application on the callback thread, never inside this call.
+  virtual void runHandler(UniqueFunction<void()> handler) = 0;
 };
 
 }  // namespace rlock::detail

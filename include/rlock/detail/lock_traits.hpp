@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <string_view>
 
 namespace rlock::detail {
 
@@ -33,6 +35,12 @@ struct LockTraits {
   bool changesState = true;      ///< an attempt leaves something behind that a lost reply hides
   bool queuesOnServer = false;   ///< a waiter has a place there, which it must give up
   bool channelPerOwner = false;  ///< each owner has a channel of its own
+  /// The message after which whoever was waiting need not look: it has happened, whatever came
+  /// next.
+  std::string_view opensOn{};
+  /// For how long a lost request can be settled. Zero: as long as its lease could last.
+  std::chrono::milliseconds settleWithin{0};
+  bool reentrant = true;  ///< an owner that holds it may take it again
 };
 
 }  // namespace rlock::detail

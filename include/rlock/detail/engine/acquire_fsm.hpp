@@ -134,6 +134,11 @@ class AcquireFsm {
   /// It is this waiter's turn to try.
   Step turn() noexcept { return state_ == State::queued ? attempt() : Step::none; }
 
+  /// What it waits for has happened while it slept, so there is nothing left to try.
+  Step happened() noexcept {
+    return state_ == State::queued ? finish(Result::granted) : Step::none;
+  }
+
   /// The caller's time is up.
   Step expired(Error late) noexcept {
     if (answered()) {

@@ -55,6 +55,7 @@ struct Hold : RefCounted<Hold> {
   bool renewing = false;  ///< a renewal is under way
   int renewalFailures = 0;
   std::chrono::milliseconds lease{0};
+  Clock::time_point grantedAt{};  ///< when the last grant was booked
   Clock::time_point validUntil{};
   Clock::time_point renewAt{};
   Clock::time_point maxHoldUntil = Clock::time_point::max();

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <list>
 #include <memory>
 #include <optional>
@@ -36,6 +38,11 @@ class Waiter {
   virtual void waiterAddRef() noexcept = 0;
   virtual void waiterDropRef() noexcept = 0;
 
+ protected:
+  /// In a turn: the message came that ends the wait (WaitTerms::opensOn), so there is no need to
+  /// try.
+  [[nodiscard]] bool happened() const noexcept { return happened_.load(std::memory_order_acquire); }
+
  private:
   friend class WaiterHub;
   std::list<Waiter*>::iterator place_{};
@@ -44,6 +51,7 @@ class Waiter {
   bool queued_ = false;
   bool alone_ = false;
   bool trying_ = false;  // it was given a turn and has not come back
+  std::atomic<bool> happened_{false};
   int need_ = 1;
   std::uint64_t seen_ = 0;  // the channel's news when its last try began
   DeadlineHook alarm_;      // WakeRule::alone
@@ -55,6 +63,11 @@ struct WaitTerms {
   WakeRule rule = WakeRule::one;  ///< the same for all waiters of one lane
   std::uint8_t lane = 0;          ///< 0 or 1
   int need = 1;
+  /// WakeRule::each: the message that says that what all of them wait for has happened. It ends the
+  /// wait of everybody who began to wait before it came, whatever has come since. Empty: none does.
+  std::string_view opensOn{};
+  /// Mark::openings from when the wait began.
+  std::uint64_t since = 0;
   /// It looks again after this long even if the hub's own safety poll is longer. Zero: the hub's.
   std::chrono::milliseconds poll{0};
 };
@@ -69,8 +82,10 @@ struct WaitTerms {
 /// end are collected for whoever owns the connection.
 ///
 /// Where waiters need different amounts (WakeRule::fitting), smaller ones pass a first one that is
-/// refused, so that nothing lies idle; but from a safety poll after the first was passed, every
-/// second such span of time is its own, so that what becomes free can add up.
+/// refused, so that nothing lies idle: after each refusal the next one tries that needs less than
+/// whatever was refused. But when somebody has passed the first, time is divided into spans as long
+/// as the safety poll: in the first one others pass, in the second nobody does, so that what
+/// becomes free can add up, and so on in turns.
 ///
 /// **Thread safety:** One thread at a time.
 class WaiterHub {
@@ -88,13 +103,14 @@ class WaiterHub {
   struct Mark {
     std::uint64_t epoch = 0;
     bool othersWait = false;
+    std::uint64_t openings = 0;  ///< how often anything was opened so far
   };
   [[nodiscard]] Mark mark(std::string_view channel, std::uint8_t lane = 0) const {
     const auto found = channels_.find(channel);
     if (found == channels_.end()) {
-      return {};
+      return {0, false, openings_};
     }
-    return {found->second->epoch, !found->second->lanes[lane].waiters.empty()};
+    return {found->second->epoch, !found->second->lanes[lane].waiters.empty(), openings_};
   }
 
   /// Whether any channel exists and nobody waits alone: nobody needs a mark otherwise.
@@ -122,6 +138,7 @@ class WaiterHub {
       waiter.channel_ = lane.channel->name;
       waiter.lane_ = terms.lane;
       waiter.need_ = terms.need;
+      waiter.happened_.store(lane.openedAt > terms.since, std::memory_order_release);
       waiter.queued_ = true;
       ++waiting_;
       lingering_.remove(*lane.channel);
@@ -131,18 +148,31 @@ class WaiterHub {
       waiter.seen_ = mark->epoch;
     }
     Turns turns;
+    if (waiter.happened_.load(std::memory_order_relaxed)) {
+      give(lane, waiter, turns);
+      return turns;
+    }
+    // Without a subscription there is no news to compare; its confirmation will bring a turn.
+    const bool outdated = lane.channel->subscribed && waiter.seen_ != lane.channel->epoch;
     if (lane.waiters.front() != &waiter) {
       if (lane.rule == WakeRule::fitting) {
+        // News during its try gave the first one a turn, which could not be passed on to this one.
+        if (tried && outdated) {
+          give(lane, waiter, turns);
+          return turns;
+        }
+        if (tried) {
+          noteRefusal(lane, waiter);
+        }
         if (hadTurn) {
-          passOn(lane, std::next(waiter.place_), waiter.need_, turns);
-        } else if (!tried && !somebodyTries(lane) && mayPass(lane, now)) {
-          passOn(lane, waiter.place_, lane.waiters.front()->need_, turns);
+          passOn(lane, std::next(waiter.place_), now, turns);
+        } else if (!tried && !somebodyTries(lane)) {
+          passOn(lane, waiter.place_, now, turns);
         }
       }
       return turns;
     }
-    // Without a subscription there is no news to compare; its confirmation will bring a turn.
-    if (!tried || (lane.channel->subscribed && waiter.seen_ != lane.channel->epoch)) {
+    if (!tried || outdated) {
       give(lane, waiter, turns);
       return turns;
     }
@@ -155,8 +185,9 @@ class WaiterHub {
       sleep = std::min<Clock::duration>(sleep, remaining + std::chrono::milliseconds(1));
     }
     polls_.schedule(lane, now + sleep);
-    if (lane.rule == WakeRule::fitting && mayPass(lane, now)) {
-      passOn(lane, std::next(waiter.place_), waiter.need_, turns);
+    if (lane.rule == WakeRule::fitting) {
+      noteRefusal(lane, waiter);
+      passOn(lane, std::next(waiter.place_), now, turns);
     }
     return turns;
   }
@@ -186,14 +217,17 @@ class WaiterHub {
       lane.passing = false;
     }
     if (lane.waiters.empty()) {
+      lane.refused = kNothing;
       polls_.remove(lane);
     } else if (obtained && lane.rule == WakeRule::each) {
       for (Waiter* other : lane.waiters) {
         give(lane, *other, turns);
       }
+    } else if (first && lane.rule == WakeRule::fitting) {
+      // What was kept for it, or what it has left, may be enough for the next.
+      give(lane, *lane.waiters.front(), turns);
     } else if (first) {
-      const bool again = !obtained || lane.rule == WakeRule::fitting ||
-                         (channel.subscribed && waiter.seen_ != channel.epoch);
+      const bool again = !obtained || (channel.subscribed && waiter.seen_ != channel.epoch);
       if (hadTurn && again) {
         // News that came during a successful try is about what happened after it: the lock may be
         // free again.
@@ -202,7 +236,7 @@ class WaiterHub {
         polls_.schedule(lane, now + safetyPoll_);
       }
     } else if (hadTurn && lane.rule == WakeRule::fitting) {
-      passOn(lane, next, lane.refusedNeed, turns);
+      passOn(lane, next, now, turns);
     }
     if (channel.empty()) {
       lingering_.schedule(channel, now + linger_);
@@ -212,11 +246,31 @@ class WaiterHub {
   }
 
   /// A message came.
-  Turns message(std::string_view channelName) { return news(channelName, false); }
+  Turns message(std::string_view channelName, std::string_view text = {}) {
+    Turns turns;
+    if (const auto found = channels_.find(channelName); found != channels_.end()) {
+      for (Lane& lane : found->second->lanes) {
+        if (lane.opensOn.empty() || lane.opensOn != text) {
+          continue;
+        }
+        lane.openedAt = ++openings_;
+        for (Waiter* waiter : lane.waiters) {
+          waiter->happened_.store(true, std::memory_order_release);
+          give(lane, *waiter, turns);
+        }
+      }
+    }
+    news(channelName, false, turns);
+    return turns;
+  }
 
   /// The subscription is confirmed: what is published from here on will be heard, what was before
   /// may have been missed.
-  Turns subscribed(std::string_view channelName) { return news(channelName, true); }
+  Turns subscribed(std::string_view channelName) {
+    Turns turns;
+    news(channelName, true, turns);
+    return turns;
+  }
 
   /// The channel cannot be subscribed; its waiters poll.
   void refused(std::string_view channelName) noexcept {
@@ -296,14 +350,19 @@ class WaiterHub {
   [[nodiscard]] std::size_t channels() const noexcept { return channels_.size(); }
 
  private:
+  static constexpr int kNothing = std::numeric_limits<int>::max();
+
   struct Channel;
   struct Lane {
     Channel* channel = nullptr;
     WakeRule rule = WakeRule::one;
     std::list<Waiter*> waiters;
     DeadlineHook poll;
+    // WakeRule::each.
+    std::string opensOn;
+    std::uint64_t openedAt = 0;
     // WakeRule::fitting.
-    int refusedNeed = 0;      // the least that was refused since the first waiter last tried
+    int refused = kNothing;   // the least that was refused since the first waiter last tried
     bool passing = false;     // the present first waiter was passed
     TimePoint passedSince{};  // for the first time
   };
@@ -357,6 +416,7 @@ class WaiterHub {
     }
     Lane& lane = channel->lanes[terms.lane];
     lane.rule = terms.rule;
+    lane.opensOn = terms.opensOn;
     return lane;
   }
 
@@ -367,8 +427,16 @@ class WaiterHub {
       return;
     }
     waiter.seen_ = lane.channel->epoch;
+    if (lane.waiters.front() == &waiter) {
+      lane.refused = kNothing;
+    }
     waiter.waiterAddRef();
     turns.push_back(&waiter);
+  }
+
+  // Until there is news, whoever needs as much will be refused, too: others only take.
+  static void noteRefusal(Lane& lane, const Waiter& waiter) noexcept {
+    lane.refused = std::min(lane.refused, waiter.need_);
   }
 
   static bool somebodyTries(const Lane& lane) noexcept {
@@ -377,30 +445,27 @@ class WaiterHub {
     });
   }
 
-  // Whether others may pass the first waiter now.
-  bool mayPass(Lane& lane, TimePoint now) noexcept {
-    if (!std::exchange(lane.passing, true)) {
-      lane.passedSince = now;
+  // Gives the next waiter behind the first a turn that needs less than what was refused, unless the
+  // present span of time is the first one's own.
+  void passOn(Lane& lane, std::list<Waiter*>::iterator from, TimePoint now, Turns& turns) {
+    if (lane.passing && (now - lane.passedSince) / safetyPoll_ % 2 != 0) {
+      return;
     }
-    return (now - lane.passedSince) / safetyPoll_ % 2 == 0;
-  }
-
-  // Gives the next waiter a turn that needs less than what was refused.
-  static void passOn(Lane& lane, std::list<Waiter*>::iterator from, int refused, Turns& turns) {
-    lane.refusedNeed = refused;
     for (auto it = from; it != lane.waiters.end(); ++it) {
-      if ((*it)->need_ < refused && !(*it)->trying_) {
+      if ((*it)->need_ < lane.refused && !(*it)->trying_) {
+        if (!std::exchange(lane.passing, true)) {
+          lane.passedSince = now;
+        }
         give(lane, **it, turns);
         return;
       }
     }
   }
 
-  Turns news(std::string_view channelName, bool subscribed) {
-    Turns turns;
+  void news(std::string_view channelName, bool subscribed, Turns& turns) {
     const auto found = channels_.find(channelName);
     if (found == channels_.end()) {
-      return turns;
+      return;
     }
     Channel& channel = *found->second;
     ++channel.epoch;
@@ -412,12 +477,12 @@ class WaiterHub {
         give(lane, *lane.waiters.front(), turns);
       }
     }
-    return turns;
   }
 
   const std::chrono::milliseconds safetyPoll_;
   const std::chrono::milliseconds linger_;
   std::size_t waiting_ = 0;
+  std::uint64_t openings_ = 0;
   std::unordered_map<std::string_view, std::unique_ptr<Channel>> channels_;
   std::list<Waiter*> alone_;
   DeadlineHeap<Lane, &Lane::poll> polls_;

@@ -90,6 +90,9 @@ class Watchdog {
     if (until < hold.validUntil) {
       hold.validUntil = until;
       publish(hold);
+      if (hold.hook.linked() && !hold.lost) {
+        schedule(hold);
+      }
     }
   }
 

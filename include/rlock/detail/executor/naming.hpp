@@ -6,21 +6,33 @@
 
 namespace rlock::detail {
 
-/// `prefix:{name}`, or `prefix:name` when the name has a brace of its own: the form that keeps what
-/// is derived from a name in the name's slot, and the one Redisson uses.
-inline std::string prefixed(std::string_view prefix, std::string_view name) {
+/// `{name}`, or `name` when it has a brace of its own: the form that keeps what is derived from a
+/// name in the name's slot, and the one Redisson uses.
+inline std::string braced(std::string_view name) {
+  if (name.find('{') != std::string_view::npos) {
+    return std::string(name);
+  }
   std::string result;
-  result.reserve(prefix.size() + name.size() + 3);
-  result += prefix;
-  result += ':';
-  const bool tagged = name.find('{') != std::string_view::npos;
-  if (!tagged) {
-    result += '{';
-  }
+  result.reserve(name.size() + 2);
+  result += '{';
   result += name;
-  if (!tagged) {
-    result += '}';
-  }
+  result += '}';
+  return result;
+}
+
+/// `prefix:{name}`, with the name braced().
+inline std::string prefixed(std::string_view prefix, std::string_view name) {
+  std::string result(prefix);
+  result += ':';
+  result += braced(name);
+  return result;
+}
+
+/// `{name}:suffix`, with the name braced().
+inline std::string suffixed(std::string_view name, std::string_view suffix) {
+  std::string result = braced(name);
+  result += ':';
+  result += suffix;
   return result;
 }
 
@@ -34,26 +46,33 @@ inline std::string clientChannel(std::string_view clientId) {
   return "rlock_client:" + std::string(clientId);
 }
 
-/// `{name}:suffix`, or `name:suffix` when the name has a brace of its own.
-inline std::string suffixed(std::string_view name, std::string_view suffix) {
-  const bool tagged = name.find('{') != std::string_view::npos;
-  std::string result;
-  result.reserve(name.size() + suffix.size() + 3);
-  if (!tagged) {
-    result += '{';
-  }
-  result += name;
-  if (!tagged) {
-    result += '}';
-  }
-  result += ':';
-  result += suffix;
-  return result;
-}
-
 /// What holders say about their holds.
 inline std::string labelKey(std::string_view name) {
   return prefixed("rlock_label", name);
+}
+
+/// The channel on which permits are announced.
+inline std::string semaphoreChannel(std::string_view name) {
+  return prefixed("redisson_sc", name);
+}
+
+/// The channel on which a latch is announced. Always in braces, whatever the name has: so does
+/// Redisson.
+inline std::string latchChannel(std::string_view name) {
+  std::string result = "redisson_countdownlatch__channel__{";
+  result += name;
+  result += '}';
+  return result;
+}
+
+/// The fencing counter of a lock.
+inline std::string fencingKey(std::string_view name) {
+  return prefixed("redisson_lock_token", name);
+}
+
+/// The channel on which this library's own clients hear of the release of a simple lock.
+inline std::string simpleChannel(std::string_view name) {
+  return prefixed("rlock_simple", name);
 }
 
 /// A private key of one request, in the slot of the name.

@@ -24,7 +24,7 @@ struct ErrorClass {
 };
 
 /// The one table of error replies, by their first word.
-inline constexpr std::array<ErrorClass, 18> kErrorClasses{{
+inline constexpr std::array<ErrorClass, 19> kErrorClasses{{
     {"NOSCRIPT", ErrorAction::reload, Errc::serverError},
     {"MOVED", ErrorAction::redirect, Errc::serverError},
     {"ASK", ErrorAction::redirect, Errc::serverError},
@@ -43,6 +43,7 @@ inline constexpr std::array<ErrorClass, 18> kErrorClasses{{
     {"OOM", ErrorAction::fatal, Errc::outOfMemory},
     {"CROSSSLOT", ErrorAction::fatal, Errc::invalidArgument},
     {"NON_REENTRANT_REACQUIRE", ErrorAction::fatal, Errc::reentry},
+    {"RLOCKUPGRADE", ErrorAction::fatal, Errc::wouldDeadlock},
 }};
 
 /// Classifies the text of an error reply. Older servers wrap what a script raised into an ERR of

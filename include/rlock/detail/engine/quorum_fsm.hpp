@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// The arithmetic of a lock that is held when a majority of its members is.
+struct Quorum {
+  using Clock = std::chrono::steady_clock;
+
+  /// The fewest members of which any two such sets have one in common.
+  static constexpr std::size_t majority(std::size_t members) noexcept { return members / 2 + 1; }
+
+  /// What is not counted of a lease: clocks of different machines drift apart by up to 1 %, and
+  /// expiry is precise to a few milliseconds.
+  static constexpr std::chrono::nanoseconds drift(std::chrono::nanoseconds lease) noexcept {
+    return lease / 100 + std::chrono::milliseconds(2);
+  }
+
+  /// How long one node is asked before it counts as unreachable: little of the lease, so that
+  /// several such nodes cost nothing of the validity.
+  static std::chrono::nanoseconds patience(std::chrono::nanoseconds lease,
+                                           std::chrono::nanoseconds commandTimeout) noexcept {
+    constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(10);
+    constexpr std::chrono::nanoseconds kLongest = std::chrono::seconds(1);
+    return std::max(kShortest, std::min({lease / 10, commandTimeout, kLongest}));
+  }
+
+  /// Until when at least `need` of the members are valid.
+  /// @param until  of each member; time_point::min() when it is not held. Is reordered.
+  static Clock::time_point validUntil(std::span<Clock::time_point> until,
+                                      std::size_t need) noexcept {
+    if (need == 0 || need > until.size()) {
+      return Clock::time_point::min();
+    }
+    std::sort(until.begin(), until.end(), std::greater<>());
+    return until[need - 1];
+  }
+};
+
+/// The course of one acquisition of a majority of independent locks, without clock, thread or
+/// connection: it is told what happened and says what to do next.
+///
+/// **Thread safety:** One thread at a time.
+///
+/// All members are asked at once. An attempt ends as soon as its outcome is certain: a majority has
+/// granted, or cannot any more. What an unsuccessful one obtained is given back before a pause and
+/// the next one. Answers that come after the end of their attempt are not told to it.
+class QuorumFsm {
+ public:
+  enum class Step : std::uint8_t {
+    none,         ///< wait for the next event
+    attempt,      ///< ask every member
+    giveBack,     ///< stop asking, give back what was granted
+    pause,        ///< wait for a moment of random length
+    finish,       ///< tell the caller result(); no event is expected after it
+    finishEarly,  ///< tell the caller result(), then wait for the event that is still to come
+    end           ///< the caller was told before; nothing is left to do
+  };
+
+  enum class Result : std::uint8_t { pending, granted, refused, failed };
+
+  /// @param members     how many, at least 1
+  /// @param oneAttempt  do not try again
+  QuorumFsm(std::size_t members, bool oneAttempt)
+      : need_(Quorum::majority(members)), oneAttempt_(oneAttempt), asked_(members) {}
+
+  [[nodiscard]] Result result() const noexcept { return result_; }
+  /// Why it failed.
+  [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
+  [[nodiscard]] bool answered() const noexcept { return result_ != Result::pending; }
+  /// Members are being asked, and the outcome is open.
+  [[nodiscard]] bool asking() const noexcept { return state_ == State::asking; }
+  [[nodiscard]] bool givingBack() const noexcept { return state_ == State::givingBack; }
+  [[nodiscard]] bool pausing() const noexcept { return state_ == State::pausing; }
+  /// So many members could not be asked in the last attempt that there could be no majority.
+  [[nodiscard]] bool outOfReach() const noexcept { return outOfReach_; }
+  [[nodiscard]] int attempts() const noexcept { return attempts_; }
+
+  Step start() { return stop_ ? conclude() : attempt(); }
+
+  /// @param valid  a majority of the members, if so many have granted, is still valid now
+  Step granted(std::size_t member, bool valid) {
+    if (!answers(member, Answer::granted)) {
+      return Step::none;
+    }
+    if (count(Answer::granted) < need_) {
+      return judge();
+    }
+    if (valid) {
+      state_ = State::over;
+      outOfReach_ = false;
+      return finish(Result::granted);
+    }
+    outOfReach_ = false;
+    return giveBack();
+  }
+
+  /// Another owner has the member.
+  Step refused(std::size_t member) {
+    return answers(member, Answer::refused) ? judge() : Step::none;
+  }
+
+  /// The member could not be asked.
+  Step failed(std::size_t member, const Error& error) {
+    if (!answers(member, isPermanent(error.errc()) ? Answer::rejected : Answer::unreachable)) {
+      return Step::none;
+    }
+    lastError_ = error;
+    if (asked_.size() - count(Answer::rejected) < need_) {
+      verdict_ = Result::failed;
+      error_ = error;
+      return giveBack();
+    }
+    return judge();
+  }
+
+  /// Members that have not answered by now count as unreachable.
+  /// @param early  because the caller's own time is over, not theirs
+  Step limitReached(bool early) {
+    if (!asking()) {
+      return Step::none;
+    }
+    if (early && attempts_ > 1) {
+      // It says nothing about the members; what the attempt before it said still holds.
+      return giveBack();
+    }
+    for (Answer& answer : asked_) {
+      if (answer == Answer::pending) {
+        answer = Answer::unreachable;
+      }
+    }
+    return judge();
+  }
+
+  /// What was granted was given back, or as much of it as could be.
+  /// @param timeLeft  the caller would wait longer
+  Step givenBack(bool timeLeft) {
+    if (!givingBack()) {
+      return Step::none;
+    }
+    if (answered()) {
+      state_ = State::over;
+      return Step::end;
+    }
+    if (stop_ || verdict_ == Result::failed || oneAttempt_ || !timeLeft) {
+      return conclude();
+    }
+    state_ = State::pausing;
+    return Step::pause;
+  }
+
+  Step pauseOver(bool timeLeft) {
+    if (!pausing()) {
+      return Step::none;
+    }
+    return timeLeft ? attempt() : conclude();
+  }
+
+  /// The caller was stopped.
+  Step stopped(Error why) {
+    if (answered() || stop_) {
+      return Step::none;
+    }
+    stop_ = std::move(why);
+    switch (state_) {
+      case State::asking:
+        return giveBack();
+      case State::pausing:
+        return conclude();
+      default:
+        return Step::none;
+    }
+  }
+
+  /// The caller does not wait any longer. When this ends an attempt, it is to be called again once
+  /// giving back has begun.
+  Step expired() {
+    if (answered()) {
+      return Step::none;
+    }
+    switch (state_) {
+      case State::asking:
+        return limitReached(true);
+      case State::givingBack:
+        decide();
+        return Step::finishEarly;
+      default:
+        return conclude();
+    }
+  }
+
+ private:
+  enum class State : std::uint8_t { ready, asking, givingBack, pausing, over };
+  enum class Answer : std::uint8_t { pending, granted, refused, unreachable, rejected };
+
+  /// Asking again would get the same answer.
+  static bool isPermanent(Errc errc) noexcept {
+    switch (errc) {
+      case Errc::authenticationFailed:
+      case Errc::denied:
+      case Errc::wrongType:
+      case Errc::invalidArgument:
+      case Errc::closed:
+      case Errc::forked:
+      case Errc::reentry:
+      case Errc::wouldDeadlock:
+      case Errc::protocolError:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  [[nodiscard]] std::size_t count(Answer answer) const noexcept {
+    return static_cast<std::size_t>(std::count(asked_.begin(), asked_.end(), answer));
+  }
+  bool answers(std::size_t member, Answer answer) noexcept {
+    if (!asking() || asked_[member] != Answer::pending) {
+      return false;
+    }
+    asked_[member] = answer;
+    return true;
+  }
+
+  Step attempt() {
+    ++attempts_;
+    std::fill(asked_.begin(), asked_.end(), Answer::pending);
+    lastError_.reset();
+    state_ = State::asking;
+    return Step::attempt;
+  }
+
+  /// Ends the attempt when no majority can come of it.
+  Step judge() {
+    if (count(Answer::granted) + count(Answer::pending) >= need_) {
+      return Step::none;
+    }
+    reached_ = count(Answer::granted) + count(Answer::refused) + count(Answer::pending);
+    outOfReach_ = reached_ < need_;
+    return giveBack();
+  }
+
+  Step giveBack() {
+    state_ = State::givingBack;
+    return Step::giveBack;
+  }
+
+  void decide() {
+    if (stop_) {
+      result_ = Result::failed;
+      error_ = std::move(stop_);
+    } else if (verdict_ == Result::failed) {
+      result_ = Result::failed;
+    } else if (outOfReach_) {
+      result_ = Result::failed;
+      std::string text = "of " + std::to_string(asked_.size()) + " nodes only " +
+                         std::to_string(reached_) + " answered";
+      if (lastError_) {
+        text += "; one said: ";
+        text += lastError_->message();
+      }
+      error_ = Error(Errc::noQuorum, text);
+    } else {
+      result_ = Result::refused;
+    }
+  }
+
+  Step conclude() {
+    state_ = State::over;
+    decide();
+    return Step::finish;
+  }
+  Step finish(Result result) {
+    result_ = result;
+    return Step::finish;
+  }
+
+  const std::size_t need_;
+  const bool oneAttempt_;
+  std::vector<Answer> asked_;
+  State state_ = State::ready;
+  int attempts_ = 0;
+  bool outOfReach_ = false;
+  std::size_t reached_ = 0;
+  Result verdict_ = Result::pending;
+  Result result_ = Result::pending;
+  std::optional<Error> error_;
+  std::optional<Error> lastError_;
+  std::optional<Error> stop_;
+};
+
+/// What the release of a lock that consists of several comes to.
+struct GroupRelease {
+  enum class Result : std::uint8_t { pending, released, notOwner, failed };
+
+  std::size_t members = 0;   ///< that something is released on
+  std::size_t released = 0;  ///< confirmed
+  std::size_t notOwner = 0;  ///< on which nothing was held any more
+  std::size_t failed = 0;    ///< that could not be asked
+  bool valid = false;        ///< the whole was held when the release began
+
+  [[nodiscard]] bool complete() const noexcept { return released + notOwner + failed == members; }
+
+  /// For a lock that is held when all members are.
+  [[nodiscard]] Result ofAll() const noexcept {
+    if (!complete()) {
+      return Result::pending;
+    }
+    if (!valid || notOwner > 0) {
+      return Result::notOwner;
+    }
+    return failed > 0 ? Result::failed : Result::released;
+  }
+
+  /// For one that is held when `need` members are. A re-entry may have been granted by others than
+  /// the acquisitions before it; then less than that is released.
+  [[nodiscard]] Result ofMajority(std::size_t majority) const noexcept {
+    const std::size_t need = std::min(majority, members);
+    if (valid && released >= need) {
+      return Result::released;
+    }
+    if (!complete()) {
+      return Result::pending;
+    }
+    return valid && released + failed >= need ? Result::failed : Result::notOwner;
+  }
+};
+
+}  // namespace rlock::detail

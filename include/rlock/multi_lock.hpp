@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/export.hpp>
+#include <rlock/lock.hpp>
+
+#include <vector>
+
+namespace rlock {
+
+/// One lock out of several of any kind, on any clients: held when all of them are.
+///
+/// The members are taken one after the other in an order that is the same for every list of them,
+/// each in the name of the caller's owner and with the caller's lease, so that groups with common
+/// members never wait for each other in a circle. (The order is by name, then by the node's address
+/// as its client was given it: clients of one node should name it alike.) When a member cannot be
+/// had, or one was lost before the last was obtained, all others are given back before the call
+/// returns or waits again. What a node does not answer in time is given back in the background.
+///
+/// Of the result: `unlock()` releases all members at the same time, also when some were lost, and
+/// says `notOwner` then. The hold is lost as soon as one member is. `isLocked()` means that every
+/// member is locked, `getHoldCount()` is the smallest of theirs, `remainTimeToLive()` the shortest,
+/// empty when one is free. `forceUnlock()` frees all and says whether any was held. `getName()` is
+/// `multi(a,b)`. Copies of the result share their holds. A second group of the same members and
+/// owner is re-entrant like its members.
+///
+/// @param members  at least one, none twice, none made by multiLock() or redLock()
+/// @throws Error  invalidArgument
+/// @par Cost      none; acquiring costs what the members cost, one after the other, other calls
+///                what the slowest member costs
+/// @par Blocking  as RLock; a blocking call fails with `wouldDeadlock` on the loop thread of any
+///                member's client. Handlers run on the callback thread of the first member's client
+/// @par Source    Redisson `getMultiLock(RLock...)`
+RLOCK_EXPORT RLock multiLock(std::vector<RLock> members);
+
+/// One lock out of several on independent nodes: held while a majority of them is (the RedLock
+/// algorithm), so that it outlives the loss of a minority of the nodes.
+///
+/// An attempt asks all members at the same time, each for a tenth of the lease at most, at least
+/// 10 ms and at most 1 s. It succeeds when a majority has granted and enough is left of the
+/// lease: the hold is valid for the lease, counted from before the requests were sent, less 1 % and
+/// 2 ms for clocks. An attempt that fails gives everything back, also what is granted late, and is
+/// made again after a random pause of 5 to 200 ms, while the caller's time lasts. Members that are
+/// missing are obtained while the hold lasts, every third of the lease, at least every 10 s.
+///
+/// `noQuorum` is thrown when so many nodes could not be asked that there was no majority: by one
+/// attempt at once, by a call with a time limit at its end, by lock() when that has lasted for the
+/// longest `Options::outageTimeout` of the members. `unlock()` succeeds while a majority was held
+/// and valid, else `notOwner`; it releases all members and returns when a majority has confirmed
+/// it. Questions are answered by a majority: `isLocked()` means that so many members are locked,
+/// not that they are by one owner. `getName()` is `red(a,b,c)`. Copies of the result share their
+/// holds.
+///
+/// **A node that restarts without its data must stay out of use for the longest lease in use.**
+/// Otherwise it helps to a second majority while the first is valid. See docs/semantics.md.
+///
+/// @param members  at least one, better three or five; none twice, none made by multiLock() or
+///                 redLock(); each on a node that fails independently of the others
+/// @throws Error  invalidArgument
+/// @par Cost      none; acquiring: one request to each member, at the same time
+/// @par Blocking  as multiLock()
+/// @par Source    Redisson `RedissonRedLock`
+RLOCK_EXPORT RLock redLock(std::vector<RLock> members);
+
+}  // namespace rlock

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/export.hpp>
+#include <rlock/lease.hpp>
+
+#include <string>
+
+namespace rlock {
+
+/// One permit of a PermitExpirableSemaphore as an object: a Lease with the permit's id.
+///
+/// **Thread safety:** observers from any thread; move, assignment and release() one thread at a
+/// time.
+///
+/// The permit is kept until the object is destroyed, released or overwritten, or the hold is lost;
+/// the watchdog renews it unless it was taken with a lease of its own.
+class RLOCK_EXPORT Permit : public Lease {
+ public:
+  Permit() noexcept = default;
+  /// For PermitExpirableSemaphore, which takes the permit.
+  Permit(Lease lease, std::string id) noexcept;
+  ///@{
+  /// `other` is empty afterwards; what the target held is released in the background.
+  Permit(Permit&& other) noexcept;
+  Permit& operator=(Permit&& other) noexcept;
+  ///@}
+  Permit(const Permit&) = delete;
+  Permit& operator=(const Permit&) = delete;
+  ~Permit() = default;
+
+  /// Exchanges the permits.
+  void swap(Permit& other) noexcept;
+
+  /// 32 lower-case hexadecimal characters, as PermitExpirableSemaphore takes and gives them. Stays
+  /// after release(); empty for a Permit that is default-constructed or moved from.
+  [[nodiscard]] const std::string& id() const noexcept { return id_; }
+
+ private:
+  std::string id_;
+};
+
+/// Exchanges the permits.
+inline void swap(Permit& a, Permit& b) noexcept {
+  a.swap(b);
+}
+
+}  // namespace rlock

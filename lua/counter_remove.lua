@@ -1,0 +1,21 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Deletes a counter: the permits of a semaphore, the count of a latch.
+-- KEYS: [1] counter  [2] marker of this client
+-- ARGV: [1] number of this request  [2] marker TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel  [5] message, empty = none
+-- Returns: 1 = deleted, 0 = there was none
+-- When it runs twice: the marker gives the first run's answer again, so a counter set in between stays.
+-- Source: Redisson RedissonObject.deleteAsync, RedissonCountDownLatch.deleteAsync
+-- include: request_number
+-- include: counter_exists
+local existed = 0
+if kind == 'string' then
+  existed = 1
+end
+remember(existed)
+if existed == 1 then
+  redis.call('del', KEYS[1])
+  if ARGV[5] ~= '' then
+    redis.pcall(ARGV[3], ARGV[4], ARGV[5])
+  end
+end
+return existed

@@ -1,0 +1,26 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Sets a counter that does not exist yet: the permits of a semaphore, the count of a latch.
+-- KEYS: [1] counter  [2] marker of this client
+-- ARGV: [1] number of this request  [2] marker TTL in ms  [3] value  [4] TTL of the counter in ms, 0 = none
+--       [5] PUBLISH or SPUBLISH  [6] channel  [7] message, empty = none
+-- Returns: 1 = set, 0 = there is one
+-- When it runs twice: the marker gives the first run's answer again.
+-- Source: Redisson RedissonSemaphore.trySetPermitsAsync, RedissonCountDownLatch.trySetCountAsync
+-- include: request_number
+-- include: counter_exists
+local isNew = 0
+if kind == 'none' then
+  isNew = 1
+end
+remember(isNew)
+if isNew == 1 then
+  if ARGV[4] == '0' then
+    redis.call('set', KEYS[1], ARGV[3])
+  else
+    redis.call('set', KEYS[1], ARGV[3], 'PX', ARGV[4])
+  end
+  if ARGV[7] ~= '' then
+    redis.pcall(ARGV[5], ARGV[6], ARGV[7])
+  end
+end
+return isNew

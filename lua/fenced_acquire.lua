@@ -1,0 +1,31 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Takes the lock for one owner and draws its fencing token, or counts one more hold under the token of the first.
+-- KEYS: [1] lock hash  [2] fencing counter  [3] tombstone of this request, only where a lost request cannot be fenced
+-- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] how long the counter is kept at least, in ms, 0 = for ever
+-- Returns: array {hold count, token as text} when held; integer = remaining ms of the present holder, -1 = it has no
+--          expiry; error RLOCKFENCE = the counter is no positive number, or is gone although the owner holds the lock
+-- When it runs twice: counts twice, under one token. A request is sent once; after a lost reply fenced_settle decides.
+-- Source: Redisson RedissonFencedLock.tryLockInnerAsync
+if KEYS[3] and redis.call('exists', KEYS[3]) == 1 then
+  return redis.error_reply('RLOCKSETTLED this request was given up by its sender')
+end
+-- include: hold_refuse
+if count == 1 then
+  redis.call('incr', KEYS[2])
+end
+-- As text: a Lua number is exact only up to 2^53.
+local token = redis.call('get', KEYS[2])
+if not token or not string.find(token, '^[1-9]') then
+  return redis.error_reply('RLOCKFENCE the fencing counter is gone or no positive number')
+end
+-- include: hold_grant
+local keep = tonumber(ARGV[3])
+if keep == 0 then
+  redis.call('persist', KEYS[2])
+else
+  keep = math.max(keep, lease)
+  if redis.call('pttl', KEYS[2]) < keep then
+    redis.call('pexpire', KEYS[2], string.format('%.0f', keep))
+  end
+end
+return {count, token}

@@ -1,0 +1,16 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- As lock_settle, for a lock with a fencing counter: also says which token the owner's hold has. While it holds the
+-- lock nobody else draws one, so the counter stands at its token.
+-- KEYS: [1] lock hash  [2] fencing counter  [3] tombstone of the lost request (optional)
+-- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in ms
+--       [6] channel
+-- Returns: array {hold count before, hold count now, token as text, nil = nothing is held or the counter is gone}
+-- When it runs twice: the second run finds the target reached and changes nothing.
+-- Source: design of this library
+if KEYS[3] then
+  redis.call('set', KEYS[3], '1', 'PX', ARGV[5])
+end
+local message, publish, channel = ARGV[3], ARGV[4], ARGV[6]
+-- include: announce
+-- include: hold_settle
+return {before, left, left > 0 and redis.call('get', KEYS[2])}

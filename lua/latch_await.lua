@@ -1,0 +1,12 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Asks whether a latch is open.
+-- KEYS: [1] counter
+-- ARGV: none
+-- Returns: array {1} = open; integer = closed, for so many ms at most, -1 = until it is counted down
+-- When it runs twice: harmless, it reads.
+-- Source: Redisson RedissonCountDownLatch.getCountAsync
+-- include: counter_value
+if count <= 0 then
+  return {1}
+end
+return redis.call('pttl', KEYS[1])

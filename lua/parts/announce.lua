@@ -1,0 +1,9 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Defines announce(), which tells waiters that the lock is free, and returns why the server refused to or nothing.
+-- Expects: publish = PUBLISH or SPUBLISH, channel, message
+local function announce()
+  local sent = redis.pcall(publish, channel, message)
+  if type(sent) == 'table' and sent.err then
+    return sent.err
+  end
+end

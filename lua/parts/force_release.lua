@@ -1,0 +1,27 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Frees a lock whoever holds it, tells the holder's client, and returns.
+-- Expects: KEYS[1] lock; marker = key of the marker; publish = PUBLISH or SPUBLISH; ARGV[3] marker TTL in ms;
+--          ARGV[5] type of the lock's key, none = hash; announce(), which wakes waiters
+local done = redis.call('get', marker)
+if done then
+  return tonumber(done)
+end
+local kind = redis.call('type', KEYS[1]).ok
+if kind ~= (ARGV[5] or 'hash') and kind ~= 'none' then
+  return redis.error_reply('WRONGTYPE the key holds no lock')
+end
+local name = KEYS[1]
+local fields = {}
+if kind == 'hash' then
+  fields = redis.call('hkeys', name)
+elseif kind == 'string' then
+  fields = {redis.call('get', name)}
+end
+local existed = redis.call('del', name)
+-- A server out of memory refuses the marker but not the release.
+redis.pcall('set', marker, existed, 'PX', ARGV[3])
+if existed == 1 then
+  announce()
+end
+-- include: notify_holders
+return existed

@@ -1,0 +1,41 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- The read holds of one owner: a count in the hash and a key for each, `<prefix>:1` to `<prefix>:<count>`. A hold
+-- whose key has expired is over, although it is still counted.
+local function countReads(hash, owner)
+  return tonumber(redis.call('hget', hash, owner) or 0)
+end
+
+local function setReads(hash, owner, count)
+  if count > 0 then
+    redis.call('hset', hash, owner, count)
+  else
+    redis.call('hdel', hash, owner)
+  end
+end
+
+-- Drops the holds that are over and closes the gaps. Returns how many there are.
+local function pruneReads(hash, owner, prefix, counted)
+  local live = 0
+  for i = 1, counted do
+    local key = prefix .. ':' .. i
+    if redis.call('exists', key) == 1 then
+      live = live + 1
+      if live < i then
+        redis.call('rename', key, prefix .. ':' .. live)
+      end
+    end
+  end
+  if live < counted then
+    setReads(hash, owner, live)
+  end
+  return live
+end
+
+-- How long in ms the longest of them lasts.
+local function longestOwnRead(prefix, count)
+  local longest = 0
+  for i = 1, count do
+    longest = math.max(longest, redis.call('pttl', prefix .. ':' .. i))
+  end
+  return longest
+end

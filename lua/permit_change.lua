@@ -1,0 +1,36 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Changes how many permits there are, after what has expired went back into the pool.
+-- KEYS: [1] free permits  [2] permits taken, by expiry  [3] marker of this client
+-- ARGV: [1] number of this request  [2] marker TTL in ms
+--       [3] init = so many if there is no such semaphore, total = so many with those taken, add = so many more
+--       [4] permits  [5] PUBLISH or SPUBLISH  [6] channel
+-- Returns: 1 = done, 0 = init, and there is one already, -1 = the number of free permits would leave 32 bits
+-- When it runs twice: the marker gives the first run's answer again.
+-- Source: Redisson RedissonPermitExpirableSemaphore.trySetPermitsAsync, setPermitsAsync, addPermitsAsync
+-- include: request_number
+if answer then
+  return tonumber(answer)
+end
+local publish, channel = ARGV[5], ARGV[6]
+-- include: permit_pool
+-- include: permit_reclaim
+local result = 1
+if ARGV[3] == 'init' and free then
+  result = 0
+else
+  local change = tonumber(ARGV[4])
+  if ARGV[3] == 'total' then
+    change = change - (free or 0) - redis.call('zcard', KEYS[2])
+  end
+  local after = (free or 0) + change
+  if after > 2147483647 or after < -2147483648 then
+    result = -1
+  else
+    -- Not SET, which would take the key's expiry away.
+    free = redis.call('incrby', KEYS[1], change)
+    returned = returned + math.max(change, 0)
+  end
+end
+announce()
+pcall(remember, result)
+return result

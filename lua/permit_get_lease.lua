@@ -1,0 +1,19 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Says how long a permit lasts, after what has expired went back into the pool.
+-- KEYS: [1] free permits  [2] permits taken, by expiry
+-- ARGV: [1] PUBLISH or SPUBLISH  [2] channel  [3] score of a permit that never expires  [4] id, 16 bytes
+-- Returns: remaining ms, -1 = never expires, -2 = not taken
+-- When it runs twice: harmless, an expired permit goes back once.
+-- Source: Redisson RedissonPermitExpirableSemaphore.getLeaseTimeAsync
+local publish, channel = ARGV[1], ARGV[2]
+-- include: permit_pool
+-- include: permit_reclaim
+announce()
+local score = redis.call('zscore', KEYS[2], ARGV[4])
+if not score then
+  return -2
+end
+if tonumber(score) >= tonumber(ARGV[3]) then
+  return -1
+end
+return tonumber(score) - now

@@ -1,0 +1,34 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Gives permits back: all of them, or none if one is not taken or has expired. What has expired goes back into
+-- the pool either way.
+-- KEYS: [1] free permits  [2] permits taken, by expiry  [3] marker of this client
+-- ARGV: [1] number of this request  [2] marker TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel
+--       [5...] ids, 16 bytes each, none twice
+-- Returns: how many were given back
+-- When it runs twice: the marker gives the first run's answer again.
+-- Source: Redisson RedissonPermitExpirableSemaphore.tryReleaseAsync
+-- include: request_number
+if answer then
+  return tonumber(answer)
+end
+local publish, channel = ARGV[3], ARGV[4]
+-- include: permit_pool
+local valid = 0
+for i = 5, #ARGV do
+  local score = redis.call('zscore', KEYS[2], ARGV[i])
+  if score and tonumber(score) > now then
+    valid = valid + 1
+  end
+end
+-- include: permit_reclaim
+local released = 0
+if valid == #ARGV - 4 then
+  for i = 5, #ARGV do
+    released = released + redis.call('zrem', KEYS[2], ARGV[i])
+  end
+  giveBack(released)
+end
+announce()
+-- A server out of memory refuses the marker but not the release.
+pcall(remember, released)
+return released

@@ -1,0 +1,27 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Gives a permit that is taken a new lease from now on, after what has expired went back into the pool.
+-- KEYS: [1] free permits  [2] permits taken, by expiry  [3] marker of this client
+-- ARGV: [1] number of this request  [2] marker TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel
+--       [5] score of a permit that never expires  [6] id, 16 bytes  [7] lease in ms, 0 = never expires
+-- Returns: 1 = done, 0 = not taken, or expired
+-- When it runs twice: the marker gives the first run's answer again, so a later change stays.
+-- Source: Redisson RedissonPermitExpirableSemaphore.updateLeaseTimeAsync
+-- include: request_number
+if answer then
+  return tonumber(answer)
+end
+local publish, channel = ARGV[3], ARGV[4]
+-- include: permit_pool
+-- include: permit_reclaim
+announce()
+local updated = 0
+if redis.call('zscore', KEYS[2], ARGV[6]) then
+  local expiry = ARGV[5]
+  if ARGV[7] ~= '0' then
+    expiry = now + tonumber(ARGV[7])
+  end
+  redis.call('zadd', KEYS[2], 'XX', expiry, ARGV[6])
+  updated = 1
+end
+pcall(remember, updated)
+return updated

@@ -1,0 +1,57 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Takes one more read hold of a read-write lock for one owner.
+-- KEYS: [1] lock hash  [2] prefix of the owner's hold keys; no key has this name itself  [3] intent of a waiting writer
+--       [4] tombstone of this request, only where a lost request cannot be fenced
+-- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] owner field as a writer
+-- Returns: array {read holds of this owner} when held; integer = ms after which it is worth looking again, -1 = not known
+-- When it runs twice: takes two holds. A request is sent once; after a lost reply rw_read_settle decides.
+-- Source: Redisson RedissonReadLock.tryLockInnerAsync; pruning and intent are this library's
+-- include: rw_own_reads
+if KEYS[4] and redis.call('exists', KEYS[4]) == 1 then
+  return redis.error_reply('RLOCKSETTLED this request was given up by its sender')
+end
+local lease = tonumber(ARGV[1])
+local mode = redis.call('hget', KEYS[1], 'mode')
+local live = 0
+local remaining = -1
+if mode then
+  if mode == 'write' and redis.call('hexists', KEYS[1], ARGV[3]) == 0 then
+    return redis.call('pttl', KEYS[1])
+  end
+  local counted = countReads(KEYS[1], ARGV[2])
+  live = pruneReads(KEYS[1], ARGV[2], KEYS[2], counted)
+  if mode == 'read' and live == 0 and redis.call('hlen', KEYS[1]) == 1 then
+    redis.call('del', KEYS[1])
+    mode = false
+  end
+  remaining = redis.call('pttl', KEYS[1])
+end
+if mode ~= 'write' and live == 0 then
+  -- Also when the lock is free: many readers against one writer would win nearly every race. Whoever reads already gets
+  -- in, or it would wait for a writer that waits for it.
+  local writer = redis.call('get', KEYS[3])
+  if writer and writer ~= ARGV[3] then
+    local intent = redis.call('pttl', KEYS[3])
+    return remaining >= 0 and math.min(remaining, intent) or intent
+  end
+end
+local key = KEYS[2] .. ':' .. (live + 1)
+redis.call('set', key, '1', 'PX', ARGV[1])
+if not mode then
+  redis.call('hset', KEYS[1], 'mode', 'read')
+end
+setReads(KEYS[1], ARGV[2], live + 1)
+if remaining < lease then
+  local expire = redis.pcall('pexpire', KEYS[1], ARGV[1])
+  if type(expire) == 'table' and expire.err then
+    -- A lock without expiry would outlive its holder: take the hold back.
+    redis.call('del', key)
+    if mode then
+      setReads(KEYS[1], ARGV[2], live)
+    else
+      redis.call('del', KEYS[1])
+    end
+    return expire
+  end
+end
+return {live + 1}

@@ -1,0 +1,32 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Gives the latest read hold of an owner back; the last one of all frees the lock.
+-- KEYS: [1] lock hash  [2] prefix of the owner's hold keys; no key has this name itself  [3] intent of a waiting writer
+--       [4] tombstone of this request, only where a lost request cannot be fenced
+-- ARGV: [1] owner field  [2] what the keys of all holds begin with  [3] PUBLISH or SPUBLISH  [4] channel
+--       [5] lease in ms to restore when holds remain, 0 = leave them
+-- Returns: nil = this owner holds nothing; array {1 = released or 0 = the latest hold had expired, holds that remain,
+--          ms that the longest of them lasts, error text = only when the server refused to publish}
+-- When it runs twice: releases twice. A request is sent once; after a lost reply rw_read_settle decides.
+-- Source: Redisson RedissonReadLock.unlockInnerAsync
+-- include: rw_own_reads
+-- include: rw_reads_ended
+if KEYS[4] and redis.call('exists', KEYS[4]) == 1 then
+  return redis.error_reply('RLOCKSETTLED this request was given up by its sender')
+end
+local counted = countReads(KEYS[1], ARGV[1])
+if counted == 0 then
+  return nil
+end
+local released = redis.call('del', KEYS[2] .. ':' .. counted)
+local live = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
+local lease = tonumber(ARGV[5])
+if lease > 0 and live > 0 then
+  for _, key in ipairs({KEYS[2] .. ':' .. live, KEYS[1]}) do
+    if redis.call('pttl', key) < lease then
+      redis.call('pexpire', key, lease)
+    end
+  end
+end
+local result = {released, live, longestOwnRead(KEYS[2], live)}
+result[4] = readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4])
+return result

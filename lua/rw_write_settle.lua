@@ -1,0 +1,25 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Ends the doubt about requests of one writer whose replies were lost: brings its hold count down to at most a target.
+-- The caller has made sure that none of those requests can still run: it had their connection killed on the server, or
+-- names their tombstone.
+-- KEYS: [1] lock hash  [2] tombstone of the lost request (optional)
+-- ARGV: [1] owner field as a writer  [2] what the keys of all read holds begin with  [3] PUBLISH or SPUBLISH
+--       [4] channel  [5] target, 0 or more  [6] tombstone TTL in ms
+-- Returns: array {hold count before, hold count now, remaining ms of the key or -2}
+-- When it runs twice: the second run finds the target reached and changes nothing.
+-- Source: design of this library; answers the weaknesses of Redisson's unlock latch
+-- include: rw_write_ended
+if KEYS[2] then
+  redis.call('set', KEYS[2], '1', 'PX', ARGV[6])
+end
+local before = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
+local target = tonumber(ARGV[5])
+local now = math.min(before, target)
+if now < before then
+  if now == 0 then
+    writeEnded(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+  else
+    redis.call('hset', KEYS[1], ARGV[1], now)
+  end
+end
+return {before, now, redis.call('pttl', KEYS[1])}

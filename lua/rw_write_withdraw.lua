@@ -1,0 +1,14 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- A writer does not wait any longer: readers that it held back may come. If another writer waits as well, that one
+-- holds them back again when it looks next.
+-- KEYS: [1] intent of a waiting writer
+-- ARGV: [1] owner field as a writer  [2] PUBLISH or SPUBLISH  [3] channel
+-- Returns: 1 = readers were held back by this writer, 0 = they were not
+-- When it runs twice: the second run finds nothing and changes nothing.
+-- Source: design of this library
+if redis.call('get', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+redis.call('del', KEYS[1])
+redis.pcall(ARGV[2], ARGV[3], '1')
+return 1

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/back_off.hpp>
+#include <rlock/error.hpp>
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+namespace rlock {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Longer ones would mean the same: nobody waits that long, and they can be added to.
+constexpr milliseconds kLongest = std::chrono::hours(24 * 365);
+
+milliseconds checked(Duration delay, const char* what) {
+  if (!delay.isPositive()) {
+    throw Error(Errc::invalidArgument,
+                std::string(what) + " of a back-off is " + toString(delay) + ", not above 0");
+  }
+  return std::min(delay.ceilMilliseconds(), kLongest);
+}
+
+}  // namespace
+
+BackOff BackOff::exponential(Duration initial, Duration max, int multiplier) {
+  const milliseconds first = checked(initial, "the first pause");
+  const milliseconds longest = checked(max, "the longest pause");
+  if (multiplier <= 0) {
+    throw Error(Errc::invalidArgument,
+                "the multiplier of a back-off is " + std::to_string(multiplier) + ", not above 0");
+  }
+  return BackOff(std::min(first, longest), longest, multiplier);
+}
+
+BackOff BackOff::constant(Duration delay) {
+  const milliseconds always = checked(delay, "the pause");
+  return BackOff(always, always, 1);
+}
+
+milliseconds BackOff::base(int attempts) const noexcept {
+  milliseconds pause = initial_;
+  if (multiplier_ == 1) {
+    return pause;
+  }
+  for (int i = 1; i < attempts && pause < max_; ++i) {
+    pause = pause > max_ / multiplier_ ? max_ : pause * multiplier_;
+  }
+  return pause;
+}
+
+milliseconds BackOff::longestExtra(int attempts) const noexcept {
+  return std::min(milliseconds(std::max(attempts - 1, 0)), base(attempts) / 4);
+}
+
+milliseconds BackOff::next(int attempts) const {
+  thread_local std::minstd_rand random(std::random_device{}());
+  std::uniform_int_distribution<milliseconds::rep> extra(0, longestExtra(attempts).count());
+  return base(attempts) + milliseconds(extra(random));
+}
+
+}  // namespace rlock

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/scripted_object.hpp"
+#include "executor/fenced_scripts.hpp"
+#include <rlock/detail/token_backend.hpp>
+
+#include <cstdint>
+#include <memory>
+
+namespace rlock::detail {
+
+/// Asks the server for the token of an owner's own hold.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class ScriptedTokens final : public TokenBackend {
+ public:
+  ScriptedTokens(std::shared_ptr<LockEngine> engine, std::shared_ptr<const FencedScripts> scripts);
+
+  Result<std::uint64_t> token(OwnerId owner) override;
+  void tokenAsync(OwnerId owner, Handler handler) override;
+
+ private:
+  const ScriptedObject object_;
+};
+
+}  // namespace rlock::detail

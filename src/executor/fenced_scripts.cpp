@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/fenced_scripts.hpp"
+
+#include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/lua_scripts.hpp>
+
+#include <charconv>
+#include <system_error>
+
+namespace rlock::detail {
+
+namespace {
+
+/// A decimal number above 0, or nothing.
+std::optional<std::uint64_t> tokenOf(const Reply& reply) {
+  std::uint64_t token = 0;
+  const char* const first = reply.text.data();
+  const char* const last = first + reply.text.size();
+  const auto [end, error] = std::from_chars(first, last, token);
+  return error == std::errc() && end == last && token > 0 ? std::optional(token) : std::nullopt;
+}
+
+bool isCount(const Reply& reply) {
+  return reply.isInteger() && reply.integer >= 0;
+}
+
+}  // namespace
+
+FencedScripts::FencedScripts(std::string_view lockName, std::chrono::milliseconds retention)
+    : LockScripts(lockName), counter_(fencingKey(lockName)), retention_(retention) {}
+
+void FencedScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
+  startScript(call, lua::fenced_acquire, {name, counter_}, request.tombstone);
+  call.addNumber(request.lease.count());
+  call.addArgument(request.owner);
+  call.addNumber(retention_.count());
+}
+
+std::optional<AcquireReply> FencedScripts::parseAcquire(const Reply& reply) const {
+  if (!reply.isArray()) {
+    return LockScripts::parseAcquire(reply);
+  }
+  if (reply.elements.size() != 2 || !isCount(reply.elements[0])) {
+    return std::nullopt;
+  }
+  AcquireReply result;
+  result.granted = true;
+  result.count = reply.elements[0].integer;
+  result.token = tokenOf(reply.elements[1]);
+  return result.token ? std::optional(result) : std::nullopt;
+}
+
+void FencedScripts::composeSettle(Call& call, const SettleRequest& request) const {
+  startScript(call, lua::fenced_settle, {name, counter_}, request.tombstone);
+  addSettleArguments(call, request);
+}
+
+std::optional<SettleReply> FencedScripts::parseSettle(const Reply& reply) const {
+  auto result = LockScripts::parseSettle(reply);
+  if (result) {
+    result->token = tokenOf(reply.elements[2]);
+  }
+  return result;
+}
+
+ComposeRenewals FencedScripts::renewals() const noexcept {
+  // A counter without expiry has nothing to be renewed.
+  return retention_.count() == 0 ? LockScripts::renewals() : &composeFencedRenewals;
+}
+
+void FencedScripts::composeFencedRenewals(Call& call, std::span<const RenewalRequest> renewals) {
+  const auto scriptsOf = [](const RenewalRequest& renewal) -> const FencedScripts& {
+    return *static_cast<const FencedScripts*>(renewal.scripts);
+  };
+  call.setScript(lua::fenced_renew, 2 * renewals.size());
+  for (const RenewalRequest& renewal : renewals) {
+    call.addArgument(scriptsOf(renewal).name);
+    call.addArgument(scriptsOf(renewal).counter_);
+  }
+  for (const RenewalRequest& renewal : renewals) {
+    call.addNumber(renewal.lease.count());
+    call.addArgument(renewal.owner);
+    call.addNumber(scriptsOf(renewal).retention_.count());
+  }
+  call.setRepeatable(false);
+}
+
+void FencedScripts::composeToken(Call& call, std::string_view owner) const {
+  call.setScript(lua::fenced_token, 2);
+  call.addArgument(name);
+  call.addArgument(counter_);
+  call.addArgument(owner);
+  call.setRepeatable(true);
+}
+
+std::optional<FencedScripts::Token> FencedScripts::parseToken(const Reply& reply) {
+  if (reply.isNil()) {
+    return Token();
+  }
+  const Token token = tokenOf(reply);
+  return token ? std::optional(token) : std::nullopt;
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Names of private keys in which a script remembers what it answered to its latest request: the
+/// request's number and the answer, `number:answer`. A request that comes twice finds its own
+/// number there and does nothing but answer again; one that comes after a later one finds a higher
+/// number and does nothing at all. So a name can be used again and again, and no request leaves a
+/// key of its own behind: there are as many as requests were under way together, for each object.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class MarkerPool : public std::enable_shared_from_this<MarkerPool> {
+ public:
+  struct Marker {
+    std::string id;
+    std::uint64_t number = 0;  ///< of the latest request; the borrower counts on
+  };
+  /// One borrower at a time; comes back by itself when the last copy is gone.
+  using Loan = std::shared_ptr<Marker>;
+
+  /// @param life  how long a script remembers
+  explicit MarkerPool(std::chrono::milliseconds life) noexcept : life_(life) {}
+
+  [[nodiscard]] std::chrono::milliseconds life() const noexcept { return life_; }
+
+  /// @param makeId  makes a name that nobody else has
+  template <class MakeId>
+  Loan borrow(MakeId makeId) {
+    Marker marker;
+    {
+      const std::lock_guard lock(mutex_);
+      // The one that was used last: the fewer differ, the fewer keys there are.
+      if (!free_.empty()) {
+        marker = std::move(free_.back());
+        free_.pop_back();
+      }
+    }
+    if (marker.id.empty()) {
+      marker.id = makeId();
+    }
+    return {new Marker(std::move(marker)), [pool = weak_from_this()](Marker* lent) {
+              const std::unique_ptr<Marker> owned(lent);
+              if (const auto home = pool.lock()) {
+                home->giveBack(std::move(*owned));
+              }
+            }};
+  }
+
+ private:
+  void giveBack(Marker marker) noexcept {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(marker));
+  }
+
+  const std::chrono::milliseconds life_;
+  std::mutex mutex_;
+  std::vector<Marker> free_;
+};
+
+}  // namespace rlock::detail

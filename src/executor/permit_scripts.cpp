@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/permit_scripts.hpp"
+
+#include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/lua_scripts.hpp>
+
+#include <cstdint>
+#include <utility>
+
+namespace rlock::detail {
+
+namespace {
+
+/// The score of a permit that never expires: what Redisson writes and compares with.
+constexpr std::string_view kNever = "922337203685477";
+
+LockTraits traitsOf(HoldKind kind, int permits) {
+  LockTraits traits;
+  traits.holdKind = kind;
+  traits.wakeRule = WakeRule::fitting;
+  traits.need = permits;
+  return traits;
+}
+
+std::string newPermitIds(int permits) {
+  std::string ids;
+  ids.reserve(static_cast<std::size_t>(permits) * kPermitIdSize);
+  for (int half = 0; half < 2 * permits; ++half) {
+    std::uint64_t bits = randomBits();
+    for (int i = 0; i < 8; ++i, bits >>= 8U) {
+      ids += static_cast<char>(bits & 0xffU);
+    }
+  }
+  return ids;
+}
+
+std::optional<unsigned> digitValue(char digit) {
+  if (digit >= '0' && digit <= '9') {
+    return static_cast<unsigned>(digit - '0');
+  }
+  if (digit >= 'a' && digit <= 'f') {
+    return static_cast<unsigned>(digit - 'a') + 10U;
+  }
+  if (digit >= 'A' && digit <= 'F') {
+    return static_cast<unsigned>(digit - 'A') + 10U;
+  }
+  return std::nullopt;
+}
+
+const PermitScripts& permitOf(const RenewalRequest& renewal) {
+  return *static_cast<const PermitScripts*>(renewal.scripts);
+}
+
+bool isFlag(const Reply& reply) {
+  return reply.isInteger() && (reply.integer == 0 || reply.integer == 1);
+}
+
+}  // namespace
+
+std::optional<std::string> permitIdFromHex(std::string_view text) {
+  if (text.size() != 2 * kPermitIdSize) {
+    return std::nullopt;
+  }
+  std::string bytes;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    const auto high = digitValue(text[i]);
+    const auto low = digitValue(text[i + 1]);
+    if (!high || !low) {
+      return std::nullopt;
+    }
+    bytes += static_cast<char>(*high << 4U | *low);
+  }
+  return bytes;
+}
+
+std::string permitIdToHex(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const char byte : bytes) {
+    const auto bits = static_cast<unsigned char>(byte);
+    text += kDigits[bits >> 4U];
+    text += kDigits[bits & 15U];
+  }
+  return text;
+}
+
+PermitScripts::PermitScripts(std::string_view semaphoreName, std::shared_ptr<MarkerPool> markers)
+    : LockScripts(semaphoreName, traitsOf(HoldKind::permit, 1), semaphoreChannel(semaphoreName)),
+      taken_(suffixed(semaphoreName, "timeout")),
+      expires_(true),
+      markers_(std::move(markers)) {}
+
+PermitScripts::PermitScripts(const PermitScripts& semaphore,
+                             int permits,
+                             HoldKind kind,
+                             bool expires)
+    : LockScripts(semaphore.name, traitsOf(kind, permits), semaphore.channel),
+      taken_(semaphore.taken_),
+      ids_(newPermitIds(permits)),
+      expires_(expires),
+      markers_(semaphore.markers_) {}
+
+std::vector<std::string> PermitScripts::ids() const {
+  std::vector<std::string> result;
+  result.reserve(ids_.size() / kPermitIdSize);
+  for (std::size_t at = 0; at < ids_.size(); at += kPermitIdSize) {
+    result.push_back(permitIdToHex(std::string_view(ids_).substr(at, kPermitIdSize)));
+  }
+  return result;
+}
+
+void PermitScripts::start(Call& call, const lua::Script& script, std::string_view tombstone) const {
+  startScript(call, script, {name, taken_}, tombstone);
+}
+
+void PermitScripts::startChange(Call& call, const lua::Script& script) const {
+  const MarkerPool::Loan marker = markers_->borrow(newRequestId);
+  ++marker->number;
+  startNumbered(call, script, {name, taken_}, marker, markers_->life());
+}
+
+void PermitScripts::addChannel(Call& call) const {
+  call.addArgument(kPublish);
+  call.addArgument(channel);
+}
+
+void PermitScripts::addIds(Call& call, std::string_view ids) {
+  for (std::size_t at = 0; at < ids.size(); at += kPermitIdSize) {
+    call.addArgument(ids.substr(at, kPermitIdSize));
+  }
+}
+
+void PermitScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
+  start(call, lua::permit_acquire, request.tombstone);
+  call.addNumber(expires_ ? request.lease.count() : 0);
+  call.addArgument(kNever);
+  addChannel(call);
+  addIds(call, ids_);
+}
+
+void PermitScripts::startSettle(Call& call,
+                                std::string_view target,
+                                std::string_view tombstone) const {
+  start(call, lua::permit_settle, tombstone);
+  call.addArgument(target);
+  addChannel(call);
+  call.addNumber(kTombstoneLife.count());
+  addIds(call, ids_);
+  call.setFreesMemory(true);
+}
+
+void PermitScripts::composeRelease(Call& call, const ReleaseRequest& /*request*/) const {
+  startSettle(call, "0", {});
+}
+
+std::optional<ReleaseReply> PermitScripts::parseRelease(const Reply& reply) const {
+  if (!reply.isArray() || reply.elements.size() < 2 || reply.elements.size() > 3 ||
+      !isFlag(reply.elements[0]) || !isFlag(reply.elements[1])) {
+    return std::nullopt;
+  }
+  ReleaseReply result;
+  result.owned = reply.elements[0].integer == 1;
+  if (reply.elements.size() == 3) {
+    result.publishError = reply.elements[2].text;
+  }
+  return result;
+}
+
+void PermitScripts::composeSettle(Call& call, const SettleRequest& request) const {
+  startSettle(call, request.target > 0 ? "1" : "0", request.tombstone);
+  call.setRepeatable(true);
+}
+
+std::optional<SettleReply> PermitScripts::parseSettle(const Reply& reply) const {
+  if (!parseRelease(reply)) {
+    return std::nullopt;
+  }
+  return SettleReply{reply.elements[0].integer, reply.elements[1].integer, {}};
+}
+
+ComposeRenewals PermitScripts::renewals() const noexcept {
+  return [](Call& call, std::span<const RenewalRequest> renewals) {
+    call.setScript(lua::permit_renew, renewals.size());
+    for (const RenewalRequest& renewal : renewals) {
+      call.addArgument(permitOf(renewal).taken_);
+    }
+    for (const RenewalRequest& renewal : renewals) {
+      call.addNumber(renewal.lease.count());
+      call.addArgument(permitOf(renewal).ids_);
+    }
+    call.setRepeatable(false);
+  };
+}
+
+void PermitScripts::composeForceRelease(Call& call) const {
+  startChange(call, lua::permit_remove);
+  call.setFreesMemory(true);
+}
+
+void PermitScripts::composeIsLocked(Call& call) const {
+  call.setCommand({"EXISTS", taken_});
+}
+
+void PermitScripts::composeHoldCount(Call& call, std::string_view /*owner*/) const {
+  call.setCommand({"ZCARD", taken_});
+}
+
+void PermitScripts::composeTimeToLive(Call& call) const {
+  call.setCommand({"PTTL", taken_});
+}
+
+void PermitScripts::composeCount(Call& call) const {
+  start(call, lua::permit_count, {});
+  addChannel(call);
+}
+
+void PermitScripts::composeChange(Call& call, Change change, int number) const {
+  startChange(call, lua::permit_change);
+  switch (change) {
+    case Change::init:
+      call.addArgument("init");
+      break;
+    case Change::total:
+      call.addArgument("total");
+      break;
+    case Change::add:
+      call.addArgument("add");
+      break;
+  }
+  call.addNumber(number);
+  addChannel(call);
+}
+
+void PermitScripts::composeGiveBack(Call& call, std::string_view ids) const {
+  startChange(call, lua::permit_release);
+  addChannel(call);
+  addIds(call, call.store(ids));
+  call.setFreesMemory(true);
+}
+
+void PermitScripts::composeGetLease(Call& call, std::string_view id) const {
+  start(call, lua::permit_get_lease, {});
+  addChannel(call);
+  call.addArgument(kNever);
+  call.addArgument(call.store(id));
+}
+
+void PermitScripts::composeUpdateLease(Call& call,
+                                       std::string_view id,
+                                       std::chrono::milliseconds lease) const {
+  startChange(call, lua::permit_update_lease);
+  addChannel(call);
+  call.addArgument(kNever);
+  call.addArgument(call.store(id));
+  call.addNumber(lease.count());
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/read_write_scripts.hpp"
+
+#include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/lua_scripts.hpp>
+
+namespace rlock::detail {
+
+namespace {
+
+bool isCount(const Reply& reply) {
+  return reply.isInteger() && reply.integer >= 0;
+}
+
+std::string writerField(std::string_view owner) {
+  return std::string(owner) + ":write";
+}
+
+}  // namespace
+
+// Both sides.
+
+ReadWriteScripts::ReadWriteScripts(std::string_view lockName, LockTraits lockTraits)
+    : LockScripts(lockName, lockTraits, prefixed("redisson_rwlock", lockName)),
+      holdKeys_(braced(lockName)),
+      intent_(prefixed("rlock_rw_intent", lockName)) {}
+
+std::string_view ReadWriteScripts::side() const noexcept {
+  return traits.holdKind == HoldKind::read ? "read" : "write";
+}
+
+void ReadWriteScripts::composeForceRelease(Call& call) const {
+  startMarked(call, lua::rw_force_release, {name});
+  call.addArgument(side());
+  call.addArgument(holdKeys_);
+  call.addArgument(kPublish);
+  call.addNumber(kTombstoneLife.count());
+  call.addArgument(channel);
+  call.setFreesMemory(true);
+}
+
+void ReadWriteScripts::composeIsLocked(Call& call) const {
+  call.setScript(lua::rw_is_locked, 1);
+  call.addArgument(name);
+  call.addArgument(side());
+}
+
+// The shared side.
+
+ReadLockScripts::ReadLockScripts(std::string_view lockName)
+    : ReadWriteScripts(lockName,
+                       {.holdKind = HoldKind::read, .wakeRule = WakeRule::each, .lane = 0}) {}
+
+std::string ReadLockScripts::prefixOf(std::string_view owner) const {
+  return suffixed(name, std::string(owner) + ":rwlock_timeout");
+}
+
+void ReadLockScripts::start(Call& call,
+                            const lua::Script& script,
+                            std::string_view owner,
+                            std::string_view tombstone) const {
+  call.setScript(script, tombstone.empty() ? 3 : 4);
+  call.addArgument(name);
+  call.addArgument(call.store(prefixOf(owner)));
+  call.addArgument(intent_);
+  if (!tombstone.empty()) {
+    call.addArgument(tombstone);
+  }
+  call.setRepeatable(false);
+}
+
+void ReadLockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
+  start(call, lua::rw_read_acquire, request.owner, request.tombstone);
+  call.addNumber(request.lease.count());
+  call.addArgument(request.owner);
+  call.addArgument(call.store(writerField(request.owner)));
+}
+
+void ReadLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
+  start(call, lua::rw_read_release, request.owner, request.tombstone);
+  call.addArgument(request.owner);
+  call.addArgument(holdKeys_);
+  call.addArgument(kPublish);
+  call.addArgument(channel);
+  call.addNumber(request.restore.count());
+  call.setFreesMemory(true);
+}
+
+std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& reply) const {
+  ReleaseReply result;
+  if (reply.isNil()) {
+    return result;
+  }
+  if (!reply.isArray() || reply.elements.size() < 3 || !isCount(reply.elements[0]) ||
+      !isCount(reply.elements[1]) || !isCount(reply.elements[2])) {
+    return std::nullopt;
+  }
+  result.owned = reply.elements[0].integer == 1;
+  result.remain = reply.elements[1].integer;
+  result.remaining = std::chrono::milliseconds(reply.elements[2].integer);
+  if (reply.elements.size() > 3) {
+    result.publishError = reply.elements[3].text;
+  }
+  return result;
+}
+
+void ReadLockScripts::composeSettle(Call& call, const SettleRequest& request) const {
+  start(call, lua::rw_read_settle, request.owner, request.tombstone);
+  call.addArgument(request.owner);
+  call.addArgument(holdKeys_);
+  call.addArgument(kPublish);
+  call.addArgument(channel);
+  call.addNumber(request.target);
+  call.addNumber(kTombstoneLife.count());
+  call.addNumber(request.keepsNewest ? 1 : 0);
+  call.setRepeatable(true);
+  call.setFreesMemory(true);
+}
+
+void ReadLockScripts::composeReadRenewals(Call& call, std::span<const RenewalRequest> renewals) {
+  call.setScript(lua::rw_read_renew, 2 * renewals.size());
+  for (const RenewalRequest& renewal : renewals) {
+    const auto& scripts = static_cast<const ReadLockScripts&>(*renewal.scripts);
+    call.addArgument(scripts.name);
+    call.addArgument(call.store(scripts.prefixOf(renewal.owner)));
+  }
+  for (const RenewalRequest& renewal : renewals) {
+    call.addNumber(renewal.lease.count());
+    call.addArgument(renewal.owner);
+  }
+  call.setRepeatable(false);
+}
+
+ComposeRenewals ReadLockScripts::renewals() const noexcept {
+  return &ReadLockScripts::composeReadRenewals;
+}
+
+void ReadLockScripts::composeHoldCount(Call& call, std::string_view owner) const {
+  call.setScript(lua::rw_read_count, 2);
+  call.addArgument(name);
+  call.addArgument(call.store(prefixOf(owner)));
+  call.addArgument(owner);
+}
+
+// The exclusive side.
+
+WriteLockScripts::WriteLockScripts(std::string_view lockName)
+    : ReadWriteScripts(lockName,
+                       {.holdKind = HoldKind::write,
+                        .wakeRule = WakeRule::one,
+                        .lane = 1,
+                        .queuesOnServer = true}) {}
+
+std::string_view WriteLockScripts::fieldOf(Call& call, std::string_view owner) const {
+  return call.store(writerField(owner));
+}
+
+void WriteLockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
+  startScript(call, lua::rw_write_acquire, {name, intent_}, request.tombstone);
+  call.addNumber(request.lease.count());
+  call.addArgument(fieldOf(call, request.owner));
+  call.addArgument(request.owner);
+  call.addArgument(holdKeys_);
+  call.addNumber(request.waits ? kIntentLife.count() : 0);
+}
+
+void WriteLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
+  startScript(call, lua::rw_write_release, name, request.tombstone);
+  call.addArgument(fieldOf(call, request.owner));
+  call.addArgument(holdKeys_);
+  call.addArgument(kPublish);
+  call.addArgument(channel);
+  call.addNumber(request.restore.count());
+  call.setFreesMemory(true);
+}
+
+void WriteLockScripts::composeSettle(Call& call, const SettleRequest& request) const {
+  startScript(call, lua::rw_write_settle, name, request.tombstone);
+  call.addArgument(fieldOf(call, request.owner));
+  call.addArgument(holdKeys_);
+  call.addArgument(kPublish);
+  call.addArgument(channel);
+  call.addNumber(request.target);
+  call.addNumber(kTombstoneLife.count());
+  call.setRepeatable(true);
+  call.setFreesMemory(true);
+}
+
+void WriteLockScripts::composeWithdraw(Call& call, std::string_view owner) const {
+  call.setScript(lua::rw_write_withdraw, 1);
+  call.addArgument(intent_);
+  call.addArgument(fieldOf(call, owner));
+  call.addArgument(kPublish);
+  call.addArgument(channel);
+  call.setRepeatable(true);
+  call.setFreesMemory(true);
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "integration/lock_harness.hpp"
+
+#include <tuple>
+
+namespace rlock::test {
+
+enum class Fault {
+  stallReply,          // executed; the reply never comes, the connection stays
+  swallowReplyAndCut,  // executed; the connection breaks instead of the reply
+  cutMidReply,         // executed; half of the reply comes
+  cutMidRequest,       // not executed; half of the request went out
+  cutBeforeForward,    // not executed; the server saw nothing
+  dropRequest,         // not executed; nothing comes, the connection stays
+  stallRequest,        // executed long after everybody gave up
+};
+
+inline const char* toString(Fault fault) {
+  switch (fault) {
+    case Fault::stallReply:
+      return "stallReply";
+    case Fault::swallowReplyAndCut:
+      return "swallowReplyAndCut";
+    case Fault::cutMidReply:
+      return "cutMidReply";
+    case Fault::cutMidRequest:
+      return "cutMidRequest";
+    case Fault::cutBeforeForward:
+      return "cutBeforeForward";
+    case Fault::dropRequest:
+      return "dropRequest";
+    case Fault::stallRequest:
+      return "stallRequest";
+  }
+  return "unknown";
+}
+
+inline TcpProxy::Action actionOf(Fault fault) {
+  using Action = TcpProxy::Action;
+  switch (fault) {
+    case Fault::stallReply:
+      return Action::stallReply();
+    case Fault::swallowReplyAndCut:
+      return Action::swallowReplyAndCut();
+    case Fault::cutMidReply:
+      return Action::cutMidReply();
+    case Fault::cutMidRequest:
+      return Action::cutMidRequest();
+    case Fault::cutBeforeForward:
+      return Action::cutBeforeForward();
+    case Fault::dropRequest:
+      return Action::dropRequest();
+    case Fault::stallRequest:
+      return Action::stallRequest();
+  }
+  return Action::pass();
+}
+
+using LostReplyParams = std::tuple<LostReplyPolicy, Fault>;
+
+/// A client behind a proxy that can break one request.
+class LostReplyTest : public LockTest, public ::testing::WithParamInterface<LostReplyParams> {
+ protected:
+  void SetUp() override {
+    LockTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) {
+      return;
+    }
+    client_.emplace(Client::connect(settings()));
+    // The server knows all scripts from here on, so that rules meet the request that matters.
+    RLock warm = warmLock();
+    warm.lock();
+    warm.unlock();
+    warm.forceUnlock();
+  }
+
+  /// A lock of the kind that is tested.
+  [[nodiscard]] virtual RLock warmLock() { return client().getLock("warm"); }
+
+  [[nodiscard]] Options settings() {
+    Options options = proxied();
+    options.lostReplyPolicy = std::get<0>(GetParam());
+    if (options.lostReplyPolicy == LostReplyPolicy::marker) {
+      // Where killing is allowed it is done as well, and no late request would meet its tombstone.
+      raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-client|kill"});
+      options.username = "weak";
+      options.password = "pw";
+    }
+    options.commandTimeout = 250ms;
+    options.reconnectDelayMin = 5ms;
+    // What is left behind stays long enough to be found.
+    options.watchdogTimeout = 30s;
+    return options;
+  }
+
+  [[nodiscard]] Client& client() { return *client_; }
+
+  TcpProxy::Rule breakOnce(const lua::Script& script, std::size_t times = 1) {
+    TcpProxy::RuleOptions once;
+    once.limit = times;
+    return proxy().addRule(running(script), actionOf(std::get<1>(GetParam())), once);
+  }
+
+  /// What was held back arrives now, when nobody wants it any more.
+  void deliverLate() {
+    proxy().releaseStalled();
+    std::this_thread::sleep_for(30ms);
+  }
+
+  [[nodiscard]] std::string countOnServer(const std::string& name, OwnerId owner) {
+    return raw().hget(name, ownerField(client(), owner)).value_or("0");
+  }
+
+ private:
+  std::optional<Client> client_;
+};
+
+inline const auto kLostReplyPolicies =
+    ::testing::Values(LostReplyPolicy::fence, LostReplyPolicy::marker);
+
+inline std::string lostReplyName(const ::testing::TestParamInfo<LostReplyParams>& test) {
+  return std::string(rlock::toString(std::get<0>(test.param))) + "_" +
+         toString(std::get<1>(test.param));
+}
+
+}  // namespace rlock::test

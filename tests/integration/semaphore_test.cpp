@@ -1,0 +1,1033 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The semaphore: Redisson's own tests, what stands on the server, who is woken, and that no permit
+// is minted or lost whatever the network does.
+
+#include "integration/counter_harness.hpp"
+#include "integration/lost_reply_harness.hpp"
+
+#include <barrier>
+#include <limits>
+#include <random>
+
+namespace rlock::test {
+namespace {
+
+constexpr int kMost = std::numeric_limits<int>::max();
+
+class SemaphoreTest : public CounterTest {};
+class SemaphoreBlocking : public LockTest {};
+
+INSTANTIATE_TEST_SUITE_P(Faces, SemaphoreTest, ::testing::ValuesIn(kFaces), faceName);
+
+// ---- Redisson's tests
+
+TEST_P(SemaphoreTest, SE01_PermitsAreSetOnce) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se01");
+  EXPECT_EQ(semaphore.getName(), "se01");
+  EXPECT_EQ(answer(semaphore.trySetPermitsAsync(10)), "true");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 10);
+  EXPECT_EQ(answer(semaphore.trySetPermitsAsync(15)), "false");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 10);
+  EXPECT_EQ(answer(semaphore.removeAsync()), "true");
+  EXPECT_EQ(answer(semaphore.removeAsync()), "false");
+  EXPECT_EQ(answer(semaphore.trySetPermitsAsync(1, 300ms)), "true");
+  EXPECT_LE(raw().pttl("se01"), 300);
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 1);
+  EXPECT_EVENTUALLY(kLong, run(semaphore.availablePermitsAsync()).value() == 0);
+  EXPECT_FALSE(raw().exists("se01"));
+}
+
+TEST_P(SemaphoreTest, SE02_AcquireWithoutPermitsSet) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se02");
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(outcome(semaphore.acquireAsync(2)), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 0);
+}
+
+TEST_P(SemaphoreTest, SE03_ReleaseMakesTheSemaphore) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se03");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 0);
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 1);
+}
+
+TEST_P(SemaphoreTest, SE04_TheCountsAddUp) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se04");
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(10)), "true");
+  EXPECT_EQ(outcome(semaphore.acquireAsync()), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 9);
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 10);
+  EXPECT_EQ(outcome(semaphore.acquireAsync(5)), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 5);
+  EXPECT_EQ(outcome(semaphore.releaseAsync(5)), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 10);
+}
+
+TEST_P(SemaphoreTest, SE05_PermitsAreAdded) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se05");
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(10)), "true");
+  EXPECT_EQ(outcome(semaphore.acquireAsync(10)), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 0);
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(4)), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 4);
+  EXPECT_EQ(outcome(semaphore.releaseAsync(10)), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 14);
+  EXPECT_EQ(outcome(semaphore.acquireAsync(5)), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 9);
+}
+
+TEST_P(SemaphoreTest, SE06_PermitsAreReducedBelowZero) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se06");
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(10)), "true");
+  EXPECT_EQ(outcome(semaphore.acquireAsync(10)), "ok");
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(-5)), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), -5);
+  EXPECT_EQ(answer(semaphore.tryAcquireAsync()), "false");
+  EXPECT_EQ(outcome(semaphore.releaseAsync(10)), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 5);
+  EXPECT_EQ(outcome(semaphore.acquireAsync(5)), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 0);
+}
+
+TEST_P(SemaphoreTest, SE07_NoPermitsNeedNoWait) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se07");
+  const auto before = client.stats().commands;
+  const Stopwatch watch;
+  EXPECT_EQ(answer(semaphore.tryAcquireAsync(0, 10min)), "true");
+  EXPECT_EQ(outcome(semaphore.acquireAsync(0)), "ok");
+  EXPECT_EQ(answer(semaphore.tryAcquireAsync(0)), "true");
+  EXPECT_EQ(outcome(semaphore.releaseAsync(0)), "ok");
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(0)), "ok");
+  EXPECT_EQ(answer(semaphore.releaseIfExistsAsync(0)), "false");
+  EXPECT_LT(watch.elapsedMs(), scaled(2s));
+  EXPECT_EQ(client.stats().commands, before);
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 0);
+  expectNoKeys();
+}
+
+TEST_P(SemaphoreTest, SE08_Drain) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se08");
+  EXPECT_EQ(run(semaphore.drainPermitsAsync()).value(), 0);
+  EXPECT_FALSE(raw().exists("se08"));
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(10)), "true");
+  EXPECT_EQ(outcome(semaphore.acquireAsync(3)), "ok");
+  EXPECT_EQ(run(semaphore.drainPermitsAsync()).value(), 7);
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 0);
+  // As Redisson: a debt is evened out.
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(-4)), "ok");
+  EXPECT_EQ(run(semaphore.drainPermitsAsync()).value(), -4);
+  EXPECT_EQ(raw().get("se08"), "0");
+}
+
+TEST_P(SemaphoreTest, SE09_ReleaseIfExists) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se09");
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(10)), "true");
+  EXPECT_EQ(outcome(semaphore.acquireAsync()), "ok");
+  EXPECT_EQ(answer(semaphore.releaseIfExistsAsync(1)), "true");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 10);
+  Semaphore unset = client.getSemaphore("se09-unset");
+  EXPECT_EQ(answer(unset.releaseIfExistsAsync(1)), "false");
+  EXPECT_FALSE(raw().exists("se09-unset"));
+}
+
+TEST_P(SemaphoreTest, SE10_AcquireBlocksUntilARelease) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se10");
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(1)), "true");
+  EXPECT_EQ(outcome(semaphore.acquireAsync()), "ok");
+  auto waiter = later([semaphore]() mutable { return semaphore.acquireAsync(); });
+  EXPECT_FALSE(ready(waiter, 100ms));
+  awaitSubscribed(semaphoreChannelOf("se10"));
+  const Stopwatch watch;
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(waiter.get(), "ok");
+  EXPECT_LT(watch.elapsedMs(), scaled(2s));
+  EXPECT_EQ(answer(semaphore.tryAcquireAsync()), "false");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 0);
+}
+
+TEST_P(SemaphoreTest, SE11_AcquireOfSeveralWaitsForSeveralReleases) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se11");
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(5)), "true");
+  EXPECT_EQ(outcome(semaphore.acquireAsync(3)), "ok");
+  auto waiter = later([semaphore]() mutable { return semaphore.acquireAsync(4); });
+  awaitSubscribed(semaphoreChannelOf("se11"));
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_FALSE(ready(waiter, 100ms));
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(waiter.get(), "ok");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 0);
+}
+
+TEST_P(SemaphoreTest, SE12_TryAcquireOfSeveralInTime) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se12");
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(5)), "true");
+  EXPECT_EQ(outcome(semaphore.acquireAsync(3)), "ok");
+  EXPECT_EQ(answer(semaphore.tryAcquireAsync(4)), "false");
+  auto waiter =
+      inThread([&] { return answerOf(runBy(GetParam(), semaphore.tryAcquireAsync(4, 20s))); });
+  awaitSubscribed(semaphoreChannelOf("se12"));
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_FALSE(ready(waiter, 50ms));
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(waiter.get(), "true");
+  EXPECT_EQ(run(semaphore.availablePermitsAsync()).value(), 0);
+}
+
+TEST_F(SemaphoreBlocking, SE14_OnePermitExcludes) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("se14");
+  ASSERT_TRUE(semaphore.trySetPermits(1));
+  Resource resource;
+  std::vector<std::future<void>> jobs;
+  for (int i = 0; i < 15; ++i) {
+    jobs.push_back(inThread([&] {
+      semaphore.acquire();
+      resource.use(500us);
+      semaphore.release();
+    }));
+  }
+  for (auto& job : jobs) {
+    job.get();
+  }
+  EXPECT_EQ(resource.value(), 15);
+  EXPECT_EQ(resource.overlaps(), 0);
+  EXPECT_EQ(semaphore.availablePermits(), 1);
+}
+
+TEST_F(SemaphoreBlocking, SE15_OnePermitExcludesClients) {
+  Client client = connect();
+  ASSERT_TRUE(client.getSemaphore("se15").trySetPermits(1));
+  Resource resource;
+  std::vector<std::future<void>> jobs;
+  for (int i = 0; i < 30; ++i) {
+    jobs.push_back(inThread([&] {
+      Client own = connect();
+      Semaphore semaphore = own.getSemaphore("se15");
+      semaphore.acquire();
+      resource.use(500us);
+      semaphore.release();
+    }));
+  }
+  for (auto& job : jobs) {
+    job.get();
+  }
+  EXPECT_EQ(resource.value(), 30);
+  EXPECT_EQ(resource.overlaps(), 0);
+}
+
+TEST_F(SemaphoreBlocking, SE16_OnePermitExcludesClientsInLoops) {
+  Client client = connect();
+  ASSERT_TRUE(client.getSemaphore("se16").trySetPermits(1));
+  Resource resource;
+  std::vector<std::future<void>> jobs;
+  constexpr int kRounds = 20;
+  for (int i = 0; i < 16; ++i) {
+    jobs.push_back(inThread([&] {
+      Client own = connect();
+      Semaphore semaphore = own.getSemaphore("se16");
+      for (int round = 0; round < kRounds; ++round) {
+        semaphore.acquire();
+        resource.use(1ms);
+        semaphore.release();
+      }
+    }));
+  }
+  for (auto& job : jobs) {
+    job.get();
+  }
+  EXPECT_EQ(resource.value(), 16 * kRounds);
+  EXPECT_EQ(resource.overlaps(), 0);
+  EXPECT_EQ(raw().get("se16"), "1");
+}
+
+TEST_F(SemaphoreBlocking, SE17_AllPermitsOrOneAtRandom) {
+  Client client = connect();
+  ASSERT_TRUE(client.getSemaphore("se17").trySetPermits(kMost));
+  std::vector<std::future<int>> jobs;
+  for (int i = 0; i < 4; ++i) {
+    jobs.push_back(inThread([&, i] {
+      Client own = connect();
+      Semaphore semaphore = own.getSemaphore("se17");
+      std::minstd_rand random(static_cast<unsigned>(i) + 1);
+      int done = 0;
+      for (int round = 0; round < 10; ++round) {
+        const int permits = random() % 2 == 0 ? kMost : 1;
+        semaphore.acquire(permits);
+        std::this_thread::sleep_for(2ms);
+        semaphore.release(permits);
+        ++done;
+      }
+      return done;
+    }));
+  }
+  int done = 0;
+  for (auto& job : jobs) {
+    done += job.get();
+  }
+  EXPECT_EQ(done, 40);
+  EXPECT_EQ(client.getSemaphore("se17").availablePermits(), kMost);
+}
+
+TEST_F(SemaphoreBlocking, OLD05_TenPermitsLetTenIn) {
+  Client first = connect();
+  ASSERT_TRUE(first.getSemaphore("old05").trySetPermits(10));
+  std::barrier<> barrier(10);
+  std::atomic<int> wrong{0};
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 10; ++i) {
+    clients.push_back(std::make_unique<Client>(connect()));
+  }
+  std::vector<std::future<void>> jobs;
+  for (std::size_t i = 0; i < 100; ++i) {
+    jobs.push_back(inThread([&, i] {
+      Semaphore semaphore = clients[i % clients.size()]->getSemaphore("old05");
+      semaphore.acquire();
+      barrier.arrive_and_wait();
+      if (semaphore.availablePermits() != 0 || semaphore.tryAcquire()) {
+        ++wrong;
+      }
+      barrier.arrive_and_wait();
+      semaphore.release();
+    }));
+  }
+  for (auto& job : jobs) {
+    job.get();
+  }
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(first.getSemaphore("old05").availablePermits(), 10);
+}
+
+// ---- What stands on the server
+
+TEST_P(SemaphoreTest, V23_StatesAndMessages) {
+  Client client = connect();
+  RawSubscriber subscriber(server());
+  subscriber.subscribe(semaphoreChannelOf("S"));
+  Semaphore semaphore = client.getSemaphore("S");
+  EXPECT_EQ(answer(semaphore.trySetPermitsAsync(3)), "true");
+  EXPECT_EQ(raw().type("S"), "string");
+  EXPECT_EQ(raw().get("S"), "3");
+  EXPECT_EQ(raw().pttl("S"), -1);
+  EXPECT_EQ(answer(semaphore.tryAcquireAsync(2)), "true");
+  EXPECT_EQ(raw().get("S"), "1");
+  EXPECT_EQ(answer(semaphore.tryAcquireAsync(2)), "false");
+  EXPECT_EQ(raw().get("S"), "1");
+  EXPECT_EQ(outcome(semaphore.releaseAsync(2)), "ok");
+  EXPECT_EQ(raw().get("S"), "3");
+  ASSERT_TRUE(subscriber.waitFor(2, kLong));
+  EXPECT_EQ(answer(semaphore.tryAcquireAsync(3)), "true");
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(-2)), "ok");
+  EXPECT_EQ(raw().get("S"), "-2");
+  // A total below 1 would break Redisson's reader.
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  ASSERT_TRUE(subscriber.waitFor(3, kLong));
+  EXPECT_EQ(payloads(subscriber), (std::vector<std::string>{"3", "3", "1"}));
+  EXPECT_EQ(answer(semaphore.removeAsync()), "true");
+  for (const std::string& key : raw().keys()) {
+    EXPECT_TRUE(key.starts_with("rlock_request:{S}:")) << key;
+  }
+  expectNoEternalKeys();
+  EXPECT_EQ(subscriber.count(), 3U);
+}
+
+TEST_P(SemaphoreTest, V14_BracesInTheName) {
+  Client client = connect();
+  RawSubscriber subscriber(server());
+  subscriber.subscribe("redisson_sc:a{t}b");
+  EXPECT_EQ(outcome(client.getSemaphore("a{t}b").releaseAsync()), "ok");
+  EXPECT_TRUE(subscriber.waitFor(1, kLong));
+  EXPECT_EQ(raw().get("a{t}b"), "1");
+}
+
+TEST_P(SemaphoreTest, V14_AForeignReleaseWakesUs) {
+  Client client = connect();
+  raw().set("foreign", "0");
+  Semaphore semaphore = client.getSemaphore("foreign");
+  auto waiter = later([semaphore]() mutable { return semaphore.acquireAsync(2); });
+  awaitSubscribed(semaphoreChannelOf("foreign"));
+  raw().run({"INCRBY", "foreign", "2"});
+  const Stopwatch watch;
+  raw().publish(semaphoreChannelOf("foreign"), "2");
+  EXPECT_EQ(waiter.get(), "ok");
+  EXPECT_LT(watch.elapsedMs(), scaled(2s));
+  EXPECT_EQ(raw().get("foreign"), "0");
+}
+
+TEST_P(SemaphoreTest, XSEM3_TheTimeToLiveSurvives) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("xsem3");
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(10, 50s)), "true");
+  const auto lives = [&] {
+    const auto left = raw().pttl("xsem3");
+    return left > 40'000 && left <= 50'000;
+  };
+  EXPECT_EQ(outcome(semaphore.acquireAsync(3)), "ok");
+  EXPECT_TRUE(lives());
+  EXPECT_EQ(outcome(semaphore.releaseAsync(2)), "ok");
+  EXPECT_TRUE(lives());
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(5)), "ok");
+  EXPECT_TRUE(lives());
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(-5)), "ok");
+  EXPECT_TRUE(lives());
+  EXPECT_EQ(run(semaphore.drainPermitsAsync()).value(), 9);
+  EXPECT_TRUE(lives());
+  expectNoEternalKeys();
+}
+
+TEST_P(SemaphoreTest, XSEM4_ArgumentsOutsideTheirRange) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("xsem4");
+  const auto before = client.stats().commands;
+  EXPECT_EQ(outcome(semaphore.acquireAsync(-1)), "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.tryAcquireAsync(-1)), "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.tryAcquireAsync(-1, 1s)), "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.releaseAsync(-1)), "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.releaseIfExistsAsync(std::numeric_limits<int>::min())),
+            "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.trySetPermitsAsync(-1)), "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.trySetPermitsAsync(1, Duration::zero())), "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.trySetPermitsAsync(1, -1s)), "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.trySetPermitsAsync(1, Duration::max())), "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.tryAcquireAsync(
+                1, std::chrono::duration<double>(std::numeric_limits<double>::quiet_NaN()))),
+            "invalidArgument");
+  EXPECT_EQ(client.stats().commands, before);
+  expectNoKeys();
+}
+
+TEST_P(SemaphoreTest, XSEM4_NothingWrapsAround) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("xsem4");
+  EXPECT_EQ(answer(semaphore.trySetPermitsAsync(kMost)), "true");
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.releaseIfExistsAsync(kMost)), "invalidArgument");
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(kMost)), "invalidArgument");
+  EXPECT_EQ(raw().get("xsem4"), "2147483647");
+  EXPECT_EQ(run(semaphore.drainPermitsAsync()).value(), kMost);
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(std::numeric_limits<int>::min())), "ok");
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(-1)), "invalidArgument");
+  EXPECT_EQ(raw().get("xsem4"), "-2147483648");
+  EXPECT_EQ(outcome(semaphore.releaseAsync(kMost)), "ok");
+  EXPECT_EQ(raw().get("xsem4"), "-1");
+  // Numbers that another program wrote.
+  raw().set("xsem4", "99999999999999");
+  EXPECT_NE(outcome(semaphore.availablePermitsAsync()), "ok");
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "invalidArgument");
+  EXPECT_EQ(raw().get("xsem4"), "99999999999999");
+}
+
+TEST_P(SemaphoreTest, AnotherTypeIsLeftAlone) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("other");
+  raw().run({"HSET", "other", "field", "1"});
+  const auto tryAll = [&] {
+    EXPECT_EQ(outcome(semaphore.acquireAsync()), "wrongType");
+    EXPECT_EQ(outcome(semaphore.tryAcquireAsync(1, 10s)), "wrongType");
+    EXPECT_EQ(outcome(semaphore.releaseAsync()), "wrongType");
+    EXPECT_EQ(outcome(semaphore.releaseIfExistsAsync()), "wrongType");
+    EXPECT_EQ(outcome(semaphore.addPermitsAsync(-1)), "wrongType");
+    EXPECT_EQ(outcome(semaphore.drainPermitsAsync()), "wrongType");
+  };
+  tryAll();
+  EXPECT_EQ(outcome(semaphore.availablePermitsAsync()), "wrongType");
+  EXPECT_EQ(outcome(semaphore.trySetPermitsAsync(1)), "wrongType");
+  EXPECT_EQ(outcome(semaphore.removeAsync()), "wrongType");
+  EXPECT_EQ(raw().hget("other", "field"), "1");
+  raw().del("other");
+  raw().set("other", "somebody's words");
+  tryAll();
+  EXPECT_EQ(raw().get("other"), "somebody's words");
+}
+
+TEST_P(SemaphoreTest, ErrorsNameTheSemaphore) {
+  Client client = connect();
+  const auto result = run(client.getSemaphore("named").acquireAsync(-3));
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().key(), "named");
+  EXPECT_NE(std::string(result.error().what()).find("semaphore \"named\""), std::string::npos)
+      << result.error().what();
+}
+
+TEST_F(SemaphoreBlocking, MarkersDoNotPileUp) {
+  Client client = connect();
+  for (int i = 0; i < 200; ++i) {
+    Semaphore semaphore = client.getSemaphore("markers");
+    semaphore.release();
+    semaphore.acquire();
+    ASSERT_FALSE(semaphore.tryAcquire());
+  }
+  EXPECT_EQ(raw().get("markers"), "0");
+  EXPECT_EQ(raw().keys("rlock_request:*").size(), 1U);
+  for (const std::string& key : raw().keys("rlock_request:*")) {
+    EXPECT_GT(raw().pttl(key), 100'000);
+    EXPECT_LE(raw().pttl(key), 140'000);
+  }
+}
+
+// ---- Waiting
+
+TEST_P(SemaphoreTest, W32_OneReleaseOfManyWakesMany) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("w32");
+  std::vector<std::future<std::string>> waiters;
+  for (std::size_t i = 0; i < 5; ++i) {
+    waiters.push_back(later([semaphore]() mutable { return semaphore.acquireAsync(); }));
+    ASSERT_EVENTUALLY(kLong, client.stats().waiters == i + 1);
+  }
+  awaitSubscribed(semaphoreChannelOf("w32"));
+  EXPECT_EQ(outcome(semaphore.releaseAsync(4)), "ok");
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(ready(waiters[i], kLong)) << i;
+  }
+  EXPECT_EQ(client.stats().waiters, 1U);
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(1)), "ok");
+  EXPECT_TRUE(ready(waiters[4], kLong));
+  EXPECT_EQ(raw().get("w32"), "0");
+}
+
+TEST_P(SemaphoreTest, W34_ASmallRequestPassesALargeOneThatCannotBeServed) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("w34");
+  auto large = later([semaphore]() mutable { return semaphore.acquireAsync(5); });
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
+  auto middle = later([semaphore]() mutable { return semaphore.acquireAsync(3); });
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 2);
+  auto small = later([semaphore]() mutable { return semaphore.acquireAsync(1); });
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 3);
+  awaitSubscribed(semaphoreChannelOf("w34"));
+  EXPECT_EQ(outcome(semaphore.releaseAsync(2)), "ok");
+  EXPECT_EQ(small.get(), "ok");
+  EXPECT_FALSE(ready(middle, 20ms));
+  EXPECT_EQ(outcome(semaphore.releaseAsync(2)), "ok");
+  EXPECT_EQ(middle.get(), "ok");
+  EXPECT_EQ(outcome(semaphore.releaseAsync(5)), "ok");
+  EXPECT_EQ(large.get(), "ok");
+  EXPECT_EQ(raw().get("w34"), "0");
+}
+
+TEST_F(SemaphoreBlocking, XSEM1_LargeAndSmallRequestsBothGoOn) {
+  Options settings = options();
+  settings.safetyPoll = 100ms;
+  Client client = Client::connect(settings);
+  Semaphore semaphore = client.getSemaphore("xsem1");
+  constexpr int kAll = 4;
+  ASSERT_TRUE(semaphore.trySetPermits(kAll));
+  std::atomic<bool> end{false};
+  std::atomic<long> small{0};
+  std::vector<std::future<void>> jobs;
+  for (int i = 0; i < 8; ++i) {
+    jobs.push_back(inThread([&] {
+      while (!end.load()) {
+        semaphore.acquire();
+        std::this_thread::sleep_for(5ms);
+        semaphore.release();
+        ++small;
+      }
+    }));
+  }
+  ASSERT_EVENTUALLY(kLong, small.load() > 20);
+  for (int round = 0; round < 3; ++round) {
+    const long before = small.load();
+    EXPECT_TRUE(semaphore.tryAcquire(kAll, scaled(10s))) << "starved";
+    semaphore.release(kAll);
+    ASSERT_EVENTUALLY(kLong, small.load() > before + 20);
+  }
+  end = true;
+  for (auto& job : jobs) {
+    job.get();
+  }
+  EXPECT_EQ(semaphore.availablePermits(), kAll);
+}
+
+TEST_P(SemaphoreTest, XSEM5_WaitersWhileTheBalanceIsNegative) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("xsem5");
+  EXPECT_EQ(outcome(semaphore.addPermitsAsync(-3)), "ok");
+  auto waiter = later([semaphore]() mutable { return semaphore.acquireAsync(); });
+  awaitSubscribed(semaphoreChannelOf("xsem5"));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+    // As a Redisson client of old would announce it.
+    raw().publish(semaphoreChannelOf("xsem5"), std::to_string(i - 2));
+  }
+  EXPECT_FALSE(ready(waiter, 50ms));
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(waiter.get(), "ok");
+  EXPECT_EQ(raw().get("xsem5"), "0");
+}
+
+TEST_P(SemaphoreTest, ATimeLimitEndsTheWait) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("timed");
+  const Stopwatch watch;
+  EXPECT_EQ(answer(semaphore.tryAcquireAsync(1, 150ms)), "false");
+  EXPECT_GE(watch.elapsedMs(), 150ms);
+  EXPECT_LT(watch.elapsedMs(), 150ms + scaled(2 * kLate));
+  EXPECT_EQ(answer(semaphore.tryAcquireAsync(1ms)), "false");
+  EXPECT_EQ(client.stats().waiters, 0U);
+  // Nobody is left who would take it.
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(raw().get("timed"), "1");
+}
+
+TEST_P(SemaphoreTest, AStopEndsTheWait) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("stopped");
+  std::stop_source stop;
+  auto waiter =
+      later([semaphore, &stop]() mutable { return semaphore.acquireAsync(stop.get_token(), 2); });
+  auto timed = later(
+      [semaphore, &stop]() mutable { return semaphore.tryAcquireAsync(stop.get_token(), 1, 1h); });
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 2);
+  const Stopwatch watch;
+  stop.request_stop();
+  EXPECT_EQ(waiter.get(), "cancelled");
+  EXPECT_EQ(timed.get(), "cancelled");
+  EXPECT_LT(watch.elapsedMs(), scaled(2s));
+  EXPECT_EQ(outcome(semaphore.acquireAsync(stop.get_token())), "cancelled");
+  EXPECT_EQ(outcome(semaphore.releaseAsync(2)), "ok");
+  EXPECT_EQ(raw().get("stopped"), "2");
+}
+
+TEST_P(SemaphoreTest, AClosedClientEndsTheWait) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("closed");
+  auto waiter = later([semaphore]() mutable { return semaphore.acquireAsync(); });
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
+  client.close(1s);
+  EXPECT_EQ(waiter.get(), "closed");
+  EXPECT_EQ(outcome(semaphore.acquireAsync()), "closed");
+  EXPECT_EQ(outcome(semaphore.acquireAsync(0)), "closed");
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "closed");
+  EXPECT_EQ(outcome(semaphore.availablePermitsAsync()), "closed");
+}
+
+TEST_P(SemaphoreTest, WhatAClosingClientObtainsIsGivenBack) {
+  raw().set("closing", "3");
+  Client client = Client::connect(proxied());
+  Semaphore semaphore = client.getSemaphore("closing");
+  ASSERT_EQ(answer(semaphore.tryAcquireAsync(5)), "false");
+  const auto slow =
+      proxy().addRule(running(lua::semaphore_acquire), TcpProxy::Action::delayReply(200ms));
+  auto caller = later([semaphore]() mutable { return semaphore.acquireAsync(2); });
+  ASSERT_TRUE(slow.waitForHits(1, kLong));
+  EXPECT_EVENTUALLY(kLong, raw().get("closing") == "1");
+  client.close(10s);
+  EXPECT_EQ(caller.get(), "closed");
+  EXPECT_EQ(raw().get("closing"), "3");
+}
+
+TEST_P(SemaphoreTest, W85_ALostMessageIsFoundByThePoll) {
+  Options settings = options();
+  settings.safetyPoll = 200ms;
+  Client client = Client::connect(settings);
+  Semaphore semaphore = client.getSemaphore("w85");
+  auto waiter = later([semaphore]() mutable { return semaphore.acquireAsync(); });
+  awaitSubscribed(semaphoreChannelOf("w85"));
+  raw().run({"INCR", "w85"});
+  EXPECT_EQ(waiter.get(), "ok");
+}
+
+TEST_P(SemaphoreTest, ARemovedSemaphoreCanBeSetAgainUnderItsWaiters) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("again");
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(1)), "true");
+  auto waiter = later([semaphore]() mutable { return semaphore.acquireAsync(2); });
+  awaitSubscribed(semaphoreChannelOf("again"));
+  EXPECT_EQ(answer(semaphore.removeAsync()), "true");
+  EXPECT_FALSE(ready(waiter, 50ms));
+  EXPECT_EQ(answer(semaphore.trySetPermitsAsync(2)), "true");
+  EXPECT_EQ(waiter.get(), "ok");
+}
+
+// ---- Errors of the server
+
+TEST_P(SemaphoreTest, XERR4_AtTheMemoryLimitReleasingGoesOn) {
+  Client client = connect();
+  Semaphore semaphore = client.getSemaphore("oom");
+  CountDownLatch latch = client.getCountDownLatch("oom-latch");
+  ASSERT_EQ(answer(semaphore.trySetPermitsAsync(2)), "true");
+  ASSERT_EQ(answer(latch.trySetCountAsync(2)), "true");
+  raw().configSet("maxmemory-policy", "noeviction");
+  raw().configSet("maxmemory", "1");
+  EXPECT_EQ(outcome(semaphore.acquireAsync()), "outOfMemory");
+  EXPECT_EQ(outcome(semaphore.drainPermitsAsync()), "outOfMemory");
+  EXPECT_EQ(raw().get("oom"), "2");
+  EXPECT_EQ(outcome(semaphore.releaseAsync()), "ok");
+  EXPECT_EQ(raw().get("oom"), "3");
+  EXPECT_EQ(outcome(latch.countDownAsync()), "ok");
+  EXPECT_EQ(outcome(latch.countDownAsync()), "ok");
+  EXPECT_EQ(outcome(latch.awaitAsync()), "ok");
+  EXPECT_EQ(answer(semaphore.removeAsync()), "true");
+  raw().configSet("maxmemory", "0");
+}
+
+TEST_F(SemaphoreBlocking, XERR6_WhatIsForbiddenChangesNothing) {
+  raw().run({"ACL", "SETUSER", "mute", "on", ">pw", "~*", "&*", "+@all", "-publish"});
+  raw().run({"ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", "-decrby", "-incrby"});
+  Options settings = options();
+  settings.password = "pw";
+  settings.username = "mute";
+  Client mute = Client::connect(settings);
+  Semaphore semaphore = mute.getSemaphore("err6");
+  EXPECT_TRUE(semaphore.trySetPermits(1));
+  semaphore.release();
+  EXPECT_EQ(raw().get("err6"), "2");
+  CountDownLatch latch = mute.getCountDownLatch("err6-latch");
+  EXPECT_TRUE(latch.trySetCount(1));
+  latch.countDown();
+  EXPECT_FALSE(raw().exists("err6-latch"));
+  settings.username = "poor";
+  Client poor = Client::connect(settings);
+  Semaphore theirs = poor.getSemaphore("err6");
+  EXPECT_EQ(outcomeOf([&] { theirs.acquire(); }), "denied");
+  EXPECT_EQ(outcomeOf([&] { theirs.release(); }), "denied");
+  EXPECT_EQ(outcomeOf([&] { theirs.drainPermits(); }), "denied");
+  EXPECT_EQ(raw().get("err6"), "2");
+}
+
+// ---- Lost replies
+
+class SemaphoreLostReply : public LostReplyTest {
+ protected:
+  void SetUp() override {
+    LostReplyTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) {
+      return;
+    }
+    Semaphore warm = client().getSemaphore("warm");
+    warm.trySetPermits(3);
+    warm.acquire();
+    warm.release();
+    warm.drainPermits();
+    warm.remove();
+    raw().flushAll();
+  }
+
+  void expectMarkersEnd() {
+    for (const std::string& key : raw().keys("rlock_request:*")) {
+      EXPECT_GT(raw().pttl(key), 0) << key;
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Faults,
+                         SemaphoreLostReply,
+                         ::testing::Combine(kLostReplyPolicies,
+                                            ::testing::Values(Fault::stallReply,
+                                                              Fault::swallowReplyAndCut,
+                                                              Fault::cutMidReply,
+                                                              Fault::cutMidRequest,
+                                                              Fault::cutBeforeForward,
+                                                              Fault::stallRequest)),
+                         lostReplyName);
+
+TEST_P(SemaphoreLostReply, C7_AcquireTakesOnce) {
+  for (const Face face : kFaces) {
+    const std::string name = std::string("acquire-") + rlock::test::toString(face);
+    Semaphore semaphore = client().getSemaphore(name);
+    raw().set(name, "10");
+    const auto fault = breakOnce(lua::semaphore_acquire);
+    EXPECT_EQ(outcomeOf(runBy(face, semaphore.acquireAsync(2))), "ok");
+    EXPECT_EQ(fault.hits(), 1U);
+    deliverLate();
+    EXPECT_EQ(raw().get(name), "8");
+    EXPECT_EQ(outcomeOf(runBy(face, semaphore.acquireAsync(3))), "ok");
+    deliverLate();
+    EXPECT_EQ(raw().get(name), "5");
+  }
+  expectMarkersEnd();
+}
+
+TEST_P(SemaphoreLostReply, C7_ARefusedAcquireTakesNothing) {
+  raw().set("refused", "1");
+  Semaphore semaphore = client().getSemaphore("refused");
+  const auto fault = breakOnce(lua::semaphore_acquire);
+  EXPECT_EQ(answerOf(semaphore.tryAcquireAsync(2).wait()), "false");
+  EXPECT_EQ(fault.hits(), 1U);
+  raw().set("refused", "10");
+  deliverLate();
+  EXPECT_EQ(raw().get("refused"), "10");
+}
+
+TEST_P(SemaphoreLostReply, C7_ACallerWhoseTimeIsUpFirst) {
+  for (const Face face : kFaces) {
+    const std::string name = std::string("late-") + rlock::test::toString(face);
+    Semaphore semaphore = client().getSemaphore(name);
+    raw().set(name, "4");
+    const auto fault = breakOnce(lua::semaphore_acquire);
+    const std::string answer = answerOf(runBy(face, semaphore.tryAcquireAsync(3, 120ms)));
+    EXPECT_NE(answer, "false");
+    EXPECT_EQ(fault.hits(), 1U);
+    deliverLate();
+    EXPECT_EVENTUALLY(kLong, raw().get(name) == (answer == "true" ? "1" : "4"));
+    // Nothing follows.
+    std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(raw().get(name), answer == "true" ? "1" : "4");
+  }
+}
+
+TEST_P(SemaphoreLostReply, C7_ReleaseAddsOnce) {
+  for (const Face face : kFaces) {
+    const std::string name = std::string("release-") + rlock::test::toString(face);
+    Semaphore semaphore = client().getSemaphore(name);
+    auto fault = breakOnce(lua::semaphore_add);
+    EXPECT_EQ(outcomeOf(runBy(face, semaphore.releaseAsync(2))), "ok");
+    EXPECT_EQ(fault.hits(), 1U);
+    deliverLate();
+    EXPECT_EQ(raw().get(name), "2");
+    fault = breakOnce(lua::semaphore_add);
+    EXPECT_EQ(outcomeOf(runBy(face, semaphore.addPermitsAsync(-3))), "ok");
+    EXPECT_EQ(fault.hits(), 1U);
+    deliverLate();
+    EXPECT_EQ(raw().get(name), "-1");
+    fault = breakOnce(lua::semaphore_add);
+    EXPECT_EQ(answerOf(runBy(face, semaphore.releaseIfExistsAsync(5))), "true");
+    EXPECT_EQ(fault.hits(), 1U);
+    deliverLate();
+    EXPECT_EQ(raw().get(name), "4");
+  }
+  expectMarkersEnd();
+}
+
+TEST_P(SemaphoreLostReply, C7_SetDrainAndRemoveAnswerForTheirOwnRun) {
+  for (const Face face : kFaces) {
+    const std::string name = std::string("others-") + rlock::test::toString(face);
+    Semaphore semaphore = client().getSemaphore(name);
+    auto fault = breakOnce(lua::counter_try_set);
+    EXPECT_EQ(answerOf(runBy(face, semaphore.trySetPermitsAsync(7))), "true");
+    EXPECT_EQ(fault.hits(), 1U);
+    deliverLate();
+    EXPECT_EQ(raw().get(name), "7");
+    fault = breakOnce(lua::semaphore_drain);
+    EXPECT_EQ(runBy(face, semaphore.drainPermitsAsync()).value(), 7);
+    EXPECT_EQ(fault.hits(), 1U);
+    raw().set(name, "5");
+    deliverLate();
+    EXPECT_EQ(raw().get(name), "5");
+    fault = breakOnce(lua::counter_remove);
+    EXPECT_EQ(answerOf(runBy(face, semaphore.removeAsync())), "true");
+    EXPECT_EQ(fault.hits(), 1U);
+    raw().set(name, "6");
+    deliverLate();
+    EXPECT_EQ(raw().get(name), "6");
+  }
+}
+
+TEST_P(SemaphoreLostReply, C7_TheSettlingItselfIsLost) {
+  raw().set("settle", "5");
+  Semaphore semaphore = client().getSemaphore("settle");
+  const auto acquire = breakOnce(lua::semaphore_acquire);
+  breakOnce(lua::semaphore_settle);
+  EXPECT_EQ(answerOf(semaphore.tryAcquireAsync(2, 20s).wait()), "true");
+  EXPECT_EQ(acquire.hits(), 1U);
+  // What comes late belongs to numbers that are used up.
+  EXPECT_EQ(answerOf(semaphore.tryAcquireAsync(1).wait()), "true");
+  deliverLate();
+  EXPECT_EQ(raw().get("settle"), "2");
+}
+
+TEST_P(SemaphoreLostReply, C7_WithoutAnAnswerItIsSaidThatTheOutcomeIsNotKnown) {
+  Options impatient = settings();
+  impatient.callTimeout = 300ms;
+  Client client = Client::connect(impatient);
+  Semaphore semaphore = client.getSemaphore("doubt");
+  semaphore.release();
+  proxy().addRule(running(lua::semaphore_add), actionOf(std::get<1>(GetParam())));
+  for (const Face face : kFaces) {
+    const auto result = runBy(face, semaphore.releaseAsync());
+    ASSERT_FALSE(result.has_value());
+    EXPECT_TRUE(result.error().errc() == Errc::timedOut ||
+                result.error().errc() == Errc::connectionFailed)
+        << result.error().what();
+    EXPECT_NE(result.error().message().find("not known"), std::string::npos)
+        << result.error().what();
+  }
+}
+
+/// The scripts themselves, with requests in an order that a network can bring about.
+class CounterScript : public LockTest {
+ protected:
+  Value run(const lua::Script& script, int number, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {std::to_string(number), "60000"});
+    return raw().eval(script.body, {"counter", "marker"}, arguments);
+  }
+};
+
+TEST_F(CounterScript, C7_ARequestThatComesAfterALaterOneDoesNothing) {
+  const std::vector<std::pair<lua::Script, std::vector<std::string>>> scripts{
+      {lua::semaphore_acquire, {"1"}},
+      {lua::semaphore_add, {"1", "0", "PUBLISH", "channel"}},
+      {lua::semaphore_drain, {}},
+      {lua::counter_try_set, {"3", "0", "PUBLISH", "channel", "3"}},
+      {lua::counter_remove, {"PUBLISH", "channel", ""}},
+      {lua::latch_count_down, {"PUBLISH", "channel", "0"}}};
+  for (const auto& [script, arguments] : scripts) {
+    raw().flushAll();
+    raw().set("counter", "10");
+    EXPECT_FALSE(run(script, 5, arguments).isError());
+    EXPECT_TRUE(raw().get("marker").value_or("").starts_with("5:"));
+    EXPECT_GT(raw().pttl("marker"), 0);
+    // Its own repetition changes nothing either.
+    raw().set("counter", "100");
+    EXPECT_FALSE(run(script, 5, arguments).isError());
+    EXPECT_EQ(raw().get("counter"), "100");
+    const auto late = run(script, 4, arguments);
+    ASSERT_TRUE(late.isError()) << late;
+    EXPECT_TRUE(late.error().find("RLOCKSETTLED") != std::string::npos) << late;
+    EXPECT_EQ(raw().get("counter"), "100");
+    EXPECT_TRUE(raw().get("marker").value_or("").starts_with("5:"));
+  }
+}
+
+TEST_F(CounterScript, C7_ASettlingThatComesAfterALaterRequestDoesNothing) {
+  raw().set("counter", "10");
+  const std::vector<std::string> giveBack{"2", "0", "PUBLISH", "channel"};
+  EXPECT_FALSE(run(lua::semaphore_acquire, 5, {"2"}).isError());
+  run(lua::semaphore_settle, 4, giveBack);
+  EXPECT_EQ(raw().get("marker"), "5:1");
+  EXPECT_EQ(raw().get("counter"), "8");
+  run(lua::semaphore_settle, 5, giveBack);
+  EXPECT_EQ(raw().get("marker"), "5:0");
+  EXPECT_EQ(raw().get("counter"), "10");
+  run(lua::semaphore_settle, 5, giveBack);
+  EXPECT_EQ(raw().get("counter"), "10");
+  // What was given up before it ran never runs.
+  run(lua::semaphore_settle, 6, giveBack);
+  EXPECT_TRUE(run(lua::semaphore_acquire, 6, {"2"}).isError());
+  EXPECT_EQ(raw().get("counter"), "10");
+  // A semaphore that is gone does not come back.
+  EXPECT_FALSE(run(lua::semaphore_acquire, 7, {"2"}).isError());
+  raw().del("counter");
+  run(lua::semaphore_settle, 7, giveBack);
+  EXPECT_FALSE(raw().exists("counter"));
+}
+
+class SemaphoreLostReplySlow : public LostReplyTest {};
+
+INSTANTIATE_TEST_SUITE_P(Policies,
+                         SemaphoreLostReplySlow,
+                         ::testing::Combine(kLostReplyPolicies,
+                                            ::testing::Values(Fault::swallowReplyAndCut)),
+                         lostReplyName);
+
+TEST_P(SemaphoreLostReplySlow, C7_CutsUnderLoadMintNothingAndLoseNothing) {
+  constexpr int kThreads = 8;
+  constexpr int kAll = 6;
+  raw().set("load", std::to_string(kAll));
+  Options patient = settings();
+  // So that every release has its answer.
+  patient.callTimeout = 60s;
+  patient.safetyPoll = 100ms;
+  Client client = Client::connect(patient);
+  std::atomic<bool> end{false};
+  std::atomic<int> out{0};
+  std::atomic<int> overdrawn{0};
+  std::atomic<long> acquired{0};
+  std::vector<std::future<std::vector<std::string>>> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.push_back(inThread([&, thread] {
+      std::vector<std::string> odd;
+      std::minstd_rand random(static_cast<unsigned>(thread) + 1);
+      Semaphore semaphore = client.getSemaphore("load");
+      while (!end.load()) {
+        const int permits = static_cast<int>(random() % 3) + 1;
+        const std::string got = answerOf([&] { return semaphore.tryAcquire(permits, 300ms); });
+        if (got != "true") {
+          if (got != "false" && got != "timedOut" && got != "connectionFailed") {
+            odd.push_back("tryAcquire " + got);
+          }
+          continue;
+        }
+        ++acquired;
+        if ((out += permits) > kAll) {
+          ++overdrawn;
+        }
+        out -= permits;
+        const std::string gone = outcomeOf([&] { semaphore.release(permits); });
+        if (gone != "ok") {
+          odd.push_back("release " + gone);
+        }
+      }
+      return odd;
+    }));
+  }
+  using Action = TcpProxy::Action;
+  const std::vector<Action> actions{Action::swallowReplyAndCut(),
+                                    Action::cutMidRequest(),
+                                    Action::cutMidReply(),
+                                    Action::cutBeforeForward(),
+                                    Action::stallReply(),
+                                    Action::stallRequest()};
+  const Deadline stop(4s);
+  for (std::size_t i = 0; !stop.expired(); ++i) {
+    TcpProxy::RuleOptions once;
+    once.limit = 1;
+    once.skip = i % 7;
+    const auto rule =
+        proxy().addRule(TcpProxy::command("EVALSHA"), actions[i % actions.size()], once);
+    static_cast<void>(rule.waitForHits(1, 500ms));
+    std::this_thread::sleep_for(30ms);
+    proxy().clearRules();
+  }
+  proxy().heal();
+  end = true;
+  for (auto& thread : threads) {
+    EXPECT_EQ(thread.get(), std::vector<std::string>());
+  }
+  EXPECT_GT(acquired.load(), 20);
+  EXPECT_EQ(overdrawn.load(), 0);
+  EXPECT_EVENTUALLY(kLong, raw().get("load") == std::to_string(kAll));
+  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(raw().get("load"), std::to_string(kAll));
+  EXPECT_GT(client.stats().lostReplies, 0U);
+  EXPECT_LE(raw().keys("rlock_request:*").size(), 4U * kThreads);
+}
+
+class SemaphoreWeakUser : public LockTest {};
+
+TEST_F(SemaphoreWeakUser, C7_AServerThatForbidsKilling) {
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-client|kill"});
+  raw().set("weak", "5");
+  Options settings = proxied();
+  settings.username = "weak";
+  settings.password = "pw";
+  settings.commandTimeout = 250ms;
+  Client client = Client::connect(settings);
+  Semaphore semaphore = client.getSemaphore("weak");
+  semaphore.acquire();
+  for (const auto& action : {TcpProxy::Action::swallowReplyAndCut(),
+                             TcpProxy::Action::stallRequest(),
+                             TcpProxy::Action::stallReply()}) {
+    raw().set("weak", "5");
+    TcpProxy::RuleOptions once;
+    once.limit = 1;
+    const auto fault = proxy().addRule(running(lua::semaphore_acquire), action, once);
+    EXPECT_EQ(outcomeOf([&] { semaphore.acquire(2); }), "ok");
+    EXPECT_EQ(fault.hits(), 1U);
+    proxy().releaseStalled();
+    std::this_thread::sleep_for(30ms);
+    EXPECT_EQ(raw().get("weak"), "3");
+  }
+}
+
+}  // namespace
+}  // namespace rlock::test

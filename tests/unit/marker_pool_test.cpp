@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/marker_pool.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace rlock::detail {
+namespace {
+
+class MarkerPoolTest : public ::testing::Test {
+ protected:
+  MarkerPool::Loan borrow() {
+    return pool->borrow([this] { return "id" + std::to_string(++made); });
+  }
+
+  std::shared_ptr<MarkerPool> pool = std::make_shared<MarkerPool>(std::chrono::seconds(1));
+  int made = 0;
+};
+
+TEST_F(MarkerPoolTest, LendsEachToOneAtATime) {
+  const auto first = borrow();
+  const auto second = borrow();
+  EXPECT_EQ(first->id, "id1");
+  EXPECT_EQ(second->id, "id2");
+  EXPECT_EQ(first->number, 0U);
+  EXPECT_EQ(pool->life(), std::chrono::seconds(1));
+}
+
+TEST_F(MarkerPoolTest, LendsAgainWhatCameBackAndCountsOn) {
+  borrow()->number = 7;
+  auto again = borrow();
+  EXPECT_EQ(again->id, "id1");
+  EXPECT_EQ(again->number, 7U);
+  const auto copy = again;
+  again.reset();
+  EXPECT_EQ(borrow()->id, "id2") << "a copy is still out";
+}
+
+TEST_F(MarkerPoolTest, LoanMayOutliveThePool) {
+  const auto loan = borrow();
+  pool.reset();
+  EXPECT_EQ(loan->id, "id1");
+}
+
+TEST_F(MarkerPoolTest, ThreadsNeverShareOne) {
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([this, thread] {
+      for (int i = 0; i < 1000; ++i) {
+        const auto loan =
+            pool->borrow([&] { return std::to_string(thread) + "-" + std::to_string(i); });
+        const auto before = ++loan->number;
+        std::this_thread::yield();
+        EXPECT_EQ(loan->number, before);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+}  // namespace
+}  // namespace rlock::detail
