@@ -13,7 +13,8 @@ end
 local name = KEYS[1]
 local fields = {}
 if kind == 'hash' then
-  fields = redis.call('hkeys', name)
+  -- Where it may not be asked, the holders find out at their next renewal.
+  fields = redis.pcall('hkeys', name)
 elseif kind == 'string' then
   fields = {redis.call('get', name)}
 end
