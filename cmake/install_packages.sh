@@ -6,6 +6,7 @@
 #   build   compiler, CMake, Ninja, the libraries (always included)
 #   test    GoogleTest, redis-server
 #   bench   Google Benchmark
+#   interop Java 17, Maven
 #   lint    clang-format, clang-tidy
 #   docs    Doxygen, Graphviz
 #
@@ -48,6 +49,10 @@ find_missing() {
         need redis-server has_command "${RLOCK_TEST_REDIS_SERVER:-redis-server}"
         ;;
       bench) need libbenchmark-dev has_header benchmark/benchmark.h ;;
+      interop)
+        need openjdk-17-jdk-headless has_command javac
+        need maven has_command mvn
+        ;;
       lint)
         need clang-format has_command clang-format
         need clang-tidy has_command clang-tidy

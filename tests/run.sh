@@ -4,11 +4,12 @@
 #
 # Usage: tests/run.sh [LABEL...]
 #
-#   tests/run.sh                  everything
+#   tests/run.sh                  everything but what is labelled interop
 #   tests/run.sh unit package     only tests with one of these labels, and not what is slow
 #   tests/run.sh slow             only what is slow
+#   tests/run.sh interop          rlock beside Redisson itself; needs Java, Maven, and once Maven Central
 #
-# Labels: unit, integration, simulation, support, example, package, slow, ...
+# Labels: unit, integration, simulation, support, example, package, slow, interop, ...
 #
 # Environment:
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
@@ -17,6 +18,8 @@
 #   RLOCK_ATTEMPTS  how often a test may be tried until it passes (1); for machines that stand still for
 #                   seconds at a time
 #   RLOCK_BUILD_ONLY=1   stop after the build
+#   RLOCK_TEST_REQUIRE_INTEROP=1   fail when Java or Maven cannot be had, instead of skipping
+#   RLOCK_INTEROP_MATRIX=docs/redisson.md   write what interop found into that document
 set -euo pipefail
 
 case ${1:-} in
@@ -39,7 +42,14 @@ if ((${#labels[@]} > 0)) && [[ " ${labels[*]} " != *" slow "* ]]; then
   excluded+=(slow)
 fi
 
+if [[ " ${labels[*]:-} " != *" interop "* ]]; then
+  excluded+=(interop)
+fi
+
 bash cmake/install_packages.sh build test bench
+if [[ " ${labels[*]:-} " == *" interop "* ]]; then
+  bash cmake/install_packages.sh interop || [[ ${RLOCK_TEST_REQUIRE_INTEROP:-} != 1 ]]
+fi
 
 # A build can only use it if the directory was configured with it.
 if command -v ccache >/dev/null; then

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interop/interop_harness.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace rlock::test::interop {
+namespace {
+
+constexpr std::string_view kName = "object";
+constexpr int kOwners = 4;
+constexpr int kOperations = 1000;
+
+class PermitCountTest : public SubjectTest {};
+
+TEST_P(PermitCountTest, IO8_RandomOperationsOfBothSidesKeepTheCount) {
+  ASSERT_NO_FATAL_FAILURE(begin("count kept", GetParam()));
+  if (IsSkipped()) {
+    return;
+  }
+  openBoth({});
+  constexpr int kPermits = 5;
+  ASSERT_ANSWER(peer(Side::cpp).ask(1, 0, "trySet", kind(), kName, {std::to_string(kPermits)}));
+  std::vector<std::pair<Side, Call>> calls;
+  const int each = kOperations / (2 * kOwners);
+  for (int owner = 1; owner <= kOwners; ++owner) {
+    for (const Side side : kSides) {
+      calls.emplace_back(
+          side,
+          peer(side).start(
+              1, owner, "churn", kind(), kName, {std::to_string(each), std::to_string(owner)}));
+    }
+  }
+  int least = kPermits;
+  const auto all = [&] {
+    return std::all_of(calls.begin(), calls.end(), [&](const auto& call) {
+      return peer(call.first).finished(call.second);
+    });
+  };
+  const Deadline end(120s);
+  while (!all() && !end.expired()) {
+    const int left = std::stoi(raw().get(kName).value_or("0"));
+    EXPECT_GE(left, 0);
+    EXPECT_LE(left, kPermits);
+    least = std::min(least, left);
+    std::this_thread::sleep_for(1ms);
+  }
+  for (const auto& [side, call] : calls) {
+    const Answer answer = peer(side).finish(call);
+    EXPECT_EQ(answer.text(), std::to_string(each)) << side << ": " << answer;
+  }
+  EXPECT_LT(least, kPermits);
+  for (const Side side : kSides) {
+    EXPECT_EQ(peer(side).ask(1, 1, "available", kind(), kName).text(), std::to_string(kPermits));
+  }
+  if (kind() == "permits") {
+    EXPECT_EQ(peer(Side::java).ask(1, 1, "acquired", kind(), kName).text(), "0");
+    EXPECT_EQ(peer(Side::cpp).ask(1, 1, "acquired", kind(), kName).text(), "0");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Interop,
+                         PermitCountTest,
+                         ::testing::ValuesIn(newest({"semaphore", "permits"})),
+                         subjectName);
+
+class LatchInteropTest : public InteropTest {};
+
+TEST_F(LatchInteropTest, IO8_EachCountDownCountsAndTheLastOneLetsAllIn) {
+  ASSERT_NO_FATAL_FAILURE(begin("count kept", Subject{"latch", kNewest}));
+  if (IsSkipped()) {
+    return;
+  }
+  openBoth({});
+  for (const Side setter : kSides) {
+    EXPECT_EQ(
+        peer(setter).ask(1, 0, "trySet", "latch", kName, {std::to_string(kOperations + 1)}).text(),
+        "true");
+    EXPECT_EQ(peer(other(setter)).ask(1, 0, "trySet", "latch", kName, {"5"}).text(), "false");
+    std::vector<std::pair<Side, Call>> waits;
+    for (const Side side : kSides) {
+      waits.emplace_back(side, peer(side).start(1, 7, "await", "latch", kName, {"-1"}));
+      waits.emplace_back(side, peer(side).start(1, 8, "await", "latch", kName, {"60000"}));
+    }
+    std::vector<std::pair<Side, Call>> calls;
+    const int each = kOperations / (2 * kOwners);
+    for (int owner = 1; owner <= kOwners; ++owner) {
+      for (const Side side : kSides) {
+        calls.emplace_back(
+            side, peer(side).start(1, owner, "countDowns", "latch", kName, {std::to_string(each)}));
+      }
+    }
+    for (const auto& [side, call] : calls) {
+      ASSERT_ANSWER(peer(side).finish(call));
+    }
+    for (const Side side : kSides) {
+      EXPECT_EQ(peer(side).ask(1, 0, "count", "latch", kName).text(), "1");
+    }
+    for (const auto& [side, call] : waits) {
+      EXPECT_FALSE(peer(side).finished(call));
+    }
+    const Answer last = peer(setter).ask(1, 0, "countDown", "latch", kName);
+    ASSERT_TRUE(last.ok()) << last;
+    for (const auto& [side, call] : waits) {
+      const Answer through = peer(side).finish(call);
+      EXPECT_EQ(through.text(), "true") << side;
+      EXPECT_LT(through.end - last.begin, scaled(100ms)) << side;
+    }
+    EXPECT_FALSE(raw().exists(kName));
+  }
+}
+
+}  // namespace
+}  // namespace rlock::test::interop

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interop/interop_harness.hpp"
+
+#include "support/child_process.hpp"
+#include <rlock/version.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+namespace rlock::test::interop {
+
+namespace {
+
+bool isSemaphore(const std::string& kind) {
+  return kind == "semaphore" || kind == "permits";
+}
+
+/// "ready", or what build_java.sh says else.
+std::string buildJava(const std::string& redisson) {
+  ChildProcess build(RLOCK_INTEROP_SOURCE_DIR "/build_java.sh", {redisson, RLOCK_INTEROP_JAVA_DIR});
+  std::string last = "build_java.sh said nothing";
+  while (auto line = build.readLine(10min)) {
+    last = *line;
+  }
+  const auto status = build.wait(10s);
+  if (!status || !status->success()) {
+    return "build_java.sh failed: " + last;
+  }
+  return last;
+}
+
+bool interopRequired() {
+  const char* required = std::getenv("RLOCK_TEST_REQUIRE_INTEROP");
+  return required != nullptr && std::string(required) == "1";
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Subject& subject) {
+  return out << subject.kind << " with Redisson " << subject.redisson;
+}
+
+std::string subjectName(const ::testing::TestParamInfo<Subject>& info) {
+  std::string name = info.param.kind + "_redisson_" + info.param.redisson;
+  std::replace_if(
+      name.begin(), name.end(), [](char each) { return each == '.' || each == '-'; }, '_');
+  return name;
+}
+
+std::vector<Subject> newest(const std::vector<std::string>& kinds) {
+  std::vector<Subject> subjects;
+  for (const std::string& kind : kinds) {
+    subjects.push_back(Subject{kind, kNewest});
+  }
+  return subjects;
+}
+
+std::chrono::microseconds percentile99(std::vector<std::chrono::nanoseconds> times) {
+  if (times.empty()) {
+    return std::chrono::microseconds::max();
+  }
+  std::sort(times.begin(), times.end());
+  const std::size_t rank = (times.size() * 99 + 99) / 100;
+  return std::chrono::duration_cast<std::chrono::microseconds>(times[rank - 1]);
+}
+
+std::string inMs(std::chrono::microseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f ms", static_cast<double>(time.count()) / 1000);
+  return text;
+}
+
+void InteropTest::SetUp() {
+  RLOCK_REQUIRE_REDIS_SERVER();
+  server_ = std::make_unique<RedisServer>();
+  raw_ = std::make_unique<RawRedis>(*server_);
+}
+
+void InteropTest::TearDown() {
+  if (case_.empty()) {
+    return;
+  }
+  namespace fs = std::filesystem;
+  const fs::path directory = fs::path(RLOCK_INTEROP_RESULT_DIR) / subject_.redisson / case_;
+  fs::create_directories(directory);
+  std::ofstream file(directory / subject_.kind);
+  file << (HasFailure() ? "FAILED" : IsSkipped() ? "skipped" : "passed");
+  file << '\t' << note_ << '\n';
+  std::ofstream(fs::path(RLOCK_INTEROP_RESULT_DIR) / "about")
+      << "rlock " << RLOCK_VERSION_STRING << " and Redis "
+      << raw_->info("redis_version").value_or("?") << '\n';
+}
+
+void InteropTest::begin(std::string_view testCase, const Subject& subject) {
+  subject_ = subject;
+  const std::string built = buildJava(subject.redisson);
+  if (built != "ready") {
+    if (interopRequired() || !built.starts_with("unavailable")) {
+      FAIL() << built;
+    }
+    GTEST_SKIP() << built;
+  }
+  case_ = testCase;
+}
+
+std::unique_ptr<Peer> InteropTest::newPeer(Side side) const {
+  return std::make_unique<Peer>(side, subject_.redisson);
+}
+
+Peer& InteropTest::peer(Side side) {
+  auto& peer = peers_[side == Side::java ? 0 : 1];
+  if (!peer) {
+    peer = newPeer(side);
+  }
+  return *peer;
+}
+
+void InteropTest::openBoth(const Peer::Tuning& tuning) {
+  for (const Side side : kSides) {
+    peer(side).open(1, uri(), tuningFor(side, tuning));
+  }
+}
+
+void InteropTest::prepare(const std::string& kind, const std::string& name) {
+  if (isSemaphore(kind)) {
+    ASSERT_ANSWER(peer(Side::java).ask(1, 0, "trySet", kind, name, {"1"}));
+  }
+}
+
+std::string SubjectTest::objectName() const {
+  return kind() == "multi" || kind() == "red" ? "one,two,three" : "object";
+}
+
+Call SubjectTest::startAcquire(Peer& peer, int owner, const std::string& name) {
+  if (kind() == "semaphore") {
+    return peer.start(1, owner, "acquire", kind(), name, {"1"});
+  }
+  return peer.start(1, owner, kind() == "permits" ? "acquire" : "lock", kind(), name, {"-1"});
+}
+
+Answer SubjectTest::release(Peer& peer,
+                            int owner,
+                            const std::string& name,
+                            const Answer& acquired) {
+  if (kind() == "semaphore") {
+    return peer.ask(1, owner, "release", kind(), name, {"1"});
+  }
+  if (kind() == "permits") {
+    return peer.ask(1, owner, "release", kind(), name, {acquired.value});
+  }
+  return peer.ask(1, owner, "unlock", kind(), name);
+}
+
+}  // namespace rlock::test::interop

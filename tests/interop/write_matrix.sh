@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes a table of what the interoperability tests found.
+#
+# Usage: tests/interop/write_matrix.sh RESULT_DIRECTORY OUTPUT
+#
+# The tests write RESULT_DIRECTORY/VERSION/CASE/KIND, each a result, a tab, and what the table says about it.
+#
+# Environment:
+#   RLOCK_INTEROP_MATRIX   a document whose section between the two `interop matrix` comments is replaced
+#                          as well, such as docs/redisson.md
+set -euo pipefail
+
+results=$1
+output=$2
+
+mapfile -t versions < <(find "$results" -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | sort -rV)
+if ((${#versions[@]} == 0)); then
+  echo "no results in $results" >"$output"
+  exit 0
+fi
+
+cell() {  # VERSION CASE KIND
+  local file=$results/$1/$2/$3 result note
+  if [[ ! -e $file ]]; then
+    echo '-'
+    return
+  fi
+  IFS=$'\t' read -r result note <"$file"
+  echo "$result${note:+: $note}"
+}
+
+{
+  echo "With $(cat "$results/about")."
+  echo
+  printf '| Kind | Case |'
+  printf ' Redisson %s |' "${versions[@]}"
+  printf '\n|---|---|'
+  printf -- '---|%.0s' "${versions[@]}"
+  printf '\n'
+  find "$results" -mindepth 3 -type f -printf '%f\t%P\n' | cut -d / -f 1,2 |
+    sed 's|\t[^/]*/|\t|' | sort -u |
+    while IFS=$'\t' read -r kind testcase; do
+      printf '| %s | %s |' "$kind" "$testcase"
+      for version in "${versions[@]}"; do
+        printf ' %s |' "$(cell "$version" "$testcase" "$kind")"
+      done
+      printf '\n'
+    done
+  if [[ -e $results/differences ]]; then
+    echo
+    echo 'Differences that the case *same state* allows; any other is a failure:'
+    echo
+    cat "$results/differences"
+  fi
+} >"$output"
+
+if [[ -n ${RLOCK_INTEROP_MATRIX:-} ]]; then
+  if grep -q 'FAILED' "$output"; then
+    echo "write_matrix.sh: there are failures, $RLOCK_INTEROP_MATRIX stays as it is" >&2
+    exit 1
+  fi
+  awk -v table="$output" '
+    /^<!-- interop matrix: end/ { inside = 0 }
+    !inside { print }
+    /^<!-- interop matrix: begin/ {
+      inside = 1
+      while ((getline line < table) > 0) print line
+    }' "$RLOCK_INTEROP_MATRIX" >"$output.document"
+  cat "$output.document" >"$RLOCK_INTEROP_MATRIX"
+  rm "$output.document"
+fi
