@@ -40,8 +40,8 @@ struct LockHolder {
 
 /// The state of one lock or synchronizer at one moment.
 struct LockInfo {
-  std::string name{};
-  LockKind kind = LockKind::foreign;
+  std::string name{};                 ///< as it was asked for
+  LockKind kind = LockKind::foreign;  ///< as far as it can be told
   std::vector<LockHolder> holders{};  ///< at most 1000
   /// How long the key lasts unless renewed. `milliseconds::max()`: without end. Empty: there is no
   /// key, only waiters.

@@ -64,6 +64,7 @@ class RLOCK_EXPORT Mutex {
 /// **Thread safety:** as Mutex: also one SharedMutex for each that shares.
 class RLOCK_EXPORT SharedMutex {
  public:
+  /// Shared locking is its read lock, exclusive locking its write lock.
   explicit SharedMutex(const ReadWriteLock& lock);
   /// Both sides are the same lock: shared locking excludes too.
   explicit SharedMutex(RLock lock) noexcept;

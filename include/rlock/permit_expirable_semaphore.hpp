@@ -65,6 +65,7 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   /// As acquire(), for several permits at once: all or none. Of waiters in this client those who
   /// need less pass one who must wait for more, but not for ever.
   /// @param permits  0 or more, else `invalidArgument`; 0 returns at once, without a request
+  /// @param lease    as for acquire(lease); empty: they never expire
   Ids acquireMany(int permits, std::optional<Duration> lease = {});
   /// As above, with a stop token.
   Ids acquireMany(std::stop_token stop, int permits, std::optional<Duration> lease = {});
@@ -129,6 +130,7 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
 
   /// Gives a permit a new lease, counted from now. @returns false when no such permit is taken;
   /// also for what is no id
+  /// @param id     32 hexadecimal characters, as acquire() returned it
   /// @param lease  as for acquire(lease); empty: it never expires
   /// @par Cost    as release()
   /// @par Source  lua/permit_update_lease.lua

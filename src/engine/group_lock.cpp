@@ -628,7 +628,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
 
   void judge() {
     std::optional<Result<ReleaseOutcome>> result;
-    Done<ReleaseOutcome> done;
+    std::optional<Done<ReleaseOutcome>> done;
     {
       const std::lock_guard lock(mutex_);
       if (!done_) {
@@ -649,9 +649,9 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
           result.emplace(error_ ? *error_ : Error(Errc::serverError, "no outcome"));
           break;
       }
-      done = std::move(done_);
+      done.emplace(std::move(done_));
     }
-    done(std::move(*result));
+    (*done)(std::move(*result));
   }
 
   const std::shared_ptr<GroupLock> group_;
@@ -748,7 +748,7 @@ Result<T> GroupLock::common(std::vector<Result<T>> answers) const {
       first = &answer.error();
     }
   }
-  if (values.size() < need_) {
+  if (first != nullptr && values.size() < need_) {
     return tooFew(*first, values.size());
   }
   std::sort(values.begin(), values.end(), std::greater<T>());
@@ -767,7 +767,7 @@ Result<bool> GroupLock::any(const std::vector<Result<bool>>& answers) const {
       first = &answer.error();
     }
   }
-  if (answered < need_) {
+  if (first != nullptr && answered < need_) {
     return tooFew(*first, answered);
   }
   return result;

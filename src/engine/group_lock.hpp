@@ -65,7 +65,7 @@ class GroupHold final : public HoldHandle {
   void enter(const HoldHandles& handles, const Terms& terms);
   /// A member that was obtained later. False: too late, it must be given back. Call listen()
   /// afterwards.
-  [[nodiscard]] bool join(std::size_t member, IntrusivePtr<HoldHandle> handle);
+  [[nodiscard]] bool join(std::size_t number, IntrusivePtr<HoldHandle> handle);
   /// Hears of the members' losses from here on. With no lock held: what was lost already is told
   /// at once.
   void listen();

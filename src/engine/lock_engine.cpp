@@ -921,16 +921,19 @@ void LockEngine::reject(UniqueFunction<void()> function, HandlerPlace place) noe
 
 void LockEngine::callAt(Clock::time_point when, UniqueFunction<void()> function) {
   bool needsLoop = false;
+  UniqueFunction<void()> refused;
   {
     const std::lock_guard lock(callsMutex_);
-    if (!callsClosed_) {
+    if (callsClosed_) {
+      refused = std::move(function);
+    } else {
       calls_.emplace(when, std::move(function));
       needsLoop = when < callsArmed_;
       callsArmed_ = std::min(callsArmed_, when);
     }
   }
-  if (function) {
-    reject(std::move(function), HandlerPlace::loop);
+  if (refused) {
+    reject(std::move(refused), HandlerPlace::loop);
   } else if (needsLoop) {
     executor_->post([self = shared_from_this()] { self->serveCalls(); });
   }

@@ -172,16 +172,16 @@ class MultiAcquire final : public GroupAcquire {
   }
 
   void lostOne(std::uint64_t round) {
-    std::stop_source current;
+    std::optional<std::stop_source> current;
     {
       const std::lock_guard lock(mutex_);
       if (round != rounds_) {
         return;
       }
       lostOne_ = true;
-      current = round_;
+      current.emplace(round_);
     }
-    current.request_stop();
+    current->request_stop();
   }
 
   Step failed(const Error& error, bool cut) {
@@ -223,13 +223,13 @@ class MultiAcquire final : public GroupAcquire {
 
   /// Ends waiting for a member.
   void endRound() {
-    std::stop_source round;
+    std::optional<std::stop_source> round;
     {
       const std::lock_guard lock(mutex_);
       ended_ = true;
-      round = round_;
+      round.emplace(round_);
     }
-    round.request_stop();
+    round->request_stop();
   }
 
   void tellCaller() {

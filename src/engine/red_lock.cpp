@@ -208,16 +208,16 @@ class QuorumAcquire final : public GroupAcquire {
 
   void giveBack() {
     HoldHandles handles;
-    std::stop_source round;
+    std::optional<std::stop_source> round;
     std::uint64_t attempt = 0;
     {
       const std::lock_guard lock(mutex_);
       handles.swap(handles_);
-      round = round_;
+      round.emplace(round_);
       attempt = attempt_;
     }
     // Who is still being asked gives back by itself what it obtains.
-    round.request_stop();
+    round->request_stop();
     const auto done = [](QuorumAcquire& self, QuorumFsm& fsm) {
       return fsm.givenBack(self.timeLeft());
     };

@@ -271,7 +271,8 @@ TEST_F(LockHerd, XSUB7_WaitersOn300LocksNeedNoMoreThanOneConnection) {
     waiters.push_back(
         client.getLock(name).tryLockAsync({.wait = Duration(60s)}, newOwner()).toFuture());
   }
-  EXPECT_EVENTUALLY(kLong, raw().pubsubChannels("redisson*").size() == static_cast<std::size_t>(kLocks));
+  EXPECT_EVENTUALLY(kLong,
+                    raw().pubsubChannels("redisson*").size() == static_cast<std::size_t>(kLocks));
   // Others are not affected.
   EXPECT_TRUE(client.getLock("free").tryLock());
   for (int i = 0; i < kLocks; ++i) {
