@@ -187,7 +187,7 @@ TEST_P(LockKinds, LK08_FL15_UnlockByAnotherThread) {
   EXPECT_EQ(holder.get(), "ok,ok");
 }
 
-TEST_P(LockKinds, LK09_FL08_ForceUnlock) {
+TEST_P(LockKinds, LK09_FL08_OLD03_ForceUnlock) {
   Client client = connect();
   FaceLock lock = lockOf(client, "LK09");
   lock.lock().value();
@@ -196,6 +196,26 @@ TEST_P(LockKinds, LK09_FL08_ForceUnlock) {
   EXPECT_FALSE(lockOf(client, "LK09").isLocked());
   EXPECT_EQ(answerOf(lock.forceUnlock()), "false");
   EXPECT_EQ(outcomeOf(lock.unlock()), "notOwner");
+}
+
+TEST_P(LockKinds, OLD01_TheSecondEntersWhenTheFirstLeaves) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "OLD01");
+  lock.lock().value();
+  const Stopwatch watch;
+  auto second = inThread([&] {
+    FaceLock other = lockOf(client, "OLD01");
+    const std::string got = outcomeOf(other.lock());
+    const auto entered = watch.elapsedMs();
+    return std::pair(got + "," + outcomeOf(other.unlock()), entered);
+  });
+  EXPECT_FALSE(ready(second, 200ms));
+  const auto left = watch.elapsedMs();
+  lock.unlock().value();
+  const auto [outcome, entered] = second.get();
+  EXPECT_EQ(outcome, "ok,ok");
+  EXPECT_GE(entered, left);
+  EXPECT_LT(entered, left + scaled(500ms));
 }
 
 TEST_P(LockKinds, LK10_FL06_Expire) {
