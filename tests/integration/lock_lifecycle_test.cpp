@@ -341,8 +341,10 @@ TEST_P(LockCancel, XCPP11_AStopAtAnyMomentLeavesNothing) {
     int obtained = 0;
     int cancelled = 0;
     for (int step = 0; step < 60; ++step) {
+      // A lock for each: what a stopped call obtains late must not meet the next foreign hold.
+      const std::string name = (contended ? "cpp11-held-" : "cpp11-free-") + std::to_string(step);
       if (contended) {
-        rawHold("cpp11", "foreign:1", 60s);
+        rawHold(name, "foreign:1", 60s);
       }
       const OwnerId owner = newOwner();
       std::stop_source stop;
@@ -351,23 +353,23 @@ TEST_P(LockCancel, XCPP11_AStopAtAnyMomentLeavesNothing) {
         options.wait = 10s;
         options.stop = stop.get_token();
         return answerOf(
-            runBy(GetParam(), client.getLock("cpp11").tryLockAsync(std::move(options), owner)));
+            runBy(GetParam(), client.getLock(name).tryLockAsync(std::move(options), owner)));
       });
       std::this_thread::sleep_for(std::chrono::microseconds(20 * step));
       if (contended) {
-        rawRelease("cpp11");
+        rawRelease(name);
       }
       std::this_thread::sleep_for(std::chrono::microseconds(7 * step));
       stop.request_stop();
       const std::string answer = call.get();
       if (answer == "true") {
         ++obtained;
-        EXPECT_EQ(outcomeOf(client.getLock("cpp11").unlockAsync(owner).wait()), "ok");
+        EXPECT_EQ(outcomeOf(client.getLock(name).unlockAsync(owner).wait()), "ok");
       } else {
         EXPECT_EQ(answer, "cancelled");
         ++cancelled;
       }
-      EXPECT_EVENTUALLY(kLong, !raw().exists("cpp11"));
+      EXPECT_EVENTUALLY(kLong, !raw().exists(name));
     }
     return std::pair(obtained, cancelled);
   };
