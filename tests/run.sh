@@ -13,7 +13,8 @@
 #
 # Environment:
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
-#   RLOCK_JOBS      parallel compilations (default: processors); one test more than that at a time, at most 3
+#   RLOCK_JOBS      parallel compilations (default: processors)
+#   RLOCK_TEST_JOBS   tests at a time (3; 2 with one processor); those that mostly wait count as half
 #   RLOCK_EXCLUDE   labels to leave out, separated by blanks
 #   RLOCK_ATTEMPTS  how often a test may be tried until it passes (1); for machines that stand still for
 #                   seconds at a time
@@ -34,7 +35,7 @@ preset=${RLOCK_PRESET:-release}
 build=build/$preset
 jobs=${RLOCK_JOBS:-$(nproc)}
 # Many tests measure time: more of them at once than this, and they would measure each other.
-test_jobs=$((jobs < 2 ? 2 : 3))
+test_jobs=${RLOCK_TEST_JOBS:-$((jobs < 2 ? 2 : 3))}
 
 labels=("$@")
 read -ra excluded <<<"${RLOCK_EXCLUDE:-}"
