@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rlock/error.hpp>
 
+#include <cstddef>
+#include <new>
 #include <utility>
 
 namespace rlock {
@@ -173,8 +175,11 @@ std::string_view toString(Errc errc) noexcept {
 }
 
 const std::error_category& errorCategory() noexcept {
-  static const Category category;
-  return category;
+  // Never destroyed: the destructors of static objects, and loop threads that still run while the
+  // process ends, make errors too.
+  alignas(Category) static std::byte storage[sizeof(Category)];
+  static const Category* const category = new (storage) Category;
+  return *category;
 }
 
 std::error_code make_error_code(Errc errc) noexcept {

@@ -23,17 +23,12 @@ Listeners& listeners() {
   return *instance;
 }
 
-struct ThreadOwner {
-  OwnerId id = newOwner();
-  bool acquired = false;
-
-  ThreadOwner() = default;
-  ThreadOwner(const ThreadOwner&) = delete;
-  ThreadOwner& operator=(const ThreadOwner&) = delete;
-  ~ThreadOwner() {
-    if (!acquired) {
-      return;
-    }
+class EndOfThread {
+ public:
+  EndOfThread() = default;
+  EndOfThread(const EndOfThread&) = delete;
+  EndOfThread& operator=(const EndOfThread&) = delete;
+  ~EndOfThread() {
     std::vector<std::shared_ptr<detail::ThreadEndListener>> living;
     {
       Listeners& known = listeners();
@@ -45,15 +40,10 @@ struct ThreadOwner {
       }
     }
     for (const auto& listener : living) {
-      listener->threadEnded(id);
+      listener->threadEnded(currentOwner());
     }
   }
 };
-
-ThreadOwner& threadOwner() noexcept {
-  thread_local ThreadOwner owner;
-  return owner;
-}
 
 }  // namespace
 
@@ -63,7 +53,9 @@ OwnerId newOwner() noexcept {
 }
 
 OwnerId currentOwner() noexcept {
-  return threadOwner().id;
+  // Trivially destructible: destructors of static objects ask when the thread's objects are gone.
+  thread_local const OwnerId owner = newOwner();
+  return owner;
 }
 
 namespace detail {
@@ -76,7 +68,8 @@ void addThreadEndListener(std::weak_ptr<ThreadEndListener> listener) {
 }
 
 void noteAcquireByThisThread() noexcept {
-  threadOwner().acquired = true;
+  // Its destructor is what it is there for.
+  thread_local const EndOfThread atEnd;  // NOLINT(clang-diagnostic-exit-time-destructors)
 }
 
 }  // namespace detail

@@ -16,7 +16,7 @@ namespace rlock::detail::net {
 
 // --------------------------------------------------------------------------------------- requests
 
-void appendCommand(std::string& out, std::span<const std::string_view> argv) {
+FormattedCommand::FormattedCommand(std::span<const std::string_view> argv) {
   if (argv.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
     throw std::bad_alloc();
   }
@@ -38,17 +38,20 @@ void appendCommand(std::string& out, std::span<const std::string_view> argv) {
     sizes[i] = argv[i].size();
   }
 
-  char* formatted = nullptr;
   const auto length =
-      redisFormatCommandArgv(&formatted, static_cast<int>(argv.size()), pointers, sizes);
+      redisFormatCommandArgv(&bytes_, static_cast<int>(argv.size()), pointers, sizes);
   if (length < 0) {
     throw std::bad_alloc();
   }
-  const struct Free {
-    char* command;
-    ~Free() { redisFreeCommand(command); }
-  } free{formatted};
-  out.append(formatted, static_cast<std::size_t>(length));
+  size_ = static_cast<std::size_t>(length);
+}
+
+FormattedCommand::~FormattedCommand() {
+  redisFreeCommand(bytes_);
+}
+
+void appendCommand(std::string& out, std::span<const std::string_view> argv) {
+  out += FormattedCommand(argv).bytes();
 }
 
 // ---------------------------------------------------------------------------------------- replies

@@ -143,9 +143,7 @@ void CommandLink::close() noexcept {
 }
 
 bool CommandLink::submit(Request& request, std::span<const std::string_view> argv, Mode mode) {
-  thread_local std::string formatted;
-  formatted.clear();
-  appendCommand(formatted, argv);
+  const FormattedCommand command(argv);
 
   const bool onLoop = mode == Mode::background && loop_->onLoopThread();
   const auto now = Clock::now();
@@ -160,8 +158,8 @@ bool CommandLink::submit(Request& request, std::span<const std::string_view> arg
   request.arrived_ = false;
   request.session_.reset();
   request.submittedAt_ = now;
-  out_ += formatted;
-  appended_ += formatted.size();
+  out_ += command.bytes();
+  appended_ += command.bytes().size();
   request.endOffset_ = appended_;
   counters_.commands.fetch_add(1, std::memory_order_relaxed);
   if (mode == Mode::background) {
