@@ -62,8 +62,9 @@ endforeach()
 
 # -------------------------------------------------------------------------------------------- layers
 
-# Headers of include/rlock/ that belong to the base and not to the public objects.
+# Headers of include/rlock/, and files of src/, that belong to the base and not to the public objects.
 set(base_headers back_off error inspection result duration owner log options version stats export)
+set(base_sources ${base_headers} option_settings options_uri)
 
 function(layer_of path out)
   if(path MATCHES "^(include/)?rlock/detail/engine/|^(src/)?engine/")
@@ -76,7 +77,7 @@ function(layer_of path out)
     set(layer base)
   elseif(path MATCHES "^(include/)?rlock/([a-z0-9_]+)\\.hpp$" AND CMAKE_MATCH_2 IN_LIST base_headers)
     set(layer base)
-  elseif(path MATCHES "^src/([a-z0-9_]+)\\.cpp$" AND CMAKE_MATCH_1 IN_LIST base_headers)
+  elseif(path MATCHES "^(src/)?([a-z0-9_]+)\\.[ch]pp$" AND CMAKE_MATCH_2 IN_LIST base_sources)
     set(layer base)
   else()
     set(layer public)

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/duration.hpp>
+#include <rlock/options.hpp>
+
+#include <chrono>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+// What Options::validate() and Options::fromUri() both go by: the table of all options, their
+// ranges, and what a host may be.
+
+namespace rlock::detail {
+
+template <class Unit>
+struct DurationSetting {
+  Unit Options::*member;
+  Duration low;
+  Duration high;
+  bool orZero = false;  ///< 0 has a meaning of its own
+};
+
+struct IntSetting {
+  int Options::*member;
+  std::string_view unit;
+  int low;
+  int high;
+};
+
+template <class Enum>
+struct EnumSetting {
+  Enum Options::*member;
+  Enum last;
+};
+
+/// Printable ASCII without spaces: what CLIENT SETNAME and Sentinel accept as a name.
+struct LabelSetting {
+  std::string Options::*member;
+  std::string_view unit;
+};
+
+struct BoolSetting {
+  bool Options::*member;
+};
+
+/// Set by a part of the URI that is not a parameter, or not by a URI at all.
+struct OtherSetting {
+  std::string_view unit;
+  std::string_view defaultValue;
+  std::string_view range;
+};
+
+struct Setting {
+  std::string_view name;
+  std::string_view parameter;
+  std::variant<DurationSetting<std::chrono::milliseconds>,
+               DurationSetting<std::chrono::microseconds>,
+               IntSetting,
+               EnumSetting<LostReplyPolicy>,
+               EnumSetting<LogLevel>,
+               LabelSetting,
+               BoolSetting,
+               OtherSetting>
+      kind;
+};
+
+/// All of them, in the order of the documents.
+[[nodiscard]] std::span<const Setting> settings() noexcept;
+/// Null when there is no such parameter.
+[[nodiscard]] const Setting* findParameter(std::string_view parameter);
+
+template <class Enum>
+[[nodiscard]] std::string choices(Enum last) {
+  std::string text;
+  for (int value = 0; value <= static_cast<int>(last); ++value) {
+    text.append(value == 0 ? "" : ", ").append(toString(static_cast<Enum>(value)));
+  }
+  return text;
+}
+
+///@{
+/// What a value may be, for messages and documents.
+[[nodiscard]] std::string rangeOf(const IntSetting& setting);
+template <class Enum>
+[[nodiscard]] std::string rangeOf(const EnumSetting<Enum>& setting) {
+  return choices(setting.last);
+}
+///@}
+
+/// Throws Errc::invalidArgument.
+[[noreturn]] void refuseOption(std::string_view text);
+/// For messages.
+[[nodiscard]] std::string quoted(std::string_view text);
+[[nodiscard]] bool isDigit(char c);
+[[nodiscard]] bool isIpv6(std::string_view text);
+/// Empty when `host` may be given to a resolver.
+[[nodiscard]] std::string_view hostProblem(std::string_view host);
+
+}  // namespace rlock::detail
