@@ -16,53 +16,6 @@
 
 namespace rlock::detail {
 
-namespace {
-
-/// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
-constexpr std::chrono::milliseconds kRenewalPatience{5};
-
-/// Holds shorter than this need not hear that they were ended by force.
-constexpr std::chrono::milliseconds kListenAfter{100};
-
-const LockScripts& scriptsOf(const Hold& hold) noexcept {
-  return *static_cast<const LockScripts*>(hold.keepAlive.get());
-}
-
-/// What a request about it obtains is nobody's hold, and no expiry gives it back.
-bool leavesNoHold(const Hold& hold) noexcept {
-  return hold.kind == HoldKind::none && scriptsOf(hold).traits.changesState;
-}
-
-}  // namespace
-
-/// One request that renews several holds.
-class LockEngine::RenewalBatch final : public Call {
- public:
-  RenewalBatch(std::shared_ptr<LockEngine> engine, std::vector<HoldPtr> holds)
-      : engine_(std::move(engine)), holds_(std::move(holds)) {
-    owners_.reserve(holds_.size());
-    std::vector<RenewalRequest> renewals;
-    renewals.reserve(holds_.size());
-    for (const HoldPtr& hold : holds_) {
-      renewals.push_back({&scriptsOf(*hold),
-                          owners_.emplace_back(engine_->ownerField(hold->owner)),
-                          engine_->options_.watchdogTimeout});
-    }
-    scriptsOf(*holds_.front()).renewals()(*this, renewals);
-  }
-
-  [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
-
- private:
-  void finished(Outcome outcome) noexcept override {
-    engine_->renewalDone(*this, std::move(outcome));
-  }
-
-  const std::shared_ptr<LockEngine> engine_;
-  const std::vector<HoldPtr> holds_;
-  std::vector<std::string> owners_;
-};
-
 /// Gives back one hold of a client that is being closed.
 class LockEngine::ClosingRelease final : public Call {
  public:
@@ -73,33 +26,6 @@ class LockEngine::ClosingRelease final : public Call {
 
  private:
   void finished(Outcome /*outcome*/) noexcept override { engine_->closingReleaseDone(); }
-
-  const std::shared_ptr<LockEngine> engine_;
-  const HoldPtr hold_;
-  const std::string owner_;
-};
-
-/// Asks whether one hold is still there. What a renewal of a millisecond answers: it never
-/// shortens.
-class LockEngine::HoldCheck final : public Call {
- public:
-  HoldCheck(std::shared_ptr<LockEngine> engine, HoldPtr hold)
-      : engine_(std::move(engine)),
-        hold_(std::move(hold)),
-        owner_(engine_->ownerField(hold_->owner)) {
-    const RenewalRequest request{&scriptsOf(*hold_), owner_, std::chrono::milliseconds(1)};
-    scriptsOf(*hold_).renewals()(*this, std::span(&request, 1));
-    setRepeatable(true);
-  }
-
- private:
-  void finished(Outcome outcome) noexcept override {
-    if (outcome.kind == Outcome::Kind::replied && reply().isArray() &&
-        reply().elements.size() == 1 && reply().elements[0].isInteger() &&
-        reply().elements[0].integer == 0) {
-      engine_->holdIsGone(*hold_, LossReason::forced);
-    }
-  }
 
   const std::shared_ptr<LockEngine> engine_;
   const HoldPtr hold_;
@@ -120,6 +46,11 @@ class LockEngine::LabelCall final : public Call {
   void finished(Outcome /*outcome*/) noexcept override {}
 };
 
+/// What a request about it obtains is nobody's hold, and no expiry gives it back.
+bool LockEngine::leavesNoHold(const Hold& hold) noexcept {
+  return hold.kind == HoldKind::none && scriptsOf(hold).traits.changesState;
+}
+
 LockEngine::LockEngine(std::string clientId,
                        const Options& options,
                        std::shared_ptr<const Logger> log,
@@ -139,7 +70,7 @@ LockEngine::LockEngine(std::string clientId,
       watchdogTimer_(executor_->loop(), [this] { serveWatchdog(); }),
       hubTimer_(executor_->loop(), [this] { serveHub(); }),
       listenTimer_(executor_->loop(), [this] { serveListening(); }),
-      callTimer_(executor_->loop(), [this] { serveCalls(); }) {}
+      delayed_(executor_->loop(), [this] { serveCalls(); }) {}
 
 LockEngine::~LockEngine() = default;
 
@@ -425,14 +356,14 @@ LockEngine::Clock::time_point LockEngine::endOf(const Hold& hold) const {
 
 void LockEngine::forced(const LockScripts& scripts, Clock::time_point sentAt) {
   std::vector<Watchdog::Lost> lost;
-  std::vector<HoldPtr> unsure;
+  std::vector<Doubt> unsure;
   {
     const std::lock_guard lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.all()) {
       if (hold->name == scripts.name && hold->count > 0 && scripts.forceReleaseEnds(hold->kind)) {
         if (hold->grantedAt >= sentAt) {
           // It may be of the time after, when the lock was free for it.
-          unsure.push_back(hold);
+          unsure.push_back({hold, hold->grantedAt});
           continue;
         }
         watchdog_.retire(*hold);
@@ -445,7 +376,7 @@ void LockEngine::forced(const LockScripts& scripts, Clock::time_point sentAt) {
     }
   }
   announceOnLoop(std::move(lost));
-  check(unsure);
+  check(std::move(unsure));
 }
 
 void LockEngine::announceOnLoop(std::vector<Watchdog::Lost> lost) {
@@ -474,248 +405,6 @@ void LockEngine::threadEnded(OwnerId owner) noexcept {
     }
   }
   announceOnLoop(std::move(lost));
-}
-
-// Renewal.
-
-bool LockEngine::watchdogNeedsLoop() {
-  const auto due = watchdog_.nextDue();
-  if (due >= watchdogArmed_) {
-    return false;
-  }
-  watchdogArmed_ = due;
-  return true;
-}
-
-void LockEngine::wakeWatchdog() {
-  executor_->post([self = shared_from_this()] {
-    if (self->closed()) {
-      return;
-    }
-    if (!self->listenTimer_.armed()) {
-      self->acquiredBefore_ = self->counters_.acquired.load(std::memory_order_relaxed);
-      self->listenTimer_.armAt(Clock::now() + kListenAfter);
-    }
-    Clock::time_point due{};
-    {
-      const std::lock_guard lock(self->holdsMutex_);
-      due = self->watchdogArmed_ = self->watchdog_.nextDue();
-    }
-    self->watchdogTimer_.armAt(due);
-  });
-}
-
-// Other clients' forced releases. A client that holds something listens on a channel of its own:
-// one for all of its locks, so that it costs nothing per lock.
-
-bool LockEngine::needsToListen() {
-  return !std::exchange(listening_, true);
-}
-
-void LockEngine::serveListening() {
-  if (closed()) {
-    return;
-  }
-  const std::uint64_t acquired = counters_.acquired.load(std::memory_order_relaxed);
-  bool wanted = acquired != std::exchange(acquiredBefore_, acquired);
-  {
-    const std::lock_guard lock(holdsMutex_);
-    wanted = wanted || watchdog_.size() > 0;
-    listening_ = wanted;
-  }
-  if (wanted) {
-    listenTimer_.armAt(Clock::now() + std::max(options_.subscriptionLinger, kListenAfter));
-  }
-  if (wanted != std::exchange(subscribedToSelf_, wanted)) {
-    if (wanted) {
-      executor_->subscribe(clientChannel_);
-    } else {
-      executor_->unsubscribe(clientChannel_);
-    }
-  }
-}
-
-void LockEngine::heardOfForce(std::string_view name) {
-  std::vector<HoldPtr> holds;
-  {
-    const std::lock_guard lock(holdsMutex_);
-    for (const HoldPtr& hold : ledger_.all()) {
-      if (hold->name == name && hold->count > 0 && !hold->lost) {
-        holds.push_back(hold);
-      }
-    }
-  }
-  // The message may be older than the hold.
-  check(holds);
-}
-
-void LockEngine::check(const std::vector<HoldPtr>& holds) {
-  for (const HoldPtr& hold : holds) {
-    executor_->start(makeIntrusive<HoldCheck>(shared_from_this(), hold),
-                     Clock::now() + callTimeout());
-  }
-}
-
-void LockEngine::holdIsGone(Hold& hold, LossReason reason) {
-  std::vector<Watchdog::Lost> lost;
-  {
-    const std::lock_guard lock(holdsMutex_);
-    // A request that is under way finds out by itself.
-    if (hold.count == 0 || hold.busy || std::exchange(hold.lost, true)) {
-      return;
-    }
-    watchdog_.retire(hold);
-    hold.count = 0;
-    lost.push_back({HoldPtr(&hold), reason});
-    ledger_.forgetIfUnused(hold);
-  }
-  announce(std::move(lost));
-}
-
-void LockEngine::serveWatchdog() {
-  if (closed()) {
-    return;
-  }
-  Watchdog::Work work;
-  Clock::time_point due{};
-  {
-    const std::lock_guard lock(holdsMutex_);
-    work = watchdog_.collect(Clock::now());
-    for (const HoldPtr& hold : work.gone) {
-      hold->count = 0;
-      ledger_.forgetIfUnused(*hold);
-    }
-    due = watchdogArmed_ = watchdog_.nextDue();
-  }
-  watchdogTimer_.armAt(due);
-  announce(std::move(work.lost));
-  renew(std::move(work.renew));
-}
-
-void LockEngine::renew(std::vector<HoldPtr> holds) {
-  const auto batchSize = static_cast<std::size_t>(options_.watchdogBatchSize);
-  // Holds of different forms need different requests; each keeps its order.
-  std::stable_sort(holds.begin(), holds.end(), [](const HoldPtr& a, const HoldPtr& b) {
-    return std::less<>()(scriptsOf(*a).renewals(), scriptsOf(*b).renewals());
-  });
-  for (std::size_t first = 0, last = 0; first < holds.size(); first = last) {
-    const ComposeRenewals form = scriptsOf(*holds[first]).renewals();
-    while (last < holds.size() && last - first < batchSize &&
-           scriptsOf(*holds[last]).renewals() == form) {
-      ++last;
-    }
-    std::vector<HoldPtr> batch(
-        std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(first)),
-        std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(last)));
-    executor_->start(makeIntrusive<RenewalBatch>(shared_from_this(), std::move(batch)),
-                     Clock::now() + kRenewalPatience);
-  }
-}
-
-void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
-  const auto now = Clock::now();
-  const bool answered = outcome.kind == Outcome::Kind::replied && batch.reply().isArray() &&
-                        batch.reply().elements.size() == batch.holds().size();
-  std::vector<Watchdog::Lost> lost;
-  std::vector<std::pair<HoldPtr, std::string>> labelled;
-  std::string refusal;
-  Clock::time_point due{};
-  {
-    const std::lock_guard lock(holdsMutex_);
-    for (std::size_t i = 0; i < batch.holds().size(); ++i) {
-      const HoldPtr& hold = batch.holds()[i];
-      if (!hold->renewing) {
-        continue;
-      }
-      const Reply* reply = answered ? &batch.reply().elements[i] : nullptr;
-      if (reply == nullptr || !reply->isInteger()) {
-        counters_.renewalFailures.fetch_add(1, std::memory_order_relaxed);
-        watchdog_.renewalFailed(*hold, now);
-        if (reply != nullptr) {
-          refusal = reply->text;
-        }
-      } else if (reply->integer == 1) {
-        counters_.renewals.fetch_add(1, std::memory_order_relaxed);
-        watchdog_.renewed(*hold, batch.submittedAt());
-        if (!hold->label.empty()) {
-          labelled.emplace_back(hold, hold->label);
-        }
-      } else {
-        watchdog_.retire(*hold);
-        hold->count = 0;
-        if (!std::exchange(hold->lost, true)) {
-          lost.push_back({hold, LossReason::refused});
-        }
-        ledger_.forgetIfUnused(*hold);
-      }
-    }
-    due = watchdogArmed_ = watchdog_.nextDue();
-  }
-  if (!closed()) {
-    watchdogTimer_.armAt(due);
-  }
-  for (const auto& [hold, label] : labelled) {
-    noteLabel(*hold, label, options_.watchdogTimeout);
-  }
-  if (!answered || !refusal.empty()) {
-    log_->write(LogLevel::warning,
-                fmt::format("{} holds not renewed, trying again: {}",
-                            batch.holds().size(),
-                            outcome.error      ? outcome.error->what()
-                            : !refusal.empty() ? refusal.c_str()
-                                               : "the reply was lost"));
-  }
-  announce(std::move(lost));
-}
-
-void LockEngine::announce(std::vector<Watchdog::Lost> lost) {
-  for (const Watchdog::Lost& entry : lost) {
-    IntrusivePtr<HoldHandle> handle;
-    std::string label;
-    {
-      const std::lock_guard lock(holdsMutex_);
-      handle = entry.hold->handle;
-      label = entry.hold->label;
-    }
-    tellLost(*entry.hold, label, handle, entry.reason);
-  }
-}
-
-void LockEngine::tellLost(const Hold& hold,
-                          const std::string& label,
-                          const IntrusivePtr<HoldHandle>& handle,
-                          LossReason reason) {
-  counters_.lost.fetch_add(1, std::memory_order_relaxed);
-  if (handle && handle->markLost(reason)) {
-    handle->signalLoss();
-  }
-  const LogLevel level = reason == LossReason::clientClosed ? LogLevel::info
-                         : reason == LossReason::expired    ? LogLevel::warning
-                                                            : LogLevel::error;
-  log_->write(level,
-              fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
-                          escapeForDisplay(hold.name),
-                          ownerField(hold.owner),
-                          label.empty() ? "" : ", ",
-                          escapeForDisplay(label),
-                          toString(reason)));
-  if (options_.onLost) {
-    deliver([self = shared_from_this(),
-             told = LostHold{std::string(hold.name), ownerField(hold.owner), reason}] {
-      self->options_.onLost(told);
-    });
-  }
-}
-
-void LockEngine::reconnected() {
-  if (closed()) {
-    return;
-  }
-  {
-    const std::lock_guard lock(holdsMutex_);
-    watchdog_.renewAll(Clock::now());
-  }
-  serveWatchdog();
 }
 
 // Waiters.
@@ -920,40 +609,20 @@ void LockEngine::reject(UniqueFunction<void()> function, HandlerPlace place) noe
 // Calls at a time.
 
 void LockEngine::callAt(Clock::time_point when, UniqueFunction<void()> function) {
-  bool needsLoop = false;
-  UniqueFunction<void()> refused;
-  {
-    const std::lock_guard lock(callsMutex_);
-    if (callsClosed_) {
-      refused = std::move(function);
-    } else {
-      calls_.emplace(when, std::move(function));
-      needsLoop = when < callsArmed_;
-      callsArmed_ = std::min(callsArmed_, when);
-    }
-  }
-  if (refused) {
-    reject(std::move(refused), HandlerPlace::loop);
-  } else if (needsLoop) {
-    executor_->post([self = shared_from_this()] { self->serveCalls(); });
+  switch (delayed_.add(when, function)) {
+    case DelayedCalls::Added::refused:
+      reject(std::move(function), HandlerPlace::loop);
+      return;
+    case DelayedCalls::Added::waits:
+      return;
+    case DelayedCalls::Added::next:
+      executor_->post([self = shared_from_this()] { self->serveCalls(); });
+      return;
   }
 }
 
 void LockEngine::serveCalls() {
-  std::vector<UniqueFunction<void()>> now;
-  Clock::time_point next{};
-  {
-    const std::lock_guard lock(callsMutex_);
-    const auto time = callsClosed_ ? Clock::time_point::max() : Clock::now();
-    const auto last = calls_.upper_bound(time);
-    for (auto call = calls_.begin(); call != last; ++call) {
-      now.push_back(std::move(call->second));
-    }
-    calls_.erase(calls_.begin(), last);
-    next = callsArmed_ = calls_.empty() ? Clock::time_point::max() : calls_.begin()->first;
-  }
-  callTimer_.armAt(next);
-  for (UniqueFunction<void()>& function : now) {
+  for (UniqueFunction<void()>& function : delayed_.due()) {
     runGuarded(function);
   }
 }
@@ -965,10 +634,7 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
   watchdogTimer_.disarm();
   hubTimer_.disarm();
   listenTimer_.disarm();
-  {
-    const std::lock_guard lock(callsMutex_);
-    callsClosed_ = true;
-  }
+  delayed_.close();
   serveCalls();
   std::vector<Waiter*> waiters;
   {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/delayed_calls.hpp"
 #include "executor/executor.hpp"
 #include "executor/lock_scripts.hpp"
 #include "executor/marker_pool.hpp"
@@ -20,7 +21,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -167,10 +167,21 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
                                Clock::time_point since) const;
 
  private:
+  static const LockScripts& scriptsOf(const Hold& hold) noexcept {
+    return *static_cast<const LockScripts*>(hold.keepAlive.get());
+  }
+  static bool leavesNoHold(const Hold& hold) noexcept;
+
   class RenewalBatch;
   class ClosingRelease;
   class HoldCheck;
   class LabelCall;
+  /// A hold that may be over, as it was when the doubt arose.
+  struct Doubt {
+    HoldPtr hold;
+    Clock::time_point grantedAt;
+    int repeats = 3;  ///< when something goes on meanwhile
+  };
 
   void reconnected() override;
   void channelConfirmed(const std::string& channel) override;
@@ -187,12 +198,13 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   [[nodiscard]] bool needsToListen();
   void serveListening();
   void heardOfForce(std::string_view name);
-  void check(const std::vector<HoldPtr>& holds);
-  void holdIsGone(Hold& hold, LossReason reason);
+  void check(std::vector<Doubt> holds);
+  void holdIsGone(Doubt doubt);
   void closingReleaseDone();
   void noteLabel(const Hold& hold, const std::string& label, std::chrono::milliseconds atLeast);
   void endClosing(bool inTime);
   void renew(std::vector<HoldPtr> holds);
+  void startRenewal(IntrusivePtr<RenewalBatch> batch);
   void renewalDone(RenewalBatch& batch, Outcome outcome);
   void announce(std::vector<Watchdog::Lost> lost);
   void announceOnLoop(std::vector<Watchdog::Lost> lost);
@@ -229,18 +241,13 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   std::atomic<bool> hubIdle_{true};
   std::atomic<std::size_t> places_{0};
 
-  std::mutex callsMutex_;
-  std::multimap<Clock::time_point, UniqueFunction<void()>> calls_;  // protected by callsMutex_
-  Clock::time_point callsArmed_ = Clock::time_point::max();         // protected by callsMutex_
-  bool callsClosed_ = false;                                        // protected by callsMutex_
-
   // Loop thread only.
   Timer watchdogTimer_;
   Timer hubTimer_;
   Timer listenTimer_;
   bool subscribedToSelf_ = false;
   std::uint64_t acquiredBefore_ = 0;
-  Timer callTimer_;
+  DelayedCalls delayed_;  // its methods say which threads may call them
   std::unique_ptr<Timer> closeTimer_;
   std::size_t closingReleases_ = 0;
   UniqueFunction<void()> closingDone_;

@@ -310,6 +310,50 @@ TEST_F(ForcedRelease, StaleNoticeDoesNotEndALaterHold) {
   EXPECT_TRUE(lease.held());
 }
 
+TEST_F(ForcedRelease, WhatIsTakenAgainMeanwhileIsNotMistakenForWhatWasForced) {
+  Client holder = connect();
+  Client operatorClient = connect();
+  const OwnerId owner = newOwner();
+  RLock lock = holder.getLock("l");
+  lock.lockAsync({}, owner).wait().value();
+  expectListening(holder);
+  for (int i = 0; i < 300; ++i) {
+    // The notice, and what it makes the holder's client ask, come while it locks again.
+    ASSERT_TRUE(operatorClient.getLock("l").forceUnlock());
+    ASSERT_EQ(outcomeOf(lock.lockAsync({}, owner).wait()), "ok");
+    for (int j = 0; j < i % 4; ++j) {
+      ASSERT_TRUE(lock.isLockedAsync().wait().value());
+    }
+    ASSERT_EQ(outcomeOf(lock.unlockAsync(owner).wait()), "ok") << i;
+    ASSERT_EQ(outcomeOf(lock.lockAsync({}, owner).wait()), "ok");
+  }
+}
+
+TEST_F(ForcedRelease, HolderIsToldThoughItsLastGrantIsHeardOfLater) {
+  Options patient = proxied();
+  patient.watchdogTimeout = 30s;
+  Client holder = Client::connect(patient);
+  Client operatorClient = connect();
+  const OwnerId owner = newOwner();
+  RLock lock = holder.getLock("l");
+  Lease lease = lock.acquire({}, owner);
+  expectListening(holder);
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  const auto stalled =
+      proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::stallReply(), once);
+  auto again = lock.lockAsync({}, owner).toFuture();
+  ASSERT_TRUE(stalled.waitForHits(1, kLong));
+  // The server has counted twice; the client looks for its hold before it knows of that.
+  const auto looks = proxy().addRule(running(lua::lock_renew), TcpProxy::Action::pass());
+  EXPECT_TRUE(operatorClient.getLock("l").forceUnlock());
+  ASSERT_TRUE(looks.waitForHits(1, kLong));
+  proxy().releaseStalled();
+  EXPECT_EQ(outcomeOf([&] { again.get(); }), "ok");
+  EXPECT_EVENTUALLY(kLong, !lease.held());
+  EXPECT_EQ(lease.lossReason(), LossReason::forced);
+}
+
 TEST_F(ForcedRelease, ClientStopsListeningWhenItHoldsNothing) {
   Options eager = options();
   eager.subscriptionLinger = 50ms;

@@ -286,6 +286,23 @@ TEST_F(LockWatchdogSlow, OneUnrenewableHoldDoesNotSpoilTheBatch) {
   EXPECT_GT(raw().pttl("spoil-8"), 0);
 }
 
+TEST_F(LockWatchdog, ARenewalBringsItsScriptOverASlowNetwork) {
+  Client client = Client::connect(proxied());
+  Lease lease = client.getLock("slow").acquire();
+  ReadWriteLock both = client.getReadWriteLock("slow-too");
+  Lease read = both.readLock().acquire();
+  // As after a restart: the server knows no script, and every answer takes its time.
+  raw().run({"SCRIPT", "FLUSH"});
+  proxy().addRule(TcpProxy::anyCommand(), TcpProxy::Action::delayReply(30ms));
+  // Both of them, beyond what the first lease was good for.
+  EXPECT_EVENTUALLY(3 * kWatchdog, client.stats().renewals >= 8);
+  EXPECT_TRUE(lease.held());
+  EXPECT_TRUE(read.held());
+  EXPECT_EQ(client.stats().renewalFailures, 0U);
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  EXPECT_EQ(read.release(), ReleaseResult::released);
+}
+
 TEST_F(LockWatchdog, OnLostIsToldOnceWithNameOwnerAndReason) {
   std::mutex mutex;
   std::vector<LostHold> told;

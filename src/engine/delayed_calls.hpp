@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "executor/executor.hpp"
+#include <rlock/detail/unique_function.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Functions that wait for their time. Whoever owns this runs them.
+///
+/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
+class DelayedCalls {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Function = UniqueFunction<void()>;
+
+  enum class Added : std::uint8_t {
+    refused,  ///< closed; the function was left alone
+    waits,    ///< others come first
+    next      ///< the loop thread has to call due() to arm the timer for it
+  };
+
+  /// @param isTime  runs on the loop thread when due() has something to give. Loop thread.
+  DelayedCalls(net::Loop& loop, Function isTime) : timer_(loop, std::move(isTime)) {}
+
+  Added add(Clock::time_point when, Function& function);
+  /// Takes what is due, or everything once closed, in the order of their times. Loop thread.
+  [[nodiscard]] std::vector<Function> due();
+  /// Nothing is added from here on; due() gives what there is.
+  void close();
+
+ private:
+  std::mutex mutex_;
+  std::multimap<Clock::time_point, Function> calls_;    // protected by mutex_
+  Clock::time_point armed_ = Clock::time_point::max();  // protected by mutex_
+  bool closed_ = false;                                 // protected by mutex_
+  Timer timer_;                                         // loop thread only
+};
+
+}  // namespace rlock::detail

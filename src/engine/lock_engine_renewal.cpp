@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// How LockEngine keeps what is held: renewals, and what it hears of forced releases by others.
+
+#include "engine/lock_engine.hpp"
+#include <rlock/detail/executor/naming.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+namespace rlock::detail {
+
+namespace {
+
+/// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
+constexpr std::chrono::milliseconds kRenewalPatience{5};
+
+/// Holds shorter than this need not hear that they were ended by force.
+constexpr std::chrono::milliseconds kListenAfter{100};
+
+}  // namespace
+
+/// One request that renews several holds.
+class LockEngine::RenewalBatch final : public Call {
+ public:
+  RenewalBatch(std::shared_ptr<LockEngine> engine, std::vector<HoldPtr> holds)
+      : engine_(std::move(engine)), holds_(std::move(holds)) {
+    owners_.reserve(holds_.size());
+    std::vector<RenewalRequest> renewals;
+    renewals.reserve(holds_.size());
+    for (const HoldPtr& hold : holds_) {
+      renewals.push_back({&scriptsOf(*hold),
+                          owners_.emplace_back(engine_->ownerField(hold->owner)),
+                          engine_->options_.watchdogTimeout});
+    }
+    scriptsOf(*holds_.front()).renewals()(*this, renewals);
+  }
+
+  [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
+
+ private:
+  void finished(Outcome outcome) noexcept override {
+    if (outcome.noTimeLeft && sendsText() && !std::exchange(textSent_, true)) {
+      // The server has just said that it does not know the script. Where that takes longer than the
+      // patience, over a slow network, no renewal would ever get its text through.
+      engine_->startRenewal(IntrusivePtr<RenewalBatch>(this));
+      return;
+    }
+    engine_->renewalDone(*this, std::move(outcome));
+  }
+
+  const std::shared_ptr<LockEngine> engine_;
+  const std::vector<HoldPtr> holds_;
+  bool textSent_ = false;
+  std::vector<std::string> owners_;
+};
+
+/// Asks whether one hold is still there. What a renewal of a millisecond answers: it never
+/// shortens.
+class LockEngine::HoldCheck final : public Call {
+ public:
+  HoldCheck(std::shared_ptr<LockEngine> engine, Doubt doubt)
+      : engine_(std::move(engine)),
+        doubt_(std::move(doubt)),
+        owner_(engine_->ownerField(doubt_.hold->owner)) {
+    const LockScripts& scripts = scriptsOf(*doubt_.hold);
+    const RenewalRequest request{&scripts, owner_, std::chrono::milliseconds(1)};
+    scripts.renewals()(*this, std::span(&request, 1));
+    setRepeatable(true);
+  }
+
+ private:
+  void finished(Outcome outcome) noexcept override {
+    if (outcome.kind == Outcome::Kind::replied && reply().isArray() &&
+        reply().elements.size() == 1 && reply().elements[0].isInteger() &&
+        reply().elements[0].integer == 0) {
+      engine_->holdIsGone(doubt_);
+    }
+  }
+
+  const std::shared_ptr<LockEngine> engine_;
+  const Doubt doubt_;
+  const std::string owner_;
+};
+
+// Renewal.
+
+bool LockEngine::watchdogNeedsLoop() {
+  const auto due = watchdog_.nextDue();
+  if (due >= watchdogArmed_) {
+    return false;
+  }
+  watchdogArmed_ = due;
+  return true;
+}
+
+void LockEngine::wakeWatchdog() {
+  executor_->post([self = shared_from_this()] {
+    if (self->closed()) {
+      return;
+    }
+    if (!self->listenTimer_.armed()) {
+      self->acquiredBefore_ = self->counters_.acquired.load(std::memory_order_relaxed);
+      self->listenTimer_.armAt(Clock::now() + kListenAfter);
+    }
+    Clock::time_point due{};
+    {
+      const std::lock_guard lock(self->holdsMutex_);
+      due = self->watchdogArmed_ = self->watchdog_.nextDue();
+    }
+    self->watchdogTimer_.armAt(due);
+  });
+}
+
+// Other clients' forced releases. A client that holds something listens on a channel of its own:
+// one for all of its locks, so that it costs nothing per lock.
+
+bool LockEngine::needsToListen() {
+  return !std::exchange(listening_, true);
+}
+
+void LockEngine::serveListening() {
+  if (closed()) {
+    return;
+  }
+  const std::uint64_t acquired = counters_.acquired.load(std::memory_order_relaxed);
+  bool wanted = acquired != std::exchange(acquiredBefore_, acquired);
+  {
+    const std::lock_guard lock(holdsMutex_);
+    wanted = wanted || watchdog_.size() > 0;
+    listening_ = wanted;
+  }
+  if (wanted) {
+    listenTimer_.armAt(Clock::now() + std::max(options_.subscriptionLinger, kListenAfter));
+  }
+  if (wanted != std::exchange(subscribedToSelf_, wanted)) {
+    if (wanted) {
+      executor_->subscribe(clientChannel_);
+    } else {
+      executor_->unsubscribe(clientChannel_);
+    }
+  }
+}
+
+void LockEngine::heardOfForce(std::string_view name) {
+  std::vector<Doubt> holds;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    for (const HoldPtr& hold : ledger_.all()) {
+      if (hold->name == name && hold->count > 0 && !hold->lost) {
+        holds.push_back({hold, hold->grantedAt});
+      }
+    }
+  }
+  // The message may be older than the hold.
+  check(std::move(holds));
+}
+
+void LockEngine::check(std::vector<Doubt> holds) {
+  for (Doubt& doubt : holds) {
+    executor_->start(makeIntrusive<HoldCheck>(shared_from_this(), std::move(doubt)),
+                     Clock::now() + callTimeout());
+  }
+}
+
+void LockEngine::holdIsGone(Doubt doubt) {
+  Hold& hold = *doubt.hold;
+  bool unsure = false;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    if (hold.count == 0 || hold.lost) {
+      return;
+    }
+    // What was granted since was not asked about: a thread that waits for its own reply may book it
+    // before the loop comes to an earlier one. A request under way may have been executed before
+    // the hold was ended, or after.
+    unsure = hold.busy || hold.grantedAt != doubt.grantedAt;
+    if (!unsure) {
+      hold.lost = true;
+      watchdog_.retire(hold);
+      hold.count = 0;
+      ledger_.forgetIfUnused(hold);
+    }
+    doubt.grantedAt = hold.grantedAt;
+  }
+  if (!unsure) {
+    announce({{doubt.hold, LossReason::forced}});
+  } else if (doubt.repeats-- > 0) {
+    check({doubt});
+  }
+}
+
+void LockEngine::serveWatchdog() {
+  if (closed()) {
+    return;
+  }
+  Watchdog::Work work;
+  Clock::time_point due{};
+  {
+    const std::lock_guard lock(holdsMutex_);
+    work = watchdog_.collect(Clock::now());
+    for (const HoldPtr& hold : work.gone) {
+      hold->count = 0;
+      ledger_.forgetIfUnused(*hold);
+    }
+    due = watchdogArmed_ = watchdog_.nextDue();
+  }
+  watchdogTimer_.armAt(due);
+  announce(std::move(work.lost));
+  renew(std::move(work.renew));
+}
+
+void LockEngine::renew(std::vector<HoldPtr> holds) {
+  const auto batchSize = static_cast<std::size_t>(options_.watchdogBatchSize);
+  // Holds of different forms need different requests; each keeps its order.
+  std::stable_sort(holds.begin(), holds.end(), [](const HoldPtr& a, const HoldPtr& b) {
+    return std::less<>()(scriptsOf(*a).renewals(), scriptsOf(*b).renewals());
+  });
+  for (std::size_t first = 0, last = 0; first < holds.size(); first = last) {
+    const ComposeRenewals form = scriptsOf(*holds[first]).renewals();
+    while (last < holds.size() && last - first < batchSize &&
+           scriptsOf(*holds[last]).renewals() == form) {
+      ++last;
+    }
+    std::vector<HoldPtr> batch(
+        std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(first)),
+        std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(last)));
+    startRenewal(makeIntrusive<RenewalBatch>(shared_from_this(), std::move(batch)));
+  }
+}
+
+void LockEngine::startRenewal(IntrusivePtr<RenewalBatch> batch) {
+  executor_->start(std::move(batch), Clock::now() + kRenewalPatience);
+}
+
+void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
+  const auto now = Clock::now();
+  const bool answered = outcome.kind == Outcome::Kind::replied && batch.reply().isArray() &&
+                        batch.reply().elements.size() == batch.holds().size();
+  std::vector<Watchdog::Lost> lost;
+  std::vector<std::pair<HoldPtr, std::string>> labelled;
+  std::string refusal;
+  Clock::time_point due{};
+  {
+    const std::lock_guard lock(holdsMutex_);
+    for (std::size_t i = 0; i < batch.holds().size(); ++i) {
+      const HoldPtr& hold = batch.holds()[i];
+      if (!hold->renewing) {
+        continue;
+      }
+      const Reply* reply = answered ? &batch.reply().elements[i] : nullptr;
+      if (reply == nullptr || !reply->isInteger()) {
+        counters_.renewalFailures.fetch_add(1, std::memory_order_relaxed);
+        watchdog_.renewalFailed(*hold, now);
+        if (reply != nullptr) {
+          refusal = reply->text;
+        }
+      } else if (reply->integer == 1) {
+        counters_.renewals.fetch_add(1, std::memory_order_relaxed);
+        watchdog_.renewed(*hold, batch.submittedAt());
+        if (!hold->label.empty()) {
+          labelled.emplace_back(hold, hold->label);
+        }
+      } else {
+        watchdog_.retire(*hold);
+        hold->count = 0;
+        if (!std::exchange(hold->lost, true)) {
+          lost.push_back({hold, LossReason::refused});
+        }
+        ledger_.forgetIfUnused(*hold);
+      }
+    }
+    due = watchdogArmed_ = watchdog_.nextDue();
+  }
+  if (!closed()) {
+    watchdogTimer_.armAt(due);
+  }
+  for (const auto& [hold, label] : labelled) {
+    noteLabel(*hold, label, options_.watchdogTimeout);
+  }
+  if (!answered || !refusal.empty()) {
+    log_->write(LogLevel::warning,
+                fmt::format("{} holds not renewed, trying again: {}",
+                            batch.holds().size(),
+                            outcome.error      ? outcome.error->what()
+                            : !refusal.empty() ? refusal.c_str()
+                                               : "the reply was lost"));
+  }
+  announce(std::move(lost));
+}
+
+void LockEngine::announce(std::vector<Watchdog::Lost> lost) {
+  for (const Watchdog::Lost& entry : lost) {
+    IntrusivePtr<HoldHandle> handle;
+    std::string label;
+    {
+      const std::lock_guard lock(holdsMutex_);
+      handle = entry.hold->handle;
+      label = entry.hold->label;
+    }
+    tellLost(*entry.hold, label, handle, entry.reason);
+  }
+}
+
+void LockEngine::tellLost(const Hold& hold,
+                          const std::string& label,
+                          const IntrusivePtr<HoldHandle>& handle,
+                          LossReason reason) {
+  counters_.lost.fetch_add(1, std::memory_order_relaxed);
+  if (handle && handle->markLost(reason)) {
+    handle->signalLoss();
+  }
+  const LogLevel level = reason == LossReason::clientClosed ? LogLevel::info
+                         : reason == LossReason::expired    ? LogLevel::warning
+                                                            : LogLevel::error;
+  log_->write(level,
+              fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
+                          escapeForDisplay(hold.name),
+                          ownerField(hold.owner),
+                          label.empty() ? "" : ", ",
+                          escapeForDisplay(label),
+                          toString(reason)));
+  if (options_.onLost) {
+    deliver([self = shared_from_this(),
+             told = LostHold{std::string(hold.name), ownerField(hold.owner), reason}] {
+      self->options_.onLost(told);
+    });
+  }
+}
+
+void LockEngine::reconnected() {
+  if (closed()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(holdsMutex_);
+    watchdog_.renewAll(Clock::now());
+  }
+  serveWatchdog();
+}
+
+}  // namespace rlock::detail
