@@ -82,6 +82,9 @@ Operation<T> waiting(std::shared_ptr<const ScriptedObject> object,
           return result.error();
         }
         if constexpr (std::is_void_v<T>) {
+          if (!result->has_value()) {
+            return Error(Errc::timedOut, "the wait ended with nothing");
+          }
           return {};
         } else {
           return result->has_value();

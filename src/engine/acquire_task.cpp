@@ -86,6 +86,20 @@ AcquireTask::Step AcquireTask::begin() {
   return tell([&](AcquireFsm& fsm) { return fsm.start(othersWait); });
 }
 
+AcquireTask::Step AcquireTask::notSent(Error error) {
+  if (phase_ == Phase::settle || deadline_ == Clock::time_point::max() ||
+      !params_.wait.isPositive()) {
+    return failed(std::move(error));
+  }
+  // The wait is over, as it would be if it had ended between two attempts.
+  if (std::exchange(enrols_, false)) {
+    enrolled_ = false;
+    engine_->placeLeft();
+  }
+  leaveGate();
+  return tell([](AcquireFsm& fsm) { return fsm.notSent(); });
+}
+
 void AcquireTask::compose() {
   phase_ = Phase::attempt;
   settledRemaining_.reset();
@@ -95,7 +109,8 @@ void AcquireTask::compose() {
                                                     : std::string();
   const bool waits = params_.wait.isPositive();
   scripts_->composeAcquire(*this, {ownerField_, lease_, tombstone_, waits, enrolled_, before_ > 0});
-  if (waits && scripts_->traits.queuesOnServer && !std::exchange(enrolled_, true)) {
+  enrols_ = waits && scripts_->traits.queuesOnServer && !std::exchange(enrolled_, true);
+  if (enrols_) {
     engine_->placeTaken();
   }
   sentAt_ = Clock::now();
@@ -604,7 +619,8 @@ void AcquireTask::finished(Outcome outcome) noexcept {
       perform(replied());
       return;
     case Outcome::Kind::failed:
-      perform(failed(std::move(*outcome.error)));
+      perform(outcome.noTimeLeft ? notSent(std::move(*outcome.error))
+                                 : failed(std::move(*outcome.error)));
       return;
     case Outcome::Kind::unknown:
       break;

@@ -59,6 +59,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   Step repliedAttempt();
   Step repliedSettle();
   Step failed(Error error);
+  Step notSent(Error error);
   Step granted(std::int64_t count);
   bool enterGate();
   void leaveGate();
@@ -112,6 +113,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   std::uint64_t openings_ = 0;  // when the wait began
   bool tried_ = false;
   bool enrolled_ = false;  // it may have a place in the server's queue
+  bool enrols_ = false;    // the attempt at hand would be the first to give it one
   bool dropsAll_ = false;  // the next settling leaves nothing of a hold unknown to this client
   bool dropped_ = false;   // that was done before
   int attempts_ = 0;

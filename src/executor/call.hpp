@@ -32,6 +32,7 @@ struct Outcome {
   };
   Kind kind = Kind::replied;
   std::optional<Error> error{};
+  bool noTimeLeft = false;  ///< failed only because its time was over: there is a connection
 };
 
 /// One command with its arguments, as often as it must be sent. Argument bytes are not copied: they

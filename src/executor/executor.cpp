@@ -216,6 +216,7 @@ void Executor::begin(const CallPtr& call, Clock::time_point sendBefore) {
   call->executor_ = this;
   call->sendBefore_ = sendBefore;
   call->attempts_ = 0;
+  call->waitsForLink_ = false;
   call->fence_.clear();
   call->lastError_.reset();
 }
@@ -226,11 +227,15 @@ void Executor::send(const CallPtr& call) {
     return;
   }
   if (Clock::now() >= call->sendBefore_) {
-    finish(call,
-           {Outcome::Kind::failed,
-            call->lastError_
-                ? *call->lastError_
-                : describe(*call, Errc::connectionFailed, "there was no connection in time")});
+    const bool noTimeLeft = link_->up() && !call->waitsForLink_;
+    const std::string_view why =
+        noTimeLeft ? "there was no time left to send it" : "there was no connection in time";
+    if (call->lastError_) {
+      finish(call, {Outcome::Kind::failed, call->lastError_});
+    } else {
+      finish(call,
+             {Outcome::Kind::failed, describe(*call, Errc::connectionFailed, why), noTimeLeft});
+    }
     return;
   }
   if (!link_->up()) {

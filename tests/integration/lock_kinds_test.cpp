@@ -5,9 +5,11 @@
 #include "integration/lock_harness.hpp"
 
 #include <algorithm>
+#include <future>
 #include <iterator>
 #include <ostream>
 #include <tuple>
+#include <vector>
 
 namespace rlock::test {
 namespace {
@@ -61,12 +63,13 @@ class LockKinds : public LockTest, public ::testing::WithParamInterface<Params> 
   }
 };
 class ReentrantLockKinds : public LockKinds {};
-class LockKindsSlow : public LockTest, public ::testing::WithParamInterface<LockKind> {
+class LockKindsOnce : public LockTest, public ::testing::WithParamInterface<LockKind> {
  protected:
   [[nodiscard]] RLock make(Client& client, std::string_view name) {
     return GetParam().make(client, name);
   }
 };
+class LockKindsSlow : public LockKindsOnce {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds,
                          LockKinds,
@@ -78,6 +81,12 @@ INSTANTIATE_TEST_SUITE_P(Kinds,
                          ::testing::Combine(::testing::ValuesIn(reentrantKinds()),
                                             ::testing::ValuesIn(kFaces)),
                          paramName);
+INSTANTIATE_TEST_SUITE_P(Kinds,
+                         LockKindsOnce,
+                         ::testing::ValuesIn(kKinds),
+                         [](const ::testing::TestParamInfo<LockKind>& test) {
+                           return test.param.name;
+                         });
 INSTANTIATE_TEST_SUITE_P(Kinds,
                          LockKindsSlow,
                          ::testing::ValuesIn(kKinds),
@@ -251,6 +260,24 @@ TEST_P(LockKinds, LK11_RemainTimeToLive) {
   EXPECT_LE(*remaining(), kWatchdog);
   EXPECT_GT(*remaining(), kWatchdog / 3);
   lock.unlock().value();
+}
+
+TEST_P(LockKindsOnce, TimeThatIsUpBeforeARequestIsSentIsNoFailure) {
+  Client client = connect();
+  make(client, "late").lockAsync({}, newOwner()).wait().value();
+  AcquireOptions options;
+  options.wait = 1ms;
+  std::promise<std::string> answer;
+  // The loop, which has to send the request, is kept busy by a handler of the application's.
+  std::move(client.getLock("other").isLockedAsync()).start([&](const Result<bool>&) {
+    make(client, "late").tryLockAsync(options, newOwner()).start([&](const Result<bool>& result) {
+      answer.set_value(answerOf(result));
+    });
+    std::this_thread::sleep_for(5ms);
+  });
+  EXPECT_EQ(answer.get_future().get(), "false");
+  EXPECT_EVENTUALLY(kLong, client.stats().waiters == 0);
+  EXPECT_EQ(raw().keys().size(), 1U + (std::string_view(GetParam().name) == "fenced" ? 1U : 0U));
 }
 
 TEST_P(LockKinds, LK20_FL17_ConcurrencyInOneClient) {

@@ -229,6 +229,22 @@ TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatFails) {
   expectFailed(fsm, Errc::timedOut);
 }
 
+TEST(AcquireFsm, TimeIsUpBeforeAnAttemptIsSent) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.notSent(), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::refused);
+  EXPECT_FALSE(fsm.error().has_value());
+}
+
+TEST(AcquireFsm, TimeIsUpBeforeAnAttemptOfWhoLeftIsSent) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
+  EXPECT_EQ(fsm.notSent(), Step::end);
+  expectFailed(fsm, Errc::timedOut);
+}
+
 TEST(AcquireFsm, TimeIsUpDuringASettleThatFindsAGrant) {
   AcquireFsm fsm(false);
   fsm.start(false);

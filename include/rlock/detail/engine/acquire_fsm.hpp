@@ -91,6 +91,9 @@ class AcquireFsm {
     return fail(std::move(error));
   }
 
+  /// The caller's time was up before the request was sent.
+  Step notSent() noexcept { return answered() ? end() : finish(Result::refused); }
+
   /// The request may have been executed.
   Step unknown() noexcept {
     if (answered()) {
