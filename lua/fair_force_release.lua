@@ -1,13 +1,14 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Frees the lock whoever holds it and wakes the owner that is next. The queue stays.
--- KEYS: [1] lock hash  [2] list of waiting owners  [3] zset of the times from which they count as dead
---       [4] marker of this request
+-- KEYS: [1] lock hash  [2] list of waiting owners  [3] zset of the times from which they count as dead for Redisson
+--       [4] zset of the times at which the leases end that rlock's waiters have on their places
+--       [5] marker of this request
 -- ARGV: [1] message  [2] PUBLISH or SPUBLISH  [3] marker TTL in ms
 --       [4] channel, to which ':' and the next owner's field are added
 -- Returns: 1 = somebody held it, 0 = it was free
 -- When it runs twice: the marker gives the first run's answer again, so a lock taken in between stays.
 -- Source: Redisson RedissonFairLock.forceUnlockAsync
-local marker = KEYS[4]
+local marker = KEYS[5]
 local publish = ARGV[2]
 -- include: fair_queue
 local function announce()

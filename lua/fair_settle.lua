@@ -2,15 +2,16 @@
 -- Ends the doubt about requests of one owner whose replies were lost: brings its hold count down to at most
 -- a target. Its place in the queue stays: whoever does not wait any longer withdraws with fair_withdraw.
 -- The caller has made sure that none of those requests can still run.
--- KEYS: [1] lock hash  [2] list of waiting owners  [3] zset of the times from which they count as dead
---       [4] tombstone of the lost request (optional)
+-- KEYS: [1] lock hash  [2] list of waiting owners  [3] zset of the times from which they count as dead for Redisson
+--       [4] zset of the times at which the leases end that rlock's waiters have on their places
+--       [5] tombstone of the lost request (optional)
 -- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in ms
 --       [6] channel, to which ':' and the next owner's field are added
 -- Returns: array {hold count before, hold count now, remaining ms of the key or -2}
 -- When it runs twice: the second run finds the target reached and changes nothing.
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
-if KEYS[4] then
-  redis.call('set', KEYS[4], '1', 'PX', ARGV[5])
+if KEYS[5] then
+  redis.call('set', KEYS[5], '1', 'PX', ARGV[5])
 end
 -- include: fair_queue
 local function announce()

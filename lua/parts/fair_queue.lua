@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The queue of a fair lock.
 -- Expects: KEYS[2] list of waiting owners, the next one first
---          KEYS[3] zset of the same owners, score = epoch ms from which an owner counts as dead
+--          KEYS[3] zset of the same owners, score = epoch ms from which an owner counts as dead for Redisson
+--          KEYS[4] zset of rlock's waiters among them, score = epoch ms at which the lease of a place ends
 -- Defines: now, epoch ms by this server's clock; number(x), x as Redis reads it, without exponent;
 --          sweep(), wakeHead(publish command, lock's channel, message)
 if redis.replicate_commands then
@@ -24,13 +25,14 @@ local function sweep()
     if not head then
       return nil
     end
-    local deadline = tonumber(redis.call('zscore', KEYS[3], head) or '')
+    local deadline = tonumber(redis.call('zscore', KEYS[4], head) or redis.call('zscore', KEYS[3], head) or '')
     if deadline and deadline > now then
       return head, deadline, removed
     end
     removed = true
     redis.call('lpop', KEYS[2])
     redis.call('zrem', KEYS[3], head)
+    redis.call('zrem', KEYS[4], head)
   end
 end
 

@@ -27,7 +27,9 @@ FairLockScripts::FairLockScripts(std::string_view lockName,
       waiterLease_(waiterLease),
       queueKey_(prefixed("redisson_lock_queue", lockName)),
       deadlinesKey_(prefixed("redisson_lock_timeout", lockName)),
-      orderKey_(prefixed("rlock_lock_order", lockName)) {}
+      leasesKey_(prefixed("rlock_lock_waiter_lease", lockName)),
+      orderKey_(prefixed("rlock_lock_order", lockName)),
+      foreignWaitsKey_(prefixed("rlock_lock_foreign_wait", lockName)) {}
 
 std::string FairLockScripts::channelOf(std::string_view owner) const {
   std::string result;
@@ -39,8 +41,10 @@ std::string FairLockScripts::channelOf(std::string_view owner) const {
 }
 
 void FairLockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
-  startScript(
-      call, lua::fair_acquire, {name, queueKey_, deadlinesKey_, orderKey_}, request.tombstone);
+  startScript(call,
+              lua::fair_acquire,
+              {name, queueKey_, deadlinesKey_, leasesKey_, orderKey_, foreignWaitsKey_},
+              request.tombstone);
   call.addNumber(request.lease.count());
   call.addArgument(request.owner);
   call.addNumber(!request.waits ? 0 : request.enrolled ? 2 : 1);
@@ -54,22 +58,25 @@ void FairLockScripts::composeAcquire(Call& call, const AcquireRequest& request) 
 }
 
 void FairLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
-  startScript(call, lua::fair_release, {name, queueKey_, deadlinesKey_}, request.tombstone);
+  startScript(
+      call, lua::fair_release, {name, queueKey_, deadlinesKey_, leasesKey_}, request.tombstone);
   addReleaseArguments(call, request);
 }
 
 void FairLockScripts::composeSettle(Call& call, const SettleRequest& request) const {
-  startScript(call, lua::fair_settle, {name, queueKey_, deadlinesKey_}, request.tombstone);
+  startScript(
+      call, lua::fair_settle, {name, queueKey_, deadlinesKey_, leasesKey_}, request.tombstone);
   addSettleArguments(call, request);
 }
 
 void FairLockScripts::composeForceRelease(Call& call) const {
-  startMarked(call, lua::fair_force_release, {name, queueKey_, deadlinesKey_});
+  startMarked(call, lua::fair_force_release, {name, queueKey_, deadlinesKey_, leasesKey_});
   addForceArguments(call);
 }
 
 void FairLockScripts::composeWithdraw(Call& call, std::string_view owner) const {
-  startScript(call, lua::fair_withdraw, {name, queueKey_, deadlinesKey_, orderKey_}, {});
+  startScript(
+      call, lua::fair_withdraw, {name, queueKey_, deadlinesKey_, leasesKey_, orderKey_}, {});
   call.addArgument(owner);
   call.addArgument(kReleaseMessage);
   call.addArgument(kPublish);

@@ -35,7 +35,9 @@ class FairLockScripts final : public LockScripts {
   const std::chrono::milliseconds waiterLease_;
   const std::string queueKey_;
   const std::string deadlinesKey_;
+  const std::string leasesKey_;
   const std::string orderKey_;
+  const std::string foreignWaitsKey_;
 };
 
 }  // namespace rlock::detail

@@ -21,9 +21,9 @@ using Fields = std::map<std::string, std::string>;
 /// everybody's when it acquires, and never refreshes its place.
 class ForeignClient {
  public:
-  static constexpr std::int64_t kWait = 300'000;
-
-  ForeignClient(RawRedis& redis, std::string name) : redis_(redis), name_(std::move(name)) {}
+  /// @param wait  its waiting time
+  ForeignClient(RawRedis& redis, std::string name, std::chrono::milliseconds wait = 300s)
+      : redis_(redis), name_(std::move(name)), wait_(std::to_string(wait.count())) {}
 
   /// True: held. False: enrolled.
   bool acquire(const std::string& owner, std::chrono::milliseconds lease) {
@@ -55,10 +55,7 @@ class ForeignClient {
         redis.call('rpush', KEYS[2], ARGV[2])
       end
       return 0)";
-    return redis_
-               .eval(kScript,
-                     keys(),
-                     {std::to_string(lease.count()), owner, std::to_string(kWait), now()})
+    return redis_.eval(kScript, keys(), {std::to_string(lease.count()), owner, wait_, now()})
                .integer() == 1;
   }
   void release() {
@@ -79,8 +76,15 @@ class ForeignClient {
   }
   /// Gives its place up, and shortens the times of those behind.
   void leave(const std::string& owner) {
-    redis_.run({"LREM", keys()[1], "0", owner});
-    redis_.run({"ZREM", keys()[2], owner});
+    constexpr std::string_view kScript = R"(
+      local behind = false
+      for _, other in ipairs(redis.call('lrange', KEYS[2], 0, -1)) do
+        if behind then redis.call('zincrby', KEYS[3], -tonumber(ARGV[2]), other) end
+        behind = behind or other == ARGV[1]
+      end
+      redis.call('zrem', KEYS[3], ARGV[1])
+      return redis.call('lrem', KEYS[2], 0, ARGV[1]))";
+    redis_.eval(kScript, keys(), {owner, wait_});
   }
 
  private:
@@ -91,6 +95,7 @@ class ForeignClient {
 
   RawRedis& redis_;
   const std::string name_;
+  const std::string wait_;
 };
 
 /// Locks by scripts alone, for the steps that the client cannot be held between.
@@ -106,7 +111,7 @@ class Steps {
                                       std::chrono::milliseconds lease,
                                       Wait wait) {
     const Value reply = redis_.eval(lua::fair_acquire.body,
-                                    keys(4),
+                                    keys(6),
                                     {std::to_string(lease.count()),
                                      owner,
                                      std::to_string(static_cast<int>(wait)),
@@ -120,10 +125,10 @@ class Steps {
     return reply.integer();
   }
   Value release(const std::string& owner) {
-    return redis_.eval(lua::fair_release.body, keys(3), {owner, "0", "PUBLISH", "0", channel()});
+    return redis_.eval(lua::fair_release.body, keys(4), {owner, "0", "PUBLISH", "0", channel()});
   }
   std::int64_t withdraw(const std::string& owner) {
-    return redis_.eval(lua::fair_withdraw.body, keys(4), {owner, "0", "PUBLISH", channel()})
+    return redis_.eval(lua::fair_withdraw.body, keys(5), {owner, "0", "PUBLISH", channel()})
         .integer();
   }
 
@@ -133,7 +138,9 @@ class Steps {
     RawRedis::Args all{name_,
                        "redisson_lock_queue:{" + name_ + "}",
                        "redisson_lock_timeout:{" + name_ + "}",
-                       "rlock_lock_order:{" + name_ + "}"};
+                       "rlock_lock_waiter_lease:{" + name_ + "}",
+                       "rlock_lock_order:{" + name_ + "}",
+                       "rlock_lock_foreign_wait:{" + name_ + "}"};
     all.resize(count);
     return all;
   }
@@ -224,6 +231,12 @@ class FairLockTest : public LockTest {
   [[nodiscard]] static std::string deadlinesKey(const std::string& name) {
     return "redisson_lock_timeout:{" + name + "}";
   }
+  [[nodiscard]] static std::string leasesKey(const std::string& name) {
+    return "rlock_lock_waiter_lease:{" + name + "}";
+  }
+  [[nodiscard]] static std::string orderKey(const std::string& name) {
+    return "rlock_lock_order:{" + name + "}";
+  }
   [[nodiscard]] Names queue(const std::string& name) {
     return raw().run({"LRANGE", queueKey(name), "0", "-1"}).strings();
   }
@@ -262,7 +275,8 @@ class FairLockTest : public LockTest {
   void expectNoQueue(const std::string& name) {
     EXPECT_EQ(queue(name), Names());
     EXPECT_FALSE(raw().exists(deadlinesKey(name)));
-    EXPECT_FALSE(raw().exists("rlock_lock_order:{" + name + "}"));
+    EXPECT_FALSE(raw().exists(leasesKey(name)));
+    EXPECT_FALSE(raw().exists(orderKey(name)));
   }
   /// A worker process whose locks are fair.
   [[nodiscard]] std::unique_ptr<Worker> fairWorker() {
@@ -894,6 +908,7 @@ TEST_F(FairLock, FL20_TheHelperKeysAreMadeFromTheName) {
               (std::set<std::string>{name,
                                      "redisson_lock_queue:" + inner,
                                      "redisson_lock_timeout:" + inner,
+                                     "rlock_lock_waiter_lease:" + inner,
                                      "rlock_lock_order:" + inner}));
     expectNoEternalKeys();
     raw().del(name);
@@ -1006,13 +1021,13 @@ TEST_F(FairLock, C6_NothingIsLeftBehind) {
 
 // Damage and restarts.
 
-enum class Damage { queueLost, deadlinesLost, everythingLost, orderLost, scoresLost };
+enum class Damage { queueLost, deadlinesLost, leasesLost, everythingLost, orderLost, scoresLost };
 
 class FairLockDamage : public FairLockTest, public ::testing::WithParamInterface<Damage> {};
 
 std::string damageName(const ::testing::TestParamInfo<Damage>& test) {
   constexpr std::array kNames{
-      "queueLost", "deadlinesLost", "everythingLost", "orderLost", "scoresLost"};
+      "queueLost", "deadlinesLost", "leasesLost", "everythingLost", "orderLost", "scoresLost"};
   return kNames[static_cast<std::size_t>(test.param)];
 }
 
@@ -1020,6 +1035,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds,
                          FairLockDamage,
                          ::testing::Values(Damage::queueLost,
                                            Damage::deadlinesLost,
+                                           Damage::leasesLost,
                                            Damage::everythingLost,
                                            Damage::orderLost,
                                            Damage::scoresLost),
@@ -1044,10 +1060,17 @@ TEST_P(FairLockDamage, XFAIR5_TheQueueHealsItself) {
       raw().del(deadlinesKey("XFAIR5"));
       break;
     case Damage::everythingLost:
-      raw().run({"DEL", queueKey("XFAIR5"), deadlinesKey("XFAIR5"), "rlock_lock_order:{XFAIR5}"});
+      raw().run({"DEL",
+                 queueKey("XFAIR5"),
+                 deadlinesKey("XFAIR5"),
+                 leasesKey("XFAIR5"),
+                 orderKey("XFAIR5")});
+      break;
+    case Damage::leasesLost:
+      raw().del(leasesKey("XFAIR5"));
       break;
     case Damage::orderLost:
-      raw().del("rlock_lock_order:{XFAIR5}");
+      raw().del(orderKey("XFAIR5"));
       break;
     case Damage::scoresLost:
       raw().run({"ZREM", deadlinesKey("XFAIR5"), before[0], before[3]});
@@ -1085,8 +1108,8 @@ TEST_F(FairLockSlow, XFAIR5_AnEmptyRestartWithAFullQueue) {
 
 TEST_F(FairLock, W79_WhatTheDeadLeaveBehindIsBounded) {
   for (int i = 0; i < 150; ++i) {
-    raw().run(
-        {"ZADD", "rlock_lock_order:{W79}", std::to_string(i + 1), "dead:" + std::to_string(i)});
+    raw().run({"ZADD", orderKey("W79"), std::to_string(i + 1), "dead:" + std::to_string(i)});
+    raw().run({"ZADD", leasesKey("W79"), std::to_string(i + 1), "dead:" + std::to_string(i)});
   }
   rawHold("W79", "foreign:1", 60s);
   Client client = connectFair();
@@ -1095,7 +1118,8 @@ TEST_F(FairLock, W79_WhatTheDeadLeaveBehindIsBounded) {
     visitors.send(client.getFairLock("W79"), i);
     ASSERT_EVENTUALLY(kLong, waiting("W79", static_cast<std::size_t>(i) + 1));
   }
-  EXPECT_EQ(raw().run({"ZCARD", "rlock_lock_order:{W79}"}).integer(), 3);
+  EXPECT_EQ(raw().run({"ZCARD", orderKey("W79")}).integer(), 3);
+  EXPECT_EQ(raw().run({"ZCARD", leasesKey("W79")}).integer(), 3);
   expectNoEternalKeys();
   ForeignClient(raw(), "W79").release();
   EXPECT_EQ(visitors.troubles(), Names());
@@ -1178,12 +1202,141 @@ TEST_F(FairLock, Interop_AForeignWaiterIsServedInItsTurn) {
   EXPECT_EQ(visitors.order(), std::vector<int>{0}) << "somebody passed the foreign one";
   EXPECT_TRUE(foreign.acquire("foreign:7", 20s));
   EXPECT_FALSE(client.getFairLock("interop").tryLock());
-  // It took its waiting time from everybody's: ours is in time to come back.
-  EXPECT_EVENTUALLY(kPlace, waiting("interop", 1) && placesLeft("interop")[0] > 0);
   foreign.release();
   EXPECT_EQ(visitors.troubles(), Names());
   EXPECT_EQ(visitors.order(), (std::vector<int>{0, 1}));
   expectNoKeys();
+}
+
+TEST_F(FairLock, Interop_PlacesOutliveWhatForeignWaitersTakeOffThem) {
+  Client client = connectFair();
+  Client other = connectFair();
+  ForeignClient foreign(raw(), "mixed");
+  rawHold("mixed", "foreign:0", 60s);
+  Visitors visitors;
+  std::size_t waiters = 0;
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_FALSE(foreign.acquire("foreign:" + std::to_string(i + 1), 20s));
+    visitors.send((i % 2 == 0 ? client : other).getFairLock("mixed"), i);
+    waiters += 2;
+    ASSERT_EVENTUALLY(kLong, waiting("mixed", waiters));
+  }
+  const Names arrived = queue("mixed");
+  // Refreshing changes nothing of that.
+  std::this_thread::sleep_for(kPlace);
+  EXPECT_EQ(queue("mixed"), arrived);
+  foreign.release();
+  for (int i = 0; i < 6; ++i) {
+    // Nobody has the time to refresh between these.
+    ASSERT_EVENTUALLY(kLong, foreign.acquire("foreign:" + std::to_string(i + 1), 20s));
+    const Names left = queue("mixed");
+    EXPECT_EQ(left, Names(arrived.end() - static_cast<std::ptrdiff_t>(left.size()), arrived.end()));
+    EXPECT_EQ(visitors.order(), upTo(i));
+    if (!left.empty()) {
+      // Whoever is next costs the others no more, if it dies, than the lease of its place.
+      const std::string score = raw().run({"ZSCORE", deadlinesKey("mixed"), left[0]}).string();
+      const std::int64_t now = raw().serverTimeUs() / 1000;
+      EXPECT_GT(std::stoll(score), now);
+      EXPECT_LE(std::stoll(score), now + kPlace / 1ms + 60);
+    }
+    foreign.release();
+  }
+  EXPECT_EQ(visitors.troubles(), Names());
+  EXPECT_EQ(visitors.order(), upTo(6));
+  expectNoKeys();
+}
+
+TEST_F(FairLock, Interop_PlacesOutliveForeignWaitersThatGiveUp) {
+  Client client = connectFair();
+  ForeignClient foreign(raw(), "gives-up");
+  rawHold("gives-up", "foreign:0", 60s);
+  ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
+  ASSERT_FALSE(foreign.acquire("foreign:2", 20s));
+  Visitors visitors;
+  visitors.send(client.getFairLock("gives-up"), 0);
+  ASSERT_EVENTUALLY(kLong, waiting("gives-up", 3));
+  const std::string mine = queue("gives-up")[2];
+  // With its subscription it asks once more; the next time is a third of its lease away.
+  const auto lease = [&] { return raw().run({"ZSCORE", leasesKey("gives-up"), mine}).string(); };
+  const std::string before = lease();
+  ASSERT_EVENTUALLY(kLong, lease() != before);
+  foreign.leave("foreign:1");
+  foreign.leave("foreign:2");
+  // What comes next removes the dead from the head.
+  ASSERT_FALSE(foreign.acquire("foreign:3", 20s));
+  EXPECT_EQ(queue("gives-up"), (Names{mine, "foreign:3"}));
+  foreign.release();
+  EXPECT_EQ(visitors.troubles(), Names());
+  EXPECT_TRUE(foreign.acquire("foreign:3", 20s));
+}
+
+TEST_F(FairLock, Interop_PlacesOutliveForeignWaitersOfAnyPatience) {
+  for (const std::chrono::milliseconds wait : {3'000ms, 40'000ms, 100'000ms, 900'000ms}) {
+    const std::string name = "patience" + std::to_string(wait.count());
+    SCOPED_TRACE(name);
+    Client client = connectFair();
+    ForeignClient foreign(raw(), name, wait);
+    rawHold(name, "foreign:0", 60s);
+    Visitors visitors;
+    visitors.send(client.getFairLock(name), 0);
+    ASSERT_EVENTUALLY(kLong, waiting(name, 1));
+    ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
+    // The first moves its time on, the foreign one does not.
+    std::this_thread::sleep_for(kPlace * 3 / 2);
+    visitors.send(client.getFairLock(name), 1);
+    ASSERT_EVENTUALLY(kLong, waiting(name, 3));
+    ASSERT_FALSE(foreign.acquire("foreign:2", 20s));
+    foreign.release();
+    ASSERT_EVENTUALLY(kLong, foreign.acquire("foreign:1", 20s));
+    EXPECT_GT(placesLeft(name)[0], 0);
+    foreign.release();
+    EXPECT_EQ(visitors.troubles(), Names());
+    EXPECT_EQ(queue(name), Names{"foreign:2"});
+    EXPECT_TRUE(foreign.acquire("foreign:2", 20s));
+    raw().flushAll();
+  }
+}
+
+TEST_F(FairLock, Interop_PlacesOutliveAForeignWaiterThatCameLongBefore) {
+  Client client = connectFair();
+  ForeignClient foreign(raw(), "aged");
+  rawHold("aged", "foreign:0", 60s);
+  ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
+  raw().run({"ZINCRBY", deadlinesKey("aged"), "-220000", "foreign:1"});
+  Visitors visitors;
+  visitors.send(client.getFairLock("aged"), 0);
+  ASSERT_EVENTUALLY(kLong, waiting("aged", 2));
+  const std::string mine = queue("aged")[1];
+  foreign.release();
+  ASSERT_TRUE(foreign.acquire("foreign:1", 20s));
+  ASSERT_FALSE(foreign.acquire("foreign:2", 20s));
+  EXPECT_EQ(queue("aged"), (Names{mine, "foreign:2"}));
+  foreign.release();
+  EXPECT_EQ(visitors.troubles(), Names());
+  EXPECT_TRUE(foreign.acquire("foreign:2", 20s));
+}
+
+TEST_F(FairLock, Interop_ADeadWaiterIsSkippedThoughItsTimeIsLong) {
+  Client client = connectFair();
+  ForeignClient foreign(raw(), "dead");
+  rawHold("dead", "foreign:0", 60s);
+  ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
+  std::unique_ptr<Worker> worker = fairWorker();
+  worker->tell("lock dead");
+  ASSERT_EVENTUALLY(kLong, waiting("dead", 2));
+  Visitors visitors;
+  visitors.send(client.getFairLock("dead"), 0);
+  ASSERT_EVENTUALLY(kLong, waiting("dead", 3));
+  // What was allowed for the foreign one is not taken off when that one dies.
+  raw().run({"LREM", queueKey("dead"), "0", "foreign:1"});
+  raw().run({"ZREM", deadlinesKey("dead"), "foreign:1"});
+  EXPECT_GT(placesLeft("dead")[0], 100'000);
+  worker->process().kill();
+  const Stopwatch watch;
+  foreign.release();
+  EXPECT_EQ(visitors.troubles(), Names());
+  EXPECT_LT(watch.elapsedMs(), 1000ms + kPlace);
+  expectNoEternalKeys();
 }
 
 TEST_F(FairLock, Interop_EvictedWaitersComeBackBeforeThoseWhoCameLater) {
@@ -1440,11 +1593,13 @@ TEST_F(FairLock, ARequestWithATombstoneDoesNothingWhenItComesLate) {
   const RawRedis::Args keys{"late",
                             queueKey("late"),
                             deadlinesKey("late"),
-                            "rlock_lock_order:{late}",
+                            leasesKey("late"),
+                            orderKey("late"),
+                            "rlock_lock_foreign_wait:{late}",
                             "rlock_request:{late}:1"};
-  const RawRedis::Args fewer{keys[0], keys[1], keys[2], keys[4]};
+  const RawRedis::Args fewer{keys[0], keys[1], keys[2], keys[3], keys[6]};
   const std::string channel = channelOf("late");
-  raw().set(keys[4], "1", 60s);
+  raw().set(keys[6], "1", 60s);
   for (const std::string wait : {"0", "1", "2"}) {
     EXPECT_TRUE(raw()
                     .eval(lua::fair_acquire.body,
@@ -1453,7 +1608,7 @@ TEST_F(FairLock, ARequestWithATombstoneDoesNothingWhenItComesLate) {
                     .error()
                     .starts_with("RLOCKSETTLED"));
   }
-  EXPECT_EQ(raw().keys(), std::set<std::string>{keys[4]});
+  EXPECT_EQ(raw().keys(), std::set<std::string>{keys[6]});
   rawHold("late", "me:1", 60s);
   EXPECT_TRUE(raw()
                   .eval(lua::fair_release.body, fewer, {"me:1", "0", "PUBLISH", "0", channel})
@@ -1461,10 +1616,10 @@ TEST_F(FairLock, ARequestWithATombstoneDoesNothingWhenItComesLate) {
                   .starts_with("RLOCKSETTLED"));
   EXPECT_EQ(raw().hgetall("late"), (Fields{{"me:1", "1"}}));
   // And settling leaves one.
-  raw().del(keys[4]);
+  raw().del(keys[6]);
   raw().eval(lua::fair_settle.body, fewer, {"me:1", "0", "0", "PUBLISH", "60000", channel});
   EXPECT_FALSE(raw().exists("late"));
-  EXPECT_TRUE(raw().exists(keys[4]));
+  EXPECT_TRUE(raw().exists(keys[6]));
   expectNoEternalKeys();
 }
 
