@@ -519,10 +519,7 @@ class FencedLostReply : public LostReplyTest {
 
 INSTANTIATE_TEST_SUITE_P(Faults,
                          FencedLostReply,
-                         ::testing::Combine(kLostReplyPolicies,
-                                            ::testing::Values(Fault::swallowReplyAndCut,
-                                                              Fault::dropRequest,
-                                                              Fault::stallRequest)),
+                         ::testing::Combine(kLostReplyPolicies, kFewFaults),
                          lostReplyName);
 
 TEST_P(FencedLostReply, TheTokenIsThatOfTheOneHold) {

@@ -12,14 +12,7 @@ class LostReply : public LostReplyTest {};
 
 INSTANTIATE_TEST_SUITE_P(Faults,
                          LostReply,
-                         ::testing::Combine(kLostReplyPolicies,
-                                            ::testing::Values(Fault::stallReply,
-                                                              Fault::swallowReplyAndCut,
-                                                              Fault::cutMidReply,
-                                                              Fault::cutMidRequest,
-                                                              Fault::cutBeforeForward,
-                                                              Fault::dropRequest,
-                                                              Fault::stallRequest)),
+                         ::testing::Combine(kLostReplyPolicies, kAllFaults),
                          lostReplyName);
 
 TEST_P(LostReply, XAMB1_LockHoldsOnceWhateverBecameOfTheFirstRequest) {
@@ -303,26 +296,7 @@ TEST_P(LostReplyLoadSlow, XAMB13_CutsUnderLoadLoseNoUpdateAndLeaveNoHold) {
       return tally;
     }));
   }
-  using Action = TcpProxy::Action;
-  // No dropRequest: TCP cannot lose one request and deliver those behind it.
-  const std::vector<Action> actions{Action::swallowReplyAndCut(),
-                                    Action::cutMidRequest(),
-                                    Action::cutMidReply(),
-                                    Action::cutBeforeForward(),
-                                    Action::stallReply(),
-                                    Action::stallRequest()};
-  const Deadline stop(4s);
-  for (std::size_t i = 0; !stop.expired(); ++i) {
-    TcpProxy::RuleOptions once;
-    once.limit = 1;
-    once.skip = i % 7;
-    const auto rule =
-        proxy().addRule(TcpProxy::command("EVALSHA"), actions[i % actions.size()], once);
-    static_cast<void>(rule.waitForHits(1, 500ms));
-    std::this_thread::sleep_for(30ms);
-    proxy().clearRules();
-  }
-  proxy().heal();
+  breakUnderLoad(proxy(), [] {});
   end = true;
   long sharedEntered = 0;
   long entered = 0;
@@ -364,7 +338,9 @@ TEST_F(LostReplyOrder, XAMB14_ALateReplyNeverReachesTheNextCommand) {
     EXPECT_EQ(other.getHoldCount(), 0);
     EXPECT_TRUE(other.tryLock());
     EXPECT_EQ(other.getHoldCount(), 1);
-    EXPECT_FALSE(slow.isHeldByCurrentThread() && raw().hgetall("slow").empty());
+    // Looked up first: what the late request obtained is being given back.
+    const bool there = raw().exists("slow");
+    EXPECT_TRUE(there || !slow.isHeldByCurrentThread());
     other.unlock();
   }
   EXPECT_GE(late.hits(), 5U);

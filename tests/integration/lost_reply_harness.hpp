@@ -3,6 +3,7 @@
 
 #include "integration/lock_harness.hpp"
 
+#include <iterator>
 #include <tuple>
 
 namespace rlock::test {
@@ -60,6 +61,32 @@ inline TcpProxy::Action actionOf(Fault fault) {
 
 using LostReplyParams = std::tuple<LostReplyPolicy, Fault>;
 
+/// Breaks requests in all ways by turns for some seconds, then heals the proxy.
+/// @param between  called after each
+template <class Between>
+void breakUnderLoad(TcpProxy& proxy, Between between) {
+  constexpr Fault kTurns[] = {Fault::swallowReplyAndCut,
+                              Fault::cutMidRequest,
+                              Fault::cutMidReply,
+                              Fault::cutBeforeForward,
+                              Fault::stallReply,
+                              Fault::stallRequest};
+  const Deadline stop(4s);
+  for (std::size_t i = 0; !stop.expired(); ++i) {
+    TcpProxy::RuleOptions once;
+    once.limit = 1;
+    once.skip = i % 7;
+    const auto rule =
+        proxy.addRule(TcpProxy::command("EVALSHA"), actionOf(kTurns[i % std::size(kTurns)]), once);
+    static_cast<void>(rule.waitForHits(1, 500ms));
+    between();
+    // What was broken is mended before the next.
+    std::this_thread::sleep_for(30ms);
+    proxy.clearRules();
+  }
+  proxy.heal();
+}
+
 /// A client behind a proxy that can break one request.
 class LostReplyTest : public LockTest, public ::testing::WithParamInterface<LostReplyParams> {
  protected:
@@ -89,6 +116,8 @@ class LostReplyTest : public LockTest, public ::testing::WithParamInterface<Lost
       options.password = "pw";
     }
     options.commandTimeout = 250ms;
+    // As when left out, but for sanitizers: a new connection and one more try take them longer.
+    options.callTimeout = scaled(2 * options.commandTimeout);
     options.reconnectDelayMin = 5ms;
     // What is left behind stays long enough to be found.
     options.watchdogTimeout = 30s;
@@ -119,6 +148,26 @@ class LostReplyTest : public LockTest, public ::testing::WithParamInterface<Lost
 
 inline const auto kLostReplyPolicies =
     ::testing::Values(LostReplyPolicy::fence, LostReplyPolicy::marker);
+
+/// Every place where a connection can break. Not dropRequest: TCP cannot lose one request and
+/// deliver those behind it.
+inline const auto kBreaks = ::testing::Values(Fault::stallReply,
+                                              Fault::swallowReplyAndCut,
+                                              Fault::cutMidReply,
+                                              Fault::cutMidRequest,
+                                              Fault::cutBeforeForward,
+                                              Fault::stallRequest);
+/// The same and dropRequest, which breaks only what is waited for.
+inline const auto kAllFaults = ::testing::Values(Fault::stallReply,
+                                                 Fault::swallowReplyAndCut,
+                                                 Fault::cutMidReply,
+                                                 Fault::cutMidRequest,
+                                                 Fault::cutBeforeForward,
+                                                 Fault::dropRequest,
+                                                 Fault::stallRequest);
+/// Executed, not executed, executed late; for kinds that share most of their ways with others.
+inline const auto kFewFaults =
+    ::testing::Values(Fault::swallowReplyAndCut, Fault::dropRequest, Fault::stallRequest);
 
 inline std::string lostReplyName(const ::testing::TestParamInfo<LostReplyParams>& test) {
   return std::string(rlock::toString(std::get<0>(test.param))) + "_" +

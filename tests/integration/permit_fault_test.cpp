@@ -45,14 +45,7 @@ class LostPermit : public PermitChecks<LostReplyTest> {
 
 INSTANTIATE_TEST_SUITE_P(Faults,
                          LostPermit,
-                         ::testing::Combine(kLostReplyPolicies,
-                                            ::testing::Values(Fault::stallReply,
-                                                              Fault::swallowReplyAndCut,
-                                                              Fault::cutMidReply,
-                                                              Fault::cutMidRequest,
-                                                              Fault::cutBeforeForward,
-                                                              Fault::dropRequest,
-                                                              Fault::stallRequest)),
+                         ::testing::Combine(kLostReplyPolicies, kAllFaults),
                          lostReplyName);
 
 TEST_P(LostPermit, AnAcquisitionTakesOnce) {
@@ -260,26 +253,7 @@ TEST_P(LostPermitSlow, CutsUnderLoadLoseAndMintNoPermit) {
       }
     }));
   }
-  using Action = TcpProxy::Action;
-  const std::array<Action, 6> actions{Action::swallowReplyAndCut(),
-                                      Action::cutMidRequest(),
-                                      Action::cutMidReply(),
-                                      Action::cutBeforeForward(),
-                                      Action::stallReply(),
-                                      Action::stallRequest()};
-  const Deadline stop(4s);
-  for (std::size_t i = 0; !stop.expired(); ++i) {
-    TcpProxy::RuleOptions once;
-    once.limit = 1;
-    once.skip = i % 7;
-    const auto rule =
-        proxy().addRule(TcpProxy::command("EVALSHA"), actions[i % actions.size()], once);
-    static_cast<void>(rule.waitForHits(1, 500ms));
-    EXPECT_EQ(total("load"), kPermits);
-    std::this_thread::sleep_for(30ms);
-    proxy().clearRules();
-  }
-  proxy().heal();
+  breakUnderLoad(proxy(), [&] { EXPECT_EQ(total("load"), kPermits); });
   end = true;
   for (auto& thread : threads) {
     thread.get();

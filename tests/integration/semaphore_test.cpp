@@ -731,13 +731,7 @@ class SemaphoreLostReply : public LostReplyTest {
 
 INSTANTIATE_TEST_SUITE_P(Faults,
                          SemaphoreLostReply,
-                         ::testing::Combine(kLostReplyPolicies,
-                                            ::testing::Values(Fault::stallReply,
-                                                              Fault::swallowReplyAndCut,
-                                                              Fault::cutMidReply,
-                                                              Fault::cutMidRequest,
-                                                              Fault::cutBeforeForward,
-                                                              Fault::stallRequest)),
+                         ::testing::Combine(kLostReplyPolicies, kBreaks),
                          lostReplyName);
 
 TEST_P(SemaphoreLostReply, C7_AcquireTakesOnce) {
@@ -970,25 +964,7 @@ TEST_P(SemaphoreLostReplySlow, C7_CutsUnderLoadMintNothingAndLoseNothing) {
       return odd;
     }));
   }
-  using Action = TcpProxy::Action;
-  const std::vector<Action> actions{Action::swallowReplyAndCut(),
-                                    Action::cutMidRequest(),
-                                    Action::cutMidReply(),
-                                    Action::cutBeforeForward(),
-                                    Action::stallReply(),
-                                    Action::stallRequest()};
-  const Deadline stop(4s);
-  for (std::size_t i = 0; !stop.expired(); ++i) {
-    TcpProxy::RuleOptions once;
-    once.limit = 1;
-    once.skip = i % 7;
-    const auto rule =
-        proxy().addRule(TcpProxy::command("EVALSHA"), actions[i % actions.size()], once);
-    static_cast<void>(rule.waitForHits(1, 500ms));
-    std::this_thread::sleep_for(30ms);
-    proxy().clearRules();
-  }
-  proxy().heal();
+  breakUnderLoad(proxy(), [] {});
   end = true;
   for (auto& thread : threads) {
     EXPECT_EQ(thread.get(), std::vector<std::string>());

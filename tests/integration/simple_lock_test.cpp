@@ -352,10 +352,7 @@ class SimpleLostReply : public LostReplyTest {
 
 INSTANTIATE_TEST_SUITE_P(Faults,
                          SimpleLostReply,
-                         ::testing::Combine(kLostReplyPolicies,
-                                            ::testing::Values(Fault::swallowReplyAndCut,
-                                                              Fault::dropRequest,
-                                                              Fault::stallRequest)),
+                         ::testing::Combine(kLostReplyPolicies, kFewFaults),
                          lostReplyName);
 
 TEST_P(SimpleLostReply, AcquireAndReleaseTakeEffectOnce) {

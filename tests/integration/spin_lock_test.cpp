@@ -312,10 +312,7 @@ class SpinLostReply : public LostReplyTest {};
 
 INSTANTIATE_TEST_SUITE_P(Faults,
                          SpinLostReply,
-                         ::testing::Combine(kLostReplyPolicies,
-                                            ::testing::Values(Fault::swallowReplyAndCut,
-                                                              Fault::dropRequest,
-                                                              Fault::stallRequest)),
+                         ::testing::Combine(kLostReplyPolicies, kFewFaults),
                          lostReplyName);
 
 TEST_P(SpinLostReply, AWaitersTryTakesEffectOnce) {
