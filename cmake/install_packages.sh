@@ -25,6 +25,12 @@ has_header() {
   fi
 }
 
+has_java() {  # LEAST VERSION
+  local version
+  has_command javac && version=$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p') &&
+    ((${version:-0} >= $1))
+}
+
 missing=()
 need() {  # PACKAGE PROBE ARGUMENT
   "$2" "$3" || missing+=("$1")
@@ -50,7 +56,7 @@ find_missing() {
         ;;
       bench) need libbenchmark-dev has_header benchmark/benchmark.h ;;
       interop)
-        need openjdk-17-jdk-headless has_command javac
+        need openjdk-17-jdk-headless has_java 17
         need maven has_command mvn
         ;;
       lint)

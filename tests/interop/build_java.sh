@@ -28,8 +28,8 @@ unavailable() {
 }
 
 mkdir -p "$output" "$repository"
-# Test programs run beside each other.
-exec 9>"$output/lock"
+# Test programs run beside each other, and Maven's repository takes one writer at a time.
+exec 9>"$repository/lock"
 if command -v flock >/dev/null; then
   flock 9
 fi

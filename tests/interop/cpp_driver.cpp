@@ -581,6 +581,9 @@ class Driver {
     if (const milliseconds fair = command.duration(); fair.count() > 0) {
       options.fairWaiterLease = fair;
     }
+    if (const milliseconds timeout = command.duration(); timeout.count() > 0) {
+      options.commandTimeout = timeout;
+    }
     auto opened = std::make_unique<OpenClient>();
     options.onLost = [lost = opened->lost](const rlock::LostHold& hold) { lost->add(hold); };
     // Losses are what many of the tests are about.

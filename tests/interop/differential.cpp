@@ -18,6 +18,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::int64_t kTolerance = 50;
+/// How long the server is not looked at while a step goes on. What is set in between may be off by
+/// that beside the tolerance, and by as much more as this process was not run just then.
+constexpr std::chrono::milliseconds kBetweenLooks = 5ms;
 /// Moments below this are no times of this century.
 constexpr std::int64_t kFirstMoment = 1'000'000'000'000;
 /// What Redisson writes for a permit that never expires.
@@ -27,7 +30,7 @@ constexpr std::string_view kMarker = "rlock-interop-step";
 /// Those that would stay for ever are compared all the same.
 constexpr std::string_view kPrivateKeys[] = {"redisson_unlock_latch:", "rlock_"};
 
-/// One consistent look at everything: [now, [key, type, pttl, content...]...].
+/// One consistent look at everything: [now, [key, type, moment of expiry or -1, content...]...].
 constexpr std::string_view kDump = R"(
 local now = redis.call('TIME')
 local reply = {now[1] * 1000 + math.floor(now[2] / 1000)}
@@ -39,7 +42,13 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
   elseif kind == 'list' then content = redis.call('LRANGE', key, 0, -1)
   elseif kind == 'set' then content = redis.call('SMEMBERS', key)
   elseif kind == 'zset' then content = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end
-  table.insert(reply, {key, kind, redis.call('PTTL', key), unpack(content)})
+  -- Redis before 7 tells only what is left, as of a moment that is not quite that of TIME.
+  local ends = redis.pcall('PEXPIRETIME', key)
+  if type(ends) ~= 'number' then
+    ends = redis.call('PTTL', key)
+    if ends >= 0 then ends = reply[1] + ends end
+  end
+  table.insert(reply, {key, kind, ends, unpack(content)})
 end
 return reply
 )";
@@ -62,7 +71,16 @@ void replaceAll(std::string& text, const std::string& from, const std::string& t
   }
 }
 
-std::string describe(const Interval& interval) {
+/// An older Redis tells lifetimes, not moments.
+bool isSameMoment(std::int64_t one, std::int64_t other) {
+  return std::abs(one - other) <= 2;
+}
+
+std::string describe(const std::optional<TimeState>& state) {
+  if (!state) {
+    return "without end";
+  }
+  const Interval& interval = state->time.relative;
   return std::to_string(interval.least) + ".." + std::to_string(interval.most) + " ms";
 }
 
@@ -70,15 +88,58 @@ template <class Texts>
 std::string joined(const Texts& texts) {
   std::string all;
   for (const std::string& text : texts) {
-    all.append(all.empty() ? "" : ", ").append(text);
+    all.append(all.empty() ? "" : ",").append(text);
   }
-  return "[" + all + "]";
+  return all;
 }
 
 }  // namespace
 
-struct ScriptRun::Step {
-  explicit Step(std::string_view line) {
+/// A difference that a step announces.
+struct Announcement {
+  /// @param word  of a script, after the `~`
+  Announcement(const std::string& word, char owner) : performers(1, owner) {
+    const std::size_t equals = word.find('=');
+    const std::size_t colon = word.find(':', equals);
+    if (equals == std::string::npos || colon == std::string::npos) {
+      throw std::runtime_error("this announces nothing: " + word);
+    }
+    aspect = word.substr(0, equals);
+    if (const std::size_t at = aspect.find('@'); at != std::string::npos) {
+      performers = aspect.substr(at + 1);
+      aspect.erase(at);
+    }
+    difference = word.substr(equals + 1, colon - equals - 1);
+    const std::string what = word.substr(colon + 1);
+    if (aspect == "answer") {
+      expected = what;
+    } else if (aspect == "key" || aspect == "message") {
+      const std::size_t signs = what.find_first_not_of("+-?");
+      expected = what.substr(0, signs);
+      subject = what.substr(signs);
+    } else {
+      const std::size_t end = what.find('=');
+      subject = what.substr(0, end);
+      expected = what.substr(end + 1);
+    }
+  }
+
+  [[nodiscard]] bool appliesTo(const Cast& cast) const {
+    return std::all_of(performers.begin(), performers.end(), [&](char each) {
+      return each >= 'a' ? cast.at(static_cast<char>(each - 'a' + 'A')) == Side::java
+                         : cast.at(each) == Side::cpp;
+    });
+  }
+
+  std::string performers;  ///< rlock of those in capitals, Redisson of the others
+  std::string aspect;
+  std::string difference;
+  std::string subject;   ///< the key, the key and `:MEMBER` of a score, or the message
+  std::string expected;  ///< what rlock has there; of a key or a message the sign
+};
+
+struct ScriptStep {
+  explicit ScriptStep(std::string_view line) {
     std::istringstream words{std::string(line)};
     std::string first;
     words >> first;
@@ -91,8 +152,7 @@ struct ScriptRun::Step {
     std::vector<std::string> rest;
     for (std::string word; words >> word;) {
       if (word.front() == '~') {
-        const std::size_t equals = word.find('=');
-        announced[word.substr(1, equals - 1)] = word.substr(equals + 1);
+        announced.emplace_back(word.substr(1), owner);
       } else {
         rest.push_back(word);
       }
@@ -113,7 +173,7 @@ struct ScriptRun::Step {
   std::string kind;
   std::string name;
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> announced;  ///< aspect to difference
+  std::vector<Announcement> announced;
 };
 
 std::int64_t Interval::distance(const Interval& other) const {
@@ -140,7 +200,7 @@ std::vector<Observation> ScriptRun::perform(const Script& script, const Cast& ca
   // Leases that nobody renews while a script runs.
   const Peer::Tuning tuning{.watchdog = 60'000ms};
   for (Peer* peer : {&java_, &cpp_}) {
-    peer->open(client_, uri_, tuningFor(peer->side(), tuning));
+    names_[peer->open(client_, uri_, tuning)] = toString(peer->side());
   }
   for (const auto& [owner, side] : cast) {
     const int number = owner - 'A' + 1;
@@ -152,7 +212,7 @@ std::vector<Observation> ScriptRun::perform(const Script& script, const Cast& ca
 
   std::vector<Observation> observations;
   for (const std::string_view line : script.steps) {
-    observations.push_back(performStep(Step(line), cast));
+    observations.push_back(performStep(ScriptStep(line), cast));
   }
   for (Peer* peer : {&java_, &cpp_}) {
     peer->ask(client_, 0, "close", "-", "-");
@@ -160,9 +220,8 @@ std::vector<Observation> ScriptRun::perform(const Script& script, const Cast& ca
   return observations;
 }
 
-Observation ScriptRun::performStep(const Step& step, const Cast& cast) {
+Observation ScriptRun::performStep(const ScriptStep& step, const Cast& cast) {
   Observation observation;
-  const std::int64_t before = lastDump_;
   if (step.owner == '-') {
     std::this_thread::sleep_for(std::chrono::milliseconds(std::stoll(step.kind)));
   } else {
@@ -183,9 +242,12 @@ Observation ScriptRun::performStep(const Step& step, const Cast& cast) {
     if (step.mode == '&') {
       pending_[step.owner] = call;
       // Until it has been refused, subscribed and refused again.
-      std::this_thread::sleep_for(250ms);
-      observation.answer = peer.finished(call) ? "did not wait" : "waits";
+      const bool finished = lookUntil(250ms, [&] { return peer.finished(call); });
+      observation.answer = finished ? "did not wait" : "waits";
     } else {
+      if (!lookUntil(Peer::kLongest, [&] { return peer.finished(call); })) {
+        throw std::runtime_error(peer.about() + " does not answer: " + step.verb);
+      }
       const Answer answer = peer.finish(call);
       if (!step.variable.empty()) {
         variables_[step.variable] = answer.value;
@@ -199,9 +261,30 @@ Observation ScriptRun::performStep(const Step& step, const Cast& cast) {
   observation.comparable = step.mode != '>';
   if (observation.comparable) {
     observation.messages = messagesOfStep();
-    observe(observation, before);
+    const auto passing = [&](const Announcement& each) {
+      return each.aspect == "key" && each.expected == "?" &&
+             observation.keys.contains(each.subject);
+    };
+    // What stays will be found to be more than Redisson has.
+    static_cast<void>(eventually(10s, [&] {
+      observe(observation);
+      return std::none_of(step.announced.begin(), step.announced.end(), passing);
+    }));
   }
   return observation;
+}
+
+bool ScriptRun::lookUntil(std::chrono::milliseconds deadline, const std::function<bool()>& done) {
+  const Deadline end(deadline);
+  while (!done()) {
+    if (end.expired()) {
+      return false;
+    }
+    Observation passing;
+    observe(passing);
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  return true;
 }
 
 std::int64_t ScriptRun::dump(std::map<std::string, Value>& keys) {
@@ -213,25 +296,30 @@ std::int64_t ScriptRun::dump(std::map<std::string, Value>& keys) {
   return parts.at(0).integer();
 }
 
-Interval ScriptRun::relative(const std::string& what,
-                             std::int64_t moment,
-                             std::int64_t before,
-                             std::int64_t now,
-                             std::map<std::string, Remembered>& next) const {
+TimeState ScriptRun::timeState(const std::string& what,
+                               std::int64_t moment,
+                               std::int64_t now,
+                               std::map<std::string, TimeState>& next) const {
   const auto last = remembered_.find(what);
-  Interval interval{moment - now, moment - before};
-  if (last != remembered_.end() && std::abs(last->second.moment - moment) <= 2) {
-    interval = last->second.relative;
+  const bool known = last != remembered_.end();
+  TimeState state;
+  if (known && isSameMoment(last->second.time.moment, moment)) {
+    state = last->second;
+  } else {
+    state.time = Time{moment, Interval{moment - now, moment - lastDump_}};
+    if (known) {
+      state.former = last->second.time;
+    }
   }
-  next[what] = Remembered{moment, interval};
-  return interval;
+  next[what] = state;
+  return state;
 }
 
-void ScriptRun::observe(Observation& observation, std::int64_t before) {
+void ScriptRun::observe(Observation& observation) {
+  observation.keys.clear();
   std::map<std::string, Value> keys;
   const std::int64_t now = dump(keys);
-  lastDump_ = now;
-  std::map<std::string, Remembered> next;
+  std::map<std::string, TimeState> next;
   for (const auto& [key, value] : keys) {
     const std::vector<Value>& parts = value.array();
     const bool isPrivate =
@@ -243,11 +331,12 @@ void ScriptRun::observe(Observation& observation, std::int64_t before) {
     }
     KeyState state;
     state.type = parts[1].string();
-    if (const std::int64_t left = parts[2].integer(); left >= 0) {
-      state.lifetime = relative(key, now + left, before, now, next);
+    if (const std::int64_t end = parts[2].integer(); end >= 0) {
+      state.lifetime = timeState(key, end, now, next);
     }
     const bool pairs = state.type == "hash" || state.type == "zset";
     for (std::size_t i = 3; i < parts.size(); i += pairs ? 2 : 1) {
+      const std::string what = key + "\n" + parts[i].string();
       std::string member = parts[i].string();
       if (member.size() == 16 && names_.contains(hex(member))) {
         member = hex(member);
@@ -261,7 +350,7 @@ void ScriptRun::observe(Observation& observation, std::int64_t before) {
           state.content.push_back(member + " at " + std::to_string(score));
         } else {
           state.content.push_back(member);
-          state.scores[member] = relative(key + "\n" + member, score, before, now, next);
+          state.scores[member] = timeState(what, score, now, next);
         }
       } else {
         state.content.push_back(member);
@@ -273,11 +362,13 @@ void ScriptRun::observe(Observation& observation, std::int64_t before) {
     observation.keys[normalised(key)] = std::move(state);
   }
   remembered_ = std::move(next);
+  lastDump_ = now;
 }
 
 std::string ScriptRun::normalised(std::string text) const {
-  for (const auto& [field, name] : names_) {
-    replaceAll(text, field, name);
+  // The field of an owner begins with the id of its client, and comes later in the map.
+  for (auto each = names_.rbegin(); each != names_.rend(); ++each) {
+    replaceAll(text, each->first, each->second);
   }
   return text;
 }
@@ -297,7 +388,7 @@ std::multiset<std::string> ScriptRun::messagesOfStep() {
   std::multiset<std::string> heard;
   for (std::size_t i = messagesSeen_; i + 1 < messages.size(); ++i) {
     if (messages[i].channel != kMarker) {
-      heard.insert(normalised(messages[i].channel) + " " + messages[i].payload);
+      heard.insert(normalised(messages[i].channel) + ":" + messages[i].payload);
     }
   }
   messagesSeen_ = messages.size();
@@ -306,30 +397,167 @@ std::multiset<std::string> ScriptRun::messagesOfStep() {
 
 namespace {
 
-/// What of one key differs: aspect, and how.
-std::vector<std::pair<std::string, std::string>> differencesOf(const KeyState& redisson,
-                                                               const KeyState& actual) {
-  std::vector<std::pair<std::string, std::string>> found;
-  if (redisson.type != actual.type || redisson.content != actual.content) {
-    found.emplace_back(
-        "content",
-        redisson.type + joined(redisson.content) + " / " + actual.type + joined(actual.content));
+/// Where a time stands, a key or `KEY:MEMBER`, to what it is.
+using Times = std::map<std::string, TimeState>;
+
+Times timesOf(const Observation& observation) {
+  Times times;
+  for (const auto& [key, state] : observation.keys) {
+    if (state.lifetime) {
+      times[key] = *state.lifetime;
+    }
+    for (const auto& [member, score] : state.scores) {
+      times[key + ":" + member] = score;
+    }
   }
-  const auto text = [](const std::optional<Interval>& lifetime) {
-    return lifetime ? describe(*lifetime) : "without end";
+  return times;
+}
+
+/// Where both have the same time: counted from the step that set it, or, as those depend on how
+/// long the steps before took, from what stood there before, or from another time that is the same.
+std::set<std::string> sameTimes(const Times& redisson, const Times& actual) {
+  const auto near = [](const Time& one, const Time& other) {
+    return one.relative.distance(other.relative) <= kTolerance;
   };
-  if (redisson.lifetime.has_value() != actual.lifetime.has_value() ||
-      (redisson.lifetime && redisson.lifetime->distance(*actual.lifetime) > kTolerance)) {
-    found.emplace_back("ttl", text(redisson.lifetime) + " / " + text(actual.lifetime));
+  const auto asFar = [](const Time& one, const Time& from, const Time& other, const Time& its) {
+    return std::abs((one.moment - from.moment) - (other.moment - its.moment)) <= kTolerance;
+  };
+  std::set<std::string> same;
+  std::size_t known = 0;
+  do {
+    known = same.size();
+    for (const auto& [where, theirs] : redisson) {
+      const auto found = actual.find(where);
+      if (found == actual.end()) {
+        continue;
+      }
+      const TimeState& ours = found->second;
+      if (near(theirs.time, ours.time) ||
+          (theirs.former && ours.former && near(*theirs.former, *ours.former) &&
+           asFar(theirs.time, *theirs.former, ours.time, *ours.former)) ||
+          std::any_of(same.begin(), same.end(), [&](const std::string& other) {
+            return asFar(theirs.time, redisson.at(other).time, ours.time, actual.at(other).time);
+          })) {
+        same.insert(where);
+      }
+    }
+  } while (same.size() > known);
+  return same;
+}
+
+/// A difference in an answer or in what stands under a key.
+struct Found {
+  std::string aspect;
+  std::string subject;
+  std::string how;       ///< Redisson's / what there is
+  std::string expected;  ///< how it would be announced, if it is no time
+  std::optional<TimeState> time;
+
+  /// @param times  of the same observation
+  [[nodiscard]] bool is(const std::string& announced, const Times& times) const {
+    if (!time) {
+      return announced == expected;
+    }
+    const std::size_t sign = announced.find_last_of("+-");
+    if (sign == std::string::npos) {
+      const std::int64_t ms = std::stoll(announced);
+      return time->time.relative.distance({ms, ms}) <= kTolerance;
+    }
+    std::string other = announced.substr(0, sign);
+    if (other.front() == ':') {
+      other.insert(0, subject, 0, subject.rfind(':'));
+    }
+    std::optional<Time> from;
+    if (other == subject) {
+      from = time->former;
+    } else if (const auto found = times.find(other); found != times.end()) {
+      from = found->second.time;
+    }
+    return from && std::abs(time->time.moment - from->moment -
+                            std::stoll(announced.substr(sign))) <= kTolerance;
   }
-  for (const auto& [member, interval] : redisson.scores) {
-    const auto same = actual.scores.find(member);
-    if (same != actual.scores.end() && interval.distance(same->second) > kTolerance) {
-      found.emplace_back("score",
-                         member + " " + describe(interval) + " / " + describe(same->second));
+};
+
+void compareKey(const std::string& key,
+                const KeyState& redisson,
+                const KeyState& actual,
+                const std::set<std::string>& same,
+                std::vector<Found>& found) {
+  const std::string content = joined(actual.content);
+  if (redisson.type != actual.type || redisson.content != actual.content) {
+    found.push_back(
+        {"content",
+         key,
+         redisson.type + " " + joined(redisson.content) + " / " + actual.type + " " + content,
+         redisson.type == actual.type ? content : actual.type,
+         {}});
+  }
+  if ((redisson.lifetime || actual.lifetime) && !same.contains(key)) {
+    found.push_back({"ttl",
+                     key,
+                     describe(redisson.lifetime) + " / " + describe(actual.lifetime),
+                     "without end",
+                     actual.lifetime});
+  }
+  for (const auto& [member, score] : redisson.scores) {
+    const std::string where = key + ":" + member;
+    // A member that is missing is a difference of the content.
+    const auto other = actual.scores.find(member);
+    if (other != actual.scores.end() && !same.contains(where)) {
+      found.push_back(
+          {"score", where, describe(score) + " / " + describe(other->second), "", other->second});
+    }
+  }
+}
+
+std::vector<Found> compareKeys(const Observation& redisson,
+                               const Observation& actual,
+                               const Times& times) {
+  const std::set<std::string> same = sameTimes(timesOf(redisson), times);
+  std::vector<Found> found;
+  for (const auto& [key, state] : redisson.keys) {
+    if (const auto ours = actual.keys.find(key); ours != actual.keys.end()) {
+      compareKey(key, state, ours->second, same, found);
+    } else {
+      found.push_back({"key", key, "is missing", "-", {}});
+    }
+  }
+  for (const auto& [key, state] : actual.keys) {
+    if (!redisson.keys.contains(key)) {
+      found.push_back({"key", key, "is more than Redisson has", "+", {}});
     }
   }
   return found;
+}
+
+/// The messages of the first that are not in the second.
+std::multiset<std::string> without(const std::multiset<std::string>& all,
+                                   const std::multiset<std::string>& others) {
+  std::multiset<std::string> rest;
+  std::set_difference(
+      all.begin(), all.end(), others.begin(), others.end(), std::inserter(rest, rest.end()));
+  return rest;
+}
+
+/// Takes the messages that are announced away. Returns whether there are as many as announced.
+bool takeAnnounced(const Announcement& announced,
+                   const Cast& cast,
+                   std::multiset<std::string>& more,
+                   std::multiset<std::string>& less) {
+  std::string message = announced.subject;
+  for (const auto& [owner, side] : cast) {
+    replaceAll(message, std::string("$") + owner, toString(side));
+  }
+  std::multiset<std::string>& messages = announced.expected == "-" ? less : more;
+  if (announced.expected == "+" || announced.expected == "-") {
+    const auto found = messages.find(message);
+    if (found == messages.end()) {
+      return false;
+    }
+    messages.erase(found);
+    return true;
+  }
+  return messages.erase(message) > 0 || announced.expected == "?";
 }
 
 }  // namespace
@@ -337,69 +565,89 @@ std::vector<std::pair<std::string, std::string>> differencesOf(const KeyState& r
 Comparison compare(const Script& script,
                    const std::vector<Observation>& redisson,
                    const std::vector<Observation>& actual,
-                   bool allOurs) {
+                   const Cast& cast) {
   Comparison result;
-  // Aspect and key that may differ, and by which difference.
-  std::map<std::pair<std::string, std::string>, std::string> tolerated;
+  // What may stay as it was announced: aspect and subject, to what was announced and found.
+  struct Standing {
+    std::string announced;
+    std::optional<TimeState> time;
+  };
+  std::map<std::pair<std::string, std::string>, Standing> standing;
   for (std::size_t i = 0; i < script.steps.size(); ++i) {
     const Observation& theirs = redisson.at(i);
     const Observation& ours = actual.at(i);
-    std::map<std::string, std::string> announced = ScriptRun::announcedBy(script.steps[i]);
-    const std::string where = std::to_string(i + 1) + " `" + std::string(script.steps[i]) + "`: ";
-    std::set<std::string> met;
-    std::set<std::pair<std::string, std::string>> differing;
-    const auto report = [&](const std::string& aspect,
-                            const std::string& key,
-                            const std::string& how) {
-      differing.emplace(aspect, key);
-      if (const auto found = announced.find(aspect); found != announced.end()) {
-        met.insert(aspect);
-        result.seen.insert(found->second);
-        tolerated[{aspect, key}] = found->second;
-      } else if (!tolerated.contains({aspect, key})) {
-        result.unexpected.push_back(where + aspect + (key.empty() ? "" : " of " + key) + " " + how);
-      }
+    const std::string_view line = script.steps[i];
+    const std::string where =
+        std::to_string(i + 1) + " `" + std::string(line.substr(0, line.find(" ~"))) + "`: ";
+    std::vector<Announcement> announced = ScriptStep(line).announced;
+    std::erase_if(announced, [&](const Announcement& each) { return !each.appliesTo(cast); });
+    const auto unexpected = [&](const std::string& text) {
+      result.unexpected.push_back(where + text);
     };
+
+    const Times times = timesOf(ours);
+    std::vector<Found> found;
+    std::multiset<std::string> more;
+    std::multiset<std::string> less;
     if (theirs.answer != ours.answer) {
-      report("answer", "", theirs.answer + " / " + ours.answer);
+      found.push_back({"answer", "", theirs.answer + " / " + ours.answer, ours.answer, {}});
     }
-    if (!theirs.comparable) {
-      continue;
+    if (theirs.comparable) {
+      std::vector<Found> ofKeys = compareKeys(theirs, ours, times);
+      std::move(ofKeys.begin(), ofKeys.end(), std::back_inserter(found));
+      more = without(ours.messages, theirs.messages);
+      less = without(theirs.messages, ours.messages);
     }
-    if (theirs.messages != ours.messages) {
-      report("message", "", joined(theirs.messages) + " / " + joined(ours.messages));
-    }
-    for (const auto& [key, state] : theirs.keys) {
-      const auto same = ours.keys.find(key);
-      if (same == ours.keys.end()) {
-        report("key", key, "is missing");
-        continue;
+
+    for (const Announcement& each : announced) {
+      bool met = each.aspect == "key" && each.expected == "?";
+      if (each.aspect == "message") {
+        met = takeAnnounced(each, cast, more, less);
       }
-      for (const auto& [aspect, how] : differencesOf(state, same->second)) {
-        report(aspect, key, how);
+      for (const Found& difference : found) {
+        if (difference.aspect == each.aspect && difference.subject == each.subject &&
+            difference.is(each.expected, times)) {
+          met = true;
+          standing[{each.aspect, each.subject}] = Standing{each.expected, difference.time};
+        }
+      }
+      if (met) {
+        result.seen.insert(each.difference);
+      } else {
+        unexpected(each.aspect + " is not as announced: " + each.difference + " " + each.subject +
+                   " " + each.expected);
       }
     }
-    for (const auto& [key, state] : ours.keys) {
-      if (!theirs.keys.contains(key)) {
-        report("key", key, "is more than Redisson has");
+
+    std::set<std::pair<std::string, std::string>> differing;
+    for (const Found& difference : found) {
+      const std::pair place{difference.aspect, difference.subject};
+      const auto may = standing.find(place);
+      const bool untouched =
+          may != standing.end() && difference.time && may->second.time &&
+          isSameMoment(difference.time->time.moment, may->second.time->time.moment);
+      if (untouched || (may != standing.end() && difference.is(may->second.announced, times))) {
+        differing.insert(place);
+      } else {
+        unexpected(difference.aspect +
+                   (difference.subject.empty() ? "" : " of " + difference.subject) + " " +
+                   difference.how);
       }
     }
-    // What has become the same must stay so; answers and messages are of one step in any case.
-    std::erase_if(tolerated, [&](const auto& entry) {
-      return entry.first.second.empty() || !differing.contains(entry.first);
-    });
-    for (const auto& [aspect, difference] : announced) {
-      if (allOurs && !met.contains(aspect)) {
-        result.unexpected.push_back(where + aspect + " does not differ, though announced (" +
-                                    difference + ")");
-      }
+    for (const std::string& message : more) {
+      unexpected("message " + message + " is more than Redisson has");
+    }
+    for (const std::string& message : less) {
+      unexpected("message " + message + " is missing");
+    }
+    if (theirs.comparable) {
+      // What has become the same must stay so; an answer is of one step in any case.
+      std::erase_if(standing, [&](const auto& entry) {
+        return entry.first.first == "answer" || !differing.contains(entry.first);
+      });
     }
   }
   return result;
-}
-
-std::map<std::string, std::string> ScriptRun::announcedBy(std::string_view line) {
-  return Step(line).announced;
 }
 
 }  // namespace rlock::test::interop

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,12 +28,30 @@ const std::vector<Difference>& differences();
 
 /// Steps of several owners, performed by Redisson, by rlock, or by both in turn. One line each:
 ///
-///     [VARIABLE=]OWNER[&|.|>] VERB KIND NAME ARGUMENT...  [~ASPECT=DIFFERENCE]...
+///     [VARIABLE=]OWNER[&|.|>] VERB KIND NAME ARGUMENT...  [~ASPECT[@WHO]=DIFFERENCE:WHAT]...
 ///
 /// OWNER is a letter, or `-` for `- pause MS`. `A&` starts a call that will wait, `A.` ends it, and
 /// after `A>` the state is not compared because another owner is about to enter. `$VARIABLE` stands
-/// for what the call of that name answered. ASPECT says what may differ from this step on until it
-/// is the same again: answer, message (this step only), key, content, ttl, score.
+/// for what the call of that name answered.
+///
+/// `~` announces what rlock does instead of what Redisson does:
+///
+///     ~answer=ID:TEXT                  it answers this
+///     ~content=ID:KEY=TEXT,TEXT...     this stands under the key
+///     ~ttl=ID:KEY=TIME                 the key expires then
+///     ~score=ID:KEY:MEMBER=TIME        this time is the member's score
+///     ~key=ID:+KEY   ~key=ID:-KEY      a key more, a key less
+///     ~key=ID:?KEY                     a key that is there for moments: it must be gone in between
+///     ~message=ID:+CHANNEL:PAYLOAD     a message more; `-`: one less; `++`: one or several more;
+///                                      `?`: any number more. `$A` stands for the client of A
+///
+/// TIME is in milliseconds from the moment that set it, or `KEY+MS`, `KEY:MEMBER-MS` and so on:
+/// from another time that stands there, or from the one that stood at the same place before. The
+/// KEY of a score may be left out.
+///
+/// It must be so where rlock performs what OWNER does, and nowhere else; WHO says what else that
+/// depends on: `@Ab` is where rlock is A and Redisson B. What stands under a key may stay as
+/// announced until it is Redisson's again.
 struct Script {
   std::string_view kind;
   std::vector<std::string_view> steps;
@@ -47,24 +66,37 @@ struct Interval {
   [[nodiscard]] std::int64_t distance(const Interval& other) const;
 };
 
-/// What stands under a key, with owners as letters and times relative to the step that set them: as
-/// the step took a while, an interval.
+/// An expiry, or a score that is a time. It was set between two looks at the server, some
+/// milliseconds apart: relative to that it is an interval.
+struct Time {
+  std::int64_t moment = 0;  ///< of the server's clock
+  Interval relative;
+};
+/// A time and the other one that stood at its place before.
+struct TimeState {
+  Time time;
+  std::optional<Time> former;
+};
+
+/// What stands under a key, with owners as letters.
 struct KeyState {
   std::string type;
   std::vector<std::string> content;
-  std::optional<Interval> lifetime;        ///< empty: without end
-  std::map<std::string, Interval> scores;  ///< those that are times
+  std::optional<TimeState> lifetime;        ///< empty: without end
+  std::map<std::string, TimeState> scores;  ///< those that are times
 };
 
 struct Observation {
   std::string answer;
-  std::multiset<std::string> messages;  ///< "channel payload"
+  std::multiset<std::string> messages;  ///< "channel:payload"
   std::map<std::string, KeyState> keys;
   bool comparable = true;  ///< false after `A>`
 };
 
 /// Who performs the steps of an owner.
 using Cast = std::map<char, Side>;
+
+struct ScriptStep;
 
 /// Runs a script and says what there was after each step.
 class ScriptRun {
@@ -73,24 +105,16 @@ class ScriptRun {
 
   std::vector<Observation> perform(const Script& script, const Cast& cast);
 
-  /// The differences that a line of a script announces: aspect to difference.
-  static std::map<std::string, std::string> announcedBy(std::string_view line);
-
  private:
-  struct Step;
-  struct Remembered {
-    std::int64_t moment = 0;
-    Interval relative;
-  };
-
-  Observation performStep(const Step& step, const Cast& cast);
-  void observe(Observation& observation, std::int64_t before);
+  Observation performStep(const ScriptStep& step, const Cast& cast);
+  void observe(Observation& observation);
+  /// Looks at the server meanwhile, so that it is known when what was set.
+  bool lookUntil(std::chrono::milliseconds deadline, const std::function<bool()>& done);
   std::int64_t dump(std::map<std::string, Value>& keys);
-  Interval relative(const std::string& what,
-                    std::int64_t moment,
-                    std::int64_t before,
-                    std::int64_t now,
-                    std::map<std::string, Remembered>& next) const;
+  TimeState timeState(const std::string& what,
+                      std::int64_t moment,
+                      std::int64_t now,
+                      std::map<std::string, TimeState>& next) const;
   std::string normalised(std::string text) const;
   std::multiset<std::string> messagesOfStep();
   Peer& peerOf(const Cast& cast, char owner);
@@ -108,7 +132,7 @@ class ScriptRun {
   std::map<std::string, std::string> variables_;
   /// From what stands in Redis to what it means.
   std::map<std::string, std::string> names_;
-  std::map<std::string, Remembered> remembered_;
+  std::map<std::string, TimeState> remembered_;
 };
 
 /// What differs although nobody meant it to; and which of the announced differences were seen.
@@ -117,11 +141,10 @@ struct Comparison {
   std::set<std::string> seen;
 };
 
-/// @param allOurs  whether every step of `actual` was rlock's: then a difference that was announced
-///                 and is not there is unexpected too
+/// @param cast  whose the steps of `actual` were; all of those of `redisson` were Redisson's
 Comparison compare(const Script& script,
                    const std::vector<Observation>& redisson,
                    const std::vector<Observation>& actual,
-                   bool allOurs);
+                   const Cast& cast);
 
 }  // namespace rlock::test::interop

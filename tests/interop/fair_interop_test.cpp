@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interop/interop_harness.hpp"
+#include <rlock/options.hpp>
 
 #include <algorithm>
 #include <thread>
@@ -7,11 +8,10 @@
 namespace rlock::test::interop {
 namespace {
 
-constexpr std::string_view kKind = "fair";
 constexpr std::string_view kName = "object";
 constexpr std::string_view kQueue = "redisson_lock_queue:{object}";
 
-class FairInteropTest : public InteropTest {
+class FairInteropTest : public SubjectTest {
  protected:
   struct Waiter {
     Side side;
@@ -23,7 +23,7 @@ class FairInteropTest : public InteropTest {
 
   Waiter enrol(Side side, int owner) {
     const std::int64_t before = queued();
-    const Waiter waiter{side, owner, peer(side).start(1, owner, "lock", kKind, kName, {"-1"})};
+    const Waiter waiter{side, owner, peer(side).start(1, owner, "lock", kind(), kName, {"-1"})};
     EXPECT_EVENTUALLY(5s, queued() > before);
     return waiter;
   }
@@ -44,37 +44,69 @@ class FairInteropTest : public InteropTest {
       EXPECT_TRUE(peer(inside->side).finish(inside->call).ok());
       // So that everybody has time to come in the wrong order.
       std::this_thread::sleep_for(30ms);
-      EXPECT_TRUE(peer(inside->side).ask(1, inside->owner, "unlock", kKind, kName).ok());
+      EXPECT_TRUE(peer(inside->side).ask(1, inside->owner, "unlock", kind(), kName).ok());
       waiters.erase(inside);
     }
     return entered;
   }
 };
 
-TEST_F(FairInteropTest, IO6_TheOrderOfArrivalIsKept) {
-  ASSERT_NO_FATAL_FAILURE(begin("order of arrival", Subject{"fair", kNewest}));
+TEST_P(FairInteropTest, IO6_TheOrderOfArrivalIsKept) {
+  ASSERT_NO_FATAL_FAILURE(begin("order of arrival", GetParam()));
+  if (IsSkipped()) {
+    return;
+  }
+  // Redisson's default, 5 minutes, and what a fleet may have set instead.
+  for (const std::chrono::milliseconds wait : {0ms, 5'000ms, 1'000ms}) {
+    peer(Side::java).open(1, uri(), {.fairWait = wait});
+    peer(Side::cpp).open(1, uri(), {});
+    for (const Side holder : kSides) {
+      for (const std::string_view sides : {"jcjcjc", "cjcjcj", "jjjccc", "cccjjj", "jjcjcc"}) {
+        SCOPED_TRACE(std::string(toString(holder)) + " holds, then come " + std::string(sides) +
+                     ", fairLockWaitTimeout " + std::to_string(wait.count()));
+        ASSERT_ANSWER(peer(holder).ask(1, 9, "lock", kind(), kName, {"-1"}));
+        std::vector<Waiter> waiters;
+        std::vector<std::string> arrived;
+        for (std::size_t i = 0; i < sides.size(); ++i) {
+          const Side side = sides[i] == 'j' ? Side::java : Side::cpp;
+          waiters.push_back(enrol(side, static_cast<int>(i) + 1));
+          arrived.push_back(toString(side) + std::to_string(i + 1));
+        }
+        ASSERT_ANSWER(peer(holder).ask(1, 9, "unlock", kind(), kName));
+        EXPECT_EQ(entriesOf(std::move(waiters)), arrived);
+      }
+    }
+    peer(Side::java).ask(1, 0, "close", "-", "-");
+    peer(Side::cpp).ask(1, 0, "close", "-", "-");
+  }
+}
+
+TEST_P(FairInteropTest, IO6_ADeadWaiterBetweenOthersCostsNoMoreThanItsPlace) {
+  ASSERT_NO_FATAL_FAILURE(begin("rlock waiter killed in a long queue", GetParam()));
   if (IsSkipped()) {
     return;
   }
   openBoth({});
-  for (const Side holder : kSides) {
-    SCOPED_TRACE(std::string(toString(holder)) + " holds");
-    ASSERT_ANSWER(peer(holder).ask(1, 9, "lock", kKind, kName, {"-1"}));
-    std::vector<Waiter> waiters;
-    std::vector<std::string> arrived;
-    for (int owner = 1; owner <= 3; ++owner) {
-      for (const Side side : kSides) {
-        waiters.push_back(enrol(side, owner));
-        arrived.push_back(toString(side) + std::to_string(owner));
-      }
-    }
-    ASSERT_ANSWER(peer(holder).ask(1, 9, "unlock", kKind, kName));
-    EXPECT_EQ(entriesOf(std::move(waiters)), arrived);
+  std::unique_ptr<Peer> victim = newPeer(Side::cpp);
+  victim->open(1, uri(), {});
+  ASSERT_ANSWER(peer(Side::java).ask(1, 9, "lock", kind(), kName, {"-1"}));
+  std::vector<Waiter> waiters = {enrol(Side::java, 1)};
+  victim->start(1, 1, "lock", kind(), kName, {"-1"});
+  ASSERT_EVENTUALLY(5s, queued() == 2);
+  for (const Side side : {Side::java, Side::cpp, Side::java}) {
+    waiters.push_back(enrol(side, static_cast<int>(waiters.size()) + 1));
   }
+  victim->process().kill();
+  const Stopwatch since;
+  ASSERT_ANSWER(peer(Side::java).ask(1, 9, "unlock", kind(), kName));
+  EXPECT_EQ(entriesOf(std::move(waiters)),
+            (std::vector<std::string>{"java1", "java2", "cpp3", "java4"}));
+  EXPECT_LE(since.elapsedMs(), Options().fairWaiterLease + scaled(1500ms));
+  note("all were through in " + inMs(since.elapsedMs()));
 }
 
-TEST_F(FairInteropTest, IO6_ADeadWaiterCostsNoMoreThanItsPlace) {
-  ASSERT_NO_FATAL_FAILURE(begin("waiter killed", Subject{"fair", kNewest}));
+TEST_P(FairInteropTest, IO6_ADeadWaiterCostsNoMoreThanItsPlace) {
+  ASSERT_NO_FATAL_FAILURE(begin("waiter killed", GetParam()));
   if (IsSkipped()) {
     return;
   }
@@ -89,19 +121,22 @@ TEST_F(FairInteropTest, IO6_ADeadWaiterCostsNoMoreThanItsPlace) {
   for (const Side side : kSides) {
     for (const Side next : kSides) {
       SCOPED_TRACE(std::string(toString(side)) + " dies, " + toString(next) + " is next");
-      ASSERT_ANSWER(peer(Side::cpp).ask(1, 9, "lock", kKind, kName, {"-1"}));
+      ASSERT_ANSWER(peer(Side::cpp).ask(1, 9, "lock", kind(), kName, {"-1"}));
       std::unique_ptr<Peer> victim = newPeer(side);
       victim->open(1, uri(), side == Side::java ? java : cpp);
-      victim->start(1, 1, "lock", kKind, kName, {"-1"});
+      victim->start(1, 1, "lock", kind(), kName, {"-1"});
       ASSERT_EVENTUALLY(5s, queued() == 1);
       std::vector<Waiter> waiters = {enrol(next, 1), enrol(other(next), 1)};
       victim->process().kill();
       const Stopwatch since;
-      ASSERT_ANSWER(peer(Side::cpp).ask(1, 9, "unlock", kKind, kName));
-      EXPECT_EQ(entriesOf(std::move(waiters)).size(), 2U);
+      ASSERT_ANSWER(peer(Side::cpp).ask(1, 9, "unlock", kind(), kName));
+      EXPECT_EQ(entriesOf(std::move(waiters)),
+                (std::vector<std::string>{toString(next) + std::string("1"),
+                                          toString(other(next)) + std::string("1")}));
       const std::chrono::milliseconds place = side == Side::java ? kJavaPlace : cpp.fairWait;
       EXPECT_LE(since.elapsedMs(), place + scaled(1500ms));
-      told.push_back(inMs(since.elapsedMs()) + " after " + toString(side));
+      told.push_back(inMs(since.elapsedMs()) + " (" + toString(side) + " before " + toString(next) +
+                     ")");
     }
   }
   std::string text = "all were through in";
@@ -110,6 +145,11 @@ TEST_F(FairInteropTest, IO6_ADeadWaiterCostsNoMoreThanItsPlace) {
   }
   note(text);
 }
+
+INSTANTIATE_TEST_SUITE_P(Interop,
+                         FairInteropTest,
+                         ::testing::ValuesIn(newest({"fair", "nonreentrantfair"})),
+                         subjectName);
 
 }  // namespace
 }  // namespace rlock::test::interop

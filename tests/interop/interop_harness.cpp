@@ -33,6 +33,30 @@ std::string buildJava(const std::string& redisson) {
   return last;
 }
 
+namespace fs = std::filesystem;
+
+void writeLine(const fs::path& path, const std::string& line) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path) << line << '\n';
+}
+
+/// Tells write_matrix.sh what has run, so that no table passes for complete that is not.
+class TestRecorder : public ::testing::EmptyTestEventListener {
+  void OnTestEnd(const ::testing::TestInfo& test) override {
+    const ::testing::TestResult& result = *test.result();
+    writeLine(fs::path(RLOCK_INTEROP_RESULT_DIR) / "tests" /
+                  (std::string(test.test_suite_name()) + "." + test.name()),
+              result.Passed()    ? "passed"
+              : result.Skipped() ? "skipped"
+                                 : "failed");
+  }
+};
+
+[[maybe_unused]] const bool recorded = [] {
+  ::testing::UnitTest::GetInstance()->listeners().Append(new TestRecorder);
+  return true;
+}();
+
 bool interopRequired() {
   const char* required = std::getenv("RLOCK_TEST_REQUIRE_INTEROP");
   return required != nullptr && std::string(required) == "1";
@@ -59,44 +83,51 @@ std::vector<Subject> newest(const std::vector<std::string>& kinds) {
   return subjects;
 }
 
-std::chrono::microseconds percentile99(std::vector<std::chrono::nanoseconds> times) {
-  if (times.empty()) {
-    return std::chrono::microseconds::max();
-  }
-  std::sort(times.begin(), times.end());
-  const std::size_t rank = (times.size() * 99 + 99) / 100;
-  return std::chrono::duration_cast<std::chrono::microseconds>(times[rank - 1]);
-}
-
 std::string inMs(std::chrono::microseconds time) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.1f ms", static_cast<double>(time.count()) / 1000);
+  std::snprintf(text,
+                sizeof text,
+                time < 100ms ? "%.1f ms" : "%.0f ms",
+                static_cast<double>(time.count()) / 1000);
   return text;
 }
 
 void InteropTest::SetUp() {
   RLOCK_REQUIRE_REDIS_SERVER();
-  server_ = std::make_unique<RedisServer>();
-  raw_ = std::make_unique<RawRedis>(*server_);
+}
+
+void InteropTest::startServers(ServerForm form) {
+  switch (form) {
+    case ServerForm::single:
+      server_ = std::make_unique<RedisServer>();
+      raw_ = std::make_unique<RawRedis>(*server_);
+      return;
+  }
 }
 
 void InteropTest::TearDown() {
   if (case_.empty()) {
     return;
   }
-  namespace fs = std::filesystem;
-  const fs::path directory = fs::path(RLOCK_INTEROP_RESULT_DIR) / subject_.redisson / case_;
-  fs::create_directories(directory);
-  std::ofstream file(directory / subject_.kind);
-  file << (HasFailure() ? "FAILED" : IsSkipped() ? "skipped" : "passed");
-  file << '\t' << note_ << '\n';
-  std::ofstream(fs::path(RLOCK_INTEROP_RESULT_DIR) / "about")
-      << "rlock " << RLOCK_VERSION_STRING << " and Redis "
-      << raw_->info("redis_version").value_or("?") << '\n';
+  writeRow(HasFailure() ? "FAILED" : IsSkipped() ? "skipped" : "passed");
+  if (!raw_) {
+    return;
+  }
+  writeLine(fs::path(RLOCK_INTEROP_RESULT_DIR) / "about",
+            std::string("rlock ") + RLOCK_VERSION_STRING + " and Redis " +
+                raw_->info("redis_version").value_or("?"));
+}
+
+void InteropTest::writeRow(const std::string& result) const {
+  writeLine(fs::path(RLOCK_INTEROP_RESULT_DIR) / "rows" / subject_.redisson / case_ / subject_.kind,
+            result + '\t' + note_);
 }
 
 void InteropTest::begin(std::string_view testCase, const Subject& subject) {
   subject_ = subject;
+  case_ = testCase;
+  // Stays if the process dies.
+  writeRow("FAILED");
   const std::string built = buildJava(subject.redisson);
   if (built != "ready") {
     if (interopRequired() || !built.starts_with("unavailable")) {
@@ -104,7 +135,7 @@ void InteropTest::begin(std::string_view testCase, const Subject& subject) {
     }
     GTEST_SKIP() << built;
   }
-  case_ = testCase;
+  startServers(subject.servers);
 }
 
 std::unique_ptr<Peer> InteropTest::newPeer(Side side) const {
@@ -121,8 +152,31 @@ Peer& InteropTest::peer(Side side) {
 
 void InteropTest::openBoth(const Peer::Tuning& tuning) {
   for (const Side side : kSides) {
-    peer(side).open(1, uri(), tuningFor(side, tuning));
+    peer(side).open(1, uri(), tuning);
   }
+}
+
+std::chrono::microseconds InteropTest::handOffP99(Peer& waiting, const HandOff& steps) {
+  constexpr std::size_t kRounds = 200;
+  std::vector<std::chrono::nanoseconds> times;
+  while (times.size() < kRounds) {
+    steps.hold();
+    const Call wait = steps.wait();
+    // Long enough for the waiter to be refused, to subscribe, and to sleep.
+    std::this_thread::sleep_for(15ms);
+    EXPECT_FALSE(waiting.finished(wait));
+    const Answer released = steps.release();
+    EXPECT_TRUE(released.ok()) << released;
+    const Answer entered = waiting.finish(wait);
+    EXPECT_TRUE(entered.ok()) << entered;
+    times.push_back(entered.end - released.begin);
+    steps.leave(entered);
+    if (HasFailure()) {
+      return std::chrono::microseconds::max();
+    }
+  }
+  std::sort(times.begin(), times.end());
+  return std::chrono::duration_cast<std::chrono::microseconds>(times[kRounds * 99 / 100 - 1]);
 }
 
 void InteropTest::prepare(const std::string& kind, const std::string& name) {

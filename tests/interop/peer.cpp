@@ -150,13 +150,6 @@ Peer::Peer(Side side, const std::string& redisson) : side_(side), process_(launc
   about_ = finish(Call{0}).value;
 }
 
-Peer::Tuning tuningFor(Side side, Peer::Tuning tuning) {
-  if (side == Side::java && tuning.fairWait.count() == 0) {
-    tuning.fairWait = Options().fairWaiterLease / 4;
-  }
-  return tuning;
-}
-
 std::string Peer::open(int client, const std::string& uri, const Tuning& tuning) {
   const Answer answer = ask(client,
                             0,
@@ -165,7 +158,8 @@ std::string Peer::open(int client, const std::string& uri, const Tuning& tuning)
                             uri,
                             {std::to_string(tuning.watchdog.count()),
                              std::to_string(tuning.safetyPoll.count()),
-                             std::to_string(tuning.fairWait.count())});
+                             std::to_string(tuning.fairWait.count()),
+                             std::to_string(tuning.commandTimeout.count())});
   if (!answer.ok()) {
     throw std::runtime_error(about_ + " cannot open " + uri + ": " + answer.error + " " +
                              answer.message);

@@ -65,6 +65,7 @@ class Peer {
     std::chrono::milliseconds watchdog{30'000};
     std::chrono::milliseconds safetyPoll{1'000};  ///< rlock only
     std::chrono::milliseconds fairWait{0};        ///< 0: the default of the side
+    std::chrono::milliseconds commandTimeout{0};  ///< the same; for a reply
   };
   /// Opens client number `client`; returns its id.
   std::string open(int client, const std::string& uri, const Tuning& tuning);
@@ -100,10 +101,6 @@ class Peer {
   std::map<std::int64_t, Answer> answers_;
   std::string about_;
 };
-
-/// Where `tuning` does not say how long a fair waiter's place lasts: for Redisson a quarter of what
-/// it lasts with rlock, as docs/redisson.md asks for.
-Peer::Tuning tuningFor(Side side, Peer::Tuning tuning);
 
 /// The fields of one flat JSON object, strings unescaped and everything else as it stands there.
 /// @throws std::runtime_error when it is something else

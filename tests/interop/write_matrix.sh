@@ -2,26 +2,44 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes a table of what the interoperability tests found.
 #
-# Usage: tests/interop/write_matrix.sh RESULT_DIRECTORY OUTPUT
+# Usage: tests/interop/write_matrix.sh TEST_PROGRAM RESULT_DIRECTORY OUTPUT
 #
-# The tests write RESULT_DIRECTORY/VERSION/CASE/KIND, each a result, a tab, and what the table says about it.
+# The tests write RESULT_DIRECTORY/rows/VERSION/CASE/KIND, each a result, a tab, and what the table says about it,
+# and RESULT_DIRECTORY/tests/TEST, each how that test ended.
 #
 # Environment:
 #   RLOCK_INTEROP_MATRIX   a document whose section between the two `interop matrix` comments is replaced
-#                          as well, such as docs/redisson.md
+#                          as well, such as docs/redisson.md; only if all tests of TEST_PROGRAM have passed
 set -euo pipefail
 
-results=$1
-output=$2
+program=$1
+results=$2
+output=$3
 
-mapfile -t versions < <(find "$results" -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | sort -rV)
+refuse() {
+  echo "write_matrix.sh: $1, $RLOCK_INTEROP_MATRIX stays as it is" >&2
+  exit 1
+}
+
+if [[ -n ${RLOCK_INTEROP_MATRIX:-} ]]; then
+  # A suite, then its tests, which are indented; what follows a name is a comment.
+  while read -r test; do
+    [[ $(cat "$results/tests/$test" 2>/dev/null) == passed ]] || refuse "$test has not passed"
+  done < <("$program" --gtest_list_tests | awk '/^[^ ]/ { suite = $1 } /^  / { print suite $1 }')
+  for marker in begin end; do
+    [[ $(grep -c "^<!-- interop matrix: $marker" "$RLOCK_INTEROP_MATRIX") == 1 ]] ||
+      refuse "there is not one comment \`interop matrix: $marker\`"
+  done
+fi
+
+mapfile -t versions < <(find "$results/rows" -mindepth 1 -maxdepth 1 -type d -printf '%f\n' 2>/dev/null | sort -rV)
 if ((${#versions[@]} == 0)); then
   echo "no results in $results" >"$output"
   exit 0
 fi
 
 cell() {  # VERSION CASE KIND
-  local file=$results/$1/$2/$3 result note
+  local file=$results/rows/$1/$2/$3 result note
   if [[ ! -e $file ]]; then
     echo '-'
     return
@@ -38,7 +56,7 @@ cell() {  # VERSION CASE KIND
   printf '\n|---|---|'
   printf -- '---|%.0s' "${versions[@]}"
   printf '\n'
-  find "$results" -mindepth 3 -type f -printf '%f\t%P\n' | cut -d / -f 1,2 |
+  find "$results/rows" -mindepth 3 -type f -printf '%f\t%P\n' | cut -d / -f 1,2 |
     sed 's|\t[^/]*/|\t|' | sort -u |
     while IFS=$'\t' read -r kind testcase; do
       printf '| %s | %s |' "$kind" "$testcase"
@@ -56,10 +74,6 @@ cell() {  # VERSION CASE KIND
 } >"$output"
 
 if [[ -n ${RLOCK_INTEROP_MATRIX:-} ]]; then
-  if grep -q 'FAILED' "$output"; then
-    echo "write_matrix.sh: there are failures, $RLOCK_INTEROP_MATRIX stays as it is" >&2
-    exit 1
-  fi
   awk -v table="$output" '
     /^<!-- interop matrix: end/ { inside = 0 }
     !inside { print }

@@ -6,6 +6,7 @@ import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
+import org.redisson.config.SingleServerConfig;
 
 /** Makes Redisson clients, whatever the version. */
 final class Clients {
@@ -20,13 +21,14 @@ final class Clients {
   }
 
   /**
-   * @param uri  {@code redis://}, {@code redis+sentinel://...?sentinelMaster=NAME} or {@code
+   * @param uri  {@code redis://}, {@code redis+sentinel://...?master=NAME} or {@code
    *     redis+cluster://}; several hosts separated by commas
    * @param watchdogMs  lease of holds that are renewed
    * @param fairWaitMs  how long a place in a fair queue lasts, where the version lets one choose
+   * @param commandMs  how long a reply is waited for; 0, or more than one server: the default
    */
-  static RedissonClient open(String uri, long watchdogMs, long safetyPollMs, long fairWaitMs)
-      throws Exception {
+  static RedissonClient open(String uri, long watchdogMs, long safetyPollMs, long fairWaitMs,
+      long commandMs) throws Exception {
     Config config = new Config();
     // The locks write no encoded values; the default codecs need libraries and module access.
     config.setCodec(StringCodec.INSTANCE);
@@ -46,16 +48,21 @@ final class Clients {
     }
     switch (scheme) {
       case "redis+sentinel":
-        config.useSentinelServers().setMasterName(parameter(query, "sentinelMaster"))
+        config.useSentinelServers().setMasterName(parameter(query, "master"))
             .addSentinelAddress(nodes);
         break;
       case "redis+cluster":
         config.useClusterServers().addNodeAddress(nodes);
         break;
-      default:
-        config.useSingleServer().setAddress(nodes[0]).setConnectionMinimumIdleSize(2)
-            .setConnectionPoolSize(32).setDatabase(database(URI.create(uri)));
+      default: {
+        SingleServerConfig server = config.useSingleServer().setAddress(nodes[0])
+            .setConnectionMinimumIdleSize(2).setConnectionPoolSize(32)
+            .setDatabase(database(URI.create(uri)));
+        if (commandMs > 0) {
+          server.setTimeout(Math.toIntExact(commandMs));
+        }
         break;
+      }
     }
     return Redisson.create(config);
   }

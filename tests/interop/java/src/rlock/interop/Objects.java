@@ -83,6 +83,10 @@ final class Objects {
         long lease = command.number();
         return wait <= 0 && lease <= 0 ? lock.tryLock() : lock.tryLock(wait, lease, MS);
       }
+      case "tryLockAsync": {
+        long wait = command.number();
+        return lock.tryLockAsync(wait, command.number(), MS).get();
+      }
       case "unlock":
         lock.unlock();
         return true;

@@ -73,8 +73,8 @@ public final class Peer {
   private Object perform(Command command) throws Exception {
     switch (command.verb) {
       case "open": {
-        RedissonClient client =
-            Clients.open(command.name, command.number(), command.number(), command.number());
+        RedissonClient client = Clients.open(command.name, command.number(), command.number(),
+            command.number(), command.number());
         clients.put(command.client, client);
         return Clients.id(client);
       }
