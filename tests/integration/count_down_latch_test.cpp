@@ -444,7 +444,7 @@ class LatchLostReply : public LostReplyTest {
 
 INSTANTIATE_TEST_SUITE_P(Faults,
                          LatchLostReply,
-                         ::testing::Combine(kLostReplyPolicies, kBreaks),
+                         ::testing::Combine(kLostReplyPolicies, kAllFaults),
                          lostReplyName);
 
 TEST_P(LatchLostReply, C7_EveryChangeCountsOnce) {

@@ -70,6 +70,7 @@ void breakUnderLoad(TcpProxy& proxy, Between between) {
                               Fault::cutMidReply,
                               Fault::cutBeforeForward,
                               Fault::stallReply,
+                              Fault::dropRequest,
                               Fault::stallRequest};
   const Deadline stop(4s);
   for (std::size_t i = 0; !stop.expired(); ++i) {
@@ -149,15 +150,6 @@ class LostReplyTest : public LockTest, public ::testing::WithParamInterface<Lost
 inline const auto kLostReplyPolicies =
     ::testing::Values(LostReplyPolicy::fence, LostReplyPolicy::marker);
 
-/// Every place where a connection can break. Not dropRequest: TCP cannot lose one request and
-/// deliver those behind it.
-inline const auto kBreaks = ::testing::Values(Fault::stallReply,
-                                              Fault::swallowReplyAndCut,
-                                              Fault::cutMidReply,
-                                              Fault::cutMidRequest,
-                                              Fault::cutBeforeForward,
-                                              Fault::stallRequest);
-/// The same and dropRequest, which breaks only what is waited for.
 inline const auto kAllFaults = ::testing::Values(Fault::stallReply,
                                                  Fault::swallowReplyAndCut,
                                                  Fault::cutMidReply,

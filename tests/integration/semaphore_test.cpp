@@ -731,7 +731,7 @@ class SemaphoreLostReply : public LostReplyTest {
 
 INSTANTIATE_TEST_SUITE_P(Faults,
                          SemaphoreLostReply,
-                         ::testing::Combine(kLostReplyPolicies, kBreaks),
+                         ::testing::Combine(kLostReplyPolicies, kAllFaults),
                          lostReplyName);
 
 TEST_P(SemaphoreLostReply, C7_AcquireTakesOnce) {

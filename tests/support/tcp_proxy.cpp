@@ -315,6 +315,7 @@ class TcpProxy::Impl {
     bool connecting = false;
     bool serverGone = false;
     bool dead = false;
+    bool losesRequests = false;  ///< one was dropped
     std::array<Pipe, 2> pipes;
     std::deque<PendingReply> pending;
     std::array<std::set<std::string>, 3> subscriptions;  ///< channels, patterns, shard channels
@@ -776,11 +777,15 @@ void TcpProxy::Impl::handleRequest(Connection& connection, std::string bytes, co
     }
   }
 
+  if (connection.losesRequests) {
+    return;
+  }
   const std::shared_ptr<RuleState> rule = ruleFor(connection, argv);
   using Kind = Action::Kind;
   const Action action = rule ? rule->action : Action();
   switch (action.kind) {
     case Kind::dropRequest:
+      connection.losesRequests = true;
       rule->hit();
       return;
     case Kind::replyWithError: {

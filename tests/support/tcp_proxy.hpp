@@ -77,7 +77,8 @@ class TcpProxy {
    public:
     /// Changes nothing; to count, or to shield commands from rules added later.
     static Action pass();
-    /// The request never reaches the server and nothing is answered.
+    /// Neither this request nor any after it on the connection reaches the server, ever; the
+    /// connection stays open. Replies to earlier ones still come.
     static Action dropRequest();
     /// From this request on nothing from the client reaches the server until releaseStalled().
     static Action stallRequest();

@@ -466,11 +466,21 @@ TEST_F(TcpProxyTest, CutsAfterServerBytes) {
 TEST_F(TcpProxyTest, DropsRequests) {
   const auto rule = proxy().addRule(TcpProxy::command("SET"), Action::dropRequest());
   RawRedis redis = client();
+  redis.send({"ECHO", "before"});
   redis.send({"SET", "k", "v"});
+  redis.send({"SET", "k", "w"});
   EXPECT_TRUE(rule.waitForHits(1, kPatience));
-  EXPECT_TRUE(redis.ping()) << "the connection works on";
+  EXPECT_EQ(redis.receive().string(), "before");
+  redis.send({"INCR", "n"});
+  EXPECT_FALSE(redis.tryReceive(kSilence)) << "TCP delivers in order, so the rest is lost as well";
   EXPECT_FALSE(direct().exists("k"));
-  EXPECT_FALSE(redis.tryReceive(kSilence));
+  EXPECT_FALSE(direct().exists("n"));
+  EXPECT_EQ(rule.hits(), 1U);
+  proxy().heal();
+  redis.send({"INCR", "n"});
+  EXPECT_FALSE(redis.tryReceive(kSilence)) << "what is lost does not come back";
+  EXPECT_EQ(direct().keys().size(), 0U);
+  EXPECT_TRUE(client().ping());
 }
 
 TEST_F(TcpProxyTest, StallsFromTheMatchedReplyOn) {
