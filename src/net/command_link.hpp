@@ -2,7 +2,7 @@
 #pragma once
 
 #include "net/codec.hpp"
-#include "net/connector.hpp"
+#include "net/dialer.hpp"
 #include "net/loop.hpp"
 #include <rlock/detail/intrusive_ptr.hpp>
 #include <rlock/detail/reply.hpp>

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/connector.hpp"
 
-#include "net/codec.hpp"
 #include "net/socket.hpp"
+#include <rlock/log.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <initializer_list>
-#include <limits>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <optional>
@@ -108,114 +105,6 @@ bool connectedToItself(int fd, int family) noexcept {
          ownSize == peerSize && std::memcmp(&own, &peer, ownSize) == 0;
 }
 
-/// One printable line of bounded length. Servers repeat a rejected command's arguments; those are
-/// cut off, since they may be a password or its beginning.
-std::string quoteServer(std::string_view text) {
-  constexpr std::size_t kLongest = 200;
-  text = text.substr(0, text.find(", with args beginning with"));
-  text = text.substr(0, kLongest);
-  std::string result(text);
-  std::replace_if(
-      result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return result;
-}
-
-std::string_view firstWord(std::string_view text) {
-  return text.substr(0, text.find(' '));
-}
-
-struct Failure {
-  Errc errc = Errc::connectionFailed;
-  std::string reason;
-  std::string serverMessage{};
-};
-
-enum class Step { auth, select, setName, hello, clientInfo, clientId, probeKill, ping };
-
-std::string_view commandName(Step step) noexcept {
-  switch (step) {
-    case Step::auth:
-      return "AUTH";
-    case Step::select:
-      return "SELECT";
-    case Step::setName:
-      return "CLIENT SETNAME";
-    case Step::hello:
-      return "HELLO";
-    case Step::clientInfo:
-      return "CLIENT INFO";
-    case Step::clientId:
-      return "CLIENT ID";
-    case Step::probeKill:
-      return "CLIENT KILL";
-    case Step::ping:
-      return "PING";
-  }
-  return "a command";
-}
-
-/// Error replies that end the attempt, whatever they answer.
-std::optional<Failure> classifyAnywhere(std::string_view text) {
-  const std::string_view code = firstWord(text);
-  if (code == "NOAUTH") {
-    return Failure{Errc::authenticationFailed, "the server wants a password", quoteServer(text)};
-  }
-  if (code == "DENIED") {
-    return Failure{Errc::denied, "the server accepts no connections from here", quoteServer(text)};
-  }
-  if (code == "LOADING" || code == "BUSY" || code == "MASTERDOWN" ||
-      text.starts_with("ERR max number of clients")) {
-    return Failure{Errc::connectionFailed, "the server is not ready", quoteServer(text)};
-  }
-  return std::nullopt;
-}
-
-Failure classifyAuth(std::string_view text) {
-  if (text.find("without any password") != std::string_view::npos ||
-      text.find("no password is set") != std::string_view::npos) {
-    return {Errc::authenticationFailed,
-            "a password was given, but the server has none for this user",
-            quoteServer(text)};
-  }
-  return {Errc::authenticationFailed,
-          "the server refused the user name or password",
-          quoteServer(text)};
-}
-
-Failure classifySelect(std::string_view text, int database) {
-  const std::string number = std::to_string(database);
-  if (firstWord(text) == "NOPERM") {
-    return {Errc::denied, "the user may not select database " + number, quoteServer(text)};
-  }
-  if (text.find("DB index") != std::string_view::npos ||
-      text.find("cluster mode") != std::string_view::npos) {
-    return {Errc::invalidArgument, "the server has no database " + number, quoteServer(text)};
-  }
-  return {Errc::serverError, "the server refused to select database " + number, quoteServer(text)};
-}
-
-template <class T>
-T parseNumber(std::string_view text) noexcept {
-  T number = 0;
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, number);
-  return parsed.ec == std::errc() && parsed.ptr == end ? number : T{0};
-}
-
-/// The value of `name=value` in a line of CLIENT LIST.
-std::string_view clientField(std::string_view line, std::string_view name) noexcept {
-  std::size_t begin = 0;
-  while (begin < line.size()) {
-    const std::size_t end = std::min(line.find_first_of(" \r\n", begin), line.size());
-    const std::string_view field = line.substr(begin, end - begin);
-    if (field.size() > name.size() && field.starts_with(name) && field[name.size()] == '=') {
-      return field.substr(name.size() + 1);
-    }
-    begin = end + 1;
-  }
-  return {};
-}
-
 }  // namespace
 
 // --------------------------------------------------------------------------------------- Attempt
@@ -260,17 +149,12 @@ class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
   void onTimer();
   void connected();
   void startHandshake(std::unique_ptr<Stream> stream);
-  void appendStep(Step step, std::initializer_list<std::string_view> argv);
   void onHandshake(int status);
   bool writeHandshake();
   bool readReplies();
-  std::optional<Failure> acceptReply(Step step, const Reply& reply);
-  std::optional<Failure> acceptError(Step step, const Reply& reply);
-  void acceptHello(const Reply& reply);
-  void acceptClientInfo(const Reply& reply);
   void handshakeDone();
-  void giveUpAddress(Failure failure);
-  void note(Failure failure);
+  void giveUpAddress(ConnectFailure failure);
+  void note(ConnectFailure failure);
   void closeSocket() noexcept;
   void finishFailed();
   void finish(Result<Established> result);
@@ -300,12 +184,7 @@ class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
   std::unique_ptr<Stream> stream_;
   std::optional<Poll> poll_;
 
-  std::vector<Step> steps_;
-  std::size_t stepIndex_ = 0;
-  std::string out_;
-  std::size_t written_ = 0;
-  std::optional<ReplyReader> reader_;
-  ServerSession session_;
+  std::optional<Handshake> handshake_;
 
   std::vector<std::string> failures_;
   std::optional<Error> lasting_;
@@ -569,45 +448,10 @@ void Connector::Attempt::connected() {
 
 // ------------------------------------------------------------------------------------- handshake
 
-void Connector::Attempt::appendStep(Step step, std::initializer_list<std::string_view> argv) {
-  steps_.push_back(step);
-  appendCommand(out_, std::span(argv.begin(), argv.size()));
-}
-
 void Connector::Attempt::startHandshake(std::unique_ptr<Stream> stream) {
   stage_ = Stage::handshake;
   stream_ = std::move(stream);
-  reader_.emplace();
-  steps_.clear();
-  stepIndex_ = 0;
-  out_.clear();
-  written_ = 0;
-  session_ = {};
-  session_.node = toString(endpoint());
-  session_.address = addresses_[addressIndex_].text;
-
-  const LinkSettings& settings = *settings_;
-  if (!settings.username.empty()) {
-    appendStep(Step::auth, {"AUTH", settings.username, settings.password});
-  } else if (!settings.password.empty()) {
-    appendStep(Step::auth, {"AUTH", settings.password});
-  }
-  if (settings.database != 0) {
-    appendStep(Step::select, {"SELECT", std::to_string(settings.database)});
-  }
-  if (!settings.clientName.empty()) {
-    appendStep(Step::setName, {"CLIENT", "SETNAME", settings.clientName});
-  }
-  // Says the version and the role; the protocol stays the one a new connection has.
-  appendStep(Step::hello, {"HELLO", "2"});
-  appendStep(Step::clientInfo, {"CLIENT", "INFO"});
-  if (probeKill_) {
-    // Matches nobody: it only shows whether the command is allowed.
-    const std::string nobody = std::to_string(std::numeric_limits<std::int64_t>::max());
-    appendStep(Step::probeKill,
-               {"CLIENT", "KILL", "ID", nobody, "ADDR", "0.0.0.0:0", "TYPE", "normal"});
-  }
-  appendStep(Step::ping, {"PING"});
+  handshake_.emplace(settings_, probeKill_, toString(endpoint()), addresses_[addressIndex_].text);
 
   poll_.emplace(loop_, stream_->descriptor());
   // Writable at once unless the connection is broken: the first write happens there.
@@ -626,20 +470,21 @@ void Connector::Attempt::onHandshake(int status) {
     giveUpAddress({Errc::connectionFailed, "the connection failed during the handshake"});
     return;
   }
-  poll_->setEvents(written_ < out_.size() ? UV_READABLE | UV_WRITABLE : UV_READABLE);
+  poll_->setEvents(handshake_->unsent().empty() ? UV_READABLE : UV_READABLE | UV_WRITABLE);
 }
 
 /// Returns false when the address has been given up.
 bool Connector::Attempt::writeHandshake() {
-  while (written_ < out_.size()) {
-    const ssize_t count = stream_->write(out_.data() + written_, out_.size() - written_);
+  while (!handshake_->unsent().empty()) {
+    const std::string_view bytes = handshake_->unsent();
+    const ssize_t count = stream_->write(bytes.data(), bytes.size());
     if (count >= 0) {
-      written_ += static_cast<std::size_t>(count);
+      handshake_->sent(static_cast<std::size_t>(count));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno == EPIPE || errno == ECONNRESET) {
       // The server may have said why before it closed.
-      written_ = out_.size();
+      handshake_->sent(bytes.size());
     } else {
       giveUpAddress({Errc::connectionFailed, systemMessage(errno)});
       return false;
@@ -664,123 +509,18 @@ bool Connector::Attempt::readReplies() {
       giveUpAddress({Errc::connectionFailed, systemMessage(errno)});
       return false;
     }
-    reader_->feed(buffer.data(), static_cast<std::size_t>(count));
-    Reply reply;
-    while (stepIndex_ < steps_.size()) {
-      const ReplyReader::Next next = reader_->next(reply);
-      if (next == ReplyReader::Next::needMore) {
-        break;
-      }
-      if (next == ReplyReader::Next::protocolError) {
-        giveUpAddress(
-            {Errc::protocolError, std::string("not a Redis server: ") + reader_->errorText()});
-        return false;
-      }
-      if (auto failure = acceptReply(steps_[stepIndex_], reply)) {
-        giveUpAddress(*std::move(failure));
-        return false;
-      }
-      ++stepIndex_;
-    }
-    if (stepIndex_ < steps_.size()) {
-      continue;
-    }
-    if (reader_->pendingBytes() > 0) {
-      giveUpAddress({Errc::protocolError, "the server sent more replies than it was asked for"});
+    if (auto failure = handshake_->received(buffer.data(), static_cast<std::size_t>(count))) {
+      giveUpAddress(*std::move(failure));
       return false;
     }
-    if (session_.clientId == 0 && steps_.back() != Step::clientId) {
-      // Servers older than 6.2 know neither of the other ways.
-      out_.clear();
-      written_ = 0;
-      appendStep(Step::clientId, {"CLIENT", "ID"});
-      if (!writeHandshake()) {
-        return false;
-      }
-      continue;
+    if (handshake_->done()) {
+      handshakeDone();
+      return false;
     }
-    handshakeDone();
-    return false;
-  }
-}
-
-std::optional<Failure> Connector::Attempt::acceptReply(Step step, const Reply& reply) {
-  if (reply.isError()) {
-    return acceptError(step, reply);
-  }
-  switch (step) {
-    case Step::auth:
-    case Step::select:
-    case Step::setName:
-      if (!reply.is("OK")) {
-        return Failure{Errc::protocolError,
-                       "not a Redis server: unexpected reply to " + std::string(commandName(step))};
-      }
-      break;
-    case Step::hello:
-      acceptHello(reply);
-      break;
-    case Step::clientInfo:
-      acceptClientInfo(reply);
-      break;
-    case Step::clientId:
-      if (reply.isInteger() && reply.integer > 0) {
-        session_.clientId = static_cast<std::uint64_t>(reply.integer);
-      }
-      break;
-    case Step::probeKill:
-      session_.canKill = reply.isInteger();
-      break;
-    case Step::ping:
-      if (!reply.is("PONG")) {
-        return Failure{Errc::protocolError, "not a Redis server: unexpected reply to PING"};
-      }
-      break;
-  }
-  return std::nullopt;
-}
-
-std::optional<Failure> Connector::Attempt::acceptError(Step step, const Reply& reply) {
-  if (auto failure = classifyAnywhere(reply.text)) {
-    return failure;
-  }
-  if (step == Step::auth) {
-    Failure failure = classifyAuth(reply.text);
-    if (failure.serverMessage.find(settings_->password) != std::string::npos) {
-      failure.serverMessage.clear();
-    }
-    return failure;
-  }
-  if (step == Step::select) {
-    return classifySelect(reply.text, settings_->database);
-  }
-  if (settings_->log && settings_->log->enabled(LogLevel::debug)) {
-    log(LogLevel::debug,
-        session_.node + " does not allow " + std::string(commandName(step)) + ": " +
-            quoteServer(reply.text));
-  }
-  return std::nullopt;
-}
-
-void Connector::Attempt::acceptHello(const Reply& reply) {
-  for (std::size_t i = 0; i + 1 < reply.elements.size(); i += 2) {
-    const std::string& name = reply.elements[i].text;
-    const Reply& value = reply.elements[i + 1];
-    if (name == "version") {
-      session_.serverVersion = value.text;
-    } else if (name == "role") {
-      session_.role = value.text;
-    } else if (name == "id" && value.isInteger() && value.integer > 0) {
-      session_.clientId = static_cast<std::uint64_t>(value.integer);
+    if (!writeHandshake()) {
+      return false;
     }
   }
-}
-
-void Connector::Attempt::acceptClientInfo(const Reply& reply) {
-  if (const auto id = parseNumber<std::uint64_t>(clientField(reply.text, "id")); id != 0) {
-    session_.clientId = id;
-  }
-  session_.clientAddress = clientField(reply.text, "addr");
 }
 
 void Connector::Attempt::handshakeDone() {
@@ -791,13 +531,13 @@ void Connector::Attempt::handshakeDone() {
     giveUpAddress({Errc::connectionFailed, systemMessage(errno)});
     return;
   }
+  const auto session = std::make_shared<const ServerSession>(handshake_->session());
   log(LogLevel::info,
-      "connected to " + session_.node +
-          (session_.address == session_.node ? "" : " (" + session_.address + ")") +
-          (session_.serverVersion.empty() ? "" : ", server version " + session_.serverVersion) +
-          ", connection id " + std::to_string(session_.clientId));
-  finish(
-      Established{std::move(stream_), std::make_shared<const ServerSession>(std::move(session_))});
+      "connected to " + session->node +
+          (session->address == session->node ? "" : " (" + session->address + ")") +
+          (session->serverVersion.empty() ? "" : ", server version " + session->serverVersion) +
+          ", connection id " + std::to_string(session->clientId));
+  finish(Established{std::move(stream_), session});
 }
 
 // --------------------------------------------------------------------------------------- outcome
@@ -808,7 +548,7 @@ void Connector::Attempt::closeSocket() noexcept {
   fd_.reset();
 }
 
-void Connector::Attempt::giveUpAddress(Failure failure) {
+void Connector::Attempt::giveUpAddress(ConnectFailure failure) {
   const auto keep = shared_from_this();
   timer_.disarm();
   closeSocket();
@@ -820,7 +560,7 @@ void Connector::Attempt::giveUpAddress(Failure failure) {
   advance();
 }
 
-void Connector::Attempt::note(Failure failure) {
+void Connector::Attempt::note(ConnectFailure failure) {
   const std::string node = toString(endpoint());
   std::string where = node;
   if (addressIndex_ < addresses_.size() && addresses_[addressIndex_].text != node) {
@@ -904,51 +644,6 @@ void Connector::cancel() noexcept {
   if (const auto attempt = std::move(attempt_)) {
     attempt->cancel();
   }
-}
-
-// ---------------------------------------------------------------------------------------- Dialer
-
-Dialer::Dialer(Loop& loop, LinkSettings settings, bool probeKill)
-    : delayMin_(settings.reconnectDelayMin),
-      delayMax_(settings.reconnectDelayMax),
-      connector_(loop, std::move(settings), probeKill),
-      timer_(loop, [this] { connector_.start(std::move(waiting_)); }),
-      // Clients that lost the same server at the same moment must not come back in step.
-      random_(static_cast<std::minstd_rand::result_type>(
-          static_cast<std::uint64_t>(SteadyClock::now().time_since_epoch().count()) ^
-          (reinterpret_cast<std::uintptr_t>(this) >> 4U))) {}
-
-void Dialer::dial(Connector::Handler handler) {
-  cancel();
-  const auto delay = pause();
-  constexpr unsigned kEnough = 32;
-  failures_ = std::min(failures_ + 1, kEnough);
-  if (delay <= SteadyClock::duration::zero()) {
-    connector_.start(std::move(handler));
-    return;
-  }
-  waiting_ = std::move(handler);
-  timer_.armAt(SteadyClock::now() + delay);
-}
-
-void Dialer::cancel() noexcept {
-  timer_.disarm();
-  connector_.cancel();
-  waiting_ = nullptr;
-}
-
-SteadyClock::duration Dialer::pause() {
-  if (failures_ == 0) {
-    return SteadyClock::duration::zero();
-  }
-  using Milliseconds = std::chrono::duration<double, std::milli>;
-  Milliseconds whole = delayMin_;
-  for (unsigned i = 1; i < failures_ && whole < delayMax_; ++i) {
-    whole *= 2;
-  }
-  whole = std::min<Milliseconds>(whole, delayMax_);
-  std::uniform_real_distribution<double> part(0.5, 1.0);
-  return std::chrono::duration_cast<SteadyClock::duration>(whole * part(random_));
 }
 
 }  // namespace rlock::detail::net

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "net/connector.hpp"
+#include "net/dialer.hpp"
 #include "net/loop.hpp"
 #include <rlock/error.hpp>
 

@@ -2,6 +2,7 @@
 #include "integration/net_harness.hpp"
 #include "net/codec.hpp"
 #include "net/connector.hpp"
+#include "net/dialer.hpp"
 #include "net/socket.hpp"
 #include "support/captured_log.hpp"
 #include "support/free_port.hpp"

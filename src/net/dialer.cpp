@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/dialer.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace rlock::detail::net {
+
+Dialer::Dialer(Loop& loop, LinkSettings settings, bool probeKill)
+    : delayMin_(settings.reconnectDelayMin),
+      delayMax_(settings.reconnectDelayMax),
+      connector_(loop, std::move(settings), probeKill),
+      timer_(loop, [this] { connector_.start(std::move(waiting_)); }),
+      // Clients that lost the same server at the same moment must not come back in step.
+      random_(static_cast<std::minstd_rand::result_type>(
+          static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
+          (reinterpret_cast<std::uintptr_t>(this) >> 4U))) {}
+
+void Dialer::dial(Connector::Handler handler) {
+  cancel();
+  const auto delay = pause();
+  constexpr unsigned kEnough = 32;
+  failures_ = std::min(failures_ + 1, kEnough);
+  if (delay <= std::chrono::steady_clock::duration::zero()) {
+    connector_.start(std::move(handler));
+    return;
+  }
+  waiting_ = std::move(handler);
+  timer_.armAt(std::chrono::steady_clock::now() + delay);
+}
+
+void Dialer::cancel() noexcept {
+  timer_.disarm();
+  connector_.cancel();
+  waiting_ = nullptr;
+}
+
+std::chrono::steady_clock::duration Dialer::pause() {
+  if (failures_ == 0) {
+    return std::chrono::steady_clock::duration::zero();
+  }
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  Milliseconds whole = delayMin_;
+  for (unsigned i = 1; i < failures_ && whole < delayMax_; ++i) {
+    whole *= 2;
+  }
+  whole = std::min<Milliseconds>(whole, delayMax_);
+  std::uniform_real_distribution<double> part(0.5, 1.0);
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(whole * part(random_));
+}
+
+}  // namespace rlock::detail::net

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "net/connector.hpp"
+#include "net/link_settings.hpp"
+#include "net/loop.hpp"
+
+#include <chrono>
+#include <random>
+
+namespace rlock::detail::net {
+
+/// Connects again and again, with growing pauses while it does not work.
+///
+/// **Thread safety:** loop thread only. May be destroyed in its own handler.
+class Dialer {
+ public:
+  Dialer(Loop& loop, LinkSettings settings, bool probeKill);
+
+  /// One attempt: at once, or after the back-off pause when the last one was not followed by
+  /// succeeded(). The pause doubles from reconnectDelayMin to reconnectDelayMax; a random part of
+  /// its second half is left out.
+  void dial(Connector::Handler handler);
+
+  /// The connection of the last dial() has proved usable: the next dial() starts at once. An owner
+  /// that never says so makes each reconnect wait longer.
+  void succeeded() noexcept { failures_ = 0; }
+
+  /// Drops the handler uncalled; the back-off is kept.
+  void cancel() noexcept;
+
+ private:
+  std::chrono::steady_clock::duration pause();
+
+  std::chrono::milliseconds delayMin_;
+  std::chrono::milliseconds delayMax_;
+  Connector connector_;
+  Connector::Handler waiting_;
+  Timer timer_;
+  unsigned failures_ = 0;
+  std::minstd_rand random_;
+};
+
+}  // namespace rlock::detail::net

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/handshake.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <span>
+#include <system_error>
+#include <utility>
+
+namespace rlock::detail::net {
+
+namespace {
+
+/// One printable line of bounded length. Servers repeat a rejected command's arguments; those are
+/// cut off, since they may be a password or its beginning.
+std::string quoteServer(std::string_view text) {
+  constexpr std::size_t kLongest = 200;
+  text = text.substr(0, text.find(", with args beginning with"));
+  text = text.substr(0, kLongest);
+  std::string result(text);
+  std::replace_if(
+      result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return result;
+}
+
+std::string_view firstWord(std::string_view text) {
+  return text.substr(0, text.find(' '));
+}
+
+std::string_view commandName(Handshake::Step step) noexcept {
+  switch (step) {
+    case Handshake::Step::auth:
+      return "AUTH";
+    case Handshake::Step::select:
+      return "SELECT";
+    case Handshake::Step::setName:
+      return "CLIENT SETNAME";
+    case Handshake::Step::hello:
+      return "HELLO";
+    case Handshake::Step::clientInfo:
+      return "CLIENT INFO";
+    case Handshake::Step::clientId:
+      return "CLIENT ID";
+    case Handshake::Step::probeKill:
+      return "CLIENT KILL";
+    case Handshake::Step::ping:
+      return "PING";
+  }
+  return "a command";
+}
+
+/// Error replies that end the attempt, whatever they answer.
+std::optional<ConnectFailure> classifyAnywhere(std::string_view text) {
+  const std::string_view code = firstWord(text);
+  if (code == "NOAUTH") {
+    return ConnectFailure{
+        Errc::authenticationFailed, "the server wants a password", quoteServer(text)};
+  }
+  if (code == "DENIED") {
+    return ConnectFailure{
+        Errc::denied, "the server accepts no connections from here", quoteServer(text)};
+  }
+  if (code == "LOADING" || code == "BUSY" || code == "MASTERDOWN" ||
+      text.starts_with("ERR max number of clients")) {
+    return ConnectFailure{Errc::connectionFailed, "the server is not ready", quoteServer(text)};
+  }
+  return std::nullopt;
+}
+
+ConnectFailure classifyAuth(std::string_view text) {
+  if (text.find("without any password") != std::string_view::npos ||
+      text.find("no password is set") != std::string_view::npos) {
+    return {Errc::authenticationFailed,
+            "a password was given, but the server has none for this user",
+            quoteServer(text)};
+  }
+  return {Errc::authenticationFailed,
+          "the server refused the user name or password",
+          quoteServer(text)};
+}
+
+ConnectFailure classifySelect(std::string_view text, int database) {
+  const std::string number = std::to_string(database);
+  if (firstWord(text) == "NOPERM") {
+    return {Errc::denied, "the user may not select database " + number, quoteServer(text)};
+  }
+  if (text.find("DB index") != std::string_view::npos ||
+      text.find("cluster mode") != std::string_view::npos) {
+    return {Errc::invalidArgument, "the server has no database " + number, quoteServer(text)};
+  }
+  return {Errc::serverError, "the server refused to select database " + number, quoteServer(text)};
+}
+
+template <class T>
+T parseNumber(std::string_view text) noexcept {
+  T number = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  return parsed.ec == std::errc() && parsed.ptr == end ? number : T{0};
+}
+
+/// The value of `name=value` in a line of CLIENT LIST.
+std::string_view clientField(std::string_view line, std::string_view name) noexcept {
+  std::size_t begin = 0;
+  while (begin < line.size()) {
+    const std::size_t end = std::min(line.find_first_of(" \r\n", begin), line.size());
+    const std::string_view field = line.substr(begin, end - begin);
+    if (field.size() > name.size() && field.starts_with(name) && field[name.size()] == '=') {
+      return field.substr(name.size() + 1);
+    }
+    begin = end + 1;
+  }
+  return {};
+}
+
+}  // namespace
+
+Handshake::Handshake(std::shared_ptr<const LinkSettings> settings,
+                     bool probeKill,
+                     std::string node,
+                     std::string address)
+    : settings_(std::move(settings)) {
+  session_.node = std::move(node);
+  session_.address = std::move(address);
+
+  if (!settings_->username.empty()) {
+    append(Step::auth, {"AUTH", settings_->username, settings_->password});
+  } else if (!settings_->password.empty()) {
+    append(Step::auth, {"AUTH", settings_->password});
+  }
+  if (settings_->database != 0) {
+    append(Step::select, {"SELECT", std::to_string(settings_->database)});
+  }
+  if (!settings_->clientName.empty()) {
+    append(Step::setName, {"CLIENT", "SETNAME", settings_->clientName});
+  }
+  // Says the version and the role; the protocol stays the one a new connection has.
+  append(Step::hello, {"HELLO", "2"});
+  append(Step::clientInfo, {"CLIENT", "INFO"});
+  if (probeKill) {
+    // Matches nobody: it only shows whether the command is allowed.
+    const std::string nobody = std::to_string(std::numeric_limits<std::int64_t>::max());
+    append(Step::probeKill,
+           {"CLIENT", "KILL", "ID", nobody, "ADDR", "0.0.0.0:0", "TYPE", "normal"});
+  }
+  append(Step::ping, {"PING"});
+}
+
+void Handshake::append(Step step, std::initializer_list<std::string_view> argv) {
+  steps_.push_back(step);
+  appendCommand(out_, std::span(argv.begin(), argv.size()));
+}
+
+std::optional<ConnectFailure> Handshake::received(const char* data, std::size_t size) {
+  reader_.feed(data, size);
+  Reply reply;
+  while (!done()) {
+    const ReplyReader::Next next = reader_.next(reply);
+    if (next == ReplyReader::Next::needMore) {
+      return std::nullopt;
+    }
+    if (next == ReplyReader::Next::protocolError) {
+      return ConnectFailure{Errc::protocolError,
+                            std::string("not a Redis server: ") + reader_.errorText()};
+    }
+    if (auto failure = acceptReply(steps_[stepIndex_], reply)) {
+      return failure;
+    }
+    ++stepIndex_;
+  }
+  if (reader_.pendingBytes() > 0) {
+    return ConnectFailure{Errc::protocolError,
+                          "the server sent more replies than it was asked for"};
+  }
+  if (session_.clientId == 0 && steps_.back() != Step::clientId) {
+    // Servers older than 6.2 know neither of the other ways.
+    append(Step::clientId, {"CLIENT", "ID"});
+  }
+  return std::nullopt;
+}
+
+std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& reply) {
+  if (reply.isError()) {
+    return acceptError(step, reply);
+  }
+  switch (step) {
+    case Step::auth:
+    case Step::select:
+    case Step::setName:
+      if (!reply.is("OK")) {
+        return ConnectFailure{
+            Errc::protocolError,
+            "not a Redis server: unexpected reply to " + std::string(commandName(step))};
+      }
+      break;
+    case Step::hello:
+      acceptHello(reply);
+      break;
+    case Step::clientInfo:
+      acceptClientInfo(reply);
+      break;
+    case Step::clientId:
+      if (reply.isInteger() && reply.integer > 0) {
+        session_.clientId = static_cast<std::uint64_t>(reply.integer);
+      }
+      break;
+    case Step::probeKill:
+      session_.canKill = reply.isInteger();
+      break;
+    case Step::ping:
+      if (!reply.is("PONG")) {
+        return ConnectFailure{Errc::protocolError, "not a Redis server: unexpected reply to PING"};
+      }
+      break;
+  }
+  return std::nullopt;
+}
+
+std::optional<ConnectFailure> Handshake::acceptError(Step step, const Reply& reply) {
+  if (auto failure = classifyAnywhere(reply.text)) {
+    return failure;
+  }
+  if (step == Step::auth) {
+    ConnectFailure failure = classifyAuth(reply.text);
+    if (failure.serverMessage.find(settings_->password) != std::string::npos) {
+      failure.serverMessage.clear();
+    }
+    return failure;
+  }
+  if (step == Step::select) {
+    return classifySelect(reply.text, settings_->database);
+  }
+  if (settings_->log && settings_->log->enabled(LogLevel::debug)) {
+    settings_->log->write(LogLevel::debug,
+                          session_.node + " does not allow " + std::string(commandName(step)) +
+                              ": " + quoteServer(reply.text));
+  }
+  return std::nullopt;
+}
+
+void Handshake::acceptHello(const Reply& reply) {
+  for (std::size_t i = 0; i + 1 < reply.elements.size(); i += 2) {
+    const std::string& name = reply.elements[i].text;
+    const Reply& value = reply.elements[i + 1];
+    if (name == "version") {
+      session_.serverVersion = value.text;
+    } else if (name == "role") {
+      session_.role = value.text;
+    } else if (name == "id" && value.isInteger() && value.integer > 0) {
+      session_.clientId = static_cast<std::uint64_t>(value.integer);
+    }
+  }
+}
+
+void Handshake::acceptClientInfo(const Reply& reply) {
+  if (const auto id = parseNumber<std::uint64_t>(clientField(reply.text, "id")); id != 0) {
+    session_.clientId = id;
+  }
+  session_.clientAddress = clientField(reply.text, "addr");
+}
+
+}  // namespace rlock::detail::net

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "net/stream.hpp"
+#include <rlock/log.hpp>
+#include <rlock/options.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rlock::detail::net {
+
+/// What a connection to one server needs. The endpoints are addresses of the same server, tried in
+/// order.
+struct LinkSettings {
+  std::vector<Endpoint> endpoints{};
+  std::string username{};
+  std::string password{};
+  std::string clientName{};
+  int database = 0;
+  /// Names, addresses and handshake of all endpoints together.
+  std::chrono::milliseconds connectTimeout{3000};
+  std::chrono::milliseconds reconnectDelayMin{20};
+  std::chrono::milliseconds reconnectDelayMax{2000};
+  /// How long a request may go unanswered before the peer counts as dead.
+  std::chrono::milliseconds replyTimeout{3000};
+  std::chrono::milliseconds heartbeatInterval{5000};
+  /// How long sent bytes may go unacknowledged; 0 = heartbeatInterval + 2 x replyTimeout.
+  std::chrono::milliseconds tcpUserTimeout{0};
+  /// Keeps a subscriber connection without channels this long.
+  std::chrono::milliseconds idleLinger{10000};
+  /// Puts TLS over a connected socket, which it owns from the call on. Empty: plain.
+  std::function<std::unique_ptr<Stream>(int fd, const Endpoint& endpoint)> wrap{};
+  /// May be null.
+  std::shared_ptr<const Logger> log{};
+};
+
+}  // namespace rlock::detail::net

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/handshake.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rlock::detail::net {
+namespace {
+
+LinkSettings secured() {
+  LinkSettings settings;
+  settings.username = "user";
+  settings.password = "secret";
+  settings.clientName = "name";
+  settings.database = 3;
+  return settings;
+}
+
+Handshake handshake(LinkSettings settings, bool probeKill = true) {
+  return {std::make_shared<const LinkSettings>(std::move(settings)),
+          probeKill,
+          "redis.test:6379",
+          "10.0.0.5:6379"};
+}
+
+std::optional<ConnectFailure> answer(Handshake& shake, std::string_view bytes) {
+  return shake.received(bytes.data(), bytes.size());
+}
+
+std::string bulk(std::string_view text) {
+  return "$" + std::to_string(text.size()) + "\r\n" + std::string(text) + "\r\n";
+}
+
+const std::string kHello = "*6\r\n" + bulk("version") + bulk("7.0.15") + bulk("id") + ":12\r\n" +
+                           bulk("role") + bulk("master");
+const std::string kInfo = bulk("id=12 addr=10.0.0.9:4242 laddr=10.0.0.5:6379 name=name\n");
+
+TEST(Handshake, AsksForEverythingAtOnce) {
+  Handshake shake = handshake(secured());
+  const std::string sent(shake.unsent());
+  std::size_t position = 0;
+  for (const char* const command :
+       {"AUTH", "user", "secret", "SELECT", "3", "SETNAME", "HELLO", "INFO", "KILL", "PING"}) {
+    position = sent.find(command, position);
+    ASSERT_NE(position, std::string::npos) << command;
+  }
+  shake.sent(10);
+  EXPECT_EQ(shake.unsent(), sent.substr(10));
+  shake.sent(sent.size() - 10);
+  EXPECT_TRUE(shake.unsent().empty());
+}
+
+TEST(Handshake, SendsNothingThatIsNotSet) {
+  const Handshake shake = handshake({}, false);
+  for (const char* const command : {"AUTH", "SELECT", "SETNAME", "KILL"}) {
+    EXPECT_EQ(shake.unsent().find(command), std::string_view::npos) << command;
+  }
+}
+
+TEST(Handshake, LearnsTheSessionHoweverTheBytesAreSplit) {
+  const std::string replies = "+OK\r\n+OK\r\n+OK\r\n" + kHello + kInfo + ":0\r\n+PONG\r\n";
+  for (std::size_t piece = 1; piece <= replies.size(); ++piece) {
+    Handshake shake = handshake(secured());
+    for (std::size_t i = 0; i < replies.size(); i += piece) {
+      EXPECT_FALSE(shake.done());
+      ASSERT_FALSE(answer(shake, std::string_view(replies).substr(i, piece)));
+    }
+    ASSERT_TRUE(shake.done()) << piece;
+    EXPECT_EQ(shake.session().node, "redis.test:6379");
+    EXPECT_EQ(shake.session().address, "10.0.0.5:6379");
+    EXPECT_EQ(shake.session().clientId, 12U);
+    EXPECT_EQ(shake.session().clientAddress, "10.0.0.9:4242");
+    EXPECT_EQ(shake.session().serverVersion, "7.0.15");
+    EXPECT_EQ(shake.session().role, "master");
+    EXPECT_TRUE(shake.session().canKill);
+  }
+}
+
+TEST(Handshake, AsksAnOldServerForTheIdOnItsOwn) {
+  Handshake shake = handshake({});
+  shake.sent(shake.unsent().size());
+  ASSERT_FALSE(answer(shake,
+                      "-ERR unknown command 'HELLO'\r\n-ERR unknown subcommand\r\n"
+                      "-NOPERM no\r\n+PONG\r\n"));
+  EXPECT_FALSE(shake.done());
+  EXPECT_EQ(shake.unsent(), "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n");
+  ASSERT_FALSE(answer(shake, ":7\r\n"));
+  EXPECT_TRUE(shake.done());
+  EXPECT_EQ(shake.session().clientId, 7U);
+  EXPECT_FALSE(shake.session().canKill);
+}
+
+TEST(Handshake, GoesOnWhereTheIdCannotBeHad) {
+  Handshake shake = handshake({}, false);
+  ASSERT_FALSE(answer(shake, "-ERR unknown\r\n-ERR unknown\r\n+PONG\r\n-NOPERM no\r\n"));
+  EXPECT_TRUE(shake.done());
+  EXPECT_EQ(shake.session().clientId, 0U);
+}
+
+TEST(Handshake, TellsWhyTheServerCannotBeUsed) {
+  struct Case {
+    const char* replies;
+    Errc errc;
+  };
+  for (const Case& each : {
+           Case{"-WRONGPASS invalid username-password pair\r\n", Errc::authenticationFailed},
+           Case{"-NOAUTH Authentication required.\r\n", Errc::authenticationFailed},
+           Case{"-DENIED Redis is running in protected mode\r\n", Errc::denied},
+           Case{"-LOADING Redis is loading the dataset in memory\r\n", Errc::connectionFailed},
+           Case{"+OK\r\n-ERR DB index is out of range\r\n", Errc::invalidArgument},
+           Case{"+OK\r\n-NOPERM this user may not\r\n", Errc::denied},
+           Case{"+YES\r\n", Errc::protocolError},
+           Case{"HTTP/1.1 400 Bad Request\r\n", Errc::protocolError},
+       }) {
+    Handshake shake = handshake(secured());
+    const auto failure = answer(shake, each.replies);
+    ASSERT_TRUE(failure) << each.replies;
+    EXPECT_EQ(failure->errc, each.errc) << each.replies;
+    EXPECT_FALSE(shake.done());
+  }
+}
+
+TEST(Handshake, RefusesRepliesThatWereNotAskedFor) {
+  Handshake shake = handshake({}, false);
+  const auto failure = answer(shake, kHello + kInfo + "+PONG\r\n+PONG\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->errc, Errc::protocolError);
+}
+
+TEST(Handshake, NeverRepeatsAPassword) {
+  Handshake shake = handshake(secured());
+  const auto failure = answer(shake, "-ERR unknown command 'AUTH', 'secret'\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->reason.find("secret"), std::string::npos);
+  EXPECT_EQ(failure->serverMessage.find("secret"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rlock::detail::net
