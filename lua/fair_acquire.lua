@@ -19,47 +19,8 @@ if KEYS[7] and redis.call('exists', KEYS[7]) == 1 then
   return redis.error_reply('RLOCKSETTLED this request was given up by its sender')
 end
 -- include: fair_queue
+-- include: fair_places
 local owner = ARGV[2]
--- Times come from outside: far away is far enough.
-local horizon = 86400000
-
--- Redisson's own, unless it was told another.
-local usualWait = 300000
-
-local function scoreOf(key, other)
-  return tonumber(other and redis.call('zscore', key, other) or '')
-end
-
--- Each of Redisson's waiters subtracts its own waiting time from everybody's when it acquires, and from those behind
--- it when it leaves. That is what it was given beyond the time of the one before it, which moves on when that one
--- refreshes it. So it is noted as soon as one of rlock's waiters looks. Returns the owner at an index below 0, the
--- lease of its place, and what it will subtract; with a lease, what those before it will.
-local function lookAt(index)
-  local other = redis.call('lindex', KEYS[2], index)
-  local deadline = scoreOf(KEYS[3], other) or now
-  local leased = scoreOf(KEYS[4], other)
-  if leased then
-    return other, leased, math.max(0, deadline - leased)
-  end
-  local before = redis.call('lindex', KEYS[2], index - 1)
-  local wait = deadline - (scoreOf(KEYS[3], before) or now)
-  if not before and wait > usualWait / 5 then
-    -- The first may have waited for long already; with less than a fifth left it passes for somebody in a hurry.
-    -- Who came behind nobody was given what the lock had left, too.
-    wait = math.max(wait - math.max(0, redis.call('pttl', KEYS[1])), usualWait)
-  end
-  return other, nil, math.max(0, wait, scoreOf(KEYS[6], other) or 0)
-end
-
-local function noteWaits(length)
-  for index = -1, -length, -1 do
-    local other, leased, wait = lookAt(index)
-    if leased or scoreOf(KEYS[6], other) == wait then
-      return
-    end
-    redis.call('zadd', KEYS[6], number(math.min(wait, horizon)), other)
-  end
-end
 
 -- How much will be taken off the time of whoever is at a position of the queue.
 local function allowance(position, length)
@@ -98,9 +59,11 @@ local function place(returns, allowed)
       end
     end
   end
+  -- Most of the tickets beyond those listed belong to the dead. Whoever did not die goes to the end when it comes
+  -- back. A waiting time says nothing of the next time that its owner comes.
+  local most = {[5] = #waiting + 100, [6] = #waiting - redis.call('zcard', KEYS[4])}
   for i = 5, 6 do
-    if redis.call('zcard', KEYS[i]) > #waiting + 100 then
-      -- Most of these died. Whoever did not goes to the end when it comes back.
+    if redis.call('zcard', KEYS[i]) > most[i] then
       for _, other in ipairs(redis.call('zrange', KEYS[i], 0, -1)) do
         if not listed[other] and other ~= owner then
           redis.call('zrem', KEYS[i], other)
@@ -131,13 +94,20 @@ end
 local function enrol(returns)
   local deadline = scoreOf(KEYS[3], owner)
   local leased = scoreOf(KEYS[4], owner)
+  if leased and leased <= now and not returns then
+    -- An earlier call left this place, and could not say so.
+    leave(owner)
+    deadline = nil
+    leased = nil
+  end
   local length = redis.call('llen', KEYS[2])
   -- Below 0 when more was taken off than was allowed for.
   local allowed = deadline and leased and deadline - leased or 0
-  noteWaits(length)
-  if length ~= redis.call('zcard', KEYS[3]) or redis.call('zcard', KEYS[4]) > length
-      or redis.call('zcard', KEYS[5]) > length + 100 or redis.call('zcard', KEYS[6]) > length + 100
-      or (returns or deadline) and not (deadline and leased) or allowed < 0 then
+  noteWaits()
+  local ours = redis.call('zcard', KEYS[4])
+  if length ~= redis.call('zcard', KEYS[3]) or ours > length or redis.call('zcard', KEYS[5]) > length + 100
+      or redis.call('zcard', KEYS[6]) > length - ours or (returns or deadline) and not (deadline and leased)
+      or allowed < 0 then
     allowed = place(returns, allowed)
   elseif not deadline then
     allowed = append(length)
@@ -148,8 +118,9 @@ local function enrol(returns)
   redis.call('zadd', KEYS[4], number(now + ARGV[4]), owner)
   redis.call('zadd', KEYS[3], number(now + ARGV[4] + math.min(allowed, horizon)), owner)
   local last = tonumber(redis.call('zrevrange', KEYS[3], 0, 0, 'withscores')[2])
-  -- The margin is for clients that refresh neither places nor these keys.
-  local life = number(math.min(last - now, horizon) + 600000)
+  -- The margin is for Redisson's waiters, who refresh neither places nor these keys.
+  local margin = redis.call('zcard', KEYS[4]) < redis.call('llen', KEYS[2]) and horizon or 600000
+  local life = number(math.min(last - now, horizon) + margin)
   for i = 2, 6 do
     redis.call('pexpire', KEYS[i], life)
   end
@@ -175,13 +146,7 @@ else
 end
 if held or free and (not head or head == owner) then
 -- include: hold_grant
-  redis.call('lrem', KEYS[2], 1, owner)
-  redis.call('zrem', KEYS[3], owner)
-  redis.call('zrem', KEYS[4], owner)
-  redis.call('zrem', KEYS[5], owner)
-  if redis.call('exists', KEYS[2]) == 0 then
-    redis.call('del', KEYS[6])
-  end
+  leave(owner)
   return {count}
 end
 if free and removed then

@@ -2,19 +2,17 @@
 -- Takes an owner out of the queue. If the lock is free and it was that owner's turn, wakes the next.
 -- KEYS: [1] lock hash  [2] list of waiting owners  [3] zset of the times from which they count as dead for Redisson
 --       [4] zset of the times at which the leases end that rlock's waiters have on their places
---       [5] zset of the order in which those came
+--       [5] zset of the order in which those came  [6] zset of the waiting times of Redisson's waiters, in ms
 -- ARGV: [1] owner field  [2] message  [3] PUBLISH or SPUBLISH  [4] channel, to which ':' and the next owner's field are added
 -- Returns: 1 = it was there, 0 = it was not
 -- When it runs twice: the second run changes nothing, unless the owner has come back in between: then that
 --          one enrols again when it next refreshes its place.
 -- Source: Redisson RedissonFairLock.acquireFailedAsync
 -- include: fair_queue
+-- include: fair_places
 local first = redis.call('lindex', KEYS[2], 0) == ARGV[1]
-local removed = redis.call('lrem', KEYS[2], 0, ARGV[1])
-redis.call('zrem', KEYS[3], ARGV[1])
-redis.call('zrem', KEYS[4], ARGV[1])
-redis.call('zrem', KEYS[5], ARGV[1])
+local removed = leave(ARGV[1])
 if first and redis.call('exists', KEYS[1]) == 0 then
   wakeHead(ARGV[3], ARGV[4], ARGV[2])
 end
-return math.min(removed, 1)
+return removed and 1 or 0

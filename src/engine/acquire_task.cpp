@@ -93,8 +93,7 @@ AcquireTask::Step AcquireTask::notSent(Error error) {
   }
   // The wait is over, as it would be if it had ended between two attempts.
   if (std::exchange(enrols_, false)) {
-    enrolled_ = false;
-    engine_->placeLeft();
+    leavePlace();
   }
   leaveGate();
   return tell([](AcquireFsm& fsm) { return fsm.notSent(); });
@@ -109,9 +108,10 @@ void AcquireTask::compose() {
                                                     : std::string();
   const bool waits = params_.wait.isPositive();
   scripts_->composeAcquire(*this, {ownerField_, lease_, tombstone_, waits, enrolled_, before_ > 0});
-  enrols_ = waits && scripts_->traits.queuesOnServer && !std::exchange(enrolled_, true);
+  enrols_ = waits && scripts_->traits.queuesOnServer && !enrolled_;
   if (enrols_) {
-    engine_->placeTaken();
+    engine_->placeTaken(ownChannel_);
+    enrolled_ = true;
   }
   sentAt_ = Clock::now();
 }
@@ -230,10 +230,23 @@ void AcquireTask::leaveQueue() {
   engine_->leaveQueue(*this, fsm_.result() == AcquireFsm::Result::granted);
 }
 
+/// There is no place in the server's queue, or none any more.
+void AcquireTask::leavePlace() noexcept {
+  if (std::exchange(enrolled_, false)) {
+    static_cast<void>(engine_->placeAbandoned(ownChannel_));
+    engine_->placeLeft();
+  }
+}
+
 /// Gives up the place in the server's queue, after everything else: nothing is on its way that
 /// could take it again.
 void AcquireTask::withdraw() {
   if (!std::exchange(enrolled_, false)) {
+    return;
+  }
+  if (!engine_->placeAbandoned(ownChannel_)) {
+    // It is still needed by another call of this owner.
+    engine_->placeLeft();
     return;
   }
   const auto sendBefore = Clock::now() + engine_->options().fairWaiterLease;
@@ -277,9 +290,7 @@ AcquireTask::Step AcquireTask::repliedAttempt() {
 }
 
 AcquireTask::Step AcquireTask::granted(std::int64_t count) {
-  if (std::exchange(enrolled_, false)) {
-    engine_->placeLeft();
-  }
+  leavePlace();
   if (tooLate()) {
     // The lease ran out on the way here. What may be left of it on the server counts as nothing:
     // the next attempt finds it and settles.

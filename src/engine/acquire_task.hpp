@@ -63,6 +63,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   Step granted(std::int64_t count);
   bool enterGate();
   void leaveGate();
+  void leavePlace() noexcept;
   bool mustNotBegin() noexcept;
   void sleepInQueue();
   void leaveQueue();

@@ -678,6 +678,24 @@ void LockEngine::closingReleaseDone() {
   endClosing(true);
 }
 
+void LockEngine::placeTaken(const std::string& place) {
+  const std::lock_guard lock(placesMutex_);
+  ++placeSharers_[place];
+  places_.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool LockEngine::placeAbandoned(const std::string& place) noexcept {
+  const std::lock_guard lock(placesMutex_);
+  const auto sharers = placeSharers_.find(place);
+  if (sharers != placeSharers_.end() && --sharers->second > 0) {
+    return false;
+  }
+  if (sharers != placeSharers_.end()) {
+    placeSharers_.erase(sharers);
+  }
+  return true;
+}
+
 void LockEngine::placeLeft() noexcept {
   if (places_.fetch_sub(1) == 1 && closed()) {
     executor_->post([self = shared_from_this()] { self->endClosing(true); });

@@ -27,6 +27,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace rlock::detail {
@@ -146,7 +147,10 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void leaveQueue(Waiter& waiter, bool obtained) noexcept;
   /// A waiter may have a place in a queue on the server from here on. Closing waits for it to
   /// leave.
-  void placeTaken() noexcept { places_.fetch_add(1, std::memory_order_relaxed); }
+  /// @param place  names the owner's place in the queue, which all waiters of the owner share
+  void placeTaken(const std::string& place);
+  /// The waiter needs it no more; returns whether no other waiter does. placeLeft() follows.
+  bool placeAbandoned(const std::string& place) noexcept;
   /// It has left, or cannot.
   void placeLeft() noexcept;
 
@@ -240,6 +244,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   bool hubChangesPosted_ = false;                          // protected by hubMutex_
   std::atomic<bool> hubIdle_{true};
   std::atomic<std::size_t> places_{0};
+  std::mutex placesMutex_;
+  std::unordered_map<std::string, std::size_t> placeSharers_;  // protected by placesMutex_
 
   // Loop thread only.
   Timer watchdogTimer_;

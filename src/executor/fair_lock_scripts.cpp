@@ -75,8 +75,10 @@ void FairLockScripts::composeForceRelease(Call& call) const {
 }
 
 void FairLockScripts::composeWithdraw(Call& call, std::string_view owner) const {
-  startScript(
-      call, lua::fair_withdraw, {name, queueKey_, deadlinesKey_, leasesKey_, orderKey_}, {});
+  startScript(call,
+              lua::fair_withdraw,
+              {name, queueKey_, deadlinesKey_, leasesKey_, orderKey_, foreignWaitsKey_},
+              {});
   call.addArgument(owner);
   call.addArgument(kReleaseMessage);
   call.addArgument(kPublish);

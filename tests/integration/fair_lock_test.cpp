@@ -128,7 +128,7 @@ class Steps {
     return redis_.eval(lua::fair_release.body, keys(4), {owner, "0", "PUBLISH", "0", channel()});
   }
   std::int64_t withdraw(const std::string& owner) {
-    return redis_.eval(lua::fair_withdraw.body, keys(5), {owner, "0", "PUBLISH", channel()})
+    return redis_.eval(lua::fair_withdraw.body, keys(6), {owner, "0", "PUBLISH", channel()})
         .integer();
   }
 
@@ -236,6 +236,9 @@ class FairLockTest : public LockTest {
   }
   [[nodiscard]] static std::string orderKey(const std::string& name) {
     return "rlock_lock_order:{" + name + "}";
+  }
+  [[nodiscard]] static std::string foreignWaitsKey(const std::string& name) {
+    return "rlock_lock_foreign_wait:{" + name + "}";
   }
   [[nodiscard]] Names queue(const std::string& name) {
     return raw().run({"LRANGE", queueKey(name), "0", "-1"}).strings();
@@ -420,6 +423,36 @@ TEST_P(FairLockFaces, TwoCallsOfOneOwnerShareItsPlace) {
   EXPECT_EQ(two.get(), "ok");
   EXPECT_EQ(raw().hgetall("shared"), (Fields{{ownerField(client, owner), "2"}}));
   expectNoQueue("shared");
+}
+
+TEST_P(FairLockFaces, ACallThatGivesUpLeavesThePlaceToAnotherOfItsOwner) {
+  Client client = connectFair();
+  rawHold("sharing", "foreign:1", 60s);
+  const OwnerId owner = newOwner();
+  auto stays = inThread([&] { return outcomeOf(lockOf(client, "sharing").lock(owner)); });
+  ASSERT_EVENTUALLY(kLong, waiting("sharing", 1));
+  auto behind = inThread([&] {
+    const OwnerId other = newOwner();
+    FaceLock lock = lockOf(client, "sharing");
+    const std::string outcome = outcomeOf(lock.lock(other));
+    return outcome == "ok" ? outcomeOf(lock.unlock(other)) : outcome;
+  });
+  ASSERT_EVENTUALLY(kLong, waiting("sharing", 2));
+  const Names arrived = queue("sharing");
+  EXPECT_EQ(answerOf(lockOf(client, "sharing").tryLock(owner, 100ms)), "false");
+  const auto lease = [&] {
+    return raw().run({"ZSCORE", leasesKey("sharing"), arrived[0]}).string();
+  };
+  EXPECT_EQ(queue("sharing"), arrived);
+  const std::string before = lease();
+  EXPECT_EVENTUALLY(kLong, lease() != before);
+  EXPECT_EQ(queue("sharing"), arrived);
+  ForeignClient(raw(), "sharing").release();
+  EXPECT_EQ(stays.get(), "ok");
+  EXPECT_FALSE(ready(behind, 0ms));
+  EXPECT_EQ(outcomeOf(lockOf(client, "sharing").unlock(owner)), "ok");
+  EXPECT_EQ(behind.get(), "ok");
+  expectNoKeys();
 }
 
 // Leaving.
@@ -1158,9 +1191,12 @@ TEST_F(FairLock, OddTimesDoNoHarm) {
   Client client = connectFair();
   raw().run({"RPUSH", queueKey("odd"), "old:1"});
   raw().run({"ZADD", deadlinesKey("odd"), "inf", "old:1"});
-  EXPECT_NE(answerOf([&] { return client.getFairLock("odd").tryLock(100ms); }), "true");
+  auto waiter =
+      inThread([&] { return answerOf([&] { return client.getFairLock("odd").tryLock(500ms); }); });
+  ASSERT_EVENTUALLY(kLong, waiting("odd", 2));
+  EXPECT_GT(raw().pttl(queueKey("odd")), 0);
+  EXPECT_NE(waiter.get(), "true");
   EXPECT_EQ(queue("odd"), Names{"old:1"});
-  EXPECT_NE(raw().pttl(queueKey("odd")), -1);
   raw().run({"ZADD", deadlinesKey("odd"), "1.5", "old:1"});
   EXPECT_EQ(answerOf([&] { return client.getFairLock("odd").tryLock(kLong); }), "true");
 }
@@ -1175,6 +1211,41 @@ TEST_F(FairLock, ADamagedQueueDoesNotKeepAHolderFromReleasing) {
   EXPECT_TRUE(log().contains("could not be told"));
   EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "wrongType");
   EXPECT_FALSE(raw().exists("damaged"));
+}
+
+TEST_F(FairLock, DamagedTimesDoNotGetInTheWayOfAHolder) {
+  Client client = connectFair();
+  RLock lock = client.getFairLock("damaged");
+  for (const std::string& key : {deadlinesKey("damaged"),
+                                 leasesKey("damaged"),
+                                 orderKey("damaged"),
+                                 foreignWaitsKey("damaged")}) {
+    SCOPED_TRACE(key);
+    raw().set(key, "not a zset", 60s);
+    EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
+    EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+    EXPECT_FALSE(raw().exists("damaged"));
+    raw().flushAll();
+  }
+}
+
+TEST_F(FairLock, ANewCallDoesNotInheritALapsedPlace) {
+  Steps steps(raw(), "lapsed", kLong);
+  Steps brief(raw(), "lapsed", 20ms);
+  rawHold("lapsed", "foreign:1", 60s);
+  steps.acquire("first", 20s, Steps::Wait::begin);
+  brief.acquire("gone", 20s, Steps::Wait::begin);
+  steps.acquire("third", 20s, Steps::Wait::begin);
+  ASSERT_EVENTUALLY(kLong, placesLeft("lapsed")[0] < 0);
+  steps.acquire("gone", 20s, Steps::Wait::begin);
+  EXPECT_EQ(queue("lapsed"), (Names{"first", "third", "gone"}));
+  // Who waits still has only been late.
+  brief.acquire("third", 20s, Steps::Wait::on);
+  ASSERT_EVENTUALLY(kLong, placesLeft("lapsed")[0] < 0);
+  steps.acquire("third", 20s, Steps::Wait::on);
+  EXPECT_EQ(queue("lapsed"), (Names{"first", "third", "gone"}));
 }
 
 // Company that plays by the older rules.
@@ -1314,6 +1385,87 @@ TEST_F(FairLock, Interop_PlacesOutliveAForeignWaiterThatCameLongBefore) {
   foreign.release();
   EXPECT_EQ(visitors.troubles(), Names());
   EXPECT_TRUE(foreign.acquire("foreign:2", 20s));
+}
+
+TEST_F(FairLock, Interop_PlacesOutliveForeignWaitersBehindOneThatLeft) {
+  Steps ours(raw(), "gone", kLong);
+  ForeignClient foreign(raw(), "gone");
+  rawHold("gone", "foreign:0", 30s);
+  ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
+  ours.acquire("ours:1", 20s, Steps::Wait::begin);
+  ASSERT_FALSE(foreign.acquire("foreign:2", 20s));
+  EXPECT_EQ(ours.withdraw("ours:1"), 1);
+  // Those left keep their places as long as they would without rlock.
+  EXPECT_EQ(raw().pttl(queueKey("gone")), -1);
+  EXPECT_EQ(raw().pttl(deadlinesKey("gone")), -1);
+  ours.acquire("ours:2", 20s, Steps::Wait::begin);
+  ASSERT_FALSE(foreign.acquire("foreign:3", 20s));
+  foreign.release();
+  for (const char* const owner : {"foreign:1", "foreign:2"}) {
+    ASSERT_TRUE(foreign.acquire(owner, 20s));
+    foreign.release();
+  }
+  EXPECT_EQ(queue("gone"), (Names{"ours:2", "foreign:3"}));
+  EXPECT_FALSE(foreign.acquire("foreign:3", 20s));
+}
+
+TEST_F(FairLock, Interop_PlacesOutliveForeignWaitersBehindOneThatGotIn) {
+  Steps ours(raw(), "in", kLong);
+  ForeignClient foreign(raw(), "in", 600s);
+  rawHold("in", "foreign:0", 30s);
+  ours.acquire("ours:1", 20s, Steps::Wait::begin);
+  ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
+  foreign.release();
+  EXPECT_EQ(ours.acquire("ours:1", 20s, Steps::Wait::on), std::nullopt);
+  // Much later.
+  raw().run({"ZINCRBY", deadlinesKey("in"), "-90000", "foreign:1"});
+  ours.acquire("ours:2", 20s, Steps::Wait::begin);
+  ASSERT_FALSE(foreign.acquire("foreign:2", 20s));
+  ours.release("ours:1");
+  ASSERT_TRUE(foreign.acquire("foreign:1", 20s));
+  foreign.release();
+  EXPECT_EQ(queue("in"), (Names{"ours:2", "foreign:2"}));
+}
+
+TEST_F(FairLock, Interop_AForeignWaiterKnownFromBeforeDoesNotHideANewOne) {
+  Steps ours(raw(), "known", kLong);
+  ForeignClient foreign(raw(), "known");
+  rawHold("known", "foreign:0", 60s);
+  ours.acquire("ours:1", 20s, Steps::Wait::begin);
+  raw().run({"ZADD", foreignWaitsKey("known"), "300000", "foreign:2"});
+  ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
+  ASSERT_FALSE(foreign.acquire("foreign:2", 20s));
+  ours.acquire("ours:1", 20s, Steps::Wait::on);
+  // The first refreshes its place for a while, which moves it on from those behind.
+  for (const char* const owner : {"foreign:1", "foreign:2"}) {
+    raw().run({"ZINCRBY", deadlinesKey("known"), "-20000", owner});
+  }
+  ours.acquire("ours:1", 20s, Steps::Wait::on);
+  ours.acquire("ours:2", 20s, Steps::Wait::begin);
+  ASSERT_FALSE(foreign.acquire("foreign:3", 20s));
+  foreign.release();
+  EXPECT_EQ(ours.acquire("ours:1", 20s, Steps::Wait::on), std::nullopt);
+  ours.release("ours:1");
+  for (const char* const owner : {"foreign:1", "foreign:2"}) {
+    ASSERT_TRUE(foreign.acquire(owner, 20s));
+    foreign.release();
+  }
+  EXPECT_EQ(queue("known"), (Names{"ours:2", "foreign:3"}));
+}
+
+TEST_F(FairLock, Interop_WaitingTimesOfThoseWhoLeftAreForgotten) {
+  Steps ours(raw(), "forgotten", kLong);
+  ForeignClient patient(raw(), "forgotten", 3600s);
+  ForeignClient usual(raw(), "forgotten");
+  rawHold("forgotten", "foreign:0", 60s);
+  ASSERT_FALSE(patient.acquire("foreign:1", 20s));
+  ours.acquire("ours:1", 20s, Steps::Wait::begin);
+  patient.leave("foreign:1");
+  ours.acquire("ours:1", 20s, Steps::Wait::on);
+  ASSERT_FALSE(usual.acquire("foreign:1", 20s));
+  ours.acquire("ours:2", 20s, Steps::Wait::begin);
+  const auto places = placesLeft("forgotten");
+  EXPECT_LE(*std::max_element(places.begin(), places.end()), 300'000 + 2 * (kLong / 1ms));
 }
 
 TEST_F(FairLock, Interop_ADeadWaiterIsSkippedThoughItsTimeIsLong) {

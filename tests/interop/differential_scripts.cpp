@@ -21,7 +21,9 @@ const std::vector<Difference>& differences() {
       {"fair-places-are-short",
        "A fair waiter's place lasts for fairWaiterLease and is refreshed; Redisson adds up five "
        "minutes for each place."},
-      {"fair-queue-ends", "The queue of a fair lock has an expiry, so that nothing stays behind."},
+      {"fair-queue-ends",
+       "The queue of a fair lock has an expiry while rlock waits in it, so that nothing stays "
+       "behind."},
       {"writers-say-that-they-wait",
        "A writer that gives up wakes the readers that it has held back."},
       {"refused-unlock-is-silent",
@@ -264,8 +266,8 @@ Script fairScript() {
           "~score@BC=fair-places-are-short:redisson_lock_timeout:{x}:C=4000 "
           "~score@Bc=fair-places-are-short:redisson_lock_timeout:{x}:C=:B+300000 "
           "~score@bC=fair-places-are-short:redisson_lock_timeout:{x}:C=304000 "
-          "~ttl@bC=fair-queue-ends:redisson_lock_queue:{x}=redisson_lock_timeout:{x}:B+600000 "
-          "~ttl@bC=fair-queue-ends:redisson_lock_timeout:{x}=redisson_lock_timeout:{x}:B+600000",
+          "~ttl@bC=fair-queue-ends:redisson_lock_queue:{x}=redisson_lock_timeout:{x}:B+86400000 "
+          "~ttl@bC=fair-queue-ends:redisson_lock_timeout:{x}=redisson_lock_timeout:{x}:B+86400000",
           "A> unlock fair x",
           "B. - ~score@bC=fair-places-are-short:redisson_lock_timeout:{x}:C=:C-300000",
           "A tryLock fair x 0 -1",
@@ -308,8 +310,8 @@ Script nonReentrantFairScript() {
           "~score@BC=fair-places-are-short:redisson_lock_timeout:{x}:C=4000 "
           "~score@Bc=fair-places-are-short:redisson_lock_timeout:{x}:C=:B+300000 "
           "~score@bC=fair-places-are-short:redisson_lock_timeout:{x}:C=304000 "
-          "~ttl@bC=fair-queue-ends:redisson_lock_queue:{x}=redisson_lock_timeout:{x}:B+600000 "
-          "~ttl@bC=fair-queue-ends:redisson_lock_timeout:{x}=redisson_lock_timeout:{x}:B+600000",
+          "~ttl@bC=fair-queue-ends:redisson_lock_queue:{x}=redisson_lock_timeout:{x}:B+86400000 "
+          "~ttl@bC=fair-queue-ends:redisson_lock_timeout:{x}=redisson_lock_timeout:{x}:B+86400000",
           "A> unlock nonreentrantfair x",
           "B. - ~score@bC=fair-places-are-short:redisson_lock_timeout:{x}:C=:C-300000",
           "A tryLock nonreentrantfair x 0 -1",

@@ -1,0 +1,78 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- The places in the queue of a fair lock, and what Redisson's waiters do to them.
+-- Expects: fair_queue
+--          KEYS[1] lock hash
+--          KEYS[5] zset of the order in which rlock's waiters came
+--          KEYS[6] zset of the waiting times of Redisson's waiters, in ms
+-- Defines: horizon, the longest time that counts, in ms; scoreOf(key, owner); lookAt(index); noteWaits();
+--          leave(owner)
+
+-- Times come from outside: far away is far enough.
+local horizon = 86400000
+
+-- Redisson's own, unless it was told another.
+local usualWait = 300000
+
+local function scoreOf(key, other)
+  return tonumber(other and redis.call('zscore', key, other) or '')
+end
+
+-- Each of Redisson's waiters subtracts its own waiting time from everybody's when it acquires, and from those behind
+-- it when it leaves. That is what it was given beyond the time of the one before it, which moves on when that one
+-- refreshes it. So it is noted as soon as one of rlock's waiters looks, and before one of them goes. Returns the owner
+-- at an index below 0, the lease of its place, and what it will subtract; with a lease, what those before it will.
+local function lookAt(index)
+  local other = redis.call('lindex', KEYS[2], index)
+  local deadline = scoreOf(KEYS[3], other) or now
+  local leased = scoreOf(KEYS[4], other)
+  if leased then
+    return other, leased, math.max(0, deadline - leased)
+  end
+  local before = redis.call('lindex', KEYS[2], index - 1)
+  local wait = deadline - (scoreOf(KEYS[3], before) or now)
+  if not before and wait > usualWait / 5 then
+    -- The first may have waited for long already; with less than a fifth left it passes for somebody in a hurry.
+    -- Who came behind nobody was given what the lock had left, too.
+    wait = math.max(wait - math.max(0, redis.call('pttl', KEYS[1])), usualWait)
+  end
+  return other, nil, math.max(0, wait, scoreOf(KEYS[6], other) or 0)
+end
+
+-- Of those behind the last of rlock's waiters: what is before that one was noted when it came. So many that what they
+-- will subtract is beyond the horizon are enough.
+local function noteWaits()
+  local noted = false
+  for index = -1, -math.min(redis.call('llen', KEYS[2]), horizon / usualWait), -1 do
+    local other, leased, wait = lookAt(index)
+    if leased then
+      break
+    end
+    if scoreOf(KEYS[6], other) ~= wait then
+      redis.call('zadd', KEYS[6], number(math.min(wait, horizon)), other)
+      noted = true
+    end
+  end
+  if noted then
+    redis.call('pexpire', KEYS[6], number(horizon))
+  end
+end
+
+-- Takes an owner out of the queue; returns whether it was in it. Fails neither without memory nor for a key of another
+-- type: the owner has the lock by now, or has stopped waiting.
+local function leave(owner)
+  if type(redis.pcall('zscore', KEYS[4], owner)) == 'string' then
+    pcall(noteWaits)
+  end
+  local removed = redis.pcall('lrem', KEYS[2], 0, owner)
+  for i = 3, 5 do
+    redis.pcall('zrem', KEYS[i], owner)
+  end
+  if redis.call('exists', KEYS[2]) == 0 then
+    redis.call('del', KEYS[6])
+  elseif redis.call('exists', KEYS[4]) == 0 then
+    -- Those left are Redisson's, which expects these keys to stay.
+    redis.call('persist', KEYS[2])
+    redis.call('persist', KEYS[3])
+  end
+  return type(removed) == 'number' and removed > 0
+end
