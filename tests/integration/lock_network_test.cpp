@@ -127,8 +127,8 @@ TEST_F(LockNetworkSlow, XNET5_LatencyAndJitter) {
 }
 
 TEST_F(LockNetworkSlow, XNET5_AFewBytesAtATime) {
-  // How many bytes a second get through depends on how busy the machine is. Renewals of a short lease
-  // may then not fit, which is a loss, and not what is tested here.
+  // How many bytes a second get through depends on how busy the machine is. Renewals of a short
+  // lease may then not fit, which is a loss, and not what is tested here.
   Options options = proxied();
   options.watchdogTimeout = 30s;
   options.commandTimeout = 10s;
