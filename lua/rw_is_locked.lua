@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Whether anybody holds one side of a read-write lock. A writer that reads as well holds both.
 -- KEYS: [1] lock hash
--- ARGV: [1] the side, read or write
+-- ARGV: [1] the side, read or write  [2] what the keys of all read holds begin with
 -- Returns: 1 = yes, 0 = no
 -- When it runs twice: harmless, it changes nothing.
 -- Source: Redisson RedissonReadLock.isLocked, RedissonWriteLock.isLocked
-local mode = redis.call('hget', KEYS[1], 'mode')
-if mode == ARGV[1] or (mode == 'write' and ARGV[1] == 'read' and redis.call('hlen', KEYS[1]) > 2) then
-  return 1
+-- include: rw_longest_read
+if ARGV[1] == 'read' then
+  return longestRead(KEYS[1], ARGV[2]) > 0 and 1 or 0
 end
-return 0
+return redis.call('hget', KEYS[1], 'mode') == 'write' and 1 or 0

@@ -25,6 +25,9 @@ if mode then
     mode = false
   end
   remaining = redis.call('pttl', KEYS[1])
+elseif redis.call('exists', KEYS[1]) == 1 then
+  -- A lock of another kind.
+  return redis.call('pttl', KEYS[1])
 end
 if mode ~= 'write' and live == 0 then
   -- Also when the lock is free: many readers against one writer would win nearly every race. Whoever reads already gets

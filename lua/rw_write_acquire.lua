@@ -12,6 +12,7 @@ if KEYS[3] and redis.call('exists', KEYS[3]) == 1 then
   return redis.error_reply('RLOCKSETTLED this request was given up by its sender')
 end
 
+-- include: rw_longest_read
 local function reads(owner, count)
   for i = tonumber(count) or 0, 1, -1 do
     if redis.call('exists', ARGV[4] .. ':' .. owner .. ':rwlock_timeout:' .. i) == 1 then
@@ -43,11 +44,21 @@ elseif mode then
         -- Without it the writer only waits longer.
         redis.pcall('set', KEYS[2], ARGV[2], 'PX', ARGV[5])
       end
-      return redis.call('pttl', KEYS[1])
+      remaining = redis.call('pttl', KEYS[1])
+      local longest = longestRead(KEYS[1], ARGV[4])
+      if remaining >= 0 and remaining < longest then
+        -- A reader of Redisson that renews its hold sets the lock to that, however long others read.
+        redis.call('pexpire', KEYS[1], longest)
+        remaining = longest
+      end
+      return remaining
     end
   end
   -- Every read hold has expired, although the hash has not.
   redis.call('del', KEYS[1])
+elseif redis.call('exists', KEYS[1]) == 1 then
+  -- A lock of another kind.
+  return redis.call('pttl', KEYS[1])
 end
 if count == 1 then
   redis.call('hset', KEYS[1], 'mode', 'write', ARGV[2], 1)

@@ -65,6 +65,8 @@ AcquireTask::AcquireTask(std::shared_ptr<LockEngine> engine,
       deadline_(deadlineOf(params_, *engine_, began_)),
       ownChannel_(scripts_->traits.channelPerOwner ? scripts_->channelOf(ownerField_)
                                                    : std::string()),
+      place_(scripts_->traits.queuesOnServer ? scripts_->channel + ':' + ownerField_
+                                             : std::string()),
       fsm_(!params_.wait.isPositive()) {}
 
 // Both ways.
@@ -110,7 +112,7 @@ void AcquireTask::compose() {
   scripts_->composeAcquire(*this, {ownerField_, lease_, tombstone_, waits, enrolled_, before_ > 0});
   enrols_ = waits && scripts_->traits.queuesOnServer && !enrolled_;
   if (enrols_) {
-    engine_->placeTaken(ownChannel_);
+    engine_->placeTaken(place_);
     enrolled_ = true;
   }
   sentAt_ = Clock::now();
@@ -233,7 +235,7 @@ void AcquireTask::leaveQueue() {
 /// There is no place in the server's queue, or none any more.
 void AcquireTask::leavePlace() noexcept {
   if (std::exchange(enrolled_, false)) {
-    static_cast<void>(engine_->placeAbandoned(ownChannel_));
+    static_cast<void>(engine_->placeAbandoned(place_));
     engine_->placeLeft();
   }
 }
@@ -244,7 +246,7 @@ void AcquireTask::withdraw() {
   if (!std::exchange(enrolled_, false)) {
     return;
   }
-  if (!engine_->placeAbandoned(ownChannel_)) {
+  if (!engine_->placeAbandoned(place_)) {
     // It is still needed by another call of this owner.
     engine_->placeLeft();
     return;

@@ -108,6 +108,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   const std::chrono::milliseconds lease_;
   const Clock::time_point deadline_;
   const std::string ownChannel_;  // empty: the lock's
+  const std::string place_;       // in the queue on the server; empty: there is none
   AcquireFsm fsm_;                // protected by mutex_
   bool onLoop_ = false;           // the loop thread drives; protected by mutex_
   std::optional<WaiterHub::Mark> mark_;

@@ -43,6 +43,7 @@ void ReadWriteScripts::composeIsLocked(Call& call) const {
   call.setScript(lua::rw_is_locked, 1);
   call.addArgument(name);
   call.addArgument(side());
+  call.addArgument(holdKeys_);
 }
 
 // The shared side.

@@ -882,6 +882,56 @@ TEST_F(ReadWriteLoad, AWriterThatGivesUpLeavesTheIntentOfAnother) {
   EXPECT_TRUE(lock.readLock().tryLock(20s)) << "a dead one is not waited for";
 }
 
+TEST_F(ReadWriteLoad, AWriterThatGivesUpTakesItsOwnIntentBack) {
+  Client client = connect();
+  rawRead("one", "foreign:1", 60s);
+  rawRead("two", "foreign:1", 60s);
+  auto other = inThread([&] {
+    return answerOf([&] { return client.getReadWriteLock("two").writeLock().tryLock(kLong); });
+  });
+  ASSERT_EVENTUALLY(kLong, raw().exists(intentKey("two")));
+  EXPECT_FALSE(client.getReadWriteLock("one").writeLock().tryLock(100ms));
+  EXPECT_FALSE(raw().exists(intentKey("one")));
+  EXPECT_TRUE(raw().exists(intentKey("two")));
+  rawReadRelease("two", "foreign:1");
+  EXPECT_EQ(other.get(), "true");
+}
+
+TEST_F(ReadWriteLoad, ARefusedWriterMendsAnExpiryThatIsTooShort) {
+  Client client = connect();
+  ReadWriteLock lock = client.getReadWriteLock("cut");
+  const Lease reader = lock.readLock().acquire({.lease = 60s});
+  rawRead("cut", "foreign:1", 30s);
+  // As a reader of Redisson does when it renews its hold.
+  raw().run({"PEXPIRE", "cut", "30000"});
+  EXPECT_EQ(inThread([&] { return answerOf([&] { return lock.writeLock().tryLock(); }); }).get(),
+            "false");
+  EXPECT_GT(raw().pttl("cut"), 50'000);
+}
+
+TEST_F(ReadWriteLoad, ALockOfAnotherKindIsNotEntered) {
+  Client client = connect();
+  RLock plain = client.getLock("kinds");
+  plain.lock();
+  ReadWriteLock lock = client.getReadWriteLock("kinds");
+  EXPECT_FALSE(lock.readLock().tryLock());
+  EXPECT_FALSE(lock.writeLock().tryLock());
+  EXPECT_EQ(raw().hgetall("kinds").size(), 1U);
+  plain.unlock();
+  EXPECT_TRUE(lock.writeLock().tryLock());
+  EXPECT_FALSE(plain.tryLock());
+}
+
+TEST_F(ReadWriteLoad, ExpiredReadHoldsDoNotLock) {
+  Client client = connect();
+  RLock reader = client.getReadWriteLock("expired").readLock();
+  client.getReadWriteLock("expired").writeLock().lock();
+  reader.lock(100ms);
+  EXPECT_TRUE(reader.isLocked());
+  EXPECT_EVENTUALLY(kLong, !reader.isLocked());
+  EXPECT_TRUE(client.getReadWriteLock("expired").writeLock().isLocked());
+}
+
 TEST_P(ReadWriteConformanceSlow, ADeadWaitingWriterDelaysReadersForTwoSeconds) {
   Client client = connect();
   FaceSides lock = sidesOf(client, "dead-writer");
