@@ -4,7 +4,8 @@
 -- KEYS: [1] lock hash  [2] fencing counter  [3] tombstone of the lost request (optional)
 -- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in ms
 --       [6] channel
--- Returns: array {hold count before, hold count now, token as text, nil = nothing is held or the counter is gone}
+-- Returns: array {hold count before, hold count now, remaining ms of the key or -2, token as text, nil = nothing is held or
+--          the counter is gone}
 -- When it runs twice: the second run finds the target reached and changes nothing.
 -- Source: design of this library
 if KEYS[3] then
@@ -13,4 +14,4 @@ end
 local message, publish, channel = ARGV[3], ARGV[4], ARGV[6]
 -- include: announce
 -- include: hold_settle
-return {before, left, left > 0 and redis.call('get', KEYS[2])}
+return {before, left, redis.call('pttl', KEYS[1]), left > 0 and redis.call('get', KEYS[2])}

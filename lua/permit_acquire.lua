@@ -50,6 +50,9 @@ end
 local ttl = redis.call('pttl', KEYS[1])
 if ttl > 0 then
   redis.call('pexpire', KEYS[2], ttl)
+else
+  -- Redisson takes the counter's expiry away when it changes the number of permits.
+  redis.call('persist', KEYS[2])
 end
 announce()
 return {1}

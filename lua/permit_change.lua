@@ -19,6 +19,10 @@ if ARGV[3] == 'init' and free then
   result = 0
 else
   local change = tonumber(ARGV[4])
+  if not free and ARGV[3] == 'init' then
+    -- What is still taken belongs to a semaphore that is gone.
+    redis.call('del', KEYS[2])
+  end
   if ARGV[3] == 'total' then
     change = change - (free or 0) - redis.call('zcard', KEYS[2])
   end

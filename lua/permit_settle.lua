@@ -4,8 +4,8 @@
 -- KEYS: [1] free permits  [2] permits taken, by expiry  [3] tombstone of the lost request (optional)
 -- ARGV: [1] 1 = keep them, 0 = give them back  [2] PUBLISH or SPUBLISH  [3] channel  [4] tombstone TTL in ms
 --       [5...] ids, 16 bytes each
--- Returns: array {1 = all were there and not expired, else 0; 1 = they still are, else 0}, followed by the error
---          text if the server refused to publish
+-- Returns: array {1 = all were there and not expired, else 0; 1 = they still are, else 0}, followed by how long they are
+--          if they are kept, in ms, or by the error text if the server refused to publish
 -- When it runs twice: the second run finds the target reached and changes nothing.
 -- Source: design of this library; answers the weaknesses of Redisson's acquisitions
 if KEYS[3] then
@@ -15,12 +15,15 @@ local publish, channel = ARGV[2], ARGV[3]
 -- include: permit_pool
 local present = {}
 local valid = 0
+-- Ten years: a permit that never expires has a score beyond what is exact.
+local remaining = 315360000000
 for i = 5, #ARGV do
   local score = redis.call('zscore', KEYS[2], ARGV[i])
   if score then
     present[#present + 1] = ARGV[i]
     if tonumber(score) > now then
       valid = valid + 1
+      remaining = math.min(remaining, tonumber(score) - now)
     end
   end
 end
@@ -29,7 +32,7 @@ if valid == #ARGV - 4 then
   before = 1
 end
 if before == 1 and ARGV[1] == '1' then
-  return {1, 1}
+  return {1, 1, math.floor(remaining)}
 end
 for _, id in ipairs(present) do
   redis.call('zrem', KEYS[2], id)

@@ -20,6 +20,9 @@ if redis.call('zscore', KEYS[2], ARGV[6]) then
   if ARGV[7] ~= '0' then
     expiry = now + tonumber(ARGV[7])
   end
+  -- Removes nothing, but a script that has begun to write is not stopped at the memory limit, and this one needs no
+  -- memory.
+  redis.call('zremrangebyrank', KEYS[2], 1, 0)
   redis.call('zadd', KEYS[2], 'XX', expiry, ARGV[6])
   updated = 1
 end

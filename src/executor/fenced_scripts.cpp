@@ -56,16 +56,18 @@ void FencedScripts::composeSettle(Call& call, const SettleRequest& request) cons
 }
 
 std::optional<SettleReply> FencedScripts::parseSettle(const Reply& reply) const {
+  if (reply.elements.size() != 4) {
+    return std::nullopt;
+  }
   auto result = LockScripts::parseSettle(reply);
   if (result) {
-    result->token = tokenOf(reply.elements[2]);
+    result->token = tokenOf(reply.elements[3]);
   }
   return result;
 }
 
 ComposeRenewals FencedScripts::renewals() const noexcept {
-  // A counter without expiry has nothing to be renewed.
-  return retention_.count() == 0 ? LockScripts::renewals() : &composeFencedRenewals;
+  return &composeFencedRenewals;
 }
 
 void FencedScripts::composeFencedRenewals(Call& call, std::span<const RenewalRequest> renewals) {

@@ -194,7 +194,7 @@ void LockScripts::addSettleArguments(Call& call, const SettleRequest& request) c
 }
 
 std::optional<SettleReply> LockScripts::parseSettle(const Reply& reply) const {
-  if (!reply.isArray() || reply.elements.size() != 3 || !isCount(reply.elements[0]) ||
+  if (!reply.isArray() || reply.elements.size() < 3 || !isCount(reply.elements[0]) ||
       !isCount(reply.elements[1])) {
     return std::nullopt;
   }

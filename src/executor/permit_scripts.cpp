@@ -176,7 +176,11 @@ std::optional<SettleReply> PermitScripts::parseSettle(const Reply& reply) const 
   if (!parseRelease(reply)) {
     return std::nullopt;
   }
-  return SettleReply{reply.elements[0].integer, reply.elements[1].integer, {}};
+  SettleReply result{reply.elements[0].integer, reply.elements[1].integer, {}};
+  if (reply.elements.size() == 3 && reply.elements[2].isInteger()) {
+    result.remaining = std::chrono::milliseconds(reply.elements[2].integer);
+  }
+  return result;
 }
 
 ComposeRenewals PermitScripts::renewals() const noexcept {

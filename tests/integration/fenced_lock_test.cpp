@@ -593,6 +593,15 @@ TEST_P(FencedLostReply, QuestionsAndForceAreAskedAgain) {
   EXPECT_EQ(lock.lockAndGetToken(), 2U);
 }
 
+TEST_F(LockTest, Fenced_ARenewalTakesAStrangersExpiryFromTheCounter) {
+  Client client = connect();
+  FencedLock lock = client.getFencedLock("expiring");
+  EXPECT_EQ(lock.lockAndGetToken(), 1U);
+  raw().run({"PEXPIRE", "redisson_lock_token:{expiring}", "60000"});
+  EXPECT_EVENTUALLY(kLong, raw().pttl("redisson_lock_token:{expiring}") == -1);
+  lock.unlock();
+}
+
 class FencedWeakUser : public LockTest {};
 
 TEST_F(FencedWeakUser, TombstonesWhereTheServerForbidsKilling) {

@@ -280,6 +280,37 @@ TEST_P(LockKindsOnce, TimeThatIsUpBeforeARequestIsSentIsNoFailure) {
   EXPECT_EQ(raw().keys().size(), 1U + (std::string_view(GetParam().name) == "fenced" ? 1U : 0U));
 }
 
+TEST_P(LockKindsOnce, AGrantThatCameTooLateIsNotBelievedForAnotherLease) {
+  const std::chrono::milliseconds lease = scaled(1s);
+  Options settings = proxied();
+  settings.reconnectDelayMin = 5ms;
+  settings.commandTimeout = 10s;
+  Client client = Client::connect(settings);
+  RLock warm = make(client, "warm");
+  warm.lock();
+  warm.unlock();
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  const auto late = proxy().addRule(
+      TcpProxy::script("slow"), TcpProxy::Action::delayRequest(scaled(600ms)), once);
+  const auto cut =
+      proxy().addRule(TcpProxy::script("slow"), TcpProxy::Action::cutBeforeForward(), once);
+  proxy().setDelay(TcpProxy::Direction::toClient, scaled(500ms));
+  auto holder = inThread([&] {
+    AcquireOptions options;
+    options.lease = lease;
+    return make(client, "slow").acquire(options, newOwner());
+  });
+  // The server grants it; the answer comes when the lease is over as far as the client knows. The
+  // next request is lost, and what settles it finds the first one's hold.
+  ASSERT_TRUE(cut.waitForHits(1, kLong));
+  EXPECT_EQ(late.hits(), 1U);
+  proxy().setDelay(TcpProxy::Direction::toClient, 0ms);
+  Lease held = holder.get();
+  const auto left = held.validUntil() - std::chrono::steady_clock::now();
+  EXPECT_LE(left, std::chrono::milliseconds(raw().pttl("slow")) + 20ms);
+}
+
 TEST_P(LockKinds, LK20_FL17_ConcurrencyInOneClient) {
   Client client = connect();
   Resource resource;

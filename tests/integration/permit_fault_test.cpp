@@ -326,6 +326,35 @@ TEST_F(PermitFault, AnAcquisitionWithoutALeaseIsUndoneHoweverLongTheOutage) {
   EXPECT_EQ(free("s"), "2");
 }
 
+TEST_F(PermitFault, AGrantThatCameTooLateIsNotBelievedForAnotherLease) {
+  Options settings = proxied();
+  settings.reconnectDelayMin = 5ms;
+  settings.commandTimeout = 10s;
+  Client client = Client::connect(settings);
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(1);
+  static_cast<void>(semaphore.hold().release());
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  proxy().addRule(
+      running(lua::permit_acquire), TcpProxy::Action::delayRequest(scaled(600ms)), once);
+  const auto cut =
+      proxy().addRule(running(lua::permit_acquire), TcpProxy::Action::cutBeforeForward(), once);
+  proxy().setDelay(TcpProxy::Direction::toClient, scaled(500ms));
+  auto holder = inThread([&] {
+    AcquireOptions options;
+    options.lease = scaled(1s);
+    return semaphore.hold(options);
+  });
+  ASSERT_TRUE(cut.waitForHits(1, kLong));
+  proxy().setDelay(TcpProxy::Direction::toClient, 0ms);
+  Permit permit = holder.get();
+  const auto left = permit.validUntil() - std::chrono::steady_clock::now();
+  const auto places = raw().run({"ZRANGE", takenKey("s"), "0", "-1", "WITHSCORES"}).strings();
+  ASSERT_EQ(places.size(), 2U);
+  EXPECT_LE(left, std::chrono::milliseconds(std::stoll(places[1]) - serverMs()) + 20ms);
+}
+
 // Permits that are held as objects.
 
 class PermitHold : public PermitTest {

@@ -75,6 +75,44 @@ TEST_F(PermitTest, PS05_PS06_PS07_CountsFollowExpiry) {
   EXPECT_EQ(semaphore.getPermits(), 2);
 }
 
+TEST_F(PermitTest, PermitsDoNotEndWithAnExpiryThatTheSemaphoreHasNoMore) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(2);
+  const std::string first = semaphore.acquire();
+  raw().run({"PEXPIRE", "s", "60000"});
+  raw().run({"PEXPIRE", takenKey("s"), "60000"});
+  // Another program changes the number, and takes the expiry away with that.
+  raw().set("s", "2");
+  const std::string second = semaphore.acquire();
+  EXPECT_EQ(raw().pttl(takenKey("s")), -1);
+  EXPECT_TRUE(semaphore.tryRelease(first));
+  EXPECT_TRUE(semaphore.tryRelease(second));
+}
+
+TEST_F(PermitTest, ANewSemaphoreHasNothingOfItsPredecessor) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(2);
+  const std::string old = semaphore.acquire();
+  raw().del("s");
+  EXPECT_TRUE(semaphore.trySetPermits(2));
+  EXPECT_EQ(semaphore.getPermits(), 2);
+  EXPECT_FALSE(semaphore.tryRelease(old));
+  EXPECT_EQ(free("s"), "2");
+}
+
+TEST_F(PermitTest, ALeaseCanBeChangedAtTheMemoryLimit) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(1);
+  const std::string id = semaphore.acquire(60s);
+  raw().configSet("maxmemory", "1");
+  EXPECT_EQ(answerOf([&] { return semaphore.updateLeaseTime(id, 300s); }), "true");
+  raw().configSet("maxmemory", "0");
+  EXPECT_GT(std::stoll(score("s", id).value_or("0")), serverMs() + 200'000);
+}
+
 TEST_F(PermitTest, PS08_ThePermitsInheritTheExpiryOfTheSemaphore) {
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("s");
