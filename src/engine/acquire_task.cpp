@@ -75,13 +75,14 @@ AcquireTask::Step AcquireTask::begin() {
   if (params_.stop.stop_requested()) {
     return tell([this](AcquireFsm& fsm) { return fsm.stopped(stopError()); });
   }
-  mark_ = engine_->mark(channel(), scripts_->traits.lane);
+  const LockTraits& traits = scripts_->traits;
+  mark_ = traits.opensOn.empty() ? engine_->mark(channel(), traits.lane)
+                                 : engine_->expect(channel(), traits.lane);
   // A waiting owner that holds the lock already would wait for itself.
   const WakeRule rule = scripts_->traits.wakeRule;
   // Those who all get in together do not overtake one another.
   const bool inLine = rule == WakeRule::one || rule == WakeRule::fitting;
   const bool othersWait = mark_->othersWait && inLine && !engine_->holds(scripts_->name, owner_);
-  openings_ = mark_->openings;
   if (othersWait) {
     mark_.reset();
   }
@@ -222,7 +223,6 @@ void AcquireTask::sleepInQueue() {
   terms.lane = traits.lane;
   terms.need = traits.need;
   terms.opensOn = traits.opensOn;
-  terms.since = openings_;
   terms.poll = scripts_->pollAfter(attempts_);
   engine_->queue(
       *this, terms, std::exchange(mark_, std::nullopt), std::exchange(tried_, false), remaining_);

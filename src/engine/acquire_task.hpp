@@ -112,7 +112,6 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   AcquireFsm fsm_;                // protected by mutex_
   bool onLoop_ = false;           // the loop thread drives; protected by mutex_
   std::optional<WaiterHub::Mark> mark_;
-  std::uint64_t openings_ = 0;  // when the wait began
   bool tried_ = false;
   bool enrolled_ = false;  // it may have a place in the server's queue
   bool enrols_ = false;    // the attempt at hand would be the first to give it one

@@ -425,6 +425,23 @@ WaiterHub::Mark LockEngine::mark(std::string_view channel, std::uint8_t lane) co
   return hub_.mark(channel, lane);
 }
 
+WaiterHub::Mark LockEngine::expect(std::string_view channel, std::uint8_t lane) {
+  if (hubIdle_.load(std::memory_order_acquire)) {
+    return {};
+  }
+  WaiterHub::Mark result;
+  bool needsLoop = false;
+  {
+    const std::lock_guard lock(hubMutex_);
+    result = hub_.expect(channel, lane);
+    needsLoop = hubNeedsLoop();
+  }
+  if (needsLoop) {
+    executor_->post([self = shared_from_this()] { self->serveHub(); });
+  }
+  return result;
+}
+
 bool LockEngine::hubNeedsLoop() {
   hubIdle_.store(hub_.idle(), std::memory_order_release);
   bool needed = false;
@@ -510,9 +527,14 @@ void LockEngine::serveHub() {
 
 void LockEngine::channelConfirmed(const std::string& channel) {
   WaiterHub::Turns turns;
+  bool needsLoop = false;
   {
     const std::lock_guard lock(hubMutex_);
     turns = hub_.subscribed(channel);
+    needsLoop = hubNeedsLoop();
+  }
+  if (needsLoop) {
+    executor_->post([self = shared_from_this()] { self->serveHub(); });
   }
   giveTurns(turns);
 }

@@ -139,6 +139,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
 
   // Waiters.
   [[nodiscard]] WaiterHub::Mark mark(std::string_view channel, std::uint8_t lane) const;
+  [[nodiscard]] WaiterHub::Mark expect(std::string_view channel, std::uint8_t lane);
   void queue(Waiter& waiter,
              const WaitTerms& terms,
              std::optional<WaiterHub::Mark> mark,

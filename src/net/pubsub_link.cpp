@@ -63,9 +63,9 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
     std::uint64_t command = 0;  ///< the unanswered request while subscribing or unsubscribing
     State state = State::none;
     bool wanted = false;
-    bool dirty = false;     ///< listed in dirty_ or retrying_
-    bool announce = false;  ///< asked for while already confirmed
-    bool alone = false;     ///< was refused together with others
+    bool dirty = false;  ///< listed in dirty_ or retrying_
+    bool again = false;  ///< asked for since the last request went out
+    bool alone = false;  ///< was refused together with others
   };
   using Channels = std::unordered_map<std::string, Channel>;
   /// References into an unordered_map stay valid while it grows.
@@ -173,7 +173,8 @@ void PubSubLink::Impl::subscribe(std::string channel) {
     entry.second.wanted = true;
     ++wantedCount_;
   }
-  entry.second.announce = entry.second.state == State::subscribed;
+  entry.second.again =
+      entry.second.state == State::subscribing || entry.second.state == State::subscribed;
   markDirty(entry);
   connect();
 }
@@ -185,7 +186,7 @@ void PubSubLink::Impl::unsubscribe(const std::string& channel) {
   }
   Entry& entry = *found;
   entry.second.wanted = false;
-  entry.second.announce = false;
+  entry.second.again = false;
   if (--wantedCount_ == 0) {
     idleSince_ = SteadyClock::now();
   }
@@ -239,41 +240,32 @@ void PubSubLink::Impl::sendDirty() {
   std::vector<Entry*> subscribing;
   std::vector<Entry*> subscribingAlone;
   std::vector<Entry*> unsubscribing;
-  std::vector<std::string> announced;
   for (Entry* entry : dirty) {
     Channel& channel = entry->second;
     channel.dirty = false;
     if (!up()) {
       // The next connection looks at every channel.
       eraseIfUnused(*entry);
-    } else if (channel.state == State::none && channel.wanted) {
+    } else if (channel.wanted && (channel.state == State::none ||
+                                  (channel.state == State::subscribed && channel.again))) {
+      channel.again = false;
       (channel.alone ? subscribingAlone : subscribing).push_back(entry);
     } else if (channel.state == State::none) {
       eraseIfUnused(*entry);
     } else if (channel.state == State::subscribed && !channel.wanted) {
       unsubscribing.push_back(entry);
-    } else if (channel.state == State::subscribed && channel.announce) {
-      channel.announce = false;
-      announced.push_back(entry->first);
     }
   }
-  const std::uint64_t connection = connection_;
-  if (up()) {
-    sendBatches(Command::Kind::unsubscribe, unsubscribing);
-    sendBatches(Command::Kind::subscribe, subscribing);
-    for (Entry* entry : subscribingAlone) {
-      sendCommand(Command::Kind::subscribe, {entry});
-    }
-    if (!writePending()) {
-      return;
-    }
+  if (!up()) {
+    return;
+  }
+  sendBatches(Command::Kind::unsubscribe, unsubscribing);
+  sendBatches(Command::Kind::subscribe, subscribing);
+  for (Entry* entry : subscribingAlone) {
+    sendCommand(Command::Kind::subscribe, {entry});
+  }
+  if (writePending()) {
     armTimer();
-  }
-  for (const std::string& channel : announced) {
-    const auto found = channels_.find(channel);
-    if (connection == connection_ && found != channels_.end() && found->second.wanted) {
-      tell([&] { events_->onSubscribed(channel); });
-    }
   }
 }
 
@@ -592,11 +584,10 @@ void PubSubLink::Impl::onConfirmed(Command::Kind kind, const std::string& name) 
     answered(channel.command);
     channel.state = State::subscribed;
     channel.alone = false;
-    if (!channel.wanted) {
+    if (!channel.wanted || channel.again) {
       markDirty(entry);
       return;
     }
-    channel.announce = false;
     tell([&] { events_->onSubscribed(name); });
   } else if (kind == Command::Kind::unsubscribe &&
              (channel.state == State::unsubscribing || channel.state == State::subscribed)) {

@@ -21,8 +21,9 @@ class PubSubEvents {
   PubSubEvents& operator=(const PubSubEvents&) = delete;
   virtual ~PubSubEvents() = default;
 
-  /// The server has confirmed: what is published from here on arrives. After every subscribe(), and
-  /// again after every reconnection.
+  /// The server has confirmed, by a request that was sent after the last subscribe(): what is
+  /// published from here on arrives, and what was published before that call has arrived or never
+  /// will. After every subscribe(), and again after every reconnection.
   virtual void onSubscribed(const std::string& channel) = 0;
   /// The server refuses the channel; the link has forgotten it.
   virtual void onRefused(const std::string& channel, const Error& error) = 0;
@@ -49,6 +50,7 @@ class PubSubLink {
   /// Closes.
   ~PubSubLink();
 
+  /// A further call for the same channel is confirmed anew, by the server.
   void subscribe(std::string channel);
   /// No event for the channel comes after it. Unknown channels are ignored.
   void unsubscribe(const std::string& channel);

@@ -317,8 +317,11 @@ TEST_P(LatchTest, W41_AZeroWhileAWaiterIsJustLooking) {
   auto first = waiter(latch);
   awaitSubscribed(latchChannelOf("looking"));
   const auto slow = proxy().addRule(running(lua::latch_await), TcpProxy::Action::delayReply(200ms));
+  proxy().recordCommands(true);
   auto second = waiter(latch);
   ASSERT_TRUE(slow.waitForHits(1, kLong));
+  ASSERT_TRUE(proxy().waitForCommands(TcpProxy::command("SUBSCRIBE"), 1, kLong));
+  std::this_thread::sleep_for(20ms);
   raw().eval("redis.call('publish', ARGV[1], '0')", {"looking"}, {latchChannelOf("looking")});
   EXPECT_EQ(first.get(), "true");
   EXPECT_EQ(second.get(), "true");
@@ -422,6 +425,32 @@ TEST_F(LatchBlocking, XLAT1_WaitersOfManyProcesses) {
     EXPECT_EQ(worker->answer(), "opened " + std::to_string(kThreads));
   }
   EXPECT_LT(watch.elapsedMs(), scaled(1s) + 300ms);
+}
+
+TEST_F(LatchBlocking, AZeroFromBeforeTheWaitDoesNotEndIt) {
+  Client client = Client::connect(proxied());
+  Client other = connect();
+  CountDownLatch latch = client.getCountDownLatch("rounds");
+  CountDownLatch theirs = other.getCountDownLatch("rounds");
+  ASSERT_TRUE(theirs.trySetCount(1));
+  EXPECT_FALSE(latch.await(50ms));
+  ASSERT_EVENTUALLY(kLong, raw().numsub(latchChannelOf("rounds")) == 1);
+  proxy().setDelay(TcpProxy::Direction::toClient, 150ms, 0ms, TcpProxy::subscribersOnly());
+  theirs.countDown();
+  ASSERT_TRUE(theirs.trySetCount(1));
+  // The message is on its way.
+  EXPECT_FALSE(latch.await(scaled(500ms)));
+  EXPECT_EQ(latch.getCount(), 1);
+
+  // One that comes during the wait ends it, although the latch is closed again by then.
+  proxy().recordCommands(true);
+  auto waiting = inThread([&] { return answerOf([&] { return latch.await(kLong); }); });
+  ASSERT_TRUE(proxy().waitForCommands(TcpProxy::command("SUBSCRIBE"), 1, kLong));
+  std::this_thread::sleep_for(50ms);
+  theirs.countDown();
+  ASSERT_TRUE(theirs.trySetCount(1));
+  EXPECT_EQ(waiting.get(), "true");
+  EXPECT_EQ(latch.getCount(), 1);
 }
 
 // ---- Lost replies

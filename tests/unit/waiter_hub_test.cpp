@@ -920,12 +920,11 @@ class OpeningTest : public WaiterHubTest {
     bool heard = false;
   };
 
-  WaiterHub::Turns queue(Waiter& waiter, std::optional<WaiterHub::Mark> mark, std::uint64_t since) {
+  WaiterHub::Turns queue(Waiter& waiter, std::optional<WaiterHub::Mark> mark = kNoMark) {
     WaitTerms terms;
     terms.channel = "c";
     terms.rule = WakeRule::each;
     terms.opensOn = "open";
-    terms.since = since;
     return hub.queue(waiter, terms, mark, true, kUnknown, at(0));
   }
   static void give(const WaiterHub::Turns& turns) {
@@ -933,11 +932,22 @@ class OpeningTest : public WaiterHubTest {
       waiter->turn();
     }
   }
+  /// How many confirmations go out now.
+  std::size_t sent() {
+    std::size_t count = 0;
+    for (const WaiterHub::Change& change : hub.takeChanges()) {
+      EXPECT_TRUE(change.subscribe);
+      ++count;
+    }
+    return count;
+  }
+  /// x and y sleep, and messages are meant for both.
   void sleepSubscribed() {
-    EXPECT_EQ(one(queue(x, WaiterHub::Mark{}, 0)), nullptr);
+    EXPECT_EQ(one(queue(x, WaiterHub::Mark{})), nullptr);
+    EXPECT_EQ(one(queue(y, hub.mark("c"))), nullptr);
+    EXPECT_EQ(sent(), 1U) << "one for both";
     EXPECT_EQ(one(hub.subscribed("c")), &x);
-    EXPECT_EQ(one(queue(x, kNoMark, 0)), nullptr);
-    EXPECT_EQ(one(queue(y, hub.mark("c"), 0)), nullptr);
+    EXPECT_EQ(one(queue(x)), nullptr);
   }
 
   Listener x;
@@ -961,30 +971,64 @@ TEST_F(OpeningTest, OtherMessagesAreNews) {
   EXPECT_EQ(one(turns), &x);
   give(turns);
   EXPECT_FALSE(x.heard);
-  EXPECT_EQ(one(queue(x, kNoMark, 0)), nullptr);
+  EXPECT_EQ(one(queue(x)), nullptr);
 }
 
 TEST_F(OpeningTest, MessageDuringATryIsHeardAfterIt) {
   sleepSubscribed();
   EXPECT_EQ(one(hub.message("c")), &x);
   EXPECT_EQ(one(hub.message("c", "open")), &y);
-  const auto turns = queue(x, kNoMark, 0);
+  const auto turns = queue(x);
   EXPECT_EQ(one(turns), &x);
   give(turns);
   EXPECT_TRUE(x.heard);
 }
 
-TEST_F(OpeningTest, MessageDuringTheFirstTryIsFoundByTheMark) {
+TEST_F(OpeningTest, MessageDuringTheFirstTryIsHeardOnceConfirmed) {
   sleepSubscribed();
-  const WaiterHub::Mark mark = hub.mark("c");
+  Listener z;
+  const WaiterHub::Mark mark = hub.expect("c");
+  EXPECT_EQ(sent(), 1U);
+  EXPECT_EQ(one(hub.subscribed("c")), &x);
   hub.message("c", "open");
   hub.leave(x, true, at(0));
   hub.leave(y, true, at(0));
-  Listener z;
-  const auto turns = queue(z, mark, mark.openings);
+  const auto turns = queue(z, mark);
   EXPECT_EQ(one(turns), &z);
   give(turns);
   EXPECT_TRUE(z.heard);
+  hub.leave(z, true, at(0));
+}
+
+TEST_F(OpeningTest, MessageBeforeTheConfirmationIsNews) {
+  sleepSubscribed();
+  Listener z;
+  const WaiterHub::Mark mark = hub.expect("c");
+  EXPECT_EQ(sent(), 1U);
+  hub.message("c", "open");
+  hub.leave(x, true, at(0));
+  hub.leave(y, true, at(0));
+  const auto turns = queue(z, mark);
+  EXPECT_EQ(one(turns), &z) << "it may look whether that was for it";
+  give(turns);
+  EXPECT_FALSE(z.heard);
+  EXPECT_EQ(one(queue(z)), nullptr);
+  EXPECT_EQ(one(hub.subscribed("c")), &z);
+  EXPECT_EQ(one(queue(z)), nullptr);
+  give(hub.message("c", "open"));
+  EXPECT_TRUE(z.heard);
+  hub.leave(z, true, at(0));
+}
+
+TEST_F(OpeningTest, MessageWhileItSleepsUnconfirmedIsForOthers) {
+  sleepSubscribed();
+  Listener z;
+  EXPECT_EQ(one(queue(z, hub.mark("c"))), nullptr);
+  EXPECT_EQ(sent(), 1U);
+  EXPECT_EQ(hub.message("c", "open"), (WaiterHub::Turns{&x, &y}));
+  EXPECT_EQ(one(hub.leave(x, true, at(0))), &z) << "it may look whether that was for it";
+  EXPECT_EQ(one(hub.leave(y, true, at(0))), nullptr);
+  EXPECT_EQ(one(queue(z)), nullptr);
   hub.leave(z, true, at(0));
 }
 
@@ -993,16 +1037,56 @@ TEST_F(OpeningTest, MessageBeforeTheWaitDoesNotCount) {
   hub.message("c", "open");
   hub.leave(x, true, at(0));
   hub.leave(y, true, at(0));
-  const WaiterHub::Mark mark = hub.mark("c");
   Listener z;
-  EXPECT_EQ(one(queue(z, mark, mark.openings)), nullptr);
+  const WaiterHub::Mark mark = hub.expect("c");
+  EXPECT_EQ(sent(), 1U);
+  EXPECT_EQ(one(queue(z, mark)), nullptr);
   // Nor one on a channel that was forgotten in between.
   hub.leave(z, false, at(0));
+  const WaiterHub::Mark old = hub.expect("c");
+  hub.takeChanges();
+  hub.subscribed("c");
   hub.expireLingering(at(100'000));
   EXPECT_EQ(hub.channels(), 0U);
-  EXPECT_EQ(hub.mark("c").openings, 1U);
-  EXPECT_EQ(one(queue(z, hub.mark("c"), hub.mark("c").openings)), nullptr);
+  hub.takeChanges();
+  EXPECT_EQ(one(queue(z, old)), nullptr);
+  EXPECT_EQ(sent(), 1U);
+  EXPECT_EQ(one(hub.subscribed("c")), &z);
+  EXPECT_EQ(one(queue(z)), nullptr);
+  give(hub.message("c", "open"));
+  EXPECT_TRUE(z.heard);
   hub.leave(z, false, at(0));
+}
+
+TEST_F(OpeningTest, AConfirmationIsForThoseWhoCameBeforeItsRequest) {
+  sleepSubscribed();
+  Listener early;
+  Listener late;
+  const WaiterHub::Mark first = hub.expect("c");
+  EXPECT_EQ(one(hub.subscribed("c")), &x) << "of a new connection";
+  EXPECT_EQ(one(queue(x)), nullptr);
+  EXPECT_EQ(sent(), 1U);
+  const WaiterHub::Mark second = hub.expect("c");
+  EXPECT_EQ(sent(), 0U) << "one at a time";
+  EXPECT_EQ(one(hub.subscribed("c")), &x);
+  EXPECT_EQ(one(queue(x)), nullptr);
+  EXPECT_EQ(sent(), 1U);
+  hub.message("c", "open");
+  hub.leave(x, true, at(0));
+  hub.leave(y, true, at(0));
+  const auto turns = queue(early, first);
+  give(turns);
+  EXPECT_TRUE(early.heard);
+  hub.leave(early, true, at(0));
+  give(queue(late, second));
+  EXPECT_FALSE(late.heard);
+  EXPECT_EQ(one(queue(late)), nullptr);
+  EXPECT_EQ(one(hub.subscribed("c")), &late);
+  EXPECT_EQ(one(queue(late)), nullptr);
+  give(hub.message("c", "open"));
+  EXPECT_TRUE(late.heard);
+  hub.leave(late, true, at(0));
+  EXPECT_EQ(sent(), 0U);
 }
 
 }  // namespace

@@ -53,8 +53,9 @@ class Waiter {
   bool trying_ = false;  // it was given a turn and has not come back
   std::atomic<bool> happened_{false};
   int need_ = 1;
-  std::uint64_t seen_ = 0;  // the channel's news when its last try began
-  DeadlineHook alarm_;      // WakeRule::alone
+  std::uint64_t seen_ = 0;   // the channel's news when its last try began
+  std::uint64_t round_ = 0;  // the confirmation from which on messages are meant for it
+  DeadlineHook alarm_;       // WakeRule::alone
 };
 
 /// Where a waiter waits and for what.
@@ -64,10 +65,10 @@ struct WaitTerms {
   std::uint8_t lane = 0;          ///< 0 or 1
   int need = 1;
   /// WakeRule::each: the message that says that what all of them wait for has happened. It ends the
-  /// wait of everybody who began to wait before it came, whatever has come since. Empty: none does.
+  /// wait of everybody who waited when it was sent, whatever has come since. A message may be older
+  /// than the wait that it meets: it counts for those only whose subscription was confirmed after
+  /// they had begun to wait, and is news for the others. Empty: none does.
   std::string_view opensOn{};
-  /// Mark::openings from when the wait began.
-  std::uint64_t since = 0;
   /// It looks again after this long even if the hub's own safety poll is longer. Zero: the hub's.
   std::chrono::milliseconds poll{0};
 };
@@ -103,14 +104,24 @@ class WaiterHub {
   struct Mark {
     std::uint64_t epoch = 0;
     bool othersWait = false;
-    std::uint64_t openings = 0;  ///< how often anything was opened so far
+    std::uint64_t confirmation = 0;  ///< as expect() says; 0: none was asked for
   };
   [[nodiscard]] Mark mark(std::string_view channel, std::uint8_t lane = 0) const {
     const auto found = channels_.find(channel);
     if (found == channels_.end()) {
-      return {0, false, openings_};
+      return {};
     }
-    return {found->second->epoch, !found->second->lanes[lane].waiters.empty(), openings_};
+    return {found->second->epoch, !found->second->lanes[lane].waiters.empty()};
+  }
+
+  /// A mark for one who waits for the message that opens (WaitTerms::opensOn): also has the
+  /// subscription confirmed once more, so that messages from now on can be told from older ones.
+  Mark expect(std::string_view channel, std::uint8_t lane = 0) {
+    Mark result = mark(channel, lane);
+    if (const auto found = channels_.find(channel); found != channels_.end()) {
+      result.confirmation = confirmationFrom(*found->second);
+    }
+    return result;
   }
 
   /// Whether any channel exists and nobody waits alone: nobody needs a mark otherwise.
@@ -138,7 +149,13 @@ class WaiterHub {
       waiter.channel_ = lane.channel->name;
       waiter.lane_ = terms.lane;
       waiter.need_ = terms.need;
-      waiter.happened_.store(lane.openedAt > terms.since, std::memory_order_release);
+      bool opened = false;
+      if (!terms.opensOn.empty()) {
+        waiter.round_ =
+            mark && mark->confirmation != 0 ? mark->confirmation : confirmationFrom(*lane.channel);
+        opened = lane.openedIn >= waiter.round_;
+      }
+      waiter.happened_.store(opened, std::memory_order_release);
       waiter.queued_ = true;
       ++waiting_;
       lingering_.remove(*lane.channel);
@@ -253,10 +270,12 @@ class WaiterHub {
         if (lane.opensOn.empty() || lane.opensOn != text) {
           continue;
         }
-        lane.openedAt = ++openings_;
+        lane.openedIn = found->second->confirmed;
         for (Waiter* waiter : lane.waiters) {
-          waiter->happened_.store(true, std::memory_order_release);
-          give(lane, *waiter, turns);
+          if (waiter->round_ <= lane.openedIn) {
+            waiter->happened_.store(true, std::memory_order_release);
+            give(lane, *waiter, turns);
+          }
         }
       }
     }
@@ -265,9 +284,19 @@ class WaiterHub {
   }
 
   /// The subscription is confirmed: what is published from here on will be heard, what was before
-  /// may have been missed.
+  /// may have been missed. Each confirmation that was asked for follows its request.
   Turns subscribed(std::string_view channelName) {
     Turns turns;
+    if (const auto found = channels_.find(channelName); found != channels_.end()) {
+      Channel& channel = *found->second;
+      // What has not gone out yet cannot be what was confirmed.
+      if (channel.confirmed != channel.asked && channel.askedBefore != taken_) {
+        channel.confirmed = channel.asked;
+        if (std::exchange(channel.again, false)) {
+          ask(channel);
+        }
+      }
+    }
     news(channelName, true, turns);
     return turns;
   }
@@ -323,13 +352,16 @@ class WaiterHub {
     return std::min({polls_.nextDue(), alarms_.nextDue(), lingering_.nextDue()});
   }
 
-  /// One subscription that is to begin or to end.
+  /// One subscription that is to begin, or to be confirmed once more, or to end.
   struct Change {
     std::string channel;
     bool subscribe;
   };
   /// What has become due since the last call, in order.
-  std::vector<Change> takeChanges() noexcept { return std::exchange(changes_, {}); }
+  std::vector<Change> takeChanges() noexcept {
+    ++taken_;
+    return std::exchange(changes_, {});
+  }
   [[nodiscard]] bool hasChanges() const noexcept { return !changes_.empty(); }
 
   /// Everybody who waits, for closing. Each entry carries a reference that the caller drops.
@@ -360,7 +392,7 @@ class WaiterHub {
     DeadlineHook poll;
     // WakeRule::each.
     std::string opensOn;
-    std::uint64_t openedAt = 0;
+    std::uint64_t openedIn = 0;  // the last confirmation before the last such message
     // WakeRule::fitting.
     int refused = kNothing;   // the least that was refused since the first waiter last tried
     bool passing = false;     // the present first waiter was passed
@@ -372,6 +404,11 @@ class WaiterHub {
     std::uint64_t epoch = 1;  // counts the news
     bool subscribed = false;
     bool refused = false;
+    // Confirmations, numbered over all channels: at most one is under way.
+    std::uint64_t asked = 0;
+    std::uint64_t askedBefore = 0;  // which taking of the changes
+    std::uint64_t confirmed = 0;
+    bool again = false;  // somebody came while one was under way
     DeadlineHook linger;
 
     [[nodiscard]] bool empty() const noexcept {
@@ -412,12 +449,31 @@ class WaiterHub {
         lane.channel = channel;
       }
       channels_.emplace(std::string_view(channel->name), std::move(made));
-      changes_.push_back({channel->name, true});
+      ask(*channel);
     }
     Lane& lane = channel->lanes[terms.lane];
     lane.rule = terms.rule;
     lane.opensOn = terms.opensOn;
     return lane;
+  }
+
+  void ask(Channel& channel) {
+    channel.asked = ++asked_;
+    channel.askedBefore = taken_;
+    changes_.push_back({channel.name, true});
+  }
+
+  // The first confirmation of those whose requests go out from now on.
+  std::uint64_t confirmationFrom(Channel& channel) {
+    if (channel.refused || channel.askedBefore == taken_) {
+      return channel.asked;
+    }
+    if (channel.confirmed == channel.asked) {
+      ask(channel);
+      return channel.asked;
+    }
+    channel.again = true;
+    return channel.asked + 1;
   }
 
   // The waiter is told outside the lock and may leave before that: the caller of the hub gets a
@@ -482,7 +538,8 @@ class WaiterHub {
   const std::chrono::milliseconds safetyPoll_;
   const std::chrono::milliseconds linger_;
   std::size_t waiting_ = 0;
-  std::uint64_t openings_ = 0;
+  std::uint64_t asked_ = 0;
+  std::uint64_t taken_ = 0;  // how often the changes were
   std::unordered_map<std::string_view, std::unique_ptr<Channel>> channels_;
   std::list<Waiter*> alone_;
   DeadlineHeap<Lane, &Lane::poll> polls_;
