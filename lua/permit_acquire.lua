@@ -50,7 +50,7 @@ end
 local ttl = redis.call('pttl', KEYS[1])
 if ttl > 0 then
   redis.call('pexpire', KEYS[2], ttl)
-else
+elseif ttl == -1 then
   -- Redisson takes the counter's expiry away when it changes the number of permits.
   redis.call('persist', KEYS[2])
 end

@@ -19,8 +19,9 @@ if ARGV[3] == 'init' and free then
   result = 0
 else
   local change = tonumber(ARGV[4])
-  if not free and ARGV[3] == 'init' then
-    -- What is still taken belongs to a semaphore that is gone.
+  if not free and ARGV[3] == 'init' and redis.call('exists', KEYS[2]) == 1 then
+    -- What is still taken belongs to a semaphore that is gone. Not deleted unseen: the memory limit does not count for
+    -- what follows a write.
     redis.call('del', KEYS[2])
   end
   if ARGV[3] == 'total' then

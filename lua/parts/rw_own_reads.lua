@@ -2,7 +2,9 @@
 -- The read holds of one owner: a count in the hash and a key for each, `<prefix>:1` to `<prefix>:<count>`. A hold
 -- whose key has expired is over, although it is still counted.
 local function countReads(hash, owner)
-  return tonumber(redis.call('hget', hash, owner) or 0)
+  local values = redis.call('hmget', hash, 'mode', owner)
+  -- Without a mode it is a lock of another kind, whose holders have the same names.
+  return values[1] and tonumber(values[2] or 0) or 0
 end
 
 local function setReads(hash, owner, count)

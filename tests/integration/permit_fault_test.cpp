@@ -546,6 +546,9 @@ TEST_F(PermitFault, AtTheMemoryLimit) {
   Permit other = semaphore.hold();
   raw().configSet("maxmemory", "1");
   EXPECT_EQ(outcomeOf([&] { semaphore.acquire(); }), "outOfMemory");
+  EXPECT_EQ(outcomeOf([&] { client.getPermitExpirableSemaphore("new").trySetPermits(5); }),
+            "outOfMemory");
+  EXPECT_FALSE(raw().exists("new"));
   EXPECT_EQ(free("s"), "1");
   EXPECT_EQ(total("s"), 4);
   EXPECT_EQ(semaphore.availablePermits(), 1);

@@ -916,7 +916,10 @@ TEST_F(ReadWriteLoad, ALockOfAnotherKindIsNotEntered) {
   ReadWriteLock lock = client.getReadWriteLock("kinds");
   EXPECT_FALSE(lock.readLock().tryLock());
   EXPECT_FALSE(lock.writeLock().tryLock());
+  EXPECT_EQ(outcomeOf([&] { lock.readLock().unlock(); }), "notOwner");
+  EXPECT_EQ(outcomeOf([&] { lock.writeLock().unlock(); }), "notOwner");
   EXPECT_EQ(raw().hgetall("kinds").size(), 1U);
+  EXPECT_TRUE(plain.isHeldByCurrentThread());
   plain.unlock();
   EXPECT_TRUE(lock.writeLock().tryLock());
   EXPECT_FALSE(plain.tryLock());
