@@ -6,17 +6,6 @@
 
 namespace rlock {
 
-namespace {
-
-/// The server has none of the owner's holds any more. A release could only end one that the same
-/// owner has taken since.
-bool nothingLeft(LossReason reason) noexcept {
-  return reason == LossReason::refused || reason == LossReason::forced ||
-         reason == LossReason::clientClosed;
-}
-
-}  // namespace
-
 Lease::Lease(std::shared_ptr<detail::LockBackend> backend,
              OwnerId owner,
              detail::Grant grant) noexcept
@@ -103,7 +92,7 @@ ReleaseResult Lease::release() noexcept {
 void Lease::releaseInBackground() noexcept {
   const auto backend = std::exchange(backend_, nullptr);
   const auto hold = std::exchange(hold_, nullptr);
-  if (!backend || (hold && nothingLeft(hold->reason()))) {
+  if (!backend || (hold && hold->nothingLeft())) {
     return;
   }
   try {

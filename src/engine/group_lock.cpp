@@ -308,7 +308,8 @@ GroupHold::Plan GroupHold::leave() {
   plan.valid = heldAt(Clock::now());
   {
     const std::lock_guard lock(mutex_);
-    --count_;
+    // What was lost is over, however often it was taken.
+    count_ = plan.valid ? count_ - 1 : 0;
     plan.last = count_ == 0;
     for (Member& member : members_) {
       const int times = std::max(member.count - count_, 0);
@@ -541,6 +542,7 @@ IntrusivePtr<GroupHold> GroupLock::book(const HoldHandles& handles, const GroupH
     const auto before = std::move(hold);
     if (before) {
       before->endRepairs();
+      before->replaced();
     }
     hold = makeIntrusive<GroupHold>(members_.size(), need_, terms, before.get());
   }

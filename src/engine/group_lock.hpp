@@ -56,6 +56,13 @@ class GroupHold final : public HoldHandle {
   GroupHold(std::size_t members, std::size_t need, Terms terms, const GroupHold* before);
 
   [[nodiscard]] Clock::time_point validUntil() const noexcept override;
+  /// The end of one member may be the end of the whole, and the others are left; but what is left
+  /// belongs to the owner's newer hold if there is one.
+  [[nodiscard]] bool nothingLeft() const noexcept override {
+    return replaced_.load(std::memory_order_acquire) || released();
+  }
+  /// The owner has a newer one.
+  void replaced() noexcept { replaced_.store(true, std::memory_order_release); }
   [[nodiscard]] Terms terms() const;
   /// When the loss is to be announced, as things are now.
   [[nodiscard]] Clock::time_point lossAt() const;
@@ -104,6 +111,7 @@ class GroupHold final : public HoldHandle {
   int count_ = 0;                                   // protected by mutex_
   mutable std::vector<Clock::time_point> scratch_;  // protected by mutex_
   std::stop_source repairs_;
+  std::atomic<bool> replaced_{false};
   std::vector<Member> members_;  // protected by mutex_; last: its listeners use the rest
 };
 

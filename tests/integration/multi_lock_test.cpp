@@ -427,6 +427,44 @@ TEST_F(MultiLock, TheLossOfOneMemberIsTheLossOfAll) {
   EXPECT_EQ(told, 1);
 }
 
+TEST_F(MultiLock, ALossEndsItHoweverOftenItWasTaken) {
+  Client client = connect();
+  RLock lock = threeOf(client);
+  lock.lock();
+  const Lease again = lock.acquire({}, currentOwner());
+  raw().run({"DEL", "b"});
+  ASSERT_EVENTUALLY(kLong, again.lossReason() != LossReason::none);
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
+  expectNoKeys();
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
+}
+
+TEST_F(MultiLock, ALeaseThatGoesAfterAForcedReleaseFreesTheOtherMembers) {
+  Client client = connect();
+  Client other = connect();
+  {
+    const Lease lease = threeOf(client).acquire();
+    EXPECT_TRUE(other.getLock("b").forceUnlock());
+    EXPECT_EVENTUALLY(kLong, lease.lossReason() != LossReason::none);
+  }
+  // The watchdog would keep them for ever.
+  EXPECT_EVENTUALLY(kLong, !raw().exists("a") && !raw().exists("c"));
+}
+
+TEST_F(MultiLock, ALostLeaseThatGoesLeavesANewerHoldOfItsOwnerAlone) {
+  Client client = connect();
+  RLock lock = threeOf(client);
+  const OwnerId owner = newOwner();
+  std::optional<Lease> lost = lock.acquire({}, owner);
+  EXPECT_TRUE(lock.forceUnlock());
+  EXPECT_EVENTUALLY(kLong, lost->lossReason() != LossReason::none);
+  Lease newer = lock.acquire({}, owner);
+  lost.reset();
+  EXPECT_FALSE(threeOf(client).tryAcquire().has_value());
+  EXPECT_TRUE(newer.held());
+  EXPECT_EQ(newer.release(), ReleaseResult::released);
+}
+
 TEST_F(MultiLock, C2_TheLossIsToldBeforeTheEndOfTheValidity) {
   startNodes(2);
   Lease lease = multiLock(locks("m")).acquire();

@@ -47,6 +47,13 @@ class HoldHandle : public RefCounted<HoldHandle> {
     LossReason none = LossReason::none;
     return reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
   }
+  /// The server has none of the owner's holds any more. A release could only end one that the same
+  /// owner has taken since.
+  [[nodiscard]] virtual bool nothingLeft() const noexcept {
+    const LossReason why = reason();
+    return why == LossReason::refused || why == LossReason::forced ||
+           why == LossReason::clientClosed;
+  }
   /// Runs the stop callbacks of the application on the calling thread.
   void signalLoss() noexcept { lost_.request_stop(); }
   [[nodiscard]] std::stop_token lostToken() const noexcept { return lost_.get_token(); }
