@@ -1476,6 +1476,11 @@ TEST_F(FairLock, Interop_ADeadWaiterIsSkippedThoughItsTimeIsLong) {
   std::unique_ptr<Worker> worker = fairWorker();
   worker->tell("lock dead");
   ASSERT_EVENTUALLY(kLong, waiting("dead", 2));
+  const std::string first = queue("dead")[1];
+  // With its subscription it asks once more; the next time is a third of its lease away.
+  const auto lease = [&] { return raw().run({"ZSCORE", leasesKey("dead"), first}).string(); };
+  const std::string before = lease();
+  ASSERT_EVENTUALLY(kLong, lease() != before);
   Visitors visitors;
   visitors.send(client.getFairLock("dead"), 0);
   ASSERT_EVENTUALLY(kLong, waiting("dead", 3));
