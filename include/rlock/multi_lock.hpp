@@ -12,17 +12,19 @@ namespace rlock {
 ///
 /// The members are taken one after the other in an order that is the same for every list of them,
 /// each in the name of the caller's owner and with the caller's lease, so that groups with common
-/// members never wait for each other in a circle. (The order is by name, then by the node's address
-/// as its client was given it: clients of one node should name it alike.) When a member cannot be
-/// had, or one was lost before the last was obtained, all others are given back before the call
-/// returns or waits again. What a node does not answer in time is given back in the background.
+/// members never wait for each other in a circle. (The order is by name, then by database and the
+/// node's address as its client was given it: clients of one node should name it alike.) When a
+/// member cannot be had, or one was lost before the last was obtained, all others are given back
+/// before the call returns or waits again. What a node does not answer in time is given back in the
+/// background. A node that is away is waited for while the caller's time lasts, without a time
+/// limit for the longest `Options::outageTimeout` of the members: then `connectionFailed`.
 ///
 /// Of the result: `unlock()` releases all members at the same time, also when some were lost, and
-/// says `notOwner` then. The hold is lost as soon as one member is. `isLocked()` means that every
-/// member is locked, `getHoldCount()` is the smallest of theirs, `remainTimeToLive()` the shortest,
-/// empty when one is free. `forceUnlock()` frees all and says whether any was held. `getName()` is
-/// `multi(a,b)`. Copies of the result share their holds. A second group of the same members and
-/// owner is re-entrant like its members.
+/// says `notOwner` then; a loss ends all acquisitions of the owner at once. The hold is lost as
+/// soon as one member is. `isLocked()` means that every member is locked, `getHoldCount()` is the
+/// smallest of theirs, `remainTimeToLive()` the shortest, empty when one is free. `forceUnlock()`
+/// frees all and says whether any was held. `getName()` is `multi(a,b)`. Copies of the result share
+/// their holds. A second group of the same members and owner is re-entrant like its members.
 ///
 /// @param members  at least one, none twice, none made by multiLock() or redLock()
 /// @throws Error  invalidArgument

@@ -120,10 +120,10 @@ void AcquireTask::compose() {
 }
 
 AcquireTask::Clock::time_point AcquireTask::sendBefore() const {
-  if (deadline_ != Clock::time_point::max()) {
+  if (deadline_ != Clock::time_point::max() && !params_.forEver) {
     return deadline_;
   }
-  return Clock::now() + engine_->options().outageTimeout;
+  return std::min(deadline_, later(Clock::now(), engine_->options().outageTimeout));
 }
 
 bool AcquireTask::tooLate() const {
@@ -207,7 +207,7 @@ AcquireTask::Step AcquireTask::failed(Error error) {
     return tell([](AcquireFsm& fsm) { return fsm.unknown(); });
   }
   leaveGate();
-  if (error.errc() == Errc::wouldDeadlock && !params_.wait.isPositive()) {
+  if (error.errc() == Errc::wouldDeadlock && !params_.wait.isPositive() && !params_.willRetry) {
     // Whoever does not wait for itself is just refused.
     return tell([](AcquireFsm& fsm) { return fsm.refused(); });
   }
@@ -334,6 +334,7 @@ AcquireTask::Step AcquireTask::granted(std::int64_t count) {
     auto handle = engine_->granted(*hold_, before_, static_cast<int>(count), terms);
     if (params_.wantsHandle) {
       grant_.hold = std::move(handle);
+      grant_.count = static_cast<int>(count);
     }
     if (settledRemaining_) {
       // What settling found may be left over from an earlier request.

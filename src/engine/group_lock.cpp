@@ -84,7 +84,8 @@ class Gathering {
 auto orderOf(const LockPlace& place) {
   // By name first: two programs may know one node by different addresses. The exclusive side of a
   // read-write lock before the shared one: the other way round it would wait for itself.
-  return std::tuple(place.name, place.node, 255 - static_cast<int>(place.kind), place.client);
+  return std::tuple(
+      place.name, place.database, place.node, 255 - static_cast<int>(place.kind), place.client);
 }
 
 GroupLock::Members sorted(GroupLock::Members members) {
@@ -123,8 +124,8 @@ GroupLock::Members membersOf(const std::vector<std::shared_ptr<LockBackend>>& lo
     const LockPlace place = member->place();
     for (const auto& other : members) {
       const LockPlace there = other->place();
-      if (std::tie(there.node, there.name, there.kind) ==
-          std::tie(place.node, place.name, place.kind)) {
+      if (std::tie(there.node, there.database, there.name, there.kind) ==
+          std::tie(place.node, place.database, place.name, place.kind)) {
         ErrorContext context;
         context.key = place.name;
         context.node = place.node;
@@ -149,10 +150,13 @@ GroupHold::GroupHold(std::size_t members, std::size_t need, Terms terms, const G
   if (before != nullptr) {
     const std::lock_guard lock(before->mutex_);
     for (std::size_t i = 0; i < members; ++i) {
-      if (alive(before->members_[i])) {
-        members_[i].handle = before->members_[i].handle;
-        members_[i].count = before->members_[i].count;
+      const Member& old = before->members_[i];
+      if (alive(old)) {
+        members_[i].handle = old.handle;
+        members_[i].count = old.count;
         members_[i].heard = false;
+      } else if (old.handle && !old.handle->released() && !old.handle->nothingLeft()) {
+        members_[i].count = old.count;
       }
     }
   }
@@ -186,7 +190,14 @@ GroupHold::Terms GroupHold::terms() const {
   return terms_;
 }
 
-void GroupHold::enter(const HoldHandles& handles, const Terms& terms) {
+/// What was lost may be gone from the server or still count there.
+void GroupHold::add(Member& member, const Grant& grant) noexcept {
+  member.count = std::min(member.count + 1, std::max(grant.count, 1));
+  member.handle = grant.hold;
+  member.heard = false;
+}
+
+void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
   const std::lock_guard lock(mutex_);
   ++count_;
   if (count_ > 1) {
@@ -199,26 +210,20 @@ void GroupHold::enter(const HoldHandles& handles, const Terms& terms) {
     terms_.notice = std::max(terms_.notice, terms.notice);
   }
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    Member& member = members_[i];
-    if (!handles[i]) {
-      continue;
+    if (grants[i].hold) {
+      add(members_[i], grants[i]);
     }
-    member.count = member.handle == handles[i] ? member.count + 1 : 1;
-    member.handle = handles[i];
-    member.heard = false;
   }
 }
 
-bool GroupHold::join(std::size_t number, IntrusivePtr<HoldHandle> handle) {
+bool GroupHold::join(std::size_t number, const Grant& grant) {
   const std::lock_guard lock(mutex_);
   Member& member = members_[number];
   member.repairing = false;
   if (count_ == 0 || reason() != LossReason::none || repairs_.stop_requested()) {
     return false;
   }
-  member.count = member.handle == handle ? member.count + 1 : 1;
-  member.handle = std::move(handle);
-  member.heard = false;
+  add(member, grant);
   return true;
 }
 
@@ -303,24 +308,53 @@ void GroupHold::repaired(std::size_t member) {
   members_[member].repairing = false;
 }
 
-GroupHold::Plan GroupHold::leave() {
+GroupHold::Plan GroupHold::planRelease() {
   Plan plan;
-  plan.valid = heldAt(Clock::now());
+  plan.last = count_ == 0;
+  for (Member& member : members_) {
+    const int times = std::max(member.count - count_, 0);
+    member.count -= times;
+    plan.times.push_back(times);
+  }
+  return plan;
+}
+
+GroupHold::Plan GroupHold::leave() {
+  const bool valid = heldAt(Clock::now());
+  Plan plan;
   {
     const std::lock_guard lock(mutex_);
     // What was lost is over, however often it was taken.
-    count_ = plan.valid ? count_ - 1 : 0;
-    plan.last = count_ == 0;
-    for (Member& member : members_) {
-      const int times = std::max(member.count - count_, 0);
-      member.count -= times;
-      plan.times.push_back(times);
-    }
+    count_ = valid ? count_ - 1 : 0;
+    plan = planRelease();
   }
+  plan.valid = valid;
   if (plan.last) {
     setReleased();
   }
   return plan;
+}
+
+GroupHold::Plan GroupHold::leaveLost() {
+  Plan plan;
+  {
+    const std::lock_guard lock(mutex_);
+    count_ = 0;
+    plan = planRelease();
+  }
+  lose(LossReason::refused);
+  setReleased();
+  return plan;
+}
+
+bool GroupHold::planLook(Clock::time_point when) {
+  const std::lock_guard lock(mutex_);
+  return look_.plan(when);
+}
+
+bool GroupHold::beginLook(Clock::time_point when) {
+  const std::lock_guard lock(mutex_);
+  return look_.begin(when);
 }
 
 bool GroupHold::over() const {
@@ -361,7 +395,9 @@ void GroupAcquire::armLimit() {
   const auto near = Clock::now() + group_->longest(&LockLimits::callTimeout) + 2 * kMemberGrace;
   if (limit_ < near && !armed_.exchange(true)) {
     group_->callAt(limit_, [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) {
+      const auto self = weak.lock();
+      // Before its time: all clients were closed, which the members will say.
+      if (self && Clock::now() >= self->limit_) {
         self->expire();
       }
     });
@@ -373,6 +409,8 @@ AcquireParams GroupAcquire::memberParams(std::stop_token stop) const {
   params.wait = Duration::zero();
   params.stop = std::move(stop);
   params.wantsHandle = true;
+  params.willRetry = !oneAttempt();
+  params.forEver = endless();
   return params;
 }
 
@@ -389,6 +427,12 @@ void GroupAcquire::conclude(Result<Acquired> result) {
   } else {
     (*done)(group_->describe(result.error()));
   }
+}
+
+GroupAcquire::Acquired GroupAcquire::acquired(const IntrusivePtr<GroupHold>& hold) {
+  Grant grant;
+  grant.hold = hold;
+  return grant;
 }
 
 Error GroupAcquire::stopError() {
@@ -410,7 +454,7 @@ GroupLock::GroupLock(std::string_view kind, Members members, std::size_t need)
       forkGeneration_(forkGeneration()) {}
 
 LockPlace GroupLock::place() const {
-  return {"", name_, HoldKind::lock, ""};
+  return {"", 0, name_, HoldKind::lock, ""};
 }
 
 std::chrono::milliseconds GroupLock::longest(std::chrono::milliseconds LockLimits::*time) const {
@@ -525,12 +569,13 @@ void GroupLock::acquireAsync(AcquireParams params, Handler<Acquired> handler) {
       return;
     }
     const auto acquisition = makeAcquire(std::move(params), std::move(done));
-    acquisition->armLimit();
     acquisition->start();
+    // Not before: the limit may be over at once, and nothing can end before it began.
+    acquisition->armLimit();
   });
 }
 
-IntrusivePtr<GroupHold> GroupLock::book(const HoldHandles& handles, const GroupHold::Terms& terms) {
+IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants, const GroupHold::Terms& terms) {
   const std::lock_guard lock(mutex_);
   if (holds_.size() >= sweepAt_) {
     // Those that were lost and never released.
@@ -546,29 +591,42 @@ IntrusivePtr<GroupHold> GroupLock::book(const HoldHandles& handles, const GroupH
     }
     hold = makeIntrusive<GroupHold>(members_.size(), need_, terms, before.get());
   }
-  hold->enter(handles, terms);
+  hold->enter(grants, terms);
   return hold;
 }
 
-std::optional<GroupHold::Plan> GroupLock::takePlan(OwnerId owner) {
-  IntrusivePtr<GroupHold> hold;
-  std::optional<GroupHold::Plan> plan;
+std::optional<GroupLock::Leaving> GroupLock::takePlan(OwnerId owner) {
+  Leaving leaving;
   {
     const std::lock_guard lock(mutex_);
     const auto found = holds_.find(owner.value);
     if (found == holds_.end()) {
       return std::nullopt;
     }
-    hold = found->second;
-    plan = hold->leave();
-    if (plan->last) {
+    leaving.hold = found->second;
+    leaving.plan = leaving.hold->leave();
+    if (leaving.plan.last) {
       holds_.erase(found);
     }
   }
-  if (plan->last) {
-    hold->endRepairs();
+  if (leaving.plan.last) {
+    leaving.hold->endRepairs();
   }
-  return plan;
+  return leaving;
+}
+
+std::optional<GroupHold::Plan> GroupLock::takeRest(OwnerId owner,
+                                                   const IntrusivePtr<GroupHold>& hold) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = holds_.find(owner.value);
+    if (!hold || found == holds_.end() || found->second != hold) {
+      return std::nullopt;
+    }
+    holds_.erase(found);
+  }
+  // With no lock held: it calls the application.
+  return hold->leaveLost();
 }
 
 /// One release on all members.
@@ -576,16 +634,21 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
  public:
   Releasing(std::shared_ptr<GroupLock> group,
             OwnerId owner,
-            GroupHold::Plan plan,
+            Leaving leaving,
             Done<ReleaseOutcome> done)
-      : group_(std::move(group)), owner_(owner), plan_(std::move(plan)), done_(std::move(done)) {
-    tally_.valid = plan_.valid;
-    tally_.members = static_cast<std::size_t>(
-        std::count_if(plan_.times.begin(), plan_.times.end(), [](int times) { return times > 0; }));
+      : group_(std::move(group)),
+        owner_(owner),
+        hold_(std::move(leaving.hold)),
+        done_(std::move(done)) {
+    begin(std::move(leaving.plan));
   }
 
   void start() {
-    const std::vector<int> times = plan_.times;
+    std::vector<int> times;
+    {
+      const std::lock_guard lock(mutex_);
+      times = plan_.times;
+    }
     for (std::size_t i = 0; i < times.size(); ++i) {
       if (times[i] > 0) {
         release(i);
@@ -595,6 +658,14 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   }
 
  private:
+  void begin(GroupHold::Plan plan) {
+    plan_ = std::move(plan);
+    tally_ = GroupRelease();
+    tally_.valid = plan_.valid;
+    tally_.members = static_cast<std::size_t>(
+        std::count_if(plan_.times.begin(), plan_.times.end(), [](int times) { return times > 0; }));
+  }
+
   void release(std::size_t member) {
     group_->members_[member]->releaseAsync(
         owner_, [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
@@ -633,7 +704,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
     std::optional<Done<ReleaseOutcome>> done;
     {
       const std::lock_guard lock(mutex_);
-      if (!done_) {
+      if (!done_ || rest_ == Rest::asked) {
         return;
       }
       switch (group_->needsAll() ? tally_.ofAll() : tally_.ofMajority(group_->need_)) {
@@ -644,6 +715,10 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
                                                                   : ReleaseOutcome::stillHeld);
           break;
         case GroupRelease::Result::notOwner:
+          if (!plan_.last && rest_ == Rest::unknown) {
+            rest_ = Rest::asked;
+            break;
+          }
           result.emplace(group_->describe(Error(
               Errc::notOwner, "not held by this owner, or no longer; nothing is left of it")));
           break;
@@ -651,24 +726,51 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
           result.emplace(error_ ? *error_ : Error(Errc::serverError, "no outcome"));
           break;
       }
-      done.emplace(std::move(done_));
+      if (result) {
+        done.emplace(std::move(done_));
+      }
     }
-    (*done)(std::move(*result));
+    if (done) {
+      (*done)(std::move(*result));
+    } else {
+      releaseRest();
+    }
   }
+
+  /// A loss that only this release has found ends the acquisitions before it as well.
+  void releaseRest() {
+    auto rest = group_->takeRest(owner_, hold_);
+    {
+      const std::lock_guard lock(mutex_);
+      rest_ = Rest::known;
+      if (rest) {
+        begin(std::move(*rest));
+      }
+    }
+    if (rest) {
+      start();
+    } else {
+      judge();
+    }
+  }
+
+  enum class Rest : std::uint8_t { unknown, asked, known };
 
   const std::shared_ptr<GroupLock> group_;
   const OwnerId owner_;
+  const IntrusivePtr<GroupHold> hold_;  // null: it was not taken through this group
   std::mutex mutex_;
   GroupHold::Plan plan_;        // protected by mutex_
   GroupRelease tally_;          // protected by mutex_
+  Rest rest_ = Rest::unknown;   // protected by mutex_
   std::size_t stillHeld_ = 0;   // protected by mutex_
   std::optional<Error> error_;  // protected by mutex_
   Done<ReleaseOutcome> done_;   // protected by mutex_
 };
 
 void GroupLock::startRelease(OwnerId owner, Done<ReleaseOutcome> done) {
-  if (auto plan = takePlan(owner)) {
-    std::make_shared<Releasing>(shared_from_this(), owner, std::move(*plan), std::move(done))
+  if (auto leaving = takePlan(owner)) {
+    std::make_shared<Releasing>(shared_from_this(), owner, std::move(*leaving), std::move(done))
         ->start();
     return;
   }
@@ -684,11 +786,11 @@ void GroupLock::startRelease(OwnerId owner, Done<ReleaseOutcome> done) {
           done(self->describe(Error(Errc::notOwner, "not held by this owner, or no longer")));
           return;
         }
-        GroupHold::Plan plan;
-        plan.times.assign(self->members_.size(), 1);
-        plan.last = true;
-        plan.valid = true;
-        std::make_shared<Releasing>(self, owner, std::move(plan), std::move(done))->start();
+        Leaving leaving;
+        leaving.plan.times.assign(self->members_.size(), 1);
+        leaving.plan.last = true;
+        leaving.plan.valid = true;
+        std::make_shared<Releasing>(self, owner, std::move(leaving), std::move(done))->start();
       });
 }
 
@@ -705,9 +807,9 @@ void GroupLock::releaseQuietly(OwnerId owner) {
   if (refuse(false)) {
     return;
   }
-  if (const auto plan = takePlan(owner)) {
+  if (const auto leaving = takePlan(owner)) {
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      for (int times = plan->times[i]; times > 0; --times) {
+      for (int times = leaving->plan.times[i]; times > 0; --times) {
         members_[i]->releaseQuietly(owner);
       }
     }

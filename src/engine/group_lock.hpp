@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/engine/earliest_plan.hpp>
 #include <rlock/detail/engine/quorum_fsm.hpp>
 #include <rlock/detail/hold_handle.hpp>
 #include <rlock/detail/lock_backend.hpp>
@@ -28,7 +29,8 @@
 namespace rlock::detail {
 
 using StopListener = std::stop_callback<std::function<void()>>;
-using HoldHandles = std::vector<IntrusivePtr<HoldHandle>>;
+/// Of the members in their order; without a hold where a member was not obtained.
+using MemberGrants = std::vector<Grant>;
 
 /// What one owner holds of a lock that consists of others: it is valid while at least `need` of
 /// them are, and lost when so many are lost that they are fewer.
@@ -52,7 +54,8 @@ class GroupHold final : public HoldHandle {
     bool valid = false;      ///< it was held until now
   };
 
-  /// @param before  a hold of the same owner that was lost: what is left of its members counts on
+  /// @param before  a hold of the same owner that was lost: what is left of its members counts on,
+  ///                and so does what the servers may still have of those that were lost
   GroupHold(std::size_t members, std::size_t need, Terms terms, const GroupHold* before);
 
   [[nodiscard]] Clock::time_point validUntil() const noexcept override;
@@ -67,12 +70,11 @@ class GroupHold final : public HoldHandle {
   /// When the loss is to be announced, as things are now.
   [[nodiscard]] Clock::time_point lossAt() const;
 
-  /// One more acquisition in the same name. With the members' holds in handles(), null where a
-  /// member was not obtained. Call listen() afterwards.
-  void enter(const HoldHandles& handles, const Terms& terms);
+  /// One more acquisition in the same name. Call listen() afterwards.
+  void enter(const MemberGrants& grants, const Terms& terms);
   /// A member that was obtained later. False: too late, it must be given back. Call listen()
   /// afterwards.
-  [[nodiscard]] bool join(std::size_t number, IntrusivePtr<HoldHandle> handle);
+  [[nodiscard]] bool join(std::size_t number, const Grant& grant);
   /// Hears of the members' losses from here on. With no lock held: what was lost already is told
   /// at once.
   void listen();
@@ -85,21 +87,30 @@ class GroupHold final : public HoldHandle {
   void endRepairs() noexcept { repairs_.request_stop(); }
 
   Plan leave();
+  /// As leave(), however often it was taken; its holders are told that it is lost.
+  Plan leaveLost();
   /// lossAt() has come.
   void runOut();
+  /// Somebody is to look at it at `when`. False: somebody does so earlier anyway.
+  [[nodiscard]] bool planLook(Clock::time_point when);
+  /// The time planned has come. False: another one was planned instead.
+  [[nodiscard]] bool beginLook(Clock::time_point when);
   /// Nothing of it is held any more on any clock, or it was released.
   [[nodiscard]] bool over() const;
 
  private:
   struct Member {
     IntrusivePtr<HoldHandle> handle;
-    int count = 0;
+    int count = 0;      // of the acquisitions that went through the group
     bool heard = true;  // listener is that of handle
     bool repairing = false;
     std::list<StopListener> listener;
   };
 
   [[nodiscard]] static bool alive(const Member& member) noexcept;
+  static void add(Member& member, const Grant& grant) noexcept;
+  /// mutex_ is held.
+  Plan planRelease();
   /// mutex_ is held.
   [[nodiscard]] Clock::time_point membersUntil() const noexcept;
   void memberLost() noexcept;
@@ -109,6 +120,7 @@ class GroupHold final : public HoldHandle {
   mutable std::mutex mutex_;
   Terms terms_;                                     // protected by mutex_
   int count_ = 0;                                   // protected by mutex_
+  EarliestPlan look_;                               // protected by mutex_
   mutable std::vector<Clock::time_point> scratch_;  // protected by mutex_
   std::stop_source repairs_;
   std::atomic<bool> replaced_{false};
@@ -150,6 +162,7 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
   [[nodiscard]] bool oneAttempt() const noexcept { return !params_.wait.isPositive(); }
   [[nodiscard]] bool endless() const noexcept { return deadline_ == Clock::time_point::max(); }
   void conclude(Result<Acquired> result);
+  [[nodiscard]] static Acquired acquired(const IntrusivePtr<GroupHold>& hold);
   [[nodiscard]] static Error stopError();
   [[nodiscard]] static Error lateError();
 
@@ -209,7 +222,7 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
 
   /// Keeps account of an acquisition. The caller has no lock of a hold, and calls
   /// GroupHold::listen() when it has no lock at all.
-  IntrusivePtr<GroupHold> book(const HoldHandles& handles, const GroupHold::Terms& terms);
+  IntrusivePtr<GroupHold> book(const MemberGrants& grants, const GroupHold::Terms& terms);
   /// What a member is asked for.
   [[nodiscard]] virtual AcquireParams forMember(const AcquireParams& params) const = 0;
   /// What an acquisition with these parameters leaves behind.
@@ -249,8 +262,16 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   void startIsLocked(Done<bool> done);
   void startHoldCount(OwnerId owner, Done<int> done);
   void startTimeToLive(Done<TimeToLive> done);
+  struct Leaving {
+    IntrusivePtr<GroupHold> hold;
+    GroupHold::Plan plan;
+  };
   /// Empty: this group knows of no hold of the owner.
-  [[nodiscard]] std::optional<GroupHold::Plan> takePlan(OwnerId owner);
+  [[nodiscard]] std::optional<Leaving> takePlan(OwnerId owner);
+  /// A release has found that the hold was lost: what is left of it is to be released, too. Empty:
+  /// nothing is left, or it is not the owner's hold any more.
+  [[nodiscard]] std::optional<GroupHold::Plan> takeRest(OwnerId owner,
+                                                        const IntrusivePtr<GroupHold>& hold);
 
   const Members members_;  // sorted
   const std::shared_ptr<LockMember> host_;

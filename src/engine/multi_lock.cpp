@@ -3,6 +3,7 @@
 
 #include "engine/task.hpp"
 #include <rlock/detail/engine/multi_fsm.hpp>
+#include <rlock/detail/executor/backoff.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -11,11 +12,21 @@ namespace rlock::detail {
 
 namespace {
 
+/// Between rounds in which nothing could be waited for.
+constexpr std::chrono::milliseconds kShortestPause{5};
+constexpr std::chrono::milliseconds kLongestPause{50};
+
+/// The node of a member cannot be used now, and perhaps in a moment.
+bool isPassing(Errc errc) noexcept {
+  return errc == Errc::connectionFailed || errc == Errc::timedOut || errc == Errc::readOnly;
+}
+
 /// One acquisition: performs what MultiFsm says.
 class MultiAcquire final : public GroupAcquire {
  public:
   MultiAcquire(std::shared_ptr<GroupLock> group, AcquireParams params, Done done)
       : GroupAcquire(std::move(group), std::move(params), std::move(done)),
+        outageTimeout_(group_->longest(&LockLimits::outageTimeout)),
         fsm_(group_->members().size(), oneAttempt()) {}
 
   void expire() override {
@@ -78,12 +89,16 @@ class MultiAcquire final : public GroupAcquire {
     }
     const auto now = Clock::now();
     result.wait = endless() ? Duration::max() : Duration(deadline_ - now);
-    if (params_.lease && !handles_.empty()) {
+    if (params_.lease && !grants_.empty()) {
       auto until = Clock::time_point::max();
-      for (const auto& handle : handles_) {
-        until = std::min(until, handle->validUntil());
+      for (const Grant& grant : grants_) {
+        until = std::min(until, grant.hold->validUntil());
       }
-      Duration budget(until - now - params_.lease->nanoseconds() / 2);
+      auto whole = params_.lease->nanoseconds();
+      if (params_.maxHold && !params_.maxHold->isInfinite()) {
+        whole = std::min(whole, params_.maxHold->nanoseconds());
+      }
+      Duration budget(until - now - whole / 2);
       if (hurried_ || budget < Duration(kReplyGrace)) {
         budget = Duration::zero();
       }
@@ -95,6 +110,27 @@ class MultiAcquire final : public GroupAcquire {
   }
 
   void take() {
+    std::optional<Clock::duration> pause;
+    {
+      const std::lock_guard lock(mutex_);
+      if (fsm_.next() == 0 && std::exchange(restless_, false)) {
+        pause = backoffPause(
+            kShortestPause,
+            kLongestPause,
+            pauses_++,
+            static_cast<std::uint32_t>(rounds_ * 2654435761U ^ params_.owner.value * 40503U));
+      }
+    }
+    if (pause) {
+      // Nobody else keeps this alive meanwhile.
+      group_->callAt(std::min(Clock::now() + *pause, deadline_),
+                     [self = self()] { self->takeNow(); });
+    } else {
+      takeNow();
+    }
+  }
+
+  void takeNow() {
     std::size_t member = 0;
     Patience patience;
     std::stop_token stop;
@@ -111,6 +147,7 @@ class MultiAcquire final : public GroupAcquire {
       }
       stop = round_.get_token();
       patience = this->patience();
+      asked_ = Clock::now();
     }
     if (!oneAttempt() && !patience.cut && !patience.wait.isPositive()) {
       perform(tell([](MultiFsm& fsm) { return fsm.refused(false); }));
@@ -119,39 +156,50 @@ class MultiAcquire final : public GroupAcquire {
     AcquireParams params = memberParams(std::move(stop));
     params.wait = patience.wait;
     group_->members()[member]->acquireAsync(
-        std::move(params), [self = self(), cut = patience.cut](Result<Acquired> result) {
-          self->perform(self->answered(std::move(result), cut));
+        std::move(params), [self = self(), member, patience](const Result<Acquired>& result) {
+          self->perform(self->answered(member, result, patience));
         });
   }
 
-  Step answered(Result<Acquired> result, bool cut) {
+  Step answered(std::size_t member, const Result<Acquired>& result, const Patience& patience) {
     if (!result.has_value()) {
-      return failed(result.error(), cut);
+      return failed(member, result.error(), patience);
     }
     if (!*result) {
       const std::lock_guard lock(mutex_);
+      answers(member);
       hurried_ = false;
+      restless_ = !patience.wait.isPositive();
       return fsm_.refused(timeLeft());
     }
-    const IntrusivePtr<HoldHandle> handle = (*result)->hold;
-    const Step step = granted(handle);
+    const Grant& grant = **result;
+    const Step step = granted(member, grant);
     if (step == Step::take) {
-      hearOfLoss(*handle);
+      hearOfLoss(*grant.hold);
     }
     return step;
   }
 
-  Step granted(const IntrusivePtr<HoldHandle>& handle) {
+  Step granted(std::size_t member, const Grant& grant) {
     const std::lock_guard lock(mutex_);
-    handles_.push_back(handle);
+    answers(member);
+    grants_.push_back(grant);
     const auto now = Clock::now();
     const bool valid = std::all_of(
-        handles_.begin(), handles_.end(), [&](const auto& each) { return each->heldAt(now); });
+        grants_.begin(), grants_.end(), [&](const Grant& each) { return each.hold->heldAt(now); });
+    restless_ = !valid;
     const Step step = fsm_.granted(valid);
     if (step == Step::finish) {
-      hold_ = group_->book(handles_, terms());
+      hold_ = group_->book(grants_, terms());
     }
     return step;
+  }
+
+  /// mutex_ is held.
+  void answers(std::size_t member) noexcept {
+    if (member == outMember_) {
+      outSince_ = Clock::time_point::max();
+    }
   }
 
   /// Waiting for further members is in vain when one that is held is lost.
@@ -184,31 +232,42 @@ class MultiAcquire final : public GroupAcquire {
     current->request_stop();
   }
 
-  Step failed(const Error& error, bool cut) {
+  Step failed(std::size_t member, const Error& error, const Patience& patience) {
     const std::lock_guard lock(mutex_);
     if (error.errc() == Errc::cancelled && lostOne_) {
       return fsm_.lost();
     }
-    if (error.errc() == Errc::timedOut && cut) {
-      // It may only be slow: next time its answer is waited for, whatever it says.
-      hurried_ = true;
-      return fsm_.refused(timeLeft());
+    // That it was not waited for any longer says nothing about the caller's own time.
+    if (!patience.cut || !isPassing(error.errc()) || outTooLong(member)) {
+      return fsm_.failed(error);
     }
-    return fsm_.failed(error);
+    // It may only be slow: next time its answer is waited for, whatever it says.
+    hurried_ = error.errc() == Errc::timedOut;
+    restless_ = !patience.wait.isPositive();
+    return timeLeft() || hurried_ ? fsm_.refused(timeLeft()) : fsm_.failed(error);
+  }
+
+  /// A call without a time limit waits no longer than this for a node. mutex_ is held.
+  [[nodiscard]] bool outTooLong(std::size_t member) {
+    if (member != outMember_ || outSince_ == Clock::time_point::max()) {
+      outMember_ = member;
+      outSince_ = asked_;
+    }
+    return endless() && Clock::now() - outSince_ >= outageTimeout_;
   }
 
   void giveBack() {
-    HoldHandles handles;
+    MemberGrants grants;
     std::list<StopListener> listeners;
     {
       const std::lock_guard lock(mutex_);
-      handles.swap(handles_);
+      grants.swap(grants_);
       listeners.swap(listeners_);
     }
     // With no lock held: whoever is just calling is waited for.
     listeners.clear();
-    const auto left = std::make_shared<std::atomic<std::size_t>>(handles.size());
-    for (std::size_t i = 0; i < handles.size(); ++i) {
+    const auto left = std::make_shared<std::atomic<std::size_t>>(grants.size());
+    for (std::size_t i = 0; i < grants.size(); ++i) {
       group_->members()[i]->releaseAsync(
           params_.owner, [self = self(), left](const Result<ReleaseOutcome>& /*result*/) {
             if (--*left == 0) {
@@ -248,7 +307,7 @@ class MultiAcquire final : public GroupAcquire {
     switch (outcome) {
       case MultiFsm::Result::granted:
         hold->listen();
-        conclude(Acquired(Grant{hold, std::nullopt}));
+        conclude(acquired(hold));
         return;
       case MultiFsm::Result::refused:
         conclude(Acquired());
@@ -260,15 +319,21 @@ class MultiAcquire final : public GroupAcquire {
     }
   }
 
-  MultiFsm fsm_;                       // protected by mutex_
-  HoldHandles handles_;                // of the members taken; protected by mutex_
-  std::stop_source round_;             // protected by mutex_
-  bool ended_ = false;                 // the caller has left; protected by mutex_
-  bool lostOne_ = false;               // protected by mutex_
-  bool hurried_ = false;               // protected by mutex_
-  std::uint64_t rounds_ = 0;           // protected by mutex_
-  std::list<StopListener> listeners_;  // protected by mutex_
-  IntrusivePtr<GroupHold> hold_;       // protected by mutex_
+  const std::chrono::milliseconds outageTimeout_;
+  MultiFsm fsm_;               // protected by mutex_
+  MemberGrants grants_;        // of the members taken; protected by mutex_
+  std::stop_source round_;     // protected by mutex_
+  bool ended_ = false;         // the caller has left; protected by mutex_
+  bool lostOne_ = false;       // protected by mutex_
+  bool hurried_ = false;       // protected by mutex_
+  bool restless_ = false;      // the round had nothing to wait for; protected by mutex_
+  int pauses_ = 0;             // protected by mutex_
+  std::uint64_t rounds_ = 0;   // protected by mutex_
+  Clock::time_point asked_{};  // the member next(); protected by mutex_
+  std::size_t outMember_ = 0;  // that could not be used; protected by mutex_
+  Clock::time_point outSince_ = Clock::time_point::max();  // protected by mutex_
+  std::list<StopListener> listeners_;                      // protected by mutex_
+  IntrusivePtr<GroupHold> hold_;                           // protected by mutex_
 };
 
 }  // namespace

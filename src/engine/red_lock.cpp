@@ -116,7 +116,8 @@ class QuorumAcquire final : public GroupAcquire {
     }
   }
 
-  /// Has `event` told at `when`, if the same attempt is still the last one then.
+  /// Has `event` told at `when`, if the same attempt is still the last one then. Before its time
+  /// when all clients were closed.
   template <class Event>
   void tellAt(Clock::time_point when, std::uint64_t attempt, Event event) {
     // In a pause nobody else keeps this alive.
@@ -133,7 +134,7 @@ class QuorumAcquire final : public GroupAcquire {
       const std::lock_guard lock(mutex_);
       attempt = ++attempt_;
       attemptBegan_ = now;
-      handles_.assign(group_->members().size(), nullptr);
+      grants_.assign(group_->members().size(), Grant());
       round_ = round;
     }
     auto until = now + patience_;
@@ -142,8 +143,9 @@ class QuorumAcquire final : public GroupAcquire {
       until = deadline_;
       early = true;
     }
-    tellAt(until, attempt, [early](QuorumAcquire& /*self*/, QuorumFsm& fsm) {
-      return fsm.limitReached(early);
+    tellAt(until, attempt, [early, until](QuorumAcquire& /*self*/, QuorumFsm& fsm) {
+      // What closed clients say is more than that they say nothing.
+      return Clock::now() < until ? Step::none : fsm.limitReached(early);
     });
     // Also after a success: what comes later would last longer than the rest of the hold.
     group_->callAt(until, [round] { std::stop_source(round).request_stop(); });
@@ -158,7 +160,7 @@ class QuorumAcquire final : public GroupAcquire {
 
   void answered(std::size_t member, std::uint64_t attempt, const Result<Acquired>& result) {
     if (result.has_value() && result->has_value()) {
-      granted(member, attempt, (*result)->hold);
+      granted(member, attempt, **result);
       return;
     }
     perform(tell(attempt, [&](QuorumFsm& fsm) {
@@ -166,17 +168,17 @@ class QuorumAcquire final : public GroupAcquire {
     }));
   }
 
-  void granted(std::size_t member, std::uint64_t attempt, const IntrusivePtr<HoldHandle>& handle) {
+  void granted(std::size_t member, std::uint64_t attempt, const Grant& grant) {
     IntrusivePtr<GroupHold> complete;
     bool late = false;
     Step step = Step::none;
     {
       const std::lock_guard lock(mutex_);
       if (attempt == attempt_ && fsm_.asking()) {
-        handles_[member] = handle;
+        grants_[member] = grant;
         step = fsm_.granted(member, majorityValid());
         if (step == Step::finish) {
-          hold_ = group_->book(handles_, terms());
+          hold_ = group_->book(grants_, terms());
         }
       } else if (attempt == attempt_ && hold_) {
         complete = hold_;
@@ -185,7 +187,7 @@ class QuorumAcquire final : public GroupAcquire {
       }
     }
     if (complete) {
-      late = !complete->join(member, handle);
+      late = !complete->join(member, grant);
       complete->listen();
     }
     if (late) {
@@ -197,22 +199,22 @@ class QuorumAcquire final : public GroupAcquire {
   /// mutex_ is held.
   [[nodiscard]] bool majorityValid() const {
     std::vector<Clock::time_point> until;
-    until.reserve(handles_.size());
-    for (const auto& handle : handles_) {
-      until.push_back(handle && handle->reason() == LossReason::none ? handle->validUntil()
-                                                                     : Clock::time_point::min());
+    until.reserve(grants_.size());
+    for (const Grant& grant : grants_) {
+      const bool held = grant.hold && grant.hold->reason() == LossReason::none;
+      until.push_back(held ? grant.hold->validUntil() : Clock::time_point::min());
     }
     const auto end = Quorum::validUntil(until, group_->need());
     return end != Clock::time_point::min() && Clock::now() < end - terms().margin;
   }
 
   void giveBack() {
-    HoldHandles handles;
+    MemberGrants grants;
     std::optional<std::stop_source> round;
     std::uint64_t attempt = 0;
     {
       const std::lock_guard lock(mutex_);
-      handles.swap(handles_);
+      grants.swap(grants_);
       round.emplace(round_);
       attempt = attempt_;
     }
@@ -232,8 +234,8 @@ class QuorumAcquire final : public GroupAcquire {
         self->perform(self->tell(attempt, [&](QuorumFsm& fsm) { return done(*self, fsm); }));
       }
     };
-    for (std::size_t i = 0; i < handles.size(); ++i) {
-      if (handles[i]) {
+    for (std::size_t i = 0; i < grants.size(); ++i) {
+      if (grants[i].hold) {
         ++*left;
         group_->members()[i]->releaseAsync(
             params_.owner, [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
@@ -274,7 +276,7 @@ class QuorumAcquire final : public GroupAcquire {
       case QuorumFsm::Result::granted:
         hold->listen();
         redLock_->tend(hold);
-        conclude(Acquired(Grant{hold, std::nullopt}));
+        conclude(acquired(hold));
         return;
       case QuorumFsm::Result::refused:
         conclude(Acquired());
@@ -294,7 +296,7 @@ class QuorumAcquire final : public GroupAcquire {
   std::uint64_t attempt_ = 0;                              // protected by mutex_
   Clock::time_point attemptBegan_{};                       // protected by mutex_
   Clock::time_point outSince_ = Clock::time_point::max();  // protected by mutex_
-  HoldHandles handles_;                                    // of this attempt; protected by mutex_
+  MemberGrants grants_;                                    // of this attempt; protected by mutex_
   std::stop_source round_;                                 // protected by mutex_
   IntrusivePtr<GroupHold> hold_;                           // protected by mutex_
 };
@@ -339,10 +341,13 @@ void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
       terms.lease.value_or(shortest(&LockLimits::watchdogTimeout)) / 3, kLongestPeriod);
   const auto when = std::min(now + std::max<Clock::duration>(period, std::chrono::milliseconds(1)),
                              hold->lossAt());
+  if (!hold->planLook(when)) {
+    return;
+  }
   callAt(when, [weak = weak_from_this(), hold, when] {
     const auto self = weak.lock();
     // Before its time: all clients were closed, which ends the members' holds.
-    if (self && Clock::now() >= when) {
+    if (self && Clock::now() >= when && hold->beginLook(when)) {
       static_cast<RedLock&>(*self).look(hold);
     }
   });
@@ -389,7 +394,7 @@ void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t member) {
       [hold, member, backend, owner = terms.owner](const Result<Acquired>& result) {
         if (!result.has_value() || !result->has_value()) {
           hold->repaired(member);
-        } else if (hold->join(member, (*result)->hold)) {
+        } else if (hold->join(member, **result)) {
           hold->listen();
         } else {
           backend->releaseQuietly(owner);

@@ -75,6 +75,7 @@ std::shared_ptr<LockMember> ScriptedLock::member() const {
 
 LockPlace ScriptedLock::place() const {
   return {object_.engine().executor().node(),
+          object_.engine().options().database,
           object_.name(),
           object_.scripts()->traits.holdKind,
           object_.engine().clientId()};

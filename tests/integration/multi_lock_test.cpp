@@ -143,6 +143,32 @@ TEST_P(MultiLockFaces, ALostMemberAtUnlockIsToldOnceAndTheRestIsFree) {
   EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
 }
 
+TEST_P(MultiLockFaces, ALossThatOnlyUnlockFindsEndsAllItsAcquisitions) {
+  Client client = connect();
+  FaceLock lock = by(threeOf(client));
+  for (int i = 0; i < 3; ++i) {
+    lock.lock(currentOwner(), 30s).value();
+  }
+  raw().run({"DEL", "b"});
+  EXPECT_EQ(outcomeOf(lock.unlock()), "notOwner");
+  expectNoKeys();
+  EXPECT_EQ(outcomeOf(lock.unlock()), "notOwner");
+  EXPECT_EQ(answerOf(lock.tryLock()), "true");
+  EXPECT_EQ(lock.holdCount(), 1);
+  EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
+  expectNoKeys();
+}
+
+TEST_P(MultiLockFaces, ClosingAllClientsEndsAWaitWithATimeLimit) {
+  Client client = connect();
+  FaceLock lock = by(threeOf(client));
+  rawHold("c", "foreign:1", 60s);
+  auto waiter = inThread([&] { return answerOf(lock.tryLock(newOwner(), 900ms)); });
+  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("c")) >= 1);
+  client.close(1s);
+  EXPECT_EQ(waiter.get(), "closed");
+}
+
 TEST_P(MultiLockFaces, ForceUnlock) {
   Client client = connect();
   FaceLock lock = by(threeOf(client));
@@ -365,6 +391,63 @@ TEST_F(MultiLock, C4_AMemberThatDoesNotAnswer) {
   }
 }
 
+TEST_F(MultiLock, ANodeThatIsAwayIsWaitedForLongerThanTheLease) {
+  startNodes(2);
+  RLock lock = multiLock(locks("m"));
+  lock.lock();
+  lock.unlock();
+  stopNode(1);
+  auto endless = inThread([&] { return outcomeOf([&] { lock.lock(600ms); }); });
+  auto timed = inThread([&] { return answerOf([&] { return lock.tryLock(20s, 600ms); }); });
+  EXPECT_FALSE(ready(endless, 1s));
+  EXPECT_FALSE(ready(timed, 0ms));
+  restartNode(1);
+  EXPECT_EQ(endless.get(), "ok");
+  EXPECT_EQ(timed.get(), "true") << "when the first one's lease is over";
+}
+
+TEST_F(MultiLock, ANodeThatStaysAwayIsAnErrorWhenTheWaitIsOver) {
+  startNodes(2);
+  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<RLock> members;
+  for (std::size_t i = 0; i < 2; ++i) {
+    Options settings = alert(node(i));
+    settings.outageTimeout = 900ms;
+    clients.push_back(std::make_unique<Client>(Client::connect(settings)));
+    members.push_back(clients.back()->getLock("m"));
+  }
+  RLock lock = multiLock(members);
+  stopNode(1);
+  for (const Duration lease : {Duration(400ms), Duration(60s)}) {
+    const Stopwatch watch;
+    EXPECT_EQ(outcomeOf([&] { lock.lock(lease); }), "connectionFailed");
+    EXPECT_GE(watch.elapsedMs(), 850ms);
+    EXPECT_LT(watch.elapsedMs(), 900ms + 300ms + scaled(300ms));
+    const Stopwatch timed;
+    EXPECT_EQ(answerOf([&] { return lock.tryLock(500ms, lease); }), "connectionFailed");
+    EXPECT_GE(timed.elapsedMs(), 450ms);
+    EXPECT_LT(timed.elapsedMs(), 500ms + scaled(300ms));
+  }
+  EXPECT_EVENTUALLY(kLong, !existsOn(0, "m"));
+}
+
+TEST_F(MultiLock, AWaitThatTheLeaseCutsShortDoesNotFloodTheServer) {
+  Client client = connect();
+  rawHold("c", "foreign:1", 60s);
+  const auto commands = [&] { return std::stoull(*raw().info("total_commands_processed")); };
+  AcquireOptions brief;
+  brief.lease = 10s;
+  brief.maxHold = 80ms;
+  AcquireOptions tiny;
+  tiny.lease = 40ms;
+  for (AcquireOptions& options : {std::ref(brief), std::ref(tiny)}) {
+    options.wait = 500ms;
+    const std::uint64_t before = commands();
+    EXPECT_FALSE(threeOf(client).tryAcquire(std::move(options)).has_value());
+    EXPECT_LT(commands() - before, 1000U);
+  }
+}
+
 // ---- What ends a wait
 
 TEST_F(MultiLock, AStopEndsTheWaitWithNothingHeld) {
@@ -543,6 +626,21 @@ TEST_F(MultiLock, AnEarlierHoldThatWasLostDoesNotLeaveMembersBehind) {
 
 // ---- Where it can be called
 
+TEST_F(MultiLock, AHoldThatIsOverButStillOnTheServerIsReleasedWithTheNextOne) {
+  Client client = connect();
+  RLock lock = threeOf(client);
+  AcquireOptions options;
+  options.maxHold = 100ms;
+  const Lease over = lock.acquire(std::move(options), currentOwner());
+  ASSERT_EVENTUALLY(kLong, over.lossReason() == LossReason::maxHold);
+  ASSERT_TRUE(raw().exists("a"));
+  lock.lock();
+  client.getLock("b").lock();
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+  EXPECT_EQ(raw().keys(), std::set<std::string>{"b"}) << "not taken through the group";
+  client.getLock("b").unlock();
+}
+
 TEST_F(MultiLock, ABlockingCallOnAnyMembersLoopThread) {
   startNodes(2);
   RLock lock = multiLock(locks("m"));
@@ -639,6 +737,20 @@ TEST_F(MultiLock, XML7_MembersThatCannotBe) {
             }),
             "invalidArgument");
   EXPECT_EQ(outcomeOf([&] { redLock({multiLock({a})}); }), "invalidArgument");
+}
+
+TEST_F(MultiLock, MembersOfOneNameInTwoDatabasesAreTwo) {
+  Options elsewhere = options();
+  elsewhere.database = 1;
+  Client first = connect();
+  Client second = Client::connect(elsewhere);
+  RLock lock = multiLock({second.getLock("a"), first.getLock("a")});
+  lock.lock();
+  EXPECT_TRUE(first.getLock("a").isHeldByCurrentThread());
+  EXPECT_TRUE(second.getLock("a").isHeldByCurrentThread());
+  lock.unlock();
+  EXPECT_FALSE(second.getLock("a").isLocked());
+  expectNoKeys();
 }
 
 TEST_F(MultiLock, XML7_MembersOfOneAndOfSeveralClients) {

@@ -564,6 +564,57 @@ TEST_F(RedLock, AnEndlessCallGivesUpAfterTheOutageTimeout) {
   EXPECT_LT(watch.elapsedMs(), 700ms + 600ms + scaled(300ms));
 }
 
+TEST_F(RedLock, ALossThatOnlyUnlockFindsEndsAllItsAcquisitions) {
+  startNodes(3);
+  RLock lock = redLock(locks("r"));
+  warm(lock);
+  for (int i = 0; i < 3; ++i) {
+    lock.lock(30s);
+  }
+  ASSERT_EVENTUALLY(kLong, countWith("r") == 3);
+  dropOn(0, "r");
+  dropOn(1, "r");
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
+  EXPECT_EVENTUALLY(kLong, countWith("r") == 0);
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
+}
+
+TEST_F(RedLock, AHoldThatIsOverButStillOnTheServersIsReleasedWithTheNextOne) {
+  startNodes(3);
+  RLock lock = redLock(locks("r"));
+  warm(lock);
+  AcquireOptions options;
+  options.maxHold = 100ms;
+  const Lease over = lock.acquire(std::move(options), currentOwner());
+  ASSERT_EVENTUALLY(kLong, over.lossReason() == LossReason::maxHold);
+  ASSERT_EVENTUALLY(kLong, countWith("r") == 3);
+  lock.lock();
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+  EXPECT_EVENTUALLY(kLong, countWith("r") == 0);
+}
+
+TEST_F(RedLock, WaitingForOnesOwnReadHoldsIsRefusedAtOnce) {
+  startNodes(3);
+  std::vector<RLock> members;
+  const OwnerId owner = newOwner();
+  for (std::size_t i = 0; i < 3; ++i) {
+    ReadWriteLock sides = node(i).client->getReadWriteLock("rw");
+    members.push_back(sides.writeLock());
+    if (i > 0) {
+      sides.readLock().lockAsync({}, owner).wait().value();
+    }
+  }
+  RLock lock = redLock(members);
+  EXPECT_EQ(answerOf(lock.tryLockAsync({}, owner).wait()), "false");
+  const Stopwatch watch;
+  AcquireOptions patient;
+  patient.wait = 10s;
+  EXPECT_EQ(answerOf(lock.tryLockAsync(std::move(patient), owner).wait()), "wouldDeadlock");
+  EXPECT_EQ(outcomeOf(lock.lockAsync({}, owner).wait()), "wouldDeadlock");
+  EXPECT_LT(watch.elapsedMs(), scaled(2s));
+  EXPECT_EVENTUALLY(kLong, existsOn(0, "rw") == false);
+}
+
 TEST_F(RedLock, AClientThatWasClosedIsANodeLess) {
   startNodes(3);
   RLock lock = redLock(locks("r"));

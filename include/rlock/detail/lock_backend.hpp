@@ -28,16 +28,20 @@ struct AcquireParams {
   std::stop_token stop{};
   std::string label{};
   bool wantsHandle = false;  ///< the caller will make a Lease of it
+  bool willRetry = false;    ///< a refusal without a wait is not the end of the caller's waiting
+  bool forEver = false;      ///< the caller has no time limit, so that of outages holds
 };
 
 struct Grant {
   IntrusivePtr<HoldHandle> hold{};  ///< only with AcquireParams::wantsHandle
   std::optional<std::uint64_t> token{};
+  int count = 0;  ///< how often the owner holds it now, as the server counts; with a hold only
 };
 
 /// Where a lock is. Two locks with the same place, the client apart, are the same lock.
 struct LockPlace {
   std::string node;
+  int database = 0;
   std::string name;
   HoldKind kind;
   std::string client;  ///< the id of the client it belongs to
