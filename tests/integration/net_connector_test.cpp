@@ -678,7 +678,8 @@ TEST_F(ConnectorTest, LeavesNothingBehindWhenTheLoopStopsInTheMiddle) {
     LoopHarness harness;
     auto connector = harness.run([&] {
       auto created = std::make_unique<Connector>(*harness.loop(), settingsFor({endpoint}), true);
-      created->start([](Result<Established>) { ADD_FAILURE(); });
+      // That the name does not exist may be known before the loop stops.
+      created->start([](const Result<Established>& result) { EXPECT_FALSE(result); });
       return created;
     });
     harness.run([] {});

@@ -570,15 +570,14 @@ TEST_F(TcpProxyTest, CutsBeforeForwarding) {
   const auto rule = proxy().addRule(TcpProxy::command("INCR"), Action::cutBeforeForward());
   RawRedis redis = client();
   redis.send({"SET", "before", "1"});
+  // A server drops what it has not read yet when the connection ends.
+  redis.receive();
   redis.send({"INCR", "n"});
   EXPECT_TRUE(rule.waitForHits(1, kPatience));
   EXPECT_EVENTUALLY(kPatience, direct().clientList().size() == 1);
   EXPECT_TRUE(direct().exists("before")) << "earlier requests are forwarded";
   EXPECT_FALSE(direct().exists("n"));
-  EXPECT_FALSE(failureOf([&] {
-                 redis.receive();
-                 redis.receive();
-               }).empty());
+  EXPECT_FALSE(failureOf([&] { redis.receive(); }).empty());
 }
 
 TEST_F(TcpProxyTest, CutsInTheMiddleOfARequest) {
