@@ -229,7 +229,10 @@ void AcquireTask::sleepInQueue() {
 }
 
 void AcquireTask::leaveQueue() {
-  engine_->leaveQueue(*this, fsm_.result() == AcquireFsm::Result::granted);
+  // A hold that nobody renews may end without a message.
+  engine_->leaveQueue(*this,
+                      fsm_.result() == AcquireFsm::Result::granted,
+                      params_.lease ? lease_ : std::chrono::milliseconds::zero());
 }
 
 /// There is no place in the server's queue, or none any more.
@@ -331,9 +334,10 @@ AcquireTask::Step AcquireTask::granted(std::int64_t count) {
     }
     terms.wantsHandle = params_.wantsHandle;
     terms.label = params_.label;
-    auto handle = engine_->granted(*hold_, before_, static_cast<int>(count), terms);
+    auto handles = engine_->granted(*hold_, before_, static_cast<int>(count), terms);
     if (params_.wantsHandle) {
-      grant_.hold = std::move(handle);
+      grant_.hold = std::move(handles.now);
+      grant_.before = std::move(handles.before);
       grant_.count = static_cast<int>(count);
     }
     if (settledRemaining_) {

@@ -155,8 +155,9 @@ GroupHold::GroupHold(std::size_t members, std::size_t need, Terms terms, const G
         members_[i].handle = old.handle;
         members_[i].count = old.count;
         members_[i].heard = false;
-      } else if (old.handle && !old.handle->released() && !old.handle->nothingLeft()) {
-        members_[i].count = old.count;
+      } else {
+        members_[i].lost = old.handle;
+        members_[i].lostCount = old.count;
       }
     }
   }
@@ -190,9 +191,17 @@ GroupHold::Terms GroupHold::terms() const {
   return terms_;
 }
 
-/// What was lost may be gone from the server or still count there.
+/// What was lost may be gone from the server or still count there: then its handle is the one that
+/// the grant replaces. What the owner took by other ways is not the group's to release.
 void GroupHold::add(Member& member, const Grant& grant) noexcept {
-  member.count = std::min(member.count + 1, std::max(grant.count, 1));
+  int kept = 0;
+  if (member.handle && (member.handle == grant.hold || member.handle == grant.before)) {
+    kept = member.count;
+  } else if (member.lost && member.lost == grant.before) {
+    kept = member.lostCount;
+  }
+  member.lost = nullptr;
+  member.count = std::min(kept + 1, std::max(grant.count, 1));
   member.handle = grant.hold;
   member.heard = false;
 }
@@ -345,6 +354,15 @@ GroupHold::Plan GroupHold::leaveLost() {
   lose(LossReason::refused);
   setReleased();
   return plan;
+}
+
+bool GroupHold::survives(const std::vector<bool>& gone) const {
+  const std::lock_guard lock(mutex_);
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    left += static_cast<std::size_t>(!gone[i] && members_[i].count > 0 && alive(members_[i]));
+  }
+  return left >= need_;
 }
 
 bool GroupHold::planLook(Clock::time_point when) {
@@ -616,11 +634,12 @@ std::optional<GroupLock::Leaving> GroupLock::takePlan(OwnerId owner) {
 }
 
 std::optional<GroupHold::Plan> GroupLock::takeRest(OwnerId owner,
-                                                   const IntrusivePtr<GroupHold>& hold) {
+                                                   const IntrusivePtr<GroupHold>& hold,
+                                                   const std::vector<bool>& gone) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = holds_.find(owner.value);
-    if (!hold || found == holds_.end() || found->second != hold) {
+    if (!hold || found == holds_.end() || found->second != hold || hold->survives(gone)) {
       return std::nullopt;
     }
     holds_.erase(found);
@@ -639,6 +658,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
       : group_(std::move(group)),
         owner_(owner),
         hold_(std::move(leaving.hold)),
+        gone_(group_->members_.size(), false),
         done_(std::move(done)) {
     begin(std::move(leaving.plan));
   }
@@ -685,6 +705,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
         }
       } else if (result.error().errc() == Errc::notOwner) {
         ++tally_.notOwner;
+        gone_[member] = true;
       } else {
         ++tally_.failed;
         if (!error_) {
@@ -739,7 +760,12 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
 
   /// A loss that only this release has found ends the acquisitions before it as well.
   void releaseRest() {
-    auto rest = group_->takeRest(owner_, hold_);
+    std::vector<bool> gone;
+    {
+      const std::lock_guard lock(mutex_);
+      gone = gone_;
+    }
+    auto rest = group_->takeRest(owner_, hold_, gone);
     {
       const std::lock_guard lock(mutex_);
       rest_ = Rest::known;
@@ -760,6 +786,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   const OwnerId owner_;
   const IntrusivePtr<GroupHold> hold_;  // null: it was not taken through this group
   std::mutex mutex_;
+  std::vector<bool> gone_;      // on which nothing was left; protected by mutex_
   GroupHold::Plan plan_;        // protected by mutex_
   GroupRelease tally_;          // protected by mutex_
   Rest rest_ = Rest::unknown;   // protected by mutex_

@@ -55,7 +55,7 @@ class GroupHold final : public HoldHandle {
   };
 
   /// @param before  a hold of the same owner that was lost: what is left of its members counts on,
-  ///                and so does what the servers may still have of those that were lost
+  ///                and so does what the server still has of a member when it is taken again
   GroupHold(std::size_t members, std::size_t need, Terms terms, const GroupHold* before);
 
   [[nodiscard]] Clock::time_point validUntil() const noexcept override;
@@ -89,6 +89,8 @@ class GroupHold final : public HoldHandle {
   Plan leave();
   /// As leave(), however often it was taken; its holders are told that it is lost.
   Plan leaveLost();
+  /// Enough members are left without those of which a release has found nothing.
+  [[nodiscard]] bool survives(const std::vector<bool>& gone) const;
   /// lossAt() has come.
   void runOut();
   /// Somebody is to look at it at `when`. False: somebody does so earlier anyway.
@@ -101,7 +103,9 @@ class GroupHold final : public HoldHandle {
  private:
   struct Member {
     IntrusivePtr<HoldHandle> handle;
-    int count = 0;      // of the acquisitions that went through the group
+    int count = 0;                  // of the acquisitions that went through the group
+    IntrusivePtr<HoldHandle> lost;  // of the owner's hold before
+    int lostCount = 0;
     bool heard = true;  // listener is that of handle
     bool repairing = false;
     std::list<StopListener> listener;
@@ -268,10 +272,11 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   };
   /// Empty: this group knows of no hold of the owner.
   [[nodiscard]] std::optional<Leaving> takePlan(OwnerId owner);
-  /// A release has found that the hold was lost: what is left of it is to be released, too. Empty:
-  /// nothing is left, or it is not the owner's hold any more.
+  /// A release has found nothing on some members: what is left of the hold is to be released, too.
+  /// Empty: enough is left of it, or it is not the owner's hold any more.
   [[nodiscard]] std::optional<GroupHold::Plan> takeRest(OwnerId owner,
-                                                        const IntrusivePtr<GroupHold>& hold);
+                                                        const IntrusivePtr<GroupHold>& hold,
+                                                        const std::vector<bool>& gone);
 
   const Members members_;  // sorted
   const std::shared_ptr<LockMember> host_;

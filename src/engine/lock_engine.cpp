@@ -213,14 +213,14 @@ bool LockEngine::holds(std::string_view name, OwnerId owner) const {
   });
 }
 
-IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
-                                             int before,
-                                             int count,
-                                             const GrantTerms& terms) {
+LockEngine::Handles LockEngine::granted(Hold& hold,
+                                        int before,
+                                        int count,
+                                        const GrantTerms& terms) {
   bool vanished = false;
   IntrusivePtr<HoldHandle> old;
   std::string oldLabel;
-  IntrusivePtr<HoldHandle> handle;
+  Handles handles;
   bool needsLoop = false;
   counters_.acquired.fetch_add(1, std::memory_order_relaxed);
   {
@@ -233,6 +233,9 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
       old = std::exchange(hold.handle, nullptr);
       oldLabel = hold.label;
     }
+    if (before > 0) {
+      handles.before = hold.handle;
+    }
     hold.count = count;
     hold.grantedAt = Clock::now();
     hold.label = terms.label;
@@ -244,7 +247,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
       hold.handle = makeIntrusive<HoldHandle>();
       hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
     }
-    handle = hold.handle;
+    handles.now = hold.handle;
     needsLoop = watchdogNeedsLoop();
     needsLoop = needsToListen() || needsLoop;
   }
@@ -259,7 +262,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
       self->tellLost(*kept, label, old, LossReason::refused);
     });
   }
-  return handle;
+  return handles;
 }
 
 void LockEngine::noteLabel(const Hold& hold,
@@ -479,7 +482,9 @@ void LockEngine::queue(Waiter& waiter,
   giveTurns(turns);
 }
 
-void LockEngine::leaveQueue(Waiter& waiter, bool obtained) noexcept {
+void LockEngine::leaveQueue(Waiter& waiter,
+                            bool obtained,
+                            std::chrono::milliseconds lease) noexcept {
   if (hubIdle_.load(std::memory_order_acquire)) {
     return;
   }
@@ -487,7 +492,7 @@ void LockEngine::leaveQueue(Waiter& waiter, bool obtained) noexcept {
   bool needsLoop = false;
   {
     const std::lock_guard lock(hubMutex_);
-    turns = hub_.leave(waiter, obtained, Clock::now());
+    turns = hub_.leave(waiter, obtained, Clock::now(), lease);
     needsLoop = hubNeedsLoop();
   }
   if (needsLoop) {

@@ -112,10 +112,14 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
     bool wantsHandle = false;
     std::string_view label;
   };
+  struct Handles {
+    IntrusivePtr<HoldHandle> now;
+    IntrusivePtr<HoldHandle> before;  ///< null: nothing of before counts on
+  };
   /// Books a grant. The gate must be held.
   /// @param before  holds before the request
   /// @param count   holds now, says the server
-  IntrusivePtr<HoldHandle> granted(Hold& hold, int before, int count, const GrantTerms& terms);
+  Handles granted(Hold& hold, int before, int count, const GrantTerms& terms);
   /// A release is about to be sent: the last hold is not renewed from here on. Returns the lease to
   /// restore if holds remain, zero to leave it.
   std::chrono::milliseconds releasing(Hold& hold);
@@ -145,7 +149,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
              std::optional<WaiterHub::Mark> mark,
              bool tried,
              std::chrono::milliseconds remaining);
-  void leaveQueue(Waiter& waiter, bool obtained) noexcept;
+  void leaveQueue(Waiter& waiter, bool obtained, std::chrono::milliseconds lease) noexcept;
   /// A waiter may have a place in a queue on the server from here on. Closing waits for it to
   /// leave.
   /// @param place  names the owner's place in the queue, which all waiters of the owner share

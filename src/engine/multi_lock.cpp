@@ -80,8 +80,9 @@ class MultiAcquire final : public GroupAcquire {
     bool cut = false;  ///< it is shorter than what the caller would wait
   };
 
-  /// How long the next member may be waited for. While others are held with a lease of their own
-  /// not much of that may be waited away, or the caller would get a hold that is nearly over.
+  /// How long the next member may be waited for. While others are held for a limited time not much
+  /// of that may be waited away, or the caller would get a hold that is nearly over. mutex_ is
+  /// held.
   [[nodiscard]] Patience patience() {
     Patience result;
     if (oneAttempt()) {
@@ -89,22 +90,25 @@ class MultiAcquire final : public GroupAcquire {
     }
     const auto now = Clock::now();
     result.wait = endless() ? Duration::max() : Duration(deadline_ - now);
-    if (params_.lease && !grants_.empty()) {
+    if (grants_.empty()) {
+      return result;
+    }
+    auto budget = std::chrono::nanoseconds::max();
+    if (params_.maxHold && !params_.maxHold->isInfinite()) {
+      budget = heldSince_ + params_.maxHold->nanoseconds() / 2 - now;
+    }
+    if (params_.lease) {
       auto until = Clock::time_point::max();
       for (const Grant& grant : grants_) {
         until = std::min(until, grant.hold->validUntil());
       }
-      auto whole = params_.lease->nanoseconds();
-      if (params_.maxHold && !params_.maxHold->isInfinite()) {
-        whole = std::min(whole, params_.maxHold->nanoseconds());
-      }
-      Duration budget(until - now - whole / 2);
-      if (hurried_ || budget < Duration(kReplyGrace)) {
-        budget = Duration::zero();
-      }
-      if (budget < result.wait) {
-        result = {budget, true};
-      }
+      budget = std::min(budget, until - now - params_.lease->nanoseconds() / 2);
+    }
+    if (hurried_ || budget < kReplyGrace) {
+      budget = std::chrono::nanoseconds::zero();
+    }
+    if (Duration(budget) < result.wait) {
+      result = {Duration(budget), true};
     }
     return result;
   }
@@ -131,6 +135,7 @@ class MultiAcquire final : public GroupAcquire {
   }
 
   void takeNow() {
+    const auto alive = self();
     std::size_t member = 0;
     Patience patience;
     std::stop_token stop;
@@ -159,6 +164,10 @@ class MultiAcquire final : public GroupAcquire {
         std::move(params), [self = self(), member, patience](const Result<Acquired>& result) {
           self->perform(self->answered(member, result, patience));
         });
+    if (!oneAttempt() && !patience.wait.isPositive()) {
+      // The member has a limit of its own, which the caller need not wait for.
+      armLimit();
+    }
   }
 
   Step answered(std::size_t member, const Result<Acquired>& result, const Patience& patience) {
@@ -183,8 +192,11 @@ class MultiAcquire final : public GroupAcquire {
   Step granted(std::size_t member, const Grant& grant) {
     const std::lock_guard lock(mutex_);
     answers(member);
-    grants_.push_back(grant);
     const auto now = Clock::now();
+    if (grants_.empty()) {
+      heldSince_ = now;
+    }
+    grants_.push_back(grant);
     const bool valid = std::all_of(
         grants_.begin(), grants_.end(), [&](const Grant& each) { return each.hold->heldAt(now); });
     restless_ = !valid;
@@ -235,6 +247,8 @@ class MultiAcquire final : public GroupAcquire {
   Step failed(std::size_t member, const Error& error, const Patience& patience) {
     const std::lock_guard lock(mutex_);
     if (error.errc() == Errc::cancelled && lostOne_) {
+      // Nobody may ask for ever without a limit of its own.
+      hurried_ = false;
       return fsm_.lost();
     }
     // That it was not waited for any longer says nothing about the caller's own time.
@@ -243,7 +257,7 @@ class MultiAcquire final : public GroupAcquire {
     }
     // It may only be slow: next time its answer is waited for, whatever it says.
     hurried_ = error.errc() == Errc::timedOut;
-    restless_ = !patience.wait.isPositive();
+    restless_ = !patience.wait.isPositive() || Clock::now() - asked_ < kShortestPause;
     return timeLeft() || hurried_ ? fsm_.refused(timeLeft()) : fsm_.failed(error);
   }
 
@@ -320,17 +334,18 @@ class MultiAcquire final : public GroupAcquire {
   }
 
   const std::chrono::milliseconds outageTimeout_;
-  MultiFsm fsm_;               // protected by mutex_
-  MemberGrants grants_;        // of the members taken; protected by mutex_
-  std::stop_source round_;     // protected by mutex_
-  bool ended_ = false;         // the caller has left; protected by mutex_
-  bool lostOne_ = false;       // protected by mutex_
-  bool hurried_ = false;       // protected by mutex_
-  bool restless_ = false;      // the round had nothing to wait for; protected by mutex_
-  int pauses_ = 0;             // protected by mutex_
-  std::uint64_t rounds_ = 0;   // protected by mutex_
-  Clock::time_point asked_{};  // the member next(); protected by mutex_
-  std::size_t outMember_ = 0;  // that could not be used; protected by mutex_
+  MultiFsm fsm_;                   // protected by mutex_
+  MemberGrants grants_;            // of the members taken; protected by mutex_
+  std::stop_source round_;         // protected by mutex_
+  bool ended_ = false;             // the caller has left; protected by mutex_
+  bool lostOne_ = false;           // protected by mutex_
+  bool hurried_ = false;           // protected by mutex_
+  bool restless_ = false;          // the round had nothing to wait for; protected by mutex_
+  int pauses_ = 0;                 // protected by mutex_
+  std::uint64_t rounds_ = 0;       // protected by mutex_
+  Clock::time_point heldSince_{};  // the first member of the round; protected by mutex_
+  Clock::time_point asked_{};      // the member next(); protected by mutex_
+  std::size_t outMember_ = 0;      // that could not be used; protected by mutex_
   Clock::time_point outSince_ = Clock::time_point::max();  // protected by mutex_
   std::list<StopListener> listeners_;                      // protected by mutex_
   IntrusivePtr<GroupHold> hold_;                           // protected by mutex_

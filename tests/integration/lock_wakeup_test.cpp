@@ -384,6 +384,22 @@ TEST_F(LockHerdSlow, XSUB11_ABurstOfMessagesLeavesNoTriesBehind) {
   EXPECT_TRUE(waiter.get());
 }
 
+TEST_F(LockHerd, TheEndOfAWaitersLeaseIsNoticedByTheNextOneOfItsClient) {
+  Client client = connect();
+  RLock lock = client.getLock("ends");
+  rawHold("ends", "foreign:1", 60s);
+  const auto take = [&] { return answerOf([&] { return lock.tryLock(20s, 300ms); }); };
+  auto first = inThread(take);
+  auto second = inThread(take);
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 2);
+  rawRelease("ends");
+  // Nobody unlocks, and the safety poll is a minute.
+  const Stopwatch watch;
+  EXPECT_EQ(first.get(), "true");
+  EXPECT_EQ(second.get(), "true");
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(2s));
+}
+
 TEST_F(LockHerd, WaitersOfOneClientAreServedInOrder) {
   constexpr int kWaiters = 20;
   Client client = connect();

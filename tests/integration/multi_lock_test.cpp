@@ -431,6 +431,35 @@ TEST_F(MultiLock, ANodeThatStaysAwayIsAnErrorWhenTheWaitIsOver) {
   EXPECT_EVENTUALLY(kLong, !existsOn(0, "m"));
 }
 
+TEST_F(MultiLock, ANodeThatHangsIsAnErrorAfterTheOutageTimeout) {
+  startNodes(2);
+  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<RLock> members;
+  for (std::size_t i = 0; i < 2; ++i) {
+    Options settings = alert(node(i));
+    settings.outageTimeout = 1500ms;
+    clients.push_back(std::make_unique<Client>(Client::connect(settings)));
+    members.push_back(clients.back()->getLock("m"));
+  }
+  RLock lock = multiLock(members);
+  lock.lock();
+  lock.unlock();
+  node(1).proxy.blackHole();
+  for (const bool leased : {true, false}) {
+    AcquireOptions options;
+    if (leased) {
+      options.lease = 600ms;
+    } else {
+      options.maxHold = 600ms;
+    }
+    const Stopwatch watch;
+    const std::string outcome = outcomeOf([&] { lock.acquire(std::move(options)); });
+    EXPECT_TRUE(outcome == "connectionFailed" || outcome == "timedOut") << outcome;
+    EXPECT_LT(watch.elapsedMs(), 1500ms + 1000ms + scaled(1s));
+  }
+  EXPECT_EVENTUALLY(kLong, !existsOn(0, "m"));
+}
+
 TEST_F(MultiLock, AWaitThatTheLeaseCutsShortDoesNotFloodTheServer) {
   Client client = connect();
   rawHold("c", "foreign:1", 60s);
@@ -639,6 +668,19 @@ TEST_F(MultiLock, AHoldThatIsOverButStillOnTheServerIsReleasedWithTheNextOne) {
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
   EXPECT_EQ(raw().keys(), std::set<std::string>{"b"}) << "not taken through the group";
   client.getLock("b").unlock();
+}
+
+TEST_F(MultiLock, AHoldThatIsGoneFromTheServerDoesNotCountOn) {
+  Client client = connect();
+  RLock lock = threeOf(client);
+  lock.lock(150ms);
+  ASSERT_EVENTUALLY(kLong, raw().keys().empty());
+  ASSERT_EVENTUALLY(kLong, client.stats().lost == 3);
+  client.getLock("a").lock();
+  lock.lock();
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+  EXPECT_EQ(raw().keys(), std::set<std::string>{"a"}) << "not taken through the group";
+  client.getLock("a").unlock();
 }
 
 TEST_F(MultiLock, ABlockingCallOnAnyMembersLoopThread) {

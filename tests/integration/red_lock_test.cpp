@@ -579,6 +579,22 @@ TEST_F(RedLock, ALossThatOnlyUnlockFindsEndsAllItsAcquisitions) {
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
 }
 
+TEST_F(RedLock, AReentryThatLosesItsMajorityLeavesTheOuterHold) {
+  startNodes(3);
+  RLock lock = redLock(locks("r"));
+  warm(lock);
+  const OwnerId owner = newOwner();
+  const Lease outer = lock.acquire({}, owner);
+  ASSERT_EVENTUALLY(kLong, countWith("r") == 3);
+  node(2).proxy.blackHole();
+  Lease inner = lock.acquire({}, owner);
+  dropOn(0, "r");
+  EXPECT_EQ(inner.release(), ReleaseResult::lost);
+  node(2).proxy.heal();
+  EXPECT_TRUE(outer.held());
+  EXPECT_TRUE(existsOn(1, "r") && existsOn(2, "r"));
+}
+
 TEST_F(RedLock, AHoldThatIsOverButStillOnTheServersIsReleasedWithTheNextOne) {
   startNodes(3);
   RLock lock = redLock(locks("r"));

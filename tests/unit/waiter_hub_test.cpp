@@ -267,6 +267,16 @@ TEST_F(WaiterHubTest, UsedTurnIsNotHandedOn) {
   EXPECT_EQ(one(hub.message("c")), &b);
 }
 
+TEST_F(WaiterHubTest, TheEndOfAShortLeaseIsLookedFor) {
+  sleepSubscribed(a);
+  sleep(b);
+  one(hub.message("c"));
+  drop(a);
+  EXPECT_EQ(one(hub.leave(a, true, at(50), kPoll / 2)), nullptr);
+  EXPECT_EQ(hub.nextDue(), at(51) + kPoll / 2);
+  EXPECT_EQ(one(hub.poll(at(51) + kPoll / 2)), &b);
+}
+
 TEST_F(WaiterHubTest, NewsDuringASuccessfulTryAreForTheNext) {
   sleepSubscribed(a);
   sleep(b);

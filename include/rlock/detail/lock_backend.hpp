@@ -36,6 +36,8 @@ struct Grant {
   IntrusivePtr<HoldHandle> hold{};  ///< only with AcquireParams::wantsHandle
   std::optional<std::uint64_t> token{};
   int count = 0;  ///< how often the owner holds it now, as the server counts; with a hold only
+  /// Of what the owner held before, if that counts on; it may have been lost since.
+  IntrusivePtr<HoldHandle> before{};
 };
 
 /// Where a lock is. Two locks with the same place, the client apart, are the same lock.

@@ -212,7 +212,11 @@ class WaiterHub {
   /// The waiter leaves, with the lock or without. Returns who must try next.
   /// @param obtained  it has the lock, so trying is pointless until there is news, unless the
   /// lane's rule says otherwise
-  Turns leave(Waiter& waiter, bool obtained, TimePoint now) noexcept {
+  /// @param lease     after which the end of what it has is no news; zero: not known
+  Turns leave(Waiter& waiter,
+              bool obtained,
+              TimePoint now,
+              std::chrono::milliseconds lease = {}) noexcept {
     Turns turns;
     if (!waiter.queued_) {
       return turns;
@@ -250,7 +254,8 @@ class WaiterHub {
         // free again.
         give(lane, *lane.waiters.front(), turns);
       } else if (obtained) {
-        polls_.schedule(lane, now + safetyPoll_);
+        const bool sooner = lease.count() > 0 && lease < safetyPoll_;
+        polls_.schedule(lane, now + (sooner ? lease + std::chrono::milliseconds(1) : safetyPoll_));
       }
     } else if (hadTurn && lane.rule == WakeRule::fitting) {
       passOn(lane, next, now, turns);
