@@ -333,11 +333,12 @@ AcquireTask::Step AcquireTask::granted(std::int64_t count) {
       terms.maxHold = params_.maxHold->nanoseconds();
     }
     terms.wantsHandle = params_.wantsHandle;
+    terms.afresh = params_.afresh;
     terms.label = params_.label;
-    auto handles = engine_->granted(*hold_, before_, static_cast<int>(count), terms);
+    auto granted = engine_->granted(*hold_, before_, static_cast<int>(count), terms);
     if (params_.wantsHandle) {
-      grant_.hold = std::move(handles.now);
-      grant_.before = std::move(handles.before);
+      grant_.hold = std::move(granted.handle);
+      grant_.line = granted.line;
       grant_.count = static_cast<int>(count);
     }
     if (settledRemaining_) {

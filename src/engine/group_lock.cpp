@@ -154,10 +154,11 @@ GroupHold::GroupHold(std::size_t members, std::size_t need, Terms terms, const G
       if (alive(old)) {
         members_[i].handle = old.handle;
         members_[i].count = old.count;
+        members_[i].line = old.line;
         members_[i].heard = false;
       } else {
-        members_[i].lost = old.handle;
-        members_[i].lostCount = old.count;
+        members_[i].lostLine = old.handle ? old.line : old.lostLine;
+        members_[i].lostCount = old.handle ? old.count : old.lostCount;
       }
     }
   }
@@ -191,18 +192,18 @@ GroupHold::Terms GroupHold::terms() const {
   return terms_;
 }
 
-/// What was lost may be gone from the server or still count there: then its handle is the one that
-/// the grant replaces. What the owner took by other ways is not the group's to release.
+/// What was lost may be gone from the server or still count there. What the owner took by other
+/// ways is not the group's to release.
 void GroupHold::add(Member& member, const Grant& grant) noexcept {
   int kept = 0;
-  if (member.handle && (member.handle == grant.hold || member.handle == grant.before)) {
+  if (member.handle && member.line == grant.line) {
     kept = member.count;
-  } else if (member.lost && member.lost == grant.before) {
+  } else if (!member.handle && member.lostLine == grant.line) {
     kept = member.lostCount;
   }
-  member.lost = nullptr;
   member.count = std::min(kept + 1, std::max(grant.count, 1));
   member.handle = grant.hold;
+  member.line = grant.line;
   member.heard = false;
 }
 
@@ -321,6 +322,10 @@ GroupHold::Plan GroupHold::planRelease() {
   Plan plan;
   plan.last = count_ == 0;
   for (Member& member : members_) {
+    if (member.handle && member.handle->nothingLeft()) {
+      // What the owner has there now it took by other ways.
+      member.count = 0;
+    }
     const int times = std::max(member.count - count_, 0);
     member.count -= times;
     plan.times.push_back(times);
@@ -429,6 +434,7 @@ AcquireParams GroupAcquire::memberParams(std::stop_token stop) const {
   params.wantsHandle = true;
   params.willRetry = !oneAttempt();
   params.forEver = endless();
+  params.afresh = group_->overtime(params_.owner);
   return params;
 }
 
@@ -613,6 +619,12 @@ IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants, const GroupH
   return hold;
 }
 
+bool GroupLock::overtime(OwnerId owner) {
+  const std::lock_guard lock(mutex_);
+  const auto found = holds_.find(owner.value);
+  return found != holds_.end() && found->second->reason() == LossReason::maxHold;
+}
+
 std::optional<GroupLock::Leaving> GroupLock::takePlan(OwnerId owner) {
   Leaving leaving;
   {
@@ -695,6 +707,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
 
   void answered(std::size_t member, const Result<ReleaseOutcome>& result) {
     bool more = false;
+    int unasked = 0;
     {
       const std::lock_guard lock(mutex_);
       if (result.has_value()) {
@@ -707,11 +720,16 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
         ++tally_.notOwner;
         gone_[member] = true;
       } else {
+        // This one is completed in the background, and so are those that were to follow.
+        unasked = std::exchange(plan_.times[member], 0) - 1;
         ++tally_.failed;
         if (!error_) {
           error_ = result.error();
         }
       }
+    }
+    for (; unasked > 0; --unasked) {
+      group_->members_[member]->releaseQuietly(owner_);
     }
     if (more) {
       release(member);

@@ -103,8 +103,9 @@ class GroupHold final : public HoldHandle {
  private:
   struct Member {
     IntrusivePtr<HoldHandle> handle;
-    int count = 0;                  // of the acquisitions that went through the group
-    IntrusivePtr<HoldHandle> lost;  // of the owner's hold before
+    int count = 0;               // of the acquisitions that went through the group
+    std::uint64_t line = 0;      // Grant::line
+    std::uint64_t lostLine = 0;  // of the owner's hold before
     int lostCount = 0;
     bool heard = true;  // listener is that of handle
     bool repairing = false;
@@ -227,6 +228,8 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   /// Keeps account of an acquisition. The caller has no lock of a hold, and calls
   /// GroupHold::listen() when it has no lock at all.
   IntrusivePtr<GroupHold> book(const MemberGrants& grants, const GroupHold::Terms& terms);
+  /// The owner's hold is over for its maxHold, but its members may not be.
+  [[nodiscard]] bool overtime(OwnerId owner);
   /// What a member is asked for.
   [[nodiscard]] virtual AcquireParams forMember(const AcquireParams& params) const = 0;
   /// What an acquisition with these parameters leaves behind.

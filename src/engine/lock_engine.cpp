@@ -213,14 +213,14 @@ bool LockEngine::holds(std::string_view name, OwnerId owner) const {
   });
 }
 
-LockEngine::Handles LockEngine::granted(Hold& hold,
+LockEngine::Granted LockEngine::granted(Hold& hold,
                                         int before,
                                         int count,
                                         const GrantTerms& terms) {
   bool vanished = false;
   IntrusivePtr<HoldHandle> old;
   std::string oldLabel;
-  Handles handles;
+  Granted granted;
   bool needsLoop = false;
   counters_.acquired.fetch_add(1, std::memory_order_relaxed);
   {
@@ -233,8 +233,12 @@ LockEngine::Handles LockEngine::granted(Hold& hold,
       old = std::exchange(hold.handle, nullptr);
       oldLabel = hold.label;
     }
-    if (before > 0) {
-      handles.before = hold.handle;
+    if (before == 0 || alone) {
+      hold.line = ++lines_;
+    }
+    granted.line = hold.line;
+    if (terms.afresh) {
+      hold.maxHoldUntil = Clock::time_point::max();
     }
     hold.count = count;
     hold.grantedAt = Clock::now();
@@ -247,7 +251,7 @@ LockEngine::Handles LockEngine::granted(Hold& hold,
       hold.handle = makeIntrusive<HoldHandle>();
       hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
     }
-    handles.now = hold.handle;
+    granted.handle = hold.handle;
     needsLoop = watchdogNeedsLoop();
     needsLoop = needsToListen() || needsLoop;
   }
@@ -262,7 +266,7 @@ LockEngine::Handles LockEngine::granted(Hold& hold,
       self->tellLost(*kept, label, old, LossReason::refused);
     });
   }
-  return handles;
+  return granted;
 }
 
 void LockEngine::noteLabel(const Hold& hold,

@@ -110,16 +110,17 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
     bool watched = true;
     std::optional<std::chrono::nanoseconds> maxHold;
     bool wantsHandle = false;
+    bool afresh = false;  ///< an earlier maxHold counts no longer
     std::string_view label;
   };
-  struct Handles {
-    IntrusivePtr<HoldHandle> now;
-    IntrusivePtr<HoldHandle> before;  ///< null: nothing of before counts on
+  struct Granted {
+    IntrusivePtr<HoldHandle> handle;
+    std::uint64_t line = 0;  ///< Hold::line
   };
   /// Books a grant. The gate must be held.
   /// @param before  holds before the request
   /// @param count   holds now, says the server
-  Handles granted(Hold& hold, int before, int count, const GrantTerms& terms);
+  Granted granted(Hold& hold, int before, int count, const GrantTerms& terms);
   /// A release is about to be sent: the last hold is not renewed from here on. Returns the lease to
   /// restore if holds remain, zero to leave it.
   std::chrono::milliseconds releasing(Hold& hold);
@@ -235,7 +236,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   const std::shared_ptr<MarkerPool> markers_;
 
   mutable std::mutex holdsMutex_;
-  HoldLedger ledger_;  // protected by holdsMutex_
+  HoldLedger ledger_;        // protected by holdsMutex_
+  std::uint64_t lines_ = 0;  // protected by holdsMutex_
   // Requests under way that take something which no expiry would give back; protected by
   // holdsMutex_.
   std::size_t unsettled_ = 0;

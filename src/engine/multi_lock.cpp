@@ -155,7 +155,7 @@ class MultiAcquire final : public GroupAcquire {
       asked_ = Clock::now();
     }
     if (!oneAttempt() && !patience.cut && !patience.wait.isPositive()) {
-      perform(tell([](MultiFsm& fsm) { return fsm.refused(false); }));
+      perform(tell([](MultiFsm& fsm) { return fsm.timeUp(); }));
       return;
     }
     AcquireParams params = memberParams(std::move(stop));
@@ -249,6 +249,10 @@ class MultiAcquire final : public GroupAcquire {
     if (error.errc() == Errc::cancelled && lostOne_) {
       // Nobody may ask for ever without a limit of its own.
       hurried_ = false;
+      restless_ = !patience.wait.isPositive();
+      if (restless_ && outTooLong(member)) {
+        return fsm_.failed(lateError());
+      }
       return fsm_.lost();
     }
     // That it was not waited for any longer says nothing about the caller's own time.
@@ -258,7 +262,7 @@ class MultiAcquire final : public GroupAcquire {
     // It may only be slow: next time its answer is waited for, whatever it says.
     hurried_ = error.errc() == Errc::timedOut;
     restless_ = !patience.wait.isPositive() || Clock::now() - asked_ < kShortestPause;
-    return timeLeft() || hurried_ ? fsm_.refused(timeLeft()) : fsm_.failed(error);
+    return timeLeft() ? fsm_.away(error) : fsm_.failed(error);
   }
 
   /// A call without a time limit waits no longer than this for a node. mutex_ is held.

@@ -670,6 +670,41 @@ TEST_F(MultiLock, AHoldThatIsOverButStillOnTheServerIsReleasedWithTheNextOne) {
   client.getLock("b").unlock();
 }
 
+TEST_F(MultiLock, AttemptsBetweenDoNotHideWhatIsStillOnTheServer) {
+  Client client = connect();
+  RLock lock = threeOf(client);
+  AcquireOptions options;
+  options.maxHold = 100ms;
+  const Lease over = lock.acquire(std::move(options), currentOwner());
+  ASSERT_EVENTUALLY(kLong, over.lossReason() == LossReason::maxHold);
+  raw().run({"DEL", "c"});
+  rawHold("c", "foreign:1", 60s);
+  EXPECT_FALSE(lock.tryLock()) << "gives back what it got of a and b";
+  raw().run({"DEL", "c"});
+  ASSERT_TRUE(lock.tryLock());
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+  expectNoKeys();
+}
+
+TEST_F(MultiLock, ReleasesThatFailAreAllMadeUpFor) {
+  startNodes(2);
+  RLock lock = multiLock(locks("m"));
+  const OwnerId owner = newOwner();
+  for (int i = 0; i < 3; ++i) {
+    AcquireOptions options;
+    options.lease = 60s;
+    lock.lockAsync(std::move(options), owner).wait().value();
+  }
+  node(1).raw->run({"DEL", "m"});
+  node(0).proxy.blackHole();
+  // Longer than each call; the holder's client cannot know whether the hold is still there.
+  EXPECT_EQ(outcomeOf(lock.unlockAsync(owner).wait()), "notOwner");
+  EXPECT_TRUE(existsOn(0, "m"));
+  node(0).proxy.heal();
+  node(0).proxy.cutAll();
+  EXPECT_EVENTUALLY(kLong, !existsOn(0, "m"));
+}
+
 TEST_F(MultiLock, AHoldThatIsGoneFromTheServerDoesNotCountOn) {
   Client client = connect();
   RLock lock = threeOf(client);

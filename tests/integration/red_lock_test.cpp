@@ -609,6 +609,34 @@ TEST_F(RedLock, AHoldThatIsOverButStillOnTheServersIsReleasedWithTheNextOne) {
   EXPECT_EVENTUALLY(kLong, countWith("r") == 0);
 }
 
+TEST_F(RedLock, ANewHoldDoesNotEndWithAnOlderOnesMaxHold) {
+  startNodes(3);
+  RLock lock = redLock(locks("r"));
+  warm(lock);
+  const OwnerId owner = newOwner();
+  AcquireOptions options;
+  options.maxHold = 100ms;
+  const Lease over = lock.acquire(std::move(options), owner);
+  ASSERT_EVENTUALLY(kLong, over.lossReason() == LossReason::maxHold);
+  const Lease newer = lock.acquire({}, owner);
+  // The members' maxHold is a second longer than that of the whole.
+  EXPECT_FALSE(eventually(1500ms, [&] { return newer.lossReason() != LossReason::none; }));
+  EXPECT_TRUE(newer.held());
+}
+
+TEST_F(RedLock, WhatWasFreedByForceAndTakenByOtherWaysIsNotReleased) {
+  startNodes(3);
+  RLock lock = redLock(locks("r"));
+  warm(lock);
+  Lease lease = lock.acquire({}, currentOwner());
+  ASSERT_EVENTUALLY(kLong, countWith("r") == 3);
+  EXPECT_TRUE(node(0).client->getLock("r").forceUnlock());
+  node(0).client->getLock("r").lock();
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  EXPECT_EVENTUALLY(kLong, countWith("r") == 1);
+  EXPECT_EQ(outcomeOf([&] { node(0).client->getLock("r").unlock(); }), "ok");
+}
+
 TEST_F(RedLock, WaitingForOnesOwnReadHoldsIsRefusedAtOnce) {
   startNodes(3);
   std::vector<RLock> members;

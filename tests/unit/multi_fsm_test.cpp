@@ -128,6 +128,31 @@ TEST(MultiFsm, AnErrorOfAMemberIsTheErrorOfTheWhole) {
   expectFailed(fsm, Errc::wrongType);
 }
 
+TEST(MultiFsm, ANodeThatIsAwayIsTheReasonWhenTheTimeIsUp) {
+  for (const bool whileGivingBack : {true, false}) {
+    MultiFsm fsm = holdingOne();
+    EXPECT_EQ(fsm.away(Error(Errc::connectionFailed)), Step::giveBack);
+    if (whileGivingBack) {
+      EXPECT_EQ(fsm.givenBack(!kTimeLeft), Step::finish);
+    } else {
+      EXPECT_EQ(fsm.givenBack(kTimeLeft), Step::take);
+      EXPECT_EQ(fsm.timeUp(), Step::finish);
+    }
+    expectFailed(fsm, Errc::connectionFailed);
+  }
+}
+
+TEST(MultiFsm, ANodeThatHasComeBackIsNot) {
+  MultiFsm fsm = holdingOne();
+  EXPECT_EQ(fsm.away(Error(Errc::connectionFailed)), Step::giveBack);
+  EXPECT_EQ(fsm.givenBack(kTimeLeft), Step::take);
+  EXPECT_EQ(fsm.granted(kValid), Step::take);
+  EXPECT_EQ(fsm.refused(kTimeLeft), Step::giveBack);
+  EXPECT_EQ(fsm.givenBack(!kTimeLeft), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::refused);
+  EXPECT_FALSE(fsm.error().has_value());
+}
+
 TEST(MultiFsm, AStopEndsItAfterGivingBack) {
   MultiFsm fsm = holdingOne();
   EXPECT_EQ(fsm.stopped(stop()), Step::none) << "the member under way says when it is over";

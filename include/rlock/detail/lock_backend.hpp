@@ -30,14 +30,14 @@ struct AcquireParams {
   bool wantsHandle = false;  ///< the caller will make a Lease of it
   bool willRetry = false;    ///< a refusal without a wait is not the end of the caller's waiting
   bool forEver = false;      ///< the caller has no time limit, so that of outages holds
+  bool afresh = false;       ///< the maxHold of what the owner holds counts no longer
 };
 
 struct Grant {
   IntrusivePtr<HoldHandle> hold{};  ///< only with AcquireParams::wantsHandle
   std::optional<std::uint64_t> token{};
   int count = 0;  ///< how often the owner holds it now, as the server counts; with a hold only
-  /// Of what the owner held before, if that counts on; it may have been lost since.
-  IntrusivePtr<HoldHandle> before{};
+  std::uint64_t line = 0;  ///< the same as long as what the owner holds was never all gone
 };
 
 /// Where a lock is. Two locks with the same place, the client apart, are the same lock.

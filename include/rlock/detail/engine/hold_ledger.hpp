@@ -49,10 +49,11 @@ struct Hold : RefCounted<Hold> {
   const std::string_view name;
   const OwnerId owner;
 
-  int count = 0;          ///< confirmed by the server
-  bool watched = false;   ///< the watchdog renews it
-  bool lost = false;      ///< its holder was told; kept until the server must have dropped it too
-  bool renewing = false;  ///< a renewal is under way
+  int count = 0;           ///< confirmed by the server
+  std::uint64_t line = 0;  ///< numbers what was never all gone in between
+  bool watched = false;    ///< the watchdog renews it
+  bool lost = false;       ///< its holder was told; kept until the server must have dropped it too
+  bool renewing = false;   ///< a renewal is under way
   int renewalFailures = 0;
   std::chrono::milliseconds lease{0};
   Clock::time_point grantedAt{};  ///< when the last grant was booked

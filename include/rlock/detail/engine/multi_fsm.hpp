@@ -48,6 +48,7 @@ class MultiFsm {
   /// The member next() was taken.
   /// @param valid  it is still held now, and so are all before it
   Step granted(bool valid) noexcept {
+    answers();
     ++taken_;
     if (answered() || stop_) {
       return giveBack();
@@ -61,9 +62,24 @@ class MultiFsm {
   /// Another owner had the member next() for as long as it could be waited for.
   /// @param timeLeft  the caller would wait longer
   Step refused(bool timeLeft) noexcept {
+    answers();
     if (!timeLeft) {
       verdict_ = Result::refused;
     }
+    return giveBack();
+  }
+
+  /// The node of the member next() cannot be used now, and perhaps in a moment: should the caller's
+  /// time be over before that member answers, this is why it failed.
+  Step away(Error why) noexcept {
+    away_ = std::move(why);
+    awayMember_ = taken_;
+    return giveBack();
+  }
+
+  /// There is no time left to ask for next().
+  Step timeUp() noexcept {
+    decideLate();
     return giveBack();
   }
 
@@ -132,7 +148,24 @@ class MultiFsm {
     if (verdict_ != Result::pending) {
       return finish(verdict_);
     }
-    return timeLeft && !oneAttempt_ ? take() : finish(Result::refused);
+    if (timeLeft && !oneAttempt_) {
+      return take();
+    }
+    decideLate();
+    return finish(verdict_);
+  }
+
+  /// The member next() has answered.
+  void answers() noexcept {
+    if (taken_ == awayMember_) {
+      away_.reset();
+    }
+  }
+
+  void decideLate() noexcept {
+    verdict_ = away_ ? Result::failed : Result::refused;
+    error_ = std::move(away_);
+    away_.reset();
   }
 
   Step finish(Result result) noexcept {
@@ -147,6 +180,8 @@ class MultiFsm {
   Result result_ = Result::pending;
   std::optional<Error> error_;
   std::optional<Error> stop_;
+  std::optional<Error> away_;
+  std::size_t awayMember_ = 0;
 };
 
 }  // namespace rlock::detail
