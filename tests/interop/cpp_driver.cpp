@@ -358,17 +358,24 @@ class Objects {
       const int operations = command.count();
       std::mt19937 random(static_cast<unsigned>(command.number()));
       int held = 0;
+      int grants = 0;
       for (int i = 0; i < operations; ++i) {
         const int permits = 1 + static_cast<int>(random() % 2);
         if (held >= permits && random() % 2 == 0) {
           semaphore.release(permits);
           held -= permits;
+        } else if (random() % 16 == 0) {
+          held += semaphore.drainPermits();
         } else if (semaphore.tryAcquire(permits, milliseconds(random() % 3))) {
           held += permits;
+          ++grants;
+          std::this_thread::sleep_for(milliseconds(random() % 3));
         }
       }
-      semaphore.release(held);
-      return json(operations);
+      if (held > 0) {
+        semaphore.release(held);
+      }
+      return json(grants);
     }
     throw unknown(command);
   }
@@ -396,9 +403,15 @@ class Objects {
     if (verb == "remove") {
       return json(latch.remove());
     }
-    if (verb == "countDowns") {
+    if (verb == "churn") {
       const int times = command.count();
+      std::mt19937 random(static_cast<unsigned>(command.number()));
       for (int i = 0; i < times; ++i) {
+        while (random() % 2 == 0) {
+          if (random() % 2 == 0 ? latch.trySetCount(7) : latch.await(milliseconds(random() % 3))) {
+            throw std::runtime_error("a latch that is not open was set, or let through");
+          }
+        }
         latch.countDown();
       }
       return json(times);
@@ -465,19 +478,28 @@ class Objects {
       const int operations = command.count();
       std::mt19937 random(static_cast<unsigned>(command.number()));
       std::vector<std::string> held;
+      int grants = 0;
       for (int i = 0; i < operations; ++i) {
         if (!held.empty() && random() % 2 == 0) {
           const auto each = held.begin() + static_cast<std::ptrdiff_t>(random() % held.size());
+          if (random() % 4 == 0 && !permits.updateLeaseTime(*each, milliseconds(90'000))) {
+            throw std::runtime_error("a permit that is held has no lease time");
+          }
           permits.release(*each);
+          if (random() % 4 == 0 && permits.tryRelease(*each)) {
+            throw std::runtime_error("a permit was released twice");
+          }
           held.erase(each);
         } else if (auto id = permits.tryAcquire(milliseconds(random() % 3), milliseconds(60'000))) {
           held.push_back(*std::move(id));
+          ++grants;
+          std::this_thread::sleep_for(milliseconds(random() % 3));
         }
       }
       for (const std::string& id : held) {
         permits.release(id);
       }
-      return json(operations);
+      return json(grants);
     }
     throw unknown(command);
   }

@@ -35,6 +35,13 @@ std::string buildJava(const std::string& redisson) {
 
 namespace fs = std::filesystem;
 
+/// Where it says that the running test has broken a promise before.
+fs::path brokenPromise() {
+  const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();
+  return fs::path(RLOCK_INTEROP_RESULT_DIR) / "broken" /
+         (std::string(test.test_suite_name()) + "." + test.name());
+}
+
 void writeLine(const fs::path& path, const std::string& line) {
   fs::create_directories(path.parent_path());
   std::ofstream(path) << line << '\n';
@@ -118,6 +125,27 @@ void InteropTest::TearDown() {
                 raw_->info("redis_version").value_or("?"));
 }
 
+void InteropTest::promised(bool kept, const std::string& what) {
+  if (!kept) {
+    ADD_FAILURE() << what;
+    writeLine(brokenPromise(), what);
+  }
+}
+
+int InteropTest::changesOfSide(const std::string& journal) {
+  std::ifstream file(journal);
+  char kind = '\0';
+  std::string tag;
+  std::int64_t time = 0;
+  char last = '\0';
+  int changes = 0;
+  while (file >> kind >> tag >> time) {
+    changes += kind != 'L' && last != '\0' && tag.front() != last ? 1 : 0;
+    last = tag.front();
+  }
+  return changes;
+}
+
 void InteropTest::writeRow(const std::string& result) const {
   writeLine(fs::path(RLOCK_INTEROP_RESULT_DIR) / "rows" / subject_.redisson / case_ / subject_.kind,
             result + '\t' + note_);
@@ -128,6 +156,9 @@ void InteropTest::begin(std::string_view testCase, const Subject& subject) {
   case_ = testCase;
   // Stays if the process dies.
   writeRow("FAILED");
+  if (fs::exists(brokenPromise())) {
+    FAIL() << "an attempt before this one broke a promise; see " << brokenPromise();
+  }
   const std::string built = buildJava(subject.redisson);
   if (built != "ready") {
     if (interopRequired() || !built.starts_with("unavailable")) {

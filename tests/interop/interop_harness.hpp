@@ -22,11 +22,11 @@ namespace rlock::test::interop {
 
 using namespace std::chrono_literals;
 
-/// A kind of lock, and the version of Redisson that uses it too.
 /// What both sides connect to. A further form is one more case in InteropTest::startServers(); the
 /// processes of both sides go by the scheme of the URI.
 enum class ServerForm { single };
 
+/// A kind of lock, and the version of Redisson that uses it too.
 struct Subject {
   std::string kind;
   std::string redisson;
@@ -73,12 +73,19 @@ class InteropTest : public ::testing::Test {
   /// What the table says beside the result.
   void note(std::string text) { note_ = std::move(text); }
 
+  /// Checks what a lock is for. If it does not hold, the test has failed for good: trying again,
+  /// which helps against a machine that stands still, does not make it pass.
+  void promised(bool kept, const std::string& what);
+
   /// The process of this side, started when first asked for.
   [[nodiscard]] Peer& peer(Side side);
   /// Another one, of which the test takes care.
   [[nodiscard]] std::unique_ptr<Peer> newPeer(Side side) const;
   /// Opens client 1 of both sides.
   void openBoth(const Peer::Tuning& tuning);
+
+  /// How often a section of one side followed one of the other in a journal.
+  [[nodiscard]] static int changesOfSide(const std::string& journal);
 
   /// From the request that releases to the waiter's entry, in 99 of 100 rounds at most.
   std::chrono::microseconds handOffP99(Peer& waiting, const HandOff& steps);

@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
@@ -91,36 +92,69 @@ final class Hammer {
     int operations = command.count();
     Random random = new Random(command.number());
     int held = 0;
+    int grants = 0;
     for (int i = 0; i < operations; i++) {
       int permits = 1 + random.nextInt(2);
       if (held >= permits && random.nextBoolean()) {
         semaphore.release(permits);
         held -= permits;
+      } else if (random.nextInt(16) == 0) {
+        held += semaphore.drainPermits();
       } else if (semaphore.tryAcquire(permits, random.nextInt(3), TimeUnit.MILLISECONDS)) {
         held += permits;
+        grants++;
+        Thread.sleep(random.nextInt(3));
       }
     }
-    semaphore.release(held);
-    return operations;
+    if (held > 0) {
+      semaphore.release(held);
+    }
+    return grants;
   }
 
   static Object churn(RPermitExpirableSemaphore permits, Command command) throws Exception {
     int operations = command.count();
     Random random = new Random(command.number());
     List<String> held = new ArrayList<>();
+    int grants = 0;
     for (int i = 0; i < operations; i++) {
       if (!held.isEmpty() && random.nextBoolean()) {
-        permits.release(held.remove(random.nextInt(held.size())));
+        String id = held.remove(random.nextInt(held.size()));
+        if (random.nextInt(4) == 0 && !permits.updateLeaseTime(id, 90_000, TimeUnit.MILLISECONDS)) {
+          throw new IllegalStateException("a permit that is held has no lease time");
+        }
+        permits.release(id);
+        if (random.nextInt(4) == 0 && permits.tryRelease(id)) {
+          throw new IllegalStateException("a permit was released twice");
+        }
       } else {
         String id = permits.tryAcquire(random.nextInt(3), 60_000, TimeUnit.MILLISECONDS);
         if (id != null) {
           held.add(id);
+          grants++;
+          Thread.sleep(random.nextInt(3));
         }
       }
     }
     for (String id : held) {
       permits.release(id);
     }
-    return operations;
+    return grants;
+  }
+
+  /** {@code churn TIMES SEED}: counts down so often, and tries between what must not succeed. */
+  static Object churn(RCountDownLatch latch, Command command) throws Exception {
+    int times = command.count();
+    Random random = new Random(command.number());
+    for (int i = 0; i < times; i++) {
+      while (random.nextBoolean()) {
+        if (random.nextBoolean() ? latch.trySetCount(7)
+                : latch.await(random.nextInt(3), TimeUnit.MILLISECONDS)) {
+          throw new IllegalStateException("a latch that is not open was set, or let through");
+        }
+      }
+      latch.countDown();
+    }
+    return times;
   }
 }

@@ -207,13 +207,8 @@ final class Objects {
       }
       case "remove":
         return latch.delete();
-      case "countDowns": {
-        int times = command.count();
-        for (int i = 0; i < times; i++) {
-          latch.countDown();
-        }
-        return times;
-      }
+      case "churn":
+        return Hammer.churn(latch, command);
       default:
         throw unknown(command);
     }
