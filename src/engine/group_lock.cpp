@@ -155,6 +155,7 @@ GroupHold::GroupHold(std::size_t members, std::size_t need, Terms terms, const G
         members_[i].handle = old.handle;
         members_[i].count = old.count;
         members_[i].line = old.line;
+        members_[i].seen = old.seen;
         members_[i].heard = false;
       } else {
         members_[i].lostLine = old.handle ? old.line : old.lostLine;
@@ -201,7 +202,10 @@ void GroupHold::add(Member& member, const Grant& grant) noexcept {
   } else if (!member.handle && member.lostLine == grant.line) {
     kept = member.lostCount;
   }
-  member.count = std::min(kept + 1, std::max(grant.count, 1));
+  // Another call of the owner may have been booked since this one was counted.
+  member.seen =
+      member.handle && member.line == grant.line ? std::max(member.seen, grant.count) : grant.count;
+  member.count = std::min(kept + 1, std::max(member.seen, 1));
   member.handle = grant.hold;
   member.line = grant.line;
   member.heard = false;
@@ -305,7 +309,7 @@ std::vector<std::size_t> GroupHold::takeMissing() {
     // What somebody ended on purpose stays ended.
     const LossReason reason = member.handle ? member.handle->reason() : LossReason::unreachable;
     if (reason == LossReason::expired || reason == LossReason::refused ||
-        reason == LossReason::unreachable) {
+        reason == LossReason::unreachable || reason == LossReason::maxHold) {
       member.repairing = true;
       missing.push_back(i);
     }
@@ -328,9 +332,18 @@ GroupHold::Plan GroupHold::planRelease() {
     }
     const int times = std::max(member.count - count_, 0);
     member.count -= times;
+    member.seen -= times;
     plan.times.push_back(times);
   }
   return plan;
+}
+
+int GroupHold::overtime(std::size_t member) const {
+  const LossReason why = reason();
+  const std::lock_guard lock(mutex_);
+  const bool over = why == LossReason::maxHold ||
+                    (why == LossReason::none && Clock::now() >= terms_.maxHoldUntil);
+  return over ? members_[member].count : 0;
 }
 
 GroupHold::Plan GroupHold::leave() {
@@ -427,14 +440,14 @@ void GroupAcquire::armLimit() {
   }
 }
 
-AcquireParams GroupAcquire::memberParams(std::stop_token stop) const {
+AcquireParams GroupAcquire::memberParams(std::size_t member, std::stop_token stop) const {
   AcquireParams params = group_->forMember(params_);
   params.wait = Duration::zero();
   params.stop = std::move(stop);
   params.wantsHandle = true;
   params.willRetry = !oneAttempt();
   params.forEver = endless();
-  params.afresh = group_->overtime(params_.owner);
+  params.afresh = group_->overtime(params_.owner, member);
   return params;
 }
 
@@ -619,10 +632,10 @@ IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants, const GroupH
   return hold;
 }
 
-bool GroupLock::overtime(OwnerId owner) {
+int GroupLock::overtime(OwnerId owner, std::size_t member) {
   const std::lock_guard lock(mutex_);
   const auto found = holds_.find(owner.value);
-  return found != holds_.end() && found->second->reason() == LossReason::maxHold;
+  return found == holds_.end() ? 0 : found->second->overtime(member);
 }
 
 std::optional<GroupLock::Leaving> GroupLock::takePlan(OwnerId owner) {

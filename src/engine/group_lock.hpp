@@ -86,6 +86,8 @@ class GroupHold final : public HoldHandle {
   [[nodiscard]] std::stop_token repairs() const noexcept { return repairs_.get_token(); }
   void endRepairs() noexcept { repairs_.request_stop(); }
 
+  /// How often a member is held if the whole is over for its maxHold, else 0.
+  [[nodiscard]] int overtime(std::size_t member) const;
   Plan leave();
   /// As leave(), however often it was taken; its holders are told that it is lost.
   Plan leaveLost();
@@ -105,6 +107,7 @@ class GroupHold final : public HoldHandle {
     IntrusivePtr<HoldHandle> handle;
     int count = 0;               // of the acquisitions that went through the group
     std::uint64_t line = 0;      // Grant::line
+    int seen = 0;                // the most that the server has counted on it
     std::uint64_t lostLine = 0;  // of the owner's hold before
     int lostCount = 0;
     bool heard = true;  // listener is that of handle
@@ -162,7 +165,7 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
   virtual void begin() = 0;
   virtual void stopped() = 0;
 
-  [[nodiscard]] AcquireParams memberParams(std::stop_token stop) const;
+  [[nodiscard]] AcquireParams memberParams(std::size_t member, std::stop_token stop) const;
   [[nodiscard]] GroupHold::Terms terms() const;
   [[nodiscard]] bool oneAttempt() const noexcept { return !params_.wait.isPositive(); }
   [[nodiscard]] bool endless() const noexcept { return deadline_ == Clock::time_point::max(); }
@@ -228,8 +231,9 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   /// Keeps account of an acquisition. The caller has no lock of a hold, and calls
   /// GroupHold::listen() when it has no lock at all.
   IntrusivePtr<GroupHold> book(const MemberGrants& grants, const GroupHold::Terms& terms);
-  /// The owner's hold is over for its maxHold, but its members may not be.
-  [[nodiscard]] bool overtime(OwnerId owner);
+  /// How often the owner holds a member through a hold that is over for its maxHold, of which the
+  /// member may not know.
+  [[nodiscard]] int overtime(OwnerId owner, std::size_t member);
   /// What a member is asked for.
   [[nodiscard]] virtual AcquireParams forMember(const AcquireParams& params) const = 0;
   /// What an acquisition with these parameters leaves behind.

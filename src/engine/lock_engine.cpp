@@ -218,6 +218,7 @@ LockEngine::Granted LockEngine::granted(Hold& hold,
                                         int count,
                                         const GrantTerms& terms) {
   bool vanished = false;
+  bool told = false;
   IntrusivePtr<HoldHandle> old;
   std::string oldLabel;
   Granted granted;
@@ -232,12 +233,14 @@ LockEngine::Granted LockEngine::granted(Hold& hold,
       vanished = !hold.lost;
       old = std::exchange(hold.handle, nullptr);
       oldLabel = hold.label;
+      // Whoever hears of this grant must not take the hold before it for valid.
+      told = vanished && old && old->markLost(LossReason::refused);
     }
     if (before == 0 || alone) {
       hold.line = ++lines_;
     }
     granted.line = hold.line;
-    if (terms.afresh) {
+    if (before <= terms.afresh) {
       hold.maxHoldUntil = Clock::time_point::max();
     }
     hold.count = count;
@@ -262,9 +265,13 @@ LockEngine::Granted LockEngine::granted(Hold& hold,
     noteLabel(hold, std::string(terms.label), terms.lease);
   }
   if (vanished) {
-    executor_->post([self = shared_from_this(), kept = HoldPtr(&hold), old, label = oldLabel] {
-      self->tellLost(*kept, label, old, LossReason::refused);
-    });
+    executor_->post(
+        [self = shared_from_this(), kept = HoldPtr(&hold), old, label = oldLabel, told] {
+          if (told) {
+            old->signalLoss();
+          }
+          self->tellLost(*kept, label, nullptr, LossReason::refused);
+        });
   }
   return granted;
 }

@@ -110,7 +110,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
     bool watched = true;
     std::optional<std::chrono::nanoseconds> maxHold;
     bool wantsHandle = false;
-    bool afresh = false;  ///< an earlier maxHold counts no longer
+    int afresh = 0;  ///< AcquireParams::afresh
     std::string_view label;
   };
   struct Granted {

@@ -158,7 +158,7 @@ class MultiAcquire final : public GroupAcquire {
       perform(tell([](MultiFsm& fsm) { return fsm.timeUp(); }));
       return;
     }
-    AcquireParams params = memberParams(std::move(stop));
+    AcquireParams params = memberParams(member, std::move(stop));
     params.wait = patience.wait;
     group_->members()[member]->acquireAsync(
         std::move(params), [self = self(), member, patience](const Result<Acquired>& result) {

@@ -151,7 +151,7 @@ class QuorumAcquire final : public GroupAcquire {
     group_->callAt(until, [round] { std::stop_source(round).request_stop(); });
     for (std::size_t i = 0; i < group_->members().size(); ++i) {
       group_->members()[i]->acquireAsync(
-          memberParams(round.get_token()),
+          memberParams(i, round.get_token()),
           [self = self(), i, attempt](const Result<Acquired>& result) {
             self->answered(i, attempt, result);
           });

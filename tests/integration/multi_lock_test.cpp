@@ -686,6 +686,37 @@ TEST_F(MultiLock, AttemptsBetweenDoNotHideWhatIsStillOnTheServer) {
   expectNoKeys();
 }
 
+TEST_F(MultiLock, AReentryDoesNotHideThatAMemberWasLost) {
+  Client client = connect();
+  RLock lock = threeOf(client);
+  for (const char* vanished : {"a", "c"}) {
+    const Lease outer = lock.acquire({}, currentOwner());
+    raw().run({"DEL", vanished});
+    // Before the next renewal finds out.
+    ASSERT_TRUE(lock.tryLock());
+    EXPECT_EVENTUALLY(kLong, outer.lossReason() == LossReason::refused);
+    EXPECT_FALSE(outer.held());
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+    expectNoKeys();
+  }
+}
+
+TEST_F(MultiLock, CallsOfOneOwnerThatOvertakeEachOtherAreAllCounted) {
+  Client client = connect();
+  RLock lock = multiOf(client, {"a", "b"});
+  const OwnerId owner = newOwner();
+  rawHold("b", "foreign:1", 60s);
+  auto patient = inThread([&] { return outcomeOf(lock.lockAsync({}, owner).wait()); });
+  ASSERT_EVENTUALLY(kLong, raw().exists("a") && raw().numsub(channelOf("b")) >= 1);
+  raw().run({"DEL", "b"});
+  EXPECT_EQ(answerOf(lock.tryLockAsync({}, owner).wait()), "true");
+  raw().publish(channelOf("b"), "0");
+  EXPECT_EQ(patient.get(), "ok");
+  EXPECT_EQ(outcomeOf(lock.unlockAsync(owner).wait()), "ok");
+  EXPECT_EQ(outcomeOf(lock.unlockAsync(owner).wait()), "ok");
+  expectNoKeys();
+}
+
 TEST_F(MultiLock, ReleasesThatFailAreAllMadeUpFor) {
   startNodes(2);
   RLock lock = multiLock(locks("m"));

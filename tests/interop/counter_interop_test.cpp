@@ -62,8 +62,8 @@ TEST_P(PermitCountTest, IO8_RandomOperationsOfBothSidesKeepTheCount) {
   }
   // Otherwise the two did not meet.
   EXPECT_LT(least, kPermits);
-  EXPECT_GE(grants[0], kOperations / 20);
-  EXPECT_GE(grants[1], kOperations / 20);
+  EXPECT_GE(grants[0], kOperations / 40);
+  EXPECT_GE(grants[1], kOperations / 40);
   EXPECT_GT(std::min(ends[0], ends[1]), begin + 50ms);
   for (const Side side : kSides) {
     const Answer free = peer(side).ask(1, 1, "available", kind(), kName);

@@ -105,6 +105,41 @@ TEST_P(FairInteropTest, IO6_ADeadWaiterBetweenOthersCostsNoMoreThanItsPlace) {
   note("all were through in " + inMs(since.elapsedMs()));
 }
 
+TEST_P(FairInteropTest, IO6_ADeadWaiterBehindARedissonWaiterCostsThatOnesTimeToo) {
+  ASSERT_NO_FATAL_FAILURE(begin("waiter killed behind Redisson's", GetParam()));
+  if (IsSkipped()) {
+    return;
+  }
+  constexpr Peer::Tuning java{.watchdog = 2000ms, .fairWait = 1000ms};
+  const Peer::Tuning cpp{.watchdog = 2000ms};
+  peer(Side::java).open(1, uri(), java);
+  peer(Side::cpp).open(1, uri(), cpp);
+  std::vector<std::string> told;
+  for (const Side side : kSides) {
+    SCOPED_TRACE(std::string(toString(side)) + " dies");
+    ASSERT_ANSWER(peer(Side::cpp).ask(1, 9, "lock", kind(), kName, {"-1"}));
+    std::vector<Waiter> waiters = {enrol(Side::java, 1)};
+    std::unique_ptr<Peer> victim = newPeer(side);
+    victim->open(1, uri(), side == Side::java ? java : cpp);
+    victim->start(1, 1, "lock", kind(), kName, {"-1"});
+    ASSERT_EVENTUALLY(5s, queued() == 2);
+    // Nobody of rlock's is left who would look after the dead.
+    waiters.push_back(enrol(Side::java, 2));
+    victim->process().kill();
+    const Stopwatch since;
+    ASSERT_ANSWER(peer(Side::cpp).ask(1, 9, "unlock", kind(), kName));
+    EXPECT_EQ(entriesOf(std::move(waiters)), (std::vector<std::string>{"java1", "java2"}));
+    // Redisson's: its waiting time, and what was left of the time of the one before it. Ours: its
+    // place, and the waiting time of the one before it.
+    const std::chrono::milliseconds place = side == Side::java
+                                                ? java.watchdog + 2 * java.fairWait
+                                                : Options().fairWaiterLease + java.fairWait;
+    EXPECT_LE(since.elapsedMs(), place + scaled(1500ms));
+    told.push_back(inMs(since.elapsedMs()) + " (" + toString(side) + ")");
+  }
+  note("all were through in " + told[0] + ", " + told[1]);
+}
+
 TEST_P(FairInteropTest, IO6_ADeadWaiterCostsNoMoreThanItsPlace) {
   ASSERT_NO_FATAL_FAILURE(begin("waiter killed", GetParam()));
   if (IsSkipped()) {

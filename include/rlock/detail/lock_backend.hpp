@@ -30,7 +30,7 @@ struct AcquireParams {
   bool wantsHandle = false;  ///< the caller will make a Lease of it
   bool willRetry = false;    ///< a refusal without a wait is not the end of the caller's waiting
   bool forEver = false;      ///< the caller has no time limit, so that of outages holds
-  bool afresh = false;       ///< the maxHold of what the owner holds counts no longer
+  int afresh = 0;            ///< so many holds of the owner are over for their maxHold
 };
 
 struct Grant {

@@ -79,7 +79,9 @@ class MultiFsm {
 
   /// There is no time left to ask for next().
   Step timeUp() noexcept {
-    decideLate();
+    if (!answered()) {
+      decideLate();
+    }
     return giveBack();
   }
 
