@@ -223,6 +223,7 @@ LockEngine::Granted LockEngine::granted(Hold& hold,
   std::string oldLabel;
   Granted granted;
   bool needsLoop = false;
+  std::vector<Watchdog::Lost> ended;
   counters_.acquired.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(holdsMutex_);
@@ -255,12 +256,19 @@ LockEngine::Granted LockEngine::granted(Hold& hold,
       hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
     }
     granted.handle = hold.handle;
+    if (std::exchange(hold.ownerEnded, false)) {
+      watchdog_.retire(hold);
+      hold.lost = true;
+      hold.count = 0;
+      ended.push_back({HoldPtr(&hold), LossReason::threadEnded});
+    }
     needsLoop = watchdogNeedsLoop();
     needsLoop = needsToListen() || needsLoop;
   }
   if (needsLoop) {
     wakeWatchdog();
   }
+  announceOnLoop(std::move(ended));
   if (!terms.label.empty()) {
     noteLabel(hold, std::string(terms.label), terms.lease);
   }
@@ -409,6 +417,8 @@ void LockEngine::threadEnded(OwnerId owner) noexcept {
   {
     const std::lock_guard lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.all()) {
+      // What is still on its way comes too late.
+      hold->ownerEnded = hold->ownerEnded || (hold->owner == owner && hold->busy);
       if (hold->owner == owner && hold->count > 0 && !std::exchange(hold->lost, true)) {
         // Left to expire: the work it protects may go on elsewhere.
         watchdog_.retire(*hold);

@@ -64,7 +64,8 @@ struct Hold : RefCounted<Hold> {
   DeadlineHook hook;
   IntrusivePtr<HoldHandle> handle;  ///< made when somebody wants to watch the hold
 
-  bool busy = false;  ///< a request about this hold is under way
+  bool busy = false;        ///< a request about this hold is under way
+  bool ownerEnded = false;  ///< meanwhile the owner's thread has ended
   std::deque<GateWaiter*> gate;
 };
 
