@@ -1,191 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/engine/earliest_plan.hpp>
-#include <rlock/detail/engine/quorum_fsm.hpp>
-#include <rlock/detail/hold_handle.hpp>
+#include "engine/group_acquire.hpp"
+#include "engine/group_hold.hpp"
 #include <rlock/detail/lock_backend.hpp>
 #include <rlock/detail/unique_function.hpp>
 #include <rlock/error.hpp>
-#include <rlock/options.hpp>
 #include <rlock/owner.hpp>
 #include <rlock/result.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 namespace rlock::detail {
-
-using StopListener = std::stop_callback<std::function<void()>>;
-/// Of the members in their order; without a hold where a member was not obtained.
-using MemberGrants = std::vector<Grant>;
-
-/// What one owner holds of a lock that consists of others: it is valid while at least `need` of
-/// them are, and lost when so many are lost that they are fewer.
-///
-/// **Thread safety:** Safe to call concurrently from any thread.
-class GroupHold final : public HoldHandle {
- public:
-  struct Terms {
-    OwnerId owner{};
-    std::optional<std::chrono::milliseconds> lease;  ///< empty: the members' watchdogs keep it
-    Clock::time_point maxHoldUntil = Clock::time_point::max();
-    Clock::duration margin{0};  ///< not counted of the members' validity
-    Clock::duration notice{0};  ///< how long before the end of the validity the loss is announced
-    std::string label;
-  };
-
-  /// What a release is to do.
-  struct Plan {
-    std::vector<int> times;  ///< how often each member is released
-    bool last = false;       ///< nothing is held afterwards
-    bool valid = false;      ///< it was held until now
-  };
-
-  /// @param before  a hold of the same owner that was lost: what is left of its members counts on,
-  ///                and so does what the server still has of a member when it is taken again
-  GroupHold(std::size_t members, std::size_t need, Terms terms, const GroupHold* before);
-
-  [[nodiscard]] Clock::time_point validUntil() const noexcept override;
-  /// The end of one member may be the end of the whole, and the others are left; but what is left
-  /// belongs to the owner's newer hold if there is one.
-  [[nodiscard]] bool nothingLeft() const noexcept override {
-    return replaced_.load(std::memory_order_acquire) || released();
-  }
-  /// The owner has a newer one.
-  void replaced() noexcept { replaced_.store(true, std::memory_order_release); }
-  [[nodiscard]] Terms terms() const;
-  /// When the loss is to be announced, as things are now.
-  [[nodiscard]] Clock::time_point lossAt() const;
-
-  /// One more acquisition in the same name. Call listen() afterwards.
-  void enter(const MemberGrants& grants, const Terms& terms);
-  /// A member that was obtained later. False: too late, it must be given back. Call listen()
-  /// afterwards.
-  [[nodiscard]] bool join(std::size_t number, const Grant& grant);
-  /// Hears of the members' losses from here on. With no lock held: what was lost already is told
-  /// at once.
-  void listen();
-
-  /// Members that could be obtained anew; each is named once until repaired() or join().
-  [[nodiscard]] std::vector<std::size_t> takeMissing();
-  void repaired(std::size_t member);
-  /// Stops when no member may be obtained any more.
-  [[nodiscard]] std::stop_token repairs() const noexcept { return repairs_.get_token(); }
-  void endRepairs() noexcept { repairs_.request_stop(); }
-
-  /// How often a member is held if the whole is over for its maxHold, else 0.
-  [[nodiscard]] int overtime(std::size_t member) const;
-  Plan leave();
-  /// As leave(), however often it was taken; its holders are told that it is lost.
-  Plan leaveLost();
-  /// Enough members are left without those of which a release has found nothing.
-  [[nodiscard]] bool survives(const std::vector<bool>& gone) const;
-  /// lossAt() has come.
-  void runOut();
-  /// Somebody is to look at it at `when`. False: somebody does so earlier anyway.
-  [[nodiscard]] bool planLook(Clock::time_point when);
-  /// The time planned has come. False: another one was planned instead.
-  [[nodiscard]] bool beginLook(Clock::time_point when);
-  /// Nothing of it is held any more on any clock, or it was released.
-  [[nodiscard]] bool over() const;
-
- private:
-  struct Member {
-    IntrusivePtr<HoldHandle> handle;
-    int count = 0;               // of the acquisitions that went through the group
-    std::uint64_t line = 0;      // Grant::line
-    int seen = 0;                // the most that the server has counted on it
-    std::uint64_t lostLine = 0;  // of the owner's hold before
-    int lostCount = 0;
-    bool heard = true;  // listener is that of handle
-    bool repairing = false;
-    std::list<StopListener> listener;
-  };
-
-  [[nodiscard]] static bool alive(const Member& member) noexcept;
-  static void add(Member& member, const Grant& grant) noexcept;
-  /// mutex_ is held.
-  Plan planRelease();
-  /// mutex_ is held.
-  [[nodiscard]] Clock::time_point membersUntil() const noexcept;
-  void memberLost() noexcept;
-  void lose(LossReason reason);
-
-  const std::size_t need_;
-  mutable std::mutex mutex_;
-  Terms terms_;                                     // protected by mutex_
-  int count_ = 0;                                   // protected by mutex_
-  EarliestPlan look_;                               // protected by mutex_
-  mutable std::vector<Clock::time_point> scratch_;  // protected by mutex_
-  std::stop_source repairs_;
-  std::atomic<bool> replaced_{false};
-  std::vector<Member> members_;  // protected by mutex_; last: its listeners use the rest
-};
-
-class GroupLock;
-
-/// One acquisition of a lock that consists of others. Its handler is called exactly once, on any
-/// thread.
-///
-/// **Thread safety:** Safe to call concurrently from any thread. The application's and the members'
-/// code is called with no lock held.
-class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
- public:
-  using Clock = std::chrono::steady_clock;
-  using Acquired = LockBackend::Acquired;
-  using Done = UniqueFunction<void(Result<Acquired>)>;
-
-  GroupAcquire(std::shared_ptr<GroupLock> group, AcquireParams params, Done done);
-  GroupAcquire(const GroupAcquire&) = delete;
-  GroupAcquire& operator=(const GroupAcquire&) = delete;
-  virtual ~GroupAcquire() = default;
-
-  void start();
-  /// When the caller does not wait any longer, whatever is going on: then expire() is due.
-  [[nodiscard]] Clock::time_point limit() const noexcept { return limit_; }
-  virtual void expire() = 0;
-  /// Has expire() called at limit() if that is near; an acquisition that may take long ends by
-  /// itself, because each of its steps has a limit.
-  void armLimit();
-
- protected:
-  virtual void begin() = 0;
-  virtual void stopped() = 0;
-
-  [[nodiscard]] AcquireParams memberParams(std::size_t member, std::stop_token stop) const;
-  [[nodiscard]] GroupHold::Terms terms() const;
-  [[nodiscard]] bool oneAttempt() const noexcept { return !params_.wait.isPositive(); }
-  [[nodiscard]] bool endless() const noexcept { return deadline_ == Clock::time_point::max(); }
-  void conclude(Result<Acquired> result);
-  [[nodiscard]] static Acquired acquired(const IntrusivePtr<GroupHold>& hold);
-  [[nodiscard]] static Error stopError();
-  [[nodiscard]] static Error lateError();
-
-  const std::shared_ptr<GroupLock> group_;
-  const AcquireParams params_;
-  const Clock::time_point began_;
-  const Clock::time_point deadline_;
-  const Clock::time_point limit_;
-  std::mutex mutex_;
-
- private:
-  Done done_;
-  std::optional<StopListener> stopListener_;
-  std::atomic<bool> armed_{false};
-};
 
 /// A lock that consists of others, of any kind and of any clients. What they do about one call they
 /// do at the same time; a caller that blocks waits for the last one needed.
