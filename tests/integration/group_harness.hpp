@@ -3,7 +3,9 @@
 
 #include "integration/lock_harness.hpp"
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,10 +56,13 @@ class GroupTest : public LockTest {
     return result;
   }
   /// As other programs: a client of its own for each node.
-  [[nodiscard]] std::vector<RLock> otherLocks(const std::string& name) {
+  [[nodiscard]] std::vector<RLock> otherLocks(
+      const std::string& name, std::optional<std::chrono::milliseconds> outageTimeout = {}) {
     std::vector<RLock> result;
     for (const auto& each : nodes_) {
-      others_.push_back(std::make_unique<Client>(Client::connect(alert(*each))));
+      Options settings = alert(*each);
+      settings.outageTimeout = outageTimeout.value_or(settings.outageTimeout);
+      others_.push_back(std::make_unique<Client>(Client::connect(settings)));
       result.push_back(others_.back()->getLock(name));
     }
     return result;

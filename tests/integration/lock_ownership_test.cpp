@@ -69,6 +69,27 @@ TEST_F(LockOwnership, XOWN2_TheHoldOfAThreadThatEndedIsTheOthersAfterOneLease) {
   EXPECT_GE(log().count("threadEnded"), 1U);
 }
 
+TEST_F(LockOwnership, XOWN2_AGrantThatComesAfterTheEndOfItsThreadIsNotRenewed) {
+  std::promise<LostHold> told;
+  Options settings = proxied();
+  settings.onLost = [&](const LostHold& hold) { told.set_value(hold); };
+  Client client = Client::connect(settings);
+  const auto held = proxy().addRule(TcpProxy::command("EVALSHA"), Action::delayReply(300ms));
+  std::promise<std::string> granted;
+  inThread([&] {
+    client.getLock("own2").lockAsync().start(
+        [&](const Result<void>& result) { granted.set_value(outcomeOf(result)); });
+    ASSERT_EVENTUALLY(kLong, raw().exists("own2"));
+  }).get();
+  auto answer = granted.get_future();
+  EXPECT_FALSE(ready(answer, 0ms)) << "otherwise this tests nothing";
+  EXPECT_EQ(answer.get(), "ok");
+  auto future = told.get_future();
+  ASSERT_TRUE(ready(future, kLong));
+  EXPECT_EQ(future.get().reason, LossReason::threadEnded);
+  EXPECT_EVENTUALLY(2 * kWatchdog, !raw().exists("own2"));
+}
+
 TEST_F(LockOwnership, XOWN2_AHoldOfAnExplicitOwnerOutlivesTheThread) {
   Client client = connect();
   const OwnerId owner = newOwner();

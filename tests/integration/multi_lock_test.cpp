@@ -408,15 +408,7 @@ TEST_F(MultiLock, ANodeThatIsAwayIsWaitedForLongerThanTheLease) {
 
 TEST_F(MultiLock, ANodeThatStaysAwayIsAnErrorWhenTheWaitIsOver) {
   startNodes(2);
-  std::vector<std::unique_ptr<Client>> clients;
-  std::vector<RLock> members;
-  for (std::size_t i = 0; i < 2; ++i) {
-    Options settings = alert(node(i));
-    settings.outageTimeout = 900ms;
-    clients.push_back(std::make_unique<Client>(Client::connect(settings)));
-    members.push_back(clients.back()->getLock("m"));
-  }
-  RLock lock = multiLock(members);
+  RLock lock = multiLock(otherLocks("m", 900ms));
   stopNode(1);
   for (const Duration lease : {Duration(400ms), Duration(60s)}) {
     const Stopwatch watch;
@@ -433,15 +425,7 @@ TEST_F(MultiLock, ANodeThatStaysAwayIsAnErrorWhenTheWaitIsOver) {
 
 TEST_F(MultiLock, ANodeThatHangsIsAnErrorAfterTheOutageTimeout) {
   startNodes(2);
-  std::vector<std::unique_ptr<Client>> clients;
-  std::vector<RLock> members;
-  for (std::size_t i = 0; i < 2; ++i) {
-    Options settings = alert(node(i));
-    settings.outageTimeout = 1500ms;
-    clients.push_back(std::make_unique<Client>(Client::connect(settings)));
-    members.push_back(clients.back()->getLock("m"));
-  }
-  RLock lock = multiLock(members);
+  RLock lock = multiLock(otherLocks("m", 1500ms));
   lock.lock();
   lock.unlock();
   node(1).proxy.blackHole();
@@ -455,6 +439,7 @@ TEST_F(MultiLock, ANodeThatHangsIsAnErrorAfterTheOutageTimeout) {
     const Stopwatch watch;
     const std::string outcome = outcomeOf([&] { lock.acquire(std::move(options)); });
     EXPECT_TRUE(outcome == "connectionFailed" || outcome == "timedOut") << outcome;
+    EXPECT_GE(watch.elapsedMs(), 1450ms);
     EXPECT_LT(watch.elapsedMs(), 1500ms + 1000ms + scaled(1s));
   }
   EXPECT_EVENTUALLY(kLong, !existsOn(0, "m"));
@@ -653,8 +638,6 @@ TEST_F(MultiLock, AnEarlierHoldThatWasLostDoesNotLeaveMembersBehind) {
   expectNoKeys();
 }
 
-// ---- Where it can be called
-
 TEST_F(MultiLock, AHoldThatIsOverButStillOnTheServerIsReleasedWithTheNextOne) {
   Client client = connect();
   RLock lock = threeOf(client);
@@ -699,6 +682,22 @@ TEST_F(MultiLock, AReentryDoesNotHideThatAMemberWasLost) {
     EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
     expectNoKeys();
   }
+}
+
+TEST_F(MultiLock, TheMaxHoldOfWhatTheOwnerTookByOtherWaysStays) {
+  Client client = connect();
+  RLock lock = multiOf(client, {"a", "b"});
+  const OwnerId owner = newOwner();
+  AcquireOptions brief;
+  brief.maxHold = 150ms;
+  AcquireOptions longer;
+  longer.maxHold = 800ms;
+  const Lease a = client.getLock("a").acquire(std::move(brief), owner);
+  const Lease b = client.getLock("b").acquire(std::move(longer), owner);
+  const Lease group = lock.acquire({}, owner);
+  ASSERT_EVENTUALLY(kLong, group.lossReason() == LossReason::maxHold);
+  const Lease again = lock.acquire({}, owner);
+  EXPECT_EVENTUALLY(kLong, b.lossReason() == LossReason::maxHold);
 }
 
 TEST_F(MultiLock, CallsOfOneOwnerThatOvertakeEachOtherAreAllCounted) {
@@ -748,6 +747,8 @@ TEST_F(MultiLock, AHoldThatIsGoneFromTheServerDoesNotCountOn) {
   EXPECT_EQ(raw().keys(), std::set<std::string>{"a"}) << "not taken through the group";
   client.getLock("a").unlock();
 }
+
+// ---- Where it can be called
 
 TEST_F(MultiLock, ABlockingCallOnAnyMembersLoopThread) {
   startNodes(2);

@@ -548,18 +548,11 @@ TEST_F(RedLock, AStopEndsIt) {
 
 TEST_F(RedLock, AnEndlessCallGivesUpAfterTheOutageTimeout) {
   startNodes(3);
-  std::vector<std::unique_ptr<Client>> clients;
-  std::vector<RLock> members;
-  for (std::size_t i = 0; i < 3; ++i) {
-    Options settings = alert(node(i));
-    settings.outageTimeout = 700ms;
-    clients.push_back(std::make_unique<Client>(Client::connect(settings)));
-    members.push_back(clients.back()->getLock("r"));
-  }
+  RLock lock = redLock(otherLocks("r", 700ms));
   stopNode(0);
   stopNode(1);
   const Stopwatch watch;
-  EXPECT_EQ(outcomeOf([&] { redLock(members).lock(2s); }), "noQuorum");
+  EXPECT_EQ(outcomeOf([&] { lock.lock(2s); }), "noQuorum");
   EXPECT_GE(watch.elapsedMs(), 650ms);
   EXPECT_LT(watch.elapsedMs(), 700ms + 600ms + scaled(300ms));
 }
@@ -624,6 +617,26 @@ TEST_F(RedLock, ANewHoldDoesNotEndWithAnOlderOnesMaxHold) {
   EXPECT_TRUE(newer.held());
 }
 
+TEST_F(RedLock, AMemberThatEndsByAnOlderMaxHoldIsObtainedAgain) {
+  startNodes(3);
+  RLock lock = redLock(locks("r"));
+  warm(lock);
+  const OwnerId owner = newOwner();
+  AcquireOptions options;
+  options.maxHold = 100ms;
+  const Lease over = lock.acquire(std::move(options), owner);
+  ASSERT_EVENTUALLY(kLong, over.lossReason() == LossReason::maxHold);
+  ASSERT_EVENTUALLY(kLong, countWith("r") == 3);
+  // Not reached by the next acquisition, which takes over what is left there.
+  node(2).proxy.blackHole();
+  const Lease newer = lock.acquire({}, owner);
+  node(2).proxy.heal();
+  ASSERT_TRUE(log().waitFor("lost its hold: maxHold", kLong));
+  // What nobody obtains again is gone when the watchdog's lease is over.
+  EXPECT_FALSE(eventually(2 * kWatchdog, [&] { return !newer.held(); }));
+  EXPECT_EVENTUALLY(kLong, existsOn(2, "r"));
+}
+
 TEST_F(RedLock, WhatWasFreedByForceAndTakenByOtherWaysIsNotReleased) {
   startNodes(3);
   RLock lock = redLock(locks("r"));
@@ -656,7 +669,7 @@ TEST_F(RedLock, WaitingForOnesOwnReadHoldsIsRefusedAtOnce) {
   EXPECT_EQ(answerOf(lock.tryLockAsync(std::move(patient), owner).wait()), "wouldDeadlock");
   EXPECT_EQ(outcomeOf(lock.lockAsync({}, owner).wait()), "wouldDeadlock");
   EXPECT_LT(watch.elapsedMs(), scaled(2s));
-  EXPECT_EVENTUALLY(kLong, existsOn(0, "rw") == false);
+  EXPECT_EVENTUALLY(kLong, !existsOn(0, "rw"));
 }
 
 TEST_F(RedLock, AClientThatWasClosedIsANodeLess) {
