@@ -74,7 +74,8 @@ TEST_F(LockOwnership, XOWN2_AGrantThatComesAfterTheEndOfItsThreadIsNotRenewed) {
   Options settings = proxied();
   settings.onLost = [&](const LostHold& hold) { told.set_value(hold); };
   Client client = Client::connect(settings);
-  const auto held = proxy().addRule(TcpProxy::command("EVALSHA"), Action::delayReply(300ms));
+  const auto held =
+      proxy().addRule(TcpProxy::command("EVALSHA"), TcpProxy::Action::delayReply(300ms));
   std::promise<std::string> granted;
   inThread([&] {
     client.getLock("own2").lockAsync().start(
