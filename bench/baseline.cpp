@@ -105,7 +105,7 @@ void HiredisLock::unlock() {
     connection_.sendOnly({"DEL", latch_});
   } else {
     const auto reply = connection_.command(
-        {"EVALSHA", scripts_.release, "2", name_, channel_, owner_, "0", "PUBLISH", "0"});
+        {"EVALSHA", scripts_.release, "1", name_, owner_, "0", "PUBLISH", kLease, channel_});
     expect(isReleased(*reply), "unlock");
   }
 }

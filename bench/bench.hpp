@@ -13,12 +13,25 @@
 
 namespace rlock::bench {
 
+/// How much is measured.
+enum class Effort {
+  full,   ///< figures to publish
+  quick,  ///< a first impression
+  smoke,  ///< each mode for a moment: only shows that it works
+};
+
 struct Context {
   std::string uri;
   Options options;       ///< made from the URI
   pid_t serverPid = -1;  ///< -1: not on this machine, its CPU time is unknown
   std::string serverVersion;
-  bool quick = false;
+  Effort effort = Effort::full;
+
+  /// The one of three values that fits the effort.
+  template <class T>
+  [[nodiscard]] T pick(T full, T quick, T smoke) const {
+    return effort == Effort::full ? full : effort == Effort::quick ? quick : smoke;
+  }
 };
 
 // Each prints a table and adds its figures to the report.

@@ -94,12 +94,13 @@ double median(std::vector<double> values) {
 
 Timing timing(const Context& context) {
   using std::chrono::milliseconds;
-  return context.quick ? Timing{milliseconds(100), milliseconds(200)}
-                       : Timing{milliseconds(300), milliseconds(600)};
+  return context.pick(Timing{milliseconds(300), milliseconds(600)},
+                      Timing{milliseconds(100), milliseconds(200)},
+                      Timing{milliseconds(5), milliseconds(40)});
 }
 
 int repetitions(const Context& context) {
-  return context.quick ? 2 : 4;
+  return context.pick(4, 2, 1);
 }
 
 Report::Figures figures(const LoadResult& result) {

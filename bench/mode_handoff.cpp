@@ -161,8 +161,8 @@ void runHandOff(const Context& context, Report& report) {
   Samples handOff;
   Samples delivery;
   Samples roundTrip;
-  const int rounds = context.quick ? 1 : 4;
-  const std::chrono::milliseconds length(context.quick ? 500 : 1500);
+  const int rounds = context.pick(4, 1, 1);
+  const std::chrono::milliseconds length(context.pick(1500, 500, 100));
   for (int round = 0; round < rounds; ++round) {
     printProgress(fmt::format("handoff, {} of {}", round + 1, rounds));
     handOff.append(handOffs(context, length));

@@ -36,18 +36,19 @@ void forEach(std::vector<RLock>& locks, const std::function<Operation<void>(RLoc
     room.acquire();
   }
   if (failures > 0) {
-    throw std::runtime_error(fmt::format("{} of {} operations failed", failures, locks.size()));
+    throw std::runtime_error(
+        fmt::format("{} of {} operations failed", failures.load(), locks.size()));
   }
 }
 
 }  // namespace
 
 void runRenew(const Context& context, Report& report) {
-  const std::size_t count = context.quick ? 10'000 : 100'000;
+  const std::size_t count = context.pick<std::size_t>(100'000, 10'000, 500);
   Options options = context.options;
-  options.watchdogTimeout = std::chrono::seconds(context.quick ? 9 : 30);
+  options.watchdogTimeout = std::chrono::milliseconds(context.pick(30'000, 9000, 900));
   const auto round = options.watchdogTimeout / 3;
-  const int rounds = context.quick ? 1 : 2;
+  const int rounds = context.pick(2, 1, 1);
   const OwnerId owner = newOwner();
   // Names that all have the same length and fit no small string.
   const auto nameOf = [](std::size_t i) { return fmt::format("bench:renew:lock:{:08}", i); };

@@ -46,12 +46,12 @@ void runSparse(const Context& context, Report& report) {
       "sparse",
       "One thread, a random pause of 0 to 4 ms before each pair, as in most services; the\n"
       "subjects take turns every 50 pairs. Microseconds per pair.");
-  const int rounds = context.quick ? 4 : 20;
+  const int rounds = context.pick(20, 4, 1);
   std::minstd_rand random(1);
   for (int round = 0; round < rounds; ++round) {
     printProgress(fmt::format("sparse, {} of {}", round + 1, rounds));
     for (Party& party : parties) {
-      for (int i = 0; i < 50; ++i) {
+      for (int i = 0; i < context.pick(50, 50, 5); ++i) {
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
         const std::int64_t start = now();
         party.pair();

@@ -73,7 +73,7 @@ Contention contend(const Context& context, int waiters) {
     const double clientBefore = cpuMicros(::getpid());
     const double serverBefore = cpuMicros(context.serverPid);
     measuring = true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(context.quick ? 500 : 3000));
+    std::this_thread::sleep_for(std::chrono::milliseconds(context.pick(3000, 500, 50)));
     measuring = false;
     const Stats after = client.stats();
     const auto handOffs = static_cast<double>(entries - entriesBefore);
@@ -105,10 +105,10 @@ double idleWaiter(const Context& context) {
       // Cancelled.
     }
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(context.pick(500, 500, 50)));
   const std::uint64_t before = client.stats().commands;
   const auto start = Clock::now();
-  std::this_thread::sleep_for(std::chrono::seconds(context.quick ? 2 : 10));
+  std::this_thread::sleep_for(std::chrono::milliseconds(context.pick(10'000, 2000, 100)));
   const auto sent = static_cast<double>(client.stats().commands - before);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   stop.request_stop();

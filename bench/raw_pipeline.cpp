@@ -61,13 +61,13 @@ RawPipeline::RawPipeline(const Context& context,
       link->chains.push_back({request({"EVALSHA", scripts.acquire, "1", name, "30000", owner}),
                               request({"EVALSHA",
                                        scripts.release,
-                                       "2",
+                                       "1",
                                        name,
-                                       channelOf(name),
                                        owner,
                                        "0",
                                        "PUBLISH",
-                                       "0"})});
+                                       "30000",
+                                       channelOf(name)})});
       link->output += link->chains.back().lock;
       link->awaited.push_back(static_cast<std::size_t>(i));
     }

@@ -47,7 +47,7 @@ struct Settings {
   std::string uri;
   std::string server = "redis-server";
   std::string json;
-  bool quick = false;
+  Effort effort = Effort::full;
   bool help = false;
 };
 
@@ -59,7 +59,8 @@ class UsageError : public std::runtime_error {
 void printUsage() {
   fmt::print(
       "Usage: rlock_bench [OPTION]... [MODE]...\n\n"
-      "  --quick          short runs: to see that it works, not for figures\n"
+      "  --quick          short runs, for a first impression, not for figures\n"
+      "  --smoke          each mode for a moment, only to see that it works\n"
       "  --json FILE      write all figures there, too\n"
       "  --uri URI        measure against this server (default: one of its own)\n"
       "  --server FILE    the redis-server to start (default: the one in PATH)\n"
@@ -81,7 +82,9 @@ Settings parse(const std::vector<std::string_view>& arguments) {
       return std::string(arguments[i]);
     };
     if (argument == "--quick") {
-      settings.quick = true;
+      settings.effort = Effort::quick;
+    } else if (argument == "--smoke") {
+      settings.effort = Effort::smoke;
     } else if (argument == "--json") {
       settings.json = value();
     } else if (argument == "--uri") {
@@ -156,18 +159,18 @@ void gatherFacts(const Context& context, Report& report) {
   report.fact(
       "rlock",
       fmt::format("{}.{}.{}", RLOCK_VERSION_MAJOR, RLOCK_VERSION_MINOR, RLOCK_VERSION_PATCH));
-  report.fact("runs", context.quick ? "quick: the figures mean nothing" : "full");
+  report.fact("runs", context.effort == Effort::full ? "full" : "short: the figures mean nothing");
 
   for (const auto& [name, value] : report.facts()) {
     fmt::print("  {:<12} {}\n", name, value);
   }
 }
 
-Context makeContext(const std::string& uri, bool quick) {
+Context makeContext(const std::string& uri, Effort effort) {
   Context context;
   context.uri = uri;
   context.options = Options::fromUri(uri);
-  context.quick = quick;
+  context.effort = effort;
   Connection connection(context.options);
   context.serverVersion = "Redis " + connection.info("server", "redis_version");
   const std::string text = connection.info("server", "process_id");
@@ -186,7 +189,7 @@ int run(const Settings& settings) {
   if (settings.uri.empty()) {
     server.emplace(settings.server);
   }
-  const Context context = makeContext(server ? server->uri() : settings.uri, settings.quick);
+  const Context context = makeContext(server ? server->uri() : settings.uri, settings.effort);
   Report report;
   gatherFacts(context, report);
   for (const Mode* mode : settings.modes) {

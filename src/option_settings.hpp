@@ -93,7 +93,7 @@ template <class Enum>
 /// Throws Errc::invalidArgument.
 [[noreturn]] void refuseOption(std::string_view text);
 /// For messages.
-[[nodiscard]] std::string quoted(std::string_view text);
+[[nodiscard]] std::string inQuotes(std::string_view text);
 [[nodiscard]] bool isDigit(char c);
 [[nodiscard]] bool isIpv6(std::string_view text);
 /// Empty when `host` may be given to a resolver.

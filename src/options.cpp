@@ -117,7 +117,7 @@ void refuseOption(std::string_view text) {
   throw Error(Errc::invalidArgument, text);
 }
 
-std::string quoted(std::string_view text) {
+std::string inQuotes(std::string_view text) {
   return fmt::format("\"{}\"", escapeForDisplay(text));
 }
 
@@ -256,7 +256,7 @@ bool inRange(const OtherSetting&, const Options&) {
 }
 
 std::string displayed(const LabelSetting& setting, const Options& options) {
-  return quoted(options.*setting.member);
+  return inQuotes(options.*setting.member);
 }
 template <class Kind>
 std::string displayed(const Kind& setting, const Options& options) {
@@ -295,15 +295,15 @@ void checkEndpoint(const Endpoint& endpoint, bool tls) {
       local ? socketPathProblem(endpoint.path) : hostProblem(endpoint.host);
   if (!problem.empty()) {
     refuseOption(fmt::format(
-        "option endpoints: {}: {}", quoted(local ? endpoint.path : endpoint.host), problem));
+        "option endpoints: {}: {}", inQuotes(local ? endpoint.path : endpoint.host), problem));
   }
   if (!local && endpoint.port == 0) {
     refuseOption(fmt::format("option endpoints: the port of {} is 0; allowed: 1 to 65535",
-                             quoted(endpoint.host)));
+                             inQuotes(endpoint.host)));
   }
   if (local && tls) {
-    refuseOption(
-        fmt::format("option tls is true, but endpoint {} is a Unix socket", quoted(endpoint.path)));
+    refuseOption(fmt::format("option tls is true, but endpoint {} is a Unix socket",
+                             inQuotes(endpoint.path)));
   }
 }
 
@@ -434,7 +434,7 @@ void Options::validate() const {
   if (topology != Topology::sentinel && !sentinelMaster.empty()) {
     detail::refuseOption(
         fmt::format("option sentinelMaster (URI parameter master) is {}, but the topology is {}",
-                    detail::quoted(sentinelMaster),
+                    detail::inQuotes(sentinelMaster),
                     toString(topology)));
   }
 }

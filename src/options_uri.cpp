@@ -24,11 +24,11 @@ using detail::BoolSetting;
 using detail::DurationSetting;
 using detail::EnumSetting;
 using detail::escapeForDisplay;
+using detail::inQuotes;
 using detail::IntSetting;
 using detail::isDigit;
 using detail::LabelSetting;
 using detail::OtherSetting;
-using detail::quoted;
 using detail::Setting;
 
 constexpr std::uint16_t kRedisPort = 6379;
@@ -117,7 +117,7 @@ const Scheme& findScheme(std::string_view text) {
   }
   refuseUri(
       fmt::format("unknown scheme {}; known: redis, rediss, unix, redis+sentinel, redis+cluster",
-                  quoted(text)));
+                  inQuotes(text)));
 }
 
 Endpoint parseHostPort(std::string_view text, std::uint16_t defaultPort) {
@@ -157,12 +157,12 @@ Endpoint parseHostPort(std::string_view text, std::uint16_t defaultPort) {
   if (port) {
     int number = 0;
     if (!std::all_of(port->begin(), port->end(), isDigit) || port->empty()) {
-      refuseUri(fmt::format("the port after host {} is not a number", quoted(endpoint.host)));
+      refuseUri(fmt::format("the port after host {} is not a number", inQuotes(endpoint.host)));
     }
     if (parseNumber(*port, number) != std::errc() || number < 1 || number > kMaxPort) {
       refuseUri(fmt::format("port {} of host {} is out of range; allowed: 1 to {}",
                             escapeForDisplay(*port),
-                            quoted(endpoint.host),
+                            inQuotes(endpoint.host),
                             kMaxPort));
     }
     endpoint.port = static_cast<std::uint16_t>(number);
@@ -196,7 +196,7 @@ int parseDatabase(std::string_view text) {
                           std::numeric_limits<int>::max()));
   }
   if (error != std::errc()) {
-    refuseUri(fmt::format("database {} is not a number", quoted(text)));
+    refuseUri(fmt::format("database {} is not a number", inQuotes(text)));
   }
   return number;
 }
@@ -205,11 +205,12 @@ Duration parseDuration(std::string_view text, std::string_view parameter) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc::result_out_of_range) {
-    refuseUri(fmt::format("parameter {}: the number in {} is too large", parameter, quoted(text)));
+    refuseUri(
+        fmt::format("parameter {}: the number in {} is too large", parameter, inQuotes(text)));
   }
   if (error != std::errc()) {
     refuseUri(fmt::format(
-        "parameter {}: {} is not a duration such as 500ms or 3s", parameter, quoted(text)));
+        "parameter {}: {} is not a duration such as 500ms or 3s", parameter, inQuotes(text)));
   }
   const auto unit = text.substr(static_cast<std::size_t>(end - text.data()));
   const auto in = [number]<class Period>(Period) {
@@ -239,7 +240,7 @@ Duration parseDuration(std::string_view text, std::string_view parameter) {
   refuseUri(fmt::format(
       "parameter {}: {} is not a whole number and one of the units ns, us, ms, s, m, h, d",
       parameter,
-      quoted(text)));
+      inQuotes(text)));
 }
 
 template <class Unit>
@@ -274,7 +275,7 @@ void assign(const IntSetting& setting, const Parameter& parameter, Options& opti
   }
   if (error != std::errc()) {
     refuseUri(
-        fmt::format("parameter {}: {} is not a number", parameter.name, quoted(parameter.value)));
+        fmt::format("parameter {}: {} is not a number", parameter.name, inQuotes(parameter.value)));
   }
   options.*setting.member = number;
 }
@@ -288,7 +289,7 @@ void assign(const EnumSetting<Enum>& setting, const Parameter& parameter, Option
   }
   refuseUri(fmt::format("parameter {}: {} is not one of {}",
                         parameter.name,
-                        quoted(parameter.value),
+                        inQuotes(parameter.value),
                         rangeOf(setting)));
 }
 void assign(const LabelSetting& setting, const Parameter& parameter, Options& options) {
@@ -297,7 +298,7 @@ void assign(const LabelSetting& setting, const Parameter& parameter, Options& op
 void assign(const BoolSetting& setting, const Parameter& parameter, Options& options) {
   if (parameter.value != "true" && parameter.value != "false") {
     refuseUri(fmt::format(
-        "parameter {}: {} is not true or false", parameter.name, quoted(parameter.value)));
+        "parameter {}: {} is not true or false", parameter.name, inQuotes(parameter.value)));
   }
   options.*setting.member = parameter.value == "true";
 }
@@ -327,7 +328,7 @@ void parseQuery(std::string_view query,
     const std::string_view name = item.substr(0, equals);
     const Setting* setting = detail::findParameter(name);
     if (setting == nullptr) {
-      refuseUri(fmt::format("unknown parameter {}; known: {}", quoted(name), knownParameters()));
+      refuseUri(fmt::format("unknown parameter {}; known: {}", inQuotes(name), knownParameters()));
     }
     if (equals == std::string_view::npos) {
       refuseUri(fmt::format("parameter {} has no value; write {}=...", name, name));
