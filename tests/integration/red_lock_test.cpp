@@ -617,26 +617,6 @@ TEST_F(RedLock, ANewHoldDoesNotEndWithAnOlderOnesMaxHold) {
   EXPECT_TRUE(newer.held());
 }
 
-TEST_F(RedLock, AMemberThatEndsByAnOlderMaxHoldIsObtainedAgain) {
-  startNodes(3);
-  RLock lock = redLock(locks("r"));
-  warm(lock);
-  const OwnerId owner = newOwner();
-  AcquireOptions options;
-  options.maxHold = 100ms;
-  const Lease over = lock.acquire(std::move(options), owner);
-  ASSERT_EVENTUALLY(kLong, over.lossReason() == LossReason::maxHold);
-  ASSERT_EVENTUALLY(kLong, countWith("r") == 3);
-  // Not reached by the next acquisition, which takes over what is left there.
-  node(2).proxy.blackHole();
-  const Lease newer = lock.acquire({}, owner);
-  node(2).proxy.heal();
-  ASSERT_TRUE(log().waitFor("lost its hold: maxHold", kLong));
-  // What nobody obtains again is gone when the watchdog's lease is over.
-  EXPECT_FALSE(eventually(2 * kWatchdog, [&] { return !newer.held(); }));
-  EXPECT_EVENTUALLY(kLong, existsOn(2, "r"));
-}
-
 TEST_F(RedLock, WhatWasFreedByForceAndTakenByOtherWaysIsNotReleased) {
   startNodes(3);
   RLock lock = redLock(locks("r"));
