@@ -5,31 +5,40 @@
 #include <rlock/export.hpp>
 #include <rlock/lease.hpp>
 #include <rlock/lock.hpp>
+#include <rlock/owner.hpp>
 #include <rlock/read_write_lock.hpp>
 
 #include <chrono>
+#include <cstdint>
+#include <list>
+#include <mutex>
 
 namespace rlock {
 
 /// An RLock that meets the standard's Lockable and TimedLockable, for `std::lock_guard`,
 /// `std::unique_lock`, `std::scoped_lock` and `std::lock`. Not recursive and bound to no thread: it
-/// keeps a Lease inside, and whoever calls unlock() gives that back.
+/// keeps a Lease inside for each lock() that succeeded, and each unlock() gives one of them back.
 ///
-/// **Thread safety:** one thread at a time may lock and unlock one Mutex; use one Mutex object per
-/// thread or task, all over the same lock. Different Mutex objects exclude each other.
+/// **Thread safety:** Safe to call concurrently from any thread, like `std::mutex`: threads that
+/// share one Mutex exclude each other, and so do different Mutex objects over the same lock, in one
+/// process or several.
 ///
 /// lock() and try_lock*() throw `rlock::Error` when no answer can be had. unlock() never throws: it
-/// sends the release, returns without waiting for the answer, and leaves a failure to the log.
+/// sends the release, returns without waiting for the answer, and leaves a failure to the log. Over
+/// a lock of one node the release is ahead of whatever the same thread sends next, so that a thread
+/// that unlocks and locks again does not meet its own hold.
 class RLOCK_EXPORT Mutex {
  public:
   /// Not locked yet; nothing is sent.
   explicit Mutex(RLock lock) noexcept;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
+  /// What is still locked is released in the background.
   ~Mutex() = default;
 
   ///@{
-  /// As the standard says for Lockable and TimedLockable; try_lock() is one attempt.
+  /// As the standard says for Lockable and TimedLockable; try_lock() is one attempt. False while
+  /// anybody holds the lock, the calling thread and this object included.
   /// @throws rlock::Error  as RLock::acquire() and RLock::tryAcquire()
   /// @par Cost  as RLock::lock()
   void lock();
@@ -45,23 +54,38 @@ class RLOCK_EXPORT Mutex {
     return tryLockFor(deadline > now ? Duration(deadline - now) : Duration::zero());
   }
   ///@}
-  /// Sends the release and does not wait for the answer. Does nothing while unlocked.
+  /// Sends the release and does not wait for the answer. Does nothing while unlocked. Of several
+  /// holds, as the shared side of a SharedMutex has and an expired one leaves behind, it is the
+  /// calling thread's last one; one that is lost when the thread has none; or else the oldest.
   void unlock() noexcept;
 
-  /// The hold, empty while unlocked.
-  [[nodiscard]] const Lease& lease() const noexcept { return lease_; }
+  /// The hold, empty while unlocked; of several the calling thread's last one, or else the last.
+  /// What it refers to stays until the hold is unlocked.
+  [[nodiscard]] const Lease& lease() const noexcept;
 
  private:
+  struct Held {
+    OwnerId thread;
+    Lease lease;
+  };
+  using Holds = std::list<Held>;
+
   bool tryLockFor(Duration wait);
+  void keep(Holds& fresh) noexcept;
+  [[nodiscard]] bool ofParent() const noexcept;
 
   RLock lock_;
-  Lease lease_;
+  const std::uint32_t forkGeneration_;
+  mutable std::mutex mutex_;
+  Holds holds_;  // in the order in which they were obtained; protected by mutex_
 };
 
 /// Mutex with the standard's SharedTimedLockable on top, for `std::shared_lock`, over the two sides
 /// of a read-write lock; given a single plain lock, the shared side excludes as well.
 ///
-/// **Thread safety:** as Mutex: also one SharedMutex for each that shares.
+/// **Thread safety:** Safe to call concurrently from any thread, like `std::shared_mutex`. A thread
+/// that holds the shared side must not wait for either side, of this object or another over the
+/// same lock: a writer that waits in between lets neither pass.
 class RLOCK_EXPORT SharedMutex {
  public:
   /// Shared locking is its read lock, exclusive locking its write lock.
@@ -91,7 +115,8 @@ class RLOCK_EXPORT SharedMutex {
   ///@}
 
   ///@{
-  /// The shared side, as in Mutex.
+  /// The shared side, as in Mutex, except that it may be held several times. unlock_shared() gives
+  /// one of these holds back and leaves the others.
   void lock_shared() { shared_.lock(); }
   bool try_lock_shared() { return shared_.try_lock(); }
   template <class Rep, class Period>

@@ -210,6 +210,23 @@ void ReleaseTask::startInBackground(Handler handler) {
   });
 }
 
+void ReleaseTask::startAhead(Handler handler) {
+  if (engine_->executor().onLoopThread()) {
+    startInBackground(std::move(handler));
+    return;
+  }
+  handler_ = std::move(handler);
+  background_ = true;
+  auto gate = engine_->enter(scripts_, owner_, *this);
+  if (!gate.entered) {
+    return;
+  }
+  hold_ = std::move(gate.hold);
+  before_ = gate.count;
+  compose();
+  engine_->executor().startAhead(Executor::CallPtr(this), deadline_);
+}
+
 void ReleaseTask::onDeadline() {
   const TaskPtr self(this);
   perform(tell([this](ReleaseFsm& fsm) { return fsm.expired(lateError()); }));

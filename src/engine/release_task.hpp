@@ -26,6 +26,9 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   Result<ReleaseOutcome> run();
   /// Releases on the loop thread.
   void startInBackground(Handler handler);
+  /// As startInBackground(), for a caller that does not ask what becomes of it: ahead of what the
+  /// calling thread sends next. The handler is told when it is over, however long that takes.
+  void startAhead(Handler handler);
 
  private:
   using Step = ReleaseFsm::Step;

@@ -106,7 +106,7 @@ void ScriptedLock::releaseQuietly(OwnerId owner) {
     return;
   }
   makeIntrusive<ReleaseTask>(object_.enginePtr(), object_.scripts(), owner)
-      ->startInBackground([engine = object_.enginePtr()](const Result<ReleaseOutcome>& result) {
+      ->startAhead([engine = object_.enginePtr()](const Result<ReleaseOutcome>& result) {
         if (!result.has_value()) {
           engine->log().write(
               LogLevel::warning,

@@ -190,6 +190,28 @@ void Executor::start(CallPtr call, Clock::time_point sendBefore) {
   });
 }
 
+bool Executor::firstAhead(const lua::Script& script) {
+  const std::lock_guard lock(aheadMutex_);
+  if (std::find(sentAhead_.begin(), sentAhead_.end(), &script) != sentAhead_.end()) {
+    return false;
+  }
+  sentAhead_.push_back(&script);
+  return true;
+}
+
+void Executor::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
+  begin(call, sendBefore);
+  // A server that does not know the script would ask for its text, and by the time that comes the
+  // call would not be ahead any more.
+  if (call->script_ != nullptr && firstAhead(*call->script_)) {
+    call->sendText();
+  }
+  if (loop_->onLoopThread() ||
+      !link_->submit(*call, call->argv(), net::CommandLink::Mode::background)) {
+    start(call, sendBefore);
+  }
+}
+
 void Executor::resume(CallPtr call, Clock::time_point sendBefore) {
   loop_->post([self = shared_from_this(), call = std::move(call), sendBefore] {
     self->begin(call, sendBefore);
@@ -390,6 +412,10 @@ Executor::Counters Executor::counters() const noexcept {
 
 void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   session_ = session;
+  {
+    const std::lock_guard lock(aheadMutex_);
+    sentAhead_.clear();
+  }
   {
     const std::lock_guard lock(nodeMutex_);
     node_ = session->node;

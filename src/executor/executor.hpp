@@ -50,8 +50,8 @@ class ExecutorEvents {
 /// gives up at a point in time. A direct call that meets trouble is passed to the loop with
 /// resume().
 ///
-/// **Thread safety:** direct(), await(), start(), resume(), post() and the observers from any
-/// thread; the rest on the loop thread.
+/// **Thread safety:** direct(), await(), start(), startAhead(), resume(), post() and the observers
+/// from any thread; the rest on the loop thread.
 class Executor final : public std::enable_shared_from_this<Executor>, private net::LinkEvents {
  public:
   using Clock = std::chrono::steady_clock;
@@ -86,6 +86,9 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   /// Sends in the background; Call::finished() has the outcome. The call is not sent after
   /// `sendBefore`.
   void start(CallPtr call, Clock::time_point sendBefore);
+  /// As start(), but where there is a connection the call is ahead of whatever this thread sends
+  /// after it.
+  void startAhead(const CallPtr& call, Clock::time_point sendBefore);
   /// As start(), after the call has ended in trouble or was lost and is to be judged.
   void resume(CallPtr call, Clock::time_point sendBefore);
   /// As start(), but first makes sure that nothing still to come from `lost`, a connection that
@@ -133,6 +136,7 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   void unpark(Call& call) noexcept;
   void finish(const CallPtr& call, Outcome outcome) noexcept;
   [[nodiscard]] Error describe(const Call& call, Errc errc, std::string_view text) const;
+  [[nodiscard]] bool firstAhead(const lua::Script& script);
 
   const std::shared_ptr<net::Loop> loop_;
   const std::shared_ptr<const Logger> log_;
@@ -147,6 +151,9 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
 
   mutable std::mutex nodeMutex_;
   std::string node_;  // protected by nodeMutex_
+
+  std::mutex aheadMutex_;
+  std::vector<const lua::Script*> sentAhead_;  // on this connection; protected by aheadMutex_
 
   // Loop thread only.
   std::shared_ptr<const net::ServerSession> session_;

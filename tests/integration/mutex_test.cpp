@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Mutex and SharedMutex shared by threads, and what a thread releases beside what it takes next.
+
+#include "integration/lock_harness.hpp"
+#include "integration/read_write_harness.hpp"
+
+#include <shared_mutex>
+
+namespace rlock::test {
+namespace {
+
+class LockMutexShared : public ReadWriteFixture<LockTest> {};
+
+TEST_F(LockMutexShared, ThreadsThatShareAMutexExclude) {
+  Client client = connect();
+  Client other = connect();
+  Mutex mutex(client.getLock("mutex"));
+  Mutex elsewhere(other.getLock("mutex"));
+  Resource resource;
+  std::vector<std::future<std::string>> threads;
+  for (int i = 0; i < 6; ++i) {
+    threads.push_back(inThread([&, i] {
+      Mutex& mine = i < 4 ? mutex : elsewhere;
+      return outcomeOf([&] {
+        for (int round = 0; round < 25; ++round) {
+          if (round % 5 == 4) {
+            const std::unique_lock guard(mine, std::try_to_lock);
+            if (guard.owns_lock()) {
+              resource.use();
+              EXPECT_FALSE(mine.try_lock());
+            }
+          } else {
+            const std::lock_guard guard(mine);
+            resource.use();
+          }
+        }
+      });
+    }));
+  }
+  for (auto& thread : threads) {
+    EXPECT_EQ(thread.get(), "ok");
+  }
+  EXPECT_GE(resource.value(), 120);
+  EXPECT_EQ(resource.overlaps(), 0);
+  EXPECT_EVENTUALLY(kLong, !raw().exists("mutex"));
+}
+
+TEST_F(LockMutexShared, ThreadsThatShareASharedMutexExclude) {
+  Client client = connect();
+  Client other = connect();
+  SharedMutex mutex(client.getReadWriteLock("shared"));
+  SharedMutex elsewhere(other.getReadWriteLock("shared"));
+  SharedResource resource;
+  std::vector<std::future<std::string>> threads;
+  for (int i = 0; i < 6; ++i) {
+    threads.push_back(inThread([&, i] {
+      SharedMutex& mine = i < 4 ? mutex : elsewhere;
+      return outcomeOf([&] {
+        for (int round = 0; round < 20; ++round) {
+          if ((i + round) % 3 == 0) {
+            const std::unique_lock guard(mine);
+            resource.write(100us);
+          } else {
+            const std::shared_lock guard(mine);
+            resource.read(100us);
+          }
+        }
+      });
+    }));
+  }
+  for (auto& thread : threads) {
+    EXPECT_EQ(thread.get(), "ok");
+  }
+  EXPECT_EQ(resource.written() + resource.readings(), 120);
+  EXPECT_EQ(resource.overlaps(), 0);
+  EXPECT_EVENTUALLY(kLong, raw().keys().empty());
+}
+
+TEST_F(LockMutexShared, EachUnlockSharedGivesOneHoldBack) {
+  Client client = connect();
+  SharedMutex mutex(client.getReadWriteLock("shared"));
+  SharedMutex other(client.getReadWriteLock("shared"));
+  mutex.lock_shared();
+  EXPECT_TRUE(inThread([&] { return mutex.try_lock_shared(); }).get());
+  EXPECT_TRUE(mutex.try_lock_shared_for(20s));
+  for (int left = 3; left > 0; --left) {
+    EXPECT_FALSE(other.try_lock()) << left << " readers are inside";
+    mutex.unlock_shared();
+  }
+  EXPECT_TRUE(other.try_lock_for(20s));
+  mutex.unlock_shared();
+  EXPECT_FALSE(mutex.try_lock_shared()) << "the writer is inside";
+  other.unlock();
+  EXPECT_EVENTUALLY(kLong, raw().keys().empty());
+}
+
+TEST_F(LockMutexShared, AnyThreadMayUnlock) {
+  Client client = connect();
+  Mutex mutex(client.getLock("mutex"));
+  inThread([&] { mutex.lock(); }).get();
+  EXPECT_FALSE(mutex.try_lock());
+  inThread([&] { mutex.unlock(); }).get();
+  EXPECT_TRUE(mutex.try_lock_for(20s));
+  mutex.unlock();
+}
+
+TEST_F(LockMutexShared, TheUnlockOfALostHoldLeavesTheNextHolderAlone) {
+  Client client = connect();
+  Mutex mutex(client.getLock("mutex"));
+  mutex.lock();
+  raw().run({"DEL", "mutex"});
+  std::promise<void> holds;
+  std::promise<void> end;
+  auto next = inThread([&] {
+    const std::lock_guard guard(mutex);
+    holds.set_value();
+    end.get_future().wait();
+    return mutex.lease().held();
+  });
+  ASSERT_TRUE(ready(holds.get_future(), kLong));
+  mutex.unlock();
+  EXPECT_FALSE(mutex.try_lock()) << "the next holder is inside";
+  end.set_value();
+  EXPECT_TRUE(next.get());
+  EXPECT_TRUE(mutex.try_lock_for(20s));
+  mutex.unlock();
+}
+
+// A release in the background and what the same thread does next.
+
+TEST_F(LockMutexShared, AThreadDoesNotMeetItsOwnRelease) {
+  Client client = connect();
+  Client second = connect();
+  const auto failures = [](auto attempt) {
+    int count = 0;
+    for (int i = 0; i < 200; ++i) {
+      count += attempt() ? 0 : 1;
+    }
+    return count;
+  };
+  Mutex mutex(client.getLock("mutex"));
+  EXPECT_EQ(failures([&] { return std::unique_lock(mutex, std::try_to_lock).owns_lock(); }), 0);
+  SharedMutex shared(client.getReadWriteLock("shared"));
+  EXPECT_EQ(failures([&] { return std::shared_lock(shared, std::try_to_lock).owns_lock(); }), 0);
+  EXPECT_EQ(failures([&] { return std::unique_lock(shared, std::try_to_lock).owns_lock(); }), 0);
+  for (RLock lock : {client.getLock("plain"),
+                     client.getFairLock("fair"),
+                     RLock(client.getFencedLock("fenced")),
+                     client.getSimpleLock("simple"),
+                     client.getSpinLock("spin"),
+                     multiLock({client.getLock("one"), second.getLock("two")})}) {
+    EXPECT_EQ(failures([&] { return lock.tryAcquire().has_value(); }), 0) << lock.getName();
+    EXPECT_EQ(failures([&] {
+                auto attempt = lock.tryAcquireAsync();
+                return attempt.toFuture().get().has_value();
+              }),
+              0)
+        << lock.getName();
+  }
+  PermitExpirableSemaphore permits = client.getPermitExpirableSemaphore("permits");
+  permits.trySetPermits(1);
+  EXPECT_EQ(failures([&] { return permits.tryHold().has_value(); }), 0);
+}
+
+}  // namespace
+}  // namespace rlock::test
