@@ -8,16 +8,16 @@ namespace rlock::detail {
 
 namespace {
 
-std::atomic<std::uint32_t> generation{0};
+constinit std::atomic<std::uint32_t> generation{0};
+
+// When the program is loaded, not at the first use: a child of a process that forks meanwhile would
+// wait for ever for the thread that had begun.
+[[maybe_unused]] const int kRegistered =
+    ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
 
 std::uint32_t forkGeneration() noexcept {
-  static const bool registered = [] {
-    ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
-    return true;
-  }();
-  static_cast<void>(registered);
   return generation.load(std::memory_order_relaxed);
 }
 

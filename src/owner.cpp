@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/fork.hpp>
 #include <rlock/detail/thread_owner.hpp>
 #include <rlock/owner.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <iterator>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -12,16 +16,15 @@ namespace rlock {
 
 namespace {
 
+using ThreadEndListeners = std::vector<std::weak_ptr<detail::ThreadEndListener>>;
+
+/// Replaced, never changed, so that the end of a thread needs no memory to look at it.
 struct Listeners {
   std::mutex mutex;
-  std::vector<std::weak_ptr<detail::ThreadEndListener>> all;
+  std::shared_ptr<const ThreadEndListeners> all;
 };
 
-// Never destroyed: threads may end after the static objects are gone.
-Listeners& listeners() {
-  static auto* const instance = new Listeners;
-  return *instance;
-}
+constinit detail::PerProcess<Listeners> listeners;
 
 class EndOfThread {
  public:
@@ -29,20 +32,32 @@ class EndOfThread {
   EndOfThread(const EndOfThread&) = delete;
   EndOfThread& operator=(const EndOfThread&) = delete;
   ~EndOfThread() {
-    std::vector<std::shared_ptr<detail::ThreadEndListener>> living;
-    {
-      Listeners& known = listeners();
+    // What the thread did in the parent is no end of anything here.
+    if (detail::forkGeneration() != generation_) {
+      return;
+    }
+    std::shared_ptr<const ThreadEndListeners> all;
+    try {
+      Listeners& known = listeners.get();
       const std::lock_guard lock(known.mutex);
-      for (const auto& weak : known.all) {
-        if (auto listener = weak.lock()) {
-          living.push_back(std::move(listener));
-        }
+      all = known.all;
+    } catch (...) {
+      // No memory for the first list: there is nobody in it.
+    }
+    if (!all) {
+      return;
+    }
+    for (const auto& weak : *all) {
+      if (const auto listener = weak.lock()) {
+        listener->threadEnded(currentOwner());
       }
     }
-    for (const auto& listener : living) {
-      listener->threadEnded(currentOwner());
-    }
   }
+
+  void acquires() noexcept { generation_ = detail::forkGeneration(); }
+
+ private:
+  std::uint32_t generation_ = 0;
 };
 
 }  // namespace
@@ -61,15 +76,23 @@ OwnerId currentOwner() noexcept {
 namespace detail {
 
 void addThreadEndListener(std::weak_ptr<ThreadEndListener> listener) {
-  Listeners& known = listeners();
+  Listeners& known = listeners.get();
   const std::lock_guard lock(known.mutex);
-  std::erase_if(known.all, [](const auto& weak) { return weak.expired(); });
-  known.all.push_back(std::move(listener));
+  auto all = std::make_shared<ThreadEndListeners>();
+  if (known.all) {
+    std::copy_if(
+        known.all->begin(), known.all->end(), std::back_inserter(*all), [](const auto& weak) {
+          return !weak.expired();
+        });
+  }
+  all->push_back(std::move(listener));
+  known.all = std::move(all);
 }
 
 void noteAcquireByThisThread() noexcept {
   // Its destructor is what it is there for.
-  thread_local const EndOfThread atEnd;  // NOLINT(clang-diagnostic-exit-time-destructors)
+  thread_local EndOfThread atEnd;  // NOLINT(clang-diagnostic-exit-time-destructors)
+  atEnd.acquires();
 }
 
 }  // namespace detail

@@ -167,12 +167,15 @@ void LockEngine::channelRefused(const std::string& channel, const Error& error) 
                     error.what());
     return;
   }
+  bool isNew = false;
+  {
+    const std::lock_guard lock(hubMutex_);
+    isNew = hub_.refused(channel);
+  }
   log_->write(
-      LogLevel::warning,
+      isNew ? LogLevel::warning : LogLevel::debug,
       fmt::format(
           "cannot subscribe to {}, its waiters poll: {}", escapeForDisplay(channel), error.what()));
-  const std::lock_guard lock(hubMutex_);
-  hub_.refused(channel);
 }
 
 void LockEngine::channelsLost() {

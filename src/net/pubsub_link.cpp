@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <map>
 #include <optional>
 #include <system_error>
 #include <unordered_map>
@@ -27,6 +28,10 @@ constexpr std::size_t kBatchBytes = std::size_t{32} << 10;
 /// Reads per callback, so that a flood of messages leaves the loop's other work its turn.
 constexpr int kReadsPerPass = 16;
 constexpr std::size_t kReadSize = std::size_t{16} << 10;
+/// How long to wait before a refused channel is asked for again: the rules that refuse it may be
+/// changed at any time. Doubled by each further refusal.
+constexpr std::chrono::milliseconds kRefusedPauseMin{1000};
+constexpr std::chrono::milliseconds kRefusedPauseMax{30000};
 
 std::string_view firstWord(std::string_view text) {
   return text.substr(0, text.find(' '));
@@ -63,9 +68,10 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
     std::uint64_t command = 0;  ///< the unanswered request while subscribing or unsubscribing
     State state = State::none;
     bool wanted = false;
-    bool dirty = false;  ///< listed in dirty_ or retrying_
-    bool again = false;  ///< asked for since the last request went out
-    bool alone = false;  ///< was refused together with others
+    bool dirty = false;                  ///< listed in dirty_ or retrying_
+    bool again = false;                  ///< asked for since the last request went out
+    bool alone = false;                  ///< was refused together with others
+    std::chrono::milliseconds pause{0};  ///< before it was last asked for again after a refusal
   };
   using Channels = std::unordered_map<std::string, Channel>;
   /// References into an unordered_map stay valid while it grows.
@@ -108,9 +114,11 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   void onPong();
   void onErrorReply(const std::string& text);
   void refuse(Entry& entry, Errc errc, const std::string& text);
+  void retryAt(Entry& entry, SteadyClock::time_point when);
 
   // Time.
   void onTimer();
+  void serveTimes();
   void armTimer();
   [[nodiscard]] SteadyClock::time_point peerDeadline() const;
 
@@ -156,9 +164,8 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   SteadyClock::time_point lastProgress_;
   SteadyClock::time_point idleSince_;
 
-  /// Channels whose request met a server that was busy; they wait for retryAt_.
-  std::vector<Entry*> retrying_;
-  SteadyClock::time_point retryAt_ = SteadyClock::time_point::max();
+  /// Channels whose request met a server that was busy or refused them, by when to ask again.
+  std::multimap<SteadyClock::time_point, Entry*> retrying_;
   std::chrono::milliseconds retryDelay_{0};
 };
 
@@ -426,7 +433,6 @@ void PubSubLink::Impl::dropConnection() noexcept {
   inFlight_.clear();
   firstCommand_ = 0;
   retrying_.clear();
-  retryAt_ = SteadyClock::time_point::max();
 }
 
 void PubSubLink::Impl::lose(const std::string& reason, Errc errc) {
@@ -584,6 +590,7 @@ void PubSubLink::Impl::onConfirmed(Command::Kind kind, const std::string& name) 
     answered(channel.command);
     channel.state = State::subscribed;
     channel.alone = false;
+    channel.pause = std::chrono::milliseconds(0);
     if (!channel.wanted || channel.again) {
       markDirty(entry);
       return;
@@ -640,13 +647,9 @@ void PubSubLink::Impl::onErrorReply(const std::string& text) {
   }
   if (code == "BUSY" || code == "LOADING" || code == "MASTERDOWN" || code == "TRYAGAIN") {
     retryDelay_ = std::clamp(retryDelay_ * 2, retryDelayMin_, retryDelayMax_);
-    retryAt_ = SteadyClock::now() + retryDelay_;
+    const auto when = SteadyClock::now() + retryDelay_;
     for (Entry* entry : command.channels) {
-      if (entry->second.dirty) {
-        continue;
-      }
-      entry->second.dirty = true;
-      retrying_.push_back(entry);
+      retryAt(*entry, when);
     }
     return;
   }
@@ -661,17 +664,22 @@ void PubSubLink::Impl::onErrorReply(const std::string& text) {
   }
 }
 
+void PubSubLink::Impl::retryAt(Entry& entry, SteadyClock::time_point when) {
+  if (!entry.second.dirty) {
+    retrying_.emplace(when, &entry);
+    entry.second.dirty = true;
+  }
+}
+
 void PubSubLink::Impl::refuse(Entry& entry, Errc errc, const std::string& text) {
   if (!entry.second.wanted) {
     eraseIfUnused(entry);
     return;
   }
-  entry.second.wanted = false;
-  if (--wantedCount_ == 0) {
-    idleSince_ = SteadyClock::now();
-  }
+  entry.second.again = false;
+  entry.second.pause = std::clamp(entry.second.pause * 2, kRefusedPauseMin, kRefusedPauseMax);
+  retryAt(entry, SteadyClock::now() + entry.second.pause);
   const std::string channel = entry.first;
-  eraseIfUnused(entry);
   ErrorContext context;
   context.node = node_;
   context.serverMessage = text;
@@ -692,7 +700,8 @@ SteadyClock::time_point PubSubLink::Impl::peerDeadline() const {
 }
 
 void PubSubLink::Impl::armTimer() {
-  SteadyClock::time_point due = retryAt_;
+  SteadyClock::time_point due =
+      retrying_.empty() ? SteadyClock::time_point::max() : retrying_.begin()->first;
   if (!inFlight_.empty()) {
     due = std::min(due, peerDeadline());
   } else {
@@ -709,6 +718,15 @@ void PubSubLink::Impl::armTimer() {
 
 void PubSubLink::Impl::onTimer() {
   const auto keep = shared_from_this();
+  const std::uint64_t connection = connection_;
+  try {
+    serveTimes();
+  } catch (const std::exception& error) {
+    loseAfter(error, connection);
+  }
+}
+
+void PubSubLink::Impl::serveTimes() {
   if (!up()) {
     return;
   }
@@ -724,12 +742,11 @@ void PubSubLink::Impl::onTimer() {
     }
     now = SteadyClock::now();
   }
-  if (now >= retryAt_) {
-    retryAt_ = SteadyClock::time_point::max();
-    for (Entry* entry : std::exchange(retrying_, {})) {
-      entry->second.dirty = false;
-      markDirty(*entry);
-    }
+  while (!retrying_.empty() && now >= retrying_.begin()->first) {
+    Entry& entry = *retrying_.begin()->second;
+    retrying_.erase(retrying_.begin());
+    entry.second.dirty = false;
+    markDirty(entry);
   }
   if (inFlight_.empty() && channels_.empty() && now >= idleSince_ + idleLinger_) {
     log(LogLevel::debug, "subscriber connection to " + node_ + " closed: no channels");

@@ -25,7 +25,8 @@ class PubSubEvents {
   /// published from here on arrives, and what was published before that call has arrived or never
   /// will. After every subscribe(), and again after every reconnection.
   virtual void onSubscribed(const std::string& channel) = 0;
-  /// The server refuses the channel; the link has forgotten it.
+  /// The server refuses the channel. The link asks again while the channel is wanted, after a
+  /// second at first and then more and more rarely; each refusal is told.
   virtual void onRefused(const std::string& channel, const Error& error) = 0;
   virtual void onMessage(const std::string& channel, std::string_view payload) = 0;
   /// Connected; subscriptions follow.

@@ -244,6 +244,32 @@ TEST_F(ServerTrouble, XERR7_WithoutSubscribeWaitersPoll) {
   }
 }
 
+TEST_F(ServerTrouble, XERR7_WhatIsAllowedAgainIsSubscribed) {
+  raw().run({"ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe"});
+  Options settings = options();
+  settings.username = "deaf";
+  settings.password = "pw";
+  Client client = Client::connect(settings);
+  RLock held = client.getLock("err7-held");
+  held.lock();
+  rawHold("err7", "foreign:1", 60s);
+  auto waiter = inThread([&] {
+    return answerOf([&] {
+      RLock lock = client.getLock("err7");
+      return lock.tryLock(40s);
+    });
+  });
+  ASSERT_EVENTUALLY(kLong, log().count("cannot subscribe") == 1);
+  raw().run({"ACL", "SETUSER", "deaf", "+subscribe"});
+  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("err7")) == 1);
+  EXPECT_EVENTUALLY(kLong, raw().numsub("rlock_client:" + client.id()) == 1);
+  const Stopwatch watch;
+  rawRelease("err7");
+  EXPECT_EQ(waiter.get(), "true");
+  EXPECT_LT(watch.elapsedMs(), scaled(2s));
+  held.unlock();
+}
+
 TEST_F(ServerTrouble, XERR8_DerivedKeysThatAreForbidden) {
   raw().run({"ACL", "SETUSER", "narrow", "on", ">pw", "~err8", "&*", "+@all"});
   Options settings = options();

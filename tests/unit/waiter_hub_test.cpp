@@ -460,18 +460,26 @@ TEST_F(WaiterHubTest, NewsOfAForgottenChannelAreNobodys) {
   EXPECT_EQ(hub.channels(), 0U);
 }
 
-TEST_F(WaiterHubTest, RefusedSubscriptionLeavesPolling) {
+TEST_F(WaiterHubTest, RefusedSubscriptionLeavesPollingUntilItIsConfirmed) {
   sleep(a);
   changes();
-  hub.refused("c");
+  EXPECT_TRUE(hub.refused("c"));
   EXPECT_EQ(one(hub.poll(at(0) + kPoll)), &a);
   drop(a);
   EXPECT_EQ(sleepAgain(a, at(1000)), nullptr);
   EXPECT_EQ(hub.nextDue(), at(2000));
+  EXPECT_FALSE(hub.refused("c")) << "known already";
+  EXPECT_EQ(one(hub.subscribed("c")), &a);
+  drop(a);
+  EXPECT_EQ(sleepAgain(a, at(1000)), nullptr);
+  EXPECT_EQ(one(hub.message("c")), &a);
+  drop(a);
+  EXPECT_EQ(sleepAgain(a, at(1000)), nullptr);
+  EXPECT_TRUE(hub.refused("c")) << "it worked meanwhile";
   one(hub.leave(a, true, at(1500)));
   hub.expireLingering(at(1500) + kLinger);
   EXPECT_EQ(hub.channels(), 0U);
-  EXPECT_EQ(changes(), (Changes{})) << "what was refused need not be given up";
+  EXPECT_EQ(changes(), (Changes{"-c"})) << "what is refused is asked for again unless given up";
 }
 
 TEST_F(WaiterHubTest, EveryReconnectionMakesTheFirstLookAgain) {

@@ -306,12 +306,15 @@ class WaiterHub {
     return turns;
   }
 
-  /// The channel cannot be subscribed; its waiters poll.
-  void refused(std::string_view channelName) noexcept {
-    if (const auto found = channels_.find(channelName); found != channels_.end()) {
-      found->second->subscribed = false;
-      found->second->refused = true;
+  /// The channel cannot be subscribed for now; its waiters poll until a confirmation comes. Returns
+  /// whether that is new.
+  bool refused(std::string_view channelName) noexcept {
+    const auto found = channels_.find(channelName);
+    if (found == channels_.end()) {
+      return false;
     }
+    found->second->subscribed = false;
+    return !std::exchange(found->second->refused, true);
   }
 
   /// The connection for subscriptions is gone; each channel will be confirmed again.
@@ -346,9 +349,7 @@ class WaiterHub {
     while (!lingering_.empty() && lingering_.nextDue() <= now) {
       Channel& channel = lingering_.top();
       lingering_.remove(channel);
-      if (!channel.refused) {
-        changes_.push_back({channel.name, false});
-      }
+      changes_.push_back({channel.name, false});
       channels_.erase(channels_.find(std::string_view(channel.name)));
     }
   }
@@ -408,7 +409,7 @@ class WaiterHub {
     std::array<Lane, kLanes> lanes;
     std::uint64_t epoch = 1;  // counts the news
     bool subscribed = false;
-    bool refused = false;
+    bool refused = false;  // and not confirmed since
     // Confirmations, numbered over all channels: at most one is under way.
     std::uint64_t asked = 0;
     std::uint64_t askedBefore = 0;  // which taking of the changes
@@ -470,7 +471,7 @@ class WaiterHub {
 
   // The first confirmation of those whose requests go out from now on.
   std::uint64_t confirmationFrom(Channel& channel) {
-    if (channel.refused || channel.askedBefore == taken_) {
+    if (channel.askedBefore == taken_) {
       return channel.asked;
     }
     if (channel.confirmed == channel.asked) {
@@ -532,6 +533,7 @@ class WaiterHub {
     ++channel.epoch;
     if (subscribed) {
       channel.subscribed = true;
+      channel.refused = false;
     }
     for (Lane& lane : channel.lanes) {
       if (!lane.waiters.empty()) {

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/fork.hpp>
+#include <rlock/detail/thread_owner.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace rlock::detail {
+namespace {
+
+/// Runs `body` in a child. Its exit code, or -1 when it hung or was killed.
+template <class Body>
+int inFork(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    ::_exit(body());
+  }
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+class Listener final : public ThreadEndListener {
+ public:
+  void threadEnded(OwnerId owner) noexcept override {
+    owner_ = owner.value;
+    ++ends_;
+  }
+  [[nodiscard]] int ends() const { return ends_; }
+  [[nodiscard]] std::uint64_t owner() const { return owner_; }
+
+ private:
+  std::atomic<std::uint64_t> owner_{0};
+  std::atomic<int> ends_{0};
+};
+
+std::shared_ptr<Listener> newListener() {
+  auto listener = std::make_shared<Listener>();
+  addThreadEndListener(listener);
+  return listener;
+}
+
+TEST(ThreadEndTest, OnlyTheEndOfAThreadThatAcquiredIsTold) {
+  const auto listener = newListener();
+  std::thread([] {}).join();
+  EXPECT_EQ(listener->ends(), 0);
+  std::uint64_t owner = 0;
+  std::thread([&] {
+    noteAcquireByThisThread();
+    noteAcquireByThisThread();
+    owner = currentOwner().value;
+  }).join();
+  EXPECT_EQ(listener->ends(), 1);
+  EXPECT_EQ(listener->owner(), owner);
+}
+
+TEST(ThreadEndTest, AListenerThatIsGoneIsNotTold) {
+  const auto stays = newListener();
+  newListener().reset();
+  std::thread([] { noteAcquireByThisThread(); }).join();
+  EXPECT_EQ(stays->ends(), 1);
+}
+
+// The list is long and always in use, so that its mutex is held by somebody when the process forks.
+TEST(ThreadEndTest, AChildEndsWhateverTheParentsThreadsWereAt) {
+  std::vector<std::shared_ptr<Listener>> many(2000);
+  std::generate(many.begin(), many.end(), &newListener);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads(2);
+  for (std::thread& thread : threads) {
+    thread = std::thread([&] {
+      while (!stop) {
+        std::thread([] { noteAcquireByThisThread(); }).join();
+      }
+    });
+  }
+  noteAcquireByThisThread();
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(5);
+      std::exit(0);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status)) {
+      ADD_FAILURE() << "a child hung or crashed";
+      break;
+    }
+  }
+  stop = true;
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+TEST(ThreadEndTest, TheEndOfAParentsThreadIsNoneInTheChild) {
+  const auto listener = newListener();
+  int code = 0;
+  std::thread([&] {
+    noteAcquireByThisThread();
+    code = inFork([&] {
+      const auto own = newListener();
+      std::thread([] { noteAcquireByThisThread(); }).join();
+      return listener->ends() == 0 && own->ends() == 1 ? 0 : 1;
+    });
+  }).join();
+#if defined(__SANITIZE_THREAD__)
+  if (code != 0) {
+    GTEST_SKIP() << "a forked child cannot start threads under this sanitizer";
+  }
+#endif
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(listener->ends(), 1);
+}
+
+TEST(PerProcessTest, AChildHasAnObjectOfItsOwn) {
+  struct Guarded {
+    std::mutex mutex;
+    int value = 0;
+  };
+  static constinit PerProcess<Guarded> mine;
+  mine.get().value = 7;
+  const std::lock_guard lock(mine.get().mutex);
+  EXPECT_EQ(inFork([] {
+              const std::lock_guard inner(mine.get().mutex);
+              const int before = mine.get().value;
+              mine.get().value = 8;
+              return before;
+            }),
+            0);
+  EXPECT_EQ(mine.get().value, 7);
+}
+
+}  // namespace
+}  // namespace rlock::detail
