@@ -1,16 +1,19 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Notes what a holder says about its hold, beside the lock and never in it.
--- KEYS: [1] labels hash
--- ARGV: [1] owner field  [2] label, empty = take it away  [3] how long it is kept at least, ms
+-- Notes what holders say about their holds, beside the locks and never in them.
+-- KEYS: for each hold the labels hash of its lock, up to a few hundred, all in one slot
+-- ARGV: for the i-th hold [3i-2] owner field  [3i-1] label, empty = take it away  [3i] how long it is kept at least, ms
 -- Returns: 1
 -- When it runs twice: harmless.
 -- Source: design of this library
-if ARGV[2] == '' then
-  redis.call('hdel', KEYS[1], ARGV[1])
-else
-  redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
-  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then
-    redis.call('pexpire', KEYS[1], ARGV[3])
+for i = 1, #KEYS do
+  local key, owner, label, keep = KEYS[i], ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+  if label == '' then
+    redis.pcall('hdel', key, owner)
+  else
+    redis.pcall('hset', key, owner, label)
+    if redis.call('pttl', key) < tonumber(keep) then
+      redis.pcall('pexpire', key, keep)
+    end
   end
 end
 return 1

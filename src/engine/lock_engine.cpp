@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/lock_engine.hpp"
 
-#include "executor/inspection_scripts.hpp"
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/fork.hpp>
 #include <rlock/duration.hpp>
@@ -28,20 +27,6 @@ class LockEngine::ClosingRelease final : public Call {
   const std::shared_ptr<LockEngine> engine_;
   const HoldPtr hold_;
   const std::string owner_;
-};
-
-/// Notes the label of a hold, or takes it away. Nobody waits for it: it is only shown.
-class LockEngine::LabelCall final : public Call {
- public:
-  LabelCall(std::string_view name,
-            std::string_view owner,
-            std::string_view label,
-            std::chrono::milliseconds atLeast) {
-    composeLabel(*this, name, owner, label, atLeast);
-  }
-
- private:
-  void finished(Outcome /*outcome*/) noexcept override {}
 };
 
 /// What a request about it obtains is nobody's hold, and no expiry gives it back.
@@ -282,13 +267,6 @@ LockEngine::Granted LockEngine::granted(Hold& hold,
   return granted;
 }
 
-void LockEngine::noteLabel(const Hold& hold,
-                           const std::string& label,
-                           std::chrono::milliseconds atLeast) {
-  executor_->start(makeIntrusive<LabelCall>(hold.name, ownerField(hold.owner), label, atLeast),
-                   Clock::now() + callTimeout());
-}
-
 std::chrono::milliseconds LockEngine::releasing(Hold& hold) {
   const std::lock_guard lock(holdsMutex_);
   if (hold.count <= 1) {
@@ -379,8 +357,8 @@ void LockEngine::forced(const LockScripts& scripts, Clock::time_point sentAt) {
   std::vector<Doubt> unsure;
   {
     const std::lock_guard lock(holdsMutex_);
-    for (const HoldPtr& hold : ledger_.all()) {
-      if (hold->name == scripts.name && hold->count > 0 && scripts.forceReleaseEnds(hold->kind)) {
+    for (const HoldPtr& hold : ledger_.named(scripts.name)) {
+      if (hold->count > 0 && scripts.forceReleaseEnds(hold->kind)) {
         if (hold->grantedAt >= sentAt) {
           // It may be of the time after, when the lock was free for it.
           unsure.push_back({hold, hold->grantedAt});
@@ -414,10 +392,10 @@ void LockEngine::threadEnded(OwnerId owner) noexcept {
   std::vector<Watchdog::Lost> lost;
   {
     const std::lock_guard lock(holdsMutex_);
-    for (const HoldPtr& hold : ledger_.all()) {
+    for (const HoldPtr& hold : ledger_.ownedBy(owner)) {
       // What is still on its way comes too late.
-      hold->ownerEnded = hold->ownerEnded || (hold->owner == owner && hold->busy);
-      if (hold->owner == owner && hold->count > 0 && !std::exchange(hold->lost, true)) {
+      hold->ownerEnded = hold->ownerEnded || hold->busy;
+      if (hold->count > 0 && !std::exchange(hold->lost, true)) {
         // Left to expire: the work it protects may go on elsewhere.
         watchdog_.retire(*hold);
         hold->count = 0;
@@ -465,21 +443,25 @@ void LockEngine::deliver(UniqueFunction<void()> function, HandlerPlace place) no
 }
 
 void LockEngine::reject(UniqueFunction<void()> function, HandlerPlace place) noexcept {
-  if (options_.executor && place == HandlerPlace::application) {
-    deliver(std::move(function));
-  } else if (!closed() && forkGeneration() == forkGeneration_) {
-    executor_->post([self = shared_from_this(), function = std::move(function)]() mutable {
-      self->runGuarded(function);
+  if (!closed() && forkGeneration() == forkGeneration_) {
+    executor_->post([self = shared_from_this(), function = std::move(function), place]() mutable {
+      self->deliver(std::move(function), place);
     });
-  } else {
-    // There is no loop any more, and the handler must not run inside the call that starts it.
-    UniqueFunction<void()> start([self = shared_from_this(), &function] {
-      std::thread([self, function = std::move(function)]() mutable {
-        self->runGuarded(function);
-      }).detach();
-    });
-    runGuarded(start);
+    return;
   }
+  // There may be no loop any more, and neither the handler nor an executor that calls it at once
+  // may run inside the call that starts it.
+  const bool submits = options_.executor && place == HandlerPlace::application;
+  UniqueFunction<void()> start([self = shared_from_this(), &function, place, submits] {
+    std::thread([self, function = std::move(function), place, submits]() mutable {
+      if (submits) {
+        self->deliver(std::move(function), place);
+      } else {
+        self->runGuarded(function);
+      }
+    }).detach();
+  });
+  runGuarded(start);
 }
 
 // Calls at a time.

@@ -32,6 +32,8 @@
 
 namespace rlock::detail {
 
+struct LabelNote;
+
 /// Where a handler runs.
 enum class HandlerPlace : std::uint8_t {
   application,  ///< on Options::executor if there is one
@@ -212,9 +214,11 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void holdIsGone(Doubt doubt);
   void closingReleaseDone();
   void noteLabel(const Hold& hold, const std::string& label, std::chrono::milliseconds atLeast);
+  void noteLabels(std::vector<LabelNote> notes);
   void endClosing(bool inTime);
   void renew(std::vector<HoldPtr> holds);
   void startRenewal(IntrusivePtr<RenewalBatch> batch);
+  bool splitRenewal(const RenewalBatch& batch, const Outcome& outcome);
   void renewalDone(RenewalBatch& batch, Outcome outcome);
   void announce(std::vector<Watchdog::Lost> lost);
   void announceOnLoop(std::vector<Watchdog::Lost> lost);

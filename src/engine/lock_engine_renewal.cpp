@@ -3,6 +3,7 @@
 // How LockEngine keeps what is held: renewals, and what it hears of forced releases by others.
 
 #include "engine/lock_engine.hpp"
+#include "executor/inspection_scripts.hpp"
 #include <rlock/detail/executor/naming.hpp>
 
 #include <fmt/format.h>
@@ -21,6 +22,19 @@ constexpr std::chrono::milliseconds kRenewalPatience{5};
 
 /// Holds shorter than this need not hear that they were ended by force.
 constexpr std::chrono::milliseconds kListenAfter{100};
+
+/// What the server says of a whole request although it may mean one key of many.
+bool mayBeOneKeys(const Error& error) noexcept {
+  switch (error.errc()) {
+    case Errc::denied:
+    case Errc::wrongType:
+    case Errc::invalidArgument:
+    case Errc::serverError:
+      return true;
+    default:
+      return false;
+  }
+}
 
 }  // namespace
 
@@ -87,6 +101,40 @@ class LockEngine::HoldCheck final : public Call {
   const std::string owner_;
 };
 
+/// Notes the labels of holds, or takes them away. Nobody waits for it: they are only shown.
+class LockEngine::LabelCall final : public Call {
+ public:
+  LabelCall(std::shared_ptr<LockEngine> engine, std::vector<LabelNote> notes)
+      : engine_(std::move(engine)), notes_(std::move(notes)) {
+    composeLabels(*this, notes_, keys_);
+  }
+
+ private:
+  void finished(Outcome outcome) noexcept override {
+    if (outcome.kind == Outcome::Kind::failed && mayBeOneKeys(*outcome.error) &&
+        notes_.size() > 1) {
+      const auto half = notes_.begin() + static_cast<std::ptrdiff_t>(notes_.size() / 2);
+      engine_->noteLabels({half, notes_.end()});
+      engine_->noteLabels({notes_.begin(), half});
+    }
+  }
+
+  const std::shared_ptr<LockEngine> engine_;
+  const std::vector<LabelNote> notes_;
+  std::vector<std::string> keys_;
+};
+
+void LockEngine::noteLabel(const Hold& hold,
+                           const std::string& label,
+                           std::chrono::milliseconds atLeast) {
+  noteLabels({{std::string(hold.name), ownerField(hold.owner), label, atLeast}});
+}
+
+void LockEngine::noteLabels(std::vector<LabelNote> notes) {
+  executor_->start(makeIntrusive<LabelCall>(shared_from_this(), std::move(notes)),
+                   Clock::now() + callTimeout());
+}
+
 // Renewal.
 
 bool LockEngine::watchdogNeedsLoop() {
@@ -150,8 +198,8 @@ void LockEngine::heardOfForce(std::string_view name) {
   std::vector<Doubt> holds;
   {
     const std::lock_guard lock(holdsMutex_);
-    for (const HoldPtr& hold : ledger_.all()) {
-      if (hold->name == name && hold->count > 0 && !hold->lost) {
+    for (const HoldPtr& hold : ledger_.named(name)) {
+      if (hold->count > 0 && !hold->lost) {
         holds.push_back({hold, hold->grantedAt});
       }
     }
@@ -223,7 +271,8 @@ void LockEngine::renew(std::vector<HoldPtr> holds) {
   for (std::size_t first = 0, last = 0; first < holds.size(); first = last) {
     const ComposeRenewals form = scriptsOf(*holds[first]).renewals();
     while (last < holds.size() && last - first < batchSize &&
-           scriptsOf(*holds[last]).renewals() == form) {
+           scriptsOf(*holds[last]).renewals() == form &&
+           (last == first || !(holds[last]->renewedAlone || holds[first]->renewedAlone))) {
       ++last;
     }
     std::vector<HoldPtr> batch(
@@ -237,12 +286,39 @@ void LockEngine::startRenewal(IntrusivePtr<RenewalBatch> batch) {
   executor_->start(std::move(batch), Clock::now() + kRenewalPatience);
 }
 
+/// The server refused a batch, perhaps for one of its keys: the others are renewed without it.
+bool LockEngine::splitRenewal(const RenewalBatch& batch, const Outcome& outcome) {
+  if (outcome.kind != Outcome::Kind::failed || !mayBeOneKeys(*outcome.error) || closed()) {
+    return false;
+  }
+  std::vector<HoldPtr> due;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    for (const HoldPtr& hold : batch.holds()) {
+      if (hold->renewing) {
+        hold->renewedAlone = batch.holds().size() == 1;
+        due.push_back(hold);
+      }
+    }
+  }
+  if (due.size() < 2) {
+    return false;
+  }
+  const auto half = due.begin() + static_cast<std::ptrdiff_t>(due.size() / 2);
+  renew({half, due.end()});
+  renew({due.begin(), half});
+  return true;
+}
+
 void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
+  if (splitRenewal(batch, outcome)) {
+    return;
+  }
   const auto now = Clock::now();
   const bool answered = outcome.kind == Outcome::Kind::replied && batch.reply().isArray() &&
                         batch.reply().elements.size() == batch.holds().size();
   std::vector<Watchdog::Lost> lost;
-  std::vector<std::pair<HoldPtr, std::string>> labelled;
+  std::vector<LabelNote> labelled;
   std::string refusal;
   Clock::time_point due{};
   {
@@ -262,8 +338,12 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
       } else if (reply->integer == 1) {
         counters_.renewals.fetch_add(1, std::memory_order_relaxed);
         watchdog_.renewed(*hold, batch.submittedAt());
+        hold->renewedAlone = false;
         if (!hold->label.empty()) {
-          labelled.emplace_back(hold, hold->label);
+          labelled.push_back({std::string(hold->name),
+                              ownerField(hold->owner),
+                              hold->label,
+                              options_.watchdogTimeout});
         }
       } else {
         watchdog_.retire(*hold);
@@ -279,8 +359,8 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
   if (!closed()) {
     watchdogTimer_.armAt(due);
   }
-  for (const auto& [hold, label] : labelled) {
-    noteLabel(*hold, label, options_.watchdogTimeout);
+  if (!labelled.empty()) {
+    noteLabels(std::move(labelled));
   }
   if (!answered || !refusal.empty()) {
     log_->write(LogLevel::warning,

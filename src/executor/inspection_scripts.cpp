@@ -196,16 +196,18 @@ std::optional<ScanStep> parseScan(const Reply& reply) {
   return step;
 }
 
-void composeLabel(Call& call,
-                  std::string_view name,
-                  std::string_view owner,
-                  std::string_view label,
-                  std::chrono::milliseconds atLeast) {
-  call.setScript(lua::label, 1);
-  call.addArgument(call.store(labelKey(name)));
-  call.addArgument(call.store(owner));
-  call.addArgument(call.store(label));
-  call.addNumber(atLeast.count());
+void composeLabels(Call& call, std::span<const LabelNote> notes, std::vector<std::string>& keys) {
+  call.setScript(lua::label, notes.size());
+  keys.clear();
+  keys.reserve(notes.size());
+  for (const LabelNote& note : notes) {
+    call.addArgument(keys.emplace_back(labelKey(note.name)));
+  }
+  for (const LabelNote& note : notes) {
+    call.addArgument(note.owner);
+    call.addArgument(note.label);
+    call.addNumber(note.atLeast.count());
+  }
   call.setRepeatable(true);
 }
 

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,11 +28,15 @@ struct ScanStep {
 /// Names that only belong to a lock of another name are left out.
 std::optional<ScanStep> parseScan(const Reply& reply);
 
-/// @param label  empty: take it away
-void composeLabel(Call& call,
-                  std::string_view name,
-                  std::string_view owner,
-                  std::string_view label,
-                  std::chrono::milliseconds atLeast);
+/// The label of one hold.
+struct LabelNote {
+  std::string name;
+  std::string owner;
+  std::string label;  ///< empty: take it away
+  std::chrono::milliseconds atLeast;
+};
+/// @param notes  must stay until the call is finished, and so must `keys`
+/// @param keys   filled in
+void composeLabels(Call& call, std::span<const LabelNote> notes, std::vector<std::string>& keys);
 
 }  // namespace rlock::detail

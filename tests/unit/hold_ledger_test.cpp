@@ -238,5 +238,31 @@ TEST(HoldLedger, HoldsManyOwnersOfManyLocks) {
   EXPECT_EQ(ledger.size(), 0U);
 }
 
+TEST(HoldLedger, FindsTheHoldsOfANameAndOfAnOwner) {
+  HoldLedger ledger;
+  const Name first("a");
+  const Name second("b");
+  for (std::uint64_t owner = 1; owner <= 200; ++owner) {
+    find(ledger, first, owner)->count = 1;
+  }
+  const HoldPtr other = find(ledger, second, 7);
+  const HoldPtr read = ledger.find(first.bytes, HoldKind::read, first.view(), OwnerId{7});
+  EXPECT_EQ(ledger.named("a").size(), 201U);
+  EXPECT_EQ(ledger.named("b"), std::vector{other});
+  EXPECT_TRUE(ledger.named("c").empty());
+  EXPECT_EQ(ledger.ownedBy(OwnerId{7}).size(), 3U);
+  EXPECT_TRUE(ledger.ownedBy(OwnerId{201}).empty());
+  ledger.forgetIfUnused(*other);
+  ledger.forgetIfUnused(*read);
+  EXPECT_EQ(ledger.ownedBy(OwnerId{7}).size(), 1U);
+  EXPECT_TRUE(ledger.named("b").empty());
+  EXPECT_EQ(ledger.all().size(), 200U);
+}
+
+TEST(HoldLedger, AHoldIsSmall) {
+  // With 100,000 of them each byte counts; of the heap it takes this and nothing else.
+  EXPECT_LE(sizeof(Hold), 320U);
+}
+
 }  // namespace
 }  // namespace rlock::detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/engine/deadline_heap.hpp>
+#include <rlock/detail/engine/intrusive_table.hpp>
 #include <rlock/detail/hold_handle.hpp>
 #include <rlock/detail/intrusive_ptr.hpp>
 #include <rlock/detail/lock_traits.hpp>
@@ -10,12 +11,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -32,6 +31,10 @@ class GateWaiter {
   virtual void gateOpened() noexcept = 0;
   virtual void gateAddRef() noexcept = 0;
   virtual void gateDropRef() noexcept = 0;
+
+ private:
+  friend class HoldLedger;
+  GateWaiter* nextAtGate_ = nullptr;
 };
 
 /// What one owner holds of one lock, as far as this client knows.
@@ -42,18 +45,24 @@ struct Hold : RefCounted<Hold> {
        HoldKind holdKind,
        std::string_view lockName,
        OwnerId holder) noexcept
-      : keepAlive(std::move(lockAlive)), kind(holdKind), name(lockName), owner(holder) {}
+      : keepAlive(std::move(lockAlive)),
+        name(lockName),
+        owner(holder),
+        nameHash(std::hash<std::string_view>{}(lockName)),
+        kind(holdKind) {}
 
   const std::shared_ptr<const void> keepAlive;  ///< owns the bytes of `name`
-  const HoldKind kind;
   const std::string_view name;
   const OwnerId owner;
+  const std::size_t nameHash;
+  const HoldKind kind;
 
   int count = 0;           ///< confirmed by the server
   std::uint64_t line = 0;  ///< numbers what was never all gone in between
   bool watched = false;    ///< the watchdog renews it
   bool lost = false;       ///< its holder was told; kept until the server must have dropped it too
   bool renewing = false;   ///< a renewal is under way
+  bool renewedAlone = false;  ///< the server refused its renewal: others must not suffer
   int renewalFailures = 0;
   std::chrono::milliseconds lease{0};
   Clock::time_point grantedAt{};  ///< when the last grant was booked
@@ -66,7 +75,12 @@ struct Hold : RefCounted<Hold> {
 
   bool busy = false;        ///< a request about this hold is under way
   bool ownerEnded = false;  ///< meanwhile the owner's thread has ended
-  std::deque<GateWaiter*> gate;
+  bool known = false;       ///< a HoldLedger has it
+  GateWaiter* firstAtGate = nullptr;
+  GateWaiter* lastAtGate = nullptr;
+  TableHook<Hold> byKey;
+  TableHook<Hold> byName;
+  TableHook<Hold> byOwner;
 };
 
 using HoldPtr = IntrusivePtr<Hold>;
@@ -77,45 +91,64 @@ using HoldPtr = IntrusivePtr<Hold>;
 /// **Thread safety:** One thread at a time.
 class HoldLedger {
  public:
+  HoldLedger() = default;
+  HoldLedger(const HoldLedger&) = delete;
+  HoldLedger& operator=(const HoldLedger&) = delete;
+  ~HoldLedger() {
+    byKey_.visitAll([this](Hold& hold) { forget(hold); });
+  }
+
   /// The hold of `owner` on a lock, made with count 0 when there is none.
   HoldPtr find(const std::shared_ptr<const void>& keepAlive,
                HoldKind kind,
                std::string_view name,
                OwnerId owner) {
-    const auto found = holds_.find(Key{name, owner.value, kind});
-    if (found != holds_.end()) {
-      return found->second;
+    if (HoldPtr known = peek(kind, name, owner)) {
+      return known;
     }
     auto hold = makeIntrusive<Hold>(keepAlive, kind, name, owner);
-    holds_.emplace(keyOf(*hold), hold);
+    hold->addRef();
+    hold->known = true;
+    byKey_.insert(*hold);
+    byName_.insert(*hold);
+    byOwner_.insert(*hold);
     return hold;
   }
 
   /// Null when this client knows of no hold.
   [[nodiscard]] HoldPtr peek(HoldKind kind, std::string_view name, OwnerId owner) const {
-    const auto found = holds_.find(Key{name, owner.value, kind});
-    return found == holds_.end() ? HoldPtr() : found->second;
+    const std::size_t hash = keyHash(std::hash<std::string_view>{}(name), owner, kind);
+    return HoldPtr(byKey_.find(hash, [&](const Hold& hold) {
+      return hold.owner == owner && hold.kind == kind && hold.name == name;
+    }));
   }
 
   /// Takes the gate of a hold; false when another request has it, then `waiter` is queued.
-  static bool enter(Hold& hold, GateWaiter& waiter) {
+  static bool enter(Hold& hold, GateWaiter& waiter) noexcept {
     if (!hold.busy) {
       hold.busy = true;
       return true;
     }
     waiter.gateAddRef();
-    hold.gate.push_back(&waiter);
+    waiter.nextAtGate_ = nullptr;
+    (hold.lastAtGate != nullptr ? hold.lastAtGate->nextAtGate_ : hold.firstAtGate) = &waiter;
+    hold.lastAtGate = &waiter;
     return false;
   }
 
   /// Takes a queued waiter back; false when it is not queued, so that its gateOpened() is due.
   static bool withdraw(Hold& hold, GateWaiter& waiter) noexcept {
-    for (auto it = hold.gate.begin(); it != hold.gate.end(); ++it) {
-      if (*it == &waiter) {
-        hold.gate.erase(it);
+    GateWaiter* before = nullptr;
+    for (GateWaiter* queued = hold.firstAtGate; queued != nullptr; queued = queued->nextAtGate_) {
+      if (queued == &waiter) {
+        (before != nullptr ? before->nextAtGate_ : hold.firstAtGate) = waiter.nextAtGate_;
+        if (hold.lastAtGate == &waiter) {
+          hold.lastAtGate = before;
+        }
         waiter.gateDropRef();
         return true;
       }
+      before = queued;
     }
     return false;
   }
@@ -123,9 +156,11 @@ class HoldLedger {
   /// Gives the gate on. Returns who has it now, to be told with no lock held, or null. A hold that
   /// nobody holds or wants is forgotten.
   GateWaiter* leave(Hold& hold) noexcept {
-    if (!hold.gate.empty()) {
-      GateWaiter* next = hold.gate.front();
-      hold.gate.pop_front();
+    if (GateWaiter* const next = hold.firstAtGate) {
+      hold.firstAtGate = next->nextAtGate_;
+      if (hold.firstAtGate == nullptr) {
+        hold.lastAtGate = nullptr;
+      }
       return next;
     }
     hold.busy = false;
@@ -133,48 +168,76 @@ class HoldLedger {
     return nullptr;
   }
 
-  /// Drops the entry of a hold that is not held and about which nothing is under way.
+  /// Drops the entry of a hold that is not held and about which nothing is under way. A late reply
+  /// may be about a hold that was forgotten before.
   void forgetIfUnused(Hold& hold) noexcept {
-    if (hold.count != 0 || hold.busy || !hold.gate.empty()) {
-      return;
-    }
-    // A late reply may be about a hold that was forgotten before: its place may be taken by now.
-    const auto found = holds_.find(keyOf(hold));
-    if (found != holds_.end() && found->second.get() == &hold) {
-      holds_.erase(found);
+    if (hold.known && hold.count == 0 && !hold.busy && hold.firstAtGate == nullptr) {
+      forget(hold);
     }
   }
 
   /// Holds and entries with requests under way.
-  [[nodiscard]] std::size_t size() const noexcept { return holds_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return byKey_.size(); }
 
-  /// All entries, for closing and for threads that ended.
+  /// All entries, for closing.
   [[nodiscard]] std::vector<HoldPtr> all() const {
     std::vector<HoldPtr> result;
-    result.reserve(holds_.size());
-    for (const auto& [key, hold] : holds_) {
-      result.push_back(hold);
-    }
+    result.reserve(size());
+    byKey_.visitAll([&](Hold& hold) { result.emplace_back(&hold); });
+    return result;
+  }
+  /// The entries about one name, of whatever kind and owner.
+  [[nodiscard]] std::vector<HoldPtr> named(std::string_view name) const {
+    std::vector<HoldPtr> result;
+    byName_.visit(std::hash<std::string_view>{}(name), [&](Hold& hold) {
+      if (hold.name == name) {
+        result.emplace_back(&hold);
+      }
+    });
+    return result;
+  }
+  /// The entries of one owner.
+  [[nodiscard]] std::vector<HoldPtr> ownedBy(OwnerId owner) const {
+    std::vector<HoldPtr> result;
+    byOwner_.visit(static_cast<std::size_t>(owner.value), [&](Hold& hold) {
+      if (hold.owner == owner) {
+        result.emplace_back(&hold);
+      }
+    });
     return result;
   }
 
  private:
-  struct Key {
-    std::string_view name;
-    std::uint64_t owner;
-    HoldKind kind;
-    friend bool operator==(const Key&, const Key&) = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept {
-      return std::hash<std::string_view>{}(key.name) ^
-             static_cast<std::size_t>((key.owner + (static_cast<std::uint64_t>(key.kind) << 56U)) *
-                                      0x9e3779b97f4a7c15ULL);
+  static std::size_t keyHash(std::size_t nameHash, OwnerId owner, HoldKind kind) noexcept {
+    return nameHash ^
+           static_cast<std::size_t>((owner.value + (static_cast<std::uint64_t>(kind) << 56U)) *
+                                    0xff51afd7ed558ccdULL);
+  }
+  struct HashOfKey {
+    std::size_t operator()(const Hold& hold) const noexcept {
+      return keyHash(hold.nameHash, hold.owner, hold.kind);
     }
   };
-  static Key keyOf(const Hold& hold) noexcept { return {hold.name, hold.owner.value, hold.kind}; }
+  struct HashOfName {
+    std::size_t operator()(const Hold& hold) const noexcept { return hold.nameHash; }
+  };
+  struct HashOfOwner {
+    std::size_t operator()(const Hold& hold) const noexcept {
+      return static_cast<std::size_t>(hold.owner.value);
+    }
+  };
 
-  std::unordered_map<Key, HoldPtr, KeyHash> holds_;
+  void forget(Hold& hold) noexcept {
+    byKey_.remove(hold);
+    byName_.remove(hold);
+    byOwner_.remove(hold);
+    hold.known = false;
+    hold.dropRef();
+  }
+
+  IntrusiveTable<Hold, &Hold::byKey, HashOfKey> byKey_;
+  IntrusiveTable<Hold, &Hold::byName, HashOfName> byName_;
+  IntrusiveTable<Hold, &Hold::byOwner, HashOfOwner> byOwner_;
 };
 
 }  // namespace rlock::detail

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Many holds renewed together: what one of them suffers, and what labels cost.
+
+#include "integration/lock_harness.hpp"
+
+namespace rlock::test {
+namespace {
+
+class RenewalBatch : public LockTest {
+ protected:
+  static std::vector<Lease> take(Client& client,
+                                 const std::string& prefix,
+                                 int count,
+                                 const std::string& label = {}) {
+    std::vector<std::future<Lease>> futures;
+    for (int i = 0; i < count; ++i) {
+      AcquireOptions wanted;
+      wanted.label = label;
+      auto operation = client.getLock(prefix + std::to_string(i)).acquireAsync(wanted, newOwner());
+      futures.push_back(operation.toFuture());
+    }
+    std::vector<Lease> leases;
+    for (auto& future : futures) {
+      leases.push_back(future.get());
+    }
+    return leases;
+  }
+};
+
+TEST_F(RenewalBatch, ARefusedKeyDoesNotTakeTheOthersWithIt) {
+  for (const std::string& label : {std::string(), std::string("job")}) {
+    SCOPED_TRACE(label);
+    Client client = connect();
+    std::vector<Lease> leases = take(client, "mine", 12, label);
+    Lease refused = client.getLock("foreign").acquire({.label = label});
+    raw().run({"ACL", "SETUSER", "default", "resetkeys", "~mine*", "~*{mine*", "~*rlock*"});
+    EXPECT_EVENTUALLY(kLong, !refused.held());
+    EXPECT_EQ(refused.lossReason(), LossReason::unreachable);
+    std::this_thread::sleep_for(kWatchdog / 2);
+    for (const Lease& lease : leases) {
+      EXPECT_TRUE(lease.held());
+    }
+    raw().run({"ACL", "SETUSER", "default", "allkeys"});
+    client.close(2s);
+  }
+}
+
+TEST_F(RenewalBatch, LabelsAreNotedByTheBatch) {
+  constexpr int kHolds = 400;
+  Options settings = options();
+  settings.watchdogTimeout = scaled(1500ms);
+  Client client = Client::connect(settings);
+  const std::vector<Lease> leases = take(client, "labelled", kHolds, "job");
+  const Stats before = client.stats();
+  ASSERT_EVENTUALLY(kLong, client.stats().renewals >= before.renewals + 2 * kHolds);
+  const Stats after = client.stats();
+  EXPECT_LT(after.commands - before.commands, kHolds / 2U)
+      << after.renewals - before.renewals << " renewals";
+  const auto info = client.inspect("labelled7");
+  ASSERT_TRUE(info);
+  ASSERT_EQ(info->holders.size(), 1U);
+  EXPECT_EQ(info->holders[0].label, "job");
+}
+
+}  // namespace
+}  // namespace rlock::test
