@@ -398,6 +398,10 @@ Error Executor::describe(const Call& /*call*/, Errc errc, std::string_view text)
 }
 
 std::string Executor::node() const {
+  // In a child another thread of the parent may have the mutex for ever.
+  if (loop_->abandoned()) {
+    return {};
+  }
   const std::lock_guard lock(nodeMutex_);
   return node_;
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/fork.hpp>
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,7 +39,8 @@ class MarkerPool : public std::enable_shared_from_this<MarkerPool> {
   template <class MakeId>
   Loan borrow(MakeId makeId) {
     Marker marker;
-    {
+    // A child's requests are all refused, and another thread of the parent may have the mutex.
+    if (forkGeneration() == forkGeneration_) {
       const std::lock_guard lock(mutex_);
       // The one that was used last: the fewer differ, the fewer keys there are.
       if (!free_.empty()) {
@@ -57,11 +61,19 @@ class MarkerPool : public std::enable_shared_from_this<MarkerPool> {
 
  private:
   void giveBack(Marker marker) noexcept {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(marker));
+    if (forkGeneration() != forkGeneration_) {
+      return;
+    }
+    try {
+      const std::lock_guard lock(mutex_);
+      free_.push_back(std::move(marker));
+    } catch (const std::bad_alloc&) {
+      // Its key expires.
+    }
   }
 
   const std::chrono::milliseconds life_;
+  const std::uint32_t forkGeneration_ = forkGeneration();
   std::mutex mutex_;
   std::vector<Marker> free_;
 };

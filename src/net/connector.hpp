@@ -1,29 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "net/handshake.hpp"
+#include "net/approach.hpp"
 #include "net/link_settings.hpp"
 #include "net/loop.hpp"
-#include "net/stream.hpp"
 #include <rlock/detail/unique_function.hpp>
 #include <rlock/result.hpp>
 
+#include <cstddef>
 #include <memory>
+#include <string>
 
 namespace rlock::detail::net {
-
-/// A connection that is ready for commands. The descriptor is in blocking mode.
-struct Established {
-  std::unique_ptr<Stream> stream;
-  std::shared_ptr<const ServerSession> session;
-};
 
 /// One attempt to connect: endpoints in order, each address of each, then the handshake.
 ///
 /// **Thread safety:** loop thread only. May be destroyed in its own handler.
 ///
-/// Each address gets an equal share of the time that is left, so that one that drops packets does
-/// not use up the others' chance.
+/// The endpoint and address that worked last come first. Each has a head start of a quarter of a
+/// second, less when there is no time for that; then the next is tried beside it, and the first
+/// whose handshake is complete is the connection. So one that drops packets, or a name that is not
+/// resolved, delays by its head start only.
 class Connector {
  public:
   /// @param probeKill  whether to find out ServerSession::canKill
@@ -48,9 +45,15 @@ class Connector {
 
  private:
   class Attempt;
+  /// What worked last.
+  struct Favourite {
+    std::size_t endpoint = 0;
+    std::string address{};
+  };
 
   Loop& loop_;
   std::shared_ptr<const LinkSettings> settings_;
+  std::shared_ptr<Favourite> favourite_;
   bool probeKill_;
   std::shared_ptr<Attempt> attempt_;
 };

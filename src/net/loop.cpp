@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/loop.hpp"
 
+#include "net/blocked_signals.hpp"
+#include <rlock/detail/fork.hpp>
 #include <rlock/error.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <csignal>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -49,7 +50,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   void setErrorHook(std::function<void(const char*)> hook);
   void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool abandoned() const noexcept {
-    return abandoned_.load(std::memory_order_relaxed);
+    return forkGeneration() != forkGeneration_ || abandoned_.load(std::memory_order_relaxed);
   }
 
   void arm(Timer& timer, SteadyClock::time_point due);
@@ -73,6 +74,17 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
     if (!owned_) {
       loopThread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     }
+  }
+  /// True in a child that was forked in a callback. What the loop polls is the parent's: it runs
+  /// nothing more and ends with the callback. An adopted one may be used on by its owner.
+  bool leftInChild() noexcept {
+    if (forkGeneration() == forkGeneration_) {
+      return false;
+    }
+    if (owned_) {
+      uv_stop(loop_);
+    }
+    return true;
   }
   void drain() noexcept;
   void runPassEnd() noexcept;
@@ -103,6 +115,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   std::thread::id adopter_;
   std::atomic<std::thread::id> loopThread_{};
   std::atomic<bool> abandoned_{false};
+  const std::uint32_t forkGeneration_ = forkGeneration();
   /// Held while libuv has handles that live in this object.
   std::shared_ptr<LoopCore> self_;
 
@@ -136,26 +149,6 @@ namespace {
 [[noreturn]] void throwCannot(const char* what, const char* why) {
   throw Error(Errc::connectionFailed, std::string("cannot ") + what + ": " + why);
 }
-
-/// A new thread inherits the signal mask. Signals that a thread raises by its own fault stay open:
-/// blocked, they would end the process without the application's crash handler.
-class BlockedSignals {
- public:
-  BlockedSignals() noexcept {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
-      sigdelset(&all, fault);
-    }
-    pthread_sigmask(SIG_SETMASK, &all, &previous_);
-  }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
-
- private:
-  sigset_t previous_;
-};
 
 }  // namespace
 
@@ -205,6 +198,9 @@ void LoopCore::runThread(const std::string& name) noexcept {
   name.copy(shortName, sizeof(shortName) - 1);
   pthread_setname_np(pthread_self(), shortName);
   uv_run(loop_, UV_RUN_DEFAULT);
+  if (abandoned()) {
+    return;
+  }
   if (const int status = uv_loop_close(loop_); status != 0) {
     report("the event loop ended with open handles");
   }
@@ -260,7 +256,7 @@ bool LoopCore::stop(SteadyClock::time_point deadline) {
 }
 
 void LoopCore::closeAll() noexcept {
-  if (closing_) {
+  if (closing_ || abandoned()) {
     return;
   }
   runPassEnd();
@@ -357,7 +353,7 @@ void LoopCore::runPassEnd() noexcept {
     function = nullptr;
   }
   passEndRunning_.clear();
-  if (!passEnd_.empty()) {
+  if (!passEnd_.empty() && !abandoned()) {
     // Asked for by one of those just run: without a wake-up it would wait for the next event.
     const std::lock_guard lock(mutex_);
     wake();
@@ -366,6 +362,9 @@ void LoopCore::runPassEnd() noexcept {
 
 template <class F>
 void LoopCore::guarded(F&& function) noexcept {
+  if (leftInChild()) {
+    return;
+  }
   try {
     function();
   } catch (const std::exception& error) {
@@ -373,6 +372,7 @@ void LoopCore::guarded(F&& function) noexcept {
   } catch (...) {
     report("exception of unknown type");
   }
+  static_cast<void>(leftInChild());
 }
 
 void LoopCore::report(const char* text) noexcept {
@@ -511,7 +511,7 @@ void LoopCore::expireTimers() noexcept {
   armedFor_ = SteadyClock::time_point::max();
   const auto now = SteadyClock::now();
   expiringAt_ = now + SteadyClock::duration(1);
-  while (!heap_.empty() && heap_.front()->due_ <= now) {
+  while (!abandoned() && !heap_.empty() && heap_.front()->due_ <= now) {
     Timer& timer = *heap_.front();
     disarm(timer);
     UniqueFunction<void()> onExpiry = std::move(timer.onExpiry_);
@@ -608,6 +608,10 @@ std::shared_ptr<Loop> Loop::adopt(uv_loop_t* loop) {
 }
 
 Loop::~Loop() {
+  if (abandoned()) {
+    abandonInChild();
+    return;
+  }
   stop(SteadyClock::now() + std::chrono::seconds(1));
 }
 

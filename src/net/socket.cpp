@@ -2,21 +2,74 @@
 #include "net/socket.hpp"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <fcntl.h>
 #include <limits>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <sys/time.h>
 #include <unistd.h>
 #include <utility>
 
 namespace rlock::detail::net {
 
+namespace {
+
+/// The sockets that a child process must not keep, as a set of numbers that can be emptied between
+/// fork() and whatever the child does first, where no mutex may be used. Greater numbers than it
+/// can hold are left to the child.
+class OpenSockets {
+ public:
+  void add(int fd) noexcept {
+    if (const auto index = wordOf(fd); index < words_.size()) {
+      words_[index].fetch_or(bitOf(fd), std::memory_order_relaxed);
+    }
+  }
+  void remove(int fd) noexcept {
+    if (const auto index = wordOf(fd); index < words_.size()) {
+      words_[index].fetch_and(~bitOf(fd), std::memory_order_relaxed);
+    }
+  }
+  void closeInChild() noexcept {
+    for (std::size_t index = 0; index < words_.size(); ++index) {
+      std::uint64_t word = words_[index].exchange(0, std::memory_order_relaxed);
+      for (; word != 0; word &= word - 1) {
+        ::close(static_cast<int>(index * kBits) + std::countr_zero(word));
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kBits = 64;
+  static std::size_t wordOf(int fd) noexcept { return static_cast<std::size_t>(fd) / kBits; }
+  static std::uint64_t bitOf(int fd) noexcept {
+    return std::uint64_t{1} << (static_cast<std::size_t>(fd) % kBits);
+  }
+
+  std::array<std::atomic<std::uint64_t>, 1024> words_{};
+};
+
+constinit OpenSockets openSockets;
+
+[[maybe_unused]] const int kRegistered =
+    ::pthread_atfork(nullptr, nullptr, [] { openSockets.closeInChild(); });
+
+}  // namespace
+
+UniqueFd::UniqueFd(UniqueFd&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), forkGeneration_(other.forkGeneration_) {}
+
 UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
   if (this != &other) {
     reset();
-    fd_ = other.release();
+    fd_ = std::exchange(other.fd_, -1);
+    forkGeneration_ = other.forkGeneration_;
   }
   return *this;
 }
@@ -26,19 +79,30 @@ UniqueFd::~UniqueFd() {
 }
 
 int UniqueFd::release() noexcept {
-  return std::exchange(fd_, -1);
+  const int fd = std::exchange(fd_, -1);
+  if (fd >= 0) {
+    openSockets.remove(fd);
+  }
+  return fd;
 }
 
 void UniqueFd::reset() noexcept {
-  if (fd_ >= 0) {
-    const int saved = errno;
-    ::close(std::exchange(fd_, -1));
-    errno = saved;
+  if (fd_ < 0 || forkGeneration_ != forkGeneration()) {
+    fd_ = -1;
+    return;
   }
+  const int saved = errno;
+  // Forgotten before it is closed: the number may be given to another file at once.
+  ::close(release());
+  errno = saved;
 }
 
 UniqueFd openSocket(int family) noexcept {
-  return UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (fd) {
+    openSockets.add(fd.get());
+  }
+  return fd;
 }
 
 namespace {
@@ -81,6 +145,13 @@ namespace {
 class PlainStream final : public Stream {
  public:
   explicit PlainStream(UniqueFd fd) noexcept : fd_(std::move(fd)) {}
+  /// Ends the connection even if a child process has inherited the descriptor; in that child it
+  /// ends nothing.
+  ~PlainStream() override {
+    if (forkGeneration() == forkGeneration_) {
+      shutdown();
+    }
+  }
 
   ssize_t read(char* data, std::size_t size, bool mayBlock) noexcept override {
     const int flags = mayBlock ? 0 : MSG_DONTWAIT;
@@ -115,6 +186,7 @@ class PlainStream final : public Stream {
 
  private:
   UniqueFd fd_;
+  const std::uint32_t forkGeneration_ = forkGeneration();
 };
 
 }  // namespace

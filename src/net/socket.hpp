@@ -2,19 +2,22 @@
 #pragma once
 
 #include "net/stream.hpp"
+#include <rlock/detail/fork.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <sys/socket.h>
 
 namespace rlock::detail::net {
 
-/// A descriptor that is closed with its object.
+/// A descriptor that is closed with its object, by the process that made it. In a child process the
+/// number may long be another file's.
 class UniqueFd {
  public:
   UniqueFd() noexcept = default;
-  explicit UniqueFd(int fd) noexcept : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  explicit UniqueFd(int fd) noexcept : fd_(fd), forkGeneration_(forkGeneration()) {}
+  UniqueFd(UniqueFd&& other) noexcept;
   UniqueFd& operator=(UniqueFd&& other) noexcept;
   ~UniqueFd();
 
@@ -25,12 +28,15 @@ class UniqueFd {
 
  private:
   int fd_ = -1;
+  std::uint32_t forkGeneration_ = 0;
 };
 
 /// How long a Stream::read() that may block waits for the first byte.
 inline constexpr std::chrono::milliseconds kReceiveSlice{40};
 
 /// A non-blocking, close-on-exec stream socket of this family, not yet connected. Empty with errno.
+/// A child process closes its copy inside fork(): as long as it had one, the server would not hear
+/// that this process has died.
 UniqueFd openSocket(int family) noexcept;
 
 /// No Nagle delay, keep-alive that notices a dead peer in about 30 s, TCP_USER_TIMEOUT (0 = the

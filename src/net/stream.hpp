@@ -18,7 +18,7 @@ class Stream {
   Stream() = default;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
-  /// Closes the socket.
+  /// Ends the connection and closes the socket; in a child process only closes its copy.
   virtual ~Stream() = default;
 
   /// Reads at most `size` bytes. Returns the count, 0 at end of stream, or -1 with errno: EAGAIN

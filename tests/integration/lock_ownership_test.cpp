@@ -234,22 +234,51 @@ TEST_F(LockOwnership, XOWN5_AChildMayMakeAClientOfItsOwn) {
   EXPECT_TRUE(lock.isHeldByCurrentThread());
 }
 
-TEST_F(LockOwnership, XOWN6_SocketsAreClosedInAnExecutedProgram) {
-  Worker worker(server().uri() + "?client-name=own6&watchdog-timeout=1s");
-  EXPECT_EQ(worker.ask("lock own6"), "ok");
-  const pid_t sleeper = static_cast<pid_t>(std::stol(worker.ask("fork-exec 60")));
+TEST_F(LockOwnership, XOWN5_AChildDoesNotKeepAClosedClientConnected) {
+  Options settings = options();
+  settings.clientName = "own5";
+  auto client = std::make_unique<Client>(Client::connect(settings));
+  rawHold("own5", "foreign:1", 30s);
+  EXPECT_FALSE(client->getLock("own5").tryLock(50ms));
   const auto connections = [&] {
     int count = 0;
     for (const auto& connection : raw().clientList()) {
-      count += connection.at("name") == "own6" ? 1 : 0;
+      count += connection.at("name") == "own5" ? 1 : 0;
     }
     return count;
   };
-  EXPECT_GE(connections(), 1);
-  worker.process().kill();
+  ASSERT_EVENTUALLY(kLong, connections() == 2);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    ::pause();
+    ::_exit(0);
+  }
+  client->close(scaled(1s));
   EXPECT_EVENTUALLY(kLong, connections() == 0);
-  EXPECT_EVENTUALLY(kLong, !raw().exists("own6"));
-  ::kill(sleeper, SIGKILL);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_F(LockOwnership, XOWN6_ADeadProcessIsNotKeptConnectedByItsChildren) {
+  for (const std::string how : {"fork-exec", "fork"}) {
+    SCOPED_TRACE(how);
+    Worker worker(server().uri() + "?client-name=own6&watchdog-timeout=1s");
+    EXPECT_EQ(worker.ask("lock own6"), "ok");
+    const pid_t sleeper = static_cast<pid_t>(std::stol(worker.ask(how + " 60")));
+    const auto connections = [&] {
+      int count = 0;
+      for (const auto& connection : raw().clientList()) {
+        count += connection.at("name") == "own6" ? 1 : 0;
+      }
+      return count;
+    };
+    EXPECT_GE(connections(), 1);
+    worker.process().kill();
+    EXPECT_EVENTUALLY(kLong, connections() == 0);
+    EXPECT_EVENTUALLY(kLong, !raw().exists("own6"));
+    ::kill(sleeper, SIGKILL);
+  }
 }
 
 // Callbacks.

@@ -561,6 +561,62 @@ TEST_F(ConnectorRedisTest, PrefersTheReasonThatLasts) {
   }
 }
 
+TEST_F(ConnectorRedisTest, AnEndpointThatDropsPacketsDelaysByAHeadStart) {
+  const RedisServer server;
+  const test::SilentListener blackHole;
+  LinkSettings settings = settingsFor({tcp(blackHole.port()), tcp(server.port())});
+  settings.connectTimeout = scaled(20s);
+  const ConnectOutcome outcome = connectOnce(harness_, settings);
+  EXPECT_TRUE(outcome.connected());
+  EXPECT_GE(outcome.elapsed, 200ms);
+  EXPECT_LE(outcome.elapsed, scaled(1s));
+}
+
+TEST_F(ConnectorRedisTest, EveryEndpointHasATurnInAShortTime) {
+  const RedisServer server;
+  const test::SilentListener first;
+  const test::SilentListener second;
+  const test::SilentListener third;
+  LinkSettings settings =
+      settingsFor({tcp(first.port()), tcp(second.port()), tcp(third.port()), tcp(server.port())});
+  settings.connectTimeout = scaled(300ms);
+  EXPECT_TRUE(connectOnce(harness_, settings).connected());
+}
+
+TEST_F(ConnectorRedisTest, WhatWorkedLastComesFirst) {
+  const RedisServer server;
+  const ScriptedServer silent({});
+  LinkSettings settings = settingsFor({tcp(silent.port()), tcp(server.port())});
+  settings.connectTimeout = scaled(20s);
+  auto connector =
+      harness_.run([&] { return std::make_unique<Connector>(*harness_.loop(), settings, true); });
+  for (int i = 0; i < 4; ++i) {
+    std::promise<bool> connected;
+    harness_.run([&] {
+      connector->start(
+          [&](const Result<Established>& result) { connected.set_value(result.has_value()); });
+    });
+    EXPECT_TRUE(connected.get_future().get());
+  }
+  EXPECT_EQ(silent.accepted(), 1U);
+  harness_.run([&] { connector.reset(); });
+}
+
+TEST_F(ConnectorRedisTest, TheFirstCompleteHandshakeWins) {
+  const RedisServer first;
+  const RedisServer second;
+  TcpProxy slow(first);
+  slow.setDelay(TcpProxy::Direction::toClient, scaled(600ms));
+  LinkSettings settings = settingsFor({tcp(slow.port()), tcp(second.port())});
+  settings.connectTimeout = scaled(20s);
+  const ConnectOutcome outcome = connectOnce(harness_, settings);
+  ASSERT_TRUE(outcome.connected());
+  EXPECT_EQ(outcome.session().node, "127.0.0.1:" + std::to_string(second.port()));
+  RawRedis raw(first);
+  EXPECT_TRUE(test::eventually(kLong, [&] { return raw.clientList().size() == 1; }))
+      << "the other one is given up";
+}
+
 TEST_F(ConnectorRedisTest, SurvivesACutAnywhereInTheHandshake) {
   const RedisServer server;
   const std::size_t before = test::openDescriptors();

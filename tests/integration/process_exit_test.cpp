@@ -13,13 +13,14 @@ namespace {
 class ProcessExit : public LockTest {
  protected:
   /// The worker, at the point where it ends when it is told.
-  [[nodiscard]] ChildProcess start(const std::string& way) {
+  [[nodiscard]] ChildProcess start(const std::string& way, const std::string& host = "127.0.0.1") {
     ChildProcessOptions settings;
     settings.mergeStandardError = true;
-    ChildProcess worker(
-        testProgram("rlock_exit_worker"),
-        {server().uri() + "?watchdog-timeout=60s&close-timeout=1s&log-level=error", way},
-        settings);
+    ChildProcess worker(testProgram("rlock_exit_worker"),
+                        {"redis://" + host + ":" + std::to_string(server().port()) +
+                             "?watchdog-timeout=60s&close-timeout=1s&log-level=error",
+                         way},
+                        settings);
     worker.expectLineContaining("ready", kLong);
     return worker;
   }
@@ -77,6 +78,18 @@ TEST_F(ProcessExit, TheClientIsNeverDestroyed) {
 TEST_F(ProcessExit, ACallbackEndsTheProcess) {
   ChildProcess worker = start("on-the-loop");
   EXPECT_EQ(finish(worker), "");
+}
+
+TEST_F(ProcessExit, ANameIsNotResolvedYet) {
+  ChildProcess worker = start("hanging-name");
+  const Stopwatch watch;
+  finish(worker);
+  EXPECT_LT(watch.elapsedMs(), scaled(3s));
+}
+
+TEST_F(ProcessExit, ForkedChildrenExit) {
+  ChildProcess worker = start("forked", "localhost");
+  EXPECT_EQ(finish(worker), "0\n");
 }
 
 // With no server, errors are made all the time: by destructors, and by the loop beside them.

@@ -11,6 +11,9 @@
 //   waiting-thread    as static-client, while a detached thread waits for `exit:taken`
 //   never-destroyed   nobody destroys the client; its loop goes on until the process is gone
 //   on-the-loop       std::exit() in a callback
+//   hanging-name      a client that tried to connect to a name that is not resolved
+//   forked            children that call std::exit(), after names were resolved; prints how many
+//                     ended otherwise
 
 #include <rlock/rlock.hpp>
 
@@ -23,7 +26,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 namespace {
 
@@ -101,6 +106,28 @@ int run(const std::string& uri, std::string_view way) {
       std::exit(0);
     });
     std::promise<void>().get_future().wait();
+  } else if (way == "hanging-name") {
+    try {
+      rlock::Client::connect("redis://redis.hangs.test?connect-timeout=100ms");
+    } catch (const rlock::Error& failure) {
+      std::cout << failure.what() << std::endl;
+    }
+    untilTold();
+  } else if (way == "forked") {
+    staticClient(uri).getLock(kKey).lock();
+    staticClient(uri).getLock(kKey).unlock();
+    untilTold();
+    int failed = 0;
+    for (int i = 0; i < 3; ++i) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::alarm(20);
+        std::exit(0);
+      }
+      int status = 0;
+      failed += ::waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
+    }
+    std::cout << failed << std::endl;
   } else {
     std::cerr << "rlock_exit_worker: no such way\n";
     return 2;

@@ -19,6 +19,7 @@
 //   opened                       opened THREADS | Errc, when all of them are through
 //   sleep ms                     ok
 //   fork-exec SECONDS            PID of a `sleep` that this process started and does not wait for
+//   fork SECONDS                 PID of a child that only sleeps
 //   exit
 //
 // NAME is a plain lock; read:NAME and write:NAME are the sides of a read-write lock.
@@ -213,9 +214,14 @@ class Session {
       } else if (verb == "sleep") {
         std::this_thread::sleep_for(milliseconds(number(words).value_or(0)));
         answer("ok");
-      } else if (verb == "fork-exec") {
-        const std::string seconds = std::to_string(number(words).value_or(1));
+      } else if (verb == "fork-exec" || verb == "fork") {
+        const std::int64_t time = number(words).value_or(1);
+        const std::string seconds = std::to_string(time);
         const pid_t child = ::fork();
+        if (child == 0 && verb == "fork") {
+          ::sleep(static_cast<unsigned>(time));
+          ::_exit(0);
+        }
         if (child == 0) {
           ::execlp("sleep", "sleep", seconds.c_str(), static_cast<char*>(nullptr));
           ::_exit(127);

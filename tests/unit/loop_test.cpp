@@ -722,5 +722,29 @@ TEST(LoopForkTest, TheChildForgetsTheLoop) {
   EXPECT_TRUE(loop->stop(soon()));
 }
 
+TEST(LoopForkTest, AChildForkedInACallbackEndsWithIt) {
+  const auto loop = Loop::createOwned("rlock-test");
+  std::promise<pid_t> forked;
+  std::atomic<int> later{0};
+  loop->post([&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(20);
+      return;
+    }
+    forked.set_value(child);
+  });
+  loop->post([&] { ++later; });
+  const pid_t child = forked.get_future().get();
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  std::promise<void> alive;
+  loop->post([&] { alive.set_value(); });
+  EXPECT_EQ(alive.get_future().wait_for(scaled(kLong)), std::future_status::ready);
+  EXPECT_EQ(later, 1);
+  EXPECT_TRUE(loop->stop(soon()));
+}
+
 }  // namespace
 }  // namespace rlock::detail::net

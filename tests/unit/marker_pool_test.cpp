@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace rlock::detail {
@@ -60,6 +63,38 @@ TEST_F(MarkerPoolTest, ThreadsNeverShareOne) {
       }
     });
   }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+TEST_F(MarkerPoolTest, AChildNeverWaitsForItsParentsThreads) {
+  auto kept = borrow();
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads(2);
+  for (std::thread& thread : threads) {
+    thread = std::thread([&] {
+      while (!stop) {
+        static_cast<void>(pool->borrow([] { return std::string("id"); }));
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(5);
+      const auto other = pool->borrow([] { return std::string("child"); });
+      kept.reset();
+      ::_exit(other->id == "child" ? 0 : 1);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+      ADD_FAILURE() << "a child hung, or shared a marker with its parent: " << status;
+      break;
+    }
+  }
+  stop = true;
   for (std::thread& thread : threads) {
     thread.join();
   }

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/approach.hpp"
+
+#include <rlock/error.hpp>
+
+#include <uv.h>
+
+#include <array>
+#include <cerrno>
+#include <exception>
+#include <string>
+#include <sys/socket.h>
+#include <system_error>
+#include <utility>
+
+namespace rlock::detail::net {
+
+using SteadyClock = std::chrono::steady_clock;
+
+namespace {
+
+/// How long to wait for room in a Unix socket's queue of connections, which cannot be polled for.
+constexpr std::chrono::milliseconds kQueueFullPause{10};
+
+ConnectFailure systemFailure(int error) {
+  return {Errc::connectionFailed, std::generic_category().message(error)};
+}
+
+}  // namespace
+
+Approach::Approach(Loop& loop,
+                   std::shared_ptr<const LinkSettings> settings,
+                   Endpoint endpoint,
+                   Address address,
+                   bool probeKill)
+    : loop_(loop),
+      settings_(std::move(settings)),
+      endpoint_(std::move(endpoint)),
+      address_(std::move(address)),
+      probeKill_(probeKill),
+      timer_(loop, [this] { onTimer(); }) {}
+
+std::optional<ConnectFailure> Approach::start(Handler handler) {
+  std::optional<ConnectFailure> failure;
+  try {
+    failure = connect();
+  } catch (const Error& error) {
+    failure = ConnectFailure{error.errc(), error.message(), error.serverMessage()};
+  } catch (const std::exception& error) {
+    failure = ConnectFailure{Errc::connectionFailed, error.what()};
+  }
+  if (failure) {
+    cancel();
+  } else {
+    handler_ = std::move(handler);
+  }
+  return failure;
+}
+
+void Approach::cancel() noexcept {
+  stage_ = Stage::done;
+  timer_.disarm();
+  closeSocket();
+  // Last: the handler may own what owns this.
+  const Handler dropped = std::move(handler_);
+}
+
+std::string_view Approach::whatIsMissing() const noexcept {
+  switch (stage_) {
+    case Stage::queueFull:
+      return "timed out, the server accepts no connections";
+    case Stage::handshake:
+      return "connected, but timed out without an answer";
+    default:
+      return "timed out";
+  }
+}
+
+/// Whatever goes wrong in a callback ends the approach: nobody would wake it again.
+template <class F>
+void Approach::guarded(F&& step) {
+  const auto keep = shared_from_this();
+  try {
+    step();
+  } catch (const Error& error) {
+    fail({error.errc(), error.message(), error.serverMessage()});
+  } catch (const std::exception& error) {
+    fail({Errc::connectionFailed, error.what()});
+  }
+}
+
+// ------------------------------------------------------------------------------------ connecting
+
+std::optional<ConnectFailure> Approach::connect() {
+  fd_ = openSocket(address_.family());
+  if (!fd_) {
+    return systemFailure(errno);
+  }
+  const auto userTimeout = settings_->tcpUserTimeout.count() > 0
+                               ? settings_->tcpUserTimeout
+                               : settings_->heartbeatInterval + 2 * settings_->replyTimeout;
+  configureSocket(fd_.get(), address_.family(), userTimeout);
+  if (::connect(fd_.get(), address_.get(), address_.size) == 0) {
+    return connected();
+  }
+  if (errno == EAGAIN && address_.family() == AF_UNIX) {
+    fd_.reset();
+    stage_ = Stage::queueFull;
+    timer_.armAt(SteadyClock::now() + kQueueFullPause);
+    return std::nullopt;
+  }
+  if (errno != EINPROGRESS && errno != EINTR) {
+    return systemFailure(errno);
+  }
+  stage_ = Stage::connecting;
+  poll_.emplace(loop_, fd_.get());
+  poll_->start(UV_WRITABLE, [weak = weak_from_this()](int, int) {
+    if (const auto self = weak.lock()) {
+      self->guarded([&] { self->onConnectable(); });
+    }
+  });
+  return std::nullopt;
+}
+
+void Approach::onConnectable() {
+  int error = 0;
+  socklen_t size = sizeof(error);
+  if (::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+    error = errno;
+  }
+  if (error != 0) {
+    fail(systemFailure(error));
+    return;
+  }
+  poll_.reset();
+  if (auto failure = connected()) {
+    fail(*std::move(failure));
+  }
+}
+
+void Approach::onTimer() {
+  guarded([this] {
+    if (stage_ != Stage::queueFull) {
+      return;
+    }
+    if (auto failure = connect()) {
+      fail(*std::move(failure));
+    }
+  });
+}
+
+std::optional<ConnectFailure> Approach::connected() {
+  if (connectedToItself(fd_.get(), address_.family())) {
+    return systemFailure(ECONNREFUSED);
+  }
+  std::unique_ptr<Stream> stream =
+      settings_->wrap ? settings_->wrap(fd_.release(), endpoint_) : makePlainStream(std::move(fd_));
+  if (!stream) {
+    return ConnectFailure{Errc::connectionFailed, "no encrypted stream could be made"};
+  }
+  startHandshake(std::move(stream));
+  return std::nullopt;
+}
+
+// ------------------------------------------------------------------------------------- handshake
+
+void Approach::startHandshake(std::unique_ptr<Stream> stream) {
+  stage_ = Stage::handshake;
+  stream_ = std::move(stream);
+  handshake_.emplace(settings_, probeKill_, toString(endpoint_), address_.text);
+
+  poll_.emplace(loop_, stream_->descriptor());
+  // Writable at once unless the connection is broken: the first write happens there.
+  poll_->start(UV_READABLE | UV_WRITABLE, [weak = weak_from_this()](int status, int) {
+    if (const auto self = weak.lock()) {
+      self->guarded([&] { self->onHandshake(status); });
+    }
+  });
+}
+
+void Approach::onHandshake(int status) {
+  if (!writeHandshake() || !readReplies()) {
+    return;
+  }
+  if (status < 0) {
+    fail({Errc::connectionFailed, "the connection failed during the handshake"});
+    return;
+  }
+  poll_->setEvents(handshake_->unsent().empty() ? UV_READABLE : UV_READABLE | UV_WRITABLE);
+}
+
+/// Returns false when the approach is over.
+bool Approach::writeHandshake() {
+  while (!handshake_->unsent().empty()) {
+    const std::string_view bytes = handshake_->unsent();
+    const ssize_t count = stream_->write(bytes.data(), bytes.size());
+    if (count >= 0) {
+      handshake_->sent(static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      break;
+    } else if (errno == EPIPE || errno == ECONNRESET) {
+      // The server may have said why before it closed.
+      handshake_->sent(bytes.size());
+    } else {
+      fail(systemFailure(errno));
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Returns false when the approach is over.
+bool Approach::readReplies() {
+  std::array<char, 4096> buffer;
+  while (true) {
+    const ssize_t count = stream_->read(buffer.data(), buffer.size(), false);
+    if (count == 0) {
+      fail({Errc::connectionFailed, "the server closed the connection in the handshake"});
+      return false;
+    }
+    if (count < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        return true;
+      }
+      fail(systemFailure(errno));
+      return false;
+    }
+    if (auto failure = handshake_->received(buffer.data(), static_cast<std::size_t>(count))) {
+      fail(*std::move(failure));
+      return false;
+    }
+    if (handshake_->done()) {
+      handshakeDone();
+      return false;
+    }
+    if (!writeHandshake()) {
+      return false;
+    }
+  }
+}
+
+void Approach::handshakeDone() {
+  poll_.reset();
+  // uv_poll_init made it non-blocking; whoever gets it decides per call.
+  if (!setBlocking(stream_->descriptor(), true)) {
+    fail(systemFailure(errno));
+    return;
+  }
+  const auto session = std::make_shared<const ServerSession>(handshake_->session());
+  finish(Established{std::move(stream_), session});
+}
+
+// --------------------------------------------------------------------------------------- outcome
+
+void Approach::closeSocket() noexcept {
+  poll_.reset();
+  stream_.reset();
+  if (fd_) {
+    // A child process that has inherited it would go on connecting.
+    ::shutdown(fd_.get(), SHUT_RDWR);
+    fd_.reset();
+  }
+}
+
+void Approach::fail(ConnectFailure failure) {
+  finish(std::move(failure));
+}
+
+void Approach::finish(Outcome outcome) {
+  if (stage_ == Stage::done) {
+    return;
+  }
+  const auto keep = shared_from_this();
+  stage_ = Stage::done;
+  timer_.disarm();
+  closeSocket();
+  Handler handler = std::move(handler_);
+  if (handler) {
+    handler(std::move(outcome));
+  }
+}
+
+}  // namespace rlock::detail::net

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "net/address.hpp"
+#include "net/handshake.hpp"
+#include "net/link_settings.hpp"
+#include "net/loop.hpp"
+#include "net/socket.hpp"
+#include "net/stream.hpp"
+#include <rlock/detail/unique_function.hpp>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <variant>
+
+namespace rlock::detail::net {
+
+/// A connection that is ready for commands. The descriptor is in blocking mode.
+struct Established {
+  std::unique_ptr<Stream> stream;
+  std::shared_ptr<const ServerSession> session;
+};
+
+/// Connects to one address and shakes hands with whoever is there.
+///
+/// **Thread safety:** loop thread only. May be dropped in its own handler.
+class Approach : public std::enable_shared_from_this<Approach> {
+ public:
+  using Outcome = std::variant<ConnectFailure, Established>;
+  using Handler = UniqueFunction<void(Outcome)>;
+
+  Approach(Loop& loop,
+           std::shared_ptr<const LinkSettings> settings,
+           Endpoint endpoint,
+           Address address,
+           bool probeKill);
+
+  /// Begins. What fails at once is returned, and the handler is not called then; else it is called
+  /// once, never inside start(). It has no time limit of its own.
+  std::optional<ConnectFailure> start(Handler handler);
+
+  /// Drops connection and handler.
+  void cancel() noexcept;
+
+  /// What to say when the time is over now.
+  [[nodiscard]] std::string_view whatIsMissing() const noexcept;
+
+ private:
+  enum class Stage { idle, connecting, queueFull, handshake, done };
+
+  /// These return what has gone wrong at once.
+  std::optional<ConnectFailure> connect();
+  std::optional<ConnectFailure> connected();
+  void startHandshake(std::unique_ptr<Stream> stream);
+
+  void onConnectable();
+  void onTimer();
+  void onHandshake(int status);
+  bool writeHandshake();
+  bool readReplies();
+  void handshakeDone();
+  void fail(ConnectFailure failure);
+  void finish(Outcome outcome);
+  void closeSocket() noexcept;
+
+  template <class F>
+  void guarded(F&& step);
+
+  Loop& loop_;
+  const std::shared_ptr<const LinkSettings> settings_;
+  const Endpoint endpoint_;
+  const Address address_;
+  const bool probeKill_;
+  Handler handler_;
+  Timer timer_;
+  Stage stage_ = Stage::idle;
+  UniqueFd fd_;
+  std::unique_ptr<Stream> stream_;
+  std::optional<Poll> poll_;
+  std::optional<Handshake> handshake_;
+};
+
+}  // namespace rlock::detail::net

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/hanging_names.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <dlfcn.h>
+#include <netdb.h>
+#include <thread>
+
+namespace rlock::test {
+namespace {
+
+constinit std::atomic<bool> hangs{true};
+constinit std::atomic<int> begunCount{0};
+constinit std::atomic<int> runningCount{0};
+
+}  // namespace
+
+HangingNames::HangingNames() noexcept {
+  begunCount = 0;
+  hangs = true;
+}
+
+HangingNames::~HangingNames() {
+  release();
+}
+
+void HangingNames::release() noexcept {
+  hangs = false;
+}
+
+int HangingNames::begun() noexcept {
+  return begunCount;
+}
+
+int HangingNames::running() noexcept {
+  return runningCount;
+}
+
+}  // namespace rlock::test
+
+// The linker prefers the program's own to the C library's.
+extern "C" int getaddrinfo(const char* name,
+                           const char* service,
+                           const addrinfo* hints,
+                           addrinfo** result) {
+  using Function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+  const auto real = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (name == nullptr || !std::string_view(name).ends_with(".hangs.test")) {
+    return real(name, service, hints, result);
+  }
+  using namespace rlock::test;
+  ++begunCount;
+  ++runningCount;
+  while (hangs) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const int status = real("127.0.0.1", service, hints, result);
+  --runningCount;
+  return status;
+}
