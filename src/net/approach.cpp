@@ -83,8 +83,14 @@ void Approach::guarded(F&& step) {
   try {
     step();
   } catch (const Error& error) {
+    if (stage_ == Stage::done) {
+      throw;  // the handler's
+    }
     fail({error.errc(), error.message(), error.serverMessage()});
   } catch (const std::exception& error) {
+    if (stage_ == Stage::done) {
+      throw;
+    }
     fail({Errc::connectionFailed, error.what()});
   }
 }

@@ -647,6 +647,9 @@ void CommandLink::tearDown() {
   }
   heartbeat_.disarm();
   stall_.disarm();
+  if (failure.errc() == Errc::readOnly) {
+    dialer_.preferOthers();
+  }
   if (!closing_) {
     dial();
     events_.onDown(failure);

@@ -120,8 +120,14 @@ void Connector::Attempt::guarded(F&& step) {
   try {
     step();
   } catch (const Error& error) {
+    if (done_) {
+      throw;  // the handler's
+    }
     finish(error);
   } catch (const std::exception& error) {
+    if (done_) {
+      throw;
+    }
     finish(Error(Errc::connectionFailed, error.what()));
   }
 }
@@ -136,7 +142,8 @@ void Connector::Attempt::begin() {
     }
     if (favourite_->endpoint < endpoints_.size()) {
       endpoints_.erase(endpoints_.begin() + static_cast<std::ptrdiff_t>(favourite_->endpoint));
-      endpoints_.push_front(favourite_->endpoint);
+      favourite_->preferred ? endpoints_.push_front(favourite_->endpoint)
+                            : endpoints_.push_back(favourite_->endpoint);
     }
     end_.armAt(deadline_);
     launch();
@@ -249,7 +256,7 @@ void Connector::Attempt::resolved(std::size_t endpoint, const NameAnswer& answer
     note(endpoint, {}, {Errc::connectionFailed, "the name has no address"});
   }
   std::stable_partition(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
-    return favourite_->address == candidate.address.text;
+    return (favourite_->address == candidate.address.text) == favourite_->preferred;
   });
   ready_.insert(ready_.begin(),
                 std::make_move_iterator(candidates.begin()),
@@ -299,6 +306,7 @@ void Connector::Attempt::established(const Running& running, Established establi
   const ServerSession& session = *established.session;
   favourite_->endpoint = running.endpoint;
   favourite_->address = running.address;
+  favourite_->preferred = true;
   log(LogLevel::info,
       "connected to " + session.node +
           (session.address == session.node ? "" : " (" + session.address + ")") +

@@ -43,12 +43,16 @@ class Connector {
   /// Drops the handler uncalled.
   void cancel() noexcept;
 
+  /// What worked last comes last in the next start(): its server is not what was wanted.
+  void preferOthers() noexcept { favourite_->preferred = false; }
+
  private:
   class Attempt;
   /// What worked last.
   struct Favourite {
     std::size_t endpoint = 0;
     std::string address{};
+    bool preferred = true;
   };
 
   Loop& loop_;

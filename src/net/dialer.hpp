@@ -26,6 +26,9 @@ class Dialer {
   /// that never says so makes each reconnect wait longer.
   void succeeded() noexcept { failures_ = 0; }
 
+  /// As Connector::preferOthers().
+  void preferOthers() noexcept { connector_.preferOthers(); }
+
   /// Drops the handler uncalled; the back-off is kept.
   void cancel() noexcept;
 

@@ -21,10 +21,10 @@ namespace rlock::detail::net {
 
 namespace {
 
-/// The sockets that a child process must not keep, as a set of numbers that can be emptied between
+/// What a child process must not keep, as a set of numbers that can be emptied between
 /// fork() and whatever the child does first, where no mutex may be used. Greater numbers than it
 /// can hold are left to the child.
-class OpenSockets {
+class OpenDescriptors {
  public:
   void add(int fd) noexcept {
     if (const auto index = wordOf(fd); index < words_.size()) {
@@ -55,12 +55,18 @@ class OpenSockets {
   std::array<std::atomic<std::uint64_t>, 1024> words_{};
 };
 
-constinit OpenSockets openSockets;
+constinit OpenDescriptors openDescriptors;
 
 [[maybe_unused]] const int kRegistered =
-    ::pthread_atfork(nullptr, nullptr, [] { openSockets.closeInChild(); });
+    ::pthread_atfork(nullptr, nullptr, [] { openDescriptors.closeInChild(); });
 
 }  // namespace
+
+UniqueFd::UniqueFd(int fd) noexcept : fd_(fd), forkGeneration_(forkGeneration()) {
+  if (fd >= 0) {
+    openDescriptors.add(fd);
+  }
+}
 
 UniqueFd::UniqueFd(UniqueFd&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)), forkGeneration_(other.forkGeneration_) {}
@@ -81,7 +87,7 @@ UniqueFd::~UniqueFd() {
 int UniqueFd::release() noexcept {
   const int fd = std::exchange(fd_, -1);
   if (fd >= 0) {
-    openSockets.remove(fd);
+    openDescriptors.remove(fd);
   }
   return fd;
 }
@@ -98,11 +104,7 @@ void UniqueFd::reset() noexcept {
 }
 
 UniqueFd openSocket(int family) noexcept {
-  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (fd) {
-    openSockets.add(fd.get());
-  }
-  return fd;
+  return UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 namespace {

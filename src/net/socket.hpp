@@ -11,12 +11,13 @@
 
 namespace rlock::detail::net {
 
-/// A descriptor that is closed with its object, by the process that made it. In a child process the
-/// number may long be another file's.
+/// A descriptor that is closed with its object, by the process that made it. A child process closes
+/// its copy inside fork(): as long as it had one of a socket, the peer would not hear that this
+/// process has died. Later the number may be another file's there, so the object does nothing.
 class UniqueFd {
  public:
   UniqueFd() noexcept = default;
-  explicit UniqueFd(int fd) noexcept : fd_(fd), forkGeneration_(forkGeneration()) {}
+  explicit UniqueFd(int fd) noexcept;
   UniqueFd(UniqueFd&& other) noexcept;
   UniqueFd& operator=(UniqueFd&& other) noexcept;
   ~UniqueFd();
@@ -35,8 +36,6 @@ class UniqueFd {
 inline constexpr std::chrono::milliseconds kReceiveSlice{40};
 
 /// A non-blocking, close-on-exec stream socket of this family, not yet connected. Empty with errno.
-/// A child process closes its copy inside fork(): as long as it had one, the server would not hear
-/// that this process has died.
 UniqueFd openSocket(int family) noexcept;
 
 /// No Nagle delay, keep-alive that notices a dead peer in about 30 s, TCP_USER_TIMEOUT (0 = the

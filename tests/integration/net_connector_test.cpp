@@ -602,6 +602,33 @@ TEST_F(ConnectorRedisTest, WhatWorkedLastComesFirst) {
   harness_.run([&] { connector.reset(); });
 }
 
+TEST_F(ConnectorRedisTest, WhatIsNotWantedComesLast) {
+  const RedisServer first;
+  const RedisServer second;
+  LinkSettings settings = settingsFor({tcp(first.port()), tcp(second.port())});
+  settings.connectTimeout = scaled(20s);
+  auto connector =
+      harness_.run([&] { return std::make_unique<Connector>(*harness_.loop(), settings, true); });
+  const auto connect = [&] {
+    std::promise<std::string> node;
+    harness_.run([&] {
+      connector->start([&](const Result<Established>& result) {
+        node.set_value(result ? result->session->node : result.error().what());
+      });
+    });
+    return node.get_future().get();
+  };
+  const std::string one = "127.0.0.1:" + std::to_string(first.port());
+  const std::string other = "127.0.0.1:" + std::to_string(second.port());
+  EXPECT_EQ(connect(), one);
+  for (const std::string& expected : {other, one}) {
+    harness_.run([&] { connector->preferOthers(); });
+    EXPECT_EQ(connect(), expected);
+    EXPECT_EQ(connect(), expected);
+  }
+  harness_.run([&] { connector.reset(); });
+}
+
 TEST_F(ConnectorRedisTest, TheFirstCompleteHandshakeWins) {
   const RedisServer first;
   const RedisServer second;
@@ -771,6 +798,21 @@ TEST_F(ConnectorTest, MayBeDestroyedOrRestartedInItsHandler) {
   EXPECT_EQ(done.get_future().wait_for(scaled(kLong)), std::future_status::ready);
   harness_.run([] {});
   EXPECT_EQ(calls, 3);
+}
+
+TEST_F(ConnectorTest, WhatItsHandlerThrowsIsReported) {
+  const test::PortReservation refused;
+  std::promise<std::string> reported;
+  std::unique_ptr<Connector> connector;
+  harness_.loop()->setErrorHook([&](const char* text) { reported.set_value(text); });
+  harness_.run([&] {
+    connector =
+        std::make_unique<Connector>(*harness_.loop(), settingsFor({tcp(refused.port())}), true);
+    connector->start(
+        [](const Result<Established>&) { throw std::runtime_error("by the handler"); });
+  });
+  EXPECT_EQ(reported.get_future().get(), "by the handler");
+  harness_.run([&] { connector.reset(); });
 }
 
 TEST_F(ConnectorTest, StartAgainReplacesTheEarlierAttempt) {
