@@ -7,12 +7,13 @@
 --       [5] tombstone of the lost request (optional)
 -- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in ms
 --       [6] channel, to which ':' and the next owner's field are added
+--       [7] number of this settling of the request, 1 or more
 -- Returns: array {hold count before, hold count now, remaining ms of the key or -2}
--- When it runs twice: the second run finds the target reached and changes nothing.
+-- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
+--          a later one is refused.
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
-if KEYS[5] then
-  redis.call('set', KEYS[5], '1', 'PX', ARGV[5])
-end
+local tombstone, life = KEYS[5], ARGV[5]
+-- include: settle_once
 -- include: fair_queue
 local function announce()
   return wakeHead(ARGV[4], ARGV[6], ARGV[3])

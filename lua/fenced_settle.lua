@@ -4,13 +4,14 @@
 -- KEYS: [1] lock hash  [2] fencing counter  [3] tombstone of the lost request (optional)
 -- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in ms
 --       [6] channel
+--       [7] number of this settling of the request, 1 or more
 -- Returns: array {hold count before, hold count now, remaining ms of the key or -2, token as text, nil = nothing is held or
 --          the counter is gone}
--- When it runs twice: the second run finds the target reached and changes nothing.
+-- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
+--          a later one is refused.
 -- Source: design of this library
-if KEYS[3] then
-  redis.call('set', KEYS[3], '1', 'PX', ARGV[5])
-end
+local tombstone, life = KEYS[3], ARGV[5]
+-- include: settle_once
 local message, publish, channel = ARGV[3], ARGV[4], ARGV[6]
 -- include: announce
 -- include: hold_settle

@@ -5,12 +5,13 @@
 -- KEYS: [1] lock hash  [2] tombstone of the lost request (optional)
 -- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in ms
 --       [6] channel
+--       [7] number of this settling of the request, 1 or more
 -- Returns: array {hold count before, hold count now, remaining ms of the key or -2}
--- When it runs twice: the second run finds the target reached and changes nothing.
+-- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
+--          a later one is refused.
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
-if KEYS[2] then
-  redis.call('set', KEYS[2], '1', 'PX', ARGV[5])
-end
+local tombstone, life = KEYS[2], ARGV[5]
+-- include: settle_once
 local message, publish, channel = ARGV[3], ARGV[4], ARGV[6]
 -- include: announce
 -- include: hold_settle

@@ -7,14 +7,15 @@
 -- ARGV: [1] owner field  [2] what the keys of all holds begin with  [3] PUBLISH or SPUBLISH  [4] channel
 --       [5] target, 0 or more  [6] tombstone TTL in ms  [7] 1 = the latest hold is the last of those that stay, 0 = the
 --       first ones stay
+--       [8] number of this settling of the request, 1 or more
 -- Returns: array {holds before, holds now, ms that the longest of them lasts}
--- When it runs twice: the second run finds the target reached and changes nothing.
+-- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
+--          a later one is refused.
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
 -- include: rw_own_reads
 -- include: rw_reads_ended
-if KEYS[4] then
-  redis.call('set', KEYS[4], '1', 'PX', ARGV[6])
-end
+local tombstone, life = KEYS[4], ARGV[6]
+-- include: settle_once
 local counted = countReads(KEYS[1], ARGV[1])
 local before = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
 local target = tonumber(ARGV[5])

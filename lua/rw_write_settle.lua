@@ -5,13 +5,14 @@
 -- KEYS: [1] lock hash  [2] tombstone of the lost request (optional)
 -- ARGV: [1] owner field as a writer  [2] what the keys of all read holds begin with  [3] PUBLISH or SPUBLISH
 --       [4] channel  [5] target, 0 or more  [6] tombstone TTL in ms
+--       [7] number of this settling of the request, 1 or more
 -- Returns: array {hold count before, hold count now, remaining ms of the key or -2}
--- When it runs twice: the second run finds the target reached and changes nothing.
+-- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
+--          a later one is refused.
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
 -- include: rw_write_ended
-if KEYS[2] then
-  redis.call('set', KEYS[2], '1', 'PX', ARGV[6])
-end
+local tombstone, life = KEYS[2], ARGV[6]
+-- include: settle_once
 local before = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
 local target = tonumber(ARGV[5])
 local now = math.min(before, target)

@@ -104,19 +104,48 @@ AcquireTask::Step AcquireTask::notSent(Error error) {
 
 void AcquireTask::compose() {
   phase_ = Phase::attempt;
+  setPersistent(false);
   settledRemaining_.reset();
   tried_ = true;
   ++attempts_;
-  tombstone_ = engine_->executor().needsTombstone() ? requestKey(scripts_->name, newRequestId())
-                                                    : std::string();
-  const bool waits = params_.wait.isPositive();
-  scripts_->composeAcquire(*this, {ownerField_, lease_, tombstone_, waits, enrolled_, before_ > 0});
-  enrols_ = waits && scripts_->traits.queuesOnServer && !enrolled_;
+  tombstone_.clear();
+  settlings_ = 0;
+  if (needsGuard() && engine_->executor().needsTombstone()) {
+    tombstone_ = requestKey(scripts_->name, newRequestId());
+  }
+  enrols_ = params_.wait.isPositive() && scripts_->traits.queuesOnServer && !enrolled_;
+  composeAttempt();
   if (enrols_) {
     engine_->placeTaken(place_);
     enrolled_ = true;
   }
   sentAt_ = Clock::now();
+}
+
+void AcquireTask::composeAttempt() {
+  const bool waits = params_.wait.isPositive();
+  const bool enrolledBefore = enrolled_ && !enrols_;
+  scripts_->composeAcquire(*this,
+                           {ownerField_, lease_, tombstone_, waits, enrolledBefore, before_ > 0});
+  setLate(needsGuard() && tombstone_.empty() ? Late::adds : Late::harmless);
+}
+
+void AcquireTask::composeSettling() {
+  scripts_->composeSettle(
+      *this, {ownerField_, before_ + (keeps_ ? 1 : 0), tombstone_, ++settlings_, keeps_});
+  const bool guarded = needsGuard() && !scripts_->traits.ownIds;
+  setLate(guarded && tombstone_.empty() ? Late::takes : Late::harmless);
+}
+
+void AcquireTask::recompose(bool tombstone) {
+  if (tombstone && tombstone_.empty()) {
+    tombstone_ = requestKey(scripts_->name, newRequestId());
+  }
+  if (phase_ == Phase::settle) {
+    composeSettling();
+  } else {
+    composeAttempt();
+  }
 }
 
 AcquireTask::Clock::time_point AcquireTask::sendBefore() const {
@@ -135,7 +164,7 @@ bool AcquireTask::tooLate() const {
 Error AcquireTask::lateError() const {
   if (Clock::now() >= gateLimit()) {
     return Error(Errc::connectionFailed,
-                 "an earlier request of this owner could not be settled: no node answered");
+                 "an earlier request of this owner could not be settled in time");
   }
   return Error(Errc::timedOut,
                "the server did not answer in time; if it granted the lock, it is given back");
@@ -199,7 +228,14 @@ AcquireTask::Step AcquireTask::failed(Error error) {
                                      escapeForDisplay(scripts_->name),
                                      ownerField_,
                                      error.what()));
-    return tell([&](AcquireFsm& fsm) { return fsm.settleFailed(std::move(error)); });
+    const Step step = tell([&](AcquireFsm& fsm) {
+      return fsm.settleFailed(
+          doubtful(error, "whether it was obtained is not known; if it was, it is given back"));
+    });
+    if (step == Step::end) {
+      leaveGate();
+    }
+    return step;
   }
   if (error.errc() == Errc::reentry && before_ == 0 && !std::exchange(dropped_, true)) {
     // What the server has is a hold that came too late or counts as lost: away with it.
@@ -650,7 +686,6 @@ void AcquireTask::finished(Outcome outcome) noexcept {
     return;
   }
   engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
-  lostSession_ = session();
   perform(tell([](AcquireFsm& fsm) { return fsm.unknown(); }));
 }
 
@@ -760,13 +795,16 @@ void AcquireTask::settle(bool keep) {
   }
   phase_ = Phase::settle;
   keep = keep && !std::exchange(dropsAll_, false);
-  scripts_->composeSettle(*this, {ownerField_, before_ + (keep ? 1 : 0), tombstone_, keep});
+  keeps_ = keep;
+  composeSettling();
+  // For what is to be kept a caller waits, who is to be told what keeps it from its answer.
+  setPersistent(!keep);
   // Once the lease is over there is nothing left to settle. What has none must not be left behind.
   const bool endless = !keepsHold() && !params_.lease;
   const auto leaseOver =
       limited || endless ? settleBefore_ : Clock::now() + lease_ + engine_->callTimeout();
   const auto before = keep ? std::min(sendBefore(), settleBefore_) : leaseOver;
-  engine_->executor().startFenced(Executor::CallPtr(this), lostSession_, before);
+  engine_->executor().start(Executor::CallPtr(this), before);
 }
 
 void AcquireTask::conclude() {

@@ -41,6 +41,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
 
   // Events.
   void finished(Outcome outcome) noexcept override;
+  void recompose(bool tombstone) override;
   void turn() noexcept override;
   void shutDown() noexcept override;
   void gateOpened() noexcept override;
@@ -55,6 +56,8 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   // Pieces of both ways.
   Step begin();
   void compose();
+  void composeAttempt();
+  void composeSettling();
   Step replied();
   Step repliedAttempt();
   Step repliedSettle();
@@ -72,6 +75,11 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   [[nodiscard]] Clock::time_point limit() const noexcept;
   [[nodiscard]] Clock::time_point sendBefore() const;
   [[nodiscard]] bool tooLate() const;
+  /// A request that runs late would leave something behind.
+  [[nodiscard]] bool needsGuard() const noexcept {
+    const LockTraits& traits = scripts_->traits;
+    return traits.changesState && traits.settleWithin.count() == 0;
+  }
   [[nodiscard]] bool keepsHold() const noexcept {
     return scripts_->traits.holdKind != HoldKind::none;
   }
@@ -128,7 +136,8 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   // Later the server does not know any more; time_point::max(): it always does.
   Clock::time_point settleBefore_ = Clock::time_point::max();
   std::string tombstone_;
-  std::shared_ptr<const net::ServerSession> lostSession_;
+  bool keeps_ = false;                                         // what the settling at hand is for
+  std::int64_t settlings_ = 0;                                 // of the request at hand
   std::optional<std::chrono::milliseconds> settledRemaining_;  // of what settling kept
   Grant grant_;
   std::unique_ptr<Timer> deadlineTimer_;  // loop thread only

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 namespace rlock::detail {
@@ -92,7 +93,9 @@ class QueryTask final : public Task<T> {
         tellOnce(judge());
         return;
       case Outcome::Kind::failed:
-        tellOnce(this->describe(doubtful(std::move(*outcome.error))));
+        tellOnce(this->describe(outcome.maybeExecuted && changes_
+                                    ? this->doubtful(*outcome.error, kDoubt)
+                                    : unanswered(std::move(*outcome.error))));
         return;
       case Outcome::Kind::unknown:
         tellOnce(late());
@@ -109,20 +112,16 @@ class QueryTask final : public Task<T> {
   }
 
   Result<T> late() {
-    return this->describe(doubtful(
+    return this->describe(unanswered(
         this->engine_->closed() ? this->closedError()
                                 : Error(Errc::timedOut, "the server did not answer in time")));
   }
 
   /// Without an answer nobody knows what became of a change.
-  Error doubtful(Error error) const {
-    const bool unanswered = error.errc() == Errc::timedOut ||
-                            error.errc() == Errc::connectionFailed || error.errc() == Errc::closed;
-    if (!changes_ || !unanswered) {
-      return error;
-    }
-    return Error(
-        error.errc(), error.message() + "; whether it took effect is not known", error.context());
+  Error unanswered(Error error) const {
+    const bool open = error.errc() == Errc::timedOut || error.errc() == Errc::connectionFailed ||
+                      error.errc() == Errc::closed;
+    return changes_ && open ? this->doubtful(error, kDoubt) : error;
   }
 
   void tellOnce(Result<T> result) {
@@ -130,6 +129,8 @@ class QueryTask final : public Task<T> {
       this->answer(std::move(result));
     }
   }
+
+  static constexpr std::string_view kDoubt = "whether it took effect is not known";
 
   const Clock::time_point deadline_;
   const Parse parse_;

@@ -18,11 +18,42 @@ ReleaseTask::ReleaseTask(std::shared_ptr<LockEngine> engine,
 
 void ReleaseTask::compose() {
   phase_ = Phase::attempt;
-  tombstone_ = engine_->executor().needsTombstone() ? requestKey(scripts_->name, newRequestId())
-                                                    : std::string();
+  setPersistent(false);
+  tombstone_.clear();
+  settlings_ = 0;
+  if (!scripts_->traits.ownIds && engine_->executor().needsTombstone()) {
+    tombstone_ = requestKey(scripts_->name, newRequestId());
+  }
   sentAt_ = Clock::now();
   validWhenSent_ = engine_->wasValidAt(*hold_, sentAt_);
-  scripts_->composeRelease(*this, {ownerField_, engine_->releasing(*hold_), tombstone_});
+  restore_ = engine_->releasing(*hold_);
+  composeAttempt();
+}
+
+void ReleaseTask::composeAttempt() {
+  scripts_->composeRelease(*this, {ownerField_, restore_, tombstone_});
+  guard();
+}
+
+void ReleaseTask::composeSettling() {
+  scripts_->composeSettle(*this, {ownerField_, std::max(before_ - 1, 0), tombstone_, ++settlings_});
+  guard();
+}
+
+/// Late, it would take a later hold of the same owner.
+void ReleaseTask::guard() {
+  setLate(scripts_->traits.ownIds || !tombstone_.empty() ? Late::harmless : Late::takes);
+}
+
+void ReleaseTask::recompose(bool tombstone) {
+  if (tombstone && tombstone_.empty()) {
+    tombstone_ = requestKey(scripts_->name, newRequestId());
+  }
+  if (phase_ == Phase::settle) {
+    composeSettling();
+  } else {
+    composeAttempt();
+  }
 }
 
 Error ReleaseTask::lateError() const {
@@ -42,21 +73,34 @@ void ReleaseTask::book(int remain, bool lost) {
   leaveGate();
 }
 
-ReleaseTask::Step ReleaseTask::failed(Error error) {
+ReleaseTask::Step ReleaseTask::failed(Error error, bool answered) {
   const Errc errc = error.errc();
   if (phase_ == Phase::settle) {
-    engine_->log().write(LogLevel::warning,
-                         fmt::format("lock \"{}\": owner {}: a release could not be completed, the "
-                                     "hold is left to expire: {}",
-                                     escapeForDisplay(scripts_->name),
-                                     ownerField_,
-                                     error.what()));
-    engine_->notReleased(*hold_);
-    leaveGate();
-    return tell([&](ReleaseFsm& fsm) { return fsm.settleFailed(std::move(error)); });
+    const Step step = tell([&](ReleaseFsm& fsm) {
+      return fsm.settleFailed(doubtful(
+          error, "whether it was released is not known; the release goes on in the background"));
+    });
+    if (step == Step::end) {
+      engine_->log().write(LogLevel::warning,
+                           fmt::format("lock \"{}\": owner {}: a release could not be completed, "
+                                       "the hold is left to expire: {}",
+                                       escapeForDisplay(scripts_->name),
+                                       ownerField_,
+                                       error.what()));
+      engine_->notReleased(*hold_);
+      leaveGate();
+    }
+    return step;
   }
-  if (errc == Errc::connectionFailed && before_ > 0) {
-    return tell([&](ReleaseFsm& fsm) { return fsm.failedForGood(std::move(error)); });
+  // What did not get through, or only to a server that takes nothing at the moment, must go all the
+  // same.
+  const bool refused = answered && errc != Errc::connectionFailed && errc != Errc::readOnly &&
+                       errc != Errc::notSynced;
+  const bool goesOn = errc != Errc::closed && (nobodyAsks_ ? errc != Errc::wrongType : !refused);
+  if (goesOn && before_ > 0) {
+    return tell([&](ReleaseFsm& fsm) {
+      return fsm.failedForGood(doubtful(error, "the release goes on in the background"));
+    });
   }
   if (errc == Errc::wrongType) {
     // Other data stands where the lock was.
@@ -212,11 +256,13 @@ void ReleaseTask::startInBackground(Handler handler) {
 
 void ReleaseTask::startAhead(Handler handler) {
   if (engine_->executor().onLoopThread()) {
+    nobodyAsks_ = true;
     startInBackground(std::move(handler));
     return;
   }
   handler_ = std::move(handler);
   background_ = true;
+  nobodyAsks_ = true;
   auto gate = engine_->enter(scripts_, owner_, *this);
   if (!gate.entered) {
     return;
@@ -262,13 +308,12 @@ void ReleaseTask::finished(Outcome outcome) noexcept {
       perform(replied());
       return;
     case Outcome::Kind::failed:
-      perform(failed(std::move(*outcome.error)));
+      perform(failed(std::move(*outcome.error), outcome.answered));
       return;
     case Outcome::Kind::unknown:
       break;
   }
   engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
-  lostSession_ = session();
   perform(tell([](ReleaseFsm& fsm) { return fsm.unknown(); }));
 }
 
@@ -301,10 +346,14 @@ void ReleaseTask::perform(Step step) {
 
 void ReleaseTask::settle() {
   phase_ = Phase::settle;
-  scripts_->composeSettle(*this, {ownerField_, std::max(before_ - 1, 0), tombstone_});
+  composeSettling();
+  {
+    const std::lock_guard lock(mutex_);
+    setPersistent(fsm_.settlesForGood());
+  }
   // As long as the hold can live: then it is gone by itself.
   const auto until = engine_->endOf(*hold_) + engine_->callTimeout();
-  engine_->executor().startFenced(Executor::CallPtr(this), lostSession_, until);
+  engine_->executor().start(Executor::CallPtr(this), until);
 }
 
 void ReleaseTask::end() {

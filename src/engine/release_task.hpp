@@ -35,16 +35,20 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   enum class Phase : std::uint8_t { attempt, settle };
 
   void finished(Outcome outcome) noexcept override;
+  void recompose(bool tombstone) override;
   void gateOpened() noexcept override;
   void gateAddRef() noexcept override { addRef(); }
   void gateDropRef() noexcept override { dropRef(); }
   void onDeadline();
 
   void compose();
+  void composeAttempt();
+  void composeSettling();
+  void guard();
   Step replied();
   Step repliedAttempt();
   Step repliedSettle();
-  Step failed(Error error);
+  Step failed(Error error, bool answered = true);
   void book(int remain, bool lost);
   void leaveGate();
   [[nodiscard]] Error lateError() const;
@@ -68,9 +72,11 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   int before_ = 0;
   Clock::time_point sentAt_{};
   bool validWhenSent_ = false;
+  bool nobodyAsks_ = false;  // it would not be tried again if it failed
   Phase phase_ = Phase::attempt;
+  std::chrono::milliseconds restore_{0};
   std::string tombstone_;
-  std::shared_ptr<const net::ServerSession> lostSession_;
+  std::int64_t settlings_ = 0;
   std::unique_ptr<Timer> deadlineTimer_;  // loop thread only
 };
 

@@ -15,6 +15,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace rlock::detail {
@@ -68,6 +70,10 @@ class Task : public Call {
 
   [[nodiscard]] Error describe(Error error) const {
     return engine_->describe(std::move(error), *scripts_, owner_, began_);
+  }
+  /// Says of a failure that it is none for certain.
+  [[nodiscard]] static Error doubtful(const Error& error, std::string_view doubt) {
+    return Error(error.errc(), error.message() + "; " + std::string(doubt), error.context());
   }
   [[nodiscard]] Error closedError() const { return Error(Errc::closed, "the client was closed"); }
 

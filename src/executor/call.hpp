@@ -27,12 +27,14 @@ class Executor;
 struct Outcome {
   enum class Kind : std::uint8_t {
     replied,  ///< Call::reply() is the answer, no error
-    failed,   ///< certainly not executed; `error` says why
+    failed,   ///< not executed, unless `maybeExecuted`; `error` says why
     unknown,  ///< executed, or not, or still to be; Request::session() says on which connection
   };
   Kind kind = Kind::replied;
   std::optional<Error> error{};
-  bool noTimeLeft = false;  ///< failed only because its time was over: there is a connection
+  bool noTimeLeft = false;     ///< failed only because its time was over: there is a connection
+  bool maybeExecuted = false;  ///< failed, but an earlier reply to it was lost
+  bool answered = false;       ///< failed by the server's answer
 };
 
 /// One command with its arguments, as often as it must be sent. Argument bytes are not copied: they
@@ -44,8 +46,11 @@ class Call : public net::Request {
   /// An ordinary command.
   void setCommand(std::initializer_list<std::string_view> argv) {
     script_ = nullptr;
+    // What it is made of may lie in the call's own store.
     argv_.assign(argv.begin(), argv.end());
     asText_ = false;
+    despiteLimit_ = false;
+    setLate(Late::harmless);
   }
 
   /// A script. Its keys and arguments follow by addArgument(), keys first.
@@ -55,7 +60,9 @@ class Call : public net::Request {
     freesMemory_ = false;
     despiteLimit_ = false;
     stored_ = 0;
+    spilled_.clear();
     argv_.clear();
+    setLate(Late::harmless);
     argv_.emplace_back("EVALSHA");
     argv_.push_back(script.sha1);
     addNumber(static_cast<std::int64_t>(keys));
@@ -63,8 +70,8 @@ class Call : public net::Request {
   void addArgument(std::string_view bytes) { argv_.push_back(bytes); }
   void addNumber(std::int64_t number) { argv_.push_back(store(std::to_string(number))); }
 
-  /// Copies a short text into the call; empty when it does not fit.
-  std::string_view store(std::string_view text) noexcept {
+  /// Copies a text into the call, where it stays until the call is composed anew.
+  std::string_view store(std::string_view text) {
     if (text.size() > store_.size() - stored_) {
       spilled_.push_back(std::make_unique<std::string>(text));
       return *spilled_.back();
@@ -90,6 +97,7 @@ class Call : public net::Request {
   void sendHash() noexcept {
     if (script_ != nullptr && asText_) {
       asText_ = false;
+      despiteLimit_ = false;
       argv_[0] = "EVALSHA";
       argv_[1] = script_->sha1;
     }
@@ -114,8 +122,30 @@ class Call : public net::Request {
   void setRepeatable(bool repeatable) noexcept { repeatable_ = repeatable; }
   [[nodiscard]] bool repeatable() const noexcept { return repeatable_; }
 
+  /// What it would mean if the server executed the request after it was given up.
+  enum class Late : std::uint8_t {
+    harmless,  ///< nothing: it is a question, or the server can tell that it is late
+    adds,      ///< a hold is there that nobody knows of
+    takes      ///< a later hold is gone
+  };
+  /// After it was composed. What is not harmless goes out only on a connection that can be killed,
+  /// and once it is lost nothing is sent after it before that connection is known to be dead.
+  void setLate(Late late) noexcept {
+    late_ = late;
+    setOnlyIfKillable(late != Late::harmless);
+  }
+  [[nodiscard]] Late late() const noexcept { return late_; }
+
+  /// Goes on while the server lets nobody in or refuses it, until its time is over: nobody waits
+  /// for the answer, and what it ends must not stay.
+  void setPersistent(bool persistent) noexcept { persistent_ = persistent; }
+
  protected:
   Call() noexcept { argv_.reserve(10); }
+
+  /// Composes the request at hand once more, on the loop thread: with a tombstone if that is what
+  /// makes it harmless, as what comes after the one that was lost otherwise.
+  virtual void recompose(bool /*tombstone*/) {}
 
   /// Called once on the loop thread for each Executor::start() and resume().
   virtual void finished(Outcome outcome) noexcept = 0;
@@ -131,6 +161,9 @@ class Call : public net::Request {
   bool asText_ = false;
   bool repeatable_ = false;
   bool freesMemory_ = false;
+  bool persistent_ = false;
+  bool unsent_ = false;  // composed anew, so that the reply that stands there is to another one
+  Late late_ = Late::harmless;
   bool despiteLimit_ = false;
   std::vector<std::string_view> argv_;
   std::array<char, 128> store_{};
@@ -142,10 +175,19 @@ class Call : public net::Request {
   Executor* executor_ = nullptr;
   std::chrono::steady_clock::time_point sendBefore_{};
   int attempts_ = 0;
-  std::vector<std::shared_ptr<const net::ServerSession>> fence_;
+  bool maybeExecuted_ = false;
+  /// A connection on which something of this call may still be on its way.
+  struct Straggler {
+    std::shared_ptr<const net::ServerSession> session;
+    Late late;
+    std::chrono::steady_clock::time_point lostAt;
+  };
+  std::vector<Straggler>
+      stragglers_;  // until they are resolved, from one request of the call to the next
   std::unique_ptr<net::Timer> timer_;
   std::size_t parkedAt_ = kNotParked;
-  bool waitsForLink_ = false;
+  enum class Wait : std::uint8_t { pause, link, fence };
+  Wait waitsFor_ = Wait::pause;
   std::optional<Error> lastError_;
 };
 

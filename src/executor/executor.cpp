@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/executor.hpp"
 
+#include "executor/lock_scripts.hpp"
 #include <rlock/detail/executor/backoff.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
 
@@ -39,23 +40,6 @@ net::LinkSettings linkSettings(const Options& options, std::shared_ptr<const Log
 }
 
 }  // namespace
-
-/// Has the server close a connection of ours that we lost. Sent on the same connection before the
-/// call that relies on it, so its reply need not be waited for.
-class Executor::Fence final : public net::Request {
- public:
-  explicit Fence(std::shared_ptr<const Logger> log) : log_(std::move(log)) {}
-
- private:
-  void completed() noexcept override {
-    if (delivery() == Delivery::replied && reply().isError()) {
-      log_->write(LogLevel::warning,
-                  "the server refused to close a lost connection: " + reply().text);
-    }
-  }
-
-  std::shared_ptr<const Logger> log_;
-};
 
 class Executor::Channels final : public net::PubSubEvents {
  public:
@@ -98,14 +82,26 @@ Executor::Executor(std::shared_ptr<net::Loop> loop,
       retryMin_(options.retryDelayMin),
       retryMax_(options.retryDelayMax),
       tombstones_(policy_ == LostReplyPolicy::marker),
+      link_(std::make_shared<net::CommandLink>(
+          loop_, linkSettings(options, log_), static_cast<net::LinkEvents&>(*this), options.spin)),
+      fences_(
+          *loop_,
+          link_,
+          log_,
+          [this] {
+            for (const CallPtr& call : parkedFor(Call::Wait::fence)) {
+              sendParked(call);
+            }
+          },
+          [this] {
+            tombstones_.store(true, std::memory_order_relaxed);
+            link_->distrust();
+          }),
       channels_(std::make_unique<Channels>(events, log_)),
       events_(events),
       random_(std::random_device{}()) {
-  const net::LinkSettings settings = linkSettings(options, log_);
   node_ = toString(options.endpoints.front());
-  link_ = std::make_shared<net::CommandLink>(
-      loop_, settings, static_cast<net::LinkEvents&>(*this), options.spin);
-  pubsub_ = std::make_unique<net::PubSubLink>(loop_, settings, *channels_);
+  pubsub_ = std::make_unique<net::PubSubLink>(loop_, linkSettings(options, log_), *channels_);
 }
 
 Executor::~Executor() = default;
@@ -117,20 +113,19 @@ void Executor::open(UniqueFunction<void(Result<void>)> ready) {
 
 void Executor::close() noexcept {
   closed_ = true;
+  fences_.close();
   link_->close();
   pubsub_->close();
   while (!parked_.empty()) {
     const CallPtr call = parked_.back();
     unpark(*call);
-    finish(call, {Outcome::Kind::failed, describe(*call, Errc::closed, "the client was closed")});
+    fail(call, describe(*call, Errc::closed, "the client was closed"));
   }
 }
 
 bool Executor::direct(Call& call) {
-  call.executor_ = this;
   // Should the caller leave, the call must not be sent again on its behalf.
-  call.sendBefore_ = Clock::time_point::min();
-  call.lastError_.reset();
+  begin(call, Clock::time_point::min());
   return link_->submit(call, call.argv(), net::CommandLink::Mode::awaited);
 }
 
@@ -153,6 +148,7 @@ Executor::Direct Executor::await(Call& call, Clock::time_point deadline) {
     const ErrorClass known = classifyError(call.reply().text);
     if (known.errc == Errc::outOfMemory && call.sendDespiteMemoryLimit()) {
       if (!link_->submit(call, call.argv(), net::CommandLink::Mode::awaited)) {
+        call.unsent_ = true;
         return Direct::trouble;
       }
       continue;
@@ -166,8 +162,7 @@ Executor::Direct Executor::await(Call& call, Clock::time_point deadline) {
     scriptsLoaded_.fetch_add(1, std::memory_order_relaxed);
     call.sendText();
     if (!link_->submit(call, call.argv(), net::CommandLink::Mode::awaited)) {
-      // The reply to the hash still stands there, and resume() is to judge it as such.
-      call.sendHash();
+      call.unsent_ = true;
       return Direct::trouble;
     }
   }
@@ -180,12 +175,12 @@ Error Executor::takeError(Call& call) const {
 
 void Executor::start(CallPtr call, Clock::time_point sendBefore) {
   if (loop_->onLoopThread()) {
-    begin(call, sendBefore);
+    begin(*call, sendBefore);
     send(call);
     return;
   }
   loop_->post([self = shared_from_this(), call = std::move(call), sendBefore] {
-    self->begin(call, sendBefore);
+    self->begin(*call, sendBefore);
     self->send(call);
   });
 }
@@ -200,7 +195,7 @@ bool Executor::firstAhead(const lua::Script& script) {
 }
 
 void Executor::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
-  begin(call, sendBefore);
+  begin(*call, sendBefore);
   // A server that does not know the script would ask for its text, and by the time that comes the
   // call would not be ahead any more.
   if (call->script_ != nullptr && firstAhead(*call->script_)) {
@@ -214,8 +209,12 @@ void Executor::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
 
 void Executor::resume(CallPtr call, Clock::time_point sendBefore) {
   loop_->post([self = shared_from_this(), call = std::move(call), sendBefore] {
-    self->begin(call, sendBefore);
-    if (call->delivery() == net::Request::Delivery::pending) {
+    self->begin(*call, sendBefore);
+    if (std::exchange(call->unsent_, false)) {
+      // To another server, perhaps, which may know the script.
+      call->sendHash();
+      self->send(call);
+    } else if (call->delivery() == net::Request::Delivery::pending) {
       self->send(call);
     } else {
       self->judge(call);
@@ -223,63 +222,102 @@ void Executor::resume(CallPtr call, Clock::time_point sendBefore) {
   });
 }
 
-void Executor::startFenced(CallPtr call,
-                           std::shared_ptr<const net::ServerSession> lost,
-                           Clock::time_point sendBefore) {
-  loop_->post(
-      [self = shared_from_this(), call = std::move(call), lost = std::move(lost), sendBefore] {
-        self->begin(call, sendBefore);
-        call->fence_.assign(1, lost);
-        self->send(call);
-      });
-}
-
-void Executor::begin(const CallPtr& call, Clock::time_point sendBefore) {
-  call->executor_ = this;
-  call->sendBefore_ = sendBefore;
-  call->attempts_ = 0;
-  call->waitsForLink_ = false;
-  call->fence_.clear();
-  call->lastError_.reset();
+void Executor::begin(Call& call, Clock::time_point sendBefore) {
+  call.executor_ = this;
+  call.sendBefore_ = sendBefore;
+  call.attempts_ = 0;
+  call.waitsFor_ = Call::Wait::pause;
+  call.lastError_.reset();
+  call.maybeExecuted_ = false;
+  prolong(call);
 }
 
 void Executor::send(const CallPtr& call) {
   if (closed_) {
-    finish(call, {Outcome::Kind::failed, describe(*call, Errc::closed, "the client was closed")});
+    fail(call, describe(*call, Errc::closed, "the client was closed"));
     return;
   }
   if (Clock::now() >= call->sendBefore_) {
-    const bool noTimeLeft = link_->up() && !call->waitsForLink_;
-    const std::string_view why =
-        noTimeLeft ? "there was no time left to send it" : "there was no connection in time";
-    if (call->lastError_) {
-      finish(call, {Outcome::Kind::failed, call->lastError_});
-    } else {
-      finish(call,
-             {Outcome::Kind::failed, describe(*call, Errc::connectionFailed, why), noTimeLeft});
-    }
+    timeIsUp(call);
     return;
   }
   if (!link_->up()) {
     waitForLink(call);
     return;
   }
-  for (const auto& session : call->fence_) {
-    if (!session || session == session_ || !session->canKill || session->clientId == 0) {
-      continue;
-    }
-    // The address makes sure that an id given anew, by a restarted server, is not hit.
-    const std::string id = std::to_string(session->clientId);
-    std::vector<std::string_view> kill{"CLIENT", "KILL", "ID", id};
-    if (!session->clientAddress.empty()) {
-      kill.insert(kill.end(), {"ADDR", session->clientAddress});
-    }
-    const auto fence = makeIntrusive<Fence>(log_);
-    link_->submit(*fence, kill, net::CommandLink::Mode::background);
+  if (!passesFences(call)) {
+    return;
+  }
+  if (call->late() != Call::Late::harmless && needsTombstone()) {
+    call->recompose(true);
   }
   if (!link_->submit(*call, call->argv(), net::CommandLink::Mode::background)) {
     waitForLink(call);
   }
+}
+
+bool Executor::passesFences(const CallPtr& call) {
+  const auto now = Clock::now();
+  std::erase_if(call->stragglers_, [now](const Call::Straggler& straggler) {
+    return straggler.session->dead || now - straggler.lostAt >= kTombstoneLife;
+  });
+  bool asked = false;
+  for (const Call::Straggler& straggler : call->stragglers_) {
+    const Fences::State state = fences_.check(straggler.session);
+    if (state == Fences::State::refused && !call->persistent_) {
+      fail(call, *fences_.refusal(straggler.session));
+      return false;
+    }
+    asked = asked || state != Fences::State::dead;
+  }
+  if (asked) {
+    park(call, call->sendBefore_, Call::Wait::fence);
+    return false;
+  }
+  call->stragglers_.clear();
+  return true;
+}
+
+/// A call that nobody waits for goes on until what was lost before it can do no harm.
+void Executor::prolong(Call& call) {
+  if (!call.persistent_) {
+    return;
+  }
+  for (const Call::Straggler& straggler : call.stragglers_) {
+    if (straggler.late == Call::Late::takes) {
+      // A little more: it is to be sent after that.
+      call.sendBefore_ =
+          std::max(call.sendBefore_, straggler.lostAt + kTombstoneLife + std::chrono::seconds(10));
+    }
+  }
+}
+
+void Executor::timeIsUp(const CallPtr& call) {
+  const bool parkedForLink = call->waitsFor_ == Call::Wait::link;
+  if (call->waitsFor_ == Call::Wait::fence) {
+    for (const Call::Straggler& straggler : call->stragglers_) {
+      if (auto why = fences_.refusal(straggler.session)) {
+        fail(call, std::move(*why));
+        return;
+      }
+    }
+  }
+  if (const auto& known = parkedForLink ? linkError_ : call->lastError_) {
+    fail(call, *known, !parkedForLink);
+    return;
+  }
+  const bool noTimeLeft = link_->up() && call->waitsFor_ == Call::Wait::pause;
+  const std::string_view why =
+      noTimeLeft ? "there was no time left to send it" : "there was no connection in time";
+  finish(call,
+         {Outcome::Kind::failed,
+          describe(*call, Errc::connectionFailed, why),
+          noTimeLeft && !call->maybeExecuted_,
+          call->maybeExecuted_});
+}
+
+void Executor::fail(const CallPtr& call, Error error, bool answered) {
+  finish(call, {Outcome::Kind::failed, std::move(error), false, call->maybeExecuted_, answered});
 }
 
 void Executor::judge(const CallPtr& call) {
@@ -287,17 +325,21 @@ void Executor::judge(const CallPtr& call) {
     case net::Request::Delivery::pending:
       return;
     case net::Request::Delivery::unsent:
+      call->lastError_.reset();
       send(call);
       return;
     case net::Request::Delivery::lost:
+      call->lastError_.reset();
+      if (call->late() != Call::Late::harmless) {
+        call->stragglers_.push_back({call->session(), call->late(), Clock::now()});
+        prolong(*call);
+      }
       if (!call->repeatable()) {
         finish(call, {Outcome::Kind::unknown, std::nullopt});
         return;
       }
-      // A settling call must not run late either: by then the count may be another's business.
-      if (!call->fence_.empty()) {
-        call->fence_.push_back(call->session());
-      }
+      call->maybeExecuted_ = true;
+      call->recompose(false);
       send(call);
       return;
     case net::Request::Delivery::replied:
@@ -320,19 +362,39 @@ void Executor::judge(const CallPtr& call) {
     return;
   }
   call->lastError_ = describe(*call, known.errc, text);
-  if (known.action == ErrorAction::retry && !closed_) {
+  if (known.errc == Errc::readOnly) {
+    leaveReadOnly(*call);
+  }
+  const bool passing =
+      known.action == ErrorAction::retry ||
+      (call->persistent_ && known.errc != Errc::wrongType && known.errc != Errc::invalidArgument);
+  if (passing && !closed_) {
     retryLater(call);
     return;
   }
-  finish(call, {Outcome::Kind::failed, call->lastError_});
+  fail(call, *call->lastError_, true);
+}
+
+/// The master has become a replica, and whatever led to it may lead to the new one by now.
+void Executor::leaveReadOnly(const Call& call) {
+  const auto now = Clock::now();
+  if (now < leaveReadOnlyFrom_) {
+    return;
+  }
+  // It may also be read-only for good: then connecting again and again is of no use.
+  constexpr int kCalm = 10;
+  const bool calm = now - leaveReadOnlyFrom_ > kCalm * readOnlyPause_;
+  readOnlyPause_ = calm ? retryMin_ : std::min(2 * readOnlyPause_, retryMax_);
+  leaveReadOnlyFrom_ = now + readOnlyPause_;
+  link_->abandon(call.submittedAt(), Errc::readOnly, "the server takes no writes any more");
 }
 
 void Executor::waitForLink(const CallPtr& call) {
-  if (linkError_ && isPermanent(linkError_->errc())) {
-    finish(call, {Outcome::Kind::failed, linkError_});
+  if (linkError_ && isPermanent(linkError_->errc()) && !call->persistent_) {
+    fail(call, *linkError_);
     return;
   }
-  park(call, call->sendBefore_, true);
+  park(call, call->sendBefore_, Call::Wait::link);
 }
 
 void Executor::retryLater(const CallPtr& call) {
@@ -340,29 +402,24 @@ void Executor::retryLater(const CallPtr& call) {
   const auto pause = backoffPause(retryMin_, retryMax_, call->attempts_++, random_ >> 8U);
   const auto now = Clock::now();
   if (call->sendBefore_ - pause <= now) {
-    finish(call, {Outcome::Kind::failed, call->lastError_});
+    fail(call, *call->lastError_, true);
     return;
   }
-  park(call, now + pause, false);
+  park(call, now + pause, Call::Wait::pause);
 }
 
-void Executor::park(const CallPtr& call, Clock::time_point until, bool forLink) {
-  call->waitsForLink_ = forLink;
+void Executor::park(const CallPtr& call, Clock::time_point until, Call::Wait wait) {
+  call->waitsFor_ = wait;
   call->parkedAt_ = parked_.size();
   parked_.push_back(call);
   call->timer_ = std::make_unique<Timer>(*loop_, [this, raw = call.get()] {
     const CallPtr parked(raw);
-    const bool waited = parked->waitsForLink_;
     unpark(*parked);
-    if (!waited) {
+    if (parked->waitsFor_ == Call::Wait::pause) {
       send(parked);
-      return;
+    } else {
+      timeIsUp(parked);
     }
-    finish(parked,
-           {Outcome::Kind::failed,
-            linkError_
-                ? *linkError_
-                : describe(*parked, Errc::connectionFailed, "there was no connection in time")});
   });
   call->timer_->armAt(until);
 }
@@ -381,8 +438,24 @@ void Executor::unpark(Call& call) noexcept {
   parked_.pop_back();
 }
 
+/// One of several, unless another of them took it along.
+void Executor::sendParked(const CallPtr& call) {
+  if (call->parkedAt_ != Call::kNotParked) {
+    unpark(*call);
+    send(call);
+  }
+}
+
+std::vector<Executor::CallPtr> Executor::parkedFor(Call::Wait wait) const {
+  std::vector<CallPtr> result;
+  std::copy_if(
+      parked_.begin(), parked_.end(), std::back_inserter(result), [wait](const CallPtr& call) {
+        return call->waitsFor_ == wait;
+      });
+  return result;
+}
+
 void Executor::finish(const CallPtr& call, Outcome outcome) noexcept {
-  call->fence_.clear();
   call->executor_ = nullptr;
   call->finished(std::move(outcome));
 }
@@ -415,7 +488,6 @@ Executor::Counters Executor::counters() const noexcept {
 }
 
 void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
-  session_ = session;
   {
     const std::lock_guard lock(aheadMutex_);
     sentAhead_.clear();
@@ -424,7 +496,7 @@ void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
     const std::lock_guard lock(nodeMutex_);
     node_ = session->node;
   }
-  const bool canFence = session->canKill && session->clientId != 0;
+  const bool canFence = session->canBeFenced();
   if (!canFence && policy_ == LostReplyPolicy::fence) {
     log_->write(
         LogLevel::warning,
@@ -435,14 +507,12 @@ void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   linkError_.reset();
   log_->write(LogLevel::info,
               fmt::format("connected to {} as client {}", session->node, session->clientId));
-  std::vector<CallPtr> waiting;
-  std::copy_if(
-      parked_.begin(), parked_.end(), std::back_inserter(waiting), [](const CallPtr& call) {
-        return call->waitsForLink_;
-      });
+  fences_.up(session);
+  std::vector<CallPtr> waiting = parkedFor(Call::Wait::link);
+  const std::vector<CallPtr> fenced = parkedFor(Call::Wait::fence);
+  waiting.insert(waiting.end(), fenced.begin(), fenced.end());
   for (const CallPtr& call : waiting) {
-    unpark(*call);
-    send(call);
+    sendParked(call);
   }
   if (ready_) {
     std::exchange(ready_, nullptr)(Result<void>());
@@ -465,14 +535,13 @@ void Executor::onDown(const Error& error) {
   if (!isPermanent(error.errc())) {
     return;
   }
-  std::vector<CallPtr> waiting;
-  std::copy_if(
-      parked_.begin(), parked_.end(), std::back_inserter(waiting), [](const CallPtr& call) {
-        return call->waitsForLink_;
-      });
-  for (const CallPtr& call : waiting) {
-    unpark(*call);
-    finish(call, {Outcome::Kind::failed, error});
+  for (const Call::Wait wait : {Call::Wait::link, Call::Wait::fence}) {
+    for (const CallPtr& call : parkedFor(wait)) {
+      if (!call->persistent_ && call->parkedAt_ != Call::kNotParked) {
+        unpark(*call);
+        fail(call, error);
+      }
+    }
   }
 }
 

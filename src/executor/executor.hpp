@@ -2,6 +2,7 @@
 #pragma once
 
 #include "executor/call.hpp"
+#include "executor/fences.hpp"
 #include "net/command_link.hpp"
 #include "net/loop.hpp"
 #include "net/pubsub_link.hpp"
@@ -91,13 +92,10 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   void startAhead(const CallPtr& call, Clock::time_point sendBefore);
   /// As start(), after the call has ended in trouble or was lost and is to be judged.
   void resume(CallPtr call, Clock::time_point sendBefore);
-  /// As start(), but first makes sure that nothing still to come from `lost`, a connection that
-  /// ended, is ever executed: the server closes it before it runs the call.
-  void startFenced(CallPtr call,
-                   std::shared_ptr<const net::ServerSession> lost,
-                   Clock::time_point sendBefore);
 
   /// Whether requests must carry a tombstone, because a lost one cannot be fenced on this server.
+  /// A guess before there is a connection, and where it changes: a call that was composed for
+  /// another is composed again before it goes out.
   [[nodiscard]] bool needsTombstone() const noexcept {
     return tombstones_.load(std::memory_order_relaxed);
   }
@@ -121,19 +119,26 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
 
  private:
   friend class Call;
-  class Fence;
   class Channels;
 
   void onUp(const std::shared_ptr<const net::ServerSession>& session) override;
   void onDown(const Error& error) override;
 
-  void begin(const CallPtr& call, Clock::time_point sendBefore);
+  void begin(Call& call, Clock::time_point sendBefore);
   void send(const CallPtr& call);
   void judge(const CallPtr& call);
+  /// False: the call cannot go out yet, and was parked or finished.
+  bool passesFences(const CallPtr& call);
+  static void prolong(Call& call);
   void waitForLink(const CallPtr& call);
   void retryLater(const CallPtr& call);
-  void park(const CallPtr& call, Clock::time_point until, bool forLink);
+  void park(const CallPtr& call, Clock::time_point until, Call::Wait wait);
   void unpark(Call& call) noexcept;
+  void sendParked(const CallPtr& call);
+  [[nodiscard]] std::vector<CallPtr> parkedFor(Call::Wait wait) const;
+  void timeIsUp(const CallPtr& call);
+  void fail(const CallPtr& call, Error error, bool answered = false);
+  void leaveReadOnly(const Call& call);
   void finish(const CallPtr& call, Outcome outcome) noexcept;
   [[nodiscard]] Error describe(const Call& call, Errc errc, std::string_view text) const;
   [[nodiscard]] bool firstAhead(const lua::Script& script);
@@ -146,6 +151,7 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   std::atomic<bool> tombstones_;
   std::atomic<std::uint64_t> scriptsLoaded_{0};
   std::shared_ptr<net::CommandLink> link_;
+  Fences fences_;
   std::unique_ptr<net::PubSubEvents> channels_;
   std::unique_ptr<net::PubSubLink> pubsub_;
 
@@ -156,12 +162,13 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   std::vector<const lua::Script*> sentAhead_;  // on this connection; protected by aheadMutex_
 
   // Loop thread only.
-  std::shared_ptr<const net::ServerSession> session_;
   UniqueFunction<void(Result<void>)> ready_;
   std::vector<CallPtr> parked_;
   std::optional<Error> linkError_;
   ExecutorEvents& events_;
   std::uint32_t random_ = 1;
+  Clock::time_point leaveReadOnlyFrom_{};
+  std::chrono::nanoseconds readOnlyPause_{};
   bool closed_ = false;
 };
 

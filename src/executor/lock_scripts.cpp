@@ -189,6 +189,7 @@ void LockScripts::addSettleArguments(Call& call, const SettleRequest& request) c
   call.addArgument(kPublish);
   call.addNumber(kTombstoneLife.count());
   call.addArgument(channel);
+  call.addNumber(request.number);
   call.setRepeatable(true);
   call.setFreesMemory(true);
 }

@@ -69,6 +69,8 @@ struct SettleRequest {
   std::string_view owner;
   std::int64_t target;  ///< at most so many holds may remain
   std::string_view tombstone;
+  /// Counts the settlings of one request, so that none undoes a later one; 1 or more.
+  std::int64_t number = 1;
   bool keepsNewest = false;  ///< the latest hold is the last of those that may remain
 };
 struct SettleReply {

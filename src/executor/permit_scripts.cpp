@@ -19,6 +19,7 @@ LockTraits traitsOf(HoldKind kind, int permits) {
   traits.holdKind = kind;
   traits.wakeRule = WakeRule::fitting;
   traits.need = permits;
+  traits.ownIds = true;
   return traits;
 }
 

@@ -114,6 +114,7 @@ void ReadLockScripts::composeSettle(Call& call, const SettleRequest& request) co
   call.addNumber(request.target);
   call.addNumber(kTombstoneLife.count());
   call.addNumber(request.keepsNewest ? 1 : 0);
+  call.addNumber(request.number);
   call.setRepeatable(true);
   call.setFreesMemory(true);
 }
@@ -183,6 +184,7 @@ void WriteLockScripts::composeSettle(Call& call, const SettleRequest& request) c
   call.addArgument(channel);
   call.addNumber(request.target);
   call.addNumber(kTombstoneLife.count());
+  call.addNumber(request.number);
   call.setRepeatable(true);
   call.setFreesMemory(true);
 }

@@ -105,6 +105,8 @@ void CommandLink::established(Established established) {
     epoll_ = epoll;
     stream_ = std::move(established.stream);
     session_ = session;
+    killable_ = session->canBeFenced();
+    upSince_ = Clock::now();
     reader_ = ReplyReader();
     out_.clear();
     writeBuffer_.clear();
@@ -148,7 +150,7 @@ bool CommandLink::submit(Request& request, std::span<const std::string_view> arg
   const bool onLoop = mode == Mode::background && loop_->onLoopThread();
   const auto now = Clock::now();
   Lock lock(mutex_);
-  if (state_ != State::up) {
+  if (state_ != State::up || (request.onlyIfKillable_ && !killable_)) {
     return false;
   }
   pending_.emplace_back(&request);
@@ -198,6 +200,18 @@ bool CommandLink::submit(Request& request, std::span<const std::string_view> arg
     flush(lock);
   }
   return true;
+}
+
+void CommandLink::distrust() noexcept {
+  const Lock lock(mutex_);
+  killable_ = false;
+}
+
+void CommandLink::abandon(Clock::time_point since, Errc errc, const char* what) {
+  Lock lock(mutex_);
+  if (since >= upSince_) {
+    fail(lock, errc, what);
+  }
 }
 
 void CommandLink::flush(Lock& lock) {

@@ -58,6 +58,9 @@ class Request : public RefCounted<Request> {
   /// Called on the loop thread for a request that no thread awaits.
   virtual void completed() noexcept = 0;
 
+  /// The request goes out only on a connection that can be killed once it is lost. While idle.
+  void setOnlyIfKillable(bool only) noexcept { onlyIfKillable_ = only; }
+
  private:
   friend class CommandLink;
 
@@ -75,6 +78,7 @@ class Request : public RefCounted<Request> {
   std::atomic<std::uint32_t> state_{0};
   Delivery delivery_ = Delivery::pending;
   bool awaited_ = false;
+  bool onlyIfKillable_ = false;
   bool arrived_ = false;
   std::uint64_t endOffset_ = 0;
   std::chrono::steady_clock::time_point submittedAt_{};
@@ -108,6 +112,7 @@ class LinkEvents {
 /// thread.
 class CommandLink : public std::enable_shared_from_this<CommandLink> {
  public:
+  using Clock = std::chrono::steady_clock;
   /// How the reply is taken: by a thread in await(), or by completed() on the loop.
   enum class Mode : std::uint8_t { awaited, background };
   enum class Awaited : std::uint8_t { complete, timedOut, interrupted };
@@ -130,13 +135,19 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   /// Ends the connection for good; pending requests complete. No event comes after it.
   void close() noexcept;
 
-  /// Sends a command. False when there is no connection: the request is untouched then. A
+  /// Sends a command. False when there is no connection, or none that the request may go out on:
+  /// it is untouched then. A
   /// background request submitted on the loop thread is written at the end of the loop's pass.
   bool submit(Request& request, std::span<const std::string_view> argv, Mode mode);
 
   /// Waits for the reply of an awaited request, reading for others where needed. After `timedOut`
   /// and `interrupted` the request goes on in the background and ends in completed().
   Awaited await(Request& request, std::chrono::steady_clock::time_point deadline);
+
+  /// The connection cannot be killed after all, whatever its handshake said.
+  void distrust() noexcept;
+  /// Gives the connection up for another, if it is the one that `since` belongs to. Loop thread.
+  void abandon(Clock::time_point since, Errc errc, const char* what);
 
   [[nodiscard]] bool up() const noexcept { return up_.load(std::memory_order_acquire); }
   /// A smoothed measurement of how long a reply takes; 0 before the first.
@@ -146,7 +157,6 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
   using RequestPtr = IntrusivePtr<Request>;
   enum class State : std::uint8_t { down, up, failing, closed };
@@ -200,6 +210,8 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   bool writeBlocked_ = false;  // the writer is the loop, which waits for room
   bool flushScheduled_ = false;
   bool closing_ = false;
+  bool killable_ = false;
+  Clock::time_point upSince_{};
   bool stallSuspected_ = false;
   std::uint32_t armed_ = 0;
   std::string out_;

@@ -42,6 +42,8 @@ std::string_view commandName(Handshake::Step step) noexcept {
       return "CLIENT INFO";
     case Handshake::Step::clientId:
       return "CLIENT ID";
+    case Handshake::Step::serverInfo:
+      return "INFO";
     case Handshake::Step::probeKill:
       return "CLIENT KILL";
     case Handshake::Step::ping:
@@ -114,6 +116,36 @@ std::string_view clientField(std::string_view line, std::string_view name) noexc
   return {};
 }
 
+/// The value of `name:value` in the lines of INFO.
+std::string_view infoField(std::string_view lines, std::string_view name) noexcept {
+  std::size_t begin = 0;
+  while (begin < lines.size()) {
+    const std::size_t end = std::min(lines.find_first_of("\r\n", begin), lines.size());
+    const std::string_view line = lines.substr(begin, end - begin);
+    if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == ':') {
+      return line.substr(name.size() + 1);
+    }
+    begin = end + 1;
+  }
+  return {};
+}
+
+/// `ip:port` of one connection. The path of a Unix socket, which may hold blanks and looks like
+/// anything, is the same for all who come through it.
+bool isPeerAddress(std::string_view text) noexcept {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || parseNumber<std::uint16_t>(text.substr(colon + 1)) == 0) {
+    return false;
+  }
+  const std::string_view host = text.substr(0, colon);
+  if (host.find_first_not_of("0123456789.") == std::string_view::npos) {
+    return std::count(host.begin(), host.end(), '.') == 3;
+  }
+  const std::string_view number = host.substr(0, host.find('%'));
+  return number.find_first_not_of("0123456789abcdefABCDEF:.[]") == std::string_view::npos &&
+         std::count(number.begin(), number.end(), ':') >= 2;
+}
+
 }  // namespace
 
 Handshake::Handshake(std::shared_ptr<const LinkSettings> settings,
@@ -139,6 +171,7 @@ Handshake::Handshake(std::shared_ptr<const LinkSettings> settings,
   append(Step::hello, {"HELLO", "2"});
   append(Step::clientInfo, {"CLIENT", "INFO"});
   if (probeKill) {
+    append(Step::serverInfo, {"INFO", "server"});
     // Matches nobody: it only shows whether the command is allowed.
     const std::string nobody = std::to_string(std::numeric_limits<std::int64_t>::max());
     append(Step::probeKill,
@@ -205,6 +238,9 @@ std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& rep
         session_.clientId = static_cast<std::uint64_t>(reply.integer);
       }
       break;
+    case Step::serverInfo:
+      session_.runId = infoField(reply.text, "run_id");
+      break;
     case Step::probeKill:
       session_.canKill = reply.isInteger();
       break;
@@ -257,7 +293,10 @@ void Handshake::acceptClientInfo(const Reply& reply) {
   if (const auto id = parseNumber<std::uint64_t>(clientField(reply.text, "id")); id != 0) {
     session_.clientId = id;
   }
-  session_.clientAddress = clientField(reply.text, "addr");
+  if (const auto address = clientField(reply.text, "addr");
+      isPeerAddress(address) && !session_.address.starts_with("unix:")) {
+    session_.clientAddress = address;
+  }
 }
 
 }  // namespace rlock::detail::net

@@ -39,6 +39,8 @@ std::string bulk(std::string_view text) {
 const std::string kHello = "*6\r\n" + bulk("version") + bulk("7.0.15") + bulk("id") + ":12\r\n" +
                            bulk("role") + bulk("master");
 const std::string kInfo = bulk("id=12 addr=10.0.0.9:4242 laddr=10.0.0.5:6379 name=name\n");
+const std::string kServer =
+    bulk("# Server\r\nredis_version:7.0.15\r\nrun_id:feed\r\ntcp_port:1\r\n");
 
 TEST(Handshake, AsksForEverythingAtOnce) {
   Handshake shake = handshake(secured());
@@ -63,7 +65,8 @@ TEST(Handshake, SendsNothingThatIsNotSet) {
 }
 
 TEST(Handshake, LearnsTheSessionHoweverTheBytesAreSplit) {
-  const std::string replies = "+OK\r\n+OK\r\n+OK\r\n" + kHello + kInfo + ":0\r\n+PONG\r\n";
+  const std::string replies =
+      "+OK\r\n+OK\r\n+OK\r\n" + kHello + kInfo + kServer + ":0\r\n+PONG\r\n";
   for (std::size_t piece = 1; piece <= replies.size(); ++piece) {
     Handshake shake = handshake(secured());
     for (std::size_t i = 0; i < replies.size(); i += piece) {
@@ -75,6 +78,7 @@ TEST(Handshake, LearnsTheSessionHoweverTheBytesAreSplit) {
     EXPECT_EQ(shake.session().address, "10.0.0.5:6379");
     EXPECT_EQ(shake.session().clientId, 12U);
     EXPECT_EQ(shake.session().clientAddress, "10.0.0.9:4242");
+    EXPECT_EQ(shake.session().runId, "feed");
     EXPECT_EQ(shake.session().serverVersion, "7.0.15");
     EXPECT_EQ(shake.session().role, "master");
     EXPECT_TRUE(shake.session().canKill);
@@ -86,7 +90,7 @@ TEST(Handshake, AsksAnOldServerForTheIdOnItsOwn) {
   shake.sent(shake.unsent().size());
   ASSERT_FALSE(answer(shake,
                       "-ERR unknown command 'HELLO'\r\n-ERR unknown subcommand\r\n"
-                      "-NOPERM no\r\n+PONG\r\n"));
+                      "-NOPERM no\r\n-NOPERM no\r\n+PONG\r\n"));
   EXPECT_FALSE(shake.done());
   EXPECT_EQ(shake.unsent(), "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n");
   ASSERT_FALSE(answer(shake, ":7\r\n"));
@@ -102,6 +106,63 @@ TEST(Handshake, GoesOnWhereTheIdCannotBeHad) {
   ASSERT_FALSE(answer(shake, "-NOPERM no\r\n"));
   EXPECT_TRUE(shake.done());
   EXPECT_EQ(shake.session().clientId, 0U);
+}
+
+TEST(Handshake, KnowsAConnectionOnlyByWhatNoOtherHas) {
+  struct Case {
+    const char* address;  // connected to
+    std::string info;     // reply to CLIENT INFO
+    std::string server;   // reply to INFO
+    std::string known;    // the client's address
+    bool identified;
+  };
+  const std::string none = "-NOPERM no\r\n";
+  for (const Case& each : {
+           Case{"10.0.0.5:6379", kInfo, none, "10.0.0.9:4242", true},
+           Case{"10.0.0.5:6379",
+                bulk("id=12 addr=[::1]:4242 laddr=[::1]:6379 name=\n"),
+                none,
+                "[::1]:4242",
+                true},
+           Case{"10.0.0.5:6379", none, kServer, "", true},
+           Case{"10.0.0.5:6379", none, none, "", false},
+           // The path of a Unix socket is everybody's, and may hold anything.
+           Case{"unix:/tmp/a b.sock",
+                bulk("id=12 addr=/tmp/a b.sock:0 laddr=/tmp/a b.sock:0 name=\n"),
+                none,
+                "",
+                false},
+           Case{"unix:/tmp/a b.sock",
+                bulk("id=12 addr=/tmp/a b.sock:0 laddr=/tmp/a b.sock:0 name=\n"),
+                kServer,
+                "",
+                true},
+           Case{"unix:/tmp/a.sock",
+                bulk("id=12 addr=/tmp/a.sock:0 laddr=/tmp/a.sock:0 name=\n"),
+                none,
+                "",
+                false},
+           Case{"unix:1.1.1.1:5 x",
+                bulk("id=12 addr=1.1.1.1:5 x:0 laddr=1.1.1.1:5 x:0 name=\n"),
+                none,
+                "",
+                false},
+           // A proxy that leads to one.
+           Case{"10.0.0.5:6379",
+                bulk("id=12 addr=/tmp/id=7 addr=1:0 laddr=/tmp/id=7 addr=1:0\n"),
+                none,
+                "",
+                false},
+       }) {
+    Handshake shake(std::make_shared<const LinkSettings>(), true, "node", each.address);
+    shake.sent(shake.unsent().size());
+    ASSERT_FALSE(answer(shake, kHello + each.info + each.server + ":0\r\n+PONG\r\n"));
+    EXPECT_TRUE(shake.done());
+    EXPECT_EQ(shake.session().clientId, 12U);
+    EXPECT_EQ(shake.session().clientAddress, each.known) << each.info;
+    EXPECT_EQ(shake.session().identified(), each.identified) << each.address << ' ' << each.info;
+    EXPECT_EQ(shake.session().canBeFenced(), each.identified);
+  }
 }
 
 TEST(Handshake, TellsWhyTheServerCannotBeUsed) {

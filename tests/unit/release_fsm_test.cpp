@@ -112,7 +112,10 @@ TEST(ReleaseFsm, SettleThatFails) {
   ReleaseFsm fsm;
   fsm.start();
   fsm.unknown();
-  EXPECT_EQ(fsm.settleFailed(broken()), Step::finish);
+  // The caller is told; the hold must go all the same.
+  EXPECT_EQ(fsm.settleFailed(broken()), Step::finishAndSettle);
+  expectFailed(fsm, Errc::connectionFailed);
+  EXPECT_EQ(fsm.settled(Result::released), Step::end);
   expectFailed(fsm, Errc::connectionFailed);
 }
 
@@ -201,6 +204,10 @@ TEST(ReleaseFsm, TimeIsUpDuringASettle) {
   fsm.unknown();
   EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
   EXPECT_EQ(fsm.expired(late()), Step::none);
+  // It was given up for the sake of a caller who has left: it goes on without.
+  EXPECT_FALSE(fsm.settlesForGood());
+  EXPECT_EQ(fsm.settleFailed(broken()), Step::settle);
+  EXPECT_TRUE(fsm.settlesForGood());
   EXPECT_EQ(fsm.settleFailed(broken()), Step::end);
   expectFailed(fsm, Errc::timedOut);
 }

@@ -40,7 +40,7 @@ class ReleaseFsm {
   Step released(bool known, int remain, bool tooMany) noexcept {
     outcome_ = !known ? Result::notOwner : remain > 0 ? Result::stillHeld : Result::released;
     if (tooMany) {
-      return Step::settle;
+      return settle();
     }
     return conclude();
   }
@@ -64,15 +64,16 @@ class ReleaseFsm {
   /// As failed(), but the hold must not stay: the caller will not ask again.
   Step failedForGood(Error error) noexcept {
     if (answered()) {
-      return Step::settle;
+      return settle();
     }
     result_ = Result::failed;
     error_ = std::move(error);
+    forGood_ = true;
     return Step::finishAndSettle;
   }
 
   /// The release may have been executed.
-  Step unknown() noexcept { return Step::settle; }
+  Step unknown() noexcept { return settle(); }
 
   /// A settle step came back: the hold count is what it must be.
   /// @param outcome  what the release amounts to, unless that is known already
@@ -83,8 +84,21 @@ class ReleaseFsm {
     return conclude();
   }
 
-  /// A settle step could not be done before the hold was over anyway.
-  Step settleFailed(Error error) noexcept { return failed(std::move(error)); }
+  /// A settle step could not be done: not in the caller's time, or, once the caller was told, not
+  /// before the hold was over anyway.
+  Step settleFailed(Error error) noexcept {
+    if (answered()) {
+      return forGood_ ? Step::end : settle();
+    }
+    result_ = Result::failed;
+    error_ = std::move(error);
+    forGood_ = true;
+    return Step::finishAndSettle;
+  }
+
+  /// Nobody waited for the latest settle step when it began, so it is not to end before the hold
+  /// does.
+  [[nodiscard]] bool settlesForGood() const noexcept { return forGood_; }
 
   /// The caller's time is up, or the client was closed.
   Step expired(Error late) noexcept {
@@ -97,6 +111,10 @@ class ReleaseFsm {
   }
 
  private:
+  Step settle() noexcept {
+    forGood_ = answered();
+    return Step::settle;
+  }
   Step conclude() noexcept {
     if (answered()) {
       return Step::end;
@@ -105,6 +123,7 @@ class ReleaseFsm {
     return Step::finish;
   }
 
+  bool forGood_ = false;
   Result outcome_ = Result::pending;
   Result result_ = Result::pending;
   std::optional<Error> error_;

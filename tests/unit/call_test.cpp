@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/call.hpp"
+
+#include <gtest/gtest.h>
+
+#include <malloc.h>
+#include <string>
+#include <string_view>
+
+namespace rlock::detail {
+namespace {
+
+class PlainCall final : public Call {
+ public:
+  PlainCall() = default;
+
+ private:
+  void finished(Outcome /*outcome*/) noexcept override {}
+};
+
+constexpr lua::Script kScript{
+    "script", "0123456789012345678901234567890123456789", "return 1"};
+
+TEST(Call, ComposingAgainLeavesNothingOfTheLastTimeInMemory) {
+  const auto call = makeIntrusive<PlainCall>();
+  const std::string longName(10'000, 'n');
+  const auto compose = [&] {
+    call->setScript(kScript, 1);
+    call->addArgument(call->store(longName));
+  };
+  compose();
+  const std::size_t before = ::mallinfo2().uordblks;
+  for (int i = 0; i < 1000; ++i) {
+    compose();
+  }
+  EXPECT_LT(::mallinfo2().uordblks, before + 1'000'000);
+  EXPECT_EQ(call->argv().back(), longName);
+}
+
+TEST(Call, ComposingAgainForgetsHowTheLastOneWasSent) {
+  const auto call = makeIntrusive<PlainCall>();
+  call->setScript(kScript, 0);
+  call->setFreesMemory(true);
+  call->setLate(Call::Late::takes);
+  ASSERT_TRUE(call->sendDespiteMemoryLimit());
+  EXPECT_FALSE(call->sendDespiteMemoryLimit()) << "once is enough";
+  EXPECT_EQ(call->argv()[0], "EVAL");
+  call->setScript(kScript, 0);
+  EXPECT_EQ(call->argv()[0], "EVALSHA");
+  EXPECT_FALSE(call->sendsText());
+  EXPECT_EQ(call->late(), Call::Late::harmless);
+  call->setFreesMemory(true);
+  EXPECT_TRUE(call->sendDespiteMemoryLimit());
+}
+
+TEST(Call, TheHashIsSentToAnotherServerFirst) {
+  const auto call = makeIntrusive<PlainCall>();
+  call->setScript(kScript, 0);
+  call->setFreesMemory(true);
+  ASSERT_TRUE(call->sendDespiteMemoryLimit());
+  call->sendHash();
+  EXPECT_EQ(call->argv()[0], "EVALSHA");
+  EXPECT_EQ(call->argv()[1], kScript.sha1);
+  EXPECT_TRUE(call->sendDespiteMemoryLimit()) << "it may be short of memory, too";
+}
+
+}  // namespace
+}  // namespace rlock::detail
