@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace rlock::detail {
@@ -250,8 +251,8 @@ AcquireTask::Step AcquireTask::failed(Error error) {
   return tell([&](AcquireFsm& fsm) { return fsm.failed(std::move(error)); });
 }
 
-/// To the end of the line, or back to its place there.
-void AcquireTask::sleepInQueue() {
+/// To the end of the line, or back to its place there. Says what to do if that is not possible.
+AcquireTask::Step AcquireTask::sleepInQueue() {
   const LockTraits& traits = scripts_->traits;
   WaitTerms terms;
   terms.channel = channel();
@@ -260,8 +261,17 @@ void AcquireTask::sleepInQueue() {
   terms.need = traits.need;
   terms.opensOn = traits.opensOn;
   terms.poll = scripts_->pollAfter(attempts_);
-  engine_->queue(
-      *this, terms, std::exchange(mark_, std::nullopt), std::exchange(tried_, false), remaining_);
+  // Nobody but this owner can use a channel of its own.
+  terms.lingers = !traits.channelPerOwner;
+  try {
+    engine_->queue(
+        *this, terms, std::exchange(mark_, std::nullopt), std::exchange(tried_, false), remaining_);
+  } catch (const std::bad_alloc&) {
+    return tell([](AcquireFsm& fsm) {
+      return fsm.stopped(Error(Errc::connectionFailed, "there is no memory left to wait with"));
+    });
+  }
+  return Step::none;
 }
 
 void AcquireTask::leaveQueue() {
@@ -523,7 +533,9 @@ AcquireTask::Step AcquireTask::leaveNow() {
 }
 
 AcquireTask::Step AcquireTask::sleepHere() {
-  sleepInQueue();
+  if (const Step step = sleepInQueue(); step != Step::none) {
+    return step;
+  }
   bool leaving = false;
   for (;;) {
     const std::uint32_t seen = signals();
@@ -648,9 +660,8 @@ void AcquireTask::finishSleeper(bool onLoop) {
     leaveQueue();
     answer(takeResult());
     signal(kMoved);
-  } else if (engine_->executor().onLoopThread()) {
-    perform(Step::finish);
   } else {
+    // Not from here: its handler must not keep the others from their turns.
     engine_->executor().post([self = TaskPtr(this)] { self->perform(Step::finish); });
   }
 }
@@ -733,7 +744,7 @@ void AcquireTask::perform(Step step) {
       attemptOnLoop();
       return;
     case Step::queue:
-      sleepInQueue();
+      perform(sleepInQueue());
       return;
     case Step::settleKeep:
       settle(true);

@@ -68,7 +68,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   void leaveGate();
   void leavePlace() noexcept;
   bool mustNotBegin() noexcept;
-  void sleepInQueue();
+  Step sleepInQueue();
   void leaveQueue();
   void withdraw();
   [[nodiscard]] Clock::time_point gateLimit() const noexcept;

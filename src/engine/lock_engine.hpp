@@ -184,6 +184,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   }
   static bool leavesNoHold(const Hold& hold) noexcept;
 
+  struct Handout;
+  class PassedTurns;
   class RenewalBatch;
   class ClosingRelease;
   class HoldCheck;
@@ -201,8 +203,10 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void channelMessage(const std::string& channel, std::string_view payload) override;
   void channelsLost() override;
 
-  static void giveTurns(const WaiterHub::Turns& turns) noexcept;
-  [[nodiscard]] bool hubNeedsLoop();
+  void giveTurns(WaiterHub::Turns turns) noexcept;
+  void passToLoop(WaiterHub::Turns& turns) noexcept;
+  [[nodiscard]] bool hubNeedsLoop() noexcept;
+  void wakeHub() noexcept;
   void serveHub();
   void serveWatchdog();
   [[nodiscard]] bool watchdogNeedsLoop();

@@ -6,16 +6,100 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace rlock::detail {
 
-void LockEngine::giveTurns(const WaiterHub::Turns& turns) noexcept {
-  for (Waiter* waiter : turns) {
+/// Turns that one thread is handing out for one client.
+struct LockEngine::Handout {
+  LockEngine* engine;
+  WaiterHub::Turns turns;
+  Handout* outer;
+};
+
+/// Turns on their way to the loop thread. If there is no memory to send them they are given where
+/// they are. What the loop does not take any more is dropped: the client is closed, and everybody
+/// who waits is told of that.
+class LockEngine::PassedTurns {
+ public:
+  PassedTurns(std::shared_ptr<LockEngine> engine, WaiterHub::Turns& turns) noexcept
+      : engine_(std::move(engine)), turns_(std::exchange(turns, {})) {}
+  PassedTurns(PassedTurns&& other) noexcept
+      : engine_(std::move(other.engine_)), turns_(std::exchange(other.turns_, {})) {}
+  PassedTurns(const PassedTurns&) = delete;
+  PassedTurns& operator=(const PassedTurns&) = delete;
+  PassedTurns& operator=(PassedTurns&&) = delete;
+  ~PassedTurns() {
+    if (!turns_.empty() && !engine_->closed()) {
+      give();
+    }
+    while (Waiter* const waiter = turns_.popFront()) {
+      waiter->waiterDropRef();
+    }
+  }
+
+  void give() noexcept { engine_->giveTurns(std::exchange(turns_, {})); }
+
+ private:
+  std::shared_ptr<LockEngine> engine_;
+  WaiterHub::Turns turns_;
+};
+
+namespace {
+
+/// So many turns one thread hands out at once. Each is a request on its way, so whoever wakes many
+/// leaves the others to the loop thread, which does its other work in between.
+constexpr std::size_t kTurnsAtOnce = 256;
+
+}  // namespace
+
+/// A turn may come to its end at once, when there is no server or no time, and hand itself on. So
+/// turns that are given within a turn wait until that one is over: any number of waiters needs the
+/// stack of one.
+void LockEngine::giveTurns(WaiterHub::Turns turns) noexcept {
+  if (turns.empty()) {
+    return;
+  }
+  thread_local Handout* innermost = nullptr;
+  for (Handout* handout = innermost; handout != nullptr; handout = handout->outer) {
+    if (handout->engine == this) {
+      handout->turns.append(turns);
+      return;
+    }
+  }
+  Handout here{this, turns, innermost};
+  innermost = &here;
+  std::size_t given = 0;
+  while (Waiter* const waiter = here.turns.popFront()) {
     waiter->turn();
     waiter->waiterDropRef();
+    if (++given % kTurnsAtOnce == 0 && !here.turns.empty()) {
+      passToLoop(here.turns);
+    }
+  }
+  innermost = here.outer;
+}
+
+/// Leaves in `turns` what cannot be passed on.
+void LockEngine::passToLoop(WaiterHub::Turns& turns) noexcept {
+  try {
+    executor_->post([passed = PassedTurns(shared_from_this(), turns)]() mutable { passed.give(); });
+  } catch (const std::bad_alloc&) {
+    // The turns have come back.
+  }
+}
+
+void LockEngine::wakeHub() noexcept {
+  try {
+    executor_->post([self = shared_from_this()] { self->serveHub(); });
+  } catch (const std::bad_alloc&) {
+    // The next one who comes or leaves tries again.
+    const std::lock_guard lock(hubMutex_);
+    hubChangesPosted_ = false;
+    hubArmed_ = Clock::time_point::max();
   }
 }
 
@@ -40,12 +124,12 @@ WaiterHub::Mark LockEngine::expect(std::string_view channel, std::uint8_t lane) 
     needsLoop = hubNeedsLoop();
   }
   if (needsLoop) {
-    executor_->post([self = shared_from_this()] { self->serveHub(); });
+    wakeHub();
   }
   return result;
 }
 
-bool LockEngine::hubNeedsLoop() {
+bool LockEngine::hubNeedsLoop() noexcept {
   hubIdle_.store(hub_.idle(), std::memory_order_release);
   bool needed = false;
   if (hub_.hasChanges() && !hubChangesPosted_) {
@@ -77,7 +161,7 @@ void LockEngine::queue(Waiter& waiter,
     waiter.shutDown();
   }
   if (needsLoop) {
-    executor_->post([self = shared_from_this()] { self->serveHub(); });
+    wakeHub();
   }
   giveTurns(turns);
 }
@@ -96,7 +180,7 @@ void LockEngine::leaveQueue(Waiter& waiter,
     needsLoop = hubNeedsLoop();
   }
   if (needsLoop) {
-    executor_->post([self = shared_from_this()] { self->serveHub(); });
+    wakeHub();
   }
   giveTurns(turns);
 }
@@ -110,14 +194,21 @@ void LockEngine::serveHub() {
   Clock::time_point due{};
   {
     const std::lock_guard lock(hubMutex_);
+    hubChangesPosted_ = false;
+    hubArmed_ = Clock::time_point::max();
     const auto now = Clock::now();
     turns = hub_.poll(now);
-    hub_.expireLingering(now);
+    try {
+      hub_.expireLingering(now);
+    } catch (const std::bad_alloc&) {
+      // What is left is forgotten next time.
+    }
     changes = hub_.takeChanges();
-    hubChangesPosted_ = false;
     due = hubArmed_ = hub_.nextDue();
     hubIdle_.store(hub_.idle(), std::memory_order_release);
   }
+  counters_.safetyPolls.fetch_add(turns.size(), std::memory_order_relaxed);
+  giveTurns(turns);
   hubTimer_.armAt(due);
   for (const WaiterHub::Change& change : changes) {
     if (change.subscribe) {
@@ -126,8 +217,6 @@ void LockEngine::serveHub() {
       executor_->unsubscribe(change.channel);
     }
   }
-  counters_.safetyPolls.fetch_add(turns.size(), std::memory_order_relaxed);
-  giveTurns(turns);
 }
 
 void LockEngine::channelConfirmed(const std::string& channel) {
@@ -139,7 +228,7 @@ void LockEngine::channelConfirmed(const std::string& channel) {
     needsLoop = hubNeedsLoop();
   }
   if (needsLoop) {
-    executor_->post([self = shared_from_this()] { self->serveHub(); });
+    wakeHub();
   }
   giveTurns(turns);
 }

@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <ctime>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +36,13 @@ TimePoint at(std::int64_t ms) {
 Waiter* one(const WaiterHub::Turns& turns) {
   EXPECT_LE(turns.size(), 1U);
   return turns.empty() ? nullptr : turns.front();
+}
+
+using List = std::vector<Waiter*>;
+
+/// Those who have a turn, in order.
+List listed(const WaiterHub::Turns& turns) {
+  return {turns.begin(), turns.end()};
 }
 
 class FakeWaiter final : public Waiter {
@@ -372,8 +384,8 @@ TEST_F(WaiterHubTest, PollsEveryChannelThatIsDue) {
   one(hub.queue(a, {"c"}, WaiterHub::Mark{}, true, milliseconds(10), at(0)));
   one(hub.queue(b, {"d"}, WaiterHub::Mark{}, true, milliseconds(20), at(0)));
   one(hub.queue(c, {"e"}, WaiterHub::Mark{}, true, milliseconds(30), at(0)));
-  EXPECT_EQ(hub.poll(at(25)), (WaiterHub::Turns{&a, &b}));
-  EXPECT_EQ(hub.poll(at(25)), WaiterHub::Turns());
+  EXPECT_EQ(listed(hub.poll(at(25))), (List{&a, &b}));
+  EXPECT_TRUE(hub.poll(at(25)).empty());
   EXPECT_EQ(hub.nextDue(), at(31));
 }
 
@@ -403,6 +415,21 @@ TEST_F(WaiterHubTest, ChannelLingersAndIsThenUnsubscribed) {
   EXPECT_TRUE(hub.idle());
   EXPECT_EQ(changes(), (Changes{"-c"}));
   EXPECT_EQ(hub.nextDue(), kNever);
+}
+
+TEST_F(WaiterHubTest, AChannelThatNobodyElseCanUseEndsWithItsLastWaiter) {
+  const WaitTerms own{.channel = "own", .rule = WakeRule::each, .lingers = false};
+  one(in(own, a));
+  one(in(own, b));
+  EXPECT_EQ(changes(), (Changes{"+own"}));
+  one(hub.leave(a, true, at(5)));
+  hub.expireLingering(at(5));
+  EXPECT_EQ(hub.channels(), 1U);
+  one(hub.leave(b, false, at(6)));
+  EXPECT_EQ(hub.nextDue(), at(6));
+  hub.expireLingering(at(6));
+  EXPECT_EQ(hub.channels(), 0U);
+  EXPECT_EQ(changes(), (Changes{"-own"}));
 }
 
 TEST_F(WaiterHubTest, WaiterWithinTheLingerKeepsTheSubscription) {
@@ -526,12 +553,12 @@ TEST_F(WaiterHubTest, NewsGiveTheFirstOfEachLaneATurn) {
   one(in(kReaders, b));
   one(in(kWriters, c));
   EXPECT_EQ(changes(), (Changes{"+c"})) << "one subscription for both";
-  EXPECT_EQ(hub.subscribed("c"), (WaiterHub::Turns{&a, &c}));
+  EXPECT_EQ(listed(hub.subscribed("c")), (List{&a, &c}));
   drop(a);
   drop(c);
   EXPECT_EQ(again(kReaders, a), nullptr);
   EXPECT_EQ(again(kWriters, c), nullptr);
-  EXPECT_EQ(hub.message("c"), (WaiterHub::Turns{&a, &c}));
+  EXPECT_EQ(listed(hub.message("c")), (List{&a, &c}));
 }
 
 TEST_F(WaiterHubTest, TheMarkSaysWhoWaitsInTheSameLane) {
@@ -591,7 +618,7 @@ TEST_F(WaiterHubTest, WhenTheFirstReaderGetsInAllOthersTryAtOnce) {
   readersSleep();
   ASSERT_EQ(one(hub.message("c")), &a) << "one finds out for all";
   drop(a);
-  EXPECT_EQ(hub.leave(a, true, at(0)), (WaiterHub::Turns{&b, &c}));
+  EXPECT_EQ(listed(hub.leave(a, true, at(0))), (List{&b, &c}));
   drop(b);
   drop(c);
   EXPECT_EQ(one(hub.leave(c, true, at(0))), nullptr) << "b tries already";
@@ -623,7 +650,7 @@ TEST_F(WaiterHubTest, AReaderThatComesWhileOthersTryIsLetInWithThem) {
   drop(a);
   FakeWaiter late;
   EXPECT_EQ(one(hub.queue(late, kReaders, kNoMark, false, kUnknown, at(0))), nullptr);
-  EXPECT_EQ(hub.leave(a, true, at(0)), (WaiterHub::Turns{&b, &c, &late}));
+  EXPECT_EQ(listed(hub.leave(a, true, at(0))), (List{&b, &c, &late}));
   for (FakeWaiter* waiter : {&b, &c, &late}) {
     drop(*waiter);
     one(hub.leave(*waiter, true, at(0)));
@@ -651,7 +678,120 @@ TEST_F(WaiterHubTest, ReadersThatGetInDoNotWakeWriters) {
   drop(a);
   drop(c);
   EXPECT_EQ(again(kWriters, c), nullptr);
-  EXPECT_EQ(hub.leave(a, true, at(0)), (WaiterHub::Turns{&b}));
+  EXPECT_EQ(listed(hub.leave(a, true, at(0))), (List{&b}));
+}
+
+TEST_F(WaiterHubTest, AReaderThatTriedWhileTheOthersWereLetInTriesAgain) {
+  readersSleep();
+  one(hub.message("c"));
+  // Its first try began before the others were let in, and was refused before that.
+  const WaiterHub::Mark mark = hub.mark("c");
+  EXPECT_EQ(listed(hub.leave(a, true, at(0))), (List{&b, &c}));
+  FakeWaiter late;
+  EXPECT_EQ(one(hub.queue(late, kReaders, mark, true, kUnknown, at(0))), &late);
+  EXPECT_EQ(again(kReaders, late), nullptr) << "once is enough";
+  one(hub.leave(b, true, at(0)));
+  one(hub.leave(c, true, at(0)));
+  EXPECT_EQ(hub.nextDue(), at(0) + kPoll) << "the first looks again in its time";
+  EXPECT_EQ(one(hub.message("c")), &late);
+  one(hub.leave(late, true, at(0)));
+}
+
+TEST_F(WaiterHubTest, ReadersOfOneWaveDoNotWakeThoseWhoWereRefusedInIt) {
+  readersSleep();
+  one(hub.message("c"));
+  hub.leave(a, true, at(0));
+  EXPECT_EQ(again(kReaders, c), nullptr) << "a writer came in between";
+  EXPECT_EQ(one(hub.leave(b, true, at(0))), nullptr) << "it got in before that writer";
+  EXPECT_EQ(hub.nextDue(), at(0) + kPoll);
+  EXPECT_EQ(one(hub.message("c")), &c);
+}
+
+TEST_F(WaiterHubTest, NewsThatTheFirstReaderCouldNotUseAreForTheNext) {
+  readersSleep();
+  one(hub.message("c"));
+  hub.leave(a, true, at(0));
+  ASSERT_EQ(one(hub.message("c")), nullptr) << "b is first and tries";
+  EXPECT_EQ(again(kReaders, c), nullptr) << "not first";
+  EXPECT_EQ(one(hub.leave(b, true, at(0))), &c);
+}
+
+TEST_F(WaiterHubTest, TheEndOfAHoldIsLookedForByWhoeverIsFirst) {
+  readersSleep();
+  one(hub.message("c"));
+  hub.leave(a, true, at(0));
+  EXPECT_EQ(one(hub.queue(c, kReaders, kNoMark, true, milliseconds(70), at(0))), nullptr);
+  EXPECT_EQ(one(hub.leave(b, true, at(10))), nullptr);
+  EXPECT_EQ(hub.nextDue(), at(71));
+  EXPECT_EQ(one(hub.poll(at(71))), &c);
+}
+
+/// Time of this thread for a crowd that is woken and leaves one after the other.
+double millisecondsFor(const std::function<void()>& work) {
+  const auto now = [] {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
+  };
+  double best = std::numeric_limits<double>::max();
+  for (int i = 0; i < 3; ++i) {
+    const double began = now();
+    work();
+    best = std::min(best, now() - began);
+  }
+  return best;
+}
+
+/// Whether eight times as many cost about eight times as much, and not 64 times.
+void expectLinear(const std::function<void(std::size_t)>& wakeAll) {
+  constexpr std::size_t kFew = 1000;
+  const double few = millisecondsFor([&] { wakeAll(kFew); });
+  const double many = millisecondsFor([&] { wakeAll(8 * kFew); });
+  EXPECT_LT(many, 24 * few) << "a crowd of " << kFew << ": " << few << " ms; of " << 8 * kFew
+                            << ": " << many << " ms";
+}
+
+/// Everybody who has a turn gets in and leaves; returns how many turns that took.
+std::size_t letIn(WaiterHub& hub, WaiterHub::Turns turns) {
+  std::size_t given = 0;
+  while (Waiter* const waiter = turns.popFront()) {
+    waiter->waiterDropRef();
+    ++given;
+    WaiterHub::Turns more = hub.leave(*waiter, true, at(0));
+    turns.append(more);
+  }
+  return given;
+}
+
+TEST_F(WaiterHubTest, WakingACrowdOfReadersIsLinear) {
+  expectLinear([](std::size_t count) {
+    WaiterHub crowd(kPoll, kLinger);
+    std::vector<FakeWaiter> readers(count);
+    for (FakeWaiter& reader : readers) {
+      static_cast<void>(crowd.queue(reader, kReaders, WaiterHub::Mark{}, true, kUnknown, at(0)));
+    }
+    EXPECT_EQ(letIn(crowd, crowd.message("c")), count);
+    EXPECT_EQ(crowd.waiting(), 0U);
+  });
+}
+
+TEST_F(WaiterHubTest, OpeningForACrowdIsLinearHoweverOftenItIsSaid) {
+  expectLinear([](std::size_t count) {
+    WaiterHub crowd(kPoll, kLinger);
+    std::vector<FakeWaiter> waiters(count);
+    const WaitTerms terms{.channel = "c", .rule = WakeRule::each, .opensOn = "open"};
+    for (FakeWaiter& waiter : waiters) {
+      static_cast<void>(crowd.queue(waiter, terms, WaiterHub::Mark{}, true, kUnknown, at(0)));
+    }
+    static_cast<void>(crowd.takeChanges());
+    WaiterHub::Turns turns = crowd.subscribed("c");
+    for (std::size_t i = 0; i < count; ++i) {
+      WaiterHub::Turns more = crowd.message("c", "open");
+      turns.append(more);
+    }
+    EXPECT_EQ(letIn(crowd, turns), count);
+    EXPECT_EQ(crowd.waiting(), 0U);
+  });
 }
 
 // ---- Waiting alone
@@ -682,7 +822,7 @@ TEST_F(WaiterHubAloneTest, LooksAgainWhenItsOwnTimeComes) {
   sleepAlone(b, milliseconds(6), at(4));
   EXPECT_EQ(b.references, 1) << "it was in the queue already";
   EXPECT_EQ(hub.waiting(), 2U);
-  EXPECT_EQ(hub.poll(at(10)), (WaiterHub::Turns{&a, &b}));
+  EXPECT_EQ(listed(hub.poll(at(10))), (List{&a, &b}));
   EXPECT_EQ(hub.nextDue(), kNever);
 }
 
@@ -925,6 +1065,36 @@ TEST_F(FittingTest, WhatWasKeptForTheFirstIsFreeWhenItLeaves) {
   EXPECT_EQ(one(hub.leave(c, true, at(1300))), nullptr);
 }
 
+TEST_F(FittingTest, ACrowdThatNeedsTheSameIsLinear) {
+  expectLinear([](std::size_t count) {
+    WaiterHub crowd(kPoll, kLinger);
+    std::vector<FakeWaiter> waiters(count);
+    for (FakeWaiter& waiter : waiters) {
+      WaiterHub::Turns turns =
+          crowd.queue(waiter, terms(1), WaiterHub::Mark{}, false, kUnknown, at(0));
+      while (Waiter* const next = turns.popFront()) {
+        next->waiterDropRef();
+        WaiterHub::Turns more = crowd.queue(*next, terms(1), kNoMark, true, kUnknown, at(0));
+        turns.append(more);
+      }
+    }
+    // One is served with each message, and the next is refused.
+    for (std::size_t i = 0; i < count; ++i) {
+      WaiterHub::Turns turns = crowd.message("c");
+      ASSERT_EQ(turns.size(), 1U);
+      Waiter* const first = turns.popFront();
+      first->waiterDropRef();
+      WaiterHub::Turns handedOn = crowd.leave(*first, true, at(0));
+      while (Waiter* const next = handedOn.popFront()) {
+        next->waiterDropRef();
+        WaiterHub::Turns more = crowd.queue(*next, terms(1), kNoMark, true, kUnknown, at(0));
+        handedOn.append(more);
+      }
+    }
+    EXPECT_EQ(crowd.waiting(), 0U);
+  });
+}
+
 // ---- A message that opens
 
 class OpeningTest : public WaiterHubTest {
@@ -975,7 +1145,7 @@ class OpeningTest : public WaiterHubTest {
 TEST_F(OpeningTest, EverybodyHearsTheMessage) {
   sleepSubscribed();
   const auto turns = hub.message("c", "open");
-  EXPECT_EQ(turns, (WaiterHub::Turns{&x, &y}));
+  EXPECT_EQ(listed(turns), (List{&x, &y}));
   give(turns);
   EXPECT_TRUE(x.heard);
   EXPECT_TRUE(y.heard);
@@ -1043,8 +1213,10 @@ TEST_F(OpeningTest, MessageWhileItSleepsUnconfirmedIsForOthers) {
   Listener z;
   EXPECT_EQ(one(queue(z, hub.mark("c"))), nullptr);
   EXPECT_EQ(sent(), 1U);
-  EXPECT_EQ(hub.message("c", "open"), (WaiterHub::Turns{&x, &y}));
-  EXPECT_EQ(one(hub.leave(x, true, at(0))), &z) << "it may look whether that was for it";
+  EXPECT_EQ(listed(hub.message("c", "open")), (List{&x, &y, &z}))
+      << "the last may look whether that was for it";
+  EXPECT_FALSE(z.heard);
+  EXPECT_EQ(one(hub.leave(x, true, at(0))), nullptr);
   EXPECT_EQ(one(hub.leave(y, true, at(0))), nullptr);
   EXPECT_EQ(one(queue(z)), nullptr);
   hub.leave(z, true, at(0));

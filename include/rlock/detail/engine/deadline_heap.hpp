@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <utility>
@@ -38,6 +39,13 @@ class DeadlineHeap {
 
   /// All elements, in no order; not while the heap changes.
   [[nodiscard]] const std::vector<T*>& elements() const noexcept { return heap_; }
+
+  /// Makes room, so that schedule() does not fail while no more than `count` elements are in.
+  void reserve(std::size_t count) {
+    if (count > heap_.capacity()) {
+      heap_.reserve(std::max(count, 2 * heap_.capacity()));
+    }
+  }
 
   /// Puts an element in, or moves it to another point in time.
   void schedule(T& element, TimePoint due) {

@@ -10,8 +10,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
-#include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,14 @@
 
 namespace rlock::detail {
 
+class Waiter;
+
+/// The neighbours of a waiter in a WaiterChain.
+struct WaiterLink {
+  Waiter* before = nullptr;
+  Waiter* after = nullptr;
+};
+
 /// One caller that sleeps until it is its turn to try again.
 class Waiter {
  public:
@@ -30,8 +39,8 @@ class Waiter {
   Waiter& operator=(const Waiter&) = delete;
   virtual ~Waiter() = default;
 
-  /// Try now. Called with no lock held, from any thread. A waiter that is leaving ignores it:
-  /// leave() passes the turn on.
+  /// Try now. Called with no lock held, from any thread, and never from within another turn of the
+  /// same client. A waiter that is leaving ignores it: leave() passes the turn on.
   virtual void turn() noexcept = 0;
   /// The client is closed: stop waiting. Called with no lock held, from any thread.
   virtual void shutDown() noexcept = 0;
@@ -45,17 +54,121 @@ class Waiter {
 
  private:
   friend class WaiterHub;
-  std::list<Waiter*>::iterator place_{};
-  std::string_view channel_;
-  std::uint8_t lane_ = 0;
+  friend class WaiterTurns;
+
+  void* lane_ = nullptr;  // WaiterHub::Lane
+  WaiterLink line_;       // in its lane, or among those who were told, or among those who are alone
+  WaiterLink fellows_;    // WakeRule::fitting: those who need as much
+  Waiter* nextTurn_ = nullptr;
   bool queued_ = false;
   bool alone_ = false;
   bool trying_ = false;  // it was given a turn and has not come back
   std::atomic<bool> happened_{false};
   int need_ = 1;
-  std::uint64_t seen_ = 0;   // the channel's news when its last try began
-  std::uint64_t round_ = 0;  // the confirmation from which on messages are meant for it
-  DeadlineHook alarm_;       // WakeRule::alone
+  std::uint64_t number_ = 0;    // in the order of arrival
+  std::uint64_t seen_ = 0;      // the channel's news when its last try began
+  std::uint64_t openings_ = 0;  // the lane's last opening then
+  std::uint64_t wave_ = 0;      // which the turn belongs to
+  std::uint64_t round_ = 0;     // the confirmation from which on messages are meant for it
+  std::chrono::steady_clock::time_point looksAt_{};  // when it is to look again if it is first
+  DeadlineHook alarm_;                               // WakeRule::alone
+};
+
+/// Waiters one after the other. Putting in, taking out and moving on cost the same however many
+/// there are, and nothing is allocated.
+///
+/// **Thread safety:** One thread at a time.
+template <WaiterLink Waiter::*Link>
+class WaiterChain {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  /// Null when empty.
+  [[nodiscard]] Waiter* front() const noexcept { return first_; }
+  [[nodiscard]] static Waiter* after(const Waiter& waiter) noexcept { return (waiter.*Link).after; }
+
+  void pushBack(Waiter& waiter) noexcept {
+    (waiter.*Link) = {last_, nullptr};
+    (last_ == nullptr ? first_ : (last_->*Link).after) = &waiter;
+    last_ = &waiter;
+  }
+  /// The waiter must be in this chain.
+  void remove(Waiter& waiter) noexcept {
+    const WaiterLink link = std::exchange(waiter.*Link, {});
+    (link.before == nullptr ? first_ : (link.before->*Link).after) = link.after;
+    (link.after == nullptr ? last_ : (link.after->*Link).before) = link.before;
+  }
+
+ private:
+  Waiter* first_ = nullptr;
+  Waiter* last_ = nullptr;
+};
+
+/// Waiters whose turn it is, each with a reference that the receiver drops after turn(). A waiter
+/// is in one of these at most, and nothing is allocated.
+///
+/// **Thread safety:** One thread at a time.
+class WaiterTurns {
+ public:
+  class Iterator {
+   public:
+    using value_type = Waiter*;
+    using difference_type = std::ptrdiff_t;
+    Iterator() noexcept = default;
+    explicit Iterator(Waiter* waiter) noexcept : waiter_(waiter) {}
+    Waiter* operator*() const noexcept { return waiter_; }
+    Iterator& operator++() noexcept {
+      waiter_ = waiter_->nextTurn_;
+      return *this;
+    }
+    Iterator operator++(int) noexcept {
+      const Iterator old = *this;
+      ++*this;
+      return old;
+    }
+    friend bool operator==(const Iterator&, const Iterator&) noexcept = default;
+
+   private:
+    Waiter* waiter_ = nullptr;
+  };
+
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// Null when empty.
+  [[nodiscard]] Waiter* front() const noexcept { return first_; }
+  [[nodiscard]] Iterator begin() const noexcept { return Iterator(first_); }
+  [[nodiscard]] Iterator end() const noexcept { return Iterator(); }
+
+  void pushBack(Waiter& waiter) noexcept {
+    waiter.nextTurn_ = nullptr;
+    (last_ == nullptr ? first_ : last_->nextTurn_) = &waiter;
+    last_ = &waiter;
+    ++size_;
+  }
+  /// Takes all of another.
+  void append(WaiterTurns& other) noexcept {
+    if (other.empty()) {
+      return;
+    }
+    (last_ == nullptr ? first_ : last_->nextTurn_) = other.first_;
+    last_ = other.last_;
+    size_ += other.size_;
+    other = WaiterTurns();
+  }
+  /// Takes the first out; null when empty.
+  Waiter* popFront() noexcept {
+    Waiter* const waiter = first_;
+    if (waiter != nullptr) {
+      first_ = std::exchange(waiter->nextTurn_, nullptr);
+      last_ = first_ == nullptr ? nullptr : last_;
+      --size_;
+    }
+    return waiter;
+  }
+
+ private:
+  Waiter* first_ = nullptr;
+  Waiter* last_ = nullptr;
+  std::size_t size_ = 0;
 };
 
 /// Where a waiter waits and for what.
@@ -71,6 +184,8 @@ struct WaitTerms {
   std::string_view opensOn{};
   /// It looks again after this long even if the hub's own safety poll is longer. Zero: the hub's.
   std::chrono::milliseconds poll{0};
+  /// The channel is kept for a while after its last waiter, because others may need it soon.
+  bool lingers = true;
 };
 
 /// Who waits for what: for each channel the callers of this client in the order they came, in one
@@ -81,6 +196,11 @@ struct WaitTerms {
 /// The hub does nothing itself. Its methods change the state and return the waiters whose turn it
 /// is, each with a reference that the caller drops after turn(); subscriptions that are to begin or
 /// end are collected for whoever owns the connection.
+///
+/// Waking n waiters costs O(n) in all. Where all get in together (WakeRule::each), the first that
+/// gets in opens the lane for the others, once for each turn that came from outside: those who get
+/// in by that opening have nothing to tell the others. Whoever tried while the lane was opened, or
+/// came meanwhile, has missed it and tries once more.
 ///
 /// Where waiters need different amounts (WakeRule::fitting), smaller ones pass a first one that is
 /// refused, so that nothing lies idle: after each refusal the next one tries that needs less than
@@ -93,7 +213,7 @@ class WaiterHub {
  public:
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
-  using Turns = std::vector<Waiter*>;
+  using Turns = WaiterTurns;
 
   static constexpr std::size_t kLanes = 2;
 
@@ -105,13 +225,15 @@ class WaiterHub {
     std::uint64_t epoch = 0;
     bool othersWait = false;
     std::uint64_t confirmation = 0;  ///< as expect() says; 0: none was asked for
+    std::uint64_t openings = 0;      ///< WakeRule::each: the lane's last opening
   };
   [[nodiscard]] Mark mark(std::string_view channel, std::uint8_t lane = 0) const {
     const auto found = channels_.find(channel);
     if (found == channels_.end()) {
       return {};
     }
-    return {found->second->epoch, !found->second->lanes[lane].waiters.empty()};
+    const Lane& at = found->second->lanes[lane];
+    return {found->second->epoch, !at.line.empty(), 0, at.openings};
   }
 
   /// A mark for one who waits for the message that opens (WaitTerms::opensOn): also has the
@@ -141,55 +263,21 @@ class WaiterHub {
     if (terms.rule == WakeRule::alone) {
       return queueAlone(waiter, terms, remaining, now);
     }
-    Lane& lane = openLane(terms);
+    Turns turns;
     const bool isNew = !waiter.queued_;
-    if (isNew) {
-      waiter.waiterAddRef();
-      waiter.place_ = lane.waiters.insert(lane.waiters.end(), &waiter);
-      waiter.channel_ = lane.channel->name;
-      waiter.lane_ = terms.lane;
-      waiter.need_ = terms.need;
-      bool opened = false;
-      if (!terms.opensOn.empty()) {
-        waiter.round_ =
-            mark && mark->confirmation != 0 ? mark->confirmation : confirmationFrom(*lane.channel);
-        opened = lane.openedIn >= waiter.round_;
-      }
-      waiter.happened_.store(opened, std::memory_order_release);
-      waiter.queued_ = true;
-      ++waiting_;
-      lingering_.remove(*lane.channel);
-    }
-    const bool hadTurn = std::exchange(waiter.trying_, false);
+    Lane& lane = isNew ? enter(waiter, terms, mark) : laneOf(waiter);
+    const bool hadTurn = endTurn(lane, waiter);
     if (mark) {
       waiter.seen_ = mark->epoch;
     }
-    Turns turns;
+    if (isNew) {
+      waiter.openings_ = mark ? mark->openings : lane.openings;
+    }
+    if (isNew && !terms.opensOn.empty() && lane.openedIn >= waiter.round_) {
+      tell(lane, waiter, turns);
+      return turns;
+    }
     if (waiter.happened_.load(std::memory_order_relaxed)) {
-      give(lane, waiter, turns);
-      return turns;
-    }
-    // Without a subscription there is no news to compare; its confirmation will bring a turn.
-    const bool outdated = lane.channel->subscribed && waiter.seen_ != lane.channel->epoch;
-    if (lane.waiters.front() != &waiter) {
-      if (lane.rule == WakeRule::fitting) {
-        // News during its try gave the first one a turn, which could not be passed on to this one.
-        if (tried && outdated) {
-          give(lane, waiter, turns);
-          return turns;
-        }
-        if (tried) {
-          noteRefusal(lane, waiter);
-        }
-        if (hadTurn) {
-          passOn(lane, std::next(waiter.place_), now, turns);
-        } else if (!tried && !somebodyTries(lane)) {
-          passOn(lane, waiter.place_, now, turns);
-        }
-      }
-      return turns;
-    }
-    if (!tried || outdated) {
       give(lane, waiter, turns);
       return turns;
     }
@@ -201,10 +289,27 @@ class WaiterHub {
       // One more millisecond: the server drops an expired key when its clock has passed the end.
       sleep = std::min<Clock::duration>(sleep, remaining + std::chrono::milliseconds(1));
     }
-    polls_.schedule(lane, now + sleep);
+    waiter.looksAt_ = now + sleep;
+    // Without a subscription there is no news to compare; its confirmation will bring a turn.
+    const bool outdated = newsSince(waiter, *lane.channel);
+    const bool missedOpening =
+        lane.rule == WakeRule::each && tried && waiter.openings_ != lane.openings;
+    if (lane.line.front() != &waiter) {
+      if (missedOpening) {
+        give(lane, waiter, lane.openedWave, turns);
+      } else if (lane.rule == WakeRule::fitting) {
+        queueFitting(lane, waiter, tried, outdated, hadTurn, now, turns);
+      }
+      return turns;
+    }
+    if (!tried || outdated || missedOpening) {
+      give(lane, waiter, turns);
+      return turns;
+    }
+    polls_.schedule(lane, waiter.looksAt_);
     if (lane.rule == WakeRule::fitting) {
       noteRefusal(lane, waiter);
-      passOn(lane, std::next(waiter.place_), now, turns);
+      passOn(lane, now, turns);
     }
     return turns;
   }
@@ -223,45 +328,34 @@ class WaiterHub {
     }
     waiter.queued_ = false;
     --waiting_;
-    const bool hadTurn = std::exchange(waiter.trying_, false);
     if (std::exchange(waiter.alone_, false)) {
+      waiter.trying_ = false;
       alarms_.remove(waiter);
-      alone_.erase(waiter.place_);
+      alone_.remove(waiter);
+      --aloneCount_;
       waiter.waiterDropRef();
       return turns;
     }
-    Channel& channel = *channels_.find(waiter.channel_)->second;
-    Lane& lane = channel.lanes[waiter.lane_];
-    const bool first = lane.waiters.front() == &waiter;
-    const auto next = lane.waiters.erase(waiter.place_);
-    if (first) {
-      lane.passing = false;
-    }
-    if (lane.waiters.empty()) {
-      lane.refused = kNothing;
-      polls_.remove(lane);
-    } else if (obtained && lane.rule == WakeRule::each) {
-      for (Waiter* other : lane.waiters) {
-        give(lane, *other, turns);
+    Lane& lane = laneOf(waiter);
+    Channel& channel = *lane.channel;
+    const bool hadTurn = endTurn(lane, waiter);
+    if (waiter.happened_.load(std::memory_order_relaxed)) {
+      lane.told.remove(waiter);
+    } else {
+      const bool first = lane.line.front() == &waiter;
+      removeFromLine(lane, waiter);
+      if (first) {
+        lane.passing = false;
       }
-    } else if (first && lane.rule == WakeRule::fitting) {
-      // What was kept for it, or what it has left, may be enough for the next.
-      give(lane, *lane.waiters.front(), turns);
-    } else if (first) {
-      const bool again = !obtained || (channel.subscribed && waiter.seen_ != channel.epoch);
-      if (hadTurn && again) {
-        // News that came during a successful try is about what happened after it: the lock may be
-        // free again.
-        give(lane, *lane.waiters.front(), turns);
-      } else if (obtained) {
-        const bool sooner = lease.count() > 0 && lease < safetyPoll_;
-        polls_.schedule(lane, now + (sooner ? lease + std::chrono::milliseconds(1) : safetyPoll_));
+      if (lane.line.empty()) {
+        lane.refused = kNothing;
+        polls_.remove(lane);
+      } else {
+        handOn(lane, waiter, {first, obtained, hadTurn}, lease, now, turns);
       }
-    } else if (hadTurn && lane.rule == WakeRule::fitting) {
-      passOn(lane, next, now, turns);
     }
     if (channel.empty()) {
-      lingering_.schedule(channel, now + linger_);
+      lingering_.schedule(channel, channel.lingers ? now + linger_ : now);
     }
     waiter.waiterDropRef();
     return turns;
@@ -276,10 +370,12 @@ class WaiterHub {
           continue;
         }
         lane.openedIn = found->second->confirmed;
-        for (Waiter* waiter : lane.waiters) {
+        // They leave the line, so that no later message meets them again.
+        Waiter* next = nullptr;
+        for (Waiter* waiter = lane.line.front(); waiter != nullptr; waiter = next) {
+          next = Line::after(*waiter);
           if (waiter->round_ <= lane.openedIn) {
-            waiter->happened_.store(true, std::memory_order_release);
-            give(lane, *waiter, turns);
+            tell(lane, *waiter, turns);
           }
         }
       }
@@ -297,8 +393,9 @@ class WaiterHub {
       // What has not gone out yet cannot be what was confirmed.
       if (channel.confirmed != channel.asked && channel.askedBefore != taken_) {
         channel.confirmed = channel.asked;
-        if (std::exchange(channel.again, false)) {
+        if (channel.again) {
           ask(channel);
+          channel.again = false;
         }
       }
     }
@@ -330,8 +427,8 @@ class WaiterHub {
     while (!polls_.empty() && polls_.nextDue() <= now) {
       Lane& lane = polls_.top();
       polls_.remove(lane);
-      if (!lane.waiters.empty()) {
-        give(lane, *lane.waiters.front(), turns);
+      if (!lane.line.empty()) {
+        give(lane, *lane.line.front(), turns);
       }
     }
     while (!alarms_.empty() && alarms_.nextDue() <= now) {
@@ -339,7 +436,7 @@ class WaiterHub {
       alarms_.remove(waiter);
       waiter.trying_ = true;
       waiter.waiterAddRef();
-      turns.push_back(&waiter);
+      turns.pushBack(waiter);
     }
     return turns;
   }
@@ -348,8 +445,8 @@ class WaiterHub {
   void expireLingering(TimePoint now) {
     while (!lingering_.empty() && lingering_.nextDue() <= now) {
       Channel& channel = lingering_.top();
-      lingering_.remove(channel);
       changes_.push_back({channel.name, false});
+      lingering_.remove(channel);
       channels_.erase(channels_.find(std::string_view(channel.name)));
     }
   }
@@ -372,10 +469,18 @@ class WaiterHub {
 
   /// Everybody who waits, for closing. Each entry carries a reference that the caller drops.
   [[nodiscard]] std::vector<Waiter*> all() const {
-    std::vector<Waiter*> result(alone_.begin(), alone_.end());
+    std::vector<Waiter*> result;
+    result.reserve(waiting_);
+    const auto add = [&result](const Line& line) {
+      for (Waiter* waiter = line.front(); waiter != nullptr; waiter = Line::after(*waiter)) {
+        result.push_back(waiter);
+      }
+    };
+    add(alone_);
     for (const auto& [name, channel] : channels_) {
       for (const Lane& lane : channel->lanes) {
-        result.insert(result.end(), lane.waiters.begin(), lane.waiters.end());
+        add(lane.line);
+        add(lane.told);
       }
     }
     for (Waiter* waiter : result) {
@@ -390,24 +495,34 @@ class WaiterHub {
  private:
   static constexpr int kNothing = std::numeric_limits<int>::max();
 
+  using Line = WaiterChain<&Waiter::line_>;
+  using Fellows = WaiterChain<&Waiter::fellows_>;
+
   struct Channel;
   struct Lane {
     Channel* channel = nullptr;
     WakeRule rule = WakeRule::one;
-    std::list<Waiter*> waiters;
+    Line line;
     DeadlineHook poll;
-    // WakeRule::each.
+    std::size_t trying = 0;  // how many have a turn
+    // WakeRule::each. A turn that comes from outside begins a wave.
+    std::uint64_t wave = 0;
+    std::uint64_t openedWave = 0;  // the last in which somebody got in
+    std::uint64_t openings = 0;    // counts those waves, over all lanes
     std::string opensOn;
     std::uint64_t openedIn = 0;  // the last confirmation before the last such message
+    Line told;                   // for whom it has happened
     // WakeRule::fitting.
-    int refused = kNothing;   // the least that was refused since the first waiter last tried
-    bool passing = false;     // the present first waiter was passed
-    TimePoint passedSince{};  // for the first time
+    std::map<int, Fellows> needs;  // the line once more, by what they need
+    int refused = kNothing;        // the least that was refused since the first waiter last tried
+    bool passing = false;          // the present first waiter was passed
+    TimePoint passedSince{};       // for the first time
   };
   struct Channel {
     std::string name;
     std::array<Lane, kLanes> lanes;
     std::uint64_t epoch = 1;  // counts the news
+    bool lingers = true;
     bool subscribed = false;
     bool refused = false;  // and not confirmed since
     // Confirmations, numbered over all channels: at most one is under way.
@@ -418,17 +533,23 @@ class WaiterHub {
     DeadlineHook linger;
 
     [[nodiscard]] bool empty() const noexcept {
-      return lanes[0].waiters.empty() && lanes[1].waiters.empty();
+      return std::all_of(lanes.begin(), lanes.end(), [](const Lane& lane) {
+        return lane.line.empty() && lane.told.empty();
+      });
     }
   };
+
+  static Lane& laneOf(const Waiter& waiter) noexcept { return *static_cast<Lane*>(waiter.lane_); }
 
   Turns queueAlone(Waiter& waiter,
                    const WaitTerms& terms,
                    std::chrono::milliseconds remaining,
                    TimePoint now) {
     if (!waiter.queued_) {
+      alarms_.reserve(aloneCount_ + 1);
       waiter.waiterAddRef();
-      waiter.place_ = alone_.insert(alone_.end(), &waiter);
+      alone_.pushBack(waiter);
+      ++aloneCount_;
       waiter.queued_ = true;
       waiter.alone_ = true;
       ++waiting_;
@@ -442,31 +563,91 @@ class WaiterHub {
     return {};
   }
 
+  // To the end of its lane. All that can fail comes first, so that a failure leaves nothing behind
+  // and whoever leaves needs no memory.
+  Lane& enter(Waiter& waiter, const WaitTerms& terms, const std::optional<Mark>& mark) {
+    Lane& lane = openLane(terms);
+    Channel& channel = *lane.channel;
+    std::uint64_t round = 0;
+    try {
+      if (terms.rule == WakeRule::fitting) {
+        lane.needs.try_emplace(terms.need);
+      }
+      if (!terms.opensOn.empty()) {
+        round = mark && mark->confirmation != 0 ? mark->confirmation : confirmationFrom(channel);
+      }
+    } catch (...) {
+      if (channel.empty() && !channel.linger.linked()) {
+        lingering_.schedule(channel, TimePoint::min());
+      }
+      throw;
+    }
+    lingering_.remove(channel);
+    waiter.waiterAddRef();
+    waiter.lane_ = &lane;
+    waiter.need_ = terms.need;
+    waiter.number_ = ++arrivals_;
+    waiter.round_ = round;
+    waiter.trying_ = false;
+    waiter.happened_.store(false, std::memory_order_release);
+    waiter.queued_ = true;
+    ++waiting_;
+    lane.line.pushBack(waiter);
+    if (lane.rule == WakeRule::fitting) {
+      lane.needs.find(terms.need)->second.pushBack(waiter);
+    }
+    return lane;
+  }
+
+  static void removeFromLine(Lane& lane, Waiter& waiter) noexcept {
+    lane.line.remove(waiter);
+    if (lane.rule != WakeRule::fitting) {
+      return;
+    }
+    const auto found = lane.needs.find(waiter.need_);
+    found->second.remove(waiter);
+    if (found->second.empty()) {
+      lane.needs.erase(found);
+    }
+  }
+
   Lane& openLane(const WaitTerms& terms) {
     const auto found = channels_.find(terms.channel);
     Channel* channel = nullptr;
     if (found != channels_.end()) {
       channel = found->second.get();
-    } else {
-      auto made = std::make_unique<Channel>();
-      made->name = terms.channel;
-      channel = made.get();
-      for (Lane& lane : channel->lanes) {
-        lane.channel = channel;
-      }
-      channels_.emplace(std::string_view(channel->name), std::move(made));
-      ask(*channel);
+      Lane& lane = channel->lanes[terms.lane];
+      lane.opensOn = terms.opensOn;
+      lane.rule = terms.rule;
+      return lane;
+    }
+    auto made = std::make_unique<Channel>();
+    channel = made.get();
+    channel->name = terms.channel;
+    channel->lingers = terms.lingers;
+    for (Lane& lane : channel->lanes) {
+      lane.channel = channel;
     }
     Lane& lane = channel->lanes[terms.lane];
-    lane.rule = terms.rule;
     lane.opensOn = terms.opensOn;
+    lane.rule = terms.rule;
+    polls_.reserve(kLanes * (channels_.size() + 1));
+    lingering_.reserve(channels_.size() + 1);
+    channels_.reserve(channels_.size() + 1);
+    ask(*channel);
+    try {
+      channels_.emplace(std::string_view(channel->name), std::move(made));
+    } catch (...) {
+      changes_.pop_back();
+      throw;
+    }
     return lane;
   }
 
   void ask(Channel& channel) {
+    changes_.push_back({channel.name, true});
     channel.asked = ++asked_;
     channel.askedBefore = taken_;
-    changes_.push_back({channel.name, true});
   }
 
   // The first confirmation of those whose requests go out from now on.
@@ -482,18 +663,125 @@ class WaiterHub {
     return channel.asked + 1;
   }
 
+  [[nodiscard]] static bool newsSince(const Waiter& waiter, const Channel& channel) noexcept {
+    return channel.subscribed && waiter.seen_ != channel.epoch;
+  }
+
+  // A turn that comes from outside, or is handed on.
+  static void give(Lane& lane, Waiter& waiter, Turns& turns) noexcept {
+    if (!waiter.trying_) {
+      give(lane, waiter, ++lane.wave, turns);
+    }
+  }
+
   // The waiter is told outside the lock and may leave before that: the caller of the hub gets a
   // reference with it and drops it after turn().
-  static void give(Lane& lane, Waiter& waiter, Turns& turns) {
+  static void give(Lane& lane, Waiter& waiter, std::uint64_t wave, Turns& turns) noexcept {
     if (std::exchange(waiter.trying_, true)) {
       return;
     }
+    ++lane.trying;
     waiter.seen_ = lane.channel->epoch;
-    if (lane.waiters.front() == &waiter) {
+    waiter.openings_ = lane.openings;
+    waiter.wave_ = wave;
+    if (lane.line.front() == &waiter) {
       lane.refused = kNothing;
     }
     waiter.waiterAddRef();
-    turns.push_back(&waiter);
+    turns.pushBack(waiter);
+  }
+
+  // Returns whether it had one.
+  static bool endTurn(Lane& lane, Waiter& waiter) noexcept {
+    const bool had = std::exchange(waiter.trying_, false);
+    lane.trying -= had ? 1 : 0;
+    return had;
+  }
+
+  // What it waits for has happened.
+  static void tell(Lane& lane, Waiter& waiter, Turns& turns) noexcept {
+    removeFromLine(lane, waiter);
+    lane.told.pushBack(waiter);
+    waiter.happened_.store(true, std::memory_order_release);
+    give(lane, waiter, turns);
+  }
+
+  struct Parting {
+    bool first;
+    bool obtained;
+    bool hadTurn;
+  };
+
+  // Who must try because `left` is not there any more. The line is not empty.
+  void handOn(Lane& lane,
+              const Waiter& left,
+              Parting parting,
+              std::chrono::milliseconds lease,
+              TimePoint now,
+              Turns& turns) noexcept {
+    Waiter& next = *lane.line.front();
+    if (lane.rule == WakeRule::fitting) {
+      if (parting.first) {
+        // What was kept for it, or what it has left, may be enough for the next.
+        give(lane, next, turns);
+      } else if (parting.hadTurn) {
+        passOn(lane, now, turns);
+      }
+      return;
+    }
+    if (lane.rule == WakeRule::each && parting.obtained) {
+      if (left.wave_ > lane.openedWave) {
+        open(lane, left.wave_, turns);
+      }
+      // News and the end of a lease are looked for by the first only.
+      if (newsSince(next, *lane.channel)) {
+        give(lane, next, turns);
+      } else if (!next.trying_) {
+        polls_.schedule(lane, std::max(now, next.looksAt_));
+      }
+      return;
+    }
+    if (!parting.first) {
+      return;
+    }
+    if (parting.hadTurn && (!parting.obtained || newsSince(left, *lane.channel))) {
+      // News that came during a successful try is about what happened after it: the lock may be
+      // free again.
+      give(lane, next, turns);
+    } else if (parting.obtained) {
+      const bool sooner = lease.count() > 0 && lease < safetyPoll_;
+      polls_.schedule(lane, now + (sooner ? lease + std::chrono::milliseconds(1) : safetyPoll_));
+    }
+  }
+
+  // Somebody got in, so everybody can.
+  void open(Lane& lane, std::uint64_t wave, Turns& turns) noexcept {
+    lane.openedWave = wave;
+    lane.openings = ++openings_;
+    for (Waiter* waiter = lane.line.front(); waiter != nullptr; waiter = Line::after(*waiter)) {
+      give(lane, *waiter, wave, turns);
+    }
+  }
+
+  // Not first, and back from a try or new.
+  void queueFitting(Lane& lane,
+                    Waiter& waiter,
+                    bool tried,
+                    bool outdated,
+                    bool hadTurn,
+                    TimePoint now,
+                    Turns& turns) noexcept {
+    if (tried && outdated) {
+      // News during its try gave the first one a turn, which could not be passed on to this one.
+      give(lane, waiter, turns);
+      return;
+    }
+    if (tried) {
+      noteRefusal(lane, waiter);
+    }
+    if (hadTurn || (!tried && lane.trying == 0)) {
+      passOn(lane, now, turns);
+    }
   }
 
   // Until there is news, whoever needs as much will be refused, too: others only take.
@@ -501,27 +789,32 @@ class WaiterHub {
     lane.refused = std::min(lane.refused, waiter.need_);
   }
 
-  static bool somebodyTries(const Lane& lane) noexcept {
-    return std::any_of(lane.waiters.begin(), lane.waiters.end(), [](const Waiter* waiter) {
-      return waiter->trying_;
-    });
-  }
-
   // Gives the next waiter behind the first a turn that needs less than what was refused, unless the
   // present span of time is the first one's own.
-  void passOn(Lane& lane, std::list<Waiter*>::iterator from, TimePoint now, Turns& turns) {
+  void passOn(Lane& lane, TimePoint now, Turns& turns) noexcept {
     if (lane.passing && (now - lane.passedSince) / safetyPoll_ % 2 != 0) {
       return;
     }
-    for (auto it = from; it != lane.waiters.end(); ++it) {
-      if ((*it)->need_ < lane.refused && !(*it)->trying_) {
-        if (!std::exchange(lane.passing, true)) {
-          lane.passedSince = now;
-        }
-        give(lane, **it, turns);
-        return;
+    Waiter* next = nullptr;
+    for (const auto& [need, fellows] : lane.needs) {
+      if (need >= lane.refused) {
+        break;
+      }
+      Waiter* asleep = fellows.front();
+      while (asleep != nullptr && asleep->trying_) {
+        asleep = Fellows::after(*asleep);
+      }
+      if (asleep != nullptr && (next == nullptr || asleep->number_ < next->number_)) {
+        next = asleep;
       }
     }
+    if (next == nullptr) {
+      return;
+    }
+    if (!std::exchange(lane.passing, true)) {
+      lane.passedSince = now;
+    }
+    give(lane, *next, turns);
   }
 
   void news(std::string_view channelName, bool subscribed, Turns& turns) {
@@ -536,8 +829,8 @@ class WaiterHub {
       channel.refused = false;
     }
     for (Lane& lane : channel.lanes) {
-      if (!lane.waiters.empty()) {
-        give(lane, *lane.waiters.front(), turns);
+      if (!lane.line.empty()) {
+        give(lane, *lane.line.front(), turns);
       }
     }
   }
@@ -545,10 +838,13 @@ class WaiterHub {
   const std::chrono::milliseconds safetyPoll_;
   const std::chrono::milliseconds linger_;
   std::size_t waiting_ = 0;
+  std::uint64_t arrivals_ = 0;
+  std::uint64_t openings_ = 0;
   std::uint64_t asked_ = 0;
   std::uint64_t taken_ = 0;  // how often the changes were
   std::unordered_map<std::string_view, std::unique_ptr<Channel>> channels_;
-  std::list<Waiter*> alone_;
+  Line alone_;
+  std::size_t aloneCount_ = 0;
   DeadlineHeap<Lane, &Lane::poll> polls_;
   DeadlineHeap<Waiter, &Waiter::alarm_> alarms_;
   DeadlineHeap<Channel, &Channel::linger> lingering_;
