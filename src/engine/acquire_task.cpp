@@ -679,6 +679,15 @@ void AcquireTask::gateOpened() noexcept {
   });
 }
 
+void AcquireTask::gateClosed() noexcept {
+  engine_->executor().post([self = TaskPtr(this)] {
+    self->moveToLoop();
+    self->signal(kMoved);
+    self->phase_ = Phase::attempt;
+    self->perform(self->failed(self->closedError()));
+  });
+}
+
 void AcquireTask::finished(Outcome outcome) noexcept {
   switch (outcome.kind) {
     case Outcome::Kind::replied:

@@ -45,6 +45,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   void turn() noexcept override;
   void shutDown() noexcept override;
   void gateOpened() noexcept override;
+  void gateClosed() noexcept override;
   void waiterAddRef() noexcept override { addRef(); }
   void waiterDropRef() noexcept override { dropRef(); }
   void gateAddRef() noexcept override { addRef(); }

@@ -503,6 +503,7 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
     waiter->shutDown();
     waiter->waiterDropRef();
   }
+  dismissFromGates();
   std::vector<Watchdog::Lost> lost;
   std::vector<HoldPtr> held;
   {
@@ -529,6 +530,21 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
     executor_->start(makeIntrusive<ClosingRelease>(shared_from_this(), hold), deadline);
   }
   closingReleaseDone();
+}
+
+/// The gates are passed on only as long as there is a loop to do it.
+void LockEngine::dismissFromGates() {
+  std::vector<GateWaiter*> dismissed;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    for (const HoldPtr& hold : ledger_.all()) {
+      HoldLedger::dismiss(*hold, dismissed);
+    }
+  }
+  for (GateWaiter* waiter : dismissed) {
+    waiter->gateClosed();
+    waiter->gateDropRef();
+  }
 }
 
 void LockEngine::closingReleaseDone() {
@@ -580,6 +596,8 @@ void LockEngine::endClosing(bool inTime) {
 void LockEngine::disconnect() noexcept {
   closeTimer_.reset();
   executor_->close();
+  // Whoever came since.
+  dismissFromGates();
 }
 
 }  // namespace rlock::detail

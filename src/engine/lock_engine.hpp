@@ -203,6 +203,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void channelMessage(const std::string& channel, std::string_view payload) override;
   void channelsLost() override;
 
+  void dismissFromGates();
   void giveTurns(WaiterHub::Turns turns) noexcept;
   void passToLoop(WaiterHub::Turns& turns) noexcept;
   [[nodiscard]] bool hubNeedsLoop() noexcept;

@@ -282,6 +282,13 @@ void ReleaseTask::gateOpened() noexcept {
   engine_->executor().post([self = TaskPtr(this)] { self->sendOnLoop(); });
 }
 
+void ReleaseTask::gateClosed() noexcept {
+  // Closing gives the hold back.
+  engine_->executor().post([self = TaskPtr(this)] {
+    self->perform(self->tell([&](ReleaseFsm& fsm) { return fsm.failed(self->closedError()); }));
+  });
+}
+
 void ReleaseTask::attemptOnLoop() {
   auto gate = engine_->enter(scripts_, owner_, *this);
   if (!gate.entered) {

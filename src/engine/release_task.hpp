@@ -37,6 +37,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   void finished(Outcome outcome) noexcept override;
   void recompose(bool tombstone) override;
   void gateOpened() noexcept override;
+  void gateClosed() noexcept override;
   void gateAddRef() noexcept override { addRef(); }
   void gateDropRef() noexcept override { dropRef(); }
   void onDeadline();

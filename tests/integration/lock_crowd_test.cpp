@@ -218,6 +218,20 @@ TEST_P(LockCrowdPlain, TheSameTimeLimitEndsAllWaitsWhileThereIsNoServer) {
 
 // Calls of one owner about one lock wait for one another, not for the lock.
 
+TEST_P(LockCrowdPlain, ManyCallsOfOneOwnerEndWithTheClient) {
+  const auto stalled = proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::stallReply());
+  Client client = Client::connect(probed(proxy().uri()));
+  const OwnerId owner = newOwner();
+  for (std::size_t i = 0; i < kCrowd; ++i) {
+    tell(client.getLock("crowd").lockAsync({}, owner), answers_);
+  }
+  ASSERT_TRUE(stalled.waitForHits(1, kLong));
+  client.close(100ms);
+  EXPECT_EVENTUALLY(kLong, answers_.count() == kCrowd);
+  EXPECT_EQ(answers_.all(), (Told{{"closed", kCrowd}}));
+  EXPECT_LT(probe_.depth(), kStack);
+}
+
 TEST_P(LockCrowdPlain, ManyCallsOfOneOwnerAreAllServed) {
   Client client = Client::connect(probed(server().uri()));
   const OwnerId owner = newOwner();

@@ -248,6 +248,7 @@ class SubscriberLink final : private Peer {
 /// What both kinds of course share: the gate, and the settling of lost requests.
 class Course : public detail::GateWaiter {
  public:
+  void gateClosed() noexcept override {}
   Course(SimClient& client, int lock, OwnerId owner);
 
   [[nodiscard]] int lock() const noexcept { return lock_; }

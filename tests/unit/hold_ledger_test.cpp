@@ -15,6 +15,7 @@ namespace {
 
 class FakeGateWaiter final : public GateWaiter {
  public:
+  void gateClosed() noexcept override {}
   void gateOpened() noexcept override { ++opened; }
   void gateAddRef() noexcept override { ++references; }
   void gateDropRef() noexcept override { --references; }

@@ -29,6 +29,9 @@ class GateWaiter {
   virtual ~GateWaiter() = default;
   /// The gate was passed to this waiter. Called with no lock held, from any thread.
   virtual void gateOpened() noexcept = 0;
+  /// The client was closed: the gate will not be passed to this waiter. Called with no lock held,
+  /// on the loop thread.
+  virtual void gateClosed() noexcept = 0;
   virtual void gateAddRef() noexcept = 0;
   virtual void gateDropRef() noexcept = 0;
 
@@ -151,6 +154,15 @@ class HoldLedger {
       before = queued;
     }
     return false;
+  }
+
+  /// Takes everybody out who waits at a gate, each with a reference that the caller drops.
+  static void dismiss(Hold& hold, std::vector<GateWaiter*>& dismissed) {
+    while (hold.firstAtGate != nullptr) {
+      dismissed.push_back(hold.firstAtGate);
+      hold.firstAtGate = hold.firstAtGate->nextAtGate_;
+    }
+    hold.lastAtGate = nullptr;
   }
 
   /// Gives the gate on. Returns who has it now, to be told with no lock held, or null. A hold that
