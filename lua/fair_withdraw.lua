@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Takes an owner out of the queue. If the lock is free and it was that owner's turn, wakes the next.
+-- Takes an owner out of the queue. If it was that owner's turn, wakes the next: the lock may be free, and if it is
+-- not, whoever is next must learn when the holder's lease ends.
 -- KEYS: [1] lock hash  [2] list of waiting owners  [3] zset of the times from which they count as dead for Redisson
 --       [4] zset of the times at which the leases end that rlock's waiters have on their places
 --       [5] zset of the order in which those came  [6] zset of the waiting times of Redisson's waiters, in ms
@@ -12,7 +13,7 @@
 -- include: fair_places
 local first = redis.call('lindex', KEYS[2], 0) == ARGV[1]
 local removed = leave(ARGV[1])
-if first and redis.call('exists', KEYS[1]) == 0 then
+if first then
   wakeHead(ARGV[3], ARGV[4], ARGV[2])
 end
 return removed and 1 or 0

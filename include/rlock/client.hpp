@@ -82,8 +82,10 @@ class RLOCK_EXPORT Client {
   /// come or go meanwhile may be missing.
   /// @param pattern  as of the SCAN command: `*`, `?`, `[...]`, and `\\` before what is meant as it
   /// is
-  /// @par Cost    a round trip for every 500 keys of the database and one for each that matches;
-  /// never KEYS
+  /// @par Errors  `timedOut` when the whole walk takes longer than Options::callTimeout; errors say
+  /// how far it came
+  /// @par Cost    a round trip for every 500 keys of the database and one for each that matches, of
+  /// which at most 64 are under way at once; never KEYS
   std::vector<LockInfo> list(std::string_view pattern = "*");
   Operation<std::vector<LockInfo>> listAsync(std::string_view pattern = "*");
   ///@}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/name_walk.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +15,9 @@ using Info = std::optional<LockInfo>;
 ScriptedObject objectOf(const std::shared_ptr<LockEngine>& engine, std::string_view name) {
   return {engine, std::make_shared<LockScripts>(name)};
 }
+
+/// So many questions of one walk are under way at once.
+constexpr std::size_t kAtOnce = 64;
 
 void composeLook(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
   composeInspect(call, scripts.name);
@@ -60,22 +65,26 @@ NameWalk::Found NameWalk::sorted() {
 }
 
 Result<NameWalk::Found> NameWalk::run() {
+  deadline_ = LockEngine::Clock::now() + object_.engine().callTimeout();
   do {
     Result<ScanStep> step = object_.ask<ScanStep>(
         {},
         [this](Call& call, const LockScripts&, std::string_view) {
           composeScan(call, cursor_, pattern_);
         },
-        parseScan);
+        parseScan,
+        deadline_);
     if (!step.has_value()) {
-      return step.error();
+      return soFar(step.error());
     }
     cursor_ = step->cursor;
     for (const std::string& name : fresh(std::move(step->names))) {
-      Result<Info> info = inspectName(object_.enginePtr(), name);
+      const ScriptedObject object = objectOf(object_.enginePtr(), name);
+      Result<Info> info = object.ask<Info>({}, composeLook, parseLook(object), deadline_);
       if (!info.has_value()) {
-        return info.error();
+        return soFar(info.error());
       }
+      ++looks_;
       keep(std::move(*info));
     }
   } while (cursor_ != "0");
@@ -84,6 +93,7 @@ Result<NameWalk::Found> NameWalk::run() {
 
 void NameWalk::start(Handler handler) {
   handler_ = std::move(handler);
+  deadline_ = LockEngine::Clock::now() + object_.engine().callTimeout();
   step();
 }
 
@@ -94,27 +104,54 @@ void NameWalk::step() {
       [this](Call& call, const LockScripts&, std::string_view) {
         composeScan(call, cursor_, pattern_);
       },
-      parseScan);
+      parseScan,
+      deadline_);
 }
 
 void NameWalk::stepDone(Result<ScanStep> step) {
   if (!step.has_value()) {
-    handler_(Result<Found>(step.error()));
+    handler_(Result<Found>(soFar(step.error())));
     return;
   }
   cursor_ = step->cursor;
-  const std::vector<std::string> names = fresh(std::move(step->names));
+  std::vector<std::string> names = fresh(std::move(step->names));
   {
     const std::lock_guard lock(mutex_);
-    // One more than there are, for this function itself.
-    pending_ = names.size() + 1;
+    names_ = std::move(names);
+    // For this function itself.
+    pending_ = 1;
   }
-  for (const std::string& name : names) {
-    inspectNameAsync(object_.enginePtr(), name, [self = shared_from_this()](Result<Info> info) {
-      self->lookedAt(std::move(info));
-    });
-  }
+  lookOn();
   lookedAt(Info());
+}
+
+/// As many questions at once as are allowed.
+void NameWalk::lookOn() {
+  for (;;) {
+    std::string name;
+    {
+      const std::lock_guard lock(mutex_);
+      if (error_ || names_.empty() || pending_ > kAtOnce) {
+        return;
+      }
+      name = std::move(names_.back());
+      names_.pop_back();
+      ++pending_;
+    }
+    const ScriptedObject object = objectOf(object_.enginePtr(), name);
+    object.askAsync<Info>(
+        {},
+        [self = shared_from_this()](Result<Info> info) {
+          {
+            const std::lock_guard lock(self->mutex_);
+            ++self->looks_;
+          }
+          self->lookedAt(std::move(info));
+        },
+        composeLook,
+        parseLook(object),
+        deadline_);
+  }
 }
 
 void NameWalk::lookedAt(Result<Info> info) {
@@ -125,17 +162,34 @@ void NameWalk::lookedAt(Result<Info> info) {
     } else if (!error_) {
       error_ = info.error();
     }
+  }
+  for (;;) {
+    lookOn();
+    const std::lock_guard lock(mutex_);
+    if (!error_ && !names_.empty() && pending_ <= kAtOnce) {
+      continue;
+    }
     if (--pending_ > 0) {
       return;
     }
+    break;
   }
   if (error_) {
-    handler_(Result<Found>(*error_));
+    handler_(Result<Found>(soFar(*error_)));
   } else if (cursor_ == "0") {
     handler_(Result<Found>(sorted()));
   } else {
     step();
   }
+}
+
+Error NameWalk::soFar(const Error& error) const {
+  return {error.errc(),
+          fmt::format("{}; {} names had been looked at and {} locks found, the walk was not over",
+                      error.message(),
+                      looks_,
+                      found_.size()),
+          error.context()};
 }
 
 }  // namespace rlock::detail

@@ -24,7 +24,7 @@ void inspectNameAsync(const std::shared_ptr<LockEngine>& engine,
                       UniqueFunction<void(Result<std::optional<LockInfo>>)> handler);
 
 /// Walks through all names that match a pattern and looks at each, without ever keeping the server
-/// from other work.
+/// from other work, for callTimeout at most. An error says how far it came.
 ///
 /// **Thread safety:** One thread at a time; its own handlers may run on several.
 class NameWalk : public std::enable_shared_from_this<NameWalk> {
@@ -42,20 +42,25 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
  private:
   void step();
   void stepDone(Result<ScanStep> step);
+  void lookOn();
   void lookedAt(Result<std::optional<LockInfo>> info);
+  [[nodiscard]] Error soFar(const Error& error) const;
   [[nodiscard]] std::vector<std::string> fresh(std::vector<std::string> names);
   void keep(std::optional<LockInfo> info);
   [[nodiscard]] Found sorted();
 
   const ScriptedObject object_;
   const std::string pattern_;
+  LockEngine::Clock::time_point deadline_{};  // from the start on
   std::string cursor_ = "0";
   std::set<std::string> seen_;
   Found found_;
+  std::size_t looks_ = 0;  // while it walks in the background, protected by mutex_
   // While it walks in the background.
   std::mutex mutex_;
-  std::size_t pending_ = 0;     // protected by mutex_
-  std::optional<Error> error_;  // the first; protected by mutex_
+  std::vector<std::string> names_;  // still to be looked at; protected by mutex_
+  std::size_t pending_ = 0;         // questions under way; protected by mutex_
+  std::optional<Error> error_;      // the first; protected by mutex_
   Handler handler_;
 };
 

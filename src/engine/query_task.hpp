@@ -26,13 +26,15 @@ class QueryTask final : public Task<T> {
 
   /// @param compose  fills in the call; what it refers to must be owned by the task: use
   /// Call::store()
+  /// @param until    a limit beside callTimeout, for one of several calls
   QueryTask(std::shared_ptr<LockEngine> engine,
             std::shared_ptr<const LockScripts> scripts,
             OwnerId owner,
             const std::function<void(Call&, std::string_view owner)>& compose,
-            Parse parse)
+            Parse parse,
+            Clock::time_point until = Clock::time_point::max())
       : Base(std::move(engine), std::move(scripts), owner, Clock::now()),
-        deadline_(this->began_ + this->engine_->callTimeout()),
+        deadline_(std::min(this->began_ + this->engine_->callTimeout(), until)),
         parse_(std::move(parse)) {
     compose(*this, this->ownerField_);
     // A question is safe to repeat by itself; what says so changes something.

@@ -26,6 +26,8 @@ class ScriptedObject {
   using Handler = UniqueFunction<void(Result<T>)>;
   using Acquired = LockBackend::Acquired;
   using Scripts = std::shared_ptr<const LockScripts>;
+  using TimePoint = LockEngine::Clock::time_point;
+  static constexpr TimePoint kNoLimit = TimePoint::max();
 
   ScriptedObject(std::shared_ptr<LockEngine> engine,
                  Scripts scripts,
@@ -80,24 +82,34 @@ class ScriptedObject {
   /// One call that may be repeated.
   /// @param compose  `void(Call&, const LockScripts&, std::string_view ownerField)`
   /// @param parse    `std::optional<T>(const Reply&)`
+  /// @param until    a limit beside callTimeout, for one of several calls
   template <class T, class Compose, class Parse>
-  Result<T> ask(OwnerId owner, Compose compose, Parse parse) const {
-    return runTask<T>(owner, [&] { return makeQuery<T>(owner, compose, parse); });
+  Result<T> ask(OwnerId owner, Compose compose, Parse parse, TimePoint until = kNoLimit) const {
+    return runTask<T>(owner, [&] { return makeQuery<T>(owner, compose, parse, until); });
   }
   template <class T, class Compose, class Parse>
-  void askAsync(OwnerId owner, Handler<T> handler, Compose compose, Parse parse) const {
-    startTask<T>(owner, std::move(handler), [&] { return makeQuery<T>(owner, compose, parse); });
+  void askAsync(OwnerId owner,
+                Handler<T> handler,
+                Compose compose,
+                Parse parse,
+                TimePoint until = kNoLimit) const {
+    startTask<T>(
+        owner, std::move(handler), [&] { return makeQuery<T>(owner, compose, parse, until); });
   }
 
  private:
   template <class T, class Compose, class Parse>
-  IntrusivePtr<QueryTask<T>> makeQuery(OwnerId owner, Compose& compose, Parse& parse) const {
+  IntrusivePtr<QueryTask<T>> makeQuery(OwnerId owner,
+                                       Compose& compose,
+                                       Parse& parse,
+                                       TimePoint until) const {
     return makeIntrusive<QueryTask<T>>(
         engine_,
         scripts_,
         owner,
         [&](Call& call, std::string_view field) { compose(call, *scripts_, field); },
-        std::move(parse));
+        std::move(parse),
+        until);
   }
 
   const std::shared_ptr<LockEngine> engine_;

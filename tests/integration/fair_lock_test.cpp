@@ -1823,5 +1823,44 @@ TEST_F(FairLock, AServerThatRefusesToPublishStillReleases) {
   expectNoKeys();
 }
 
+// ---- Whoever is next while the lock is held
+
+class FairNext : public LockTest {};
+
+// The safety poll is a minute here, so only the knowledge of the lease's end lets the next one in.
+TEST_F(FairNext, AWaiterWhoseHeadGivesUpEntersWhenTheHoldersLeaseEnds) {
+  Options rare = options();
+  // Who refreshes its place also looks.
+  rare.fairWaiterLease = 40s;
+  Client holder = connect();
+  Client head = Client::connect(rare);
+  Client next = Client::connect(rare);
+  const Stopwatch watch;
+  holder.getFairLock("next").lockAsync({.lease = Duration(1500ms)}, newOwner()).get();
+  auto gaveUp = inThread([&] { return head.getFairLock("next").tryLock(400ms); });
+  ASSERT_EVENTUALLY(kLong, raw().run({"LLEN", "redisson_lock_queue:{next}"}).integer() == 1);
+  auto entered = inThread([&] {
+    next.getFairLock("next").lock();
+    return watch.elapsedMs();
+  });
+  ASSERT_EVENTUALLY(kLong, raw().run({"LLEN", "redisson_lock_queue:{next}"}).integer() == 2);
+  EXPECT_FALSE(gaveUp.get());
+  ASSERT_TRUE(ready(entered, 1500ms + 1000ms));
+  EXPECT_GE(entered.get(), 1500ms);
+}
+
+TEST_F(FairNext, NoChannelIsLeftByWaitersThatComeOnce) {
+  Client client = connect();
+  const Lease hold = client.getFairLock("once").acquire();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_FALSE(client.getFairLock("once").tryAcquire({.wait = Duration(5ms)}).has_value());
+  }
+  EXPECT_EVENTUALLY(kLong, client.stats().channels == 0);
+  const auto channels = [&] {
+    return raw().run({"PUBSUB", "CHANNELS", "redisson_lock__channel:{once}*"}).array().size();
+  };
+  EXPECT_EVENTUALLY(kLong, channels() == 0);
+}
+
 }  // namespace
 }  // namespace rlock::test

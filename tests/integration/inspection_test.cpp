@@ -4,7 +4,11 @@
 
 #include "integration/lock_harness.hpp"
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
+#include <cstddef>
+#include <string>
 
 namespace rlock::test {
 namespace {
@@ -365,6 +369,42 @@ TEST_F(ForcedRelease, ClientStopsListeningWhenItHoldsNothing) {
   ASSERT_EVENTUALLY(kLong, raw().numsub("rlock_client:" + client.id()) == 0);
   Lease again = client.getLock("l").acquire();
   expectListening(client);
+}
+
+TEST_F(Inspection, AListEndsWithinTheCallTimeoutAndSaysHowFarItCame) {
+  Client holder = connect();
+  for (int i = 0; i < 30; ++i) {
+    holder.getLock("slow" + std::to_string(i)).lock(60s);
+  }
+  const auto slow = proxy().addRule(running(lua::inspect), TcpProxy::Action::delayReply(100ms));
+  Options options = proxied();
+  options.callTimeout = 500ms;
+  Client client = Client::connect(options);
+  const Stopwatch watch;
+  try {
+    client.list("slow*");
+    ADD_FAILURE() << "30 looks of 100 ms each";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::timedOut);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("names had been looked at"));
+  }
+  EXPECT_GE(watch.elapsed(), 500ms);
+  EXPECT_LT(watch.elapsed(), 500ms + scaled(kLate));
+}
+
+TEST_F(Inspection, AListInTheBackgroundAsksAFewAtATime) {
+  constexpr std::size_t kLocks = 150;
+  for (std::size_t i = 0; i < kLocks; ++i) {
+    rawHold("many" + std::to_string(i), "foreign:1", 60s);
+  }
+  const auto held = proxy().addRule(running(lua::inspect), TcpProxy::Action::stallReply());
+  Client client = Client::connect(proxied());
+  auto listed = client.listAsync("many*").toFuture();
+  ASSERT_TRUE(held.waitForHits(60, kLong));
+  EXPECT_FALSE(held.waitForHits(65, 200ms));
+  proxy().clearRules();
+  proxy().releaseStalled();
+  EXPECT_EQ(listed.get().size(), kLocks);
 }
 
 }  // namespace
