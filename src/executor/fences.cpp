@@ -29,7 +29,7 @@ Error refusalOf(const net::ServerSession& lost, Errc errc, std::string_view text
 class Fences::Kill final : public net::Request {
  public:
   Kill(std::weak_ptr<Fences*> fences, SessionPtr lost)
-      : fences_(std::move(fences)), lost_(std::move(lost)) {}
+      : Request(Purpose::upkeep), fences_(std::move(fences)), lost_(std::move(lost)) {}
 
  private:
   void completed() noexcept override {

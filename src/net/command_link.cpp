@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/command_link.hpp"
 
-#include "net/socket.hpp"
 #include <rlock/detail/futex.hpp>
 
 #include <fmt/format.h>
@@ -25,6 +24,11 @@ namespace {
 constexpr std::size_t kReadSize = std::size_t{64} << 10;
 // The loop answers for at most this much input before it lets its other work run.
 constexpr int kReadsPerPass = 16;
+// And it completes no more requests, nor for longer, before it looks at timers and sockets again.
+constexpr int kCompletionsPerPass = 256;
+constexpr std::chrono::milliseconds kCompletingPerPass{5};
+// What a buffer may keep of a burst.
+constexpr std::size_t kBufferKept = std::size_t{1} << 20;
 // Polling pays while replies come quicker than a sleeping thread is woken. The two limits differ
 // because a measured round trip includes that wake-up once polling is off.
 constexpr std::chrono::microseconds kPollBelow{150};
@@ -35,6 +39,10 @@ constexpr std::chrono::milliseconds kSecondLook{10};
 
 /// A heartbeat: its reply only has to come.
 class CommandLink::Ping final : public Request {
+ public:
+  Ping() noexcept : Request(Purpose::upkeep) {}
+
+ private:
   void completed() noexcept override {}
 };
 
@@ -55,84 +63,99 @@ CommandLink::CommandLink(std::shared_ptr<Loop> loop,
       spin_(spin),
       mayPoll_(spin.count() > 0 && std::thread::hardware_concurrency() > 1),
       polling_(mayPoll_),
+      stallText_(fmt::format("no reply within {} ms", settings_.replyTimeout.count())),
       readBuffer_(kReadSize),
       dialer_(*loop_, settings_, true),
+      work_(*loop_, [this] { work(); }),
+      flush_(*loop_, [this] { flushAtPassEnd(); }),
+      redial_(*loop_, [this] { dial(); }),
       heartbeat_(*loop_, [this] { heartbeat(); }),
       stall_(*loop_, [this] { checkStall(); }) {}
 
-CommandLink::~CommandLink() {
-  if (epoll_ >= 0) {
-    ::close(epoll_);
-  }
-}
+CommandLink::~CommandLink() = default;
 
 void CommandLink::open() {
   dial();
 }
 
-void CommandLink::dial() {
-  dialer_.dial([this](Result<Established> result) {
-    if (result.has_value()) {
-      established(std::move(result).value());
-      return;
-    }
-    const Error error = result.error();
-    dial();
-    events_.onDown(error);
-  });
+void CommandLink::dial() noexcept {
+  try {
+    dialer_.dial([this](Result<Established> result) {
+      if (result.has_value()) {
+        established(std::move(result).value());
+        return;
+      }
+      const Error error = result.error();
+      dial();
+      tell([&] { events_.onDown(error); });
+    });
+  } catch (const std::exception& error) {
+    // Whatever was missing, a link that stops trying would be missing for good.
+    redial_.armAt(Clock::now() + settings_.reconnectDelayMax);
+    tell([&] { events_.onDown(Error(Errc::connectionFailed, error.what())); });
+  }
 }
 
-void CommandLink::established(Established established) {
-  const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
-  epoll_event event{};
-  event.events = EPOLLRDHUP | EPOLLONESHOT;
-  if (epoll < 0 ||
-      ::epoll_ctl(epoll, EPOLL_CTL_ADD, established.stream->descriptor(), &event) != 0) {
-    const int error = errno;
-    if (epoll >= 0) {
-      ::close(epoll);
-    }
+void CommandLink::established(Established established) noexcept {
+  const auto session = established.session;
+  try {
+    startOn(std::move(established));
+  } catch (const std::exception& error) {
     dial();
-    events_.onDown(Error(Errc::connectionFailed,
-                         fmt::format("cannot watch the socket: {}", std::strerror(error))));
+    tell([&] { events_.onDown(Error(Errc::connectionFailed, error.what())); });
     return;
   }
-  poll_ = std::make_unique<Poll>(*loop_, epoll);
-  poll_->start(UV_READABLE, [this](int, int) { onPollable(); });
-  const auto session = established.session;
-  {
-    const Lock lock(mutex_);
-    epoll_ = epoll;
-    stream_ = std::move(established.stream);
-    session_ = session;
-    killable_ = session->canBeFenced();
-    upSince_ = Clock::now();
-    reader_ = ReplyReader();
-    out_.clear();
-    writeBuffer_.clear();
-    written_ = 0;
-    appended_ = 0;
-    possiblySent_ = 0;
-    stallSuspected_ = false;
-    armed_ = EPOLLRDHUP;
-    state_ = State::up;
-    up_.store(true, std::memory_order_release);
-  }
   counters_.connections.fetch_add(1, std::memory_order_relaxed);
-  receivedAtHeartbeat_ = 0;
+  answeredAtHeartbeat_ = 0;
   heartbeat_.armAt(Clock::now() + settings_.heartbeatInterval);
-  dialer_.succeeded();
-  events_.onUp(session);
+  tell([&] { events_.onUp(session); });
+}
+
+void CommandLink::startOn(Established established) {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLRDHUP | EPOLLONESHOT;
+  if (!epoll ||
+      ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, established.stream->descriptor(), &event) != 0) {
+    throw Error(Errc::connectionFailed,
+                fmt::format("cannot watch the socket: {}", std::strerror(errno)));
+  }
+  auto poll = std::make_unique<Poll>(*loop_, epoll.get());
+  poll->start(UV_READABLE, [this](int, int) { onPollable(); });
+  ReplyReader reader;
+  // Nothing can fail from here on.
+  poll_ = std::move(poll);
+  const Lock lock(mutex_);
+  upSince_ = Clock::now();
+  epoll_ = std::move(epoll);
+  stream_ = std::move(established.stream);
+  session_ = std::move(established.session);
+  killable_ = session_->canBeFenced();
+  reader_ = std::move(reader);
+  out_.clear();
+  writeBuffer_.clear();
+  written_ = 0;
+  appended_ = 0;
+  possiblySent_ = 0;
+  secondLook_ = Clock::time_point::max();
+  useful_ = false;
+  armFailed_ = false;
+  answered_ = 0;
+  lastReply_ = upSince_;
+  armed_ = EPOLLRDHUP;
+  state_ = State::up;
+  up_.store(true, std::memory_order_release);
 }
 
 void CommandLink::close() noexcept {
   dialer_.cancel();
+  redial_.disarm();
   heartbeat_.disarm();
   stall_.disarm();
   Lock lock(mutex_);
   closing_ = true;
   if (state_ == State::up) {
-    fail(lock, Errc::closed, "the client was closed");
+    fail(lock, {Errc::closed, "the client was closed"});
   }
   if (!lock.owns_lock()) {
     lock.lock();
@@ -153,48 +176,30 @@ bool CommandLink::submit(Request& request, std::span<const std::string_view> arg
   if (state_ != State::up || (request.onlyIfKillable_ && !killable_)) {
     return false;
   }
-  pending_.emplace_back(&request);
+  // The last step that can fail. Were the command appended without its place in the order of
+  // replies, or the other way round, each later reply would reach the wrong request.
+  out_ += command.bytes();
+  appended_ += command.bytes().size();
   request.state_.fetch_and(Request::kInterrupted, std::memory_order_relaxed);
   request.delivery_ = Request::Delivery::pending;
   request.awaited_ = mode == Mode::awaited;
   request.arrived_ = false;
   request.session_.reset();
   request.submittedAt_ = now;
-  out_ += command.bytes();
-  appended_ += command.bytes().size();
   request.endOffset_ = appended_;
+  pending_.push(RequestPtr(&request));
   counters_.commands.fetch_add(1, std::memory_order_relaxed);
   if (mode == Mode::background) {
     ++backgroundPending_;
     if (onLoop) {
-      if (!flushScheduled_) {
-        flushScheduled_ = true;
-        loop_->atPassEnd([self = shared_from_this()] {
-          Lock inner(self->mutex_);
-          self->flushScheduled_ = false;
-          if (self->state_ != State::up || self->closing_) {
-            return;
-          }
-          if (!self->stall_.armed()) {
-            self->stall_.armAt(Clock::now() + self->settings_.replyTimeout);
-          }
-          if (!self->writing_) {
-            self->flush(inner);
-          }
-          if (inner.owns_lock() && self->state_ == State::up && self->backgroundPending_ > 0 &&
-              !self->reading_) {
-            self->arm(true);
-          }
-        });
-      }
+      flush_.atPassEnd(shared_from_this());
       return true;
     }
     if (backgroundPending_ == 1) {
-      watchForStall(now + settings_.replyTimeout);
+      // The loop must watch for its reply not coming.
+      wakeLoop();
     }
-    if (!reading_) {
-      arm(true);
-    }
+    arm();
   }
   if (!writing_) {
     flush(lock);
@@ -207,19 +212,38 @@ void CommandLink::distrust() noexcept {
   killable_ = false;
 }
 
-void CommandLink::abandon(Clock::time_point since, Errc errc, const char* what) {
+void CommandLink::abandon(Clock::time_point since, Errc errc, const char* what) noexcept {
   Lock lock(mutex_);
   if (since >= upSince_) {
-    fail(lock, errc, what);
+    fail(lock, {errc, what});
   }
 }
 
-void CommandLink::flush(Lock& lock) {
+void CommandLink::flushAtPassEnd() noexcept {
+  Lock lock(mutex_);
+  if (state_ != State::up || closing_) {
+    return;
+  }
+  if (!stall_.armed()) {
+    stall_.armAt(stallDue());
+  }
+  if (!writing_) {
+    flush(lock);
+  }
+  if (lock.owns_lock() && state_ == State::up) {
+    arm();
+  }
+}
+
+void CommandLink::flush(Lock& lock) noexcept {
   writing_ = true;
   while (state_ == State::up) {
     if (written_ == writeBuffer_.size()) {
       writeBuffer_.clear();
       written_ = 0;
+      if (writeBuffer_.capacity() > kBufferKept) {
+        writeBuffer_ = std::string();
+      }
       if (out_.empty()) {
         break;
       }
@@ -243,20 +267,26 @@ void CommandLink::flush(Lock& lock) {
     }
     possiblySent_ -= rest;
     if (count < 0 && error == EAGAIN) {
-      // The loop stays the writer until there is room: no caller may wait for that.
-      writeBlocked_ = true;
-      arm(backgroundPending_ > 0 && !reading_);
+      // No caller may wait for room: the loop goes on, or the reader if it finds room first.
+      writeBlocked_.store(true, std::memory_order_relaxed);
+      arm();
       return;
     }
     writing_ = false;
-    fail(lock,
-         Errc::connectionFailed,
-         fmt::format("writing failed: {}", std::strerror(count == 0 ? EPIPE : error)));
+    fail(lock, {Errc::connectionFailed, "writing failed", "", count == 0 ? EPIPE : error});
     return;
   }
   writing_ = false;
   if (state_ == State::failing) {
-    leaveRole();
+    wakeLoop();
+  }
+}
+
+void CommandLink::resumeWriting() noexcept {
+  Lock lock(mutex_);
+  if (state_ == State::up && writeBlocked_.load(std::memory_order_relaxed)) {
+    writeBlocked_.store(false, std::memory_order_relaxed);
+    flush(lock);
   }
 }
 
@@ -267,26 +297,50 @@ CommandLink::Awaited CommandLink::await(Request& request, Clock::time_point dead
   bool leading = false;
   {
     const Lock lock(mutex_);
-    if (request.done()) {
-      return Awaited::complete;
-    }
-    request.arrived_ = true;
-    if (!std::exchange(reading_, true)) {
-      leading = true;
+    // A request that is over has no connection to read any more, even while whoever ended it has
+    // yet to say so.
+    if (request.delivery_ == Request::Delivery::pending) {
+      leading = !std::exchange(reading_, true);
+      if (!leading) {
+        enlist(request);
+      }
     }
   }
   return leading ? lead(request, deadline) : follow(request, deadline);
 }
 
-/// The first time somebody finds a reply overdue it gets a second look: the process may just have
-/// been stopped, and the reader has not read yet. True when it was suspected before and nothing
-/// came since.
-bool CommandLink::suspectStall() {
-  const Lock lock(mutex_);
-  return std::exchange(stallSuspected_, true);
+/// The one judgement of a silent connection, for the loop and for waiting threads. The first time
+/// somebody finds it overdue it gets a second look: the process may just have been stopped, and the
+/// reader has not read yet. Returns when to look again; max() when it has ended the connection.
+CommandLink::Clock::time_point CommandLink::judgeStall(Lock& lock, Clock::time_point now) noexcept {
+  const auto due = stallDue();
+  if (now < due) {
+    return due;
+  }
+  if (secondLook_ == Clock::time_point::max()) {
+    secondLook_ = now + kSecondLook;
+  }
+  if (now < secondLook_) {
+    return secondLook_;
+  }
+  fail(lock, {Errc::timedOut, stallText_.c_str()});
+  return Clock::time_point::max();
 }
 
-CommandLink::Awaited CommandLink::follow(Request& request, Clock::time_point deadline) {
+CommandLink::Clock::time_point CommandLink::endStall(Clock::time_point now) noexcept {
+  Lock lock(mutex_);
+  return state_ == State::up && !pending_.empty() ? judgeStall(lock, now)
+                                                  : Clock::time_point::max();
+}
+
+/// Bytes do not count: a server that sends one now and then answers nobody. Replies to others do:
+/// those before this one in a long queue.
+CommandLink::Clock::time_point CommandLink::stallDue() const noexcept {
+  const auto since = pending_.empty() ? Clock::now() : pending_.front()->submittedAt_;
+  return std::max(since, lastReply_) + settings_.replyTimeout;
+}
+
+CommandLink::Awaited CommandLink::follow(Request& request, Clock::time_point deadline) noexcept {
   auto stallAt = request.submittedAt_ + settings_.replyTimeout;
   for (;;) {
     std::uint32_t word = request.state_.load(std::memory_order_acquire);
@@ -300,6 +354,8 @@ CommandLink::Awaited CommandLink::follow(Request& request, Clock::time_point dea
       if (const auto left = leave(request, Awaited::interrupted)) {
         return *left;
       }
+      // It is over, or this thread is about to be the reader.
+      ::sched_yield();
       continue;
     }
     if ((word & Request::kSleeping) == 0) {
@@ -315,15 +371,14 @@ CommandLink::Awaited CommandLink::follow(Request& request, Clock::time_point dea
       if (const auto left = leave(request, Awaited::timedOut)) {
         return *left;
       }
-    } else if (now >= stallAt && !request.done() && !suspectStall()) {
-      stallAt = now + kSecondLook;
+      ::sched_yield();
     } else if (now >= stallAt && !request.done()) {
-      fail(Errc::timedOut, fmt::format("no reply within {} ms", settings_.replyTimeout.count()));
+      stallAt = endStall(now);
     }
   }
 }
 
-std::optional<CommandLink::Awaited> CommandLink::leave(Request& request, Awaited why) {
+std::optional<CommandLink::Awaited> CommandLink::leave(Request& request, Awaited why) noexcept {
   const Lock lock(mutex_);
   // Already answered, or made the reader: both must be dealt with before leaving.
   if (request.delivery_ != Request::Delivery::pending ||
@@ -334,21 +389,37 @@ std::optional<CommandLink::Awaited> CommandLink::leave(Request& request, Awaited
   return why;
 }
 
-void CommandLink::detach(Request& request) {
+void CommandLink::detach(Request& request) noexcept {
+  delist(request);
   request.awaited_ = false;
   ++backgroundPending_;
-  if (!reading_) {
-    arm(true);
-  }
-  watchForStall(request.submittedAt_ + settings_.replyTimeout);
+  arm();
+  wakeLoop();
 }
 
-CommandLink::Awaited CommandLink::lead(Request& request, Clock::time_point deadline) {
-  const auto stallAt = request.submittedAt_ + settings_.replyTimeout;
-  const auto until = std::min(deadline, stallAt);
+void CommandLink::enlist(Request& request) noexcept {
+  request.arrived_ = true;
+  request.nextArrived_ = nullptr;
+  request.previousArrived_ = lastArrived_;
+  (lastArrived_ == nullptr ? firstArrived_ : lastArrived_->nextArrived_) = &request;
+  lastArrived_ = &request;
+}
+
+void CommandLink::delist(Request& request) noexcept {
+  if (!std::exchange(request.arrived_, false)) {
+    return;
+  }
+  (request.previousArrived_ == nullptr ? firstArrived_ : request.previousArrived_->nextArrived_) =
+      request.nextArrived_;
+  (request.nextArrived_ == nullptr ? lastArrived_ : request.nextArrived_->previousArrived_) =
+      request.previousArrived_;
+}
+
+CommandLink::Awaited CommandLink::lead(Request& request, Clock::time_point deadline) noexcept {
+  auto stallAt = request.submittedAt_ + settings_.replyTimeout;
   Awaited result = Awaited::complete;
   while (!request.done()) {
-    readSome(&request, until);
+    readSome(&request, std::min(deadline, stallAt));
     if (request.done()) {
       break;
     }
@@ -359,14 +430,14 @@ CommandLink::Awaited CommandLink::lead(Request& request, Clock::time_point deadl
       const Lock lock(mutex_);
       if (request.delivery_ == Request::Delivery::pending) {
         result = interrupted ? Awaited::interrupted : Awaited::timedOut;
-        // This thread is still the reader, so detach() leaves the arming to handOver().
+        // This thread is still the reader, so the arming is left to handOver().
         detach(request);
         break;
       }
       continue;
     }
     if (now >= stallAt) {
-      fail(Errc::timedOut, fmt::format("no reply within {} ms", settings_.replyTimeout.count()));
+      stallAt = endStall(now);
     }
   }
   handOver();
@@ -388,7 +459,8 @@ void CommandLink::noteRoundTrip(Clock::duration measured) noexcept {
   }
 }
 
-void CommandLink::readSome(const Request* own, Clock::time_point until) {
+/// Returns how many bytes have come.
+std::size_t CommandLink::readSome(const Request* own, Clock::time_point until) noexcept {
   ssize_t count = -1;
   errno = EAGAIN;
   if (own == nullptr) {
@@ -408,82 +480,118 @@ void CommandLink::readSome(const Request* own, Clock::time_point until) {
     }
     if (count < 0 && errno == EAGAIN) {
       const auto left = until - Clock::now();
-      if (left <= Clock::duration::zero()) {
-        // After a pause of the process the reply may be there although its time is over.
-        count = stream_->read(readBuffer_.data(), readBuffer_.size(), false);
-      } else if (left >= kReceiveSlice) {
+      if (left >= kReceiveSlice && !writeBlocked_.load(std::memory_order_relaxed)) {
         count = stream_->read(readBuffer_.data(), readBuffer_.size(), true);
       } else {
-        if (!stream_->hasBufferedInput()) {
-          pollfd descriptor{stream_->descriptor(), POLLIN, 0};
-          ::poll(&descriptor,
-                 1,
-                 static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
-        }
+        waitForSocket(left);
+        // After a pause of the process the reply may be there although its time is over.
         count = stream_->read(readBuffer_.data(), readBuffer_.size(), false);
       }
     }
   }
   if (count > 0) {
-    process(readBuffer_.data(), static_cast<std::size_t>(count), own);
-  } else if (count == 0) {
-    fail(Errc::connectionFailed, "the server closed the connection");
+    process(static_cast<std::size_t>(count), own);
+    return static_cast<std::size_t>(count);
+  }
+  if (count == 0) {
+    fail({Errc::connectionFailed, "the server closed the connection"});
   } else if (errno != EAGAIN) {
-    fail(Errc::connectionFailed, fmt::format("reading failed: {}", std::strerror(errno)));
+    fail({Errc::connectionFailed, "reading failed", "", errno});
+  }
+  return 0;
+}
+
+/// For input, and for room for what could not be written: the loop may be busy with application
+/// code for longer than a request may wait.
+void CommandLink::waitForSocket(Clock::duration left) noexcept {
+  if (left <= Clock::duration::zero() || stream_->hasBufferedInput()) {
+    return;
+  }
+  const bool blocked = writeBlocked_.load(std::memory_order_relaxed);
+  pollfd descriptor{stream_->descriptor(), POLLIN, 0};
+  if (blocked) {
+    descriptor.events |= POLLOUT;
+  }
+  const auto wait = std::min<Clock::duration>(left, kReceiveSlice);
+  ::poll(
+      &descriptor, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wait).count()));
+  if (blocked && (descriptor.revents & POLLOUT) != 0) {
+    resumeWriting();
   }
 }
 
-void CommandLink::process(const char* data, std::size_t size, const Request* own) {
-  reader_.feed(data, size);
-  replies_.clear();
-  bool broken = false;
+void CommandLink::process(std::size_t size, const Request* own) noexcept {
+  reader_.feed(readBuffer_.data(), size);
   for (;;) {
-    Reply reply;
-    const auto next = reader_.next(reply);
-    if (next != ReplyReader::Next::reply) {
-      broken = next == ReplyReader::Next::protocolError;
-      break;
-    }
-    replies_.push_back(std::move(reply));
-  }
-  finished_.clear();
-  std::vector<RequestPtr> background;
-  {
-    const Lock lock(mutex_);
-    received_ += size;
-    stallSuspected_ = false;
-    if (state_ != State::up) {
-      return;
-    }
-    for (Reply& reply : replies_) {
-      if (pending_.empty()) {
-        broken = true;
+    std::size_t count = 0;
+    auto next = ReplyReader::Next::reply;
+    while (count < replies_.size()) {
+      next = reader_.next(replies_[count]);
+      if (next != ReplyReader::Next::reply) {
         break;
       }
-      RequestPtr request = std::move(pending_.front());
-      pending_.pop_front();
+      ++count;
+    }
+    const bool expected = hand(std::span(replies_).first(count), own);
+    if (!expected || next == ReplyReader::Next::protocolError) {
+      fail({Errc::protocolError,
+            "the server sent what is no reply to a request",
+            reader_.errorText()});
+      return;
+    }
+    if (next == ReplyReader::Next::needMore) {
+      return;
+    }
+  }
+}
+
+/// Returns false when there was no request for one of them.
+bool CommandLink::hand(std::span<Reply> replies, const Request* own) noexcept {
+  if (replies.empty()) {
+    return true;
+  }
+  const auto now = Clock::now();
+  bool expected = true;
+  RequestQueue awaited;
+  {
+    const Lock lock(mutex_);
+    if (state_ != State::up) {
+      return true;
+    }
+    secondLook_ = Clock::time_point::max();
+    lastReply_ = now;
+    const bool loopHasWork = !completed_.empty();
+    for (Reply& reply : replies) {
+      RequestPtr request = pending_.pop();
+      if (!request) {
+        expected = false;
+        break;
+      }
+      ++answered_;
+      useful_ = useful_ || (request->purpose_ == Request::Purpose::work && !reply.isError());
       request->reply_ = std::move(reply);
       request->delivery_ = Request::Delivery::replied;
       if (request->awaited_) {
-        finished_.push_back(std::move(request));
+        delist(*request);
+        awaited.push(std::move(request));
       } else {
         --backgroundPending_;
-        background.push_back(std::move(request));
+        completed_.push(std::move(request));
       }
     }
+    // The loop itself looks at them when it has handed over the role of the reader.
+    if (own != nullptr && !loopHasWork && !completed_.empty()) {
+      wakeLoop();
+    }
   }
-  for (const RequestPtr& request : finished_) {
+  // Taken out of the queue first: once finished, its thread may submit it again.
+  while (const RequestPtr request = awaited.pop()) {
     if (request.get() == own) {
-      noteRoundTrip(Clock::now() - own->submittedAt_);
+      noteRoundTrip(now - own->submittedAt_);
     }
     finish(*request);
   }
-  finished_.clear();
-  runCompleted(std::move(background));
-  if (broken) {
-    fail(Errc::protocolError,
-         fmt::format("the server sent what is no reply to a request: {}", reader_.errorText()));
-  }
+  return expected;
 }
 
 void CommandLink::finish(Request& request) noexcept {
@@ -493,44 +601,23 @@ void CommandLink::finish(Request& request) noexcept {
   }
 }
 
-void CommandLink::runCompleted(std::vector<RequestPtr> requests) {
-  if (requests.empty()) {
-    return;
-  }
-  if (loop_->onLoopThread()) {
-    for (const RequestPtr& request : requests) {
-      request->completed();
-    }
-    return;
-  }
-  loop_->post([requests = std::move(requests)] {
-    for (const RequestPtr& request : requests) {
-      request->completed();
-    }
-  });
-}
-
-void CommandLink::handOver() {
+void CommandLink::handOver() noexcept {
   RequestPtr next;
   std::uint32_t before = 0;
   {
     const Lock lock(mutex_);
     if (state_ != State::up) {
       reading_ = false;
-      leaveRole();
+      wakeLoop();
       return;
     }
-    for (const RequestPtr& request : pending_) {
-      if (request->awaited_ && request->arrived_) {
-        next = request;
-        break;
-      }
-    }
-    if (!next) {
+    if (firstArrived_ == nullptr) {
       reading_ = false;
-      arm(backgroundPending_ > 0);
+      arm();
       return;
     }
+    next = RequestPtr(firstArrived_);
+    delist(*next);
     // Under the mutex: a failure that ends this request must come after, so that its thread cannot
     // miss that it has the role.
     before = next->state_.fetch_or(Request::kLead, std::memory_order_acq_rel);
@@ -540,183 +627,227 @@ void CommandLink::handOver() {
   }
 }
 
-void CommandLink::arm(bool input) noexcept {
+/// Has the loop woken for what nobody else waits for.
+void CommandLink::arm() noexcept {
+  const bool input = backgroundPending_ > 0 && !reading_;
+  const bool room = writeBlocked_.load(std::memory_order_relaxed);
   const std::uint32_t wanted = EPOLLRDHUP | (input ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
-                               (writeBlocked_ ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
+                               (room ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
   if ((armed_ & wanted) == wanted) {
     return;
   }
-  armed_ |= wanted;
   epoll_event event{};
-  event.events = armed_ | EPOLLONESHOT;
-  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, stream_->descriptor(), &event);
+  event.events = armed_ | wanted | EPOLLONESHOT;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stream_->descriptor(), &event) == 0) {
+    armed_ |= wanted;
+  } else if (!std::exchange(armFailed_, true)) {
+    wakeLoop();
+  }
 }
 
-void CommandLink::leaveRole() {
-  loop_->post([self = shared_from_this()] { self->tearDown(); });
-}
-
-void CommandLink::fail(Errc errc, std::string_view what) {
+void CommandLink::fail(const Failure& why) noexcept {
   Lock lock(mutex_);
-  fail(lock, errc, what);
+  fail(lock, why);
 }
 
-void CommandLink::fail(Lock& lock, Errc errc, std::string_view what) {
+void CommandLink::fail(Lock& lock, const Failure& why) noexcept {
   if (state_ != State::up) {
     return;
   }
   state_ = State::failing;
   up_.store(false, std::memory_order_release);
-  ErrorContext context;
-  context.node = session_->node;
-  failure_ = Error(errc, what, std::move(context));
-  std::vector<RequestPtr> awaited;
-  std::vector<RequestPtr> background;
-  for (RequestPtr& request : pending_) {
+  failure_ = why;
+  const bool unanswered = !pending_.empty();
+  RequestQueue awaited;
+  while (RequestPtr request = pending_.pop()) {
     const bool sent = request->endOffset_ <= possiblySent_;
     request->delivery_ = sent ? Request::Delivery::lost : Request::Delivery::unsent;
     if (sent) {
       request->session_ = session_;
     }
-    (request->awaited_ ? awaited : background).push_back(std::move(request));
+    if (request->awaited_) {
+      delist(*request);
+      awaited.push(std::move(request));
+    } else {
+      completed_.push(std::move(request));
+    }
   }
-  pending_.clear();
   backgroundPending_ = 0;
   out_.clear();
-  if (writeBlocked_) {
-    writeBlocked_ = false;
+  if (writeBlocked_.exchange(false, std::memory_order_relaxed)) {
     writing_ = false;
   }
   // A thread that sleeps in a read must come back; the descriptor is closed once nobody uses it.
-  stream_->shutdown();
+  // What was just written before an orderly end is still to arrive; what nobody counts on any more
+  // is not.
+  if (unanswered && !closing_) {
+    stream_->abort();
+  } else {
+    stream_->shutdown();
+  }
   lock.unlock();
-  for (const RequestPtr& request : awaited) {
+  while (const RequestPtr request = awaited.pop()) {
     finish(*request);
   }
-  auto self = shared_from_this();
-  loop_->post([self, background = std::move(background)] {
-    for (const RequestPtr& request : background) {
-      request->completed();
-    }
-    self->tearDown();
-  });
+  wakeLoop();
 }
 
-void CommandLink::onPollable() {
+void CommandLink::onPollable() noexcept {
   epoll_event event{};
-  if (::epoll_wait(epoll_, &event, 1, 0) <= 0) {
+  if (::epoll_wait(epoll_.get(), &event, 1, 0) <= 0) {
     return;
   }
   const auto self = shared_from_this();
-  bool mustRead = false;
   {
     Lock lock(mutex_);
     armed_ = 0;
     if (state_ != State::up) {
       return;
     }
-    if (writeBlocked_ && (event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) {
-      writeBlocked_ = false;
+    if (writeBlocked_.load(std::memory_order_relaxed) &&
+        (event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) {
+      writeBlocked_.store(false, std::memory_order_relaxed);
       flush(lock);
       if (!lock.owns_lock() || state_ != State::up) {
         return;
       }
     }
-    if ((event.events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0 && !reading_) {
-      reading_ = true;
-      mustRead = true;
-    } else if (!reading_) {
-      arm(backgroundPending_ > 0);
+    if (reading_ || (event.events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) == 0) {
+      // One event has switched off the others, which may still be waited for.
+      arm();
+      return;
     }
-  }
-  if (!mustRead) {
-    return;
+    reading_ = true;
   }
   for (int i = 0; i < kReadsPerPass; ++i) {
-    const std::uint64_t before = received_;
-    readSome(nullptr, Clock::time_point::max());
     // Less than a full buffer came: the socket is empty, the next read would only say so.
-    if (received_ - before < readBuffer_.size()) {
+    if (readSome(nullptr, Clock::time_point::max()) < readBuffer_.size()) {
       break;
     }
   }
   handOver();
+  runCompleted();
 }
 
-void CommandLink::tearDown() {
-  Error failure(Errc::connectionFailed);
+/// What other threads have left to the loop.
+void CommandLink::work() noexcept {
+  tearDown();
+  {
+    Lock lock(mutex_);
+    if (state_ == State::up && !closing_ && backgroundPending_ > 0 && !stall_.armed()) {
+      stall_.armAt(stallDue());
+    }
+    if (state_ == State::up && std::exchange(armFailed_, false)) {
+      arm();
+      if (armFailed_) {
+        fail(lock, {Errc::connectionFailed, "cannot watch the socket"});
+      }
+    }
+  }
+  runCompleted();
+}
+
+void CommandLink::runCompleted() noexcept {
+  {
+    const Lock lock(mutex_);
+    running_.append(completed_);
+  }
+  const auto end = Clock::now() + kCompletingPerPass;
+  for (int count = 0; !running_.empty(); ++count) {
+    // The loop of a closed link may take no more work.
+    if (!closing_ && (count >= kCompletionsPerPass || Clock::now() >= end)) {
+      wakeLoop();
+      return;
+    }
+    const RequestPtr request = running_.pop();
+    request->completed();
+  }
+}
+
+void CommandLink::tearDown() noexcept {
+  Failure failure;
+  bool useful = false;
+  std::unique_ptr<Stream> stream;
   {
     const Lock lock(mutex_);
     if (state_ != State::failing || reading_ || writing_) {
       return;
     }
     poll_.reset();
-    stream_.reset();
-    if (epoll_ >= 0) {
-      ::close(epoll_);
-      epoll_ = -1;
-    }
+    stream = std::move(stream_);
+    epoll_.reset();
     state_ = closing_ ? State::closed : State::down;
     failure = failure_;
+    useful = useful_;
   }
+  stream.reset();
   heartbeat_.disarm();
   stall_.disarm();
-  if (failure.errc() == Errc::readOnly) {
+  if (closing_) {
+    return;
+  }
+  // A connection that has lasted is no part of a storm, whatever it was used for.
+  if (useful || Clock::now() - upSince_ > settings_.reconnectDelayMax) {
+    dialer_.succeeded();
+  }
+  if (failure.errc == Errc::readOnly) {
     dialer_.preferOthers();
   }
-  if (!closing_) {
-    dial();
-    events_.onDown(failure);
+  std::optional<Error> error;
+  tell([&] { error = describe(failure); });
+  dial();
+  if (error) {
+    tell([&] { events_.onDown(*error); });
+  }
+}
+
+Error CommandLink::describe(const Failure& why) const {
+  std::string text(why.what);
+  if (*why.detail != '\0') {
+    text.append(": ").append(why.detail);
+  }
+  if (why.error != 0) {
+    text.append(": ").append(std::strerror(why.error));
+  }
+  ErrorContext context;
+  context.node = session_->node;
+  return Error(why.errc, text, std::move(context));
+}
+
+template <class F>
+void CommandLink::tell(F&& event) noexcept {
+  try {
+    event();
+  } catch (const std::exception& error) {
+    if (settings_.log) {
+      settings_.log->write(LogLevel::error, error.what());
+    }
   }
 }
 
 void CommandLink::heartbeat() {
-  std::uint64_t received = 0;
+  std::uint64_t answered = 0;
   {
     const Lock lock(mutex_);
     if (state_ != State::up) {
       return;
     }
-    received = received_;
+    answered = answered_;
   }
   heartbeat_.armAt(Clock::now() + settings_.heartbeatInterval);
-  if (received == std::exchange(receivedAtHeartbeat_, received)) {
+  if (answered == std::exchange(answeredAtHeartbeat_, answered)) {
     constexpr std::array<std::string_view, 1> kPing{"PING"};
     const auto ping = makeIntrusive<Ping>();
     submit(*ping, kPing, Mode::background);
   }
 }
 
-void CommandLink::watchForStall(Clock::time_point due) {
-  if (loop_->onLoopThread()) {
-    if (!stall_.armed()) {
-      stall_.armAt(due);
-    }
-    return;
-  }
-  loop_->post([self = shared_from_this(), due] {
-    if (!self->stall_.armed() && !self->closing_) {
-      self->stall_.armAt(due);
-    }
-  });
-}
-
-void CommandLink::checkStall() {
+void CommandLink::checkStall() noexcept {
   const auto now = Clock::now();
   Lock lock(mutex_);
-  if (state_ != State::up || backgroundPending_ == 0 || pending_.empty()) {
-    return;
+  if (state_ == State::up && backgroundPending_ > 0) {
+    stall_.armAt(judgeStall(lock, now));
   }
-  const auto due = pending_.front()->submittedAt_ + settings_.replyTimeout;
-  if (now < due) {
-    stall_.armAt(due);
-    return;
-  }
-  if (!std::exchange(stallSuspected_, true)) {
-    stall_.armAt(now + kSecondLook);
-    return;
-  }
-  fail(lock, Errc::timedOut, fmt::format("no reply within {} ms", settings_.replyTimeout.count()));
 }
 
 }  // namespace rlock::detail::net

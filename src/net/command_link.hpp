@@ -4,21 +4,23 @@
 #include "net/codec.hpp"
 #include "net/dialer.hpp"
 #include "net/loop.hpp"
+#include "net/socket.hpp"
 #include <rlock/detail/intrusive_ptr.hpp>
 #include <rlock/detail/reply.hpp>
 #include <rlock/error.hpp>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rlock::detail::net {
@@ -30,6 +32,11 @@ namespace rlock::detail::net {
 /// pending.
 class Request : public RefCounted<Request> {
  public:
+  /// What a reply to it says about the connection.
+  enum class Purpose : std::uint8_t {
+    work,    ///< that the connection is of use
+    upkeep,  ///< nothing: the link sends it for its own sake
+  };
   enum class Delivery : std::uint8_t {
     pending,
     replied,  ///< `reply` is the server's answer
@@ -53,7 +60,7 @@ class Request : public RefCounted<Request> {
   void interrupt() noexcept;
 
  protected:
-  Request() noexcept = default;
+  explicit Request(Purpose purpose = Purpose::work) noexcept : purpose_(purpose) {}
 
   /// Called on the loop thread for a request that no thread awaits.
   virtual void completed() noexcept = 0;
@@ -63,6 +70,7 @@ class Request : public RefCounted<Request> {
 
  private:
   friend class CommandLink;
+  friend class RequestQueue;
 
   enum Bit : std::uint32_t {
     kDone = 1,
@@ -77,13 +85,71 @@ class Request : public RefCounted<Request> {
 
   std::atomic<std::uint32_t> state_{0};
   Delivery delivery_ = Delivery::pending;
+  const Purpose purpose_;
   bool awaited_ = false;
   bool onlyIfKillable_ = false;
-  bool arrived_ = false;
+  bool arrived_ = false;  // its thread is in await() and may be made the reader
   std::uint64_t endOffset_ = 0;
   std::chrono::steady_clock::time_point submittedAt_{};
   Reply reply_;
   std::shared_ptr<const ServerSession> session_;
+  // The queue it is in, and the list of those that have arrived. Links in the requests take no
+  // memory, so nothing can fail between a command and its place in the order of replies.
+  Request* next_ = nullptr;
+  Request* previousArrived_ = nullptr;
+  Request* nextArrived_ = nullptr;
+};
+
+/// Requests, first in, first out. A request is in one queue at most.
+///
+/// **Thread safety:** one thread at a time.
+class RequestQueue {
+ public:
+  using RequestPtr = IntrusivePtr<Request>;
+
+  RequestQueue() noexcept = default;
+  RequestQueue(const RequestQueue&) = delete;
+  RequestQueue& operator=(const RequestQueue&) = delete;
+  ~RequestQueue() {
+    while (pop()) {
+    }
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  /// The oldest; null when empty.
+  [[nodiscard]] const Request* front() const noexcept { return first_; }
+
+  void push(RequestPtr request) noexcept {
+    Request* const raw = request.detach();
+    raw->next_ = nullptr;
+    (last_ == nullptr ? first_ : last_->next_) = raw;
+    last_ = raw;
+  }
+  /// Null when empty.
+  RequestPtr pop() noexcept {
+    Request* const raw = first_;
+    if (raw == nullptr) {
+      return nullptr;
+    }
+    first_ = std::exchange(raw->next_, nullptr);
+    if (first_ == nullptr) {
+      last_ = nullptr;
+    }
+    return RequestPtr::adopt(raw);
+  }
+  /// Takes all of `other` behind its own.
+  void append(RequestQueue& other) noexcept {
+    if (other.first_ == nullptr) {
+      return;
+    }
+    (last_ == nullptr ? first_ : last_->next_) = other.first_;
+    last_ = other.last_;
+    other.first_ = other.last_ = nullptr;
+  }
+
+ private:
+  Request* first_ = nullptr;
+  Request* last_ = nullptr;
 };
 
 class LinkEvents {
@@ -104,9 +170,16 @@ class LinkEvents {
 /// reply is there. The loop thread sleeps meanwhile; it writes and reads only for requests that no
 /// thread awaits, through a nested epoll descriptor that any thread can arm.
 ///
-/// A lost connection is replaced by itself, with back-off. Replies are matched to requests by
-/// order; a connection on which a request stays unanswered for the reply timeout is given up, so an
-/// answer can never reach the wrong request.
+/// A lost connection is replaced by itself, with back-off until a connection has proved of use.
+/// Replies are matched to requests by order. A connection is given up when requests are unanswered
+/// and no reply has been completed for the reply timeout, so an answer can never reach the wrong
+/// request; what the kernel has not delivered by then is dropped.
+///
+/// Nothing of it fails for want of memory but submit(), and then nothing was sent: requests are
+/// linked to each other, and what the loop has to do is asked for by tasks made in advance.
+///
+/// Application code, which may take its time, runs on the loop as the last thing: by then the loop
+/// is neither reader nor writer, so that other threads do not feel it.
 ///
 /// **Thread safety:** submit(), await() and the observers from any thread; the rest on the loop
 /// thread.
@@ -147,7 +220,7 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   /// The connection cannot be killed after all, whatever its handshake said.
   void distrust() noexcept;
   /// Gives the connection up for another, if it is the one that `since` belongs to. Loop thread.
-  void abandon(Clock::time_point since, Errc errc, const char* what);
+  void abandon(Clock::time_point since, Errc errc, const char* what) noexcept;
 
   [[nodiscard]] bool up() const noexcept { return up_.load(std::memory_order_acquire); }
   /// A smoothed measurement of how long a reply takes; 0 before the first.
@@ -162,35 +235,56 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   enum class State : std::uint8_t { down, up, failing, closed };
   class Ping;
 
+  /// Why a connection was given up, in a form that takes no memory.
+  struct Failure {
+    Errc errc = Errc::connectionFailed;
+    const char* what = "";    // static, or of reader_
+    const char* detail = "";  // likewise
+    int error = 0;            // errno, or 0
+  };
+
   // Any thread.
-  Awaited lead(Request& request, Clock::time_point deadline);
-  Awaited follow(Request& request, Clock::time_point deadline);
-  std::optional<Awaited> leave(Request& request, Awaited why);
-  bool suspectStall();
-  void readSome(const Request* own, Clock::time_point until);
-  void process(const char* data, std::size_t size, const Request* own);
-  void handOver();
-  void fail(Errc errc, std::string_view what);
+  Awaited lead(Request& request, Clock::time_point deadline) noexcept;
+  Awaited follow(Request& request, Clock::time_point deadline) noexcept;
+  std::optional<Awaited> leave(Request& request, Awaited why) noexcept;
+  Clock::time_point endStall(Clock::time_point now) noexcept;
+  std::size_t readSome(const Request* own, Clock::time_point until) noexcept;
+  void waitForSocket(Clock::duration left) noexcept;
+  void process(std::size_t size, const Request* own) noexcept;
+  bool hand(std::span<Reply> replies, const Request* own) noexcept;
+  void handOver() noexcept;
+  void resumeWriting() noexcept;
+  void fail(const Failure& why) noexcept;
   void noteRoundTrip(Clock::duration measured) noexcept;
 
   // With the mutex held; those that take the Lock may release it for a while.
-  void flush(Lock& lock);
-  void fail(Lock& lock, Errc errc, std::string_view what);
-  void detach(Request& request);
-  void arm(bool input) noexcept;
-  void leaveRole();
+  void flush(Lock& lock) noexcept;
+  void fail(Lock& lock, const Failure& why) noexcept;
+  void detach(Request& request) noexcept;
+  void enlist(Request& request) noexcept;
+  void delist(Request& request) noexcept;
+  void arm() noexcept;
+  [[nodiscard]] Clock::time_point stallDue() const noexcept;
+  Clock::time_point judgeStall(Lock& lock, Clock::time_point now) noexcept;
+  /// Has work() run soon.
+  void wakeLoop() noexcept { work_.post(shared_from_this()); }
 
   static void finish(Request& request) noexcept;
-  void runCompleted(std::vector<RequestPtr> requests);
 
   // Loop thread.
-  void dial();
-  void established(Established established);
-  void onPollable();
-  void tearDown();
+  void dial() noexcept;
+  void established(Established established) noexcept;
+  void startOn(Established established);
+  void onPollable() noexcept;
+  void work() noexcept;
+  void runCompleted() noexcept;
+  void flushAtPassEnd() noexcept;
+  void tearDown() noexcept;
+  [[nodiscard]] Error describe(const Failure& why) const;
+  template <class F>
+  void tell(F&& event) noexcept;
   void heartbeat();
-  void watchForStall(Clock::time_point due);
-  void checkStall();
+  void checkStall() noexcept;
 
   const std::shared_ptr<Loop> loop_;
   const LinkSettings settings_;
@@ -202,25 +296,35 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   std::atomic<std::int64_t> roundTrip_{0};
   std::atomic<bool> polling_;
 
+  const std::string stallText_;
+
   std::mutex mutex_;
   // Protected by mutex_.
   State state_ = State::down;
-  bool reading_ = false;       // somebody is the reader
-  bool writing_ = false;       // somebody is the writer
-  bool writeBlocked_ = false;  // the writer is the loop, which waits for room
-  bool flushScheduled_ = false;
+  bool reading_ = false;  // somebody is the reader
+  bool writing_ = false;  // somebody is the writer
+  // The writer is whoever first finds room in the socket. Read without the mutex by the reader,
+  // which then looks for room, too.
+  std::atomic<bool> writeBlocked_{false};
   bool closing_ = false;
   bool killable_ = false;
-  Clock::time_point upSince_{};
-  bool stallSuspected_ = false;
+  Clock::time_point upSince_{};  // written on the loop thread only, which may read it without
+  bool armFailed_ = false;       // the loop tries again
+  // Set while the connection is suspected to be dead.
+  Clock::time_point secondLook_ = Clock::time_point::max();
+  bool useful_ = false;  // a request was answered on this connection
   std::uint32_t armed_ = 0;
   std::string out_;
   std::uint64_t appended_ = 0;      // bytes of this connection put into out_
   std::uint64_t possiblySent_ = 0;  // of those, the ones the kernel may have taken
-  std::deque<RequestPtr> pending_;
+  RequestQueue pending_;
+  Request* firstArrived_ = nullptr;
+  Request* lastArrived_ = nullptr;
   std::size_t backgroundPending_ = 0;
-  std::uint64_t received_ = 0;
-  Error failure_{Errc::connectionFailed};
+  std::uint64_t answered_ = 0;     // replies of this connection
+  Clock::time_point lastReply_{};  // when the last of them was complete, or the connection
+  RequestQueue completed_;         // their completed() is due
+  Failure failure_;
   std::shared_ptr<const ServerSession> session_;
 
   // Owned by the writer.
@@ -230,19 +334,22 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   // Owned by the reader.
   ReplyReader reader_;
   std::vector<char> readBuffer_;
-  std::vector<Reply> replies_;
-  std::vector<RequestPtr> finished_;
+  std::array<Reply, 32> replies_;
 
   // Replaced on the loop thread while nobody reads or writes.
   std::unique_ptr<Stream> stream_;
-  int epoll_ = -1;
+  UniqueFd epoll_;
 
   // Loop thread only.
   Dialer dialer_;
-  std::unique_ptr<Poll> poll_;
+  std::unique_ptr<Poll> poll_;  // before epoll_ is closed it must be gone
+  LoopTask work_;               // may be posted by any thread
+  LoopTask flush_;
+  Timer redial_;
   Timer heartbeat_;
   Timer stall_;
-  std::uint64_t receivedAtHeartbeat_ = 0;
+  RequestQueue running_;
+  std::uint64_t answeredAtHeartbeat_ = 0;
 };
 
 }  // namespace rlock::detail::net

@@ -14,11 +14,87 @@
 #include <pthread.h>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace rlock::detail::net {
 
 using SteadyClock = std::chrono::steady_clock;
+
+/// One function in a queue. Queueing takes no memory, so that what has been made can be queued
+/// whatever happens.
+struct QueuedFunction {
+  QueuedFunction(UniqueFunction<void()> work, bool belongsToTask) noexcept
+      : function(std::move(work)), ofTask(belongsToTask) {}
+
+  UniqueFunction<void()> function;
+  QueuedFunction* next = nullptr;
+  /// Owned by a LoopTask, and through it by `owner` while it is queued; else by the queue.
+  const bool ofTask;
+  std::shared_ptr<const void> owner{};
+  std::atomic<bool> queued{false};
+};
+
+namespace {
+
+/// First in, first out.
+class FunctionQueue {
+ public:
+  FunctionQueue() noexcept = default;
+  FunctionQueue(const FunctionQueue&) = delete;
+  FunctionQueue& operator=(const FunctionQueue&) = delete;
+  ~FunctionQueue() { clear(); }
+
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  void push(QueuedFunction* node) noexcept {
+    node->next = nullptr;
+    (last_ == nullptr ? first_ : last_->next) = node;
+    last_ = node;
+  }
+  QueuedFunction* pop() noexcept {
+    QueuedFunction* const node = first_;
+    if (node != nullptr) {
+      first_ = node->next;
+      if (first_ == nullptr) {
+        last_ = nullptr;
+      }
+    }
+    return node;
+  }
+  void swap(FunctionQueue& other) noexcept {
+    std::swap(first_, other.first_);
+    std::swap(last_, other.last_);
+  }
+  /// Drops what was not run.
+  void clear() noexcept {
+    while (QueuedFunction* const node = pop()) {
+      drop(node);
+    }
+  }
+  static void drop(QueuedFunction* node) noexcept {
+    if (node->ofTask) {
+      const std::shared_ptr<const void> owner = std::move(node->owner);
+      node->queued.store(false, std::memory_order_release);
+    } else {
+      delete node;
+    }
+  }
+
+ private:
+  QueuedFunction* first_ = nullptr;
+  QueuedFunction* last_ = nullptr;
+};
+
+/// Never given twice in a process, unlike the system's numbers and addresses of threads.
+std::uint64_t thisThread() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  thread_local std::uint64_t id = 0;
+  if (id == 0) {
+    id = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+  return id;
+}
+constexpr std::uint64_t kNoThread = 0;
+
+}  // namespace
 
 /// On the heap, because libuv gives a closed handle back only after another pass of the loop.
 struct PollHandle {
@@ -42,8 +118,10 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
 
   void post(UniqueFunction<void()> function);
   void atPassEnd(UniqueFunction<void()> function);
+  void post(QueuedFunction& task, std::shared_ptr<const void> owner) noexcept;
+  void atPassEnd(QueuedFunction& task, std::shared_ptr<const void> owner) noexcept;
   [[nodiscard]] bool onLoopThread() const noexcept {
-    return loopThread_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+    return loopThread_.load(std::memory_order_relaxed) == thisThread();
   }
   [[nodiscard]] uv_loop_t* raw() noexcept { return loop_; }
   bool stop(SteadyClock::time_point deadline);
@@ -53,7 +131,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
     return forkGeneration() != forkGeneration_ || abandoned_.load(std::memory_order_relaxed);
   }
 
-  void arm(Timer& timer, SteadyClock::time_point due);
+  void arm(Timer& timer, SteadyClock::time_point due) noexcept;
   void disarm(Timer& timer) noexcept;
 
   void startPoll(Poll& poll, int events, Poll::Callback callback);
@@ -72,7 +150,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   void runThread(const std::string& name) noexcept;
   void enter() noexcept {
     if (!owned_) {
-      loopThread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+      loopThread_.store(thisThread(), std::memory_order_relaxed);
     }
   }
   /// True in a child that was forked in a callback. What the loop polls is the parent's: it runs
@@ -86,6 +164,9 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
     }
     return true;
   }
+  void fillReserve() noexcept;
+  void addToPassEnd(QueuedFunction* node) noexcept;
+  void run(FunctionQueue& queue) noexcept;
   void drain() noexcept;
   void runPassEnd() noexcept;
   void expireTimers() noexcept;
@@ -101,10 +182,13 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   static bool before(const Timer& a, const Timer& b) noexcept {
     return a.due_ != b.due_ ? a.due_ < b.due_ : a.sequence_ < b.sequence_;
   }
-  void place(Timer* timer, std::size_t index) noexcept;
-  void siftUp(std::size_t index) noexcept;
-  void siftDown(std::size_t index) noexcept;
+  static Timer* meld(Timer* a, Timer* b) noexcept;
+  static Timer* meldSiblings(Timer* first) noexcept;
+  void insert(Timer& timer) noexcept;
+  void remove(Timer& timer) noexcept;
   void scheduleTimer() noexcept;
+
+  static constexpr int kReserve = 64;
 
   uv_loop_t ownLoop_{};
   uv_loop_t* loop_ = nullptr;
@@ -112,8 +196,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   uv_async_t async_{};
   uv_prepare_t prepare_{};
   uv_timer_t timer_{};
-  std::thread::id adopter_;
-  std::atomic<std::thread::id> loopThread_{};
+  std::uint64_t adopter_ = kNoThread;
+  std::atomic<std::uint64_t> loopThread_{kNoThread};
   std::atomic<bool> abandoned_{false};
   const std::uint32_t forkGeneration_ = forkGeneration();
   /// Held while libuv has handles that live in this object.
@@ -122,7 +206,10 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   std::mutex mutex_;
   std::condition_variable finishedChanged_;
   // Guarded by mutex_.
-  std::vector<UniqueFunction<void()>> queue_;
+  FunctionQueue queue_;
+  /// For those who cannot do without: nodes without a function.
+  FunctionQueue reserve_;
+  int reserved_ = 0;
   bool signalled_ = false;
   bool accepting_ = true;
   bool finished_ = false;
@@ -130,10 +217,10 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   std::function<void(const char*)> errorHook_;
 
   // Loop thread only.
-  std::vector<UniqueFunction<void()>> running_;
-  std::vector<UniqueFunction<void()>> passEnd_;
-  std::vector<UniqueFunction<void()>> passEndRunning_;
-  std::vector<Timer*> heap_;
+  FunctionQueue running_;
+  FunctionQueue passEnd_;
+  FunctionQueue passEndRunning_;
+  Timer* earliest_ = nullptr;
   std::uint64_t nextSequence_ = 0;
   SteadyClock::time_point armedFor_ = SteadyClock::time_point::max();
   SteadyClock::time_point expiringAt_ = SteadyClock::time_point::min();
@@ -155,7 +242,7 @@ namespace {
 void LoopCore::open(uv_loop_t* adopted) {
   owned_ = adopted == nullptr;
   loop_ = owned_ ? &ownLoop_ : adopted;
-  adopter_ = std::this_thread::get_id();
+  adopter_ = thisThread();
   if (owned_) {
     if (const int status = uv_loop_init(loop_); status != 0) {
       throwCannot("create an event loop", uv_strerror(status));
@@ -175,6 +262,7 @@ void LoopCore::open(uv_loop_t* adopted) {
   timer_.data = this;
   openHandles_ = 3;
   self_ = shared_from_this();
+  fillReserve();
 }
 
 void LoopCore::startThread(std::string name) {
@@ -193,7 +281,7 @@ void LoopCore::startThread(std::string name) {
 }
 
 void LoopCore::runThread(const std::string& name) noexcept {
-  loopThread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  loopThread_.store(thisThread(), std::memory_order_relaxed);
   char shortName[16] = {};
   name.copy(shortName, sizeof(shortName) - 1);
   pthread_setname_np(pthread_self(), shortName);
@@ -232,10 +320,9 @@ bool LoopCore::stop(SteadyClock::time_point deadline) {
       accepting_ = false;
       wake();
     }
-    const std::thread::id runner = loopThread_.load(std::memory_order_relaxed);
-    const bool onLoop = runner == std::this_thread::get_id();
-    const bool neverRun =
-        !owned_ && runner == std::thread::id() && adopter_ == std::this_thread::get_id();
+    const std::uint64_t runner = loopThread_.load(std::memory_order_relaxed);
+    const bool onLoop = runner == thisThread();
+    const bool neverRun = !owned_ && runner == kNoThread && adopter_ == thisThread();
     if (onLoop) {
       finished = true;
     } else if (neverRun) {
@@ -262,11 +349,9 @@ void LoopCore::closeAll() noexcept {
   runPassEnd();
   closing_ = true;
   passEnd_.clear();
-  for (Timer* timer : heap_) {
-    timer->heapIndex_ = Timer::kNotInHeap;
-    timer->due_ = SteadyClock::time_point::max();
+  while (earliest_ != nullptr) {
+    remove(*earliest_);
   }
-  heap_.clear();
   while (polls_ != nullptr) {
     closePoll(polls_);
   }
@@ -297,28 +382,89 @@ void LoopCore::post(UniqueFunction<void()> function) {
   if (abandoned()) {
     return;
   }
-  // The parameter outlives the lock, so a refused function is destroyed without it.
+  // Both outlive the lock, so a refused function is destroyed without it.
+  std::unique_ptr<QueuedFunction> node(new (std::nothrow) QueuedFunction(nullptr, false));
+  const std::lock_guard lock(mutex_);
+  if (!accepting_) {
+    return;
+  }
+  if (!node) {
+    node.reset(reserve_.pop());
+    --reserved_;
+  }
+  if (!node) {
+    reserved_ = 0;
+    throw std::bad_alloc();
+  }
+  node->function = std::move(function);
+  queue_.push(node.release());
+  wake();
+}
+
+void LoopCore::fillReserve() noexcept {
+  while (reserved_ < kReserve) {
+    auto* const node = new (std::nothrow) QueuedFunction(nullptr, false);
+    if (node == nullptr) {
+      return;
+    }
+    reserve_.push(node);
+    ++reserved_;
+  }
+}
+
+void LoopCore::post(QueuedFunction& task, std::shared_ptr<const void> owner) noexcept {
+  if (abandoned() || task.queued.exchange(true, std::memory_order_acq_rel)) {
+    return;
+  }
   const std::lock_guard lock(mutex_);
   if (accepting_) {
-    queue_.push_back(std::move(function));
+    task.owner = std::move(owner);
+    queue_.push(&task);
     wake();
+  } else {
+    task.queued.store(false, std::memory_order_release);
   }
 }
 
 void LoopCore::atPassEnd(UniqueFunction<void()> function) {
-  if (!usable()) {
-    return;
+  if (usable()) {
+    addToPassEnd(std::make_unique<QueuedFunction>(std::move(function), false).release());
   }
-  passEnd_.push_back(std::move(function));
-  if (passEnd_.size() == 1) {
+}
+
+void LoopCore::atPassEnd(QueuedFunction& task, std::shared_ptr<const void> owner) noexcept {
+  if (usable() && !task.queued.exchange(true, std::memory_order_acq_rel)) {
+    task.owner = std::move(owner);
+    addToPassEnd(&task);
+  }
+}
+
+void LoopCore::addToPassEnd(QueuedFunction* node) noexcept {
+  if (passEnd_.empty()) {
     uv_prepare_start(&prepare_, &LoopCore::onPrepare);
   }
+  passEnd_.push(node);
 }
 
 void LoopCore::onAsync(uv_async_t* handle) noexcept {
   auto* const core = static_cast<LoopCore*>(handle->data);
   core->enter();
   core->drain();
+}
+
+void LoopCore::run(FunctionQueue& queue) noexcept {
+  while (QueuedFunction* const node = queue.pop()) {
+    if (!node->ofTask) {
+      const std::unique_ptr<QueuedFunction> owned(node);
+      guarded(owned->function);
+      continue;
+    }
+    const std::shared_ptr<const void> owner = std::move(node->owner);
+    // Before it runs: whoever finds it queued may rely on being seen by it. An exchange, so that it
+    // is ordered after all of them.
+    static_cast<void>(node->queued.exchange(false, std::memory_order_acq_rel));
+    guarded(node->function);
+  }
 }
 
 void LoopCore::drain() noexcept {
@@ -328,12 +474,9 @@ void LoopCore::drain() noexcept {
     running_.swap(queue_);
     signalled_ = false;
     stopping = !accepting_;
+    fillReserve();
   }
-  for (UniqueFunction<void()>& function : running_) {
-    guarded(function);
-    function = nullptr;
-  }
-  running_.clear();
+  run(running_);
   if (stopping) {
     closeAll();
   }
@@ -348,11 +491,7 @@ void LoopCore::onPrepare(uv_prepare_t* handle) noexcept {
 void LoopCore::runPassEnd() noexcept {
   passEndRunning_.swap(passEnd_);
   uv_prepare_stop(&prepare_);
-  for (UniqueFunction<void()>& function : passEndRunning_) {
-    guarded(function);
-    function = nullptr;
-  }
-  passEndRunning_.clear();
+  run(passEndRunning_);
   if (!passEnd_.empty() && !abandoned()) {
     // Asked for by one of those just run: without a wake-up it would wait for the next event.
     const std::lock_guard lock(mutex_);
@@ -400,89 +539,100 @@ void LoopCore::setErrorHook(std::function<void(const char*)> hook) {
 
 // ---------------------------------------------------------------------------------------- timers
 
-void LoopCore::place(Timer* timer, std::size_t index) noexcept {
-  heap_[index] = timer;
-  timer->heapIndex_ = index;
-}
-
-void LoopCore::siftUp(std::size_t index) noexcept {
-  Timer* const timer = heap_[index];
-  while (index > 0) {
-    const std::size_t parent = (index - 1) / 2;
-    if (!before(*timer, *heap_[parent])) {
-      break;
-    }
-    place(heap_[parent], index);
-    index = parent;
+/// Of two heaps one; both roots are without siblings.
+Timer* LoopCore::meld(Timer* a, Timer* b) noexcept {
+  if (a == nullptr || b == nullptr) {
+    return a == nullptr ? b : a;
   }
-  place(timer, index);
-}
-
-void LoopCore::siftDown(std::size_t index) noexcept {
-  Timer* const timer = heap_[index];
-  while (true) {
-    std::size_t child = 2 * index + 1;
-    if (child >= heap_.size()) {
-      break;
-    }
-    if (child + 1 < heap_.size() && before(*heap_[child + 1], *heap_[child])) {
-      ++child;
-    }
-    if (!before(*heap_[child], *timer)) {
-      break;
-    }
-    place(heap_[child], index);
-    index = child;
+  if (before(*b, *a)) {
+    std::swap(a, b);
   }
-  place(timer, index);
+  b->previous_ = a;
+  b->next_ = a->child_;
+  if (a->child_ != nullptr) {
+    a->child_->previous_ = b;
+  }
+  a->child_ = b;
+  return a;
 }
 
-void LoopCore::arm(Timer& timer, SteadyClock::time_point due) {
+/// In pairs from the left, and then all from the right: that is what keeps removals cheap.
+Timer* LoopCore::meldSiblings(Timer* first) noexcept {
+  Timer* pairs = nullptr;
+  while (first != nullptr) {
+    Timer* const a = first;
+    Timer* const b = a->next_;
+    first = b == nullptr ? nullptr : b->next_;
+    a->previous_ = a->next_ = nullptr;
+    if (b != nullptr) {
+      b->previous_ = b->next_ = nullptr;
+    }
+    Timer* const pair = meld(a, b);
+    pair->next_ = pairs;
+    pairs = pair;
+  }
+  Timer* all = nullptr;
+  while (pairs != nullptr) {
+    Timer* const pair = pairs;
+    pairs = pair->next_;
+    pair->next_ = nullptr;
+    all = meld(all, pair);
+  }
+  return all;
+}
+
+void LoopCore::insert(Timer& timer) noexcept {
+  earliest_ = meld(earliest_, &timer);
+  timer.armed_ = true;
+}
+
+void LoopCore::remove(Timer& timer) noexcept {
+  Timer* const children = meldSiblings(std::exchange(timer.child_, nullptr));
+  if (&timer == earliest_) {
+    earliest_ = children;
+  } else {
+    if (timer.next_ != nullptr) {
+      timer.next_->previous_ = timer.previous_;
+    }
+    (timer.previous_->child_ == &timer ? timer.previous_->child_ : timer.previous_->next_) =
+        timer.next_;
+    timer.previous_ = timer.next_ = nullptr;
+    earliest_ = meld(earliest_, children);
+  }
+  timer.armed_ = false;
+  timer.due_ = SteadyClock::time_point::max();
+}
+
+void LoopCore::arm(Timer& timer, SteadyClock::time_point due) noexcept {
   if (!usable()) {
     return;
   }
+  disarm(timer);
   if (due == SteadyClock::time_point::max()) {
-    disarm(timer);
     return;
   }
   // Armed for the past by an expiring timer: later than all that expire in this pass, so that a
   // timer that does so always cannot keep the others waiting.
-  due = std::max(due, expiringAt_);
-  if (!timer.armed()) {
-    heap_.push_back(&timer);
-    timer.heapIndex_ = heap_.size() - 1;
-  }
-  timer.due_ = due;
+  timer.due_ = std::max(due, expiringAt_);
   timer.sequence_ = nextSequence_++;
-  siftUp(timer.heapIndex_);
-  siftDown(timer.heapIndex_);
+  insert(timer);
   if (expiringAt_ == SteadyClock::time_point::min()) {
     scheduleTimer();
   }
 }
 
 void LoopCore::disarm(Timer& timer) noexcept {
-  if (!timer.armed() || abandoned()) {
-    return;
-  }
-  const std::size_t index = timer.heapIndex_;
-  Timer* const last = heap_.back();
-  heap_.pop_back();
-  if (last != &timer) {
-    place(last, index);
-    siftUp(index);
-    siftDown(last->heapIndex_);
-  }
-  timer.heapIndex_ = Timer::kNotInHeap;
-  timer.due_ = SteadyClock::time_point::max();
   // libuv's timer is left alone: one early wake-up costs less than moving it each time.
+  if (timer.armed() && !abandoned()) {
+    remove(timer);
+  }
 }
 
 void LoopCore::scheduleTimer() noexcept {
-  if (heap_.empty() || heap_.front()->due_ >= armedFor_) {
+  if (earliest_ == nullptr || earliest_->due_ >= armedFor_) {
     return;
   }
-  armedFor_ = heap_.front()->due_;
+  armedFor_ = earliest_->due_;
   uv_update_time(loop_);
   const auto now = SteadyClock::now();
   std::uint64_t milliseconds = 0;
@@ -511,8 +661,8 @@ void LoopCore::expireTimers() noexcept {
   armedFor_ = SteadyClock::time_point::max();
   const auto now = SteadyClock::now();
   expiringAt_ = now + SteadyClock::duration(1);
-  while (!abandoned() && !heap_.empty() && heap_.front()->due_ <= now) {
-    Timer& timer = *heap_.front();
+  while (!abandoned() && earliest_ != nullptr && earliest_->due_ <= now) {
+    Timer& timer = *earliest_;
     disarm(timer);
     UniqueFunction<void()> onExpiry = std::move(timer.onExpiry_);
     bool destroyed = false;
@@ -649,6 +799,21 @@ bool Loop::abandoned() const noexcept {
   return core_->abandoned();
 }
 
+// -------------------------------------------------------------------------------------- LoopTask
+
+LoopTask::LoopTask(Loop& loop, UniqueFunction<void()> function)
+    : core_(loop.core_), node_(std::make_unique<QueuedFunction>(std::move(function), true)) {}
+
+LoopTask::~LoopTask() = default;
+
+void LoopTask::post(std::shared_ptr<const void> owner) noexcept {
+  core_->post(*node_, std::move(owner));
+}
+
+void LoopTask::atPassEnd(std::shared_ptr<const void> owner) noexcept {
+  core_->atPassEnd(*node_, std::move(owner));
+}
+
 // ----------------------------------------------------------------------------------------- Timer
 
 Timer::Timer(Loop& loop, UniqueFunction<void()> onExpiry)
@@ -661,7 +826,7 @@ Timer::~Timer() {
   }
 }
 
-void Timer::armAt(SteadyClock::time_point due) {
+void Timer::armAt(SteadyClock::time_point due) noexcept {
   core_->arm(*this, due);
 }
 

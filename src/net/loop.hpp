@@ -16,6 +16,7 @@ namespace rlock::detail::net {
 
 class LoopCore;
 struct PollHandle;
+struct QueuedFunction;
 
 /// One libuv event loop, with a thread of its own or run by the caller.
 ///
@@ -40,7 +41,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   ~Loop();
 
   /// Queues a function: first in, first out, never called inside post(). One pass runs only what
-  /// was queued when it began. After stop() the function is destroyed unrun.
+  /// was queued when it began. After stop() the function is destroyed unrun. For want of memory it
+  /// uses up a small reserve before it fails.
   void post(UniqueFunction<void()> function);
 
   /// True on the owned thread. For an adopted loop: true on the thread that last ran a callback of
@@ -72,12 +74,35 @@ class Loop : public std::enable_shared_from_this<Loop> {
   [[nodiscard]] bool abandoned() const noexcept;
 
  private:
+  friend class LoopTask;
   friend class Timer;
   friend class Poll;
 
   explicit Loop(std::shared_ptr<LoopCore> core) noexcept;
 
   std::shared_ptr<LoopCore> core_;
+};
+
+/// A function that is made once and then queued as often as needed, without memory: for what must
+/// be possible whatever happens. Queued twice before it runs, it runs once.
+///
+/// **Thread safety:** post() from any thread, the rest on the loop thread. May be destroyed in its
+/// own function.
+class LoopTask {
+ public:
+  LoopTask(Loop& loop, UniqueFunction<void()> function);
+  LoopTask(const LoopTask&) = delete;
+  LoopTask& operator=(const LoopTask&) = delete;
+  ~LoopTask();
+
+  /// As Loop::post(). `owner`, which must own this task, is kept alive until the function has run.
+  void post(std::shared_ptr<const void> owner) noexcept;
+  /// As Loop::atPassEnd(). A task is used with this or with post(), never with both.
+  void atPassEnd(std::shared_ptr<const void> owner) noexcept;
+
+ private:
+  std::shared_ptr<LoopCore> core_;
+  std::unique_ptr<QueuedFunction> node_;
 };
 
 /// Calls a function once at a point in time. All timers of a loop share one libuv timer.
@@ -94,22 +119,25 @@ class Timer {
   /// Replaces an earlier point in time. Expires at `due` or up to a millisecond later, never
   /// earlier; timers with the same `due` expire in the order they were armed. time_point::max() is
   /// never. Does nothing after the loop was stopped.
-  void armAt(std::chrono::steady_clock::time_point due);
+  void armAt(std::chrono::steady_clock::time_point due) noexcept;
   void disarm() noexcept;
-  [[nodiscard]] bool armed() const noexcept { return heapIndex_ != kNotInHeap; }
+  [[nodiscard]] bool armed() const noexcept { return armed_; }
   /// time_point::max() when not armed.
   [[nodiscard]] std::chrono::steady_clock::time_point due() const noexcept { return due_; }
 
  private:
   friend class LoopCore;
 
-  static constexpr std::size_t kNotInHeap = static_cast<std::size_t>(-1);
-
   std::shared_ptr<LoopCore> core_;
   UniqueFunction<void()> onExpiry_;
   std::chrono::steady_clock::time_point due_ = std::chrono::steady_clock::time_point::max();
   std::uint64_t sequence_ = 0;
-  std::size_t heapIndex_ = kNotInHeap;
+  bool armed_ = false;
+  // The pairing heap of all armed timers. `previous_` is the sibling before, or the parent of a
+  // first child.
+  Timer* child_ = nullptr;
+  Timer* previous_ = nullptr;
+  Timer* next_ = nullptr;
   bool* destroyed_ = nullptr;
 };
 

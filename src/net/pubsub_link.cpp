@@ -375,7 +375,6 @@ bool PubSubLink::Impl::readAvailable() {
       lose(std::generic_category().message(errno));
       return false;
     }
-    lastReceived_ = SteadyClock::now();
     reader_->feed(buffer_.data(), static_cast<std::size_t>(count));
     while (true) {
       const ReplyReader::Next next = reader_->next(reply);
@@ -386,6 +385,8 @@ bool PubSubLink::Impl::readAvailable() {
         lose(std::string("protocol error: ") + reader_->errorText(), Errc::protocolError);
         return false;
       }
+      // Bytes alone do not count: a peer that sends one now and then tells nobody anything.
+      lastReceived_ = SteadyClock::now();
       onReply(reply);
       if (connection != connection_ || !up()) {
         return false;

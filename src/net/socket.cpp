@@ -133,6 +133,24 @@ void configureSocket(int fd, int family, std::chrono::milliseconds tcpUserTimeou
   setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(timeout));
 }
 
+void abortSocket(int fd) noexcept {
+  // Closing drops the rest and resets the connection, however long the close is put off.
+  const linger dropped{1, 0};
+  static_cast<void>(::setsockopt(fd, SOL_SOCKET, SO_LINGER, &dropped, sizeof(dropped)));
+  sockaddr unspecified{};
+  unspecified.sa_family = AF_UNSPEC;
+  // Resets a TCP connection at once. Some kernels refuse that while a thread reads.
+  if (::connect(fd, &unspecified, sizeof(unspecified)) == 0) {
+    return;
+  }
+  int protocol = 0;
+  socklen_t size = sizeof(protocol);
+  const bool tcp =
+      ::getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 && protocol == IPPROTO_TCP;
+  // Without its end, TCP goes on sending what is buffered only until the descriptor is closed.
+  static_cast<void>(::shutdown(fd, tcp ? SHUT_RD : SHUT_RDWR));
+}
+
 bool setBlocking(int fd, bool blocking) noexcept {
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0) {
@@ -183,6 +201,8 @@ class PlainStream final : public Stream {
   }
 
   void shutdown() noexcept override { static_cast<void>(::shutdown(fd_.get(), SHUT_RDWR)); }
+
+  void abort() noexcept override { abortSocket(fd_.get()); }
 
   [[nodiscard]] int descriptor() const noexcept override { return fd_.get(); }
 

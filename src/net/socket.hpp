@@ -43,6 +43,10 @@ UniqueFd openSocket(int family) noexcept;
 /// out. Failures are ignored: the link's own deadlines still hold.
 void configureSocket(int fd, int family, std::chrono::milliseconds tcpUserTimeout) noexcept;
 
+/// Ends a connection without delivering what is still in the kernel's buffers, as far as the
+/// socket's family allows it; blocked readers return. Does not close the descriptor.
+void abortSocket(int fd) noexcept;
+
 /// Returns false with errno.
 bool setBlocking(int fd, bool blocking) noexcept;
 

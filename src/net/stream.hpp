@@ -33,6 +33,10 @@ class Stream {
   /// Ends both directions; blocked readers return. Does not close the descriptor.
   virtual void shutdown() noexcept = 0;
 
+  /// As shutdown(), but what the kernel has not delivered yet is dropped where the transport allows
+  /// it: the peer must not see tomorrow what is given up today.
+  virtual void abort() noexcept { shutdown(); }
+
   /// The socket, for polling only.
   [[nodiscard]] virtual int descriptor() const noexcept = 0;
 

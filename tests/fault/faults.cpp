@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fault/faults.hpp"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <new>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+namespace rlock::test {
+namespace {
+
+std::atomic<long> countdown{0};
+std::atomic<int> mode{0};
+std::atomic<bool> failed{false};
+std::array<void*, 40> frames;
+std::atomic<int> frameCount{0};
+thread_local bool armedHere = false;
+
+/// By its name: servers and helpers of the tests run in this process, too.
+bool isLibraryThread() noexcept {
+  std::array<char, 16> name{};
+  return ::pthread_getname_np(::pthread_self(), name.data(), name.size()) == 0 &&
+         std::strncmp(name.data(), "rlock", 5) == 0;
+}
+
+bool mustFail() noexcept {
+  using Of = FailedAllocation::Of;
+  if (countdown.load(std::memory_order_relaxed) <= 0) {
+    return false;
+  }
+  const auto of = static_cast<Of>(mode.load(std::memory_order_relaxed));
+  if (armedHere ? of == Of::otherThreads : of == Of::thisThread || !isLibraryThread()) {
+    return false;
+  }
+  if (countdown.fetch_sub(1, std::memory_order_relaxed) != 1) {
+    return false;
+  }
+  failed = true;
+  frameCount = backtrace(frames.data(), static_cast<int>(frames.size()));
+  return true;
+}
+
+void* allocate(std::size_t size) {
+  void* const memory = mustFail() ? nullptr : std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  return memory;
+}
+
+void* allocateAligned(std::size_t size, std::align_val_t alignment) {
+  const auto unit = static_cast<std::size_t>(alignment);
+  void* const memory =
+      mustFail() ? nullptr : std::aligned_alloc(unit, (size + unit - 1) / unit * unit);
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  return memory;
+}
+
+}  // namespace
+
+FailedAllocation::FailedAllocation(long k, Of threads) noexcept {
+  // Its first call allocates.
+  backtrace(frames.data(), 1);
+  armedHere = true;
+  failed = false;
+  mode = static_cast<int>(threads);
+  countdown = k;
+}
+
+FailedAllocation::~FailedAllocation() {
+  disarm();
+  armedHere = false;
+}
+
+void FailedAllocation::disarm() noexcept {
+  countdown = 0;
+}
+
+bool FailedAllocation::happened() noexcept {
+  return failed;
+}
+
+void FailedAllocation::print() noexcept {
+  std::fflush(stderr);
+  backtrace_symbols_fd(frames.data(), frameCount, STDERR_FILENO);
+}
+
+#if !defined(__SANITIZE_THREAD__)
+namespace {
+
+thread_local long unlockPause = 0;
+std::atomic<int> epollOperation{0};
+std::atomic<int> epollTimes{0};
+std::atomic<bool> epollNested{false};
+
+bool isEpoll(int fd) noexcept {
+  std::array<char, 64> path;
+  std::array<char, 64> target{};
+  std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
+  return ::readlink(path.data(), target.data(), target.size() - 1) > 0 &&
+         std::strstr(target.data(), "eventpoll") != nullptr;
+}
+
+template <class F>
+F* next(const char* name) noexcept {
+  return reinterpret_cast<F*>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+void pauseAfterUnlocking(std::chrono::microseconds pause) noexcept {
+  unlockPause = static_cast<long>(pause.count());
+}
+
+void failEpollCtl(int operation, int times, bool onEpoll) noexcept {
+  epollOperation = operation;
+  epollNested = onEpoll;
+  epollTimes = times;
+}
+
+int epollFailuresLeft() noexcept {
+  return epollTimes;
+}
+#endif
+
+}  // namespace rlock::test
+
+void* operator new(std::size_t size) {
+  return rlock::test::allocate(size);
+}
+void* operator new[](std::size_t size) {
+  return rlock::test::allocate(size);
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return rlock::test::allocateAligned(size, alignment);
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t /*size*/) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t /*size*/) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept {
+  std::free(memory);
+}
+
+#if !defined(__SANITIZE_THREAD__)
+extern "C" {
+
+int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept {
+  static const auto real = rlock::test::next<int(pthread_mutex_t*)>("pthread_mutex_unlock");
+  const int result = real(mutex);
+  if (rlock::test::unlockPause > 0) {
+    const timespec pause{rlock::test::unlockPause / 1'000'000,
+                         rlock::test::unlockPause % 1'000'000 * 1000};
+    ::nanosleep(&pause, nullptr);
+  }
+  return result;
+}
+
+int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
+  using namespace rlock::test;
+  static const auto real = next<int(int, int, int, epoll_event*)>("epoll_ctl");
+  if (epollTimes > 0 && operation == epollOperation && (!epollNested || isEpoll(fd)) &&
+      epollTimes.fetch_sub(1) > 0) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return real(epoll, operation, fd, event);
+}
+
+}  // extern "C"
+#endif

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+// Faults of the process itself, which this program has in place of the standard library's and the
+// system's own functions.
+
+namespace rlock::test {
+
+/// Lets one allocation by `operator new` fail: the `k`-th from here on, of this thread, of the
+/// library's threads, or of both. `std::bad_alloc` is thrown there, once.
+class FailedAllocation {
+ public:
+  enum class Of : std::uint8_t { thisThread, otherThreads, allThreads };
+
+  FailedAllocation(long k, Of threads) noexcept;
+  FailedAllocation(const FailedAllocation&) = delete;
+  FailedAllocation& operator=(const FailedAllocation&) = delete;
+  ~FailedAllocation();
+
+  /// Ends the counting early; an allocation that has failed stays so.
+  static void disarm() noexcept;
+  /// Whether there were as many as `k`.
+  [[nodiscard]] static bool happened() noexcept;
+  /// Return addresses where it happened, for messages.
+  static void print() noexcept;
+};
+
+#if !defined(__SANITIZE_THREAD__)
+/// Puts this thread to sleep for so long after each mutex that it gives back.
+void pauseAfterUnlocking(std::chrono::microseconds pause) noexcept;
+
+/// The next so many epoll_ctl() of the whole process that do `operation` on a descriptor fail with
+/// ENOSPC.
+/// @param onEpoll  only those on an epoll descriptor
+void failEpollCtl(int operation, int times, bool onEpoll) noexcept;
+/// How many of them are yet to come.
+[[nodiscard]] int epollFailuresLeft() noexcept;
+#endif
+
+}  // namespace rlock::test

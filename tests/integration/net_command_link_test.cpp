@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The shared connection beside servers and loops that take their time, or no notice.
+
+#include "integration/link_harness.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sys/ioctl.h>
+
+namespace rlock::test {
+namespace {
+
+using Mode = CommandLink::Mode;
+using Clock = std::chrono::steady_clock;
+using Delivery = Request::Delivery;
+
+const FakeServer::Handler kEchoes = [](FakeServer::Peer& peer, const FakeServer::Argv& /*argv*/) {
+  return peer.send("+OK\r\n");
+};
+
+TEST(CommandLinkLoop, ASlowCompletionDelaysNoOtherThread) {
+  FakeServer server(kEchoes);
+  LinkHarness harness(server.port());
+  ASSERT_TRUE(harness.waitUntilUp());
+  std::atomic<bool> inside{false};
+  std::atomic<bool> leave{false};
+  const auto slow = makeIntrusive<TestRequest>([&] {
+    inside = true;
+    const Deadline deadline(kLong);
+    while (!leave && !deadline.expired()) {
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  harness.submit(*slow, {"WORK"}, Mode::background);
+  ASSERT_EVENTUALLY(kLong, inside.load());
+  // Longer than the reply timeout: neither these nor the connection may suffer.
+  const Clock::time_point end = Clock::now() + 500ms;
+  int answered = 0;
+  while (Clock::now() < end) {
+    const auto mine = makeIntrusive<TestRequest>();
+    ASSERT_TRUE(harness.submit(*mine, {"WORK"}, Mode::awaited));
+    ASSERT_EQ(harness.link().await(*mine, Clock::now() + scaled(5s)),
+              CommandLink::Awaited::complete);
+    ASSERT_EQ(mine->delivery(), Delivery::replied);
+    ++answered;
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_GT(answered, 10);
+  leave = true;
+  EXPECT_EVENTUALLY(kLong, slow->isCompleted());
+  EXPECT_EQ(server.accepted(), 1U);
+}
+
+TEST(CommandLinkLoop, WhatCouldNotBeWrittenIsWrittenWhileTheLoopIsBusy) {
+  std::atomic<bool> read{false};
+  FakeServer server([&](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+    if (argv[0] == "HOLD") {
+      peer.send("+OK\r\n");
+      const Deadline deadline(kLong);
+      while (!read && !deadline.expired()) {
+        std::this_thread::sleep_for(1ms);
+      }
+      return true;
+    }
+    return peer.send("+OK\r\n");
+  });
+  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(3s); });
+  ASSERT_TRUE(harness.waitUntilUp());
+  // The loop is busy from here on with what completes the first request.
+  std::atomic<bool> leave{false};
+  std::atomic<bool> inside{false};
+  const auto slow = makeIntrusive<TestRequest>([&] {
+    inside = true;
+    const Deadline deadline(kLong);
+    while (!leave && !deadline.expired()) {
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  harness.submit(*slow, {"HOLD"}, Mode::background);
+  ASSERT_EVENTUALLY(kLong, inside.load());
+  const std::string large(std::size_t{16} << 20, 'x');
+  const auto burst = makeIntrusive<TestRequest>();
+  ASSERT_TRUE(harness.submit(*burst, {"WORK", large}, Mode::background));
+  const auto mine = makeIntrusive<TestRequest>();
+  ASSERT_TRUE(harness.submit(*mine, {"WORK"}, Mode::awaited));
+  read = true;
+  EXPECT_EQ(harness.link().await(*mine, Clock::now() + scaled(2s)), CommandLink::Awaited::complete);
+  EXPECT_EQ(mine->delivery(), Delivery::replied);
+  leave = true;
+  EXPECT_EVENTUALLY(kLong, burst->isCompleted());
+  EXPECT_EQ(server.accepted(), 1U);
+}
+
+TEST(CommandLinkLoop, OneEventDoesNotStopTheOthersFromBeingWatched) {
+  std::atomic<int> stage{0};
+  const auto waitFor = [&](int wanted) {
+    const Deadline deadline(kLong);
+    while (stage < wanted && !deadline.expired()) {
+      std::this_thread::sleep_for(1ms);
+    }
+  };
+  FakeServer server([&](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+    if (argv[0] == "HOLD") {
+      // Nothing is read meanwhile, so the client's socket is full.
+      waitFor(1);
+      peer.send("+OK\r\n");
+      waitFor(2);
+      return true;
+    }
+    return peer.send("+OK\r\n");
+  });
+  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(3s); });
+  ASSERT_TRUE(harness.waitUntilUp());
+  const auto first = makeIntrusive<TestRequest>();
+  const auto burst = makeIntrusive<TestRequest>();
+  const std::string large(std::size_t{16} << 20, 'x');
+  harness.submit(*first, {"HOLD"}, Mode::background);
+  ASSERT_TRUE(harness.submit(*burst, {"WORK", large}, Mode::background));
+  // A caller reads while the loop waits for input and for room.
+  const auto mine = makeIntrusive<TestRequest>();
+  ASSERT_TRUE(harness.submit(*mine, {"WORK"}, Mode::awaited));
+  std::thread caller([&] {
+    EXPECT_EQ(harness.link().await(*mine, Clock::now() + scaled(2s)),
+              CommandLink::Awaited::complete);
+    EXPECT_EQ(mine->delivery(), Delivery::replied);
+  });
+  std::this_thread::sleep_for(20ms);
+  stage = 1;
+  EXPECT_EVENTUALLY(kLong, first->isCompleted());
+  stage = 2;
+  caller.join();
+  EXPECT_EVENTUALLY(kLong, burst->isCompleted());
+  EXPECT_EQ(server.accepted(), 1U);
+}
+
+TEST(CommandLinkLife, BytesThatNeverBecomeAReplyAreNoSignOfLife) {
+  FakeServer server([&](FakeServer::Peer& peer, const FakeServer::Argv& /*argv*/) {
+    bool open = peer.send("$1000000\r\n");
+    while (open) {
+      open = peer.send("x");
+      std::this_thread::sleep_for(4ms);
+    }
+    return false;
+  });
+  LinkHarness harness(server.port());
+  ASSERT_TRUE(harness.waitUntilUp());
+  const Stopwatch watch;
+  const auto background = makeIntrusive<TestRequest>();
+  harness.submit(*background, {"WORK"}, Mode::background);
+  EXPECT_EVENTUALLY(kLong, background->isCompleted());
+  EXPECT_EQ(background->delivery(), Delivery::lost);
+  EXPECT_LT(watch.elapsedMs(), scaled(600ms));
+
+  ASSERT_TRUE(harness.waitUntilUp());
+  const Stopwatch second;
+  const auto awaited = makeIntrusive<TestRequest>();
+  ASSERT_TRUE(harness.submit(*awaited, {"WORK"}, Mode::awaited));
+  EXPECT_EQ(harness.link().await(*awaited, Clock::now() + kLong), CommandLink::Awaited::complete);
+  EXPECT_EQ(awaited->delivery(), Delivery::lost);
+  EXPECT_LT(second.elapsedMs(), scaled(600ms));
+}
+
+TEST(CommandLinkLife, RepliesToOthersKeepALongQueueAlive) {
+  FakeServer server([](FakeServer::Peer& peer, const FakeServer::Argv& /*argv*/) {
+    std::this_thread::sleep_for(20ms);
+    return peer.send("+OK\r\n");
+  });
+  LinkHarness harness(server.port());
+  ASSERT_TRUE(harness.waitUntilUp());
+  // Twice the reply timeout in all, though none of them waits alone for that long.
+  std::vector<IntrusivePtr<TestRequest>> requests;
+  for (int i = 0; i < 30; ++i) {
+    requests.push_back(makeIntrusive<TestRequest>());
+    ASSERT_TRUE(harness.submit(*requests.back(), {"WORK"}, Mode::background));
+  }
+  EXPECT_EVENTUALLY(kLong, requests.back()->isCompleted());
+  EXPECT_EQ(requests.back()->delivery(), Delivery::replied);
+  EXPECT_EQ(server.accepted(), 1U);
+}
+
+TEST(CommandLinkLife, AServerThatClosesOnWorkIsDialledWithGrowingPauses) {
+  FakeServer server(
+      [](FakeServer::Peer& /*peer*/, const FakeServer::Argv& /*argv*/) { return false; });
+  LinkHarness harness(server.port(), [](LinkSettings& s) {
+    s.reconnectDelayMin = 20ms;
+    s.reconnectDelayMax = 2000ms;
+  });
+  std::vector<IntrusivePtr<TestRequest>> requests;
+  const auto send = [&] {
+    requests.push_back(makeIntrusive<TestRequest>());
+    harness.submit(*requests.back(), {"WORK"}, Mode::background);
+  };
+  harness.whenUp(send);
+  // It may have been up before that.
+  harness.loop().run(send);
+  std::this_thread::sleep_for(1s);
+  // 10, 20, 40, ... ms at least.
+  EXPECT_LE(server.accepted(), 9U);
+  EXPECT_GE(server.accepted(), 2U);
+}
+
+TEST(CommandLinkLife, AfterARealReplyTheNextConnectionIsMadeAtOnce) {
+  FakeServer server([](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+    return argv[0] == "WORK" && peer.send("+OK\r\n");
+  });
+  LinkHarness harness(server.port(), [](LinkSettings& s) {
+    s.reconnectDelayMin = 10s;
+    s.reconnectDelayMax = 10s;
+  });
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(harness.waitUntilUp());
+    const auto useful = makeIntrusive<TestRequest>();
+    ASSERT_TRUE(harness.submit(*useful, {"WORK"}, Mode::awaited));
+    ASSERT_EQ(harness.link().await(*useful, Clock::now() + kLong), CommandLink::Awaited::complete);
+    ASSERT_EQ(useful->delivery(), Delivery::replied);
+    const auto fatal = makeIntrusive<TestRequest>();
+    ASSERT_TRUE(harness.submit(*fatal, {"CLOSE"}, Mode::awaited));
+    ASSERT_EQ(harness.link().await(*fatal, Clock::now() + kLong), CommandLink::Awaited::complete);
+    ASSERT_EQ(fatal->delivery(), Delivery::lost);
+  }
+  EXPECT_TRUE(harness.waitUntilUp());
+}
+
+TEST(CommandLinkEnd, WhatIsGivenUpIsNotDeliveredByTheKernel) {
+  std::atomic<bool> read{false};
+  std::atomic<int> error{0};
+  std::atomic<std::size_t> received{0};
+  std::atomic<bool> over{false};
+  FakeServer server(
+      [&](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+        if (argv[0] != "HOLD") {
+          return peer.send("+OK\r\n");
+        }
+        const Deadline deadline(kLong);
+        while (!read && !deadline.expired()) {
+          std::this_thread::sleep_for(1ms);
+        }
+        std::vector<char> buffer(65536);
+        ssize_t count = 0;
+        while ((count = ::recv(peer.fd(), buffer.data(), buffer.size(), 0)) > 0) {
+          received += static_cast<std::size_t>(count);
+        }
+        error = count < 0 ? errno : 0;
+        over = true;
+        return false;
+      },
+      4096);
+  LinkHarness harness(server.port());
+  ASSERT_TRUE(harness.waitUntilUp());
+  const std::string large(std::size_t{1} << 20, 'x');
+  std::vector<IntrusivePtr<TestRequest>> requests;
+  requests.push_back(makeIntrusive<TestRequest>());
+  harness.submit(*requests.back(), {"HOLD"}, Mode::background);
+  requests.push_back(makeIntrusive<TestRequest>());
+  harness.submit(*requests.back(), {"WORK", large}, Mode::background);
+  EXPECT_EVENTUALLY(kLong, requests.back()->isCompleted());
+  read = true;
+  ASSERT_EVENTUALLY(kLong, over.load());
+  EXPECT_EQ(error.load(), ECONNRESET);
+  EXPECT_LT(received.load(), large.size());
+}
+
+TEST(CommandLinkEnd, WhatWasWrittenBeforeAnOrderlyEndArrives) {
+  std::atomic<bool> arrived{false};
+  FakeServer server([&](FakeServer::Peer& /*peer*/, const FakeServer::Argv& argv) {
+    arrived = arrived || argv[0] == "LAST";
+    return true;
+  });
+  LinkHarness harness(server.port());
+  ASSERT_TRUE(harness.waitUntilUp());
+  const auto last = makeIntrusive<TestRequest>();
+  harness.submit(*last, {"LAST"}, Mode::background);
+  harness.close();
+  EXPECT_EVENTUALLY(kLong, arrived.load());
+  EXPECT_EVENTUALLY(kLong, last->isCompleted());
+}
+
+}  // namespace
+}  // namespace rlock::test
