@@ -48,6 +48,8 @@ std::string_view sentence(Errc errc) noexcept {
       return "the server answered with an error";
     case Errc::protocolError:
       return "the server's answer is not what the Redis protocol allows";
+    case Errc::overloaded:
+      return "too many operations are under way";
   }
   return "unknown error";
 }
@@ -82,6 +84,7 @@ class Category final : public std::error_category {
         return std::errc::read_only_file_system;
       case Errc::noQuorum:
       case Errc::notSynced:
+      case Errc::overloaded:
         return std::errc::resource_unavailable_try_again;
       case Errc::invalidArgument:
         return std::errc::invalid_argument;
@@ -170,6 +173,8 @@ std::string_view toString(Errc errc) noexcept {
       return "serverError";
     case Errc::protocolError:
       return "protocolError";
+    case Errc::overloaded:
+      return "overloaded";
   }
   return "unknown";
 }

@@ -64,6 +64,9 @@ enum class Errc {
   /// The server sent something that is not the Redis protocol, or not a reply to what was asked.
   /// Check what listens at that address.
   protocolError,
+  /// More operations are under way than `Options::maxOperations` allows, or the process has no
+  /// memory for another. Nothing was sent; start fewer at a time and try again later.
+  overloaded,
 };
 
 /// The enumerator's name, such as "notOwner"; "unknown" for any other number.

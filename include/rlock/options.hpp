@@ -142,6 +142,10 @@ struct Options {
   std::chrono::milliseconds fencingTokenRetention{0};
   /// A blocking caller polls the socket this long before it sleeps. 50 us; 0 (never) to 10 ms.
   std::chrono::microseconds spin{50};
+  /// Operations of this client that may be under way at once, waiting ones included: beyond it
+  /// acquisitions and questions are refused with `overloaded`. What gives something back is not.
+  /// 100000; 1 to 10000000.
+  int maxOperations = 100000;
   /// automatic.
   LostReplyPolicy lostReplyPolicy = LostReplyPolicy::automatic;
   /// Log lines below this level are dropped. info.

@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <new>
+#include <string_view>
 #include <utility>
 
 namespace rlock::detail {
@@ -14,6 +16,8 @@ namespace rlock::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kNoMemory = "this process has no memory for it";
 
 Clock::time_point deadlineOf(const AcquireParams& params,
                              const LockEngine& engine,
@@ -69,6 +73,38 @@ AcquireTask::AcquireTask(std::shared_ptr<LockEngine> engine,
       place_(scripts_->traits.queuesOnServer ? scripts_->channel + ':' + ownerField_
                                              : std::string()),
       fsm_(!params_.wait.isPositive()) {}
+
+/// On the loop: a call that there is no memory for fails, and what it may have obtained is given
+/// back.
+template <class Action>
+void AcquireTask::guarded(Action action) noexcept {
+  try {
+    action();
+    return;
+  } catch (const std::bad_alloc&) {
+  }
+  try {
+    if (!background_) {
+      // Its thread may be asleep until a request has been sent for it.
+      moveToLoop();
+      signal(kMoved);
+    }
+    const Step step =
+        tell([](AcquireFsm& fsm) { return fsm.stopped(Error(Errc::overloaded, kNoMemory)); });
+    if (hold_ && executed_) {
+      if (step != Step::none) {
+        conclude();
+      }
+      perform(tell([](AcquireFsm& fsm) { return fsm.unknown(); }));
+      return;
+    }
+    leavePlace();
+    leaveGate();
+    perform(step);
+  } catch (const std::exception& failure) {
+    engine_->log().write(LogLevel::error, failure.what());
+  }
+}
 
 // Both ways.
 
@@ -214,6 +250,7 @@ AcquireTask::Clock::time_point AcquireTask::limit() const noexcept {
 }
 
 void AcquireTask::leaveGate() {
+  executed_ = false;
   const HoldPtr hold = std::exchange(hold_, nullptr);
   if (hold) {
     engine_->leave(*hold);
@@ -443,6 +480,36 @@ Result<AcquireTask::Acquired> AcquireTask::takeResult() {
 // On the calling thread.
 
 Result<AcquireTask::Acquired> AcquireTask::run() {
+  try {
+    return runHere();
+  } catch (const std::bad_alloc&) {
+    giveUp();
+    throw;
+  }
+}
+
+/// The caller gets the exception, and nothing else of this call.
+void AcquireTask::giveUp() noexcept {
+  stopCallback_.reset();
+  const auto error = [this] { return Error(Errc::overloaded, kNoMemory); };
+  try {
+    static_cast<void>(tell([&](AcquireFsm& fsm) { return fsm.stopped(error()); }));
+    leaveQueue();
+    if (hold_ && executed_) {
+      // What it may have obtained is given back as if the reply had been lost.
+      moveToLoop();
+      engine_->executor().post(
+          [self = TaskPtr(this)] { self->finished({Outcome::Kind::unknown}); });
+      return;
+    }
+    leavePlace();
+    leaveGate();
+  } catch (const std::exception& failure) {
+    engine_->log().write(LogLevel::error, failure.what());
+  }
+}
+
+Result<AcquireTask::Acquired> AcquireTask::runHere() {
   if (params_.stop.stop_possible()) {
     stopCallback_.emplace(params_.stop, [this] { stopRequested(); });
   }
@@ -505,6 +572,7 @@ AcquireTask::Step AcquireTask::attemptHere() {
 
 AcquireTask::Step AcquireTask::awaitHere() {
   Executor& executor = engine_->executor();
+  executed_ = true;
   switch (executor.await(*this, later(deadline_, kReplyGrace))) {
     case Executor::Direct::replied:
       return replied();
@@ -615,6 +683,10 @@ void AcquireTask::shutDown() noexcept {
 }
 
 void AcquireTask::turn() noexcept {
+  guarded([this] { takeTurn(); });
+}
+
+void AcquireTask::takeTurn() {
   bool onLoop = false;
   const bool nothingToTry = happened();
   const Step step = tell([&](AcquireFsm& fsm) {
@@ -633,7 +705,8 @@ void AcquireTask::turn() noexcept {
     if (engine_->executor().onLoopThread()) {
       attemptOnLoop();
     } else {
-      engine_->executor().post([self = TaskPtr(this)] { self->attemptOnLoop(); });
+      engine_->executor().post(
+          [self = TaskPtr(this)] { self->guarded([&] { self->attemptOnLoop(); }); });
     }
     return;
   }
@@ -675,7 +748,7 @@ void AcquireTask::gateOpened() noexcept {
   engine_->executor().post([self = TaskPtr(this)] {
     self->moveToLoop();
     self->signal(kMoved);
-    self->sendOnLoop();
+    self->guarded([&] { self->sendOnLoop(); });
   });
 }
 
@@ -689,6 +762,13 @@ void AcquireTask::gateClosed() noexcept {
 }
 
 void AcquireTask::finished(Outcome outcome) noexcept {
+  guarded([&] {
+    executed_ = hold_ && outcome.kind != Outcome::Kind::failed;
+    handle(std::move(outcome));
+  });
+}
+
+void AcquireTask::handle(Outcome outcome) {
   switch (outcome.kind) {
     case Outcome::Kind::replied:
       perform(replied());
@@ -716,13 +796,16 @@ void AcquireTask::startInBackground(Handler handler) {
   background_ = true;
   onLoop_ = true;
   engine_->executor().post([self = TaskPtr(this)] {
-    if (self->params_.stop.stop_possible()) {
-      self->stopCallback_.emplace(self->params_.stop, [raw = self.get()] { raw->stopRequested(); });
-    }
-    if (self->deadline_ != Clock::time_point::max()) {
-      self->armDeadline(self->deadline_);
-    }
-    self->perform(self->begin());
+    self->guarded([&] {
+      if (self->params_.stop.stop_possible()) {
+        self->stopCallback_.emplace(self->params_.stop,
+                                    [raw = self.get()] { raw->stopRequested(); });
+      }
+      if (self->deadline_ != Clock::time_point::max()) {
+        self->armDeadline(self->deadline_);
+      }
+      self->perform(self->begin());
+    });
   });
 }
 

@@ -30,7 +30,10 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
               std::shared_ptr<const LockScripts> scripts,
               AcquireParams params);
 
+  [[nodiscard]] static constexpr bool mayBeRefused() noexcept { return true; }
+
   /// Acquires on the calling thread.
+  /// @throws std::bad_alloc  then nothing is held, or what is comes back in the background
   Result<Acquired> run();
   /// Acquires on the loop thread.
   void startInBackground(Handler handler);
@@ -50,6 +53,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   void waiterDropRef() noexcept override { dropRef(); }
   void gateAddRef() noexcept override { addRef(); }
   void gateDropRef() noexcept override { dropRef(); }
+  void takeTurn();
   void stopRequested() noexcept;
   void armDeadline(Clock::time_point when);
   void onDeadline();
@@ -97,6 +101,8 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   }
 
   // On the calling thread.
+  Result<Acquired> runHere();
+  void giveUp() noexcept;
   Step attemptHere();
   Step awaitHere();
   Step sleepHere();
@@ -106,6 +112,9 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   void finishSleeper(bool onLoop);
 
   // On the loop thread.
+  void handle(Outcome outcome);
+  template <class Action>
+  void guarded(Action action) noexcept;
   void perform(Step step);
   void attemptOnLoop();
   void sendOnLoop();
@@ -128,7 +137,8 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   bool dropped_ = false;   // that was done before
   int attempts_ = 0;
   std::chrono::milliseconds remaining_{-1};
-  HoldPtr hold_;  // while the gate is held
+  HoldPtr hold_;           // while the gate is held
+  bool executed_ = false;  // the server may have the attempt at hand; while the gate is held
   // Until when a call without a time limit waits for the gate; time_point::max() while it does not.
   std::atomic<Clock::rep> gateLimit_{Clock::time_point::max().time_since_epoch().count()};
   int before_ = 0;

@@ -89,6 +89,15 @@ std::optional<Error> LockEngine::refuse(bool blocking) const {
   return std::nullopt;
 }
 
+std::optional<Error> LockEngine::tooMany() const {
+  if (operations_.load(std::memory_order_relaxed) <= options_.maxOperations) {
+    return std::nullopt;
+  }
+  return Error(Errc::overloaded,
+               "as many operations as maxOperations allows (" +
+                   std::to_string(options_.maxOperations) + ") are under way");
+}
+
 Error LockEngine::describe(Error error,
                            const LockScripts& scripts,
                            OwnerId owner,

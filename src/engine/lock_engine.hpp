@@ -90,6 +90,13 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   [[nodiscard]] std::chrono::milliseconds callTimeout() const noexcept;
   /// Why no call can be made now, or nothing. `blocking` calls are refused on the loop thread.
   [[nodiscard]] std::optional<Error> refuse(bool blocking) const;
+  ///@{
+  /// Counts the operations under way.
+  void operationBegins() noexcept { operations_.fetch_add(1, std::memory_order_relaxed); }
+  void operationEnds() noexcept { operations_.fetch_sub(1, std::memory_order_relaxed); }
+  ///@}
+  /// Why one that is counted already must not go on, or nothing.
+  [[nodiscard]] std::optional<Error> tooMany() const;
 
   // Holds.
   struct Gate {
@@ -224,6 +231,9 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void renew(std::vector<HoldPtr> holds);
   void startRenewal(IntrusivePtr<RenewalBatch> batch);
   bool splitRenewal(const RenewalBatch& batch, const Outcome& outcome);
+  void sendRenewal(IntrusivePtr<RenewalBatch> batch);
+  void renewalEnded();
+  void serveRenewals();
   void renewalDone(RenewalBatch& batch, Outcome outcome);
   void announce(std::vector<Watchdog::Lost> lost);
   void announceOnLoop(std::vector<Watchdog::Lost> lost);
@@ -240,6 +250,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   const std::shared_ptr<const Logger> log_;
   const std::uint32_t forkGeneration_;
   std::atomic<bool> closed_{false};
+  std::atomic<int> operations_{0};
   Counters counters_;
   const std::shared_ptr<Executor> executor_;
   const std::shared_ptr<MarkerPool> markers_;
@@ -264,6 +275,9 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   std::unordered_map<std::string, std::size_t> placeSharers_;  // protected by placesMutex_
 
   // Loop thread only.
+  net::RequestQueue renewals_;  // that wait for their turn
+  int renewalsUnderWay_ = 0;
+  bool servingRenewals_ = false;
   Timer watchdogTimer_;
   Timer hubTimer_;
   Timer listenTimer_;

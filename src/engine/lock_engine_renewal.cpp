@@ -20,6 +20,10 @@ namespace {
 /// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
 constexpr std::chrono::milliseconds kRenewalPatience{5};
 
+/// Renewals under way at once. After a reconnection all holds are due together, and the requests of
+/// the application must not stand behind all of them.
+constexpr int kRenewalsAtOnce = 16;
+
 /// Holds shorter than this need not hear that they were ended by force.
 constexpr std::chrono::milliseconds kListenAfter{100};
 
@@ -61,10 +65,11 @@ class LockEngine::RenewalBatch final : public Call {
     if (outcome.noTimeLeft && sendsText() && !std::exchange(textSent_, true)) {
       // The server has just said that it does not know the script. Where that takes longer than the
       // patience, over a slow network, no renewal would ever get its text through.
-      engine_->startRenewal(IntrusivePtr<RenewalBatch>(this));
+      engine_->sendRenewal(IntrusivePtr<RenewalBatch>(this));
       return;
     }
     engine_->renewalDone(*this, std::move(outcome));
+    engine_->renewalEnded();
   }
 
   const std::shared_ptr<LockEngine> engine_;
@@ -283,6 +288,31 @@ void LockEngine::renew(std::vector<HoldPtr> holds) {
 }
 
 void LockEngine::startRenewal(IntrusivePtr<RenewalBatch> batch) {
+  renewals_.push(std::move(batch));
+  serveRenewals();
+}
+
+void LockEngine::renewalEnded() {
+  --renewalsUnderWay_;
+  serveRenewals();
+}
+
+void LockEngine::serveRenewals() {
+  // One that fails at once ends inside this.
+  if (std::exchange(servingRenewals_, true)) {
+    return;
+  }
+  while (renewalsUnderWay_ < kRenewalsAtOnce && !renewals_.empty()) {
+    const auto next = renewals_.pop();
+    if (!closed()) {
+      ++renewalsUnderWay_;
+      sendRenewal(IntrusivePtr<RenewalBatch>(static_cast<RenewalBatch*>(next.get())));
+    }
+  }
+  servingRenewals_ = false;
+}
+
+void LockEngine::sendRenewal(IntrusivePtr<RenewalBatch> batch) {
   executor_->start(std::move(batch), Clock::now() + kRenewalPatience);
 }
 

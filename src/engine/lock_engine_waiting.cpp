@@ -176,8 +176,13 @@ void LockEngine::leaveQueue(Waiter& waiter,
   bool needsLoop = false;
   {
     const std::lock_guard lock(hubMutex_);
-    turns = hub_.leave(waiter, obtained, Clock::now(), lease);
-    needsLoop = hubNeedsLoop();
+    try {
+      turns = hub_.leave(waiter, obtained, Clock::now(), lease);
+      needsLoop = hubNeedsLoop();
+    } catch (const std::bad_alloc&) {
+      // Without memory nobody is told; the others look again at the next safety poll.
+      needsLoop = true;
+    }
   }
   if (needsLoop) {
     wakeHub();

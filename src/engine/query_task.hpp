@@ -42,6 +42,8 @@ class QueryTask final : public Task<T> {
     this->setRepeatable(true);
   }
 
+  [[nodiscard]] bool mayBeRefused() const noexcept { return !changes_; }
+
   Result<T> run() {
     Executor& executor = this->engine_->executor();
     const auto limit = Base::later(deadline_, kReplyGrace);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace rlock::detail {
@@ -181,6 +182,22 @@ Result<ReleaseOutcome> ReleaseTask::takeResult() {
 // On the calling thread.
 
 Result<ReleaseOutcome> ReleaseTask::run() {
+  try {
+    return runHere();
+  } catch (const std::bad_alloc&) {
+    if (hold_ && executed_) {
+      // Completed in the background, as if the reply had been lost.
+      engine_->executor().post(
+          [self = TaskPtr(this)] { self->finished({Outcome::Kind::unknown}); });
+    } else if (hold_) {
+      engine_->notReleased(*hold_);
+      leaveGate();
+    }
+    throw;
+  }
+}
+
+Result<ReleaseOutcome> ReleaseTask::runHere() {
   auto gate = engine_->enter(scripts_, owner_, *this);
   if (!gate.entered) {
     return waitForLoop();
@@ -193,6 +210,7 @@ Result<ReleaseOutcome> ReleaseTask::run() {
     executor.start(Executor::CallPtr(this), deadline_);
     return waitForLoop();
   }
+  executed_ = true;
   Step step = Step::none;
   switch (executor.await(*this, later(deadline_, kReplyGrace))) {
     case Executor::Direct::replied:

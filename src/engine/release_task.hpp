@@ -23,6 +23,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
               OwnerId owner);
 
   /// Releases on the calling thread.
+  /// @throws std::bad_alloc  then the hold is as it was, or the release goes on in the background
   Result<ReleaseOutcome> run();
   /// Releases on the loop thread.
   void startInBackground(Handler handler);
@@ -53,6 +54,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   void book(int remain, bool lost);
   void leaveGate();
   [[nodiscard]] Error lateError() const;
+  Result<ReleaseOutcome> runHere();
   Result<ReleaseOutcome> takeResult();
   Result<ReleaseOutcome> waitForLoop();
   template <class Event>
@@ -68,8 +70,9 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   void end();
 
   const Clock::time_point deadline_;
-  ReleaseFsm fsm_;  // protected by mutex_
-  HoldPtr hold_;    // while the gate is held
+  ReleaseFsm fsm_;         // protected by mutex_
+  HoldPtr hold_;           // while the gate is held
+  bool executed_ = false;  // the server may have the attempt at hand
   int before_ = 0;
   Clock::time_point sentAt_{};
   bool validWhenSent_ = false;

@@ -50,7 +50,11 @@ class ScriptedObject {
     if (auto why = engine_->refuse(true)) {
       return describe(std::move(*why), owner);
     }
-    return make()->run();
+    const auto task = make();
+    if (auto why = task->mayBeRefused() ? engine_->tooMany() : std::nullopt) {
+      return describe(std::move(*why), owner);
+    }
+    return task->run();
   }
   template <class T, class Make>
   void startTask(OwnerId owner, Handler<T> handler, Make make) const {
@@ -59,6 +63,10 @@ class ScriptedObject {
       return;
     }
     const auto task = make();
+    if (auto why = task->mayBeRefused() ? engine_->tooMany() : std::nullopt) {
+      reject<T>(std::move(*why), owner, std::move(handler));
+      return;
+    }
     task->setHandlerPlace(place_);
     task->startInBackground(std::move(handler));
   }

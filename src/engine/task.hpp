@@ -40,6 +40,9 @@ class Task : public Call {
   /// Where the handler runs. Before the start.
   void setHandlerPlace(HandlerPlace place) noexcept { place_ = place; }
 
+  /// Whether too much work is a reason not to begin it. What gives something back must go on.
+  [[nodiscard]] static constexpr bool mayBeRefused() noexcept { return false; }
+
  protected:
   enum Signal : std::uint32_t {
     kSent = 1,      // a request was sent on behalf of the sleeping thread, which takes its reply
@@ -51,6 +54,7 @@ class Task : public Call {
 
   /// A handler that was never called, because the loop ended first, is called now.
   ~Task() override {
+    engine_->operationEnds();
     if (background_ && handler_) {
       engine_->reject([handler = std::move(handler_),
                        error = closedError()]() mutable { handler(Result<T>(std::move(error))); },
@@ -66,7 +70,9 @@ class Task : public Call {
         scripts_(std::move(scripts)),
         owner_(owner),
         ownerField_(engine_->ownerField(owner)),
-        began_(began) {}
+        began_(began) {
+    engine_->operationBegins();
+  }
 
   [[nodiscard]] Error describe(Error error) const {
     return engine_->describe(std::move(error), *scripts_, owner_, began_);
@@ -96,14 +102,18 @@ class Task : public Call {
 
   /// Tells whoever waits. At most once. Not for a thread that has its answer in its hand.
   void answer(Result<T> result) {
-    if (background_) {
-      engine_->deliver([handler = std::move(handler_),
-                        result = std::move(result)]() mutable { handler(std::move(result)); },
-                       place_);
+    result_.emplace(std::move(result));
+    if (!background_) {
+      signal(kAnswered);
       return;
     }
-    result_.emplace(std::move(result));
-    signal(kAnswered);
+    // What is passed on is no more than the task, so that it takes no memory.
+    engine_->deliver(
+        [self = IntrusivePtr<Task>(this)] {
+          Handler handler = std::move(self->handler_);
+          handler(std::move(*self->result_));
+        },
+        place_);
   }
 
   /// As sleep(), but looks from time to time whether the client was closed: then the loop may have

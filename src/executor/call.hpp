@@ -59,6 +59,7 @@ class Call : public net::Request {
     asText_ = false;
     freesMemory_ = false;
     despiteLimit_ = false;
+    behindText_ = false;
     stored_ = 0;
     spilled_.clear();
     argv_.clear();
@@ -141,7 +142,7 @@ class Call : public net::Request {
   void setPersistent(bool persistent) noexcept { persistent_ = persistent; }
 
  protected:
-  Call() noexcept { argv_.reserve(10); }
+  Call() { argv_.reserve(10); }
 
   /// Composes the request at hand once more, on the loop thread: with a tombstone if that is what
   /// makes it harmless, as what comes after the one that was lost otherwise.
@@ -165,6 +166,8 @@ class Call : public net::Request {
   bool unsent_ = false;  // composed anew, so that the reply that stands there is to another one
   Late late_ = Late::harmless;
   bool despiteLimit_ = false;
+  bool bringsText_ = false;  // for others, too, who wait for it
+  bool behindText_ = false;  // repeated by hash behind the text that another brings
   std::vector<std::string_view> argv_;
   std::array<char, 128> store_{};
   std::size_t stored_ = 0;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -20,6 +21,10 @@ namespace {
 bool isPermanent(Errc errc) noexcept {
   return errc == Errc::authenticationFailed || errc == Errc::denied ||
          errc == Errc::invalidArgument;
+}
+
+Error noMemoryError() {
+  return Error(Errc::overloaded, "this process has no memory for the request");
 }
 
 net::LinkSettings linkSettings(const Options& options, std::shared_ptr<const Logger> log) {
@@ -66,9 +71,25 @@ class Executor::Channels final : public net::PubSubEvents {
   bool down_ = false;
 };
 
+template <class Step>
+void Executor::guarded(const CallPtr& call, Step step) noexcept {
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    // Nothing throws once a call has been sent or finished, so it is neither.
+    unpark(*call);
+    if (call->delivery() == net::Request::Delivery::lost) {
+      finish(call, {Outcome::Kind::unknown, std::nullopt});
+    } else {
+      finish(call, {Outcome::Kind::failed, noMemory_, false, call->maybeExecuted_});
+    }
+  }
+}
+
 void Call::completed() noexcept {
   if (executor_ != nullptr) {
-    executor_->judge(IntrusivePtr<Call>(this));
+    const Executor::CallPtr self(this);
+    executor_->guarded(self, [&] { self->executor_->judge(self); });
   }
 }
 
@@ -81,6 +102,7 @@ Executor::Executor(std::shared_ptr<net::Loop> loop,
       policy_(options.lostReplyPolicy),
       retryMin_(options.retryDelayMin),
       retryMax_(options.retryDelayMax),
+      noMemory_(noMemoryError()),
       tombstones_(policy_ == LostReplyPolicy::marker),
       link_(std::make_shared<net::CommandLink>(
           loop_, linkSettings(options, log_), static_cast<net::LinkEvents&>(*this), options.spin)),
@@ -139,6 +161,7 @@ Executor::Direct Executor::await(Call& call, Clock::time_point deadline) {
       case net::CommandLink::Awaited::complete:
         break;
     }
+    noteAnswered(call);
     if (call.delivery() != net::Request::Delivery::replied) {
       return Direct::trouble;
     }
@@ -159,8 +182,7 @@ Executor::Direct Executor::await(Call& call, Clock::time_point deadline) {
     if (known.action != ErrorAction::reload || call.sendsText()) {
       return Direct::trouble;
     }
-    scriptsLoaded_.fetch_add(1, std::memory_order_relaxed);
-    call.sendText();
+    supplyScript(call);
     if (!link_->submit(call, call.argv(), net::CommandLink::Mode::awaited)) {
       call.unsent_ = true;
       return Direct::trouble;
@@ -176,12 +198,12 @@ Error Executor::takeError(Call& call) const {
 void Executor::start(CallPtr call, Clock::time_point sendBefore) {
   if (loop_->onLoopThread()) {
     begin(*call, sendBefore);
-    send(call);
+    guarded(call, [&] { send(call); });
     return;
   }
   loop_->post([self = shared_from_this(), call = std::move(call), sendBefore] {
     self->begin(*call, sendBefore);
-    self->send(call);
+    self->guarded(call, [&] { self->send(call); });
   });
 }
 
@@ -210,15 +232,17 @@ void Executor::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
 void Executor::resume(CallPtr call, Clock::time_point sendBefore) {
   loop_->post([self = shared_from_this(), call = std::move(call), sendBefore] {
     self->begin(*call, sendBefore);
-    if (std::exchange(call->unsent_, false)) {
-      // To another server, perhaps, which may know the script.
-      call->sendHash();
-      self->send(call);
-    } else if (call->delivery() == net::Request::Delivery::pending) {
-      self->send(call);
-    } else {
-      self->judge(call);
-    }
+    self->guarded(call, [&] {
+      if (std::exchange(call->unsent_, false)) {
+        // To another server, perhaps, which may know the script.
+        call->sendHash();
+        self->send(call);
+      } else if (call->delivery() == net::Request::Delivery::pending) {
+        self->send(call);
+      } else {
+        self->judge(call);
+      }
+    });
   });
 }
 
@@ -320,7 +344,29 @@ void Executor::fail(const CallPtr& call, Error error, bool answered) {
   finish(call, {Outcome::Kind::failed, std::move(error), false, call->maybeExecuted_, answered});
 }
 
+/// The server does not know the script: the call goes out again, with the text unless that is on
+/// its way already.
+void Executor::supplyScript(Call& call) {
+  const bool mine = texts_.claim(call.script_);
+  if (!mine && !std::exchange(call.behindText_, true)) {
+    return;
+  }
+  call.bringsText_ = mine;
+  scriptsLoaded_.fetch_add(1, std::memory_order_relaxed);
+  call.sendText();
+}
+
+/// Answered, or lost: in both cases the text is not under way any more.
+void Executor::noteAnswered(Call& call) noexcept {
+  if (std::exchange(call.bringsText_, false)) {
+    texts_.arrived(call.script_);
+  }
+}
+
 void Executor::judge(const CallPtr& call) {
+  if (call->delivery() != net::Request::Delivery::pending) {
+    noteAnswered(*call);
+  }
   switch (call->delivery()) {
     case net::Request::Delivery::pending:
       return;
@@ -352,8 +398,7 @@ void Executor::judge(const CallPtr& call) {
   const std::string& text = call->reply().text;
   const ErrorClass known = classifyError(text);
   if (known.action == ErrorAction::reload && !call->sendsText()) {
-    scriptsLoaded_.fetch_add(1, std::memory_order_relaxed);
-    call->sendText();
+    supplyScript(*call);
     send(call);
     return;
   }
@@ -410,17 +455,17 @@ void Executor::retryLater(const CallPtr& call) {
 
 void Executor::park(const CallPtr& call, Clock::time_point until, Call::Wait wait) {
   call->waitsFor_ = wait;
-  call->parkedAt_ = parked_.size();
-  parked_.push_back(call);
   call->timer_ = std::make_unique<Timer>(*loop_, [this, raw = call.get()] {
     const CallPtr parked(raw);
     unpark(*parked);
     if (parked->waitsFor_ == Call::Wait::pause) {
-      send(parked);
+      guarded(parked, [&] { send(parked); });
     } else {
-      timeIsUp(parked);
+      guarded(parked, [&] { timeIsUp(parked); });
     }
   });
+  parked_.push_back(call);
+  call->parkedAt_ = parked_.size() - 1;
   call->timer_->armAt(until);
 }
 
@@ -442,7 +487,7 @@ void Executor::unpark(Call& call) noexcept {
 void Executor::sendParked(const CallPtr& call) {
   if (call->parkedAt_ != Call::kNotParked) {
     unpark(*call);
-    send(call);
+    guarded(call, [&] { send(call); });
   }
 }
 
@@ -456,6 +501,7 @@ std::vector<Executor::CallPtr> Executor::parkedFor(Call::Wait wait) const {
 }
 
 void Executor::finish(const CallPtr& call, Outcome outcome) noexcept {
+  noteAnswered(*call);
   call->executor_ = nullptr;
   call->finished(std::move(outcome));
 }

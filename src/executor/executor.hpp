@@ -3,6 +3,7 @@
 
 #include "executor/call.hpp"
 #include "executor/fences.hpp"
+#include "executor/script_texts.hpp"
 #include "net/command_link.hpp"
 #include "net/loop.hpp"
 #include "net/pubsub_link.hpp"
@@ -124,12 +125,17 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   void onUp(const std::shared_ptr<const net::ServerSession>& session) override;
   void onDown(const Error& error) override;
 
+  /// Does one step for a call on the loop. A call that there is no memory for is over.
+  template <class Step>
+  void guarded(const CallPtr& call, Step step) noexcept;
   void begin(Call& call, Clock::time_point sendBefore);
   void send(const CallPtr& call);
   void judge(const CallPtr& call);
   /// False: the call cannot go out yet, and was parked or finished.
   bool passesFences(const CallPtr& call);
   static void prolong(Call& call);
+  void supplyScript(Call& call);
+  void noteAnswered(Call& call) noexcept;
   void waitForLink(const CallPtr& call);
   void retryLater(const CallPtr& call);
   void park(const CallPtr& call, Clock::time_point until, Call::Wait wait);
@@ -148,8 +154,10 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   const LostReplyPolicy policy_;
   const std::chrono::nanoseconds retryMin_;
   const std::chrono::nanoseconds retryMax_;
+  const Error noMemory_;  // made in time
   std::atomic<bool> tombstones_;
   std::atomic<std::uint64_t> scriptsLoaded_{0};
+  ScriptTexts texts_;
   std::shared_ptr<net::CommandLink> link_;
   Fences fences_;
   std::unique_ptr<net::PubSubEvents> channels_;

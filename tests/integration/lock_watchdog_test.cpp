@@ -271,6 +271,34 @@ TEST_F(LockWatchdogSlow, ManyHoldsAreRenewedInBatches) {
   EXPECT_EQ(raw().keys("batch-*").size(), static_cast<std::size_t>(kHolds));
 }
 
+TEST_F(LockWatchdog, AfterAReconnectionRenewalsTakeTurnsWithTheApplication) {
+  constexpr int kHolds = 600;
+  Options settings = proxied();
+  settings.watchdogTimeout = 30s;
+  settings.watchdogBatchSize = 3;
+  Client client = Client::connect(settings);
+  std::vector<std::future<void>> held;
+  for (int i = 0; i < kHolds; ++i) {
+    held.push_back(
+        client.getLock("turn-" + std::to_string(i)).lockAsync({}, newOwner()).toFuture());
+  }
+  for (auto& each : held) {
+    each.get();
+  }
+  raw().command({"SCRIPT", "FLUSH"});
+  const std::uint64_t loaded = client.stats().scriptsLoaded;
+  auto renewals = proxy().addRule(running(lua::lock_renew), TcpProxy::Action::delayReply(200ms));
+  proxy().cutAll();
+  ASSERT_TRUE(renewals.waitForHits(1, kLong));
+  std::this_thread::sleep_for(50ms);
+  EXPECT_LE(renewals.hits(), 16U) << "more than some wait for their answer at once";
+  proxy().clearRules();
+  EXPECT_EVENTUALLY(kLong, client.stats().renewals >= kHolds);
+  // Each script's text is sent once, however many requests have found that it is missing.
+  EXPECT_LE(client.stats().scriptsLoaded - loaded, 2U);
+  EXPECT_EQ(client.stats().lost, 0U);
+}
+
 TEST_F(LockWatchdogSlow, OneUnrenewableHoldDoesNotSpoilTheBatch) {
   Client client = connect();
   for (int i = 0; i < 9; ++i) {

@@ -40,6 +40,7 @@ TEST(Errc, NumbersAreFrozen) {
       {Errc::forked, "forked"},
       {Errc::serverError, "serverError"},
       {Errc::protocolError, "protocolError"},
+      {Errc::overloaded, "overloaded"},
   };
   int number = kFirstErrc;
   for (const auto& [errc, name] : expected) {

@@ -89,6 +89,7 @@ std::string settingsOf(const Options& o) {
     add("time", std::to_string(time.count()));
   }
   add("batch", std::to_string(o.watchdogBatchSize));
+  add("operations", std::to_string(o.maxOperations));
   add("spin", std::to_string(o.spin.count()));
   add("policy", std::string(toString(o.lostReplyPolicy)));
   add("level", std::string(toString(o.logLevel)));
@@ -274,7 +275,8 @@ TEST(OptionsUri, ReadsWhatItShould) {
        "&outage-timeout=14&heartbeat-interval=15&reconnect-delay-min=16&reconnect-delay-max=17"
        "&retry-delay-min=18&retry-delay-max=19&call-timeout=24&close-timeout=20"
        "&subscription-linger=21&fencing-token-retention=25h"
-       "&watchdog-batch-size=22&watchdog-timeout=230&lost-reply-policy=marker&log-level=trace",
+       "&watchdog-batch-size=22&max-operations=23&watchdog-timeout=230&lost-reply-policy=marker&"
+       "log-level=trace",
        [](Options& o) {
          o.commandTimeout = milliseconds(11);
          o.safetyPoll = milliseconds(12);
@@ -290,6 +292,7 @@ TEST(OptionsUri, ReadsWhatItShould) {
          o.subscriptionLinger = milliseconds(21);
          o.fencingTokenRetention = hours(25);
          o.watchdogBatchSize = 22;
+         o.maxOperations = 23;
          o.watchdogTimeout = milliseconds(230);
          o.lostReplyPolicy = LostReplyPolicy::marker;
          o.logLevel = LogLevel::trace;
@@ -584,6 +587,9 @@ TEST(OptionsValidate, RefusesEverythingElseOutOfRange) {
       {[](Options& o) { o.watchdogBatchSize = 0; },
        "option watchdogBatchSize (URI parameter watchdog-batch-size) is 0; allowed: 1 to 1000"},
       {[](Options& o) { o.watchdogBatchSize = 1001; }, "is 1001; allowed: 1 to 1000"},
+      {[](Options& o) { o.maxOperations = 0; },
+       "option maxOperations (URI parameter max-operations) is 0; allowed: 1 to 10000000"},
+      {[](Options& o) { o.maxOperations = 10'000'001; }, "is 10000001; allowed: 1 to 10000000"},
       {[](Options& o) { o.reconnectDelayMin = milliseconds(2001); },
        "option reconnectDelayMin is 2001ms, which is more than reconnectDelayMax, 2s"},
       {[](Options& o) { o.retryDelayMax = milliseconds(19); },
@@ -712,13 +718,14 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         subscriptionLinger,
         fencingTokenRetention,
         spin,
+        maxOperations,
         lostReplyPolicy,
         logLevel,
         onLost,
         topology,
         tls,
         sentinelMaster] = Options{};
-  EXPECT_EQ(detail::optionRows().size(), 31U);
+  EXPECT_EQ(detail::optionRows().size(), 32U);
   EXPECT_TRUE(endpoints.empty());
 }
 

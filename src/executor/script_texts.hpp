@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/lua_scripts.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <mutex>
+
+namespace rlock::detail {
+
+/// Which scripts' texts are on their way to the server. One connection executes in order: who finds
+/// meanwhile that a script is missing there repeats its request by the hash, behind the text.
+///
+/// **Thread safety:** safe from any thread.
+class ScriptTexts {
+ public:
+  /// True when the caller is to send the text, and to call arrived() when that is over. False while
+  /// another does.
+  [[nodiscard]] bool claim(const lua::Script* script) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto end = underWay_.begin() + static_cast<std::ptrdiff_t>(count_);
+    // With more scripts than places a text is sent once too often.
+    if (count_ == underWay_.size() || std::find(underWay_.begin(), end, script) != end) {
+      return false;
+    }
+    underWay_[count_++] = script;
+    return true;
+  }
+  void arrived(const lua::Script* script) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto end = underWay_.begin() + static_cast<std::ptrdiff_t>(count_);
+    const auto found = std::find(underWay_.begin(), end, script);
+    if (found != end) {
+      *found = underWay_[--count_];
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::array<const lua::Script*, 32> underWay_{};
+  std::size_t count_ = 0;
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// One allocation fails, whichever: each answer is right or an error, the next operation works, and
+// nothing is left on the server beyond its lease.
+
+#include "fault/faults.hpp"
+#include "integration/lock_harness.hpp"
+
+#include <gtest/gtest.h>
+
+#include <exception>
+
+namespace rlock::test {
+namespace {
+
+using Of = FailedAllocation::Of;
+
+class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
+ protected:
+  static constexpr std::chrono::milliseconds kLease{600};
+
+  void SetUp() override {
+    LockTest::SetUp();
+    // Not reached by an error that is returned; says where it came from otherwise.
+    std::set_terminate([] {
+      FailedAllocation::print();
+      std::abort();
+    });
+  }
+
+  [[nodiscard]] Options tight() {
+    Options settings = options();
+    settings.watchdogTimeout = kLease;
+    settings.commandTimeout = 1s;
+    settings.closeTimeout = 200ms;
+    settings.reconnectDelayMax = 50ms;
+    settings.log = [](LogLevel, std::string_view) {};
+    return settings;
+  }
+
+  /// Runs `act` with each allocation failing in turn, each time with a new client, and then checks
+  /// what it left.
+  /// @param prepare  what is done before
+  /// @param act      throws nothing but exceptions that are an answer
+  void each(const std::function<void(Client&)>& prepare, const std::function<void(Client&)>& act) {
+    for (long k = 1;; ++k) {
+      SCOPED_TRACE("allocation " + std::to_string(k));
+      ASSERT_LT(k, 2000);
+      bool happened = false;
+      {
+        raw().command({"FLUSHALL"});
+        rawHold("foreign", "other:1", 60s);
+        Client client = Client::connect(tight());
+        // Scripts are known, pools are filled.
+        RLock warm = client.getLock("warm");
+        warm.lock();
+        warm.unlock();
+        prepare(client);
+        const Stopwatch watch;
+        {
+          const FailedAllocation failure(k, GetParam());
+          try {
+            act(client);
+          } catch (const std::exception&) {
+            // An answer.
+          }
+          happened = FailedAllocation::happened();
+        }
+        if (HasFatalFailure()) {
+          FailedAllocation::print();
+          return;
+        }
+        EXPECT_LT(watch.elapsedMs(), scaled(4s));
+        // The others are not disturbed, and nobody gets what is another's.
+        RLock next = client.getLock("next");
+        EXPECT_EQ(answerOf([&] { return next.tryLock(); }), "true");
+        EXPECT_EQ(outcomeOf([&] { next.unlock(); }), "ok");
+        RLock foreign = client.getLock("foreign");
+        EXPECT_EQ(answerOf([&] { return foreign.tryLock(); }), "false");
+        auto later = client.getLock("later").tryLockAsync({}, newOwner()).toFuture();
+        EXPECT_TRUE(ready(later, kLong)) << "the loop still runs";
+        EXPECT_EQ(raw().hgetall("foreign"), (std::map<std::string, std::string>{{"other:1", "1"}}));
+      }
+      raw().command({"DEL", "foreign"});
+      EXPECT_EVENTUALLY(kLease + 1s, raw().command({"DBSIZE"}).integer() == 0)
+          << "something was left";
+      if (HasFailure()) {
+        FailedAllocation::print();
+        return;
+      }
+      if (!happened) {
+        break;
+      }
+    }
+  }
+};
+
+TEST_P(Allocation, ToAcquireAndRelease) {
+  each([](Client&) {},
+       [](Client& client) {
+         RLock lock = client.getLock("mine");
+         if (lock.tryLock()) {
+           lock.unlock();
+         }
+       });
+}
+
+TEST_P(Allocation, ToBeRefused) {
+  each([](Client&) {}, [](Client& client) { EXPECT_FALSE(client.getLock("foreign").tryLock()); });
+}
+
+TEST_P(Allocation, ToWait) {
+  each(
+      [](Client& client) {
+        client.getLock("awaited").lockAsync({.lease = 40ms}, newOwner()).get();
+      },
+      [](Client& client) {
+        RLock lock = client.getLock("awaited");
+        if (lock.tryLock(1s)) {
+          lock.unlock();
+        }
+      });
+}
+
+TEST_P(Allocation, ToAcquireAndReleaseInTheBackground) {
+  each([](Client&) {},
+       [](Client& client) {
+         RLock lock = client.getLock("mine");
+         const OwnerId owner = newOwner();
+         auto locked = lock.tryLockAsync({}, owner).toFuture();
+         ASSERT_TRUE(ready(locked, kLong));
+         if (locked.get()) {
+           auto unlocked = lock.unlockAsync(owner).toFuture();
+           ASSERT_TRUE(ready(unlocked, kLong));
+           unlocked.get();
+         }
+       });
+}
+
+TEST_P(Allocation, ToKeepALease) {
+  each([](Client&) {},
+       [](Client& client) {
+         Lease lease = client.getLock("kept").acquire();
+         const auto end = Clock::now() + kLease / 2;
+         while (Clock::now() < end) {
+           std::this_thread::sleep_for(5ms);
+         }
+         static_cast<void>(lease.release());
+       });
+}
+
+TEST_P(Allocation, ToReconnect) {
+  each([](Client&) {},
+       [this](Client& client) {
+         RLock lock = client.getLock("mine");
+         raw().command({"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"});
+         if (lock.tryLock()) {
+           lock.unlock();
+         }
+       });
+}
+
+TEST_P(Allocation, ToClose) {
+  each([](Client& client) { client.getLock("held").lock(); },
+       [this](Client& client) {
+         client.close(500ms);
+         client = Client::connect(tight());
+       });
+}
+
+INSTANTIATE_TEST_SUITE_P(OfTheCaller, Allocation, ::testing::Values(Of::thisThread));
+INSTANTIATE_TEST_SUITE_P(OfTheLoop, Allocation, ::testing::Values(Of::otherThreads));
+
+}  // namespace
+}  // namespace rlock::test
