@@ -4,6 +4,7 @@
 -- ARGV: [1] number of this request  [2] marker TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel  [5] message, empty = none
 -- Returns: 1 = deleted, 0 = there was none
 -- When it runs twice: the marker gives the first run's answer again, so a counter set in between stays.
+-- Cost: O(1)
 -- Source: Redisson RedissonObject.deleteAsync, RedissonCountDownLatch.deleteAsync
 -- include: request_number
 -- include: counter_exists

@@ -5,6 +5,7 @@
 --       [5] PUBLISH or SPUBLISH  [6] channel  [7] message, empty = none
 -- Returns: 1 = set, 0 = there is one
 -- When it runs twice: the marker gives the first run's answer again.
+-- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.trySetPermitsAsync, RedissonCountDownLatch.trySetCountAsync
 -- include: request_number
 -- include: counter_exists

@@ -14,6 +14,8 @@
 -- Returns: array {hold count} when held; integer = ms until it is worth looking again, -1 = not known. Never 0
 --          while the lock is free.
 -- When it runs twice: counts twice, waits once. A request is sent once; after a lost reply fair_settle decides.
+-- Cost: O(log n) of n waiters; O(n) when an owner goes back to a place that was taken away, and once for each
+--       hundred that died
 -- Source: Redisson RedissonFairLock.tryLockInnerAsync, RedissonNonReentrantFairLock
 if KEYS[7] and redis.call('exists', KEYS[7]) == 1 then
   return redis.error_reply('RLOCKSETTLED this request was given up by its sender')
@@ -126,6 +128,33 @@ local function enrol(returns)
   end
 end
 
+-- A place that lasts for longer than any is given dates from before the server's clock was set back. Others may be
+-- given twice as much as this client gives.
+local function capPlaces()
+  local lease = tonumber(ARGV[4])
+  local stale = '(' .. number(now + math.max(2 * lease, 5000))
+  for _, other in ipairs(redis.call('zrangebyscore', KEYS[4], stale, '+inf')) do
+    local most = now + lease
+    local excess = scoreOf(KEYS[4], other) - most
+    redis.call('zadd', KEYS[4], number(most), other)
+    if redis.call('zscore', KEYS[3], other) then
+      redis.call('zincrby', KEYS[3], number(-excess), other)
+    end
+  end
+end
+
+-- The next one knows when the hold before this one would have ended, and sleeps beyond the end of a lease that is
+-- shorter than a place.
+local function tellNext(lease)
+  if lease > tonumber(ARGV[4]) then
+    return
+  end
+  local other = redis.call('lindex', KEYS[2], 0)
+  if other and redis.call('zscore', KEYS[4], other) then
+    redis.call(ARGV[6], ARGV[7] .. ':' .. other, ARGV[5])
+  end
+end
+
 local count = 1
 local remaining = redis.call('pttl', KEYS[1])
 local free = remaining == -2
@@ -139,6 +168,7 @@ if held then
 elseif free and redis.call('lindex', KEYS[2], 0) == owner then
   head = owner
 else
+  capPlaces()
   if ARGV[3] == '2' then
     enrol(true)
   end
@@ -147,6 +177,9 @@ end
 if held or free and (not head or head == owner) then
 -- include: hold_grant
   leave(owner)
+  if not held then
+    pcall(tellNext, lease)
+  end
   return {count}
 end
 if free and removed then

@@ -7,6 +7,7 @@
 --       [4] channel, to which ':' and the next owner's field are added
 -- Returns: 1 = somebody held it, 0 = it was free
 -- When it runs twice: the marker gives the first run's answer again, so a lock taken in between stays.
+-- Cost: O(h + d) of h holders and d dead waiters at the head of the queue
 -- Source: Redisson RedissonFairLock.forceUnlockAsync
 local marker = KEYS[5]
 local publish = ARGV[2]

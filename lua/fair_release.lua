@@ -8,6 +8,7 @@
 -- Returns: nil = not the owner, also when nobody holds it; integer = holds that remain, 0 = free now;
 --          array {0, error text} = free now, but the next owner could not be told
 -- When it runs twice: releases twice. A request is sent once; after a lost reply fair_settle decides.
+-- Cost: O(log n) of n waiters, and for each dead one at the head of the queue once
 -- Source: Redisson RedissonFairLock.unlockInnerAsync
 if KEYS[5] and redis.call('exists', KEYS[5]) == 1 then
   return redis.error_reply('RLOCKSETTLED this request was given up by its sender')

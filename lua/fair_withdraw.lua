@@ -8,6 +8,7 @@
 -- Returns: 1 = it was there, 0 = it was not
 -- When it runs twice: the second run changes nothing, unless the owner has come back in between: then that
 --          one enrols again when it next refreshes its place.
+-- Cost: O(n) of n waiters, in one command of the server; O(log n) for the first and the last of them
 -- Source: Redisson RedissonFairLock.acquireFailedAsync
 -- include: fair_queue
 -- include: fair_places

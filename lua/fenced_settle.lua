@@ -9,6 +9,7 @@
 --          the counter is gone}
 -- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
 --          a later one is refused.
+-- Cost: O(1)
 -- Source: design of this library
 local tombstone, life = KEYS[3], ARGV[5]
 -- include: settle_once

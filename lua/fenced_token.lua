@@ -4,6 +4,7 @@
 -- ARGV: [1] owner field
 -- Returns: token as text; nil = this owner does not hold the lock; error RLOCKFENCE = it does, but the counter is gone
 -- When it runs twice: harmless, it changes nothing.
+-- Cost: O(1)
 -- Source: Redisson RedissonFencedLock.getTokenAsync
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return nil

@@ -5,6 +5,7 @@
 -- Returns: array {type of the name, its PTTL, content, waiters, fencing counter or '', permits with scores, now in ms,
 --          labels}; content: hash = field, value, ...; string = {value}; else {}
 -- When it runs twice: harmless, it changes nothing.
+-- Cost: O(m) of the m entries that are shown at most
 -- Source: design of this library
 local most = tonumber(ARGV[1])
 local function typed(key, kind)

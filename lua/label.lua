@@ -4,6 +4,7 @@
 -- ARGV: for the i-th hold [3i-2] owner field  [3i-1] label, empty = take it away  [3i] how long it is kept at least, ms
 -- Returns: 1
 -- When it runs twice: harmless.
+-- Cost: O(1)
 -- Source: design of this library
 for i = 1, #KEYS do
   local key, owner, label, keep = KEYS[i], ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]

@@ -4,6 +4,7 @@
 -- ARGV: none
 -- Returns: array {1} = open; integer = closed, for so many ms at most, -1 = until it is counted down
 -- When it runs twice: harmless, it reads.
+-- Cost: O(1)
 -- Source: Redisson RedissonCountDownLatch.getCountAsync
 -- include: counter_value
 if count <= 0 then

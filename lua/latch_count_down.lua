@@ -4,6 +4,7 @@
 -- ARGV: [1] number of this request  [2] marker TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel  [5] message of an opened latch
 -- Returns: the count before, 0 = there was none
 -- When it runs twice: the marker gives the first run's answer again.
+-- Cost: O(1)
 -- Source: Redisson RedissonCountDownLatch.countDownAsync
 -- include: request_number
 if answer then

@@ -5,6 +5,7 @@
 --       none = hash
 -- Returns: 1 = somebody held it, 0 = it was free
 -- When it runs twice: the marker gives the first run's answer again, so a lock taken in between stays.
+-- Cost: O(h) of h holders, who are told
 -- Source: Redisson RedissonLock.forceUnlockAsync
 local marker = KEYS[2]
 local message, publish, channel = ARGV[1], ARGV[2], ARGV[4]

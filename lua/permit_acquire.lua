@@ -6,6 +6,7 @@
 --       [4] channel  [5...] ids, 16 bytes each
 -- Returns: array {1} when taken; integer = ms until the next permit expires, -1 = none will
 -- When it runs twice: ids that are taken already are not taken again, their lease begins anew.
+-- Cost: O((k + e) log n) of k permits asked for, e that have expired and n that are taken
 -- Source: Redisson RedissonPermitExpirableSemaphore.tryAcquireAsync
 if KEYS[3] and redis.call('exists', KEYS[3]) == 1 then
   return redis.error_reply('RLOCKSETTLED this request was given up by its sender')

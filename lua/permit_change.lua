@@ -6,6 +6,7 @@
 --       [4] permits  [5] PUBLISH or SPUBLISH  [6] channel
 -- Returns: 1 = done, 0 = init, and there is one already, -1 = the number of free permits would leave 32 bits
 -- When it runs twice: the marker gives the first run's answer again.
+-- Cost: O(log n + e) of n permits taken and e that have expired
 -- Source: Redisson RedissonPermitExpirableSemaphore.trySetPermitsAsync, setPermitsAsync, addPermitsAsync
 -- include: request_number
 if answer then

@@ -4,6 +4,7 @@
 -- ARGV: [1] PUBLISH or SPUBLISH  [2] channel
 -- Returns: array {free, taken, 1 = there is such a semaphore, else 0}
 -- When it runs twice: harmless, an expired permit goes back once.
+-- Cost: O(log n + e) of n permits taken and e that have expired
 -- Source: Redisson RedissonPermitExpirableSemaphore.availablePermitsAsync, getPermitsAsync, acquiredPermitsAsync
 local publish, channel = ARGV[1], ARGV[2]
 -- include: permit_pool

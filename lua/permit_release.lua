@@ -6,6 +6,7 @@
 --       [5...] ids, 16 bytes each, none twice
 -- Returns: how many were given back
 -- When it runs twice: the marker gives the first run's answer again.
+-- Cost: O((k + e) log n) of k permits named, e that have expired and n that are taken
 -- Source: Redisson RedissonPermitExpirableSemaphore.tryReleaseAsync
 -- include: request_number
 if answer then

@@ -4,6 +4,7 @@
 -- ARGV: for the i-th key [2i-1] lease in ms  [2i] id, 16 bytes
 -- Returns: array, for each key 1 = renewed, 0 = no longer taken, error text = the server refused that key
 -- When it runs twice: harmless, the expiry is set again. It never shortens one.
+-- Cost: O(log n) for each permit, of n that are taken
 -- Source: design of this library; Redisson does not renew permits
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

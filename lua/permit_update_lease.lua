@@ -5,6 +5,7 @@
 --       [5] score of a permit that never expires  [6] id, 16 bytes  [7] lease in ms, 0 = never expires
 -- Returns: 1 = done, 0 = not taken, or expired
 -- When it runs twice: the marker gives the first run's answer again, so a later change stays.
+-- Cost: O(log n + e) of n permits taken and e that have expired
 -- Source: Redisson RedissonPermitExpirableSemaphore.updateLeaseTimeAsync
 -- include: request_number
 if answer then

@@ -5,6 +5,7 @@
 --       [4] marker TTL in ms  [5] channel
 -- Returns: 1 = that side was held, 0 = it was not
 -- When it runs twice: the marker gives the first run's answer again, so a lock taken in between stays.
+-- Cost: O(h) of all h holds of that side
 -- Source: Redisson RedissonReadLock.forceUnlockAsync, RedissonWriteLock.forceUnlockAsync; they leave the hold keys
 local done = redis.call('get', KEYS[2])
 if done then

@@ -7,6 +7,8 @@
 -- Returns: nil = this owner holds nothing; array {1 = released or 0 = the latest hold had expired, holds that remain,
 --          ms that the longest of them lasts, error text = only when the server refused to publish}
 -- When it runs twice: releases twice. A request is sent once; after a lost reply rw_read_settle decides.
+-- Cost: O(h + e) of the owner's own h holds and e of others that have expired and are still counted; more readers
+--       cost more only when the hold was the last to expire by more than a second: then O(all read holds)
 -- Source: Redisson RedissonReadLock.unlockInnerAsync
 -- include: rw_own_reads
 -- include: rw_reads_ended
@@ -17,6 +19,7 @@ local counted = countReads(KEYS[1], ARGV[1])
 if counted == 0 then
   return nil
 end
+local lasted = redis.call('pttl', KEYS[2] .. ':' .. counted)
 local released = redis.call('del', KEYS[2] .. ':' .. counted)
 local live = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
 local lease = tonumber(ARGV[5])
@@ -28,5 +31,5 @@ if lease > 0 and live > 0 then
   end
 end
 local result = {released, live, longestOwnRead(KEYS[2], live)}
-result[4] = readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4])
+result[4] = readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4], lasted)
 return result

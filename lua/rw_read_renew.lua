@@ -5,6 +5,7 @@
 -- ARGV: for the i-th owner [2i-1] lease in ms  [2i] owner field
 -- Returns: array, for each owner 1 = renewed, 0 = it holds nothing, error text = the server refused
 -- When it runs twice: harmless, expiries are set again. It never shortens one.
+-- Cost: O(h) for each owner, of its own h holds
 -- Source: Redisson ReadLockTask.renew
 local function raise(key, lease)
   local left = redis.call('pttl', key)

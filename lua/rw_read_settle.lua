@@ -11,6 +11,7 @@
 -- Returns: array {holds before, holds now, ms that the longest of them lasts}
 -- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
 --          a later one is refused.
+-- Cost: as rw_read_release
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
 -- include: rw_own_reads
 -- include: rw_reads_ended
@@ -20,7 +21,9 @@ local counted = countReads(KEYS[1], ARGV[1])
 local before = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
 local target = tonumber(ARGV[5])
 local now = math.min(before, target)
+local lasted = 0
 if now < before then
+  lasted = longestOwnRead(KEYS[2], before)
   if now > 0 and ARGV[7] == '1' then
     redis.call('rename', KEYS[2] .. ':' .. before, KEYS[2] .. ':' .. now)
   end
@@ -30,6 +33,6 @@ if now < before then
   setReads(KEYS[1], ARGV[1], now)
 end
 if now < counted then
-  readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4])
+  readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4], lasted)
 end
 return {before, now, longestOwnRead(KEYS[2], now)}

@@ -7,6 +7,7 @@
 -- Returns: nil = not the owner; integer = write holds that remain; array {0, error text} = none remains, but the server
 --          refused to publish
 -- When it runs twice: releases twice. A request is sent once; after a lost reply rw_write_settle decides.
+-- Cost: O(h) of the h read holds that the writer has itself
 -- Source: Redisson RedissonWriteLock.unlockInnerAsync; it does not publish when read holds remain
 -- include: rw_write_ended
 if KEYS[2] and redis.call('exists', KEYS[2]) == 1 then

@@ -9,6 +9,7 @@
 -- Returns: array {hold count before, hold count now, remaining ms of the key or -2}
 -- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
 --          a later one is refused.
+-- Cost: O(h) of the h read holds that the writer has itself
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
 -- include: rw_write_ended
 local tombstone, life = KEYS[2], ARGV[6]

@@ -5,6 +5,7 @@
 -- ARGV: [1] owner field as a writer  [2] PUBLISH or SPUBLISH  [3] channel
 -- Returns: 1 = readers were held back by this writer, 0 = they were not
 -- When it runs twice: the second run finds nothing and changes nothing.
+-- Cost: O(1)
 -- Source: design of this library
 if redis.call('get', KEYS[1]) ~= ARGV[1] then
   return 0

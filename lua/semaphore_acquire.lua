@@ -5,6 +5,7 @@
 -- Returns: array {1} = taken; -1 = there are not so many
 -- When it runs twice: the marker says that it was taken or given up, and nothing changes. A request is sent once; after
 --          a lost reply semaphore_settle decides.
+-- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.tryAcquireAsync0
 -- include: request_number
 if answer == '1' then

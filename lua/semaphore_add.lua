@@ -5,6 +5,7 @@
 --       [5] PUBLISH or SPUBLISH  [6] channel
 -- Returns: array {1, permits now} = added; {0, 0} = no counter; {-1, permits now} = the sum would not fit
 -- When it runs twice: the marker gives the first run's answer again.
+-- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.releaseAsync, releaseIfExistsAsync, addPermitsAsync
 -- include: request_number
 if answer then

@@ -4,6 +4,7 @@
 -- ARGV: [1] number of this request  [2] marker TTL in ms
 -- Returns: how many there were; a negative balance is evened out, too
 -- When it runs twice: the marker gives the first run's answer again.
+-- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.drainPermitsAsync
 -- include: request_number
 if answer then

@@ -6,6 +6,7 @@
 --       [5] PUBLISH or SPUBLISH  [6] channel
 -- Returns: array {1 = they were taken, 1 = they are kept, -1}
 -- When it runs twice: the second run finds the target reached and changes nothing; after a later request it does nothing.
+-- Cost: O(1)
 -- Source: design of this library; answers Redisson's semaphores that take or give twice when a reply is lost
 local seen = redis.call('get', KEYS[2])
 if seen and tonumber(string.match(seen, '^%d+')) > tonumber(ARGV[1]) then

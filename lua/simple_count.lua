@@ -4,5 +4,6 @@
 -- ARGV: [1] owner field
 -- Returns: 1 = it does, 0 = it does not
 -- When it runs twice: harmless, it changes nothing.
+-- Cost: O(1)
 -- Source: design of this library
 return redis.call('get', KEYS[1]) == ARGV[1] and 1 or 0

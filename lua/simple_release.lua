@@ -6,6 +6,7 @@
 --          publish
 -- When it runs twice: the second run finds nothing of this owner. A request is sent once; after a lost reply
 --                     simple_settle decides.
+-- Cost: O(1)
 -- Source: the pattern of the Redis documentation, compare and delete
 if KEYS[2] and redis.call('exists', KEYS[2]) == 1 then
   return redis.error_reply('RLOCKSETTLED this request was given up by its sender')

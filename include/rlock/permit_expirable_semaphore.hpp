@@ -35,7 +35,7 @@ class PermitSemaphore;
 ///
 /// The semaphore has no permits before trySetPermits(), setPermits() or addPermits(). An id is 32
 /// hexadecimal characters, given in lower case and taken in either; anything else is refused with
-/// `invalidArgument` where nothing else is said. One call takes or names at most 100,000 permits.
+/// `invalidArgument` where nothing else is said. One call takes or names at most 10,000 permits.
 ///
 /// Every call throws `closed` after Client::close(), `forked` in a child process, `wouldDeadlock`
 /// when it blocks and is made on the client's loop thread, `connectionFailed` or `timedOut` when no
@@ -43,7 +43,7 @@ class PermitSemaphore;
 /// `outOfMemory`, `readOnly` or `serverError` when the server refuses. Calls without a time limit
 /// of their own end within `Options::callTimeout`; waiting ones keep trying for
 /// `Options::outageTimeout` while no node answers. A request whose reply is lost takes effect once:
-/// see docs/semantics.md.
+/// see docs/semantics.md. Releases and addPermits() whose time is over go on in the background.
 class RLOCK_EXPORT PermitExpirableSemaphore {
  public:
   using Ids = std::vector<std::string>;                        ///< of several permits

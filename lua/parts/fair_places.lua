@@ -63,7 +63,12 @@ local function leave(owner)
   if type(redis.pcall('zscore', KEYS[4], owner)) == 'string' then
     pcall(noteWaits)
   end
-  local removed = redis.pcall('lrem', KEYS[2], 0, owner)
+  local removed
+  if redis.pcall('lindex', KEYS[2], 0) == owner then
+    removed = redis.pcall('lpop', KEYS[2]) == owner and 1 or 0
+  else
+    removed = redis.pcall('lrem', KEYS[2], 0, owner)
+  end
   for i = 3, 5 do
     redis.pcall('zrem', KEYS[i], owner)
   end

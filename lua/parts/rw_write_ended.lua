@@ -4,7 +4,7 @@
 -- what the server answered to a message it refused.
 local function writeEnded(hash, writer, base, publish, channel)
   redis.call('hdel', hash, writer)
-  local longest = longestRead(hash, base)
+  local longest = longestRead(hash, base, math.huge)
   if longest > 0 then
     redis.call('hset', hash, 'mode', 'read')
     redis.call('pexpire', hash, longest)

@@ -54,6 +54,7 @@ void f() { std::lock_guard lock(mutex_); release(); placeholder = 1; std::scoped
 -- ARGV[1]  the lease, ms
 -- Returns  nil
 -- When it runs twice: the hold is counted twice
+-- Cost: O(1)
 return nil
 ")
 endfunction()
@@ -149,11 +150,13 @@ expect_violation("its opening comment does not say: ARGV" lua/lock_acquire.lua
 expect_violation("its opening comment does not say: Returns" lua/lock_acquire.lua
   "${lua}-- KEYS\n-- ARGV\n-- When it runs twice\n")
 expect_violation("its opening comment does not say: When it runs twice" lua/lock_acquire.lua
-  "${lua}-- KEYS\n-- ARGV\n-- Returns\n\n-- When it runs twice\n")
+  "${lua}-- KEYS\n-- ARGV\n-- Returns\n-- Cost\n\n-- When it runs twice\n")
+expect_violation("its opening comment does not say: Cost" lua/lock_acquire.lua
+  "${lua}-- KEYS\n-- ARGV\n-- Returns\n-- When it runs twice\n")
 
 # Lists of files
 expect_violation("is not listed in CMakeLists.txt" src/net/new.cpp "${spdx}")
 expect_violation("is not listed in CMakeLists.txt" include/rlock/new.hpp "${spdx}")
 expect_violation("is not listed in CMakeLists.txt" lua/new.lua
-  "${lua}-- KEYS\n-- ARGV\n-- Returns\n-- When it runs twice\n")
+  "${lua}-- KEYS\n-- ARGV\n-- Returns\n-- When it runs twice\n-- Cost\n")
 expect_violation("is not listed in tests/CMakeLists.txt" tests/unit/new_test.cpp "${spdx}")

@@ -609,6 +609,56 @@ TEST_F(FairLock, WhoRemovesADeadHeadWakesTheNext) {
   EXPECT_EQ(subscriber.count(), 1U);
 }
 
+TEST_F(FairLock, DeadWaitersFromBeforeTheClockWasSetBackCostOneLeaseTogether) {
+  // As they stand there when the server's clock is set back by a minute.
+  const std::string stale = std::to_string(raw().serverTimeUs() / 1000 + 60'000);
+  for (const char* const dead : {"dead:1", "dead:2", "dead:3"}) {
+    raw().run({"RPUSH", queueKey("back"), dead});
+    raw().run({"ZADD", deadlinesKey("back"), stale, dead});
+    raw().run({"ZADD", leasesKey("back"), stale, dead});
+  }
+  Client client = connectFair();
+  const Stopwatch watch;
+  EXPECT_TRUE(client.getFairLock("back").tryLock(30s));
+  EXPECT_LT(watch.elapsedMs(), kPlace + scaled(500ms));
+  expectNoQueue("back");
+}
+
+TEST_F(FairLock, PlacesThatOthersGiveForLongerAreLeftAlone) {
+  Client client = connectFair();
+  const std::int64_t now = raw().serverTimeUs() / 1000;
+  raw().run({"RPUSH", queueKey("longer"), "other:1"});
+  raw().run({"ZADD", deadlinesKey("longer"), std::to_string(now + 4500), "other:1"});
+  raw().run({"ZADD", leasesKey("longer"), std::to_string(now + 4500), "other:1"});
+  EXPECT_FALSE(client.getFairLock("longer").tryLock());
+  EXPECT_EQ(raw().run({"ZSCORE", leasesKey("longer"), "other:1"}).string(),
+            std::to_string(now + 4500));
+  // Redisson's own are what Redisson says.
+  rawEnrol("theirs", "foreign:7");
+  const auto theirs = raw().run({"ZSCORE", deadlinesKey("theirs"), "foreign:7"}).string();
+  EXPECT_FALSE(client.getFairLock("theirs").tryLock());
+  EXPECT_EQ(raw().run({"ZSCORE", deadlinesKey("theirs"), "foreign:7"}).string(), theirs);
+}
+
+TEST_F(FairLock, TheNextIsThereWhenAShortLeaseOfTheOneBeforeItEnds) {
+  // Nobody looks again by itself before that lease is over.
+  Options settings = options();
+  settings.fairWaiterLease = 60s;
+  Client client = Client::connect(settings);
+  RLock lock = client.getFairLock("short");
+  rawHold("short", "foreign:1", 60s);
+  auto first = lock.lockAsync({.lease = 500ms}, newOwner()).toFuture();
+  ASSERT_EVENTUALLY(kLong, waiting("short", 1));
+  auto second = lock.lockAsync({.lease = 10s}, newOwner()).toFuture();
+  ASSERT_EVENTUALLY(kLong, waiting("short", 2));
+  std::this_thread::sleep_for(50ms);
+  ForeignClient(raw(), "short").release();
+  ASSERT_TRUE(ready(first, kLong));
+  const Stopwatch watch;
+  ASSERT_TRUE(ready(second, kLong));
+  EXPECT_LT(watch.elapsedMs(), 500ms + scaled(500ms));
+}
+
 TEST_F(FairLockSlow, XFAIR2_SeveralDeadWaitersCostOneLeaseTogether) {
   Client client = connectFair();
   Client other = connectFair();
