@@ -27,8 +27,9 @@ class ScriptedLatch;
 /// set again before they could look. Anybody may count down, anybody may wait.
 ///
 /// Every call throws as RLock's do. A lost reply is settled: countDown() counts once. The calls
-/// that change the latch are repeated until there is an answer; when there is none in time the
-/// error says that it is not known whether they took effect.
+/// that change the latch are repeated until there is an answer. When there is none in time,
+/// countDown() goes on in the background, as the error says, and must not be repeated; of the
+/// others the error says that it is not known whether they took effect.
 class RLOCK_EXPORT CountDownLatch {
  public:
   /// For Client, which makes the latches.

@@ -32,8 +32,9 @@ class ScriptedSemaphore;
 ///
 /// Every call throws as RLock's do. A lost reply is settled: acquire() and tryAcquire() take their
 /// permits once or not at all. The calls that change the semaphore otherwise are repeated until
-/// there is an answer and take effect once; when there is none in time the error says that it is
-/// not known whether they did.
+/// there is an answer and take effect once. When there is none in time, release(),
+/// releaseIfExists() and addPermits() go on in the background, as the error says, and must not be
+/// repeated; of the others the error says that it is not known whether they took effect.
 class RLOCK_EXPORT Semaphore {
  public:
   /// For Client, which makes the semaphores.

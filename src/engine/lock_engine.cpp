@@ -46,8 +46,8 @@ LockEngine::LockEngine(std::string clientId,
       executor_(std::make_shared<Executor>(
           std::move(loop), options_, log_, static_cast<ExecutorEvents&>(*this))),
       // Longer than any request is repeated or settled.
-      markers_(std::make_shared<MarkerPool>(kTombstoneLife + callTimeout() +
-                                            2 * options_.commandTimeout)),
+      markers_(
+          std::make_shared<MarkerPool>(kMarkerLife + callTimeout() + 2 * options_.commandTimeout)),
       watchdog_(options_.watchdogTimeout),
       hub_(options_.safetyPoll, options_.subscriptionLinger),
       watchdogTimer_(executor_->loop(), [this] { serveWatchdog(); }),
@@ -561,6 +561,12 @@ void LockEngine::closingReleaseDone() {
   endClosing(true);
 }
 
+void LockEngine::deliveryEnded() noexcept {
+  if (deliveries_.fetch_sub(1) == 1 && closed()) {
+    executor_->post([self = shared_from_this()] { self->endClosing(true); });
+  }
+}
+
 void LockEngine::placeTaken(const std::string& place) {
   const std::lock_guard lock(placesMutex_);
   ++placeSharers_[place];
@@ -594,7 +600,7 @@ void LockEngine::endClosing(bool inTime) {
     const std::lock_guard lock(holdsMutex_);
     // Requests that obtain something which is nobody's hold give it back when they see that the
     // client is closed.
-    if (closingReleases_ > 0 || places_.load() > 0 || unsettled_ > 0) {
+    if (closingReleases_ > 0 || places_.load() > 0 || unsettled_ > 0 || deliveries_.load() > 0) {
       return;
     }
   }

@@ -160,6 +160,11 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
              bool tried,
              std::chrono::milliseconds remaining);
   void leaveQueue(Waiter& waiter, bool obtained, std::chrono::milliseconds lease) noexcept;
+  /// A request is under way that gives something back which nobody else can give back. Closing waits
+  /// for its end.
+  void deliveryBegan() noexcept { deliveries_.fetch_add(1, std::memory_order_relaxed); }
+  void deliveryEnded() noexcept;
+
   /// A waiter may have a place in a queue on the server from here on. Closing waits for it to
   /// leave.
   /// @param place  names the owner's place in the queue, which all waiters of the owner share
@@ -270,6 +275,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   Clock::time_point hubArmed_ = Clock::time_point::max();  // protected by hubMutex_
   bool hubChangesPosted_ = false;                          // protected by hubMutex_
   std::atomic<bool> hubIdle_{true};
+  std::atomic<std::size_t> deliveries_{0};
   std::atomic<std::size_t> places_{0};
   std::mutex placesMutex_;
   std::unordered_map<std::string, std::size_t> placeSharers_;  // protected by placesMutex_

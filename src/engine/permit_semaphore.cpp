@@ -3,11 +3,11 @@
 
 #include "engine/parse_reply.hpp"
 #include "engine/scripted_lock.hpp"
+#include <rlock/detail/executor/reply_number.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <type_traits>
 
@@ -17,11 +17,6 @@ namespace {
 
 Result<bool> isOne(std::int64_t number) {
   return number == 1;
-}
-
-int saturated(std::int64_t number) {
-  return static_cast<int>(std::clamp<std::int64_t>(
-      number, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
 }
 
 Result<int> toInt(std::int64_t number) {

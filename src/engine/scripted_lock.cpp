@@ -3,6 +3,7 @@
 
 #include "engine/parse_reply.hpp"
 #include "engine/release_task.hpp"
+#include <rlock/detail/executor/reply_number.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -27,7 +28,7 @@ void composeHoldCount(Call& call, const LockScripts& scripts, std::string_view o
 
 std::optional<int> parseHoldCount(const Reply& reply) {
   const std::optional<std::int64_t> count = parseNumber(reply);
-  return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
+  return count ? std::optional(saturated(*count)) : std::nullopt;
 }
 
 void composeTimeToLive(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {

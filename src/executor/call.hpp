@@ -60,6 +60,8 @@ class Call : public net::Request {
     freesMemory_ = false;
     despiteLimit_ = false;
     behindText_ = false;
+    goesOn_ = false;
+    markerAt_ = 0;
     stored_ = 0;
     spilled_.clear();
     argv_.clear();
@@ -141,6 +143,32 @@ class Call : public net::Request {
   /// for the answer, and what it ends must not stay.
   void setPersistent(bool persistent) noexcept { persistent_ = persistent; }
 
+  /// It gives back what nobody else can give back: its sender goes on with it when its caller has
+  /// left.
+  void setGoesOn(bool goesOn) noexcept { goesOn_ = goesOn; }
+  [[nodiscard]] bool goesOn() const noexcept { return goesOn_; }
+
+  /// Adds the marker of a numbered request, which is the last key, with the number and for how many
+  /// ms the script remembers it.
+  void addMarker(std::string_view key, std::uint64_t number, std::chrono::milliseconds life) {
+    markerAt_ = argv_.size();
+    addArgument(key);
+    addNumber(static_cast<std::int64_t>(number));
+    addNumber(life.count());
+  }
+  /// The key, the number and the life; empty without a marker.
+  [[nodiscard]] std::span<const std::string_view> marker() const noexcept {
+    return markerAt_ == 0 ? std::span<const std::string_view>()
+                          : std::span(argv_).subspan(markerAt_, 3);
+  }
+  /// From here on the request is executed only while its marker is there.
+  void setAgain() {
+    std::string_view& number = argv_[markerAt_ + 1];
+    if (!number.ends_with('!')) {
+      number = store(std::string(number) + '!');
+    }
+  }
+
  protected:
   Call() { argv_.reserve(10); }
 
@@ -168,6 +196,8 @@ class Call : public net::Request {
   bool despiteLimit_ = false;
   bool bringsText_ = false;  // for others, too, who wait for it
   bool behindText_ = false;  // repeated by hash behind the text that another brings
+  bool goesOn_ = false;
+  std::size_t markerAt_ = 0;
   std::vector<std::string_view> argv_;
   std::array<char, 128> store_{};
   std::size_t stored_ = 0;

@@ -78,7 +78,8 @@ void CounterScripts::remove(Call& call, std::string_view message) const {
 
 SemaphoreScripts::SemaphoreScripts(std::string_view semaphoreName,
                                    std::shared_ptr<MarkerPool> markers)
-    : SemaphoreScripts(semaphoreName, semaphoreTraits(1, kTombstoneLife), std::move(markers)) {}
+    : SemaphoreScripts(
+          semaphoreName, semaphoreTraits(1, trustedPart(kMarkerLife)), std::move(markers)) {}
 
 SemaphoreScripts::SemaphoreScripts(std::string_view semaphoreName,
                                    const LockTraits& lockTraits,
@@ -104,6 +105,7 @@ void SemaphoreScripts::composeAdd(Call& call, std::int64_t permits, bool onlyIfE
   call.addArgument(channel);
   // At the memory limit others wait for exactly this.
   call.setFreesMemory(true);
+  addsUp(call);
 }
 
 std::optional<SemaphoreScripts::Sum> SemaphoreScripts::parseSum(const Reply& reply) {
@@ -124,7 +126,7 @@ void SemaphoreScripts::composeDrain(Call& call) const {
 
 PermitAcquisition::PermitAcquisition(const SemaphoreScripts& semaphore, int permits)
     : SemaphoreScripts(
-          semaphore.name, semaphoreTraits(permits, kTombstoneLife), semaphore.markers()),
+          semaphore.name, semaphoreTraits(permits, trustedPart(kMarkerLife)), semaphore.markers()),
       marker_(borrowMarker()) {}
 
 void PermitAcquisition::composeAcquire(Call& call, const AcquireRequest& /*request*/) const {
@@ -163,6 +165,7 @@ void LatchScripts::composeCountDown(Call& call) const {
   call.addArgument(channel);
   call.addArgument(kOpened);
   call.setFreesMemory(true);
+  addsUp(call);
 }
 
 void LatchScripts::composeAcquire(Call& call, const AcquireRequest& /*request*/) const {

@@ -2,6 +2,7 @@
 #include "executor/fenced_scripts.hpp"
 
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/reply_number.hpp>
 #include <rlock/detail/lua_scripts.hpp>
 
 #include <charconv>
@@ -20,10 +21,6 @@ std::optional<std::uint64_t> tokenOf(const Reply& reply) {
   return error == std::errc() && end == last && token > 0 ? std::optional(token) : std::nullopt;
 }
 
-bool isCount(const Reply& reply) {
-  return reply.isInteger() && reply.integer >= 0;
-}
-
 }  // namespace
 
 FencedScripts::FencedScripts(std::string_view lockName, std::chrono::milliseconds retention)
@@ -40,12 +37,13 @@ std::optional<AcquireReply> FencedScripts::parseAcquire(const Reply& reply) cons
   if (!reply.isArray()) {
     return LockScripts::parseAcquire(reply);
   }
-  if (reply.elements.size() != 2 || !isCount(reply.elements[0])) {
+  const auto count = reply.elements.size() == 2 ? countIn(reply.elements[0]) : std::nullopt;
+  if (!count) {
     return std::nullopt;
   }
   AcquireReply result;
   result.granted = true;
-  result.count = reply.elements[0].integer;
+  result.count = *count;
   result.token = tokenOf(reply.elements[1]);
   return result.token ? std::optional(result) : std::nullopt;
 }

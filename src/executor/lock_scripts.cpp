@@ -2,6 +2,7 @@
 #include "executor/lock_scripts.hpp"
 
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/reply_number.hpp>
 #include <rlock/detail/fork.hpp>
 #include <rlock/detail/lua_scripts.hpp>
 
@@ -11,10 +12,6 @@
 namespace rlock::detail {
 
 namespace {
-
-bool isCount(const Reply& reply) {
-  return reply.isInteger() && reply.integer >= 0;
-}
 
 void composeHashRenewals(Call& call, std::span<const RenewalRequest> renewals) {
   startRenewals(call, lua::lock_renew, renewals);
@@ -115,9 +112,7 @@ void LockScripts::startNumbered(Call& call,
   for (const std::string_view key : keys) {
     call.addArgument(key);
   }
-  call.addArgument(call.store(requestKey(name, marker->id)));
-  call.addNumber(static_cast<std::int64_t>(marker->number));
-  call.addNumber(life.count());
+  call.addMarker(call.store(requestKey(name, marker->id)), marker->number, life);
   call.keep(marker);
   call.setRepeatable(true);
 }
@@ -134,15 +129,17 @@ void LockScripts::composeAcquire(Call& call, const AcquireRequest& request) cons
 std::optional<AcquireReply> LockScripts::parseAcquire(const Reply& reply) const {
   AcquireReply result;
   if (reply.isInteger()) {
-    result.remaining = std::chrono::milliseconds(reply.integer);
+    result.remaining = timeOf(reply.integer);
     return result;
   }
-  if (reply.isArray() && reply.elements.size() == 1 && isCount(reply.elements[0])) {
-    result.granted = true;
-    result.count = reply.elements[0].integer;
-    return result;
+  const auto count =
+      reply.isArray() && reply.elements.size() == 1 ? countIn(reply.elements[0]) : std::nullopt;
+  if (!count) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  result.granted = true;
+  result.count = *count;
+  return result;
 }
 
 void LockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
@@ -165,16 +162,16 @@ std::optional<ReleaseReply> LockScripts::parseRelease(const Reply& reply) const 
     return result;
   }
   result.owned = true;
-  if (isCount(reply)) {
-    result.remain = reply.integer;
-    return result;
+  const bool pair = reply.isArray() && reply.elements.size() == 2;
+  const auto remain = countIn(pair ? reply.elements[0] : reply);
+  if (!remain) {
+    return std::nullopt;
   }
-  if (reply.isArray() && reply.elements.size() == 2 && isCount(reply.elements[0])) {
-    result.remain = reply.elements[0].integer;
+  result.remain = *remain;
+  if (pair) {
     result.publishError = reply.elements[1].text;
-    return result;
   }
-  return std::nullopt;
+  return result;
 }
 
 void LockScripts::composeSettle(Call& call, const SettleRequest& request) const {
@@ -195,15 +192,19 @@ void LockScripts::addSettleArguments(Call& call, const SettleRequest& request) c
 }
 
 std::optional<SettleReply> LockScripts::parseSettle(const Reply& reply) const {
-  if (!reply.isArray() || reply.elements.size() < 3 || !isCount(reply.elements[0]) ||
-      !isCount(reply.elements[1])) {
+  if (!reply.isArray() || reply.elements.size() < 3) {
+    return std::nullopt;
+  }
+  const auto before = countIn(reply.elements[0]);
+  const auto now = countIn(reply.elements[1]);
+  if (!before || !now) {
     return std::nullopt;
   }
   SettleReply result;
-  result.before = reply.elements[0].integer;
-  result.now = reply.elements[1].integer;
-  if (isCount(reply.elements[2])) {
-    result.remaining = std::chrono::milliseconds(reply.elements[2].integer);
+  result.before = *before;
+  result.now = *now;
+  if (reply.elements[2].isInteger() && reply.elements[2].integer >= 0) {
+    result.remaining = timeOf(reply.elements[2].integer);
   }
   return result;
 }

@@ -17,14 +17,29 @@
 
 namespace rlock::detail {
 
+/// A numbered request that changes a number by a difference: it must take effect, and if it was
+/// lost it is not just sent again, for its marker may have lapsed.
+inline void addsUp(Call& call) noexcept {
+  call.setGoesOn(true);
+  call.setRepeatable(false);
+}
+
 /// 64 random bits, never the same ones in a parent process and its child.
 std::uint64_t randomBits();
 
 /// A fresh name for one request: 32 hexadecimal characters.
 std::string newRequestId();
 
-/// How long a tombstone keeps a lost request from being executed, and a marker remembers one.
+/// How long a tombstone keeps a lost request from being executed, and a marker that is used once
+/// remembers one.
 inline constexpr std::chrono::milliseconds kTombstoneLife{120'000};
+/// How long the marker of a numbered request is kept at least after its latest use: what was lost
+/// in an outage is resolved if the outage ends before.
+inline constexpr std::chrono::milliseconds kMarkerLife{900'000};
+/// The part of a marker's life in which it has certainly not lapsed, whatever the clocks' rates.
+constexpr std::chrono::milliseconds trustedPart(std::chrono::milliseconds life) noexcept {
+  return life - life / 10;
+}
 
 /// The channel payload that says a lock is free.
 inline constexpr std::string_view kReleaseMessage = "0";

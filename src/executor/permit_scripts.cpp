@@ -2,8 +2,10 @@
 #include "executor/permit_scripts.hpp"
 
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/reply_number.hpp>
 #include <rlock/detail/lua_scripts.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -179,7 +181,7 @@ std::optional<SettleReply> PermitScripts::parseSettle(const Reply& reply) const 
   }
   SettleReply result{reply.elements[0].integer, reply.elements[1].integer, {}};
   if (reply.elements.size() == 3 && reply.elements[2].isInteger()) {
-    result.remaining = std::chrono::milliseconds(reply.elements[2].integer);
+    result.remaining = timeOf(std::max<std::int64_t>(reply.elements[2].integer, 0));
   }
   return result;
 }
@@ -235,6 +237,9 @@ void PermitScripts::composeChange(Call& call, Change change, int number) const {
   }
   call.addNumber(number);
   addChannel(call);
+  if (change == Change::add) {
+    addsUp(call);
+  }
 }
 
 void PermitScripts::composeGiveBack(Call& call, std::string_view ids) const {
@@ -242,6 +247,8 @@ void PermitScripts::composeGiveBack(Call& call, std::string_view ids) const {
   addChannel(call);
   addIds(call, call.store(ids));
   call.setFreesMemory(true);
+  // No id is taken twice, so it may be repeated when its marker has lapsed, too.
+  call.setGoesOn(true);
 }
 
 void PermitScripts::composeGetLease(Call& call, std::string_view id) const {

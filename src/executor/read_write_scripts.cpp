@@ -2,15 +2,12 @@
 #include "executor/read_write_scripts.hpp"
 
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/reply_number.hpp>
 #include <rlock/detail/lua_scripts.hpp>
 
 namespace rlock::detail {
 
 namespace {
-
-bool isCount(const Reply& reply) {
-  return reply.isInteger() && reply.integer >= 0;
-}
 
 std::string writerField(std::string_view owner) {
   return std::string(owner) + ":write";
@@ -92,13 +89,17 @@ std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& reply) co
   if (reply.isNil()) {
     return result;
   }
-  if (!reply.isArray() || reply.elements.size() < 3 || !isCount(reply.elements[0]) ||
-      !isCount(reply.elements[1]) || !isCount(reply.elements[2])) {
+  if (!reply.isArray() || reply.elements.size() < 3) {
     return std::nullopt;
   }
-  result.owned = reply.elements[0].integer == 1;
-  result.remain = reply.elements[1].integer;
-  result.remaining = std::chrono::milliseconds(reply.elements[2].integer);
+  const auto owned = countIn(reply.elements[0]);
+  const auto remain = countIn(reply.elements[1]);
+  if (!owned || !remain || !countIn(reply.elements[2])) {
+    return std::nullopt;
+  }
+  result.owned = *owned == 1;
+  result.remain = *remain;
+  result.remaining = timeOf(reply.elements[2].integer);
   if (reply.elements.size() > 3) {
     result.publishError = reply.elements[3].text;
   }

@@ -144,11 +144,11 @@ expect_violation("has no SPDX" tests/run.sh "#!/bin/sh\n")
 # Lua headers
 set(lua "-- SPDX-License-Identifier: Apache-2.0\n")
 expect_violation("its opening comment does not say: KEYS" lua/lock_acquire.lua
-  "${lua}-- ARGV\n-- Returns\n-- When it runs twice\n")
+  "${lua}-- ARGV\n-- Returns\n-- When it runs twice\n-- Cost\n")
 expect_violation("its opening comment does not say: ARGV" lua/lock_acquire.lua
-  "${lua}-- KEYS\n-- Returns\n-- When it runs twice\nlocal a = ARGV\n")
+  "${lua}-- KEYS\n-- Returns\n-- When it runs twice\n-- Cost\nlocal a = ARGV\n")
 expect_violation("its opening comment does not say: Returns" lua/lock_acquire.lua
-  "${lua}-- KEYS\n-- ARGV\n-- When it runs twice\n")
+  "${lua}-- KEYS\n-- ARGV\n-- When it runs twice\n-- Cost\n")
 expect_violation("its opening comment does not say: When it runs twice" lua/lock_acquire.lua
   "${lua}-- KEYS\n-- ARGV\n-- Returns\n-- Cost\n\n-- When it runs twice\n")
 expect_violation("its opening comment does not say: Cost" lua/lock_acquire.lua

@@ -1282,7 +1282,7 @@ TEST_F(FairLock, DamagedTimesDoNotGetInTheWayOfAHolder) {
 }
 
 TEST_F(FairLock, ANewCallDoesNotInheritALapsedPlace) {
-  Steps steps(raw(), "lapsed", kLong);
+  Steps steps(raw(), "lapsed", 4s);
   Steps brief(raw(), "lapsed", 20ms);
   rawHold("lapsed", "foreign:1", 60s);
   steps.acquire("first", 20s, Steps::Wait::begin);

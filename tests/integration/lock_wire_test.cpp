@@ -145,6 +145,19 @@ TEST_P(LockWire, V6_AHoldWithoutExpiryIsWaitedFor) {
   EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), scaled(2s))), "true");
 }
 
+TEST_P(LockWire, V6_AForeignHoldOfMoreThan292YearsIsWaitedFor) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "ages");
+  for (const char* const lease : {"9223372036854775", "4611686018427387903"}) {
+    raw().run({"HSET", "ages", "ffffffff-0000-0000-0000-000000000000:1", "1"});
+    ASSERT_EQ(raw().run({"PEXPIRE", "ages", lease}).integer(), 1);
+    const auto before = client.stats().commands;
+    EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 300ms)), "false");
+    EXPECT_LE(client.stats().commands - before, 6U) << lease;
+    raw().del("ages");
+  }
+}
+
 TEST_P(LockWire, C6_NothingIsLeftBehind) {
   Options settings = options();
   settings.subscriptionLinger = 50ms;

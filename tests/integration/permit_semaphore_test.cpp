@@ -811,7 +811,7 @@ TEST_F(PermitTest, AnAcquisitionThatRunsTwiceTakesOnce) {
 }
 
 TEST_F(PermitTest, W39_ThousandsOfExpiredPermitsComeBackInEveryCall) {
-  constexpr int kExpired = 20'000;
+  constexpr int kExpired = 10'000;
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("s");
   const std::string free = std::to_string(kExpired);

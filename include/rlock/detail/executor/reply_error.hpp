@@ -58,7 +58,9 @@ inline ErrorClass classifyError(std::string_view text) noexcept {
   }
   const bool fromScript = text.find("script") != std::string_view::npos;
   if (first == "ERR" && fromScript) {
-    if (text.find("executing the script can't") != std::string_view::npos) {
+    // Redis 7.0 and 7.2; Redis 7.4, 8 and Valkey.
+    if (text.find("executing the script can't") != std::string_view::npos ||
+        text.find("ACL failure in script") != std::string_view::npos) {
       return {first, ErrorAction::fatal, Errc::denied};
     }
     for (const ErrorClass& known : kErrorClasses) {

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What is read from a server's replies, whatever stands in them.
+
+#include "executor/counter_scripts.hpp"
+#include "executor/fair_lock_scripts.hpp"
+#include "executor/fenced_scripts.hpp"
+#include "executor/permit_scripts.hpp"
+#include "executor/read_write_scripts.hpp"
+#include <rlock/detail/executor/reply_error.hpp>
+#include <rlock/detail/executor/reply_number.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rlock::detail {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kTiny = std::numeric_limits<std::int64_t>::min();
+constexpr int kMostHolds = std::numeric_limits<int>::max();
+
+Reply number(std::int64_t value) {
+  Reply reply;
+  reply.type = Reply::Type::integer;
+  reply.integer = value;
+  return reply;
+}
+
+Reply text(std::string value) {
+  Reply reply;
+  reply.type = Reply::Type::string;
+  reply.text = std::move(value);
+  return reply;
+}
+
+Reply array(std::initializer_list<Reply> elements) {
+  Reply reply;
+  reply.type = Reply::Type::array;
+  reply.elements = elements;
+  return reply;
+}
+
+/// Kinds of locks, each with its own parsing.
+std::vector<std::unique_ptr<LockScripts>> allKinds() {
+  std::vector<std::unique_ptr<LockScripts>> kinds;
+  kinds.push_back(std::make_unique<LockScripts>("name"));
+  kinds.push_back(std::make_unique<FairLockScripts>("name", milliseconds(4000), true));
+  kinds.push_back(std::make_unique<FencedScripts>("name", milliseconds(0)));
+  kinds.push_back(std::make_unique<ReadLockScripts>("name"));
+  kinds.push_back(std::make_unique<WriteLockScripts>("name"));
+  kinds.push_back(std::make_unique<SemaphoreScripts>("name", nullptr));
+  kinds.push_back(std::make_unique<LatchScripts>("name", nullptr));
+  kinds.push_back(std::make_unique<PermitScripts>("name", nullptr));
+  return kinds;
+}
+
+/// It can be added to any time that a clock shows, also in ns.
+bool isUsable(milliseconds time) {
+  const milliseconds now =
+      std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch());
+  const milliseconds last =
+      std::chrono::duration_cast<milliseconds>(std::chrono::nanoseconds::max());
+  return time >= milliseconds(-1) && time < last - now - milliseconds(2);
+}
+
+TEST(ReplyTime, IsNeverMoreThanAClockCanAdd) {
+  EXPECT_EQ(timeOf(0), milliseconds(0));
+  EXPECT_EQ(timeOf(60'000), milliseconds(60'000));
+  EXPECT_EQ(timeOf(kLongestTime.count() + 1), kLongestTime);
+  EXPECT_EQ(timeOf(kHuge), kLongestTime);
+  EXPECT_EQ(timeOf(-1), milliseconds(-1));
+  EXPECT_EQ(timeOf(-2), milliseconds(-1));
+  EXPECT_EQ(timeOf(kTiny), milliseconds(-1));
+  EXPECT_TRUE(isUsable(kLongestTime));
+}
+
+TEST(ReplyTime, OfARefusedAcquisitionIsUsableForEachKind) {
+  for (const auto& scripts : allKinds()) {
+    for (const std::int64_t pttl : {kTiny,
+                                    std::int64_t{-2},
+                                    std::int64_t{0},
+                                    std::int64_t{300} * 365 * 86'400'000,
+                                    std::int64_t{9'223'372'036'854'775},
+                                    kHuge / 2,
+                                    kHuge}) {
+      const auto refused = scripts->parseAcquire(number(pttl));
+      ASSERT_TRUE(refused) << scripts->noun() << ' ' << pttl;
+      EXPECT_FALSE(refused->granted);
+      EXPECT_TRUE(isUsable(refused->remaining)) << scripts->noun() << ' ' << pttl;
+    }
+    for (const Reply& wrong :
+         {text("60000"), Reply(), array({}), array({text("1")}), array({number(-1)})}) {
+      EXPECT_FALSE(scripts->parseAcquire(wrong)) << scripts->noun();
+    }
+  }
+}
+
+TEST(ReplyTime, OfWhatASettlingLeavesIsUsableForEachKind) {
+  for (const auto& scripts : allKinds()) {
+    for (const std::int64_t pttl : {kTiny, std::int64_t{-1}, std::int64_t{0}, kHuge}) {
+      auto reply = array({number(1), number(1), number(pttl)});
+      if (dynamic_cast<const FencedScripts*>(scripts.get()) != nullptr) {
+        reply.elements.push_back(text("7"));
+      }
+      const auto settled = scripts->parseSettle(reply);
+      ASSERT_TRUE(settled) << scripts->noun() << ' ' << pttl;
+      EXPECT_TRUE(!settled->remaining || isUsable(*settled->remaining))
+          << scripts->noun() << ' ' << pttl;
+    }
+    for (const Reply& wrong : {number(1),
+                               Reply(),
+                               array({}),
+                               array({number(1)}),
+                               array({number(-1), number(0), number(0), number(0)}),
+                               array({text("1"), number(0), number(0), number(0)})}) {
+      EXPECT_FALSE(scripts->parseSettle(wrong)) << scripts->noun();
+    }
+  }
+}
+
+TEST(ReplyTime, OfTheReadHoldsThatRemainIsUsable) {
+  const ReadLockScripts scripts("name");
+  const auto released = scripts.parseRelease(array({number(1), number(2), number(kHuge)}));
+  ASSERT_TRUE(released);
+  ASSERT_TRUE(released->remaining);
+  EXPECT_TRUE(isUsable(*released->remaining));
+  EXPECT_FALSE(scripts.parseRelease(array({number(1), number(2), number(-5)})));
+  EXPECT_FALSE(scripts.parseRelease(array({number(1), number(2)})));
+}
+
+TEST(ReplyCount, IsNeverMoreThanAnInt) {
+  EXPECT_EQ(countIn(number(0)), 0);
+  EXPECT_EQ(countIn(number(kMostHolds)), kMostHolds);
+  EXPECT_EQ(countIn(number(std::int64_t{kMostHolds} + 1)), kMostHolds);
+  EXPECT_EQ(countIn(number(kHuge)), kMostHolds);
+  EXPECT_FALSE(countIn(number(-1)));
+  EXPECT_FALSE(countIn(text("1")));
+  const LockScripts scripts("name");
+  EXPECT_EQ(scripts.parseAcquire(array({number(kHuge)}))->count, kMostHolds);
+  EXPECT_EQ(scripts.parseRelease(number(kHuge))->remain, kMostHolds);
+}
+
+TEST(ErrorReply, DeniedInsideAScriptIsDenied) {
+  for (const char* const said :
+       {"NOPERM this user has no permissions to run the 'evalsha' command",
+        "ERR The user executing the script can't run this command or subcommand script: "
+        "0123456789abcdef, on @user_script:3.",
+        "ERR ACL failure in script: User app has no permissions to run the 'pexpire' command "
+        "script: 0123456789abcdef, on @user_script:12.",
+        "ERR ACL failure in script: No permissions to access a key script: 01, on "
+        "@user_script:12."}) {
+    const ErrorClass known = classifyError(said);
+    EXPECT_EQ(known.errc, Errc::denied) << said;
+    EXPECT_EQ(known.action, ErrorAction::fatal) << said;
+  }
+  EXPECT_EQ(classifyError("ERR ACL failure").errc, Errc::serverError);
+  EXPECT_EQ(classifyError("ERR something in a script went wrong").errc, Errc::serverError);
+  EXPECT_EQ(classifyError("").errc, Errc::serverError);
+}
+
+TEST(ErrorReply, WordsAreFoundInsideTheTextsOfOlderServers) {
+  EXPECT_EQ(classifyError("ERR Error running script (call to f_1): @user_script:1: -OOM command "
+                          "not allowed when used memory > 'maxmemory'.")
+                .errc,
+            Errc::outOfMemory);
+  EXPECT_EQ(
+      classifyError("ERR Error running script: @user_script:1: WRONGTYPE Operation against").errc,
+      Errc::wrongType);
+  EXPECT_EQ(classifyError("WRONGTYPE Operation").errc, Errc::wrongType);
+  EXPECT_EQ(classifyError("NOSCRIPT No matching script").action, ErrorAction::reload);
+}
+
+}  // namespace
+}  // namespace rlock::detail
