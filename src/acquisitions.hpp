@@ -3,7 +3,6 @@
 
 #include "operations.hpp"
 #include <rlock/detail/lock_backend.hpp>
-#include <rlock/detail/thread_owner.hpp>
 #include <rlock/lock.hpp>
 
 #include <memory>
@@ -19,10 +18,6 @@ namespace rlock::detail {
 using Acquired = LockBackend::Acquired;
 
 inline AcquireParams paramsFor(OwnerId owner) {
-  // Here, because another thread may start the operation.
-  if (owner == currentOwner()) {
-    noteAcquireByThisThread();
-  }
   AcquireParams result;
   result.owner = owner;
   return result;

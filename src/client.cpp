@@ -10,6 +10,7 @@
 #include "executor/read_write_scripts.hpp"
 #include "executor/simple_scripts.hpp"
 #include "executor/spin_scripts.hpp"
+#include "moved_from.hpp"
 #include "net/loop.hpp"
 #include "operations.hpp"
 #include <rlock/client.hpp>
@@ -157,8 +158,9 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
     if (onLoop) {
       return;
     }
-    done->waitUntil(deadline + kMargin);
-    loop_->stop(deadline + kMargin);
+    const auto until = Duration(kMargin).deadlineFrom(deadline);
+    done->waitUntil(until);
+    loop_->stop(until);
   }
 
   void closeOnDestruction() noexcept {
@@ -246,28 +248,32 @@ Client::~Client() {
   core_->closeOnDestruction();
 }
 
+const std::shared_ptr<detail::ClientCore>& Client::core() const {
+  return detail::present(core_);
+}
+
 RLock Client::getLock(std::string_view name) {
   checkName(name);
-  return core_->lock(std::make_shared<detail::LockScripts>(name));
+  return core()->lock(std::make_shared<detail::LockScripts>(name));
 }
 
 RLock Client::getFairLock(std::string_view name) {
   checkName(name);
-  return core_->lock(std::make_shared<detail::FairLockScripts>(
-      name, core_->engine()->options().fairWaiterLease, true));
+  return core()->lock(std::make_shared<detail::FairLockScripts>(
+      name, core()->engine()->options().fairWaiterLease, true));
 }
 
 RLock Client::getNonReentrantLock(std::string_view name) {
   checkName(name);
   detail::LockTraits traits;
   traits.reentrant = false;
-  return core_->lock(std::make_shared<detail::LockScripts>(name, traits));
+  return core()->lock(std::make_shared<detail::LockScripts>(name, traits));
 }
 
 RLock Client::getNonReentrantFairLock(std::string_view name) {
   checkName(name);
-  return core_->lock(std::make_shared<detail::FairLockScripts>(
-      name, core_->engine()->options().fairWaiterLease, false));
+  return core()->lock(std::make_shared<detail::FairLockScripts>(
+      name, core()->engine()->options().fairWaiterLease, false));
 }
 
 std::optional<LockInfo> Client::inspect(std::string_view name) {
@@ -275,13 +281,16 @@ std::optional<LockInfo> Client::inspect(std::string_view name) {
 }
 
 Operation<std::optional<LockInfo>> Client::inspectAsync(std::string_view name) {
-  checkName(name);
   using Info = std::optional<LockInfo>;
+  if (!core_) {
+    return detail::movedFrom<Info>();
+  }
+  checkName(name);
   return detail::makeOperation<Info>(
-      [engine = core_->engine(), name = std::string(name)] {
+      [engine = core()->engine(), name = std::string(name)] {
         return detail::inspectName(engine, name);
       },
-      [engine = core_->engine(),
+      [engine = core()->engine(),
        name = std::string(name)](detail::UniqueFunction<void(Result<Info>)> handler) {
         detail::inspectNameAsync(engine, name, std::move(handler));
       });
@@ -292,7 +301,10 @@ std::vector<LockInfo> Client::list(std::string_view pattern) {
 }
 
 Operation<std::vector<LockInfo>> Client::listAsync(std::string_view pattern) {
-  auto walk = std::make_shared<detail::NameWalk>(core_->engine(), pattern);
+  if (!core_) {
+    return detail::movedFrom<std::vector<LockInfo>>();
+  }
+  auto walk = std::make_shared<detail::NameWalk>(core()->engine(), pattern);
   return detail::makeOperation<std::vector<LockInfo>>(
       [walk] { return walk->run(); },
       [walk](detail::NameWalk::Handler handler) { walk->start(std::move(handler)); });
@@ -300,55 +312,60 @@ Operation<std::vector<LockInfo>> Client::listAsync(std::string_view pattern) {
 
 PermitExpirableSemaphore Client::getPermitExpirableSemaphore(std::string_view name) {
   checkName(name);
-  return PermitExpirableSemaphore(std::make_shared<detail::PermitSemaphore>(core_->engine(), name));
+  return PermitExpirableSemaphore(
+      std::make_shared<detail::PermitSemaphore>(core()->engine(), name));
 }
 
 Semaphore Client::getSemaphore(std::string_view name) {
   checkName(name);
-  return Semaphore(std::make_shared<detail::ScriptedSemaphore>(core_->engine(), name));
+  return Semaphore(std::make_shared<detail::ScriptedSemaphore>(core()->engine(), name));
 }
 
 CountDownLatch Client::getCountDownLatch(std::string_view name) {
   checkName(name);
-  return CountDownLatch(std::make_shared<detail::ScriptedLatch>(core_->engine(), name));
+  return CountDownLatch(std::make_shared<detail::ScriptedLatch>(core()->engine(), name));
 }
 
 ReadWriteLock Client::getReadWriteLock(std::string_view name) {
   checkName(name);
-  return {core_->lock(std::make_shared<detail::ReadLockScripts>(name)),
-          core_->lock(std::make_shared<detail::WriteLockScripts>(name))};
+  return {core()->lock(std::make_shared<detail::ReadLockScripts>(name)),
+          core()->lock(std::make_shared<detail::WriteLockScripts>(name))};
 }
 
 FencedLock Client::getFencedLock(std::string_view name) {
   checkName(name);
   auto scripts = std::make_shared<const detail::FencedScripts>(
-      name, core_->engine()->options().fencingTokenRetention);
-  return FencedLock(std::make_shared<detail::ScriptedLock>(core_->engine(), scripts),
-                    std::make_shared<detail::ScriptedTokens>(core_->engine(), scripts));
+      name, core()->engine()->options().fencingTokenRetention);
+  return FencedLock(std::make_shared<detail::ScriptedLock>(core()->engine(), scripts),
+                    std::make_shared<detail::ScriptedTokens>(core()->engine(), scripts));
 }
 
 RLock Client::getSpinLock(std::string_view name, const BackOff& backOff) {
   checkName(name);
-  return core_->lock(std::make_shared<detail::SpinScripts>(name, backOff));
+  return core()->lock(std::make_shared<detail::SpinScripts>(name, backOff));
 }
 
 RLock Client::getSimpleLock(std::string_view name) {
   checkName(name);
-  return core_->lock(std::make_shared<detail::SimpleScripts>(name));
+  return core()->lock(std::make_shared<detail::SimpleScripts>(name));
 }
 
-const std::string& Client::id() const {
-  return core_->engine()->clientId();
+const std::string& Client::id() const& {
+  return core()->engine()->clientId();
+}
+
+std::string Client::id() const&& {
+  return core()->engine()->clientId();
 }
 
 Stats Client::stats() const {
   // In a child its mutexes may be locked for ever by threads that only the parent has.
-  return core_->forked() ? Stats() : core_->engine()->stats();
+  return core()->forked() ? Stats() : core()->engine()->stats();
 }
 
 void Client::close(std::chrono::milliseconds deadline) {
-  if (!core_->forked()) {
-    core_->close(deadline);
+  if (!core()->forked()) {
+    core()->close(deadline);
   }
 }
 

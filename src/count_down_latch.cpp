@@ -2,6 +2,7 @@
 #include "counter_operations.hpp"
 #include "engine/parse_reply.hpp"
 #include "engine/scripted_counter.hpp"
+#include "moved_from.hpp"
 #include <rlock/count_down_latch.hpp>
 
 #include <fmt/format.h>
@@ -74,23 +75,39 @@ bool CountDownLatch::remove() {
   return removeAsync().get();
 }
 
-const std::string& CountDownLatch::getName() const noexcept {
-  return backend_->name();
+const std::string& CountDownLatch::getName() const& {
+  return detail::present(backend_)->name();
+}
+
+std::string CountDownLatch::getName() const&& {
+  return detail::present(backend_)->name();
 }
 
 Operation<void> CountDownLatch::awaitAsync() {
+  if (!backend_) {
+    return detail::movedFrom<void>();
+  }
   return wait<void>(backend_, Duration::max(), {});
 }
 
 Operation<bool> CountDownLatch::awaitAsync(Duration timeout) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return wait<bool>(backend_, timeout, {});
 }
 
 Operation<bool> CountDownLatch::awaitAsync(std::stop_token stop, Duration timeout) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return wait<bool>(backend_, timeout, std::move(stop));
 }
 
 Operation<void> CountDownLatch::countDownAsync() {
+  if (!backend_) {
+    return detail::movedFrom<void>();
+  }
   return asking<void, std::int64_t>(
       backend_,
       [scripts = backend_->counter()](Call& call) { scripts->composeCountDown(call); },
@@ -99,6 +116,9 @@ Operation<void> CountDownLatch::countDownAsync() {
 }
 
 Operation<std::int64_t> CountDownLatch::getCountAsync() {
+  if (!backend_) {
+    return detail::movedFrom<std::int64_t>();
+  }
   return asking<std::int64_t, std::int64_t>(
       backend_,
       [scripts = backend_->counter()](Call& call) { scripts->composeGet(call); },
@@ -107,6 +127,9 @@ Operation<std::int64_t> CountDownLatch::getCountAsync() {
 }
 
 Operation<bool> CountDownLatch::trySetCountAsync(std::int64_t count) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   if (count < 0) {
     return detail::refused<bool>(backend_, fmt::format("a count of {} is below 0", count));
   }
@@ -134,6 +157,9 @@ Operation<bool> CountDownLatch::trySetCountAsync(std::int64_t count) {
 }
 
 Operation<bool> CountDownLatch::removeAsync() {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return asking<bool, bool>(
       backend_,
       [scripts = backend_->counter()](Call& call) { scripts->composeRemove(call); },

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "acquisitions.hpp"
+#include "moved_from.hpp"
 #include "operations.hpp"
 #include <rlock/detail/lock_backend.hpp>
 #include <rlock/detail/token_backend.hpp>
@@ -72,7 +73,7 @@ FencedLock::FencedLock(std::shared_ptr<detail::LockBackend> lock,
     : RLock(lock), lock_(std::move(lock)), tokens_(std::move(tokens)) {}
 
 std::uint64_t FencedLock::lockAndGetToken() {
-  return locking(lock_, params(currentOwner(), Duration::max())).get();
+  return lockAndGetTokenAsync(AcquireOptions{}, currentOwner()).get();
 }
 
 std::uint64_t FencedLock::lockAndGetToken(Duration lease) {
@@ -92,28 +93,43 @@ std::optional<std::uint64_t> FencedLock::tryLockAndGetToken(Duration wait, Durat
 }
 
 std::uint64_t FencedLock::getToken() {
-  return tokens_->token(currentOwner()).value();
+  return detail::present(tokens_)->token(currentOwner()).value();
 }
 
 Operation<std::uint64_t> FencedLock::lockAndGetTokenAsync(AcquireOptions options, OwnerId owner) {
+  if (!lock_) {
+    return detail::movedFrom<std::uint64_t>();
+  }
   return locking(lock_, params(std::move(options), owner, Duration::max(), false));
 }
 
 Operation<std::uint64_t> FencedLock::lockAndGetTokenAsync(Duration lease, OwnerId owner) {
+  if (!lock_) {
+    return detail::movedFrom<std::uint64_t>();
+  }
   return locking(lock_, params(owner, Duration::max(), lease));
 }
 
 Operation<std::optional<std::uint64_t>> FencedLock::tryLockAndGetTokenAsync(AcquireOptions options,
                                                                             OwnerId owner) {
+  if (!lock_) {
+    return detail::movedFrom<std::optional<std::uint64_t>>();
+  }
   return trying(lock_, params(std::move(options), owner, Duration::zero(), false));
 }
 
 Operation<std::optional<std::uint64_t>> FencedLock::tryLockAndGetTokenAsync(
     Duration wait, std::optional<Duration> lease, OwnerId owner) {
+  if (!lock_) {
+    return detail::movedFrom<std::optional<std::uint64_t>>();
+  }
   return trying(lock_, params(owner, wait, lease));
 }
 
 Operation<std::uint64_t> FencedLock::getTokenAsync(OwnerId owner) {
+  if (!tokens_) {
+    return detail::movedFrom<std::uint64_t>();
+  }
   return operation<Token, Token>([tokens = tokens_, owner] { return tokens->token(owner); },
                                  [tokens = tokens_, owner](TokenBackend::Handler handler) {
                                    tokens->tokenAsync(owner, std::move(handler));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "acquisitions.hpp"
+#include "moved_from.hpp"
 #include "operations.hpp"
 #include <rlock/detail/lock_backend.hpp>
 #include <rlock/lock.hpp>
@@ -16,6 +17,7 @@ using detail::LockBackend;
 using detail::obtained;
 using detail::operation;
 using detail::params;
+using detail::present;
 using detail::ReleaseOutcome;
 using detail::same;
 
@@ -43,20 +45,22 @@ RLock::RLock(std::shared_ptr<detail::LockBackend> backend) noexcept
     : backend_(std::move(backend)) {}
 
 void RLock::lock() {
-  obtained<void>(backend_, backend_->acquire(params(currentOwner(), Duration::max())), toVoid)
+  obtained<void>(
+      backend_, present(backend_)->acquire(params(currentOwner(), Duration::max())), toVoid)
       .value();
 }
 
 void RLock::lock(Duration lease) {
   obtained<void>(
-      backend_, backend_->acquire(params(currentOwner(), Duration::max(), lease)), toVoid)
+      backend_, present(backend_)->acquire(params(currentOwner(), Duration::max(), lease)), toVoid)
       .value();
 }
 
 void RLock::lockInterruptibly(std::stop_token stop, std::optional<Duration> lease) {
-  obtained<void>(backend_,
-                 backend_->acquire(params(currentOwner(), Duration::max(), lease, std::move(stop))),
-                 toVoid)
+  obtained<void>(
+      backend_,
+      present(backend_)->acquire(params(currentOwner(), Duration::max(), lease, std::move(stop))),
+      toVoid)
       .value();
 }
 
@@ -65,27 +69,28 @@ bool RLock::tryLock() {
 }
 
 bool RLock::tryLock(Duration wait) {
-  return toBool(backend_->acquire(params(currentOwner(), wait))).value();
+  return toBool(present(backend_)->acquire(params(currentOwner(), wait))).value();
 }
 
 bool RLock::tryLock(Duration wait, Duration lease) {
-  return toBool(backend_->acquire(params(currentOwner(), wait, lease))).value();
+  return toBool(present(backend_)->acquire(params(currentOwner(), wait, lease))).value();
 }
 
 bool RLock::tryLock(std::stop_token stop, Duration wait, std::optional<Duration> lease) {
-  return toBool(backend_->acquire(params(currentOwner(), wait, lease, std::move(stop)))).value();
+  return toBool(present(backend_)->acquire(params(currentOwner(), wait, lease, std::move(stop))))
+      .value();
 }
 
 void RLock::unlock() {
-  released(backend_->release(currentOwner())).value();
+  released(present(backend_)->release(currentOwner())).value();
 }
 
 bool RLock::forceUnlock() {
-  return backend_->forceRelease().value();
+  return present(backend_)->forceRelease().value();
 }
 
 bool RLock::isLocked() {
-  return backend_->isLocked().value();
+  return present(backend_)->isLocked().value();
 }
 
 bool RLock::isHeldByCurrentThread() {
@@ -93,22 +98,29 @@ bool RLock::isHeldByCurrentThread() {
 }
 
 bool RLock::isHeldBy(OwnerId owner) {
-  return backend_->holdCount(owner).value() > 0;
+  return present(backend_)->holdCount(owner).value() > 0;
 }
 
 int RLock::getHoldCount() {
-  return backend_->holdCount(currentOwner()).value();
+  return present(backend_)->holdCount(currentOwner()).value();
 }
 
 std::optional<std::chrono::milliseconds> RLock::remainTimeToLive() {
-  return backend_->timeToLive().value();
+  return present(backend_)->timeToLive().value();
 }
 
-const std::string& RLock::getName() const noexcept {
-  return backend_->name();
+const std::string& RLock::getName() const& {
+  return present(backend_)->name();
+}
+
+std::string RLock::getName() const&& {
+  return present(backend_)->name();
 }
 
 Operation<void> RLock::lockAsync(AcquireOptions options, OwnerId owner) {
+  if (!backend_) {
+    return detail::movedFrom<void>();
+  }
   return acquisition<void>(backend_,
                            params(std::move(options), owner, Duration::max(), false),
                            [backend = backend_](Result<Acquired> result) {
@@ -117,12 +129,18 @@ Operation<void> RLock::lockAsync(AcquireOptions options, OwnerId owner) {
 }
 
 Operation<bool> RLock::tryLockAsync(AcquireOptions options, OwnerId owner) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return acquisition<bool>(backend_,
                            params(std::move(options), owner, Duration::zero(), false),
                            [](const Result<Acquired>& result) { return toBool(result); });
 }
 
 Operation<bool> RLock::tryLockAsync(Duration wait, std::optional<Duration> lease, OwnerId owner) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return acquisition<bool>(backend_,
                            params(owner, wait, lease),
                            [](const Result<Acquired>& result) { return toBool(result); });
@@ -131,6 +149,9 @@ Operation<bool> RLock::tryLockAsync(Duration wait, std::optional<Duration> lease
 Operation<void> RLock::lockInterruptiblyAsync(std::stop_token stop,
                                               std::optional<Duration> lease,
                                               OwnerId owner) {
+  if (!backend_) {
+    return detail::movedFrom<void>();
+  }
   return acquisition<void>(backend_,
                            params(owner, Duration::max(), lease, std::move(stop)),
                            [backend = backend_](Result<Acquired> result) {
@@ -139,6 +160,9 @@ Operation<void> RLock::lockInterruptiblyAsync(std::stop_token stop,
 }
 
 Operation<void> RLock::unlockAsync(OwnerId owner) {
+  if (!backend_) {
+    return detail::movedFrom<void>();
+  }
   return operation<void, ReleaseOutcome>(
       [backend = backend_, owner] { return backend->release(owner); },
       [backend = backend_, owner](LockBackend::Handler<ReleaseOutcome> handler) {
@@ -148,6 +172,9 @@ Operation<void> RLock::unlockAsync(OwnerId owner) {
 }
 
 Operation<bool> RLock::forceUnlockAsync() {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return operation<bool, bool>([backend = backend_] { return backend->forceRelease(); },
                                [backend = backend_](LockBackend::Handler<bool> handler) {
                                  backend->forceReleaseAsync(std::move(handler));
@@ -156,6 +183,9 @@ Operation<bool> RLock::forceUnlockAsync() {
 }
 
 Operation<bool> RLock::isLockedAsync() {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return operation<bool, bool>([backend = backend_] { return backend->isLocked(); },
                                [backend = backend_](LockBackend::Handler<bool> handler) {
                                  backend->isLockedAsync(std::move(handler));
@@ -168,6 +198,9 @@ Operation<bool> RLock::isHeldByCurrentThreadAsync(OwnerId owner) {
 }
 
 Operation<bool> RLock::isHeldByAsync(OwnerId owner) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return operation<bool, int>([backend = backend_, owner] { return backend->holdCount(owner); },
                               [backend = backend_, owner](LockBackend::Handler<int> handler) {
                                 backend->holdCountAsync(owner, std::move(handler));
@@ -181,6 +214,9 @@ Operation<bool> RLock::isHeldByAsync(OwnerId owner) {
 }
 
 Operation<int> RLock::getHoldCountAsync(OwnerId owner) {
+  if (!backend_) {
+    return detail::movedFrom<int>();
+  }
   return operation<int, int>([backend = backend_, owner] { return backend->holdCount(owner); },
                              [backend = backend_, owner](LockBackend::Handler<int> handler) {
                                backend->holdCountAsync(owner, std::move(handler));
@@ -189,6 +225,9 @@ Operation<int> RLock::getHoldCountAsync(OwnerId owner) {
 }
 
 Operation<std::optional<std::chrono::milliseconds>> RLock::remainTimeToLiveAsync() {
+  if (!backend_) {
+    return detail::movedFrom<std::optional<std::chrono::milliseconds>>();
+  }
   using TimeToLive = LockBackend::TimeToLive;
   return operation<TimeToLive, TimeToLive>(
       [backend = backend_] { return backend->timeToLive(); },
@@ -207,6 +246,9 @@ std::optional<Lease> RLock::tryAcquire(AcquireOptions options, OwnerId owner) {
 }
 
 Operation<Lease> RLock::acquireAsync(AcquireOptions options, OwnerId owner) {
+  if (!backend_) {
+    return detail::movedFrom<Lease>();
+  }
   return acquisition<Lease>(backend_,
                             params(std::move(options), owner, Duration::max(), true),
                             [backend = backend_, owner](Result<Acquired> result) {
@@ -218,6 +260,9 @@ Operation<Lease> RLock::acquireAsync(AcquireOptions options, OwnerId owner) {
 }
 
 Operation<std::optional<Lease>> RLock::tryAcquireAsync(AcquireOptions options, OwnerId owner) {
+  if (!backend_) {
+    return detail::movedFrom<std::optional<Lease>>();
+  }
   return acquisition<std::optional<Lease>>(
       backend_,
       params(std::move(options), owner, Duration::zero(), true),

@@ -4,7 +4,9 @@
 #include <rlock/owner.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <memory>
@@ -26,18 +28,72 @@ struct Listeners {
 
 constinit detail::PerProcess<Listeners> listeners;
 
+/// A thread that somebody may acquire for. Its storage is the thread's own.
+struct LivingThread {
+  std::uint64_t owner = 0;
+  std::uint32_t generation = 0;  // of the process in which it is known, and one more
+  bool ended = false;
+  LivingThread* next = nullptr;
+  LivingThread** link = nullptr;
+};
+
+/// The threads that have asked for their owner and have not ended.
+struct LivingThreads {
+  static constexpr std::size_t kBuckets = 256;
+
+  std::mutex mutex;
+  std::array<LivingThread*, kBuckets> buckets{};
+
+  [[nodiscard]] LivingThread*& bucketOf(std::uint64_t owner) noexcept {
+    return buckets[owner / 2 % kBuckets];
+  }
+  void add(LivingThread& thread) noexcept {
+    const std::lock_guard lock(mutex);
+    LivingThread*& first = bucketOf(thread.owner);
+    thread.next = first;
+    thread.link = &first;
+    if (first != nullptr) {
+      first->link = &thread.next;
+    }
+    first = &thread;
+  }
+  void remove(LivingThread& thread) noexcept {
+    const std::lock_guard lock(mutex);
+    *thread.link = thread.next;
+    if (thread.next != nullptr) {
+      thread.next->link = thread.link;
+    }
+  }
+  [[nodiscard]] bool has(std::uint64_t owner) noexcept {
+    const std::lock_guard lock(mutex);
+    for (const LivingThread* thread = bucketOf(owner); thread != nullptr; thread = thread->next) {
+      if (thread->owner == owner) {
+        return true;
+      }
+    }
+    return false;
+  }
+};
+
+constinit detail::PerProcess<LivingThreads> livingThreads;
+
+// Trivially destructible: destructors of static objects ask when the thread's objects are gone.
+constinit thread_local LivingThread thisThread;
+
 class EndOfThread {
  public:
   EndOfThread() = default;
   EndOfThread(const EndOfThread&) = delete;
   EndOfThread& operator=(const EndOfThread&) = delete;
   ~EndOfThread() {
+    thisThread.ended = true;
     // What the thread did in the parent is no end of anything here.
-    if (detail::forkGeneration() != generation_) {
+    if (thisThread.generation != detail::forkGeneration() + 1) {
       return;
     }
     std::shared_ptr<const ThreadEndListeners> all;
     try {
+      livingThreads.get().remove(thisThread);
       Listeners& known = listeners.get();
       const std::lock_guard lock(known.mutex);
       all = known.all;
@@ -49,28 +105,50 @@ class EndOfThread {
     }
     for (const auto& weak : *all) {
       if (const auto listener = weak.lock()) {
-        listener->threadEnded(currentOwner());
+        listener->threadEnded(OwnerId{thisThread.owner});
       }
     }
   }
-
-  void acquires() noexcept { generation_ = detail::forkGeneration(); }
-
- private:
-  std::uint32_t generation_ = 0;
 };
+
+// The owners of threads have even numbers, so that those of all others need not be looked for.
+
+std::uint64_t nextNumber() noexcept {
+  static std::atomic<std::uint64_t> counter{0};
+  return counter.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+/// In a new thread, or in the one that has forked this process.
+void introduceThisThread(std::uint32_t generation) noexcept {
+  if (thisThread.owner == 0) {
+    thisThread.owner = 2 * nextNumber();
+  }
+  if (thisThread.ended) {
+    return;
+  }
+  try {
+    LivingThreads& living = livingThreads.get();
+    // Its destructor is what it is there for.
+    thread_local const EndOfThread atEnd;  // NOLINT(clang-diagnostic-exit-time-destructors)
+    living.add(thisThread);
+    thisThread.generation = generation + 1;
+  } catch (...) {
+    // No memory for the first list: the next call tries again.
+  }
+}
 
 }  // namespace
 
 OwnerId newOwner() noexcept {
-  static std::atomic<std::uint64_t> counter{0};
-  return OwnerId{counter.fetch_add(1, std::memory_order_relaxed) + 1};
+  return OwnerId{2 * nextNumber() + 1};
 }
 
 OwnerId currentOwner() noexcept {
-  // Trivially destructible: destructors of static objects ask when the thread's objects are gone.
-  thread_local const OwnerId owner = newOwner();
-  return owner;
+  const std::uint32_t generation = detail::forkGeneration();
+  if (thisThread.generation != generation + 1) {
+    introduceThisThread(generation);
+  }
+  return OwnerId{thisThread.owner};
 }
 
 namespace detail {
@@ -89,10 +167,16 @@ void addThreadEndListener(std::weak_ptr<ThreadEndListener> listener) {
   known.all = std::move(all);
 }
 
-void noteAcquireByThisThread() noexcept {
-  // Its destructor is what it is there for.
-  thread_local EndOfThread atEnd;  // NOLINT(clang-diagnostic-exit-time-destructors)
-  atEnd.acquires();
+bool threadHasEnded(OwnerId owner) noexcept {
+  // A thread that asks for itself lives, also when its objects are gone already.
+  if (owner.value % 2 != 0 || owner.value == 0 || owner == currentOwner()) {
+    return false;
+  }
+  try {
+    return !livingThreads.get().has(owner.value);
+  } catch (...) {
+    return false;
+  }
 }
 
 }  // namespace detail

@@ -21,7 +21,7 @@ Permit& Permit::operator=(Permit&& other) noexcept {
 }
 
 void Permit::swap(Permit& other) noexcept {
-  Lease::swap(other);
+  Lease::swap(static_cast<Lease&>(other));
   id_.swap(other.id_);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/permit_semaphore.hpp"
+#include "moved_from.hpp"
 #include "operations.hpp"
 #include <rlock/detail/lock_backend.hpp>
 #include <rlock/permit_expirable_semaphore.hpp>
@@ -240,55 +241,89 @@ std::optional<Permit> PermitExpirableSemaphore::tryHold(AcquireOptions options) 
   return tryHoldAsync(std::move(options)).get();
 }
 
-const std::string& PermitExpirableSemaphore::getName() const noexcept {
-  return semaphore_->name();
+const std::string& PermitExpirableSemaphore::getName() const& {
+  return detail::present(semaphore_)->name();
+}
+
+std::string PermitExpirableSemaphore::getName() const&& {
+  return detail::present(semaphore_)->name();
 }
 
 Operation<std::string> PermitExpirableSemaphore::acquireAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<std::string>();
+  }
   return one(semaphore_, {});
 }
 
 Operation<std::string> PermitExpirableSemaphore::acquireAsync(Duration lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::string>();
+  }
   return one(semaphore_, lease);
 }
 
 Operation<std::string> PermitExpirableSemaphore::acquireAsync(std::stop_token stop,
                                                               std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::string>();
+  }
   return one(semaphore_, lease, std::move(stop));
 }
 
 Operation<Ids> PermitExpirableSemaphore::acquireManyAsync(int permits,
                                                           std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<Ids>();
+  }
   return many(semaphore_, permits, Duration::max(), lease);
 }
 
 Operation<Ids> PermitExpirableSemaphore::acquireManyAsync(std::stop_token stop,
                                                           int permits,
                                                           std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<Ids>();
+  }
   return many(semaphore_, permits, Duration::max(), lease, std::move(stop));
 }
 
 Operation<std::optional<std::string>> PermitExpirableSemaphore::tryAcquireAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<std::optional<std::string>>();
+  }
   return tryOne(semaphore_, Duration::zero(), {});
 }
 
 Operation<std::optional<std::string>> PermitExpirableSemaphore::tryAcquireAsync(Duration wait) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::optional<std::string>>();
+  }
   return tryOne(semaphore_, wait, {});
 }
 
 Operation<std::optional<std::string>> PermitExpirableSemaphore::tryAcquireAsync(Duration wait,
                                                                                 Duration lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::optional<std::string>>();
+  }
   return tryOne(semaphore_, wait, lease);
 }
 
 Operation<std::optional<std::string>> PermitExpirableSemaphore::tryAcquireAsync(
     std::stop_token stop, Duration wait, std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::optional<std::string>>();
+  }
   return tryOne(semaphore_, wait, lease, std::move(stop));
 }
 
 Operation<Ids> PermitExpirableSemaphore::tryAcquireManyAsync(int permits,
                                                              Duration wait,
                                                              std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<Ids>();
+  }
   return many(semaphore_, permits, wait, lease);
 }
 
@@ -296,18 +331,30 @@ Operation<Ids> PermitExpirableSemaphore::tryAcquireManyAsync(std::stop_token sto
                                                              int permits,
                                                              Duration wait,
                                                              std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<Ids>();
+  }
   return many(semaphore_, permits, wait, lease, std::move(stop));
 }
 
 Operation<void> PermitExpirableSemaphore::releaseAsync(std::string_view id) {
+  if (!semaphore_) {
+    return detail::movedFrom<void>();
+  }
   return request(semaphore_, semaphore_->release({&id, 1}));
 }
 
 Operation<void> PermitExpirableSemaphore::releaseAsync(std::span<const std::string> ids) {
+  if (!semaphore_) {
+    return detail::movedFrom<void>();
+  }
   return request(semaphore_, semaphore_->release(viewsOf(ids)));
 }
 
 Operation<bool> PermitExpirableSemaphore::tryReleaseAsync(std::string_view id) {
+  if (!semaphore_) {
+    return detail::movedFrom<bool>();
+  }
   const auto what = semaphore_->tryRelease({&id, 1});
   return detail::operation<bool, int>(
       [semaphore = semaphore_, what] { return semaphore->run(what); },
@@ -323,48 +370,81 @@ Operation<bool> PermitExpirableSemaphore::tryReleaseAsync(std::string_view id) {
 }
 
 Operation<int> PermitExpirableSemaphore::tryReleaseAsync(std::span<const std::string> ids) {
+  if (!semaphore_) {
+    return detail::movedFrom<int>();
+  }
   return request(semaphore_, semaphore_->tryRelease(viewsOf(ids)));
 }
 
 Operation<int> PermitExpirableSemaphore::availablePermitsAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<int>();
+  }
   return request(semaphore_, semaphore_->availablePermits());
 }
 
 Operation<int> PermitExpirableSemaphore::getPermitsAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<int>();
+  }
   return request(semaphore_, semaphore_->getPermits());
 }
 
 Operation<int> PermitExpirableSemaphore::acquiredPermitsAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<int>();
+  }
   return request(semaphore_, semaphore_->acquiredPermits());
 }
 
 Operation<bool> PermitExpirableSemaphore::trySetPermitsAsync(int permits) {
+  if (!semaphore_) {
+    return detail::movedFrom<bool>();
+  }
   return request(semaphore_, semaphore_->trySetPermits(permits));
 }
 
 Operation<void> PermitExpirableSemaphore::setPermitsAsync(int permits) {
+  if (!semaphore_) {
+    return detail::movedFrom<void>();
+  }
   return request(semaphore_, semaphore_->setPermits(permits));
 }
 
 Operation<void> PermitExpirableSemaphore::addPermitsAsync(int delta) {
+  if (!semaphore_) {
+    return detail::movedFrom<void>();
+  }
   return request(semaphore_, semaphore_->addPermits(delta));
 }
 
 Operation<bool> PermitExpirableSemaphore::removeAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<bool>();
+  }
   return request(semaphore_, semaphore_->remove());
 }
 
 Operation<bool> PermitExpirableSemaphore::updateLeaseTimeAsync(std::string_view id,
                                                                std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<bool>();
+  }
   return request(semaphore_, semaphore_->updateLeaseTime(id, lease));
 }
 
 Operation<PermitExpirableSemaphore::LeaseTime> PermitExpirableSemaphore::getLeaseTimeAsync(
     std::string_view id) {
+  if (!semaphore_) {
+    return detail::movedFrom<PermitExpirableSemaphore::LeaseTime>();
+  }
   return request(semaphore_, semaphore_->getLeaseTime(id));
 }
 
 Operation<Permit> PermitExpirableSemaphore::holdAsync(AcquireOptions options) {
+  if (!semaphore_) {
+    return detail::movedFrom<Permit>();
+  }
   const Acquisition what =
       semaphore_->acquisition(1, true, params(std::move(options), Duration::max()));
   return acquisition<Permit>(
@@ -377,6 +457,9 @@ Operation<Permit> PermitExpirableSemaphore::holdAsync(AcquireOptions options) {
 }
 
 Operation<std::optional<Permit>> PermitExpirableSemaphore::tryHoldAsync(AcquireOptions options) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::optional<Permit>>();
+  }
   const Acquisition what =
       semaphore_->acquisition(1, true, params(std::move(options), Duration::zero()));
   return acquisition<std::optional<Permit>>(

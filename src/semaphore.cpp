@@ -2,6 +2,7 @@
 #include "counter_operations.hpp"
 #include "engine/parse_reply.hpp"
 #include "engine/scripted_counter.hpp"
+#include "moved_from.hpp"
 #include <rlock/semaphore.hpp>
 
 #include <fmt/format.h>
@@ -145,35 +146,60 @@ bool Semaphore::remove() {
   return removeAsync().get();
 }
 
-const std::string& Semaphore::getName() const noexcept {
-  return backend_->name();
+const std::string& Semaphore::getName() const& {
+  return detail::present(backend_)->name();
+}
+
+std::string Semaphore::getName() const&& {
+  return detail::present(backend_)->name();
 }
 
 Operation<void> Semaphore::acquireAsync(int permits) {
+  if (!backend_) {
+    return detail::movedFrom<void>();
+  }
   return acquisition<void>(backend_, permits, Duration::max(), {});
 }
 
 Operation<void> Semaphore::acquireAsync(std::stop_token stop, int permits) {
+  if (!backend_) {
+    return detail::movedFrom<void>();
+  }
   return acquisition<void>(backend_, permits, Duration::max(), std::move(stop));
 }
 
 Operation<bool> Semaphore::tryAcquireAsync(int permits) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return acquisition<bool>(backend_, permits, Duration::zero(), {});
 }
 
 Operation<bool> Semaphore::tryAcquireAsync(int permits, Duration wait) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return acquisition<bool>(backend_, permits, wait, {});
 }
 
 Operation<bool> Semaphore::tryAcquireAsync(Duration wait) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return acquisition<bool>(backend_, 1, wait, {});
 }
 
 Operation<bool> Semaphore::tryAcquireAsync(std::stop_token stop, int permits, Duration wait) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return acquisition<bool>(backend_, permits, wait, std::move(stop));
 }
 
 Operation<void> Semaphore::releaseAsync(int permits) {
+  if (!backend_) {
+    return detail::movedFrom<void>();
+  }
   if (permits < 0) {
     return refuseNegative<void>(backend_, permits);
   }
@@ -181,6 +207,9 @@ Operation<void> Semaphore::releaseAsync(int permits) {
 }
 
 Operation<bool> Semaphore::releaseIfExistsAsync(int permits) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   if (permits < 0) {
     return refuseNegative<bool>(backend_, permits);
   }
@@ -193,6 +222,9 @@ Operation<bool> Semaphore::releaseIfExistsAsync(int permits) {
 }
 
 Operation<int> Semaphore::availablePermitsAsync() {
+  if (!backend_) {
+    return detail::movedFrom<int>();
+  }
   return asking<int, int>(
       backend_,
       [scripts = backend_->counter()](Call& call) { scripts->composeGet(call); },
@@ -201,6 +233,9 @@ Operation<int> Semaphore::availablePermitsAsync() {
 }
 
 Operation<int> Semaphore::drainPermitsAsync() {
+  if (!backend_) {
+    return detail::movedFrom<int>();
+  }
   return asking<int, int>(
       backend_,
       [scripts = backend_->counter()](Call& call) { scripts->composeDrain(call); },
@@ -209,6 +244,9 @@ Operation<int> Semaphore::drainPermitsAsync() {
 }
 
 Operation<void> Semaphore::addPermitsAsync(int delta) {
+  if (!backend_) {
+    return detail::movedFrom<void>();
+  }
   if (delta == 0) {
     return known<void>(backend_, Result<void>());
   }
@@ -216,6 +254,9 @@ Operation<void> Semaphore::addPermitsAsync(int delta) {
 }
 
 Operation<bool> Semaphore::trySetPermitsAsync(int permits, std::optional<Duration> ttl) {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   if (permits < 0) {
     return refuseNegative<bool>(backend_, permits);
   }
@@ -234,6 +275,9 @@ Operation<bool> Semaphore::trySetPermitsAsync(int permits, std::optional<Duratio
 }
 
 Operation<bool> Semaphore::removeAsync() {
+  if (!backend_) {
+    return detail::movedFrom<bool>();
+  }
   return asking<bool, bool>(
       backend_,
       [scripts = backend_->counter()](Call& call) { scripts->composeRemove(call); },

@@ -126,8 +126,12 @@ class RLOCK_EXPORT Client {
   /// @param name  as for getLock(); the key itself
   RLock getSimpleLock(std::string_view name);
 
-  /// The UUID that stands in every owner field of this client.
-  const std::string& id() const;
+  ///@{
+  /// The UUID that stands in every owner field of this client; by value from a client that is about
+  /// to go.
+  const std::string& id() const&;
+  std::string id() const&&;
+  ///@}
   /// Counters since connect, and the present numbers of holds, waiters and channels. No round trip.
   Stats stats() const;
 
@@ -139,6 +143,7 @@ class RLOCK_EXPORT Client {
 
  private:
   explicit Client(std::shared_ptr<detail::ClientCore> core) noexcept;
+  [[nodiscard]] const std::shared_ptr<detail::ClientCore>& core() const;
 
   std::shared_ptr<detail::ClientCore> core_;
 };

@@ -67,8 +67,12 @@ class RLOCK_EXPORT CountDownLatch {
   /// waiters too. @returns false when there was none.
   /// @par Source  Redisson `RCountDownLatch.delete()`; lua/counter_remove.lua
   bool remove();
-  /// The name given to the factory. No round trip.
-  const std::string& getName() const noexcept;
+  ///@{
+  /// The name given to the factory, by value from a handle that is about to go. No round trip.
+  /// @throws Error  `invalidArgument` when the handle was moved from
+  const std::string& getName() const&;
+  std::string getName() const&&;
+  ///@}
 
   ///@{
   /// The same as an Operation, which says how to start it. Nothing is sent before that.

@@ -19,6 +19,8 @@ class LockBackend;
 struct Grant;
 }  // namespace detail
 
+class Permit;
+
 /// What a release came to.
 enum class ReleaseResult {
   released,   ///< the lock is free, as far as this owner is concerned
@@ -51,8 +53,11 @@ class RLOCK_EXPORT Lease {
   Lease& operator=(const Lease&) = delete;
   ~Lease();
 
+  ///@{
   /// Exchanges the holds.
   void swap(Lease& other) noexcept;
+  void swap(Permit& other) = delete;
+  ///@}
 
   /// True while the hold is valid on this machine's clock. Local, no round trip, does not block.
   [[nodiscard]] bool held() const noexcept;

@@ -105,8 +105,12 @@ class RLOCK_EXPORT RLock {
   /// How long the hold of whoever has it lasts unless renewed. Empty: nobody holds the lock;
   /// `milliseconds::max()`: without end. 1 round trip.
   std::optional<std::chrono::milliseconds> remainTimeToLive();
-  /// The name given to the factory. No round trip.
-  const std::string& getName() const noexcept;
+  ///@{
+  /// The name given to the factory, by value from a handle that is about to go. No round trip.
+  /// @throws Error  `invalidArgument` when the handle was moved from
+  const std::string& getName() const&;
+  std::string getName() const&&;
+  ///@}
 
   ///@{
   /// The same as an Operation, which says how to start it. Nothing is sent before that. Without

@@ -14,7 +14,7 @@ namespace rlock {
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 struct OwnerId {
-  std::uint64_t value = 0;  ///< unique in this process; 0 is nobody's
+  std::uint64_t value = 0;  ///< unique in this process; 0 is nobody's; those of threads are even
 
   /// By number.
   friend constexpr auto operator<=>(OwnerId, OwnerId) noexcept = default;

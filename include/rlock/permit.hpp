@@ -29,8 +29,11 @@ class RLOCK_EXPORT Permit : public Lease {
   Permit& operator=(const Permit&) = delete;
   ~Permit() = default;
 
-  /// Exchanges the permits.
+  ///@{
+  /// Exchanges the permits. With a Lease that is none it does not compile: the id would stay.
   void swap(Permit& other) noexcept;
+  void swap(Lease& other) = delete;
+  ///@}
 
   /// 32 lower-case hexadecimal characters, as PermitExpirableSemaphore takes and gives them. Stays
   /// after release(); empty for a Permit that is default-constructed or moved from.
@@ -40,9 +43,13 @@ class RLOCK_EXPORT Permit : public Lease {
   std::string id_;
 };
 
-/// Exchanges the permits.
+///@{
+/// Exchanges the permits; a permit and a lease of another kind cannot be exchanged.
 inline void swap(Permit& a, Permit& b) noexcept {
   a.swap(b);
 }
+void swap(Permit& a, Lease& b) = delete;
+void swap(Lease& a, Permit& b) = delete;
+///@}
 
 }  // namespace rlock

@@ -148,8 +148,12 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   /// empty.
   std::optional<Permit> tryHold(AcquireOptions options = {});
 
-  /// The name given to the factory. No round trip.
-  const std::string& getName() const noexcept;
+  ///@{
+  /// The name given to the factory, by value from a handle that is about to go. No round trip.
+  /// @throws Error  `invalidArgument` when the handle was moved from
+  const std::string& getName() const&;
+  std::string getName() const&&;
+  ///@}
 
   ///@{
   /// The same as an Operation, which says how to start it. Nothing is sent before that.

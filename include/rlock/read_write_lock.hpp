@@ -34,8 +34,12 @@ class RLOCK_EXPORT ReadWriteLock {
   /// @par Source  Redisson `RReadWriteLock.writeLock()`; lua/rw_write_acquire.lua,
   /// rw_write_release.lua
   RLock writeLock() const { return write_; }
-  /// The name given to the factory. No round trip.
-  const std::string& getName() const noexcept { return read_.getName(); }
+  ///@{
+  /// The name given to the factory, by value from a handle that is about to go. No round trip.
+  /// @throws Error  `invalidArgument` when the handle was moved from
+  const std::string& getName() const& { return read_.getName(); }
+  std::string getName() const&& { return read_.getName(); }
+  ///@}
 
  private:
   RLock read_;

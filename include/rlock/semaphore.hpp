@@ -97,8 +97,12 @@ class RLOCK_EXPORT Semaphore {
   /// none.
   /// @par Source  Redisson `RSemaphore.delete()`; lua/counter_remove.lua
   bool remove();
-  /// The name given to the factory. No round trip.
-  const std::string& getName() const noexcept;
+  ///@{
+  /// The name given to the factory, by value from a handle that is about to go. No round trip.
+  /// @throws Error  `invalidArgument` when the handle was moved from
+  const std::string& getName() const&;
+  std::string getName() const&&;
+  ///@}
 
   ///@{
   /// The same as an Operation, which says how to start it. Nothing is sent before that.

@@ -233,7 +233,7 @@ bool AcquireTask::enterGate() {
 /// A closing client does not wait for requests that come after it has counted them, and what they
 /// obtain would be lost. Asked when the gate is held, by which they are counted.
 bool AcquireTask::mustNotBegin() noexcept {
-  if (keepsHold() || !engine_->closed()) {
+  if (!engine_->closed()) {
     return false;
   }
   phase_ = Phase::attempt;
@@ -712,6 +712,13 @@ void AcquireTask::takeTurn() {
   }
   // The request goes out at once, and its thread wakes up while it is on the way.
   const bool entered = enterGate();
+  if (entered && mustNotBegin()) {
+    moveToLoop();
+    engine_->executor().post(
+        [self = TaskPtr(this)] { self->perform(self->failed(self->closedError())); });
+    signal(kMoved);
+    return;
+  }
   if (entered) {
     compose();
     if (engine_->executor().direct(*this)) {

@@ -81,6 +81,11 @@ GroupAcquire::Acquired GroupAcquire::acquired(const IntrusivePtr<GroupHold>& hol
   return grant;
 }
 
+bool GroupAcquire::ownerEnded(const Result<Acquired>& result) noexcept {
+  return result.has_value() && result->has_value() && (*result)->hold &&
+         (*result)->hold->reason() == LossReason::threadEnded;
+}
+
 Error GroupAcquire::stopError() {
   return Error(Errc::cancelled, "a stop was requested");
 }

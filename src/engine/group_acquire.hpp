@@ -53,6 +53,9 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
   [[nodiscard]] bool endless() const noexcept { return deadline_ == Clock::time_point::max(); }
   void conclude(Result<Acquired> result);
   [[nodiscard]] static Acquired acquired(const IntrusivePtr<GroupHold>& hold);
+  /// What a member gave was lost at once, because the thread that was to hold it has ended: it
+  /// would be so each time.
+  [[nodiscard]] static bool ownerEnded(const Result<Acquired>& result) noexcept;
   [[nodiscard]] static Error stopError();
   [[nodiscard]] static Error lateError();
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -29,9 +30,9 @@ class LockEngine::ClosingRelease final : public Call {
   const std::string owner_;
 };
 
-/// What a request about it obtains is nobody's hold, and no expiry gives it back.
-bool LockEngine::leavesNoHold(const Hold& hold) noexcept {
-  return hold.kind == HoldKind::none && scriptsOf(hold).traits.changesState;
+/// A request about it may obtain something that must not stay behind.
+bool LockEngine::mayObtain(const Hold& hold) noexcept {
+  return scriptsOf(hold).traits.changesState;
 }
 
 LockEngine::LockEngine(std::string clientId,
@@ -154,7 +155,7 @@ LockEngine::Gate LockEngine::enter(const std::shared_ptr<const LockScripts>& scr
   Gate gate;
   gate.hold = ledger_.find(scripts, scripts->traits.holdKind, scripts->name, owner);
   gate.entered = HoldLedger::enter(*gate.hold, waiter);
-  if (gate.entered && leavesNoHold(*gate.hold)) {
+  if (gate.entered && mayObtain(*gate.hold)) {
     ++unsettled_;
   }
   gate.count = gate.hold->count;
@@ -176,7 +177,7 @@ void LockEngine::leave(Hold& hold) {
   bool lastUnsettled = false;
   {
     const std::lock_guard lock(holdsMutex_);
-    const bool unsettled = leavesNoHold(hold);
+    const bool unsettled = mayObtain(hold);
     next = ledger_.leave(hold);
     if (unsettled && next == nullptr) {
       lastUnsettled = --unsettled_ == 0 && closed();
@@ -248,7 +249,15 @@ LockEngine::Granted LockEngine::granted(Hold& hold,
       hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
     }
     granted.handle = hold.handle;
-    if (std::exchange(hold.ownerEnded, false)) {
+    if (closed()) {
+      // What is held was counted before: this is given back by itself.
+      watchdog_.retire(hold);
+      hold.lost = true;
+      hold.count = 0;
+      ended.push_back({HoldPtr(&hold), LossReason::clientClosed});
+      late_.emplace_back(&hold);
+    } else if (threadHasEnded(hold.owner)) {
+      // Its threadEnded() was called before, or comes when this is booked.
       watchdog_.retire(hold);
       hold.lost = true;
       hold.count = 0;
@@ -259,6 +268,15 @@ LockEngine::Granted LockEngine::granted(Hold& hold,
   }
   if (needsLoop) {
     wakeWatchdog();
+  }
+  if (!ended.empty()) {
+    // Whoever hears of this grant must not take it for more than it is.
+    if (granted.handle && granted.handle->markLost(ended.front().reason)) {
+      executor_->post([handle = granted.handle] { handle->signalLoss(); });
+    }
+    if (closed()) {
+      executor_->post([self = shared_from_this()] { self->endClosing(true); });
+    }
   }
   announceOnLoop(std::move(ended));
   if (!terms.label.empty()) {
@@ -402,8 +420,6 @@ void LockEngine::threadEnded(OwnerId owner) noexcept {
   {
     const std::lock_guard lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.ownedBy(owner)) {
-      // What is still on its way comes too late.
-      hold->ownerEnded = hold->ownerEnded || hold->busy;
       if (hold->count > 0 && !std::exchange(hold->lost, true)) {
         // Left to expire: the work it protects may go on elsewhere.
         watchdog_.retire(*hold);
@@ -496,6 +512,24 @@ void LockEngine::serveCalls() {
 
 // The end.
 
+void LockEngine::markClosed() noexcept {
+  if (closed_.exchange(true)) {
+    return;
+  }
+  // Here, because the loop may be in a callback of the application.
+  try {
+    const std::lock_guard lock(holdsMutex_);
+    invalidated_.reserve(ledger_.size());
+    for (const HoldPtr& hold : ledger_.all()) {
+      if (hold->handle && hold->handle->markLost(LossReason::clientClosed)) {
+        invalidated_.push_back(hold->handle);
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    // The loop does it.
+  }
+}
+
 void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> done) {
   markClosed();
   watchdogTimer_.disarm();
@@ -515,8 +549,10 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
   dismissFromGates();
   std::vector<Watchdog::Lost> lost;
   std::vector<HoldPtr> held;
+  std::vector<IntrusivePtr<HoldHandle>> invalidated;
   {
     const std::lock_guard lock(holdsMutex_);
+    invalidated.swap(invalidated_);
     for (const HoldPtr& hold : ledger_.all()) {
       if (hold->count == 0) {
         continue;
@@ -530,14 +566,15 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
     }
   }
   announce(std::move(lost));
+  for (const auto& handle : invalidated) {
+    handle->signalLoss();
+  }
   closingDone_ = std::move(done);
   closingReleases_ = 1;
   closeTimer_ = std::make_unique<Timer>(executor_->loop(), [this] { endClosing(false); });
   closeTimer_->armAt(deadline);
-  for (const HoldPtr& hold : held) {
-    ++closingReleases_;
-    executor_->start(makeIntrusive<ClosingRelease>(shared_from_this(), hold), deadline);
-  }
+  closeBy_ = deadline;
+  releaseToClose(held);
   closingReleaseDone();
 }
 
@@ -553,6 +590,15 @@ void LockEngine::dismissFromGates() {
   for (GateWaiter* waiter : dismissed) {
     waiter->gateClosed();
     waiter->gateDropRef();
+  }
+}
+
+void LockEngine::releaseToClose(const std::vector<HoldPtr>& holds) {
+  for (const HoldPtr& hold : holds) {
+    ++closingReleases_;
+    // Later there is nothing left to release.
+    executor_->start(makeIntrusive<ClosingRelease>(shared_from_this(), hold),
+                     std::min(closeBy_, endOf(*hold) + callTimeout()));
   }
 }
 
@@ -597,10 +643,16 @@ void LockEngine::endClosing(bool inTime) {
     return;
   }
   if (inTime) {
+    std::vector<HoldPtr> late;
+    {
+      const std::lock_guard lock(holdsMutex_);
+      late.swap(late_);
+    }
+    releaseToClose(late);
     const std::lock_guard lock(holdsMutex_);
-    // Requests that obtain something which is nobody's hold give it back when they see that the
-    // client is closed.
-    if (closingReleases_ > 0 || places_.load() > 0 || unsettled_ > 0 || deliveries_.load() > 0) {
+    // Requests under way give back what they obtain when they see that the client is closed.
+    if (closingReleases_ > 0 || places_.load() > 0 || unsettled_ > 0 || !late_.empty() ||
+        deliveries_.load() > 0) {
       return;
     }
   }

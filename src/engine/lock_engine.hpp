@@ -74,8 +74,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   /// Ends the connections. Loop thread, after shutDown().
   void disconnect() noexcept;
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
-  /// From here on new calls fail with `closed`.
-  void markClosed() noexcept { closed_.store(true, std::memory_order_release); }
+  /// From here on new calls fail with `closed`, and every hold is invalid.
+  void markClosed() noexcept;
 
   [[nodiscard]] const std::string& clientId() const noexcept { return clientId_; }
   [[nodiscard]] const Options& options() const noexcept { return options_; }
@@ -194,7 +194,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   static const LockScripts& scriptsOf(const Hold& hold) noexcept {
     return *static_cast<const LockScripts*>(hold.keepAlive.get());
   }
-  static bool leavesNoHold(const Hold& hold) noexcept;
+  static bool mayObtain(const Hold& hold) noexcept;
 
   struct Handout;
   class PassedTurns;
@@ -230,6 +230,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void check(std::vector<Doubt> holds);
   void holdIsGone(Doubt doubt);
   void closingReleaseDone();
+  void releaseToClose(const std::vector<HoldPtr>& holds);
   void noteLabel(const Hold& hold, const std::string& label, std::chrono::milliseconds atLeast);
   void noteLabels(std::vector<LabelNote> notes);
   void endClosing(bool inTime);
@@ -261,11 +262,11 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   const std::shared_ptr<MarkerPool> markers_;
 
   mutable std::mutex holdsMutex_;
-  HoldLedger ledger_;        // protected by holdsMutex_
-  std::uint64_t lines_ = 0;  // protected by holdsMutex_
-  // Requests under way that take something which no expiry would give back; protected by
-  // holdsMutex_.
-  std::size_t unsettled_ = 0;
+  HoldLedger ledger_;          // protected by holdsMutex_
+  std::uint64_t lines_ = 0;    // protected by holdsMutex_
+  std::size_t unsettled_ = 0;  // requests under way that may obtain something; likewise
+  std::vector<HoldPtr> late_;  // granted while closing, to be given back; likewise
+  std::vector<IntrusivePtr<HoldHandle>> invalidated_;           // to be signalled; likewise
   Watchdog watchdog_;                                           // protected by holdsMutex_
   Clock::time_point watchdogArmed_ = Clock::time_point::max();  // protected by holdsMutex_
   bool listening_ = false;  // to clientChannel_, or about to; protected by holdsMutex_
@@ -291,6 +292,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   std::uint64_t acquiredBefore_ = 0;
   DelayedCalls delayed_;  // its methods say which threads may call them
   std::unique_ptr<Timer> closeTimer_;
+  Clock::time_point closeBy_{};
   std::size_t closingReleases_ = 0;
   UniqueFunction<void()> closingDone_;
 };

@@ -162,6 +162,9 @@ class MultiAcquire final : public GroupAcquire {
     params.wait = patience.wait;
     group_->members()[member]->acquireAsync(
         std::move(params), [self = self(), member, patience](const Result<Acquired>& result) {
+          if (ownerEnded(result)) {
+            self->stopped();
+          }
           self->perform(self->answered(member, result, patience));
         });
     if (!oneAttempt() && !patience.wait.isPositive()) {

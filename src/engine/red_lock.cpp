@@ -153,6 +153,9 @@ class QuorumAcquire final : public GroupAcquire {
       group_->members()[i]->acquireAsync(
           memberParams(i, round.get_token()),
           [self = self(), i, attempt](const Result<Acquired>& result) {
+            if (ownerEnded(result)) {
+              self->stopped();
+            }
             self->answered(i, attempt, result);
           });
     }

@@ -69,6 +69,81 @@ TEST_F(LockOwnership, XOWN2_TheHoldOfAThreadThatEndedIsTheOthersAfterOneLease) {
   EXPECT_GE(log().count("threadEnded"), 1U);
 }
 
+TEST_F(LockOwnership, XOWN2_WhatAnEndedThreadStillWaitsForIsNotRenewed) {
+  std::mutex mutex;
+  std::vector<LostHold> told;
+  Options settings = options();
+  settings.onLost = [&](const LostHold& hold) {
+    const std::lock_guard lock(mutex);
+    told.push_back(hold);
+  };
+  Client client = Client::connect(settings);
+  Client holder = connect();
+  const auto kinds = [](Client& of) {
+    const ReadWriteLock sides = of.getReadWriteLock("own2:rw");
+    return std::vector<RLock>{of.getLock("own2:plain"),
+                              of.getFairLock("own2:fair"),
+                              of.getFencedLock("own2:fenced"),
+                              of.getSpinLock("own2:spin"),
+                              of.getSimpleLock("own2:simple"),
+                              sides.readLock(),
+                              multiLock({of.getLock("own2:a"), of.getLock("own2:b")})};
+  };
+  std::vector<RLock> held = kinds(holder);
+  held[5] = holder.getReadWriteLock("own2:rw").writeLock();
+  for (RLock& lock : held) {
+    lock.lock();
+  }
+  std::vector<std::future<void>> answers;
+  std::vector<std::optional<Operation<bool>>> later;
+  const OwnerId ended =
+      inThread([&] {
+        for (RLock& lock : kinds(client)) {
+          auto operation = lock.lockAsync();
+          answers.push_back(operation.toFuture());
+        }
+        for (const char* name : {"own2:late", "own2:late2"}) {
+          later.emplace_back(client.getLock(name).tryLockAsync());
+        }
+        later.emplace_back(client.getReadWriteLock("own2:late3").readLock().tryLockAsync());
+        return currentOwner();
+      }).get();
+  EXPECT_EQ(answerOf(later[0]->wait()), "true");
+  EXPECT_TRUE(later[1]->toFuture().get());
+  EXPECT_EQ(answerOf(later[2]->wait()), "true");
+  // An owner that is only named, by a thread that lives.
+  EXPECT_TRUE(client.getLock("own2:named").tryLockAsync(AcquireOptions{}, ended).get());
+  for (RLock& lock : held) {
+    lock.unlock();
+  }
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_EQ(outcomeOf([&] { answers[i].get(); }), i + 1 < answers.size() ? "ok" : "cancelled");
+  }
+  EXPECT_EVENTUALLY(3 * kWatchdog, raw().keys("own2*").empty());
+  const std::lock_guard lock(mutex);
+  EXPECT_GE(told.size(), answers.size() + later.size());
+  for (const LostHold& hold : told) {
+    EXPECT_EQ(hold.reason, LossReason::threadEnded) << hold.name;
+  }
+}
+
+TEST_F(LockOwnership, XOWN2_TheOwnerOfALivingThreadMayBeUsedByOthers) {
+  Client client = connect();
+  std::promise<OwnerId> named;
+  std::promise<void> end;
+  auto thread = inThread([&] {
+    named.set_value(currentOwner());
+    end.get_future().wait();
+  });
+  const OwnerId owner = named.get_future().get();
+  EXPECT_TRUE(client.getLock("own2").tryLockAsync(AcquireOptions{}, owner).get());
+  std::this_thread::sleep_for(2 * kWatchdog);
+  EXPECT_TRUE(client.getLock("own2").isHeldBy(owner)) << "renewed as long as the thread lives";
+  end.set_value();
+  thread.get();
+  EXPECT_EVENTUALLY(3 * kWatchdog, !raw().exists("own2"));
+}
+
 TEST_F(LockOwnership, XOWN2_AGrantThatComesAfterTheEndOfItsThreadIsNotRenewed) {
   std::promise<LostHold> told;
   Options settings = proxied();

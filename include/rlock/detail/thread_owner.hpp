@@ -21,7 +21,8 @@ class ThreadEndListener {
 /// Listens until the object is gone.
 void addThreadEndListener(std::weak_ptr<ThreadEndListener> listener);
 
-/// The calling thread acquires in its own name: its end matters.
-void noteAcquireByThisThread() noexcept;
+/// Whether the owner is currentOwner() of a thread that has ended. From that thread's listeners'
+/// first threadEnded() on; for no other owner.
+[[nodiscard]] bool threadHasEnded(OwnerId owner) noexcept;
 
 }  // namespace rlock::detail

@@ -76,9 +76,8 @@ struct Hold : RefCounted<Hold> {
   DeadlineHook hook;
   IntrusivePtr<HoldHandle> handle;  ///< made when somebody wants to watch the hold
 
-  bool busy = false;        ///< a request about this hold is under way
-  bool ownerEnded = false;  ///< meanwhile the owner's thread has ended
-  bool known = false;       ///< a HoldLedger has it
+  bool busy = false;   ///< a request about this hold is under way
+  bool known = false;  ///< a HoldLedger has it
   GateWaiter* firstAtGate = nullptr;
   GateWaiter* lastAtGate = nullptr;
   TableHook<Hold> byKey;

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What close() leaves behind on a server that is well: nothing.
+
+#include "integration/lock_harness.hpp"
+
+namespace rlock::test {
+namespace {
+
+class LockClose : public LockTest {};
+
+TEST_F(LockClose, EndsEveryLeaseAtOnce) {
+  for (int round = 0; round < 12; ++round) {
+    Client client = connect();
+    std::vector<std::future<std::vector<Lease>>> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.push_back(inThread([&, i] {
+        std::vector<Lease> leases;
+        try {
+          for (int number = 0;; ++number) {
+            const std::string name = "l" + std::to_string(i) + ":" + std::to_string(number);
+            leases.push_back(client.getLock(name).acquire());
+          }
+        } catch (const Error& error) {
+          EXPECT_EQ(error.errc(), Errc::closed);
+        }
+        return leases;
+      }));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(2000 + 300 * round));
+    client.close(10s);
+    EXPECT_EQ(raw().keys(), std::set<std::string>()) << "round " << round;
+    for (auto& thread : threads) {
+      for (const Lease& lease : thread.get()) {
+        EXPECT_FALSE(lease.held());
+        EXPECT_EQ(lease.lossReason(), LossReason::clientClosed);
+        EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+      }
+    }
+  }
+}
+
+TEST_F(LockClose, TakesAnyDeadline) {
+  using std::chrono::milliseconds;
+  for (const milliseconds deadline :
+       {milliseconds::max(), milliseconds::max() - 1ms, milliseconds(24h * 365)}) {
+    Client client = connect();
+    const Lease lease = client.getLock("held").acquire();
+    const Stopwatch watch;
+    client.close(deadline);
+    EXPECT_LT(watch.elapsedMs(), scaled(2s));
+    EXPECT_FALSE(lease.held());
+    EXPECT_FALSE(raw().exists("held"));
+  }
+  for (const milliseconds deadline : {milliseconds(0), milliseconds(-1), milliseconds::min()}) {
+    Client client = connect();
+    const Lease lease = client.getLock("held").acquire({.lease = 50ms});
+    const Stopwatch watch;
+    client.close(deadline);
+    EXPECT_LT(watch.elapsedMs(), scaled(500ms));
+    EXPECT_FALSE(lease.held());
+  }
+}
+
+TEST_F(LockClose, GivesThousandsOfHoldsBack) {
+  Client client = connect();
+  std::vector<std::future<Lease>> futures;
+  for (int i = 0; i < 5000; ++i) {
+    auto operation = client.getLock("many" + std::to_string(i)).acquireAsync();
+    futures.push_back(operation.toFuture());
+  }
+  std::vector<Lease> leases;
+  for (auto& future : futures) {
+    leases.push_back(future.get());
+  }
+  client.close(scaled(2s));
+  expectNoKeys();
+}
+
+}  // namespace
+}  // namespace rlock::test
