@@ -3,7 +3,7 @@
 -- KEYS: [1] lock hash  [2] prefix of the owner's hold keys; no key has this name itself  [3] intent of a waiting writer
 --       [4] tombstone of this request, only where a lost request cannot be fenced
 -- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] owner field as a writer
--- Returns: array {read holds of this owner} when held; integer = ms after which it is worth looking again, -1 = not known
+-- Returns: array {read holds of this owner, places that those before it had, if some were over} when held; integer = ms after which it is worth looking again, -1 = not known
 -- When it runs twice: takes two holds. A request is sent once; after a lost reply rw_read_settle decides.
 -- Cost: O(h) of the owner's own h holds
 -- Source: Redisson RedissonReadLock.tryLockInnerAsync; pruning and intent are this library's
@@ -14,13 +14,15 @@ end
 local lease = tonumber(ARGV[1])
 local mode = redis.call('hget', KEYS[1], 'mode')
 local live = 0
+local counted = 0
+local places = {}
 local remaining = -1
 if mode then
   if mode == 'write' and redis.call('hexists', KEYS[1], ARGV[3]) == 0 then
     return redis.call('pttl', KEYS[1])
   end
-  local counted = countReads(KEYS[1], ARGV[2])
-  live = pruneReads(KEYS[1], ARGV[2], KEYS[2], counted)
+  counted = countReads(KEYS[1], ARGV[2])
+  live, places = pruneReads(KEYS[1], ARGV[2], KEYS[2], counted)
   if mode == 'read' and live == 0 and redis.call('hlen', KEYS[1]) == 1 then
     redis.call('del', KEYS[1])
     mode = false
@@ -58,4 +60,4 @@ if remaining < lease then
     return expire
   end
 end
-return {live + 1}
+return {live + 1, live < counted and places or nil}

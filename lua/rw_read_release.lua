@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Gives the latest read hold of an owner back; the last one of all frees the lock.
+-- Gives a read hold of an owner back, the latest or another; the last one of all frees the lock.
 -- KEYS: [1] lock hash  [2] prefix of the owner's hold keys; no key has this name itself  [3] intent of a waiting writer
 --       [4] tombstone of this request, only where a lost request cannot be fenced
 -- ARGV: [1] owner field  [2] what the keys of all holds begin with  [3] PUBLISH or SPUBLISH  [4] channel
---       [5] lease in ms to restore when holds remain, 0 = leave them
--- Returns: nil = this owner holds nothing; array {1 = released or 0 = the latest hold had expired, holds that remain,
---          ms that the longest of them lasts, error text = only when the server refused to publish}
+--       [5] lease in ms to restore when holds remain, 0 = leave them  [6] place of the hold, 0 = the latest
+-- Returns: nil = this owner holds nothing; array {1 = released or 0 = that hold had expired, holds that remain, ms that
+--          the longest of them lasts, error text = the server refused to publish or empty, the places that they had}
 -- When it runs twice: releases twice. A request is sent once; after a lost reply rw_read_settle decides.
 -- Cost: O(h + e) of the owner's own h holds and e of others that have expired and are still counted; more readers
 --       cost more only when the hold was the last to expire by more than a second: then O(all read holds)
@@ -19,9 +19,13 @@ local counted = countReads(KEYS[1], ARGV[1])
 if counted == 0 then
   return nil
 end
-local lasted = redis.call('pttl', KEYS[2] .. ':' .. counted)
-local released = redis.call('del', KEYS[2] .. ':' .. counted)
-local live = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
+local place = tonumber(ARGV[6])
+if place == 0 then
+  place = counted
+end
+local lasted = redis.call('pttl', KEYS[2] .. ':' .. place)
+local released = redis.call('del', KEYS[2] .. ':' .. place)
+local live, places = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
 local lease = tonumber(ARGV[5])
 if lease > 0 and live > 0 then
   for _, key in ipairs({KEYS[2] .. ':' .. live, KEYS[1]}) do
@@ -30,6 +34,6 @@ if lease > 0 and live > 0 then
     end
   end
 end
-local result = {released, live, longestOwnRead(KEYS[2], live)}
-result[4] = readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4], lasted)
-return result
+local longest = longestOwnRead(KEYS[2], live)
+local failure = readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4], lasted)
+return {released, live, longest, failure or '', places}

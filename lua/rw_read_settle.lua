@@ -7,7 +7,8 @@
 -- ARGV: [1] owner field  [2] what the keys of all holds begin with  [3] PUBLISH or SPUBLISH  [4] channel
 --       [5] target, 0 or more  [6] tombstone TTL in ms  [7] 1 = the latest hold is the last of those that stay, 0 = the
 --       first ones stay
---       [8] number of this settling of the request, 1 or more
+--       [8] place of the hold that the lost request was to release, 0 = none  [9] holds counted before that request
+--       [10] number of this settling of the request, 1 or more
 -- Returns: array {holds before, holds now, ms that the longest of them lasts}
 -- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
 --          a later one is refused.
@@ -18,6 +19,10 @@
 local tombstone, life = KEYS[4], ARGV[6]
 -- include: settle_once
 local counted = countReads(KEYS[1], ARGV[1])
+if tonumber(ARGV[8]) > 0 and counted == tonumber(ARGV[9]) then
+  -- It was not executed.
+  redis.call('del', KEYS[2] .. ':' .. ARGV[8])
+end
 local before = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
 local target = tonumber(ARGV[5])
 local now = math.min(before, target)

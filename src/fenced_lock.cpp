@@ -31,7 +31,7 @@ Result<Token> tokenOf(LockBackend& lock, OwnerId owner, const detail::Grant& gra
   if (grant.token) {
     return *grant.token;
   }
-  lock.releaseQuietly(owner);
+  lock.releaseQuietly({owner});
   ErrorContext context;
   context.key = lock.name();
   return Error(Errc::serverError, "the fencing counter is gone", std::move(context));

@@ -57,16 +57,17 @@ ReleaseResult Lease::release() noexcept {
   const auto backend = std::exchange(backend_, nullptr);
   const auto hold = std::exchange(hold_, nullptr);
   token_.reset();
-  if (!backend) {
+  if (!backend || !hold) {
     return ReleaseResult::lost;
   }
   try {
-    const bool lostBefore = hold && hold->reason() != LossReason::none;
+    const bool lostBefore = hold->reason() != LossReason::none;
+    const detail::ReleaseTarget target{owner_, hold->line()};
     if (backend->refusesBlocking()) {
-      backend->releaseAsync(owner_, [](const Result<detail::ReleaseOutcome>&) {});
+      backend->releaseAsync(target, [](const Result<detail::ReleaseOutcome>&) {});
       return lostBefore ? ReleaseResult::lost : ReleaseResult::unknown;
     }
-    const Result<detail::ReleaseOutcome> result = backend->release(owner_);
+    const Result<detail::ReleaseOutcome> result = backend->release(target);
     if (lostBefore) {
       return ReleaseResult::lost;
     }
@@ -92,11 +93,11 @@ ReleaseResult Lease::release() noexcept {
 void Lease::releaseInBackground() noexcept {
   const auto backend = std::exchange(backend_, nullptr);
   const auto hold = std::exchange(hold_, nullptr);
-  if (!backend || (hold && hold->nothingLeft())) {
+  if (!backend || !hold || hold->released()) {
     return;
   }
   try {
-    backend->releaseQuietly(owner_);
+    backend->releaseQuietly({owner_, hold->line()});
   } catch (...) {
     // Out of memory: the hold is left to expire.
   }

@@ -82,7 +82,7 @@ bool RLock::tryLock(std::stop_token stop, Duration wait, std::optional<Duration>
 }
 
 void RLock::unlock() {
-  released(present(backend_)->release(currentOwner())).value();
+  released(present(backend_)->release({currentOwner()})).value();
 }
 
 bool RLock::forceUnlock() {
@@ -164,9 +164,9 @@ Operation<void> RLock::unlockAsync(OwnerId owner) {
     return detail::movedFrom<void>();
   }
   return operation<void, ReleaseOutcome>(
-      [backend = backend_, owner] { return backend->release(owner); },
+      [backend = backend_, owner] { return backend->release({owner}); },
       [backend = backend_, owner](LockBackend::Handler<ReleaseOutcome> handler) {
-        backend->releaseAsync(owner, std::move(handler));
+        backend->releaseAsync({owner}, std::move(handler));
       },
       [](const Result<ReleaseOutcome>& result) { return released(result); });
 }

@@ -31,7 +31,8 @@ enum class ReleaseResult {
 };
 
 /// One hold of one lock as an object. The hold belongs to the object, not to a thread: whoever has
-/// the Lease may use and release it.
+/// the Lease may use and release it. What its owner takes after this hold was lost is another hold,
+/// which this object can neither see nor end.
 ///
 /// **Thread safety:** observers from any thread; move, assignment and release() one thread at a
 /// time.
@@ -86,7 +87,9 @@ class RLOCK_EXPORT Lease {
 
   /// Gives the hold back and empties the Lease. One round trip; blocks until the answer, at most
   /// `Options::callTimeout`. On the loop thread it sends the release and returns `unknown` without
-  /// waiting. `lost` for an empty Lease. A second call says `lost`.
+  /// waiting. `lost` for an empty Lease, and when the hold was lost: then what is left of it on the
+  /// server is given back, but never what the same owner has taken since. A second call says
+  /// `lost`.
   ReleaseResult release() noexcept;
 
  private:

@@ -15,13 +15,15 @@ local function setReads(hash, owner, count)
   end
 end
 
--- Drops the holds that are over and closes the gaps. Returns how many there are.
+-- Drops the holds that are over and closes the gaps. Returns how many there are, and where each of them was before.
 local function pruneReads(hash, owner, prefix, counted)
   local live = 0
+  local places = {}
   for i = 1, counted do
     local key = prefix .. ':' .. i
     if redis.call('exists', key) == 1 then
       live = live + 1
+      places[live] = i
       if live < i then
         redis.call('rename', key, prefix .. ':' .. live)
       end
@@ -30,7 +32,7 @@ local function pruneReads(hash, owner, prefix, counted)
   if live < counted then
     setReads(hash, owner, live)
   end
-  return live
+  return live, places
 end
 
 -- How long in ms the longest of them lasts.

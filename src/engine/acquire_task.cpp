@@ -370,6 +370,7 @@ AcquireTask::Step AcquireTask::repliedAttempt() {
   }
   if (parsed->granted) {
     grant_.token = parsed->token;
+    kept_ = parsed->kept;
     return granted(parsed->count);
   }
   leaveGate();
@@ -397,6 +398,11 @@ AcquireTask::Step AcquireTask::granted(std::int64_t count) {
     return step;
   }
   const bool tooMany = count > before_ + 1;
+  if (tooMany && before_ == 0 && grant_.token && !std::exchange(dropped_, true)) {
+    // A hold that was lost is still there, and its token: what is taken anew has one of its own.
+    dropsAll_ = true;
+    return tell([](AcquireFsm& fsm) { return fsm.unknown(); });
+  }
   const Step step = tell([&](AcquireFsm& fsm) {
     if (engine_->closed() && fsm.stopped(closedError()) != Step::none) {
       static_cast<void>(fsm.granted(tooMany));
@@ -418,12 +424,9 @@ AcquireTask::Step AcquireTask::granted(std::int64_t count) {
     terms.wantsHandle = params_.wantsHandle;
     terms.afresh = params_.afresh;
     terms.label = params_.label;
-    auto granted = engine_->granted(*hold_, before_, static_cast<int>(count), terms);
-    if (params_.wantsHandle) {
-      grant_.hold = std::move(granted.handle);
-      grant_.line = granted.line;
-      grant_.count = static_cast<int>(count);
-    }
+    terms.kept = kept_;
+    grant_.hold = engine_->granted(*hold_, before_, static_cast<int>(count), terms);
+    grant_.count = static_cast<int>(count);
     if (settledRemaining_) {
       // What settling found may be left over from an earlier request.
       engine_->limit(*hold_, submittedAt(), *settledRemaining_);
@@ -444,6 +447,7 @@ AcquireTask::Step AcquireTask::repliedSettle() {
         tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end;
     if (!answered) {
       grant_.token = parsed->token;
+      kept_.reset();
       settledRemaining_ = parsed->remaining;
       return granted(parsed->now);
     }

@@ -151,6 +151,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   std::int64_t settlings_ = 0;                                 // of the request at hand
   std::optional<std::chrono::milliseconds> settledRemaining_;  // of what settling kept
   Grant grant_;
+  HoldPlaces kept_;                       // AcquireReply::kept
   std::unique_ptr<Timer> deadlineTimer_;  // loop thread only
   std::optional<std::stop_callback<std::function<void()>>> stopCallback_;
 };

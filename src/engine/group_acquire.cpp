@@ -33,6 +33,7 @@ void GroupAcquire::start() {
       }
     });
   }
+  group_->endOverdue(params_.owner);
   begin();
 }
 

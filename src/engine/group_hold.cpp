@@ -8,35 +8,40 @@
 
 namespace rlock::detail {
 
-GroupHold::GroupHold(std::size_t members, std::size_t need, Terms terms, const GroupHold* before)
-    : need_(need), terms_(std::move(terms)), members_(members) {
+GroupHold::GroupHold(
+    std::uint64_t line, std::size_t members, std::size_t need, Terms terms, OnLoss onLoss)
+    : HoldHandle(line),
+      need_(need),
+      onLoss_(std::move(onLoss)),
+      terms_(std::move(terms)),
+      members_(members) {
   scratch_.reserve(members);
-  if (before != nullptr) {
-    const std::lock_guard lock(before->mutex_);
-    for (std::size_t i = 0; i < members; ++i) {
-      const Member& old = before->members_[i];
-      if (alive(old)) {
-        members_[i].handle = old.handle;
-        members_[i].count = old.count;
-        members_[i].line = old.line;
-        members_[i].seen = old.seen;
-        members_[i].heard = false;
-      } else {
-        members_[i].lostLine = old.handle ? old.line : old.lostLine;
-        members_[i].lostCount = old.handle ? old.count : old.lostCount;
-      }
-    }
-  }
+}
+
+bool GroupHold::alive(const HoldHandle& handle) noexcept {
+  return handle.reason() == LossReason::none && !handle.released();
 }
 
 bool GroupHold::alive(const Member& member) noexcept {
-  return member.handle && member.handle->reason() == LossReason::none && !member.handle->released();
+  return std::any_of(
+      member.held.begin(), member.held.end(), [](const auto& handle) { return alive(*handle); });
+}
+
+/// Why a member is lost, if it is; it may have been lost before, and taken again.
+LossReason GroupHold::reasonOf(const Member& member) noexcept {
+  return member.held.empty() || alive(member) ? LossReason::none : member.held.back()->reason();
 }
 
 GroupHold::Clock::time_point GroupHold::membersUntil() const noexcept {
   scratch_.clear();
   for (const Member& member : members_) {
-    scratch_.push_back(alive(member) ? member.handle->validUntil() : Clock::time_point::min());
+    auto until = Clock::time_point::min();
+    for (const auto& handle : member.held) {
+      if (alive(*handle)) {
+        until = std::max(until, handle->validUntil());
+      }
+    }
+    scratch_.push_back(until);
   }
   const auto until = Quorum::validUntil(scratch_, need_);
   return until == Clock::time_point::min() ? Clock::time_point{} : until - terms_.margin;
@@ -57,22 +62,23 @@ GroupHold::Terms GroupHold::terms() const {
   return terms_;
 }
 
-/// What was lost may be gone from the server or still count there. What the owner took by other
-/// ways is not the group's to release.
+/// What was lost has ended by itself. What the owner took by other ways is not the group's to
+/// release, and what it gave back by other ways is not there any more.
 void GroupHold::add(Member& member, const Grant& grant) noexcept {
-  int kept = 0;
-  if (member.handle && member.line == grant.line) {
-    kept = member.count;
-  } else if (!member.handle && member.lostLine == grant.line) {
-    kept = member.lostCount;
-  }
+  std::erase_if(member.held, [](const auto& handle) { return !alive(*handle); });
+  const bool same = !member.held.empty() && member.held.back()->line() == grant.hold->line();
   // Another call of the owner may have been booked since this one was counted.
-  member.seen =
-      member.handle && member.line == grant.line ? std::max(member.seen, grant.count) : grant.count;
-  member.count = std::min(kept + 1, std::max(member.seen, 1));
-  member.handle = grant.hold;
-  member.line = grant.line;
-  member.heard = false;
+  member.seen = same ? std::max(member.seen, grant.count) : grant.count;
+  member.held.push_back(grant.hold);
+  while (same && member.held.size() > static_cast<std::size_t>(std::max(member.seen, 1))) {
+    member.held.erase(member.held.begin());
+  }
+  const bool listening = std::any_of(member.listening.begin(),
+                                     member.listening.end(),
+                                     [&](const Listening& each) { return each.to == grant.hold; });
+  if (!listening) {
+    member.listening.push_back({grant.hold, {}});
+  }
 }
 
 void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
@@ -107,19 +113,34 @@ bool GroupHold::join(std::size_t number, const Grant& grant) {
 
 void GroupHold::listen() {
   for (Member& member : members_) {
-    IntrusivePtr<HoldHandle> handle;
-    {
-      const std::lock_guard lock(mutex_);
-      if (std::exchange(member.heard, true)) {
-        continue;
+    for (;;) {
+      IntrusivePtr<HoldHandle> handle;
+      std::list<Listening> old;
+      {
+        const std::lock_guard lock(mutex_);
+        for (auto it = member.listening.begin(); it != member.listening.end();) {
+          const auto each = it++;
+          if (std::find(member.held.begin(), member.held.end(), each->to) == member.held.end()) {
+            old.splice(old.end(), member.listening, each);
+          } else if (each->listener.empty() && !handle) {
+            handle = each->to;
+          }
+        }
       }
-      handle = member.handle;
+      // Made and destroyed without the lock: it may run at once, and waits while it runs.
+      old.clear();
+      if (!handle) {
+        break;
+      }
+      std::list<StopListener> listener;
+      listener.emplace_back(handle->lostToken(), [this] { memberLost(); });
+      const std::lock_guard lock(mutex_);
+      for (Listening& each : member.listening) {
+        if (each.to == handle && each.listener.empty()) {
+          each.listener.swap(listener);
+        }
+      }
     }
-    // Made and destroyed without the lock: it may run at once, and waits while it runs.
-    std::list<StopListener> listener;
-    listener.emplace_back(handle->lostToken(), [this] { memberLost(); });
-    const std::lock_guard lock(mutex_);
-    member.listener.swap(listener);
   }
 }
 
@@ -135,7 +156,7 @@ void GroupHold::memberLost() noexcept {
     const std::lock_guard lock(mutex_);
     std::size_t left = 0;
     for (const Member& member : members_) {
-      const LossReason reason = member.handle ? member.handle->reason() : LossReason::none;
+      const LossReason reason = reasonOf(member);
       left += static_cast<std::size_t>(alive(member));
       ended = ended || reason == LossReason::threadEnded;
       first = first == LossReason::none ? reason : first;
@@ -151,14 +172,28 @@ void GroupHold::lose(LossReason reason) {
   if (markLost(reason)) {
     repairs_.request_stop();
     signalLoss();
+    onLoss_(IntrusivePtr<GroupHold>(this));
   }
 }
 
-void GroupHold::runOut() {
+LossReason GroupHold::endOfTime() const {
   const Terms terms = this->terms();
-  lose(Clock::now() >= terms.maxHoldUntil ? LossReason::maxHold
-       : terms.lease                      ? LossReason::expired
-                                          : LossReason::unreachable);
+  return Clock::now() >= terms.maxHoldUntil ? LossReason::maxHold
+         : terms.lease                      ? LossReason::expired
+                                            : LossReason::unreachable;
+}
+
+void GroupHold::runOut() {
+  lose(endOfTime());
+}
+
+bool GroupHold::markOverdue() {
+  if (!markLost(endOfTime())) {
+    return false;
+  }
+  repairs_.request_stop();
+  onLoss_(IntrusivePtr<GroupHold>(this));
+  return true;
 }
 
 std::vector<std::size_t> GroupHold::takeMissing() {
@@ -167,11 +202,15 @@ std::vector<std::size_t> GroupHold::takeMissing() {
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Member& member = members_[i];
-    if (member.repairing || (member.handle && member.handle->heldAt(now))) {
+    const bool held = std::any_of(member.held.begin(), member.held.end(), [&](const auto& handle) {
+      return handle->heldAt(now);
+    });
+    if (member.repairing || held) {
       continue;
     }
     // What somebody ended on purpose stays ended.
-    const LossReason reason = member.handle ? member.handle->reason() : LossReason::unreachable;
+    const LossReason reason =
+        member.held.empty() ? LossReason::unreachable : member.held.back()->reason();
     if (reason == LossReason::expired || reason == LossReason::refused ||
         reason == LossReason::unreachable || reason == LossReason::maxHold) {
       member.repairing = true;
@@ -190,14 +229,12 @@ GroupHold::Plan GroupHold::planRelease() {
   Plan plan;
   plan.last = count_ == 0;
   for (Member& member : members_) {
-    if (member.handle && member.handle->nothingLeft()) {
-      // What the owner has there now it took by other ways.
-      member.count = 0;
+    std::vector<std::uint64_t>& lines = plan.lines.emplace_back();
+    while (member.held.size() > static_cast<std::size_t>(count_)) {
+      lines.push_back(member.held.back()->line());
+      member.held.pop_back();
+      --member.seen;
     }
-    const int times = std::max(member.count - count_, 0);
-    member.count -= times;
-    member.seen -= times;
-    plan.times.push_back(times);
   }
   return plan;
 }
@@ -207,7 +244,7 @@ int GroupHold::overtime(std::size_t member) const {
   const std::lock_guard lock(mutex_);
   const bool over = why == LossReason::maxHold ||
                     (why == LossReason::none && Clock::now() >= terms_.maxHoldUntil);
-  return over ? members_[member].count : 0;
+  return over ? static_cast<int>(members_[member].held.size()) : 0;
 }
 
 GroupHold::Plan GroupHold::leave() {
@@ -238,11 +275,41 @@ GroupHold::Plan GroupHold::leaveLost() {
   return plan;
 }
 
+GroupHold::Plan GroupHold::giveBack() {
+  const std::lock_guard lock(mutex_);
+  if (count_ == 0) {
+    return {};
+  }
+  count_ = 0;
+  givingBack_ = true;
+  return planRelease();
+}
+
+void GroupHold::givenBack() {
+  std::vector<UniqueFunction<void()>> then;
+  {
+    const std::lock_guard lock(mutex_);
+    givingBack_ = false;
+    then.swap(afterwards_);
+  }
+  for (UniqueFunction<void()>& each : then) {
+    each();
+  }
+}
+
+bool GroupHold::whenGivenBack(UniqueFunction<void()>& then) {
+  const std::lock_guard lock(mutex_);
+  if (givingBack_) {
+    afterwards_.push_back(std::move(then));
+  }
+  return givingBack_;
+}
+
 bool GroupHold::survives(const std::vector<bool>& gone) const {
   const std::lock_guard lock(mutex_);
   std::size_t left = 0;
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    left += static_cast<std::size_t>(!gone[i] && members_[i].count > 0 && alive(members_[i]));
+    left += static_cast<std::size_t>(!gone[i] && alive(members_[i]));
   }
   return left >= need_;
 }
@@ -264,7 +331,9 @@ bool GroupHold::over() const {
   const auto now = Clock::now();
   const std::lock_guard lock(mutex_);
   return std::none_of(members_.begin(), members_.end(), [&](const Member& member) {
-    return member.handle && member.handle->heldAt(now);
+    return std::any_of(member.held.begin(), member.held.end(), [&](const auto& handle) {
+      return handle->heldAt(now);
+    });
   });
 }
 

@@ -4,10 +4,10 @@
 #include <rlock/detail/engine/earliest_plan.hpp>
 #include <rlock/detail/hold_handle.hpp>
 #include <rlock/detail/lock_backend.hpp>
+#include <rlock/detail/unique_function.hpp>
 #include <rlock/options.hpp>
 #include <rlock/owner.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -42,23 +42,18 @@ class GroupHold final : public HoldHandle {
 
   /// What a release is to do.
   struct Plan {
-    std::vector<int> times;  ///< how often each member is released
-    bool last = false;       ///< nothing is held afterwards
-    bool valid = false;      ///< it was held until now
+    /// For each member the lines of the holds that are released, in their order.
+    std::vector<std::vector<std::uint64_t>> lines;
+    bool last = false;   ///< nothing is held afterwards
+    bool valid = false;  ///< it was held until now
   };
+  /// Called once, when it is lost, with no lock held.
+  using OnLoss = std::function<void(const IntrusivePtr<GroupHold>&)>;
 
-  /// @param before  a hold of the same owner that was lost: what is left of its members counts on,
-  ///                and so does what the server still has of a member when it is taken again
-  GroupHold(std::size_t members, std::size_t need, Terms terms, const GroupHold* before);
+  /// @param line  HoldHandle::line(), different from those of the same group
+  GroupHold(std::uint64_t line, std::size_t members, std::size_t need, Terms terms, OnLoss onLoss);
 
   [[nodiscard]] Clock::time_point validUntil() const noexcept override;
-  /// The end of one member may be the end of the whole, and the others are left; but what is left
-  /// belongs to the owner's newer hold if there is one.
-  [[nodiscard]] bool nothingLeft() const noexcept override {
-    return replaced_.load(std::memory_order_acquire) || released();
-  }
-  /// The owner has a newer one.
-  void replaced() noexcept { replaced_.store(true, std::memory_order_release); }
   [[nodiscard]] Terms terms() const;
   /// When the loss is to be announced, as things are now.
   [[nodiscard]] Clock::time_point lossAt() const;
@@ -84,10 +79,19 @@ class GroupHold final : public HoldHandle {
   Plan leave();
   /// As leave(), however often it was taken; its holders are told that it is lost.
   Plan leaveLost();
+  /// What is left of a hold that is lost, to be given back now; whoever asks next gets nothing.
+  /// Call givenBack() when it is done.
+  Plan giveBack();
+  void givenBack();
+  /// Calls `then` when what was left is given back. False: nothing is on its way, so that it is not
+  /// called.
+  [[nodiscard]] bool whenGivenBack(UniqueFunction<void()>& then);
   /// Enough members are left without those of which a release has found nothing.
   [[nodiscard]] bool survives(const std::vector<bool>& gone) const;
   /// lossAt() has come.
   void runOut();
+  /// As runOut(), where the application's stop callbacks must not run. True: signalLoss() is due.
+  [[nodiscard]] bool markOverdue();
   /// Somebody is to look at it at `when`. False: somebody does so earlier anyway.
   [[nodiscard]] bool planLook(Clock::time_point when);
   /// The time planned has come. False: another one was planned instead.
@@ -96,19 +100,21 @@ class GroupHold final : public HoldHandle {
   [[nodiscard]] bool over() const;
 
  private:
+  struct Listening {
+    IntrusivePtr<HoldHandle> to;
+    std::list<StopListener> listener;  // empty: still to be made
+  };
   struct Member {
-    IntrusivePtr<HoldHandle> handle;
-    int count = 0;               // of the acquisitions that went through the group
-    std::uint64_t line = 0;      // Grant::line
-    int seen = 0;                // the most that the server has counted on it
-    std::uint64_t lostLine = 0;  // of the owner's hold before
-    int lostCount = 0;
-    bool heard = true;  // listener is that of handle
+    /// One for each acquisition that went through the group; several may be of one incarnation.
+    std::vector<IntrusivePtr<HoldHandle>> held;
+    int seen = 0;  // the most that the server has counted of the latest incarnation
     bool repairing = false;
-    std::list<StopListener> listener;
+    std::list<Listening> listening;
   };
 
+  [[nodiscard]] static bool alive(const HoldHandle& handle) noexcept;
   [[nodiscard]] static bool alive(const Member& member) noexcept;
+  [[nodiscard]] static LossReason reasonOf(const Member& member) noexcept;
   static void add(Member& member, const Grant& grant) noexcept;
   /// mutex_ is held.
   Plan planRelease();
@@ -116,15 +122,18 @@ class GroupHold final : public HoldHandle {
   [[nodiscard]] Clock::time_point membersUntil() const noexcept;
   void memberLost() noexcept;
   void lose(LossReason reason);
+  [[nodiscard]] LossReason endOfTime() const;
 
   const std::size_t need_;
+  const OnLoss onLoss_;
   mutable std::mutex mutex_;
   Terms terms_;                                     // protected by mutex_
   int count_ = 0;                                   // protected by mutex_
+  bool givingBack_ = false;                         // protected by mutex_
+  std::vector<UniqueFunction<void()>> afterwards_;  // after givenBack(); protected by mutex_
   EarliestPlan look_;                               // protected by mutex_
   mutable std::vector<Clock::time_point> scratch_;  // protected by mutex_
   std::stop_source repairs_;
-  std::atomic<bool> replaced_{false};
   std::vector<Member> members_;  // protected by mutex_; last: its listeners use the rest
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/group_lock.hpp"
 
+#include "engine/scripted_object.hpp"
 #include <rlock/detail/engine/quorum_fsm.hpp>
 #include <rlock/detail/fork.hpp>
 
@@ -227,19 +228,8 @@ void GroupLock::runBehind(Handler<T> handler, Start start) {
   start(std::move(tell));
 }
 
-namespace {
-
-std::optional<Error> check(const AcquireParams& params) {
-  // The rest is the members' to check.
-  return params.wait.valid()
-             ? std::nullopt
-             : std::optional(Error(Errc::invalidArgument, "the wait is not a number"));
-}
-
-}  // namespace
-
 Result<LockBackend::Acquired> GroupLock::acquire(AcquireParams params) {
-  if (auto why = check(params)) {
+  if (auto why = ScriptedObject::check(params)) {
     return describe(*why);
   }
   if (auto why = refuse(true)) {
@@ -257,7 +247,7 @@ Result<LockBackend::Acquired> GroupLock::acquire(AcquireParams params) {
 
 void GroupLock::acquireAsync(AcquireParams params, Handler<Acquired> handler) {
   runBehind<Acquired>(std::move(handler), [&](auto done) {
-    if (auto why = check(params)) {
+    if (auto why = ScriptedObject::check(params)) {
       done(describe(*why));
       return;
     }
@@ -277,15 +267,38 @@ IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants, const GroupH
   }
   IntrusivePtr<GroupHold>& hold = holds_[terms.owner.value];
   if (!hold || !hold->heldAt(Clock::now())) {
-    const auto before = std::move(hold);
-    if (before) {
-      before->endRepairs();
-      before->replaced();
+    if (hold) {
+      hold->endRepairs();
+      // Its holders are told where nothing is locked.
+      callAt(Clock::now(), [before = std::move(hold)] { before->runOut(); });
     }
-    hold = makeIntrusive<GroupHold>(members_.size(), need_, terms, before.get());
+    hold = makeIntrusive<GroupHold>(++lines_,
+                                    members_.size(),
+                                    need_,
+                                    terms,
+                                    [weak = weak_from_this()](const IntrusivePtr<GroupHold>& lost) {
+                                      if (const auto self = weak.lock()) {
+                                        self->giveBack(lost);
+                                      }
+                                    });
   }
   hold->enter(grants, terms);
   return hold;
+}
+
+void GroupLock::endOverdue(OwnerId owner) {
+  IntrusivePtr<GroupHold> hold;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = holds_.find(owner.value);
+    if (found == holds_.end() || found->second->heldAt(Clock::now())) {
+      return;
+    }
+    hold = found->second;
+  }
+  if (hold->markOverdue()) {
+    callAt(Clock::now(), [hold] { hold->signalLoss(); });
+  }
 }
 
 int GroupLock::overtime(OwnerId owner, std::size_t member) {
@@ -294,13 +307,13 @@ int GroupLock::overtime(OwnerId owner, std::size_t member) {
   return found == holds_.end() ? 0 : found->second->overtime(member);
 }
 
-Result<ReleaseOutcome> GroupLock::release(OwnerId owner) {
-  return runHere<ReleaseOutcome>([&](auto done) { startRelease(owner, std::move(done)); });
+Result<ReleaseOutcome> GroupLock::release(ReleaseTarget target) {
+  return runHere<ReleaseOutcome>([&](auto done) { startRelease(target, std::move(done)); });
 }
 
-void GroupLock::releaseAsync(OwnerId owner, Handler<ReleaseOutcome> handler) {
+void GroupLock::releaseAsync(ReleaseTarget target, Handler<ReleaseOutcome> handler) {
   runBehind<ReleaseOutcome>(std::move(handler),
-                            [&](auto done) { startRelease(owner, std::move(done)); });
+                            [&](auto done) { startRelease(target, std::move(done)); });
 }
 
 // Questions.

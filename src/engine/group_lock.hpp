@@ -37,9 +37,9 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
 
   Result<Acquired> acquire(AcquireParams params) override;
   void acquireAsync(AcquireParams params, Handler<Acquired> handler) override;
-  Result<ReleaseOutcome> release(OwnerId owner) override;
-  void releaseAsync(OwnerId owner, Handler<ReleaseOutcome> handler) override;
-  void releaseQuietly(OwnerId owner) override;
+  Result<ReleaseOutcome> release(ReleaseTarget target) override;
+  void releaseAsync(ReleaseTarget target, Handler<ReleaseOutcome> handler) override;
+  void releaseQuietly(ReleaseTarget target) override;
   [[nodiscard]] bool refusesBlocking() const noexcept override;
   Result<bool> forceRelease() override;
   void forceReleaseAsync(Handler<bool> handler) override;
@@ -66,6 +66,9 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   /// Keeps account of an acquisition. The caller has no lock of a hold, and calls
   /// GroupHold::listen() when it has no lock at all.
   IntrusivePtr<GroupHold> book(const MemberGrants& grants, const GroupHold::Terms& terms);
+  /// A hold of the owner whose time is over is lost from here on, and its members are given back
+  /// before anything that the caller asks them next. With no lock held.
+  void endOverdue(OwnerId owner);
   /// How often the owner holds a member through a hold that is over for its maxHold, of which the
   /// member may not know.
   [[nodiscard]] int overtime(OwnerId owner, std::size_t member);
@@ -103,7 +106,7 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   [[nodiscard]] Result<bool> any(const std::vector<Result<bool>>& answers) const;
   [[nodiscard]] Error tooFew(const Error& first, std::size_t answered) const;
 
-  void startRelease(OwnerId owner, Done<ReleaseOutcome> done);
+  void startRelease(ReleaseTarget target, Done<ReleaseOutcome> done);
   void startForceRelease(Done<bool> done);
   void startIsLocked(Done<bool> done);
   void startHoldCount(OwnerId owner, Done<int> done);
@@ -112,8 +115,10 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
     IntrusivePtr<GroupHold> hold;
     GroupHold::Plan plan;
   };
-  /// Empty: this group knows of no hold of the owner.
-  [[nodiscard]] std::optional<Leaving> takePlan(OwnerId owner);
+  /// Empty: this group knows of no such hold of the owner.
+  [[nodiscard]] std::optional<Leaving> takePlan(ReleaseTarget target);
+  /// What is left of a lost hold is nobody's.
+  void giveBack(const IntrusivePtr<GroupHold>& hold);
   /// A release has found nothing on some members: what is left of the hold is to be released, too.
   /// Empty: enough is left of it, or it is not the owner's hold any more.
   [[nodiscard]] std::optional<GroupHold::Plan> takeRest(OwnerId owner,
@@ -129,6 +134,7 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   std::mutex mutex_;
   std::unordered_map<std::uint64_t, IntrusivePtr<GroupHold>> holds_;  // by owner; mutex_
   std::size_t sweepAt_ = 64;                                          // protected by mutex_
+  std::uint64_t lines_ = 0;                                           // protected by mutex_
 };
 
 /// The parts of a group, checked.

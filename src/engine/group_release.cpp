@@ -6,16 +6,19 @@
 #include <rlock/detail/engine/quorum_fsm.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 
-std::optional<GroupLock::Leaving> GroupLock::takePlan(OwnerId owner) {
+std::optional<GroupLock::Leaving> GroupLock::takePlan(ReleaseTarget target) {
   Leaving leaving;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = holds_.find(owner.value);
-    if (found == holds_.end()) {
+    const auto found = holds_.find(target.owner.value);
+    if (found == holds_.end() || (target.line != 0 && found->second->line() != target.line)) {
       return std::nullopt;
     }
     leaving.hold = found->second;
@@ -61,14 +64,14 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   }
 
   void start() {
-    std::vector<int> times;
+    std::vector<std::vector<std::uint64_t>> lines;
     {
       const std::lock_guard lock(mutex_);
-      times = plan_.times;
+      lines = plan_.lines;
     }
-    for (std::size_t i = 0; i < times.size(); ++i) {
-      if (times[i] > 0) {
-        release(i);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (!lines[i].empty()) {
+        release(i, lines[i].front());
       }
     }
     judge();
@@ -79,45 +82,51 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
     plan_ = std::move(plan);
     tally_ = GroupRelease();
     tally_.valid = plan_.valid;
-    tally_.members = static_cast<std::size_t>(
-        std::count_if(plan_.times.begin(), plan_.times.end(), [](int times) { return times > 0; }));
+    tally_.members = static_cast<std::size_t>(std::count_if(
+        plan_.lines.begin(), plan_.lines.end(), [](const auto& lines) { return !lines.empty(); }));
   }
 
-  void release(std::size_t member) {
+  void release(std::size_t member, std::uint64_t line) {
     group_->members_[member]->releaseAsync(
-        owner_, [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
+        {owner_, line}, [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
           self->answered(member, result);
         });
   }
 
   void answered(std::size_t member, const Result<ReleaseOutcome>& result) {
-    bool more = false;
-    int unasked = 0;
+    std::optional<std::uint64_t> next;
+    std::vector<std::uint64_t> unasked;
     {
       const std::lock_guard lock(mutex_);
+      std::vector<std::uint64_t>& lines = plan_.lines[member];
+      const std::uint64_t asked = lines.front();
+      lines.erase(lines.begin());
       if (result.has_value()) {
-        more = --plan_.times[member] > 0;
-        if (!more) {
+        if (!lines.empty()) {
+          next = lines.front();
+        } else {
           ++tally_.released;
           stillHeld_ += static_cast<std::size_t>(*result == ReleaseOutcome::stillHeld);
         }
       } else if (result.error().errc() == Errc::notOwner) {
         ++tally_.notOwner;
         gone_[member] = true;
+        unasked.swap(lines);
+        std::erase(unasked, asked);
       } else {
         // This one is completed in the background, and so are those that were to follow.
-        unasked = std::exchange(plan_.times[member], 0) - 1;
+        unasked.swap(lines);
         ++tally_.failed;
         if (!error_) {
           error_ = result.error();
         }
       }
     }
-    for (; unasked > 0; --unasked) {
-      group_->members_[member]->releaseQuietly(owner_);
+    for (const std::uint64_t line : unasked) {
+      group_->members_[member]->releaseQuietly({owner_, line});
     }
-    if (more) {
-      release(member);
+    if (next) {
+      release(member, *next);
     } else {
       judge();
     }
@@ -198,10 +207,42 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   Done<ReleaseOutcome> done_;   // protected by mutex_
 };
 
-void GroupLock::startRelease(OwnerId owner, Done<ReleaseOutcome> done) {
-  if (auto leaving = takePlan(owner)) {
-    std::make_shared<Releasing>(shared_from_this(), owner, std::move(*leaving), std::move(done))
-        ->start();
+void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
+  if (hold->reason() == LossReason::threadEnded) {
+    // The work that it protects may go on elsewhere.
+    return;
+  }
+  Leaving leaving{hold, hold->giveBack()};
+  if (leaving.plan.lines.empty()) {
+    return;
+  }
+  leaving.plan.last = true;
+  std::make_shared<Releasing>(
+      shared_from_this(),
+      hold->terms().owner,
+      std::move(leaving),
+      [hold](const Result<ReleaseOutcome>& /*result*/) { hold->givenBack(); })
+      ->start();
+}
+
+void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
+  const OwnerId owner = target.owner;
+  if (auto leaving = takePlan(target)) {
+    const IntrusivePtr<GroupHold> hold = leaving->hold;
+    UniqueFunction<void()> release = [self = shared_from_this(),
+                                      owner,
+                                      left = std::move(*leaving),
+                                      done = std::move(done)]() mutable {
+      std::make_shared<Releasing>(self, owner, std::move(left), std::move(done))->start();
+    };
+    // What was given back already is certain when this call returns.
+    if (!hold->whenGivenBack(release)) {
+      release();
+    }
+    return;
+  }
+  if (target.line != 0) {
+    done(describe(Error(Errc::notOwner, "this hold is over")));
     return;
   }
   // Taken through another object of the same members, perhaps.
@@ -217,21 +258,21 @@ void GroupLock::startRelease(OwnerId owner, Done<ReleaseOutcome> done) {
           return;
         }
         Leaving leaving;
-        leaving.plan.times.assign(self->members_.size(), 1);
+        leaving.plan.lines.assign(self->members_.size(), {0});
         leaving.plan.last = true;
         leaving.plan.valid = true;
         std::make_shared<Releasing>(self, owner, std::move(leaving), std::move(done))->start();
       });
 }
 
-void GroupLock::releaseQuietly(OwnerId owner) {
+void GroupLock::releaseQuietly(ReleaseTarget target) {
   if (refuse(false)) {
     return;
   }
-  if (const auto leaving = takePlan(owner)) {
+  if (const auto leaving = takePlan(target)) {
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      for (int times = leaving->plan.times[i]; times > 0; --times) {
-        members_[i]->releaseQuietly(owner);
+      for (const std::uint64_t line : leaving->plan.lines[i]) {
+        members_[i]->releaseQuietly({target.owner, line});
       }
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/lock_engine.hpp"
 
+#include "executor/permit_scripts.hpp"
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/fork.hpp>
 #include <rlock/duration.hpp>
@@ -158,7 +159,7 @@ LockEngine::Gate LockEngine::enter(const std::shared_ptr<const LockScripts>& scr
   if (gate.entered && mayObtain(*gate.hold)) {
     ++unsettled_;
   }
-  gate.count = gate.hold->count;
+  gate.count = gate.hold->lost ? 0 : gate.hold->count;
   return gate;
 }
 
@@ -169,7 +170,7 @@ HoldPtr LockEngine::entry(const std::shared_ptr<const LockScripts>& scripts, Own
 
 int LockEngine::countOf(const Hold& hold) const {
   const std::lock_guard lock(holdsMutex_);
-  return hold.count;
+  return hold.lost ? 0 : hold.count;
 }
 
 void LockEngine::leave(Hold& hold) {
@@ -206,34 +207,43 @@ bool LockEngine::holds(std::string_view name, OwnerId owner) const {
   });
 }
 
-LockEngine::Granted LockEngine::granted(Hold& hold,
-                                        int before,
-                                        int count,
-                                        const GrantTerms& terms) {
-  bool vanished = false;
-  bool told = false;
-  IntrusivePtr<HoldHandle> old;
-  std::string oldLabel;
-  Granted granted;
+IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
+                                             int before,
+                                             int count,
+                                             const GrantTerms& terms) {
+  IntrusivePtr<HoldHandle> handle;
   bool needsLoop = false;
+  std::vector<Watchdog::Lost> vanished;
   std::vector<Watchdog::Lost> ended;
   counters_.acquired.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(holdsMutex_);
     // Read holds end each for itself, so some may be over while others stay.
     const bool alone = hold.kind == HoldKind::read ? count == 1 : count <= before;
-    if (before > 0 && alone) {
-      // The server had dropped the holds that came before this one.
-      vanished = !hold.lost;
-      old = std::exchange(hold.handle, nullptr);
-      oldLabel = hold.label;
-      // Whoever hears of this grant must not take the hold before it for valid.
-      told = vanished && old && old->markLost(LossReason::refused);
-    }
-    if (before == 0 || alone) {
+    if (hold.kind == HoldKind::read) {
+      // Each has a lease of its own, so those before it go on or end each for itself.
+      keepParts(hold, before > 0 ? terms.kept : HoldPlaces(std::in_place), count - 1, vanished);
       hold.line = ++lines_;
+      HoldPart& part = hold.parts.emplace_back();
+      part.line = hold.line;
+      part.label = terms.label;
+      if (terms.wantsHandle) {
+        part.handle = makeIntrusive<HoldHandle>(part.line);
+      }
+      handle = part.handle;
+      count = static_cast<int>(hold.parts.size());
+    } else if (before > 0 && alone && !hold.lost) {
+      // The server had dropped the holds that came before this one. Whoever hears of this grant
+      // must not take them for valid.
+      vanished.push_back(Watchdog::lose(hold, LossReason::refused));
     }
-    granted.line = hold.line;
+    if (hold.parts.empty() && (before == 0 || alone || hold.lost)) {
+      // What was lost, also while this request was under way, is not counted: the release of this
+      // one finds more than it expects, and ends it.
+      count = alone ? count : std::max(count - before, 1);
+      hold.line = ++lines_;
+      hold.handle = nullptr;
+    }
     if (before <= terms.afresh) {
       hold.maxHoldUntil = Clock::time_point::max();
     }
@@ -243,25 +253,23 @@ LockEngine::Granted LockEngine::granted(Hold& hold,
     const auto maxHoldUntil = terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(Clock::now())
                                             : Clock::time_point::max();
     watchdog_.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
-    if (terms.wantsHandle &&
-        (!hold.handle || hold.handle->reason() != LossReason::none || hold.handle->released())) {
-      hold.handle = makeIntrusive<HoldHandle>();
+    if (terms.wantsHandle && !hold.handle && hold.parts.empty()) {
+      hold.handle = makeIntrusive<HoldHandle>(hold.line);
       hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
     }
-    granted.handle = hold.handle;
+    if (hold.parts.empty()) {
+      handle = terms.wantsHandle ? hold.handle : nullptr;
+    }
     if (closed()) {
       // What is held was counted before: this is given back by itself.
+      Watchdog::loseAll(hold, LossReason::clientClosed, ended);
       watchdog_.retire(hold);
-      hold.lost = true;
       hold.count = 0;
-      ended.push_back({HoldPtr(&hold), LossReason::clientClosed});
       late_.emplace_back(&hold);
     } else if (threadHasEnded(hold.owner)) {
       // Its threadEnded() was called before, or comes when this is booked.
-      watchdog_.retire(hold);
-      hold.lost = true;
-      hold.count = 0;
-      ended.push_back({HoldPtr(&hold), LossReason::threadEnded});
+      Watchdog::loseAll(hold, LossReason::threadEnded, ended);
+      watchdog_.linger(hold);
     }
     needsLoop = watchdogNeedsLoop();
     needsLoop = needsToListen() || needsLoop;
@@ -269,37 +277,121 @@ LockEngine::Granted LockEngine::granted(Hold& hold,
   if (needsLoop) {
     wakeWatchdog();
   }
-  if (!ended.empty()) {
-    // Whoever hears of this grant must not take it for more than it is.
-    if (granted.handle && granted.handle->markLost(ended.front().reason)) {
-      executor_->post([handle = granted.handle] { handle->signalLoss(); });
-    }
-    if (closed()) {
-      executor_->post([self = shared_from_this()] { self->endClosing(true); });
-    }
+  if (!ended.empty() && closed()) {
+    executor_->post([self = shared_from_this()] { self->endClosing(true); });
   }
   announceOnLoop(std::move(ended));
   if (!terms.label.empty()) {
     noteLabel(hold, std::string(terms.label), terms.lease);
   }
-  if (vanished) {
-    executor_->post(
-        [self = shared_from_this(), kept = HoldPtr(&hold), old, label = oldLabel, told] {
-          if (told) {
-            old->signalLoss();
-          }
-          self->tellLost(*kept, label, nullptr, LossReason::refused);
-        });
-  }
-  return granted;
+  announceOnLoop(std::move(vanished));
+  return handle;
 }
 
-std::chrono::milliseconds LockEngine::releasing(Hold& hold) {
+LockEngine::ReleasePlan LockEngine::releasing(Hold& hold, std::uint64_t line) {
   const std::lock_guard lock(holdsMutex_);
-  if (hold.count <= 1) {
+  ReleasePlan plan;
+  if (line != 0) {
+    // The decision is made here, where no other request about the hold is under way.
+    plan.nothing = hold.line != line || hold.count == 0;
+    plan.all = hold.lost;
+    plan.lost = hold.lost;
+  }
+  if (line != 0 && !hold.parts.empty()) {
+    const auto part = partOf(hold, line);
+    plan.nothing = part == hold.parts.end() || hold.count == 0;
+    plan.lost = hold.lost || (!plan.nothing && part->lost);
+    plan.place = plan.nothing ? 0 : static_cast<int>(part - hold.parts.begin()) + 1;
+  }
+  plan.before = hold.count;
+  plan.restore = hold.watched ? options_.watchdogTimeout : std::chrono::milliseconds::zero();
+  if (!plan.nothing && (plan.all || hold.count <= 1)) {
     watchdog_.retire(hold);
   }
-  return hold.watched ? options_.watchdogTimeout : std::chrono::milliseconds::zero();
+  return plan;
+}
+
+bool LockEngine::isOver(const LockScripts& scripts, OwnerId owner, std::uint64_t line) const {
+  const std::lock_guard lock(holdsMutex_);
+  const HoldPtr hold = ledger_.peek(scripts.traits.holdKind, scripts.name, owner);
+  if (hold && !hold->parts.empty()) {
+    return line != 0 && (partOf(*hold, line) == hold->parts.end() || hold->count == 0);
+  }
+  return line != 0 && (!hold || hold->line != line || hold->count == 0);
+}
+
+std::vector<HoldPart>::iterator LockEngine::partOf(Hold& hold, std::uint64_t line) {
+  return std::find_if(hold.parts.begin(), hold.parts.end(), [&](const HoldPart& part) {
+    return part.line == line;
+  });
+}
+
+/// @param places  of those that are left
+/// @param count   of those that are left, if their places are not known: then the first to expire
+///                are the ones that are over
+void LockEngine::keepParts(Hold& hold,
+                           const HoldPlaces& places,
+                           int count,
+                           std::vector<Watchdog::Lost>& losses) {
+  std::vector<bool> kept(hold.parts.size(), !places);
+  if (places) {
+    for (const int place : *places) {
+      if (static_cast<std::size_t>(place) <= kept.size()) {
+        kept[static_cast<std::size_t>(place) - 1] = true;
+      }
+    }
+  } else {
+    for (std::size_t left = kept.size(); left > static_cast<std::size_t>(std::max(count, 0));
+         --left) {
+      std::size_t first = kept.size();
+      for (std::size_t i = 0; i < kept.size(); ++i) {
+        if (kept[i] &&
+            (first == kept.size() || hold.parts[i].validUntil < hold.parts[first].validUntil)) {
+          first = i;
+        }
+      }
+      kept[first] = false;
+    }
+  }
+  const auto now = Clock::now();
+  std::vector<HoldPart> left;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    HoldPart& part = hold.parts[i];
+    if (kept[i]) {
+      left.push_back(std::move(part));
+    } else if (const bool over = now >= part.validUntil; !part.lost && (part.handle || !over)) {
+      losses.push_back(
+          Watchdog::lose(hold, part, over ? LossReason::expired : LossReason::refused));
+    }
+  }
+  hold.parts = std::move(left);
+}
+
+/// One of several holds that have a lease each was released. Returns how many are left.
+int LockEngine::partReleased(Hold& hold,
+                             const Release& release,
+                             std::vector<Watchdog::Lost>& losses) {
+  const auto part =
+      release.line == 0 && !hold.parts.empty() ? hold.parts.end() - 1 : partOf(hold, release.line);
+  if (part != hold.parts.end()) {
+    if (part->lost) {
+      // Its holder knows.
+    } else if (release.lost) {
+      losses.push_back(Watchdog::lose(hold, *part, LossReason::refused));
+    } else if (part->handle) {
+      part->handle->setReleased();
+    }
+    part->lost = true;
+    if (!release.places) {
+      hold.parts.erase(part);
+    }
+  }
+  keepParts(hold, release.places, release.remain, losses);
+  watchdog_.partsEnded(hold);
+  const bool left = std::any_of(
+      hold.parts.begin(), hold.parts.end(), [](const HoldPart& each) { return !each.lost; });
+  hold.lost = hold.lost || (!left && !hold.parts.empty());
+  return static_cast<int>(hold.parts.size());
 }
 
 void LockEngine::notReleased(Hold& hold) {
@@ -318,19 +410,26 @@ void LockEngine::notReleased(Hold& hold) {
   }
 }
 
-void LockEngine::released(Hold& hold, int remain, bool lost) {
-  IntrusivePtr<HoldHandle> handle;
+void LockEngine::released(Hold& hold, const Release& release) {
+  int remain = release.remain;
+  const bool lost = release.lost;
   std::string label;
   bool needsLoop = false;
-  bool hadHold = false;
+  std::vector<Watchdog::Lost> found;
   {
     const std::lock_guard lock(holdsMutex_);
-    hadHold = hold.count > 0 && !hold.lost;
     label = hold.label;
+    if (!hold.parts.empty()) {
+      remain = partReleased(hold, release, found);
+    } else if (lost && remain == 0 && hold.count > 0 && !hold.lost) {
+      found.push_back(Watchdog::lose(hold, LossReason::refused));
+    }
     hold.count = remain;
     if (remain == 0) {
       watchdog_.retire(hold);
-      handle = std::exchange(hold.handle, nullptr);
+      if (const auto handle = std::exchange(hold.handle, nullptr); handle && !lost) {
+        handle->setReleased();
+      }
     } else {
       watchdog_.resume(hold);
       needsLoop = watchdogNeedsLoop();
@@ -340,20 +439,12 @@ void LockEngine::released(Hold& hold, int remain, bool lost) {
     wakeWatchdog();
   }
   if (lost) {
-    if (hadHold && remain == 0) {
-      executor_->post(
-          [self = shared_from_this(), kept = HoldPtr(&hold), handle, label = std::move(label)] {
-            self->tellLost(*kept, label, handle, LossReason::refused);
-          });
-    }
+    announceOnLoop(std::move(found));
     return;
   }
   counters_.released.fetch_add(1, std::memory_order_relaxed);
   if (remain == 0 && !label.empty()) {
     noteLabel(hold, {}, std::chrono::milliseconds::zero());
-  }
-  if (handle) {
-    handle->setReleased();
   }
 }
 
@@ -376,7 +467,58 @@ bool LockEngine::wasValidAt(const Hold& hold, Clock::time_point when) const {
 
 LockEngine::Clock::time_point LockEngine::endOf(const Hold& hold) const {
   const std::lock_guard lock(holdsMutex_);
-  return std::max(hold.validUntil, Clock::now()) + Watchdog::allowance(hold.lease);
+  // A renewal whose answer did not come may have been executed.
+  const auto renewed = hold.watched ? options_.watchdogTimeout : std::chrono::milliseconds::zero();
+  return std::max(hold.validUntil, Clock::now() + renewed) + Watchdog::allowance(hold.lease);
+}
+
+HoldPtr LockEngine::changingLease(std::string_view semaphore,
+                                  std::string_view id,
+                                  Clock::time_point sentAt,
+                                  std::chrono::milliseconds lease) {
+  HoldPtr hold;
+  bool needsLoop = false;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    const std::vector<HoldPtr> permits = ledger_.named(semaphore);
+    const auto held = std::find_if(permits.begin(), permits.end(), [&](const HoldPtr& each) {
+      return each->kind == HoldKind::permit && each->count > 0 &&
+             static_cast<const PermitScripts&>(scriptsOf(*each)).isFor(id);
+    });
+    if (held != permits.end()) {
+      hold = *held;
+      watchdog_.changeLease(*hold, sentAt, lease);
+      needsLoop = watchdogNeedsLoop();
+    }
+  }
+  if (needsLoop) {
+    wakeWatchdog();
+  }
+  return hold;
+}
+
+void LockEngine::leaseChanged(Hold& hold,
+                              Clock::time_point sentAt,
+                              std::chrono::milliseconds lease,
+                              bool taken) {
+  bool needsLoop = false;
+  std::vector<Watchdog::Lost> lost;
+  {
+    const std::lock_guard lock(holdsMutex_);
+    if (taken) {
+      watchdog_.leaseChanged(hold, sentAt, lease);
+    } else if (hold.count > 0 && !hold.lost) {
+      watchdog_.retire(hold);
+      lost.push_back(Watchdog::lose(hold, LossReason::refused));
+      hold.count = 0;
+      ledger_.forgetIfUnused(hold);
+    }
+    needsLoop = watchdogNeedsLoop();
+  }
+  if (needsLoop) {
+    wakeWatchdog();
+  }
+  announceOnLoop(std::move(lost));
 }
 
 void LockEngine::forced(const LockScripts& scripts, Clock::time_point sentAt) {
@@ -392,10 +534,8 @@ void LockEngine::forced(const LockScripts& scripts, Clock::time_point sentAt) {
           continue;
         }
         watchdog_.retire(*hold);
+        Watchdog::loseAll(*hold, LossReason::forced, lost);
         hold->count = 0;
-        if (!std::exchange(hold->lost, true)) {
-          lost.push_back({hold, LossReason::forced});
-        }
         ledger_.forgetIfUnused(*hold);
       }
     }
@@ -420,12 +560,10 @@ void LockEngine::threadEnded(OwnerId owner) noexcept {
   {
     const std::lock_guard lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.ownedBy(owner)) {
-      if (hold->count > 0 && !std::exchange(hold->lost, true)) {
+      if (hold->count > 0 && !hold->lost) {
         // Left to expire: the work it protects may go on elsewhere.
-        watchdog_.retire(*hold);
-        hold->count = 0;
-        lost.push_back({hold, LossReason::threadEnded});
-        ledger_.forgetIfUnused(*hold);
+        Watchdog::loseAll(*hold, LossReason::threadEnded, lost);
+        watchdog_.linger(*hold);
       }
     }
   }
@@ -524,6 +662,11 @@ void LockEngine::markClosed() noexcept {
       if (hold->handle && hold->handle->markLost(LossReason::clientClosed)) {
         invalidated_.push_back(hold->handle);
       }
+      for (const HoldPart& part : hold->parts) {
+        if (part.handle && part.handle->markLost(LossReason::clientClosed)) {
+          invalidated_.push_back(part.handle);
+        }
+      }
     }
   } catch (const std::bad_alloc&) {
     // The loop does it.
@@ -558,11 +701,9 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
         continue;
       }
       watchdog_.retire(*hold);
-      hold->count = 0;
       held.push_back(hold);
-      if (!std::exchange(hold->lost, true)) {
-        lost.push_back({hold, LossReason::clientClosed});
-      }
+      Watchdog::loseAll(*hold, LossReason::clientClosed, lost);
+      hold->count = 0;
     }
   }
   announce(std::move(lost));

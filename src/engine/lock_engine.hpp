@@ -102,11 +102,12 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   struct Gate {
     HoldPtr hold;
     bool entered = false;
-    int count = 0;  ///< holds before the request; only when entered
+    int count = 0;  ///< countOf() when it was entered
   };
   Gate enter(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner, GateWaiter& waiter);
   /// The hold whose gate was passed to a waiter.
   [[nodiscard]] HoldPtr entry(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner);
+  /// How often a hold that is not lost is held.
   [[nodiscard]] int countOf(const Hold& hold) const;
   void leave(Hold& hold);
   bool withdraw(Hold& hold, GateWaiter& waiter) noexcept;
@@ -121,30 +122,57 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
     bool wantsHandle = false;
     int afresh = 0;  ///< AcquireParams::afresh
     std::string_view label;
+    HoldPlaces kept{};  ///< AcquireReply::kept
   };
-  struct Granted {
-    IntrusivePtr<HoldHandle> handle;
-    std::uint64_t line = 0;  ///< Hold::line
-  };
-  /// Books a grant. The gate must be held.
+  /// Books a grant, and returns the handle if one is wanted. The gate must be held.
   /// @param before  holds before the request
   /// @param count   holds now, says the server
-  Granted granted(Hold& hold, int before, int count, const GrantTerms& terms);
-  /// A release is about to be sent: the last hold is not renewed from here on. Returns the lease to
-  /// restore if holds remain, zero to leave it.
-  std::chrono::milliseconds releasing(Hold& hold);
+  IntrusivePtr<HoldHandle> granted(Hold& hold, int before, int count, const GrantTerms& terms);
+  /// What a release is to do.
+  struct ReleasePlan {
+    bool nothing = false;  ///< what it is about is over: nothing may be sent
+    bool all = false;   ///< the hold is lost: what is left of it goes, however often it was taken
+    bool lost = false;  ///< what it is about is lost, so that nobody is told that it is released
+    int before = 0;     ///< holds before the request
+    int place = 0;      ///< ReleaseRequest::place
+    std::chrono::milliseconds restore{0};  ///< the lease to restore if holds remain; zero: leave it
+  };
+  /// A release is about to be sent: the last hold is not renewed from here on. The gate must be
+  /// held.
+  /// @param line  ReleaseTarget::line
+  ReleasePlan releasing(Hold& hold, std::uint64_t line);
+  /// As releasing() would find that there is nothing to release, whatever is under way.
+  [[nodiscard]] bool isOver(const LockScripts& scripts, OwnerId owner, std::uint64_t line) const;
   /// A release was not executed after all.
   void notReleased(Hold& hold);
-  /// Books a release. `remain` is 0 when nothing is held any more.
-  /// @param lost  the server knew of no hold where there should have been one; the hold as a whole
-  /// is lost only if none remains
-  void released(Hold& hold, int remain, bool lost);
+  /// What a release came to.
+  struct Release {
+    std::uint64_t line = 0;  ///< ReleaseTarget::line
+    int remain = 0;          ///< 0: nothing is held any more
+    /// The server knew of no hold where there should have been one; the hold as a whole is lost
+    /// only if none remains.
+    bool lost = false;
+    HoldPlaces places{};  ///< ReleaseReply::kept
+  };
+  void released(Hold& hold, const Release& release);
   /// The holds that remain last so long by the server's clock, as a request sent at `sentAt` says.
   void limit(Hold& hold, Clock::time_point sentAt, std::chrono::milliseconds remaining);
   /// Whether a hold was valid at some time in the past.
   [[nodiscard]] bool wasValidAt(const Hold& hold, Clock::time_point when) const;
   /// When a hold is over at the latest unless renewed.
   [[nodiscard]] Clock::time_point endOf(const Hold& hold) const;
+  /// The permit with this id is about to get another lease; if it is held as an object, that one
+  /// follows. Null: it is not. `sentAt` is a moment before the request is sent.
+  [[nodiscard]] HoldPtr changingLease(std::string_view semaphore,
+                                      std::string_view id,
+                                      Clock::time_point sentAt,
+                                      std::chrono::milliseconds lease);
+  /// The answer.
+  /// @param taken  there is such a permit
+  void leaseChanged(Hold& hold,
+                    Clock::time_point sentAt,
+                    std::chrono::milliseconds lease,
+                    bool taken);
   /// This client freed the lock by force, with a request sent at `sentAt`: its own holders are
   /// told.
   void forced(const LockScripts& scripts, Clock::time_point sentAt);
@@ -243,10 +271,16 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void renewalDone(RenewalBatch& batch, Outcome outcome);
   void announce(std::vector<Watchdog::Lost> lost);
   void announceOnLoop(std::vector<Watchdog::Lost> lost);
-  void tellLost(const Hold& hold,
-                const std::string& label,
-                const IntrusivePtr<HoldHandle>& handle,
-                LossReason reason);
+  void tellLost(const Watchdog::Lost& lost);
+  /// Gives back what the server may still have of a lost hold.
+  void giveBack(const Watchdog::Lost& lost);
+  static std::vector<HoldPart>::iterator partOf(Hold& hold, std::uint64_t line);
+  // holdsMutex_ is held.
+  static void keepParts(Hold& hold,
+                        const HoldPlaces& places,
+                        int count,
+                        std::vector<Watchdog::Lost>& losses);
+  int partReleased(Hold& hold, const Release& release, std::vector<Watchdog::Lost>& losses);
   void runGuarded(UniqueFunction<void()>& function) noexcept;
   void serveCalls();
 

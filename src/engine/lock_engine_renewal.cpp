@@ -3,6 +3,7 @@
 // How LockEngine keeps what is held: renewals, and what it hears of forced releases by others.
 
 #include "engine/lock_engine.hpp"
+#include "engine/release_task.hpp"
 #include "executor/inspection_scripts.hpp"
 #include <rlock/detail/executor/naming.hpp>
 
@@ -223,6 +224,7 @@ void LockEngine::check(std::vector<Doubt> holds) {
 void LockEngine::holdIsGone(Doubt doubt) {
   Hold& hold = *doubt.hold;
   bool unsure = false;
+  std::vector<Watchdog::Lost> lost;
   {
     const std::lock_guard lock(holdsMutex_);
     if (hold.count == 0 || hold.lost) {
@@ -233,7 +235,7 @@ void LockEngine::holdIsGone(Doubt doubt) {
     // the hold was ended, or after.
     unsure = hold.busy || hold.grantedAt != doubt.grantedAt;
     if (!unsure) {
-      hold.lost = true;
+      Watchdog::loseAll(hold, LossReason::forced, lost);
       watchdog_.retire(hold);
       hold.count = 0;
       ledger_.forgetIfUnused(hold);
@@ -241,7 +243,7 @@ void LockEngine::holdIsGone(Doubt doubt) {
     doubt.grantedAt = hold.grantedAt;
   }
   if (!unsure) {
-    announce({{doubt.hold, LossReason::forced}});
+    announce(std::move(lost));
   } else if (doubt.repeats-- > 0) {
     check({doubt});
   }
@@ -367,7 +369,7 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
         }
       } else if (reply->integer == 1) {
         counters_.renewals.fetch_add(1, std::memory_order_relaxed);
-        watchdog_.renewed(*hold, batch.submittedAt());
+        watchdog_.renewed(*hold, batch.submittedAt(), now);
         hold->renewedAlone = false;
         if (!hold->label.empty()) {
           labelled.push_back({std::string(hold->name),
@@ -377,10 +379,8 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
         }
       } else {
         watchdog_.retire(*hold);
+        Watchdog::loseAll(*hold, LossReason::refused, lost);
         hold->count = 0;
-        if (!std::exchange(hold->lost, true)) {
-          lost.push_back({hold, LossReason::refused});
-        }
         ledger_.forgetIfUnused(*hold);
       }
     }
@@ -405,24 +405,29 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
 
 void LockEngine::announce(std::vector<Watchdog::Lost> lost) {
   for (const Watchdog::Lost& entry : lost) {
-    IntrusivePtr<HoldHandle> handle;
-    std::string label;
-    {
-      const std::lock_guard lock(holdsMutex_);
-      handle = entry.hold->handle;
-      label = entry.hold->label;
-    }
-    tellLost(*entry.hold, label, handle, entry.reason);
+    tellLost(entry);
+    giveBack(entry);
   }
 }
 
-void LockEngine::tellLost(const Hold& hold,
-                          const std::string& label,
-                          const IntrusivePtr<HoldHandle>& handle,
-                          LossReason reason) {
+void LockEngine::giveBack(const Watchdog::Lost& lost) {
+  // Where the server has said so, there is nothing left; a lease that ran out is over in a moment;
+  // and what a thread has left is left to expire.
+  const bool left = lost.reason == LossReason::maxHold || lost.reason == LossReason::unreachable;
+  if (left && !refuse(false)) {
+    ReleaseTask::releaseQuietly(shared_from_this(),
+                                std::static_pointer_cast<const LockScripts>(lost.hold->keepAlive),
+                                {lost.hold->owner, lost.line});
+  }
+}
+
+void LockEngine::tellLost(const Watchdog::Lost& lost) {
+  const Hold& hold = *lost.hold;
+  const std::string& label = lost.label;
+  const LossReason reason = lost.reason;
   counters_.lost.fetch_add(1, std::memory_order_relaxed);
-  if (handle && handle->markLost(reason)) {
-    handle->signalLoss();
+  if (lost.handle) {
+    lost.handle->signalLoss();
   }
   const LogLevel level = reason == LossReason::clientClosed ? LogLevel::info
                          : reason == LossReason::expired    ? LogLevel::warning

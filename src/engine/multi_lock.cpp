@@ -290,7 +290,8 @@ class MultiAcquire final : public GroupAcquire {
     const auto left = std::make_shared<std::atomic<std::size_t>>(grants.size());
     for (std::size_t i = 0; i < grants.size(); ++i) {
       group_->members()[i]->releaseAsync(
-          params_.owner, [self = self(), left](const Result<ReleaseOutcome>& /*result*/) {
+          {params_.owner, grants[i].hold->line()},
+          [self = self(), left](const Result<ReleaseOutcome>& /*result*/) {
             if (--*left == 0) {
               self->perform(
                   self->tell([&](MultiFsm& fsm) { return fsm.givenBack(self->timeLeft()); }));

@@ -15,6 +15,9 @@ namespace rlock::detail {
 
 namespace {
 
+/// How long an object that holds a permit without expiry counts on it.
+constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
+
 Result<bool> isOne(std::int64_t number) {
   return number == 1;
 }
@@ -250,10 +253,28 @@ PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
   // No permit has an empty id, nor one that is no id: the answer is the same.
   const std::string bytes = permitIdFromHex(id).value_or(std::string());
   const auto length = lease ? lease->ceilMilliseconds() : std::chrono::milliseconds::zero();
-  request.compose = [bytes, length](Call& call, const PermitScripts& scripts) {
+  // Who holds it as an object sees the shorter lease before the server has it.
+  struct Held {
+    LockEngine::Clock::time_point sentAt{};
+    HoldPtr hold;
+  };
+  const auto held = std::make_shared<Held>();
+  const auto asHeld = lease ? length : kForEver;
+  request.compose = [engine = object_.enginePtr(), held, asHeld, bytes, length](
+                        Call& call, const PermitScripts& scripts) {
+    if (!held->hold) {
+      held->sentAt = LockEngine::Clock::now();
+      held->hold = engine->changingLease(scripts.name, bytes, held->sentAt, asHeld);
+    }
     scripts.composeUpdateLease(call, bytes, length);
   };
-  request.parse = parseNumber;
+  request.parse = [engine = object_.enginePtr(), held, asHeld](const Reply& reply) {
+    const std::optional<std::int64_t> done = parseNumber(reply);
+    if (done && held->hold) {
+      engine->leaseChanged(*std::exchange(held->hold, nullptr), held->sentAt, asHeld, *done == 1);
+    }
+    return done;
+  };
   request.convert = isOne;
   return request;
 }

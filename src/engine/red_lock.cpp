@@ -26,7 +26,10 @@ std::chrono::milliseconds leaseOf(const GroupLock& group, const AcquireParams& p
 
 /// The members end a little later, so that the whole ends for its own reason.
 Duration memberMaxHold(std::chrono::nanoseconds maxHold) {
-  return std::max(maxHold, std::chrono::nanoseconds::zero()) + std::chrono::seconds(1);
+  constexpr std::chrono::nanoseconds kLater = std::chrono::seconds(1);
+  return std::clamp(
+             maxHold, std::chrono::nanoseconds::zero(), std::chrono::nanoseconds::max() - kLater) +
+         kLater;
 }
 
 /// One acquisition: performs what QuorumFsm says.
@@ -194,7 +197,7 @@ class QuorumAcquire final : public GroupAcquire {
       complete->listen();
     }
     if (late) {
-      group_->members()[member]->releaseQuietly(params_.owner);
+      group_->members()[member]->releaseQuietly({params_.owner, grant.hold->line()});
     }
     perform(step);
   }
@@ -241,7 +244,8 @@ class QuorumAcquire final : public GroupAcquire {
       if (grants[i].hold) {
         ++*left;
         group_->members()[i]->releaseAsync(
-            params_.owner, [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
+            {params_.owner, grants[i].hold->line()},
+            [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
       }
     }
     if (*left > 1) {
@@ -400,7 +404,7 @@ void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t member) {
         } else if (hold->join(member, **result)) {
           hold->listen();
         } else {
-          backend->releaseQuietly(owner);
+          backend->releaseQuietly({owner, (*result)->hold->line()});
         }
       });
 }

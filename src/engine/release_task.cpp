@@ -13,12 +13,40 @@ namespace rlock::detail {
 
 ReleaseTask::ReleaseTask(std::shared_ptr<LockEngine> engine,
                          std::shared_ptr<const LockScripts> scripts,
-                         OwnerId owner)
-    : Task(std::move(engine), std::move(scripts), owner, Clock::now()),
+                         ReleaseTarget target)
+    : Task(std::move(engine), std::move(scripts), target.owner, Clock::now()),
+      line_(target.line),
       deadline_(began_ + engine_->callTimeout()) {}
 
-void ReleaseTask::compose() {
+void ReleaseTask::releaseQuietly(const std::shared_ptr<LockEngine>& engine,
+                                 const std::shared_ptr<const LockScripts>& scripts,
+                                 ReleaseTarget target) {
+  if (engine->isOver(*scripts, target.owner, target.line)) {
+    return;
+  }
+  makeIntrusive<ReleaseTask>(engine, scripts, target)
+      ->startAhead([engine, target](const Result<ReleaseOutcome>& result) {
+        // That a certain hold is over was told when it was lost.
+        const bool known = target.line != 0;
+        if (!result.has_value() && !(known && result.error().errc() == Errc::notOwner)) {
+          engine->log().write(
+              LogLevel::warning,
+              std::string("a release in the background failed: ") + result.error().what());
+        }
+      });
+}
+
+bool ReleaseTask::compose() {
+  const LockEngine::ReleasePlan plan = engine_->releasing(*hold_, line_);
+  if (plan.nothing) {
+    return false;
+  }
   phase_ = Phase::attempt;
+  before_ = plan.before;
+  all_ = plan.all;
+  lost_ = plan.lost;
+  place_ = plan.place;
+  restore_ = plan.restore;
   setPersistent(false);
   tombstone_.clear();
   settlings_ = 0;
@@ -27,17 +55,26 @@ void ReleaseTask::compose() {
   }
   sentAt_ = Clock::now();
   validWhenSent_ = engine_->wasValidAt(*hold_, sentAt_);
-  restore_ = engine_->releasing(*hold_);
   composeAttempt();
+  return true;
+}
+
+ReleaseTask::Step ReleaseTask::nothingToDo() {
+  leaveGate();
+  return tell([](ReleaseFsm& fsm) { return fsm.notOwner(); });
 }
 
 void ReleaseTask::composeAttempt() {
-  scripts_->composeRelease(*this, {ownerField_, restore_, tombstone_});
+  scripts_->composeRelease(*this, {ownerField_, restore_, tombstone_, place_});
   guard();
 }
 
 void ReleaseTask::composeSettling() {
-  scripts_->composeSettle(*this, {ownerField_, std::max(before_ - 1, 0), tombstone_, ++settlings_});
+  SettleRequest request{ownerField_, all_ ? 0 : std::max(before_ - 1, 0), tombstone_};
+  request.number = ++settlings_;
+  request.place = all_ ? 0 : place_;
+  request.before = before_;
+  scripts_->composeSettle(*this, request);
   guard();
 }
 
@@ -69,8 +106,8 @@ void ReleaseTask::leaveGate() {
   }
 }
 
-void ReleaseTask::book(int remain, bool lost) {
-  engine_->released(*hold_, remain, lost);
+void ReleaseTask::book(int remain, bool lost, HoldPlaces places) {
+  engine_->released(*hold_, {line_, remain, lost, std::move(places)});
   leaveGate();
 }
 
@@ -122,13 +159,14 @@ ReleaseTask::Step ReleaseTask::repliedAttempt() {
   if (!parsed) {
     return failed(Error(Errc::protocolError, "unexpected reply to a release request"));
   }
-  const std::int64_t expected = std::max(before_ - 1, 0);
+  const std::int64_t expected = all_ ? 0 : std::max(before_ - 1, 0);
   const int remain = static_cast<int>(std::min(parsed->remain, expected));
   if (parsed->remaining && remain > 0) {
     engine_->limit(*hold_, sentAt_, *parsed->remaining);
   }
-  if (!parsed->owned) {
-    book(remain, true);
+  const bool tooMany = parsed->remain > expected;
+  if (!parsed->owned || (lost_ && !tooMany)) {
+    book(remain, true, parsed->kept);
     return tell([](ReleaseFsm& fsm) { return fsm.notOwner(); });
   }
   if (!parsed->publishError.empty()) {
@@ -137,11 +175,14 @@ ReleaseTask::Step ReleaseTask::repliedAttempt() {
                                      escapeForDisplay(scripts_->name),
                                      parsed->publishError));
   }
-  const bool tooMany = parsed->remain > expected;
-  if (!tooMany) {
-    book(remain, false);
+  if (tooMany) {
+    // It was released; what is there besides is unknown.
+    place_ = 0;
+  } else {
+    book(remain, false, parsed->kept);
   }
-  return tell([&](ReleaseFsm& fsm) { return fsm.released(before_ > 0, remain, tooMany); });
+  return tell(
+      [&](ReleaseFsm& fsm) { return fsm.released(before_ > 0 && !lost_, remain, tooMany); });
 }
 
 ReleaseTask::Step ReleaseTask::repliedSettle() {
@@ -153,7 +194,7 @@ ReleaseTask::Step ReleaseTask::repliedSettle() {
   // certainly there may be given the credit for its being gone.
   const bool executed = parsed->before >= before_ || parsed->before > 0 || validWhenSent_;
   auto outcome = ReleaseFsm::Result::notOwner;
-  if (before_ > 0 && executed) {
+  if (before_ > 0 && executed && !all_ && !lost_) {
     outcome = parsed->now > 0 ? ReleaseFsm::Result::stillHeld : ReleaseFsm::Result::released;
   }
   if (parsed->remaining && parsed->now > 0) {
@@ -203,8 +244,10 @@ Result<ReleaseOutcome> ReleaseTask::runHere() {
     return waitForLoop();
   }
   hold_ = std::move(gate.hold);
-  before_ = gate.count;
-  compose();
+  if (!compose()) {
+    nothingToDo();
+    return takeResult();
+  }
   Executor& executor = engine_->executor();
   if (!executor.direct(*this)) {
     executor.start(Executor::CallPtr(this), deadline_);
@@ -286,8 +329,10 @@ void ReleaseTask::startAhead(Handler handler) {
     return;
   }
   hold_ = std::move(gate.hold);
-  before_ = gate.count;
-  compose();
+  if (!compose()) {
+    perform(nothingToDo());
+    return;
+  }
   engine_->executor().startAhead(Executor::CallPtr(this), deadline_);
 }
 
@@ -320,8 +365,10 @@ void ReleaseTask::sendOnLoop() {
   if (!hold_) {
     hold_ = engine_->entry(scripts_, owner_);
   }
-  before_ = engine_->countOf(*hold_);
-  compose();
+  if (!compose()) {
+    perform(nothingToDo());
+    return;
+  }
   // Past its deadline nobody waits for the answer, but the hold must still go.
   engine_->executor().start(Executor::CallPtr(this),
                             std::max(deadline_, Clock::now() + engine_->callTimeout()));

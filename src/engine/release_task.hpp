@@ -8,6 +8,7 @@
 #include <rlock/detail/lock_backend.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -20,7 +21,12 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
 
   ReleaseTask(std::shared_ptr<LockEngine> engine,
               std::shared_ptr<const LockScripts> scripts,
-              OwnerId owner);
+              ReleaseTarget target);
+
+  /// Releases in the background, for whom it is enough that the log says what went wrong.
+  static void releaseQuietly(const std::shared_ptr<LockEngine>& engine,
+                             const std::shared_ptr<const LockScripts>& scripts,
+                             ReleaseTarget target);
 
   /// Releases on the calling thread.
   /// @throws std::bad_alloc  then the hold is as it was, or the release goes on in the background
@@ -43,7 +49,9 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   void gateDropRef() noexcept override { dropRef(); }
   void onDeadline();
 
-  void compose();
+  /// False: there is nothing to release. Call nothingToDo() then.
+  bool compose();
+  Step nothingToDo();
   void composeAttempt();
   void composeSettling();
   void guard();
@@ -51,7 +59,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   Step repliedAttempt();
   Step repliedSettle();
   Step failed(Error error, bool answered = true);
-  void book(int remain, bool lost);
+  void book(int remain, bool lost, HoldPlaces places = {});
   void leaveGate();
   [[nodiscard]] Error lateError() const;
   Result<ReleaseOutcome> runHere();
@@ -69,11 +77,15 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   void settle();
   void end();
 
+  const std::uint64_t line_;  // ReleaseTarget::line
   const Clock::time_point deadline_;
   ReleaseFsm fsm_;         // protected by mutex_
   HoldPtr hold_;           // while the gate is held
   bool executed_ = false;  // the server may have the attempt at hand
   int before_ = 0;
+  int place_ = 0;
+  bool all_ = false;   // ReleasePlan::all
+  bool lost_ = false;  // ReleasePlan::lost
   Clock::time_point sentAt_{};
   bool validWhenSent_ = false;
   bool nobodyAsks_ = false;  // it would not be tried again if it failed

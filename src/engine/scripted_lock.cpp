@@ -90,30 +90,22 @@ void ScriptedLock::acquireAsync(AcquireParams params, Handler<Acquired> handler)
   object_.acquireAsync(object_.scripts(), std::move(params), std::move(handler));
 }
 
-Result<ReleaseOutcome> ScriptedLock::release(OwnerId owner) {
-  return object_.runTask<ReleaseOutcome>(owner, [&] {
-    return makeIntrusive<ReleaseTask>(object_.enginePtr(), object_.scripts(), owner);
+Result<ReleaseOutcome> ScriptedLock::release(ReleaseTarget target) {
+  return object_.runTask<ReleaseOutcome>(target.owner, [&] {
+    return makeIntrusive<ReleaseTask>(object_.enginePtr(), object_.scripts(), target);
   });
 }
 
-void ScriptedLock::releaseAsync(OwnerId owner, Handler<ReleaseOutcome> handler) {
-  object_.startTask<ReleaseOutcome>(owner, std::move(handler), [&] {
-    return makeIntrusive<ReleaseTask>(object_.enginePtr(), object_.scripts(), owner);
+void ScriptedLock::releaseAsync(ReleaseTarget target, Handler<ReleaseOutcome> handler) {
+  object_.startTask<ReleaseOutcome>(target.owner, std::move(handler), [&] {
+    return makeIntrusive<ReleaseTask>(object_.enginePtr(), object_.scripts(), target);
   });
 }
 
-void ScriptedLock::releaseQuietly(OwnerId owner) {
-  if (object_.engine().refuse(false)) {
-    return;
+void ScriptedLock::releaseQuietly(ReleaseTarget target) {
+  if (!object_.engine().refuse(false)) {
+    ReleaseTask::releaseQuietly(object_.enginePtr(), object_.scripts(), target);
   }
-  makeIntrusive<ReleaseTask>(object_.enginePtr(), object_.scripts(), owner)
-      ->startAhead([engine = object_.enginePtr()](const Result<ReleaseOutcome>& result) {
-        if (!result.has_value()) {
-          engine->log().write(
-              LogLevel::warning,
-              std::string("a release in the background failed: ") + result.error().what());
-        }
-      });
 }
 
 bool ScriptedLock::refusesBlocking() const noexcept {

@@ -24,9 +24,9 @@ class ScriptedLock final : public LockMember {
 
   Result<Acquired> acquire(AcquireParams params) override;
   void acquireAsync(AcquireParams params, Handler<Acquired> handler) override;
-  Result<ReleaseOutcome> release(OwnerId owner) override;
-  void releaseAsync(OwnerId owner, Handler<ReleaseOutcome> handler) override;
-  void releaseQuietly(OwnerId owner) override;
+  Result<ReleaseOutcome> release(ReleaseTarget target) override;
+  void releaseAsync(ReleaseTarget target, Handler<ReleaseOutcome> handler) override;
+  void releaseQuietly(ReleaseTarget target) override;
   [[nodiscard]] bool refusesBlocking() const noexcept override;
   Result<bool> forceRelease() override;
   void forceReleaseAsync(Handler<bool> handler) override;

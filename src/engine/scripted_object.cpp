@@ -15,13 +15,14 @@ namespace {
 constexpr Duration kLongestLease = std::chrono::hours(24 * 365);
 constexpr std::size_t kLongestLabel = 256;
 
-/// What is wrong with the arguments, or nothing.
-std::optional<Error> check(const AcquireParams& params) {
+}  // namespace
+
+std::optional<Error> ScriptedObject::check(const AcquireParams& params) {
   if (!params.wait.valid()) {
     return Error(Errc::invalidArgument, "the wait is not a number");
   }
   if (params.lease) {
-    if (auto why = ScriptedObject::checkLease(*params.lease)) {
+    if (auto why = checkLease(*params.lease)) {
       return why;
     }
   }
@@ -36,8 +37,6 @@ std::optional<Error> check(const AcquireParams& params) {
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 std::optional<Error> ScriptedObject::checkLease(Duration lease) {
   if (lease.isPositive() && lease <= kLongestLease) {

@@ -80,6 +80,8 @@ class ScriptedObject {
         place_);
   }
 
+  /// What is wrong with the arguments of an acquisition, or nothing.
+  [[nodiscard]] static std::optional<Error> check(const AcquireParams& params);
   /// What is wrong with a lease, or nothing.
   [[nodiscard]] static std::optional<Error> checkLease(Duration lease);
 

@@ -42,6 +42,8 @@ class PermitScripts final : public LockScripts {
 
   [[nodiscard]] std::string_view noun() const noexcept override { return "semaphore"; }
 
+  /// It is an acquisition of this one permit.
+  [[nodiscard]] bool isFor(std::string_view id) const noexcept { return ids_ == id; }
   /// The ids of the acquisition, in hexadecimal.
   [[nodiscard]] std::vector<std::string> ids() const;
 

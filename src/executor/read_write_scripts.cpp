@@ -9,6 +9,19 @@ namespace rlock::detail {
 
 namespace {
 
+/// The places of holds as a script names them; empty: it cannot have.
+std::optional<HoldPlaces> placesIn(const Reply& reply) {
+  HoldPlaces places;
+  places.emplace();
+  for (const Reply& element : reply.elements) {
+    if (!element.isInteger() || element.integer < 1) {
+      return std::nullopt;
+    }
+    places->push_back(static_cast<int>(element.integer));
+  }
+  return reply.isArray() ? std::optional(std::move(places)) : std::nullopt;
+}
+
 std::string writerField(std::string_view owner) {
   return std::string(owner) + ":write";
 }
@@ -74,6 +87,21 @@ void ReadLockScripts::composeAcquire(Call& call, const AcquireRequest& request) 
   call.addArgument(call.store(writerField(request.owner)));
 }
 
+std::optional<AcquireReply> ReadLockScripts::parseAcquire(const Reply& reply) const {
+  if (!reply.isArray() || reply.elements.size() != 2) {
+    return LockScripts::parseAcquire(reply);
+  }
+  auto kept = placesIn(reply.elements[1]);
+  if (!kept || !countIn(reply.elements[0])) {
+    return std::nullopt;
+  }
+  AcquireReply result;
+  result.granted = true;
+  result.count = reply.elements[0].integer;
+  result.kept = std::move(*kept);
+  return result;
+}
+
 void ReadLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
   start(call, lua::rw_read_release, request.owner, request.tombstone);
   call.addArgument(request.owner);
@@ -81,6 +109,7 @@ void ReadLockScripts::composeRelease(Call& call, const ReleaseRequest& request) 
   call.addArgument(kPublish);
   call.addArgument(channel);
   call.addNumber(request.restore.count());
+  call.addNumber(request.place);
   call.setFreesMemory(true);
 }
 
@@ -89,7 +118,7 @@ std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& reply) co
   if (reply.isNil()) {
     return result;
   }
-  if (!reply.isArray() || reply.elements.size() < 3) {
+  if (!reply.isArray() || reply.elements.size() != 5) {
     return std::nullopt;
   }
   const auto owned = countIn(reply.elements[0]);
@@ -97,12 +126,15 @@ std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& reply) co
   if (!owned || !remain || !countIn(reply.elements[2])) {
     return std::nullopt;
   }
+  auto kept = placesIn(reply.elements[4]);
+  if (!kept) {
+    return std::nullopt;
+  }
+  result.kept = std::move(*kept);
   result.owned = *owned == 1;
   result.remain = *remain;
   result.remaining = timeOf(reply.elements[2].integer);
-  if (reply.elements.size() > 3) {
-    result.publishError = reply.elements[3].text;
-  }
+  result.publishError = reply.elements[3].text;
   return result;
 }
 
@@ -115,6 +147,8 @@ void ReadLockScripts::composeSettle(Call& call, const SettleRequest& request) co
   call.addNumber(request.target);
   call.addNumber(kTombstoneLife.count());
   call.addNumber(request.keepsNewest ? 1 : 0);
+  call.addNumber(request.place);
+  call.addNumber(request.before);
   call.addNumber(request.number);
   call.setRepeatable(true);
   call.setFreesMemory(true);

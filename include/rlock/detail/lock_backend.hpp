@@ -37,7 +37,14 @@ struct Grant {
   IntrusivePtr<HoldHandle> hold{};  ///< only with AcquireParams::wantsHandle
   std::optional<std::uint64_t> token{};
   int count = 0;  ///< how often the owner holds it now, as the server counts; with a hold only
-  std::uint64_t line = 0;  ///< the same as long as what the owner holds was never all gone
+};
+
+/// What a release is about.
+struct ReleaseTarget {
+  OwnerId owner;
+  /// HoldHandle::line() of the incarnation whose hold is to be released; nothing happens when that
+  /// is over. 0: whatever the owner holds when its turn comes.
+  std::uint64_t line = 0;
 };
 
 /// Where a lock is. Two locks with the same place, the client apart, are the same lock.
@@ -78,11 +85,11 @@ class LockBackend {
   virtual Result<Acquired> acquire(AcquireParams params) = 0;
   virtual void acquireAsync(AcquireParams params, Handler<Acquired> handler) = 0;
 
-  virtual Result<ReleaseOutcome> release(OwnerId owner) = 0;
-  virtual void releaseAsync(OwnerId owner, Handler<ReleaseOutcome> handler) = 0;
+  virtual Result<ReleaseOutcome> release(ReleaseTarget target) = 0;
+  virtual void releaseAsync(ReleaseTarget target, Handler<ReleaseOutcome> handler) = 0;
   /// Releases in the background for a holder that does not ask what became of it. Does nothing
   /// where nothing can be released: the client is closed, or belongs to a parent process.
-  virtual void releaseQuietly(OwnerId owner) = 0;
+  virtual void releaseQuietly(ReleaseTarget target) = 0;
   /// A blocking call on this thread would fail with `wouldDeadlock`.
   [[nodiscard]] virtual bool refusesBlocking() const noexcept = 0;
 

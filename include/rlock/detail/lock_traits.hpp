@@ -3,9 +3,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 namespace rlock::detail {
+
+/// Where each of the holds that are left was in the order before a request; empty: nothing was
+/// said, so that they are the first ones.
+using HoldPlaces = std::optional<std::vector<int>>;
 
 /// What an acquisition leaves behind. Holds of one owner on one name that are of the same kind are
 /// one hold: they have one count and one renewal.

@@ -40,6 +40,19 @@ class GateWaiter {
   GateWaiter* nextAtGate_ = nullptr;
 };
 
+/// One of several holds of one owner that have a lease each.
+struct HoldPart {
+  using Clock = std::chrono::steady_clock;
+
+  std::uint64_t line = 0;
+  bool lost = false;  ///< its holder is told
+  std::chrono::milliseconds lease{0};
+  Clock::time_point validUntil{};
+  Clock::time_point maxHoldUntil = Clock::time_point::max();
+  IntrusivePtr<HoldHandle> handle{};  ///< null: nobody watches it
+  std::string label{};
+};
+
 /// What one owner holds of one lock, as far as this client knows.
 struct Hold : RefCounted<Hold> {
   using Clock = std::chrono::steady_clock;
@@ -61,9 +74,9 @@ struct Hold : RefCounted<Hold> {
   const HoldKind kind;
 
   int count = 0;           ///< confirmed by the server
-  std::uint64_t line = 0;  ///< numbers what was never all gone in between
+  std::uint64_t line = 0;  ///< the incarnation: a new one when what there was is all gone or lost
   bool watched = false;    ///< the watchdog renews it
-  bool lost = false;       ///< its holder was told; kept until the server must have dropped it too
+  bool lost = false;       ///< its holder is told; kept until the server must have dropped it, too
   bool renewing = false;   ///< a renewal is under way
   bool renewedAlone = false;  ///< the server refused its renewal: others must not suffer
   int renewalFailures = 0;
@@ -75,9 +88,14 @@ struct Hold : RefCounted<Hold> {
   std::string label;
   DeadlineHook hook;
   IntrusivePtr<HoldHandle> handle;  ///< made when somebody wants to watch the hold
+  /// Where each has a lease of its own (HoldKind::read): the holds in the server's order. `lost` is
+  /// then said of all of them, and `validUntil` is the latest.
+  std::vector<HoldPart> parts;
 
-  bool busy = false;   ///< a request about this hold is under way
-  bool known = false;  ///< a HoldLedger has it
+  bool leaseChangesMixed = false;  ///< several at a time: nobody knows which is the last
+  int leaseChanges = 0;            ///< under way, by the id of what is held
+  bool busy = false;               ///< a request about this hold is under way
+  bool known = false;              ///< a HoldLedger has it
   GateWaiter* firstAtGate = nullptr;
   GateWaiter* lastAtGate = nullptr;
   TableHook<Hold> byKey;

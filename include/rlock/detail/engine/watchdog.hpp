@@ -26,9 +26,14 @@ class Watchdog {
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
 
+  /// A loss as it was decided, to be told later: whose it is does not change any more, whatever the
+  /// same owner takes meanwhile.
   struct Lost {
     HoldPtr hold;
-    LossReason reason;
+    LossReason reason = LossReason::none;
+    std::uint64_t line = 0;
+    IntrusivePtr<HoldHandle> handle{};  ///< marked; null: nobody watches, or it was told before
+    std::string label{};
   };
   struct Work {
     std::vector<HoldPtr> renew;  ///< to be renewed now, in order of their deadlines
@@ -50,6 +55,50 @@ class Watchdog {
     return std::clamp<Clock::duration>(std::chrono::nanoseconds(lease) / 20,
                                        std::chrono::milliseconds(1),
                                        std::chrono::milliseconds(100));
+  }
+
+  /// Decides that a hold is lost: whoever looks at its handle sees it from here on. Not for one
+  /// that is lost already.
+  static Lost lose(Hold& hold, LossReason reason) {
+    hold.lost = true;
+    Lost lost{HoldPtr(&hold), reason, hold.line, hold.handle, hold.label};
+    if (lost.handle && !lost.handle->markLost(reason)) {
+      lost.handle = nullptr;
+    }
+    return lost;
+  }
+
+  /// As lose(), for a hold that has a lease of its own.
+  static Lost lose(Hold& hold, HoldPart& part, LossReason reason) {
+    part.lost = true;
+    Lost lost{HoldPtr(&hold), reason, part.line, part.handle, part.label};
+    if (lost.handle && !lost.handle->markLost(reason)) {
+      lost.handle = nullptr;
+    }
+    return lost;
+  }
+  /// As lose(), for all that an owner holds.
+  static void loseAll(Hold& hold, LossReason reason, std::vector<Lost>& losses) {
+    if (hold.lost) {
+      return;
+    }
+    if (hold.parts.empty()) {
+      losses.push_back(lose(hold, reason));
+      return;
+    }
+    hold.lost = true;
+    for (HoldPart& part : hold.parts) {
+      if (!part.lost) {
+        losses.push_back(lose(hold, part, reason));
+      }
+    }
+  }
+
+  /// Keeps a lost hold until the server must have dropped it, too: until then its release still
+  /// means something.
+  void linger(Hold& hold) {
+    hold.renewing = false;
+    heap_.schedule(hold, hold.validUntil + notice(hold.lease) + allowance(hold.lease));
   }
 
   /// The server granted one more hold by a request that was sent at `sentAt`. An explicit lease
@@ -81,14 +130,30 @@ class Watchdog {
     if (watched) {
       hold.renewAt = sentAt + period();
     }
+    if (!hold.parts.empty()) {
+      HoldPart& part = hold.parts.back();
+      part.validUntil = until;
+      part.lease = lease;
+      part.maxHoldUntil = maxHoldUntil;
+      sum(hold);
+    }
     publish(hold);
     schedule(hold);
+  }
+
+  /// Some of the holds that have a lease each have ended.
+  void partsEnded(Hold& hold) {
+    sum(hold);
+    publish(hold);
   }
 
   /// What is left of a hold of several is valid no longer than this.
   void limit(Hold& hold, TimePoint until) {
     if (until < hold.validUntil) {
       hold.validUntil = until;
+      for (HoldPart& part : hold.parts) {
+        part.validUntil = std::min(part.validUntil, until);
+      }
       publish(hold);
       if (hold.hook.linked() && !hold.lost) {
         schedule(hold);
@@ -96,8 +161,8 @@ class Watchdog {
     }
   }
 
-  /// A renewal sent at `sentAt` was confirmed.
-  void renewed(Hold& hold, TimePoint sentAt) {
+  /// A renewal sent at `sentAt` was confirmed at `now`.
+  void renewed(Hold& hold, TimePoint sentAt, TimePoint now = TimePoint::min()) {
     hold.renewing = false;
     if (!hold.hook.linked() || hold.lost) {
       return;
@@ -107,6 +172,14 @@ class Watchdog {
       hold.validUntil = until;
       hold.lease = timeout_;
     }
+    for (HoldPart& part : hold.parts) {
+      // One that may have ended before it was renewed was not.
+      if (!part.lost && part.validUntil > now && until > part.validUntil) {
+        part.validUntil = until;
+        part.lease = timeout_;
+      }
+    }
+    sum(hold);
     hold.renewalFailures = 0;
     hold.renewAt = sentAt + period();
     publish(hold);
@@ -121,6 +194,31 @@ class Watchdog {
     }
     const int doublings = std::min(hold.renewalFailures++, 6);
     hold.renewAt = now + std::min<Clock::duration>(period() / 8, firstRetry() * (1 << doublings));
+    schedule(hold);
+  }
+
+  /// Its lease is about to become another one, by a request that does not go through its owner: it
+  /// is valid no longer than that from here on, and not renewed.
+  void changeLease(Hold& hold, TimePoint now, std::chrono::milliseconds lease) {
+    hold.leaseChangesMixed = hold.leaseChanges++ > 0;
+    hold.watched = false;
+    hold.renewing = false;
+    hold.lease = std::min(hold.lease, lease);
+    hold.validUntil = std::min(hold.validUntil, now + lease - allowance(lease));
+    publish(hold);
+    if (hold.hook.linked() && !hold.lost) {
+      schedule(hold);
+    }
+  }
+  /// The request, sent at `sentAt`, was confirmed.
+  void leaseChanged(Hold& hold, TimePoint sentAt, std::chrono::milliseconds lease) {
+    --hold.leaseChanges;
+    if (hold.leaseChangesMixed || !hold.hook.linked() || hold.lost) {
+      return;
+    }
+    hold.lease = lease;
+    hold.validUntil = sentAt + lease - allowance(lease);
+    publish(hold);
     schedule(hold);
   }
 
@@ -159,11 +257,17 @@ class Watchdog {
         work.gone.emplace_back(&hold);
         continue;
       }
+      if (!hold.parts.empty() && losePartsDue(hold, now, work.lost)) {
+        schedule(hold);
+        continue;
+      }
+      if (hold.lost) {
+        linger(hold);
+        continue;
+      }
       if (now >= lossAt(hold)) {
-        hold.lost = true;
-        work.lost.push_back({HoldPtr(&hold), reasonAt(hold, now)});
-        // The server may have it a little longer; until then its release still means something.
-        heap_.schedule(hold, hold.validUntil + notice(hold.lease) + allowance(hold.lease));
+        work.lost.push_back(lose(hold, reasonAt(hold, now)));
+        linger(hold);
         continue;
       }
       hold.renewing = true;
@@ -188,6 +292,14 @@ class Watchdog {
   }
 
   static TimePoint lossAt(const Hold& hold) noexcept {
+    // The first that is over, as long as there are several.
+    auto first = TimePoint::max();
+    for (const HoldPart& part : hold.parts) {
+      first = part.lost ? first : std::min(first, lossAt(part));
+    }
+    if (first != TimePoint::max()) {
+      return first;
+    }
     return std::min(hold.validUntil - notice(hold.lease), hold.maxHoldUntil);
   }
   static LossReason reasonAt(const Hold& hold, TimePoint now) noexcept {
@@ -195,6 +307,53 @@ class Watchdog {
       return LossReason::maxHold;
     }
     return hold.watched ? LossReason::unreachable : LossReason::expired;
+  }
+
+  /// Those whose own time is over, each for itself. False: nothing has changed; or all are lost.
+  static bool losePartsDue(Hold& hold, TimePoint now, std::vector<Lost>& losses) {
+    const auto over = [&](const HoldPart& part) { return part.lost || now >= lossAt(part); };
+    const bool left = !std::all_of(hold.parts.begin(), hold.parts.end(), over);
+    bool some = false;
+    for (HoldPart& part : hold.parts) {
+      if (part.lost || !over(part)) {
+        continue;
+      }
+      const bool maxHold = now >= part.maxHoldUntil;
+      Lost lost = lose(hold,
+                       part,
+                       maxHold        ? LossReason::maxHold
+                       : hold.watched ? LossReason::unreachable
+                                      : LossReason::expired);
+      // As long as its owner holds others, one that nobody watches just ends.
+      if (part.handle || !left || lost.reason != LossReason::expired) {
+        losses.push_back(std::move(lost));
+      }
+      some = true;
+    }
+    hold.lost = !left;
+    sum(hold);
+    publish(hold);
+    return some && left;
+  }
+
+  /// What holds that have a lease each come to together.
+  static void sum(Hold& hold) {
+    bool first = true;
+    for (const HoldPart& part : hold.parts) {
+      if (!part.lost && (first || part.validUntil > hold.validUntil)) {
+        hold.validUntil = part.validUntil;
+        hold.lease = part.lease;
+      }
+      if (!part.lost) {
+        hold.maxHoldUntil =
+            first ? part.maxHoldUntil : std::max(hold.maxHoldUntil, part.maxHoldUntil);
+        first = false;
+      }
+    }
+  }
+
+  static TimePoint lossAt(const HoldPart& part) noexcept {
+    return std::min(part.validUntil - notice(part.lease), part.maxHoldUntil);
   }
 
   void schedule(Hold& hold) {
@@ -205,6 +364,11 @@ class Watchdog {
   static void publish(Hold& hold) noexcept {
     if (hold.handle) {
       hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
+    }
+    for (const HoldPart& part : hold.parts) {
+      if (part.handle && !part.lost) {
+        part.handle->setValidUntil(std::min(part.validUntil, part.maxHoldUntil));
+      }
     }
   }
 
