@@ -57,25 +57,19 @@ class LockEngine::RenewalBatch final : public Call {
                           engine_->options_.watchdogTimeout});
     }
     scriptsOf(*holds_.front()).renewals()(*this, renewals);
+    setFollowsUp(true);
   }
 
   [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
 
  private:
   void finished(Outcome outcome) noexcept override {
-    if (outcome.noTimeLeft && sendsText() && !std::exchange(textSent_, true)) {
-      // The server has just said that it does not know the script. Where that takes longer than the
-      // patience, over a slow network, no renewal would ever get its text through.
-      engine_->sendRenewal(IntrusivePtr<RenewalBatch>(this));
-      return;
-    }
     engine_->renewalDone(*this, std::move(outcome));
     engine_->renewalEnded();
   }
 
   const std::shared_ptr<LockEngine> engine_;
   const std::vector<HoldPtr> holds_;
-  bool textSent_ = false;
   std::vector<std::string> owners_;
 };
 

@@ -143,6 +143,10 @@ class Call : public net::Request {
   /// for the answer, and what it ends must not stay.
   void setPersistent(bool persistent) noexcept { persistent_ = persistent; }
 
+  /// Once it was sent, it goes out again at once when the server asks for the script's text, also
+  /// past its time: over a slow network a call of little patience would never get through.
+  void setFollowsUp(bool followsUp) noexcept { followsUp_ = followsUp; }
+
   /// It gives back what nobody else can give back: its sender goes on with it when its caller has
   /// left.
   void setGoesOn(bool goesOn) noexcept { goesOn_ = goesOn; }
@@ -196,6 +200,7 @@ class Call : public net::Request {
   bool despiteLimit_ = false;
   bool bringsText_ = false;  // for others, too, who wait for it
   bool behindText_ = false;  // repeated by hash behind the text that another brings
+  bool followsUp_ = false;
   bool goesOn_ = false;
   std::size_t markerAt_ = 0;
   std::vector<std::string_view> argv_;

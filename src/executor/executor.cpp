@@ -17,6 +17,9 @@ namespace rlock::detail {
 
 namespace {
 
+/// How long a follow-up may wait for its turn on the loop.
+constexpr std::chrono::milliseconds kFollowUpPatience{5};
+
 /// Failures to connect that waiting does not cure.
 bool isPermanent(Errc errc) noexcept {
   return errc == Errc::authenticationFailed || errc == Errc::denied ||
@@ -399,6 +402,9 @@ void Executor::judge(const CallPtr& call) {
   const ErrorClass known = classifyError(text);
   if (known.action == ErrorAction::reload && !call->sendsText()) {
     supplyScript(*call);
+    if (call->followsUp_) {
+      call->sendBefore_ = std::max(call->sendBefore_, Clock::now() + kFollowUpPatience);
+    }
     send(call);
     return;
   }

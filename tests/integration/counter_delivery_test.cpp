@@ -295,7 +295,8 @@ class NumberedScripts : public LockTest {
                           "channel"});
   }
   Value again(const std::string& number) {
-    return raw().run({"EVAL", std::string(lua::change_again.body), "1", "marker", number, "60000"});
+    return raw().command(
+        {"EVAL", std::string(lua::change_again.body), "1", "marker", number, "60000"});
   }
 };
 

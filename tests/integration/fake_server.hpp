@@ -146,6 +146,9 @@ class FakeServer {
       const std::string info = "id=" + std::to_string(id) + " addr=127.0.0.1:50000 ";
       return peer.send("$" + std::to_string(info.size()) + "\r\n" + info + "\r\n");
     }
+    if (argv[0] == "INFO") {
+      return peer.send("$7\r\nnothing\r\n");
+    }
     if (argv[0] == "CLIENT") {
       return peer.send(":0\r\n");
     }

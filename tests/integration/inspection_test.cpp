@@ -395,7 +395,7 @@ TEST_F(Inspection, AListEndsWithinTheCallTimeoutAndSaysHowFarItCame) {
 TEST_F(Inspection, AListInTheBackgroundAsksAFewAtATime) {
   constexpr std::size_t kLocks = 150;
   for (std::size_t i = 0; i < kLocks; ++i) {
-    rawHold("many" + std::to_string(i), "foreign:1", 60s);
+    rawHold("many" + std::to_string(i), "00000000-0000-4000-8000-000000000000:1", 60s);
   }
   const auto held = proxy().addRule(running(lua::inspect), TcpProxy::Action::stallReply());
   Client client = Client::connect(proxied());

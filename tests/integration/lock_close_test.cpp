@@ -9,6 +9,37 @@ namespace {
 
 class LockClose : public LockTest {};
 
+TEST_F(LockClose, GivesBackWhatIsBeingAcquired) {
+  for (int round = 0; round < 12; ++round) {
+    Client client = connect();
+    std::atomic<bool> go{false};
+    std::vector<std::future<std::string>> threads;
+    for (int i = 0; i < 6; ++i) {
+      threads.push_back(inThread([&, i] {
+        const std::string name = "close" + std::to_string(i);
+        RLock lock = i % 3 == 0   ? client.getReadWriteLock(name).readLock()
+                     : i % 3 == 1 ? client.getFairLock(name)
+                                  : client.getLock(name);
+        while (!go) {
+        }
+        return outcomeOf([&] {
+          for (;;) {
+            lock.lock();
+            lock.unlock();
+          }
+        });
+      }));
+    }
+    go = true;
+    std::this_thread::sleep_for(std::chrono::microseconds(2000 + 300 * round));
+    client.close(10s);
+    EXPECT_EQ(raw().keys(), std::set<std::string>()) << "round " << round;
+    for (auto& thread : threads) {
+      EXPECT_EQ(thread.get(), "closed");
+    }
+  }
+}
+
 TEST_F(LockClose, EndsEveryLeaseAtOnce) {
   for (int round = 0; round < 12; ++round) {
     Client client = connect();

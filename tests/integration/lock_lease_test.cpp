@@ -324,7 +324,7 @@ TEST_F(LeaseObject, ReasonThreadEnded) {
       inThread([&] { return client.getLock("reason").acquire({}, currentOwner()); }).get();
   EXPECT_EVENTUALLY(kLong, lease.lossReason() == LossReason::threadEnded);
   EXPECT_FALSE(lease.held());
-  EXPECT_TRUE(lease.lostToken().stop_requested());
+  EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
 }
 
 TEST_F(LeaseObject, ReasonClientClosed) {

@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kFirstErrc = static_cast<int>(Errc::notOwner);
-constexpr int kLastErrc = static_cast<int>(Errc::protocolError);
+constexpr int kLastErrc = static_cast<int>(Errc::overloaded);
 
 TEST(Errc, NumbersAreFrozen) {
   const std::vector<std::pair<Errc, std::string>> expected{
@@ -228,8 +228,7 @@ TEST(Escape, LeavesNothingUnprintable) {
 }
 
 TEST(ErrorDocument, HasASectionPerErrc) {
-  const std::filesystem::path root =
-      std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+  const std::filesystem::path root = RLOCK_TEST_SOURCE_DIR;
   std::ifstream file(root / "docs" / "errors.md");
   ASSERT_TRUE(file) << "docs/errors.md is missing";
   std::stringstream text;

@@ -655,8 +655,7 @@ std::vector<std::string> cellsOf(const std::string& line) {
 }
 
 TEST(ConfigurationDocument, AgreesWithTheCode) {
-  const std::filesystem::path root =
-      std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+  const std::filesystem::path root = std::filesystem::path(RLOCK_TEST_SOURCE_DIR);
   std::ifstream file(root / "docs" / "configuration.md");
   ASSERT_TRUE(file) << "docs/configuration.md is missing";
   std::map<std::string, std::vector<std::string>> documented;

@@ -130,11 +130,15 @@ TEST(ReplyTime, OfWhatASettlingLeavesIsUsableForEachKind) {
 
 TEST(ReplyTime, OfTheReadHoldsThatRemainIsUsable) {
   const ReadLockScripts scripts("name");
-  const auto released = scripts.parseRelease(array({number(1), number(2), number(kHuge)}));
+  const auto released = scripts.parseRelease(
+      array({number(1), number(2), number(kHuge), text(""), array({number(1), number(2)})}));
   ASSERT_TRUE(released);
   ASSERT_TRUE(released->remaining);
   EXPECT_TRUE(isUsable(*released->remaining));
-  EXPECT_FALSE(scripts.parseRelease(array({number(1), number(2), number(-5)})));
+  EXPECT_FALSE(scripts.parseRelease(
+      array({number(1), number(2), number(-5), text(""), array({number(1), number(2)})})));
+  EXPECT_FALSE(scripts.parseRelease(
+      array({number(1), number(2), number(5), text(""), array({number(0), number(2)})})));
   EXPECT_FALSE(scripts.parseRelease(array({number(1), number(2)})));
 }
 
