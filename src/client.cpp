@@ -138,6 +138,15 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
       return;
     }
     engine_->markClosed();
+    try {
+      closeInOrder(limit);
+    } catch (const std::bad_alloc&) {
+      // What is held expires by itself.
+      loop_->stop(Clock::now());
+    }
+  }
+
+  void closeInOrder(std::chrono::milliseconds limit) {
     const auto deadline = Duration(limit).deadlineFrom(Clock::now());
     auto done = std::make_shared<OneShot>();
     const auto finish = [self = shared_from_this(), done] {

@@ -212,6 +212,9 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
                                              int count,
                                              const GrantTerms& terms) {
   IntrusivePtr<HoldHandle> handle;
+  // Made before anything is booked.
+  IntrusivePtr<HoldHandle> fresh =
+      terms.wantsHandle ? makeIntrusive<HoldHandle>() : IntrusivePtr<HoldHandle>();
   bool needsLoop = false;
   std::vector<Watchdog::Lost> vanished;
   std::vector<Watchdog::Lost> ended;
@@ -227,8 +230,9 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
       HoldPart& part = hold.parts.emplace_back();
       part.line = hold.line;
       part.label = terms.label;
-      if (terms.wantsHandle) {
-        part.handle = makeIntrusive<HoldHandle>(part.line);
+      if (fresh) {
+        fresh->setLine(part.line);
+        part.handle = std::move(fresh);
       }
       handle = part.handle;
       count = static_cast<int>(hold.parts.size());
@@ -253,8 +257,9 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
     const auto maxHoldUntil = terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(Clock::now())
                                             : Clock::time_point::max();
     watchdog_.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
-    if (terms.wantsHandle && !hold.handle && hold.parts.empty()) {
-      hold.handle = makeIntrusive<HoldHandle>(hold.line);
+    if (fresh && !hold.handle && hold.parts.empty()) {
+      fresh->setLine(hold.line);
+      hold.handle = std::move(fresh);
       hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
     }
     if (hold.parts.empty()) {
@@ -720,15 +725,14 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
 }
 
 /// The gates are passed on only as long as there is a loop to do it.
-void LockEngine::dismissFromGates() {
-  std::vector<GateWaiter*> dismissed;
+void LockEngine::dismissFromGates() noexcept {
+  GateWaiter* dismissed = nullptr;
   {
     const std::lock_guard lock(holdsMutex_);
-    for (const HoldPtr& hold : ledger_.all()) {
-      HoldLedger::dismiss(*hold, dismissed);
-    }
+    dismissed = ledger_.dismissAll();
   }
-  for (GateWaiter* waiter : dismissed) {
+  while (dismissed != nullptr) {
+    GateWaiter* const waiter = std::exchange(dismissed, HoldLedger::next(*dismissed));
     waiter->gateClosed();
     waiter->gateDropRef();
   }

@@ -188,8 +188,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
              bool tried,
              std::chrono::milliseconds remaining);
   void leaveQueue(Waiter& waiter, bool obtained, std::chrono::milliseconds lease) noexcept;
-  /// A request is under way that gives something back which nobody else can give back. Closing waits
-  /// for its end.
+  /// A request is under way that gives something back which nobody else can give back. Closing
+  /// waits for its end.
   void deliveryBegan() noexcept { deliveries_.fetch_add(1, std::memory_order_relaxed); }
   void deliveryEnded() noexcept;
 
@@ -243,7 +243,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void channelMessage(const std::string& channel, std::string_view payload) override;
   void channelsLost() override;
 
-  void dismissFromGates();
+  void dismissFromGates() noexcept;
   void giveTurns(WaiterHub::Turns turns) noexcept;
   void passToLoop(WaiterHub::Turns& turns) noexcept;
   [[nodiscard]] bool hubNeedsLoop() noexcept;

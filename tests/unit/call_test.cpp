@@ -18,8 +18,7 @@ class PlainCall final : public Call {
   void finished(Outcome /*outcome*/) noexcept override {}
 };
 
-constexpr lua::Script kScript{
-    "script", "0123456789012345678901234567890123456789", "return 1"};
+constexpr lua::Script kScript{"script", "0123456789012345678901234567890123456789", "return 1"};
 
 TEST(Call, ComposingAgainLeavesNothingOfTheLastTimeInMemory) {
   const auto call = makeIntrusive<PlainCall>();

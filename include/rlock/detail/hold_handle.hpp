@@ -23,7 +23,8 @@ class HoldHandle : public RefCounted<HoldHandle> {
   using Clock = std::chrono::steady_clock;
 
   /// @param line  the number of the incarnation, by which it is released
-  explicit HoldHandle(std::uint64_t line = 0) noexcept : line_(line) {}
+  /// @throws std::bad_alloc
+  explicit HoldHandle(std::uint64_t line = 0) : line_(line) {}
   HoldHandle(const HoldHandle&) = delete;
   HoldHandle& operator=(const HoldHandle&) = delete;
   virtual ~HoldHandle() = default;
@@ -36,6 +37,8 @@ class HoldHandle : public RefCounted<HoldHandle> {
     validUntil_.store(until.time_since_epoch().count(), std::memory_order_release);
   }
 
+  /// Before anybody else has it.
+  void setLine(std::uint64_t line) noexcept { line_ = line; }
   /// Which incarnation of the owner's hold this is: what was lost and taken again is another one.
   [[nodiscard]] std::uint64_t line() const noexcept { return line_; }
   [[nodiscard]] LossReason reason() const noexcept {
@@ -60,7 +63,7 @@ class HoldHandle : public RefCounted<HoldHandle> {
   }
 
  private:
-  const std::uint64_t line_;
+  std::uint64_t line_;
   std::atomic<Clock::rep> validUntil_{std::numeric_limits<Clock::rep>::min()};
   std::atomic<LossReason> reason_{LossReason::none};
   std::atomic<bool> released_{false};

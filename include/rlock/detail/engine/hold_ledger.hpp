@@ -173,13 +173,21 @@ class HoldLedger {
     return false;
   }
 
-  /// Takes everybody out who waits at a gate, each with a reference that the caller drops.
-  static void dismiss(Hold& hold, std::vector<GateWaiter*>& dismissed) {
-    while (hold.firstAtGate != nullptr) {
-      dismissed.push_back(hold.firstAtGate);
-      hold.firstAtGate = hold.firstAtGate->nextAtGate_;
-    }
-    hold.lastAtGate = nullptr;
+  /// Takes everybody out who waits at a gate, each with a reference that the caller drops. Returns
+  /// the first of them, or null; next() has the others.
+  GateWaiter* dismissAll() noexcept {
+    GateWaiter* first = nullptr;
+    byKey_.visitAll([&](Hold& hold) {
+      if (hold.firstAtGate != nullptr) {
+        hold.lastAtGate->nextAtGate_ = first;
+        first = std::exchange(hold.firstAtGate, nullptr);
+        hold.lastAtGate = nullptr;
+      }
+    });
+    return first;
+  }
+  [[nodiscard]] static GateWaiter* next(const GateWaiter& waiter) noexcept {
+    return waiter.nextAtGate_;
   }
 
   /// Gives the gate on. Returns who has it now, to be told with no lock held, or null. A hold that
