@@ -480,7 +480,8 @@ LockEngine::Clock::time_point LockEngine::endOf(const Hold& hold) const {
 HoldPtr LockEngine::changingLease(std::string_view semaphore,
                                   std::string_view id,
                                   Clock::time_point sentAt,
-                                  std::chrono::milliseconds lease) {
+                                  std::chrono::milliseconds lease,
+                                  bool watched) {
   HoldPtr hold;
   bool needsLoop = false;
   {
@@ -492,7 +493,7 @@ HoldPtr LockEngine::changingLease(std::string_view semaphore,
     });
     if (held != permits.end()) {
       hold = *held;
-      watchdog_.changeLease(*hold, sentAt, lease);
+      watchdog_.changeLease(*hold, sentAt, lease, watched);
       needsLoop = watchdogNeedsLoop();
     }
   }
@@ -706,6 +707,11 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
         continue;
       }
       watchdog_.retire(*hold);
+      if (threadHasEnded(hold->owner)) {
+        // Left to expire, as it was told.
+        hold->count = 0;
+        continue;
+      }
       held.push_back(hold);
       Watchdog::loseAll(*hold, LossReason::clientClosed, lost);
       hold->count = 0;

@@ -166,7 +166,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   [[nodiscard]] HoldPtr changingLease(std::string_view semaphore,
                                       std::string_view id,
                                       Clock::time_point sentAt,
-                                      std::chrono::milliseconds lease);
+                                      std::chrono::milliseconds lease,
+                                      bool watched);
   /// The answer.
   /// @param taken  there is such a permit
   void leaseChanged(Hold& hold,

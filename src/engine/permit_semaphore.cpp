@@ -260,11 +260,11 @@ PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
   };
   const auto held = std::make_shared<Held>();
   const auto asHeld = lease ? length : kForEver;
-  request.compose = [engine = object_.enginePtr(), held, asHeld, bytes, length](
+  request.compose = [engine = object_.enginePtr(), held, asHeld, bytes, length, endless = !lease](
                         Call& call, const PermitScripts& scripts) {
     if (!held->hold) {
       held->sentAt = LockEngine::Clock::now();
-      held->hold = engine->changingLease(scripts.name, bytes, held->sentAt, asHeld);
+      held->hold = engine->changingLease(scripts.name, bytes, held->sentAt, asHeld, endless);
     }
     scripts.composeUpdateLease(call, bytes, length);
   };

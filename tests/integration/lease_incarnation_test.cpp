@@ -161,20 +161,6 @@ TEST_P(LeaseIncarnation, AnUnreachableOneLeavesTheNextAlone) {
   expectUntouched(lock, newer);
 }
 
-TEST_P(LeaseIncarnation, OneOfAnEndedThreadLeavesTheNextAlone) {
-  Client client = connect();
-  RLock lock = client.getLock("ended");
-  OwnerId owner{};
-  Lease old = inThread([&] {
-                owner = currentOwner();
-                return lock.acquire({}, owner);
-              }).get();
-  ASSERT_EVENTUALLY(kLong, old.lossReason() == LossReason::threadEnded);
-  Lease newer = lock.acquire({}, owner);
-  end(std::move(old));
-  expectUntouched(lock, newer);
-}
-
 TEST_P(LeaseIncarnation, ALostMultiLockLeavesTheNextAlone) {
   Client client = connect();
   RLock a = client.getLock("a");

@@ -35,7 +35,9 @@ TEST_F(LockClose, GivesBackWhatIsBeingAcquired) {
     client.close(10s);
     EXPECT_EQ(raw().keys(), std::set<std::string>()) << "round " << round;
     for (auto& thread : threads) {
-      EXPECT_EQ(thread.get(), "closed");
+      const std::string outcome = thread.get();
+      // What closing gives back under an unlock() is not that unlock()'s to release.
+      EXPECT_TRUE(outcome == "closed" || outcome == "notOwner") << outcome;
     }
   }
 }

@@ -43,8 +43,9 @@ class ScriptCost : public LockTest {
     eval(lua::rw_read_acquire, readKeys(reader), {lease, owner(reader), owner(reader) + ":write"});
   }
   long costOfReadRelease(int reader) {
-    return commandsOf(
-        lua::rw_read_release, readKeys(reader), {owner(reader), "{rw}", "PUBLISH", "channel", "0"});
+    return commandsOf(lua::rw_read_release,
+                      readKeys(reader),
+                      {owner(reader), "{rw}", "PUBLISH", "channel", "0", "0"});
   }
 
   // One waiter each.

@@ -198,10 +198,11 @@ class Watchdog {
   }
 
   /// Its lease is about to become another one, by a request that does not go through its owner: it
-  /// is valid no longer than that from here on, and not renewed.
-  void changeLease(Hold& hold, TimePoint now, std::chrono::milliseconds lease) {
+  /// is valid no longer than that from here on.
+  /// @param watched  its renewals go on, to see whether it is still there
+  void changeLease(Hold& hold, TimePoint now, std::chrono::milliseconds lease, bool watched) {
     hold.leaseChangesMixed = hold.leaseChanges++ > 0;
-    hold.watched = false;
+    hold.watched = hold.watched && watched;
     hold.renewing = false;
     hold.lease = std::min(hold.lease, lease);
     hold.validUntil = std::min(hold.validUntil, now + lease - allowance(lease));
