@@ -232,7 +232,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
       part.label = terms.label;
       if (fresh) {
         fresh->setLine(part.line);
-        part.handle = std::move(fresh);
+        part.handle = fresh;
       }
       handle = part.handle;
       count = static_cast<int>(hold.parts.size());
@@ -259,7 +259,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
     watchdog_.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
     if (fresh && !hold.handle && hold.parts.empty()) {
       fresh->setLine(hold.line);
-      hold.handle = std::move(fresh);
+      hold.handle = fresh;
       hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
     }
     if (hold.parts.empty()) {
