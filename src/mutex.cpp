@@ -70,9 +70,8 @@ void Mutex::unlock() noexcept {
 }
 
 const Lease& Mutex::lease() const noexcept {
-  static const auto* const none = new Lease;
   if (ofParent()) {
-    return *none;
+    return none_;
   }
   const std::lock_guard lock(mutex_);
   const auto mine = std::find_if(holds_.rbegin(), holds_.rend(), [](const Held& held) {
@@ -81,7 +80,7 @@ const Lease& Mutex::lease() const noexcept {
   if (mine != holds_.rend()) {
     return mine->lease;
   }
-  return holds_.empty() ? *none : holds_.back().lease;
+  return holds_.empty() ? none_ : holds_.back().lease;
 }
 
 SharedMutex::SharedMutex(const ReadWriteLock& lock)

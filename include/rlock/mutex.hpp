@@ -77,7 +77,8 @@ class RLOCK_EXPORT Mutex {
   RLock lock_;
   const std::uint32_t forkGeneration_;
   mutable std::mutex mutex_;
-  Holds holds_;  // in the order in which they were obtained; protected by mutex_
+  Holds holds_;       // in the order in which they were obtained; protected by mutex_
+  const Lease none_;  // what lease() says while nothing is held
 };
 
 /// Mutex with the standard's SharedTimedLockable on top, for `std::shared_lock`, over the two sides
