@@ -274,6 +274,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
     } else if (threadHasEnded(hold.owner)) {
       // Its threadEnded() was called before, or comes when this is booked.
       Watchdog::loseAll(hold, LossReason::threadEnded, ended);
+      hold.leftToExpire = true;
       watchdog_.linger(hold);
     }
     needsLoop = watchdogNeedsLoop();
@@ -559,7 +560,8 @@ void LockEngine::announceOnLoop(std::vector<Watchdog::Lost> lost) {
 }
 
 void LockEngine::threadEnded(OwnerId owner) noexcept {
-  if (forkGeneration() != forkGeneration_) {
+  // A closing client gives back what it holds, also that of a thread which ends because of it.
+  if (forkGeneration() != forkGeneration_ || closed()) {
     return;
   }
   std::vector<Watchdog::Lost> lost;
@@ -569,6 +571,7 @@ void LockEngine::threadEnded(OwnerId owner) noexcept {
       if (hold->count > 0 && !hold->lost) {
         // Left to expire: the work it protects may go on elsewhere.
         Watchdog::loseAll(*hold, LossReason::threadEnded, lost);
+        hold->leftToExpire = true;
         watchdog_.linger(*hold);
       }
     }
@@ -707,8 +710,7 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
         continue;
       }
       watchdog_.retire(*hold);
-      if (threadHasEnded(hold->owner)) {
-        // Left to expire, as it was told.
+      if (hold->leftToExpire) {
         hold->count = 0;
         continue;
       }

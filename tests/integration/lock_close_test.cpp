@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What close() does to leases and holds, with any deadline.
+// What close() leaves behind on a server that is well: nothing.
 
 #include "integration/lock_harness.hpp"
 
@@ -8,6 +8,39 @@ namespace rlock::test {
 namespace {
 
 class LockClose : public LockTest {};
+
+TEST_F(LockClose, GivesBackWhatIsBeingAcquired) {
+  for (int round = 0; round < 12; ++round) {
+    Client client = connect();
+    std::atomic<bool> go{false};
+    std::vector<std::future<std::string>> threads;
+    for (int i = 0; i < 6; ++i) {
+      threads.push_back(inThread([&, i] {
+        const std::string name = "close" + std::to_string(i);
+        RLock lock = i % 3 == 0   ? client.getReadWriteLock(name).readLock()
+                     : i % 3 == 1 ? client.getFairLock(name)
+                                  : client.getLock(name);
+        while (!go) {
+        }
+        return outcomeOf([&] {
+          for (;;) {
+            lock.lock();
+            lock.unlock();
+          }
+        });
+      }));
+    }
+    go = true;
+    std::this_thread::sleep_for(std::chrono::microseconds(2000 + 300 * round));
+    client.close(10s);
+    EXPECT_EQ(raw().keys(), std::set<std::string>()) << "round " << round;
+    for (auto& thread : threads) {
+      const std::string outcome = thread.get();
+      // What closing gives back under an unlock() is not that unlock()'s to release.
+      EXPECT_TRUE(outcome == "closed" || outcome == "notOwner") << outcome;
+    }
+  }
+}
 
 TEST_F(LockClose, EndsEveryLeaseAtOnce) {
   for (int round = 0; round < 12; ++round) {

@@ -94,6 +94,7 @@ struct Hold : RefCounted<Hold> {
 
   bool leaseChangesMixed = false;  ///< several at a time: nobody knows which is the last
   int leaseChanges = 0;            ///< under way, by the id of what is held
+  bool leftToExpire = false;       ///< its owner's thread has ended: closing does not give it back
   bool busy = false;               ///< a request about this hold is under way
   bool known = false;              ///< a HoldLedger has it
   GateWaiter* firstAtGate = nullptr;
