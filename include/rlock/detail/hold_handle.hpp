@@ -39,7 +39,8 @@ class HoldHandle : public RefCounted<HoldHandle> {
 
   /// Before anybody else has it.
   void setLine(std::uint64_t line) noexcept { line_ = line; }
-  /// Which incarnation of the owner's hold this is: what was lost and taken again is another one.
+  /// The number of this incarnation of the owner's hold: a hold that was lost and taken again has
+  /// another.
   [[nodiscard]] std::uint64_t line() const noexcept { return line_; }
   [[nodiscard]] LossReason reason() const noexcept {
     return reason_.load(std::memory_order_acquire);

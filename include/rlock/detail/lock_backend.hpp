@@ -39,7 +39,7 @@ struct Grant {
   int count = 0;  ///< how often the owner holds it now, as the server counts; with a hold only
 };
 
-/// What a release is about.
+/// The hold that a release means.
 struct ReleaseTarget {
   OwnerId owner;
   /// HoldHandle::line() of the incarnation whose hold is to be released; nothing happens when that

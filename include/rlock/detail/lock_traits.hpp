@@ -47,7 +47,7 @@ struct LockTraits {
   /// For how long a lost request can be settled. Zero: as long as its lease could last.
   std::chrono::milliseconds settleWithin{0};
   bool reentrant = true;  ///< an owner that holds it may take it again
-  /// What it takes has names of its own: a release that runs late finds nothing of a later hold.
+  /// Each hold has a name of its own: a release that runs late finds nothing of a later hold.
   bool ownIds = false;
 };
 

@@ -698,7 +698,7 @@ class WaiterHub {
     return had;
   }
 
-  // What it waits for has happened.
+  // The event that the waiter waits for has happened.
   static void tell(Lane& lane, Waiter& waiter, Turns& turns) noexcept {
     removeFromLine(lane, waiter);
     lane.told.pushBack(waiter);
@@ -712,7 +712,7 @@ class WaiterHub {
     bool hadTurn;
   };
 
-  // Who must try because `left` is not there any more. The line is not empty.
+  // Gives a turn to whoever must try now that `left` is gone. The line is not empty.
   void handOn(Lane& lane,
               const Waiter& left,
               Parting parting,
@@ -722,7 +722,7 @@ class WaiterHub {
     Waiter& next = *lane.line.front();
     if (lane.rule == WakeRule::fitting) {
       if (parting.first) {
-        // What was kept for it, or what it has left, may be enough for the next.
+        // The permits kept for it, or those it has left over, may be enough for the next.
         give(lane, next, turns);
       } else if (parting.hadTurn) {
         passOn(lane, now, turns);

@@ -310,7 +310,8 @@ class Watchdog {
     return hold.watched ? LossReason::unreachable : LossReason::expired;
   }
 
-  /// Those whose own time is over, each for itself. False: nothing has changed; or all are lost.
+  /// Decides the loss of each part whose own time is over. False: nothing has changed, or all are
+  /// lost.
   static bool losePartsDue(Hold& hold, TimePoint now, std::vector<Lost>& losses) {
     const auto over = [&](const HoldPart& part) { return part.lost || now >= lossAt(part); };
     const bool left = !std::all_of(hold.parts.begin(), hold.parts.end(), over);
@@ -337,7 +338,7 @@ class Watchdog {
     return some && left;
   }
 
-  /// What holds that have a lease each come to together.
+  /// Computes the validity of a hold from its parts, which have a lease each.
   static void sum(Hold& hold) {
     bool first = true;
     for (const HoldPart& part : hold.parts) {
