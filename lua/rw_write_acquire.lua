@@ -48,9 +48,9 @@ elseif mode then
     if remaining >= 0 and remaining < longest then
       -- A reader of Redisson that renews its hold sets the lock to that, however long others read.
       redis.call('pexpire', KEYS[1], longest)
-      remaining = longest
     end
-    return remaining
+    -- The lock may last longer than its readers, as after a writer of Redisson that goes on reading.
+    return longest
   end
   -- Every read hold has expired, although the hash has not.
   redis.call('del', KEYS[1])

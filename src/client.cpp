@@ -251,7 +251,7 @@ Client::~Client() {
     // Threads and locks of the parent are frozen in this copy: nothing of it may be touched, so it
     // is not destroyed either.
     core_->abandon();
-    static_cast<void>(new (std::nothrow) std::shared_ptr<detail::ClientCore>(std::move(core_)));
+    detail::keepForever(std::move(core_));
     return;
   }
   core_->closeOnDestruction();

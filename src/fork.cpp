@@ -2,13 +2,21 @@
 #include <rlock/detail/fork.hpp>
 
 #include <atomic>
+#include <new>
 #include <pthread.h>
+#include <utility>
 
 namespace rlock::detail {
 
 namespace {
 
 constinit std::atomic<std::uint32_t> generation{0};
+
+struct Kept {
+  std::shared_ptr<const void> object;
+  Kept* next;
+};
+constinit std::atomic<Kept*> kept{nullptr};
 
 // When the program is loaded, not at the first use: a child of a process that forks meanwhile would
 // wait for ever for the thread that had begun.
@@ -19,6 +27,25 @@ constinit std::atomic<std::uint32_t> generation{0};
 
 std::uint32_t forkGeneration() noexcept {
   return generation.load(std::memory_order_relaxed);
+}
+
+void keepForever(std::shared_ptr<const void> object) noexcept {
+  auto* const node = new (std::nothrow) Kept{nullptr, kept.load(std::memory_order_relaxed)};
+  if (node == nullptr) {
+    // Only leak checkers lose sight of it.
+    union Undestroyed {
+      explicit Undestroyed(std::shared_ptr<const void>&& from) noexcept
+          : pointer(std::move(from)) {}
+      ~Undestroyed() {}
+      std::shared_ptr<const void> pointer;
+    };
+    [[maybe_unused]] const Undestroyed undestroyed(std::move(object));
+    return;
+  }
+  node->object = std::move(object);
+  while (!kept.compare_exchange_weak(
+      node->next, node, std::memory_order_release, std::memory_order_relaxed)) {
+  }
 }
 
 }  // namespace rlock::detail

@@ -218,6 +218,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
   bool needsLoop = false;
   std::vector<Watchdog::Lost> vanished;
   std::vector<Watchdog::Lost> ended;
+  std::vector<Doubt> unsure;
   counters_.acquired.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(holdsMutex_);
@@ -276,6 +277,8 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
       Watchdog::loseAll(hold, LossReason::threadEnded, ended);
       hold.leftToExpire = true;
       watchdog_.linger(hold);
+    } else if (hold.doubtedAt >= terms.sentAt) {
+      unsure.push_back({HoldPtr(&hold), hold.grantedAt});
     }
     needsLoop = watchdogNeedsLoop();
     needsLoop = needsToListen() || needsLoop;
@@ -291,6 +294,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
     noteLabel(hold, std::string(terms.label), terms.lease);
   }
   announceOnLoop(std::move(vanished));
+  check(std::move(unsure));
   return handle;
 }
 
@@ -534,7 +538,13 @@ void LockEngine::forced(const LockScripts& scripts, Clock::time_point sentAt) {
   {
     const std::lock_guard lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.named(scripts.name)) {
-      if (hold->count > 0 && scripts.forceReleaseEnds(hold->kind)) {
+      if (!scripts.forceReleaseEnds(hold->kind)) {
+        continue;
+      }
+      if (hold->busy) {
+        hold->doubtedAt = Clock::now();
+      }
+      if (hold->count > 0) {
         if (hold->grantedAt >= sentAt) {
           // It may be of the time after, when the lock was free for it.
           unsure.push_back({hold, hold->grantedAt});

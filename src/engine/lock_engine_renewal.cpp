@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <new>
 #include <utility>
 
 namespace rlock::detail {
@@ -199,6 +200,9 @@ void LockEngine::heardOfForce(std::string_view name) {
   {
     const std::lock_guard lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.named(name)) {
+      if (hold->busy) {
+        hold->doubtedAt = Clock::now();
+      }
       if (hold->count > 0 && !hold->lost) {
         holds.push_back({hold, hold->grantedAt});
       }
@@ -210,8 +214,13 @@ void LockEngine::heardOfForce(std::string_view name) {
 
 void LockEngine::check(std::vector<Doubt> holds) {
   for (Doubt& doubt : holds) {
-    executor_->start(makeIntrusive<HoldCheck>(shared_from_this(), std::move(doubt)),
-                     Clock::now() + callTimeout());
+    try {
+      executor_->start(makeIntrusive<HoldCheck>(shared_from_this(), std::move(doubt)),
+                       Clock::now() + callTimeout());
+    } catch (const std::bad_alloc&) {
+      // What was booked stays right, and the next renewal finds out, or the end of the lease.
+      return;
+    }
   }
 }
 
@@ -228,6 +237,9 @@ void LockEngine::holdIsGone(Doubt doubt) {
     // before the loop comes to an earlier one. A request under way may have been executed before
     // the hold was ended, or after.
     unsure = hold.busy || hold.grantedAt != doubt.grantedAt;
+    if (hold.busy) {
+      hold.doubtedAt = Clock::now();
+    }
     if (!unsure) {
       Watchdog::loseAll(hold, LossReason::forced, lost);
       watchdog_.retire(hold);

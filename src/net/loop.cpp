@@ -791,8 +791,8 @@ void Loop::setErrorHook(std::function<void(const char*)> hook) {
 
 void Loop::abandonInChild() noexcept {
   core_->abandon();
-  // Never freed: the thread object in it cannot be destroyed in a process that lacks the thread.
-  [[maybe_unused]] const auto* const leaked = new (std::nothrow) std::shared_ptr<LoopCore>(core_);
+  // The thread object in it cannot be destroyed in a process that lacks the thread.
+  keepForever(core_);
 }
 
 bool Loop::abandoned() const noexcept {

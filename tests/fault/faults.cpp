@@ -44,23 +44,22 @@ bool mustFail() noexcept {
   if (countdown.fetch_sub(1, std::memory_order_relaxed) != 1) {
     return false;
   }
-  failed = true;
   frameCount = backtrace(frames.data(), static_cast<int>(frames.size()));
+  // The test may read the frames once it sees this.
+  failed = true;
   return true;
 }
 
-void* allocate(std::size_t size) {
-  void* const memory = mustFail() ? nullptr : std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) {
-    throw std::bad_alloc();
-  }
-  return memory;
+void* allocate(std::size_t size) noexcept {
+  return mustFail() ? nullptr : std::malloc(size == 0 ? 1 : size);
 }
 
-void* allocateAligned(std::size_t size, std::align_val_t alignment) {
+void* allocate(std::size_t size, std::align_val_t alignment) noexcept {
   const auto unit = static_cast<std::size_t>(alignment);
-  void* const memory =
-      mustFail() ? nullptr : std::aligned_alloc(unit, (size + unit - 1) / unit * unit);
+  return mustFail() ? nullptr : std::aligned_alloc(unit, (size + unit - 1) / unit * unit);
+}
+
+void* orThrow(void* memory) {
   if (memory == nullptr) {
     throw std::bad_alloc();
   }
@@ -71,7 +70,8 @@ void* allocateAligned(std::size_t size, std::align_val_t alignment) {
 
 FailedAllocation::FailedAllocation(long k, Of threads) noexcept {
   // Its first call allocates.
-  backtrace(frames.data(), 1);
+  std::array<void*, 1> unused{};
+  backtrace(unused.data(), static_cast<int>(unused.size()));
   armedHere = true;
   failed = false;
   mode = static_cast<int>(threads);
@@ -136,19 +136,54 @@ int epollFailuresLeft() noexcept {
 
 }  // namespace rlock::test
 
+// All of them: a sanitizer brings its own for those that are not replaced, and then complains that
+// memory of its `new` is given back by this `delete`.
 void* operator new(std::size_t size) {
-  return rlock::test::allocate(size);
+  return rlock::test::orThrow(rlock::test::allocate(size));
 }
 void* operator new[](std::size_t size) {
+  return rlock::test::orThrow(rlock::test::allocate(size));
+}
+void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  return rlock::test::allocate(size);
+}
+void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
   return rlock::test::allocate(size);
 }
 void* operator new(std::size_t size, std::align_val_t alignment) {
-  return rlock::test::allocateAligned(size, alignment);
+  return rlock::test::orThrow(rlock::test::allocate(size, alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return rlock::test::orThrow(rlock::test::allocate(size, alignment));
+}
+void* operator new(std::size_t size,
+                   std::align_val_t alignment,
+                   const std::nothrow_t& /*tag*/) noexcept {
+  return rlock::test::allocate(size, alignment);
+}
+void* operator new[](std::size_t size,
+                     std::align_val_t alignment,
+                     const std::nothrow_t& /*tag*/) noexcept {
+  return rlock::test::allocate(size, alignment);
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
 void operator delete(void* memory, std::size_t /*size*/) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, const std::nothrow_t& /*tag*/) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory,
+                     std::align_val_t /*alignment*/,
+                     const std::nothrow_t& /*tag*/) noexcept {
   std::free(memory);
 }
 void operator delete[](void* memory) noexcept {
@@ -157,10 +192,20 @@ void operator delete[](void* memory) noexcept {
 void operator delete[](void* memory, std::size_t /*size*/) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
+void operator delete[](void* memory, std::align_val_t /*alignment*/) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept {
+void operator delete[](void* memory,
+                       std::size_t /*size*/,
+                       std::align_val_t /*alignment*/) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, const std::nothrow_t& /*tag*/) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory,
+                       std::align_val_t /*alignment*/,
+                       const std::nothrow_t& /*tag*/) noexcept {
   std::free(memory);
 }
 

@@ -289,6 +289,46 @@ TEST_F(LeaseCount, AForcedReleaseThatRacesWithAReentryTellsTheRightHandle) {
   }
 }
 
+// The grant was executed before the forced release, and is heard of after it.
+TEST_F(LeaseCount, AForcedReleaseThatOvertakesTheAnswerToAGrantIsTold) {
+  Client client = Client::connect(proxied());
+  Client other = connect();
+  const Lease listens = client.getLock("warm").acquire();
+  ASSERT_EVENTUALLY(kLong, raw().numsub("rlock_client:" + client.id()) == 1);
+  RLock lock = client.getLock("overtaken");
+  const OwnerId owner = newOwner();
+  rawHold("foreign", "other:1", 60s);
+  auto waiting = client.getLock("foreign").lockAsync({}, newOwner()).toFuture();
+  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("foreign")) == 1);
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  for (const bool reentry : {false, true}) {
+    SCOPED_TRACE(reentry);
+    std::optional<Lease> outer;
+    if (reentry) {
+      outer = lock.acquire({.lease = 20s}, owner);
+    }
+    const auto late =
+        proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::stallReply(), once);
+    std::optional<Lease> lease;
+    auto acquiring = inThread([&] { lease = lock.acquire({.lease = 20s}, owner); });
+    ASSERT_TRUE(late.waitForHits(1, kLong));
+    EXPECT_TRUE(other.getLock("overtaken").forceUnlock());
+    // What follows on the same connection was heard, so the message about the force was as well.
+    const auto heard = proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::pass());
+    raw().publish(channelOf("foreign"), "0");
+    ASSERT_TRUE(heard.waitForHits(1, kLong));
+    proxy().releaseStalled();
+    acquiring.get();
+    EXPECT_EVENTUALLY(kLong, lease->lossReason() == LossReason::forced);
+    EXPECT_EVENTUALLY(kLong, !outer || outer->lossReason() == LossReason::forced);
+    EXPECT_EQ(lease->release(), ReleaseResult::lost);
+    proxy().clearRules();
+  }
+  rawRelease("foreign");
+  waiting.get();
+}
+
 class ReadLeases : public LockTest {
  protected:
   /// How many holds of one owner the server counts that have not expired.

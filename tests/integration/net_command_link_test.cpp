@@ -182,11 +182,12 @@ TEST(CommandLinkLife, RepliesToOthersKeepALongQueueAlive) {
 TEST(CommandLinkLife, AServerThatClosesOnWorkIsDialledWithGrowingPauses) {
   FakeServer server(
       [](FakeServer::Peer& /*peer*/, const FakeServer::Argv& /*argv*/) { return false; });
+  // Filled by the loop until the link ends.
+  std::vector<IntrusivePtr<TestRequest>> requests;
   LinkHarness harness(server.port(), [](LinkSettings& s) {
     s.reconnectDelayMin = 20ms;
     s.reconnectDelayMax = 2000ms;
   });
-  std::vector<IntrusivePtr<TestRequest>> requests;
   const auto send = [&] {
     requests.push_back(makeIntrusive<TestRequest>());
     harness.submit(*requests.back(), {"WORK"}, Mode::background);

@@ -4,6 +4,8 @@
 
 #include "integration/lock_harness.hpp"
 
+#include <utility>
+
 namespace rlock::test {
 namespace {
 
@@ -34,7 +36,13 @@ TEST_F(Overload, RefusesAtOnceAndSendsNothing) {
     waiting.push_back(foreign.lockAsync({.stop = stop.get_token()}, newOwner()).toFuture());
   }
   ASSERT_EVENTUALLY(kLong, client.stats().waiters == kLimit);
-  const std::uint64_t sent = client.stats().commands;
+  // Each has looked once more after it had subscribed.
+  std::uint64_t sent = 0;
+  ASSERT_EVENTUALLY(kLong, [&] {
+    const std::uint64_t before = std::exchange(sent, client.stats().commands);
+    std::this_thread::sleep_for(scaled(50ms));
+    return before == sent && client.stats().commands == sent;
+  }());
 
   RLock other = client.getLock("other");
   EXPECT_EQ(answerOf([&] { return other.tryLock(); }), "overloaded");

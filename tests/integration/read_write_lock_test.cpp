@@ -909,6 +909,16 @@ TEST_F(ReadWriteLoad, ARefusedWriterMendsAnExpiryThatIsTooShort) {
   EXPECT_GT(raw().pttl("cut"), 50'000);
 }
 
+TEST_F(ReadWriteLoad, AWriterWaitsForTheReadersAndNotForTheLock) {
+  // As a writer of Redisson leaves it that goes on reading, and dies.
+  rawRead("outlasts", "dead:1", 300ms);
+  raw().run({"PEXPIRE", "outlasts", "60000"});
+  Client client = connect();
+  const Stopwatch watch;
+  EXPECT_TRUE(client.getReadWriteLock("outlasts").writeLock().tryLock(20s));
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(200ms)) << "not at its next poll";
+}
+
 TEST_F(ReadWriteLoad, ALockOfAnotherKindIsNotEntered) {
   Client client = connect();
   RLock plain = client.getLock("kinds");

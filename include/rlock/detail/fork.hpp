@@ -13,6 +13,12 @@ namespace rlock::detail {
 /// another number belongs to a parent. Costs one relaxed load.
 RLOCK_EXPORT std::uint32_t forkGeneration() noexcept;
 
+/// Never frees an object, and what it points to stays reachable for leak checkers. For what a child
+/// cannot destroy, because its parent's threads use it, and the child has no such threads.
+///
+/// **Thread safety:** Any thread.
+RLOCK_EXPORT void keepForever(std::shared_ptr<const void> object) noexcept;
+
 /// An object of which each process has its own. A child begins with a new one and leaves its
 /// parent's alone, whose mutexes may be locked for ever by threads that only the parent has.
 ///

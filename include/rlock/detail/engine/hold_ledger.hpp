@@ -82,6 +82,9 @@ struct Hold : RefCounted<Hold> {
   int renewalFailures = 0;
   std::chrono::milliseconds lease{0};
   Clock::time_point grantedAt{};  ///< when the last grant was booked
+  /// When it was last heard that somebody had ended it, while a request about it was under way:
+  /// what that one is granted may have been there before the end.
+  Clock::time_point doubtedAt = Clock::time_point::min();
   Clock::time_point validUntil{};
   Clock::time_point renewAt{};
   Clock::time_point maxHoldUntil = Clock::time_point::max();
