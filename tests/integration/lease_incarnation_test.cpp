@@ -298,8 +298,10 @@ TEST_F(LeaseCount, AForcedReleaseThatOvertakesTheAnswerToAGrantIsTold) {
   RLock lock = client.getLock("overtaken");
   const OwnerId owner = newOwner();
   rawHold("foreign", "other:1", 60s);
+  const auto looks = proxy().addRule(TcpProxy::script("foreign"), TcpProxy::Action::pass());
   auto waiting = client.getLock("foreign").lockAsync({}, newOwner()).toFuture();
-  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("foreign")) == 1);
+  // Before it subscribes, and after it has.
+  ASSERT_TRUE(looks.waitForHits(2, kLong));
   TcpProxy::RuleOptions once;
   once.limit = 1;
   for (const bool reentry : {false, true}) {
@@ -309,21 +311,20 @@ TEST_F(LeaseCount, AForcedReleaseThatOvertakesTheAnswerToAGrantIsTold) {
       outer = lock.acquire({.lease = 20s}, owner);
     }
     const auto late =
-        proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::stallReply(), once);
+        proxy().addRule(TcpProxy::script("overtaken"), TcpProxy::Action::stallReply(), once);
     std::optional<Lease> lease;
     auto acquiring = inThread([&] { lease = lock.acquire({.lease = 20s}, owner); });
     ASSERT_TRUE(late.waitForHits(1, kLong));
     EXPECT_TRUE(other.getLock("overtaken").forceUnlock());
     // What follows on the same connection was heard, so the message about the force was as well.
-    const auto heard = proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::pass());
+    const std::size_t before = looks.hits();
     raw().publish(channelOf("foreign"), "0");
-    ASSERT_TRUE(heard.waitForHits(1, kLong));
+    ASSERT_TRUE(looks.waitForHits(before + 1, kLong));
     proxy().releaseStalled();
     acquiring.get();
     EXPECT_EVENTUALLY(kLong, lease->lossReason() == LossReason::forced);
     EXPECT_EVENTUALLY(kLong, !outer || outer->lossReason() == LossReason::forced);
     EXPECT_EQ(lease->release(), ReleaseResult::lost);
-    proxy().clearRules();
   }
   rawRelease("foreign");
   waiting.get();
