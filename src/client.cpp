@@ -101,7 +101,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
         ownsLoop_(options.loop == nullptr),
         closeTimeout_(options.closeTimeout),
         loop_(ownsLoop_ ? net::Loop::createOwned("rlock") : net::Loop::adopt(options.loop)),
-        engine_(std::make_shared<LockEngine>(newUuid(), options, log_, loop_)) {
+        engine_(std::make_shared<LockEngine>(newUuid(), options, log_, loop_)),
+        disconnect_(*loop_, [this] { engine_->disconnect(); }) {
     loop_->setErrorHook([log = log_](const char* text) { log->write(LogLevel::error, text); });
   }
 
@@ -142,6 +143,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
       closeInOrder(limit);
     } catch (const std::bad_alloc&) {
       // What is held expires by itself.
+      disconnect_.post(shared_from_this());
       loop_->stop(Clock::now());
     }
   }
@@ -168,7 +170,10 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
       return;
     }
     const auto until = Duration(kMargin).deadlineFrom(deadline);
-    done->waitUntil(until);
+    if (!done->waitUntil(until)) {
+      // The loop is late: it stops before the timer that would end what is under way.
+      disconnect_.post(shared_from_this());
+    }
     loop_->stop(until);
   }
 
@@ -196,6 +201,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   const std::chrono::milliseconds closeTimeout_;
   const std::shared_ptr<net::Loop> loop_;
   const std::shared_ptr<LockEngine> engine_;
+  net::LoopTask disconnect_;
   std::atomic<bool> closing_{false};
 };
 

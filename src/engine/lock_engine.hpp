@@ -71,7 +71,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   /// Ends every waiting call and every hold's validity, gives back what is held, and calls `done`
   /// on the loop when the server has answered or `deadline` is reached. Loop thread.
   void shutDown(Clock::time_point deadline, UniqueFunction<void()> done);
-  /// Ends the connections. Loop thread, after shutDown().
+  /// Ends the connections, and with them what is under way. Loop thread, after shutDown(); again
+  /// has no effect.
   void disconnect() noexcept;
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
   /// From here on new calls fail with `closed`, and every hold is invalid.

@@ -95,6 +95,29 @@ TEST_F(LockClose, TakesAnyDeadline) {
   }
 }
 
+// The loop is in a callback until after close() has returned.
+TEST_F(LockClose, EndsWhatIsUnderWayHoweverLateTheLoopIs) {
+  Client client = Client::connect(proxied());
+  client.getLock("warm").lock();
+  const auto late = proxy().addRule(TcpProxy::script("stalled"), TcpProxy::Action::stallReply());
+  auto busy = std::make_shared<std::promise<void>>();
+  auto free = std::make_shared<std::promise<void>>();
+  client.getLock("warm").isLockedAsync().start(
+      [busy, done = free->get_future().share()](const Result<bool>&) {
+        busy->set_value();
+        done.wait_for(kLong);
+      });
+  busy->get_future().wait();
+  auto first = client.getLock("stalled").lockAsync({}, newOwner()).toFuture();
+  auto second = client.getLock("stalled").lockAsync({}, newOwner()).toFuture();
+  client.close(10ms);
+  free->set_value();
+  for (auto* each : {&first, &second}) {
+    ASSERT_TRUE(ready(*each, kLong));
+    EXPECT_EQ(outcomeOf([&] { each->get(); }), "closed");
+  }
+}
+
 TEST_F(LockClose, GivesThousandsOfHoldsBack) {
   Client client = connect();
   std::vector<std::future<Lease>> futures;
