@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rlock/detail/fork.hpp>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <new>
 #include <pthread.h>
 #include <utility>
@@ -33,13 +35,8 @@ void keepForever(std::shared_ptr<const void> object) noexcept {
   auto* const node = new (std::nothrow) Kept{nullptr, kept.load(std::memory_order_relaxed)};
   if (node == nullptr) {
     // Only leak checkers lose sight of it.
-    union Undestroyed {
-      explicit Undestroyed(std::shared_ptr<const void>&& from) noexcept
-          : pointer(std::move(from)) {}
-      ~Undestroyed() {}
-      std::shared_ptr<const void> pointer;
-    };
-    [[maybe_unused]] const Undestroyed undestroyed(std::move(object));
+    alignas(object) std::array<std::byte, sizeof object> undestroyed;
+    new (undestroyed.data()) std::shared_ptr(std::move(object));
     return;
   }
   node->object = std::move(object);

@@ -474,10 +474,15 @@ TEST_F(RedLock, AMissingMemberOfAFixedLeaseIsObtainedForTheRest) {
   stopNode(2);
   RLock lock = redLock(locks("r"));
   Lease lease = lock.acquire(leased(3s));
+  const Stopwatch watch;
   std::this_thread::sleep_for(600ms);
   restartNode(2);
-  ASSERT_EVENTUALLY(kLong, existsOn(2, "r"));
-  EXPECT_LE(node(2).raw->pttl("r"), 2500);
+  // Counted from the acquisition. An attempt that is given up may get there first, and is released.
+  const auto endsWithTheOthers = [&] {
+    const auto left = node(2).raw->pttl("r");
+    return left > 0 && left + watch.elapsedMs().count() <= 3300;
+  };
+  EXPECT_EVENTUALLY(kLong, endsWithTheOthers());
   EXPECT_EQ(lease.release(), ReleaseResult::released);
   EXPECT_EVENTUALLY(kLong, countWith("r") == 0);
 }

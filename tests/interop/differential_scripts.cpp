@@ -36,8 +36,8 @@ const std::vector<Difference>& differences() {
       {"read-unlock-keeps-write",
        "Releasing a read hold inside a write hold does not shorten the write hold."},
       {"read-unlock-looks-no-further",
-       "Releasing a read hold that is not the last to expire leaves the lock's lifetime alone, so that "
-       "it costs the same beside any number of readers; Redisson looks at all of them."},
+       "Releasing a read hold that is not the last to expire leaves the lock's lifetime alone, so "
+       "that it costs the same beside any number of readers; Redisson looks at all of them."},
       {"readers-are-all-woken",
        "The end of the last read hold, where it is forced or a writer of rlock waits, is announced "
        "as one that readers, too, may use."},
@@ -377,7 +377,7 @@ Script readWriteScript() {
               "A unlock write x ~message=downgrade-publishes:+redisson_rwlock:{x}:1 "
               "~ttl=downgrade-publishes:x={x}:A:rwlock_timeout:1+0",
               "B tryLock read x 0 20000",
-              "B unlock read x ~ttl@aB=read-unlock-looks-no-further:x=x+0",
+              "B unlock read x ~ttl@aB=read-unlock-looks-no-further:x=40000",
               "A unlock read x",
               // Readings inside a write hold.
               "A lock write x 40000",

@@ -15,6 +15,7 @@
 //   forked            children that call std::exit(), after names were resolved; prints how many
 //                     ended otherwise
 
+#include "support/leak_check.hpp"
 #include <rlock/rlock.hpp>
 
 #include <chrono>

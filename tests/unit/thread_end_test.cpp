@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/leak_check.hpp"
 #include <rlock/detail/fork.hpp>
 #include <rlock/detail/thread_owner.hpp>
 
