@@ -35,7 +35,7 @@ void keepForever(std::shared_ptr<const void> object) noexcept {
   auto* const node = new (std::nothrow) Kept{nullptr, kept.load(std::memory_order_relaxed)};
   if (node == nullptr) {
     // Only leak checkers lose sight of it.
-    alignas(object) std::array<std::byte, sizeof object> undestroyed;
+    alignas(std::shared_ptr<const void>) std::array<std::byte, sizeof object> undestroyed;
     new (undestroyed.data()) std::shared_ptr(std::move(object));
     return;
   }
