@@ -212,7 +212,10 @@ Result<ReleaseOutcome> ReleaseTask::takeResult() {
     case ReleaseFsm::Result::stillHeld:
       return ReleaseOutcome::stillHeld;
     case ReleaseFsm::Result::notOwner:
-      return describe(Error(Errc::notOwner, "not held by this owner, or no longer"));
+      // A client that closes gives back what is held, also while its threads release it.
+      return describe(engine_->closed()
+                          ? closedError()
+                          : Error(Errc::notOwner, "not held by this owner, or no longer"));
     case ReleaseFsm::Result::failed:
     case ReleaseFsm::Result::pending:
       break;
