@@ -8,7 +8,7 @@ endif()
 if(RLOCK_SANITIZE)
   list(APPEND RLOCK_TEST_ENVIRONMENT
     "UBSAN_OPTIONS=print_stacktrace=1"
-    "TSAN_OPTIONS=second_deadlock_stack=1:history_size=4")
+    "TSAN_OPTIONS=second_deadlock_stack=1:history_size=4:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
 endif()
 
 # rlock_set_test_properties(<test>... LABELS <label>... [TIMEOUT <seconds>])
