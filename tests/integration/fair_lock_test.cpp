@@ -1079,7 +1079,11 @@ TEST_F(FairLock, V23_AcquireEnqueueReleaseStep) {
   EXPECT_EQ(raw().keys(), std::set<std::string>{"V23"});
   lock.unlockAsync(d).wait().value();
   expectNoKeys();
-  EXPECT_EQ(subscriber.count(), 2U) << "nobody waits, nobody is told";
+  ASSERT_TRUE(subscriber.waitFor(2, kLong));
+  // What the last release had told would be ahead of this.
+  raw().publish(channelOf("V23") + ":" + fieldD, "last");
+  ASSERT_TRUE(subscriber.waitFor(3, kLong));
+  EXPECT_EQ(subscriber.messages()[2].payload, "last") << "nobody waits, nobody is told";
   EXPECT_EQ(subscriber.messages()[1].channel, channelOf("V23") + ":" + fieldD);
 }
 
@@ -1316,7 +1320,7 @@ TEST_F(FairLock, Interop_AForeignWaiterIsServedInItsTurn) {
   subscriber.subscribe(channelOf("interop") + ":foreign:7");
   lock.unlock();
   // The first of ours had it, and told the foreign one.
-  EXPECT_TRUE(subscriber.waitFor(1, kLong));
+  ASSERT_TRUE(subscriber.waitFor(1, kLong));
   EXPECT_EQ(subscriber.messages()[0].payload, "0");
   EXPECT_EQ(visitors.order(), std::vector<int>{0});
   std::this_thread::sleep_for(kPlace / 2);

@@ -44,7 +44,7 @@ TEST_P(LockWire, V23_AcquireReenterReleaseStep) {
 
   lock.unlock(a).value();
   EXPECT_FALSE(raw().exists("L"));
-  EXPECT_TRUE(subscriber.waitFor(1, kLong));
+  ASSERT_TRUE(subscriber.waitFor(1, kLong));
   EXPECT_EQ(subscriber.messages()[0],
             (RawSubscriber::Message{"", "redisson_lock__channel:{L}", "0"}));
 
@@ -63,7 +63,7 @@ TEST_P(LockWire, V6_ForceUnlockDeletesAndPublishesOnce) {
   rawHold("forced", "stranger:1", 20s);
   EXPECT_EQ(answerOf(lock.forceUnlock()), "true");
   EXPECT_FALSE(raw().exists("forced"));
-  EXPECT_TRUE(subscriber.waitFor(1, kLong));
+  ASSERT_TRUE(subscriber.waitFor(1, kLong));
   EXPECT_EQ(subscriber.messages().front().payload, "0");
   EXPECT_EQ(subscriber.count(), 1U);
   for (const std::string& key : raw().keys()) {
@@ -117,7 +117,7 @@ TEST_P(LockWire, V6_AForeignWaiterIsWokenByUs) {
   // The foreign client's attempt, as its script does it.
   EXPECT_TRUE(raw().exists("shared"));
   lock.unlock().value();
-  EXPECT_TRUE(foreign.waitFor(1, kLong));
+  ASSERT_TRUE(foreign.waitFor(1, kLong));
   EXPECT_EQ(foreign.messages()[0].payload, "0");
   rawHold("shared", "foreign:7", 20s);
   EXPECT_EQ(answerOf(lock.tryLock()), "false");
@@ -233,7 +233,7 @@ void roundTrip(Client& client,
   EXPECT_TRUE(eventually(kLong, [&] { return raw.numsub(channel) == 2; }));
   lock.unlock();
   EXPECT_EQ(waiter.get(), "ok");
-  EXPECT_TRUE(subscriber.waitFor(2, kLong));
+  ASSERT_TRUE(subscriber.waitFor(2, kLong));
   EXPECT_EQ(subscriber.messages()[0].payload, "0");
   EXPECT_EQ(raw.keys(), std::set<std::string>());
 }
