@@ -28,6 +28,10 @@ install(FILES lua/fenced_write.lua
   DESTINATION "${CMAKE_INSTALL_DATADIR}/rlock"
   COMPONENT dev)
 
+install(FILES LICENSE
+  DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+  COMPONENT runtime)
+
 configure_package_config_file(
   "${PROJECT_SOURCE_DIR}/cmake/rlockConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/rlockConfig.cmake"

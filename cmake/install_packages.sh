@@ -5,7 +5,6 @@
 # Usage: cmake/install_packages.sh [GROUP...]
 #   build   compiler, CMake, Ninja, the libraries (always included)
 #   test    GoogleTest, redis-server
-#   bench   Google Benchmark
 #   interop Java 17, Maven
 #   lint    clang-format, clang-tidy
 #   docs    Doxygen, Graphviz
@@ -54,7 +53,6 @@ find_missing() {
         need libgmock-dev has_header gmock/gmock.h
         need redis-server has_command "${RLOCK_TEST_REDIS_SERVER:-redis-server}"
         ;;
-      bench) need libbenchmark-dev has_header benchmark/benchmark.h ;;
       interop)
         need openjdk-17-jdk-headless has_java 17
         need maven has_command mvn

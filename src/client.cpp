@@ -109,7 +109,14 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   void open(const Options& options) {
     if (!ownsLoop_) {
       // The caller's loop may not run before this returns.
-      loop_->post([engine = engine_] { engine->open([](const Result<void>&) {}); });
+      loop_->post([engine = engine_, log = log_] {
+        engine->open([log](const Result<void>& result) {
+          if (!result.has_value()) {
+            log->write(LogLevel::warning,
+                       std::string("no connection, trying again: ") + result.error().what());
+          }
+        });
+      });
       return;
     }
     auto outcome = std::make_shared<std::pair<OneShot, std::optional<Error>>>();
@@ -221,6 +228,25 @@ void checkName(std::string_view name) {
   }
 }
 
+void refuseUnsupported(const Options& options) {
+  const auto refuse = [](const char* text) { throw Error(Errc::invalidArgument, text); };
+  if (options.topology == Topology::sentinel) {
+    refuse(
+        "redis+sentinel:// is not supported by this version; write the addresses of the master and "
+        "its replicas, as in redis://a:6379,b:6379, of which the one that takes writes is used");
+  }
+  if (options.topology == Topology::cluster) {
+    refuse(
+        "redis+cluster:// is not supported by this version; write the address of a server that is "
+        "no node of a cluster, as in redis://host:6379");
+  }
+  if (options.tls) {
+    refuse(
+        "rediss:// (TLS) is not supported by this version; write redis:// and the address of a "
+        "tunnel on this machine, or of a port without TLS");
+  }
+}
+
 }  // namespace
 
 Client Client::connect(std::string_view uri) {
@@ -229,9 +255,7 @@ Client Client::connect(std::string_view uri) {
 
 Client Client::connect(const Options& options) {
   options.validate();
-  if (options.tls || options.topology != Topology::single) {
-    throw Error(Errc::invalidArgument, "this version connects to a single server without TLS only");
-  }
+  refuseUnsupported(options);
   auto core = std::make_shared<detail::ClientCore>(options);
   core->open(options);
   return Client(std::move(core));

@@ -33,7 +33,7 @@ std::string_view sentence(Errc errc) noexcept {
     case Errc::outOfMemory:
       return "the server is at its memory limit";
     case Errc::readOnly:
-      return "the node takes no writes";
+      return "the node takes no writes; if it is a replica, give its master's address";
     case Errc::notSynced:
       return "too few replicas confirmed the write";
     case Errc::noQuorum:

@@ -8,6 +8,7 @@
 #   tests/run.sh unit package     only tests with one of these labels, and not what is slow
 #   tests/run.sh slow             only what is slow
 #   tests/run.sh interop          rlock beside Redisson itself; needs Java, Maven, and once Maven Central
+#   tests/run.sh matrix           other systems, servers and compilers, see tests/matrix; takes hours, needs root
 #
 # Labels: unit, integration, simulation, support, example, package, slow, interop, ...
 #
@@ -31,6 +32,10 @@ case ${1:-} in
 esac
 cd "$(dirname "$0")/.."
 
+if [[ ${1:-} == matrix ]]; then
+  exec tests/matrix/run.sh
+fi
+
 preset=${RLOCK_PRESET:-release}
 build=build/$preset
 jobs=${RLOCK_JOBS:-$(nproc)}
@@ -47,7 +52,7 @@ if [[ " ${labels[*]:-} " != *" interop "* ]]; then
   excluded+=(interop)
 fi
 
-bash cmake/install_packages.sh build test bench
+bash cmake/install_packages.sh build test
 if [[ " ${labels[*]:-} " == *" interop "* ]]; then
   bash cmake/install_packages.sh interop || [[ ${RLOCK_TEST_REQUIRE_INTEROP:-} != 1 ]]
 fi

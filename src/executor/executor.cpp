@@ -577,7 +577,10 @@ void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
 void Executor::onDown(const Error& error) {
   // Of an outage only its beginning is news, and what it turns into.
   const bool known = linkError_ && linkError_->errc() == error.errc();
-  linkError_ = error;
+  // Its time is that of one attempt to connect; the calls that it ends have times of their own.
+  ErrorContext context = error.context();
+  context.elapsed = ErrorContext().elapsed;
+  linkError_.emplace(error.errc(), error.message(), std::move(context));
   if (ready_) {
     std::exchange(ready_, nullptr)(Result<void>(error));
   } else {
@@ -591,7 +594,7 @@ void Executor::onDown(const Error& error) {
     for (const CallPtr& call : parkedFor(wait)) {
       if (!call->persistent_ && call->parkedAt_ != Call::kNotParked) {
         unpark(*call);
-        fail(call, error);
+        fail(call, *linkError_);
       }
     }
   }

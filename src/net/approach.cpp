@@ -221,7 +221,8 @@ bool Approach::readReplies() {
   while (true) {
     const ssize_t count = stream_->read(buffer.data(), buffer.size(), false);
     if (count == 0) {
-      fail({Errc::connectionFailed, "the server closed the connection in the handshake"});
+      fail({Errc::connectionFailed,
+            "the server closed the connection in the handshake, as one does that expects TLS"});
       return false;
     }
     if (count < 0) {

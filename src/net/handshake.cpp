@@ -70,6 +70,26 @@ std::optional<ConnectFailure> classifyAnywhere(std::string_view text) {
   return std::nullopt;
 }
 
+/// What a server that is no single Redis says of itself. Empty: nothing against it.
+std::optional<ConnectFailure> classifyMode(std::string_view mode) {
+  if (mode == "sentinel") {
+    return ConnectFailure{Errc::invalidArgument,
+                          "this is a Sentinel, which keeps no locks; write the address of the "
+                          "server that it watches"};
+  }
+  if (mode == "cluster") {
+    return ConnectFailure{Errc::invalidArgument,
+                          "this is a node of a cluster, which has only some of the keys; write the "
+                          "address of a server that is no node of a cluster"};
+  }
+  return std::nullopt;
+}
+
+/// The first byte of a TLS record: an alert, or a part of its handshake.
+bool looksLikeTls(const char* data, std::size_t size) noexcept {
+  return size > 0 && (data[0] == '\x15' || data[0] == '\x16');
+}
+
 ConnectFailure classifyAuth(std::string_view text) {
   if (text.find("without any password") != std::string_view::npos ||
       text.find("no password is set") != std::string_view::npos) {
@@ -161,14 +181,15 @@ Handshake::Handshake(std::shared_ptr<const LinkSettings> settings,
   } else if (!settings_->password.empty()) {
     append(Step::auth, {"AUTH", settings_->password});
   }
+  // Says the version, the mode and the role; the protocol stays the one a new connection has.
+  // Before what a server of another mode refuses.
+  append(Step::hello, {"HELLO", "2"});
   if (settings_->database != 0) {
     append(Step::select, {"SELECT", std::to_string(settings_->database)});
   }
   if (!settings_->clientName.empty()) {
     append(Step::setName, {"CLIENT", "SETNAME", settings_->clientName});
   }
-  // Says the version and the role; the protocol stays the one a new connection has.
-  append(Step::hello, {"HELLO", "2"});
   append(Step::clientInfo, {"CLIENT", "INFO"});
   if (probeKill) {
     append(Step::serverInfo, {"INFO", "server"});
@@ -186,6 +207,10 @@ void Handshake::append(Step step, std::initializer_list<std::string_view> argv) 
 }
 
 std::optional<ConnectFailure> Handshake::received(const char* data, std::size_t size) {
+  if (stepIndex_ == 0 && reader_.pendingBytes() == 0 && looksLikeTls(data, size)) {
+    return ConnectFailure{Errc::protocolError,
+                          "this port expects TLS; write the address of a port without it"};
+  }
   reader_.feed(data, size);
   Reply reply;
   while (!done()) {
@@ -228,8 +253,7 @@ std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& rep
       }
       break;
     case Step::hello:
-      acceptHello(reply);
-      break;
+      return acceptHello(reply);
     case Step::clientInfo:
       acceptClientInfo(reply);
       break;
@@ -240,7 +264,7 @@ std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& rep
       break;
     case Step::serverInfo:
       session_.runId = infoField(reply.text, "run_id");
-      break;
+      return classifyMode(infoField(reply.text, "redis_mode"));
     case Step::probeKill:
       session_.canKill = reply.isInteger();
       break;
@@ -259,7 +283,8 @@ std::optional<ConnectFailure> Handshake::acceptError(Step step, const Reply& rep
   }
   if (step == Step::auth) {
     ConnectFailure failure = classifyAuth(reply.text);
-    if (failure.serverMessage.find(settings_->password) != std::string::npos) {
+    if (!settings_->password.empty() &&
+        failure.serverMessage.find(settings_->password) != std::string::npos) {
       failure.serverMessage.clear();
     }
     return failure;
@@ -275,7 +300,8 @@ std::optional<ConnectFailure> Handshake::acceptError(Step step, const Reply& rep
   return std::nullopt;
 }
 
-void Handshake::acceptHello(const Reply& reply) {
+std::optional<ConnectFailure> Handshake::acceptHello(const Reply& reply) {
+  std::optional<ConnectFailure> failure;
   for (std::size_t i = 0; i + 1 < reply.elements.size(); i += 2) {
     const std::string& name = reply.elements[i].text;
     const Reply& value = reply.elements[i + 1];
@@ -283,10 +309,13 @@ void Handshake::acceptHello(const Reply& reply) {
       session_.serverVersion = value.text;
     } else if (name == "role") {
       session_.role = value.text;
+    } else if (name == "mode") {
+      failure = classifyMode(value.text);
     } else if (name == "id" && value.isInteger() && value.integer > 0) {
       session_.clientId = static_cast<std::uint64_t>(value.integer);
     }
   }
+  return failure;
 }
 
 void Handshake::acceptClientInfo(const Reply& reply) {

@@ -92,7 +92,7 @@ class Handshake {
   void append(Step step, std::initializer_list<std::string_view> argv);
   std::optional<ConnectFailure> acceptReply(Step step, const Reply& reply);
   std::optional<ConnectFailure> acceptError(Step step, const Reply& reply);
-  void acceptHello(const Reply& reply);
+  std::optional<ConnectFailure> acceptHello(const Reply& reply);
   void acceptClientInfo(const Reply& reply);
 
   std::shared_ptr<const LinkSettings> settings_;

@@ -47,7 +47,7 @@ TEST(Handshake, AsksForEverythingAtOnce) {
   const std::string sent(shake.unsent());
   std::size_t position = 0;
   for (const char* const command :
-       {"AUTH", "user", "secret", "SELECT", "3", "SETNAME", "HELLO", "INFO", "KILL", "PING"}) {
+       {"AUTH", "user", "secret", "HELLO", "SELECT", "3", "SETNAME", "INFO", "KILL", "PING"}) {
     position = sent.find(command, position);
     ASSERT_NE(position, std::string::npos) << command;
   }
@@ -66,7 +66,7 @@ TEST(Handshake, SendsNothingThatIsNotSet) {
 
 TEST(Handshake, LearnsTheSessionHoweverTheBytesAreSplit) {
   const std::string replies =
-      "+OK\r\n+OK\r\n+OK\r\n" + kHello + kInfo + kServer + ":0\r\n+PONG\r\n";
+      "+OK\r\n" + kHello + "+OK\r\n+OK\r\n" + kInfo + kServer + ":0\r\n+PONG\r\n";
   for (std::size_t piece = 1; piece <= replies.size(); ++piece) {
     Handshake shake = handshake(secured());
     for (std::size_t i = 0; i < replies.size(); i += piece) {
@@ -175,8 +175,12 @@ TEST(Handshake, TellsWhyTheServerCannotBeUsed) {
            Case{"-NOAUTH Authentication required.\r\n", Errc::authenticationFailed},
            Case{"-DENIED Redis is running in protected mode\r\n", Errc::denied},
            Case{"-LOADING Redis is loading the dataset in memory\r\n", Errc::connectionFailed},
-           Case{"+OK\r\n-ERR DB index is out of range\r\n", Errc::invalidArgument},
-           Case{"+OK\r\n-NOPERM this user may not\r\n", Errc::denied},
+           Case{"+OK\r\n-ERR unknown command\r\n-ERR DB index is out of range\r\n",
+                Errc::invalidArgument},
+           Case{"+OK\r\n-ERR unknown command\r\n-NOPERM this user may not\r\n", Errc::denied},
+           Case{"+OK\r\n*2\r\n$4\r\nmode\r\n$8\r\nsentinel\r\n", Errc::invalidArgument},
+           Case{"+OK\r\n*2\r\n$4\r\nmode\r\n$7\r\ncluster\r\n", Errc::invalidArgument},
+           Case{"\x15\x03\x01\x00\x02\x02\x46", Errc::protocolError},
            Case{"+YES\r\n", Errc::protocolError},
            Case{"HTTP/1.1 400 Bad Request\r\n", Errc::protocolError},
        }) {
@@ -186,6 +190,22 @@ TEST(Handshake, TellsWhyTheServerCannotBeUsed) {
     EXPECT_EQ(failure->errc, each.errc) << each.replies;
     EXPECT_FALSE(shake.done());
   }
+}
+
+TEST(Handshake, KnowsTheModeOfAnOldServerByItsInfo) {
+  Handshake shake = handshake({});
+  const auto failure = answer(
+      shake,
+      "-ERR unknown command\r\n-ERR unknown\r\n" + bulk("# Server\r\nredis_mode:cluster\r\n"));
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->errc, Errc::invalidArgument);
+}
+
+TEST(Handshake, KnowsTlsByItsFirstByte) {
+  Handshake shake = handshake(secured());
+  const auto failure = answer(shake, "\x15");
+  ASSERT_TRUE(failure);
+  EXPECT_NE(failure->reason.find("TLS"), std::string::npos);
 }
 
 TEST(Handshake, RefusesRepliesThatWereNotAskedFor) {
@@ -201,6 +221,15 @@ TEST(Handshake, NeverRepeatsAPassword) {
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->reason.find("secret"), std::string::npos);
   EXPECT_EQ(failure->serverMessage.find("secret"), std::string::npos);
+}
+
+TEST(Handshake, KeepsTheServersWordsWhenThePasswordIsEmpty) {
+  LinkSettings settings;
+  settings.username = "user";
+  Handshake shake = handshake(settings);
+  const auto failure = answer(shake, "-WRONGPASS invalid username-password pair\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_NE(failure->serverMessage.find("WRONGPASS"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// An address that leads to something else than a Redis that takes writes: what it is, and what to
+// write instead.
+
+#include "integration/lock_harness.hpp"
+
+#include <fstream>
+
+namespace rlock::test {
+namespace {
+
+class WrongServer : public LockTest {
+ protected:
+  /// The error of a connection that cannot be had.
+  static Error refusal(const std::string& uri) {
+    try {
+      Client client = Client::connect(uri);
+    } catch (const Error& error) {
+      return error;
+    }
+    ADD_FAILURE() << "connected to " << uri;
+    return Error(Errc::serverError, "none");
+  }
+  static bool says(const Error& error, std::string_view text) {
+    return std::string_view(error.what()).find(text) != std::string_view::npos;
+  }
+};
+
+TEST_F(WrongServer, ASentinelIsRefused) {
+  const TempDir directory;
+  const PortReservation port;
+  const std::string config = directory.file("sentinel.conf");
+  std::ofstream(config) << "port " << port.port() << "\nbind 127.0.0.1\ndir "
+                        << directory.path().string() << "\n";
+  const char* const configured = std::getenv("RLOCK_TEST_REDIS_SERVER");
+  ChildProcess sentinel(configured != nullptr && *configured != '\0' ? configured : "redis-server",
+                        {config, "--sentinel"});
+  for (const char* database : {"", "/3"}) {
+    const std::string uri = "redis://127.0.0.1:" + std::to_string(port.port()) + database;
+    ASSERT_EVENTUALLY(kLong, refusal(uri).errc() != Errc::connectionFailed);
+    const Error error = refusal(uri);
+    EXPECT_EQ(error.errc(), Errc::invalidArgument);
+    EXPECT_TRUE(says(error, "Sentinel")) << error.what();
+    EXPECT_TRUE(says(error, "127.0.0.1:" + std::to_string(port.port()))) << error.what();
+  }
+}
+
+TEST_F(WrongServer, ANodeOfAClusterIsRefused) {
+  RedisServerOptions settings;
+  settings.extraArgs = {"--cluster-enabled", "yes"};
+  const RedisServer node(settings);
+  for (const char* database : {"", "/3"}) {
+    const Error error = refusal(node.uri() + database);
+    EXPECT_EQ(error.errc(), Errc::invalidArgument);
+    EXPECT_TRUE(says(error, "cluster")) << error.what();
+  }
+}
+
+TEST_F(WrongServer, AReplicaIsNamedWhereItRefusesToWrite) {
+  raw().run({"REPLICAOF", "127.0.0.1", "1"});
+  Options settings = options();
+  settings.callTimeout = 300ms;
+  Client client = Client::connect(settings);
+  EXPECT_TRUE(log().contains("is a replica")) << "nobody is warned";
+  try {
+    client.getLock("r").tryLock();
+    ADD_FAILURE() << "a replica has written";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::readOnly);
+    EXPECT_TRUE(says(error, "replica")) << error.what();
+  }
+}
+
+TEST_F(WrongServer, WhatIsNotSupportedIsRefusedByItsName) {
+  struct Case {
+    const char* uri;
+    const char* name;
+  };
+  for (const Case& each : {Case{"rediss://127.0.0.1", "rediss://"},
+                           Case{"redis://127.0.0.1?tls=true", "TLS"},
+                           Case{"redis+sentinel://127.0.0.1?master=m", "redis+sentinel://"},
+                           Case{"redis+cluster://127.0.0.1", "redis+cluster://"}}) {
+    const Error error = refusal(each.uri);
+    EXPECT_EQ(error.errc(), Errc::invalidArgument) << each.uri;
+    EXPECT_TRUE(says(error, each.name)) << error.what();
+    EXPECT_TRUE(says(error, "write ")) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace rlock::test
