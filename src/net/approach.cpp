@@ -220,9 +220,9 @@ bool Approach::readReplies() {
   std::array<char, 4096> buffer;
   while (true) {
     const ssize_t count = stream_->read(buffer.data(), buffer.size(), false);
-    if (count == 0) {
+    if (count == 0 || (count < 0 && errno == ECONNRESET)) {
       fail({Errc::connectionFailed,
-            "the server closed the connection in the handshake, as one does that expects TLS"});
+            "the server closed the connection in the handshake, as a port does that expects TLS"});
       return false;
     }
     if (count < 0) {
