@@ -207,8 +207,11 @@ TEST_F(LockLifecycle, CloseInsideTheLossCallbacks) {
 }
 
 TEST_F(LockLifecycle, CallsRacingWithCloseEndWithoutAnswerOrWithClosed) {
+  Options settings = options();
+  // Nothing goes by itself before somebody looks.
+  settings.watchdogTimeout = 4 * kLong;
   for (int round = 0; round < 10; ++round) {
-    auto client = std::make_unique<Client>(connect());
+    auto client = std::make_unique<Client>(Client::connect(settings));
     std::vector<std::future<std::vector<std::string>>> threads;
     std::atomic<bool> started{false};
     for (int i = 0; i < 6; ++i) {

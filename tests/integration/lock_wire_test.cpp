@@ -178,20 +178,27 @@ TEST_P(LockWire, C6_NothingIsLeftBehind) {
 }
 
 TEST_P(LockWire, C6_MarkersHaveAnExpiry) {
-  Options settings = options();
+  Options settings = proxied();
   settings.lostReplyPolicy = LostReplyPolicy::marker;
   Client client = Client::connect(settings);
   FaceLock lock = lockOf(client, "marked");
   lock.lock().value();
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  const auto lost =
+      proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::swallowReplyAndCut(), once);
   lock.lock().value();
+  EXPECT_EQ(lost.hits(), 1U);
   lock.unlock().value();
   EXPECT_EQ(raw().hgetall("marked").begin()->second, "1");
   lock.unlock().value();
   EXPECT_FALSE(raw().exists("marked"));
-  for (const std::string& key : raw().keys()) {
+  const std::set<std::string> markers = raw().keys();
+  EXPECT_FALSE(markers.empty());
+  for (const std::string& key : markers) {
     EXPECT_NE(key.find("{marked}"), std::string::npos) << key;
+    EXPECT_NE(raw().pttl(key), -1) << key;
   }
-  expectNoEternalKeys();
 }
 
 TEST_P(LockWire, OwnerFieldsAreTheClientsUuidAndANumber) {
