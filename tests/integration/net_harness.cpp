@@ -131,8 +131,9 @@ void ScriptedServer::serve() {
   }
 }
 
-std::string handshakeAnswer() {
-  return "*4\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$2\r\nid\r\n:7\r\n"
+std::string handshakeAnswer(bool named) {
+  return std::string("*4\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$2\r\nid\r\n:7\r\n") +
+         (named ? "+OK\r\n" : "") +
          "$26\r\nid=7 addr=127.0.0.1:50000 \r\n"
          "+PONG\r\n";
 }

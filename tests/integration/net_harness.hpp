@@ -132,8 +132,9 @@ class ScriptedServer {
   std::thread thread_;
 };
 
-/// What a server answers to the handshake of a link without credentials: HELLO, CLIENT INFO, PING.
-[[nodiscard]] std::string handshakeAnswer();
+/// What a server answers to the handshake of a link without credentials: HELLO, CLIENT SETNAME if
+/// the link is `named`, CLIENT INFO, PING.
+[[nodiscard]] std::string handshakeAnswer(bool named = false);
 
 /// Open descriptors of this process.
 [[nodiscard]] std::size_t openDescriptors();

@@ -123,9 +123,9 @@ LinkSettings quickSettings(std::uint16_t port) {
   return settings;
 }
 
-/// With the reply to CLIENT SETNAME, which the fixture's links send.
+/// The fixture's links have names.
 std::string handshake() {
-  return "+OK\r\n" + test::handshakeAnswer();
+  return test::handshakeAnswer(true);
 }
 
 class PubSubLinkTest : public testing::Test {
