@@ -171,6 +171,8 @@ TEST_P(CounterDelivery, TakesEffectOnceWhenTheReplyIsLostInAnOutage) {
       Client client = Client::connect(impatient());
       prepare(client, change);
       const auto fault = proxy().addRule(running(scriptOf(change)), action, once);
+      // Before the cut, lest the client be back before this thread.
+      proxy().refuseConnections(true);
       auto caller = inThread([&] { return make(client, change); });
       ASSERT_TRUE(fault.waitForHits(1, kLong));
       takeServerAway();
