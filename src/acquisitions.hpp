@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "moved_from.hpp"
 #include "operations.hpp"
 #include <rlock/detail/lock_backend.hpp>
+#include <rlock/error.hpp>
 #include <rlock/lock.hpp>
 
 #include <memory>
@@ -77,6 +79,27 @@ Operation<T> acquisition(std::shared_ptr<LockBackend> backend,
                                   backend->acquireAsync(params, std::move(handler));
                                 },
                                 convert);
+}
+
+/// An operation whose owner was not given.
+/// @param make  `Operation<T>(OwnerId)`
+template <class T, class Make>
+ThreadOperation<T> inNameOfThread(const std::shared_ptr<LockBackend>& backend, Make make) {
+  auto made = make(currentOwner());
+  if (!backend || !backend->refusesBlocking()) {
+    return made;
+  }
+  ErrorContext context;
+  context.key = backend->name();
+  const Error error(Errc::invalidArgument,
+                    "the loop thread is no owner: make one by newOwner() and give it to each call",
+                    std::move(context));
+  return makeOperation<T>(
+      [backend, error, made = std::move(made)]() mutable -> Result<T> {
+        // That it would block here is worse.
+        return backend->refusesBlocking() ? made.wait() : error;
+      },
+      failing<T>(error));
 }
 
 }  // namespace rlock::detail

@@ -18,6 +18,7 @@ namespace {
 using detail::Acquired;
 using detail::AcquireParams;
 using detail::acquisition;
+using detail::inNameOfThread;
 using detail::LockBackend;
 using detail::operation;
 using detail::params;
@@ -77,7 +78,7 @@ std::uint64_t FencedLock::lockAndGetToken() {
 }
 
 std::uint64_t FencedLock::lockAndGetToken(Duration lease) {
-  return lockAndGetTokenAsync(lease).get();
+  return lockAndGetTokenAsync(lease, currentOwner()).get();
 }
 
 std::optional<std::uint64_t> FencedLock::tryLockAndGetToken() {
@@ -85,11 +86,11 @@ std::optional<std::uint64_t> FencedLock::tryLockAndGetToken() {
 }
 
 std::optional<std::uint64_t> FencedLock::tryLockAndGetToken(Duration wait) {
-  return tryLockAndGetTokenAsync(wait).get();
+  return tryLockAndGetTokenAsync(wait, {}, currentOwner()).get();
 }
 
 std::optional<std::uint64_t> FencedLock::tryLockAndGetToken(Duration wait, Duration lease) {
-  return tryLockAndGetTokenAsync(wait, lease).get();
+  return tryLockAndGetTokenAsync(wait, lease, currentOwner()).get();
 }
 
 std::uint64_t FencedLock::getToken() {
@@ -103,11 +104,9 @@ Operation<std::uint64_t> FencedLock::lockAndGetTokenAsync(AcquireOptions options
   return locking(lock_, params(std::move(options), owner, Duration::max(), false));
 }
 
-Operation<std::uint64_t> FencedLock::lockAndGetTokenAsync(Duration lease, OwnerId owner) {
-  if (!lock_) {
-    return detail::movedFrom<std::uint64_t>();
-  }
-  return locking(lock_, params(owner, Duration::max(), lease));
+ThreadOperation<std::uint64_t> FencedLock::lockAndGetTokenAsync(AcquireOptions options) {
+  return inNameOfThread<Token>(
+      lock_, [&](OwnerId owner) { return lockAndGetTokenAsync(std::move(options), owner); });
 }
 
 Operation<std::optional<std::uint64_t>> FencedLock::tryLockAndGetTokenAsync(AcquireOptions options,
@@ -118,12 +117,10 @@ Operation<std::optional<std::uint64_t>> FencedLock::tryLockAndGetTokenAsync(Acqu
   return trying(lock_, params(std::move(options), owner, Duration::zero(), false));
 }
 
-Operation<std::optional<std::uint64_t>> FencedLock::tryLockAndGetTokenAsync(
-    Duration wait, std::optional<Duration> lease, OwnerId owner) {
-  if (!lock_) {
-    return detail::movedFrom<std::optional<std::uint64_t>>();
-  }
-  return trying(lock_, params(owner, wait, lease));
+ThreadOperation<std::optional<std::uint64_t>> FencedLock::tryLockAndGetTokenAsync(
+    AcquireOptions options) {
+  return inNameOfThread<std::optional<Token>>(
+      lock_, [&](OwnerId owner) { return tryLockAndGetTokenAsync(std::move(options), owner); });
 }
 
 Operation<std::uint64_t> FencedLock::getTokenAsync(OwnerId owner) {

@@ -5,6 +5,7 @@
 #include <rlock/detail/lock_backend.hpp>
 #include <rlock/lock.hpp>
 
+#include <string>
 #include <utility>
 
 namespace rlock {
@@ -13,6 +14,7 @@ namespace {
 
 using detail::Acquired;
 using detail::acquisition;
+using detail::inNameOfThread;
 using detail::LockBackend;
 using detail::obtained;
 using detail::operation;
@@ -137,7 +139,24 @@ Operation<bool> RLock::tryLockAsync(AcquireOptions options, OwnerId owner) {
                            [](const Result<Acquired>& result) { return toBool(result); });
 }
 
-Operation<bool> RLock::tryLockAsync(Duration wait, std::optional<Duration> lease, OwnerId owner) {
+ThreadOperation<void> RLock::lockAsync(AcquireOptions options) {
+  return inNameOfThread<void>(backend_,
+                              [&](OwnerId owner) { return lockAsync(std::move(options), owner); });
+}
+
+ThreadOperation<bool> RLock::tryLockAsync(AcquireOptions options) {
+  return inNameOfThread<bool>(
+      backend_, [&](OwnerId owner) { return tryLockAsync(std::move(options), owner); });
+}
+
+ThreadOperation<bool> RLock::tryLockForAsync(Duration wait, std::optional<Duration> lease) {
+  return inNameOfThread<bool>(backend_,
+                              [&](OwnerId owner) { return tryLockForAsync(wait, lease, owner); });
+}
+
+Operation<bool> RLock::tryLockForAsync(Duration wait,
+                                       std::optional<Duration> lease,
+                                       OwnerId owner) {
   if (!backend_) {
     return detail::movedFrom<bool>();
   }
@@ -157,6 +176,17 @@ Operation<void> RLock::lockInterruptiblyAsync(std::stop_token stop,
                            [backend = backend_](Result<Acquired> result) {
                              return obtained<void>(backend, std::move(result), toVoid);
                            });
+}
+
+ThreadOperation<void> RLock::lockInterruptiblyAsync(std::stop_token stop,
+                                                    std::optional<Duration> lease) {
+  return inNameOfThread<void>(backend_, [&](OwnerId owner) {
+    return lockInterruptiblyAsync(std::move(stop), lease, owner);
+  });
+}
+
+ThreadOperation<void> RLock::unlockAsync() {
+  return inNameOfThread<void>(backend_, [&](OwnerId owner) { return unlockAsync(owner); });
 }
 
 Operation<void> RLock::unlockAsync(OwnerId owner) {
@@ -235,6 +265,23 @@ Operation<std::optional<std::chrono::milliseconds>> RLock::remainTimeToLiveAsync
         backend->timeToLiveAsync(std::move(handler));
       },
       same<TimeToLive>);
+}
+
+Lease RLock::acquire(AcquireOptions options) {
+  const bool endless = options.wait.value_or(Duration::max()) == Duration::max();
+  if (endless && !options.stop.stop_possible() && present(backend_)->keeps(currentOwner())) {
+    ErrorContext context;
+    context.key = backend_->name();
+    const std::string client = backend_->place().client;
+    if (!client.empty()) {
+      context.owner = client + ':' + std::to_string(currentOwner().value);
+    }
+    throw Error(Errc::wouldDeadlock,
+                "this thread keeps the lock by lock() or tryLock(), which shuts out every other "
+                "owner; for one more hold of the thread's own give acquire() currentOwner()",
+                std::move(context));
+  }
+  return acquire(std::move(options), newOwner());
 }
 
 Lease RLock::acquire(AcquireOptions options, OwnerId owner) {

@@ -17,15 +17,19 @@ namespace rlock::detail {
 /// Calls `function` on a thread of its own; what it throws is dropped.
 void callElsewhere(UniqueFunction<void()> function);
 
-/// An operation of a handle that was moved from: `invalidArgument`, by whichever face.
+/// How an operation starts in the background that fails without any client.
+template <class T>
+auto failing(Error error) {
+  return [error = std::move(error)](UniqueFunction<void(Result<T>)> handler) {
+    callElsewhere([error, handler = std::move(handler)]() mutable { handler(Result<T>(error)); });
+  };
+}
+
+/// An operation of a handle that was moved from.
 template <class T>
 Operation<T> movedFrom() {
   return makeOperation<T>([]() -> Result<T> { return movedFromError(); },
-                          [](UniqueFunction<void(Result<T>)> handler) {
-                            callElsewhere([handler = std::move(handler)]() mutable {
-                              handler(Result<T>(movedFromError()));
-                            });
-                          });
+                          failing<T>(movedFromError()));
 }
 
 /// The object behind a handle.

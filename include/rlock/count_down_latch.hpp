@@ -43,9 +43,9 @@ class RLOCK_EXPORT CountDownLatch {
   void await();
   /// As await(), at most `timeout` (zero or less: looks once; max(): for ever).
   /// @returns false when it was closed all the time
-  bool await(Duration timeout);
+  [[nodiscard]] bool await(Duration timeout);
   /// As await(timeout); a stop request ends the wait with `cancelled`.
-  bool await(std::stop_token stop, Duration timeout);
+  [[nodiscard]] bool await(std::stop_token stop, Duration timeout);
   ///@}
 
   /// Counts down by one; the last one opens the latch for all waiters of all clients. Does nothing

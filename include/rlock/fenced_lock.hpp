@@ -46,12 +46,12 @@ class RLOCK_EXPORT FencedLock : public RLock {
   /// One attempt. @returns the token, or empty when another owner holds the lock
   /// @par Cost    1 round trip
   /// @par Source  Redisson `RFencedLock.tryLockAndGetToken()`, which waits; lua/fenced_acquire.lua
-  std::optional<std::uint64_t> tryLockAndGetToken();
+  [[nodiscard]] std::optional<std::uint64_t> tryLockAndGetToken();
   /// Waits at most `wait` (zero or less: one attempt; max(): for ever). The watchdog keeps the
   /// hold. @returns the token, or empty when another owner held the lock all the time
-  std::optional<std::uint64_t> tryLockAndGetToken(Duration wait);
+  [[nodiscard]] std::optional<std::uint64_t> tryLockAndGetToken(Duration wait);
   /// As tryLockAndGetToken(wait), with a hold that ends after `lease`.
-  std::optional<std::uint64_t> tryLockAndGetToken(Duration wait, Duration lease);
+  [[nodiscard]] std::optional<std::uint64_t> tryLockAndGetToken(Duration wait, Duration lease);
 
   /// The token of the calling thread's own hold, according to the server.
   /// @throws Error  `notOwner` when this thread does not hold the lock, or no longer
@@ -62,16 +62,17 @@ class RLOCK_EXPORT FencedLock : public RLock {
 
   ///@{
   /// The same as an Operation, as RLock::lockAsync() and RLock::tryLockAsync() describe it.
-  Operation<std::uint64_t> lockAndGetTokenAsync() {
-    return lockAndGetTokenAsync(AcquireOptions{}, currentOwner());
+  ThreadOperation<std::uint64_t> lockAndGetTokenAsync() {
+    return lockAndGetTokenAsync(AcquireOptions{});
   }
-  Operation<std::uint64_t> lockAndGetTokenAsync(AcquireOptions options,
-                                                OwnerId owner = currentOwner());
-  Operation<std::optional<std::uint64_t>> tryLockAndGetTokenAsync() {
-    return tryLockAndGetTokenAsync(AcquireOptions{}, currentOwner());
+  ThreadOperation<std::uint64_t> lockAndGetTokenAsync(AcquireOptions options);
+  Operation<std::uint64_t> lockAndGetTokenAsync(AcquireOptions options, OwnerId owner);
+  ThreadOperation<std::optional<std::uint64_t>> tryLockAndGetTokenAsync() {
+    return tryLockAndGetTokenAsync(AcquireOptions{});
   }
+  ThreadOperation<std::optional<std::uint64_t>> tryLockAndGetTokenAsync(AcquireOptions options);
   Operation<std::optional<std::uint64_t>> tryLockAndGetTokenAsync(AcquireOptions options,
-                                                                  OwnerId owner = currentOwner());
+                                                                  OwnerId owner);
   // As in RLock: for `co_await` with GCC before 13.
   template <std::same_as<OwnerId> Owner>
   Operation<std::uint64_t> lockAndGetTokenAsync(Owner owner) {
@@ -81,9 +82,25 @@ class RLOCK_EXPORT FencedLock : public RLock {
   Operation<std::optional<std::uint64_t>> tryLockAndGetTokenAsync(Owner owner) {
     return tryLockAndGetTokenAsync(AcquireOptions{}, owner);
   }
-  Operation<std::uint64_t> lockAndGetTokenAsync(Duration lease, OwnerId owner = currentOwner());
-  Operation<std::optional<std::uint64_t>> tryLockAndGetTokenAsync(
-      Duration wait, std::optional<Duration> lease = {}, OwnerId owner = currentOwner());
+  template <std::convertible_to<Duration> Lifetime>
+  ThreadOperation<std::uint64_t> lockAndGetTokenAsync(Lifetime lease) {
+    return lockAndGetTokenAsync(AcquireOptions{.lease = lease});
+  }
+  template <std::convertible_to<Duration> Lifetime>
+  Operation<std::uint64_t> lockAndGetTokenAsync(Lifetime lease, OwnerId owner) {
+    return lockAndGetTokenAsync(AcquireOptions{.lease = lease}, owner);
+  }
+  template <std::convertible_to<Duration> Wait>
+  ThreadOperation<std::optional<std::uint64_t>> tryLockAndGetTokenAsync(
+      Wait wait, std::optional<Duration> lease = {}) {
+    return tryLockAndGetTokenAsync(AcquireOptions{.wait = wait, .lease = lease});
+  }
+  template <std::convertible_to<Duration> Wait>
+  Operation<std::optional<std::uint64_t>> tryLockAndGetTokenAsync(Wait wait,
+                                                                  std::optional<Duration> lease,
+                                                                  OwnerId owner) {
+    return tryLockAndGetTokenAsync(AcquireOptions{.wait = wait, .lease = lease}, owner);
+  }
   Operation<std::uint64_t> getTokenAsync(OwnerId owner = currentOwner());
   ///@}
 

@@ -40,44 +40,47 @@ enum class ReleaseResult {
 /// A default-constructed or moved-from Lease is empty: it holds nothing and does nothing. The
 /// destructor and move assignment release in the background: they send the release and do not wait
 /// for its answer, never throw and never hang.
-class RLOCK_EXPORT Lease {
+// Exported member by member: GCC takes [[nodiscard]] and an exported class together in no order.
+class [[nodiscard]] Lease {
  public:
   Lease() noexcept = default;
   /// For RLock, which makes the hold.
-  Lease(std::shared_ptr<detail::LockBackend> backend, OwnerId owner, detail::Grant grant) noexcept;
+  RLOCK_EXPORT Lease(std::shared_ptr<detail::LockBackend> backend,
+                     OwnerId owner,
+                     detail::Grant grant) noexcept;
   ///@{
   /// `other` is empty afterwards; what the target held is released in the background.
-  Lease(Lease&& other) noexcept;
-  Lease& operator=(Lease&& other) noexcept;
+  RLOCK_EXPORT Lease(Lease&& other) noexcept;
+  RLOCK_EXPORT Lease& operator=(Lease&& other) noexcept;
   ///@}
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
-  ~Lease();
+  RLOCK_EXPORT ~Lease();
 
   ///@{
   /// Exchanges the holds.
-  void swap(Lease& other) noexcept;
+  RLOCK_EXPORT void swap(Lease& other) noexcept;
   void swap(Permit& other) = delete;
   ///@}
 
   /// True while the hold is valid on this machine's clock. Local, no round trip, does not block.
-  [[nodiscard]] bool held() const noexcept;
+  [[nodiscard]] RLOCK_EXPORT bool held() const noexcept;
   /// As held().
   explicit operator bool() const noexcept { return held(); }
 
   /// Until when the hold is certainly this owner's, unless it is lost or renewed earlier: counted
   /// from before the request was sent, less an allowance for clock rates. Rounded down. The epoch
   /// for an empty Lease.
-  [[nodiscard]] std::chrono::steady_clock::time_point validUntil() const noexcept;
+  [[nodiscard]] RLOCK_EXPORT std::chrono::steady_clock::time_point validUntil() const noexcept;
 
   /// Stops when the hold is lost, no later than validUntil(), while the server still refuses
   /// everybody else unless it was itself told to give the lock away. A regular release does not
   /// stop it. Its callbacks run on the loop thread. They must not block, and the standard ends the
   /// process if one throws. Never stops for an empty Lease.
-  [[nodiscard]] std::stop_token lostToken() const noexcept;
+  [[nodiscard]] RLOCK_EXPORT std::stop_token lostToken() const noexcept;
 
   /// Why the hold was lost; `none` while it is not.
-  [[nodiscard]] LossReason lossReason() const noexcept;
+  [[nodiscard]] RLOCK_EXPORT LossReason lossReason() const noexcept;
 
   /// The fencing token of this hold, where the kind of lock issues one.
   [[nodiscard]] std::optional<std::uint64_t> token() const noexcept { return token_; }
@@ -90,7 +93,7 @@ class RLOCK_EXPORT Lease {
   /// waiting. `lost` for an empty Lease, and when the hold was lost: then what is left of it on the
   /// server is given back, but never what the same owner has taken since. A second call says
   /// `lost`.
-  ReleaseResult release() noexcept;
+  RLOCK_EXPORT ReleaseResult release() noexcept;
 
  private:
   void releaseInBackground() noexcept;

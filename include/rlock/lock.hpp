@@ -10,14 +10,23 @@
 #include <chrono>
 #include <concepts>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 
 namespace rlock {
 
+class FencedLock;
+class RLock;
+
 namespace detail {
 struct LockAccess;
+
+/// What a guard of the standard's may not guard: its destructor unlocks, RLock::unlock() throws
+/// when the hold was lost, and an exception out of a destructor ends the process.
+template <class Lock>
+concept NotForGuards = std::same_as<Lock, RLock> || std::same_as<Lock, FencedLock>;
 }  // namespace detail
 
 /// How to acquire. An aggregate: use designated initialisers.
@@ -73,15 +82,17 @@ class RLOCK_EXPORT RLock {
   /// One attempt. @returns true when this thread holds the lock now.
   /// @par Cost    1 round trip
   /// @par Source  Redisson `RLock.tryLock()`; lua/lock_acquire.lua
-  bool tryLock();
+  [[nodiscard]] bool tryLock();
   /// Waits at most `wait` (zero or less: one attempt; max(): for ever). The watchdog keeps the
   /// hold.
   /// @returns true when held, false when another owner held it all the time
-  bool tryLock(Duration wait);
+  [[nodiscard]] bool tryLock(Duration wait);
   /// As tryLock(wait), with a hold that ends after `lease`.
-  bool tryLock(Duration wait, Duration lease);
+  [[nodiscard]] bool tryLock(Duration wait, Duration lease);
   /// As above; a stop request ends the wait with `cancelled`.
-  bool tryLock(std::stop_token stop, Duration wait, std::optional<Duration> lease = {});
+  [[nodiscard]] bool tryLock(std::stop_token stop,
+                             Duration wait,
+                             std::optional<Duration> lease = {});
 
   /// Gives one hold of this thread back.
   /// @throws Error  `notOwner` when this thread does not hold the lock, or no longer
@@ -115,11 +126,14 @@ class RLOCK_EXPORT RLock {
   ///@{
   /// The same as an Operation, which says how to start it. Nothing is sent before that. Without
   /// `options.wait`, lockAsync() waits for ever and tryLockAsync() makes one attempt.
-  /// The owner is by default the thread that makes the operation, not the one that starts it.
-  Operation<void> lockAsync() { return lockAsync(AcquireOptions{}, currentOwner()); }
-  Operation<void> lockAsync(AcquireOptions options, OwnerId owner = currentOwner());
-  Operation<bool> tryLockAsync() { return tryLockAsync(AcquireOptions{}, currentOwner()); }
-  Operation<bool> tryLockAsync(AcquireOptions options, OwnerId owner = currentOwner());
+  /// Without `owner` it is the thread that makes the operation, not the one that starts it; then
+  /// it cannot be awaited, and on the client's loop thread it fails with `invalidArgument`.
+  ThreadOperation<void> lockAsync() { return lockAsync(AcquireOptions{}); }
+  ThreadOperation<void> lockAsync(AcquireOptions options);
+  Operation<void> lockAsync(AcquireOptions options, OwnerId owner);
+  ThreadOperation<bool> tryLockAsync() { return tryLockAsync(AcquireOptions{}); }
+  ThreadOperation<bool> tryLockAsync(AcquireOptions options);
+  Operation<bool> tryLockAsync(AcquireOptions options, OwnerId owner);
   // The forms without options exist for `co_await lock.lockAsync(owner)`: GCC before 13 destroys an
   // aggregate twice that is made inside a co_await expression. Templates, so that `{}` still means
   // options.
@@ -131,13 +145,21 @@ class RLOCK_EXPORT RLock {
   Operation<bool> tryLockAsync(Owner owner) {
     return tryLockAsync(AcquireOptions{}, owner);
   }
-  Operation<bool> tryLockAsync(Duration wait,
-                               std::optional<Duration> lease = {},
-                               OwnerId owner = currentOwner());
+  template <std::convertible_to<Duration> Wait>
+  ThreadOperation<bool> tryLockAsync(Wait wait, std::optional<Duration> lease = {}) {
+    return tryLockForAsync(wait, lease);
+  }
+  template <std::convertible_to<Duration> Wait>
+  Operation<bool> tryLockAsync(Wait wait, std::optional<Duration> lease, OwnerId owner) {
+    return tryLockForAsync(wait, lease, owner);
+  }
+  ThreadOperation<void> lockInterruptiblyAsync(std::stop_token stop,
+                                               std::optional<Duration> lease = {});
   Operation<void> lockInterruptiblyAsync(std::stop_token stop,
-                                         std::optional<Duration> lease = {},
-                                         OwnerId owner = currentOwner());
-  Operation<void> unlockAsync(OwnerId owner = currentOwner());
+                                         std::optional<Duration> lease,
+                                         OwnerId owner);
+  ThreadOperation<void> unlockAsync();
+  Operation<void> unlockAsync(OwnerId owner);
   Operation<bool> forceUnlockAsync();
   Operation<bool> isLockedAsync();
   Operation<bool> isHeldByCurrentThreadAsync(OwnerId owner = currentOwner());
@@ -147,12 +169,18 @@ class RLOCK_EXPORT RLock {
   ///@}
 
   /// Acquires and returns the hold as an object. Waits for ever unless `options.wait` says
-  /// otherwise.
-  /// @throws Error  also `timedOut` when `options.wait` is over
-  Lease acquire(AcquireOptions options = {}, OwnerId owner = newOwner());
+  /// otherwise. Without `owner` the hold has an owner of its own, so a thread that holds the lock,
+  /// by whichever call, is as shut out as any other.
+  /// @throws Error  also `timedOut` when `options.wait` is over; `wouldDeadlock` when the calling
+  ///                thread keeps the lock by lock() or tryLock() and neither `owner`, nor a wait
+  ///                nor a stop token is given
+  Lease acquire(AcquireOptions options = {});
+  /// As above, for this owner: with currentOwner() a thread that holds the lock may take it again.
+  Lease acquire(AcquireOptions options, OwnerId owner);
   /// As acquire(), but empty when the lock was not obtained in time; one attempt when
   /// `options.wait` is empty.
-  std::optional<Lease> tryAcquire(AcquireOptions options = {}, OwnerId owner = newOwner());
+  [[nodiscard]] std::optional<Lease> tryAcquire(AcquireOptions options = {},
+                                                OwnerId owner = newOwner());
   ///@{
   /// As acquire() and tryAcquire(), as an Operation.
   Operation<Lease> acquireAsync() { return acquireAsync(AcquireOptions{}, newOwner()); }
@@ -166,6 +194,9 @@ class RLOCK_EXPORT RLock {
 
  private:
   friend struct detail::LockAccess;
+
+  ThreadOperation<bool> tryLockForAsync(Duration wait, std::optional<Duration> lease);
+  Operation<bool> tryLockForAsync(Duration wait, std::optional<Duration> lease, OwnerId owner);
 
   std::shared_ptr<detail::LockBackend> backend_;
 };
@@ -184,3 +215,35 @@ struct LockAccess {
 /// @endcond
 
 }  // namespace rlock
+
+/// @cond
+namespace std {
+
+template <rlock::detail::NotForGuards Lock>
+class lock_guard<Lock> {
+  static_assert(!rlock::detail::NotForGuards<Lock>,
+                "unlock() throws when the hold was lost: guard an rlock::Mutex, or use acquire()");
+};
+
+template <rlock::detail::NotForGuards Lock>
+class unique_lock<Lock> {
+  static_assert(!rlock::detail::NotForGuards<Lock>,
+                "unlock() throws when the hold was lost: guard an rlock::Mutex, or use acquire()");
+};
+
+template <rlock::detail::NotForGuards Lock>
+class scoped_lock<Lock> {
+  static_assert(!rlock::detail::NotForGuards<Lock>,
+                "unlock() throws when the hold was lost: guard an rlock::Mutex, or use acquire()");
+};
+
+template <class First, class Second, class... Rest>
+requires(rlock::detail::NotForGuards<First> || rlock::detail::NotForGuards<Second> ||
+         (rlock::detail::NotForGuards<Rest> || ...)) class scoped_lock<First, Second, Rest...> {
+  static_assert(!(rlock::detail::NotForGuards<First> || rlock::detail::NotForGuards<Second> ||
+                  (rlock::detail::NotForGuards<Rest> || ...)),
+                "unlock() throws when the hold was lost: guard an rlock::Mutex, or use acquire()");
+};
+
+}  // namespace std
+/// @endcond

@@ -42,13 +42,13 @@ class RLOCK_EXPORT Mutex {
   /// @throws rlock::Error  as RLock::acquire() and RLock::tryAcquire()
   /// @par Cost  as RLock::lock()
   void lock();
-  bool try_lock();
+  [[nodiscard]] bool try_lock();
   template <class Rep, class Period>
-  bool try_lock_for(const std::chrono::duration<Rep, Period>& wait) {
+  [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& wait) {
     return tryLockFor(wait);
   }
   template <class Clock, class Span>
-  bool try_lock_until(const std::chrono::time_point<Clock, Span>& deadline) {
+  [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Span>& deadline) {
     const auto now = Clock::now();
     // A difference of time points can overflow, and then a deadline long past would be for ever.
     return tryLockFor(deadline > now ? Duration(deadline - now) : Duration::zero());
@@ -103,13 +103,13 @@ class RLOCK_EXPORT SharedMutex {
   ///@{
   /// The exclusive side, as in Mutex.
   void lock() { exclusive_.lock(); }
-  bool try_lock() { return exclusive_.try_lock(); }
+  [[nodiscard]] bool try_lock() { return exclusive_.try_lock(); }
   template <class Rep, class Period>
-  bool try_lock_for(const std::chrono::duration<Rep, Period>& wait) {
+  [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& wait) {
     return exclusive_.try_lock_for(wait);
   }
   template <class Clock, class Span>
-  bool try_lock_until(const std::chrono::time_point<Clock, Span>& deadline) {
+  [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Span>& deadline) {
     return exclusive_.try_lock_until(deadline);
   }
   void unlock() noexcept { exclusive_.unlock(); }
@@ -119,13 +119,13 @@ class RLOCK_EXPORT SharedMutex {
   /// The shared side, as in Mutex, except that it may be held several times. unlock_shared() gives
   /// one of these holds back and leaves the others.
   void lock_shared() { shared_.lock(); }
-  bool try_lock_shared() { return shared_.try_lock(); }
+  [[nodiscard]] bool try_lock_shared() { return shared_.try_lock(); }
   template <class Rep, class Period>
-  bool try_lock_shared_for(const std::chrono::duration<Rep, Period>& wait) {
+  [[nodiscard]] bool try_lock_shared_for(const std::chrono::duration<Rep, Period>& wait) {
     return shared_.try_lock_for(wait);
   }
   template <class Clock, class Span>
-  bool try_lock_shared_until(const std::chrono::time_point<Clock, Span>& deadline) {
+  [[nodiscard]] bool try_lock_shared_until(const std::chrono::time_point<Clock, Span>& deadline) {
     return shared_.try_lock_until(deadline);
   }
   void unlock_shared() noexcept { shared_.unlock(); }

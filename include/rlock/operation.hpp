@@ -10,6 +10,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace rlock {
@@ -163,6 +164,29 @@ class [[nodiscard]] Operation {
   }
 
   std::unique_ptr<detail::OperationBody<T>> body_;
+};
+
+/// An Operation in the name of the thread that makes it, whose owner was not given. All the same
+/// as an Operation, except that it cannot be awaited: a coroutine goes on on another thread, in
+/// whose name it could not release, and to the lock all coroutines of one thread are the same
+/// owner, whom it lets in together. Made on a client's loop thread it fails with `invalidArgument`,
+/// for that thread stands for nobody either.
+template <class T>
+class [[nodiscard]] ThreadOperation : public Operation<T> {
+ public:
+  using Operation<T>::Operation;
+  /// As its base.
+  // NOLINTNEXTLINE(google-explicit-constructor): it is made of what made it
+  ThreadOperation(Operation<T> operation) noexcept : Operation<T>(std::move(operation)) {}
+
+  /// Does not compile.
+  template <class Coroutine = void>
+  auto operator co_await() const noexcept {
+    static_assert(!std::is_void_v<Coroutine>,
+                  "a coroutine has no thread: make an owner by rlock::newOwner() and give it to "
+                  "each call, as in lock.lockAsync(owner) and lock.unlockAsync(owner)");
+    return std::suspend_never{};
+  }
 };
 
 namespace detail {

@@ -15,15 +15,16 @@ namespace rlock {
 ///
 /// The permit is kept until the object is destroyed, released or overwritten, or the hold is lost;
 /// the watchdog renews it unless it was taken with a lease of its own.
-class RLOCK_EXPORT Permit : public Lease {
+// Exported member by member, as Lease is.
+class [[nodiscard]] Permit : public Lease {
  public:
   Permit() noexcept = default;
   /// For PermitExpirableSemaphore, which takes the permit.
-  Permit(Lease lease, std::string id) noexcept;
+  RLOCK_EXPORT Permit(Lease lease, std::string id) noexcept;
   ///@{
   /// `other` is empty afterwards; what the target held is released in the background.
-  Permit(Permit&& other) noexcept;
-  Permit& operator=(Permit&& other) noexcept;
+  RLOCK_EXPORT Permit(Permit&& other) noexcept;
+  RLOCK_EXPORT Permit& operator=(Permit&& other) noexcept;
   ///@}
   Permit(const Permit&) = delete;
   Permit& operator=(const Permit&) = delete;
@@ -31,7 +32,7 @@ class RLOCK_EXPORT Permit : public Lease {
 
   ///@{
   /// Exchanges the permits. With a Lease that is none it does not compile: the id would stay.
-  void swap(Permit& other) noexcept;
+  RLOCK_EXPORT void swap(Permit& other) noexcept;
   void swap(Lease& other) = delete;
   ///@}
 

@@ -56,39 +56,43 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   /// @throws Error  as said for the class
   /// @par Cost    free: 1 round trip. Contended: 2, then 1 per wake-up; sleeps meanwhile.
   /// @par Source  Redisson `RPermitExpirableSemaphore.acquire()`; lua/permit_acquire.lua
-  std::string acquire();
+  [[nodiscard]] std::string acquire();
   /// As acquire(), but the permit expires after `lease` unless released before.
   /// @param lease  more than 0, at most 365 days, rounded up to 1 ms; else `invalidArgument`
-  std::string acquire(Duration lease);
+  [[nodiscard]] std::string acquire(Duration lease);
   /// As acquire(); a stop request ends the wait with `cancelled`, and nothing is taken then.
-  std::string acquire(std::stop_token stop, std::optional<Duration> lease = {});
+  [[nodiscard]] std::string acquire(std::stop_token stop, std::optional<Duration> lease = {});
   /// As acquire(), for several permits at once: all or none. Of waiters in this client those who
   /// need less pass one who must wait for more, but not for ever.
   /// @param permits  0 or more, else `invalidArgument`; 0 returns at once, without a request
   /// @param lease    as for acquire(lease); empty: they never expire
-  Ids acquireMany(int permits, std::optional<Duration> lease = {});
+  [[nodiscard]] Ids acquireMany(int permits, std::optional<Duration> lease = {});
   /// As above, with a stop token.
-  Ids acquireMany(std::stop_token stop, int permits, std::optional<Duration> lease = {});
+  [[nodiscard]] Ids acquireMany(std::stop_token stop,
+                                int permits,
+                                std::optional<Duration> lease = {});
 
   /// One attempt. Empty: there was no free permit.
   /// @par Cost    1 round trip
   /// @par Source  Redisson `RPermitExpirableSemaphore.tryAcquire()`; lua/permit_acquire.lua
-  std::optional<std::string> tryAcquire();
+  [[nodiscard]] std::optional<std::string> tryAcquire();
   /// Waits at most `wait`. Zero or less: one attempt; max(): for ever.
-  std::optional<std::string> tryAcquire(Duration wait);
+  [[nodiscard]] std::optional<std::string> tryAcquire(Duration wait);
   /// As tryAcquire(wait), with a lease as for acquire(lease).
-  std::optional<std::string> tryAcquire(Duration wait, Duration lease);
+  [[nodiscard]] std::optional<std::string> tryAcquire(Duration wait, Duration lease);
   /// As above; a stop request ends the wait with `cancelled`.
-  std::optional<std::string> tryAcquire(std::stop_token stop,
-                                        Duration wait,
-                                        std::optional<Duration> lease = {});
+  [[nodiscard]] std::optional<std::string> tryAcquire(std::stop_token stop,
+                                                      Duration wait,
+                                                      std::optional<Duration> lease = {});
   /// All or none, which is an empty list. As acquireMany() and tryAcquire(wait).
-  Ids tryAcquireMany(int permits, Duration wait = {}, std::optional<Duration> lease = {});
+  [[nodiscard]] Ids tryAcquireMany(int permits,
+                                   Duration wait = {},
+                                   std::optional<Duration> lease = {});
   /// As above, with a stop token.
-  Ids tryAcquireMany(std::stop_token stop,
-                     int permits,
-                     Duration wait,
-                     std::optional<Duration> lease = {});
+  [[nodiscard]] Ids tryAcquireMany(std::stop_token stop,
+                                   int permits,
+                                   Duration wait,
+                                   std::optional<Duration> lease = {});
 
   /// Gives a permit back.
   /// @throws Error  `notOwner` when no such permit is taken, or no longer
@@ -146,7 +150,7 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   Permit hold(AcquireOptions options = {});
   /// As hold(), but empty when no permit was obtained in time; one attempt when `options.wait` is
   /// empty.
-  std::optional<Permit> tryHold(AcquireOptions options = {});
+  [[nodiscard]] std::optional<Permit> tryHold(AcquireOptions options = {});
 
   ///@{
   /// The name given to the factory, by value from a handle that is about to go. No round trip.

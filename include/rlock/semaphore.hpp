@@ -55,13 +55,13 @@ class RLOCK_EXPORT Semaphore {
   /// One attempt, past those who wait. @returns true when the permits were taken.
   /// @par Cost    1 round trip
   /// @par Source  Redisson `RSemaphore.tryAcquire(int)`; lua/semaphore_acquire.lua
-  bool tryAcquire(int permits = 1);
+  [[nodiscard]] bool tryAcquire(int permits = 1);
   /// Waits at most `wait` (zero or less: one attempt; max(): for ever).
   /// @returns true when the permits were taken, false when there were not enough all the time
-  bool tryAcquire(int permits, Duration wait);
-  bool tryAcquire(Duration wait);
+  [[nodiscard]] bool tryAcquire(int permits, Duration wait);
+  [[nodiscard]] bool tryAcquire(Duration wait);
   /// A stop request ends the wait with `cancelled`, and nothing is taken then.
-  bool tryAcquire(std::stop_token stop, int permits, Duration wait);
+  [[nodiscard]] bool tryAcquire(std::stop_token stop, int permits, Duration wait);
   ///@}
 
   /// Adds permits, also beyond the number that was set; makes the semaphore if there is none.

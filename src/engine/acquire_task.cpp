@@ -259,13 +259,15 @@ void AcquireTask::leaveGate() {
 
 AcquireTask::Step AcquireTask::failed(Error error) {
   if (phase_ == Phase::settle) {
-    engine_->log().write(LogLevel::warning,
-                         fmt::format("{} \"{}\": owner {}: a request whose reply was lost could "
-                                     "not be settled: {}",
-                                     scripts_->noun(),
-                                     escapeForDisplay(scripts_->name),
-                                     ownerField_,
-                                     error.what()));
+    if (engine_->tells(OutageLog::Event::settling)) {
+      engine_->log().write(LogLevel::warning,
+                           fmt::format("{} \"{}\": owner {}: a request whose reply was lost could "
+                                       "not be settled: {}",
+                                       scripts_->noun(),
+                                       escapeForDisplay(scripts_->name),
+                                       ownerField_,
+                                       error.what()));
+    }
     const Step step = tell([&](AcquireFsm& fsm) {
       return fsm.settleFailed(
           doubtful(error, "whether it was obtained is not known; if it was, it is given back"));

@@ -204,6 +204,12 @@ bool GroupLock::refusesBlocking() const noexcept {
   });
 }
 
+bool GroupLock::keeps(OwnerId owner) const {
+  const auto kept = std::count_if(
+      members_.begin(), members_.end(), [&](const auto& member) { return member->keeps(owner); });
+  return static_cast<std::size_t>(kept) > members_.size() - need_;
+}
+
 template <class T, class Start>
 Result<T> GroupLock::runHere(Start start) {
   if (auto why = refuse(true)) {

@@ -198,12 +198,31 @@ bool LockEngine::withdraw(Hold& hold, GateWaiter& waiter) noexcept {
   return HoldLedger::withdraw(hold, waiter);
 }
 
+namespace {
+
+/// What shuts others out of a name.
+constexpr std::array kLockKinds{HoldKind::lock, HoldKind::read, HoldKind::write, HoldKind::simple};
+
+}  // namespace
+
 bool LockEngine::holds(std::string_view name, OwnerId owner) const {
   const std::lock_guard lock(holdsMutex_);
-  constexpr std::array kKinds{HoldKind::lock, HoldKind::read, HoldKind::write, HoldKind::simple};
-  return std::any_of(kKinds.begin(), kKinds.end(), [&](HoldKind kind) {
+  return std::any_of(kLockKinds.begin(), kLockKinds.end(), [&](HoldKind kind) {
     const HoldPtr hold = ledger_.peek(kind, name, owner);
     return hold && hold->count > 0;
+  });
+}
+
+bool LockEngine::keeps(const LockScripts& scripts, OwnerId owner) const {
+  const bool reads = scripts.traits.holdKind == HoldKind::read;
+  const std::lock_guard lock(holdsMutex_);
+  return std::any_of(kLockKinds.begin(), kLockKinds.end(), [&](HoldKind kind) {
+    if (reads && kind == HoldKind::read) {
+      return false;
+    }
+    const HoldPtr hold = ledger_.peek(kind, scripts.name, owner);
+    return hold && hold->count > 0 && hold->watched && !hold->lost &&
+           hold->maxHoldUntil == Clock::time_point::max();
   });
 }
 
@@ -667,6 +686,32 @@ void LockEngine::serveCalls() {
   }
 }
 
+// What it logs.
+
+bool LockEngine::tells(OutageLog::Event event, std::size_t times) noexcept {
+  const OutageLog::Noted noted = outage_.note(event, times, Clock::now());
+  if (noted.summariseAt) {
+    try {
+      summariseOutage(*noted.summariseAt);
+    } catch (const std::bad_alloc&) {
+      // What was counted is told when the outage is over.
+    }
+  }
+  return noted.first;
+}
+
+void LockEngine::summariseOutage(Clock::time_point when) {
+  if (closed()) {
+    outage_.summarise(*log_, Clock::now());
+    return;
+  }
+  callAt(when, [self = shared_from_this()] {
+    if (const auto again = self->outage_.summarise(*self->log_, Clock::now())) {
+      self->summariseOutage(*again);
+    }
+  });
+}
+
 // The end.
 
 void LockEngine::markClosed() noexcept {
@@ -824,6 +869,11 @@ void LockEngine::endClosing(bool inTime) {
 }
 
 void LockEngine::disconnect() noexcept {
+  try {
+    outage_.summarise(*log_, Clock::now());
+  } catch (const std::bad_alloc&) {
+    // Nobody learns the number.
+  }
   closeTimer_.reset();
   executor_->close();
   // Whoever came since.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/delayed_calls.hpp"
+#include "engine/outage_log.hpp"
 #include "executor/executor.hpp"
 #include "executor/lock_scripts.hpp"
 #include "executor/marker_pool.hpp"
@@ -84,6 +85,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] const std::shared_ptr<MarkerPool>& markers() const noexcept { return markers_; }
   [[nodiscard]] const Logger& log() const noexcept { return *log_; }
+  /// Whether the caller is to write about this, or it is only counted.
+  [[nodiscard]] bool tells(OutageLog::Event event, std::size_t times = 1) noexcept;
   [[nodiscard]] std::string ownerField(OwnerId owner) const;
   [[nodiscard]] Stats stats() const;
 
@@ -114,6 +117,9 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   bool withdraw(Hold& hold, GateWaiter& waiter) noexcept;
   /// Whether this owner holds the lock, on whichever side, as far as this client knows.
   [[nodiscard]] bool holds(std::string_view name, OwnerId owner) const;
+  /// Whether this owner has a hold that shuts out everybody else who wants the lock by these
+  /// scripts, renewed until it is released.
+  [[nodiscard]] bool keeps(const LockScripts& scripts, OwnerId owner) const;
 
   struct GrantTerms {
     Clock::time_point sentAt;
@@ -285,6 +291,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   int partReleased(Hold& hold, const Release& release, std::vector<Watchdog::Lost>& losses);
   void runGuarded(UniqueFunction<void()>& function) noexcept;
   void serveCalls();
+  void summariseOutage(Clock::time_point when);
 
   const std::string clientId_;
   const std::string clientChannel_;
@@ -312,6 +319,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   Clock::time_point hubArmed_ = Clock::time_point::max();  // protected by hubMutex_
   bool hubChangesPosted_ = false;                          // protected by hubMutex_
   std::atomic<bool> hubIdle_{true};
+  OutageLog outage_;
   std::atomic<std::size_t> deliveries_{0};
   std::atomic<std::size_t> places_{0};
   std::mutex placesMutex_;

@@ -398,7 +398,9 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
   if (!labelled.empty()) {
     noteLabels(std::move(labelled));
   }
-  if (!answered || !refusal.empty()) {
+  if (answered && refusal.empty()) {
+    outage_.over(*log_, now);
+  } else if (tells(OutageLog::Event::renewal, batch.holds().size())) {
     log_->write(LogLevel::warning,
                 fmt::format("{} holds not renewed, trying again: {}",
                             batch.holds().size(),
@@ -438,13 +440,15 @@ void LockEngine::tellLost(const Watchdog::Lost& lost) {
   const LogLevel level = reason == LossReason::clientClosed ? LogLevel::info
                          : reason == LossReason::expired    ? LogLevel::warning
                                                             : LogLevel::error;
-  log_->write(level,
-              fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
-                          escapeForDisplay(hold.name),
-                          ownerField(hold.owner),
-                          label.empty() ? "" : ", ",
-                          escapeForDisplay(label),
-                          toString(reason)));
+  if (reason != LossReason::unreachable || tells(OutageLog::Event::loss)) {
+    log_->write(level,
+                fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
+                            escapeForDisplay(hold.name),
+                            ownerField(hold.owner),
+                            label.empty() ? "" : ", ",
+                            escapeForDisplay(label),
+                            toString(reason)));
+  }
   if (options_.onLost) {
     deliver([self = shared_from_this(),
              told = LostHold{std::string(hold.name), ownerField(hold.owner), reason}] {

@@ -28,7 +28,8 @@ void ReleaseTask::releaseQuietly(const std::shared_ptr<LockEngine>& engine,
       ->startAhead([engine, target](const Result<ReleaseOutcome>& result) {
         // That a certain hold is over was told when it was lost.
         const bool known = target.line != 0;
-        if (!result.has_value() && !(known && result.error().errc() == Errc::notOwner)) {
+        if (!result.has_value() && !(known && result.error().errc() == Errc::notOwner) &&
+            engine->tells(OutageLog::Event::release)) {
           engine->log().write(
               LogLevel::warning,
               std::string("a release in the background failed: ") + result.error().what());
@@ -119,12 +120,14 @@ ReleaseTask::Step ReleaseTask::failed(Error error, bool answered) {
           error, "whether it was released is not known; the release goes on in the background"));
     });
     if (step == Step::end) {
-      engine_->log().write(LogLevel::warning,
-                           fmt::format("lock \"{}\": owner {}: a release could not be completed, "
-                                       "the hold is left to expire: {}",
-                                       escapeForDisplay(scripts_->name),
-                                       ownerField_,
-                                       error.what()));
+      if (engine_->tells(OutageLog::Event::expiry)) {
+        engine_->log().write(LogLevel::warning,
+                             fmt::format("lock \"{}\": owner {}: a release could not be completed, "
+                                         "the hold is left to expire: {}",
+                                         escapeForDisplay(scripts_->name),
+                                         ownerField_,
+                                         error.what()));
+      }
       engine_->notReleased(*hold_);
       leaveGate();
     }

@@ -112,6 +112,11 @@ bool ScriptedLock::refusesBlocking() const noexcept {
   return object_.engine().executor().onLoopThread();
 }
 
+bool ScriptedLock::keeps(OwnerId owner) const {
+  const LockEngine& engine = object_.engine();
+  return !engine.refuse(false) && engine.keeps(*object_.scripts(), owner);
+}
+
 Result<bool> ScriptedLock::forceRelease() {
   return object_.ask<bool>({}, composeForceRelease, parseForceRelease(object_));
 }

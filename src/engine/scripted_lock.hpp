@@ -28,6 +28,7 @@ class ScriptedLock final : public LockMember {
   void releaseAsync(ReleaseTarget target, Handler<ReleaseOutcome> handler) override;
   void releaseQuietly(ReleaseTarget target) override;
   [[nodiscard]] bool refusesBlocking() const noexcept override;
+  [[nodiscard]] bool keeps(OwnerId owner) const override;
   Result<bool> forceRelease() override;
   void forceReleaseAsync(Handler<bool> handler) override;
   Result<bool> isLocked() override;

@@ -76,7 +76,8 @@ TEST_F(Inspection, LabelThatIsTooLongIsRefused) {
   Client client = connect();
   AcquireOptions options;
   options.label = std::string(257, 'x');
-  EXPECT_EQ(outcomeOf([&] { client.getLock("l").acquire(options); }), "invalidArgument");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(client.getLock("l").acquire(options)); }),
+            "invalidArgument");
   expectNoKeys();
 }
 

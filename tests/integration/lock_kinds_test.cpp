@@ -262,6 +262,30 @@ TEST_P(LockKinds, LK11_RemainTimeToLive) {
   lock.unlock().value();
 }
 
+TEST_P(LockKindsOnce, AThreadThatKeepsTheLockDoesNotWaitForItself) {
+  Client client = connect();
+  RLock lock = make(client, "self");
+  RLock group = multiLock({make(client, "other"), lock});
+  lock.lock();
+  const Stopwatch watch;
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.acquire()); }), "wouldDeadlock");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.acquire({.wait = Duration::max()})); }),
+            "wouldDeadlock");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(group.acquire()); }), "wouldDeadlock");
+  EXPECT_EQ(outcomeOf([&] { Mutex(lock).lock(); }), "wouldDeadlock");
+  EXPECT_LT(watch.elapsedMs(), scaled(2s));
+  EXPECT_FALSE(raw().exists("other"));
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.acquire({.wait = 10ms})); }), "timedOut");
+  if (GetParam().reentrant) {
+    EXPECT_EQ(outcomeOf([&] { lock.acquire({}, currentOwner()).release(); }), "ok");
+  }
+  lock.unlock();
+  EXPECT_EQ(outcomeOf([&] { lock.acquire().release(); }), "ok");
+  // A hold that ends by itself is worth waiting for.
+  lock.lock(scaled(100ms));
+  EXPECT_EQ(outcomeOf([&] { lock.acquire().release(); }), "ok");
+}
+
 TEST_P(LockKindsOnce, TimeThatIsUpBeforeARequestIsSentIsNoFailure) {
   Client client = connect();
   make(client, "late").lockAsync({}, newOwner()).wait().value();

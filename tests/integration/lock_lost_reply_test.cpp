@@ -325,7 +325,7 @@ class LostReplyOrder : public LockTest {};
 
 TEST_F(LostReplyOrder, XAMB14_ALateReplyNeverReachesTheNextCommand) {
   Client client = Client::connect(proxied());
-  client.getLock("warm").tryLock();
+  ASSERT_TRUE(client.getLock("warm").tryLock());
   RLock slow = client.getLock("slow");
   RLock other = client.getLock("other");
   RLock taken = client.getLock("taken");

@@ -73,7 +73,7 @@ TEST_F(LockNetworkSlow, XNET3_AHalfOpenSubscriberConnectionIsFound) {
 
 TEST_F(LockNetworkSlow, XNET3_AHalfOpenCommandConnectionIsFoundWhileIdle) {
   Client client = Client::connect(alert());
-  client.getLock("net3").tryLock();
+  ASSERT_TRUE(client.getLock("net3").tryLock());
   proxy().blackHole();
   EXPECT_TRUE(log().waitFor("no connection", 3s)) << "an idle connection is checked";
   proxy().endBlackHole();
@@ -205,7 +205,7 @@ TEST_F(LockNetwork, SigpipeNeverReachesTheApplication) {
   ASSERT_EQ(::sigaction(SIGPIPE, &fatal, &old), 0);
   Client client = Client::connect(proxied());
   for (int i = 0; i < 20; ++i) {
-    client.getLock("pipe").tryLock();
+    ASSERT_TRUE(client.getLock("pipe").tryLock());
     proxy().cutAll();
     static_cast<void>(outcomeOf([&] { client.getLock("pipe").forceUnlock(); }));
   }

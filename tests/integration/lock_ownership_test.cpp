@@ -374,8 +374,44 @@ TEST_F(LockOwnership, XOWN7_ACallbackUsesTheOwnerOfTheAcquisition) {
     });
   });
   const auto [implicit, explicitOwner] = told.get_future().get();
-  EXPECT_EQ(implicit, "notOwner");
+  EXPECT_EQ(implicit, "invalidArgument");
   EXPECT_EQ(explicitOwner, "ok");
+  expectNoKeys();
+}
+
+TEST_F(LockOwnership, XOWN7_TheLoopThreadIsNobodysOwner) {
+  Client client = connect();
+  RLock lock = client.getLock("own7");
+  FencedLock fenced = client.getFencedLock("own7:fenced");
+  constexpr int kCalls = 8;
+  std::mutex mutex;
+  std::vector<std::string> said;
+  Operation<void> made = lock.lockAsync({}, newOwner());
+  std::promise<void> begun;
+  const auto note = [&](std::string outcome) {
+    const std::lock_guard guard(mutex);
+    said.push_back(std::move(outcome));
+  };
+  const auto tell = [&](const auto& result) { note(outcomeOf(result)); };
+  lock.isLockedAsync().start([&](const Result<bool>& /*free*/) {
+    lock.lockAsync().start(tell);
+    lock.lockAsync({.wait = scaled(5s)}).start(tell);
+    lock.tryLockAsync().start(tell);
+    lock.tryLockAsync(scaled(5s)).start(tell);
+    lock.lockInterruptiblyAsync(std::stop_token()).start(tell);
+    lock.unlockAsync().start(tell);
+    fenced.lockAndGetTokenAsync().start(tell);
+    fenced.tryLockAndGetTokenAsync(scaled(5s)).start(tell);
+    made = lock.lockAsync();
+    begun.set_value();
+  });
+  begun.get_future().get();
+  EXPECT_EQ(outcomeOf(made.wait()), "invalidArgument") << "made there, started here";
+  ASSERT_TRUE(eventually(kLong, [&] {
+    const std::lock_guard guard(mutex);
+    return said.size() == kCalls;
+  }));
+  EXPECT_EQ(said, std::vector<std::string>(kCalls, "invalidArgument"));
   expectNoKeys();
 }
 

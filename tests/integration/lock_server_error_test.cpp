@@ -327,7 +327,7 @@ TEST_F(ServerTrouble, XERR8_WithoutTheClientCommandEverythingElseWorks) {
 
 TEST_F(ServerTrouble, XERR9_AReplicaByMistake) {
   Client client = connect();
-  client.getLock("warm").tryLock();
+  ASSERT_TRUE(client.getLock("warm").tryLock());
   raw().run({"REPLICAOF", "127.0.0.1", "1"});
   RLock lock = client.getLock("err9");
   const Stopwatch watch;

@@ -223,7 +223,7 @@ TEST_F(LockWatchdogSlow, XWD15_TheShortestTimeoutWorksWithoutSpinning) {
   Options settings = options();
   settings.watchdogTimeout = 100ms;
   Client client = Client::connect(settings);
-  client.getLock("warm").tryLock();
+  ASSERT_TRUE(client.getLock("warm").tryLock());
   client.getLock("warm").unlock();
   raw().resetStats();
   {

@@ -56,9 +56,10 @@ TEST_P(MovedFrom, LocksRefuse) {
     EXPECT_EQ(outcomeOf([&] { lock.lock(); }), kRefused);
     EXPECT_EQ(outcomeOf([&] { lock.lock(1s); }), kRefused);
     EXPECT_EQ(outcomeOf([&] { lock.lockInterruptibly({}); }), kRefused);
-    EXPECT_EQ(outcomeOf([&] { lock.tryLock(); }), kRefused);
-    EXPECT_EQ(outcomeOf([&] { lock.tryLock(1ms, 1s); }), kRefused);
-    EXPECT_EQ(outcomeOf([&] { lock.tryLock(std::stop_token(), 1ms); }), kRefused);
+    EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.tryLock()); }), kRefused);
+    EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.tryLock(1ms, 1s)); }), kRefused);
+    EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.tryLock(std::stop_token(), 1ms)); }),
+              kRefused);
     EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), kRefused);
     EXPECT_EQ(outcomeOf([&] { lock.forceUnlock(); }), kRefused);
     EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.isLocked()); }), kRefused);
@@ -70,7 +71,7 @@ TEST_P(MovedFrom, LocksRefuse) {
     EXPECT_EQ(outcomeOf([&] { static_cast<void>(redLock({lock})); }), kRefused);
     Mutex mutex(lock);
     EXPECT_EQ(outcomeOf([&] { mutex.lock(); }), kRefused);
-    EXPECT_EQ(outcomeOf([&] { mutex.try_lock(); }), kRefused);
+    EXPECT_EQ(outcomeOf([&] { static_cast<void>(mutex.try_lock()); }), kRefused);
     mutex.unlock();
     // NOLINTEND(bugprone-use-after-move)
   }

@@ -438,7 +438,8 @@ TEST_F(MultiLock, ANodeThatHangsIsAnErrorAfterTheOutageTimeout) {
       options.maxHold = 600ms;
     }
     const Stopwatch watch;
-    const std::string outcome = outcomeOf([&] { lock.acquire(std::move(options)); });
+    const std::string outcome =
+        outcomeOf([&] { static_cast<void>(lock.acquire(std::move(options))); });
     EXPECT_TRUE(outcome == "connectionFailed" || outcome == "timedOut") << outcome;
     EXPECT_GE(watch.elapsedMs(), 1450ms);
     EXPECT_LT(watch.elapsedMs(), 1500ms + 1000ms + scaled(1s));

@@ -289,7 +289,7 @@ TEST_F(PermitFault, WithoutClientKillTheRequestsCarryTombstones) {
   EXPECT_EQ(taken("s"), 1);
   // The request arrives after its caller was told that it has nothing.
   proxy().addRule(running(lua::permit_acquire), TcpProxy::Action::stallRequest(), once);
-  const std::string got = outcomeOf([&] { semaphore.tryAcquireMany(2, 100ms); });
+  const std::string got = outcomeOf([&] { static_cast<void>(semaphore.tryAcquireMany(2, 100ms)); });
   EXPECT_NE(got, "ok");
   ASSERT_EVENTUALLY(kLong, client.stats().undone > 0 || !raw().keys("rlock_request:{s}:*").empty());
   std::this_thread::sleep_for(500ms);
@@ -316,7 +316,7 @@ TEST_F(PermitFault, AnAcquisitionWithoutALeaseIsUndoneHoweverLongTheOutage) {
   const auto fault =
       proxy().addRule(running(lua::permit_acquire), TcpProxy::Action::swallowReplyAndCut(), once);
   proxy().addRule(running(lua::permit_settle), TcpProxy::Action::cutBeforeForward());
-  EXPECT_NE(outcomeOf([&] { semaphore.tryAcquire(); }), "ok");
+  EXPECT_NE(outcomeOf([&] { static_cast<void>(semaphore.tryAcquire()); }), "ok");
   EXPECT_EQ(fault.hits(), 1U);
   EXPECT_EQ(taken("s"), 1);
   std::this_thread::sleep_for(700ms);
@@ -408,7 +408,7 @@ TEST_F(PermitHold, ALeaseOfItsOwnIsNotRenewed) {
   semaphore.trySetPermits(1);
   Permit permit = semaphore.hold({.lease = 300ms});
   EXPECT_TRUE(permit.held());
-  EXPECT_EQ(outcomeOf([&] { semaphore.hold({.wait = 50ms}); }), "timedOut");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(semaphore.hold({.wait = 50ms})); }), "timedOut");
   EXPECT_FALSE(semaphore.tryHold());
   Permit next = semaphore.hold({.wait = kLong});
   EXPECT_FALSE(permit.held());
@@ -590,7 +590,7 @@ TEST_F(PermitFault, AtTheMemoryLimit) {
   Permit permit = semaphore.hold();
   Permit other = semaphore.hold();
   raw().configSet("maxmemory", "1");
-  EXPECT_EQ(outcomeOf([&] { semaphore.acquire(); }), "outOfMemory");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(semaphore.acquire()); }), "outOfMemory");
   EXPECT_EQ(outcomeOf([&] { client.getPermitExpirableSemaphore("new").trySetPermits(5); }),
             "outOfMemory");
   EXPECT_FALSE(raw().exists("new"));
@@ -617,7 +617,7 @@ TEST_F(PermitFault, WhatIsForbiddenLeavesNothingHalfDone) {
   Client client = Client::connect(settings);
   auto semaphore = client.getPermitExpirableSemaphore("s");
   semaphore.trySetPermits(2);
-  EXPECT_EQ(outcomeOf([&] { semaphore.acquire(); }), "denied");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(semaphore.acquire()); }), "denied");
   EXPECT_EQ(free("s"), "2");
   EXPECT_EQ(taken("s"), 0);
   const std::string id = mighty.getPermitExpirableSemaphore("s").acquire();

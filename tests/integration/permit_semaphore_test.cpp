@@ -753,7 +753,7 @@ TEST_F(PermitTest, Wire_OtherDataStandsThere) {
     raw().set("w", "3");
     raw().del(key);
     raw().run({"HSET", key, "a", "b"});
-    EXPECT_EQ(outcomeOf([&] { semaphore.acquire(); }), "wrongType");
+    EXPECT_EQ(outcomeOf([&] { static_cast<void>(semaphore.acquire()); }), "wrongType");
     EXPECT_EQ(outcomeOf([&] { semaphore.tryRelease(kUnknown); }), "wrongType");
     EXPECT_EQ(outcomeOf([&] { semaphore.availablePermits(); }), "wrongType");
     EXPECT_EQ(outcomeOf([&] { semaphore.trySetPermits(1); }), "wrongType");
@@ -764,7 +764,7 @@ TEST_F(PermitTest, Wire_OtherDataStandsThere) {
   }
   raw().flushAll();
   raw().set("w", "text");
-  EXPECT_EQ(outcomeOf([&] { semaphore.acquire(); }), "wrongType");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(semaphore.acquire()); }), "wrongType");
   EXPECT_EQ(outcomeOf([&] { semaphore.remove(); }), "wrongType");
   EXPECT_EQ(raw().get("w"), "text");
 }

@@ -330,8 +330,8 @@ TEST_F(ReadWriteServerError, ReleasingWorksAtTheMemoryLimit) {
   EXPECT_EQ(raw().hget("oom", "mode"), "read");
   EXPECT_EQ(outer.release(), ReleaseResult::released);
   EXPECT_EQ(holdKeys(), std::set<std::string>());
-  EXPECT_EQ(outcomeOf([&] { lock.writeLock().tryLock(); }), "outOfMemory");
-  EXPECT_EQ(outcomeOf([&] { lock.readLock().tryLock(); }), "outOfMemory");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.writeLock().tryLock()); }), "outOfMemory");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.readLock().tryLock()); }), "outOfMemory");
   expectNoKeys();
 }
 

@@ -65,5 +65,29 @@ TEST_F(RenewalBatch, LabelsAreNotedByTheBatch) {
   EXPECT_EQ(info->holders[0].label, "job");
 }
 
+TEST_F(RenewalBatch, AnOutageIsNotLoggedOnceForEachHold) {
+  constexpr std::size_t kHolds = 300;
+  Options settings = options();
+  settings.commandTimeout = 200ms;
+  settings.logLevel = LogLevel::info;
+  Client client = Client::connect(settings);
+  std::vector<Lease> leases = take(client, "held", kHolds);
+  log().clear();
+  server().kill();
+  ASSERT_EVENTUALLY(kLong, client.stats().lost == kHolds);
+  leases.clear();
+  EXPECT_EVENTUALLY(kLong, log().contains("more holds were lost: unreachable"));
+  client.close(scaled(1s));
+  std::size_t lost = log().count("lost its hold: unreachable");
+  EXPECT_GE(lost, 1U);
+  for (const CapturedLog::Line& line : log().lines()) {
+    if (line.text.find("more holds were lost: unreachable") != std::string::npos) {
+      lost += std::stoul(line.text);
+    }
+  }
+  EXPECT_EQ(lost, kHolds) << "each is told or counted";
+  EXPECT_LE(log().size(), 40U) << ::testing::PrintToString(log().lines());
+}
+
 }  // namespace
 }  // namespace rlock::test

@@ -92,6 +92,9 @@ class LockBackend {
   virtual void releaseQuietly(ReleaseTarget target) = 0;
   /// A blocking call on this thread would fail with `wouldDeadlock`.
   [[nodiscard]] virtual bool refusesBlocking() const noexcept = 0;
+  /// The owner holds it with nothing but a release to end that, as far as this client knows, so
+  /// that another owner could wait for ever. No round trip.
+  [[nodiscard]] virtual bool keeps(OwnerId owner) const = 0;
 
   virtual Result<bool> forceRelease() = 0;
   virtual void forceReleaseAsync(Handler<bool> handler) = 0;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/log.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+namespace rlock::detail {
+
+/// What an outage would say once for each hold: the first time is told in full, the others are
+/// counted and told together, 1 s later, then after twice as long, at most 1 min, and when it is
+/// over.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class OutageLog {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  enum class Event : std::uint8_t {
+    renewal,  ///< a hold was not renewed
+    loss,     ///< a hold was lost, because it could not be renewed
+    release,  ///< a release in the background failed
+    expiry,   ///< a release was given up: the hold is left to expire
+    settling  ///< what a lost request did could not be found out
+  };
+
+  struct Noted {
+    bool first = false;  ///< the caller writes it
+    /// summarise() is to be called then; empty: that is arranged already.
+    std::optional<Clock::time_point> summariseAt{};
+  };
+
+  [[nodiscard]] Noted note(Event event, std::size_t times, Clock::time_point now) noexcept;
+  /// Writes what was counted. @returns when to call this again; empty: there is no need to
+  std::optional<Clock::time_point> summarise(const Logger& log, Clock::time_point now);
+  /// The server works again, or at least did for one request: what comes next is told in full, if
+  /// nothing has been noted for 1 s.
+  void over(const Logger& log, Clock::time_point now);
+
+ private:
+  struct Count {
+    bool told = false;
+    std::size_t more = 0;
+  };
+  using Counts = std::array<Count, 5>;
+
+  static void write(const Logger& log, const Counts& counts);
+
+  std::atomic<bool> going_{false};
+  std::mutex mutex_;
+  Counts counts_{};                   // protected by mutex_
+  bool arranged_ = false;             // protected by mutex_
+  std::chrono::seconds interval_{1};  // protected by mutex_
+  Clock::time_point lastNoted_{};     // protected by mutex_
+};
+
+}  // namespace rlock::detail
