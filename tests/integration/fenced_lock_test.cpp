@@ -594,7 +594,7 @@ TEST_P(FencedLostReply, QuestionsAndForceAreAskedAgain) {
 }
 
 TEST_F(LockTest, Fenced_ARenewalTakesAStrangersExpiryFromTheCounter) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FencedLock lock = client.getFencedLock("expiring");
   EXPECT_EQ(lock.lockAndGetToken(), 1U);
   raw().run({"PEXPIRE", "redisson_lock_token:{expiring}", "60000"});

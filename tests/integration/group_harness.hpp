@@ -38,7 +38,7 @@ class GroupTest : public LockTest {
 
   /// Through the proxy, with limits that notice a dead peer soon.
   [[nodiscard]] Options alert(Node& node) {
-    Options options = tuned(node.proxy.uri());
+    Options options = tuned(node.proxy.uri(), kWatchdog);
     options.commandTimeout = 500ms;
     options.connectTimeout = 500ms;
     options.heartbeatInterval = 200ms;

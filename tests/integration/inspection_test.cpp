@@ -63,7 +63,7 @@ TEST_F(Inspection, ShowsHolderCountLabelAndLifetime) {
 }
 
 TEST_F(Inspection, LabelOfARenewedHoldStays) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   AcquireOptions options;
   options.label = "long job";
   Lease lease = client.getLock("long").acquire(options);
@@ -305,7 +305,7 @@ TEST_F(ForcedRelease, HolderInAnotherClientIsToldAtOnce) {
 }
 
 TEST_F(ForcedRelease, StaleNoticeDoesNotEndALaterHold) {
-  Client holder = connect();
+  Client holder = connect(kWatchdog);
   Lease lease = holder.getLock("l").acquire();
   expectListening(holder);
   raw().publish("rlock_client:" + holder.id(), "l");

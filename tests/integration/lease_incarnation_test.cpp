@@ -100,7 +100,7 @@ TEST_P(LeaseIncarnation, OneThatIsLostButStillOnTheServerLeavesTheNextAlone) {
 }
 
 TEST_P(LeaseIncarnation, ARefusedOneLeavesTheNextAlone) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   RLock lock = client.getLock("refused");
   const OwnerId owner = newOwner();
   Lease old = lock.acquire({}, owner);
@@ -147,7 +147,7 @@ TEST_P(LeaseIncarnation, OneWhoseMaxHoldIsOverLeavesTheNextAlone) {
 }
 
 TEST_P(LeaseIncarnation, AnUnreachableOneLeavesTheNextAlone) {
-  Options settings = proxied();
+  Options settings = proxied(kWatchdog);
   settings.commandTimeout = 200ms;
   Client client = Client::connect(settings);
   RLock lock = client.getLock("unreachable");
@@ -162,7 +162,7 @@ TEST_P(LeaseIncarnation, AnUnreachableOneLeavesTheNextAlone) {
 }
 
 TEST_P(LeaseIncarnation, ALostMultiLockLeavesTheNextAlone) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   RLock a = client.getLock("a");
   RLock b = client.getLock("b");
   RLock lock = multiLock({a, b});
@@ -233,7 +233,7 @@ TEST_F(LeaseCount, AHoldWhoseMaxHoldIsOverIsGivenBack) {
 }
 
 TEST_F(LeaseCount, AnUnreachableHoldIsGivenBackWhenTheServerAnswersAgain) {
-  Options settings = proxied();
+  Options settings = proxied(kWatchdog);
   settings.commandTimeout = 200ms;
   settings.reconnectDelayMax = 50ms;
   Client client = Client::connect(settings);
@@ -426,7 +426,7 @@ TEST_F(ReadLeases, ALostReplyToTheReleaseOfAnOuterOneLeavesTheInnerOne) {
 }
 
 TEST_F(ReadLeases, AWatchedOneKeepsTheOthersOfItsOwner) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   RLock read = client.getReadWriteLock("rw").readLock();
   const OwnerId owner = newOwner();
   Lease outer = read.acquire({}, owner);
@@ -484,7 +484,7 @@ TEST_F(LostGroup, ALostRedLockIsNotRenewedAndGivesBackWhatIsLeft) {
 }
 
 TEST_F(LostGroup, ALostMultiLockGivesBackTheOtherMembers) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   Lease lease = multiLock({client.getLock("a"), client.getLock("b")}).acquire();
   raw().del("a");
   ASSERT_EVENTUALLY(kLong, lease.lossReason() == LossReason::refused);
@@ -492,7 +492,7 @@ TEST_F(LostGroup, ALostMultiLockGivesBackTheOtherMembers) {
 }
 
 TEST_F(LostGroup, ALostGroupLeavesWhatItsOwnerTookOfAMemberByItself) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   RLock b = client.getLock("b");
   const OwnerId owner = newOwner();
   Lease own = b.acquire({}, owner);

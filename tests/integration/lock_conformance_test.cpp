@@ -31,8 +31,8 @@ TEST_P(LockConformance, LK13_TryLockWaitsForADeadOwner) {
 }
 
 TEST_P(LockConformanceSlow, LK14_AutoExpireAfterTheOwnersThreadEnded) {
-  Client owner = connect();
-  Client other = connect();
+  Client owner = connect(kWatchdog);
+  Client other = connect(kWatchdog);
   const std::string got = inThread([&] { return outcomeOf(lockOf(owner, "LK14").lock()); }).get();
   EXPECT_EQ(got, "ok");
   const Stopwatch watch;
@@ -41,7 +41,7 @@ TEST_P(LockConformanceSlow, LK14_AutoExpireAfterTheOwnersThreadEnded) {
 }
 
 TEST_P(LockConformanceSlow, LK14_AutoExpireAfterTheOwnerWasKilled) {
-  Client other = connect();
+  Client other = connect(kWatchdog);
   Worker worker(server().uri() + "?watchdog-timeout=1s");
   EXPECT_EQ(worker.ask("lock LK14"), "ok");
   // It is renewed as long as its owner lives.
@@ -65,7 +65,7 @@ TEST_P(LockConformance, LK14_FreeAtOnceAfterThePoliteEnd) {
 TEST_P(LockConformance, LK16_NotRenewedAfterAStoppedTryLock) {
   // The reply of the granted attempt is held back while the caller is stopped.
   const auto held = proxy().addRule(TcpProxy::script("LK16"), TcpProxy::Action::delayReply(150ms));
-  Client client = Client::connect(proxied());
+  Client client = Client::connect(proxied(kWatchdog));
   std::stop_source stop;
   auto call = inThread([&] {
     AcquireOptions options;
@@ -157,7 +157,7 @@ TEST_F(LockLoad, LK23_AHeldLockIsAlwaysRegisteredForRenewal) {
 }
 
 TEST_F(LockLoadSlow, LK23_TheLastHolderIsRenewedAfterTheRace) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   RLock shared = client.getLock("LK23");
   std::vector<std::future<void>> threads;
   for (int thread = 0; thread < 8; ++thread) {
@@ -342,7 +342,7 @@ TEST_F(LockLoadSlow, HV02_TryLockWithShortWaitsOnManyNames) {
 // Renewal across a restart.
 
 TEST_P(LockConformanceSlow, RN01_RenewalWorksAgainAfterARestart) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceLock lock = lockOf(client, "RN01");
   lock.lock().value();
   server().restart();

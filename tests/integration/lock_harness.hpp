@@ -90,10 +90,13 @@ template <class T>
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
 }
 
-/// A server, a raw connection to it, and clients with a short watchdog.
+/// A server, a raw connection to it, and clients.
 class LockTest : public ::testing::Test {
  protected:
+  /// For tests that wait for a renewal or an expiry.
   static constexpr std::chrono::milliseconds kWatchdog{1000};
+  /// For all others: what goes within kLong was released and has not expired.
+  static constexpr std::chrono::milliseconds kLongWatchdog{120'000};
 
   void SetUp() override {
     RLOCK_REQUIRE_REDIS_SERVER();
@@ -117,17 +120,24 @@ class LockTest : public ::testing::Test {
   }
 
   /// Waiters rely on messages: the safety poll is as good as off.
-  [[nodiscard]] Options options() { return tuned(server_->uri()); }
-  [[nodiscard]] Options proxied() { return tuned(proxy().uri()); }
-  [[nodiscard]] Options tuned(std::string_view uri) {
+  [[nodiscard]] Options options(std::chrono::milliseconds watchdog = kLongWatchdog) {
+    return tuned(server_->uri(), watchdog);
+  }
+  [[nodiscard]] Options proxied(std::chrono::milliseconds watchdog = kLongWatchdog) {
+    return tuned(proxy().uri(), watchdog);
+  }
+  [[nodiscard]] Options tuned(std::string_view uri,
+                              std::chrono::milliseconds watchdog = kLongWatchdog) {
     Options options = Options::fromUri(uri);
-    options.watchdogTimeout = kWatchdog;
+    options.watchdogTimeout = watchdog;
     options.safetyPoll = 60s;
     options.log = log_.hook();
     options.logLevel = LogLevel::debug;
     return options;
   }
-  [[nodiscard]] Client connect() { return Client::connect(options()); }
+  [[nodiscard]] Client connect(std::chrono::milliseconds watchdog = kLongWatchdog) {
+    return Client::connect(options(watchdog));
+  }
 
   [[nodiscard]] static std::string ownerField(const Client& client, OwnerId owner) {
     return client.id() + ":" + std::to_string(owner.value);

@@ -246,7 +246,7 @@ TEST_P(LockKinds, LK10_FL06_Expire) {
 }
 
 TEST_P(LockKinds, LK11_RemainTimeToLive) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceLock lock = lockOf(client, "LK11");
   const auto remaining = [&] { return lock.raw().remainTimeToLive(); };
   lock.lock(currentOwner(), 1h).value();

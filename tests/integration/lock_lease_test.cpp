@@ -16,7 +16,7 @@ class LeaseObjectSlow : public LockTest {};
 INSTANTIATE_TEST_SUITE_P(Faces, LeaseTime, ::testing::ValuesIn(kFaces), faceName);
 
 TEST_P(LeaseTime, XTTL2_AnExplicitLeaseInsideAWatchedHoldLeavesItWatched) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceLock lock = lockOf(client, "ttl2");
   lock.lock().value();
   lock.lock(currentOwner(), 200ms).value();
@@ -28,7 +28,7 @@ TEST_P(LeaseTime, XTTL2_AnExplicitLeaseInsideAWatchedHoldLeavesItWatched) {
 }
 
 TEST_P(LeaseTime, XTTL3_AWatchedHoldInsideALongLeaseNeverShortensIt) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceLock lock = lockOf(client, "ttl3");
   lock.lock(currentOwner(), 60s).value();
   lock.lock().value();
@@ -241,7 +241,7 @@ TEST_F(LeaseObject, C2_TheLossIsToldBeforeTheServerGivesTheLockAway) {
 }
 
 TEST_F(LeaseObject, ReasonRefusedAfterTheKeyWasDeleted) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   Lease lease = client.getLock("reason").acquire();
   raw().del("reason");
   EXPECT_EVENTUALLY(kLong, lease.lossReason() == LossReason::refused);
@@ -280,7 +280,7 @@ TEST_F(LeaseObject, ReasonExpired) {
 }
 
 TEST_F(LeaseObject, ReasonUnreachable) {
-  Options settings = proxied();
+  Options settings = proxied(kWatchdog);
   settings.commandTimeout = 200ms;
   Client client = Client::connect(settings);
   Lease lease = client.getLock("reason").acquire();
@@ -293,7 +293,7 @@ TEST_F(LeaseObject, ReasonUnreachable) {
 }
 
 TEST_F(LeaseObject, ReasonMaxHold) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   const auto before = Clock::now();
   Lease lease = client.getLock("reason").acquire({.maxHold = 1500ms});
   EXPECT_LE(lease.validUntil(), Clock::now() + 1500ms);
@@ -354,7 +354,7 @@ bool survivesItsEnd(Client& client, RLock& lock, Lease lease) {
 }
 
 TEST_F(LeaseObject, AHoldThatWasRefusedOrForcedIsNotReleasedAgain) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   RLock lock = client.getLock("ended");
   Lease forced = lock.acquire({.lease = 20s});
   EXPECT_TRUE(lock.forceUnlock());
@@ -499,7 +499,7 @@ TEST_F(LeaseObject, LabelsAppearInTheLog) {
 }
 
 TEST_F(LeaseObjectSlow, AWatchedLeaseStaysValidAcrossRenewals) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   Lease lease = client.getLock("renewed").acquire();
   const auto first = lease.validUntil();
   const auto end = Clock::now() + 3 * kWatchdog;

@@ -421,7 +421,7 @@ TEST_P(LockCancel, EveryWaitingFormTakesAStopToken) {
 // Callbacks.
 
 TEST_F(LockLifecycleSlow, XCPP15_CallbacksThatThrowAreCountedAndSurvived) {
-  Options settings = options();
+  Options settings = options(kWatchdog);
   settings.onLost = [](const LostHold&) { throw std::runtime_error("from onLost"); };
   Client client = Client::connect(settings);
   RLock lock = client.getLock("cpp15");

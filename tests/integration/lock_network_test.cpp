@@ -15,7 +15,7 @@ class LockNetwork : public LockTest {
  protected:
   /// Time limits that notice a dead peer in a fraction of the watchdog's timeout.
   [[nodiscard]] Options alert() {
-    Options settings = proxied();
+    Options settings = proxied(kWatchdog);
     settings.commandTimeout = 200ms;
     settings.connectTimeout = 300ms;
     settings.heartbeatInterval = 100ms;
@@ -82,7 +82,7 @@ TEST_F(LockNetworkSlow, XNET3_AHalfOpenCommandConnectionIsFoundWhileIdle) {
 
 TEST_F(LockNetworkSlow, XNET4_APartitionBetweenTheHolderAndRedis) {
   Client first = Client::connect(alert());
-  Client second = connect();
+  Client second = connect(kWatchdog);
   RLock mine = first.getLock("net4");
   mine.lock();
   Lease lease = first.getLock("net4-lease").acquire();

@@ -51,7 +51,7 @@ TEST_F(LockOwnership, XOWN1_AReusedNativeThreadIdIsNotTheOldOwner) {
 
 TEST_F(LockOwnership, XOWN2_TheHoldOfAThreadThatEndedIsTheOthersAfterOneLease) {
   std::promise<LostHold> told;
-  Options settings = options();
+  Options settings = options(kWatchdog);
   settings.onLost = [&](const LostHold& hold) { told.set_value(hold); };
   Client client = Client::connect(settings);
   const OwnerId owner = inThread([&] {
@@ -72,13 +72,13 @@ TEST_F(LockOwnership, XOWN2_TheHoldOfAThreadThatEndedIsTheOthersAfterOneLease) {
 TEST_F(LockOwnership, XOWN2_WhatAnEndedThreadStillWaitsForIsNotRenewed) {
   std::mutex mutex;
   std::vector<LostHold> told;
-  Options settings = options();
+  Options settings = options(kWatchdog);
   settings.onLost = [&](const LostHold& hold) {
     const std::lock_guard lock(mutex);
     told.push_back(hold);
   };
   Client client = Client::connect(settings);
-  Client holder = connect();
+  Client holder = connect(kWatchdog);
   const auto kinds = [](Client& of) {
     const ReadWriteLock sides = of.getReadWriteLock("own2:rw");
     return std::vector<RLock>{of.getLock("own2:plain"),
@@ -128,7 +128,7 @@ TEST_F(LockOwnership, XOWN2_WhatAnEndedThreadStillWaitsForIsNotRenewed) {
 }
 
 TEST_F(LockOwnership, XOWN2_TheOwnerOfALivingThreadMayBeUsedByOthers) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   std::promise<OwnerId> named;
   std::promise<void> end;
   auto thread = inThread([&] {
@@ -146,7 +146,7 @@ TEST_F(LockOwnership, XOWN2_TheOwnerOfALivingThreadMayBeUsedByOthers) {
 
 TEST_F(LockOwnership, XOWN2_AGrantThatComesAfterTheEndOfItsThreadIsNotRenewed) {
   std::promise<LostHold> told;
-  Options settings = proxied();
+  Options settings = proxied(kWatchdog);
   settings.onLost = [&](const LostHold& hold) { told.set_value(hold); };
   Client client = Client::connect(settings);
   // The server knows the script from here on, so that the grant is the first reply.
@@ -170,7 +170,7 @@ TEST_F(LockOwnership, XOWN2_AGrantThatComesAfterTheEndOfItsThreadIsNotRenewed) {
 }
 
 TEST_F(LockOwnership, XOWN2_AHoldOfAnExplicitOwnerOutlivesTheThread) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   const OwnerId owner = newOwner();
   EXPECT_EQ(inThread([&] {
               return answerOf(client.getLock("own2").tryLockAsync({}, owner).wait());
@@ -235,7 +235,7 @@ int wrong(int bit, const std::string& expected, F call) {
 }
 
 TEST_F(LockOwnershipSlow, XOWN5_AChildIsNotTheParentsOwner) {
-  auto client = std::make_unique<Client>(connect());
+  auto client = std::make_unique<Client>(connect(kWatchdog));
   RLock lock = client->getLock("own5");
   lock.lock();
   raw().resetStats();
@@ -264,7 +264,7 @@ TEST_F(LockOwnershipSlow, XOWN5_AChildIsNotTheParentsOwner) {
 }
 
 TEST_F(LockOwnershipSlow, XOWN5_ALeaseInTheChildReleasesNothing) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   auto lease = std::make_unique<Lease>(client.getLock("own5").acquire());
   auto second = std::make_unique<Lease>(client.getLock("own5b").acquire());
   const int code = inFork([&] {

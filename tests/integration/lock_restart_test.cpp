@@ -60,8 +60,8 @@ class Keepers {
 };
 
 TEST_F(LockRestartSlow, XFO1_RestartedEmptyWithWaiters) {
-  Client owner = connect();
-  Client others = connect();
+  Client owner = connect(kWatchdog);
+  Client others = connect(kWatchdog);
   Lease lease = owner.getLock("fo1").acquire();
   RLock plain = owner.getLock("fo1-plain");
   plain.lock();

@@ -69,7 +69,7 @@ TEST_F(ServerTrouble, XERR1_ScriptFlushUnderLoadIsInvisible) {
 }
 
 TEST_P(ServerErrors, XERR1_EveryScriptSurvivesAFlush) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceLock lock = lockOf(client, "flush");
   const auto flush = [&] { raw().run({"SCRIPT", "FLUSH"}); };
   flush();
@@ -112,7 +112,7 @@ TEST_P(ServerErrors, XERR2_AKeyOfAnotherType) {
 }
 
 TEST_P(ServerErrors, XERR2_AKeyThatChangesItsTypeUnderAHoldAndAWaiter) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   const OwnerId owner = newOwner();
   FaceLock lock = lockOf(client, "err2");
   lock.lock(owner).value();
@@ -137,7 +137,7 @@ TEST_P(ServerErrors, XERR2_ACountThatIsNoNumber) {
 }
 
 TEST_P(ServerErrors, XERR3_MemoryLimit) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceLock held = lockOf(client, "held");
   FaceLock nested = lockOf(client, "nested");
   RawSubscriber subscriber(server());
@@ -169,7 +169,7 @@ TEST_P(ServerErrors, XERR3_MemoryLimit) {
 
 TEST_F(ServerTrouble, XERR5_APasswordThatChangesWhileConnected) {
   raw().run({"ACL", "SETUSER", "svc", "on", ">0ldPassw0rd", "~*", "&*", "+@all"});
-  Options settings = options();
+  Options settings = options(kWatchdog);
   settings.username = "svc";
   settings.password = "0ldPassw0rd";
   settings.reconnectDelayMax = 50ms;
@@ -398,7 +398,7 @@ TEST_F(ServerTroubleSlow, XERR11_ABusyServer) {
 }
 
 TEST_F(ServerTrouble, XERR13_WritesThatNeedReplicas) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   Lease held = client.getLock("held").acquire();
   raw().configSet("min-replicas-to-write", "1");
   RLock lock = client.getLock("err13");
@@ -412,12 +412,12 @@ TEST_F(ServerTrouble, XERR13_WritesThatNeedReplicas) {
 }
 
 TEST_F(ServerTroubleSlow, XERR14_TheLimitOfConnections) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   Lease held = client.getLock("held").acquire();
   EXPECT_FALSE(inThread([&] { return client.getLock("held").tryLock(100ms); }).get());
   const auto now = raw().clientList().size();
   raw().configSet("maxclients", std::to_string(now));
-  Options settings = options();
+  Options settings = options(kWatchdog);
   settings.connectTimeout = 400ms;
   const Stopwatch watch;
   EXPECT_EQ(outcomeOf([&] { static_cast<void>(Client::connect(settings)); }), "connectionFailed");

@@ -40,21 +40,21 @@ void renewalsFail(TcpProxy& proxy,
 }
 
 TEST_F(LockWatchdogSlow, XWD1_RenewalsRefused) {
-  renewalsFail(proxy(), proxied(), TcpProxy::Action::replyWithError("ERR not now"), raw());
+  renewalsFail(proxy(), proxied(kWatchdog), TcpProxy::Action::replyWithError("ERR not now"), raw());
 }
 
 TEST_F(LockWatchdogSlow, XWD1_RenewalsDropped) {
-  Options settings = proxied();
+  Options settings = proxied(kWatchdog);
   settings.commandTimeout = 150ms;
   renewalsFail(proxy(), settings, TcpProxy::Action::dropRequest(), raw());
 }
 
 TEST_F(LockWatchdogSlow, XWD1_ConnectionCutAtEveryRenewal) {
-  renewalsFail(proxy(), proxied(), TcpProxy::Action::cutBeforeForward(), raw());
+  renewalsFail(proxy(), proxied(kWatchdog), TcpProxy::Action::cutBeforeForward(), raw());
 }
 
 TEST_F(LockWatchdogSlow, ARenewalThatFailsOnceIsTriedAgainSoon) {
-  Client client = Client::connect(proxied());
+  Client client = Client::connect(proxied(kWatchdog));
   TcpProxy::RuleOptions once;
   once.limit = 2;
   const auto rule = proxy().addRule(
@@ -82,8 +82,8 @@ TEST_F(LockWatchdogSlow, XWD9_AProcessStoppedForMostOfALeaseKeepsItsLock) {
 }
 
 TEST_F(LockWatchdogSlow, XWD10_ARenewalNeverMakesADeletedKeyAgain) {
-  Client owner = connect();
-  Client admin = connect();
+  Client owner = connect(kWatchdog);
+  Client admin = connect(kWatchdog);
   RLock lock = owner.getLock("wd10");
   lock.lock();
   EXPECT_TRUE(admin.getLock("wd10").forceUnlock());
@@ -100,8 +100,8 @@ TEST_F(LockWatchdogSlow, XWD10_ARenewalNeverMakesADeletedKeyAgain) {
 }
 
 TEST_F(LockWatchdogSlow, XWD11_ARenewalNeverExtendsAnothersLease) {
-  Client owner = connect();
-  Client admin = connect();
+  Client owner = connect(kWatchdog);
+  Client admin = connect(kWatchdog);
   RLock lock = owner.getLock("wd11");
   lock.lock();
   EXPECT_TRUE(admin.getLock("wd11").forceUnlock());
@@ -113,7 +113,7 @@ TEST_F(LockWatchdogSlow, XWD11_ARenewalNeverExtendsAnothersLease) {
 }
 
 TEST_F(LockWatchdogSlow, XWD12_AfterAFailedUnlockNothingIsRenewed) {
-  Options settings = proxied();
+  Options settings = proxied(kWatchdog);
   settings.commandTimeout = 100ms;
   Client client = Client::connect(settings);
   RLock lock = client.getLock("wd12");
@@ -132,7 +132,7 @@ TEST_F(LockWatchdogSlow, XWD12_AfterAFailedUnlockNothingIsRenewed) {
 }
 
 TEST_F(LockWatchdogSlow, XWD13_ALostRenewalReplyIsHarmless) {
-  Options settings = proxied();
+  Options settings = proxied(kWatchdog);
   settings.commandTimeout = 150ms;
   Client client = Client::connect(settings);
   TcpProxy::RuleOptions once;
@@ -151,7 +151,7 @@ TEST_F(LockWatchdogSlow, XWD13_ALostRenewalReplyIsHarmless) {
 }
 
 TEST_F(LockWatchdogSlow, XWD14_ABlockedLoopThreadDoesNotHideALoss) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   Lease lease = client.getLock("wd14").acquire();
   std::promise<void> blocked;
   client.getLock("other").tryLockAsync().start([&](const Result<bool>&) {
@@ -166,7 +166,7 @@ TEST_F(LockWatchdogSlow, XWD14_ABlockedLoopThreadDoesNotHideALoss) {
 }
 
 TEST_F(LockWatchdogSlow, XWD14_ABlockedExecutorDoesNotDelayRenewals) {
-  Options settings = options();
+  Options settings = options(kWatchdog);
   std::vector<std::thread> threads;
   std::mutex mutex;
   settings.executor = [&](std::function<void()> task) {
@@ -199,7 +199,7 @@ TEST_F(LockWatchdog, XWD15_TimeoutsAreValidated) {
         std::chrono::milliseconds::min(),
         std::chrono::milliseconds(std::chrono::hours(24 * 365)) + 1ms,
         std::chrono::milliseconds::max()}) {
-    Options settings = options();
+    Options settings = options(kWatchdog);
     settings.watchdogTimeout = bad;
     EXPECT_EQ(outcomeOf([&] { static_cast<void>(Client::connect(settings)); }), "invalidArgument")
         << bad.count();
@@ -207,7 +207,7 @@ TEST_F(LockWatchdog, XWD15_TimeoutsAreValidated) {
 }
 
 TEST_F(LockWatchdog, XWD15_ALongTimeoutDoesNotOverflow) {
-  Options settings = options();
+  Options settings = options(kWatchdog);
   settings.watchdogTimeout = std::chrono::milliseconds((std::int64_t{1} << 31) + 5);
   Client client = Client::connect(settings);
   Lease lease = client.getLock("wd15").acquire();
@@ -220,7 +220,7 @@ TEST_F(LockWatchdog, XWD15_ALongTimeoutDoesNotOverflow) {
 }
 
 TEST_F(LockWatchdogSlow, XWD15_TheShortestTimeoutWorksWithoutSpinning) {
-  Options settings = options();
+  Options settings = options(kWatchdog);
   settings.watchdogTimeout = 100ms;
   Client client = Client::connect(settings);
   ASSERT_TRUE(client.getLock("warm").tryLock());
@@ -235,7 +235,7 @@ TEST_F(LockWatchdogSlow, XWD15_TheShortestTimeoutWorksWithoutSpinning) {
 }
 
 TEST_F(LockWatchdogSlow, XWD16_NothingIsRenewedAfterClose) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   for (int i = 0; i < 50; ++i) {
     client.getLock("wd16-" + std::to_string(i)).lock();
   }
@@ -247,7 +247,7 @@ TEST_F(LockWatchdogSlow, XWD16_NothingIsRenewedAfterClose) {
 }
 
 TEST_F(LockWatchdogSlow, XWD16_CloseDoesNotWaitForAServerThatDoesNotAnswer) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   client.getLock("wd16").lock();
   server().freeze();
   const Stopwatch watch;
@@ -259,7 +259,7 @@ TEST_F(LockWatchdogSlow, XWD16_CloseDoesNotWaitForAServerThatDoesNotAnswer) {
 
 TEST_F(LockWatchdogSlow, ManyHoldsAreRenewedInBatches) {
   constexpr int kHolds = 250;
-  Client client = connect();
+  Client client = connect(kWatchdog);
   for (int i = 0; i < kHolds; ++i) {
     client.getLock("batch-" + std::to_string(i)).lock();
   }
@@ -273,7 +273,7 @@ TEST_F(LockWatchdogSlow, ManyHoldsAreRenewedInBatches) {
 
 TEST_F(LockWatchdog, AfterAReconnectionRenewalsTakeTurnsWithTheApplication) {
   constexpr int kHolds = 600;
-  Options settings = proxied();
+  Options settings = proxied(kWatchdog);
   settings.watchdogTimeout = 30s;
   settings.watchdogBatchSize = 3;
   Client client = Client::connect(settings);
@@ -300,7 +300,7 @@ TEST_F(LockWatchdog, AfterAReconnectionRenewalsTakeTurnsWithTheApplication) {
 }
 
 TEST_F(LockWatchdogSlow, OneUnrenewableHoldDoesNotSpoilTheBatch) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   for (int i = 0; i < 9; ++i) {
     client.getLock("spoil-" + std::to_string(i)).lock();
   }
@@ -315,7 +315,7 @@ TEST_F(LockWatchdogSlow, OneUnrenewableHoldDoesNotSpoilTheBatch) {
 }
 
 TEST_F(LockWatchdog, ARenewalBringsItsScriptOverASlowNetwork) {
-  Client client = Client::connect(proxied());
+  Client client = Client::connect(proxied(kWatchdog));
   Lease lease = client.getLock("slow").acquire();
   ReadWriteLock both = client.getReadWriteLock("slow-too");
   Lease read = both.readLock().acquire();
@@ -334,7 +334,7 @@ TEST_F(LockWatchdog, ARenewalBringsItsScriptOverASlowNetwork) {
 TEST_F(LockWatchdog, OnLostIsToldOnceWithNameOwnerAndReason) {
   std::mutex mutex;
   std::vector<LostHold> told;
-  Options settings = options();
+  Options settings = options(kWatchdog);
   settings.onLost = [&](const LostHold& hold) {
     const std::lock_guard guard(mutex);
     told.push_back(hold);

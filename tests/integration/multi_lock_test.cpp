@@ -234,7 +234,7 @@ TEST_F(MultiLock, QuestionsAreAboutTheWeakestMember) {
 }
 
 TEST_F(MultiLock, TheWatchdogKeepsEveryMember) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   RLock lock = threeOf(client);
   Lease lease = lock.acquire();
   std::this_thread::sleep_for(kWatchdog * 3 / 2);
@@ -484,7 +484,7 @@ TEST_F(MultiLock, AStopEndsTheWaitWithNothingHeld) {
 }
 
 TEST_F(MultiLock, ALostMemberIsTakenAnewWhileAnotherIsWaitedFor) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   rawHold("b", "foreign:1", 60s);
   auto waiter = inThread([&] { return outcomeOf([&] { threeOf(client).lock(); }); });
   ASSERT_EVENTUALLY(kLong, raw().exists("a") && raw().numsub(channelOf("b")) >= 1);
@@ -527,7 +527,7 @@ TEST_F(MultiLock, TheLossOfOneMemberIsTheLossOfAll) {
 }
 
 TEST_F(MultiLock, ALossEndsItHoweverOftenItWasTaken) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   RLock lock = threeOf(client);
   lock.lock();
   const Lease again = lock.acquire({}, currentOwner());
@@ -539,8 +539,8 @@ TEST_F(MultiLock, ALossEndsItHoweverOftenItWasTaken) {
 }
 
 TEST_F(MultiLock, ALeaseThatGoesAfterAForcedReleaseFreesTheOtherMembers) {
-  Client client = connect();
-  Client other = connect();
+  Client client = connect(kWatchdog);
+  Client other = connect(kWatchdog);
   {
     const Lease lease = threeOf(client).acquire();
     EXPECT_TRUE(other.getLock("b").forceUnlock());
@@ -630,7 +630,7 @@ TEST_F(MultiLock, ASecondObjectOfTheSameMembers) {
 }
 
 TEST_F(MultiLock, AnEarlierHoldThatWasLostDoesNotLeaveMembersBehind) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   RLock lock = threeOf(client);
   lock.lock();
   raw().run({"DEL", "b"});

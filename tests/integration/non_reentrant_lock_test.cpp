@@ -102,7 +102,7 @@ TEST_P(NonReentrantLock, TheOwnerIsRefusedWhileOthersWait) {
 }
 
 TEST_P(NonReentrantLock, TheWatchdogRenewsIt) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceLock lock = lockOf(client, "renewed");
   lock.lock().value();
   std::this_thread::sleep_for(kWatchdog * 3 / 2);

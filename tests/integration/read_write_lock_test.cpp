@@ -291,7 +291,7 @@ TEST_P(ReadWriteConformance, RW20_AShorterReentryDoesNotShorten) {
 }
 
 TEST_F(ReadWriteLoadSlow, RW21_ReadersAreRenewed) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   std::vector<std::future<std::string>> threads;
   for (int thread = 0; thread < 10; ++thread) {
     threads.push_back(inThread([&] {
@@ -336,7 +336,7 @@ TEST_P(ReadWriteConformanceSlow, RW22_ReleasingTheWriteSideLeavesTheReadSideRene
 }
 
 TEST_P(ReadWriteConformanceSlow, W5_ReleasingTheReadSideLeavesTheWriteSideRenewed) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceSides lock = sidesOf(client, "W5");
   lock.write.lock().value();
   lock.read.lock().value();
@@ -373,7 +373,7 @@ TEST_P(ReadWriteConformance, RW24_AnExpiredWriterIsFollowed) {
 }
 
 TEST_P(ReadWriteConformanceSlow, RW25_AutoExpireAfterTheWriterWasKilled) {
-  Client other = connect();
+  Client other = connect(kWatchdog);
   Worker worker(server().uri() + "?watchdog-timeout=1s");
   EXPECT_EQ(worker.ask("lock write:RW25"), "ok");
   std::this_thread::sleep_for(2 * kWatchdog);
@@ -385,7 +385,7 @@ TEST_P(ReadWriteConformanceSlow, RW25_AutoExpireAfterTheWriterWasKilled) {
 }
 
 TEST_P(ReadWriteConformanceSlow, ADeadReaderDoesNotLiveOnTheRenewalsOfOthers) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceSides lock = sidesOf(client, "dead");
   lock.read.lock().value();
   Worker worker(server().uri() + "?watchdog-timeout=1s");
@@ -403,7 +403,7 @@ TEST_P(ReadWriteConformanceSlow, ADeadReaderDoesNotLiveOnTheRenewalsOfOthers) {
 }
 
 TEST_F(ReadWriteLoadSlow, RW27_SixtyDeadReadHolds) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   for (int reader = 0; reader < 20; ++reader) {
     for (int hold = 0; hold < 3; ++hold) {
       rawRead("RW27", "dead-" + std::to_string(reader) + ":1", kWatchdog);
@@ -521,7 +521,7 @@ TEST_F(ReadWriteLoadSlow, RW31_SustainedBetween16Clients) {
 }
 
 TEST_P(ReadWriteConformanceSlow, RN02_ReadRenewalWorksAgainAfterARestart) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceSides lock = sidesOf(client, "RN02");
   lock.read.lock().value();
   server().restart();
@@ -534,7 +534,7 @@ TEST_P(ReadWriteConformanceSlow, RN02_ReadRenewalWorksAgainAfterARestart) {
 }
 
 TEST_P(ReadWriteConformanceSlow, RN03_WriteRenewalWorksAgainAfterARestart) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceSides lock = sidesOf(client, "RN03");
   lock.write.lock().value();
   server().restart();
@@ -597,7 +597,7 @@ TEST_P(ReadWriteConformance, DowngradingWakesReaders) {
 }
 
 TEST_P(ReadWriteConformanceSlow, XRW4_TheWriterDiesAfterItsDowngrade) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   Worker worker(server().uri() + "?watchdog-timeout=1s");
   EXPECT_EQ(worker.ask("lock write:XRW4"), "ok");
   EXPECT_EQ(worker.ask("lock read:XRW4"), "ok");

@@ -31,7 +31,7 @@ class RenewalBatch : public LockTest {
 TEST_F(RenewalBatch, ARefusedKeyDoesNotTakeTheOthersWithIt) {
   for (const std::string& label : {std::string(), std::string("job")}) {
     SCOPED_TRACE(label);
-    Client client = connect();
+    Client client = connect(kWatchdog);
     std::vector<Lease> leases = take(client, "mine", 12, label);
     Lease refused = client.getLock("foreign").acquire({.label = label});
     raw().run({"ACL", "SETUSER", "default", "resetkeys", "~mine*", "~*{mine*", "~*rlock*"});
@@ -67,7 +67,7 @@ TEST_F(RenewalBatch, LabelsAreNotedByTheBatch) {
 
 TEST_F(RenewalBatch, AnOutageIsNotLoggedOnceForEachHold) {
   constexpr std::size_t kHolds = 300;
-  Options settings = options();
+  Options settings = options(kWatchdog);
   settings.commandTimeout = 200ms;
   settings.logLevel = LogLevel::info;
   Client client = Client::connect(settings);

@@ -79,7 +79,7 @@ TEST_P(SimpleLock, OneRoundTripEach) {
 }
 
 TEST_P(SimpleLock, ReentryIsRefused) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   FaceLock lock = lockOf(client, "again");
   const OwnerId owner = newOwner();
   lock.lock(owner, 20s).value();
@@ -241,7 +241,7 @@ class SimpleLockHolds : public LockTest {};
 class SimpleLockHoldsSlow : public LockTest {};
 
 TEST_F(SimpleLockHoldsSlow, TheWatchdogRenewsItBesideOtherKinds) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   std::vector<Lease> leases;
   for (int i = 0; i < 5; ++i) {
     leases.push_back(client.getSimpleLock("s" + std::to_string(i)).acquire());
@@ -271,7 +271,7 @@ TEST_F(SimpleLockHolds, ALeaseEndsAndIsNotRenewed) {
 }
 
 TEST_F(SimpleLockHolds, TheRenewalSeesThatTheHoldIsGone) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   Lease deleted = client.getSimpleLock("deleted").acquire();
   Lease taken = client.getSimpleLock("taken").acquire();
   Lease typed = client.getSimpleLock("typed").acquire();

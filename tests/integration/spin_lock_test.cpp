@@ -36,7 +36,7 @@ TEST_P(SpinLock, SP11_TryLockWaitsForADeadOwner) {
 }
 
 TEST_P(SpinLockSlow, SP12_AutoExpireAfterTheOwnerWasKilled) {
-  Client client = connect();
+  Client client = connect(kWatchdog);
   Worker worker(server().uri() + "?watchdog-timeout=1s");
   EXPECT_EQ(worker.ask("lock SP12"), "ok");
   worker.process().kill();
