@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The access rules in docs/configuration.md: each line is applied, and the kind that it is for is
+// used under it, losing replies, too. The server must have refused nothing.
+
+#include "integration/counter_harness.hpp"
+#include "integration/lock_harness.hpp"
+
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+namespace rlock::test {
+namespace {
+
+class AccessRules : public LockTest, public ::testing::WithParamInterface<LostReplyPolicy> {
+ protected:
+  /// Applies the line below the sentence that begins with `call`, and becomes its user.
+  void allow(const std::string& call) {
+    std::ifstream file(std::string(RLOCK_TEST_SOURCE_DIR) + "/docs/configuration.md");
+    std::string line;
+    bool found = false;
+    while (std::getline(file, line)) {
+      found = found || line.starts_with("`" + call);
+      if (found && line.starts_with("ACL SETUSER ")) {
+        break;
+      }
+    }
+    ASSERT_TRUE(found && !file.eof()) << call;
+    std::istringstream words(line);
+    RawRedis::Args rule;
+    for (std::string word; words >> word;) {
+      rule.push_back(word);
+    }
+    const auto answer = raw().run(rule);
+    ASSERT_FALSE(answer.isError()) << answer;
+    raw().run({"ACL", "LOG", "RESET"});
+  }
+
+  [[nodiscard]] Options user() {
+    Options settings = proxied(scaled(600ms));
+    settings.username = "orders";
+    settings.password = "s3cret";
+    settings.clientName = "orders-service";
+    settings.lostReplyPolicy = GetParam();
+    settings.commandTimeout = scaled(300ms);
+    settings.reconnectDelayMin = 5ms;
+    return settings;
+  }
+
+  void loseReplyOnce(const lua::Script& script) {
+    TcpProxy::RuleOptions once;
+    once.limit = 1;
+    rules_.push_back(
+        proxy().addRule(running(script), TcpProxy::Action::swallowReplyAndCut(), once));
+  }
+
+  void expectNothingWasRefused() {
+    const Value refused = raw().run({"ACL", "LOG"});
+    EXPECT_TRUE(refused.array().empty()) << refused;
+    for (const CapturedLog::Line& line : log().lines()) {
+      EXPECT_EQ(line.text.find("NOPERM"), std::string::npos) << line.text;
+      EXPECT_EQ(line.text.find("does not allow"), std::string::npos) << line.text;
+    }
+  }
+
+  void useLock(const std::function<RLock(Client&)>& make,
+               const lua::Script& acquire,
+               const lua::Script& release,
+               bool reentrant = true) {
+    Client mine = Client::connect(user());
+    Client others = Client::connect(user());
+    RLock lock = make(mine);
+    RLock other = make(others);
+    lock.lock();
+    if (reentrant) {
+      lock.lock(60s);
+      lock.unlock();
+    }
+    EXPECT_TRUE(lock.isLocked());
+    EXPECT_GT(lock.getHoldCount(), 0);
+    EXPECT_TRUE(lock.remainTimeToLive());
+    // The read side lets the other one in.
+    if (other.tryLock(10ms)) {
+      other.unlock();
+    }
+    auto waiter = inThread([&] { return answerOf([&] { return other.tryLock(scaled(10s)); }); });
+    const auto renewals = mine.stats().renewals;
+    EXPECT_EVENTUALLY(kLong, mine.stats().renewals >= renewals + 2);
+    lock.unlock();
+    EXPECT_EQ(waiter.get(), "true");
+    EXPECT_TRUE(other.forceUnlock());
+    Lease labelled = lock.acquire({.label = "import"});
+    EXPECT_TRUE(labelled.held());
+    loseReplyOnce(release);
+    EXPECT_EQ(labelled.release(), ReleaseResult::released);
+    loseReplyOnce(acquire);
+    EXPECT_EQ(answerOf([&] { return lock.tryLock(scaled(5s)); }), "true");
+    lock.unlock();
+    lock.lock();
+    EXPECT_TRUE(other.forceUnlock());
+    mine.close(scaled(2s));
+    others.close(scaled(2s));
+    expectNothingWasRefused();
+  }
+
+ private:
+  std::vector<TcpProxy::Rule> rules_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Policies,
+                         AccessRules,
+                         ::testing::Values(LostReplyPolicy::automatic, LostReplyPolicy::marker),
+                         [](const auto& test) { return std::string(toString(test.param)); });
+
+TEST_P(AccessRules, OfPlainLocks) {
+  allow("getLock()");
+  useLock([](Client& client) { return client.getLock("orders:17"); },
+          lua::lock_acquire,
+          lua::lock_release);
+  useLock([](Client& client) { return client.getSpinLock("orders:17"); },
+          lua::lock_acquire,
+          lua::lock_release);
+  useLock([](Client& client) { return client.getNonReentrantLock("orders:17"); },
+          lua::lock_acquire,
+          lua::lock_release,
+          false);
+}
+
+TEST_P(AccessRules, OfFairLocks) {
+  allow("getFairLock()");
+  useLock([](Client& client) { return client.getFairLock("orders:17"); },
+          lua::fair_acquire,
+          lua::fair_release);
+}
+
+TEST_P(AccessRules, OfFencedLocks) {
+  allow("getFencedLock()");
+  useLock([](Client& client) -> RLock { return client.getFencedLock("orders:17"); },
+          lua::fenced_acquire,
+          lua::lock_release);
+  Client client = Client::connect(user());
+  FencedLock lock = client.getFencedLock("orders:17");
+  const std::uint64_t token = lock.lockAndGetToken();
+  EXPECT_EQ(lock.getToken(), token);
+  lock.unlock();
+  expectNothingWasRefused();
+}
+
+TEST_P(AccessRules, OfReadWriteLocks) {
+  allow("getReadWriteLock()");
+  useLock([](Client& client) { return client.getReadWriteLock("orders:17").writeLock(); },
+          lua::rw_write_acquire,
+          lua::rw_write_release);
+  useLock([](Client& client) { return client.getReadWriteLock("orders:17").readLock(); },
+          lua::rw_read_acquire,
+          lua::rw_read_release);
+  Client client = Client::connect(user());
+  Client other = Client::connect(user());
+  RLock reading = client.getReadWriteLock("orders:17").readLock();
+  RLock writing = other.getReadWriteLock("orders:17").writeLock();
+  reading.lock();
+  EXPECT_FALSE(writing.tryLock(20ms));
+  reading.unlock();
+  EXPECT_TRUE(writing.tryLock());
+  writing.unlock();
+  expectNothingWasRefused();
+}
+
+TEST_P(AccessRules, OfSimpleLocks) {
+  allow("getSimpleLock()");
+  useLock([](Client& client) { return client.getSimpleLock("orders:17"); },
+          lua::simple_acquire,
+          lua::simple_release,
+          false);
+}
+
+TEST_P(AccessRules, OfSemaphores) {
+  allow("getSemaphore()");
+  Client client = Client::connect(user());
+  Semaphore semaphore = client.getSemaphore("orders:17");
+  EXPECT_TRUE(semaphore.trySetPermits(3, 60s));
+  loseReplyOnce(lua::semaphore_acquire);
+  semaphore.acquire();
+  EXPECT_FALSE(semaphore.tryAcquire(5, 10ms));
+  loseReplyOnce(lua::semaphore_add);
+  semaphore.release();
+  EXPECT_TRUE(semaphore.releaseIfExists());
+  EXPECT_EQ(semaphore.availablePermits(), 4);
+  loseReplyOnce(lua::semaphore_drain);
+  EXPECT_NE(outcomeOf([&] { static_cast<void>(semaphore.drainPermits()); }), "denied");
+  semaphore.addPermits(-2);
+  auto waiter = inThread([&] { return answerOf([&] { return semaphore.tryAcquire(1, 10s); }); });
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters >= 1);
+  semaphore.addPermits(9);
+  EXPECT_EQ(waiter.get(), "true");
+  EXPECT_TRUE(semaphore.remove());
+  client.close(scaled(2s));
+  expectNothingWasRefused();
+}
+
+TEST_P(AccessRules, OfLatches) {
+  allow("getCountDownLatch()");
+  Client client = Client::connect(user());
+  CountDownLatch latch = client.getCountDownLatch("orders:17");
+  EXPECT_TRUE(latch.trySetCount(2));
+  EXPECT_FALSE(latch.await(10ms));
+  auto waiter = inThread([&] { return answerOf([&] { return latch.await(scaled(10s)); }); });
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters >= 1);
+  loseReplyOnce(lua::latch_count_down);
+  latch.countDown();
+  EXPECT_EQ(latch.getCount(), 1);
+  latch.countDown();
+  EXPECT_EQ(waiter.get(), "true");
+  EXPECT_TRUE(latch.trySetCount(1));
+  EXPECT_TRUE(latch.remove());
+  client.close(scaled(2s));
+  expectNothingWasRefused();
+}
+
+TEST_P(AccessRules, OfPermits) {
+  allow("getPermitExpirableSemaphore()");
+  Client client = Client::connect(user());
+  PermitExpirableSemaphore semaphore = client.getPermitExpirableSemaphore("orders:17");
+  EXPECT_TRUE(semaphore.trySetPermits(2));
+  loseReplyOnce(lua::permit_acquire);
+  const std::string id = semaphore.acquire(60s);
+  EXPECT_TRUE(semaphore.updateLeaseTime(id, 90s));
+  EXPECT_TRUE(semaphore.getLeaseTime(id));
+  Permit held = semaphore.hold({.label = "import"});
+  auto waiter = inThread([&] { return semaphore.tryAcquire(scaled(10s), 1s); });
+  const auto renewals = client.stats().renewals;
+  EXPECT_EVENTUALLY(kLong, client.stats().renewals >= renewals + 2);
+  loseReplyOnce(lua::permit_release);
+  semaphore.release(id);
+  EXPECT_TRUE(waiter.get());
+  EXPECT_EQ(held.release(), ReleaseResult::released);
+  semaphore.addPermits(1);
+  semaphore.setPermits(4);
+  EXPECT_EQ(semaphore.getPermits(), 4);
+  EXPECT_GE(semaphore.availablePermits(), 3);
+  EXPECT_LE(semaphore.acquiredPermits(), 1);
+  EXPECT_TRUE(semaphore.remove());
+  client.close(scaled(2s));
+  expectNothingWasRefused();
+}
+
+TEST_P(AccessRules, OfInspection) {
+  Client owner = connect();
+  RLock plain = owner.getLock("orders:plain");
+  RLock fair = owner.getFairLock("orders:fair");
+  RLock reading = owner.getReadWriteLock("orders:rw").readLock();
+  RLock simple = owner.getSimpleLock("orders:simple");
+  FencedLock fenced = owner.getFencedLock("orders:fenced");
+  const Lease labelled = plain.acquire({.label = "import"});
+  fair.lock();
+  reading.lock();
+  simple.lock();
+  fenced.lock();
+  EXPECT_TRUE(owner.getSemaphore("orders:semaphore").trySetPermits(1));
+  EXPECT_TRUE(owner.getCountDownLatch("orders:latch").trySetCount(1));
+  EXPECT_TRUE(owner.getPermitExpirableSemaphore("orders:permit").trySetPermits(1));
+  const Permit permit = owner.getPermitExpirableSemaphore("orders:permit").hold();
+  allow("Client::inspect()");
+  log().clear();
+  Client client = Client::connect(user());
+  for (const char* name :
+       {"plain", "fair", "rw", "simple", "fenced", "semaphore", "latch", "permit"}) {
+    EXPECT_TRUE(client.inspect(std::string("orders:") + name)) << name;
+  }
+  EXPECT_EQ(client.list("orders:*").size(), 8U);
+  client.close(scaled(2s));
+  expectNothingWasRefused();
+}
+
+}  // namespace
+}  // namespace rlock::test
