@@ -10,11 +10,9 @@ namespace rlock::detail {
 
 namespace {
 
-using std::chrono_literals::operator""s;
-
-constexpr std::chrono::seconds kFirstInterval = 1s;
-constexpr std::chrono::seconds kLongestInterval = 60s;
-constexpr std::chrono::seconds kQuiet = 1s;
+constexpr std::chrono::seconds kFirstInterval{1};
+constexpr std::chrono::seconds kLongestInterval{60};
+constexpr std::chrono::seconds kQuiet{1};
 
 struct Line {
   LogLevel level;

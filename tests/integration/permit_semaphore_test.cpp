@@ -657,16 +657,18 @@ TEST_P(PermitFaceTest, Remove) {
 // On the wire.
 
 TEST_F(PermitTest, Wire_StateAfterEachStep) {
+  const std::chrono::milliseconds lease = scaled(500ms);
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("w");
   RawSubscriber listener(server());
   listener.subscribe("redisson_sc:{w}");
   semaphore.trySetPermits(2);
+  ASSERT_TRUE(listener.waitFor(1, kLong));
   EXPECT_EQ(raw().get("w"), "2");
   const std::string permanent = semaphore.acquire();
   EXPECT_EQ(raw().get("w"), "1");
   const std::int64_t before = serverMs();
-  const std::string brief = semaphore.acquire(300ms);
+  const std::string brief = semaphore.acquire(lease);
   const std::int64_t after = serverMs();
   EXPECT_EQ(raw().get("w"), "0");
   EXPECT_FALSE(semaphore.tryAcquire());
@@ -674,8 +676,8 @@ TEST_F(PermitTest, Wire_StateAfterEachStep) {
   ASSERT_EQ(members.size(), 4U);
   EXPECT_EQ(members[0], rawId(brief));
   EXPECT_EQ(members[0].size(), 16U);
-  EXPECT_GE(std::stoll(members[1]), before + 300);
-  EXPECT_LE(std::stoll(members[1]), after + 300);
+  EXPECT_GE(std::stoll(members[1]), before + lease.count());
+  EXPECT_LE(std::stoll(members[1]), after + lease.count());
   EXPECT_EQ(members[2], rawId(permanent));
   EXPECT_EQ(members[3], "922337203685477");
   EXPECT_EQ(raw().pttl("{w}:timeout"), -1);
