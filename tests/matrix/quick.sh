@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What tells soon whether another system's compiler and libraries will do: the headers one by one, the
+# unit tests, the demonstration. Run by hand, or inside another system by debian.sh.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+export RLOCK_PRESET=dev
+if ! bash cmake/install_packages.sh build test; then
+  echo "quick.sh: NOT RUN: the packages cannot be had here" >&2
+  exit 77
+fi
+mkdir -p build/dev
+{
+  # Without optimisation, which this is not about.
+  cmake --preset dev -DRLOCK_WERROR=ON -DCMAKE_CXX_FLAGS_DEBUG= &&
+    cmake --build --preset dev -j "$(nproc)" --target rlock all_verify_interface_header_sets unit
+} >build/dev/quick.log 2>&1 || {
+  grep -nE 'error:|Error|FAILED' build/dev/quick.log | head -20
+  tail -n 40 build/dev/quick.log
+  exit 1
+}
+examples/run.sh | tail -n 3
+ctest --test-dir build/dev -R '^unit\.' -j "$(nproc)" --no-tests=error --output-on-failure | tail -n 12

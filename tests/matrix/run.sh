@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that is too slow for every change; takes hours. Called by `tests/run.sh matrix`.
+set -uo pipefail
+cd "$(dirname "$0")"
+
+failed=()
+part() {  # COMMAND...
+  echo "=== $*"
+  "$@" || failed+=("$*")
+}
+part ./debian.sh trixie tests/run.sh
+part ./debian.sh trixie examples/run.sh
+part ./servers.sh
+part ./clang.sh
+if ((${#failed[@]} > 0)); then
+  printf 'matrix: failed: %s\n' "${failed[@]}"
+  exit 1
+fi
+echo "matrix: passed"
