@@ -497,7 +497,7 @@ Result<AcquireTask::Acquired> AcquireTask::run() {
 /// The caller gets the exception, and nothing else of this call.
 void AcquireTask::giveUp() noexcept {
   stopCallback_.reset();
-  const auto error = [this] { return Error(Errc::overloaded, kNoMemory); };
+  const auto error = [] { return Error(Errc::overloaded, kNoMemory); };
   try {
     static_cast<void>(tell([&](AcquireFsm& fsm) { return fsm.stopped(error()); }));
     leaveQueue();
