@@ -12,7 +12,8 @@ part() {  # COMMAND...
 part ./debian.sh trixie tests/run.sh
 part ./debian.sh trixie examples/run.sh
 part ./servers.sh
-part ./clang.sh
+part ./clang.sh 14
+part ./debian.sh trixie tests/matrix/clang.sh 19
 if ((${#failed[@]} > 0)); then
   printf 'matrix: failed: %s\n' "${failed[@]}"
   exit 1
