@@ -23,8 +23,8 @@ class RLock;
 namespace detail {
 struct LockAccess;
 
-/// What a guard of the standard's may not guard: its destructor unlocks, RLock::unlock() throws
-/// when the hold was lost, and an exception out of a destructor ends the process.
+/// The locks that a guard of the standard's must not guard: its destructor unlocks, RLock::unlock()
+/// throws when the hold was lost, and an exception out of a destructor ends the process.
 template <class Lock>
 concept NotForGuards = std::same_as<Lock, RLock> || std::same_as<Lock, FencedLock>;
 }  // namespace detail

@@ -13,9 +13,9 @@
 
 namespace rlock::detail {
 
-/// What an outage would say once for each hold: the first time is told in full, the others are
-/// counted and told together, 1 s later, then after twice as long, at most 1 min, and when it is
-/// over.
+/// Keeps an outage from being logged once for each hold. The first event of a kind is told in full,
+/// the others are counted and told together: 1 s later, then after twice as long each time, at most
+/// 1 min, and when the outage is over.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class OutageLog {
@@ -39,8 +39,8 @@ class OutageLog {
   [[nodiscard]] Noted note(Event event, std::size_t times, Clock::time_point now) noexcept;
   /// Writes what was counted. @returns when to call this again; empty: there is no need to
   std::optional<Clock::time_point> summarise(const Logger& log, Clock::time_point now);
-  /// The server works again, or at least did for one request: what comes next is told in full, if
-  /// nothing has been noted for 1 s.
+  /// The server works again, or at least did for one request. If nothing has been noted for 1 s,
+  /// the next event of each kind is told in full.
   void over(const Logger& log, Clock::time_point now);
 
  private:
