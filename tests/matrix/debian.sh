@@ -51,6 +51,7 @@ fi
 cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 
 mkdir -p "$root/src/rlock"
+find "$root/src/rlock" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
 git ls-files -z --cached --others --exclude-standard |
   tar --null --ignore-failed-read -T - -c 2>/dev/null | tar -x -C "$root/src/rlock"
 
