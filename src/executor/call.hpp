@@ -107,15 +107,19 @@ class Call : public net::Request {
   }
   /// The script gives memory back in the end, although it may write before.
   void setFreesMemory(bool frees) noexcept { freesMemory_ = frees; }
-  /// Sends the text with the flag that lets it write at the memory limit (Redis 7). False when that
-  /// does not apply or was done already.
+  /// Sends the text in a form that may write at the memory limit. False when that does not apply or
+  /// was done already.
+  ///
+  /// The limit stops only a script's first write. So the text begins with a write that needs no
+  /// memory and fails: an expiry that is no number changes nothing, whatever the key holds.
+  /// (Redis 7 has a flag for this, allow-oom, which older servers take for a syntax error.)
   bool sendDespiteMemoryLimit() {
     if (script_ == nullptr || !freesMemory_ || despiteLimit_) {
       return false;
     }
     despiteLimit_ = true;
     sendText();
-    argv_[1] = store("#!lua flags=allow-oom\n" + std::string(script_->body));
+    argv_[1] = store("redis.pcall('pexpire', KEYS[1], '')\n" + std::string(script_->body));
     return true;
   }
   [[nodiscard]] bool sendsText() const noexcept { return asText_; }

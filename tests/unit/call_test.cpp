@@ -44,6 +44,8 @@ TEST(Call, ComposingAgainForgetsHowTheLastOneWasSent) {
   ASSERT_TRUE(call->sendDespiteMemoryLimit());
   EXPECT_FALSE(call->sendDespiteMemoryLimit()) << "once is enough";
   EXPECT_EQ(call->argv()[0], "EVAL");
+  EXPECT_TRUE(call->argv()[1].ends_with(kScript.body));
+  EXPECT_FALSE(call->argv()[1].starts_with("#!")) << "servers before Redis 7 cannot read that";
   call->setScript(kScript, 0);
   EXPECT_EQ(call->argv()[0], "EVALSHA");
   EXPECT_FALSE(call->sendsText());
