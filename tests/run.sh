@@ -10,15 +10,16 @@
 #   tests/run.sh interop          rlock beside Redisson itself; needs Java, Maven, and once Maven Central
 #   tests/run.sh matrix           other systems, servers and compilers, see tests/matrix; takes hours, needs root
 #
-# Labels: unit, integration, simulation, support, example, package, slow, interop, ...
+# Labels: unit, integration, simulation, support, example, package, slow, interop, timing, ...
+#
+# If nothing failed but at most 5 tests labelled timing (tests/timing_tests.cmake says what that means),
+# they run once more, alone, and are printed.
 #
 # Environment:
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
 #   RLOCK_JOBS      parallel compilations (default: processors)
 #   RLOCK_TEST_JOBS   tests at a time (3; 2 with one processor); those that mostly wait count as half
 #   RLOCK_EXCLUDE   labels to leave out, separated by blanks
-#   RLOCK_ATTEMPTS  how often a test may be tried until it passes (1); for machines that stand still for
-#                   seconds at a time
 #   RLOCK_BUILD_ONLY=1   stop after the build
 #   RLOCK_TEST_REQUIRE_INTEROP=1   fail when Java or Maven cannot be had, instead of skipping
 #   RLOCK_INTEROP_MATRIX=docs/redisson.md   write what interop found into that document
@@ -107,11 +108,28 @@ export RLOCK_TEST_REQUIRE_REDIS=1
 
 # A test counts as two, but for the slow ones, which only wait.
 run=(ctest --test-dir "$build" -j $((2 * test_jobs)) --output-on-failure --no-tests=error
-  --no-label-summary --repeat "until-pass:${RLOCK_ATTEMPTS:-1}" "${selection[@]}")
+  --no-label-summary "${selection[@]}")
+status=0
 if [[ -t 1 ]]; then
-  "${run[@]}" --progress </dev/null
+  "${run[@]}" --progress </dev/null || status=$?
 else
   # Without a terminal only what did not pass is worth a line.
   passed='^ *(Start +[0-9]+: |[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed )'
-  "${run[@]}" </dev/null 2>&1 | { grep --line-buffered -vE "$passed" || true; }
+  "${run[@]}" </dev/null 2>&1 | { grep --line-buffered -vE "$passed" || true; } || status=$?
 fi
+# 8: tests failed; anything else is not about tests.
+if ((status != 8)); then
+  exit "$status"
+fi
+
+names() { sed -E 's/ +$//' | sort -u; }
+failed=$(cut -d: -f2- "$build/Testing/Temporary/LastTestsFailed.log" | names)
+timing=$(ctest --test-dir "$build" -N -L '^timing$' | sed -nE 's/^ *Test +#[0-9]+: //p' | names)
+if [[ -n $(comm -23 <(echo "$failed") <(echo "$timing")) ]] || (($(wc -l <<<"$failed") > 5)); then
+  exit "$status"
+fi
+echo "The limits of time of these tests were broken; once more, alone:"
+echo "$failed"
+ctest --test-dir "$build" --rerun-failed -j 1 --output-on-failure --no-label-summary </dev/null
+total=$(ctest --test-dir "$build" -N "${selection[@]}" | sed -n 's/^Total Tests: //p')
+echo "All in all: 100% tests passed, 0 tests failed out of $total"

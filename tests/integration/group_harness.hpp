@@ -26,7 +26,10 @@ class GroupTest : public LockTest {
   };
 
   /// Starts them; node(i) and its client are there afterwards.
-  void startNodes(std::size_t count) {
+  /// @param watchdog  of these clients and otherLocks(). The default is so long that what is gone
+  ///                  was released, and has not expired.
+  void startNodes(std::size_t count, std::chrono::milliseconds watchdog = kLongWatchdog) {
+    watchdog_ = watchdog;
     for (std::size_t i = 0; i < count; ++i) {
       nodes_.push_back(std::make_unique<Node>(serverOptions()));
       nodes_.back()->client = std::make_unique<Client>(Client::connect(alert(*nodes_.back())));
@@ -38,7 +41,7 @@ class GroupTest : public LockTest {
 
   /// Through the proxy, with limits that notice a dead peer soon.
   [[nodiscard]] Options alert(Node& node) {
-    Options options = tuned(node.proxy.uri(), kWatchdog);
+    Options options = tuned(node.proxy.uri(), watchdog_);
     options.commandTimeout = 500ms;
     options.connectTimeout = 500ms;
     options.heartbeatInterval = 200ms;
@@ -89,6 +92,7 @@ class GroupTest : public LockTest {
   }
 
  private:
+  std::chrono::milliseconds watchdog_ = kLongWatchdog;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<Client>> others_;
 };

@@ -472,7 +472,7 @@ TEST_F(ReadLeases, AForcedReleaseTellsEachOfThem) {
 class LostGroup : public GroupTest {};
 
 TEST_F(LostGroup, ALostRedLockIsNotRenewedAndGivesBackWhatIsLeft) {
-  startNodes(3);
+  startNodes(3, kWatchdog);
   RLock lock = redLock(locks("r"));
   Lease lease = lock.acquire();
   ASSERT_EVENTUALLY(kLong, countWith("r") == 3);

@@ -512,7 +512,7 @@ TEST_F(MultiLock, AClosedClientEndsTheWait) {
 // ---- The hold as an object
 
 TEST_F(MultiLock, TheLossOfOneMemberIsTheLossOfAll) {
-  startNodes(3);
+  startNodes(3, kWatchdog);
   Lease lease = multiLock(locks("m")).acquire();
   EXPECT_TRUE(lease.held());
   std::atomic<int> told{0};
@@ -565,7 +565,7 @@ TEST_F(MultiLock, ALostLeaseThatGoesLeavesANewerHoldOfItsOwnerAlone) {
 }
 
 TEST_F(MultiLock, C2_TheLossIsToldBeforeTheEndOfTheValidity) {
-  startNodes(2);
+  startNodes(2, kWatchdog);
   Lease lease = multiLock(locks("m")).acquire();
   std::atomic<Clock::rep> toldAt{0};
   const std::stop_callback callback(lease.lostToken(),

@@ -383,7 +383,7 @@ TEST_F(RedLock, AMinorityThatIsLostIsNoLoss) {
 }
 
 TEST_F(RedLock, AMajorityThatIsLostIsTheLoss) {
-  startNodes(3);
+  startNodes(3, kWatchdog);
   RLock lock = redLock(locks("r"));
   Lease lease = lock.acquire();
   ASSERT_EVENTUALLY(kLong, countWith("r") == 3);
@@ -403,7 +403,7 @@ TEST_F(RedLock, AMajorityThatIsLostIsTheLoss) {
 }
 
 TEST_F(RedLock, C2_TheLossIsToldBeforeTheEndOfTheValidity) {
-  startNodes(3);
+  startNodes(3, kWatchdog);
   Lease lease = redLock(locks("r")).acquire();
   std::atomic<Clock::rep> toldAt{0};
   const std::stop_callback callback(lease.lostToken(),
@@ -421,7 +421,7 @@ TEST_F(RedLock, C2_TheLossIsToldBeforeTheEndOfTheValidity) {
 }
 
 TEST_F(RedLock, AFixedLeaseEnds) {
-  startNodes(3);
+  startNodes(3, kWatchdog);
   RLock lock = redLock(locks("r"));
   Lease lease = lock.acquire(leased(400ms));
   const auto until = lease.validUntil();
@@ -500,7 +500,7 @@ TEST_F(RedLock, WhatWasFreedByForceIsNotTakenAgain) {
 }
 
 TEST_F(RedLock, TheEndOfTheThreadIsTheLoss) {
-  startNodes(3);
+  startNodes(3, kWatchdog);
   std::optional<Lease> lease;
   inThread([&] { lease = redLock(locks("r")).acquire({}, currentOwner()); }).get();
   EXPECT_EVENTUALLY(kLong, lease->lostToken().stop_requested());
@@ -598,7 +598,7 @@ TEST_F(RedLock, AReentryThatLosesItsMajorityLeavesTheOuterHold) {
 }
 
 TEST_F(RedLock, NothingOfAHoldThatIsOverIsLeftByTheNextOne) {
-  startNodes(3);
+  startNodes(3, kWatchdog);
   RLock lock = redLock(locks("r"));
   warm(lock);
   AcquireOptions options;
@@ -611,7 +611,7 @@ TEST_F(RedLock, NothingOfAHoldThatIsOverIsLeftByTheNextOne) {
 }
 
 TEST_F(RedLock, ANewHoldDoesNotEndWithAnOlderOnesMaxHold) {
-  startNodes(3);
+  startNodes(3, kWatchdog);
   RLock lock = redLock(locks("r"));
   warm(lock);
   const OwnerId owner = newOwner();
