@@ -23,6 +23,13 @@ struct DurationSetting {
   bool orZero = false;  ///< 0 has a meaning of its own
 };
 
+template <class Unit>
+[[nodiscard]] bool inRange(const DurationSetting<Unit>& setting, const Options& options) {
+  const Duration value(options.*setting.member);
+  return (value >= setting.low && value <= setting.high) ||
+         (setting.orZero && value == Duration::zero());
+}
+
 struct IntSetting {
   int Options::*member;
   std::string_view unit;

@@ -233,12 +233,6 @@ std::string valueOf(const OtherSetting& setting, const Options&) {
   return std::string(setting.defaultValue);
 }
 
-template <class Unit>
-bool inRange(const DurationSetting<Unit>& setting, const Options& options) {
-  const Duration value(options.*setting.member);
-  return (value >= setting.low && value <= setting.high) ||
-         (setting.orZero && value == Duration::zero());
-}
 bool inRange(const IntSetting& setting, const Options& options) {
   return options.*setting.member >= setting.low && options.*setting.member <= setting.high;
 }

@@ -115,9 +115,10 @@ const Scheme& findScheme(std::string_view text) {
       return scheme;
     }
   }
-  refuseUri(
-      fmt::format("unknown scheme {}; known: redis, rediss, unix, redis+sentinel, redis+cluster",
-                  inQuotes(text)));
+  refuseUri(fmt::format(
+      "unknown scheme {}; write redis://host:6379 or unix:///path/to/redis.sock (rediss, "
+      "redis+sentinel and redis+cluster are not supported by this version)",
+      inQuotes(text)));
 }
 
 Endpoint parseHostPort(std::string_view text, std::uint16_t defaultPort) {
@@ -259,6 +260,13 @@ struct Parameter {
 template <class Unit>
 void assign(const DurationSetting<Unit>& setting, const Parameter& parameter, Options& options) {
   options.*setting.member = roundUp<Unit>(parseDuration(parameter.value, parameter.name));
+  if (isDigit(parameter.value.back()) && !inRange(setting, options)) {
+    refuseUri(
+        fmt::format("parameter {0}: {1} without a unit counts milliseconds, which is out of range; "
+                    "write a unit, as in {1}s",
+                    parameter.name,
+                    parameter.value));
+  }
 }
 void assign(const IntSetting& setting, const Parameter& parameter, Options& options) {
   if (parameter.name == "db") {

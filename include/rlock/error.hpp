@@ -24,14 +24,17 @@ enum class Errc {
   /// A kind of lock without re-entry is already held by this owner. Release it first, or use a kind
   /// that counts holds.
   reentry,
-  /// A node did not answer within the command or connect timeout. The request has been resolved or
-  /// undone; try again later.
+  /// A node did not answer in time. What a call for a lock or permit may have obtained is given
+  /// back
+  /// in the background; of a change of another kind the message says whether it may have happened,
+  /// or still will. Try again later.
   timedOut,
   /// The caller's own stop request ended the call. Nothing is held; do what the stop asks for.
   cancelled,
   /// The client was closed before or during the call. Create a new client, or stop.
   closed,
   /// No node could be reached, or the name could not be resolved, for as long as the call may wait.
+  /// Of a request that was on its way when the connection ended, the same holds as for timedOut.
   /// Check address, network and server; try again later.
   connectionFailed,
   /// The server refused the user name or password, or wants one. Correct the credentials.
@@ -54,8 +57,8 @@ enum class Errc {
   /// or its configuration.
   invalidArgument,
   /// The call would wait for its own caller: a blocking call on the client's loop thread, where the
-  /// async twin must be used, or waiting for the write side while the same owner reads, which must
-  /// release its read holds first.
+  /// async twin must be used, waiting for the write side while the same owner reads, which must
+  /// release its read holds first, or acquiring a lock that the same thread holds by lock().
   wouldDeadlock,
   /// The handle belongs to a client of the parent process. Create a new client after fork().
   forked,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/export.hpp>
+
 #include <string_view>
 
 // The one place where the version is written: CMakeLists.txt reads these three lines.
@@ -19,12 +21,11 @@
 
 namespace rlock {
 
-/// The version of the headers this program was compiled with, such as `"0.1.0"`.
+/// The version of the library this program runs with, such as `"0.1.0"`. With a shared library that
+/// is not always the one it was compiled with, which `RLOCK_VERSION_STRING` names.
 ///
 /// @par Blocking       no
 /// @par Thread safety  safe to call from any thread
-constexpr std::string_view version() noexcept {
-  return RLOCK_VERSION_STRING;
-}
+RLOCK_EXPORT std::string_view version() noexcept;
 
 }  // namespace rlock

@@ -197,6 +197,17 @@ bool LockEngine::holds(std::string_view name, OwnerId owner) const {
   });
 }
 
+std::optional<OwnerId> LockEngine::anotherHolder(const LockScripts& scripts, OwnerId owner) const {
+  const std::lock_guard lock(holdsMutex_);
+  for (const HoldPtr& hold : ledger_.named(scripts.name)) {
+    if (hold->kind == scripts.traits.holdKind && hold->owner != owner && hold->count > 0 &&
+        !hold->lost) {
+      return hold->owner;
+    }
+  }
+  return std::nullopt;
+}
+
 bool LockEngine::keeps(const LockScripts& scripts, OwnerId owner) const {
   const bool reads = scripts.traits.holdKind == HoldKind::read;
   const std::lock_guard lock(holdsMutex_);

@@ -117,6 +117,9 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   bool withdraw(Hold& hold, GateWaiter& waiter) noexcept;
   /// Whether this owner holds the lock, on whichever side, as far as this client knows.
   [[nodiscard]] bool holds(std::string_view name, OwnerId owner) const;
+  /// Another owner that holds what these scripts are for, as far as this client knows.
+  [[nodiscard]] std::optional<OwnerId> anotherHolder(const LockScripts& scripts,
+                                                     OwnerId owner) const;
   /// Whether this owner has a hold that shuts out everybody else who wants the lock by these
   /// scripts, renewed until it is released.
   [[nodiscard]] bool keeps(const LockScripts& scripts, OwnerId owner) const;
@@ -334,6 +337,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   Timer listenTimer_;
   bool subscribedToSelf_ = false;
   std::uint64_t acquiredBefore_ = 0;
+  Clock::time_point heldLast_{};
   DelayedCalls delayed_;  // its methods say which threads may call them
   std::unique_ptr<Timer> closeTimer_;
   Clock::time_point closeBy_{};

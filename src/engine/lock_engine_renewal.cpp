@@ -177,14 +177,21 @@ void LockEngine::serveListening() {
     return;
   }
   const std::uint64_t acquired = counters_.acquired.load(std::memory_order_relaxed);
+  const Clock::duration linger = options_.subscriptionLinger;
+  const auto now = Clock::now();
   bool wanted = acquired != std::exchange(acquiredBefore_, acquired);
   {
     const std::lock_guard lock(holdsMutex_);
-    wanted = wanted || watchdog_.size() > 0;
+    if (wanted || watchdog_.size() > 0) {
+      heldLast_ = now;
+    }
+    wanted = heldLast_ == now || (subscribedToSelf_ && now - heldLast_ < linger);
     listening_ = wanted;
   }
   if (wanted) {
-    listenTimer_.armAt(Clock::now() + std::max(options_.subscriptionLinger, kListenAfter));
+    // Looking four times as often as needed keeps the end of the linger within a quarter of it.
+    listenTimer_.armAt(
+        std::max(std::min(now + linger / 4, heldLast_ + linger), now + kListenAfter));
   }
   if (wanted != std::exchange(subscribedToSelf_, wanted)) {
     if (wanted) {

@@ -78,7 +78,8 @@ class QueryTask final : public Task<T> {
       changes_ = true;
       this->engine_->deliveryBegan();
     } else {
-      // A question is safe to repeat by itself; what says so changes something.
+      // A composer marks a change that is safe to repeat. A question always is, so composers of
+      // questions leave the mark out.
       changes_ = this->repeatable();
       this->setRepeatable(true);
     }

@@ -208,22 +208,34 @@ ReleaseTask::Step ReleaseTask::repliedSettle() {
 }
 
 Result<ReleaseOutcome> ReleaseTask::takeResult() {
-  const std::lock_guard lock(mutex_);
-  switch (fsm_.result()) {
-    case ReleaseFsm::Result::released:
-      return ReleaseOutcome::released;
-    case ReleaseFsm::Result::stillHeld:
-      return ReleaseOutcome::stillHeld;
-    case ReleaseFsm::Result::notOwner:
-      // A client that closes gives back what is held, also while its threads release it.
-      return describe(engine_->closed()
-                          ? closedError()
-                          : Error(Errc::notOwner, "not held by this owner, or no longer"));
-    case ReleaseFsm::Result::failed:
-    case ReleaseFsm::Result::pending:
-      break;
+  {
+    const std::lock_guard lock(mutex_);
+    switch (fsm_.result()) {
+      case ReleaseFsm::Result::released:
+        return ReleaseOutcome::released;
+      case ReleaseFsm::Result::stillHeld:
+        return ReleaseOutcome::stillHeld;
+      case ReleaseFsm::Result::failed:
+      case ReleaseFsm::Result::pending:
+        return describe(fsm_.error() ? *fsm_.error() : Error(Errc::serverError, "no outcome"));
+      case ReleaseFsm::Result::notOwner:
+        break;
+    }
   }
-  return describe(fsm_.error() ? *fsm_.error() : Error(Errc::serverError, "no outcome"));
+  // A client that closes gives back what is held, also while its threads release it.
+  return describe(engine_->closed() ? closedError() : notHeld());
+}
+
+/// Not held by the owner that was given, but perhaps by the one that was meant.
+Error ReleaseTask::notHeld() const {
+  std::string text = "not held by this owner, or no longer";
+  if (const auto other = line_ == 0 ? engine_->anotherHolder(*scripts_, owner_) : std::nullopt) {
+    text += fmt::format(
+        "; this client holds it for owner {}: another thread, which must release it itself, or a "
+        "Lease, which has a release() of its own",
+        engine_->ownerField(*other));
+  }
+  return Error(Errc::notOwner, text);
 }
 
 // On the calling thread.

@@ -64,6 +64,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   [[nodiscard]] Error lateError() const;
   Result<ReleaseOutcome> runHere();
   Result<ReleaseOutcome> takeResult();
+  [[nodiscard]] Error notHeld() const;
   Result<ReleaseOutcome> waitForLoop();
   template <class Event>
   Step tell(Event event) {

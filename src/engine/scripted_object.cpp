@@ -42,8 +42,11 @@ std::optional<Error> ScriptedObject::checkLease(Duration lease) {
   if (lease.isPositive() && lease <= kLongestLease) {
     return std::nullopt;
   }
-  return Error(Errc::invalidArgument,
-               fmt::format("a lease of {} is not between 1ns and 365d", toString(lease)));
+  return Error(
+      Errc::invalidArgument,
+      fmt::format("a lease of {} is not between 1ns and 365d; leave it out to have the hold "
+                  "renewed until it is released",
+                  toString(lease)));
 }
 
 Result<ScriptedObject::Acquired> ScriptedObject::acquire(Scripts scripts,

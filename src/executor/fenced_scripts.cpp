@@ -90,7 +90,6 @@ void FencedScripts::composeToken(Call& call, std::string_view owner) const {
   call.addArgument(name);
   call.addArgument(counter_);
   call.addArgument(owner);
-  call.setRepeatable(true);
 }
 
 std::optional<FencedScripts::Token> FencedScripts::parseToken(const Reply& reply) {

@@ -119,7 +119,6 @@ void composeInspect(Call& call, std::string_view name) {
   call.addArgument(call.store(suffixed(name, "timeout")));
   call.addArgument(call.store(labelKey(name)));
   call.addNumber(kMost);
-  call.setRepeatable(true);
 }
 
 std::optional<std::optional<LockInfo>> parseInspect(std::string_view name, const Reply& reply) {
@@ -175,7 +174,6 @@ std::optional<std::optional<LockInfo>> parseInspect(std::string_view name, const
 
 void composeScan(Call& call, std::string_view cursor, std::string_view pattern) {
   call.setCommand({"SCAN", call.store(cursor), "MATCH", call.store(pattern), "COUNT", "500"});
-  call.setRepeatable(true);
 }
 
 std::optional<ScanStep> parseScan(const Reply& reply) {

@@ -53,7 +53,6 @@ void SimpleScripts::composeHoldCount(Call& call, std::string_view owner) const {
   call.setScript(lua::simple_count, 1);
   call.addArgument(name);
   call.addArgument(owner);
-  call.setRepeatable(true);
 }
 
 }  // namespace rlock::detail

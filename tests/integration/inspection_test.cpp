@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace rlock::test {
 namespace {
@@ -370,6 +372,53 @@ TEST_F(ForcedRelease, ClientStopsListeningWhenItHoldsNothing) {
   ASSERT_EVENTUALLY(kLong, raw().numsub("rlock_client:" + client.id()) == 0);
   Lease again = client.getLock("l").acquire();
   expectListening(client);
+}
+
+TEST_F(Inspection, AQuestionWithoutAnAnswerSpeaksOfNoEffect) {
+  Options impatient = options();
+  impatient.callTimeout = 200ms;
+  Client client = Client::connect(impatient);
+  const std::vector<std::function<void()>> questions{
+      [&] { client.inspect("x"); },
+      [&] { client.list("x"); },
+      [&] { (void)client.getLock("x").isLocked(); },
+      [&] { (void)client.getSimpleLock("x").getHoldCount(); },
+      [&] { (void)client.getFencedLock("x").getToken(); },
+      [&] { (void)client.getSemaphore("x").availablePermits(); },
+      [&] { (void)client.getCountDownLatch("x").getCount(); },
+  };
+  const auto expectNoEffects = [&](Errc expected) {
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      SCOPED_TRACE(i);
+      try {
+        questions[i]();
+        ADD_FAILURE() << "answered";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.errc(), expected);
+        EXPECT_THAT(error.what(), ::testing::Not(::testing::HasSubstr("effect")));
+      }
+    }
+  };
+  server().freeze();
+  expectNoEffects(Errc::timedOut);
+  server().thaw();
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.inspect("x"); }) == "ok");
+  server().kill();
+  expectNoEffects(Errc::connectionFailed);
+}
+
+TEST_F(ForcedRelease, ClientListensForOneLingerAfterItsLastHold) {
+  Options settings = options();
+  settings.subscriptionLinger = 4s;
+  Client client = Client::connect(settings);
+  Lease lease = client.getLock("l").acquire();
+  expectListening(client);
+  lease.release();
+  client.getLock("l").acquire().release();
+  const Stopwatch idle;
+  ASSERT_EVENTUALLY(kLong, raw().numsub("rlock_client:" + client.id()) == 0);
+  EXPECT_GE(idle.elapsed(), 2500ms);
+  EXPECT_LT(idle.elapsed(), 6s);
 }
 
 TEST_F(Inspection, AListEndsWithinTheCallTimeoutAndSaysHowFarItCame) {

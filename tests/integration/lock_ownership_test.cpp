@@ -4,6 +4,8 @@
 
 #include "integration/lock_harness.hpp"
 
+#include <gmock/gmock.h>
+
 #include <csignal>
 #include <set>
 #include <sys/wait.h>
@@ -454,6 +456,28 @@ TEST_F(LockOwnership, XOWN8_ALeaseReleasedOnTheLoopThreadDoesNotWait) {
       [&](Result<Lease> lease) { told.set_value(std::move(lease).value().release()); });
   EXPECT_EQ(told.get_future().get(), ReleaseResult::unknown);
   EXPECT_EVENTUALLY(kLong, !raw().exists("own8"));
+}
+
+TEST_F(LockOwnership, AReleaseByTheWrongOwnerNamesTheRightOne) {
+  Client client = connect();
+  RLock lock = client.getLock("l");
+  const auto message = [&] {
+    try {
+      lock.unlock();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.errc(), Errc::notOwner);
+      return std::string(error.what());
+    }
+    return std::string("released");
+  };
+  EXPECT_THAT(message(), ::testing::Not(::testing::HasSubstr("this client holds it")));
+  const OwnerId other = newOwner();
+  Lease lease = lock.acquire({}, other);
+  EXPECT_THAT(
+      message(),
+      ::testing::HasSubstr("holds it for owner " + ownerField(client, other) + ": another"));
+  lease.release();
+  EXPECT_THAT(message(), ::testing::Not(::testing::HasSubstr("this client holds it")));
 }
 
 TEST_F(LockOwnership, XCPP6_ALeaseMovedToAnotherThreadIsReleasedThere) {
