@@ -21,14 +21,11 @@ struct DurationSetting {
   Duration low;
   Duration high;
   bool orZero = false;  ///< 0 has a meaning of its own
-};
 
-template <class Unit>
-[[nodiscard]] bool inRange(const DurationSetting<Unit>& setting, const Options& options) {
-  const Duration value(options.*setting.member);
-  return (value >= setting.low && value <= setting.high) ||
-         (setting.orZero && value == Duration::zero());
-}
+  [[nodiscard]] bool allows(Duration value) const {
+    return (value >= low && value <= high) || (orZero && value == Duration::zero());
+  }
+};
 
 struct IntSetting {
   int Options::*member;
@@ -91,6 +88,10 @@ template <class Enum>
 ///@{
 /// What a value may be, for messages and documents.
 [[nodiscard]] std::string rangeOf(const IntSetting& setting);
+template <class Unit>
+[[nodiscard]] std::string rangeOf(const DurationSetting<Unit>& setting) {
+  return (setting.orZero ? "0ms, " : "") + toString(setting.low) + " to " + toString(setting.high);
+}
 template <class Enum>
 [[nodiscard]] std::string rangeOf(const EnumSetting<Enum>& setting) {
   return choices(setting.last);

@@ -174,11 +174,6 @@ std::string_view hostProblem(std::string_view host) {
 
 namespace {
 
-template <class Unit>
-std::string rangeOf(const DurationSetting<Unit>& setting) {
-  return fmt::format(
-      "{}{} to {}", setting.orZero ? "0ms, " : "", toString(setting.low), toString(setting.high));
-}
 std::string rangeOf(const LabelSetting&) {
   return fmt::format("up to {} printable ASCII characters, no spaces", kMaxLabelLength);
 }
@@ -233,6 +228,10 @@ std::string valueOf(const OtherSetting& setting, const Options&) {
   return std::string(setting.defaultValue);
 }
 
+template <class Unit>
+bool inRange(const DurationSetting<Unit>& setting, const Options& options) {
+  return setting.allows(Duration(options.*setting.member));
+}
 bool inRange(const IntSetting& setting, const Options& options) {
   return options.*setting.member >= setting.low && options.*setting.member <= setting.high;
 }

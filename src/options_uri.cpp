@@ -260,12 +260,14 @@ struct Parameter {
 template <class Unit>
 void assign(const DurationSetting<Unit>& setting, const Parameter& parameter, Options& options) {
   options.*setting.member = roundUp<Unit>(parseDuration(parameter.value, parameter.name));
-  if (isDigit(parameter.value.back()) && !inRange(setting, options)) {
-    refuseUri(
-        fmt::format("parameter {0}: {1} without a unit counts milliseconds, which is out of range; "
-                    "write a unit, as in {1}s",
-                    parameter.name,
-                    parameter.value));
+  // Seconds were meant, perhaps.
+  if (isDigit(parameter.value.back()) && !setting.allows(Duration(options.*setting.member)) &&
+      setting.allows(parseDuration(parameter.value + "s", parameter.name))) {
+    refuseUri(fmt::format(
+        "parameter {0}: {1} without a unit is {1}ms; allowed: {2}; write a unit, as in {1}s",
+        parameter.name,
+        parameter.value,
+        rangeOf(setting)));
   }
 }
 void assign(const IntSetting& setting, const Parameter& parameter, Options& options) {
