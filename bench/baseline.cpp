@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "baseline.hpp"
 
-#include <rlock/detail/lua_scripts.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 
 #include <fmt/format.h>
 #include <hiredis/hiredis.h>

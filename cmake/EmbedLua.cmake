@@ -39,7 +39,7 @@ foreach(file IN LISTS files)
 endforeach()
 
 file(WRITE "${OUTPUT}" "// Generated from ${name}.lua by cmake/EmbedLua.cmake.
-#include <rlock/detail/lua_scripts.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 
 namespace rlock::detail::lua {
 

@@ -23,6 +23,10 @@ else()
   set(RLOCK_PC_CFLAGS "")
 endif()
 
+install(FILES "${RLOCK_GENERATED_DIR}/include/rlock/src.hpp"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/rlock"
+  COMPONENT dev)
+
 # For the resources that fenced locks protect.
 install(FILES lua/fenced_write.lua
   DESTINATION "${CMAKE_INSTALL_DATADIR}/rlock"
@@ -35,7 +39,8 @@ install(FILES LICENSE
 configure_package_config_file(
   "${PROJECT_SOURCE_DIR}/cmake/rlockConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/rlockConfig.cmake"
-  INSTALL_DESTINATION "${RLOCK_CMAKE_DIR}")
+  INSTALL_DESTINATION "${RLOCK_CMAKE_DIR}"
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
 # While the major version is 0 a minor version may change the interface.
 write_basic_package_version_file(
   "${PROJECT_BINARY_DIR}/rlockConfigVersion.cmake"

@@ -6,10 +6,10 @@ set(RLOCK_EMBED_LUA "${CMAKE_CURRENT_LIST_DIR}/EmbedLua.cmake")
 # rlock_embed_lua(<sources-var> <header-var> <script>...)
 #
 # Sets <sources-var> to the generated sources and <header-var> to the generated header that declares
-# the scripts and is included by <rlock/detail/lua_scripts.hpp>.
+# the scripts and is included by <rlock/detail/executor/lua_scripts.hpp>.
 function(rlock_embed_lua sources_var header_var)
   set(directory "${RLOCK_GENERATED_DIR}/lua")
-  set(header "${RLOCK_GENERATED_DIR}/include/rlock/detail/lua_names.hpp")
+  set(header "${RLOCK_GENERATED_DIR}/include/rlock/detail/executor/lua_names.hpp")
   set(sources "")
   set(RLOCK_LUA_DECLARATIONS "")
   set(RLOCK_LUA_POINTERS "")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/hold_handle.hpp>
+#include <rlock/detail/base/hold_handle.hpp>
 #include <rlock/export.hpp>
 #include <rlock/options.hpp>
 #include <rlock/owner.hpp>

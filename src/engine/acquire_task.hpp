@@ -3,10 +3,10 @@
 
 #include "engine/lock_engine.hpp"
 #include "engine/task.hpp"
+#include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/engine/acquire_fsm.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
-#include <rlock/detail/lock_backend.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "executor/executor.hpp"
-#include <rlock/detail/unique_function.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 
 #include <chrono>
 #include <cstdint>

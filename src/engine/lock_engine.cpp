@@ -2,8 +2,8 @@
 #include "engine/lock_engine.hpp"
 
 #include "executor/permit_scripts.hpp"
+#include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/executor/naming.hpp>
-#include <rlock/detail/fork.hpp>
 #include <rlock/duration.hpp>
 
 #include <algorithm>

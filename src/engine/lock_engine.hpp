@@ -6,11 +6,11 @@
 #include "executor/executor.hpp"
 #include "executor/lock_scripts.hpp"
 #include "executor/marker_pool.hpp"
+#include <rlock/detail/base/thread_owner.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
-#include <rlock/detail/thread_owner.hpp>
-#include <rlock/detail/unique_function.hpp>
 #include <rlock/error.hpp>
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>

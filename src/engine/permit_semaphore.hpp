@@ -3,8 +3,8 @@
 
 #include "engine/scripted_object.hpp"
 #include "executor/permit_scripts.hpp"
-#include <rlock/detail/lock_backend.hpp>
-#include <rlock/detail/unique_function.hpp>
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/result.hpp>
 

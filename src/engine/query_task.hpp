@@ -2,9 +2,9 @@
 #pragma once
 
 #include "engine/task.hpp"
-#include <rlock/detail/executor/backoff.hpp>
+#include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
-#include <rlock/detail/lua_scripts.hpp>
 
 #include <fmt/format.h>
 

@@ -3,9 +3,9 @@
 
 #include "engine/lock_engine.hpp"
 #include "engine/task.hpp"
+#include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/release_fsm.hpp>
-#include <rlock/detail/lock_backend.hpp>
 
 #include <chrono>
 #include <cstdint>

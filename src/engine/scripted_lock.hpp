@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/scripted_object.hpp"
-#include <rlock/detail/lock_backend.hpp>
+#include <rlock/detail/base/lock_backend.hpp>
 
 #include <memory>
 #include <string>

@@ -4,8 +4,8 @@
 #include "engine/acquire_task.hpp"
 #include "engine/lock_engine.hpp"
 #include "engine/query_task.hpp"
-#include <rlock/detail/lock_backend.hpp>
-#include <rlock/detail/unique_function.hpp>
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/result.hpp>
 

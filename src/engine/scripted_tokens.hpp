@@ -3,7 +3,7 @@
 
 #include "engine/scripted_object.hpp"
 #include "executor/fenced_scripts.hpp"
-#include <rlock/detail/token_backend.hpp>
+#include <rlock/detail/base/token_backend.hpp>
 
 #include <cstdint>
 #include <memory>

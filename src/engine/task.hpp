@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/futex.hpp"
 #include "engine/lock_engine.hpp"
 #include "executor/call.hpp"
-#include <rlock/detail/futex.hpp>
-#include <rlock/detail/unique_function.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/error.hpp>
 #include <rlock/result.hpp>
 

@@ -3,7 +3,7 @@
 
 #include "net/command_link.hpp"
 #include "net/loop.hpp"
-#include <rlock/detail/lua_scripts.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/error.hpp>
 
 #include <array>

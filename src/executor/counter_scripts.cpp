@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/counter_scripts.hpp"
 
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
-#include <rlock/detail/lua_scripts.hpp>
 
 #include <utility>
 

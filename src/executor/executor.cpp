@@ -2,7 +2,7 @@
 #include "executor/executor.hpp"
 
 #include "executor/lock_scripts.hpp"
-#include <rlock/detail/executor/backoff.hpp>
+#include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
 
 #include <fmt/format.h>

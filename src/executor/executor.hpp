@@ -7,8 +7,8 @@
 #include "net/command_link.hpp"
 #include "net/loop.hpp"
 #include "net/pubsub_link.hpp"
-#include <rlock/detail/intrusive_ptr.hpp>
-#include <rlock/detail/unique_function.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/error.hpp>
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>

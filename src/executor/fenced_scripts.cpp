@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/fenced_scripts.hpp"
 
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
-#include <rlock/detail/lua_scripts.hpp>
 
 #include <charconv>
 #include <system_error>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/inspection_scripts.hpp"
 
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
-#include <rlock/detail/lua_scripts.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -17,8 +17,6 @@ namespace rlock::detail {
 namespace {
 
 constexpr int kMost = 1000;
-/// The score of a permit that never expires.
-constexpr std::string_view kNever = "922337203685477";
 
 template <class Number>
 std::optional<Number> parseNumber(std::string_view text) {
@@ -98,7 +96,7 @@ void readPermits(const std::vector<Reply>& permits, std::int64_t now, LockInfo& 
     const std::string_view id = permits[i].text;
     holder.owner = id.size() == 16 ? toHex(id) : std::string(id);
     holder.exclusive = false;
-    if (permits[i + 1].text != kNever) {
+    if (permits[i + 1].text != kNeverExpires) {
       const auto expiry = parseNumber<std::int64_t>(permits[i + 1].text).value_or(now);
       if (expiry <= now) {
         continue;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "executor/call.hpp"
-#include <rlock/detail/reply.hpp>
+#include <rlock/detail/base/reply.hpp>
 #include <rlock/inspection.hpp>
 
 #include <chrono>

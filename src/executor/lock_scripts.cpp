@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/lock_scripts.hpp"
 
+#include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
-#include <rlock/detail/fork.hpp>
-#include <rlock/detail/lua_scripts.hpp>
 
 #include <random>
 #include <utility>

@@ -3,8 +3,8 @@
 
 #include "executor/call.hpp"
 #include "executor/marker_pool.hpp"
-#include <rlock/detail/lock_traits.hpp>
-#include <rlock/detail/reply.hpp>
+#include <rlock/detail/base/lock_traits.hpp>
+#include <rlock/detail/base/reply.hpp>
 
 #include <chrono>
 #include <cstddef>

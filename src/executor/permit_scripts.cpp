@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/permit_scripts.hpp"
 
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
-#include <rlock/detail/lua_scripts.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,9 +12,6 @@
 namespace rlock::detail {
 
 namespace {
-
-/// The score of a permit that never expires: what Redisson writes and compares with.
-constexpr std::string_view kNever = "922337203685477";
 
 LockTraits traitsOf(HoldKind kind, int permits) {
   LockTraits traits;
@@ -137,7 +134,7 @@ void PermitScripts::addIds(Call& call, std::string_view ids) {
 void PermitScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
   start(call, lua::permit_acquire, request.tombstone);
   call.addNumber(expires_ ? request.lease.count() : 0);
-  call.addArgument(kNever);
+  call.addArgument(kNeverExpires);
   addChannel(call);
   addIds(call, ids_);
 }
@@ -254,7 +251,7 @@ void PermitScripts::composeGiveBack(Call& call, std::string_view ids) const {
 void PermitScripts::composeGetLease(Call& call, std::string_view id) const {
   start(call, lua::permit_get_lease, {});
   addChannel(call);
-  call.addArgument(kNever);
+  call.addArgument(kNeverExpires);
   call.addArgument(call.store(id));
 }
 
@@ -263,7 +260,7 @@ void PermitScripts::composeUpdateLease(Call& call,
                                        std::chrono::milliseconds lease) const {
   startChange(call, lua::permit_update_lease);
   addChannel(call);
-  call.addArgument(kNever);
+  call.addArgument(kNeverExpires);
   call.addArgument(call.store(id));
   call.addNumber(lease.count());
 }

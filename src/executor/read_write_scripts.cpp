@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/read_write_scripts.hpp"
 
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
-#include <rlock/detail/lua_scripts.hpp>
 
 namespace rlock::detail {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/lua_scripts.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@
 #include "net/loop.hpp"
 #include "net/socket.hpp"
 #include "net/stream.hpp"
-#include <rlock/detail/unique_function.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 
 #include <chrono>
 #include <memory>

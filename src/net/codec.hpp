@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/reply.hpp>
+#include <rlock/detail/base/reply.hpp>
 
 #include <cstddef>
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/command_link.hpp"
 
-#include <rlock/detail/futex.hpp>
+#include "base/futex.hpp"
 
 #include <fmt/format.h>
 #include <uv.h>
@@ -21,9 +21,7 @@ namespace rlock::detail::net {
 
 namespace {
 
-constexpr std::size_t kReadSize = std::size_t{64} << 10;
-// The loop answers for at most this much input before it lets its other work run.
-constexpr int kReadsPerPass = 16;
+constexpr std::size_t kReplyReadSize = std::size_t{64} << 10;
 // And it completes no more requests, nor for longer, before it looks at timers and sockets again.
 constexpr int kCompletionsPerPass = 256;
 constexpr std::chrono::milliseconds kCompletingPerPass{5};
@@ -64,7 +62,7 @@ CommandLink::CommandLink(std::shared_ptr<Loop> loop,
       mayPoll_(spin.count() > 0 && std::thread::hardware_concurrency() > 1),
       polling_(mayPoll_),
       stallText_(fmt::format("no reply within {} ms", settings_.replyTimeout.count())),
-      readBuffer_(kReadSize),
+      readBuffer_(kReplyReadSize),
       dialer_(*loop_, settings_, true),
       work_(*loop_, [this] { work(); }),
       flush_(*loop_, [this] { flushAtPassEnd(); }),

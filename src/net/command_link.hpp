@@ -5,8 +5,8 @@
 #include "net/dialer.hpp"
 #include "net/loop.hpp"
 #include "net/socket.hpp"
-#include <rlock/detail/intrusive_ptr.hpp>
-#include <rlock/detail/reply.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/reply.hpp>
 #include <rlock/error.hpp>
 
 #include <array>

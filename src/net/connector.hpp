@@ -4,7 +4,7 @@
 #include "net/approach.hpp"
 #include "net/link_settings.hpp"
 #include "net/loop.hpp"
-#include <rlock/detail/unique_function.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/result.hpp>
 
 #include <cstddef>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/handshake.hpp"
 
+#include <rlock/detail/base/reply.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -22,10 +24,6 @@ std::string quoteServer(std::string_view text) {
   std::replace_if(
       result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return result;
-}
-
-std::string_view firstWord(std::string_view text) {
-  return text.substr(0, text.find(' '));
 }
 
 std::string_view commandName(Handshake::Step step) noexcept {

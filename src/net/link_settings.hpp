@@ -13,6 +13,9 @@
 
 namespace rlock::detail::net {
 
+/// How often the loop reads from one connection before it lets its other work run.
+inline constexpr int kReadsPerPass = 16;
+
 /// What a connection to one server needs. The endpoints are addresses of the same server, tried in
 /// order.
 struct LinkSettings {

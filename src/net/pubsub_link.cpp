@@ -2,6 +2,7 @@
 #include "net/pubsub_link.hpp"
 
 #include "net/codec.hpp"
+#include <rlock/detail/base/reply.hpp>
 
 #include <algorithm>
 #include <array>
@@ -25,17 +26,11 @@ namespace {
 /// One request names no more channels than this, and no more bytes of names.
 constexpr std::size_t kBatchChannels = 128;
 constexpr std::size_t kBatchBytes = std::size_t{32} << 10;
-/// Reads per callback, so that a flood of messages leaves the loop's other work its turn.
-constexpr int kReadsPerPass = 16;
-constexpr std::size_t kReadSize = std::size_t{16} << 10;
+constexpr std::size_t kMessageReadSize = std::size_t{16} << 10;
 /// How long to wait before a refused channel is asked for again: the rules that refuse it may be
 /// changed at any time. Doubled by each further refusal.
 constexpr std::chrono::milliseconds kRefusedPauseMin{1000};
 constexpr std::chrono::milliseconds kRefusedPauseMax{30000};
-
-std::string_view firstWord(std::string_view text) {
-  return text.substr(0, text.find(' '));
-}
 
 }  // namespace
 
@@ -155,7 +150,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   std::uint64_t connection_ = 0;
   std::string node_;
   std::optional<ReplyReader> reader_;
-  std::array<char, kReadSize> buffer_;
+  std::array<char, kMessageReadSize> buffer_;
   std::string out_;
   std::size_t written_ = 0;
   std::deque<Command> inFlight_;

@@ -2,7 +2,7 @@
 #include "net/resolver.hpp"
 
 #include "net/blocked_signals.hpp"
-#include <rlock/detail/fork.hpp>
+#include <rlock/detail/base/fork.hpp>
 
 #include <algorithm>
 #include <cerrno>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "net/loop.hpp"
-#include <rlock/detail/unique_function.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 
 #include <memory>
 #include <netdb.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "net/stream.hpp"
-#include <rlock/detail/fork.hpp>
+#include <rlock/detail/base/fork.hpp>
 
 #include <chrono>
 #include <cstdint>

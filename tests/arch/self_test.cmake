@@ -15,11 +15,11 @@ function(write_good_tree root)
 set(FILES
   include/rlock/error.hpp
   include/rlock/lock.hpp
-  include/rlock/detail/clock.hpp
+  include/rlock/detail/base/clock.hpp
   include/rlock/detail/engine/acquire.hpp
   include/rlock/detail/executor/command.hpp
-  src/client.cpp
-  src/error.cpp
+  src/objects/client.cpp
+  src/base/error.cpp
   src/engine/engine.cpp
   src/executor/single.cpp
   src/net/link.cpp
@@ -29,21 +29,22 @@ set(FILES
 set(TESTS unit/a_test.cpp)
 ")
   file(WRITE "${root}/tests/unit/a_test.cpp" "${spdx}#include \"net/link.hpp\"\n")
-  file(WRITE "${root}/include/rlock/error.hpp" "${spdx}#include <rlock/detail/clock.hpp>\n")
+  file(WRITE "${root}/include/rlock/error.hpp" "${spdx}#include <rlock/detail/base/clock.hpp>\n")
   file(WRITE "${root}/include/rlock/lock.hpp"
     "${spdx}#include <rlock/detail/engine/acquire.hpp>\n#include <rlock/error.hpp>\n")
-  file(WRITE "${root}/include/rlock/detail/clock.hpp" "${spdx}#include <chrono>\n")
+  file(WRITE "${root}/include/rlock/detail/base/clock.hpp" "${spdx}#include <chrono>\n")
   file(WRITE "${root}/include/rlock/detail/engine/acquire.hpp" "${spdx}
 #include <rlock/detail/executor/command.hpp>
 /* Redis answers; EVALSHA; hget */
 struct Port { void subscribe(); void unsubscribe(); };  // SUBSCRIBE to redis
 ")
   file(WRITE "${root}/include/rlock/detail/executor/command.hpp" "${spdx}#include <rlock/error.hpp>\n")
-  file(WRITE "${root}/src/client.cpp" "${spdx}#include \"net/link.hpp\"\n#include <rlock/lock.hpp>\n")
-  file(WRITE "${root}/src/error.cpp" "${spdx}#include <rlock/error.hpp>\n")
+  file(WRITE "${root}/src/objects/client.cpp" "${spdx}#include \"net/link.hpp\"\n#include <rlock/lock.hpp>\n")
+  file(WRITE "${root}/src/base/error.cpp" "${spdx}#include <rlock/error.hpp>\n")
   file(WRITE "${root}/src/engine/engine.cpp" "${spdx}#include <rlock/detail/engine/acquire.hpp>\n")
   file(WRITE "${root}/src/executor/single.cpp"
     "${spdx}#include \"net/link.hpp\"\n#include <rlock/detail/executor/command.hpp>\n")
+  file(WRITE "${root}/src/group/group.hpp" "${spdx}#include <rlock/detail/engine/acquire.hpp>\n")
   file(WRITE "${root}/src/net/link.hpp" "${spdx}#include <hiredis/hiredis.h>\n#include <uv.h>\n")
   file(WRITE "${root}/src/net/link.cpp" "${spdx}#include \"net/link.hpp\"
 // the holder of a lease
@@ -93,22 +94,34 @@ check("")
 # C libraries
 expect_violation("names uv.h" include/rlock/lock.hpp "${spdx}#include <uv.h>\n")
 expect_violation("names hiredis" include/rlock/lock.hpp "${spdx}// hiredis formats\n")
-expect_violation("names openssl" include/rlock/detail/clock.hpp "${spdx}#include <openssl/ssl.h>\n")
-expect_violation("includes a C library" src/client.cpp "${spdx}#include <uv.h>\n")
+expect_violation("names openssl" include/rlock/detail/base/clock.hpp "${spdx}#include <openssl/ssl.h>\n")
+expect_violation("includes a C library" src/objects/client.cpp "${spdx}#include <uv.h>\n")
 expect_violation("includes a C library" src/executor/single.cpp
   "${spdx}#include <hiredis/hiredis.h>\n")
 expect_violation("includes a C library" src/engine/engine.cpp "${spdx}# include <openssl/ssl.h>\n")
 
+# Pure headers
+expect_violation("touches the world: sys/socket.h" include/rlock/detail/base/clock.hpp
+  "${spdx}#include <sys/socket.h>\n")
+expect_violation("touches the world: thread" include/rlock/detail/engine/acquire.hpp
+  "${spdx}#include <thread>\n")
+expect_violation("touches the world: steady_clock::now" include/rlock/detail/engine/acquire.hpp
+  "${spdx}auto now = std::chrono::steady_clock::now();\n")
+
 # Layers
-expect_violation("layer public includes rlock/detail/executor/command.hpp of layer executor"
+expect_violation("is in no layer" src/loose.hpp "${spdx}")
+expect_violation("is in no layer" src/engines/loose.hpp "${spdx}")
+expect_violation("layer engine includes group/group.hpp of layer group"
+  src/engine/engine.cpp "${spdx}#include \"group/group.hpp\"\n")
+expect_violation("layer objects includes rlock/detail/executor/command.hpp of layer executor"
   include/rlock/lock.hpp "${spdx}#include <rlock/detail/executor/command.hpp>\n")
-expect_violation("layer base includes rlock/lock.hpp of layer public"
+expect_violation("layer base includes rlock/lock.hpp of layer objects"
   include/rlock/error.hpp "${spdx}#include <rlock/lock.hpp>\n")
 expect_violation("layer base includes rlock/detail/engine/acquire.hpp of layer engine"
-  include/rlock/detail/clock.hpp "${spdx}#include <rlock/detail/engine/acquire.hpp>\n")
+  include/rlock/detail/base/clock.hpp "${spdx}#include <rlock/detail/engine/acquire.hpp>\n")
 expect_violation("layer base includes net/link.hpp of layer net"
-  src/error.cpp "${spdx}#include \"net/link.hpp\"\n")
-expect_violation("layer engine includes rlock/lock.hpp of layer public"
+  src/base/error.cpp "${spdx}#include \"net/link.hpp\"\n")
+expect_violation("layer engine includes rlock/lock.hpp of layer objects"
   include/rlock/detail/engine/acquire.hpp "${spdx}#include <rlock/lock.hpp>\n")
 expect_violation("layer engine includes net/link.hpp of layer net"
   src/engine/engine.cpp "${spdx}#include \"net/link.hpp\"\n")

@@ -10,7 +10,7 @@
 #include "support/tcp_proxy.hpp"
 #include "support/temp_dir.hpp"
 #include "support/unprotected_counter.hpp"
-#include <rlock/detail/lua_scripts.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/rlock.hpp>
 
 #include <gtest/gtest.h>

@@ -71,6 +71,17 @@ elseif(STEP STREQUAL "pkg_config")
   set(ENV{LD_LIBRARY_PATH} "${prefix}/${LIBDIR}")
   run_program("${build}/consumer")
 
+elseif(STEP STREQUAL "header_only")
+  file(REMOVE_RECURSE "${build}")
+  configure("${consumer}" "${build}"
+    "-DCMAKE_PREFIX_PATH=${prefix}"
+    -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON)
+  run("${CMAKE_COMMAND}" --build "${build}")
+  run_program("${build}/consumer")
+  set(ENV{CXX} "${CXX}")
+  run("${consumer}/build.sh" "${prefix}" "${build}/bare")
+  run_program("${build}/bare")
+
 else()
   message(FATAL_ERROR "unknown step ${STEP}")
 endif()

@@ -3,8 +3,8 @@
 // RedLock against nodes that crash and restart empty, clocks that drift and a network that delays
 // and loses. The decisions are those of QuorumFsm and Quorum; time and nodes are made up.
 
-#include <rlock/detail/engine/quorum_fsm.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/group/quorum_fsm.hpp>
 
 #include <gtest/gtest.h>
 

@@ -3,13 +3,13 @@
 
 #include "simulation/sim_core.hpp"
 #include "simulation/sim_server.hpp"
+#include <rlock/detail/base/hold_handle.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/acquire_fsm.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/release_fsm.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
-#include <rlock/detail/hold_handle.hpp>
-#include <rlock/detail/unique_function.hpp>
 #include <rlock/error.hpp>
 #include <rlock/owner.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/unique_function.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "simulation/sim_core.hpp"
-#include <rlock/detail/intrusive_ptr.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
 
 #include <algorithm>
 #include <cstddef>

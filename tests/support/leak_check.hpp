@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/fork.hpp>
+#include <rlock/detail/base/fork.hpp>
 
 // The leak sanitizer asks for this function by name at the exit of the process. A forked child has
 // the sanitizer's list of its parent's threads, but not the threads: what only they knew it would

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/detail/engine/deadline_heap.hpp>
+#include <rlock/detail/base/deadline_heap.hpp>
 
 #include <gtest/gtest.h>
 

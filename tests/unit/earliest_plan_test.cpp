@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/detail/engine/earliest_plan.hpp>
+#include <rlock/detail/group/earliest_plan.hpp>
 
 #include <gtest/gtest.h>
 

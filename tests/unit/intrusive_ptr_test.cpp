@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/detail/intrusive_ptr.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
 
 #include <gtest/gtest.h>
 

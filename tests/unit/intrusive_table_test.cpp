@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/detail/engine/intrusive_table.hpp>
+#include <rlock/detail/base/intrusive_table.hpp>
 
 #include <gtest/gtest.h>
 

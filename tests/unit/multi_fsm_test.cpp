@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/detail/engine/multi_fsm.hpp>
+#include <rlock/detail/group/multi_fsm.hpp>
 
 #include <gtest/gtest.h>
 

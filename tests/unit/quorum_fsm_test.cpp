@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/detail/engine/quorum_fsm.hpp>
+#include <rlock/detail/group/quorum_fsm.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/leak_check.hpp"
-#include <rlock/detail/fork.hpp>
-#include <rlock/detail/thread_owner.hpp>
+#include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/base/thread_owner.hpp>
 
 #include <gtest/gtest.h>
 

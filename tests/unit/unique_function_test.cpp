@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/detail/unique_function.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/engine/deadline_heap.hpp>
-#include <rlock/detail/engine/intrusive_table.hpp>
-#include <rlock/detail/hold_handle.hpp>
-#include <rlock/detail/intrusive_ptr.hpp>
-#include <rlock/detail/lock_traits.hpp>
+#include <rlock/detail/base/deadline_heap.hpp>
+#include <rlock/detail/base/hold_handle.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/intrusive_table.hpp>
+#include <rlock/detail/base/lock_traits.hpp>
 #include <rlock/owner.hpp>
 
 #include <chrono>

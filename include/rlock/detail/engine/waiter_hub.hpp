@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/engine/deadline_heap.hpp>
-#include <rlock/detail/lock_traits.hpp>
+#include <rlock/detail/base/deadline_heap.hpp>
+#include <rlock/detail/base/lock_traits.hpp>
 
 #include <algorithm>
 #include <array>

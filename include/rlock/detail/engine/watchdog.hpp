@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/engine/deadline_heap.hpp>
+#include <rlock/detail/base/deadline_heap.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/options.hpp>
 

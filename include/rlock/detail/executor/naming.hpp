@@ -6,6 +6,9 @@
 
 namespace rlock::detail {
 
+/// The score of a permit that never expires: what Redisson writes and compares with.
+inline constexpr std::string_view kNeverExpires = "922337203685477";
+
 /// `{name}`, or `name` when it has a brace of its own: the form that keeps what is derived from a
 /// name in the name's slot, and the one Redisson uses.
 inline std::string braced(std::string_view name) {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/options.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stop_token>
+
+namespace rlock::detail {
+
+/// What a holder can see of its hold without asking anybody: shared by the engine, which moves the
+/// deadline and reports the loss, and by every Lease of the same incarnation of a hold.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class HoldHandle : public RefCounted<HoldHandle> {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// @param line  the number of the incarnation, by which it is released
+  /// @throws std::bad_alloc
+  explicit HoldHandle(std::uint64_t line = 0) : line_(line) {}
+  HoldHandle(const HoldHandle&) = delete;
+  HoldHandle& operator=(const HoldHandle&) = delete;
+  virtual ~HoldHandle() = default;
+
+  /// A hold that consists of others has no deadline of its own and asks them.
+  [[nodiscard]] virtual Clock::time_point validUntil() const noexcept {
+    return Clock::time_point(Clock::duration(validUntil_.load(std::memory_order_acquire)));
+  }
+  void setValidUntil(Clock::time_point until) noexcept {
+    validUntil_.store(until.time_since_epoch().count(), std::memory_order_release);
+  }
+
+  /// Before anybody else has it.
+  void setLine(std::uint64_t line) noexcept { line_ = line; }
+  /// The number of this incarnation of the owner's hold: a hold that was lost and taken again has
+  /// another.
+  [[nodiscard]] std::uint64_t line() const noexcept { return line_; }
+  [[nodiscard]] LossReason reason() const noexcept {
+    return reason_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool released() const noexcept { return released_.load(std::memory_order_acquire); }
+  void setReleased() noexcept { released_.store(true, std::memory_order_release); }
+
+  /// Marks the hold lost; true for the first caller, which then calls signalLoss() with no lock
+  /// held.
+  bool markLost(LossReason reason) noexcept {
+    LossReason none = LossReason::none;
+    return reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);
+  }
+  /// Runs the stop callbacks of the application on the calling thread.
+  void signalLoss() noexcept { lost_.request_stop(); }
+  [[nodiscard]] std::stop_token lostToken() const noexcept { return lost_.get_token(); }
+
+  [[nodiscard]] bool heldAt(Clock::time_point now) const noexcept {
+    return reason() == LossReason::none && !released() && now < validUntil() &&
+           forkGeneration() == forkGeneration_;
+  }
+
+ private:
+  std::uint64_t line_;
+  std::atomic<Clock::rep> validUntil_{std::numeric_limits<Clock::rep>::min()};
+  std::atomic<LossReason> reason_{LossReason::none};
+  std::atomic<bool> released_{false};
+  std::stop_source lost_;
+  const std::uint32_t forkGeneration_ = forkGeneration();
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/hold_handle.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/lock_traits.hpp>
+#include <rlock/detail/base/unique_function.hpp>
+#include <rlock/duration.hpp>
+#include <rlock/owner.hpp>
+#include <rlock/result.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+namespace rlock::detail {
+
+/// What one acquisition asks for, already free of the differences between the public calls.
+struct AcquireParams {
+  OwnerId owner{};
+  /// How long the caller waits while somebody else holds the lock; infinite = for ever.
+  Duration wait = Duration::zero();
+  std::optional<Duration> lease{};  ///< empty: renewed by the watchdog
+  std::optional<Duration> maxHold{};
+  std::stop_token stop{};
+  std::string label{};
+  bool wantsHandle = false;  ///< the caller will make a Lease of it
+  bool willRetry = false;    ///< a refusal without a wait is not the end of the caller's waiting
+  bool forEver = false;      ///< the caller has no time limit, so that of outages holds
+  int afresh = 0;            ///< so many holds of the owner are over for their maxHold
+};
+
+struct Grant {
+  IntrusivePtr<HoldHandle> hold{};  ///< only with AcquireParams::wantsHandle
+  std::optional<std::uint64_t> token{};
+  int count = 0;  ///< how often the owner holds it now, as the server counts; with a hold only
+};
+
+/// The hold that a release means.
+struct ReleaseTarget {
+  OwnerId owner;
+  /// HoldHandle::line() of the incarnation whose hold is to be released; nothing happens when that
+  /// is over. 0: whatever the owner holds when its turn comes.
+  std::uint64_t line = 0;
+};
+
+/// Where a lock is. Two locks with the same place, the client apart, are the same lock.
+struct LockPlace {
+  std::string node;
+  int database = 0;
+  std::string name;
+  HoldKind kind;
+  std::string client;  ///< the id of the client it belongs to
+};
+
+enum class ReleaseOutcome : std::uint8_t { released, stillHeld };
+
+class LockMember;
+
+/// One lock of any kind, as the public handles see it. Every query and operation exists in a
+/// blocking form, which returns when it is done, and a background form, whose handler is called
+/// exactly once on the callback thread and never inside the call.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class LockBackend {
+ public:
+  template <class T>
+  using Handler = UniqueFunction<void(Result<T>)>;
+  using Acquired = std::optional<Grant>;  ///< empty: somebody else held it all the time
+  using TimeToLive = std::optional<std::chrono::milliseconds>;
+
+  LockBackend() = default;
+  LockBackend(const LockBackend&) = delete;
+  LockBackend& operator=(const LockBackend&) = delete;
+  virtual ~LockBackend() = default;
+
+  [[nodiscard]] virtual const std::string& name() const noexcept = 0;
+  [[nodiscard]] virtual LockPlace place() const = 0;
+  /// The same lock as a part of others; null for a lock that consists of others itself.
+  [[nodiscard]] virtual std::shared_ptr<LockMember> member() const { return nullptr; }
+
+  virtual Result<Acquired> acquire(AcquireParams params) = 0;
+  virtual void acquireAsync(AcquireParams params, Handler<Acquired> handler) = 0;
+
+  virtual Result<ReleaseOutcome> release(ReleaseTarget target) = 0;
+  virtual void releaseAsync(ReleaseTarget target, Handler<ReleaseOutcome> handler) = 0;
+  /// Releases in the background for a holder that does not ask what became of it. Does nothing
+  /// where nothing can be released: the client is closed, or belongs to a parent process.
+  virtual void releaseQuietly(ReleaseTarget target) = 0;
+  /// A blocking call on this thread would fail with `wouldDeadlock`.
+  [[nodiscard]] virtual bool refusesBlocking() const noexcept = 0;
+  /// The owner holds it with nothing but a release to end that, as far as this client knows, so
+  /// that another owner could wait for ever. No round trip.
+  [[nodiscard]] virtual bool keeps(OwnerId owner) const = 0;
+
+  virtual Result<bool> forceRelease() = 0;
+  virtual void forceReleaseAsync(Handler<bool> handler) = 0;
+
+  virtual Result<bool> isLocked() = 0;
+  virtual void isLockedAsync(Handler<bool> handler) = 0;
+
+  virtual Result<int> holdCount(OwnerId owner) = 0;
+  virtual void holdCountAsync(OwnerId owner, Handler<int> handler) = 0;
+
+  virtual Result<TimeToLive> timeToLive() = 0;
+  virtual void timeToLiveAsync(Handler<TimeToLive> handler) = 0;
+};
+
+/// The times of a client that a lock of several clients keeps to.
+struct LockLimits {
+  std::chrono::milliseconds watchdogTimeout;
+  std::chrono::milliseconds commandTimeout;
+  std::chrono::milliseconds callTimeout;
+  std::chrono::milliseconds outageTimeout;
+};
+
+/// One lock as a part of a lock that consists of several. Its handlers are internal: they run on
+/// the loop thread, also when the application runs callbacks elsewhere, and must not block or
+/// throw.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class LockMember : public LockBackend {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] virtual LockLimits limits() const = 0;
+  /// Calls `function` exactly once and never inside this call: at `when` or a little later, or as
+  /// soon as the client is closed.
+  virtual void callAt(Clock::time_point when, UniqueFunction<void()> function) = 0;
+  /// Runs a handler of the application on the callback thread, never inside this call.
+  virtual void runHandler(UniqueFunction<void()> handler) = 0;
+};
+
+}  // namespace rlock::detail

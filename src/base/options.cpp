@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/option_settings.hpp"
+#include <rlock/error.hpp>
+#include <rlock/options.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <variant>
+
+namespace rlock {
+
+namespace detail {
+
+namespace {
+
+using std::chrono::hours;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+constexpr std::size_t kMaxLabelLength = 256;
+// sun_path of sockaddr_un on Linux, less the final NUL.
+constexpr std::size_t kMaxSocketPathLength = 107;
+// RFC 1035 allows 253 characters; IPv6 zones are shorter.
+constexpr std::size_t kMaxHostLength = 253;
+
+using Milliseconds = DurationSetting<milliseconds>;
+using Microseconds = DurationSetting<microseconds>;
+
+constexpr hours kYear{365 * 24};
+
+constexpr std::array kSettings{
+    Setting{"endpoints", "(host list)", OtherSetting{"address", "", "1 or more"}},
+    Setting{"username", "(user)", OtherSetting{"text", "", "no spaces, no NUL"}},
+    Setting{"password", "(password)", OtherSetting{"text", "", "no NUL"}},
+    Setting{"clientName", "client-name", LabelSetting{&Options::clientName, "text"}},
+    Setting{"database",
+            "db",
+            IntSetting{&Options::database, "number", 0, std::numeric_limits<int>::max()}},
+    Setting{"connectTimeout",
+            "connect-timeout",
+            Milliseconds{&Options::connectTimeout, milliseconds(1), hours(1)}},
+    Setting{"commandTimeout",
+            "command-timeout",
+            Milliseconds{&Options::commandTimeout, milliseconds(1), hours(1)}},
+    Setting{"watchdogTimeout",
+            "watchdog-timeout",
+            Milliseconds{&Options::watchdogTimeout, milliseconds(100), kYear}},
+    Setting{"safetyPoll",
+            "safety-poll",
+            Milliseconds{&Options::safetyPoll, milliseconds(10), hours(1)}},
+    Setting{"fairWaiterLease",
+            "fair-waiter-lease",
+            Milliseconds{&Options::fairWaiterLease, seconds(1), minutes(5)}},
+    Setting{"outageTimeout",
+            "outage-timeout",
+            Milliseconds{&Options::outageTimeout, milliseconds(1), kYear}},
+    Setting{"watchdogBatchSize",
+            "watchdog-batch-size",
+            IntSetting{&Options::watchdogBatchSize, "holds", 1, 1000}},
+    Setting{"log", "(none)", OtherSetting{"function", "", "any"}},
+    Setting{"executor", "(none)", OtherSetting{"function", "", "any"}},
+    Setting{"loop", "(none)", OtherSetting{"pointer", "null", "any"}},
+    Setting{"heartbeatInterval",
+            "heartbeat-interval",
+            Milliseconds{&Options::heartbeatInterval, milliseconds(10), hours(1)}},
+    Setting{"reconnectDelayMin",
+            "reconnect-delay-min",
+            Milliseconds{&Options::reconnectDelayMin, milliseconds(1), hours(1)}},
+    Setting{"reconnectDelayMax",
+            "reconnect-delay-max",
+            Milliseconds{&Options::reconnectDelayMax, milliseconds(1), hours(1)}},
+    Setting{"retryDelayMin",
+            "retry-delay-min",
+            Milliseconds{&Options::retryDelayMin, milliseconds(1), hours(1)}},
+    Setting{"retryDelayMax",
+            "retry-delay-max",
+            Milliseconds{&Options::retryDelayMax, milliseconds(1), hours(1)}},
+    Setting{"callTimeout",
+            "call-timeout",
+            Milliseconds{&Options::callTimeout, milliseconds(0), hours(1)}},
+    Setting{"closeTimeout",
+            "close-timeout",
+            Milliseconds{&Options::closeTimeout, milliseconds(0), hours(1)}},
+    Setting{"subscriptionLinger",
+            "subscription-linger",
+            Milliseconds{&Options::subscriptionLinger, milliseconds(0), hours(1)}},
+    Setting{"fencingTokenRetention",
+            "fencing-token-retention",
+            Milliseconds{&Options::fencingTokenRetention, seconds(1), kYear, true}},
+    Setting{"spin", "spin", Microseconds{&Options::spin, microseconds(0), milliseconds(10)}},
+    Setting{"maxOperations",
+            "max-operations",
+            IntSetting{&Options::maxOperations, "operations", 1, 10'000'000}},
+    Setting{"lostReplyPolicy",
+            "lost-reply-policy",
+            EnumSetting<LostReplyPolicy>{&Options::lostReplyPolicy, LostReplyPolicy::marker}},
+    Setting{"logLevel", "log-level", EnumSetting<LogLevel>{&Options::logLevel, LogLevel::error}},
+    Setting{"onLost", "(none)", OtherSetting{"function", "", "any"}},
+    Setting{"topology", "(scheme)", OtherSetting{"choice", "single", "single, sentinel, cluster"}},
+    Setting{"tls", "tls", BoolSetting{&Options::tls}},
+    Setting{"sentinelMaster", "master", LabelSetting{&Options::sentinelMaster, "text"}},
+};
+
+bool isPrintableAscii(char c) {
+  return c > ' ' && c < '\x7f';
+}
+
+}  // namespace
+
+void refuseOption(std::string_view text) {
+  throw Error(Errc::invalidArgument, text);
+}
+
+std::string inQuotes(std::string_view text) {
+  return fmt::format("\"{}\"", escapeForDisplay(text));
+}
+
+bool isDigit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+std::span<const Setting> settings() noexcept {
+  return kSettings;
+}
+
+const Setting* findParameter(std::string_view parameter) {
+  const auto* const found =
+      std::find_if(kSettings.begin(), kSettings.end(), [parameter](const Setting& setting) {
+        return setting.parameter == parameter;
+      });
+  // The parentheses mark what is no parameter, and "(none)" is no name a URI could set.
+  return found == kSettings.end() || parameter.starts_with('(') ? nullptr : found;
+}
+
+std::string rangeOf(const IntSetting& setting) {
+  return fmt::format("{} to {}", setting.low, setting.high);
+}
+
+bool isIpv6(std::string_view text) {
+  const std::string address(text.substr(0, text.find('%')));
+  const bool plainZone =
+      !text.ends_with('%') && std::all_of(text.begin(), text.end(), isPrintableAscii);
+  in6_addr parsed{};
+  return plainZone && inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
+}
+
+std::string_view hostProblem(std::string_view host) {
+  if (host.empty()) {
+    return "the host is empty";
+  }
+  if (host.size() > kMaxHostLength) {
+    return "the host is longer than 253 characters";
+  }
+  if (host.find(':') != std::string_view::npos) {
+    return isIpv6(host) ? ""
+                        : "the host contains ':' but is no IPv6 address (the port is a field of "
+                          "its own)";
+  }
+  const bool plain = std::all_of(host.begin(), host.end(), [](char c) {
+    return isDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
+           c == '_';
+  });
+  return plain ? "" : "the host contains characters other than letters, digits, '.', '-' and '_'";
+}
+
+namespace {
+
+std::string rangeOf(const LabelSetting&) {
+  return fmt::format("up to {} printable ASCII characters, no spaces", kMaxLabelLength);
+}
+std::string rangeOf(const BoolSetting&) {
+  return "true, false";
+}
+std::string rangeOf(const OtherSetting& setting) {
+  return std::string(setting.range);
+}
+
+std::string unitOf(const Milliseconds&) {
+  return "ms";
+}
+std::string unitOf(const Microseconds&) {
+  return "us";
+}
+std::string unitOf(const IntSetting& setting) {
+  return std::string(setting.unit);
+}
+template <class Enum>
+std::string unitOf(const EnumSetting<Enum>&) {
+  return "choice";
+}
+std::string unitOf(const LabelSetting& setting) {
+  return std::string(setting.unit);
+}
+std::string unitOf(const BoolSetting&) {
+  return "switch";
+}
+std::string unitOf(const OtherSetting& setting) {
+  return std::string(setting.unit);
+}
+
+template <class Unit>
+std::string valueOf(const DurationSetting<Unit>& setting, const Options& options) {
+  return toString(Duration(options.*setting.member));
+}
+std::string valueOf(const IntSetting& setting, const Options& options) {
+  return std::to_string(options.*setting.member);
+}
+template <class Enum>
+std::string valueOf(const EnumSetting<Enum>& setting, const Options& options) {
+  return std::string(toString(options.*setting.member));
+}
+std::string valueOf(const LabelSetting& setting, const Options& options) {
+  return options.*setting.member;
+}
+std::string valueOf(const BoolSetting& setting, const Options& options) {
+  return options.*setting.member ? "true" : "false";
+}
+std::string valueOf(const OtherSetting& setting, const Options&) {
+  return std::string(setting.defaultValue);
+}
+
+template <class Unit>
+bool inRange(const DurationSetting<Unit>& setting, const Options& options) {
+  return setting.allows(Duration(options.*setting.member));
+}
+bool inRange(const IntSetting& setting, const Options& options) {
+  return options.*setting.member >= setting.low && options.*setting.member <= setting.high;
+}
+template <class Enum>
+bool inRange(const EnumSetting<Enum>& setting, const Options& options) {
+  const auto value = static_cast<int>(options.*setting.member);
+  return value >= 0 && value <= static_cast<int>(setting.last);
+}
+bool inRange(const LabelSetting& setting, const Options& options) {
+  const std::string& text = options.*setting.member;
+  return text.size() <= kMaxLabelLength && std::all_of(text.begin(), text.end(), isPrintableAscii);
+}
+bool inRange(const BoolSetting&, const Options&) {
+  return true;
+}
+bool inRange(const OtherSetting&, const Options&) {
+  return true;
+}
+
+std::string displayed(const LabelSetting& setting, const Options& options) {
+  return inQuotes(options.*setting.member);
+}
+template <class Kind>
+std::string displayed(const Kind& setting, const Options& options) {
+  return valueOf(setting, options);
+}
+
+std::string titleOf(const Setting& setting) {
+  if (setting.parameter.starts_with('(')) {
+    return fmt::format("option {}", setting.name);
+  }
+  return fmt::format("option {} (URI parameter {})", setting.name, setting.parameter);
+}
+
+void checkRange(const Setting& setting, const Options& options) {
+  std::visit(
+      [&](const auto& kind) {
+        if (!inRange(kind, options)) {
+          refuseOption(fmt::format(
+              "{} is {}; allowed: {}", titleOf(setting), displayed(kind, options), rangeOf(kind)));
+        }
+      },
+      setting.kind);
+}
+
+/// Empty when `path` may name a Unix socket.
+std::string_view socketPathProblem(std::string_view path) {
+  if (path.size() > kMaxSocketPathLength) {
+    return "the socket path is longer than 107 bytes";
+  }
+  return path.find('\0') == std::string_view::npos ? "" : "the socket path contains a NUL byte";
+}
+
+void checkEndpoint(const Endpoint& endpoint, bool tls) {
+  const bool local = !endpoint.path.empty();
+  const std::string_view problem =
+      local ? socketPathProblem(endpoint.path) : hostProblem(endpoint.host);
+  if (!problem.empty()) {
+    refuseOption(fmt::format(
+        "option endpoints: {}: {}", inQuotes(local ? endpoint.path : endpoint.host), problem));
+  }
+  if (!local && endpoint.port == 0) {
+    refuseOption(fmt::format("option endpoints: the port of {} is 0; allowed: 1 to 65535",
+                             inQuotes(endpoint.host)));
+  }
+  if (local && tls) {
+    refuseOption(fmt::format("option tls is true, but endpoint {} is a Unix socket",
+                             inQuotes(endpoint.path)));
+  }
+}
+
+void checkOrder(milliseconds low,
+                milliseconds high,
+                std::string_view lowName,
+                std::string_view highName) {
+  if (low > high) {
+    refuseOption(fmt::format("option {} is {}, which is more than {}, {}",
+                             lowName,
+                             toString(Duration(low)),
+                             highName,
+                             toString(Duration(high))));
+  }
+}
+
+}  // namespace
+
+std::vector<OptionRow> optionRows() {
+  const Options defaults;
+  std::vector<OptionRow> rows;
+  for (const Setting& setting : kSettings) {
+    std::visit(
+        [&](const auto& kind) {
+          rows.push_back({std::string(setting.name),
+                          std::string(setting.parameter),
+                          unitOf(kind),
+                          valueOf(kind, defaults),
+                          rangeOf(kind)});
+        },
+        setting.kind);
+  }
+  return rows;
+}
+
+}  // namespace detail
+
+std::string toString(const Endpoint& endpoint) {
+  if (!endpoint.path.empty()) {
+    return fmt::format("unix://{}", endpoint.path);
+  }
+  const bool brackets = endpoint.host.find(':') != std::string::npos;
+  return fmt::format(fmt::runtime(brackets ? "[{}]:{}" : "{}:{}"), endpoint.host, endpoint.port);
+}
+
+std::string_view toString(Topology topology) noexcept {
+  switch (topology) {
+    case Topology::single:
+      return "single";
+    case Topology::sentinel:
+      return "sentinel";
+    case Topology::cluster:
+      return "cluster";
+  }
+  return "unknown";
+}
+
+std::string_view toString(LostReplyPolicy policy) noexcept {
+  switch (policy) {
+    case LostReplyPolicy::automatic:
+      return "automatic";
+    case LostReplyPolicy::fence:
+      return "fence";
+    case LostReplyPolicy::marker:
+      return "marker";
+  }
+  return "unknown";
+}
+
+std::string_view toString(LossReason reason) noexcept {
+  switch (reason) {
+    case LossReason::none:
+      return "none";
+    case LossReason::expired:
+      return "expired";
+    case LossReason::refused:
+      return "refused";
+    case LossReason::forced:
+      return "forced";
+    case LossReason::unreachable:
+      return "unreachable";
+    case LossReason::failover:
+      return "failover";
+    case LossReason::maxHold:
+      return "maxHold";
+    case LossReason::threadEnded:
+      return "threadEnded";
+    case LossReason::clientClosed:
+      return "clientClosed";
+  }
+  return "unknown";
+}
+
+void Options::validate() const {
+  if (endpoints.empty()) {
+    detail::refuseOption("option endpoints is empty; at least one address is needed");
+  }
+  for (const Endpoint& endpoint : endpoints) {
+    detail::checkEndpoint(endpoint, tls);
+  }
+  // Neither of the two is quoted: a password may have been put into the wrong field.
+  if (username.find('\0') != std::string::npos || username.find(' ') != std::string::npos) {
+    detail::refuseOption("option username contains a space or NUL byte, which no server allows");
+  }
+  if (password.find('\0') != std::string::npos) {
+    detail::refuseOption("option password contains a NUL byte");
+  }
+  for (const detail::Setting& setting : detail::settings()) {
+    detail::checkRange(setting, *this);
+  }
+  detail::checkOrder(
+      reconnectDelayMin, reconnectDelayMax, "reconnectDelayMin", "reconnectDelayMax");
+  detail::checkOrder(retryDelayMin, retryDelayMax, "retryDelayMin", "retryDelayMax");
+  const auto kind = static_cast<int>(topology);
+  if (kind < 0 || kind > static_cast<int>(Topology::cluster)) {
+    detail::refuseOption(fmt::format("option topology is {}; allowed: {}",
+                                     toString(topology),
+                                     detail::choices(Topology::cluster)));
+  }
+  if (topology == Topology::cluster && database != 0) {
+    detail::refuseOption(
+        fmt::format("option database is {}; a cluster has database 0 only", database));
+  }
+  if (topology == Topology::sentinel && sentinelMaster.empty()) {
+    detail::refuseOption(
+        "option sentinelMaster (URI parameter master) is empty; Sentinels need the master's name");
+  }
+  if (topology != Topology::sentinel && !sentinelMaster.empty()) {
+    detail::refuseOption(
+        fmt::format("option sentinelMaster (URI parameter master) is {}, but the topology is {}",
+                    detail::inQuotes(sentinelMaster),
+                    toString(topology)));
+  }
+}
+
+}  // namespace rlock

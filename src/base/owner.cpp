@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/base/thread_owner.hpp>
+#include <rlock/owner.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace rlock {
+
+namespace {
+
+using ThreadEndListeners = std::vector<std::weak_ptr<detail::ThreadEndListener>>;
+
+/// Replaced, never changed, so that the end of a thread needs no memory to look at it.
+struct Listeners {
+  std::mutex mutex;
+  std::shared_ptr<const ThreadEndListeners> all;
+};
+
+constinit detail::PerProcess<Listeners> listeners;
+
+/// A thread that somebody may acquire for. Its storage is the thread's own.
+struct LivingThread {
+  std::uint64_t owner = 0;
+  std::uint32_t generation = 0;  // of the process in which it is known, and one more
+  bool ended = false;
+  LivingThread* next = nullptr;
+  LivingThread** link = nullptr;
+};
+
+/// The threads that have asked for their owner and have not ended.
+struct LivingThreads {
+  static constexpr std::size_t kBuckets = 256;
+
+  std::mutex mutex;
+  std::array<LivingThread*, kBuckets> buckets{};
+
+  [[nodiscard]] LivingThread*& bucketOf(std::uint64_t owner) noexcept {
+    return buckets[owner / 2 % kBuckets];
+  }
+  void add(LivingThread& thread) noexcept {
+    const std::lock_guard lock(mutex);
+    LivingThread*& first = bucketOf(thread.owner);
+    thread.next = first;
+    thread.link = &first;
+    if (first != nullptr) {
+      first->link = &thread.next;
+    }
+    first = &thread;
+  }
+  void remove(LivingThread& thread) noexcept {
+    const std::lock_guard lock(mutex);
+    *thread.link = thread.next;
+    if (thread.next != nullptr) {
+      thread.next->link = thread.link;
+    }
+  }
+  [[nodiscard]] bool has(std::uint64_t owner) noexcept {
+    const std::lock_guard lock(mutex);
+    for (const LivingThread* thread = bucketOf(owner); thread != nullptr; thread = thread->next) {
+      if (thread->owner == owner) {
+        return true;
+      }
+    }
+    return false;
+  }
+};
+
+constinit detail::PerProcess<LivingThreads> livingThreads;
+
+// Trivially destructible: destructors of static objects ask when the thread's objects are gone.
+constinit thread_local LivingThread thisThread;
+
+class EndOfThread {
+ public:
+  EndOfThread() = default;
+  EndOfThread(const EndOfThread&) = delete;
+  EndOfThread& operator=(const EndOfThread&) = delete;
+  ~EndOfThread() {
+    thisThread.ended = true;
+    // What the thread did in the parent is no end of anything here.
+    if (thisThread.generation != detail::forkGeneration() + 1) {
+      return;
+    }
+    std::shared_ptr<const ThreadEndListeners> all;
+    try {
+      livingThreads.get().remove(thisThread);
+      Listeners& known = listeners.get();
+      const std::lock_guard lock(known.mutex);
+      all = known.all;
+    } catch (...) {
+      // No memory for the first list: there is nobody in it.
+    }
+    if (!all) {
+      return;
+    }
+    for (const auto& weak : *all) {
+      if (const auto listener = weak.lock()) {
+        listener->threadEnded(OwnerId{thisThread.owner});
+      }
+    }
+  }
+};
+
+// The owners of threads have even numbers, so that those of all others need not be looked for.
+
+std::uint64_t nextNumber() noexcept {
+  static std::atomic<std::uint64_t> counter{0};
+  return counter.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+/// In a new thread, or in the one that has forked this process.
+void introduceThisThread(std::uint32_t generation) noexcept {
+  if (thisThread.owner == 0) {
+    thisThread.owner = 2 * nextNumber();
+  }
+  if (thisThread.ended) {
+    return;
+  }
+  try {
+    LivingThreads& living = livingThreads.get();
+    // Its destructor is what it is there for.
+    thread_local const EndOfThread atEnd;  // NOLINT(clang-diagnostic-exit-time-destructors)
+    living.add(thisThread);
+    thisThread.generation = generation + 1;
+  } catch (...) {
+    // No memory for the first list: the next call tries again.
+  }
+}
+
+}  // namespace
+
+OwnerId newOwner() noexcept {
+  return OwnerId{2 * nextNumber() + 1};
+}
+
+OwnerId currentOwner() noexcept {
+  const std::uint32_t generation = detail::forkGeneration();
+  if (thisThread.generation != generation + 1) {
+    introduceThisThread(generation);
+  }
+  return OwnerId{thisThread.owner};
+}
+
+namespace detail {
+
+void addThreadEndListener(std::weak_ptr<ThreadEndListener> listener) {
+  Listeners& known = listeners.get();
+  const std::lock_guard lock(known.mutex);
+  auto all = std::make_shared<ThreadEndListeners>();
+  if (known.all) {
+    std::copy_if(
+        known.all->begin(), known.all->end(), std::back_inserter(*all), [](const auto& weak) {
+          return !weak.expired();
+        });
+  }
+  all->push_back(std::move(listener));
+  known.all = std::move(all);
+}
+
+bool threadHasEnded(OwnerId owner) noexcept {
+  // A thread that asks for itself lives, also when its objects are gone already.
+  if (owner.value % 2 != 0 || owner.value == 0 || owner == currentOwner()) {
+    return false;
+  }
+  try {
+    return !livingThreads.get().has(owner.value);
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace detail
+}  // namespace rlock

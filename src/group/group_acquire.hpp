@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "group/group_hold.hpp"
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/unique_function.hpp>
+#include <rlock/error.hpp>
+#include <rlock/result.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+
+namespace rlock::detail {
+
+class GroupLock;
+
+/// One acquisition of a lock that consists of others. Its handler is called exactly once, on any
+/// thread.
+///
+/// **Thread safety:** Safe to call concurrently from any thread. The application's and the members'
+/// code is called with no lock held.
+class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Acquired = LockBackend::Acquired;
+  using Done = UniqueFunction<void(Result<Acquired>)>;
+
+  GroupAcquire(std::shared_ptr<GroupLock> group, AcquireParams params, Done done);
+  GroupAcquire(const GroupAcquire&) = delete;
+  GroupAcquire& operator=(const GroupAcquire&) = delete;
+  virtual ~GroupAcquire() = default;
+
+  void start();
+  /// When the caller does not wait any longer, whatever is going on: then expire() is due.
+  [[nodiscard]] Clock::time_point limit() const noexcept { return limit_; }
+  virtual void expire() = 0;
+  /// Has expire() called at limit() if that is near; an acquisition that may take long ends by
+  /// itself, because each of its steps has a limit.
+  void armLimit();
+
+ protected:
+  virtual void begin() = 0;
+  virtual void stopped() = 0;
+
+  [[nodiscard]] AcquireParams memberParams(std::size_t member, std::stop_token stop) const;
+  [[nodiscard]] GroupHold::Terms terms() const;
+  [[nodiscard]] bool oneAttempt() const noexcept { return !params_.wait.isPositive(); }
+  [[nodiscard]] bool endless() const noexcept { return deadline_ == Clock::time_point::max(); }
+  void conclude(Result<Acquired> result);
+  [[nodiscard]] static Acquired acquired(const IntrusivePtr<GroupHold>& hold);
+  /// What a member gave was lost at once, because the thread that was to hold it has ended: it
+  /// would be so each time.
+  [[nodiscard]] static bool ownerEnded(const Result<Acquired>& result) noexcept;
+  [[nodiscard]] static Error stopError();
+  [[nodiscard]] static Error lateError();
+
+  const std::shared_ptr<GroupLock> group_;
+  const AcquireParams params_;
+  const Clock::time_point began_;
+  const Clock::time_point deadline_;
+  const Clock::time_point limit_;
+  std::mutex mutex_;
+
+ private:
+  Done done_;
+  std::optional<StopListener> stopListener_;
+  std::atomic<bool> armed_{false};
+};
+
+}  // namespace rlock::detail

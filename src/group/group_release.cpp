@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// How GroupLock gives back what is held of its members.
+
+#include "group/group_lock.hpp"
+#include <rlock/detail/group/quorum_fsm.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+std::optional<GroupLock::Leaving> GroupLock::takePlan(ReleaseTarget target) {
+  Leaving leaving;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = holds_.find(target.owner.value);
+    if (found == holds_.end() || (target.line != 0 && found->second->line() != target.line)) {
+      return std::nullopt;
+    }
+    leaving.hold = found->second;
+    leaving.plan = leaving.hold->leave();
+    if (leaving.plan.last) {
+      holds_.erase(found);
+    }
+  }
+  if (leaving.plan.last) {
+    leaving.hold->endRepairs();
+  }
+  return leaving;
+}
+
+std::optional<GroupHold::Plan> GroupLock::takeRest(OwnerId owner,
+                                                   const IntrusivePtr<GroupHold>& hold,
+                                                   const std::vector<bool>& gone) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = holds_.find(owner.value);
+    if (!hold || found == holds_.end() || found->second != hold || hold->survives(gone)) {
+      return std::nullopt;
+    }
+    holds_.erase(found);
+  }
+  // With no lock held: it calls the application.
+  return hold->leaveLost();
+}
+
+/// One release on all members.
+class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
+ public:
+  Releasing(std::shared_ptr<GroupLock> group,
+            OwnerId owner,
+            Leaving leaving,
+            Done<ReleaseOutcome> done)
+      : group_(std::move(group)),
+        owner_(owner),
+        hold_(std::move(leaving.hold)),
+        gone_(group_->members_.size(), false),
+        done_(std::move(done)) {
+    begin(std::move(leaving.plan));
+  }
+
+  void start() {
+    std::vector<std::vector<std::uint64_t>> lines;
+    {
+      const std::lock_guard lock(mutex_);
+      lines = plan_.lines;
+    }
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (!lines[i].empty()) {
+        release(i, lines[i].front());
+      }
+    }
+    judge();
+  }
+
+ private:
+  void begin(GroupHold::Plan plan) {
+    plan_ = std::move(plan);
+    tally_ = GroupRelease();
+    tally_.valid = plan_.valid;
+    tally_.members = static_cast<std::size_t>(std::count_if(
+        plan_.lines.begin(), plan_.lines.end(), [](const auto& lines) { return !lines.empty(); }));
+  }
+
+  void release(std::size_t member, std::uint64_t line) {
+    group_->members_[member]->releaseAsync(
+        {owner_, line}, [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
+          self->answered(member, result);
+        });
+  }
+
+  void answered(std::size_t member, const Result<ReleaseOutcome>& result) {
+    std::optional<std::uint64_t> next;
+    std::vector<std::uint64_t> unasked;
+    {
+      const std::lock_guard lock(mutex_);
+      std::vector<std::uint64_t>& lines = plan_.lines[member];
+      const std::uint64_t asked = lines.front();
+      lines.erase(lines.begin());
+      if (result.has_value()) {
+        if (!lines.empty()) {
+          next = lines.front();
+        } else {
+          ++tally_.released;
+          stillHeld_ += static_cast<std::size_t>(*result == ReleaseOutcome::stillHeld);
+        }
+      } else if (result.error().errc() == Errc::notOwner) {
+        ++tally_.notOwner;
+        gone_[member] = true;
+        unasked.swap(lines);
+        std::erase(unasked, asked);
+      } else {
+        // This one is completed in the background, and so are those that were to follow.
+        unasked.swap(lines);
+        ++tally_.failed;
+        if (!error_) {
+          error_ = result.error();
+        }
+      }
+    }
+    for (const std::uint64_t line : unasked) {
+      group_->members_[member]->releaseQuietly({owner_, line});
+    }
+    if (next) {
+      release(member, *next);
+    } else {
+      judge();
+    }
+  }
+
+  void judge() {
+    std::optional<Result<ReleaseOutcome>> result;
+    std::optional<Done<ReleaseOutcome>> done;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!done_ || rest_ == Rest::asked) {
+        return;
+      }
+      switch (group_->needsAll() ? tally_.ofAll() : tally_.ofMajority(group_->need_)) {
+        case GroupRelease::Result::pending:
+          return;
+        case GroupRelease::Result::released:
+          result.emplace(plan_.last && stillHeld_ < group_->need_ ? ReleaseOutcome::released
+                                                                  : ReleaseOutcome::stillHeld);
+          break;
+        case GroupRelease::Result::notOwner:
+          if (!plan_.last && rest_ == Rest::unknown) {
+            rest_ = Rest::asked;
+            break;
+          }
+          result.emplace(group_->describe(Error(
+              Errc::notOwner, "not held by this owner, or no longer; nothing is left of it")));
+          break;
+        case GroupRelease::Result::failed:
+          result.emplace(error_ ? *error_ : Error(Errc::serverError, "no outcome"));
+          break;
+      }
+      if (result) {
+        done.emplace(std::move(done_));
+      }
+    }
+    if (done) {
+      (*done)(std::move(*result));
+    } else {
+      releaseRest();
+    }
+  }
+
+  /// A loss that only this release has found ends the acquisitions before it as well.
+  void releaseRest() {
+    std::vector<bool> gone;
+    {
+      const std::lock_guard lock(mutex_);
+      gone = gone_;
+    }
+    auto rest = group_->takeRest(owner_, hold_, gone);
+    {
+      const std::lock_guard lock(mutex_);
+      rest_ = Rest::known;
+      if (rest) {
+        begin(std::move(*rest));
+      }
+    }
+    if (rest) {
+      start();
+    } else {
+      judge();
+    }
+  }
+
+  enum class Rest : std::uint8_t { unknown, asked, known };
+
+  const std::shared_ptr<GroupLock> group_;
+  const OwnerId owner_;
+  const IntrusivePtr<GroupHold> hold_;  // null: it was not taken through this group
+  std::mutex mutex_;
+  std::vector<bool> gone_;      // on which nothing was left; protected by mutex_
+  GroupHold::Plan plan_;        // protected by mutex_
+  GroupRelease tally_;          // protected by mutex_
+  Rest rest_ = Rest::unknown;   // protected by mutex_
+  std::size_t stillHeld_ = 0;   // protected by mutex_
+  std::optional<Error> error_;  // protected by mutex_
+  Done<ReleaseOutcome> done_;   // protected by mutex_
+};
+
+void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
+  if (hold->reason() == LossReason::threadEnded) {
+    // The work that it protects may go on elsewhere.
+    return;
+  }
+  Leaving leaving{hold, hold->giveBack()};
+  if (leaving.plan.lines.empty()) {
+    return;
+  }
+  leaving.plan.last = true;
+  std::make_shared<Releasing>(
+      shared_from_this(),
+      hold->terms().owner,
+      std::move(leaving),
+      [hold](const Result<ReleaseOutcome>& /*result*/) { hold->givenBack(); })
+      ->start();
+}
+
+void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
+  const OwnerId owner = target.owner;
+  if (auto leaving = takePlan(target)) {
+    const IntrusivePtr<GroupHold> hold = leaving->hold;
+    UniqueFunction<void()> release = [self = shared_from_this(),
+                                      owner,
+                                      left = std::move(*leaving),
+                                      done = std::move(done)]() mutable {
+      std::make_shared<Releasing>(self, owner, std::move(left), std::move(done))->start();
+    };
+    // What was given back already is certain when this call returns.
+    if (!hold->whenGivenBack(release)) {
+      release();
+    }
+    return;
+  }
+  if (target.line != 0) {
+    done(describe(Error(Errc::notOwner, "this hold is over")));
+    return;
+  }
+  // Taken through another object of the same members, perhaps.
+  startHoldCount(
+      owner,
+      [self = shared_from_this(), owner, done = std::move(done)](const Result<int>& count) mutable {
+        if (!count.has_value()) {
+          done(count.error());
+          return;
+        }
+        if (*count == 0) {
+          done(self->describe(Error(Errc::notOwner, "not held by this owner, or no longer")));
+          return;
+        }
+        Leaving leaving;
+        leaving.plan.lines.assign(self->members_.size(), {0});
+        leaving.plan.last = true;
+        leaving.plan.valid = true;
+        std::make_shared<Releasing>(self, owner, std::move(leaving), std::move(done))->start();
+      });
+}
+
+void GroupLock::releaseQuietly(ReleaseTarget target) {
+  if (refuse(false)) {
+    return;
+  }
+  if (const auto leaving = takePlan(target)) {
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      for (const std::uint64_t line : leaving->plan.lines[i]) {
+        members_[i]->releaseQuietly({target.owner, line});
+      }
+    }
+  }
+}
+
+}  // namespace rlock::detail

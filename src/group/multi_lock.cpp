@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/multi_lock.hpp"
+
+#include "engine/task.hpp"
+#include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/group/multi_fsm.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace rlock::detail {
+
+namespace {
+
+/// Between rounds in which nothing could be waited for.
+constexpr std::chrono::milliseconds kShortestMultiPause{5};
+constexpr std::chrono::milliseconds kLongestMultiPause{50};
+
+/// The node of a member cannot be used now, and perhaps in a moment.
+bool isPassing(Errc errc) noexcept {
+  return errc == Errc::connectionFailed || errc == Errc::timedOut || errc == Errc::readOnly;
+}
+
+/// One acquisition: performs what MultiFsm says.
+class MultiAcquire final : public GroupAcquire {
+ public:
+  MultiAcquire(std::shared_ptr<GroupLock> group, AcquireParams params, Done done)
+      : GroupAcquire(std::move(group), std::move(params), std::move(done)),
+        outageTimeout_(group_->longest(&LockLimits::outageTimeout)),
+        fsm_(group_->members().size(), oneAttempt()) {}
+
+  void expire() override {
+    perform(tell([](MultiFsm& fsm) { return fsm.expired(lateError()); }));
+    endRound();
+  }
+
+ private:
+  using Step = MultiFsm::Step;
+
+  void begin() override {
+    perform(tell([](MultiFsm& fsm) { return fsm.start(); }));
+  }
+
+  void stopped() override {
+    perform(tell([](MultiFsm& fsm) { return fsm.stopped(stopError()); }));
+    endRound();
+  }
+
+  template <class Event>
+  Step tell(Event event) {
+    const std::lock_guard lock(mutex_);
+    return event(fsm_);
+  }
+
+  [[nodiscard]] std::shared_ptr<MultiAcquire> self() {
+    return std::static_pointer_cast<MultiAcquire>(shared_from_this());
+  }
+  [[nodiscard]] bool timeLeft() const { return !oneAttempt() && Clock::now() < deadline_; }
+
+  void perform(Step step) {
+    switch (step) {
+      case Step::none:
+      case Step::end:
+        return;
+      case Step::take:
+        take();
+        return;
+      case Step::giveBack:
+        giveBack();
+        return;
+      case Step::finish:
+      case Step::finishEarly:
+        tellCaller();
+        return;
+    }
+  }
+
+  struct Patience {
+    Duration wait = Duration::zero();
+    bool cut = false;  ///< it is shorter than what the caller would wait
+  };
+
+  /// How long the next member may be waited for. While others are held for a limited time not much
+  /// of that may be waited away, or the caller would get a hold that is nearly over. mutex_ is
+  /// held.
+  [[nodiscard]] Patience patience() {
+    Patience result;
+    if (oneAttempt()) {
+      return result;
+    }
+    const auto now = Clock::now();
+    result.wait = endless() ? Duration::max() : Duration(deadline_ - now);
+    if (grants_.empty()) {
+      return result;
+    }
+    auto budget = std::chrono::nanoseconds::max();
+    if (params_.maxHold && !params_.maxHold->isInfinite()) {
+      budget = heldSince_ + params_.maxHold->nanoseconds() / 2 - now;
+    }
+    if (params_.lease) {
+      auto until = Clock::time_point::max();
+      for (const Grant& grant : grants_) {
+        until = std::min(until, grant.hold->validUntil());
+      }
+      budget = std::min(budget, until - now - params_.lease->nanoseconds() / 2);
+    }
+    if (hurried_ || budget < kReplyGrace) {
+      budget = std::chrono::nanoseconds::zero();
+    }
+    if (Duration(budget) < result.wait) {
+      result = {Duration(budget), true};
+    }
+    return result;
+  }
+
+  void take() {
+    std::optional<Clock::duration> pause;
+    {
+      const std::lock_guard lock(mutex_);
+      if (fsm_.next() == 0 && std::exchange(restless_, false)) {
+        pause = backoffPause(
+            kShortestMultiPause,
+            kLongestMultiPause,
+            pauses_++,
+            static_cast<std::uint32_t>(rounds_ * 2654435761U ^ params_.owner.value * 40503U));
+      }
+    }
+    if (pause) {
+      // Nobody else keeps this alive meanwhile.
+      group_->callAt(std::min(Clock::now() + *pause, deadline_),
+                     [self = self()] { self->takeNow(); });
+    } else {
+      takeNow();
+    }
+  }
+
+  void takeNow() {
+    const auto alive = self();
+    std::size_t member = 0;
+    Patience patience;
+    std::stop_token stop;
+    {
+      const std::lock_guard lock(mutex_);
+      member = fsm_.next();
+      if (member == 0) {
+        round_ = std::stop_source();
+        ++rounds_;
+        lostOne_ = false;
+        if (ended_) {
+          round_.request_stop();
+        }
+      }
+      stop = round_.get_token();
+      patience = this->patience();
+      asked_ = Clock::now();
+    }
+    if (!oneAttempt() && !patience.cut && !patience.wait.isPositive()) {
+      perform(tell([](MultiFsm& fsm) { return fsm.timeUp(); }));
+      return;
+    }
+    AcquireParams params = memberParams(member, std::move(stop));
+    params.wait = patience.wait;
+    group_->members()[member]->acquireAsync(
+        std::move(params), [self = self(), member, patience](const Result<Acquired>& result) {
+          if (ownerEnded(result)) {
+            self->stopped();
+          }
+          self->perform(self->answered(member, result, patience));
+        });
+    if (!oneAttempt() && !patience.wait.isPositive()) {
+      // The member has a limit of its own, which the caller need not wait for.
+      armLimit();
+    }
+  }
+
+  Step answered(std::size_t member, const Result<Acquired>& result, const Patience& patience) {
+    if (!result.has_value()) {
+      return failed(member, result.error(), patience);
+    }
+    if (!*result) {
+      const std::lock_guard lock(mutex_);
+      answers(member);
+      hurried_ = false;
+      restless_ = !patience.wait.isPositive();
+      return fsm_.refused(timeLeft());
+    }
+    const Grant& grant = **result;
+    const Step step = granted(member, grant);
+    if (step == Step::take) {
+      hearOfLoss(*grant.hold);
+    }
+    return step;
+  }
+
+  Step granted(std::size_t member, const Grant& grant) {
+    const std::lock_guard lock(mutex_);
+    answers(member);
+    const auto now = Clock::now();
+    if (grants_.empty()) {
+      heldSince_ = now;
+    }
+    grants_.push_back(grant);
+    const bool valid = std::all_of(
+        grants_.begin(), grants_.end(), [&](const Grant& each) { return each.hold->heldAt(now); });
+    restless_ = !valid;
+    const Step step = fsm_.granted(valid);
+    if (step == Step::finish) {
+      hold_ = group_->book(grants_, terms());
+    }
+    return step;
+  }
+
+  /// mutex_ is held.
+  void answers(std::size_t member) noexcept {
+    if (member == outMember_) {
+      outSince_ = Clock::time_point::max();
+    }
+  }
+
+  /// Waiting for further members is in vain when one that is held is lost.
+  void hearOfLoss(const HoldHandle& handle) {
+    std::uint64_t round = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      round = rounds_;
+    }
+    std::list<StopListener> listener;
+    listener.emplace_back(handle.lostToken(), [weak = weak_from_this(), round] {
+      if (const auto self = weak.lock()) {
+        static_cast<MultiAcquire&>(*self).lostOne(round);
+      }
+    });
+    const std::lock_guard lock(mutex_);
+    listeners_.splice(listeners_.end(), listener);
+  }
+
+  void lostOne(std::uint64_t round) {
+    std::optional<std::stop_source> current;
+    {
+      const std::lock_guard lock(mutex_);
+      if (round != rounds_) {
+        return;
+      }
+      lostOne_ = true;
+      current.emplace(round_);
+    }
+    current->request_stop();
+  }
+
+  Step failed(std::size_t member, const Error& error, const Patience& patience) {
+    const std::lock_guard lock(mutex_);
+    if (error.errc() == Errc::cancelled && lostOne_) {
+      // Nobody may ask for ever without a limit of its own.
+      hurried_ = false;
+      restless_ = !patience.wait.isPositive();
+      if (restless_ && outTooLong(member)) {
+        return fsm_.failed(lateError());
+      }
+      return fsm_.lost();
+    }
+    // That it was not waited for any longer says nothing about the caller's own time.
+    if (!patience.cut || !isPassing(error.errc()) || outTooLong(member)) {
+      return fsm_.failed(error);
+    }
+    // It may only be slow: next time its answer is waited for, whatever it says.
+    hurried_ = error.errc() == Errc::timedOut;
+    restless_ = !patience.wait.isPositive() || Clock::now() - asked_ < kShortestMultiPause;
+    return timeLeft() ? fsm_.away(error) : fsm_.failed(error);
+  }
+
+  /// A call without a time limit waits no longer than this for a node. mutex_ is held.
+  [[nodiscard]] bool outTooLong(std::size_t member) {
+    if (member != outMember_ || outSince_ == Clock::time_point::max()) {
+      outMember_ = member;
+      outSince_ = asked_;
+    }
+    return endless() && Clock::now() - outSince_ >= outageTimeout_;
+  }
+
+  void giveBack() {
+    MemberGrants grants;
+    std::list<StopListener> listeners;
+    {
+      const std::lock_guard lock(mutex_);
+      grants.swap(grants_);
+      listeners.swap(listeners_);
+    }
+    // With no lock held: whoever is just calling is waited for.
+    listeners.clear();
+    const auto left = std::make_shared<std::atomic<std::size_t>>(grants.size());
+    for (std::size_t i = 0; i < grants.size(); ++i) {
+      group_->members()[i]->releaseAsync(
+          {params_.owner, grants[i].hold->line()},
+          [self = self(), left](const Result<ReleaseOutcome>& /*result*/) {
+            if (--*left == 0) {
+              self->perform(
+                  self->tell([&](MultiFsm& fsm) { return fsm.givenBack(self->timeLeft()); }));
+            }
+          });
+    }
+    // The releases have limits of their own, which the caller need not wait for.
+    armLimit();
+  }
+
+  /// Ends waiting for a member.
+  void endRound() {
+    std::optional<std::stop_source> round;
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+      round.emplace(round_);
+    }
+    round->request_stop();
+  }
+
+  void tellCaller() {
+    MultiFsm::Result outcome{};
+    std::optional<Error> error;
+    IntrusivePtr<GroupHold> hold;
+    std::list<StopListener> listeners;
+    {
+      const std::lock_guard lock(mutex_);
+      listeners.swap(listeners_);
+      outcome = fsm_.result();
+      error = fsm_.error();
+      hold = hold_;
+    }
+    listeners.clear();
+    switch (outcome) {
+      case MultiFsm::Result::granted:
+        hold->listen();
+        conclude(acquired(hold));
+        return;
+      case MultiFsm::Result::refused:
+        conclude(Acquired());
+        return;
+      case MultiFsm::Result::failed:
+      case MultiFsm::Result::pending:
+        conclude(error.value_or(Error(Errc::serverError, "no outcome")));
+        return;
+    }
+  }
+
+  const std::chrono::milliseconds outageTimeout_;
+  MultiFsm fsm_;                   // protected by mutex_
+  MemberGrants grants_;            // of the members taken; protected by mutex_
+  std::stop_source round_;         // protected by mutex_
+  bool ended_ = false;             // the caller has left; protected by mutex_
+  bool lostOne_ = false;           // protected by mutex_
+  bool hurried_ = false;           // protected by mutex_
+  bool restless_ = false;          // the round had nothing to wait for; protected by mutex_
+  int pauses_ = 0;                 // protected by mutex_
+  std::uint64_t rounds_ = 0;       // protected by mutex_
+  Clock::time_point heldSince_{};  // the first member of the round; protected by mutex_
+  Clock::time_point asked_{};      // the member next(); protected by mutex_
+  std::size_t outMember_ = 0;      // that could not be used; protected by mutex_
+  Clock::time_point outSince_ = Clock::time_point::max();  // protected by mutex_
+  std::list<StopListener> listeners_;                      // protected by mutex_
+  IntrusivePtr<GroupHold> hold_;                           // protected by mutex_
+};
+
+}  // namespace
+
+MultiLock::MultiLock(Members members) : GroupLock("multi", members, members.size()) {}
+
+AcquireParams MultiLock::forMember(const AcquireParams& params) const {
+  return params;
+}
+
+GroupHold::Terms MultiLock::terms(const AcquireParams& params) const {
+  GroupHold::Terms terms;
+  terms.owner = params.owner;
+  terms.label = params.label;
+  if (params.lease) {
+    terms.lease = params.lease->ceilMilliseconds();
+  }
+  // The members keep the rest, each by itself.
+  return terms;
+}
+
+std::shared_ptr<GroupAcquire> MultiLock::makeAcquire(AcquireParams params,
+                                                     GroupAcquire::Done done) {
+  return std::make_shared<MultiAcquire>(shared_from_this(), std::move(params), std::move(done));
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/red_lock.hpp"
+
+#include "engine/task.hpp"
+#include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/group/quorum_fsm.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace rlock::detail {
+
+namespace {
+
+/// Two that collide do not meet again: the first pause is longer than an attempt takes.
+constexpr std::chrono::milliseconds kShortestRedPause{10};
+constexpr std::chrono::milliseconds kLongestRedPause{200};
+/// A missing member is looked for this often at least.
+constexpr std::chrono::seconds kLongestPeriod{10};
+
+std::chrono::milliseconds leaseOf(const GroupLock& group, const AcquireParams& params) {
+  return params.lease ? params.lease->ceilMilliseconds()
+                      : group.shortest(&LockLimits::watchdogTimeout);
+}
+
+/// The members end a little later, so that the whole ends for its own reason.
+Duration memberMaxHold(std::chrono::nanoseconds maxHold) {
+  constexpr std::chrono::nanoseconds kLater = std::chrono::seconds(1);
+  return std::clamp(
+             maxHold, std::chrono::nanoseconds::zero(), std::chrono::nanoseconds::max() - kLater) +
+         kLater;
+}
+
+/// One acquisition: performs what QuorumFsm says.
+class QuorumAcquire final : public GroupAcquire {
+ public:
+  QuorumAcquire(std::shared_ptr<RedLock> group, AcquireParams params, Done done)
+      : GroupAcquire(group, std::move(params), std::move(done)),
+        redLock_(std::move(group)),
+        patience_(Quorum::patience(leaseOf(*group_, params_),
+                                   group_->longest(&LockLimits::commandTimeout))),
+        outageTimeout_(group_->longest(&LockLimits::outageTimeout)),
+        random_(static_cast<std::uint32_t>(
+            static_cast<std::uint64_t>(began_.time_since_epoch().count()) ^
+            (params_.owner.value * 0x9e3779b97f4a7c15ULL >> 32U))),
+        fsm_(group_->members().size(), oneAttempt()) {}
+
+  void expire() override {
+    const Step step = tell([](QuorumFsm& fsm) { return fsm.expired(); });
+    perform(step);
+    if (step == Step::giveBack) {
+      perform(tell([](QuorumFsm& fsm) { return fsm.expired(); }));
+    }
+  }
+
+ private:
+  using Step = QuorumFsm::Step;
+
+  void begin() override {
+    perform(tell([](QuorumFsm& fsm) { return fsm.start(); }));
+  }
+
+  void stopped() override {
+    perform(tell([](QuorumFsm& fsm) { return fsm.stopped(stopError()); }));
+  }
+
+  template <class Event>
+  Step tell(Event event) {
+    const std::lock_guard lock(mutex_);
+    return event(fsm_);
+  }
+  /// As tell(), unless another attempt has begun since.
+  template <class Event>
+  Step tell(std::uint64_t attempt, Event event) {
+    const std::lock_guard lock(mutex_);
+    return attempt == attempt_ ? event(fsm_) : Step::none;
+  }
+
+  [[nodiscard]] std::shared_ptr<QuorumAcquire> self() {
+    return std::static_pointer_cast<QuorumAcquire>(shared_from_this());
+  }
+
+  /// Whether it is worth while to try again. mutex_ is held.
+  [[nodiscard]] bool timeLeft() {
+    if (oneAttempt()) {
+      return false;
+    }
+    const auto now = Clock::now();
+    if (!endless()) {
+      return now < deadline_;
+    }
+    if (!fsm_.outOfReach()) {
+      outSince_ = Clock::time_point::max();
+      return true;
+    }
+    outSince_ = std::min(outSince_, attemptBegan_);
+    return now - outSince_ < outageTimeout_;
+  }
+
+  void perform(Step step) {
+    switch (step) {
+      case Step::none:
+      case Step::end:
+        return;
+      case Step::attempt:
+        attempt();
+        return;
+      case Step::giveBack:
+        giveBack();
+        return;
+      case Step::pause:
+        pause();
+        return;
+      case Step::finish:
+      case Step::finishEarly:
+        tellCaller();
+        return;
+    }
+  }
+
+  /// Has `event` told at `when`, if the same attempt is still the last one then. Before its time
+  /// when all clients were closed.
+  template <class Event>
+  void tellAt(Clock::time_point when, std::uint64_t attempt, Event event) {
+    // In a pause nobody else keeps this alive.
+    group_->callAt(when, [self = self(), attempt, event] {
+      self->perform(self->tell(attempt, [&](QuorumFsm& fsm) { return event(*self, fsm); }));
+    });
+  }
+
+  void attempt() {
+    std::uint64_t attempt = 0;
+    std::stop_source round;
+    const auto now = Clock::now();
+    {
+      const std::lock_guard lock(mutex_);
+      attempt = ++attempt_;
+      attemptBegan_ = now;
+      grants_.assign(group_->members().size(), Grant());
+      round_ = round;
+    }
+    auto until = now + patience_;
+    bool early = false;
+    if (!oneAttempt() && !endless() && deadline_ < until) {
+      until = deadline_;
+      early = true;
+    }
+    tellAt(until, attempt, [early, until](QuorumAcquire& /*self*/, QuorumFsm& fsm) {
+      // What closed clients say is more than that they say nothing.
+      return Clock::now() < until ? Step::none : fsm.limitReached(early);
+    });
+    // Also after a success: what comes later would last longer than the rest of the hold.
+    group_->callAt(until, [round] { std::stop_source(round).request_stop(); });
+    for (std::size_t i = 0; i < group_->members().size(); ++i) {
+      group_->members()[i]->acquireAsync(
+          memberParams(i, round.get_token()),
+          [self = self(), i, attempt](const Result<Acquired>& result) {
+            if (ownerEnded(result)) {
+              self->stopped();
+            }
+            self->answered(i, attempt, result);
+          });
+    }
+  }
+
+  void answered(std::size_t member, std::uint64_t attempt, const Result<Acquired>& result) {
+    if (result.has_value() && result->has_value()) {
+      granted(member, attempt, **result);
+      return;
+    }
+    perform(tell(attempt, [&](QuorumFsm& fsm) {
+      return result.has_value() ? fsm.refused(member) : fsm.failed(member, result.error());
+    }));
+  }
+
+  void granted(std::size_t member, std::uint64_t attempt, const Grant& grant) {
+    IntrusivePtr<GroupHold> complete;
+    bool late = false;
+    Step step = Step::none;
+    {
+      const std::lock_guard lock(mutex_);
+      if (attempt == attempt_ && fsm_.asking()) {
+        grants_[member] = grant;
+        step = fsm_.granted(member, majorityValid());
+        if (step == Step::finish) {
+          hold_ = group_->book(grants_, terms());
+        }
+      } else if (attempt == attempt_ && hold_) {
+        complete = hold_;
+      } else {
+        late = true;
+      }
+    }
+    if (complete) {
+      late = !complete->join(member, grant);
+      complete->listen();
+    }
+    if (late) {
+      group_->members()[member]->releaseQuietly({params_.owner, grant.hold->line()});
+    }
+    perform(step);
+  }
+
+  /// mutex_ is held.
+  [[nodiscard]] bool majorityValid() const {
+    std::vector<Clock::time_point> until;
+    until.reserve(grants_.size());
+    for (const Grant& grant : grants_) {
+      const bool held = grant.hold && grant.hold->reason() == LossReason::none;
+      until.push_back(held ? grant.hold->validUntil() : Clock::time_point::min());
+    }
+    const auto end = Quorum::validUntil(until, group_->need());
+    return end != Clock::time_point::min() && Clock::now() < end - terms().margin;
+  }
+
+  void giveBack() {
+    MemberGrants grants;
+    std::optional<std::stop_source> round;
+    std::uint64_t attempt = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      grants.swap(grants_);
+      round.emplace(round_);
+      attempt = attempt_;
+    }
+    // Who is still being asked gives back by itself what it obtains.
+    round->request_stop();
+    const auto done = [](QuorumAcquire& self, QuorumFsm& fsm) {
+      return fsm.givenBack(self.timeLeft());
+    };
+    auto until = Clock::now() + patience_;
+    if (!endless()) {
+      until = std::max(Clock::now(), std::min(until, deadline_ + kReplyGrace));
+    }
+    // One more for this function, so that it is over before the last answer counts.
+    const auto left = std::make_shared<std::atomic<std::size_t>>(1);
+    const auto one = [self = self(), left, attempt, done] {
+      if (--*left == 0) {
+        self->perform(self->tell(attempt, [&](QuorumFsm& fsm) { return done(*self, fsm); }));
+      }
+    };
+    for (std::size_t i = 0; i < grants.size(); ++i) {
+      if (grants[i].hold) {
+        ++*left;
+        group_->members()[i]->releaseAsync(
+            {params_.owner, grants[i].hold->line()},
+            [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
+      }
+    }
+    if (*left > 1) {
+      tellAt(until, attempt, done);
+    }
+    one();
+  }
+
+  void pause() {
+    std::uint64_t attempt = 0;
+    int attempts = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      attempt = attempt_;
+      attempts = fsm_.attempts();
+      random_ = random_ * 1664525U + 1013904223U;
+    }
+    const auto length =
+        backoffPause(kShortestRedPause, kLongestRedPause, attempts - 1, random_ >> 16U);
+    tellAt(std::min(Clock::now() + length, deadline_),
+           attempt,
+           [](QuorumAcquire& self, QuorumFsm& fsm) { return fsm.pauseOver(self.timeLeft()); });
+  }
+
+  void tellCaller() {
+    QuorumFsm::Result outcome{};
+    std::optional<Error> error;
+    IntrusivePtr<GroupHold> hold;
+    {
+      const std::lock_guard lock(mutex_);
+      outcome = fsm_.result();
+      error = fsm_.error();
+      hold = hold_;
+    }
+    switch (outcome) {
+      case QuorumFsm::Result::granted:
+        hold->listen();
+        redLock_->tend(hold);
+        conclude(acquired(hold));
+        return;
+      case QuorumFsm::Result::refused:
+        conclude(Acquired());
+        return;
+      case QuorumFsm::Result::failed:
+      case QuorumFsm::Result::pending:
+        conclude(error.value_or(Error(Errc::serverError, "no outcome")));
+        return;
+    }
+  }
+
+  const std::shared_ptr<RedLock> redLock_;
+  const std::chrono::nanoseconds patience_;
+  const std::chrono::milliseconds outageTimeout_;
+  std::uint32_t random_;                                   // protected by mutex_
+  QuorumFsm fsm_;                                          // protected by mutex_
+  std::uint64_t attempt_ = 0;                              // protected by mutex_
+  Clock::time_point attemptBegan_{};                       // protected by mutex_
+  Clock::time_point outSince_ = Clock::time_point::max();  // protected by mutex_
+  MemberGrants grants_;                                    // of this attempt; protected by mutex_
+  std::stop_source round_;                                 // protected by mutex_
+  IntrusivePtr<GroupHold> hold_;                           // protected by mutex_
+};
+
+}  // namespace
+
+RedLock::RedLock(Members members) : GroupLock("red", members, Quorum::majority(members.size())) {}
+
+AcquireParams RedLock::forMember(const AcquireParams& params) const {
+  AcquireParams result = params;
+  if (params.maxHold && !params.maxHold->isInfinite()) {
+    result.maxHold = memberMaxHold(params.maxHold->nanoseconds());
+  }
+  return result;
+}
+
+GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
+  const auto lease = leaseOf(*this, params);
+  GroupHold::Terms terms;
+  terms.owner = params.owner;
+  terms.label = params.label;
+  if (params.lease) {
+    terms.lease = lease;
+  }
+  if (params.maxHold) {
+    terms.maxHoldUntil = params.maxHold->deadlineFrom(Clock::now());
+  }
+  terms.margin = Quorum::drift(params.lease ? lease : longest(&LockLimits::watchdogTimeout));
+  terms.notice = Watchdog::notice(lease);
+  return terms;
+}
+
+std::shared_ptr<GroupAcquire> RedLock::makeAcquire(AcquireParams params, GroupAcquire::Done done) {
+  return std::make_shared<QuorumAcquire>(
+      std::static_pointer_cast<RedLock>(shared_from_this()), std::move(params), std::move(done));
+}
+
+void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
+  const auto now = Clock::now();
+  const GroupHold::Terms terms = hold->terms();
+  const auto period = std::min<Clock::duration>(
+      terms.lease.value_or(shortest(&LockLimits::watchdogTimeout)) / 3, kLongestPeriod);
+  const auto when = std::min(now + std::max<Clock::duration>(period, std::chrono::milliseconds(1)),
+                             hold->lossAt());
+  if (!hold->planLook(when)) {
+    return;
+  }
+  callAt(when, [weak = weak_from_this(), hold, when] {
+    const auto self = weak.lock();
+    // Before its time: all clients were closed, which ends the members' holds.
+    if (self && Clock::now() >= when && hold->beginLook(when)) {
+      static_cast<RedLock&>(*self).look(hold);
+    }
+  });
+}
+
+void RedLock::look(const IntrusivePtr<GroupHold>& hold) {
+  if (hold->released() || hold->reason() != LossReason::none) {
+    return;
+  }
+  if (Clock::now() >= hold->lossAt()) {
+    hold->runOut();
+    return;
+  }
+  for (const std::size_t member : hold->takeMissing()) {
+    repair(hold, member);
+  }
+  tend(hold);
+}
+
+void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t member) {
+  const GroupHold::Terms terms = hold->terms();
+  const auto now = Clock::now();
+  AcquireParams params;
+  params.owner = terms.owner;
+  params.label = terms.label;
+  params.stop = hold->repairs();
+  params.wantsHandle = true;
+  if (terms.lease) {
+    // No longer than the rest of the hold.
+    const auto left =
+        std::chrono::floor<std::chrono::milliseconds>(hold->validUntil() + terms.margin - now);
+    if (left <= std::chrono::milliseconds::zero()) {
+      hold->repaired(member);
+      return;
+    }
+    params.lease = Duration(left);
+  }
+  if (terms.maxHoldUntil != Clock::time_point::max()) {
+    params.maxHold = memberMaxHold(terms.maxHoldUntil - now);
+  }
+  const auto& backend = members()[member];
+  backend->acquireAsync(
+      std::move(params),
+      [hold, member, backend, owner = terms.owner](const Result<Acquired>& result) {
+        if (!result.has_value() || !result->has_value()) {
+          hold->repaired(member);
+        } else if (hold->join(member, **result)) {
+          hold->listen();
+        } else {
+          backend->releaseQuietly({owner, (*result)->hold->line()});
+        }
+      });
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "objects/moved_from.hpp"
+#include "objects/operations.hpp"
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/error.hpp>
+#include <rlock/lock.hpp>
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+// What the public locks have in common: arguments turned into AcquireParams, outcomes into results.
+
+namespace rlock::detail {
+
+using Acquired = LockBackend::Acquired;
+
+inline AcquireParams paramsFor(OwnerId owner) {
+  AcquireParams result;
+  result.owner = owner;
+  return result;
+}
+
+inline AcquireParams params(OwnerId owner,
+                            Duration wait,
+                            std::optional<Duration> lease = {},
+                            std::stop_token stop = {}) {
+  AcquireParams result = paramsFor(owner);
+  result.wait = wait;
+  result.lease = lease;
+  result.stop = std::move(stop);
+  return result;
+}
+
+inline AcquireParams params(AcquireOptions options,
+                            OwnerId owner,
+                            Duration defaultWait,
+                            bool wantsHandle) {
+  AcquireParams result = paramsFor(owner);
+  result.wait = options.wait.value_or(defaultWait);
+  result.lease = options.lease;
+  result.maxHold = options.maxHold;
+  result.stop = std::move(options.stop);
+  result.label = std::move(options.label);
+  result.wantsHandle = wantsHandle;
+  return result;
+}
+
+inline Error notInTime(const std::string& name) {
+  ErrorContext context;
+  context.key = name;
+  return Error(Errc::timedOut, "another owner held it for the whole wait", std::move(context));
+}
+
+/// For calls that must obtain the lock.
+template <class T, class Convert>
+Result<T> obtained(const std::shared_ptr<LockBackend>& backend,
+                   Result<Acquired> result,
+                   Convert convert) {
+  if (!result.has_value()) {
+    return result.error();
+  }
+  if (!*result) {
+    return notInTime(backend->name());
+  }
+  return convert(std::move(**result));
+}
+
+template <class T, class Convert>
+Operation<T> acquisition(std::shared_ptr<LockBackend> backend,
+                         AcquireParams params,
+                         Convert convert) {
+  return operation<T, Acquired>([backend, params] { return backend->acquire(params); },
+                                [backend, params](LockBackend::Handler<Acquired> handler) {
+                                  backend->acquireAsync(params, std::move(handler));
+                                },
+                                convert);
+}
+
+/// An operation whose owner was not given.
+/// @param make  `Operation<T>(OwnerId)`
+template <class T, class Make>
+ThreadOperation<T> inNameOfThread(const std::shared_ptr<LockBackend>& backend, Make make) {
+  auto made = make(currentOwner());
+  if (!backend || !backend->refusesBlocking()) {
+    return made;
+  }
+  ErrorContext context;
+  context.key = backend->name();
+  const Error error(Errc::invalidArgument,
+                    "the loop thread is no owner: make one by newOwner() and give it to each call",
+                    std::move(context));
+  return makeOperation<T>(
+      [backend, error, made = std::move(made)]() mutable -> Result<T> {
+        // That it would block here is worse.
+        return backend->refusesBlocking() ? made.wait() : error;
+      },
+      failing<T>(error));
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/scripted_object.hpp"
+#include "objects/operations.hpp"
+#include <rlock/duration.hpp>
+#include <rlock/error.hpp>
+#include <rlock/operation.hpp>
+#include <rlock/owner.hpp>
+
+#include <memory>
+#include <stop_token>
+#include <type_traits>
+#include <utility>
+
+namespace rlock::detail {
+
+/// An operation whose result is known without asking the server.
+template <class T>
+Operation<T> known(std::shared_ptr<const ScriptedObject> object, Result<T> result) {
+  return makeOperation<T>(
+      [object, result]() -> Result<T> {
+        if (auto why = object->engine().refuse(false)) {
+          return object->describe(std::move(*why));
+        }
+        return result;
+      },
+      [object, result](UniqueFunction<void(Result<T>)> handler) mutable {
+        auto why = object->engine().refuse(false);
+        object->engine().reject([handler = std::move(handler),
+                                 result = why ? Result<T>(object->describe(std::move(*why)))
+                                              : result]() mutable { handler(std::move(result)); });
+      });
+}
+
+/// An operation that is refused without asking the server.
+template <class T>
+Operation<T> refused(const std::shared_ptr<const ScriptedObject>& object, std::string_view why) {
+  return known<T>(object, object->describe(Error(Errc::invalidArgument, why)));
+}
+
+/// An operation of one call that may be repeated.
+/// @param compose  `void(Call&)`
+/// @param parse    `std::optional<From>(const Reply&)`
+/// @param convert  `Result<T>(Result<From>)`
+template <class T, class From, class Compose, class Parse, class Convert>
+Operation<T> asking(std::shared_ptr<const ScriptedObject> object,
+                    Compose compose,
+                    Parse parse,
+                    Convert convert) {
+  const auto fill = [compose](Call& call, const LockScripts&, std::string_view) { compose(call); };
+  return operation<T, From>([object, fill, parse] { return object->ask<From>({}, fill, parse); },
+                            [object, fill, parse](UniqueFunction<void(Result<From>)> handler) {
+                              object->askAsync<From>({}, std::move(handler), fill, parse);
+                            },
+                            convert);
+}
+
+/// An operation that waits.
+/// @param scripts  `std::shared_ptr<const LockScripts>()`, of this acquisition
+template <class T, class MakeScripts>
+Operation<T> waiting(std::shared_ptr<const ScriptedObject> object,
+                     MakeScripts scripts,
+                     Duration wait,
+                     std::stop_token stop = {}) {
+  using Acquired = ScriptedObject::Acquired;
+  const auto params = [wait, stop = std::move(stop)] {
+    AcquireParams result;
+    // It belongs to nobody, so it must not queue behind other calls of the same thread either.
+    result.owner = newOwner();
+    result.wait = wait;
+    result.stop = stop;
+    return result;
+  };
+  return operation<T, Acquired>(
+      [object, scripts, params] { return object->acquire(scripts(), params()); },
+      [object, scripts, params](UniqueFunction<void(Result<Acquired>)> handler) {
+        object->acquireAsync(scripts(), params(), std::move(handler));
+      },
+      [](const Result<Acquired>& result) -> Result<T> {
+        if (!result.has_value()) {
+          return result.error();
+        }
+        if constexpr (std::is_void_v<T>) {
+          if (!result->has_value()) {
+            return Error(Errc::timedOut, "the wait ended with nothing");
+          }
+          return {};
+        } else {
+          return result->has_value();
+        }
+      });
+}
+
+}  // namespace rlock::detail

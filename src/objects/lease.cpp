@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/lease.hpp>
+
+#include <utility>
+
+namespace rlock {
+
+Lease::Lease(std::shared_ptr<detail::LockBackend> backend,
+             OwnerId owner,
+             detail::Grant grant) noexcept
+    : backend_(std::move(backend)),
+      owner_(owner),
+      hold_(std::move(grant.hold)),
+      token_(grant.token) {}
+
+Lease::Lease(Lease&& other) noexcept {
+  swap(other);
+}
+
+Lease& Lease::operator=(Lease&& other) noexcept {
+  if (this != &other) {
+    Lease old(std::move(*this));
+    swap(other);
+  }
+  return *this;
+}
+
+Lease::~Lease() {
+  releaseInBackground();
+}
+
+void Lease::swap(Lease& other) noexcept {
+  std::swap(backend_, other.backend_);
+  std::swap(owner_, other.owner_);
+  std::swap(hold_, other.hold_);
+  std::swap(token_, other.token_);
+}
+
+bool Lease::held() const noexcept {
+  return hold_ && hold_->heldAt(detail::HoldHandle::Clock::now());
+}
+
+std::chrono::steady_clock::time_point Lease::validUntil() const noexcept {
+  return hold_ ? hold_->validUntil() : std::chrono::steady_clock::time_point{};
+}
+
+std::stop_token Lease::lostToken() const noexcept {
+  return hold_ ? hold_->lostToken() : std::stop_token{};
+}
+
+LossReason Lease::lossReason() const noexcept {
+  return hold_ ? hold_->reason() : LossReason::none;
+}
+
+ReleaseResult Lease::release() noexcept {
+  const auto backend = std::exchange(backend_, nullptr);
+  const auto hold = std::exchange(hold_, nullptr);
+  token_.reset();
+  if (!backend || !hold) {
+    return ReleaseResult::lost;
+  }
+  try {
+    const bool lostBefore = hold->reason() != LossReason::none;
+    const detail::ReleaseTarget target{owner_, hold->line()};
+    if (backend->refusesBlocking()) {
+      backend->releaseAsync(target, [](const Result<detail::ReleaseOutcome>&) {});
+      return lostBefore ? ReleaseResult::lost : ReleaseResult::unknown;
+    }
+    const Result<detail::ReleaseOutcome> result = backend->release(target);
+    if (lostBefore) {
+      return ReleaseResult::lost;
+    }
+    if (result.has_value()) {
+      return *result == detail::ReleaseOutcome::released ? ReleaseResult::released
+                                                         : ReleaseResult::stillHeld;
+    }
+    switch (result.error().errc()) {
+      case Errc::notOwner:
+      case Errc::closed:
+      case Errc::forked:
+      case Errc::wrongType:
+        return ReleaseResult::lost;
+      default:
+        return ReleaseResult::unknown;
+    }
+  } catch (...) {
+    // Out of memory: the hold is left to expire.
+    return ReleaseResult::unknown;
+  }
+}
+
+void Lease::releaseInBackground() noexcept {
+  const auto backend = std::exchange(backend_, nullptr);
+  const auto hold = std::exchange(hold_, nullptr);
+  if (!backend || !hold || hold->released()) {
+    return;
+  }
+  try {
+    backend->releaseQuietly({owner_, hold->line()});
+  } catch (...) {
+    // Out of memory: the hold is left to expire.
+  }
+}
+
+}  // namespace rlock

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "objects/moved_from.hpp"
+
+#include <thread>
+
+namespace rlock::detail {
+
+Error movedFromError() {
+  return Error(Errc::invalidArgument, "this handle was moved from");
+}
+
+void callElsewhere(UniqueFunction<void()> function) {
+  std::thread([function = std::move(function)]() mutable {
+    try {
+      function();
+    } catch (...) {
+      // There is no client whose log could take it.
+    }
+  }).detach();
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/base/fork.hpp>
+#include <rlock/mutex.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+namespace rlock {
+
+Mutex::Mutex(RLock lock) noexcept
+    : lock_(std::move(lock)), forkGeneration_(detail::forkGeneration()) {}
+
+/// In a child another thread of the parent may hold mutex_ for ever.
+bool Mutex::ofParent() const noexcept {
+  return detail::forkGeneration() != forkGeneration_;
+}
+
+void Mutex::lock() {
+  // Made before: what was obtained must not be lost for want of memory.
+  Holds fresh(1);
+  fresh.front().lease = lock_.acquire();
+  keep(fresh);
+}
+
+bool Mutex::try_lock() {
+  return tryLockFor(Duration::zero());
+}
+
+bool Mutex::tryLockFor(Duration wait) {
+  Holds fresh(1);
+  std::optional<Lease> lease = lock_.tryAcquire({.wait = wait});
+  if (!lease) {
+    return false;
+  }
+  fresh.front().lease = std::move(*lease);
+  keep(fresh);
+  return true;
+}
+
+void Mutex::keep(Holds& fresh) noexcept {
+  fresh.front().thread = currentOwner();
+  const std::lock_guard lock(mutex_);
+  holds_.splice(holds_.end(), fresh);
+}
+
+void Mutex::unlock() noexcept {
+  if (ofParent()) {
+    return;
+  }
+  Holds over;
+  {
+    const std::lock_guard lock(mutex_);
+    if (holds_.empty()) {
+      return;
+    }
+    const auto mine = std::find_if(holds_.rbegin(), holds_.rend(), [](const Held& held) {
+      return held.thread == currentOwner();
+    });
+    // Whoever locked will unlock: to release a valid hold for a lost one would let others in under
+    // the work of the thread that has it.
+    const auto chosen = mine != holds_.rend()
+                            ? std::prev(mine.base())
+                            : std::find_if(holds_.begin(), holds_.end(), [](const Held& held) {
+                                return !held.lease.held();
+                              });
+    over.splice(over.end(), holds_, chosen != holds_.end() ? chosen : holds_.begin());
+  }
+}
+
+const Lease& Mutex::lease() const noexcept {
+  if (ofParent()) {
+    return none_;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto mine = std::find_if(holds_.rbegin(), holds_.rend(), [](const Held& held) {
+    return held.thread == currentOwner();
+  });
+  if (mine != holds_.rend()) {
+    return mine->lease;
+  }
+  return holds_.empty() ? none_ : holds_.back().lease;
+}
+
+SharedMutex::SharedMutex(const ReadWriteLock& lock)
+    : SharedMutex(lock.readLock(), lock.writeLock()) {}
+
+SharedMutex::SharedMutex(RLock lock) noexcept : shared_(lock), exclusive_(std::move(lock)) {}
+
+SharedMutex::SharedMutex(RLock sharedSide, RLock exclusiveSide) noexcept
+    : shared_(std::move(sharedSide)), exclusive_(std::move(exclusiveSide)) {}
+
+}  // namespace rlock

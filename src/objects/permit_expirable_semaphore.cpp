@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/permit_semaphore.hpp"
+#include "objects/moved_from.hpp"
+#include "objects/operations.hpp"
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/permit_expirable_semaphore.hpp>
+
+#include <utility>
+
+namespace rlock {
+
+namespace {
+
+using detail::AcquireParams;
+using detail::PermitSemaphore;
+using Acquired = detail::LockBackend::Acquired;
+using Acquisition = PermitSemaphore::Acquisition;
+using Ids = PermitExpirableSemaphore::Ids;
+using SemaphorePtr = std::shared_ptr<PermitSemaphore>;
+
+AcquireParams params(Duration wait, std::optional<Duration> lease, std::stop_token stop = {}) {
+  AcquireParams result;
+  result.wait = wait;
+  result.lease = lease;
+  result.stop = std::move(stop);
+  return result;
+}
+
+AcquireParams params(AcquireOptions options, Duration defaultWait) {
+  AcquireParams result =
+      params(options.wait.value_or(defaultWait), options.lease, std::move(options.stop));
+  result.maxHold = options.maxHold;
+  result.label = std::move(options.label);
+  return result;
+}
+
+Error notInTime(const PermitSemaphore& semaphore) {
+  ErrorContext context;
+  context.key = semaphore.name();
+  context.kind = "semaphore";
+  return Error(Errc::timedOut, "no permit became free in the whole wait", std::move(context));
+}
+
+/// @param convert  `T(Grant)`, for what was obtained
+/// @param missed   `Result<T>()`, for what was not
+template <class T, class Convert, class Missed>
+Operation<T> acquisition(const SemaphorePtr& semaphore,
+                         const Acquisition& what,
+                         Convert convert,
+                         Missed missed) {
+  return detail::operation<T, Acquired>(
+      [semaphore, what] { return semaphore->acquire(what); },
+      [semaphore, what](PermitSemaphore::Handler<Acquired> handler) {
+        semaphore->acquireAsync(what, std::move(handler));
+      },
+      [convert, missed](Result<Acquired> result) -> Result<T> {
+        if (!result.has_value()) {
+          return result.error();
+        }
+        return *result ? Result<T>(convert(std::move(**result))) : missed();
+      });
+}
+
+/// One permit, waited for without limit.
+Operation<std::string> one(const SemaphorePtr& semaphore,
+                           std::optional<Duration> lease,
+                           std::stop_token stop = {}) {
+  const Acquisition what =
+      semaphore->acquisition(1, false, params(Duration::max(), lease, std::move(stop)));
+  return acquisition<std::string>(
+      semaphore,
+      what,
+      [scripts = what.scripts](const detail::Grant& /*grant*/) { return scripts->ids().front(); },
+      [semaphore]() -> Result<std::string> { return notInTime(*semaphore); });
+}
+
+Operation<std::optional<std::string>> tryOne(const SemaphorePtr& semaphore,
+                                             Duration wait,
+                                             std::optional<Duration> lease,
+                                             std::stop_token stop = {}) {
+  const Acquisition what = semaphore->acquisition(1, false, params(wait, lease, std::move(stop)));
+  return acquisition<std::optional<std::string>>(
+      semaphore,
+      what,
+      [scripts = what.scripts](const detail::Grant& /*grant*/) {
+        return std::optional(scripts->ids().front());
+      },
+      []() -> Result<std::optional<std::string>> { return std::optional<std::string>(); });
+}
+
+Operation<Ids> many(const SemaphorePtr& semaphore,
+                    int permits,
+                    Duration wait,
+                    std::optional<Duration> lease,
+                    std::stop_token stop = {}) {
+  const Acquisition what =
+      semaphore->acquisition(permits, false, params(wait, lease, std::move(stop)));
+  return acquisition<Ids>(
+      semaphore,
+      what,
+      [scripts = what.scripts](const detail::Grant& /*grant*/) {
+        return scripts ? scripts->ids() : Ids();
+      },
+      []() -> Result<Ids> { return Ids(); });
+}
+
+Permit permitOf(const SemaphorePtr& semaphore, const Acquisition& what, detail::Grant grant) {
+  return {Lease(semaphore->holder(what), what.params.owner, std::move(grant)),
+          what.scripts->ids().front()};
+}
+
+template <class T>
+Operation<T> request(const SemaphorePtr& semaphore, const PermitSemaphore::Request<T>& what) {
+  return detail::operation<T, T>([semaphore, what] { return semaphore->run(what); },
+                                 [semaphore, what](PermitSemaphore::Handler<T> handler) {
+                                   semaphore->start(what, std::move(handler));
+                                 },
+                                 detail::same<T>);
+}
+
+std::vector<std::string_view> viewsOf(std::span<const std::string> ids) {
+  return {ids.begin(), ids.end()};
+}
+
+}  // namespace
+
+PermitExpirableSemaphore::PermitExpirableSemaphore(
+    std::shared_ptr<detail::PermitSemaphore> semaphore) noexcept
+    : semaphore_(std::move(semaphore)) {}
+
+std::string PermitExpirableSemaphore::acquire() {
+  return acquireAsync().get();
+}
+
+std::string PermitExpirableSemaphore::acquire(Duration lease) {
+  return acquireAsync(lease).get();
+}
+
+std::string PermitExpirableSemaphore::acquire(std::stop_token stop, std::optional<Duration> lease) {
+  return acquireAsync(std::move(stop), lease).get();
+}
+
+Ids PermitExpirableSemaphore::acquireMany(int permits, std::optional<Duration> lease) {
+  return acquireManyAsync(permits, lease).get();
+}
+
+Ids PermitExpirableSemaphore::acquireMany(std::stop_token stop,
+                                          int permits,
+                                          std::optional<Duration> lease) {
+  return acquireManyAsync(std::move(stop), permits, lease).get();
+}
+
+std::optional<std::string> PermitExpirableSemaphore::tryAcquire() {
+  return tryAcquireAsync().get();
+}
+
+std::optional<std::string> PermitExpirableSemaphore::tryAcquire(Duration wait) {
+  return tryAcquireAsync(wait).get();
+}
+
+std::optional<std::string> PermitExpirableSemaphore::tryAcquire(Duration wait, Duration lease) {
+  return tryAcquireAsync(wait, lease).get();
+}
+
+std::optional<std::string> PermitExpirableSemaphore::tryAcquire(std::stop_token stop,
+                                                                Duration wait,
+                                                                std::optional<Duration> lease) {
+  return tryAcquireAsync(std::move(stop), wait, lease).get();
+}
+
+Ids PermitExpirableSemaphore::tryAcquireMany(int permits,
+                                             Duration wait,
+                                             std::optional<Duration> lease) {
+  return tryAcquireManyAsync(permits, wait, lease).get();
+}
+
+Ids PermitExpirableSemaphore::tryAcquireMany(std::stop_token stop,
+                                             int permits,
+                                             Duration wait,
+                                             std::optional<Duration> lease) {
+  return tryAcquireManyAsync(std::move(stop), permits, wait, lease).get();
+}
+
+void PermitExpirableSemaphore::release(std::string_view id) {
+  releaseAsync(id).get();
+}
+
+void PermitExpirableSemaphore::release(std::span<const std::string> ids) {
+  releaseAsync(ids).get();
+}
+
+bool PermitExpirableSemaphore::tryRelease(std::string_view id) {
+  return tryReleaseAsync(id).get();
+}
+
+int PermitExpirableSemaphore::tryRelease(std::span<const std::string> ids) {
+  return tryReleaseAsync(ids).get();
+}
+
+int PermitExpirableSemaphore::availablePermits() {
+  return availablePermitsAsync().get();
+}
+
+int PermitExpirableSemaphore::getPermits() {
+  return getPermitsAsync().get();
+}
+
+int PermitExpirableSemaphore::acquiredPermits() {
+  return acquiredPermitsAsync().get();
+}
+
+bool PermitExpirableSemaphore::trySetPermits(int permits) {
+  return trySetPermitsAsync(permits).get();
+}
+
+void PermitExpirableSemaphore::setPermits(int permits) {
+  setPermitsAsync(permits).get();
+}
+
+void PermitExpirableSemaphore::addPermits(int delta) {
+  addPermitsAsync(delta).get();
+}
+
+bool PermitExpirableSemaphore::remove() {
+  return removeAsync().get();
+}
+
+bool PermitExpirableSemaphore::updateLeaseTime(std::string_view id, std::optional<Duration> lease) {
+  return updateLeaseTimeAsync(id, lease).get();
+}
+
+PermitExpirableSemaphore::LeaseTime PermitExpirableSemaphore::getLeaseTime(std::string_view id) {
+  return getLeaseTimeAsync(id).get();
+}
+
+Permit PermitExpirableSemaphore::hold(AcquireOptions options) {
+  return holdAsync(std::move(options)).get();
+}
+
+std::optional<Permit> PermitExpirableSemaphore::tryHold(AcquireOptions options) {
+  return tryHoldAsync(std::move(options)).get();
+}
+
+const std::string& PermitExpirableSemaphore::getName() const& {
+  return detail::present(semaphore_)->name();
+}
+
+std::string PermitExpirableSemaphore::getName() const&& {
+  return detail::present(semaphore_)->name();
+}
+
+Operation<std::string> PermitExpirableSemaphore::acquireAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<std::string>();
+  }
+  return one(semaphore_, {});
+}
+
+Operation<std::string> PermitExpirableSemaphore::acquireAsync(Duration lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::string>();
+  }
+  return one(semaphore_, lease);
+}
+
+Operation<std::string> PermitExpirableSemaphore::acquireAsync(std::stop_token stop,
+                                                              std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::string>();
+  }
+  return one(semaphore_, lease, std::move(stop));
+}
+
+Operation<Ids> PermitExpirableSemaphore::acquireManyAsync(int permits,
+                                                          std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<Ids>();
+  }
+  return many(semaphore_, permits, Duration::max(), lease);
+}
+
+Operation<Ids> PermitExpirableSemaphore::acquireManyAsync(std::stop_token stop,
+                                                          int permits,
+                                                          std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<Ids>();
+  }
+  return many(semaphore_, permits, Duration::max(), lease, std::move(stop));
+}
+
+Operation<std::optional<std::string>> PermitExpirableSemaphore::tryAcquireAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<std::optional<std::string>>();
+  }
+  return tryOne(semaphore_, Duration::zero(), {});
+}
+
+Operation<std::optional<std::string>> PermitExpirableSemaphore::tryAcquireAsync(Duration wait) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::optional<std::string>>();
+  }
+  return tryOne(semaphore_, wait, {});
+}
+
+Operation<std::optional<std::string>> PermitExpirableSemaphore::tryAcquireAsync(Duration wait,
+                                                                                Duration lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::optional<std::string>>();
+  }
+  return tryOne(semaphore_, wait, lease);
+}
+
+Operation<std::optional<std::string>> PermitExpirableSemaphore::tryAcquireAsync(
+    std::stop_token stop, Duration wait, std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::optional<std::string>>();
+  }
+  return tryOne(semaphore_, wait, lease, std::move(stop));
+}
+
+Operation<Ids> PermitExpirableSemaphore::tryAcquireManyAsync(int permits,
+                                                             Duration wait,
+                                                             std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<Ids>();
+  }
+  return many(semaphore_, permits, wait, lease);
+}
+
+Operation<Ids> PermitExpirableSemaphore::tryAcquireManyAsync(std::stop_token stop,
+                                                             int permits,
+                                                             Duration wait,
+                                                             std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<Ids>();
+  }
+  return many(semaphore_, permits, wait, lease, std::move(stop));
+}
+
+Operation<void> PermitExpirableSemaphore::releaseAsync(std::string_view id) {
+  if (!semaphore_) {
+    return detail::movedFrom<void>();
+  }
+  return request(semaphore_, semaphore_->release({&id, 1}));
+}
+
+Operation<void> PermitExpirableSemaphore::releaseAsync(std::span<const std::string> ids) {
+  if (!semaphore_) {
+    return detail::movedFrom<void>();
+  }
+  return request(semaphore_, semaphore_->release(viewsOf(ids)));
+}
+
+Operation<bool> PermitExpirableSemaphore::tryReleaseAsync(std::string_view id) {
+  if (!semaphore_) {
+    return detail::movedFrom<bool>();
+  }
+  const auto what = semaphore_->tryRelease({&id, 1});
+  return detail::operation<bool, int>(
+      [semaphore = semaphore_, what] { return semaphore->run(what); },
+      [semaphore = semaphore_, what](PermitSemaphore::Handler<int> handler) {
+        semaphore->start(what, std::move(handler));
+      },
+      [](const Result<int>& released) -> Result<bool> {
+        if (!released.has_value()) {
+          return released.error();
+        }
+        return *released == 1;
+      });
+}
+
+Operation<int> PermitExpirableSemaphore::tryReleaseAsync(std::span<const std::string> ids) {
+  if (!semaphore_) {
+    return detail::movedFrom<int>();
+  }
+  return request(semaphore_, semaphore_->tryRelease(viewsOf(ids)));
+}
+
+Operation<int> PermitExpirableSemaphore::availablePermitsAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<int>();
+  }
+  return request(semaphore_, semaphore_->availablePermits());
+}
+
+Operation<int> PermitExpirableSemaphore::getPermitsAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<int>();
+  }
+  return request(semaphore_, semaphore_->getPermits());
+}
+
+Operation<int> PermitExpirableSemaphore::acquiredPermitsAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<int>();
+  }
+  return request(semaphore_, semaphore_->acquiredPermits());
+}
+
+Operation<bool> PermitExpirableSemaphore::trySetPermitsAsync(int permits) {
+  if (!semaphore_) {
+    return detail::movedFrom<bool>();
+  }
+  return request(semaphore_, semaphore_->trySetPermits(permits));
+}
+
+Operation<void> PermitExpirableSemaphore::setPermitsAsync(int permits) {
+  if (!semaphore_) {
+    return detail::movedFrom<void>();
+  }
+  return request(semaphore_, semaphore_->setPermits(permits));
+}
+
+Operation<void> PermitExpirableSemaphore::addPermitsAsync(int delta) {
+  if (!semaphore_) {
+    return detail::movedFrom<void>();
+  }
+  return request(semaphore_, semaphore_->addPermits(delta));
+}
+
+Operation<bool> PermitExpirableSemaphore::removeAsync() {
+  if (!semaphore_) {
+    return detail::movedFrom<bool>();
+  }
+  return request(semaphore_, semaphore_->remove());
+}
+
+Operation<bool> PermitExpirableSemaphore::updateLeaseTimeAsync(std::string_view id,
+                                                               std::optional<Duration> lease) {
+  if (!semaphore_) {
+    return detail::movedFrom<bool>();
+  }
+  return request(semaphore_, semaphore_->updateLeaseTime(id, lease));
+}
+
+Operation<PermitExpirableSemaphore::LeaseTime> PermitExpirableSemaphore::getLeaseTimeAsync(
+    std::string_view id) {
+  if (!semaphore_) {
+    return detail::movedFrom<PermitExpirableSemaphore::LeaseTime>();
+  }
+  return request(semaphore_, semaphore_->getLeaseTime(id));
+}
+
+Operation<Permit> PermitExpirableSemaphore::holdAsync(AcquireOptions options) {
+  if (!semaphore_) {
+    return detail::movedFrom<Permit>();
+  }
+  const Acquisition what =
+      semaphore_->acquisition(1, true, params(std::move(options), Duration::max()));
+  return acquisition<Permit>(
+      semaphore_,
+      what,
+      [semaphore = semaphore_, what](detail::Grant grant) {
+        return permitOf(semaphore, what, std::move(grant));
+      },
+      [semaphore = semaphore_]() -> Result<Permit> { return notInTime(*semaphore); });
+}
+
+Operation<std::optional<Permit>> PermitExpirableSemaphore::tryHoldAsync(AcquireOptions options) {
+  if (!semaphore_) {
+    return detail::movedFrom<std::optional<Permit>>();
+  }
+  const Acquisition what =
+      semaphore_->acquisition(1, true, params(std::move(options), Duration::zero()));
+  return acquisition<std::optional<Permit>>(
+      semaphore_,
+      what,
+      [semaphore = semaphore_, what](detail::Grant grant) {
+        return std::optional(permitOf(semaphore, what, std::move(grant)));
+      },
+      []() -> Result<std::optional<Permit>> { return std::optional<Permit>(); });
+}
+
+}  // namespace rlock
