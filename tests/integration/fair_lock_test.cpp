@@ -1835,7 +1835,8 @@ TEST_F(FairLock, ARequestWithATombstoneDoesNothingWhenItComesLate) {
 }
 
 TEST_F(FairLock, AutomaticUsesTheTombstoneWhereTheServerForbidsKilling) {
-  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-client|kill"});
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all"});
+  raw().denyClient("weak", {"kill"});
   Options settings = fair(proxied());
   settings.username = "weak";
   settings.password = "pw";

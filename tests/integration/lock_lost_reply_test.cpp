@@ -350,7 +350,8 @@ TEST_F(LostReplyOrder, XAMB14_ALateReplyNeverReachesTheNextCommand) {
 }
 
 TEST_F(LostReplyOrder, AutomaticUsesTheMarkerWhereTheServerForbidsKilling) {
-  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-client|kill"});
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all"});
+  raw().denyClient("weak", {"kill"});
   Options settings = proxied();
   settings.username = "weak";
   settings.password = "pw";

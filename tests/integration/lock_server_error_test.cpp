@@ -365,7 +365,7 @@ TEST_P(ServerErrors, XERR10_LoadingIsWaitedFor) {
 }
 
 TEST_F(ServerTroubleSlow, XERR11_ABusyServer) {
-  raw().configSet("busy-reply-threshold", "20");
+  raw().configSet("lua-time-limit", "20");
   Options settings = options();
   settings.watchdogTimeout = 5s;
   Client client = Client::connect(settings);

@@ -42,7 +42,11 @@ class LostConnection : public LockTest {
   }
 
   void mayKill(bool may) {
-    raw().run({"ACL", "SETUSER", "app", may ? "+client|kill" : "-client|kill"});
+    if (may) {
+      raw().run({"ACL", "SETUSER", "app", "+client|kill"});
+    } else {
+      raw().denyClient("app", {"kill"});
+    }
   }
 
   TcpProxy::Rule stallOnce(const lua::Script& script) {
@@ -285,7 +289,7 @@ TEST_F(LostConnection, ALostConnectionIsClosedOnceForAllThatWasOnIt) {
 }
 
 TEST_F(LostConnection, AServerThatWasStartedAnewIsNotAskedToCloseAnybody) {
-  raw().run({"ACL", "SETUSER", "default", "-client|info"});
+  raw().denyClient("default", {"info"});
   Options options = proxied();
   options.commandTimeout = 2s;
   Client client = Client::connect(options);
@@ -305,7 +309,8 @@ TEST_F(LostConnection, AServerThatWasStartedAnewIsNotAskedToCloseAnybody) {
 }
 
 TEST_F(LostConnection, AnIdThatMayBeAnotherProcesssIsNotKilled) {
-  raw().run({"ACL", "SETUSER", "app", "-client|info", "-info"});
+  raw().run({"ACL", "SETUSER", "app", "-info"});
+  raw().denyClient("app", {"info"});
   Client client = Client::connect(settings());
   warm(client);
   proxy().recordCommands(true);

@@ -208,7 +208,8 @@ TEST_F(ConnectorRedisTest, SkipsDeadEndpoints) {
 TEST_F(ConnectorRedisTest, AuthenticatesWithAPasswordOrAnAclUser) {
   RedisServer::Options options;
   options.password = "main secret";
-  options.aclUsers = {"worker on >other ~* &* +@all -client|kill"};
+  options.aclUsers = {
+      "worker on >other ~* &* +@all -client +client|id +client|info +client|setname"};
   const RedisServer server(options);
   LinkSettings settings = settingsFor({tcp(server.port())});
   settings.password = "main secret";

@@ -272,7 +272,8 @@ TEST_P(LostPermitSlow, CutsUnderLoadLoseAndMintNoPermit) {
 class PermitFault : public PermitTest {};
 
 TEST_F(PermitFault, WithoutClientKillTheRequestsCarryTombstones) {
-  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-client|kill"});
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all"});
+  raw().denyClient("weak", {"kill"});
   Options settings = proxied();
   settings.username = "weak";
   settings.password = "pw";

@@ -269,7 +269,8 @@ TEST_P(ReadWriteLostReply, AWaitingWriterWithdrawsOnceOrItsIntentLapses) {
 class ReadWriteLostReplyUnfenced : public ReadWriteTest {
  protected:
   [[nodiscard]] Client connectWeak() {
-    raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-client|kill"});
+    raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all"});
+    raw().denyClient("weak", {"kill"});
     Options settings = proxied();
     settings.username = "weak";
     settings.password = "pw";

@@ -992,7 +992,8 @@ TEST_P(SemaphoreLostReplySlow, C7_CutsUnderLoadMintNothingAndLoseNothing) {
 class SemaphoreWeakUser : public LockTest {};
 
 TEST_F(SemaphoreWeakUser, C7_AServerThatForbidsKilling) {
-  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-client|kill"});
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all"});
+  raw().denyClient("weak", {"kill"});
   raw().set("weak", "5");
   Options settings = proxied();
   settings.username = "weak";

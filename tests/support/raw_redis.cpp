@@ -606,6 +606,17 @@ std::int64_t RawRedis::commandCalls(std::string_view name) {
   return found == calls.end() ? 0 : found->second;
 }
 
+void RawRedis::denyClient(std::string_view user,
+                          std::initializer_list<std::string_view> subcommands) {
+  Args args{"ACL", "SETUSER", std::string(user), "-client"};
+  for (const std::string_view each : {"id", "info", "kill", "list", "setname"}) {
+    if (std::find(subcommands.begin(), subcommands.end(), each) == subcommands.end()) {
+      args.push_back("+client|" + std::string(each));
+    }
+  }
+  run(args);
+}
+
 void RawRedis::resetStats() {
   run({"CONFIG", "RESETSTAT"});
 }

@@ -133,6 +133,10 @@ class RawRedis {
   std::map<std::string, std::int64_t> commandStats();
   std::int64_t commandCalls(std::string_view name);
   void resetStats();
+
+  /// Takes subcommands of CLIENT away from a user that may use all commands. Redis 6 cannot take
+  /// away a subcommand, only give.
+  void denyClient(std::string_view user, std::initializer_list<std::string_view> subcommands);
   /// "normal", "pubsub", ... (never this connection); returns how many were killed.
   std::int64_t clientKillType(std::string_view type);
   std::int64_t clientKillId(std::int64_t id);

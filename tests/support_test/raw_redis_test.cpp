@@ -130,7 +130,8 @@ TEST_F(RawRedisTest, CountsCommands) {
   EXPECT_EQ(stats.at("get"), 3);
   EXPECT_EQ(stats.at("hset"), 1);
   EXPECT_EQ(stats.at("eval"), 1);
-  EXPECT_EQ(stats.at("client|id"), 1);
+  // Redis 6 does not count subcommands each for itself.
+  EXPECT_EQ(stats.at(RedisServer::version().major >= 7 ? "client|id" : "client"), 1);
   EXPECT_EQ(redis().commandCalls("HSET"), 1);
   redis().resetStats();
   EXPECT_EQ(redis().commandCalls("get"), 0);

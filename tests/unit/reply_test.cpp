@@ -157,6 +157,10 @@ TEST(ReplyCount, IsNeverMoreThanAnInt) {
 TEST(ErrorReply, DeniedInsideAScriptIsDenied) {
   for (const char* const said :
        {"NOPERM this user has no permissions to run the 'evalsha' command",
+        "@user_script: 30: The user executing the script can't run this command or subcommand",
+        "ERR Error running script (call to f_01): @user_script:30: @user_script: 30: The user "
+        "executing the script can't access at least one of the keys mentioned in the command "
+        "arguments",
         "ERR The user executing the script can't run this command or subcommand script: "
         "0123456789abcdef, on @user_script:3.",
         "ERR ACL failure in script: User app has no permissions to run the 'pexpire' command "
@@ -169,6 +173,11 @@ TEST(ErrorReply, DeniedInsideAScriptIsDenied) {
   }
   EXPECT_EQ(classifyError("ERR ACL failure").errc, Errc::serverError);
   EXPECT_EQ(classifyError("ERR something in a script went wrong").errc, Errc::serverError);
+  EXPECT_EQ(classifyError("@user_script: 30: Something went wrong").errc, Errc::serverError);
+  EXPECT_EQ(
+      classifyError("@user_script: 30: -OOM command not allowed when used memory > 'maxmemory'.")
+          .errc,
+      Errc::outOfMemory);
   EXPECT_EQ(classifyError("").errc, Errc::serverError);
 }
 

@@ -47,8 +47,9 @@ inline constexpr std::array<ErrorClass, 19> kErrorClasses{{
 }};
 
 /// Classifies the text of an error reply. Older servers wrap what a script raised into an ERR of
-/// their own, so its words are looked for inside such texts; a script that its user may not run in
-/// full is reported without a code of its own.
+/// their own, or begin what it returned with its line ("@user_script: 30: ..."), so words are
+/// looked for inside such texts; a script that its user may not run in full is reported without a
+/// code of its own.
 inline ErrorClass classifyError(std::string_view text) noexcept {
   const std::string_view first = text.substr(0, text.find(' '));
   for (const ErrorClass& known : kErrorClasses) {
@@ -57,8 +58,8 @@ inline ErrorClass classifyError(std::string_view text) noexcept {
     }
   }
   const bool fromScript = text.find("script") != std::string_view::npos;
-  if (first == "ERR" && fromScript) {
-    // Redis 7.0 and 7.2; Redis 7.4, 8 and Valkey.
+  if ((first == "ERR" && fromScript) || first == "@user_script:") {
+    // Redis 6 to 7.2; Redis 7.4, 8 and Valkey.
     if (text.find("executing the script can't") != std::string_view::npos ||
         text.find("ACL failure in script") != std::string_view::npos) {
       return {first, ErrorAction::fatal, Errc::denied};
