@@ -10,10 +10,12 @@
 #include <ctime>
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <functional>
 #include <new>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <unistd.h>
+#include <utility>
 
 namespace rlock::test {
 namespace {
@@ -100,6 +102,8 @@ void FailedAllocation::print() noexcept {
 namespace {
 
 thread_local long unlockPause = 0;
+thread_local long mutexesLeft = 0;
+thread_local std::function<void()>* atMutex = nullptr;
 std::atomic<int> epollOperation{0};
 std::atomic<int> epollTimes{0};
 std::atomic<bool> epollNested{false};
@@ -121,6 +125,20 @@ F* next(const char* name) noexcept {
 
 void pauseAfterUnlocking(std::chrono::microseconds pause) noexcept {
   unlockPause = static_cast<long>(pause.count());
+}
+
+AtMutex::AtMutex(long k, std::function<void()> meanwhile) {
+  atMutex = new std::function<void()>(std::move(meanwhile));
+  mutexesLeft = k;
+}
+
+AtMutex::~AtMutex() {
+  mutexesLeft = 0;
+  delete std::exchange(atMutex, nullptr);
+}
+
+bool AtMutex::happened() noexcept {
+  return mutexesLeft == 0;
 }
 
 void failEpollCtl(int operation, int times, bool onEpoll) noexcept {
@@ -211,6 +229,14 @@ void operator delete[](void* memory,
 
 #if !defined(__SANITIZE_THREAD__)
 extern "C" {
+
+int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
+  static const auto real = rlock::test::next<int(pthread_mutex_t*)>("pthread_mutex_lock");
+  if (rlock::test::mutexesLeft > 0 && --rlock::test::mutexesLeft == 0) {
+    (*rlock::test::atMutex)();
+  }
+  return real(mutex);
+}
 
 int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept {
   static const auto real = rlock::test::next<int(pthread_mutex_t*)>("pthread_mutex_unlock");

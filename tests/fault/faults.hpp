@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 
 // Faults of the process itself, which this program has in place of the standard library's and the
 // system's own functions.
@@ -31,6 +32,20 @@ class FailedAllocation {
 #if !defined(__SANITIZE_THREAD__)
 /// Puts this thread to sleep for so long after each mutex that it gives back.
 void pauseAfterUnlocking(std::chrono::microseconds pause) noexcept;
+
+/// At the `k`-th mutex that this thread takes from here on, just before it takes it, something else
+/// happens first: so two calls meet in each order that mutexes allow, by counting and not by luck.
+class AtMutex {
+ public:
+  /// @param meanwhile  called once, by this thread; must not wait for it without limit
+  AtMutex(long k, std::function<void()> meanwhile);
+  AtMutex(const AtMutex&) = delete;
+  AtMutex& operator=(const AtMutex&) = delete;
+  ~AtMutex();
+
+  /// Whether there were as many as `k`.
+  [[nodiscard]] static bool happened() noexcept;
+};
 
 /// The next so many epoll_ctl() of the whole process that do `operation` on a descriptor fail with
 /// ENOSPC.

@@ -18,9 +18,9 @@ case ${1:-} in
     ;;
 esac
 cd "$(dirname "$0")/../.."
-list=$PWD/tests/mutants/mutants.txt
 dir=$(realpath -m "${RLOCK_MUTANTS_DIR:-build/mutants}")
 jobs=${RLOCK_JOBS:-$(nproc)}
+list=$dir/src/tests/mutants/mutants.txt
 wanted=" $* "
 export RLOCK_TEST_REQUIRE_REDIS=1
 
@@ -49,6 +49,12 @@ build || {
   tail -n 20 "$dir/build.log"
   exit 1
 }
+
+if ! run_tests -L 'unit|simulation'; then
+  echo "a test fails although nothing is broken:"
+  grep -m 1 -E '\*\*\*' "$dir/ctest.log"
+  exit 1
+fi
 
 bad=0
 try() {  # uses name, file, from, to, tests
