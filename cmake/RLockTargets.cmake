@@ -11,6 +11,7 @@ function(rlock_set_target_options target)
     -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wold-style-cast
     -Woverloaded-virtual -Wnon-virtual-dtor -Wcast-qual -Wformat=2 -Wimplicit-fallthrough
     $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond>
+    $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
     $<$<BOOL:${RLOCK_WERROR}>:-Werror>)
   if(RLOCK_SANITIZE)
     target_compile_options(${target} PRIVATE

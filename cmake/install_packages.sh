@@ -6,7 +6,7 @@
 #   build   compiler, CMake, Ninja, the libraries (always included)
 #   test    GoogleTest, redis-server
 #   interop Java 17, Maven
-#   lint    clang-format, clang-tidy
+#   lint    clang, clang-format, clang-tidy
 #   docs    Doxygen, Graphviz
 #
 # With apt and as root the missing packages are installed. Anywhere else they are listed and the
@@ -58,6 +58,7 @@ find_missing() {
         need maven has_command mvn
         ;;
       lint)
+        need clang has_command clang++
         need clang-format has_command clang-format
         need clang-tidy has_command clang-tidy
         ;;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/annotated_mutex.hpp"
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/base/thread_owner.hpp>
 #include <rlock/owner.hpp>
@@ -10,7 +11,6 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -22,8 +22,8 @@ using ThreadEndListeners = std::vector<std::weak_ptr<detail::ThreadEndListener>>
 
 /// Replaced, never changed, so that the end of a thread needs no memory to look at it.
 struct Listeners {
-  std::mutex mutex;
-  std::shared_ptr<const ThreadEndListeners> all;
+  detail::AnnotatedMutex mutex;
+  std::shared_ptr<const ThreadEndListeners> all RLOCK_GUARDED_BY(mutex);
 };
 
 constinit detail::PerProcess<Listeners> listeners;
@@ -41,14 +41,14 @@ struct LivingThread {
 struct LivingThreads {
   static constexpr std::size_t kBuckets = 256;
 
-  std::mutex mutex;
-  std::array<LivingThread*, kBuckets> buckets{};
+  detail::AnnotatedMutex mutex;
+  std::array<LivingThread*, kBuckets> buckets RLOCK_GUARDED_BY(mutex){};
 
-  [[nodiscard]] LivingThread*& bucketOf(std::uint64_t owner) noexcept {
+  [[nodiscard]] LivingThread*& bucketOf(std::uint64_t owner) noexcept RLOCK_REQUIRES(mutex) {
     return buckets[owner / 2 % kBuckets];
   }
   void add(LivingThread& thread) noexcept {
-    const std::lock_guard lock(mutex);
+    const detail::MutexLock lock(mutex);
     LivingThread*& first = bucketOf(thread.owner);
     thread.next = first;
     thread.link = &first;
@@ -58,14 +58,14 @@ struct LivingThreads {
     first = &thread;
   }
   void remove(LivingThread& thread) noexcept {
-    const std::lock_guard lock(mutex);
+    const detail::MutexLock lock(mutex);
     *thread.link = thread.next;
     if (thread.next != nullptr) {
       thread.next->link = thread.link;
     }
   }
   [[nodiscard]] bool has(std::uint64_t owner) noexcept {
-    const std::lock_guard lock(mutex);
+    const detail::MutexLock lock(mutex);
     for (const LivingThread* thread = bucketOf(owner); thread != nullptr; thread = thread->next) {
       if (thread->owner == owner) {
         return true;
@@ -95,7 +95,7 @@ class EndOfThread {
     try {
       livingThreads.get().remove(thisThread);
       Listeners& known = listeners.get();
-      const std::lock_guard lock(known.mutex);
+      const detail::MutexLock lock(known.mutex);
       all = known.all;
     } catch (...) {
       // No memory for the first list: there is nobody in it.
@@ -155,7 +155,7 @@ namespace detail {
 
 void addThreadEndListener(std::weak_ptr<ThreadEndListener> listener) {
   Listeners& known = listeners.get();
-  const std::lock_guard lock(known.mutex);
+  const MutexLock lock(known.mutex);
   auto all = std::make_shared<ThreadEndListeners>();
   if (known.all) {
     std::copy_if(

@@ -314,10 +314,13 @@ AcquireTask::Step AcquireTask::sleepInQueue() {
 }
 
 void AcquireTask::leaveQueue() {
+  bool obtained = false;
+  {
+    const MutexLock lock(mutex_);
+    obtained = fsm_.result() == AcquireFsm::Result::granted;
+  }
   // A hold that nobody renews may end without a message.
-  engine_->leaveQueue(*this,
-                      fsm_.result() == AcquireFsm::Result::granted,
-                      params_.lease ? lease_ : std::chrono::milliseconds::zero());
+  engine_->leaveQueue(*this, obtained, params_.lease ? lease_ : std::chrono::milliseconds::zero());
 }
 
 /// There is no place in the server's queue, or none any more.
@@ -465,7 +468,7 @@ AcquireTask::Step AcquireTask::repliedSettle() {
 }
 
 Result<AcquireTask::Acquired> AcquireTask::takeResult() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LockEngine::Counters& counters = engine_->counters();
   if (fsm_.contended()) {
     counters.contended.fetch_add(1, std::memory_order_relaxed);
@@ -598,12 +601,10 @@ AcquireTask::Step AcquireTask::awaitHere() {
 /// The caller does not wait any longer; what is under way goes on without it.
 AcquireTask::Step AcquireTask::leaveNow() {
   const bool stopped = (signals() & (kStopped | kClosed)) != 0 || engine_->closed();
-  const Step step = tell([&](AcquireFsm& fsm) {
-    onLoop_ = true;
-    return stopped ? fsm.stopped(stopError()) : fsm.expired(lateError());
-  });
+  const MutexLock lock(mutex_);
+  onLoop_ = true;
   // None: the loop was quicker, its answer is on the way.
-  return step;
+  return stopped ? fsm_.stopped(stopError()) : fsm_.expired(lateError());
 }
 
 AcquireTask::Step AcquireTask::sleepHere() {
@@ -695,10 +696,12 @@ void AcquireTask::turn() noexcept {
 void AcquireTask::takeTurn() {
   bool onLoop = false;
   const bool nothingToTry = happened();
-  const Step step = tell([&](AcquireFsm& fsm) {
+  Step step = Step::none;
+  {
+    const MutexLock lock(mutex_);
     onLoop = onLoop_;
-    return nothingToTry ? fsm.happened() : fsm.turn();
-  });
+    step = nothingToTry ? fsm_.happened() : fsm_.turn();
+  }
   if (step == Step::finish) {
     engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
     finishSleeper(onLoop);
@@ -753,7 +756,7 @@ void AcquireTask::finishSleeper(bool onLoop) {
 }
 
 void AcquireTask::moveToLoop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   onLoop_ = true;
 }
 
@@ -807,7 +810,7 @@ void AcquireTask::handle(Outcome outcome) {
 void AcquireTask::startInBackground(Handler handler) {
   handler_ = std::move(handler);
   background_ = true;
-  onLoop_ = true;
+  moveToLoop();
   engine_->executor().post([self = TaskPtr(this)] {
     self->guarded([&] {
       if (self->params_.stop.stop_possible()) {

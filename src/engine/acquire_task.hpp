@@ -96,7 +96,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   Result<Acquired> takeResult();
   template <class Event>
   Step tell(Event event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return event(fsm_);
   }
 
@@ -127,8 +127,8 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   const Clock::time_point deadline_;
   const std::string ownChannel_;  // empty: the lock's
   const std::string place_;       // in the queue on the server; empty: there is none
-  AcquireFsm fsm_;                // protected by mutex_
-  bool onLoop_ = false;           // the loop thread drives; protected by mutex_
+  AcquireFsm fsm_ RLOCK_GUARDED_BY(mutex_);
+  bool onLoop_ RLOCK_GUARDED_BY(mutex_) = false;  // the loop thread drives
   std::optional<WaiterHub::Mark> mark_;
   bool tried_ = false;
   bool enrolled_ = false;  // it may have a place in the server's queue

@@ -7,7 +7,7 @@
 namespace rlock::detail {
 
 DelayedCalls::Added DelayedCalls::add(Clock::time_point when, Function& function) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (closed_) {
     return Added::refused;
   }
@@ -21,7 +21,7 @@ std::vector<DelayedCalls::Function> DelayedCalls::due() {
   std::vector<Function> now;
   Clock::time_point next{};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto last = calls_.upper_bound(closed_ ? Clock::time_point::max() : Clock::now());
     for (auto call = calls_.begin(); call != last; ++call) {
       now.push_back(std::move(call->second));
@@ -34,7 +34,7 @@ std::vector<DelayedCalls::Function> DelayedCalls::due() {
 }
 
 void DelayedCalls::close() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include "executor/executor.hpp"
 #include <rlock/detail/base/unique_function.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
 
 namespace rlock::detail {
@@ -36,11 +36,11 @@ class DelayedCalls {
   void close();
 
  private:
-  std::mutex mutex_;
-  std::multimap<Clock::time_point, Function> calls_;    // protected by mutex_
-  Clock::time_point armed_ = Clock::time_point::max();  // protected by mutex_
-  bool closed_ = false;                                 // protected by mutex_
-  Timer timer_;                                         // loop thread only
+  AnnotatedMutex mutex_;
+  std::multimap<Clock::time_point, Function> calls_ RLOCK_GUARDED_BY(mutex_);
+  Clock::time_point armed_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
+  bool closed_ RLOCK_GUARDED_BY(mutex_) = false;
+  Timer timer_;  // loop thread only
 };
 
 }  // namespace rlock::detail

@@ -122,10 +122,10 @@ Stats LockEngine::stats() const {
   stats.reconnects = sent.reconnects;
   stats.scriptsLoaded = sent.scriptsLoaded;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     stats.holds = watchdog_.size();
   }
-  const std::lock_guard lock(hubMutex_);
+  const MutexLock lock(hubMutex_);
   stats.waiters = hub_.waiting();
   stats.channels = hub_.channels();
   return stats;
@@ -136,7 +136,7 @@ Stats LockEngine::stats() const {
 LockEngine::Gate LockEngine::enter(const std::shared_ptr<const LockScripts>& scripts,
                                    OwnerId owner,
                                    GateWaiter& waiter) {
-  const std::lock_guard lock(holdsMutex_);
+  const MutexLock lock(holdsMutex_);
   Gate gate;
   gate.hold = ledger_.find(scripts, scripts->traits.holdKind, scripts->name, owner);
   gate.entered = HoldLedger::enter(*gate.hold, waiter);
@@ -148,12 +148,12 @@ LockEngine::Gate LockEngine::enter(const std::shared_ptr<const LockScripts>& scr
 }
 
 HoldPtr LockEngine::entry(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner) {
-  const std::lock_guard lock(holdsMutex_);
+  const MutexLock lock(holdsMutex_);
   return ledger_.find(scripts, scripts->traits.holdKind, scripts->name, owner);
 }
 
 int LockEngine::countOf(const Hold& hold) const {
-  const std::lock_guard lock(holdsMutex_);
+  const MutexLock lock(holdsMutex_);
   return hold.lost ? 0 : hold.count;
 }
 
@@ -161,7 +161,7 @@ void LockEngine::leave(Hold& hold) {
   GateWaiter* next = nullptr;
   bool lastUnsettled = false;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     const bool unsettled = mayObtain(hold);
     next = ledger_.leave(hold);
     if (unsettled && next == nullptr) {
@@ -178,7 +178,7 @@ void LockEngine::leave(Hold& hold) {
 }
 
 bool LockEngine::withdraw(Hold& hold, GateWaiter& waiter) noexcept {
-  const std::lock_guard lock(holdsMutex_);
+  const MutexLock lock(holdsMutex_);
   return HoldLedger::withdraw(hold, waiter);
 }
 
@@ -190,15 +190,18 @@ constexpr std::array kLockKinds{HoldKind::lock, HoldKind::read, HoldKind::write,
 }  // namespace
 
 bool LockEngine::holds(std::string_view name, OwnerId owner) const {
-  const std::lock_guard lock(holdsMutex_);
-  return std::any_of(kLockKinds.begin(), kLockKinds.end(), [&](HoldKind kind) {
+  const MutexLock lock(holdsMutex_);
+  for (const HoldKind kind : kLockKinds) {
     const HoldPtr hold = ledger_.peek(kind, name, owner);
-    return hold && hold->count > 0;
-  });
+    if (hold && hold->count > 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::optional<OwnerId> LockEngine::anotherHolder(const LockScripts& scripts, OwnerId owner) const {
-  const std::lock_guard lock(holdsMutex_);
+  const MutexLock lock(holdsMutex_);
   for (const HoldPtr& hold : ledger_.named(scripts.name)) {
     if (hold->kind == scripts.traits.holdKind && hold->owner != owner && hold->count > 0 &&
         !hold->lost) {
@@ -210,15 +213,18 @@ std::optional<OwnerId> LockEngine::anotherHolder(const LockScripts& scripts, Own
 
 bool LockEngine::keeps(const LockScripts& scripts, OwnerId owner) const {
   const bool reads = scripts.traits.holdKind == HoldKind::read;
-  const std::lock_guard lock(holdsMutex_);
-  return std::any_of(kLockKinds.begin(), kLockKinds.end(), [&](HoldKind kind) {
+  const MutexLock lock(holdsMutex_);
+  for (const HoldKind kind : kLockKinds) {
     if (reads && kind == HoldKind::read) {
-      return false;
+      continue;
     }
     const HoldPtr hold = ledger_.peek(kind, scripts.name, owner);
-    return hold && hold->count > 0 && hold->watched && !hold->lost &&
-           hold->maxHoldUntil == Clock::time_point::max();
-  });
+    if (hold && hold->count > 0 && hold->watched && !hold->lost &&
+        hold->maxHoldUntil == Clock::time_point::max()) {
+      return true;
+    }
+  }
+  return false;
 }
 
 IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
@@ -235,7 +241,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
   std::vector<Doubt> unsure;
   counters_.acquired.fetch_add(1, std::memory_order_relaxed);
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     // Read holds end each for itself, so some may be over while others stay.
     const bool alone = hold.kind == HoldKind::read ? count == 1 : count <= before;
     if (hold.kind == HoldKind::read) {
@@ -313,7 +319,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
 }
 
 LockEngine::ReleasePlan LockEngine::releasing(Hold& hold, std::uint64_t line) {
-  const std::lock_guard lock(holdsMutex_);
+  const MutexLock lock(holdsMutex_);
   ReleasePlan plan;
   if (line != 0) {
     // The decision is made here, where no other request about the hold is under way.
@@ -336,7 +342,7 @@ LockEngine::ReleasePlan LockEngine::releasing(Hold& hold, std::uint64_t line) {
 }
 
 bool LockEngine::isOver(const LockScripts& scripts, OwnerId owner, std::uint64_t line) const {
-  const std::lock_guard lock(holdsMutex_);
+  const MutexLock lock(holdsMutex_);
   const HoldPtr hold = ledger_.peek(scripts.traits.holdKind, scripts.name, owner);
   if (hold && !hold->parts.empty()) {
     return line != 0 && (partOf(*hold, line) == hold->parts.end() || hold->count == 0);
@@ -421,7 +427,7 @@ int LockEngine::partReleased(Hold& hold,
 void LockEngine::notReleased(Hold& hold) {
   bool needsLoop = false;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     if (hold.count == 1) {
       // Its owner wants to be rid of it: let it run out.
       hold.watched = false;
@@ -441,7 +447,7 @@ void LockEngine::released(Hold& hold, const Release& release) {
   bool needsLoop = false;
   std::vector<Watchdog::Lost> found;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     label = hold.label;
     if (!hold.parts.empty()) {
       remain = partReleased(hold, release, found);
@@ -475,7 +481,7 @@ void LockEngine::released(Hold& hold, const Release& release) {
 void LockEngine::limit(Hold& hold, Clock::time_point sentAt, std::chrono::milliseconds remaining) {
   bool needsLoop = false;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     watchdog_.limit(hold, sentAt + remaining - Watchdog::allowance(remaining));
     needsLoop = watchdogNeedsLoop();
   }
@@ -485,12 +491,12 @@ void LockEngine::limit(Hold& hold, Clock::time_point sentAt, std::chrono::millis
 }
 
 bool LockEngine::wasValidAt(const Hold& hold, Clock::time_point when) const {
-  const std::lock_guard lock(holdsMutex_);
+  const MutexLock lock(holdsMutex_);
   return hold.count > 0 && when < hold.validUntil;
 }
 
 LockEngine::Clock::time_point LockEngine::endOf(const Hold& hold) const {
-  const std::lock_guard lock(holdsMutex_);
+  const MutexLock lock(holdsMutex_);
   // A renewal whose answer did not come may have been executed.
   const auto renewed = hold.watched ? options_.watchdogTimeout : std::chrono::milliseconds::zero();
   return std::max(hold.validUntil, Clock::now() + renewed) + Watchdog::allowance(hold.lease);
@@ -504,7 +510,7 @@ HoldPtr LockEngine::changingLease(std::string_view semaphore,
   HoldPtr hold;
   bool needsLoop = false;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     const std::vector<HoldPtr> permits = ledger_.named(semaphore);
     const auto held = std::find_if(permits.begin(), permits.end(), [&](const HoldPtr& each) {
       return each->kind == HoldKind::permit && each->count > 0 &&
@@ -529,7 +535,7 @@ void LockEngine::leaseChanged(Hold& hold,
   bool needsLoop = false;
   std::vector<Watchdog::Lost> lost;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     if (taken) {
       watchdog_.leaseChanged(hold, sentAt, lease);
     } else if (hold.count > 0 && !hold.lost) {
@@ -550,7 +556,7 @@ void LockEngine::forced(const LockScripts& scripts, Clock::time_point sentAt) {
   std::vector<Watchdog::Lost> lost;
   std::vector<Doubt> unsure;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.named(scripts.name)) {
       if (!scripts.forceReleaseEnds(hold->kind)) {
         continue;
@@ -590,7 +596,7 @@ void LockEngine::threadEnded(OwnerId owner) noexcept {
   }
   std::vector<Watchdog::Lost> lost;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.ownedBy(owner)) {
       if (hold->count > 0 && !hold->lost) {
         // Left to expire: the work it protects may go on elsewhere.

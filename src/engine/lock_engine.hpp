@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include "engine/delayed_calls.hpp"
 #include "engine/outage_log.hpp"
 #include "executor/executor.hpp"
@@ -23,7 +24,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -215,7 +215,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
 
   /// Runs application code on the callback thread; what it throws is logged and counted.
   void deliver(UniqueFunction<void()> function,
-               HandlerPlace place = HandlerPlace::application) noexcept;
+               HandlerPlace place = HandlerPlace::application) noexcept
+      RLOCK_EXCLUDES(holdsMutex_, hubMutex_, placesMutex_);
   /// As deliver(), for a call that is refused before it begins: works without a loop, too.
   void reject(UniqueFunction<void()> function,
               HandlerPlace place = HandlerPlace::application) noexcept;
@@ -254,16 +255,16 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void channelMessage(const std::string& channel, std::string_view payload) override;
   void channelsLost() override;
 
-  void dismissFromGates() noexcept;
-  void giveTurns(WaiterHub::Turns turns) noexcept;
+  void dismissFromGates() noexcept RLOCK_EXCLUDES(holdsMutex_, hubMutex_);
+  void giveTurns(WaiterHub::Turns turns) noexcept RLOCK_EXCLUDES(holdsMutex_, hubMutex_);
   void passToLoop(WaiterHub::Turns& turns) noexcept;
-  [[nodiscard]] bool hubNeedsLoop() noexcept;
-  void wakeHub() noexcept;
+  [[nodiscard]] bool hubNeedsLoop() noexcept RLOCK_REQUIRES(hubMutex_);
+  void wakeHub() noexcept RLOCK_EXCLUDES(holdsMutex_, hubMutex_);
   void serveHub();
   void serveWatchdog();
-  [[nodiscard]] bool watchdogNeedsLoop();
+  [[nodiscard]] bool watchdogNeedsLoop() RLOCK_REQUIRES(holdsMutex_);
   void wakeWatchdog();
-  [[nodiscard]] bool needsToListen();
+  [[nodiscard]] bool needsToListen() RLOCK_REQUIRES(holdsMutex_);
   void serveListening();
   void heardOfForce(std::string_view name);
   void check(std::vector<Doubt> holds);
@@ -272,7 +273,7 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void releaseToClose(const std::vector<HoldPtr>& holds);
   void noteLabel(const Hold& hold, const std::string& label, std::chrono::milliseconds atLeast);
   void noteLabels(std::vector<LabelNote> notes);
-  void endClosing(bool inTime);
+  void endClosing(bool inTime) RLOCK_EXCLUDES(holdsMutex_, hubMutex_);
   void renew(std::vector<HoldPtr> holds);
   void startRenewal(IntrusivePtr<RenewalBatch> batch);
   bool splitRenewal(const RenewalBatch& batch, const Outcome& outcome);
@@ -280,19 +281,21 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void renewalEnded();
   void serveRenewals();
   void renewalDone(RenewalBatch& batch, Outcome outcome);
-  void announce(std::vector<Watchdog::Lost> lost);
+  void announce(std::vector<Watchdog::Lost> lost) RLOCK_EXCLUDES(holdsMutex_, hubMutex_);
   void announceOnLoop(std::vector<Watchdog::Lost> lost);
-  void tellLost(const Watchdog::Lost& lost);
+  void tellLost(const Watchdog::Lost& lost) RLOCK_EXCLUDES(holdsMutex_, hubMutex_);
   /// Gives back what the server may still have of a lost hold.
   void giveBack(const Watchdog::Lost& lost);
   static std::vector<HoldPart>::iterator partOf(Hold& hold, std::uint64_t line);
-  // holdsMutex_ is held.
+  /// holdsMutex_ is held, by which all of a Hold is guarded.
   static void keepParts(Hold& hold,
                         const HoldPlaces& places,
                         int count,
                         std::vector<Watchdog::Lost>& losses);
-  int partReleased(Hold& hold, const Release& release, std::vector<Watchdog::Lost>& losses);
-  void runGuarded(UniqueFunction<void()>& function) noexcept;
+  int partReleased(Hold& hold, const Release& release, std::vector<Watchdog::Lost>& losses)
+      RLOCK_REQUIRES(holdsMutex_);
+  void runGuarded(UniqueFunction<void()>& function) noexcept
+      RLOCK_EXCLUDES(holdsMutex_, hubMutex_, placesMutex_);
   void serveCalls();
   void summariseOutage(Clock::time_point when);
 
@@ -307,26 +310,30 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   const std::shared_ptr<Executor> executor_;
   const std::shared_ptr<MarkerPool> markers_;
 
-  mutable std::mutex holdsMutex_;
-  HoldLedger ledger_;          // protected by holdsMutex_
-  std::uint64_t lines_ = 0;    // protected by holdsMutex_
-  std::size_t unsettled_ = 0;  // requests under way that may obtain something; likewise
-  std::vector<HoldPtr> late_;  // granted while closing, to be given back; likewise
-  std::vector<IntrusivePtr<HoldHandle>> invalidated_;           // to be signalled; likewise
-  Watchdog watchdog_;                                           // protected by holdsMutex_
-  Clock::time_point watchdogArmed_ = Clock::time_point::max();  // protected by holdsMutex_
-  bool listening_ = false;  // to clientChannel_, or about to; protected by holdsMutex_
+  mutable AnnotatedMutex holdsMutex_;
+  HoldLedger ledger_ RLOCK_GUARDED_BY(holdsMutex_);
+  std::uint64_t lines_ RLOCK_GUARDED_BY(holdsMutex_) = 0;
+  /// Requests under way that may obtain something.
+  std::size_t unsettled_ RLOCK_GUARDED_BY(holdsMutex_) = 0;
+  /// Granted while closing, to be given back.
+  std::vector<HoldPtr> late_ RLOCK_GUARDED_BY(holdsMutex_);
+  /// To be signalled.
+  std::vector<IntrusivePtr<HoldHandle>> invalidated_ RLOCK_GUARDED_BY(holdsMutex_);
+  Watchdog watchdog_ RLOCK_GUARDED_BY(holdsMutex_);
+  Clock::time_point watchdogArmed_ RLOCK_GUARDED_BY(holdsMutex_) = Clock::time_point::max();
+  /// To clientChannel_, or about to.
+  bool listening_ RLOCK_GUARDED_BY(holdsMutex_) = false;
 
-  mutable std::mutex hubMutex_;
-  WaiterHub hub_;                                          // protected by hubMutex_
-  Clock::time_point hubArmed_ = Clock::time_point::max();  // protected by hubMutex_
-  bool hubChangesPosted_ = false;                          // protected by hubMutex_
+  mutable AnnotatedMutex hubMutex_;
+  WaiterHub hub_ RLOCK_GUARDED_BY(hubMutex_);
+  Clock::time_point hubArmed_ RLOCK_GUARDED_BY(hubMutex_) = Clock::time_point::max();
+  bool hubChangesPosted_ RLOCK_GUARDED_BY(hubMutex_) = false;
   std::atomic<bool> hubIdle_{true};
   OutageLog outage_;
   std::atomic<std::size_t> deliveries_{0};
   std::atomic<std::size_t> places_{0};
-  std::mutex placesMutex_;
-  std::unordered_map<std::string, std::size_t> placeSharers_;  // protected by placesMutex_
+  AnnotatedMutex placesMutex_;
+  std::unordered_map<std::string, std::size_t> placeSharers_ RLOCK_GUARDED_BY(placesMutex_);
 
   // Loop thread only.
   net::RequestQueue renewals_;  // that wait for their turn

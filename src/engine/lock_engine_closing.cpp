@@ -32,7 +32,7 @@ void LockEngine::markClosed() noexcept {
   }
   // Here, because the loop may be in a callback of the application.
   try {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     invalidated_.reserve(ledger_.size());
     for (const HoldPtr& hold : ledger_.all()) {
       if (hold->handle && hold->handle->markLost(LossReason::clientClosed)) {
@@ -58,7 +58,7 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
   serveCalls();
   std::vector<Waiter*> waiters;
   {
-    const std::lock_guard lock(hubMutex_);
+    const MutexLock lock(hubMutex_);
     waiters = hub_.all();
   }
   for (Waiter* waiter : waiters) {
@@ -70,7 +70,7 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
   std::vector<HoldPtr> held;
   std::vector<IntrusivePtr<HoldHandle>> invalidated;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     invalidated.swap(invalidated_);
     for (const HoldPtr& hold : ledger_.all()) {
       if (hold->count == 0) {
@@ -103,7 +103,7 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
 void LockEngine::dismissFromGates() noexcept {
   GateWaiter* dismissed = nullptr;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     dismissed = ledger_.dismissAll();
   }
   while (dismissed != nullptr) {
@@ -134,13 +134,13 @@ void LockEngine::deliveryEnded() noexcept {
 }
 
 void LockEngine::placeTaken(const std::string& place) {
-  const std::lock_guard lock(placesMutex_);
+  const MutexLock lock(placesMutex_);
   ++placeSharers_[place];
   places_.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool LockEngine::placeAbandoned(const std::string& place) noexcept {
-  const std::lock_guard lock(placesMutex_);
+  const MutexLock lock(placesMutex_);
   const auto sharers = placeSharers_.find(place);
   if (sharers != placeSharers_.end() && --sharers->second > 0) {
     return false;
@@ -165,11 +165,11 @@ void LockEngine::endClosing(bool inTime) {
   if (inTime) {
     std::vector<HoldPtr> late;
     {
-      const std::lock_guard lock(holdsMutex_);
+      const MutexLock lock(holdsMutex_);
       late.swap(late_);
     }
     releaseToClose(late);
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     // Requests under way give back what they obtain when they see that the client is closed.
     if (closingReleases_ > 0 || places_.load() > 0 || unsettled_ > 0 || !late_.empty() ||
         deliveries_.load() > 0) {

@@ -158,7 +158,7 @@ void LockEngine::wakeWatchdog() {
     }
     Clock::time_point due{};
     {
-      const std::lock_guard lock(self->holdsMutex_);
+      const MutexLock lock(self->holdsMutex_);
       due = self->watchdogArmed_ = self->watchdog_.nextDue();
     }
     self->watchdogTimer_.armAt(due);
@@ -181,7 +181,7 @@ void LockEngine::serveListening() {
   const auto now = Clock::now();
   bool wanted = acquired != std::exchange(acquiredBefore_, acquired);
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     if (wanted || watchdog_.size() > 0) {
       heldLast_ = now;
     }
@@ -205,7 +205,7 @@ void LockEngine::serveListening() {
 void LockEngine::heardOfForce(std::string_view name) {
   std::vector<Doubt> holds;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.named(name)) {
       if (hold->busy) {
         hold->doubtedAt = Clock::now();
@@ -236,7 +236,7 @@ void LockEngine::holdIsGone(Doubt doubt) {
   bool unsure = false;
   std::vector<Watchdog::Lost> lost;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     if (hold.count == 0 || hold.lost) {
       return;
     }
@@ -269,7 +269,7 @@ void LockEngine::serveWatchdog() {
   Watchdog::Work work;
   Clock::time_point due{};
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     work = watchdog_.collect(Clock::now());
     for (const HoldPtr& hold : work.gone) {
       hold->count = 0;
@@ -338,7 +338,7 @@ bool LockEngine::splitRenewal(const RenewalBatch& batch, const Outcome& outcome)
   }
   std::vector<HoldPtr> due;
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     for (const HoldPtr& hold : batch.holds()) {
       if (hold->renewing) {
         hold->renewedAlone = batch.holds().size() == 1;
@@ -367,7 +367,7 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
   std::string refusal;
   Clock::time_point due{};
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     for (std::size_t i = 0; i < batch.holds().size(); ++i) {
       const HoldPtr& hold = batch.holds()[i];
       if (!hold->renewing) {
@@ -469,7 +469,7 @@ void LockEngine::reconnected() {
     return;
   }
   {
-    const std::lock_guard lock(holdsMutex_);
+    const MutexLock lock(holdsMutex_);
     watchdog_.renewAll(Clock::now());
   }
   serveWatchdog();

@@ -97,7 +97,7 @@ void LockEngine::wakeHub() noexcept {
     executor_->post([self = shared_from_this()] { self->serveHub(); });
   } catch (const std::bad_alloc&) {
     // The next one who comes or leaves tries again.
-    const std::lock_guard lock(hubMutex_);
+    const MutexLock lock(hubMutex_);
     hubChangesPosted_ = false;
     hubArmed_ = Clock::time_point::max();
   }
@@ -108,7 +108,7 @@ WaiterHub::Mark LockEngine::mark(std::string_view channel, std::uint8_t lane) co
   if (hubIdle_.load(std::memory_order_acquire)) {
     return {};
   }
-  const std::lock_guard lock(hubMutex_);
+  const MutexLock lock(hubMutex_);
   return hub_.mark(channel, lane);
 }
 
@@ -119,7 +119,7 @@ WaiterHub::Mark LockEngine::expect(std::string_view channel, std::uint8_t lane) 
   WaiterHub::Mark result;
   bool needsLoop = false;
   {
-    const std::lock_guard lock(hubMutex_);
+    const MutexLock lock(hubMutex_);
     result = hub_.expect(channel, lane);
     needsLoop = hubNeedsLoop();
   }
@@ -152,7 +152,7 @@ void LockEngine::queue(Waiter& waiter,
   WaiterHub::Turns turns;
   bool needsLoop = false;
   {
-    const std::lock_guard lock(hubMutex_);
+    const MutexLock lock(hubMutex_);
     turns = hub_.queue(waiter, terms, mark, tried, remaining, Clock::now());
     needsLoop = hubNeedsLoop();
   }
@@ -175,7 +175,7 @@ void LockEngine::leaveQueue(Waiter& waiter,
   WaiterHub::Turns turns;
   bool needsLoop = false;
   {
-    const std::lock_guard lock(hubMutex_);
+    const MutexLock lock(hubMutex_);
     try {
       turns = hub_.leave(waiter, obtained, Clock::now(), lease);
       needsLoop = hubNeedsLoop();
@@ -198,7 +198,7 @@ void LockEngine::serveHub() {
   std::vector<WaiterHub::Change> changes;
   Clock::time_point due{};
   {
-    const std::lock_guard lock(hubMutex_);
+    const MutexLock lock(hubMutex_);
     hubChangesPosted_ = false;
     hubArmed_ = Clock::time_point::max();
     const auto now = Clock::now();
@@ -228,7 +228,7 @@ void LockEngine::channelConfirmed(const std::string& channel) {
   WaiterHub::Turns turns;
   bool needsLoop = false;
   {
-    const std::lock_guard lock(hubMutex_);
+    const MutexLock lock(hubMutex_);
     turns = hub_.subscribed(channel);
     needsLoop = hubNeedsLoop();
   }
@@ -247,7 +247,7 @@ void LockEngine::channelMessage(const std::string& channel, std::string_view pay
   counters_.messages.fetch_add(1, std::memory_order_relaxed);
   WaiterHub::Turns turns;
   {
-    const std::lock_guard lock(hubMutex_);
+    const MutexLock lock(hubMutex_);
     turns = hub_.message(channel, payload);
   }
   counters_.wakeUps.fetch_add(turns.size(), std::memory_order_relaxed);
@@ -263,7 +263,7 @@ void LockEngine::channelRefused(const std::string& channel, const Error& error) 
   }
   bool isNew = false;
   {
-    const std::lock_guard lock(hubMutex_);
+    const MutexLock lock(hubMutex_);
     isNew = hub_.refused(channel);
   }
   log_->write(
@@ -273,7 +273,7 @@ void LockEngine::channelRefused(const std::string& channel, const Error& error) 
 }
 
 void LockEngine::channelsLost() {
-  const std::lock_guard lock(hubMutex_);
+  const MutexLock lock(hubMutex_);
   hub_.disconnected();
 }
 

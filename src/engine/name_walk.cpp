@@ -116,7 +116,7 @@ void NameWalk::stepDone(Result<ScanStep> step) {
   cursor_ = step->cursor;
   std::vector<std::string> names = fresh(std::move(step->names));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     names_ = std::move(names);
     // For this function itself.
     pending_ = 1;
@@ -130,7 +130,7 @@ void NameWalk::lookOn() {
   for (;;) {
     std::string name;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (error_ || names_.empty() || pending_ > kAtOnce) {
         return;
       }
@@ -143,7 +143,7 @@ void NameWalk::lookOn() {
         {},
         [self = shared_from_this()](Result<Info> info) {
           {
-            const std::lock_guard lock(self->mutex_);
+            const MutexLock lock(self->mutex_);
             ++self->looks_;
           }
           self->lookedAt(std::move(info));
@@ -156,26 +156,28 @@ void NameWalk::lookOn() {
 
 void NameWalk::lookedAt(Result<Info> info) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (info.has_value()) {
       keep(std::move(*info));
     } else if (!error_) {
       error_ = info.error();
     }
   }
+  std::optional<Error> error;
   for (;;) {
     lookOn();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!error_ && !names_.empty() && pending_ <= kAtOnce) {
       continue;
     }
     if (--pending_ > 0) {
       return;
     }
+    error = error_;
     break;
   }
-  if (error_) {
-    handler_(Result<Found>(soFar(*error_)));
+  if (error) {
+    handler_(Result<Found>(soFar(*error)));
   } else if (cursor_ == "0") {
     handler_(Result<Found>(sorted()));
   } else {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include "engine/scripted_object.hpp"
 #include "executor/inspection_scripts.hpp"
 #include <rlock/inspection.hpp>
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -54,13 +54,15 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
   LockEngine::Clock::time_point deadline_{};  // from the start on
   std::string cursor_ = "0";
   std::set<std::string> seen_;
+  // While it walks in the background, mutex_ is held for these two as well where several handlers
+  // may run; otherwise there is one thread.
   Found found_;
-  std::size_t looks_ = 0;  // while it walks in the background, protected by mutex_
+  std::size_t looks_ = 0;
   // While it walks in the background.
-  std::mutex mutex_;
-  std::vector<std::string> names_;  // still to be looked at; protected by mutex_
-  std::size_t pending_ = 0;         // questions under way; protected by mutex_
-  std::optional<Error> error_;      // the first; protected by mutex_
+  AnnotatedMutex mutex_;
+  std::vector<std::string> names_ RLOCK_GUARDED_BY(mutex_);  // still to be looked at
+  std::size_t pending_ RLOCK_GUARDED_BY(mutex_) = 0;         // questions under way
+  std::optional<Error> error_ RLOCK_GUARDED_BY(mutex_);      // the first
   Handler handler_;
 };
 

@@ -31,7 +31,7 @@ constexpr std::array<Line, 5> kLines{{
 }  // namespace
 
 OutageLog::Noted OutageLog::note(Event event, std::size_t times, Clock::time_point now) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   going_.store(true, std::memory_order_relaxed);
   lastNoted_ = now;
   Noted noted;
@@ -54,7 +54,7 @@ std::optional<OutageLog::Clock::time_point> OutageLog::summarise(const Logger& l
   Counts counts;
   std::optional<Clock::time_point> again;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     counts = counts_;
     for (Count& count : counts_) {
       count.more = 0;
@@ -79,7 +79,7 @@ void OutageLog::over(const Logger& log, Clock::time_point now) {
   }
   Counts counts;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (lastNoted_ + kQuiet > now) {
       return;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include <rlock/log.hpp>
 
 #include <array>
@@ -8,7 +9,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 
 namespace rlock::detail {
@@ -53,11 +53,11 @@ class OutageLog {
   static void write(const Logger& log, const Counts& counts);
 
   std::atomic<bool> going_{false};
-  std::mutex mutex_;
-  Counts counts_{};                   // protected by mutex_
-  bool arranged_ = false;             // protected by mutex_
-  std::chrono::seconds interval_{1};  // protected by mutex_
-  Clock::time_point lastNoted_{};     // protected by mutex_
+  AnnotatedMutex mutex_;
+  Counts counts_ RLOCK_GUARDED_BY(mutex_){};
+  bool arranged_ RLOCK_GUARDED_BY(mutex_) = false;
+  std::chrono::seconds interval_ RLOCK_GUARDED_BY(mutex_){1};
+  Clock::time_point lastNoted_ RLOCK_GUARDED_BY(mutex_){};
 };
 
 }  // namespace rlock::detail

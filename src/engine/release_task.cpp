@@ -209,7 +209,7 @@ ReleaseTask::Step ReleaseTask::repliedSettle() {
 
 Result<ReleaseOutcome> ReleaseTask::takeResult() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     switch (fsm_.result()) {
       case ReleaseFsm::Result::released:
         return ReleaseOutcome::released;
@@ -438,7 +438,7 @@ void ReleaseTask::settle() {
   phase_ = Phase::settle;
   composeSettling();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     setPersistent(fsm_.settlesForGood());
   }
   // As long as the hold can live: then it is gone by itself.

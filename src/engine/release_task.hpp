@@ -68,7 +68,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   Result<ReleaseOutcome> waitForLoop();
   template <class Event>
   Step tell(Event event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return event(fsm_);
   }
 
@@ -80,7 +80,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
 
   const std::uint64_t line_;  // ReleaseTarget::line
   const Clock::time_point deadline_;
-  ReleaseFsm fsm_;         // protected by mutex_
+  ReleaseFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   HoldPtr hold_;           // while the gate is held
   bool executed_ = false;  // the server may have the attempt at hand
   int before_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include "base/futex.hpp"
 #include "engine/lock_engine.hpp"
 #include "executor/call.hpp"
@@ -13,7 +14,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -131,7 +131,7 @@ class Task : public Call {
   const OwnerId owner_;
   const std::string ownerField_;
   const Clock::time_point began_;
-  std::mutex mutex_;
+  AnnotatedMutex mutex_;
   std::optional<Result<T>> result_;
   Handler handler_;
   bool background_ = false;

@@ -211,7 +211,7 @@ void Executor::start(CallPtr call, Clock::time_point sendBefore) {
 }
 
 bool Executor::firstAhead(const lua::Script& script) {
-  const std::lock_guard lock(aheadMutex_);
+  const MutexLock lock(aheadMutex_);
   if (std::find(sentAhead_.begin(), sentAhead_.end(), &script) != sentAhead_.end()) {
     return false;
   }
@@ -527,7 +527,7 @@ std::string Executor::node() const {
   if (loop_->abandoned()) {
     return {};
   }
-  const std::lock_guard lock(nodeMutex_);
+  const MutexLock lock(nodeMutex_);
   return node_;
 }
 
@@ -541,11 +541,11 @@ Executor::Counters Executor::counters() const noexcept {
 
 void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   {
-    const std::lock_guard lock(aheadMutex_);
+    const MutexLock lock(aheadMutex_);
     sentAhead_.clear();
   }
   {
-    const std::lock_guard lock(nodeMutex_);
+    const MutexLock lock(nodeMutex_);
     node_ = session->node;
   }
   const bool canFence = session->canBeFenced();

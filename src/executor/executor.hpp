@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include "executor/call.hpp"
 #include "executor/fences.hpp"
 #include "executor/script_texts.hpp"
@@ -17,7 +18,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -163,11 +163,12 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   std::unique_ptr<net::PubSubEvents> channels_;
   std::unique_ptr<net::PubSubLink> pubsub_;
 
-  mutable std::mutex nodeMutex_;
-  std::string node_;  // protected by nodeMutex_
+  mutable AnnotatedMutex nodeMutex_;
+  std::string node_ RLOCK_GUARDED_BY(nodeMutex_);
 
-  std::mutex aheadMutex_;
-  std::vector<const lua::Script*> sentAhead_;  // on this connection; protected by aheadMutex_
+  AnnotatedMutex aheadMutex_;
+  /// On this connection.
+  std::vector<const lua::Script*> sentAhead_ RLOCK_GUARDED_BY(aheadMutex_);
 
   // Loop thread only.
   UniqueFunction<void(Result<void>)> ready_;

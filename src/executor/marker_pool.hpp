@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include <rlock/detail/base/fork.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -41,7 +41,7 @@ class MarkerPool : public std::enable_shared_from_this<MarkerPool> {
     Marker marker;
     // A child's requests are all refused, and another thread of the parent may have the mutex.
     if (forkGeneration() == forkGeneration_) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       // The one that was used last: the fewer differ, the fewer keys there are.
       if (!free_.empty()) {
         marker = std::move(free_.back());
@@ -65,7 +65,7 @@ class MarkerPool : public std::enable_shared_from_this<MarkerPool> {
       return;
     }
     try {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       free_.push_back(std::move(marker));
     } catch (const std::bad_alloc&) {
       // Its key expires.
@@ -74,8 +74,8 @@ class MarkerPool : public std::enable_shared_from_this<MarkerPool> {
 
   const std::chrono::milliseconds life_;
   const std::uint32_t forkGeneration_ = forkGeneration();
-  std::mutex mutex_;
-  std::vector<Marker> free_;
+  AnnotatedMutex mutex_;
+  std::vector<Marker> free_ RLOCK_GUARDED_BY(mutex_);
 };
 
 }  // namespace rlock::detail

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include <rlock/detail/executor/lua_scripts.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <mutex>
 
 namespace rlock::detail {
 
@@ -19,7 +19,7 @@ class ScriptTexts {
   /// True when the caller is to send the text, and to call arrived() when that is over. False while
   /// another does.
   [[nodiscard]] bool claim(const lua::Script* script) noexcept {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto end = underWay_.begin() + static_cast<std::ptrdiff_t>(count_);
     // With more scripts than places a text is sent once too often.
     if (count_ == underWay_.size() || std::find(underWay_.begin(), end, script) != end) {
@@ -29,7 +29,7 @@ class ScriptTexts {
     return true;
   }
   void arrived(const lua::Script* script) noexcept {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto end = underWay_.begin() + static_cast<std::ptrdiff_t>(count_);
     const auto found = std::find(underWay_.begin(), end, script);
     if (found != end) {
@@ -38,9 +38,9 @@ class ScriptTexts {
   }
 
  private:
-  std::mutex mutex_;
-  std::array<const lua::Script*, 32> underWay_{};
-  std::size_t count_ = 0;
+  AnnotatedMutex mutex_;
+  std::array<const lua::Script*, 32> underWay_ RLOCK_GUARDED_BY(mutex_){};
+  std::size_t count_ RLOCK_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace rlock::detail

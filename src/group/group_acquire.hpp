@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include "group/group_hold.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
@@ -11,7 +12,6 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 
@@ -64,7 +64,7 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
   const Clock::time_point began_;
   const Clock::time_point deadline_;
   const Clock::time_point limit_;
-  std::mutex mutex_;
+  AnnotatedMutex mutex_;
 
  private:
   Done done_;

@@ -11,6 +11,7 @@ namespace rlock::detail {
 GroupHold::GroupHold(
     std::uint64_t line, std::size_t members, std::size_t need, Terms terms, OnLoss onLoss)
     : HoldHandle(line),
+      size_(members),
       need_(need),
       onLoss_(std::move(onLoss)),
       terms_(std::move(terms)),
@@ -48,17 +49,17 @@ GroupHold::Clock::time_point GroupHold::membersUntil() const noexcept {
 }
 
 GroupHold::Clock::time_point GroupHold::validUntil() const noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::min(membersUntil(), terms_.maxHoldUntil);
 }
 
 GroupHold::Clock::time_point GroupHold::lossAt() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::min(membersUntil() - terms_.notice, terms_.maxHoldUntil);
 }
 
 GroupHold::Terms GroupHold::terms() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return terms_;
 }
 
@@ -82,7 +83,7 @@ void GroupHold::add(Member& member, const Grant& grant) noexcept {
 }
 
 void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++count_;
   if (count_ > 1) {
     // As each member does it: a watched hold stays watched, a hold becomes watched by re-entry.
@@ -101,7 +102,7 @@ void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
 }
 
 bool GroupHold::join(std::size_t number, const Grant& grant) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Member& member = members_[number];
   member.repairing = false;
   if (count_ == 0 || reason() != LossReason::none || repairs_.stop_requested()) {
@@ -112,12 +113,13 @@ bool GroupHold::join(std::size_t number, const Grant& grant) {
 }
 
 void GroupHold::listen() {
-  for (Member& member : members_) {
+  for (std::size_t i = 0; i < size_; ++i) {
     for (;;) {
       IntrusivePtr<HoldHandle> handle;
       std::list<Listening> old;
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
+        Member& member = members_[i];
         for (auto it = member.listening.begin(); it != member.listening.end();) {
           const auto each = it++;
           if (std::find(member.held.begin(), member.held.end(), each->to) == member.held.end()) {
@@ -134,8 +136,8 @@ void GroupHold::listen() {
       }
       std::list<StopListener> listener;
       listener.emplace_back(handle->lostToken(), [this] { memberLost(); });
-      const std::lock_guard lock(mutex_);
-      for (Listening& each : member.listening) {
+      const MutexLock lock(mutex_);
+      for (Listening& each : members_[i].listening) {
         if (each.to == handle && each.listener.empty()) {
           each.listener.swap(listener);
         }
@@ -153,7 +155,7 @@ void GroupHold::memberLost() noexcept {
   LossReason first = LossReason::none;
   bool ended = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::size_t left = 0;
     for (const Member& member : members_) {
       const LossReason reason = reasonOf(member);
@@ -199,7 +201,7 @@ bool GroupHold::markOverdue() {
 std::vector<std::size_t> GroupHold::takeMissing() {
   const auto now = Clock::now();
   std::vector<std::size_t> missing;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Member& member = members_[i];
     const bool held = std::any_of(member.held.begin(), member.held.end(), [&](const auto& handle) {
@@ -221,7 +223,7 @@ std::vector<std::size_t> GroupHold::takeMissing() {
 }
 
 void GroupHold::repaired(std::size_t member) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   members_[member].repairing = false;
 }
 
@@ -241,7 +243,7 @@ GroupHold::Plan GroupHold::planRelease() {
 
 int GroupHold::overtime(std::size_t member) const {
   const LossReason why = reason();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool over = why == LossReason::maxHold ||
                     (why == LossReason::none && Clock::now() >= terms_.maxHoldUntil);
   return over ? static_cast<int>(members_[member].held.size()) : 0;
@@ -251,7 +253,7 @@ GroupHold::Plan GroupHold::leave() {
   const bool valid = heldAt(Clock::now());
   Plan plan;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // What was lost is over, however often it was taken.
     count_ = valid ? count_ - 1 : 0;
     plan = planRelease();
@@ -266,7 +268,7 @@ GroupHold::Plan GroupHold::leave() {
 GroupHold::Plan GroupHold::leaveLost() {
   Plan plan;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     count_ = 0;
     plan = planRelease();
   }
@@ -276,7 +278,7 @@ GroupHold::Plan GroupHold::leaveLost() {
 }
 
 GroupHold::Plan GroupHold::giveBack() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (count_ == 0) {
     return {};
   }
@@ -288,7 +290,7 @@ GroupHold::Plan GroupHold::giveBack() {
 void GroupHold::givenBack() {
   std::vector<UniqueFunction<void()>> then;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     givingBack_ = false;
     then.swap(afterwards_);
   }
@@ -298,7 +300,7 @@ void GroupHold::givenBack() {
 }
 
 bool GroupHold::whenGivenBack(UniqueFunction<void()>& then) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (givingBack_) {
     afterwards_.push_back(std::move(then));
   }
@@ -306,7 +308,7 @@ bool GroupHold::whenGivenBack(UniqueFunction<void()>& then) {
 }
 
 bool GroupHold::survives(const std::vector<bool>& gone) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::size_t left = 0;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     left += static_cast<std::size_t>(!gone[i] && alive(members_[i]));
@@ -315,12 +317,12 @@ bool GroupHold::survives(const std::vector<bool>& gone) const {
 }
 
 bool GroupHold::planLook(Clock::time_point when) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return look_.plan(when);
 }
 
 bool GroupHold::beginLook(Clock::time_point when) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return look_.begin(when);
 }
 
@@ -329,7 +331,7 @@ bool GroupHold::over() const {
     return true;
   }
   const auto now = Clock::now();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::none_of(members_.begin(), members_.end(), [&](const Member& member) {
     return std::any_of(member.held.begin(), member.held.end(), [&](const auto& handle) {
       return handle->heldAt(now);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include <rlock/detail/base/hold_handle.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -116,25 +116,26 @@ class GroupHold final : public HoldHandle {
   [[nodiscard]] static bool alive(const Member& member) noexcept;
   [[nodiscard]] static LossReason reasonOf(const Member& member) noexcept;
   static void add(Member& member, const Grant& grant) noexcept;
-  /// mutex_ is held.
-  Plan planRelease();
-  /// mutex_ is held.
-  [[nodiscard]] Clock::time_point membersUntil() const noexcept;
+  Plan planRelease() RLOCK_REQUIRES(mutex_);
+  [[nodiscard]] Clock::time_point membersUntil() const noexcept RLOCK_REQUIRES(mutex_);
   void memberLost() noexcept;
   void lose(LossReason reason);
   [[nodiscard]] LossReason endOfTime() const;
 
+  const std::size_t size_;  // of members_
   const std::size_t need_;
   const OnLoss onLoss_;
-  mutable std::mutex mutex_;
-  Terms terms_;                                     // protected by mutex_
-  int count_ = 0;                                   // protected by mutex_
-  bool givingBack_ = false;                         // protected by mutex_
-  std::vector<UniqueFunction<void()>> afterwards_;  // after givenBack(); protected by mutex_
-  EarliestPlan look_;                               // protected by mutex_
-  mutable std::vector<Clock::time_point> scratch_;  // protected by mutex_
+  mutable AnnotatedMutex mutex_;
+  Terms terms_ RLOCK_GUARDED_BY(mutex_);
+  int count_ RLOCK_GUARDED_BY(mutex_) = 0;
+  bool givingBack_ RLOCK_GUARDED_BY(mutex_) = false;
+  /// After givenBack().
+  std::vector<UniqueFunction<void()>> afterwards_ RLOCK_GUARDED_BY(mutex_);
+  EarliestPlan look_ RLOCK_GUARDED_BY(mutex_);
+  mutable std::vector<Clock::time_point> scratch_ RLOCK_GUARDED_BY(mutex_);
   std::stop_source repairs_;
-  std::vector<Member> members_;  // protected by mutex_; last: its listeners use the rest
+  /// Last: its listeners use the rest.
+  std::vector<Member> members_ RLOCK_GUARDED_BY(mutex_);
 };
 
 }  // namespace rlock::detail

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -57,25 +58,25 @@ class Gathering {
   Gathering(std::size_t members, Done done) : answers_(members), done_(std::move(done)) {}
 
   void put(std::size_t member, Result<T> answer) {
+    std::vector<Result<T>> all;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       answers_[member].emplace(std::move(answer));
       if (++answered_ < answers_.size()) {
         return;
       }
-    }
-    std::vector<Result<T>> all;
-    all.reserve(answers_.size());
-    for (auto& each : answers_) {
-      all.push_back(std::move(*each));
+      all.reserve(answers_.size());
+      for (auto& each : answers_) {
+        all.push_back(std::move(*each));
+      }
     }
     done_(std::move(all));
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::optional<Result<T>>> answers_;
-  std::size_t answered_ = 0;
+  AnnotatedMutex mutex_;
+  std::vector<std::optional<Result<T>>> answers_ RLOCK_GUARDED_BY(mutex_);
+  std::size_t answered_ RLOCK_GUARDED_BY(mutex_) = 0;
   Done done_;
 };
 
@@ -265,7 +266,7 @@ void GroupLock::acquireAsync(AcquireParams params, Handler<Acquired> handler) {
 }
 
 IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants, const GroupHold::Terms& terms) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (holds_.size() >= sweepAt_) {
     // Those that were lost and never released.
     std::erase_if(holds_, [](const auto& entry) { return entry.second->over(); });
@@ -295,7 +296,7 @@ IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants, const GroupH
 void GroupLock::endOverdue(OwnerId owner) {
   IntrusivePtr<GroupHold> hold;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = holds_.find(owner.value);
     if (found == holds_.end() || found->second->heldAt(Clock::now())) {
       return;
@@ -308,7 +309,7 @@ void GroupLock::endOverdue(OwnerId owner) {
 }
 
 int GroupLock::overtime(OwnerId owner, std::size_t member) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = holds_.find(owner.value);
   return found == holds_.end() ? 0 : found->second->overtime(member);
 }

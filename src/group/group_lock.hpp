@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include "group/group_acquire.hpp"
 #include "group/group_hold.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
@@ -13,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -132,10 +132,11 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   const std::string name_;
   const std::uint32_t forkGeneration_;
 
-  std::mutex mutex_;
-  std::unordered_map<std::uint64_t, IntrusivePtr<GroupHold>> holds_;  // by owner; mutex_
-  std::size_t sweepAt_ = 64;                                          // protected by mutex_
-  std::uint64_t lines_ = 0;                                           // protected by mutex_
+  AnnotatedMutex mutex_;
+  /// By owner.
+  std::unordered_map<std::uint64_t, IntrusivePtr<GroupHold>> holds_ RLOCK_GUARDED_BY(mutex_);
+  std::size_t sweepAt_ RLOCK_GUARDED_BY(mutex_) = 64;
+  std::uint64_t lines_ RLOCK_GUARDED_BY(mutex_) = 0;
 };
 
 /// The parts of a group, checked.

@@ -16,7 +16,7 @@ namespace rlock::detail {
 std::optional<GroupLock::Leaving> GroupLock::takePlan(ReleaseTarget target) {
   Leaving leaving;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = holds_.find(target.owner.value);
     if (found == holds_.end() || (target.line != 0 && found->second->line() != target.line)) {
       return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<GroupHold::Plan> GroupLock::takeRest(OwnerId owner,
                                                    const IntrusivePtr<GroupHold>& hold,
                                                    const std::vector<bool>& gone) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = holds_.find(owner.value);
     if (!hold || found == holds_.end() || found->second != hold || hold->survives(gone)) {
       return std::nullopt;
@@ -66,7 +66,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   void start() {
     std::vector<std::vector<std::uint64_t>> lines;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       lines = plan_.lines;
     }
     for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -78,7 +78,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   }
 
  private:
-  void begin(GroupHold::Plan plan) {
+  void begin(GroupHold::Plan plan) RLOCK_REQUIRES(mutex_) {
     plan_ = std::move(plan);
     tally_ = GroupRelease();
     tally_.valid = plan_.valid;
@@ -97,7 +97,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
     std::optional<std::uint64_t> next;
     std::vector<std::uint64_t> unasked;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       std::vector<std::uint64_t>& lines = plan_.lines[member];
       const std::uint64_t asked = lines.front();
       lines.erase(lines.begin());
@@ -136,7 +136,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
     std::optional<Result<ReleaseOutcome>> result;
     std::optional<Done<ReleaseOutcome>> done;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!done_ || rest_ == Rest::asked) {
         return;
       }
@@ -174,12 +174,12 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   void releaseRest() {
     std::vector<bool> gone;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       gone = gone_;
     }
     auto rest = group_->takeRest(owner_, hold_, gone);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       rest_ = Rest::known;
       if (rest) {
         begin(std::move(*rest));
@@ -197,14 +197,14 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   const std::shared_ptr<GroupLock> group_;
   const OwnerId owner_;
   const IntrusivePtr<GroupHold> hold_;  // null: it was not taken through this group
-  std::mutex mutex_;
-  std::vector<bool> gone_;      // on which nothing was left; protected by mutex_
-  GroupHold::Plan plan_;        // protected by mutex_
-  GroupRelease tally_;          // protected by mutex_
-  Rest rest_ = Rest::unknown;   // protected by mutex_
-  std::size_t stillHeld_ = 0;   // protected by mutex_
-  std::optional<Error> error_;  // protected by mutex_
-  Done<ReleaseOutcome> done_;   // protected by mutex_
+  AnnotatedMutex mutex_;
+  std::vector<bool> gone_ RLOCK_GUARDED_BY(mutex_);  // on which nothing was left
+  GroupHold::Plan plan_ RLOCK_GUARDED_BY(mutex_);
+  GroupRelease tally_ RLOCK_GUARDED_BY(mutex_);
+  Rest rest_ RLOCK_GUARDED_BY(mutex_) = Rest::unknown;
+  std::size_t stillHeld_ RLOCK_GUARDED_BY(mutex_) = 0;
+  std::optional<Error> error_ RLOCK_GUARDED_BY(mutex_);
+  Done<ReleaseOutcome> done_ RLOCK_GUARDED_BY(mutex_);
 };
 
 void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {

@@ -48,7 +48,7 @@ class MultiAcquire final : public GroupAcquire {
 
   template <class Event>
   Step tell(Event event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return event(fsm_);
   }
 
@@ -81,9 +81,8 @@ class MultiAcquire final : public GroupAcquire {
   };
 
   /// How long the next member may be waited for. While others are held for a limited time not much
-  /// of that may be waited away, or the caller would get a hold that is nearly over. mutex_ is
-  /// held.
-  [[nodiscard]] Patience patience() {
+  /// of that may be waited away, or the caller would get a hold that is nearly over.
+  [[nodiscard]] Patience patience() RLOCK_REQUIRES(mutex_) {
     Patience result;
     if (oneAttempt()) {
       return result;
@@ -116,7 +115,7 @@ class MultiAcquire final : public GroupAcquire {
   void take() {
     std::optional<Clock::duration> pause;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (fsm_.next() == 0 && std::exchange(restless_, false)) {
         pause = backoffPause(
             kShortestMultiPause,
@@ -140,7 +139,7 @@ class MultiAcquire final : public GroupAcquire {
     Patience patience;
     std::stop_token stop;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       member = fsm_.next();
       if (member == 0) {
         round_ = std::stop_source();
@@ -178,7 +177,7 @@ class MultiAcquire final : public GroupAcquire {
       return failed(member, result.error(), patience);
     }
     if (!*result) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       answers(member);
       hurried_ = false;
       restless_ = !patience.wait.isPositive();
@@ -193,7 +192,7 @@ class MultiAcquire final : public GroupAcquire {
   }
 
   Step granted(std::size_t member, const Grant& grant) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     answers(member);
     const auto now = Clock::now();
     if (grants_.empty()) {
@@ -210,8 +209,7 @@ class MultiAcquire final : public GroupAcquire {
     return step;
   }
 
-  /// mutex_ is held.
-  void answers(std::size_t member) noexcept {
+  void answers(std::size_t member) noexcept RLOCK_REQUIRES(mutex_) {
     if (member == outMember_) {
       outSince_ = Clock::time_point::max();
     }
@@ -221,7 +219,7 @@ class MultiAcquire final : public GroupAcquire {
   void hearOfLoss(const HoldHandle& handle) {
     std::uint64_t round = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       round = rounds_;
     }
     std::list<StopListener> listener;
@@ -230,14 +228,14 @@ class MultiAcquire final : public GroupAcquire {
         static_cast<MultiAcquire&>(*self).lostOne(round);
       }
     });
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     listeners_.splice(listeners_.end(), listener);
   }
 
   void lostOne(std::uint64_t round) {
     std::optional<std::stop_source> current;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (round != rounds_) {
         return;
       }
@@ -248,7 +246,7 @@ class MultiAcquire final : public GroupAcquire {
   }
 
   Step failed(std::size_t member, const Error& error, const Patience& patience) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (error.errc() == Errc::cancelled && lostOne_) {
       // Nobody may ask for ever without a limit of its own.
       hurried_ = false;
@@ -268,8 +266,8 @@ class MultiAcquire final : public GroupAcquire {
     return timeLeft() ? fsm_.away(error) : fsm_.failed(error);
   }
 
-  /// A call without a time limit waits no longer than this for a node. mutex_ is held.
-  [[nodiscard]] bool outTooLong(std::size_t member) {
+  /// A call without a time limit waits no longer than this for a node.
+  [[nodiscard]] bool outTooLong(std::size_t member) RLOCK_REQUIRES(mutex_) {
     if (member != outMember_ || outSince_ == Clock::time_point::max()) {
       outMember_ = member;
       outSince_ = asked_;
@@ -281,7 +279,7 @@ class MultiAcquire final : public GroupAcquire {
     MemberGrants grants;
     std::list<StopListener> listeners;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       grants.swap(grants_);
       listeners.swap(listeners_);
     }
@@ -306,7 +304,7 @@ class MultiAcquire final : public GroupAcquire {
   void endRound() {
     std::optional<std::stop_source> round;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ended_ = true;
       round.emplace(round_);
     }
@@ -319,7 +317,7 @@ class MultiAcquire final : public GroupAcquire {
     IntrusivePtr<GroupHold> hold;
     std::list<StopListener> listeners;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       listeners.swap(listeners_);
       outcome = fsm_.result();
       error = fsm_.error();
@@ -342,21 +340,21 @@ class MultiAcquire final : public GroupAcquire {
   }
 
   const std::chrono::milliseconds outageTimeout_;
-  MultiFsm fsm_;                   // protected by mutex_
-  MemberGrants grants_;            // of the members taken; protected by mutex_
-  std::stop_source round_;         // protected by mutex_
-  bool ended_ = false;             // the caller has left; protected by mutex_
-  bool lostOne_ = false;           // protected by mutex_
-  bool hurried_ = false;           // protected by mutex_
-  bool restless_ = false;          // the round had nothing to wait for; protected by mutex_
-  int pauses_ = 0;                 // protected by mutex_
-  std::uint64_t rounds_ = 0;       // protected by mutex_
-  Clock::time_point heldSince_{};  // the first member of the round; protected by mutex_
-  Clock::time_point asked_{};      // the member next(); protected by mutex_
-  std::size_t outMember_ = 0;      // that could not be used; protected by mutex_
-  Clock::time_point outSince_ = Clock::time_point::max();  // protected by mutex_
-  std::list<StopListener> listeners_;                      // protected by mutex_
-  IntrusivePtr<GroupHold> hold_;                           // protected by mutex_
+  MultiFsm fsm_ RLOCK_GUARDED_BY(mutex_);
+  MemberGrants grants_ RLOCK_GUARDED_BY(mutex_);  // of the members taken
+  std::stop_source round_ RLOCK_GUARDED_BY(mutex_);
+  bool ended_ RLOCK_GUARDED_BY(mutex_) = false;  // the caller has left
+  bool lostOne_ RLOCK_GUARDED_BY(mutex_) = false;
+  bool hurried_ RLOCK_GUARDED_BY(mutex_) = false;
+  bool restless_ RLOCK_GUARDED_BY(mutex_) = false;  // the round had nothing to wait for
+  int pauses_ RLOCK_GUARDED_BY(mutex_) = 0;
+  std::uint64_t rounds_ RLOCK_GUARDED_BY(mutex_) = 0;
+  Clock::time_point heldSince_ RLOCK_GUARDED_BY(mutex_){};  // the first member of the round
+  Clock::time_point asked_ RLOCK_GUARDED_BY(mutex_){};      // the member next()
+  std::size_t outMember_ RLOCK_GUARDED_BY(mutex_) = 0;      // that could not be used
+  Clock::time_point outSince_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
+  std::list<StopListener> listeners_ RLOCK_GUARDED_BY(mutex_);
+  IntrusivePtr<GroupHold> hold_ RLOCK_GUARDED_BY(mutex_);
 };
 
 }  // namespace

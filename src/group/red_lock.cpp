@@ -67,22 +67,30 @@ class QuorumAcquire final : public GroupAcquire {
 
   template <class Event>
   Step tell(Event event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return event(fsm_);
   }
   /// As tell(), unless another attempt has begun since.
   template <class Event>
   Step tell(std::uint64_t attempt, Event event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return attempt == attempt_ ? event(fsm_) : Step::none;
+  }
+  Step givenBack(std::uint64_t attempt) {
+    const MutexLock lock(mutex_);
+    return attempt == attempt_ ? fsm_.givenBack(timeLeft()) : Step::none;
+  }
+  Step pauseOver(std::uint64_t attempt) {
+    const MutexLock lock(mutex_);
+    return attempt == attempt_ ? fsm_.pauseOver(timeLeft()) : Step::none;
   }
 
   [[nodiscard]] std::shared_ptr<QuorumAcquire> self() {
     return std::static_pointer_cast<QuorumAcquire>(shared_from_this());
   }
 
-  /// Whether it is worth while to try again. mutex_ is held.
-  [[nodiscard]] bool timeLeft() {
+  /// Whether it is worth while to try again.
+  [[nodiscard]] bool timeLeft() RLOCK_REQUIRES(mutex_) {
     if (oneAttempt()) {
       return false;
     }
@@ -119,14 +127,12 @@ class QuorumAcquire final : public GroupAcquire {
     }
   }
 
-  /// Has `event` told at `when`, if the same attempt is still the last one then. Before its time
-  /// when all clients were closed.
+  /// Has `event` told at `when`, and performs what it returns. Before its time when all clients
+  /// were closed.
   template <class Event>
-  void tellAt(Clock::time_point when, std::uint64_t attempt, Event event) {
+  void tellAt(Clock::time_point when, Event event) {
     // In a pause nobody else keeps this alive.
-    group_->callAt(when, [self = self(), attempt, event] {
-      self->perform(self->tell(attempt, [&](QuorumFsm& fsm) { return event(*self, fsm); }));
-    });
+    group_->callAt(when, [self = self(), event] { self->perform(event(*self)); });
   }
 
   void attempt() {
@@ -134,7 +140,7 @@ class QuorumAcquire final : public GroupAcquire {
     std::stop_source round;
     const auto now = Clock::now();
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       attempt = ++attempt_;
       attemptBegan_ = now;
       grants_.assign(group_->members().size(), Grant());
@@ -146,9 +152,11 @@ class QuorumAcquire final : public GroupAcquire {
       until = deadline_;
       early = true;
     }
-    tellAt(until, attempt, [early, until](QuorumAcquire& /*self*/, QuorumFsm& fsm) {
-      // What closed clients say is more than that they say nothing.
-      return Clock::now() < until ? Step::none : fsm.limitReached(early);
+    tellAt(until, [attempt, early, until](QuorumAcquire& self) {
+      return self.tell(attempt, [&](QuorumFsm& fsm) {
+        // What closed clients say is more than that they say nothing.
+        return Clock::now() < until ? Step::none : fsm.limitReached(early);
+      });
     });
     // Also after a success: what comes later would last longer than the rest of the hold.
     group_->callAt(until, [round] { std::stop_source(round).request_stop(); });
@@ -179,7 +187,7 @@ class QuorumAcquire final : public GroupAcquire {
     bool late = false;
     Step step = Step::none;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (attempt == attempt_ && fsm_.asking()) {
         grants_[member] = grant;
         step = fsm_.granted(member, majorityValid());
@@ -202,8 +210,7 @@ class QuorumAcquire final : public GroupAcquire {
     perform(step);
   }
 
-  /// mutex_ is held.
-  [[nodiscard]] bool majorityValid() const {
+  [[nodiscard]] bool majorityValid() const RLOCK_REQUIRES(mutex_) {
     std::vector<Clock::time_point> until;
     until.reserve(grants_.size());
     for (const Grant& grant : grants_) {
@@ -219,25 +226,22 @@ class QuorumAcquire final : public GroupAcquire {
     std::optional<std::stop_source> round;
     std::uint64_t attempt = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       grants.swap(grants_);
       round.emplace(round_);
       attempt = attempt_;
     }
     // Who is still being asked gives back by itself what it obtains.
     round->request_stop();
-    const auto done = [](QuorumAcquire& self, QuorumFsm& fsm) {
-      return fsm.givenBack(self.timeLeft());
-    };
     auto until = Clock::now() + patience_;
     if (!endless()) {
       until = std::max(Clock::now(), std::min(until, deadline_ + kReplyGrace));
     }
     // One more for this function, so that it is over before the last answer counts.
     const auto left = std::make_shared<std::atomic<std::size_t>>(1);
-    const auto one = [self = self(), left, attempt, done] {
+    const auto one = [self = self(), left, attempt] {
       if (--*left == 0) {
-        self->perform(self->tell(attempt, [&](QuorumFsm& fsm) { return done(*self, fsm); }));
+        self->perform(self->givenBack(attempt));
       }
     };
     for (std::size_t i = 0; i < grants.size(); ++i) {
@@ -249,7 +253,7 @@ class QuorumAcquire final : public GroupAcquire {
       }
     }
     if (*left > 1) {
-      tellAt(until, attempt, done);
+      tellAt(until, [attempt](QuorumAcquire& self) { return self.givenBack(attempt); });
     }
     one();
   }
@@ -257,17 +261,17 @@ class QuorumAcquire final : public GroupAcquire {
   void pause() {
     std::uint64_t attempt = 0;
     int attempts = 0;
+    std::uint32_t random = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       attempt = attempt_;
       attempts = fsm_.attempts();
-      random_ = random_ * 1664525U + 1013904223U;
+      random = random_ = random_ * 1664525U + 1013904223U;
     }
     const auto length =
-        backoffPause(kShortestRedPause, kLongestRedPause, attempts - 1, random_ >> 16U);
+        backoffPause(kShortestRedPause, kLongestRedPause, attempts - 1, random >> 16U);
     tellAt(std::min(Clock::now() + length, deadline_),
-           attempt,
-           [](QuorumAcquire& self, QuorumFsm& fsm) { return fsm.pauseOver(self.timeLeft()); });
+           [attempt](QuorumAcquire& self) { return self.pauseOver(attempt); });
   }
 
   void tellCaller() {
@@ -275,7 +279,7 @@ class QuorumAcquire final : public GroupAcquire {
     std::optional<Error> error;
     IntrusivePtr<GroupHold> hold;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       outcome = fsm_.result();
       error = fsm_.error();
       hold = hold_;
@@ -299,14 +303,14 @@ class QuorumAcquire final : public GroupAcquire {
   const std::shared_ptr<RedLock> redLock_;
   const std::chrono::nanoseconds patience_;
   const std::chrono::milliseconds outageTimeout_;
-  std::uint32_t random_;                                   // protected by mutex_
-  QuorumFsm fsm_;                                          // protected by mutex_
-  std::uint64_t attempt_ = 0;                              // protected by mutex_
-  Clock::time_point attemptBegan_{};                       // protected by mutex_
-  Clock::time_point outSince_ = Clock::time_point::max();  // protected by mutex_
-  MemberGrants grants_;                                    // of this attempt; protected by mutex_
-  std::stop_source round_;                                 // protected by mutex_
-  IntrusivePtr<GroupHold> hold_;                           // protected by mutex_
+  std::uint32_t random_ RLOCK_GUARDED_BY(mutex_);
+  QuorumFsm fsm_ RLOCK_GUARDED_BY(mutex_);
+  std::uint64_t attempt_ RLOCK_GUARDED_BY(mutex_) = 0;
+  Clock::time_point attemptBegan_ RLOCK_GUARDED_BY(mutex_){};
+  Clock::time_point outSince_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
+  MemberGrants grants_ RLOCK_GUARDED_BY(mutex_);  // of this attempt
+  std::stop_source round_ RLOCK_GUARDED_BY(mutex_);
+  IntrusivePtr<GroupHold> hold_ RLOCK_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -123,7 +123,7 @@ void CommandLink::startOn(Established established) {
   ReplyReader reader;
   // Nothing can fail from here on.
   poll_ = std::move(poll);
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   upSince_ = Clock::now();
   epoll_ = std::move(epoll);
   stream_ = std::move(established.stream);
@@ -150,18 +150,19 @@ void CommandLink::close() noexcept {
   redial_.disarm();
   heartbeat_.disarm();
   stall_.disarm();
-  Lock lock(mutex_);
-  closing_ = true;
-  if (state_ == State::up) {
-    fail(lock, {Errc::closed, "the client was closed"});
+  {
+    ReleasableLock lock(mutex_);
+    closing_ = true;
+    if (state_ == State::up) {
+      fail(lock, {Errc::closed, "the client was closed"});
+    }
   }
-  if (!lock.owns_lock()) {
-    lock.lock();
+  {
+    const MutexLock lock(mutex_);
+    if (state_ == State::down) {
+      state_ = State::closed;
+    }
   }
-  if (state_ == State::down) {
-    state_ = State::closed;
-  }
-  lock.unlock();
   tearDown();
 }
 
@@ -170,7 +171,7 @@ bool CommandLink::submit(Request& request, std::span<const std::string_view> arg
 
   const bool onLoop = mode == Mode::background && loop_->onLoopThread();
   const auto now = Clock::now();
-  Lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   if (state_ != State::up || (request.onlyIfKillable_ && !killable_)) {
     return false;
   }
@@ -206,19 +207,19 @@ bool CommandLink::submit(Request& request, std::span<const std::string_view> arg
 }
 
 void CommandLink::distrust() noexcept {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   killable_ = false;
 }
 
 void CommandLink::abandon(Clock::time_point since, Errc errc, const char* what) noexcept {
-  Lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   if (since >= upSince_) {
     fail(lock, {errc, what});
   }
 }
 
 void CommandLink::flushAtPassEnd() noexcept {
-  Lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   if (state_ != State::up || closing_) {
     return;
   }
@@ -228,12 +229,12 @@ void CommandLink::flushAtPassEnd() noexcept {
   if (!writing_) {
     flush(lock);
   }
-  if (lock.owns_lock() && state_ == State::up) {
+  if (lock.ownsLock() && state_ == State::up) {
     arm();
   }
 }
 
-void CommandLink::flush(Lock& lock) noexcept {
+void CommandLink::flush(ReleasableLock& lock) noexcept {
   writing_ = true;
   while (state_ == State::up) {
     if (written_ == writeBuffer_.size()) {
@@ -251,10 +252,11 @@ void CommandLink::flush(Lock& lock) noexcept {
     const char* data = writeBuffer_.data() + written_;
     // Until the call returns, any of these bytes may be on their way.
     possiblySent_ += rest;
-    lock.unlock();
+    // Not by the lock, where the analysis would lose sight of it.
+    mutex_.unlock();
     const ssize_t count = stream_->write(data, rest);
     const int error = errno;
-    lock.lock();
+    mutex_.lock();
     if (state_ != State::up) {
       break;
     }
@@ -281,7 +283,7 @@ void CommandLink::flush(Lock& lock) noexcept {
 }
 
 void CommandLink::resumeWriting() noexcept {
-  Lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   if (state_ == State::up && writeBlocked_.load(std::memory_order_relaxed)) {
     writeBlocked_.store(false, std::memory_order_relaxed);
     flush(lock);
@@ -294,7 +296,7 @@ CommandLink::Awaited CommandLink::await(Request& request, Clock::time_point dead
   }
   bool leading = false;
   {
-    const Lock lock(mutex_);
+    const MutexLock lock(mutex_);
     // A request that is over has no connection to read any more, even while whoever ended it has
     // yet to say so.
     if (request.delivery_ == Request::Delivery::pending) {
@@ -310,7 +312,8 @@ CommandLink::Awaited CommandLink::await(Request& request, Clock::time_point dead
 /// The one judgement of a silent connection, for the loop and for waiting threads. The first time
 /// somebody finds it overdue it gets a second look: the process may just have been stopped, and the
 /// reader has not read yet. Returns when to look again; max() when it has ended the connection.
-CommandLink::Clock::time_point CommandLink::judgeStall(Lock& lock, Clock::time_point now) noexcept {
+CommandLink::Clock::time_point CommandLink::judgeStall(ReleasableLock& lock,
+                                                       Clock::time_point now) noexcept {
   const auto due = stallDue();
   if (now < due) {
     return due;
@@ -326,7 +329,7 @@ CommandLink::Clock::time_point CommandLink::judgeStall(Lock& lock, Clock::time_p
 }
 
 CommandLink::Clock::time_point CommandLink::endStall(Clock::time_point now) noexcept {
-  Lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   return state_ == State::up && !pending_.empty() ? judgeStall(lock, now)
                                                   : Clock::time_point::max();
 }
@@ -377,7 +380,7 @@ CommandLink::Awaited CommandLink::follow(Request& request, Clock::time_point dea
 }
 
 std::optional<CommandLink::Awaited> CommandLink::leave(Request& request, Awaited why) noexcept {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   // Already answered, or made the reader: both must be dealt with before leaving.
   if (request.delivery_ != Request::Delivery::pending ||
       (request.state_.load(std::memory_order_acquire) & Request::kLead) != 0) {
@@ -425,7 +428,7 @@ CommandLink::Awaited CommandLink::lead(Request& request, Clock::time_point deadl
         (request.state_.load(std::memory_order_acquire) & Request::kInterrupted) != 0;
     const auto now = Clock::now();
     if (interrupted || now >= deadline) {
-      const Lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (request.delivery_ == Request::Delivery::pending) {
         result = interrupted ? Awaited::interrupted : Awaited::timedOut;
         // This thread is still the reader, so the arming is left to handOver().
@@ -552,7 +555,7 @@ bool CommandLink::hand(std::span<Reply> replies, const Request* own) noexcept {
   bool expected = true;
   RequestQueue awaited;
   {
-    const Lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (state_ != State::up) {
       return true;
     }
@@ -603,7 +606,7 @@ void CommandLink::handOver() noexcept {
   RequestPtr next;
   std::uint32_t before = 0;
   {
-    const Lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (state_ != State::up) {
       reading_ = false;
       wakeLoop();
@@ -644,11 +647,13 @@ void CommandLink::arm() noexcept {
 }
 
 void CommandLink::fail(const Failure& why) noexcept {
-  Lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   fail(lock, why);
 }
 
-void CommandLink::fail(Lock& lock, const Failure& why) noexcept {
+// Not analysed: it releases what its callers have taken, unless there is nothing to do.
+void CommandLink::fail(ReleasableLock& lock,
+                       const Failure& why) noexcept RLOCK_NO_THREAD_SAFETY_ANALYSIS {
   if (state_ != State::up) {
     return;
   }
@@ -697,7 +702,7 @@ void CommandLink::onPollable() noexcept {
   }
   const auto self = shared_from_this();
   {
-    Lock lock(mutex_);
+    ReleasableLock lock(mutex_);
     armed_ = 0;
     if (state_ != State::up) {
       return;
@@ -706,7 +711,7 @@ void CommandLink::onPollable() noexcept {
         (event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) {
       writeBlocked_.store(false, std::memory_order_relaxed);
       flush(lock);
-      if (!lock.owns_lock() || state_ != State::up) {
+      if (!lock.ownsLock() || state_ != State::up) {
         return;
       }
     }
@@ -731,7 +736,7 @@ void CommandLink::onPollable() noexcept {
 void CommandLink::work() noexcept {
   tearDown();
   {
-    Lock lock(mutex_);
+    ReleasableLock lock(mutex_);
     if (state_ == State::up && !closing_ && backgroundPending_ > 0 && !stall_.armed()) {
       stall_.armAt(stallDue());
     }
@@ -747,7 +752,7 @@ void CommandLink::work() noexcept {
 
 void CommandLink::runCompleted() noexcept {
   {
-    const Lock lock(mutex_);
+    const MutexLock lock(mutex_);
     running_.append(completed_);
   }
   const auto end = Clock::now() + kCompletingPerPass;
@@ -767,7 +772,7 @@ void CommandLink::tearDown() noexcept {
   bool useful = false;
   std::unique_ptr<Stream> stream;
   {
-    const Lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (state_ != State::failing || reading_ || writing_) {
       return;
     }
@@ -826,7 +831,7 @@ void CommandLink::tell(F&& event) noexcept {
 void CommandLink::heartbeat() {
   std::uint64_t answered = 0;
   {
-    const Lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (state_ != State::up) {
       return;
     }
@@ -842,7 +847,7 @@ void CommandLink::heartbeat() {
 
 void CommandLink::checkStall() noexcept {
   const auto now = Clock::now();
-  Lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   if (state_ == State::up && backgroundPending_ > 0) {
     stall_.armAt(judgeStall(lock, now));
   }

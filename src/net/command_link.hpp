@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/annotated_mutex.hpp"
 #include "net/codec.hpp"
 #include "net/dialer.hpp"
 #include "net/loop.hpp"
@@ -15,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -230,7 +230,6 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
   using RequestPtr = IntrusivePtr<Request>;
   enum class State : std::uint8_t { down, up, failing, closed };
   class Ping;
@@ -257,15 +256,16 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
   void fail(const Failure& why) noexcept;
   void noteRoundTrip(Clock::duration measured) noexcept;
 
-  // With the mutex held; those that take the Lock may release it for a while.
-  void flush(Lock& lock) noexcept;
-  void fail(Lock& lock, const Failure& why) noexcept;
-  void detach(Request& request) noexcept;
-  void enlist(Request& request) noexcept;
-  void delist(Request& request) noexcept;
-  void arm() noexcept;
-  [[nodiscard]] Clock::time_point stallDue() const noexcept;
-  Clock::time_point judgeStall(Lock& lock, Clock::time_point now) noexcept;
+  // Those that take the lock may release it, also for good: all that is known then is what it says.
+  void flush(ReleasableLock& lock) noexcept RLOCK_REQUIRES(mutex_);
+  void fail(ReleasableLock& lock, const Failure& why) noexcept RLOCK_REQUIRES(mutex_);
+  void detach(Request& request) noexcept RLOCK_REQUIRES(mutex_);
+  void enlist(Request& request) noexcept RLOCK_REQUIRES(mutex_);
+  void delist(Request& request) noexcept RLOCK_REQUIRES(mutex_);
+  void arm() noexcept RLOCK_REQUIRES(mutex_);
+  [[nodiscard]] Clock::time_point stallDue() const noexcept RLOCK_REQUIRES(mutex_);
+  Clock::time_point judgeStall(ReleasableLock& lock, Clock::time_point now) noexcept
+      RLOCK_REQUIRES(mutex_);
   /// Has work() run soon.
   void wakeLoop() noexcept { work_.post(shared_from_this()); }
 
@@ -298,33 +298,37 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
 
   const std::string stallText_;
 
-  std::mutex mutex_;
-  // Protected by mutex_.
-  State state_ = State::down;
-  bool reading_ = false;  // somebody is the reader
-  bool writing_ = false;  // somebody is the writer
+  AnnotatedMutex mutex_;
+  State state_ RLOCK_GUARDED_BY(mutex_) = State::down;
+  bool reading_ RLOCK_GUARDED_BY(mutex_) = false;  // somebody is the reader
+  bool writing_ RLOCK_GUARDED_BY(mutex_) = false;  // somebody is the writer
   // The writer is whoever first finds room in the socket. Read without the mutex by the reader,
   // which then looks for room, too.
   std::atomic<bool> writeBlocked_{false};
-  bool closing_ = false;
-  bool killable_ = false;
-  Clock::time_point upSince_{};  // written on the loop thread only, which may read it without
-  bool armFailed_ = false;       // the loop tries again
+  bool killable_ RLOCK_GUARDED_BY(mutex_) = false;
+  bool armFailed_ RLOCK_GUARDED_BY(mutex_) = false;  // the loop tries again
   // Set while the connection is suspected to be dead.
-  Clock::time_point secondLook_ = Clock::time_point::max();
-  bool useful_ = false;  // a request was answered on this connection
-  std::uint32_t armed_ = 0;
-  std::string out_;
-  std::uint64_t appended_ = 0;      // bytes of this connection put into out_
-  std::uint64_t possiblySent_ = 0;  // of those, the ones the kernel may have taken
-  RequestQueue pending_;
-  Request* firstArrived_ = nullptr;
-  Request* lastArrived_ = nullptr;
-  std::size_t backgroundPending_ = 0;
-  std::uint64_t answered_ = 0;     // replies of this connection
-  Clock::time_point lastReply_{};  // when the last of them was complete, or the connection
-  RequestQueue completed_;         // their completed() is due
-  Failure failure_;
+  Clock::time_point secondLook_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
+  bool useful_ RLOCK_GUARDED_BY(mutex_) = false;  // a request was answered on this connection
+  std::uint32_t armed_ RLOCK_GUARDED_BY(mutex_) = 0;
+  std::string out_ RLOCK_GUARDED_BY(mutex_);
+  /// Bytes of this connection put into out_.
+  std::uint64_t appended_ RLOCK_GUARDED_BY(mutex_) = 0;
+  /// Of those, the ones the kernel may have taken.
+  std::uint64_t possiblySent_ RLOCK_GUARDED_BY(mutex_) = 0;
+  RequestQueue pending_ RLOCK_GUARDED_BY(mutex_);
+  Request* firstArrived_ RLOCK_GUARDED_BY(mutex_) = nullptr;
+  Request* lastArrived_ RLOCK_GUARDED_BY(mutex_) = nullptr;
+  std::size_t backgroundPending_ RLOCK_GUARDED_BY(mutex_) = 0;
+  std::uint64_t answered_ RLOCK_GUARDED_BY(mutex_) = 0;  // replies of this connection
+  /// When the last of them was complete, or the connection.
+  Clock::time_point lastReply_ RLOCK_GUARDED_BY(mutex_){};
+  RequestQueue completed_ RLOCK_GUARDED_BY(mutex_);  // their completed() is due
+  Failure failure_ RLOCK_GUARDED_BY(mutex_);
+
+  // Written under mutex_ and on the loop thread only, which may read them without.
+  bool closing_ = false;
+  Clock::time_point upSince_{};
   std::shared_ptr<const ServerSession> session_;
 
   // Owned by the writer.

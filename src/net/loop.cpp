@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/loop.hpp"
 
+#include "base/annotated_mutex.hpp"
 #include "net/blocked_signals.hpp"
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/error.hpp>
@@ -9,7 +10,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <pthread.h>
 #include <thread>
@@ -164,7 +164,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
     }
     return true;
   }
-  void fillReserve() noexcept;
+  void fillReserve() noexcept RLOCK_REQUIRES(mutex_);
   void addToPassEnd(QueuedFunction* node) noexcept;
   void run(FunctionQueue& queue) noexcept;
   void drain() noexcept;
@@ -173,7 +173,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   void closeAll() noexcept;
   void handleClosed() noexcept;
   void markFinished() noexcept;
-  void wake() noexcept;
+  void wake() noexcept RLOCK_REQUIRES(mutex_);
 
   template <class F>
   void guarded(F&& function) noexcept;
@@ -203,18 +203,17 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   /// Held while libuv has handles that live in this object.
   std::shared_ptr<LoopCore> self_;
 
-  std::mutex mutex_;
-  std::condition_variable finishedChanged_;
-  // Guarded by mutex_.
-  FunctionQueue queue_;
+  AnnotatedMutex mutex_;
+  std::condition_variable_any finishedChanged_;
+  FunctionQueue queue_ RLOCK_GUARDED_BY(mutex_);
   /// For those who cannot do without: nodes without a function.
-  FunctionQueue reserve_;
-  int reserved_ = 0;
-  bool signalled_ = false;
-  bool accepting_ = true;
-  bool finished_ = false;
-  std::thread thread_;
-  std::function<void(const char*)> errorHook_;
+  FunctionQueue reserve_ RLOCK_GUARDED_BY(mutex_);
+  int reserved_ RLOCK_GUARDED_BY(mutex_) = 0;
+  bool signalled_ RLOCK_GUARDED_BY(mutex_) = false;
+  bool accepting_ RLOCK_GUARDED_BY(mutex_) = true;
+  bool finished_ RLOCK_GUARDED_BY(mutex_) = false;
+  std::thread thread_ RLOCK_GUARDED_BY(mutex_);
+  std::function<void(const char*)> errorHook_ RLOCK_GUARDED_BY(mutex_);
 
   // Loop thread only.
   FunctionQueue running_;
@@ -262,17 +261,21 @@ void LoopCore::open(uv_loop_t* adopted) {
   timer_.data = this;
   openHandles_ = 3;
   self_ = shared_from_this();
+  const MutexLock lock(mutex_);
   fillReserve();
 }
 
 void LoopCore::startThread(std::string name) {
   try {
     const BlockedSignals blocked;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     thread_ = std::thread(
         [core = shared_from_this(), name = std::move(name)]() noexcept { core->runThread(name); });
   } catch (const std::exception& error) {
-    accepting_ = false;
+    {
+      const MutexLock lock(mutex_);
+      accepting_ = false;
+    }
     closeAll();
     uv_run(loop_, UV_RUN_DEFAULT);
     uv_loop_close(loop_);
@@ -296,7 +299,7 @@ void LoopCore::runThread(const std::string& name) noexcept {
 }
 
 void LoopCore::markFinished() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   finished_ = true;
   finishedChanged_.notify_all();
 }
@@ -315,7 +318,7 @@ bool LoopCore::stop(SteadyClock::time_point deadline) {
   std::thread thread;
   bool finished = false;
   {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (accepting_) {
       accepting_ = false;
       wake();
@@ -329,7 +332,8 @@ bool LoopCore::stop(SteadyClock::time_point deadline) {
       // Nobody but this thread could run the loop: waiting would only use up the time.
       finished = finished_;
     } else {
-      finished = finishedChanged_.wait_until(lock, deadline, [this] { return finished_; });
+      finished = finishedChanged_.wait_until(
+          mutex_, deadline, [this]() RLOCK_REQUIRES(mutex_) { return finished_; });
     }
     thread = std::move(thread_);
     if (thread.joinable() && (onLoop || !finished)) {
@@ -384,7 +388,7 @@ void LoopCore::post(UniqueFunction<void()> function) {
   }
   // Both outlive the lock, so a refused function is destroyed without it.
   std::unique_ptr<QueuedFunction> node(new (std::nothrow) QueuedFunction(nullptr, false));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!accepting_) {
     return;
   }
@@ -416,7 +420,7 @@ void LoopCore::post(QueuedFunction& task, std::shared_ptr<const void> owner) noe
   if (abandoned() || task.queued.exchange(true, std::memory_order_acq_rel)) {
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (accepting_) {
     task.owner = std::move(owner);
     queue_.push(&task);
@@ -470,7 +474,7 @@ void LoopCore::run(FunctionQueue& queue) noexcept {
 void LoopCore::drain() noexcept {
   bool stopping = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     running_.swap(queue_);
     signalled_ = false;
     stopping = !accepting_;
@@ -494,7 +498,7 @@ void LoopCore::runPassEnd() noexcept {
   run(passEndRunning_);
   if (!passEnd_.empty() && !abandoned()) {
     // Asked for by one of those just run: without a wake-up it would wait for the next event.
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     wake();
   }
 }
@@ -518,7 +522,7 @@ void LoopCore::report(const char* text) noexcept {
   try {
     std::function<void(const char*)> hook;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       hook = errorHook_;
     }
     if (hook) {
@@ -533,7 +537,7 @@ void LoopCore::setErrorHook(std::function<void(const char*)> hook) {
   if (abandoned()) {
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   errorHook_.swap(hook);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/resolver.hpp"
 
+#include "base/annotated_mutex.hpp"
 #include "net/blocked_signals.hpp"
 #include <rlock/detail/base/fork.hpp>
 
@@ -8,7 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <map>
-#include <mutex>
 #include <new>
 #include <pthread.h>
 #include <string_view>
@@ -40,8 +40,8 @@ struct Name {
 };
 
 struct Lookups {
-  std::mutex mutex;
-  std::map<std::string, Name, std::less<>> names;
+  AnnotatedMutex mutex;
+  std::map<std::string, Name, std::less<>> names RLOCK_GUARDED_BY(mutex);
 };
 
 constinit PerProcess<Lookups> lookups;
@@ -77,7 +77,7 @@ void lookUp(Lookups& all, const std::string& host) noexcept {
   }
   std::vector<Asker> askers;
   {
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     const auto found = all.names.find(host);
     askers.swap(found->second.askers);
     if (--found->second.threads == 0) {
@@ -108,7 +108,7 @@ void lookUp(Lookups& all, const std::string& host) noexcept {
 NameLookup::NameLookup(Loop& loop, const std::string& host, Handler handler)
     : handler_(std::make_shared<Handler>(std::move(handler))) {
   Lookups& all = lookups.get();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   Name& name = all.names[host];
   std::erase_if(name.askers, [](const Asker& asker) { return asker.handler.expired(); });
   name.askers.push_back({loop.weak_from_this(), handler_});
