@@ -45,7 +45,7 @@ class Withdrawal final : public Call {
   void finished(Outcome outcome) noexcept override {
     // What was sent on a caller's thread is not sent again when it is lost after the caller left.
     if (outcome.kind != Outcome::Kind::replied && !std::exchange(again_, true)) {
-      engine_->executor().start(Executor::CallPtr(this), until_);
+      engine_->dispatcher().start(Dispatcher::CallPtr(this), until_);
       return;
     }
     engine_->placeLeft();
@@ -63,7 +63,7 @@ class Withdrawal final : public Call {
 AcquireTask::AcquireTask(std::shared_ptr<LockEngine> engine,
                          std::shared_ptr<const LockScripts> scripts,
                          AcquireParams params)
-    : Task(std::move(engine), std::move(scripts), params.owner, Clock::now()),
+    : Task(std::move(engine), std::move(scripts), params.owner),
       params_(std::move(params)),
       lease_(params_.lease ? params_.lease->ceilMilliseconds()
                            : engine_->options().watchdogTimeout),
@@ -147,7 +147,7 @@ void AcquireTask::compose() {
   ++attempts_;
   tombstone_.clear();
   settlings_ = 0;
-  if (needsGuard() && engine_->executor().needsTombstone()) {
+  if (needsGuard() && engine_->dispatcher().needsTombstone()) {
     tombstone_ = requestKey(scripts_->name, newRequestId());
   }
   enrols_ = params_.wait.isPositive() && scripts_->traits.queuesOnServer && !enrolled_;
@@ -156,7 +156,7 @@ void AcquireTask::compose() {
     engine_->placeTaken(place_);
     enrolled_ = true;
   }
-  sentAt_ = Clock::now();
+  sentAt_ = engine_->now();
 }
 
 void AcquireTask::composeAttempt() {
@@ -189,17 +189,17 @@ AcquireTask::Clock::time_point AcquireTask::sendBefore() const {
   if (deadline_ != Clock::time_point::max() && !params_.forEver) {
     return deadline_;
   }
-  return std::min(deadline_, later(Clock::now(), engine_->options().outageTimeout));
+  return std::min(deadline_, later(engine_->now(), engine_->options().outageTimeout));
 }
 
 bool AcquireTask::tooLate() const {
   const bool hasLease = keepsHold() || params_.lease;
-  return hasLease && Clock::now() >= sentAt_ + lease_ - Watchdog::allowance(lease_) &&
+  return hasLease && engine_->now() >= sentAt_ + lease_ - Watchdog::allowance(lease_) &&
          lease_ > std::chrono::milliseconds(10);
 }
 
 Error AcquireTask::lateError() const {
-  if (Clock::now() >= gateLimit()) {
+  if (engine_->now() >= gateLimit()) {
     return Error(Errc::connectionFailed,
                  "an earlier request of this owner could not be settled in time");
   }
@@ -218,7 +218,7 @@ Error AcquireTask::stopError() const {
 bool AcquireTask::enterGate() {
   if (deadline_ == Clock::time_point::max()) {
     gateLimit_.store(
-        later(Clock::now(), engine_->options().outageTimeout).time_since_epoch().count());
+        later(engine_->now(), engine_->options().outageTimeout).time_since_epoch().count());
   }
   auto gate = engine_->enter(scripts_, owner_, *this);
   if (!gate.entered) {
@@ -342,24 +342,24 @@ void AcquireTask::withdraw() {
     engine_->placeLeft();
     return;
   }
-  const auto sendBefore = Clock::now() + engine_->options().fairWaiterLease;
+  const auto sendBefore = engine_->now() + engine_->options().fairWaiterLease;
   auto call = makeIntrusive<Withdrawal>(engine_, scripts_, ownerField_, sendBefore);
-  Executor& executor = engine_->executor();
-  if (executor.onLoopThread() || !executor.direct(*call)) {
-    executor.start(call, sendBefore);
+  Dispatcher& dispatcher = engine_->dispatcher();
+  if (dispatcher.onLoopThread() || !dispatcher.direct(*call)) {
+    dispatcher.start(call, sendBefore);
     return;
   }
   // The caller may try again at once, and must not meet its own ghost.
-  switch (executor.await(*call, Clock::now() + kReplyGrace)) {
-    case Executor::Direct::replied:
-    case Executor::Direct::failed:
+  switch (dispatcher.await(*call, engine_->now() + kReplyGrace)) {
+    case Dispatcher::Direct::replied:
+    case Dispatcher::Direct::failed:
       engine_->placeLeft();
       return;
-    case Executor::Direct::trouble:
-      executor.resume(call, sendBefore);
+    case Dispatcher::Direct::trouble:
+      dispatcher.resume(call, sendBefore);
       return;
-    case Executor::Direct::timedOut:
-    case Executor::Direct::interrupted:
+    case Dispatcher::Direct::timedOut:
+    case Dispatcher::Direct::interrupted:
       return;
   }
 }
@@ -507,7 +507,7 @@ void AcquireTask::giveUp() noexcept {
     if (hold_ && executed_) {
       // What it may have obtained is given back as if the reply had been lost.
       moveToLoop();
-      engine_->executor().post(
+      engine_->dispatcher().post(
           [self = TaskPtr(this)] { self->finished({Outcome::Kind::unknown}); });
       return;
     }
@@ -545,7 +545,7 @@ Result<AcquireTask::Acquired> AcquireTask::runHere() {
       case Step::finishAndSettleBack:
         // This thread has its answer; the loop, which may be ending, need not give it.
         moveToLoop();
-        engine_->executor().post([self = TaskPtr(this)] { self->perform(Step::settleBack); });
+        engine_->dispatcher().post([self = TaskPtr(this)] { self->perform(Step::settleBack); });
         stopCallback_.reset();
         leaveQueue();
         return takeResult();
@@ -553,7 +553,7 @@ Result<AcquireTask::Acquired> AcquireTask::runHere() {
       case Step::settleBack:
       case Step::end:
         moveToLoop();
-        engine_->executor().post([self = TaskPtr(this), step] { self->perform(step); });
+        engine_->dispatcher().post([self = TaskPtr(this), step] { self->perform(step); });
         break;
     }
     Result<Acquired> result = waitForLoop();
@@ -570,29 +570,29 @@ AcquireTask::Step AcquireTask::attemptHere() {
     return failed(closedError());
   }
   compose();
-  Executor& executor = engine_->executor();
-  if (executor.direct(*this)) {
+  Dispatcher& dispatcher = engine_->dispatcher();
+  if (dispatcher.direct(*this)) {
     return awaitHere();
   }
   moveToLoop();
-  executor.start(Executor::CallPtr(this), sendBefore());
+  dispatcher.start(Dispatcher::CallPtr(this), sendBefore());
   return Step::none;
 }
 
 AcquireTask::Step AcquireTask::awaitHere() {
-  Executor& executor = engine_->executor();
+  Dispatcher& dispatcher = engine_->dispatcher();
   executed_ = true;
-  switch (executor.await(*this, later(deadline_, kReplyGrace))) {
-    case Executor::Direct::replied:
+  switch (dispatcher.await(*this, later(deadline_, kReplyGrace))) {
+    case Dispatcher::Direct::replied:
       return replied();
-    case Executor::Direct::failed:
-      return failed(executor.takeError(*this));
-    case Executor::Direct::trouble:
+    case Dispatcher::Direct::failed:
+      return failed(dispatcher.takeError(*this));
+    case Dispatcher::Direct::trouble:
       moveToLoop();
-      executor.resume(Executor::CallPtr(this), sendBefore());
+      dispatcher.resume(Dispatcher::CallPtr(this), sendBefore());
       return Step::none;
-    case Executor::Direct::timedOut:
-    case Executor::Direct::interrupted:
+    case Dispatcher::Direct::timedOut:
+    case Dispatcher::Direct::interrupted:
       break;
   }
   return leaveNow();
@@ -622,7 +622,7 @@ AcquireTask::Step AcquireTask::sleepHere() {
       return Step::none;
     }
     const bool stopped = (seen & (kStopped | kClosed)) != 0;
-    if (!leaving && (stopped || Clock::now() >= deadline_)) {
+    if (!leaving && (stopped || engine_->now() >= deadline_)) {
       const Step step = tell([&](AcquireFsm& fsm) {
         if (!fsm.queued()) {
           return Step::none;
@@ -649,7 +649,7 @@ Result<AcquireTask::Acquired> AcquireTask::waitForLoop() {
     }
     const auto until = limit();
     const bool stopped = (seen & (kStopped | kClosed)) != 0 || engine_->closed();
-    if (!leaving && (stopped || Clock::now() >= until)) {
+    if (!leaving && (stopped || engine_->now() >= until)) {
       const Step step = leaveNow();
       if (step == Step::finish || step == Step::finishEarly) {
         if (step == Step::finish) {
@@ -673,7 +673,7 @@ void AcquireTask::stopRequested() noexcept {
     interrupt();
     return;
   }
-  engine_->executor().post([self = TaskPtr(this)] {
+  engine_->dispatcher().post([self = TaskPtr(this)] {
     self->perform(self->tell([&](AcquireFsm& fsm) { return fsm.stopped(self->stopError()); }));
   });
 }
@@ -684,7 +684,7 @@ void AcquireTask::shutDown() noexcept {
     interrupt();
     return;
   }
-  engine_->executor().post([self = TaskPtr(this)] {
+  engine_->dispatcher().post([self = TaskPtr(this)] {
     self->perform(self->tell([&](AcquireFsm& fsm) { return fsm.stopped(self->closedError()); }));
   });
 }
@@ -711,10 +711,10 @@ void AcquireTask::takeTurn() {
     return;
   }
   if (onLoop) {
-    if (engine_->executor().onLoopThread()) {
+    if (engine_->dispatcher().onLoopThread()) {
       attemptOnLoop();
     } else {
-      engine_->executor().post(
+      engine_->dispatcher().post(
           [self = TaskPtr(this)] { self->guarded([&] { self->attemptOnLoop(); }); });
     }
     return;
@@ -723,21 +723,21 @@ void AcquireTask::takeTurn() {
   const bool entered = enterGate();
   if (entered && mustNotBegin()) {
     moveToLoop();
-    engine_->executor().post(
+    engine_->dispatcher().post(
         [self = TaskPtr(this)] { self->perform(self->failed(self->closedError())); });
     signal(kMoved);
     return;
   }
   if (entered) {
     compose();
-    if (engine_->executor().direct(*this)) {
+    if (engine_->dispatcher().direct(*this)) {
       signal(kSent);
       return;
     }
   }
   moveToLoop();
   if (entered) {
-    engine_->executor().start(Executor::CallPtr(this), sendBefore());
+    engine_->dispatcher().start(Dispatcher::CallPtr(this), sendBefore());
   }
   signal(kMoved);
 }
@@ -751,7 +751,7 @@ void AcquireTask::finishSleeper(bool onLoop) {
     signal(kMoved);
   } else {
     // Not from here: its handler must not keep the others from their turns.
-    engine_->executor().post([self = TaskPtr(this)] { self->perform(Step::finish); });
+    engine_->dispatcher().post([self = TaskPtr(this)] { self->perform(Step::finish); });
   }
 }
 
@@ -761,7 +761,7 @@ void AcquireTask::moveToLoop() {
 }
 
 void AcquireTask::gateOpened() noexcept {
-  engine_->executor().post([self = TaskPtr(this)] {
+  engine_->dispatcher().post([self = TaskPtr(this)] {
     self->moveToLoop();
     self->signal(kMoved);
     self->guarded([&] { self->sendOnLoop(); });
@@ -769,7 +769,7 @@ void AcquireTask::gateOpened() noexcept {
 }
 
 void AcquireTask::gateClosed() noexcept {
-  engine_->executor().post([self = TaskPtr(this)] {
+  engine_->dispatcher().post([self = TaskPtr(this)] {
     self->moveToLoop();
     self->signal(kMoved);
     self->phase_ = Phase::attempt;
@@ -811,7 +811,7 @@ void AcquireTask::startInBackground(Handler handler) {
   handler_ = std::move(handler);
   background_ = true;
   moveToLoop();
-  engine_->executor().post([self = TaskPtr(this)] {
+  engine_->dispatcher().post([self = TaskPtr(this)] {
     self->guarded([&] {
       if (self->params_.stop.stop_possible()) {
         self->stopCallback_.emplace(self->params_.stop,
@@ -827,7 +827,7 @@ void AcquireTask::startInBackground(Handler handler) {
 
 void AcquireTask::armDeadline(Clock::time_point when) {
   if (!deadlineTimer_) {
-    deadlineTimer_ = std::make_unique<Timer>(engine_->executor().loop(), [this] { onDeadline(); });
+    deadlineTimer_ = engine_->env()->makeTimer([this] { onDeadline(); });
   }
   deadlineTimer_->armAt(when);
 }
@@ -837,7 +837,7 @@ void AcquireTask::onDeadline() {
   const auto until = limit();
   const bool queued =
       tell([](AcquireFsm& fsm) { return fsm.queued() ? Step::queue : Step::none; }) == Step::queue;
-  if (Clock::now() < (queued ? deadline_ : until)) {
+  if (engine_->now() < (queued ? deadline_ : until)) {
     deadlineTimer_->armAt(queued ? deadline_ : until);
     return;
   }
@@ -904,13 +904,13 @@ void AcquireTask::sendOnLoop() {
   }
   before_ = engine_->countOf(*hold_);
   compose();
-  engine_->executor().start(Executor::CallPtr(this), sendBefore());
+  engine_->dispatcher().start(Dispatcher::CallPtr(this), sendBefore());
 }
 
 void AcquireTask::settle(bool keep) {
   const bool limited = scripts_->traits.settleWithin.count() > 0;
   if (phase_ == Phase::attempt && limited) {
-    settleBefore_ = Clock::now() + scripts_->traits.settleWithin;
+    settleBefore_ = engine_->now() + scripts_->traits.settleWithin;
   }
   phase_ = Phase::settle;
   keep = keep && !std::exchange(dropsAll_, false);
@@ -921,9 +921,9 @@ void AcquireTask::settle(bool keep) {
   // Once the lease is over there is nothing left to settle. What has none must not be left behind.
   const bool endless = !keepsHold() && !params_.lease;
   const auto leaseOver =
-      limited || endless ? settleBefore_ : Clock::now() + lease_ + engine_->callTimeout();
+      limited || endless ? settleBefore_ : engine_->now() + lease_ + engine_->callTimeout();
   const auto before = keep ? std::min(sendBefore(), settleBefore_) : leaseOver;
-  engine_->executor().start(Executor::CallPtr(this), before);
+  engine_->dispatcher().start(Dispatcher::CallPtr(this), before);
 }
 
 void AcquireTask::conclude() {

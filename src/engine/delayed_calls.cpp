@@ -22,14 +22,14 @@ std::vector<DelayedCalls::Function> DelayedCalls::due() {
   Clock::time_point next{};
   {
     const MutexLock lock(mutex_);
-    const auto last = calls_.upper_bound(closed_ ? Clock::time_point::max() : Clock::now());
+    const auto last = calls_.upper_bound(closed_ ? Clock::time_point::max() : env_->now());
     for (auto call = calls_.begin(); call != last; ++call) {
       now.push_back(std::move(call->second));
     }
     calls_.erase(calls_.begin(), last);
     next = armed_ = calls_.empty() ? Clock::time_point::max() : calls_.begin()->first;
   }
-  timer_.armAt(next);
+  timer_->armAt(next);
   return now;
 }
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include "base/annotated_mutex.hpp"
-#include "executor/executor.hpp"
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace rlock::detail {
@@ -27,7 +29,8 @@ class DelayedCalls {
   };
 
   /// @param isTime  runs on the loop thread when due() has something to give. Loop thread.
-  DelayedCalls(net::Loop& loop, Function isTime) : timer_(loop, std::move(isTime)) {}
+  DelayedCalls(std::shared_ptr<Env> env, Function isTime)
+      : env_(std::move(env)), timer_(env_->makeTimer(std::move(isTime))) {}
 
   Added add(Clock::time_point when, Function& function);
   /// Takes what is due, or everything once closed, in the order of their times. Loop thread.
@@ -36,11 +39,12 @@ class DelayedCalls {
   void close();
 
  private:
+  const std::shared_ptr<Env> env_;
   AnnotatedMutex mutex_;
   std::multimap<Clock::time_point, Function> calls_ RLOCK_GUARDED_BY(mutex_);
   Clock::time_point armed_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
   bool closed_ RLOCK_GUARDED_BY(mutex_) = false;
-  Timer timer_;  // loop thread only
+  const std::unique_ptr<Timer> timer_;  // loop thread only
 };
 
 }  // namespace rlock::detail

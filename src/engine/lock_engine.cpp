@@ -10,7 +10,6 @@
 #include <array>
 #include <exception>
 #include <new>
-#include <thread>
 #include <utility>
 
 namespace rlock::detail {
@@ -23,29 +22,31 @@ bool LockEngine::mayObtain(const Hold& hold) noexcept {
 LockEngine::LockEngine(std::string clientId,
                        const Options& options,
                        std::shared_ptr<const Logger> log,
-                       std::shared_ptr<net::Loop> loop)
+                       std::shared_ptr<Env> env,
+                       const net::Transports& transports)
     : clientId_(std::move(clientId)),
       clientChannel_(clientChannel(clientId_)),
       options_(options),
       log_(std::move(log)),
       forkGeneration_(forkGeneration()),
-      executor_(std::make_shared<Executor>(
-          std::move(loop), options_, log_, static_cast<ExecutorEvents&>(*this))),
+      env_(std::move(env)),
+      dispatcher_(std::make_shared<Dispatcher>(
+          env_, transports, options_, log_, static_cast<DispatcherEvents&>(*this))),
       // Longer than any request is repeated or settled.
       markers_(
           std::make_shared<MarkerPool>(kMarkerLife + callTimeout() + 2 * options_.commandTimeout)),
       watchdog_(options_.watchdogTimeout),
       hub_(options_.safetyPoll, options_.subscriptionLinger),
-      watchdogTimer_(executor_->loop(), [this] { serveWatchdog(); }),
-      hubTimer_(executor_->loop(), [this] { serveHub(); }),
-      listenTimer_(executor_->loop(), [this] { serveListening(); }),
-      delayed_(executor_->loop(), [this] { serveCalls(); }) {}
+      watchdogTimer_(env_->makeTimer([this] { serveWatchdog(); })),
+      hubTimer_(env_->makeTimer([this] { serveHub(); })),
+      listenTimer_(env_->makeTimer([this] { serveListening(); })),
+      delayed_(env_, [this] { serveCalls(); }) {}
 
 LockEngine::~LockEngine() = default;
 
 void LockEngine::open(UniqueFunction<void(Result<void>)> ready) {
   addThreadEndListener(weak_from_this());
-  executor_->open(std::move(ready));
+  dispatcher_->open(std::move(ready));
 }
 
 std::string LockEngine::ownerField(OwnerId owner) const {
@@ -68,7 +69,7 @@ std::optional<Error> LockEngine::refuse(bool blocking) const {
   if (closed()) {
     return Error(Errc::closed, "the client was closed");
   }
-  if (blocking && executor_->onLoopThread()) {
+  if (blocking && dispatcher_->onLoopThread()) {
     return Error(Errc::wouldDeadlock,
                  "a blocking call on the loop thread would wait for itself; use its async twin");
   }
@@ -94,8 +95,8 @@ Error LockEngine::describe(Error error,
   if (scripts.traits.holdKind != HoldKind::none) {
     context.owner = ownerField(owner);
   }
-  context.node = executor_->node();
-  context.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
+  context.node = dispatcher_->node();
+  context.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now() - since);
   return error.withContext(context);
 }
 
@@ -117,7 +118,7 @@ Stats LockEngine::stats() const {
   stats.wakeUps = read(counters_.wakeUps);
   stats.safetyPolls = read(counters_.safetyPolls);
   stats.handlerFailures = read(counters_.handlerFailures);
-  const Executor::Counters sent = executor_->counters();
+  const Dispatcher::Counters sent = dispatcher_->counters();
   stats.commands = sent.commands;
   stats.reconnects = sent.reconnects;
   stats.scriptsLoaded = sent.scriptsLoaded;
@@ -169,7 +170,7 @@ void LockEngine::leave(Hold& hold) {
     }
   }
   if (lastUnsettled) {
-    executor_->post([self = shared_from_this()] { self->endClosing(true); });
+    dispatcher_->post([self = shared_from_this()] { self->endClosing(true); });
   }
   if (next != nullptr) {
     next->gateOpened();
@@ -273,10 +274,10 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
       hold.maxHoldUntil = Clock::time_point::max();
     }
     hold.count = count;
-    hold.grantedAt = Clock::now();
+    hold.grantedAt = now();
     hold.label = terms.label;
-    const auto maxHoldUntil = terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(Clock::now())
-                                            : Clock::time_point::max();
+    const auto maxHoldUntil =
+        terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(now()) : Clock::time_point::max();
     watchdog_.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
     if (fresh && !hold.handle && hold.parts.empty()) {
       fresh->setLine(hold.line);
@@ -307,7 +308,7 @@ IntrusivePtr<HoldHandle> LockEngine::granted(Hold& hold,
     wakeWatchdog();
   }
   if (!ended.empty() && closed()) {
-    executor_->post([self = shared_from_this()] { self->endClosing(true); });
+    dispatcher_->post([self = shared_from_this()] { self->endClosing(true); });
   }
   announceOnLoop(std::move(ended));
   if (!terms.label.empty()) {
@@ -383,7 +384,7 @@ void LockEngine::keepParts(Hold& hold,
       kept[first] = false;
     }
   }
-  const auto now = Clock::now();
+  const auto now = this->now();
   std::vector<HoldPart> left;
   for (std::size_t i = 0; i < kept.size(); ++i) {
     HoldPart& part = hold.parts[i];
@@ -499,7 +500,7 @@ LockEngine::Clock::time_point LockEngine::endOf(const Hold& hold) const {
   const MutexLock lock(holdsMutex_);
   // A renewal whose answer did not come may have been executed.
   const auto renewed = hold.watched ? options_.watchdogTimeout : std::chrono::milliseconds::zero();
-  return std::max(hold.validUntil, Clock::now() + renewed) + Watchdog::allowance(hold.lease);
+  return std::max(hold.validUntil, now() + renewed) + Watchdog::allowance(hold.lease);
 }
 
 HoldPtr LockEngine::changingLease(std::string_view semaphore,
@@ -562,7 +563,7 @@ void LockEngine::forced(const LockScripts& scripts, Clock::time_point sentAt) {
         continue;
       }
       if (hold->busy) {
-        hold->doubtedAt = Clock::now();
+        hold->doubtedAt = now();
       }
       if (hold->count > 0) {
         if (hold->grantedAt >= sentAt) {
@@ -583,7 +584,7 @@ void LockEngine::forced(const LockScripts& scripts, Clock::time_point sentAt) {
 
 void LockEngine::announceOnLoop(std::vector<Watchdog::Lost> lost) {
   if (!lost.empty()) {
-    executor_->post([self = shared_from_this(), lost = std::move(lost)]() mutable {
+    dispatcher_->post([self = shared_from_this(), lost = std::move(lost)]() mutable {
       self->announce(std::move(lost));
     });
   }
@@ -635,33 +636,33 @@ void LockEngine::deliver(UniqueFunction<void()> function, HandlerPlace place) no
     runGuarded(submit);
     return;
   }
-  if (executor_->onLoopThread()) {
+  if (dispatcher_->onLoopThread()) {
     runGuarded(function);
     return;
   }
-  executor_->post([self = shared_from_this(), function = std::move(function)]() mutable {
+  dispatcher_->post([self = shared_from_this(), function = std::move(function)]() mutable {
     self->runGuarded(function);
   });
 }
 
 void LockEngine::reject(UniqueFunction<void()> function, HandlerPlace place) noexcept {
   if (!closed() && forkGeneration() == forkGeneration_) {
-    executor_->post([self = shared_from_this(), function = std::move(function), place]() mutable {
+    dispatcher_->post([self = shared_from_this(), function = std::move(function), place]() mutable {
       self->deliver(std::move(function), place);
     });
     return;
   }
-  // There may be no loop any more, and neither the handler nor an executor that calls it at once
+  // There may be no loop any more, and neither the handler nor an dispatcher that calls it at once
   // may run inside the call that starts it.
   const bool submits = options_.executor && place == HandlerPlace::application;
   UniqueFunction<void()> start([self = shared_from_this(), &function, place, submits] {
-    std::thread([self, function = std::move(function), place, submits]() mutable {
+    self->env_->runElsewhere([self, function = std::move(function), place, submits]() mutable {
       if (submits) {
         self->deliver(std::move(function), place);
       } else {
         self->runGuarded(function);
       }
-    }).detach();
+    });
   });
   runGuarded(start);
 }
@@ -676,7 +677,7 @@ void LockEngine::callAt(Clock::time_point when, UniqueFunction<void()> function)
     case DelayedCalls::Added::waits:
       return;
     case DelayedCalls::Added::next:
-      executor_->post([self = shared_from_this()] { self->serveCalls(); });
+      dispatcher_->post([self = shared_from_this()] { self->serveCalls(); });
       return;
   }
 }
@@ -690,7 +691,7 @@ void LockEngine::serveCalls() {
 // Lines in the log.
 
 bool LockEngine::tells(OutageLog::Event event, std::size_t times) noexcept {
-  const OutageLog::Noted noted = outage_.note(event, times, Clock::now());
+  const OutageLog::Noted noted = outage_.note(event, times, now());
   if (noted.summariseAt) {
     try {
       summariseOutage(*noted.summariseAt);
@@ -703,11 +704,11 @@ bool LockEngine::tells(OutageLog::Event event, std::size_t times) noexcept {
 
 void LockEngine::summariseOutage(Clock::time_point when) {
   if (closed()) {
-    outage_.summarise(*log_, Clock::now());
+    outage_.summarise(*log_, now());
     return;
   }
   callAt(when, [self = shared_from_this()] {
-    if (const auto again = self->outage_.summarise(*self->log_, Clock::now())) {
+    if (const auto again = self->outage_.summarise(*self->log_, self->now())) {
       self->summariseOutage(*again);
     }
   });

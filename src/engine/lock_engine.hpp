@@ -4,14 +4,16 @@
 #include "base/annotated_mutex.hpp"
 #include "engine/delayed_calls.hpp"
 #include "engine/outage_log.hpp"
-#include "executor/executor.hpp"
+#include "executor/dispatcher.hpp"
 #include "executor/lock_scripts.hpp"
 #include "executor/marker_pool.hpp"
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/thread_owner.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>
@@ -49,7 +51,7 @@ enum class HandlerPlace : std::uint8_t {
 /// Locks are taken one at a time; nothing of the application runs under one.
 class LockEngine final : public std::enable_shared_from_this<LockEngine>,
                          public ThreadEndListener,
-                         private ExecutorEvents {
+                         private DispatcherEvents {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -63,7 +65,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   LockEngine(std::string clientId,
              const Options& options,
              std::shared_ptr<const Logger> log,
-             std::shared_ptr<net::Loop> loop);
+             std::shared_ptr<Env> env,
+             const net::Transports& transports);
   ~LockEngine() override;
 
   /// Starts connecting. `ready` runs on the loop when the first attempt is over. Loop thread.
@@ -81,7 +84,9 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
 
   [[nodiscard]] const std::string& clientId() const noexcept { return clientId_; }
   [[nodiscard]] const Options& options() const noexcept { return options_; }
-  [[nodiscard]] Executor& executor() noexcept { return *executor_; }
+  [[nodiscard]] const std::shared_ptr<Env>& env() const noexcept { return env_; }
+  [[nodiscard]] Clock::time_point now() const noexcept { return env_->now(); }
+  [[nodiscard]] Dispatcher& dispatcher() noexcept { return *dispatcher_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] const std::shared_ptr<MarkerPool>& markers() const noexcept { return markers_; }
   [[nodiscard]] const Logger& log() const noexcept { return *log_; }
@@ -288,10 +293,10 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   void giveBack(const Watchdog::Lost& lost);
   static std::vector<HoldPart>::iterator partOf(Hold& hold, std::uint64_t line);
   /// holdsMutex_ is held, by which all of a Hold is guarded.
-  static void keepParts(Hold& hold,
-                        const HoldPlaces& places,
-                        int count,
-                        std::vector<Watchdog::Lost>& losses);
+  void keepParts(Hold& hold,
+                 const HoldPlaces& places,
+                 int count,
+                 std::vector<Watchdog::Lost>& losses);
   int partReleased(Hold& hold, const Release& release, std::vector<Watchdog::Lost>& losses)
       RLOCK_REQUIRES(holdsMutex_);
   void runGuarded(UniqueFunction<void()>& function) noexcept
@@ -307,7 +312,8 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   std::atomic<bool> closed_{false};
   std::atomic<int> operations_{0};
   Counters counters_;
-  const std::shared_ptr<Executor> executor_;
+  const std::shared_ptr<Env> env_;
+  const std::shared_ptr<Dispatcher> dispatcher_;
   const std::shared_ptr<MarkerPool> markers_;
 
   mutable AnnotatedMutex holdsMutex_;
@@ -339,9 +345,9 @@ class LockEngine final : public std::enable_shared_from_this<LockEngine>,
   net::RequestQueue renewals_;  // that wait for their turn
   int renewalsUnderWay_ = 0;
   bool servingRenewals_ = false;
-  Timer watchdogTimer_;
-  Timer hubTimer_;
-  Timer listenTimer_;
+  const std::unique_ptr<Timer> watchdogTimer_;
+  const std::unique_ptr<Timer> hubTimer_;
+  const std::unique_ptr<Timer> listenTimer_;
   bool subscribedToSelf_ = false;
   std::uint64_t acquiredBefore_ = 0;
   Clock::time_point heldLast_{};

@@ -51,9 +51,9 @@ void LockEngine::markClosed() noexcept {
 
 void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> done) {
   markClosed();
-  watchdogTimer_.disarm();
-  hubTimer_.disarm();
-  listenTimer_.disarm();
+  watchdogTimer_->disarm();
+  hubTimer_->disarm();
+  listenTimer_->disarm();
   delayed_.close();
   serveCalls();
   std::vector<Waiter*> waiters;
@@ -92,7 +92,7 @@ void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> don
   }
   closingDone_ = std::move(done);
   closingReleases_ = 1;
-  closeTimer_ = std::make_unique<Timer>(executor_->loop(), [this] { endClosing(false); });
+  closeTimer_ = env_->makeTimer([this] { endClosing(false); });
   closeTimer_->armAt(deadline);
   closeBy_ = deadline;
   releaseToClose(held);
@@ -117,8 +117,8 @@ void LockEngine::releaseToClose(const std::vector<HoldPtr>& holds) {
   for (const HoldPtr& hold : holds) {
     ++closingReleases_;
     // Later there is nothing left to release.
-    executor_->start(makeIntrusive<ClosingRelease>(shared_from_this(), hold),
-                     std::min(closeBy_, endOf(*hold) + callTimeout()));
+    dispatcher_->start(makeIntrusive<ClosingRelease>(shared_from_this(), hold),
+                       std::min(closeBy_, endOf(*hold) + callTimeout()));
   }
 }
 
@@ -129,7 +129,7 @@ void LockEngine::closingReleaseDone() {
 
 void LockEngine::deliveryEnded() noexcept {
   if (deliveries_.fetch_sub(1) == 1 && closed()) {
-    executor_->post([self = shared_from_this()] { self->endClosing(true); });
+    dispatcher_->post([self = shared_from_this()] { self->endClosing(true); });
   }
 }
 
@@ -153,7 +153,7 @@ bool LockEngine::placeAbandoned(const std::string& place) noexcept {
 
 void LockEngine::placeLeft() noexcept {
   if (places_.fetch_sub(1) == 1 && closed()) {
-    executor_->post([self = shared_from_this()] { self->endClosing(true); });
+    dispatcher_->post([self = shared_from_this()] { self->endClosing(true); });
   }
 }
 
@@ -182,12 +182,12 @@ void LockEngine::endClosing(bool inTime) {
 
 void LockEngine::disconnect() noexcept {
   try {
-    outage_.summarise(*log_, Clock::now());
+    outage_.summarise(*log_, now());
   } catch (const std::bad_alloc&) {
     // Nobody learns the number.
   }
   closeTimer_.reset();
-  executor_->close();
+  dispatcher_->close();
   // Whoever came since.
   dismissFromGates();
 }

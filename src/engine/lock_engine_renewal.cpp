@@ -132,8 +132,8 @@ void LockEngine::noteLabel(const Hold& hold,
 }
 
 void LockEngine::noteLabels(std::vector<LabelNote> notes) {
-  executor_->start(makeIntrusive<LabelCall>(shared_from_this(), std::move(notes)),
-                   Clock::now() + callTimeout());
+  dispatcher_->start(makeIntrusive<LabelCall>(shared_from_this(), std::move(notes)),
+                     now() + callTimeout());
 }
 
 // Renewal.
@@ -148,20 +148,20 @@ bool LockEngine::watchdogNeedsLoop() {
 }
 
 void LockEngine::wakeWatchdog() {
-  executor_->post([self = shared_from_this()] {
+  dispatcher_->post([self = shared_from_this()] {
     if (self->closed()) {
       return;
     }
-    if (!self->listenTimer_.armed()) {
+    if (!self->listenTimer_->armed()) {
       self->acquiredBefore_ = self->counters_.acquired.load(std::memory_order_relaxed);
-      self->listenTimer_.armAt(Clock::now() + kListenAfter);
+      self->listenTimer_->armAt(self->now() + kListenAfter);
     }
     Clock::time_point due{};
     {
       const MutexLock lock(self->holdsMutex_);
       due = self->watchdogArmed_ = self->watchdog_.nextDue();
     }
-    self->watchdogTimer_.armAt(due);
+    self->watchdogTimer_->armAt(due);
   });
 }
 
@@ -178,7 +178,7 @@ void LockEngine::serveListening() {
   }
   const std::uint64_t acquired = counters_.acquired.load(std::memory_order_relaxed);
   const Clock::duration linger = options_.subscriptionLinger;
-  const auto now = Clock::now();
+  const auto now = this->now();
   bool wanted = acquired != std::exchange(acquiredBefore_, acquired);
   {
     const MutexLock lock(holdsMutex_);
@@ -190,14 +190,14 @@ void LockEngine::serveListening() {
   }
   if (wanted) {
     // Looking four times as often as needed keeps the end of the linger within a quarter of it.
-    listenTimer_.armAt(
+    listenTimer_->armAt(
         std::max(std::min(now + linger / 4, heldLast_ + linger), now + kListenAfter));
   }
   if (wanted != std::exchange(subscribedToSelf_, wanted)) {
     if (wanted) {
-      executor_->subscribe(clientChannel_);
+      dispatcher_->subscribe(clientChannel_);
     } else {
-      executor_->unsubscribe(clientChannel_);
+      dispatcher_->unsubscribe(clientChannel_);
     }
   }
 }
@@ -208,7 +208,7 @@ void LockEngine::heardOfForce(std::string_view name) {
     const MutexLock lock(holdsMutex_);
     for (const HoldPtr& hold : ledger_.named(name)) {
       if (hold->busy) {
-        hold->doubtedAt = Clock::now();
+        hold->doubtedAt = now();
       }
       if (hold->count > 0 && !hold->lost) {
         holds.push_back({hold, hold->grantedAt});
@@ -222,8 +222,8 @@ void LockEngine::heardOfForce(std::string_view name) {
 void LockEngine::check(std::vector<Doubt> holds) {
   for (Doubt& doubt : holds) {
     try {
-      executor_->start(makeIntrusive<HoldCheck>(shared_from_this(), std::move(doubt)),
-                       Clock::now() + callTimeout());
+      dispatcher_->start(makeIntrusive<HoldCheck>(shared_from_this(), std::move(doubt)),
+                         now() + callTimeout());
     } catch (const std::bad_alloc&) {
       // What was booked stays right, and the next renewal finds out, or the end of the lease.
       return;
@@ -245,7 +245,7 @@ void LockEngine::holdIsGone(Doubt doubt) {
     // the hold was ended, or after.
     unsure = hold.busy || hold.grantedAt != doubt.grantedAt;
     if (hold.busy) {
-      hold.doubtedAt = Clock::now();
+      hold.doubtedAt = now();
     }
     if (!unsure) {
       Watchdog::loseAll(hold, LossReason::forced, lost);
@@ -270,14 +270,14 @@ void LockEngine::serveWatchdog() {
   Clock::time_point due{};
   {
     const MutexLock lock(holdsMutex_);
-    work = watchdog_.collect(Clock::now());
+    work = watchdog_.collect(now());
     for (const HoldPtr& hold : work.gone) {
       hold->count = 0;
       ledger_.forgetIfUnused(*hold);
     }
     due = watchdogArmed_ = watchdog_.nextDue();
   }
-  watchdogTimer_.armAt(due);
+  watchdogTimer_->armAt(due);
   announce(std::move(work.lost));
   renew(std::move(work.renew));
 }
@@ -328,7 +328,7 @@ void LockEngine::serveRenewals() {
 }
 
 void LockEngine::sendRenewal(IntrusivePtr<RenewalBatch> batch) {
-  executor_->start(std::move(batch), Clock::now() + kRenewalPatience);
+  dispatcher_->start(std::move(batch), now() + kRenewalPatience);
 }
 
 /// The server refused a batch, perhaps for one of its keys: the others are renewed without it.
@@ -359,7 +359,7 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
   if (splitRenewal(batch, outcome)) {
     return;
   }
-  const auto now = Clock::now();
+  const auto now = this->now();
   const bool answered = outcome.kind == Outcome::Kind::replied && batch.reply().isArray() &&
                         batch.reply().elements.size() == batch.holds().size();
   std::vector<Watchdog::Lost> lost;
@@ -400,7 +400,7 @@ void LockEngine::renewalDone(RenewalBatch& batch, Outcome outcome) {
     due = watchdogArmed_ = watchdog_.nextDue();
   }
   if (!closed()) {
-    watchdogTimer_.armAt(due);
+    watchdogTimer_->armAt(due);
   }
   if (!labelled.empty()) {
     noteLabels(std::move(labelled));
@@ -470,7 +470,7 @@ void LockEngine::reconnected() {
   }
   {
     const MutexLock lock(holdsMutex_);
-    watchdog_.renewAll(Clock::now());
+    watchdog_.renewAll(now());
   }
   serveWatchdog();
 }

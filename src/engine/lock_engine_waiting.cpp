@@ -86,7 +86,8 @@ void LockEngine::giveTurns(WaiterHub::Turns turns) noexcept {
 /// Leaves in `turns` what cannot be passed on.
 void LockEngine::passToLoop(WaiterHub::Turns& turns) noexcept {
   try {
-    executor_->post([passed = PassedTurns(shared_from_this(), turns)]() mutable { passed.give(); });
+    dispatcher_->post(
+        [passed = PassedTurns(shared_from_this(), turns)]() mutable { passed.give(); });
   } catch (const std::bad_alloc&) {
     // The turns have come back.
   }
@@ -94,7 +95,7 @@ void LockEngine::passToLoop(WaiterHub::Turns& turns) noexcept {
 
 void LockEngine::wakeHub() noexcept {
   try {
-    executor_->post([self = shared_from_this()] { self->serveHub(); });
+    dispatcher_->post([self = shared_from_this()] { self->serveHub(); });
   } catch (const std::bad_alloc&) {
     // The next one who comes or leaves tries again.
     const MutexLock lock(hubMutex_);
@@ -153,7 +154,7 @@ void LockEngine::queue(Waiter& waiter,
   bool needsLoop = false;
   {
     const MutexLock lock(hubMutex_);
-    turns = hub_.queue(waiter, terms, mark, tried, remaining, Clock::now());
+    turns = hub_.queue(waiter, terms, mark, tried, remaining, now());
     needsLoop = hubNeedsLoop();
   }
   if (closed()) {
@@ -177,7 +178,7 @@ void LockEngine::leaveQueue(Waiter& waiter,
   {
     const MutexLock lock(hubMutex_);
     try {
-      turns = hub_.leave(waiter, obtained, Clock::now(), lease);
+      turns = hub_.leave(waiter, obtained, now(), lease);
       needsLoop = hubNeedsLoop();
     } catch (const std::bad_alloc&) {
       // Without memory nobody is told; the others look again at the next safety poll.
@@ -201,7 +202,7 @@ void LockEngine::serveHub() {
     const MutexLock lock(hubMutex_);
     hubChangesPosted_ = false;
     hubArmed_ = Clock::time_point::max();
-    const auto now = Clock::now();
+    const auto now = this->now();
     turns = hub_.poll(now);
     try {
       hub_.expireLingering(now);
@@ -214,12 +215,12 @@ void LockEngine::serveHub() {
   }
   counters_.safetyPolls.fetch_add(turns.size(), std::memory_order_relaxed);
   giveTurns(turns);
-  hubTimer_.armAt(due);
+  hubTimer_->armAt(due);
   for (const WaiterHub::Change& change : changes) {
     if (change.subscribe) {
-      executor_->subscribe(change.channel);
+      dispatcher_->subscribe(change.channel);
     } else {
-      executor_->unsubscribe(change.channel);
+      dispatcher_->unsubscribe(change.channel);
     }
   }
 }

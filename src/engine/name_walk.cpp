@@ -65,7 +65,7 @@ NameWalk::Found NameWalk::sorted() {
 }
 
 Result<NameWalk::Found> NameWalk::run() {
-  deadline_ = LockEngine::Clock::now() + object_.engine().callTimeout();
+  deadline_ = object_.engine().now() + object_.engine().callTimeout();
   do {
     Result<ScanStep> step = object_.ask<ScanStep>(
         {},
@@ -93,7 +93,7 @@ Result<NameWalk::Found> NameWalk::run() {
 
 void NameWalk::start(Handler handler) {
   handler_ = std::move(handler);
-  deadline_ = LockEngine::Clock::now() + object_.engine().callTimeout();
+  deadline_ = object_.engine().now() + object_.engine().callTimeout();
   step();
 }
 

@@ -185,7 +185,7 @@ PermitSemaphore::Request<bool> PermitSemaphore::remove() const {
   // Those who keep permits as objects in this client are told.
   request.parse = [engine = object_.enginePtr(),
                    scripts = scripts_,
-                   sentAt = LockEngine::Clock::now()](const Reply& reply) {
+                   sentAt = object_.engine().now()](const Reply& reply) {
     if (reply.isInteger() && reply.integer == 1) {
       engine->forced(*scripts, sentAt);
     }
@@ -263,7 +263,7 @@ PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
   request.compose = [engine = object_.enginePtr(), held, asHeld, bytes, length, endless = !lease](
                         Call& call, const PermitScripts& scripts) {
     if (!held->hold) {
-      held->sentAt = LockEngine::Clock::now();
+      held->sentAt = engine->now();
       held->hold = engine->changingLease(scripts.name, bytes, held->sentAt, asHeld, endless);
     }
     scripts.composeUpdateLease(call, bytes, length);

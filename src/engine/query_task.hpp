@@ -70,7 +70,7 @@ class QueryTask final : public Task<T> {
             const std::function<void(Call&, std::string_view owner)>& compose,
             Parse parse,
             Clock::time_point until = Clock::time_point::max())
-      : Base(std::move(engine), std::move(scripts), owner, Clock::now()),
+      : Base(std::move(engine), std::move(scripts), owner),
         deadline_(std::min(this->began_ + this->engine_->callTimeout(), until)),
         parse_(std::move(parse)) {
     compose(*this, this->ownerField_);
@@ -94,21 +94,21 @@ class QueryTask final : public Task<T> {
   [[nodiscard]] bool mayBeRefused() const noexcept { return !changes_; }
 
   Result<T> run() {
-    Executor& executor = this->engine_->executor();
+    Dispatcher& dispatcher = this->engine_->dispatcher();
     const auto limit = Base::later(deadline_, kReplyGrace);
-    if (!executor.direct(*this)) {
-      executor.start(Executor::CallPtr(this), deadline_);
+    if (!dispatcher.direct(*this)) {
+      dispatcher.start(Dispatcher::CallPtr(this), deadline_);
     } else {
-      switch (executor.await(*this, limit)) {
-        case Executor::Direct::replied:
+      switch (dispatcher.await(*this, limit)) {
+        case Dispatcher::Direct::replied:
           return judge();
-        case Executor::Direct::failed:
-          return this->describe(executor.takeError(*this));
-        case Executor::Direct::trouble:
-          executor.resume(Executor::CallPtr(this), deadline_);
+        case Dispatcher::Direct::failed:
+          return this->describe(dispatcher.takeError(*this));
+        case Dispatcher::Direct::trouble:
+          dispatcher.resume(Dispatcher::CallPtr(this), deadline_);
           break;
-        case Executor::Direct::timedOut:
-        case Executor::Direct::interrupted:
+        case Dispatcher::Direct::timedOut:
+        case Dispatcher::Direct::interrupted:
           return leave();
       }
     }
@@ -117,7 +117,7 @@ class QueryTask final : public Task<T> {
       if ((seen & Base::kAnswered) != 0) {
         return std::move(*this->result_);
       }
-      if (Clock::now() >= limit || this->engine_->closed()) {
+      if (this->engine_->now() >= limit || this->engine_->closed()) {
         return leave();
       }
       this->sleepOrClose(seen, limit);
@@ -127,11 +127,11 @@ class QueryTask final : public Task<T> {
   void startInBackground(Handler handler) {
     this->handler_ = std::move(handler);
     this->background_ = true;
-    this->engine_->executor().post([self = TaskPtr(this)] {
-      self->deadlineTimer_ = std::make_unique<Timer>(
-          self->engine_->executor().loop(), [raw = self.get()] { raw->tell(raw->late()); });
+    this->engine_->dispatcher().post([self = TaskPtr(this)] {
+      self->deadlineTimer_ =
+          self->engine_->env()->makeTimer([raw = self.get()] { raw->tell(raw->late()); });
       self->deadlineTimer_->armAt(Base::later(self->deadline_, kReplyGrace));
-      self->engine_->executor().start(Executor::CallPtr(self.get()), self->deadline_);
+      self->engine_->dispatcher().start(Dispatcher::CallPtr(self.get()), self->deadline_);
     });
   }
 
@@ -231,7 +231,7 @@ class QueryTask final : public Task<T> {
       }
       return;
     }
-    if (Clock::now() >= deadline_) {
+    if (this->engine_->now() >= deadline_) {
       tell(this->describe(goingOn(error)));
     } else if (!wasLost_ && !tell(this->describe(error))) {
       // A certain failure is the caller's to repeat, as long as there is a caller.
@@ -241,15 +241,15 @@ class QueryTask final : public Task<T> {
   }
 
   void again() {
-    const auto now = Clock::now();
-    this->engine_->executor().start(Executor::CallPtr(this),
-                                    now < deadline_ ? deadline_ : now + std::chrono::hours(1));
+    const auto now = this->engine_->now();
+    this->engine_->dispatcher().start(Dispatcher::CallPtr(this),
+                                      now < deadline_ ? deadline_ : now + std::chrono::hours(1));
   }
 
   /// It was sent at lostAt_, and has run or not.
   void prepare() {
     const auto until = lostAt_ + trustedPart(this->engine_->markers()->life());
-    this->engine_->executor().start(
+    this->engine_->dispatcher().start(
         makeIntrusive<ChangeAgain>(
             *this,
             [self = TaskPtr(this), until](const ChangeAgain& prepared, const Outcome& outcome) {
@@ -259,7 +259,7 @@ class QueryTask final : public Task<T> {
   }
 
   void prepared(const ChangeAgain& again, const Outcome& outcome, Clock::time_point until) {
-    if (Clock::now() >= until) {
+    if (this->engine_->now() >= until) {
       giveUp(Error(Errc::timedOut, "there was no answer while its marker was certain to last"));
     } else if (outcome.kind == Outcome::Kind::replied) {
       lostAt_ = again.submittedAt();
@@ -306,7 +306,7 @@ class QueryTask final : public Task<T> {
     const int attempt = attempts_++;
     const auto random = static_cast<std::uint32_t>(attempt) * 2654435761U >> 8U;
     const auto wait = backoffPause(options.retryDelayMin, options.retryDelayMax, attempt, random);
-    this->engine_->callAt(Clock::now() + wait, std::move(then));
+    this->engine_->callAt(this->engine_->now() + wait, std::move(then));
   }
 
   void giveUp(const Error& why) {

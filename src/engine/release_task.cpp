@@ -14,7 +14,7 @@ namespace rlock::detail {
 ReleaseTask::ReleaseTask(std::shared_ptr<LockEngine> engine,
                          std::shared_ptr<const LockScripts> scripts,
                          ReleaseTarget target)
-    : Task(std::move(engine), std::move(scripts), target.owner, Clock::now()),
+    : Task(std::move(engine), std::move(scripts), target.owner),
       line_(target.line),
       deadline_(began_ + engine_->callTimeout()) {}
 
@@ -51,10 +51,10 @@ bool ReleaseTask::compose() {
   setPersistent(false);
   tombstone_.clear();
   settlings_ = 0;
-  if (!scripts_->traits.ownIds && engine_->executor().needsTombstone()) {
+  if (!scripts_->traits.ownIds && engine_->dispatcher().needsTombstone()) {
     tombstone_ = requestKey(scripts_->name, newRequestId());
   }
-  sentAt_ = Clock::now();
+  sentAt_ = engine_->now();
   validWhenSent_ = engine_->wasValidAt(*hold_, sentAt_);
   composeAttempt();
   return true;
@@ -246,7 +246,7 @@ Result<ReleaseOutcome> ReleaseTask::run() {
   } catch (const std::bad_alloc&) {
     if (hold_ && executed_) {
       // Completed in the background, as if the reply had been lost.
-      engine_->executor().post(
+      engine_->dispatcher().post(
           [self = TaskPtr(this)] { self->finished({Outcome::Kind::unknown}); });
     } else if (hold_) {
       engine_->notReleased(*hold_);
@@ -266,25 +266,25 @@ Result<ReleaseOutcome> ReleaseTask::runHere() {
     nothingToDo();
     return takeResult();
   }
-  Executor& executor = engine_->executor();
-  if (!executor.direct(*this)) {
-    executor.start(Executor::CallPtr(this), deadline_);
+  Dispatcher& dispatcher = engine_->dispatcher();
+  if (!dispatcher.direct(*this)) {
+    dispatcher.start(Dispatcher::CallPtr(this), deadline_);
     return waitForLoop();
   }
   executed_ = true;
   Step step = Step::none;
-  switch (executor.await(*this, later(deadline_, kReplyGrace))) {
-    case Executor::Direct::replied:
+  switch (dispatcher.await(*this, later(deadline_, kReplyGrace))) {
+    case Dispatcher::Direct::replied:
       step = replied();
       break;
-    case Executor::Direct::failed:
-      step = failed(executor.takeError(*this));
+    case Dispatcher::Direct::failed:
+      step = failed(dispatcher.takeError(*this));
       break;
-    case Executor::Direct::trouble:
-      executor.resume(Executor::CallPtr(this), deadline_);
+    case Dispatcher::Direct::trouble:
+      dispatcher.resume(Dispatcher::CallPtr(this), deadline_);
       return waitForLoop();
-    case Executor::Direct::timedOut:
-    case Executor::Direct::interrupted:
+    case Dispatcher::Direct::timedOut:
+    case Dispatcher::Direct::interrupted:
       return waitForLoop();
   }
   if (step == Step::finish) {
@@ -292,10 +292,10 @@ Result<ReleaseOutcome> ReleaseTask::runHere() {
   }
   if (step == Step::finishAndSettle) {
     // This thread has its answer; the loop, which may be ending, need not give it.
-    executor.post([self = TaskPtr(this)] { self->perform(Step::settle); });
+    dispatcher.post([self = TaskPtr(this)] { self->perform(Step::settle); });
     return takeResult();
   }
-  executor.post([self = TaskPtr(this), step] { self->perform(step); });
+  dispatcher.post([self = TaskPtr(this), step] { self->perform(step); });
   return waitForLoop();
 }
 
@@ -308,7 +308,7 @@ Result<ReleaseOutcome> ReleaseTask::waitForLoop() {
       return std::move(*result_);
     }
     const bool closed = engine_->closed();
-    if (!leaving && (closed || Clock::now() >= limit)) {
+    if (!leaving && (closed || engine_->now() >= limit)) {
       const Step step =
           tell([&](ReleaseFsm& fsm) { return fsm.expired(closed ? closedError() : lateError()); });
       if (step == Step::finishEarly) {
@@ -325,16 +325,16 @@ Result<ReleaseOutcome> ReleaseTask::waitForLoop() {
 void ReleaseTask::startInBackground(Handler handler) {
   handler_ = std::move(handler);
   background_ = true;
-  engine_->executor().post([self = TaskPtr(this)] {
-    self->deadlineTimer_ = std::make_unique<Timer>(self->engine_->executor().loop(),
-                                                   [raw = self.get()] { raw->onDeadline(); });
+  engine_->dispatcher().post([self = TaskPtr(this)] {
+    self->deadlineTimer_ =
+        self->engine_->env()->makeTimer([raw = self.get()] { raw->onDeadline(); });
     self->deadlineTimer_->armAt(later(self->deadline_, kReplyGrace));
     self->attemptOnLoop();
   });
 }
 
 void ReleaseTask::startAhead(Handler handler) {
-  if (engine_->executor().onLoopThread()) {
+  if (engine_->dispatcher().onLoopThread()) {
     nobodyAsks_ = true;
     startInBackground(std::move(handler));
     return;
@@ -351,7 +351,7 @@ void ReleaseTask::startAhead(Handler handler) {
     perform(nothingToDo());
     return;
   }
-  engine_->executor().startAhead(Executor::CallPtr(this), deadline_);
+  engine_->dispatcher().startAhead(Dispatcher::CallPtr(this), deadline_);
 }
 
 void ReleaseTask::onDeadline() {
@@ -360,12 +360,12 @@ void ReleaseTask::onDeadline() {
 }
 
 void ReleaseTask::gateOpened() noexcept {
-  engine_->executor().post([self = TaskPtr(this)] { self->sendOnLoop(); });
+  engine_->dispatcher().post([self = TaskPtr(this)] { self->sendOnLoop(); });
 }
 
 void ReleaseTask::gateClosed() noexcept {
   // Closing gives the hold back.
-  engine_->executor().post([self = TaskPtr(this)] {
+  engine_->dispatcher().post([self = TaskPtr(this)] {
     self->perform(self->tell([&](ReleaseFsm& fsm) { return fsm.failed(self->closedError()); }));
   });
 }
@@ -388,8 +388,8 @@ void ReleaseTask::sendOnLoop() {
     return;
   }
   // Past its deadline nobody waits for the answer, but the hold must still go.
-  engine_->executor().start(Executor::CallPtr(this),
-                            std::max(deadline_, Clock::now() + engine_->callTimeout()));
+  engine_->dispatcher().start(Dispatcher::CallPtr(this),
+                              std::max(deadline_, engine_->now() + engine_->callTimeout()));
 }
 
 void ReleaseTask::finished(Outcome outcome) noexcept {
@@ -443,7 +443,7 @@ void ReleaseTask::settle() {
   }
   // As long as the hold can live: then it is gone by itself.
   const auto until = engine_->endOf(*hold_) + engine_->callTimeout();
-  engine_->executor().start(Executor::CallPtr(this), until);
+  engine_->dispatcher().start(Dispatcher::CallPtr(this), until);
 }
 
 void ReleaseTask::end() {

@@ -52,9 +52,8 @@ void composeForceRelease(Call& call, const LockScripts& scripts, std::string_vie
 
 /// Holders of this client are told.
 auto parseForceRelease(const ScriptedObject& object) {
-  return [engine = object.enginePtr(),
-          scripts = object.scripts(),
-          sentAt = LockEngine::Clock::now()](const Reply& reply) -> std::optional<bool> {
+  return [engine = object.enginePtr(), scripts = object.scripts(), sentAt = object.engine().now()](
+             const Reply& reply) -> std::optional<bool> {
     const std::optional<bool> freed = parseYesNo(reply);
     if (freed.value_or(false)) {
       engine->forced(*scripts, sentAt);
@@ -75,7 +74,7 @@ std::shared_ptr<LockMember> ScriptedLock::member() const {
 }
 
 LockPlace ScriptedLock::place() const {
-  return {object_.engine().executor().node(),
+  return {object_.engine().dispatcher().node(),
           object_.engine().options().database,
           object_.name(),
           object_.scripts()->traits.holdKind,
@@ -109,7 +108,7 @@ void ScriptedLock::releaseQuietly(ReleaseTarget target) {
 }
 
 bool ScriptedLock::refusesBlocking() const noexcept {
-  return object_.engine().executor().onLoopThread();
+  return object_.engine().dispatcher().onLoopThread();
 }
 
 bool ScriptedLock::keeps(OwnerId owner) const {

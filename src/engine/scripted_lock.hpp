@@ -39,6 +39,9 @@ class ScriptedLock final : public LockMember {
   void timeToLiveAsync(Handler<TimeToLive> handler) override;
 
   [[nodiscard]] LockLimits limits() const override;
+  [[nodiscard]] const std::shared_ptr<Env>& env() const noexcept override {
+    return object_.engine().env();
+  }
   void callAt(Clock::time_point when, UniqueFunction<void()> function) override;
   void runHandler(UniqueFunction<void()> handler) override;
 

@@ -41,7 +41,7 @@ class ScriptedObject {
 
   /// Fills in what an error does not know yet.
   [[nodiscard]] Error describe(Error error, OwnerId owner = {}) const {
-    return engine_->describe(std::move(error), *scripts_, owner, LockEngine::Clock::now());
+    return engine_->describe(std::move(error), *scripts_, owner, engine_->now());
   }
 
   /// @param make  makes the task, which has run() and startInBackground()

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "base/annotated_mutex.hpp"
-#include "base/futex.hpp"
 #include "engine/lock_engine.hpp"
 #include "executor/call.hpp"
 #include <rlock/detail/base/unique_function.hpp>
@@ -64,13 +63,12 @@ class Task : public Call {
 
   Task(std::shared_ptr<LockEngine> engine,
        std::shared_ptr<const LockScripts> scripts,
-       OwnerId owner,
-       Clock::time_point began)
+       OwnerId owner)
       : engine_(std::move(engine)),
         scripts_(std::move(scripts)),
         owner_(owner),
         ownerField_(engine_->ownerField(owner)),
-        began_(began) {
+        began_(engine_->now()) {
     engine_->operationBegins();
   }
 
@@ -86,7 +84,7 @@ class Task : public Call {
   void signal(std::uint32_t bits) noexcept {
     signals_.fetch_or(bits, std::memory_order_acq_rel);
     // Waking nobody is a cheap system call, and signals are rare.
-    futexWakeOne(&signals_);
+    engine_->env()->wakeOne(&signals_);
   }
   [[nodiscard]] std::uint32_t signals() const noexcept {
     return signals_.load(std::memory_order_acquire);
@@ -94,7 +92,7 @@ class Task : public Call {
   void clear(std::uint32_t bits) noexcept { signals_.fetch_and(~bits, std::memory_order_acq_rel); }
   /// Sleeps until a signal that is not in `seen` comes, at most until `deadline`.
   void sleep(std::uint32_t seen, Clock::time_point deadline) noexcept {
-    futexWait(signals_, seen, deadline);
+    engine_->env()->sleep(signals_, seen, deadline);
   }
 
   /// A handler waits, not a thread.
@@ -119,7 +117,7 @@ class Task : public Call {
   /// As sleep(), but looks from time to time whether the client was closed: then the loop may have
   /// ended before it could answer.
   void sleepOrClose(std::uint32_t seen, Clock::time_point deadline) noexcept {
-    sleep(seen, std::min(deadline, Clock::now() + std::chrono::milliseconds(100)));
+    sleep(seen, std::min(deadline, engine_->now() + std::chrono::milliseconds(100)));
   }
 
   static Clock::time_point later(Clock::time_point when, Clock::duration by) noexcept {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "net/command_link.hpp"
-#include "net/loop.hpp"
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
+#include <rlock/detail/net/request.hpp>
 #include <rlock/error.hpp>
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace rlock::detail {
 
-class Executor;
+class Dispatcher;
 
 /// What became of a call.
 struct Outcome {
@@ -184,11 +184,11 @@ class Call : public net::Request {
   /// makes it harmless, as what comes after the one that was lost otherwise.
   virtual void recompose(bool /*tombstone*/) {}
 
-  /// Called once on the loop thread for each Executor::start() and resume().
+  /// Called once on the loop thread for each Dispatcher::start() and resume().
   virtual void finished(Outcome outcome) noexcept = 0;
 
  private:
-  friend class Executor;
+  friend class Dispatcher;
 
   static constexpr std::size_t kNotParked = static_cast<std::size_t>(-1);
 
@@ -213,8 +213,8 @@ class Call : public net::Request {
   std::vector<std::unique_ptr<std::string>> spilled_;
   std::shared_ptr<const void> kept_;
 
-  // While the executor has it; loop thread only.
-  Executor* executor_ = nullptr;
+  // While the dispatcher has it; loop thread only.
+  Dispatcher* dispatcher_ = nullptr;
   std::chrono::steady_clock::time_point sendBefore_{};
   int attempts_ = 0;
   bool maybeExecuted_ = false;
@@ -226,9 +226,9 @@ class Call : public net::Request {
   };
   std::vector<Straggler>
       stragglers_;  // until they are resolved, from one request of the call to the next
-  std::unique_ptr<net::Timer> timer_;
+  std::unique_ptr<Timer> timer_;
   std::size_t parkedAt_ = kNotParked;
-  enum class Wait : std::uint8_t { pause, link, fence };
+  enum class Wait : std::uint8_t { pause, link, kill };
   Wait waitsFor_ = Wait::pause;
   std::optional<Error> lastError_;
 };

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kMemberGrace = kReplyGrace + std::chrono::mi
 GroupAcquire::GroupAcquire(std::shared_ptr<GroupLock> group, AcquireParams params, Done done)
     : group_(std::move(group)),
       params_(std::move(params)),
-      began_(Clock::now()),
+      began_(group_->now()),
       deadline_(oneAttempt() ? began_ + group_->longest(&LockLimits::callTimeout)
                              : params_.wait.deadlineFrom(began_)),
       limit_(deadline_ > Clock::time_point::max() - kMemberGrace ? Clock::time_point::max()
@@ -38,12 +38,12 @@ void GroupAcquire::start() {
 }
 
 void GroupAcquire::armLimit() {
-  const auto near = Clock::now() + group_->longest(&LockLimits::callTimeout) + 2 * kMemberGrace;
+  const auto near = group_->now() + group_->longest(&LockLimits::callTimeout) + 2 * kMemberGrace;
   if (limit_ < near && !armed_.exchange(true)) {
     group_->callAt(limit_, [weak = weak_from_this()] {
       const auto self = weak.lock();
       // Before its time: all clients were closed, which the members will say.
-      if (self && Clock::now() >= self->limit_) {
+      if (self && self->group_->now() >= self->limit_) {
         self->expire();
       }
     });

@@ -8,9 +8,14 @@
 
 namespace rlock::detail {
 
-GroupHold::GroupHold(
-    std::uint64_t line, std::size_t members, std::size_t need, Terms terms, OnLoss onLoss)
+GroupHold::GroupHold(std::shared_ptr<const Env> env,
+                     std::uint64_t line,
+                     std::size_t members,
+                     std::size_t need,
+                     Terms terms,
+                     OnLoss onLoss)
     : HoldHandle(line),
+      env_(std::move(env)),
       size_(members),
       need_(need),
       onLoss_(std::move(onLoss)),
@@ -180,9 +185,9 @@ void GroupHold::lose(LossReason reason) {
 
 LossReason GroupHold::endOfTime() const {
   const Terms terms = this->terms();
-  return Clock::now() >= terms.maxHoldUntil ? LossReason::maxHold
-         : terms.lease                      ? LossReason::expired
-                                            : LossReason::unreachable;
+  return env_->now() >= terms.maxHoldUntil ? LossReason::maxHold
+         : terms.lease                     ? LossReason::expired
+                                           : LossReason::unreachable;
 }
 
 void GroupHold::runOut() {
@@ -199,7 +204,7 @@ bool GroupHold::markOverdue() {
 }
 
 std::vector<std::size_t> GroupHold::takeMissing() {
-  const auto now = Clock::now();
+  const auto now = env_->now();
   std::vector<std::size_t> missing;
   const MutexLock lock(mutex_);
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -244,13 +249,13 @@ GroupHold::Plan GroupHold::planRelease() {
 int GroupHold::overtime(std::size_t member) const {
   const LossReason why = reason();
   const MutexLock lock(mutex_);
-  const bool over = why == LossReason::maxHold ||
-                    (why == LossReason::none && Clock::now() >= terms_.maxHoldUntil);
+  const bool over =
+      why == LossReason::maxHold || (why == LossReason::none && env_->now() >= terms_.maxHoldUntil);
   return over ? static_cast<int>(members_[member].held.size()) : 0;
 }
 
 GroupHold::Plan GroupHold::leave() {
-  const bool valid = heldAt(Clock::now());
+  const bool valid = heldAt(env_->now());
   Plan plan;
   {
     const MutexLock lock(mutex_);
@@ -330,7 +335,7 @@ bool GroupHold::over() const {
   if (released()) {
     return true;
   }
-  const auto now = Clock::now();
+  const auto now = env_->now();
   const MutexLock lock(mutex_);
   return std::none_of(members_.begin(), members_.end(), [&](const Member& member) {
     return std::any_of(member.held.begin(), member.held.end(), [&](const auto& handle) {

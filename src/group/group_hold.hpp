@@ -51,7 +51,12 @@ class GroupHold final : public HoldHandle {
   using OnLoss = std::function<void(const IntrusivePtr<GroupHold>&)>;
 
   /// @param line  HoldHandle::line(), different from those of the same group
-  GroupHold(std::uint64_t line, std::size_t members, std::size_t need, Terms terms, OnLoss onLoss);
+  GroupHold(std::shared_ptr<const Env> env,
+            std::uint64_t line,
+            std::size_t members,
+            std::size_t need,
+            Terms terms,
+            OnLoss onLoss);
 
   [[nodiscard]] Clock::time_point validUntil() const noexcept override;
   [[nodiscard]] Terms terms() const;
@@ -122,6 +127,7 @@ class GroupHold final : public HoldHandle {
   void lose(LossReason reason);
   [[nodiscard]] LossReason endOfTime() const;
 
+  const std::shared_ptr<const Env> env_;
   const std::size_t size_;  // of members_
   const std::size_t need_;
   const OnLoss onLoss_;

@@ -172,7 +172,7 @@ void GroupLock::callAt(Clock::time_point when, UniqueFunction<void()> function, 
   members_[by]->callAt(
       when, [self = shared_from_this(), when, by, function = std::move(function)]() mutable {
         // Too early: that client was closed.
-        if (Clock::now() < when && by + 1 < self->members_.size()) {
+        if (self->now() < when && by + 1 < self->members_.size()) {
           self->callAt(when, std::move(function), by + 1);
         } else {
           function();
@@ -273,13 +273,14 @@ IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants, const GroupH
     sweepAt_ = std::max<std::size_t>(64, 2 * holds_.size());
   }
   IntrusivePtr<GroupHold>& hold = holds_[terms.owner.value];
-  if (!hold || !hold->heldAt(Clock::now())) {
+  if (!hold || !hold->heldAt(now())) {
     if (hold) {
       hold->endRepairs();
       // Its holders are told where nothing is locked.
-      callAt(Clock::now(), [before = std::move(hold)] { before->runOut(); });
+      callAt(now(), [before = std::move(hold)] { before->runOut(); });
     }
-    hold = makeIntrusive<GroupHold>(++lines_,
+    hold = makeIntrusive<GroupHold>(members_.front()->env(),
+                                    ++lines_,
                                     members_.size(),
                                     need_,
                                     terms,
@@ -298,13 +299,13 @@ void GroupLock::endOverdue(OwnerId owner) {
   {
     const MutexLock lock(mutex_);
     const auto found = holds_.find(owner.value);
-    if (found == holds_.end() || found->second->heldAt(Clock::now())) {
+    if (found == holds_.end() || found->second->heldAt(now())) {
       return;
     }
     hold = found->second;
   }
   if (hold->markOverdue()) {
-    callAt(Clock::now(), [hold] { hold->signalLoss(); });
+    callAt(now(), [hold] { hold->signalLoss(); });
   }
 }
 

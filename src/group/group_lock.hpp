@@ -54,6 +54,7 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   /// In the order in which everybody takes them.
   [[nodiscard]] const Members& members() const noexcept { return members_; }
   [[nodiscard]] std::size_t need() const noexcept { return need_; }
+  [[nodiscard]] Clock::time_point now() const noexcept { return members_.front()->env()->now(); }
   /// The longest of the members' times, or the shortest.
   [[nodiscard]] std::chrono::milliseconds longest(
       std::chrono::milliseconds LockLimits::*time) const;

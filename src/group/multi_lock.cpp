@@ -55,7 +55,7 @@ class MultiAcquire final : public GroupAcquire {
   [[nodiscard]] std::shared_ptr<MultiAcquire> self() {
     return std::static_pointer_cast<MultiAcquire>(shared_from_this());
   }
-  [[nodiscard]] bool timeLeft() const { return !oneAttempt() && Clock::now() < deadline_; }
+  [[nodiscard]] bool timeLeft() const { return !oneAttempt() && group_->now() < deadline_; }
 
   void perform(Step step) {
     switch (step) {
@@ -87,7 +87,7 @@ class MultiAcquire final : public GroupAcquire {
     if (oneAttempt()) {
       return result;
     }
-    const auto now = Clock::now();
+    const auto now = group_->now();
     result.wait = endless() ? Duration::max() : Duration(deadline_ - now);
     if (grants_.empty()) {
       return result;
@@ -126,7 +126,7 @@ class MultiAcquire final : public GroupAcquire {
     }
     if (pause) {
       // Nobody else keeps this alive meanwhile.
-      group_->callAt(std::min(Clock::now() + *pause, deadline_),
+      group_->callAt(std::min(group_->now() + *pause, deadline_),
                      [self = self()] { self->takeNow(); });
     } else {
       takeNow();
@@ -151,7 +151,7 @@ class MultiAcquire final : public GroupAcquire {
       }
       stop = round_.get_token();
       patience = this->patience();
-      asked_ = Clock::now();
+      asked_ = group_->now();
     }
     if (!oneAttempt() && !patience.cut && !patience.wait.isPositive()) {
       perform(tell([](MultiFsm& fsm) { return fsm.timeUp(); }));
@@ -194,7 +194,7 @@ class MultiAcquire final : public GroupAcquire {
   Step granted(std::size_t member, const Grant& grant) {
     const MutexLock lock(mutex_);
     answers(member);
-    const auto now = Clock::now();
+    const auto now = group_->now();
     if (grants_.empty()) {
       heldSince_ = now;
     }
@@ -262,7 +262,7 @@ class MultiAcquire final : public GroupAcquire {
     }
     // It may only be slow: next time its answer is waited for, whatever it says.
     hurried_ = error.errc() == Errc::timedOut;
-    restless_ = !patience.wait.isPositive() || Clock::now() - asked_ < kShortestMultiPause;
+    restless_ = !patience.wait.isPositive() || group_->now() - asked_ < kShortestMultiPause;
     return timeLeft() ? fsm_.away(error) : fsm_.failed(error);
   }
 
@@ -272,7 +272,7 @@ class MultiAcquire final : public GroupAcquire {
       outMember_ = member;
       outSince_ = asked_;
     }
-    return endless() && Clock::now() - outSince_ >= outageTimeout_;
+    return endless() && group_->now() - outSince_ >= outageTimeout_;
   }
 
   void giveBack() {

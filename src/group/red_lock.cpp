@@ -94,7 +94,7 @@ class QuorumAcquire final : public GroupAcquire {
     if (oneAttempt()) {
       return false;
     }
-    const auto now = Clock::now();
+    const auto now = group_->now();
     if (!endless()) {
       return now < deadline_;
     }
@@ -138,7 +138,7 @@ class QuorumAcquire final : public GroupAcquire {
   void attempt() {
     std::uint64_t attempt = 0;
     std::stop_source round;
-    const auto now = Clock::now();
+    const auto now = group_->now();
     {
       const MutexLock lock(mutex_);
       attempt = ++attempt_;
@@ -155,7 +155,7 @@ class QuorumAcquire final : public GroupAcquire {
     tellAt(until, [attempt, early, until](QuorumAcquire& self) {
       return self.tell(attempt, [&](QuorumFsm& fsm) {
         // What closed clients say is more than that they say nothing.
-        return Clock::now() < until ? Step::none : fsm.limitReached(early);
+        return self.group_->now() < until ? Step::none : fsm.limitReached(early);
       });
     });
     // Also after a success: what comes later would last longer than the rest of the hold.
@@ -218,7 +218,7 @@ class QuorumAcquire final : public GroupAcquire {
       until.push_back(held ? grant.hold->validUntil() : Clock::time_point::min());
     }
     const auto end = Quorum::validUntil(until, group_->need());
-    return end != Clock::time_point::min() && Clock::now() < end - terms().margin;
+    return end != Clock::time_point::min() && group_->now() < end - terms().margin;
   }
 
   void giveBack() {
@@ -233,9 +233,9 @@ class QuorumAcquire final : public GroupAcquire {
     }
     // Who is still being asked gives back by itself what it obtains.
     round->request_stop();
-    auto until = Clock::now() + patience_;
+    auto until = group_->now() + patience_;
     if (!endless()) {
-      until = std::max(Clock::now(), std::min(until, deadline_ + kReplyGrace));
+      until = std::max(group_->now(), std::min(until, deadline_ + kReplyGrace));
     }
     // One more for this function, so that it is over before the last answer counts.
     const auto left = std::make_shared<std::atomic<std::size_t>>(1);
@@ -270,7 +270,7 @@ class QuorumAcquire final : public GroupAcquire {
     }
     const auto length =
         backoffPause(kShortestRedPause, kLongestRedPause, attempts - 1, random >> 16U);
-    tellAt(std::min(Clock::now() + length, deadline_),
+    tellAt(std::min(group_->now() + length, deadline_),
            [attempt](QuorumAcquire& self) { return self.pauseOver(attempt); });
   }
 
@@ -334,7 +334,7 @@ GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
     terms.lease = lease;
   }
   if (params.maxHold) {
-    terms.maxHoldUntil = params.maxHold->deadlineFrom(Clock::now());
+    terms.maxHoldUntil = params.maxHold->deadlineFrom(now());
   }
   terms.margin = Quorum::drift(params.lease ? lease : longest(&LockLimits::watchdogTimeout));
   terms.notice = Watchdog::notice(lease);
@@ -347,7 +347,7 @@ std::shared_ptr<GroupAcquire> RedLock::makeAcquire(AcquireParams params, GroupAc
 }
 
 void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
-  const auto now = Clock::now();
+  const auto now = this->now();
   const GroupHold::Terms terms = hold->terms();
   const auto period = std::min<Clock::duration>(
       terms.lease.value_or(shortest(&LockLimits::watchdogTimeout)) / 3, kLongestPeriod);
@@ -359,7 +359,7 @@ void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
   callAt(when, [weak = weak_from_this(), hold, when] {
     const auto self = weak.lock();
     // Before its time: all clients were closed, which ends the members' holds.
-    if (self && Clock::now() >= when && hold->beginLook(when)) {
+    if (self && self->now() >= when && hold->beginLook(when)) {
       static_cast<RedLock&>(*self).look(hold);
     }
   });
@@ -369,7 +369,7 @@ void RedLock::look(const IntrusivePtr<GroupHold>& hold) {
   if (hold->released() || hold->reason() != LossReason::none) {
     return;
   }
-  if (Clock::now() >= hold->lossAt()) {
+  if (now() >= hold->lossAt()) {
     hold->runOut();
     return;
   }
@@ -381,7 +381,7 @@ void RedLock::look(const IntrusivePtr<GroupHold>& hold) {
 
 void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t member) {
   const GroupHold::Terms terms = hold->terms();
-  const auto now = Clock::now();
+  const auto now = this->now();
   AcquireParams params;
   params.owner = terms.owner;
   params.label = terms.label;

@@ -128,7 +128,7 @@ void CommandLink::startOn(Established established) {
   epoll_ = std::move(epoll);
   stream_ = std::move(established.stream);
   session_ = std::move(established.session);
-  killable_ = session_->canBeFenced();
+  killable_ = session_->canBeKilled();
   reader_ = std::move(reader);
   out_.clear();
   writeBuffer_.clear();

@@ -8,6 +8,8 @@
 #include "net/socket.hpp"
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/net/request.hpp>
+#include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
 
 #include <array>
@@ -24,145 +26,6 @@
 #include <vector>
 
 namespace rlock::detail::net {
-
-/// One command on its way. It is either awaited by a thread that sits in CommandLink::await(), or
-/// completes by completed() on the loop thread.
-///
-/// **Thread safety:** owned by whoever submits it while it is idle; by the link while it is
-/// pending.
-class Request : public RefCounted<Request> {
- public:
-  /// What a reply to it says about the connection.
-  enum class Purpose : std::uint8_t {
-    work,    ///< that the connection is of use
-    upkeep,  ///< nothing: the link sends it for its own sake
-  };
-  enum class Delivery : std::uint8_t {
-    pending,
-    replied,  ///< `reply` is the server's answer
-    unsent,  ///< the server cannot have seen the whole command: it was not and will not be executed
-    lost,    ///< written, but the connection ended before the reply: executed, or yet to be, or not
-  };
-
-  virtual ~Request() = default;
-
-  [[nodiscard]] Delivery delivery() const noexcept { return delivery_; }
-  [[nodiscard]] Reply& reply() noexcept { return reply_; }
-  /// The connection it was lost on; null unless lost.
-  [[nodiscard]] const std::shared_ptr<const ServerSession>& session() const noexcept {
-    return session_;
-  }
-  [[nodiscard]] std::chrono::steady_clock::time_point submittedAt() const noexcept {
-    return submittedAt_;
-  }
-
-  /// Makes an await() of this request, present or future, return `interrupted`. Any thread.
-  void interrupt() noexcept;
-
- protected:
-  explicit Request(Purpose purpose = Purpose::work) noexcept : purpose_(purpose) {}
-
-  /// Called on the loop thread for a request that no thread awaits.
-  virtual void completed() noexcept = 0;
-
-  /// The request goes out only on a connection that can be killed once it is lost. While idle.
-  void setOnlyIfKillable(bool only) noexcept { onlyIfKillable_ = only; }
-
- private:
-  friend class CommandLink;
-  friend class RequestQueue;
-
-  enum Bit : std::uint32_t {
-    kDone = 1,
-    kLead = 2,      // the thread that awaits this one must read for everybody
-    kSleeping = 4,  // it sleeps and needs a wake-up
-    kInterrupted = 8,
-  };
-
-  [[nodiscard]] bool done() const noexcept {
-    return (state_.load(std::memory_order_acquire) & kDone) != 0;
-  }
-
-  std::atomic<std::uint32_t> state_{0};
-  Delivery delivery_ = Delivery::pending;
-  const Purpose purpose_;
-  bool awaited_ = false;
-  bool onlyIfKillable_ = false;
-  bool arrived_ = false;  // its thread is in await() and may be made the reader
-  std::uint64_t endOffset_ = 0;
-  std::chrono::steady_clock::time_point submittedAt_{};
-  Reply reply_;
-  std::shared_ptr<const ServerSession> session_;
-  // The queue it is in, and the list of those that have arrived. Links in the requests take no
-  // memory, so nothing can fail between a command and its place in the order of replies.
-  Request* next_ = nullptr;
-  Request* previousArrived_ = nullptr;
-  Request* nextArrived_ = nullptr;
-};
-
-/// Requests, first in, first out. A request is in one queue at most.
-///
-/// **Thread safety:** one thread at a time.
-class RequestQueue {
- public:
-  using RequestPtr = IntrusivePtr<Request>;
-
-  RequestQueue() noexcept = default;
-  RequestQueue(const RequestQueue&) = delete;
-  RequestQueue& operator=(const RequestQueue&) = delete;
-  ~RequestQueue() {
-    while (pop()) {
-    }
-  }
-
-  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
-  /// The oldest; null when empty.
-  [[nodiscard]] const Request* front() const noexcept { return first_; }
-
-  void push(RequestPtr request) noexcept {
-    Request* const raw = request.detach();
-    raw->next_ = nullptr;
-    (last_ == nullptr ? first_ : last_->next_) = raw;
-    last_ = raw;
-  }
-  /// Null when empty.
-  RequestPtr pop() noexcept {
-    Request* const raw = first_;
-    if (raw == nullptr) {
-      return nullptr;
-    }
-    first_ = std::exchange(raw->next_, nullptr);
-    if (first_ == nullptr) {
-      last_ = nullptr;
-    }
-    return RequestPtr::adopt(raw);
-  }
-  /// Takes all of `other` behind its own.
-  void append(RequestQueue& other) noexcept {
-    if (other.first_ == nullptr) {
-      return;
-    }
-    (last_ == nullptr ? first_ : last_->next_) = other.first_;
-    last_ = other.last_;
-    other.first_ = other.last_ = nullptr;
-  }
-
- private:
-  Request* first_ = nullptr;
-  Request* last_ = nullptr;
-};
-
-class LinkEvents {
- public:
-  LinkEvents() = default;
-  LinkEvents(const LinkEvents&) = delete;
-  LinkEvents& operator=(const LinkEvents&) = delete;
-  virtual ~LinkEvents() = default;
-
-  virtual void onUp(const std::shared_ptr<const ServerSession>& session) = 0;
-  /// The connection was lost, or another attempt to connect failed.
-  virtual void onDown(const Error& error) = 0;
-};
 
 /// The connection to one node that everybody shares, driven by whoever needs it. A thread that
 /// wants a reply appends its command; if no thread is writing, it writes for all. Among the threads
@@ -183,13 +46,9 @@ class LinkEvents {
 ///
 /// **Thread safety:** submit(), await() and the observers from any thread; the rest on the loop
 /// thread.
-class CommandLink : public std::enable_shared_from_this<CommandLink> {
+class CommandLink final : public CommandTransport,
+                          public std::enable_shared_from_this<CommandLink> {
  public:
-  using Clock = std::chrono::steady_clock;
-  /// How the reply is taken: by a thread in await(), or by completed() on the loop.
-  enum class Mode : std::uint8_t { awaited, background };
-  enum class Awaited : std::uint8_t { complete, timedOut, interrupted };
-
   struct Counters {
     std::atomic<std::uint64_t> commands{0};
     std::atomic<std::uint64_t> connections{0};
@@ -201,31 +60,22 @@ class CommandLink : public std::enable_shared_from_this<CommandLink> {
               LinkSettings settings,
               LinkEvents& events,
               std::chrono::microseconds spin);
-  ~CommandLink();
+  ~CommandLink() override;
 
-  /// Starts connecting.
-  void open();
-  /// Ends the connection for good; pending requests complete. No event comes after it.
-  void close() noexcept;
-
-  /// Sends a command. False when there is no connection, or none that the request may go out on:
-  /// it is untouched then. A
-  /// background request submitted on the loop thread is written at the end of the loop's pass.
-  bool submit(Request& request, std::span<const std::string_view> argv, Mode mode);
-
-  /// Waits for the reply of an awaited request, reading for others where needed. After `timedOut`
-  /// and `interrupted` the request goes on in the background and ends in completed().
-  Awaited await(Request& request, std::chrono::steady_clock::time_point deadline);
-
-  /// The connection cannot be killed after all, whatever its handshake said.
-  void distrust() noexcept;
-  /// Gives the connection up for another, if it is the one that `since` belongs to. Loop thread.
-  void abandon(Clock::time_point since, Errc errc, const char* what) noexcept;
-
-  [[nodiscard]] bool up() const noexcept { return up_.load(std::memory_order_acquire); }
-  /// A smoothed measurement of how long a reply takes; 0 before the first.
-  [[nodiscard]] std::chrono::nanoseconds roundTrip() const noexcept {
+  void open() override;
+  void close() noexcept override;
+  bool submit(Request& request, std::span<const std::string_view> argv, Mode mode) override;
+  /// Reads for others where needed.
+  Awaited await(Request& request, Clock::time_point deadline) override;
+  void distrust() noexcept override;
+  void abandon(Clock::time_point since, Errc errc, const char* what) noexcept override;
+  [[nodiscard]] bool up() const noexcept override { return up_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::chrono::nanoseconds roundTrip() const noexcept override {
     return std::chrono::nanoseconds(roundTrip_.load(std::memory_order_relaxed));
+  }
+  [[nodiscard]] Totals totals() const noexcept override {
+    return {counters_.commands.load(std::memory_order_relaxed),
+            counters_.connections.load(std::memory_order_relaxed)};
   }
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
 

@@ -3,6 +3,7 @@
 
 #include "net/codec.hpp"
 #include "net/link_settings.hpp"
+#include <rlock/detail/net/server_session.hpp>
 #include <rlock/error.hpp>
 
 #include <cstddef>
@@ -15,29 +16,6 @@
 #include <vector>
 
 namespace rlock::detail::net {
-
-/// What a server said of itself and of one connection to it.
-struct ServerSession {
-  std::string node{};          ///< `host:port` or `unix:path`, as configured
-  std::string address{};       ///< the address connected to: `10.0.0.5:6379` or `unix:path`
-  std::uint64_t clientId = 0;  ///< the server's id of this connection; 0: unknown
-  /// Ours as the server sees it, `ip:port`; empty: unknown, or it does not tell us from others.
-  std::string clientAddress{};
-  std::string runId{};          ///< another for each process of the server; empty: unknown
-  bool canKill = false;         ///< CLIENT KILL with filters is allowed
-  std::string serverVersion{};  ///< empty: unknown
-  std::string role{};           ///< `master`, `replica`; empty: unknown
-  /// Nothing that was sent on it can still be executed: the server has closed it, or is another
-  /// process. Set by the executor on the loop thread, once.
-  mutable bool dead = false;
-
-  /// Whether another connection can name this one to the server, and nobody else's.
-  [[nodiscard]] bool identified() const noexcept {
-    return clientId != 0 && (!runId.empty() || !clientAddress.empty());
-  }
-  /// Whether it can be closed from another connection once it is lost.
-  [[nodiscard]] bool canBeFenced() const noexcept { return canKill && identified(); }
-};
 
 /// Why a server, or one of its addresses, cannot be used.
 struct ConnectFailure {

@@ -11,220 +11,35 @@
 #include "executor/simple_scripts.hpp"
 #include "executor/spin_scripts.hpp"
 #include "net/loop.hpp"
+#include "net/loop_env.hpp"
+#include "net/socket_transports.hpp"
+#include "objects/client_core.hpp"
 #include "objects/moved_from.hpp"
 #include "objects/operations.hpp"
 #include <rlock/client.hpp>
 #include <rlock/detail/base/fork.hpp>
-#include <rlock/duration.hpp>
 
 #include <fmt/format.h>
 
-#include <array>
-#include <atomic>
-#include <cerrno>
-#include <condition_variable>
-#include <cstdint>
-#include <mutex>
-#include <new>
-#include <random>
-#include <sys/random.h>
+#include <cstddef>
+#include <memory>
 #include <utility>
 
 namespace rlock {
 
-namespace detail {
-
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLongestName = std::size_t{64} << 10;
 
-/// A version 4 UUID in lower case. Its bits come from the kernel: time and process id are not
-/// enough to tell apart containers that start together.
-std::string newUuid() {
-  std::array<unsigned char, 16> bytes{};
-  std::size_t filled = 0;
-  while (filled < bytes.size()) {
-    const ssize_t count = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
-    if (count > 0) {
-      filled += static_cast<std::size_t>(count);
-    } else if (errno != EINTR) {
-      std::random_device device;
-      for (auto& byte : bytes) {
-        byte = static_cast<unsigned char>(device());
-      }
-      break;
-    }
-  }
-  bytes[6] = static_cast<unsigned char>((bytes[6] & 0x0fU) | 0x40U);
-  bytes[8] = static_cast<unsigned char>((bytes[8] & 0x3fU) | 0x80U);
-  std::string text;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) {
-      text += '-';
-    }
-    text += fmt::format("{:02x}", bytes[i]);
-  }
-  return text;
-}
-
-/// One thread waits, another says something once.
-class OneShot {
- public:
-  void set() {
-    {
-      const std::lock_guard lock(mutex_);
-      set_ = true;
-    }
-    changed_.notify_all();
-  }
-  bool waitUntil(Clock::time_point deadline) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, deadline, [this] { return set_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool set_ = false;
-};
-
-}  // namespace
-
-/// Builds the layers and takes them down again.
-class ClientCore : public std::enable_shared_from_this<ClientCore> {
- public:
-  explicit ClientCore(const Options& options)
-      : log_(std::make_shared<Logger>(options.log, options.logLevel)),
-        forkGeneration_(forkGeneration()),
-        ownsLoop_(options.loop == nullptr),
-        closeTimeout_(options.closeTimeout),
-        loop_(ownsLoop_ ? net::Loop::createOwned("rlock") : net::Loop::adopt(options.loop)),
-        engine_(std::make_shared<LockEngine>(newUuid(), options, log_, loop_)),
-        disconnect_(*loop_, [this] { engine_->disconnect(); }) {
-    loop_->setErrorHook([log = log_](const char* text) { log->write(LogLevel::error, text); });
-  }
-
-  void open(const Options& options) {
-    if (!ownsLoop_) {
-      // The caller's loop may not run before this returns.
-      loop_->post([engine = engine_, log = log_] {
-        engine->open([log](const Result<void>& result) {
-          if (!result.has_value()) {
-            log->write(LogLevel::warning,
-                       std::string("no connection, trying again: ") + result.error().what());
-          }
-        });
-      });
-      return;
-    }
-    auto outcome = std::make_shared<std::pair<OneShot, std::optional<Error>>>();
-    loop_->post([engine = engine_, outcome] {
-      engine->open([outcome](const Result<void>& result) {
-        if (!result.has_value()) {
-          outcome->second = result.error();
-        }
-        outcome->first.set();
-      });
-    });
-    // The connection layer keeps the limit itself; the margin is for its own scheduling.
-    const bool decided = outcome->first.waitUntil(Clock::now() + options.connectTimeout + kMargin);
-    if (!decided) {
-      close(std::chrono::milliseconds(0));
-      throw Error(Errc::connectionFailed, "no connection within the connect timeout");
-    }
-    if (outcome->second) {
-      const Error error = *outcome->second;
-      close(std::chrono::milliseconds(0));
-      throw Error(error);
-    }
-  }
-
-  void close(std::chrono::milliseconds limit) {
-    if (closing_.exchange(true)) {
-      return;
-    }
-    engine_->markClosed();
-    try {
-      closeInOrder(limit);
-    } catch (const std::bad_alloc&) {
-      // What is held expires by itself.
-      disconnect_.post(shared_from_this());
-      loop_->stop(Clock::now());
-    }
-  }
-
-  void closeInOrder(std::chrono::milliseconds limit) {
-    const auto deadline = Duration(limit).deadlineFrom(Clock::now());
-    auto done = std::make_shared<OneShot>();
-    const auto finish = [self = shared_from_this(), done] {
-      self->engine_->disconnect();
-      // What was told of the end may have something left to say on the loop.
-      self->loop_->post([self, done] { self->loop_->post([done] { done->set(); }); });
-    };
-    const bool onLoop = loop_->onLoopThread();
-    loop_->post([self = shared_from_this(), deadline, finish, onLoop] {
-      self->engine_->shutDown(deadline, [self, finish, onLoop] {
-        finish();
-        if (onLoop) {
-          self->loop_->post(
-              [self] { self->loop_->post([self] { self->loop_->stop(Clock::now()); }); });
-        }
-      });
-    });
-    if (onLoop) {
-      return;
-    }
-    const auto until = Duration(kMargin).deadlineFrom(deadline);
-    if (!done->waitUntil(until)) {
-      // The loop is late: it stops before the timer that would end what is under way.
-      disconnect_.post(shared_from_this());
-    }
-    loop_->stop(until);
-  }
-
-  void closeOnDestruction() noexcept {
-    try {
-      close(closeTimeout_);
-    } catch (...) {
-      log_->write(LogLevel::error, "closing the client failed");
-    }
-  }
-
-  [[nodiscard]] bool forked() const noexcept { return forkGeneration() != forkGeneration_; }
-  void abandon() noexcept { loop_->abandonInChild(); }
-  [[nodiscard]] const std::shared_ptr<LockEngine>& engine() const noexcept { return engine_; }
-  [[nodiscard]] RLock lock(std::shared_ptr<const LockScripts> scripts) const {
-    return RLock(std::make_shared<ScriptedLock>(engine_, std::move(scripts)));
-  }
-
- private:
-  static constexpr std::chrono::milliseconds kMargin{40};
-
-  const std::shared_ptr<const Logger> log_;
-  const std::uint32_t forkGeneration_;
-  const bool ownsLoop_;
-  const std::chrono::milliseconds closeTimeout_;
-  const std::shared_ptr<net::Loop> loop_;
-  const std::shared_ptr<LockEngine> engine_;
-  net::LoopTask disconnect_;
-  std::atomic<bool> closing_{false};
-};
-
-}  // namespace detail
-
-namespace {
-
 void checkName(std::string_view name) {
-  if (name.empty() || name.size() > detail::kLongestName) {
+  if (name.empty() || name.size() > kLongestName) {
     ErrorContext context;
     context.key = name;
-    throw Error(Errc::invalidArgument,
-                fmt::format("a name of {} bytes is not between 1 and {} bytes long",
-                            name.size(),
-                            detail::kLongestName),
-                std::move(context));
+    throw Error(
+        Errc::invalidArgument,
+        fmt::format(
+            "a name of {} bytes is not between 1 and {} bytes long", name.size(), kLongestName),
+        std::move(context));
   }
 }
 
@@ -256,7 +71,18 @@ Client Client::connect(std::string_view uri) {
 Client Client::connect(const Options& options) {
   options.validate();
   refuseUnsupported(options);
-  auto core = std::make_shared<detail::ClientCore>(options);
+  const auto log = std::make_shared<const detail::Logger>(options.log, options.logLevel);
+  const bool ownsLoop = options.loop == nullptr;
+  const auto loop =
+      ownsLoop ? detail::net::Loop::createOwned("rlock") : detail::net::Loop::adopt(options.loop);
+  loop->setErrorHook([log](const char* text) { log->write(LogLevel::error, text); });
+  auto core = std::make_shared<detail::ClientCore>(
+      detail::ClientWorld{std::make_shared<detail::net::LoopEnv>(loop),
+                          detail::net::socketTransports(loop, options, log),
+                          ownsLoop},
+      detail::newUuid(),
+      options,
+      log);
   core->open(options);
   return Client(std::move(core));
 }

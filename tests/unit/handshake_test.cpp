@@ -161,7 +161,7 @@ TEST(Handshake, KnowsAConnectionOnlyByWhatNoOtherHas) {
     EXPECT_EQ(shake.session().clientId, 12U);
     EXPECT_EQ(shake.session().clientAddress, each.known) << each.info;
     EXPECT_EQ(shake.session().identified(), each.identified) << each.address << ' ' << each.info;
-    EXPECT_EQ(shake.session().canBeFenced(), each.identified);
+    EXPECT_EQ(shake.session().canBeKilled(), each.identified);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/hold_handle.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/lock_traits.hpp>
@@ -127,6 +128,8 @@ class LockMember : public LockBackend {
   using Clock = std::chrono::steady_clock;
 
   [[nodiscard]] virtual LockLimits limits() const = 0;
+  /// The world of its client.
+  [[nodiscard]] virtual const std::shared_ptr<Env>& env() const noexcept = 0;
   /// Calls `function` exactly once and never inside this call: at `when` or a little later, or as
   /// soon as the client is closed.
   virtual void callAt(Clock::time_point when, UniqueFunction<void()> function) = 0;

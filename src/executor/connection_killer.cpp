@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/fences.hpp"
+#include "executor/connection_killer.hpp"
 
 #include <rlock/detail/executor/reply_error.hpp>
 
@@ -26,56 +26,57 @@ Error refusalOf(const net::ServerSession& lost, Errc errc, std::string_view text
 
 }  // namespace
 
-class Fences::Kill final : public net::Request {
+class ConnectionKiller::Kill final : public net::Request {
  public:
-  Kill(std::weak_ptr<Fences*> fences, SessionPtr lost)
-      : Request(Purpose::upkeep), fences_(std::move(fences)), lost_(std::move(lost)) {}
+  Kill(std::weak_ptr<ConnectionKiller*> killer, SessionPtr lost)
+      : Request(Purpose::upkeep), killer_(std::move(killer)), lost_(std::move(lost)) {}
 
  private:
   void completed() noexcept override {
-    if (const auto fences = fences_.lock()) {
+    if (const auto killer = killer_.lock()) {
       // The last thing that this does, since it may be what a new kill for the session needs.
-      (*fences)->answered(std::exchange(lost_, nullptr), *this);
+      (*killer)->answered(std::exchange(lost_, nullptr), *this);
     }
   }
 
-  const std::weak_ptr<Fences*> fences_;
+  const std::weak_ptr<ConnectionKiller*> killer_;
   SessionPtr lost_;
 };
 
-Fences::Fences(net::Loop& loop,
-               std::shared_ptr<net::CommandLink> link,
-               std::shared_ptr<const Logger> log,
-               std::function<void()> changed,
-               std::function<void()> denied)
-    : link_(std::move(link)),
+ConnectionKiller::ConnectionKiller(std::shared_ptr<Env> env,
+                                   std::shared_ptr<net::CommandTransport> link,
+                                   std::shared_ptr<const Logger> log,
+                                   std::function<void()> changed,
+                                   std::function<void()> denied)
+    : env_(std::move(env)),
+      link_(std::move(link)),
       log_(std::move(log)),
       changed_(std::move(changed)),
       denied_(std::move(denied)),
-      again_(loop, [this] { askAgain(); }),
+      again_(env_->makeTimer([this] { askAgain(); })),
       pause_(kFirstPause),
-      self_(std::make_shared<Fences*>(this)) {}
+      self_(std::make_shared<ConnectionKiller*>(this)) {}
 
-Fences::~Fences() = default;
+ConnectionKiller::~ConnectionKiller() = default;
 
-void Fences::close() noexcept {
+void ConnectionKiller::close() noexcept {
   self_.reset();
-  again_.disarm();
+  again_->disarm();
   open_.clear();
   current_.reset();
 }
 
-Fences::Open* Fences::find(const SessionPtr& lost) noexcept {
+ConnectionKiller::Open* ConnectionKiller::find(const SessionPtr& lost) noexcept {
   const auto at =
       std::find_if(open_.begin(), open_.end(), [&](const Open& open) { return open.lost == lost; });
   return at == open_.end() ? nullptr : &*at;
 }
 
-void Fences::forget(SessionPtr lost) noexcept {
+void ConnectionKiller::forget(SessionPtr lost) noexcept {
   std::erase_if(open_, [&](const Open& open) { return open.lost == lost; });
 }
 
-std::optional<Error> Fences::refusal(const SessionPtr& lost) const {
+std::optional<Error> ConnectionKiller::refusal(const SessionPtr& lost) const {
   for (const Open& open : open_) {
     if (open.lost == lost) {
       return open.refusal;
@@ -84,7 +85,7 @@ std::optional<Error> Fences::refusal(const SessionPtr& lost) const {
   return std::nullopt;
 }
 
-Fences::State Fences::check(const SessionPtr& lost) {
+ConnectionKiller::State ConnectionKiller::check(const SessionPtr& lost) {
   if (lost->dead) {
     return State::dead;
   }
@@ -98,7 +99,7 @@ Fences::State Fences::check(const SessionPtr& lost) {
   return ask(*open);
 }
 
-Fences::State Fences::ask(Open& open) {
+ConnectionKiller::State ConnectionKiller::ask(Open& open) {
   const net::ServerSession& lost = *open.lost;
   if (!current_ || current_ == open.lost) {
     return State::asked;
@@ -124,11 +125,11 @@ Fences::State Fences::ask(Open& open) {
   }
   const auto kill = makeIntrusive<Kill>(self_, open.lost);
   // Without a connection the next one brings it.
-  open.asking = link_->submit(*kill, argv, net::CommandLink::Mode::background);
+  open.asking = link_->submit(*kill, argv, net::CommandTransport::Mode::background);
   return State::asked;
 }
 
-void Fences::answered(const SessionPtr& lost, net::Request& kill) {
+void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kill) {
   Open* const open = find(lost);
   if (open == nullptr) {
     return;
@@ -162,19 +163,19 @@ void Fences::answered(const SessionPtr& lost, net::Request& kill) {
   changed_();
 }
 
-void Fences::refuse(Open& open, Error error, bool passing) {
+void ConnectionKiller::refuse(Open& open, Error error, bool passing) {
   if (!open.refusal) {
     log_->write(LogLevel::warning, error.what());
   }
   open.refusal = std::move(error);
   open.refused = !passing;
-  if (!again_.armed()) {
-    again_.armAt(std::chrono::steady_clock::now() + pause_);
+  if (!again_->armed()) {
+    again_->armAt(env_->now() + pause_);
     pause_ = std::min(2 * pause_, kLongestPause);
   }
 }
 
-void Fences::askAgain() {
+void ConnectionKiller::askAgain() {
   // Nobody but this list keeps what nobody waits for any more.
   std::erase_if(open_, [](const Open& open) { return !open.asking && open.lost.use_count() == 1; });
   std::vector<SessionPtr> all;
@@ -195,7 +196,7 @@ void Fences::askAgain() {
   }
 }
 
-void Fences::up(SessionPtr session) {
+void ConnectionKiller::up(SessionPtr session) {
   current_ = std::move(session);
   pause_ = kFirstPause;
   std::vector<SessionPtr> all;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/executor.hpp"
+#include "executor/dispatcher.hpp"
 
 #include "executor/lock_scripts.hpp"
 #include <rlock/detail/base/backoff.hpp>
@@ -30,28 +30,11 @@ Error noMemoryError() {
   return Error(Errc::overloaded, "this process has no memory for the request");
 }
 
-net::LinkSettings linkSettings(const Options& options, std::shared_ptr<const Logger> log) {
-  net::LinkSettings settings;
-  settings.endpoints = options.endpoints;
-  settings.username = options.username;
-  settings.password = options.password;
-  settings.clientName = options.clientName;
-  settings.database = options.database;
-  settings.connectTimeout = options.connectTimeout;
-  settings.reconnectDelayMin = options.reconnectDelayMin;
-  settings.reconnectDelayMax = options.reconnectDelayMax;
-  settings.replyTimeout = options.commandTimeout;
-  settings.heartbeatInterval = options.heartbeatInterval;
-  settings.idleLinger = options.subscriptionLinger;
-  settings.log = std::move(log);
-  return settings;
-}
-
 }  // namespace
 
-class Executor::Channels final : public net::PubSubEvents {
+class Dispatcher::Channels final : public net::PubSubEvents {
  public:
-  Channels(ExecutorEvents& events, std::shared_ptr<const Logger> log)
+  Channels(DispatcherEvents& events, std::shared_ptr<const Logger> log)
       : events_(events), log_(std::move(log)) {}
 
  private:
@@ -69,13 +52,13 @@ class Executor::Channels final : public net::PubSubEvents {
     events_.channelsLost();
   }
 
-  ExecutorEvents& events_;
+  DispatcherEvents& events_;
   std::shared_ptr<const Logger> log_;
   bool down_ = false;
 };
 
 template <class Step>
-void Executor::guarded(const CallPtr& call, Step step) noexcept {
+void Dispatcher::guarded(const CallPtr& call, Step step) noexcept {
   try {
     step();
   } catch (const std::bad_alloc&) {
@@ -90,31 +73,31 @@ void Executor::guarded(const CallPtr& call, Step step) noexcept {
 }
 
 void Call::completed() noexcept {
-  if (executor_ != nullptr) {
-    const Executor::CallPtr self(this);
-    executor_->guarded(self, [&] { self->executor_->judge(self); });
+  if (dispatcher_ != nullptr) {
+    const Dispatcher::CallPtr self(this);
+    dispatcher_->guarded(self, [&] { self->dispatcher_->judge(self); });
   }
 }
 
-Executor::Executor(std::shared_ptr<net::Loop> loop,
-                   const Options& options,
-                   std::shared_ptr<const Logger> log,
-                   ExecutorEvents& events)
-    : loop_(std::move(loop)),
+Dispatcher::Dispatcher(std::shared_ptr<Env> env,
+                       const net::Transports& transports,
+                       const Options& options,
+                       std::shared_ptr<const Logger> log,
+                       DispatcherEvents& events)
+    : env_(std::move(env)),
       log_(std::move(log)),
       policy_(options.lostReplyPolicy),
       retryMin_(options.retryDelayMin),
       retryMax_(options.retryDelayMax),
       noMemory_(noMemoryError()),
       tombstones_(policy_ == LostReplyPolicy::marker),
-      link_(std::make_shared<net::CommandLink>(
-          loop_, linkSettings(options, log_), static_cast<net::LinkEvents&>(*this), options.spin)),
-      fences_(
-          *loop_,
+      link_(transports.commands(*this)),
+      killer_(
+          env_,
           link_,
           log_,
           [this] {
-            for (const CallPtr& call : parkedFor(Call::Wait::fence)) {
+            for (const CallPtr& call : parkedFor(Call::Wait::kill)) {
               sendParked(call);
             }
           },
@@ -126,19 +109,19 @@ Executor::Executor(std::shared_ptr<net::Loop> loop,
       events_(events),
       random_(std::random_device{}()) {
   node_ = toString(options.endpoints.front());
-  pubsub_ = std::make_unique<net::PubSubLink>(loop_, linkSettings(options, log_), *channels_);
+  pubsub_ = transports.subscriptions(*channels_);
 }
 
-Executor::~Executor() = default;
+Dispatcher::~Dispatcher() = default;
 
-void Executor::open(UniqueFunction<void(Result<void>)> ready) {
+void Dispatcher::open(UniqueFunction<void(Result<void>)> ready) {
   ready_ = std::move(ready);
   link_->open();
 }
 
-void Executor::close() noexcept {
+void Dispatcher::close() noexcept {
   closed_ = true;
-  fences_.close();
+  killer_.close();
   link_->close();
   pubsub_->close();
   while (!parked_.empty()) {
@@ -148,20 +131,20 @@ void Executor::close() noexcept {
   }
 }
 
-bool Executor::direct(Call& call) {
+bool Dispatcher::direct(Call& call) {
   // Should the caller leave, the call must not be sent again on its behalf.
   begin(call, Clock::time_point::min());
-  return link_->submit(call, call.argv(), net::CommandLink::Mode::awaited);
+  return link_->submit(call, call.argv(), net::CommandTransport::Mode::awaited);
 }
 
-Executor::Direct Executor::await(Call& call, Clock::time_point deadline) {
+Dispatcher::Direct Dispatcher::await(Call& call, Clock::time_point deadline) {
   for (;;) {
     switch (link_->await(call, deadline)) {
-      case net::CommandLink::Awaited::timedOut:
+      case net::CommandTransport::Awaited::timedOut:
         return Direct::timedOut;
-      case net::CommandLink::Awaited::interrupted:
+      case net::CommandTransport::Awaited::interrupted:
         return Direct::interrupted;
-      case net::CommandLink::Awaited::complete:
+      case net::CommandTransport::Awaited::complete:
         break;
     }
     noteAnswered(call);
@@ -173,7 +156,7 @@ Executor::Direct Executor::await(Call& call, Clock::time_point deadline) {
     }
     const ErrorClass known = classifyError(call.reply().text);
     if (known.errc == Errc::outOfMemory && call.sendDespiteMemoryLimit()) {
-      if (!link_->submit(call, call.argv(), net::CommandLink::Mode::awaited)) {
+      if (!link_->submit(call, call.argv(), net::CommandTransport::Mode::awaited)) {
         call.unsent_ = true;
         return Direct::trouble;
       }
@@ -186,31 +169,31 @@ Executor::Direct Executor::await(Call& call, Clock::time_point deadline) {
       return Direct::trouble;
     }
     supplyScript(call);
-    if (!link_->submit(call, call.argv(), net::CommandLink::Mode::awaited)) {
+    if (!link_->submit(call, call.argv(), net::CommandTransport::Mode::awaited)) {
       call.unsent_ = true;
       return Direct::trouble;
     }
   }
 }
 
-Error Executor::takeError(Call& call) const {
+Error Dispatcher::takeError(Call& call) const {
   const std::string& text = call.reply().text;
   return describe(call, classifyError(text).errc, text);
 }
 
-void Executor::start(CallPtr call, Clock::time_point sendBefore) {
-  if (loop_->onLoopThread()) {
+void Dispatcher::start(CallPtr call, Clock::time_point sendBefore) {
+  if (env_->onLoopThread()) {
     begin(*call, sendBefore);
     guarded(call, [&] { send(call); });
     return;
   }
-  loop_->post([self = shared_from_this(), call = std::move(call), sendBefore] {
+  env_->post([self = shared_from_this(), call = std::move(call), sendBefore] {
     self->begin(*call, sendBefore);
     self->guarded(call, [&] { self->send(call); });
   });
 }
 
-bool Executor::firstAhead(const lua::Script& script) {
+bool Dispatcher::firstAhead(const lua::Script& script) {
   const MutexLock lock(aheadMutex_);
   if (std::find(sentAhead_.begin(), sentAhead_.end(), &script) != sentAhead_.end()) {
     return false;
@@ -219,21 +202,21 @@ bool Executor::firstAhead(const lua::Script& script) {
   return true;
 }
 
-void Executor::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
+void Dispatcher::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
   begin(*call, sendBefore);
   // A server that does not know the script would ask for its text, and by the time that comes the
   // call would not be ahead any more.
   if (call->script_ != nullptr && firstAhead(*call->script_)) {
     call->sendText();
   }
-  if (loop_->onLoopThread() ||
-      !link_->submit(*call, call->argv(), net::CommandLink::Mode::background)) {
+  if (env_->onLoopThread() ||
+      !link_->submit(*call, call->argv(), net::CommandTransport::Mode::background)) {
     start(call, sendBefore);
   }
 }
 
-void Executor::resume(CallPtr call, Clock::time_point sendBefore) {
-  loop_->post([self = shared_from_this(), call = std::move(call), sendBefore] {
+void Dispatcher::resume(CallPtr call, Clock::time_point sendBefore) {
+  env_->post([self = shared_from_this(), call = std::move(call), sendBefore] {
     self->begin(*call, sendBefore);
     self->guarded(call, [&] {
       if (std::exchange(call->unsent_, false)) {
@@ -249,8 +232,8 @@ void Executor::resume(CallPtr call, Clock::time_point sendBefore) {
   });
 }
 
-void Executor::begin(Call& call, Clock::time_point sendBefore) {
-  call.executor_ = this;
+void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
+  call.dispatcher_ = this;
   call.sendBefore_ = sendBefore;
   call.attempts_ = 0;
   call.waitsFor_ = Call::Wait::pause;
@@ -259,12 +242,12 @@ void Executor::begin(Call& call, Clock::time_point sendBefore) {
   prolong(call);
 }
 
-void Executor::send(const CallPtr& call) {
+void Dispatcher::send(const CallPtr& call) {
   if (closed_) {
     fail(call, describe(*call, Errc::closed, "the client was closed"));
     return;
   }
-  if (Clock::now() >= call->sendBefore_) {
+  if (env_->now() >= call->sendBefore_) {
     timeIsUp(call);
     return;
   }
@@ -272,33 +255,33 @@ void Executor::send(const CallPtr& call) {
     waitForLink(call);
     return;
   }
-  if (!passesFences(call)) {
+  if (!passesKills(call)) {
     return;
   }
   if (call->late() != Call::Late::harmless && needsTombstone()) {
     call->recompose(true);
   }
-  if (!link_->submit(*call, call->argv(), net::CommandLink::Mode::background)) {
+  if (!link_->submit(*call, call->argv(), net::CommandTransport::Mode::background)) {
     waitForLink(call);
   }
 }
 
-bool Executor::passesFences(const CallPtr& call) {
-  const auto now = Clock::now();
+bool Dispatcher::passesKills(const CallPtr& call) {
+  const auto now = env_->now();
   std::erase_if(call->stragglers_, [now](const Call::Straggler& straggler) {
     return straggler.session->dead || now - straggler.lostAt >= kTombstoneLife;
   });
   bool asked = false;
   for (const Call::Straggler& straggler : call->stragglers_) {
-    const Fences::State state = fences_.check(straggler.session);
-    if (state == Fences::State::refused && !call->persistent_) {
-      fail(call, *fences_.refusal(straggler.session));
+    const ConnectionKiller::State state = killer_.check(straggler.session);
+    if (state == ConnectionKiller::State::refused && !call->persistent_) {
+      fail(call, *killer_.refusal(straggler.session));
       return false;
     }
-    asked = asked || state != Fences::State::dead;
+    asked = asked || state != ConnectionKiller::State::dead;
   }
   if (asked) {
-    park(call, call->sendBefore_, Call::Wait::fence);
+    park(call, call->sendBefore_, Call::Wait::kill);
     return false;
   }
   call->stragglers_.clear();
@@ -306,7 +289,7 @@ bool Executor::passesFences(const CallPtr& call) {
 }
 
 /// A call that nobody waits for goes on until what was lost before it can do no harm.
-void Executor::prolong(Call& call) {
+void Dispatcher::prolong(Call& call) {
   if (!call.persistent_) {
     return;
   }
@@ -319,11 +302,11 @@ void Executor::prolong(Call& call) {
   }
 }
 
-void Executor::timeIsUp(const CallPtr& call) {
+void Dispatcher::timeIsUp(const CallPtr& call) {
   const bool parkedForLink = call->waitsFor_ == Call::Wait::link;
-  if (call->waitsFor_ == Call::Wait::fence) {
+  if (call->waitsFor_ == Call::Wait::kill) {
     for (const Call::Straggler& straggler : call->stragglers_) {
-      if (auto why = fences_.refusal(straggler.session)) {
+      if (auto why = killer_.refusal(straggler.session)) {
         fail(call, std::move(*why));
         return;
       }
@@ -343,13 +326,13 @@ void Executor::timeIsUp(const CallPtr& call) {
           call->maybeExecuted_});
 }
 
-void Executor::fail(const CallPtr& call, Error error, bool answered) {
+void Dispatcher::fail(const CallPtr& call, Error error, bool answered) {
   finish(call, {Outcome::Kind::failed, std::move(error), false, call->maybeExecuted_, answered});
 }
 
 /// The server does not know the script: the call goes out again, with the text unless that is on
 /// its way already.
-void Executor::supplyScript(Call& call) {
+void Dispatcher::supplyScript(Call& call) {
   const bool mine = texts_.claim(call.script_);
   if (!mine && !std::exchange(call.behindText_, true)) {
     return;
@@ -360,13 +343,13 @@ void Executor::supplyScript(Call& call) {
 }
 
 /// Answered, or lost: in both cases the text is not under way any more.
-void Executor::noteAnswered(Call& call) noexcept {
+void Dispatcher::noteAnswered(Call& call) noexcept {
   if (std::exchange(call.bringsText_, false)) {
     texts_.arrived(call.script_);
   }
 }
 
-void Executor::judge(const CallPtr& call) {
+void Dispatcher::judge(const CallPtr& call) {
   if (call->delivery() != net::Request::Delivery::pending) {
     noteAnswered(*call);
   }
@@ -380,7 +363,7 @@ void Executor::judge(const CallPtr& call) {
     case net::Request::Delivery::lost:
       call->lastError_.reset();
       if (call->late() != Call::Late::harmless) {
-        call->stragglers_.push_back({call->session(), call->late(), Clock::now()});
+        call->stragglers_.push_back({call->session(), call->late(), env_->now()});
         prolong(*call);
       }
       if (!call->repeatable()) {
@@ -403,7 +386,7 @@ void Executor::judge(const CallPtr& call) {
   if (known.action == ErrorAction::reload && !call->sendsText()) {
     supplyScript(*call);
     if (call->followsUp_) {
-      call->sendBefore_ = std::max(call->sendBefore_, Clock::now() + kFollowUpPatience);
+      call->sendBefore_ = std::max(call->sendBefore_, env_->now() + kFollowUpPatience);
     }
     send(call);
     return;
@@ -427,8 +410,8 @@ void Executor::judge(const CallPtr& call) {
 }
 
 /// The master has become a replica, and whatever led to it may lead to the new one by now.
-void Executor::leaveReadOnly(const Call& call) {
-  const auto now = Clock::now();
+void Dispatcher::leaveReadOnly(const Call& call) {
+  const auto now = env_->now();
   if (now < leaveReadOnlyFrom_) {
     return;
   }
@@ -440,7 +423,7 @@ void Executor::leaveReadOnly(const Call& call) {
   link_->abandon(call.submittedAt(), Errc::readOnly, "the server takes no writes any more");
 }
 
-void Executor::waitForLink(const CallPtr& call) {
+void Dispatcher::waitForLink(const CallPtr& call) {
   if (linkError_ && isPermanent(linkError_->errc()) && !call->persistent_) {
     fail(call, *linkError_);
     return;
@@ -448,10 +431,10 @@ void Executor::waitForLink(const CallPtr& call) {
   park(call, call->sendBefore_, Call::Wait::link);
 }
 
-void Executor::retryLater(const CallPtr& call) {
+void Dispatcher::retryLater(const CallPtr& call) {
   random_ = random_ * 1664525U + 1013904223U;
   const auto pause = backoffPause(retryMin_, retryMax_, call->attempts_++, random_ >> 8U);
-  const auto now = Clock::now();
+  const auto now = env_->now();
   if (call->sendBefore_ - pause <= now) {
     fail(call, *call->lastError_, true);
     return;
@@ -459,9 +442,9 @@ void Executor::retryLater(const CallPtr& call) {
   park(call, now + pause, Call::Wait::pause);
 }
 
-void Executor::park(const CallPtr& call, Clock::time_point until, Call::Wait wait) {
+void Dispatcher::park(const CallPtr& call, Clock::time_point until, Call::Wait wait) {
   call->waitsFor_ = wait;
-  call->timer_ = std::make_unique<Timer>(*loop_, [this, raw = call.get()] {
+  call->timer_ = env_->makeTimer([this, raw = call.get()] {
     const CallPtr parked(raw);
     unpark(*parked);
     if (parked->waitsFor_ == Call::Wait::pause) {
@@ -475,7 +458,7 @@ void Executor::park(const CallPtr& call, Clock::time_point until, Call::Wait wai
   call->timer_->armAt(until);
 }
 
-void Executor::unpark(Call& call) noexcept {
+void Dispatcher::unpark(Call& call) noexcept {
   if (call.parkedAt_ == Call::kNotParked) {
     return;
   }
@@ -490,14 +473,14 @@ void Executor::unpark(Call& call) noexcept {
 }
 
 /// One of several, unless another of them took it along.
-void Executor::sendParked(const CallPtr& call) {
+void Dispatcher::sendParked(const CallPtr& call) {
   if (call->parkedAt_ != Call::kNotParked) {
     unpark(*call);
     guarded(call, [&] { send(call); });
   }
 }
 
-std::vector<Executor::CallPtr> Executor::parkedFor(Call::Wait wait) const {
+std::vector<Dispatcher::CallPtr> Dispatcher::parkedFor(Call::Wait wait) const {
   std::vector<CallPtr> result;
   std::copy_if(
       parked_.begin(), parked_.end(), std::back_inserter(result), [wait](const CallPtr& call) {
@@ -506,13 +489,13 @@ std::vector<Executor::CallPtr> Executor::parkedFor(Call::Wait wait) const {
   return result;
 }
 
-void Executor::finish(const CallPtr& call, Outcome outcome) noexcept {
+void Dispatcher::finish(const CallPtr& call, Outcome outcome) noexcept {
   noteAnswered(*call);
-  call->executor_ = nullptr;
+  call->dispatcher_ = nullptr;
   call->finished(std::move(outcome));
 }
 
-Error Executor::describe(const Call& /*call*/, Errc errc, std::string_view text) const {
+Error Dispatcher::describe(const Call& /*call*/, Errc errc, std::string_view text) const {
   ErrorContext context;
   context.node = node();
   if (errc == Errc::closed || errc == Errc::connectionFailed) {
@@ -522,24 +505,23 @@ Error Executor::describe(const Call& /*call*/, Errc errc, std::string_view text)
   return Error(errc, {}, std::move(context));
 }
 
-std::string Executor::node() const {
+std::string Dispatcher::node() const {
   // In a child another thread of the parent may have the mutex for ever.
-  if (loop_->abandoned()) {
+  if (env_->abandoned()) {
     return {};
   }
   const MutexLock lock(nodeMutex_);
   return node_;
 }
 
-Executor::Counters Executor::counters() const noexcept {
-  const auto& link = link_->counters();
-  const std::uint64_t connections = link.connections.load(std::memory_order_relaxed);
-  return {link.commands.load(std::memory_order_relaxed),
-          connections > 0 ? connections - 1 : 0,
+Dispatcher::Counters Dispatcher::counters() const noexcept {
+  const net::CommandTransport::Totals link = link_->totals();
+  return {link.commands,
+          link.connections > 0 ? link.connections - 1 : 0,
           scriptsLoaded_.load(std::memory_order_relaxed)};
 }
 
-void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
+void Dispatcher::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   {
     const MutexLock lock(aheadMutex_);
     sentAhead_.clear();
@@ -548,20 +530,20 @@ void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
     const MutexLock lock(nodeMutex_);
     node_ = session->node;
   }
-  const bool canFence = session->canBeFenced();
-  if (!canFence && policy_ == LostReplyPolicy::fence) {
+  const bool canKill = session->canBeKilled();
+  if (!canKill && policy_ == LostReplyPolicy::fence) {
     log_->write(
         LogLevel::warning,
         "lostReplyPolicy is fence, but the server does not allow CLIENT KILL: markers are used");
   }
-  tombstones_.store(policy_ == LostReplyPolicy::marker || !canFence, std::memory_order_relaxed);
+  tombstones_.store(policy_ == LostReplyPolicy::marker || !canKill, std::memory_order_relaxed);
   const bool again = linkError_.has_value() || !ready_;
   linkError_.reset();
   log_->write(LogLevel::info,
               fmt::format("connected to {} as client {}", session->node, session->clientId));
-  fences_.up(session);
+  killer_.up(session);
   std::vector<CallPtr> waiting = parkedFor(Call::Wait::link);
-  const std::vector<CallPtr> fenced = parkedFor(Call::Wait::fence);
+  const std::vector<CallPtr> fenced = parkedFor(Call::Wait::kill);
   waiting.insert(waiting.end(), fenced.begin(), fenced.end());
   for (const CallPtr& call : waiting) {
     sendParked(call);
@@ -574,7 +556,7 @@ void Executor::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   }
 }
 
-void Executor::onDown(const Error& error) {
+void Dispatcher::onDown(const Error& error) {
   // Of an outage only its beginning is news, and what it turns into.
   const bool known = linkError_ && linkError_->errc() == error.errc();
   // Its time is that of one attempt to connect; the calls that it ends have times of their own.
@@ -590,7 +572,7 @@ void Executor::onDown(const Error& error) {
   if (!isPermanent(error.errc())) {
     return;
   }
-  for (const Call::Wait wait : {Call::Wait::link, Call::Wait::fence}) {
+  for (const Call::Wait wait : {Call::Wait::link, Call::Wait::kill}) {
     for (const CallPtr& call : parkedFor(wait)) {
       if (!call->persistent_ && call->parkedAt_ != Call::kNotParked) {
         unpark(*call);

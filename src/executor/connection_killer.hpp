@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "net/command_link.hpp"
-#include "net/loop.hpp"
+#include <rlock/detail/base/env.hpp>
+#include <rlock/detail/net/request.hpp>
+#include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
 #include <rlock/log.hpp>
 
@@ -21,7 +22,7 @@ namespace rlock::detail {
 /// where it was refused, for as long as somebody keeps the session.
 ///
 /// **Thread safety:** loop thread only.
-class Fences {
+class ConnectionKiller {
  public:
   using SessionPtr = std::shared_ptr<const net::ServerSession>;
 
@@ -34,14 +35,14 @@ class Fences {
   /// @param changed  called when check() has another answer for some session
   /// @param denied   called when the server does not let us close connections, whatever its
   /// handshake said
-  Fences(net::Loop& loop,
-         std::shared_ptr<net::CommandLink> link,
-         std::shared_ptr<const Logger> log,
-         std::function<void()> changed,
-         std::function<void()> denied);
-  ~Fences();
-  Fences(const Fences&) = delete;
-  Fences& operator=(const Fences&) = delete;
+  ConnectionKiller(std::shared_ptr<Env> env,
+                   std::shared_ptr<net::CommandTransport> link,
+                   std::shared_ptr<const Logger> log,
+                   std::function<void()> changed,
+                   std::function<void()> denied);
+  ~ConnectionKiller();
+  ConnectionKiller(const ConnectionKiller&) = delete;
+  ConnectionKiller& operator=(const ConnectionKiller&) = delete;
 
   /// What is known of a lost connection; asks the server if nothing is.
   State check(const SessionPtr& lost);
@@ -69,16 +70,17 @@ class Fences {
   void refuse(Open& open, Error error, bool passing);
   void askAgain();
 
-  const std::shared_ptr<net::CommandLink> link_;
+  const std::shared_ptr<Env> env_;
+  const std::shared_ptr<net::CommandTransport> link_;
   const std::shared_ptr<const Logger> log_;
   const std::function<void()> changed_;
   const std::function<void()> denied_;
   SessionPtr current_;
   std::vector<Open> open_;
-  net::Timer again_;
+  const std::unique_ptr<Timer> again_;
   std::chrono::milliseconds pause_;
   // Kills that are on their way outlive this object and must not call it then.
-  std::shared_ptr<Fences*> self_;
+  std::shared_ptr<ConnectionKiller*> self_;
 };
 
 }  // namespace rlock::detail

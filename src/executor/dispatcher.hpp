@@ -3,16 +3,16 @@
 
 #include "base/annotated_mutex.hpp"
 #include "executor/call.hpp"
-#include "executor/fences.hpp"
+#include "executor/connection_killer.hpp"
 #include "executor/script_texts.hpp"
-#include "net/command_link.hpp"
-#include "net/loop.hpp"
-#include "net/pubsub_link.hpp"
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>
+#include <rlock/result.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -25,15 +25,13 @@
 
 namespace rlock::detail {
 
-using Timer = net::Timer;
-
-/// What the executor tells. All on the loop thread.
-class ExecutorEvents {
+/// What the dispatcher tells. All on the loop thread.
+class DispatcherEvents {
  public:
-  ExecutorEvents() = default;
-  ExecutorEvents(const ExecutorEvents&) = delete;
-  ExecutorEvents& operator=(const ExecutorEvents&) = delete;
-  virtual ~ExecutorEvents() = default;
+  DispatcherEvents() = default;
+  DispatcherEvents(const DispatcherEvents&) = delete;
+  DispatcherEvents& operator=(const DispatcherEvents&) = delete;
+  virtual ~DispatcherEvents() = default;
 
   /// There is a connection again: the server behind it may be another, or have lost its data.
   virtual void reconnected() = 0;
@@ -54,7 +52,7 @@ class ExecutorEvents {
 ///
 /// **Thread safety:** direct(), await(), start(), startAhead(), resume(), post() and the observers
 /// from any thread; the rest on the loop thread.
-class Executor final : public std::enable_shared_from_this<Executor>, private net::LinkEvents {
+class Dispatcher final : public std::enable_shared_from_this<Dispatcher>, private net::LinkEvents {
  public:
   using Clock = std::chrono::steady_clock;
   using CallPtr = IntrusivePtr<Call>;
@@ -66,11 +64,12 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
     interrupted,  ///< likewise
   };
 
-  Executor(std::shared_ptr<net::Loop> loop,
-           const Options& options,
-           std::shared_ptr<const Logger> log,
-           ExecutorEvents& events);
-  ~Executor() override;
+  Dispatcher(std::shared_ptr<Env> env,
+             const net::Transports& transports,
+             const Options& options,
+             std::shared_ptr<const Logger> log,
+             DispatcherEvents& events);
+  ~Dispatcher() override;
 
   /// Starts connecting; `ready` is called on the loop when the first attempt has succeeded or
   /// failed.
@@ -107,9 +106,8 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   void subscribe(std::string channel) { pubsub_->subscribe(std::move(channel)); }
   void unsubscribe(const std::string& channel) { pubsub_->unsubscribe(channel); }
 
-  void post(UniqueFunction<void()> function) { loop_->post(std::move(function)); }
-  [[nodiscard]] bool onLoopThread() const noexcept { return loop_->onLoopThread(); }
-  [[nodiscard]] net::Loop& loop() noexcept { return *loop_; }
+  void post(UniqueFunction<void()> function) { env_->post(std::move(function)); }
+  [[nodiscard]] bool onLoopThread() const noexcept { return env_->onLoopThread(); }
 
   struct Counters {
     std::uint64_t commands;
@@ -132,7 +130,7 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   void send(const CallPtr& call);
   void judge(const CallPtr& call);
   /// False: the call cannot go out yet, and was parked or finished.
-  bool passesFences(const CallPtr& call);
+  bool passesKills(const CallPtr& call);
   static void prolong(Call& call);
   void supplyScript(Call& call);
   void noteAnswered(Call& call) noexcept;
@@ -149,7 +147,7 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   [[nodiscard]] Error describe(const Call& call, Errc errc, std::string_view text) const;
   [[nodiscard]] bool firstAhead(const lua::Script& script);
 
-  const std::shared_ptr<net::Loop> loop_;
+  const std::shared_ptr<Env> env_;
   const std::shared_ptr<const Logger> log_;
   const LostReplyPolicy policy_;
   const std::chrono::nanoseconds retryMin_;
@@ -158,10 +156,10 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   std::atomic<bool> tombstones_;
   std::atomic<std::uint64_t> scriptsLoaded_{0};
   ScriptTexts texts_;
-  std::shared_ptr<net::CommandLink> link_;
-  Fences fences_;
+  std::shared_ptr<net::CommandTransport> link_;
+  ConnectionKiller killer_;
   std::unique_ptr<net::PubSubEvents> channels_;
-  std::unique_ptr<net::PubSubLink> pubsub_;
+  std::unique_ptr<net::SubscriptionTransport> pubsub_;
 
   mutable AnnotatedMutex nodeMutex_;
   std::string node_ RLOCK_GUARDED_BY(nodeMutex_);
@@ -174,7 +172,7 @@ class Executor final : public std::enable_shared_from_this<Executor>, private ne
   UniqueFunction<void(Result<void>)> ready_;
   std::vector<CallPtr> parked_;
   std::optional<Error> linkError_;
-  ExecutorEvents& events_;
+  DispatcherEvents& events_;
   std::uint32_t random_ = 1;
   Clock::time_point leaveReadOnlyFrom_{};
   std::chrono::nanoseconds readOnlyPause_{};

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/unique_function.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+namespace rlock::detail {
+
+/// Calls a function once at a point in time.
+///
+/// **Thread safety:** loop thread only. May be re-armed, disarmed or destroyed in its own callback.
+class Timer {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Timer() = default;
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+  /// Disarms.
+  virtual ~Timer() = default;
+
+  /// Replaces an earlier point in time. Expires at `due` or a little later, never earlier; timers
+  /// with the same `due` expire in the order they were armed. time_point::max() is never.
+  virtual void armAt(Clock::time_point due) noexcept = 0;
+  virtual void disarm() noexcept = 0;
+  [[nodiscard]] virtual bool armed() const noexcept = 0;
+};
+
+/// A function that is made once and then queued as often as needed, without memory. Queued twice
+/// before it runs, it runs once.
+///
+/// **Thread safety:** post() from any thread, the rest on the loop thread.
+class ReadyTask {
+ public:
+  ReadyTask() = default;
+  ReadyTask(const ReadyTask&) = delete;
+  ReadyTask& operator=(const ReadyTask&) = delete;
+  virtual ~ReadyTask() = default;
+
+  /// As Env::post(). `owner`, which must own this task, is kept alive until the function has run.
+  virtual void post(std::shared_ptr<const void> owner) noexcept = 0;
+};
+
+/// The world as a client sees it, its connections apart: time, the loop that runs its background
+/// work, and sleeping. Everything above the connection layer asks for these here and nowhere else,
+/// so that a simulation can be the world, too. A client belongs to one Env.
+///
+/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
+class Env {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Env() = default;
+  Env(const Env&) = delete;
+  Env& operator=(const Env&) = delete;
+  virtual ~Env() = default;
+
+  [[nodiscard]] virtual Clock::time_point now() const noexcept = 0;
+  /// Loop thread, or before the loop runs.
+  [[nodiscard]] virtual std::unique_ptr<Timer> makeTimer(UniqueFunction<void()> onExpiry) = 0;
+
+  /// Runs a function on the loop thread: first in, first out, never inside this call. Once the loop
+  /// was stopped the function is destroyed unrun.
+  /// @throws std::bad_alloc
+  virtual void post(UniqueFunction<void()> function) = 0;
+  [[nodiscard]] virtual std::unique_ptr<ReadyTask> makeTask(UniqueFunction<void()> function) = 0;
+  [[nodiscard]] virtual bool onLoopThread() const noexcept = 0;
+  /// Runs a function on some other thread, for when there may be no loop any more.
+  virtual void runElsewhere(UniqueFunction<void()> function) = 0;
+
+  /// Sleeps while `word` is `expected`, at most until `deadline` (time_point::max(): no limit). May
+  /// return early for no reason.
+  virtual void sleep(const std::atomic<std::uint32_t>& word,
+                     std::uint32_t expected,
+                     Clock::time_point deadline) noexcept = 0;
+  /// Wakes one thread that sleeps on `word`. The word may be gone already: then nobody is woken.
+  virtual void wakeOne(const std::atomic<std::uint32_t>* word) noexcept = 0;
+
+  /// Takes no more functions, runs those already queued and ends the loop. Elsewhere than on the
+  /// loop thread it waits for that, at most until `deadline`.
+  virtual void stop(Clock::time_point deadline) noexcept = 0;
+  /// In the child after fork(): every later call does nothing. Leaks by intention.
+  virtual void abandonInChild() noexcept = 0;
+  [[nodiscard]] virtual bool abandoned() const noexcept = 0;
+};
+
+}  // namespace rlock::detail

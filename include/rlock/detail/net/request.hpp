@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/net/server_session.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace rlock::detail::net {
+
+/// One command on its way. It is either awaited by a thread that sits in CommandTransport::await(),
+/// or completes by completed() on the loop thread.
+///
+/// **Thread safety:** owned by whoever submits it while it is idle; by the link while it is
+/// pending.
+class Request : public RefCounted<Request> {
+ public:
+  /// What a reply to it says about the connection.
+  enum class Purpose : std::uint8_t {
+    work,    ///< that the connection is of use
+    upkeep,  ///< nothing: the link sends it for its own sake
+  };
+  enum class Delivery : std::uint8_t {
+    pending,
+    replied,  ///< `reply` is the server's answer
+    unsent,  ///< the server cannot have seen the whole command: it was not and will not be executed
+    lost,    ///< written, but the connection ended before the reply: executed, or yet to be, or not
+  };
+
+  virtual ~Request() = default;
+
+  [[nodiscard]] Delivery delivery() const noexcept { return delivery_; }
+  [[nodiscard]] Reply& reply() noexcept { return reply_; }
+  /// The connection it was lost on; null unless lost.
+  [[nodiscard]] const std::shared_ptr<const ServerSession>& session() const noexcept {
+    return session_;
+  }
+  [[nodiscard]] std::chrono::steady_clock::time_point submittedAt() const noexcept {
+    return submittedAt_;
+  }
+
+  /// Makes an await() of this request, present or future, return `interrupted`. Any thread.
+  void interrupt() noexcept;
+
+ protected:
+  explicit Request(Purpose purpose = Purpose::work) noexcept : purpose_(purpose) {}
+
+  /// Called on the loop thread for a request that no thread awaits.
+  virtual void completed() noexcept = 0;
+
+  /// The request goes out only on a connection that can be killed once it is lost. While idle.
+  void setOnlyIfKillable(bool only) noexcept { onlyIfKillable_ = only; }
+
+ private:
+  friend class CommandLink;
+  friend class RequestQueue;
+
+  enum Bit : std::uint32_t {
+    kDone = 1,
+    kLead = 2,      // the thread that awaits this one must read for everybody
+    kSleeping = 4,  // it sleeps and needs a wake-up
+    kInterrupted = 8,
+  };
+
+  [[nodiscard]] bool done() const noexcept {
+    return (state_.load(std::memory_order_acquire) & kDone) != 0;
+  }
+
+  std::atomic<std::uint32_t> state_{0};
+  Delivery delivery_ = Delivery::pending;
+  const Purpose purpose_;
+  bool awaited_ = false;
+  bool onlyIfKillable_ = false;
+  bool arrived_ = false;  // its thread is in await() and may be made the reader
+  std::uint64_t endOffset_ = 0;
+  std::chrono::steady_clock::time_point submittedAt_{};
+  Reply reply_;
+  std::shared_ptr<const ServerSession> session_;
+  // The queue it is in, and the list of those that have arrived. Links in the requests take no
+  // memory, so nothing can fail between a command and its place in the order of replies.
+  Request* next_ = nullptr;
+  Request* previousArrived_ = nullptr;
+  Request* nextArrived_ = nullptr;
+};
+
+/// Requests, first in, first out. A request is in one queue at most.
+///
+/// **Thread safety:** one thread at a time.
+class RequestQueue {
+ public:
+  using RequestPtr = IntrusivePtr<Request>;
+
+  RequestQueue() noexcept = default;
+  RequestQueue(const RequestQueue&) = delete;
+  RequestQueue& operator=(const RequestQueue&) = delete;
+  ~RequestQueue() {
+    while (pop()) {
+    }
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  /// The oldest; null when empty.
+  [[nodiscard]] const Request* front() const noexcept { return first_; }
+
+  void push(RequestPtr request) noexcept {
+    Request* const raw = request.detach();
+    raw->next_ = nullptr;
+    (last_ == nullptr ? first_ : last_->next_) = raw;
+    last_ = raw;
+  }
+  /// Null when empty.
+  RequestPtr pop() noexcept {
+    Request* const raw = first_;
+    if (raw == nullptr) {
+      return nullptr;
+    }
+    first_ = std::exchange(raw->next_, nullptr);
+    if (first_ == nullptr) {
+      last_ = nullptr;
+    }
+    return RequestPtr::adopt(raw);
+  }
+  /// Takes all of `other` behind its own.
+  void append(RequestQueue& other) noexcept {
+    if (other.first_ == nullptr) {
+      return;
+    }
+    (last_ == nullptr ? first_ : last_->next_) = other.first_;
+    last_ = other.last_;
+    other.first_ = other.last_ = nullptr;
+  }
+
+ private:
+  Request* first_ = nullptr;
+  Request* last_ = nullptr;
+};
+
+}  // namespace rlock::detail::net

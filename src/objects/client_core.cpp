@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "objects/client_core.hpp"
+
+#include "engine/scripted_lock.hpp"
+#include <rlock/detail/base/fork.hpp>
+#include <rlock/duration.hpp>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <random>
+#include <sys/random.h>
+#include <utility>
+
+namespace rlock::detail {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kMargin{40};
+
+/// One thread waits, another says something once.
+class OneShot {
+ public:
+  void set() {
+    {
+      const std::lock_guard lock(mutex_);
+      set_ = true;
+    }
+    changed_.notify_all();
+  }
+  bool waitUntil(Clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, deadline, [this] { return set_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+}  // namespace
+
+/// Its bits come from the kernel: time and process id are not enough to tell apart containers that
+/// start together.
+std::string newUuid() {
+  std::array<unsigned char, 16> bytes{};
+  std::size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t count = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
+    if (count > 0) {
+      filled += static_cast<std::size_t>(count);
+    } else if (errno != EINTR) {
+      std::random_device device;
+      for (auto& byte : bytes) {
+        byte = static_cast<unsigned char>(device());
+      }
+      break;
+    }
+  }
+  bytes[6] = static_cast<unsigned char>((bytes[6] & 0x0fU) | 0x40U);
+  bytes[8] = static_cast<unsigned char>((bytes[8] & 0x3fU) | 0x80U);
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) {
+      text += '-';
+    }
+    text += fmt::format("{:02x}", bytes[i]);
+  }
+  return text;
+}
+
+ClientCore::ClientCore(ClientWorld world,
+                       std::string id,
+                       const Options& options,
+                       std::shared_ptr<const Logger> log)
+    : log_(std::move(log)),
+      forkGeneration_(forkGeneration()),
+      ownsLoop_(world.ownsLoop),
+      closeTimeout_(options.closeTimeout),
+      env_(std::move(world.env)),
+      engine_(std::make_shared<LockEngine>(std::move(id), options, log_, env_, world.transports)),
+      disconnect_(env_->makeTask([this] { engine_->disconnect(); })) {}
+
+void ClientCore::open(const Options& options) {
+  if (!ownsLoop_) {
+    // The caller's loop may not run before this returns.
+    env_->post([engine = engine_, log = log_] {
+      engine->open([log](const Result<void>& result) {
+        if (!result.has_value()) {
+          log->write(LogLevel::warning,
+                     std::string("no connection, trying again: ") + result.error().what());
+        }
+      });
+    });
+    return;
+  }
+  auto outcome = std::make_shared<std::pair<OneShot, std::optional<Error>>>();
+  env_->post([engine = engine_, outcome] {
+    engine->open([outcome](const Result<void>& result) {
+      if (!result.has_value()) {
+        outcome->second = result.error();
+      }
+      outcome->first.set();
+    });
+  });
+  // The connection layer keeps the limit itself; the margin is for its own scheduling.
+  const bool decided = outcome->first.waitUntil(env_->now() + options.connectTimeout + kMargin);
+  if (!decided) {
+    close(std::chrono::milliseconds(0));
+    throw Error(Errc::connectionFailed, "no connection within the connect timeout");
+  }
+  if (outcome->second) {
+    const Error error = *outcome->second;
+    close(std::chrono::milliseconds(0));
+    throw Error(error);
+  }
+}
+
+void ClientCore::close(std::chrono::milliseconds limit) {
+  if (closing_.exchange(true)) {
+    return;
+  }
+  engine_->markClosed();
+  try {
+    closeInOrder(limit);
+  } catch (const std::bad_alloc&) {
+    // What is held expires by itself.
+    disconnect_->post(shared_from_this());
+    env_->stop(env_->now());
+  }
+}
+
+void ClientCore::closeInOrder(std::chrono::milliseconds limit) {
+  const auto deadline = Duration(limit).deadlineFrom(env_->now());
+  auto done = std::make_shared<OneShot>();
+  const auto finish = [self = shared_from_this(), done] {
+    self->engine_->disconnect();
+    // What was told of the end may have something left to say on the loop.
+    self->env_->post([self, done] { self->env_->post([done] { done->set(); }); });
+  };
+  const bool onLoop = env_->onLoopThread();
+  env_->post([self = shared_from_this(), deadline, finish, onLoop] {
+    self->engine_->shutDown(deadline, [self, finish, onLoop] {
+      finish();
+      if (onLoop) {
+        self->env_->post(
+            [self] { self->env_->post([self] { self->env_->stop(self->env_->now()); }); });
+      }
+    });
+  });
+  if (onLoop) {
+    return;
+  }
+  const auto until = Duration(kMargin).deadlineFrom(deadline);
+  if (!done->waitUntil(until)) {
+    // The loop is late: it stops before the timer that would end what is under way.
+    disconnect_->post(shared_from_this());
+  }
+  env_->stop(until);
+}
+
+void ClientCore::closeOnDestruction() noexcept {
+  try {
+    close(closeTimeout_);
+  } catch (...) {
+    log_->write(LogLevel::error, "closing the client failed");
+  }
+}
+
+bool ClientCore::forked() const noexcept {
+  return forkGeneration() != forkGeneration_;
+}
+
+RLock ClientCore::lock(std::shared_ptr<const LockScripts> scripts) const {
+  return RLock(std::make_shared<ScriptedLock>(engine_, std::move(scripts)));
+}
+
+}  // namespace rlock::detail
