@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/annotated_mutex.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/base/thread_owner.hpp>
 #include <rlock/owner.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/lock_engine.hpp"
 
-#include "executor/permit_scripts.hpp"
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/permit_scripts.hpp>
 #include <rlock/duration.hpp>
 
 #include <algorithm>

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/annotated_mutex.hpp"
 #include "engine/delayed_calls.hpp"
 #include "engine/outage_log.hpp"
-#include "executor/dispatcher.hpp"
-#include "executor/lock_scripts.hpp"
-#include "executor/marker_pool.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/thread_owner.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/executor/dispatcher.hpp>
+#include <rlock/detail/executor/lock_scripts.hpp>
+#include <rlock/detail/executor/marker_pool.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
 #include <rlock/log.hpp>

@@ -4,7 +4,7 @@
 
 #include "engine/lock_engine.hpp"
 #include "engine/release_task.hpp"
-#include "executor/inspection_scripts.hpp"
+#include <rlock/detail/executor/inspection_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 
 #include <fmt/format.h>

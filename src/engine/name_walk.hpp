@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/annotated_mutex.hpp"
 #include "engine/scripted_object.hpp"
-#include "executor/inspection_scripts.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/executor/inspection_scripts.hpp>
 #include <rlock/inspection.hpp>
 
 #include <cstddef>

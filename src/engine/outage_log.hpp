@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/annotated_mutex.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/log.hpp>
 
 #include <array>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "engine/scripted_object.hpp"
-#include "executor/permit_scripts.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/executor/permit_scripts.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/result.hpp>
 

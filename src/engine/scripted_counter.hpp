@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/scripted_object.hpp"
-#include "executor/counter_scripts.hpp"
+#include <rlock/detail/executor/counter_scripts.hpp>
 
 #include <memory>
 #include <string_view>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "engine/scripted_object.hpp"
-#include "executor/fenced_scripts.hpp"
 #include <rlock/detail/base/token_backend.hpp>
+#include <rlock/detail/executor/fenced_scripts.hpp>
 
 #include <cstdint>
 #include <memory>

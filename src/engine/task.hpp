@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/annotated_mutex.hpp"
 #include "engine/lock_engine.hpp"
-#include "executor/call.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/executor/call.hpp>
 #include <rlock/error.hpp>
 #include <rlock/result.hpp>
 

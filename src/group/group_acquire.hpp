@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/annotated_mutex.hpp"
 #include "group/group_hold.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/error.hpp>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/annotated_mutex.hpp"
 #include "net/codec.hpp"
 #include "net/dialer.hpp"
 #include "net/loop.hpp"
 #include "net/socket.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/net/request.hpp>

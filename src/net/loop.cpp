@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/loop.hpp"
 
-#include "base/annotated_mutex.hpp"
 #include "net/blocked_signals.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/error.hpp>
 

@@ -5,11 +5,6 @@
 #include "engine/scripted_counter.hpp"
 #include "engine/scripted_lock.hpp"
 #include "engine/scripted_tokens.hpp"
-#include "executor/fair_lock_scripts.hpp"
-#include "executor/fenced_scripts.hpp"
-#include "executor/read_write_scripts.hpp"
-#include "executor/simple_scripts.hpp"
-#include "executor/spin_scripts.hpp"
 #include "net/loop.hpp"
 #include "net/loop_env.hpp"
 #include "net/socket_transports.hpp"
@@ -18,6 +13,11 @@
 #include "objects/operations.hpp"
 #include <rlock/client.hpp>
 #include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/executor/fair_lock_scripts.hpp>
+#include <rlock/detail/executor/fenced_scripts.hpp>
+#include <rlock/detail/executor/read_write_scripts.hpp>
+#include <rlock/detail/executor/simple_scripts.hpp>
+#include <rlock/detail/executor/spin_scripts.hpp>
 
 #include <fmt/format.h>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "engine/lock_engine.hpp"
-#include "executor/lock_scripts.hpp"
 #include <rlock/detail/base/env.hpp>
+#include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/lock.hpp>
 #include <rlock/log.hpp>

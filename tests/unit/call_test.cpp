@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/call.hpp"
+#include <rlock/detail/executor/call.hpp>
 
 #include <gtest/gtest.h>
 

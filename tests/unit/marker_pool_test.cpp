@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/marker_pool.hpp"
+#include <rlock/detail/executor/marker_pool.hpp>
 
 #include <gtest/gtest.h>
 

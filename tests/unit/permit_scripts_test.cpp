@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/permit_scripts.hpp"
-
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/permit_scripts.hpp>
 
 #include <gtest/gtest.h>
 

@@ -2,11 +2,11 @@
 
 // What is read from a server's replies, whatever stands in them.
 
-#include "executor/counter_scripts.hpp"
-#include "executor/fair_lock_scripts.hpp"
-#include "executor/fenced_scripts.hpp"
-#include "executor/permit_scripts.hpp"
-#include "executor/read_write_scripts.hpp"
+#include <rlock/detail/executor/counter_scripts.hpp>
+#include <rlock/detail/executor/fair_lock_scripts.hpp>
+#include <rlock/detail/executor/fenced_scripts.hpp>
+#include <rlock/detail/executor/permit_scripts.hpp>
+#include <rlock/detail/executor/read_write_scripts.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 

@@ -1,36 +1,206 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/dispatcher.hpp"
+#pragma once
 
-#include "executor/lock_scripts.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/base/env.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/random_bits.hpp>
+#include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/executor/connection_killer.hpp>
+#include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
+#include <rlock/detail/executor/script_texts.hpp>
+#include <rlock/detail/net/transport.hpp>
+#include <rlock/error.hpp>
+#include <rlock/log.hpp>
+#include <rlock/options.hpp>
+#include <rlock/result.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <new>
-#include <random>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 
-namespace {
+/// What the dispatcher tells. All on the loop thread.
+class DispatcherEvents {
+ public:
+  DispatcherEvents() = default;
+  DispatcherEvents(const DispatcherEvents&) = delete;
+  DispatcherEvents& operator=(const DispatcherEvents&) = delete;
+  virtual ~DispatcherEvents() = default;
+
+  /// There is a connection again: the server behind it may be another, or have lost its data.
+  virtual void reconnected() = 0;
+
+  virtual void channelConfirmed(const std::string& channel) = 0;
+  virtual void channelRefused(const std::string& channel, const Error& error) = 0;
+  virtual void channelMessage(const std::string& channel, std::string_view payload) = 0;
+  virtual void channelsLost() = 0;
+};
+
+/// Brings calls to the server and decides what a reply, an error or a broken connection means for
+/// them. Knows one node now; whoever uses it names keys and channels, never nodes.
+///
+/// Two ways: directly, on the calling thread, for the common case that everything works; or through
+/// the loop thread, which waits for a connection, repeats what the server did not execute, and
+/// gives up at a point in time. A direct call that meets trouble is passed to the loop with
+/// resume().
+///
+/// **Thread safety:** direct(), await(), start(), startAhead(), resume(), post() and the observers
+/// from any thread; the rest on the loop thread.
+class Dispatcher final : public std::enable_shared_from_this<Dispatcher>, private net::LinkEvents {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using CallPtr = IntrusivePtr<Call>;
+  enum class Direct : std::uint8_t {
+    replied,      ///< Call::reply() is the answer, no error
+    failed,       ///< a fatal error reply, in takeError()
+    trouble,      ///< pass it to resume()
+    timedOut,     ///< the call goes on in the background and ends in finished()
+    interrupted,  ///< likewise
+  };
+
+  Dispatcher(std::shared_ptr<Env> env,
+             const net::Transports& transports,
+             const Options& options,
+             std::shared_ptr<const Logger> log,
+             DispatcherEvents& events);
+  ~Dispatcher() override;
+
+  /// Starts connecting; `ready` is called on the loop when the first attempt has succeeded or
+  /// failed.
+  void open(UniqueFunction<void(Result<void>)> ready);
+  /// Ends all connections; calls under way finish with `closed`.
+  void close() noexcept;
+
+  /// Sends on the calling thread, which then takes the reply with await(). False: no connection.
+  bool direct(Call& call);
+  /// Waits for a direct call. Sends a script's text on this thread if the server wants it.
+  Direct await(Call& call, Clock::time_point deadline);
+  /// Why await() said `failed`.
+  [[nodiscard]] Error takeError(Call& call) const;
+
+  /// Sends in the background; Call::finished() has the outcome. The call is not sent after
+  /// `sendBefore`.
+  void start(CallPtr call, Clock::time_point sendBefore);
+  /// As start(), but where there is a connection the call is ahead of whatever this thread sends
+  /// after it.
+  void startAhead(const CallPtr& call, Clock::time_point sendBefore);
+  /// As start(), after the call has ended in trouble or was lost and is to be judged.
+  void resume(CallPtr call, Clock::time_point sendBefore);
+
+  /// Whether requests must carry a tombstone, because a lost one cannot be fenced on this server.
+  /// A guess before there is a connection, and where it changes: a call that was composed for
+  /// another is composed again before it goes out.
+  [[nodiscard]] bool needsTombstone() const noexcept {
+    return tombstones_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::chrono::nanoseconds roundTrip() const noexcept { return link_->roundTrip(); }
+  /// The node that calls go to, for messages.
+  [[nodiscard]] std::string node() const;
+
+  void subscribe(std::string channel) { pubsub_->subscribe(std::move(channel)); }
+  void unsubscribe(const std::string& channel) { pubsub_->unsubscribe(channel); }
+
+  void post(UniqueFunction<void()> function) { env_->post(std::move(function)); }
+  [[nodiscard]] bool onLoopThread() const noexcept { return env_->onLoopThread(); }
+
+  struct Counters {
+    std::uint64_t commands;
+    std::uint64_t reconnects;
+    std::uint64_t scriptsLoaded;
+  };
+  [[nodiscard]] Counters counters() const noexcept;
+
+ private:
+  friend class Call;
+  class Channels;
+
+  void onUp(const std::shared_ptr<const net::ServerSession>& session) override;
+  void onDown(const Error& error) override;
+
+  /// Does one step for a call on the loop. A call that there is no memory for is over.
+  template <class Step>
+  void guarded(const CallPtr& call, Step step) noexcept;
+  void begin(Call& call, Clock::time_point sendBefore);
+  void send(const CallPtr& call);
+  void judge(const CallPtr& call);
+  /// False: the call cannot go out yet, and was parked or finished.
+  bool passesKills(const CallPtr& call);
+  static void prolong(Call& call);
+  void supplyScript(Call& call);
+  void noteAnswered(Call& call) noexcept;
+  void waitForLink(const CallPtr& call);
+  void retryLater(const CallPtr& call);
+  void park(const CallPtr& call, Clock::time_point until, Call::Wait wait);
+  void unpark(Call& call) noexcept;
+  void sendParked(const CallPtr& call);
+  [[nodiscard]] std::vector<CallPtr> parkedFor(Call::Wait wait) const;
+  void timeIsUp(const CallPtr& call);
+  void fail(const CallPtr& call, Error error, bool answered = false);
+  void leaveReadOnly(const Call& call);
+  void finish(const CallPtr& call, Outcome outcome) noexcept;
+  [[nodiscard]] Error describe(const Call& call, Errc errc, std::string_view text) const;
+  [[nodiscard]] bool firstAhead(const lua::Script& script);
+
+  const std::shared_ptr<Env> env_;
+  const std::shared_ptr<const Logger> log_;
+  const LostReplyPolicy policy_;
+  const std::chrono::nanoseconds retryMin_;
+  const std::chrono::nanoseconds retryMax_;
+  const Error noMemory_;  // made in time
+  std::atomic<bool> tombstones_;
+  std::atomic<std::uint64_t> scriptsLoaded_{0};
+  ScriptTexts texts_;
+  std::shared_ptr<net::CommandTransport> link_;
+  ConnectionKiller killer_;
+  std::unique_ptr<net::PubSubEvents> channels_;
+  std::unique_ptr<net::SubscriptionTransport> pubsub_;
+
+  mutable AnnotatedMutex nodeMutex_;
+  std::string node_ RLOCK_GUARDED_BY(nodeMutex_);
+
+  AnnotatedMutex aheadMutex_;
+  /// On this connection.
+  std::vector<const lua::Script*> sentAhead_ RLOCK_GUARDED_BY(aheadMutex_);
+
+  // Loop thread only.
+  UniqueFunction<void(Result<void>)> ready_;
+  std::vector<CallPtr> parked_;
+  std::optional<Error> linkError_;
+  DispatcherEvents& events_;
+  std::uint32_t random_ = 1;
+  Clock::time_point leaveReadOnlyFrom_{};
+  std::chrono::nanoseconds readOnlyPause_{};
+  bool closed_ = false;
+};
 
 /// How long a follow-up may wait for its turn on the loop.
-constexpr std::chrono::milliseconds kFollowUpPatience{5};
+inline constexpr std::chrono::milliseconds kFollowUpPatience{5};
 
 /// Failures to connect that waiting does not cure.
-bool isPermanent(Errc errc) noexcept {
+inline bool isPermanent(Errc errc) noexcept {
   return errc == Errc::authenticationFailed || errc == Errc::denied ||
          errc == Errc::invalidArgument;
 }
 
-Error noMemoryError() {
+inline Error noMemoryError() {
   return Error(Errc::overloaded, "this process has no memory for the request");
 }
-
-}  // namespace
 
 class Dispatcher::Channels final : public net::PubSubEvents {
  public:
@@ -72,18 +242,18 @@ void Dispatcher::guarded(const CallPtr& call, Step step) noexcept {
   }
 }
 
-void Call::completed() noexcept {
+inline void Call::completed() noexcept {
   if (dispatcher_ != nullptr) {
     const Dispatcher::CallPtr self(this);
     dispatcher_->guarded(self, [&] { self->dispatcher_->judge(self); });
   }
 }
 
-Dispatcher::Dispatcher(std::shared_ptr<Env> env,
-                       const net::Transports& transports,
-                       const Options& options,
-                       std::shared_ptr<const Logger> log,
-                       DispatcherEvents& events)
+inline Dispatcher::Dispatcher(std::shared_ptr<Env> env,
+                              const net::Transports& transports,
+                              const Options& options,
+                              std::shared_ptr<const Logger> log,
+                              DispatcherEvents& events)
     : env_(std::move(env)),
       log_(std::move(log)),
       policy_(options.lostReplyPolicy),
@@ -107,19 +277,19 @@ Dispatcher::Dispatcher(std::shared_ptr<Env> env,
           }),
       channels_(std::make_unique<Channels>(events, log_)),
       events_(events),
-      random_(std::random_device{}()) {
+      random_(static_cast<std::uint32_t>(randomBits())) {
   node_ = toString(options.endpoints.front());
   pubsub_ = transports.subscriptions(*channels_);
 }
 
-Dispatcher::~Dispatcher() = default;
+inline Dispatcher::~Dispatcher() = default;
 
-void Dispatcher::open(UniqueFunction<void(Result<void>)> ready) {
+inline void Dispatcher::open(UniqueFunction<void(Result<void>)> ready) {
   ready_ = std::move(ready);
   link_->open();
 }
 
-void Dispatcher::close() noexcept {
+inline void Dispatcher::close() noexcept {
   closed_ = true;
   killer_.close();
   link_->close();
@@ -131,13 +301,13 @@ void Dispatcher::close() noexcept {
   }
 }
 
-bool Dispatcher::direct(Call& call) {
+inline bool Dispatcher::direct(Call& call) {
   // Should the caller leave, the call must not be sent again on its behalf.
   begin(call, Clock::time_point::min());
   return link_->submit(call, call.argv(), net::CommandTransport::Mode::awaited);
 }
 
-Dispatcher::Direct Dispatcher::await(Call& call, Clock::time_point deadline) {
+inline Dispatcher::Direct Dispatcher::await(Call& call, Clock::time_point deadline) {
   for (;;) {
     switch (link_->await(call, deadline)) {
       case net::CommandTransport::Awaited::timedOut:
@@ -176,12 +346,12 @@ Dispatcher::Direct Dispatcher::await(Call& call, Clock::time_point deadline) {
   }
 }
 
-Error Dispatcher::takeError(Call& call) const {
+inline Error Dispatcher::takeError(Call& call) const {
   const std::string& text = call.reply().text;
   return describe(call, classifyError(text).errc, text);
 }
 
-void Dispatcher::start(CallPtr call, Clock::time_point sendBefore) {
+inline void Dispatcher::start(CallPtr call, Clock::time_point sendBefore) {
   if (env_->onLoopThread()) {
     begin(*call, sendBefore);
     guarded(call, [&] { send(call); });
@@ -193,7 +363,7 @@ void Dispatcher::start(CallPtr call, Clock::time_point sendBefore) {
   });
 }
 
-bool Dispatcher::firstAhead(const lua::Script& script) {
+inline bool Dispatcher::firstAhead(const lua::Script& script) {
   const MutexLock lock(aheadMutex_);
   if (std::find(sentAhead_.begin(), sentAhead_.end(), &script) != sentAhead_.end()) {
     return false;
@@ -202,7 +372,7 @@ bool Dispatcher::firstAhead(const lua::Script& script) {
   return true;
 }
 
-void Dispatcher::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
+inline void Dispatcher::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
   begin(*call, sendBefore);
   // A server that does not know the script would ask for its text, and by the time that comes the
   // call would not be ahead any more.
@@ -215,7 +385,7 @@ void Dispatcher::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
   }
 }
 
-void Dispatcher::resume(CallPtr call, Clock::time_point sendBefore) {
+inline void Dispatcher::resume(CallPtr call, Clock::time_point sendBefore) {
   env_->post([self = shared_from_this(), call = std::move(call), sendBefore] {
     self->begin(*call, sendBefore);
     self->guarded(call, [&] {
@@ -232,7 +402,7 @@ void Dispatcher::resume(CallPtr call, Clock::time_point sendBefore) {
   });
 }
 
-void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
+inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
   call.dispatcher_ = this;
   call.sendBefore_ = sendBefore;
   call.attempts_ = 0;
@@ -242,7 +412,7 @@ void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
   prolong(call);
 }
 
-void Dispatcher::send(const CallPtr& call) {
+inline void Dispatcher::send(const CallPtr& call) {
   if (closed_) {
     fail(call, describe(*call, Errc::closed, "the client was closed"));
     return;
@@ -266,7 +436,7 @@ void Dispatcher::send(const CallPtr& call) {
   }
 }
 
-bool Dispatcher::passesKills(const CallPtr& call) {
+inline bool Dispatcher::passesKills(const CallPtr& call) {
   const auto now = env_->now();
   std::erase_if(call->stragglers_, [now](const Call::Straggler& straggler) {
     return straggler.session->dead || now - straggler.lostAt >= kTombstoneLife;
@@ -289,7 +459,7 @@ bool Dispatcher::passesKills(const CallPtr& call) {
 }
 
 /// A call that nobody waits for goes on until what was lost before it can do no harm.
-void Dispatcher::prolong(Call& call) {
+inline void Dispatcher::prolong(Call& call) {
   if (!call.persistent_) {
     return;
   }
@@ -302,7 +472,7 @@ void Dispatcher::prolong(Call& call) {
   }
 }
 
-void Dispatcher::timeIsUp(const CallPtr& call) {
+inline void Dispatcher::timeIsUp(const CallPtr& call) {
   const bool parkedForLink = call->waitsFor_ == Call::Wait::link;
   if (call->waitsFor_ == Call::Wait::kill) {
     for (const Call::Straggler& straggler : call->stragglers_) {
@@ -326,13 +496,13 @@ void Dispatcher::timeIsUp(const CallPtr& call) {
           call->maybeExecuted_});
 }
 
-void Dispatcher::fail(const CallPtr& call, Error error, bool answered) {
+inline void Dispatcher::fail(const CallPtr& call, Error error, bool answered) {
   finish(call, {Outcome::Kind::failed, std::move(error), false, call->maybeExecuted_, answered});
 }
 
 /// The server does not know the script: the call goes out again, with the text unless that is on
 /// its way already.
-void Dispatcher::supplyScript(Call& call) {
+inline void Dispatcher::supplyScript(Call& call) {
   const bool mine = texts_.claim(call.script_);
   if (!mine && !std::exchange(call.behindText_, true)) {
     return;
@@ -343,13 +513,13 @@ void Dispatcher::supplyScript(Call& call) {
 }
 
 /// Answered, or lost: in both cases the text is not under way any more.
-void Dispatcher::noteAnswered(Call& call) noexcept {
+inline void Dispatcher::noteAnswered(Call& call) noexcept {
   if (std::exchange(call.bringsText_, false)) {
     texts_.arrived(call.script_);
   }
 }
 
-void Dispatcher::judge(const CallPtr& call) {
+inline void Dispatcher::judge(const CallPtr& call) {
   if (call->delivery() != net::Request::Delivery::pending) {
     noteAnswered(*call);
   }
@@ -410,7 +580,7 @@ void Dispatcher::judge(const CallPtr& call) {
 }
 
 /// The master has become a replica, and whatever led to it may lead to the new one by now.
-void Dispatcher::leaveReadOnly(const Call& call) {
+inline void Dispatcher::leaveReadOnly(const Call& call) {
   const auto now = env_->now();
   if (now < leaveReadOnlyFrom_) {
     return;
@@ -423,7 +593,7 @@ void Dispatcher::leaveReadOnly(const Call& call) {
   link_->abandon(call.submittedAt(), Errc::readOnly, "the server takes no writes any more");
 }
 
-void Dispatcher::waitForLink(const CallPtr& call) {
+inline void Dispatcher::waitForLink(const CallPtr& call) {
   if (linkError_ && isPermanent(linkError_->errc()) && !call->persistent_) {
     fail(call, *linkError_);
     return;
@@ -431,7 +601,7 @@ void Dispatcher::waitForLink(const CallPtr& call) {
   park(call, call->sendBefore_, Call::Wait::link);
 }
 
-void Dispatcher::retryLater(const CallPtr& call) {
+inline void Dispatcher::retryLater(const CallPtr& call) {
   random_ = random_ * 1664525U + 1013904223U;
   const auto pause = backoffPause(retryMin_, retryMax_, call->attempts_++, random_ >> 8U);
   const auto now = env_->now();
@@ -442,7 +612,7 @@ void Dispatcher::retryLater(const CallPtr& call) {
   park(call, now + pause, Call::Wait::pause);
 }
 
-void Dispatcher::park(const CallPtr& call, Clock::time_point until, Call::Wait wait) {
+inline void Dispatcher::park(const CallPtr& call, Clock::time_point until, Call::Wait wait) {
   call->waitsFor_ = wait;
   call->timer_ = env_->makeTimer([this, raw = call.get()] {
     const CallPtr parked(raw);
@@ -458,7 +628,7 @@ void Dispatcher::park(const CallPtr& call, Clock::time_point until, Call::Wait w
   call->timer_->armAt(until);
 }
 
-void Dispatcher::unpark(Call& call) noexcept {
+inline void Dispatcher::unpark(Call& call) noexcept {
   if (call.parkedAt_ == Call::kNotParked) {
     return;
   }
@@ -473,14 +643,14 @@ void Dispatcher::unpark(Call& call) noexcept {
 }
 
 /// One of several, unless another of them took it along.
-void Dispatcher::sendParked(const CallPtr& call) {
+inline void Dispatcher::sendParked(const CallPtr& call) {
   if (call->parkedAt_ != Call::kNotParked) {
     unpark(*call);
     guarded(call, [&] { send(call); });
   }
 }
 
-std::vector<Dispatcher::CallPtr> Dispatcher::parkedFor(Call::Wait wait) const {
+inline std::vector<Dispatcher::CallPtr> Dispatcher::parkedFor(Call::Wait wait) const {
   std::vector<CallPtr> result;
   std::copy_if(
       parked_.begin(), parked_.end(), std::back_inserter(result), [wait](const CallPtr& call) {
@@ -489,13 +659,13 @@ std::vector<Dispatcher::CallPtr> Dispatcher::parkedFor(Call::Wait wait) const {
   return result;
 }
 
-void Dispatcher::finish(const CallPtr& call, Outcome outcome) noexcept {
+inline void Dispatcher::finish(const CallPtr& call, Outcome outcome) noexcept {
   noteAnswered(*call);
   call->dispatcher_ = nullptr;
   call->finished(std::move(outcome));
 }
 
-Error Dispatcher::describe(const Call& /*call*/, Errc errc, std::string_view text) const {
+inline Error Dispatcher::describe(const Call& /*call*/, Errc errc, std::string_view text) const {
   ErrorContext context;
   context.node = node();
   if (errc == Errc::closed || errc == Errc::connectionFailed) {
@@ -505,7 +675,7 @@ Error Dispatcher::describe(const Call& /*call*/, Errc errc, std::string_view tex
   return Error(errc, {}, std::move(context));
 }
 
-std::string Dispatcher::node() const {
+inline std::string Dispatcher::node() const {
   // In a child another thread of the parent may have the mutex for ever.
   if (env_->abandoned()) {
     return {};
@@ -514,14 +684,14 @@ std::string Dispatcher::node() const {
   return node_;
 }
 
-Dispatcher::Counters Dispatcher::counters() const noexcept {
+inline Dispatcher::Counters Dispatcher::counters() const noexcept {
   const net::CommandTransport::Totals link = link_->totals();
   return {link.commands,
           link.connections > 0 ? link.connections - 1 : 0,
           scriptsLoaded_.load(std::memory_order_relaxed)};
 }
 
-void Dispatcher::onUp(const std::shared_ptr<const net::ServerSession>& session) {
+inline void Dispatcher::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   {
     const MutexLock lock(aheadMutex_);
     sentAhead_.clear();
@@ -556,7 +726,7 @@ void Dispatcher::onUp(const std::shared_ptr<const net::ServerSession>& session) 
   }
 }
 
-void Dispatcher::onDown(const Error& error) {
+inline void Dispatcher::onDown(const Error& error) {
   // Of an outage only its beginning is news, and what it turns into.
   const bool known = linkError_ && linkError_->errc() == error.errc();
   // Its time is that of one attempt to connect; the calls that it ends have times of their own.

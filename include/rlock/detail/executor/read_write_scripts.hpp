@@ -1,16 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/read_write_scripts.hpp"
+#pragma once
 
+#include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
 namespace rlock::detail {
 
-namespace {
+/// What the two sides of a read-write lock have in common: one hash with the field `mode`, one
+/// channel, and a private key by which a waiting writer holds new readers back.
+///
+/// **Thread safety:** Immutable, safe from any thread.
+class ReadWriteScripts : public LockScripts {
+ public:
+  void composeForceRelease(Call& call) const override;
+  void composeIsLocked(Call& call) const override;
+
+ protected:
+  ReadWriteScripts(std::string_view lockName, LockTraits lockTraits);
+
+  const std::string holdKeys_;  ///< what the keys of all read holds begin with
+  const std::string intent_;    ///< the key of a waiting writer
+
+ private:
+  [[nodiscard]] std::string_view side() const noexcept;
+};
+
+/// The shared side. An owner's holds are keys of their own, each with its lease.
+class ReadLockScripts final : public ReadWriteScripts {
+ public:
+  explicit ReadLockScripts(std::string_view lockName);
+
+  void composeAcquire(Call& call, const AcquireRequest& request) const override;
+  [[nodiscard]] std::optional<AcquireReply> parseAcquire(const Reply& reply) const override;
+  void composeRelease(Call& call, const ReleaseRequest& request) const override;
+  [[nodiscard]] std::optional<ReleaseReply> parseRelease(const Reply& reply) const override;
+  void composeSettle(Call& call, const SettleRequest& request) const override;
+  [[nodiscard]] ComposeRenewals renewals() const noexcept override;
+  void composeHoldCount(Call& call, std::string_view owner) const override;
+
+ private:
+  [[nodiscard]] std::string prefixOf(std::string_view owner) const;
+  void start(Call& call,
+             const lua::Script& script,
+             std::string_view owner,
+             std::string_view tombstone) const;
+  static void composeReadRenewals(Call& call, std::span<const RenewalRequest> renewals);
+};
+
+/// The exclusive side.
+class WriteLockScripts final : public ReadWriteScripts {
+ public:
+  /// How long new readers stand back for a waiting writer that does not come again, and how often
+  /// it comes.
+  static constexpr std::chrono::milliseconds kIntentLife{2000};
+  static constexpr std::chrono::milliseconds kIntentRefresh{1000};
+
+  explicit WriteLockScripts(std::string_view lockName);
+
+  [[nodiscard]] std::string_view fieldOf(Call& call, std::string_view owner) const override;
+  void composeAcquire(Call& call, const AcquireRequest& request) const override;
+  void composeRelease(Call& call, const ReleaseRequest& request) const override;
+  void composeSettle(Call& call, const SettleRequest& request) const override;
+  [[nodiscard]] std::chrono::milliseconds pollAfter(int /*attempts*/) const override {
+    return kIntentRefresh;
+  }
+  void composeWithdraw(Call& call, std::string_view owner) const override;
+  [[nodiscard]] bool forceReleaseEnds(HoldKind kind) const noexcept override {
+    return kind == HoldKind::write || kind == HoldKind::read;
+  }
+};
 
 /// The places of holds as a script names them; empty: it cannot have.
-std::optional<HoldPlaces> placesIn(const Reply& reply) {
+inline std::optional<HoldPlaces> placesIn(const Reply& reply) {
   HoldPlaces places;
   places.emplace();
   for (const Reply& element : reply.elements) {
@@ -22,24 +91,22 @@ std::optional<HoldPlaces> placesIn(const Reply& reply) {
   return reply.isArray() ? std::optional(std::move(places)) : std::nullopt;
 }
 
-std::string writerField(std::string_view owner) {
+inline std::string writerField(std::string_view owner) {
   return std::string(owner) + ":write";
 }
 
-}  // namespace
-
 // Both sides.
 
-ReadWriteScripts::ReadWriteScripts(std::string_view lockName, LockTraits lockTraits)
+inline ReadWriteScripts::ReadWriteScripts(std::string_view lockName, LockTraits lockTraits)
     : LockScripts(lockName, lockTraits, prefixed("redisson_rwlock", lockName)),
       holdKeys_(braced(lockName)),
       intent_(prefixed("rlock_rw_intent", lockName)) {}
 
-std::string_view ReadWriteScripts::side() const noexcept {
+inline std::string_view ReadWriteScripts::side() const noexcept {
   return traits.holdKind == HoldKind::read ? "read" : "write";
 }
 
-void ReadWriteScripts::composeForceRelease(Call& call) const {
+inline void ReadWriteScripts::composeForceRelease(Call& call) const {
   startMarked(call, lua::rw_force_release, {name});
   call.addArgument(side());
   call.addArgument(holdKeys_);
@@ -49,7 +116,7 @@ void ReadWriteScripts::composeForceRelease(Call& call) const {
   call.setFreesMemory(true);
 }
 
-void ReadWriteScripts::composeIsLocked(Call& call) const {
+inline void ReadWriteScripts::composeIsLocked(Call& call) const {
   call.setScript(lua::rw_is_locked, 1);
   call.addArgument(name);
   call.addArgument(side());
@@ -58,18 +125,18 @@ void ReadWriteScripts::composeIsLocked(Call& call) const {
 
 // The shared side.
 
-ReadLockScripts::ReadLockScripts(std::string_view lockName)
+inline ReadLockScripts::ReadLockScripts(std::string_view lockName)
     : ReadWriteScripts(lockName,
                        {.holdKind = HoldKind::read, .wakeRule = WakeRule::each, .lane = 0}) {}
 
-std::string ReadLockScripts::prefixOf(std::string_view owner) const {
+inline std::string ReadLockScripts::prefixOf(std::string_view owner) const {
   return suffixed(name, std::string(owner) + ":rwlock_timeout");
 }
 
-void ReadLockScripts::start(Call& call,
-                            const lua::Script& script,
-                            std::string_view owner,
-                            std::string_view tombstone) const {
+inline void ReadLockScripts::start(Call& call,
+                                   const lua::Script& script,
+                                   std::string_view owner,
+                                   std::string_view tombstone) const {
   call.setScript(script, tombstone.empty() ? 3 : 4);
   call.addArgument(name);
   call.addArgument(call.store(prefixOf(owner)));
@@ -80,14 +147,14 @@ void ReadLockScripts::start(Call& call,
   call.setRepeatable(false);
 }
 
-void ReadLockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
+inline void ReadLockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
   start(call, lua::rw_read_acquire, request.owner, request.tombstone);
   call.addNumber(request.lease.count());
   call.addArgument(request.owner);
   call.addArgument(call.store(writerField(request.owner)));
 }
 
-std::optional<AcquireReply> ReadLockScripts::parseAcquire(const Reply& reply) const {
+inline std::optional<AcquireReply> ReadLockScripts::parseAcquire(const Reply& reply) const {
   if (!reply.isArray() || reply.elements.size() != 2) {
     return LockScripts::parseAcquire(reply);
   }
@@ -102,7 +169,7 @@ std::optional<AcquireReply> ReadLockScripts::parseAcquire(const Reply& reply) co
   return result;
 }
 
-void ReadLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
+inline void ReadLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
   start(call, lua::rw_read_release, request.owner, request.tombstone);
   call.addArgument(request.owner);
   call.addArgument(holdKeys_);
@@ -113,7 +180,7 @@ void ReadLockScripts::composeRelease(Call& call, const ReleaseRequest& request) 
   call.setFreesMemory(true);
 }
 
-std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& reply) const {
+inline std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& reply) const {
   ReleaseReply result;
   if (reply.isNil()) {
     return result;
@@ -138,7 +205,7 @@ std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& reply) co
   return result;
 }
 
-void ReadLockScripts::composeSettle(Call& call, const SettleRequest& request) const {
+inline void ReadLockScripts::composeSettle(Call& call, const SettleRequest& request) const {
   start(call, lua::rw_read_settle, request.owner, request.tombstone);
   call.addArgument(request.owner);
   call.addArgument(holdKeys_);
@@ -154,7 +221,8 @@ void ReadLockScripts::composeSettle(Call& call, const SettleRequest& request) co
   call.setFreesMemory(true);
 }
 
-void ReadLockScripts::composeReadRenewals(Call& call, std::span<const RenewalRequest> renewals) {
+inline void ReadLockScripts::composeReadRenewals(Call& call,
+                                                 std::span<const RenewalRequest> renewals) {
   call.setScript(lua::rw_read_renew, 2 * renewals.size());
   for (const RenewalRequest& renewal : renewals) {
     const auto& scripts = static_cast<const ReadLockScripts&>(*renewal.scripts);
@@ -168,11 +236,11 @@ void ReadLockScripts::composeReadRenewals(Call& call, std::span<const RenewalReq
   call.setRepeatable(false);
 }
 
-ComposeRenewals ReadLockScripts::renewals() const noexcept {
+inline ComposeRenewals ReadLockScripts::renewals() const noexcept {
   return &ReadLockScripts::composeReadRenewals;
 }
 
-void ReadLockScripts::composeHoldCount(Call& call, std::string_view owner) const {
+inline void ReadLockScripts::composeHoldCount(Call& call, std::string_view owner) const {
   call.setScript(lua::rw_read_count, 2);
   call.addArgument(name);
   call.addArgument(call.store(prefixOf(owner)));
@@ -181,18 +249,18 @@ void ReadLockScripts::composeHoldCount(Call& call, std::string_view owner) const
 
 // The exclusive side.
 
-WriteLockScripts::WriteLockScripts(std::string_view lockName)
+inline WriteLockScripts::WriteLockScripts(std::string_view lockName)
     : ReadWriteScripts(lockName,
                        {.holdKind = HoldKind::write,
                         .wakeRule = WakeRule::one,
                         .lane = 1,
                         .queuesOnServer = true}) {}
 
-std::string_view WriteLockScripts::fieldOf(Call& call, std::string_view owner) const {
+inline std::string_view WriteLockScripts::fieldOf(Call& call, std::string_view owner) const {
   return call.store(writerField(owner));
 }
 
-void WriteLockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
+inline void WriteLockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
   startScript(call, lua::rw_write_acquire, {name, intent_}, request.tombstone);
   call.addNumber(request.lease.count());
   call.addArgument(fieldOf(call, request.owner));
@@ -201,7 +269,7 @@ void WriteLockScripts::composeAcquire(Call& call, const AcquireRequest& request)
   call.addNumber(request.waits ? kIntentLife.count() : 0);
 }
 
-void WriteLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
+inline void WriteLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
   startScript(call, lua::rw_write_release, name, request.tombstone);
   call.addArgument(fieldOf(call, request.owner));
   call.addArgument(holdKeys_);
@@ -211,7 +279,7 @@ void WriteLockScripts::composeRelease(Call& call, const ReleaseRequest& request)
   call.setFreesMemory(true);
 }
 
-void WriteLockScripts::composeSettle(Call& call, const SettleRequest& request) const {
+inline void WriteLockScripts::composeSettle(Call& call, const SettleRequest& request) const {
   startScript(call, lua::rw_write_settle, name, request.tombstone);
   call.addArgument(fieldOf(call, request.owner));
   call.addArgument(holdKeys_);
@@ -224,7 +292,7 @@ void WriteLockScripts::composeSettle(Call& call, const SettleRequest& request) c
   call.setFreesMemory(true);
 }
 
-void WriteLockScripts::composeWithdraw(Call& call, std::string_view owner) const {
+inline void WriteLockScripts::composeWithdraw(Call& call, std::string_view owner) const {
   call.setScript(lua::rw_write_withdraw, 1);
   call.addArgument(intent_);
   call.addArgument(fieldOf(call, owner));

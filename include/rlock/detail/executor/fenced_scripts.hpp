@@ -1,19 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/fenced_scripts.hpp"
+#pragma once
 
+#include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
 #include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 #include <system_error>
 
 namespace rlock::detail {
 
-namespace {
+/// The re-entrant lock with a counter beside it, from which each first hold draws a token.
+///
+/// **Thread safety:** Immutable, safe from any thread.
+class FencedScripts final : public LockScripts {
+ public:
+  /// @param retention  how long the counter is kept after an acquisition or renewal at least;
+  /// zero: for ever
+  FencedScripts(std::string_view lockName, std::chrono::milliseconds retention);
+
+  void composeAcquire(Call& call, const AcquireRequest& request) const override;
+  [[nodiscard]] std::optional<AcquireReply> parseAcquire(const Reply& reply) const override;
+  void composeSettle(Call& call, const SettleRequest& request) const override;
+  [[nodiscard]] std::optional<SettleReply> parseSettle(const Reply& reply) const override;
+  [[nodiscard]] ComposeRenewals renewals() const noexcept override;
+
+  /// Asks for the token of an owner's own hold.
+  void composeToken(Call& call, std::string_view owner) const;
+  using Token = std::optional<std::uint64_t>;  ///< empty: the owner does not hold the lock
+  [[nodiscard]] static std::optional<Token> parseToken(const Reply& reply);
+
+ private:
+  static void composeFencedRenewals(Call& call, std::span<const RenewalRequest> renewals);
+
+  const std::string counter_;
+  const std::chrono::milliseconds retention_;
+};
 
 /// A decimal number above 0, or nothing.
-std::optional<std::uint64_t> tokenOf(const Reply& reply) {
+inline std::optional<std::uint64_t> tokenOf(const Reply& reply) {
   std::uint64_t token = 0;
   const char* const first = reply.text.data();
   const char* const last = first + reply.text.size();
@@ -21,19 +53,17 @@ std::optional<std::uint64_t> tokenOf(const Reply& reply) {
   return error == std::errc() && end == last && token > 0 ? std::optional(token) : std::nullopt;
 }
 
-}  // namespace
-
-FencedScripts::FencedScripts(std::string_view lockName, std::chrono::milliseconds retention)
+inline FencedScripts::FencedScripts(std::string_view lockName, std::chrono::milliseconds retention)
     : LockScripts(lockName), counter_(fencingKey(lockName)), retention_(retention) {}
 
-void FencedScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
+inline void FencedScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
   startScript(call, lua::fenced_acquire, {name, counter_}, request.tombstone);
   call.addNumber(request.lease.count());
   call.addArgument(request.owner);
   call.addNumber(retention_.count());
 }
 
-std::optional<AcquireReply> FencedScripts::parseAcquire(const Reply& reply) const {
+inline std::optional<AcquireReply> FencedScripts::parseAcquire(const Reply& reply) const {
   if (!reply.isArray()) {
     return LockScripts::parseAcquire(reply);
   }
@@ -48,12 +78,12 @@ std::optional<AcquireReply> FencedScripts::parseAcquire(const Reply& reply) cons
   return result.token ? std::optional(result) : std::nullopt;
 }
 
-void FencedScripts::composeSettle(Call& call, const SettleRequest& request) const {
+inline void FencedScripts::composeSettle(Call& call, const SettleRequest& request) const {
   startScript(call, lua::fenced_settle, {name, counter_}, request.tombstone);
   addSettleArguments(call, request);
 }
 
-std::optional<SettleReply> FencedScripts::parseSettle(const Reply& reply) const {
+inline std::optional<SettleReply> FencedScripts::parseSettle(const Reply& reply) const {
   if (reply.elements.size() != 4) {
     return std::nullopt;
   }
@@ -64,11 +94,12 @@ std::optional<SettleReply> FencedScripts::parseSettle(const Reply& reply) const 
   return result;
 }
 
-ComposeRenewals FencedScripts::renewals() const noexcept {
+inline ComposeRenewals FencedScripts::renewals() const noexcept {
   return &composeFencedRenewals;
 }
 
-void FencedScripts::composeFencedRenewals(Call& call, std::span<const RenewalRequest> renewals) {
+inline void FencedScripts::composeFencedRenewals(Call& call,
+                                                 std::span<const RenewalRequest> renewals) {
   const auto scriptsOf = [](const RenewalRequest& renewal) -> const FencedScripts& {
     return *static_cast<const FencedScripts*>(renewal.scripts);
   };
@@ -85,14 +116,14 @@ void FencedScripts::composeFencedRenewals(Call& call, std::span<const RenewalReq
   call.setRepeatable(false);
 }
 
-void FencedScripts::composeToken(Call& call, std::string_view owner) const {
+inline void FencedScripts::composeToken(Call& call, std::string_view owner) const {
   call.setScript(lua::fenced_token, 2);
   call.addArgument(name);
   call.addArgument(counter_);
   call.addArgument(owner);
 }
 
-std::optional<FencedScripts::Token> FencedScripts::parseToken(const Reply& reply) {
+inline std::optional<FencedScripts::Token> FencedScripts::parseToken(const Reply& reply) {
   if (reply.isNil()) {
     return Token();
   }

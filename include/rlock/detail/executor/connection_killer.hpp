@@ -1,30 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/connection_killer.hpp"
+#pragma once
 
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
+#include <rlock/detail/net/request.hpp>
+#include <rlock/detail/net/transport.hpp>
+#include <rlock/error.hpp>
+#include <rlock/log.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 
-namespace {
+/// Has the server close connections that were lost, so that nothing that was sent on them can still
+/// be executed. A connection counts as dead only when the server has said so, or is another process
+/// than the one it led to. One request for each, however many ask; it is repeated, after a pause
+/// where it was refused, for as long as somebody keeps the session.
+///
+/// **Thread safety:** loop thread only.
+class ConnectionKiller {
+ public:
+  using SessionPtr = std::shared_ptr<const net::ServerSession>;
 
-constexpr std::chrono::milliseconds kFirstPause{20};
-constexpr std::chrono::milliseconds kLongestPause{2000};
+  enum class State : std::uint8_t {
+    dead,     ///< nothing of it can come any more
+    asked,    ///< not known yet: `changed` will be called
+    refused,  ///< the server does not close it, and says so at each try; refusal() tells why
+  };
 
-Error refusalOf(const net::ServerSession& lost, Errc errc, std::string_view text) {
+  /// @param changed  called when check() has another answer for some session
+  /// @param denied   called when the server does not let us close connections, whatever its
+  /// handshake said
+  ConnectionKiller(std::shared_ptr<Env> env,
+                   std::shared_ptr<net::CommandTransport> link,
+                   std::shared_ptr<const Logger> log,
+                   std::function<void()> changed,
+                   std::function<void()> denied);
+  ~ConnectionKiller();
+  ConnectionKiller(const ConnectionKiller&) = delete;
+  ConnectionKiller& operator=(const ConnectionKiller&) = delete;
+
+  /// What is known of a lost connection; asks the server if nothing is.
+  State check(const SessionPtr& lost);
+  /// Why, if it was refused.
+  [[nodiscard]] std::optional<Error> refusal(const SessionPtr& lost) const;
+
+  /// There is a connection again.
+  void up(SessionPtr session);
+  /// Asks for nothing any more.
+  void close() noexcept;
+
+ private:
+  class Kill;
+  struct Open {
+    SessionPtr lost;
+    bool asking = false;
+    bool refused = false;  // for good, as it seems
+    std::optional<Error> refusal{};
+  };
+
+  Open* find(const SessionPtr& lost) noexcept;
+  void forget(SessionPtr lost) noexcept;
+  State ask(Open& open);
+  void answered(const SessionPtr& lost, net::Request& kill);
+  void refuse(Open& open, Error error, bool passing);
+  void askAgain();
+
+  const std::shared_ptr<Env> env_;
+  const std::shared_ptr<net::CommandTransport> link_;
+  const std::shared_ptr<const Logger> log_;
+  const std::function<void()> changed_;
+  const std::function<void()> denied_;
+  SessionPtr current_;
+  std::vector<Open> open_;
+  const std::unique_ptr<Timer> again_;
+  std::chrono::milliseconds pause_;
+  // Kills that are on their way outlive this object and must not call it then.
+  std::shared_ptr<ConnectionKiller*> self_;
+};
+
+inline constexpr std::chrono::milliseconds kFirstPause{20};
+inline constexpr std::chrono::milliseconds kLongestPause{2000};
+
+inline Error refusalOf(const net::ServerSession& lost, Errc errc, std::string_view text) {
   ErrorContext context;
   context.node = lost.node;
   context.serverMessage = text;
   return Error(errc, "a connection that was lost could not be closed on the server", context);
 }
-
-}  // namespace
 
 class ConnectionKiller::Kill final : public net::Request {
  public:
@@ -43,11 +117,11 @@ class ConnectionKiller::Kill final : public net::Request {
   SessionPtr lost_;
 };
 
-ConnectionKiller::ConnectionKiller(std::shared_ptr<Env> env,
-                                   std::shared_ptr<net::CommandTransport> link,
-                                   std::shared_ptr<const Logger> log,
-                                   std::function<void()> changed,
-                                   std::function<void()> denied)
+inline ConnectionKiller::ConnectionKiller(std::shared_ptr<Env> env,
+                                          std::shared_ptr<net::CommandTransport> link,
+                                          std::shared_ptr<const Logger> log,
+                                          std::function<void()> changed,
+                                          std::function<void()> denied)
     : env_(std::move(env)),
       link_(std::move(link)),
       log_(std::move(log)),
@@ -57,26 +131,26 @@ ConnectionKiller::ConnectionKiller(std::shared_ptr<Env> env,
       pause_(kFirstPause),
       self_(std::make_shared<ConnectionKiller*>(this)) {}
 
-ConnectionKiller::~ConnectionKiller() = default;
+inline ConnectionKiller::~ConnectionKiller() = default;
 
-void ConnectionKiller::close() noexcept {
+inline void ConnectionKiller::close() noexcept {
   self_.reset();
   again_->disarm();
   open_.clear();
   current_.reset();
 }
 
-ConnectionKiller::Open* ConnectionKiller::find(const SessionPtr& lost) noexcept {
+inline ConnectionKiller::Open* ConnectionKiller::find(const SessionPtr& lost) noexcept {
   const auto at =
       std::find_if(open_.begin(), open_.end(), [&](const Open& open) { return open.lost == lost; });
   return at == open_.end() ? nullptr : &*at;
 }
 
-void ConnectionKiller::forget(SessionPtr lost) noexcept {
+inline void ConnectionKiller::forget(SessionPtr lost) noexcept {
   std::erase_if(open_, [&](const Open& open) { return open.lost == lost; });
 }
 
-std::optional<Error> ConnectionKiller::refusal(const SessionPtr& lost) const {
+inline std::optional<Error> ConnectionKiller::refusal(const SessionPtr& lost) const {
   for (const Open& open : open_) {
     if (open.lost == lost) {
       return open.refusal;
@@ -85,7 +159,7 @@ std::optional<Error> ConnectionKiller::refusal(const SessionPtr& lost) const {
   return std::nullopt;
 }
 
-ConnectionKiller::State ConnectionKiller::check(const SessionPtr& lost) {
+inline ConnectionKiller::State ConnectionKiller::check(const SessionPtr& lost) {
   if (lost->dead) {
     return State::dead;
   }
@@ -99,7 +173,7 @@ ConnectionKiller::State ConnectionKiller::check(const SessionPtr& lost) {
   return ask(*open);
 }
 
-ConnectionKiller::State ConnectionKiller::ask(Open& open) {
+inline ConnectionKiller::State ConnectionKiller::ask(Open& open) {
   const net::ServerSession& lost = *open.lost;
   if (!current_ || current_ == open.lost) {
     return State::asked;
@@ -129,7 +203,7 @@ ConnectionKiller::State ConnectionKiller::ask(Open& open) {
   return State::asked;
 }
 
-void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kill) {
+inline void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kill) {
   Open* const open = find(lost);
   if (open == nullptr) {
     return;
@@ -163,7 +237,7 @@ void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kill) {
   changed_();
 }
 
-void ConnectionKiller::refuse(Open& open, Error error, bool passing) {
+inline void ConnectionKiller::refuse(Open& open, Error error, bool passing) {
   if (!open.refusal) {
     log_->write(LogLevel::warning, error.what());
   }
@@ -175,7 +249,7 @@ void ConnectionKiller::refuse(Open& open, Error error, bool passing) {
   }
 }
 
-void ConnectionKiller::askAgain() {
+inline void ConnectionKiller::askAgain() {
   // Nobody but this list keeps what nobody waits for any more.
   std::erase_if(open_, [](const Open& open) { return !open.asking && open.lost.use_count() == 1; });
   std::vector<SessionPtr> all;
@@ -196,7 +270,7 @@ void ConnectionKiller::askAgain() {
   }
 }
 
-void ConnectionKiller::up(SessionPtr session) {
+inline void ConnectionKiller::up(SessionPtr session) {
   current_ = std::move(session);
   pause_ = kFirstPause;
   std::vector<SessionPtr> all;

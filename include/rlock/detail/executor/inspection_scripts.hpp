@@ -1,22 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/inspection_scripts.hpp"
+#pragma once
 
+#include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/inspection.hpp>
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 
-namespace {
+/// Everything about one name. The name is copied into the call.
+void composeInspect(Call& call, std::string_view name);
+/// Nothing: not what the script returns. Empty: nothing stands there.
+std::optional<std::optional<LockInfo>> parseInspect(std::string_view name, const Reply& reply);
 
-constexpr int kMost = 1000;
+/// One step of a walk through the names that match a glob pattern.
+void composeScan(Call& call, std::string_view cursor, std::string_view pattern);
+struct ScanStep {
+  std::string cursor;  ///< "0": the walk is over
+  std::vector<std::string> names;
+};
+/// Names that only belong to a lock of another name are left out.
+std::optional<ScanStep> parseScan(const Reply& reply);
+
+/// The label of one hold.
+struct LabelNote {
+  std::string name;
+  std::string owner;
+  std::string label;  ///< empty: take it away
+  std::chrono::milliseconds atLeast;
+};
+/// @param notes  must stay until the call is finished, and so must `keys`
+/// @param keys   filled in
+void composeLabels(Call& call, std::span<const LabelNote> notes, std::vector<std::string>& keys);
+
+inline constexpr int kMost = 1000;
 
 template <class Number>
 std::optional<Number> parseNumber(std::string_view text) {
@@ -28,7 +60,7 @@ std::optional<Number> parseNumber(std::string_view text) {
 }
 
 /// `uuid:number`, which every owner field begins with.
-bool looksLikeOwner(std::string_view text) {
+inline bool looksLikeOwner(std::string_view text) {
   constexpr std::size_t kUuid = 36;
   if (text.size() < kUuid + 2 || text[kUuid] != ':') {
     return false;
@@ -38,7 +70,7 @@ bool looksLikeOwner(std::string_view text) {
   });
 }
 
-std::string toHex(std::string_view bytes) {
+inline std::string toHex(std::string_view bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
   for (const char byte : bytes) {
@@ -52,7 +84,7 @@ std::string toHex(std::string_view bytes) {
 using Labels = std::map<std::string_view, std::string_view>;
 
 /// Reads the fields of a hash as holders; false: these are no holders.
-bool readHolders(const std::vector<Reply>& fields, const Labels& labels, LockInfo& info) {
+inline bool readHolders(const std::vector<Reply>& fields, const Labels& labels, LockInfo& info) {
   constexpr std::string_view kWriter = ":write";
   bool readWrite = false;
   for (std::size_t i = 0; i + 1 < fields.size(); i += 2) {
@@ -90,7 +122,7 @@ bool readHolders(const std::vector<Reply>& fields, const Labels& labels, LockInf
   return true;
 }
 
-void readPermits(const std::vector<Reply>& permits, std::int64_t now, LockInfo& info) {
+inline void readPermits(const std::vector<Reply>& permits, std::int64_t now, LockInfo& info) {
   for (std::size_t i = 0; i + 1 < permits.size(); i += 2) {
     LockHolder holder;
     const std::string_view id = permits[i].text;
@@ -107,9 +139,7 @@ void readPermits(const std::vector<Reply>& permits, std::int64_t now, LockInfo& 
   }
 }
 
-}  // namespace
-
-void composeInspect(Call& call, std::string_view name) {
+inline void composeInspect(Call& call, std::string_view name) {
   call.setScript(lua::inspect, 5);
   call.addArgument(call.store(name));
   call.addArgument(call.store(prefixed("redisson_lock_queue", name)));
@@ -119,7 +149,8 @@ void composeInspect(Call& call, std::string_view name) {
   call.addNumber(kMost);
 }
 
-std::optional<std::optional<LockInfo>> parseInspect(std::string_view name, const Reply& reply) {
+inline std::optional<std::optional<LockInfo>> parseInspect(std::string_view name,
+                                                           const Reply& reply) {
   if (!reply.isArray() || reply.elements.size() != 8 || !reply.elements[1].isInteger() ||
       !reply.elements[6].isInteger()) {
     return std::nullopt;
@@ -170,11 +201,11 @@ std::optional<std::optional<LockInfo>> parseInspect(std::string_view name, const
   return std::optional(std::move(info));
 }
 
-void composeScan(Call& call, std::string_view cursor, std::string_view pattern) {
+inline void composeScan(Call& call, std::string_view cursor, std::string_view pattern) {
   call.setCommand({"SCAN", call.store(cursor), "MATCH", call.store(pattern), "COUNT", "500"});
 }
 
-std::optional<ScanStep> parseScan(const Reply& reply) {
+inline std::optional<ScanStep> parseScan(const Reply& reply) {
   if (!reply.isArray() || reply.elements.size() != 2 || !reply.elements[1].isArray()) {
     return std::nullopt;
   }
@@ -192,7 +223,9 @@ std::optional<ScanStep> parseScan(const Reply& reply) {
   return step;
 }
 
-void composeLabels(Call& call, std::span<const LabelNote> notes, std::vector<std::string>& keys) {
+inline void composeLabels(Call& call,
+                          std::span<const LabelNote> notes,
+                          std::vector<std::string>& keys) {
   call.setScript(lua::label, notes.size());
   keys.clear();
   keys.reserve(notes.size());

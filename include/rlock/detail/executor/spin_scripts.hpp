@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "executor/lock_scripts.hpp"
 #include <rlock/back_off.hpp>
+#include <rlock/detail/executor/lock_scripts.hpp>
 
 #include <chrono>
 #include <string_view>

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace rlock::detail {
+
+/// 64 random bits, never the same ones in a parent process and its child. Seeded by the system.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+std::uint64_t randomBits();
+
+}  // namespace rlock::detail
