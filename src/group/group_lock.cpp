@@ -3,13 +3,12 @@
 
 #include "engine/scripted_object.hpp"
 #include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/base/one_shot.hpp>
 #include <rlock/detail/group/quorum_fsm.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -18,36 +17,6 @@ namespace rlock::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// One thread waits for what another has to say.
-template <class T>
-class Inbox {
- public:
-  void put(Result<T> result) {
-    const std::lock_guard lock(mutex_);
-    result_.emplace(std::move(result));
-    changed_.notify_all();
-  }
-  /// False: it did not come in time.
-  bool waitUntil(Clock::time_point deadline) {
-    std::unique_lock lock(mutex_);
-    const auto there = [this] { return result_.has_value(); };
-    if (deadline == Clock::time_point::max()) {
-      changed_.wait(lock, there);
-      return true;
-    }
-    return changed_.wait_until(lock, deadline, there);
-  }
-  Result<T> take() {
-    waitUntil(Clock::time_point::max());
-    return std::move(*result_);
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Result<T>> result_;
-};
 
 /// Collects the answers of all members.
 template <class T>
@@ -216,9 +185,9 @@ Result<T> GroupLock::runHere(Start start) {
   if (auto why = refuse(true)) {
     return std::move(*why);
   }
-  auto inbox = std::make_shared<Inbox<T>>();
-  start([inbox](Result<T> result) { inbox->put(std::move(result)); });
-  return inbox->take();
+  auto answer = std::make_shared<OneShot<Result<T>>>();
+  start([answer](Result<T> result) { answer->put(std::move(result)); });
+  return answer->take();
 }
 
 template <class T, class Start>
@@ -242,14 +211,14 @@ Result<LockBackend::Acquired> GroupLock::acquire(AcquireParams params) {
   if (auto why = refuse(true)) {
     return std::move(*why);
   }
-  auto inbox = std::make_shared<Inbox<Acquired>>();
+  auto answer = std::make_shared<OneShot<Result<Acquired>>>();
   const auto acquisition = makeAcquire(
-      std::move(params), [inbox](Result<Acquired> result) { inbox->put(std::move(result)); });
+      std::move(params), [answer](Result<Acquired> result) { answer->put(std::move(result)); });
   acquisition->start();
-  if (!inbox->waitUntil(acquisition->limit())) {
+  if (!answer->waitUntil(acquisition->limit())) {
     acquisition->expire();
   }
-  return inbox->take();
+  return answer->take();
 }
 
 void GroupLock::acquireAsync(AcquireParams params, Handler<Acquired> handler) {

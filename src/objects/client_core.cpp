@@ -3,16 +3,14 @@
 
 #include "engine/scripted_lock.hpp"
 #include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/base/one_shot.hpp>
 #include <rlock/duration.hpp>
 
 #include <fmt/format.h>
 
 #include <array>
 #include <cerrno>
-#include <condition_variable>
-#include <mutex>
 #include <new>
-#include <optional>
 #include <random>
 #include <sys/random.h>
 #include <utility>
@@ -24,27 +22,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kMargin{40};
-
-/// One thread waits, another says something once.
-class OneShot {
- public:
-  void set() {
-    {
-      const std::lock_guard lock(mutex_);
-      set_ = true;
-    }
-    changed_.notify_all();
-  }
-  bool waitUntil(Clock::time_point deadline) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, deadline, [this] { return set_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool set_ = false;
-};
 
 }  // namespace
 
@@ -102,25 +79,19 @@ void ClientCore::open(const Options& options) {
     });
     return;
   }
-  auto outcome = std::make_shared<std::pair<OneShot, std::optional<Error>>>();
+  auto outcome = std::make_shared<OneShot<Result<void>>>();
   env_->post([engine = engine_, outcome] {
-    engine->open([outcome](const Result<void>& result) {
-      if (!result.has_value()) {
-        outcome->second = result.error();
-      }
-      outcome->first.set();
-    });
+    engine->open([outcome](Result<void> result) { outcome->put(std::move(result)); });
   });
   // The connection layer keeps the limit itself; the margin is for its own scheduling.
-  const bool decided = outcome->first.waitUntil(env_->now() + options.connectTimeout + kMargin);
+  const bool decided = outcome->waitUntil(env_->now() + options.connectTimeout + kMargin);
   if (!decided) {
     close(std::chrono::milliseconds(0));
     throw Error(Errc::connectionFailed, "no connection within the connect timeout");
   }
-  if (outcome->second) {
-    const Error error = *outcome->second;
+  if (const Result<void> result = outcome->take(); !result.has_value()) {
     close(std::chrono::milliseconds(0));
-    throw Error(error);
+    throw Error(result.error());
   }
 }
 
@@ -140,11 +111,11 @@ void ClientCore::close(std::chrono::milliseconds limit) {
 
 void ClientCore::closeInOrder(std::chrono::milliseconds limit) {
   const auto deadline = Duration(limit).deadlineFrom(env_->now());
-  auto done = std::make_shared<OneShot>();
+  auto done = std::make_shared<OneShot<bool>>();
   const auto finish = [self = shared_from_this(), done] {
     self->engine_->disconnect();
     // What was told of the end may have something left to say on the loop.
-    self->env_->post([self, done] { self->env_->post([done] { done->set(); }); });
+    self->env_->post([self, done] { self->env_->post([done] { done->put(true); }); });
   };
   const bool onLoop = env_->onLoopThread();
   env_->post([self = shared_from_this(), deadline, finish, onLoop] {
