@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/schedule_point.hpp>
+
 #include <mutex>
 
 // What Clang's thread safety analysis needs to know; other compilers have no such analysis.
@@ -50,8 +52,14 @@ namespace rlock::detail {
 /// could be said to be guarded by it.
 class RLOCK_CAPABILITY("mutex") AnnotatedMutex {
  public:
-  void lock() RLOCK_ACQUIRE() { mutex_.lock(); }
-  void unlock() RLOCK_RELEASE() { mutex_.unlock(); }
+  void lock() RLOCK_ACQUIRE() {
+    schedulePoint();
+    mutex_.lock();
+  }
+  void unlock() RLOCK_RELEASE() {
+    mutex_.unlock();
+    schedulePoint();
+  }
   [[nodiscard]] bool try_lock() noexcept RLOCK_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:

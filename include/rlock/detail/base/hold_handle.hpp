@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/options.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -65,9 +65,9 @@ class HoldHandle : public RefCounted<HoldHandle> {
 
  private:
   std::uint64_t line_;
-  std::atomic<Clock::rep> validUntil_{std::numeric_limits<Clock::rep>::min()};
-  std::atomic<LossReason> reason_{LossReason::none};
-  std::atomic<bool> released_{false};
+  Atomic<Clock::rep> validUntil_{std::numeric_limits<Clock::rep>::min()};
+  Atomic<LossReason> reason_{LossReason::none};
+  Atomic<bool> released_{false};
   std::stop_source lost_;
   const std::uint32_t forkGeneration_ = forkGeneration();
 };
