@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Two or three calls at once, some 10,000 times each. The product is compiled with a schedule point
+// at every mutex and at every atomic that orders threads, where the threads give way to each other
+// by lots that follow from a seed. Waiters have no safety poll that could save them: a lost wake-up
+// is a call that does not end.
+//
+// RLOCK_RACE_ROUNDS   rounds of each test (the default takes a few seconds)
+// RLOCK_RACE_SEED     the first seed, to begin where a failure was; the round that fails prints its
+// own
+
+#include "races/memory_world.hpp"
+#include "races/schedule.hpp"
+#include <rlock/rlock.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <barrier>
+#include <condition_variable>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace rlock::races {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+/// Longer than any round takes on a loaded machine, and far shorter than the safety poll.
+constexpr auto kEnds = 20s;
+
+std::uint64_t fromEnvironment(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+/// Threads that begin one step of a round at the same moment, again and again.
+class Crew {
+ public:
+  using Step = std::function<void()>;
+
+  explicit Crew(std::size_t size) : steps_(size), seeds_(size) {
+    for (std::size_t i = 0; i < size; ++i) {
+      threads_.emplace_back([this, i] { work(i); });
+    }
+  }
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+  ~Crew() {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+      ++round_;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) {
+      thread.join();
+    }
+  }
+
+  /// Returns whether all have ended in time.
+  bool run(std::uint64_t seed, std::vector<Step> steps) {
+    std::unique_lock lock(mutex_);
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      steps_[i] = i < steps.size() ? std::move(steps[i]) : Step();
+      seeds_[i] = seed * 7 + i;
+    }
+    left_ = steps_.size();
+    ++round_;
+    changed_.notify_all();
+    return changed_.wait_for(lock, kEnds, [this] { return left_ == 0; });
+  }
+
+ private:
+  void work(std::size_t number) {
+    std::uint64_t done = 0;
+    for (;;) {
+      Step step;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return round_ != done; });
+        done = round_;
+        if (ending_) {
+          return;
+        }
+        step = std::move(steps_[number]);
+        seedThread(seeds_[number]);
+      }
+      if (step) {
+        step();
+      }
+      const std::lock_guard lock(mutex_);
+      if (--left_ == 0) {
+        changed_.notify_all();
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Step> steps_;
+  std::vector<std::uint64_t> seeds_;
+  std::uint64_t round_ = 0;
+  std::size_t left_ = 0;
+  bool ending_ = false;
+  std::vector<std::thread> threads_;
+};
+
+class Races : public testing::Test {
+ protected:
+  Races() {
+    options_.log = [](LogLevel, std::string_view) {};
+    // Nothing but a wake-up may wake a waiter, and nothing but a release may end a hold.
+    options_.safetyPoll = 1h;
+    options_.watchdogTimeout = 10min;
+    options_.subscriptionLinger = 1min;
+  }
+
+  Client connect() { return memoryClient(server_, weather_, options_); }
+
+  /// @param round  does one round, given its seed; it stops at the first failure
+  void rounds(std::uint64_t count, const std::function<void(std::uint64_t seed)>& round) {
+    const std::uint64_t first = fromEnvironment("RLOCK_RACE_SEED", 1);
+    const std::uint64_t last = first + fromEnvironment("RLOCK_RACE_ROUNDS", count);
+    for (std::uint64_t seed = first; seed < last && !HasFailure(); ++seed) {
+      SCOPED_TRACE("RLOCK_RACE_SEED=" + std::to_string(seed));
+      seedThread(seed);
+      round(seed);
+    }
+  }
+
+  /// As Crew::run(). A call that never ends cannot be waited for.
+  void atOnce(std::uint64_t seed, std::vector<Crew::Step> steps) {
+    if (!crew_.run(seed, std::move(steps))) {
+      std::fprintf(stderr,
+                   "a call does not end; RLOCK_RACE_SEED=%llu; the server has:\n%s\n",
+                   static_cast<unsigned long long>(seed),
+                   server_.dump().c_str());
+      std::abort();
+    }
+  }
+
+  static std::string outcomeOf(const std::function<void()>& call) {
+    try {
+      call();
+      return "ok";
+    } catch (const Error& error) {
+      return std::string(toString(error.errc()));
+    }
+  }
+
+  /// What goes on in the background ends soon; the round is not over before.
+  void expectFree(const char* key = "l") {
+    const auto deadline = Clock::now() + kEnds;
+    while (server_.command({"EXISTS", key}).integer != 0) {
+      if (Clock::now() > deadline) {
+        ADD_FAILURE() << "it is still held:\n" << server_.dump();
+        return;
+      }
+      std::this_thread::yield();
+    }
+  }
+
+  MemoryServer server_;
+  Weather weather_;
+  Options options_;
+  Crew crew_{3};
+};
+
+// The waiter queues while the holder releases: the message is sent before, between or after.
+TEST_F(Races, AcquiringAndReleasing) {
+  Client client = connect();
+  Client other = connect();
+  long unprotected = 0;
+  std::uint64_t done = 0;
+  rounds(12'000, [&](std::uint64_t seed) {
+    Client& second = seed % 2 == 0 ? client : other;
+    RLock held = client.getLock("l");
+    RLock wanted = second.getLock("l");
+    auto lease = std::make_optional(held.acquire());
+    atOnce(seed,
+           {[&] {
+              const long seen = unprotected;
+              unprotected = seen + 1;
+              lease->release();
+            },
+            [&] {
+              wanted.lock();
+              const long seen = unprotected;
+              unprotected = seen + 1;
+              wanted.unlock();
+            }});
+    done += 2;
+    expectFree();
+  });
+  EXPECT_EQ(static_cast<std::uint64_t>(unprotected), done);
+}
+
+// The first waiter gets the message and is cancelled: its turn must go on to the second.
+TEST_F(Races, CancellingAndGranting) {
+  Client client = connect();
+  rounds(12'000, [&](std::uint64_t seed) {
+    RLock lock = client.getLock("l");
+    auto lease = std::make_optional(lock.acquire());
+    std::stop_source stop;
+    std::string first;
+    std::string second;
+    std::vector<Crew::Step> steps{[&] {
+                                    first = outcomeOf([&] {
+                                      if (lock.tryLock(stop.get_token(), 1h)) {
+                                        lock.unlock();
+                                      }
+                                    });
+                                  },
+                                  [&] {
+                                    second = outcomeOf([&] {
+                                      lock.lock();
+                                      lock.unlock();
+                                    });
+                                  },
+                                  [&] {
+                                    if (draw() % 2 == 0) {
+                                      stop.request_stop();
+                                      lease->release();
+                                    } else {
+                                      lease->release();
+                                      stop.request_stop();
+                                    }
+                                  }};
+    atOnce(seed, std::move(steps));
+    EXPECT_TRUE(first == "ok" || first == "cancelled") << first;
+    EXPECT_EQ(second, "ok");
+    expectFree();
+  });
+}
+
+// The first waiter's time ends while the message is on its way to it.
+TEST_F(Races, TimeRunningOutAndGranting) {
+  Client client = connect();
+  rounds(6'000, [&](std::uint64_t seed) {
+    RLock lock = client.getLock("l");
+    auto lease = std::make_optional(lock.acquire());
+    atOnce(seed,
+           {[&] {
+              if (lock.tryLock(std::chrono::microseconds(1 + draw() % 300))) {
+                lock.unlock();
+              }
+            },
+            [&] {
+              lock.lock();
+              lock.unlock();
+            },
+            [&] {
+              std::this_thread::sleep_for(std::chrono::microseconds(draw() % 300));
+              lease->release();
+            }});
+    expectFree();
+  });
+}
+
+TEST_F(Races, GrantingAndClosing) {
+  rounds(3'000, [&](std::uint64_t seed) {
+    Client client = connect();
+    std::optional<Lease> lease;
+    std::string outcome;
+    atOnce(seed,
+           {[&] { outcome = outcomeOf([&] { lease = client.getLock("l").acquire(); }); },
+            [&] { client.close(5s); }});
+    EXPECT_TRUE(outcome == "ok" || outcome == "closed") << outcome;
+    EXPECT_TRUE(!lease || !lease->held());
+    // close() has returned: what was held was given back before, or is no more.
+    EXPECT_EQ(server_.command({"EXISTS", "l"}).integer, 0) << server_.dump();
+    server_.command({"DEL", "l"});
+  });
+}
+
+TEST_F(Races, WaitingAndClosing) {
+  Client holder = connect();
+  rounds(2'000, [&](std::uint64_t seed) {
+    Client client = connect();
+    auto lease = std::make_optional(holder.getLock("l").acquire());
+    std::string outcome;
+    atOnce(seed,
+           {[&] { outcome = outcomeOf([&] { client.getLock("l").lock(); }); },
+            [&] { client.close(5s); },
+            [&] { lease->release(); }});
+    EXPECT_TRUE(outcome == "ok" || outcome == "closed") << outcome;
+    expectFree();
+  });
+}
+
+// Another client frees the lock by force while its owner takes it once more.
+TEST_F(Races, ForcedReleaseAndReentry) {
+  Client client = connect();
+  Client other = connect();
+  rounds(8'000, [&](std::uint64_t seed) {
+    RLock lock = client.getLock("l");
+    const OwnerId owner = newOwner();
+    ASSERT_TRUE(lock.tryLockAsync({}, owner).get());
+    std::string again;
+    Client& forcing = seed % 2 == 0 ? client : other;
+    atOnce(
+        seed,
+        {[&] { again = outcomeOf([&] { static_cast<void>(lock.tryLockAsync({}, owner).get()); }); },
+         [&] { forcing.getLock("l").forceUnlock(); }});
+    EXPECT_EQ(again, "ok");
+    // As many releases as there are holds, then none.
+    int releases = 0;
+    while (outcomeOf([&] { lock.unlockAsync(owner).get(); }) == "ok" && releases < 3) {
+      ++releases;
+    }
+    EXPECT_LE(releases, 1);
+    expectFree();
+  });
+}
+
+// The thread in whose name a lock is taken ends meanwhile.
+TEST_F(Races, TheEndOfAThreadAndGranting) {
+  Client client = connect();
+  rounds(3'000, [&](std::uint64_t seed) {
+    RLock lock = client.getLock("l");
+    std::optional<OwnerId> owner;
+    std::barrier begin(3);
+    std::thread ending([&] {
+      owner = currentOwner();
+      begin.arrive_and_wait();
+    });
+    std::optional<bool> granted;
+    atOnce(seed,
+           {[&] {
+              begin.arrive_and_wait();
+              granted = lock.tryLockAsync({}, *owner).get();
+            },
+            [&] { begin.arrive_and_wait(); }});
+    ending.join();
+    EXPECT_TRUE(granted.value_or(false));
+    // It is left to expire, and nobody renews it: then it counts as held by nobody here.
+    const auto deadline = Clock::now() + kEnds;
+    while (client.stats().holds != 0 && Clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(client.stats().holds, 0U);
+    server_.command({"DEL", "l"});
+  });
+}
+
+// A renewal that was under way when the release was sent must not bring the hold back.
+TEST_F(Races, ReleaseAndRenewal) {
+  options_.watchdogTimeout = 100ms;
+  Client client = connect();
+  rounds(500, [&](std::uint64_t seed) {
+    std::array<RLock, 2> locks{client.getLock("l"), client.getLock("m")};
+    std::vector<Lease> leases;
+    for (RLock& lock : locks) {
+      leases.push_back(lock.acquire());
+    }
+    const auto renewed = Clock::now() + 33ms;
+    atOnce(seed,
+           {[&] {
+              std::this_thread::sleep_until(renewed + std::chrono::microseconds(draw() % 3'000));
+              EXPECT_EQ(leases[0].release(), ReleaseResult::released);
+            },
+            [&] {
+              std::this_thread::sleep_until(renewed + std::chrono::microseconds(draw() % 3'000));
+              EXPECT_EQ(leases[1].release(), ReleaseResult::released);
+            }});
+    EXPECT_EQ(server_.command({"EXISTS", "l", "m"}).integer, 0);
+  });
+}
+
+TEST_F(Races, ReadersAndAWriter) {
+  Client client = connect();
+  Client other = connect();
+  long unprotected = 0;
+  rounds(4'000, [&](std::uint64_t seed) {
+    const auto reads = [&](Client& from) {
+      return [&] {
+        RLock lock = from.getReadWriteLock("l").readLock();
+        lock.lock();
+        const long seen = unprotected;
+        std::this_thread::yield();
+        EXPECT_EQ(unprotected, seen);
+        lock.unlock();
+      };
+    };
+    atOnce(seed, {reads(client), reads(other), [&] {
+                    RLock lock = client.getReadWriteLock("l").writeLock();
+                    lock.lock();
+                    ++unprotected;
+                    lock.unlock();
+                  }});
+    expectFree();
+  });
+}
+
+TEST_F(Races, PermitsOfASemaphore) {
+  Client client = connect();
+  Semaphore permits = client.getSemaphore("s");
+  permits.trySetPermits(1);
+  long unprotected = 0;
+  std::uint64_t done = 0;
+  rounds(8'000, [&](std::uint64_t seed) {
+    const auto use = [&] {
+      permits.acquire();
+      const long seen = unprotected;
+      unprotected = seen + 1;
+      permits.release();
+    };
+    atOnce(seed, {use, use, use});
+    done += 3;
+  });
+  EXPECT_EQ(static_cast<std::uint64_t>(unprotected), done);
+  EXPECT_EQ(permits.availablePermits(), 1);
+}
+
+TEST_F(Races, CountingDownAndAwaiting) {
+  Client client = connect();
+  Client other = connect();
+  CountDownLatch latch = client.getCountDownLatch("c");
+  CountDownLatch same = other.getCountDownLatch("c");
+  rounds(8'000, [&](std::uint64_t seed) {
+    ASSERT_TRUE(latch.trySetCount(1));
+    atOnce(seed, {[&] { latch.await(); }, [&] { same.await(); }, [&] { same.countDown(); }});
+    EXPECT_EQ(latch.getCount(), 0);
+  });
+}
+
+// Fair waiters have a channel each, and the server says whose turn it is.
+TEST_F(Races, FairWaitersAndARelease) {
+  Client client = connect();
+  Client other = connect();
+  long unprotected = 0;
+  std::uint64_t done = 0;
+  rounds(4'000, [&](std::uint64_t seed) {
+    auto lease = std::make_optional(client.getFairLock("l").acquire());
+    const auto take = [&](Client& from) {
+      return [&] {
+        RLock lock = from.getFairLock("l");
+        lock.lock();
+        const long seen = unprotected;
+        unprotected = seen + 1;
+        lock.unlock();
+      };
+    };
+    atOnce(seed, {take(client), take(other), [&] { lease->release(); }});
+    done += 2;
+    expectFree();
+  });
+  EXPECT_EQ(static_cast<std::uint64_t>(unprotected), done);
+}
+
+// Connections break under the calls; some requests run, some later, some never.
+TEST_F(Races, LostConnections) {
+  weather_.late = 100;
+  weather_.lost = 30;
+  Client client = connect();
+  Client other = connect();
+  long unprotected = 0;
+  std::uint64_t done = 0;
+  rounds(8'000, [&](std::uint64_t seed) {
+    const auto take = [&](Client& from) {
+      return [&] {
+        RLock lock = from.getLock("l");
+        lock.lock();
+        const long seen = unprotected;
+        unprotected = seen + 1;
+        EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+      };
+    };
+    atOnce(seed, {take(client), take(other), take(client)});
+    done += 3;
+    expectFree();
+  });
+  EXPECT_EQ(static_cast<std::uint64_t>(unprotected), done);
+}
+
+TEST_F(Races, LostConnectionsAndCancelling) {
+  weather_.late = 200;
+  weather_.lost = 60;
+  Client client = connect();
+  rounds(8'000, [&](std::uint64_t seed) {
+    RLock lock = client.getLock("l");
+    std::stop_source stop;
+    std::string first;
+    atOnce(seed,
+           {[&] {
+              first = outcomeOf([&] {
+                if (lock.tryLock(stop.get_token(), 1h)) {
+                  lock.unlock();
+                }
+              });
+            },
+            [&] {
+              lock.lock();
+              lock.unlock();
+            },
+            [&] { stop.request_stop(); }});
+    EXPECT_TRUE(first == "ok" || first == "cancelled") << first;
+    expectFree();
+  });
+}
+
+}  // namespace
+}  // namespace rlock::races
