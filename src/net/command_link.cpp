@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -31,7 +32,6 @@ constexpr std::size_t kBufferKept = std::size_t{1} << 20;
 // because a measured round trip includes that wake-up once polling is off.
 constexpr std::chrono::microseconds kPollBelow{150};
 constexpr std::chrono::microseconds kSleepAbove{200};
-constexpr std::chrono::milliseconds kSecondLook{10};
 
 }  // namespace
 
@@ -62,6 +62,7 @@ CommandLink::CommandLink(std::shared_ptr<Loop> loop,
       mayPoll_(spin.count() > 0 && std::thread::hardware_concurrency() > 1),
       polling_(mayPoll_),
       stallText_(fmt::format("no reply within {} ms", settings_.replyTimeout.count())),
+      pending_(settings_.replyTimeout),
       readBuffer_(kReplyReadSize),
       dialer_(*loop_, settings_, true),
       work_(*loop_, [this] { work(); }),
@@ -128,18 +129,12 @@ void CommandLink::startOn(Established established) {
   epoll_ = std::move(epoll);
   stream_ = std::move(established.stream);
   session_ = std::move(established.session);
-  killable_ = session_->canBeKilled();
+  pending_.begin(session_->canBeKilled(), upSince_);
   reader_ = std::move(reader);
   out_.clear();
   writeBuffer_.clear();
   written_ = 0;
-  appended_ = 0;
-  possiblySent_ = 0;
-  secondLook_ = Clock::time_point::max();
-  useful_ = false;
   armFailed_ = false;
-  answered_ = 0;
-  lastReply_ = upSince_;
   armed_ = EPOLLRDHUP;
   state_ = State::up;
   up_.store(true, std::memory_order_release);
@@ -172,29 +167,20 @@ bool CommandLink::submit(Request& request, std::span<const std::string_view> arg
   const bool onLoop = mode == Mode::background && loop_->onLoopThread();
   const auto now = Clock::now();
   ReleasableLock lock(mutex_);
-  if (state_ != State::up || (request.onlyIfKillable_ && !killable_)) {
+  if (state_ != State::up || !pending_.accepts(request)) {
     return false;
   }
   // The last step that can fail. Were the command appended without its place in the order of
   // replies, or the other way round, each later reply would reach the wrong request.
   out_ += command.bytes();
-  appended_ += command.bytes().size();
-  request.state_.fetch_and(Request::kInterrupted, std::memory_order_relaxed);
-  request.delivery_ = Request::Delivery::pending;
-  request.awaited_ = mode == Mode::awaited;
-  request.arrived_ = false;
-  request.session_.reset();
-  request.submittedAt_ = now;
-  request.endOffset_ = appended_;
-  pending_.push(RequestPtr(&request));
+  pending_.append(request, command.bytes().size(), mode, now);
   counters_.commands.fetch_add(1, std::memory_order_relaxed);
   if (mode == Mode::background) {
-    ++backgroundPending_;
     if (onLoop) {
       flush_.atPassEnd(shared_from_this());
       return true;
     }
-    if (backgroundPending_ == 1) {
+    if (pending_.background() == 1) {
       // The loop must watch for its reply not coming.
       wakeLoop();
     }
@@ -208,7 +194,7 @@ bool CommandLink::submit(Request& request, std::span<const std::string_view> arg
 
 void CommandLink::distrust() noexcept {
   const MutexLock lock(mutex_);
-  killable_ = false;
+  pending_.distrust();
 }
 
 void CommandLink::abandon(Clock::time_point since, Errc errc, const char* what) noexcept {
@@ -223,8 +209,8 @@ void CommandLink::flushAtPassEnd() noexcept {
   if (state_ != State::up || closing_) {
     return;
   }
-  if (!stall_.armed()) {
-    stall_.armAt(stallDue());
+  if (pending_.background() > 0 && !stall_.armed()) {
+    stall_.armAt(pending_.stallDue());
   }
   if (!writing_) {
     flush(lock);
@@ -250,8 +236,7 @@ void CommandLink::flush(ReleasableLock& lock) noexcept {
     }
     const std::size_t rest = writeBuffer_.size() - written_;
     const char* data = writeBuffer_.data() + written_;
-    // Until the call returns, any of these bytes may be on their way.
-    possiblySent_ += rest;
+    pending_.offer(rest);
     // Not by the lock, where the analysis would lose sight of it.
     mutex_.unlock();
     const ssize_t count = stream_->write(data, rest);
@@ -262,10 +247,10 @@ void CommandLink::flush(ReleasableLock& lock) noexcept {
     }
     if (count > 0) {
       written_ += static_cast<std::size_t>(count);
-      possiblySent_ -= rest - static_cast<std::size_t>(count);
+      pending_.refused(rest - static_cast<std::size_t>(count));
       continue;
     }
-    possiblySent_ -= rest;
+    pending_.refused(rest);
     if (count < 0 && error == EAGAIN) {
       // No caller may wait for room: the loop goes on, or the reader if it finds room first.
       writeBlocked_.store(true, std::memory_order_relaxed);
@@ -291,7 +276,7 @@ void CommandLink::resumeWriting() noexcept {
 }
 
 CommandLink::Awaited CommandLink::await(Request& request, Clock::time_point deadline) {
-  if (request.done()) {
+  if (PendingRequests::done(request)) {
     return Awaited::complete;
   }
   bool leading = false;
@@ -299,33 +284,25 @@ CommandLink::Awaited CommandLink::await(Request& request, Clock::time_point dead
     const MutexLock lock(mutex_);
     // A request that is over has no connection to read any more, even while whoever ended it has
     // yet to say so.
-    if (request.delivery_ == Request::Delivery::pending) {
+    if (request.delivery() == Request::Delivery::pending) {
       leading = !std::exchange(reading_, true);
       if (!leading) {
-        enlist(request);
+        pending_.enlist(request);
       }
     }
   }
   return leading ? lead(request, deadline) : follow(request, deadline);
 }
 
-/// The one judgement of a silent connection, for the loop and for waiting threads. The first time
-/// somebody finds it overdue it gets a second look: the process may just have been stopped, and the
-/// reader has not read yet. Returns when to look again; max() when it has ended the connection.
+/// The one judgement of a silent connection, for the loop and for waiting threads. Returns when to
+/// look again; max() when it has ended the connection.
 CommandLink::Clock::time_point CommandLink::judgeStall(ReleasableLock& lock,
                                                        Clock::time_point now) noexcept {
-  const auto due = stallDue();
-  if (now < due) {
-    return due;
+  const auto again = pending_.judgeStall(now);
+  if (again == Clock::time_point::max()) {
+    fail(lock, {Errc::timedOut, stallText_.c_str()});
   }
-  if (secondLook_ == Clock::time_point::max()) {
-    secondLook_ = now + kSecondLook;
-  }
-  if (now < secondLook_) {
-    return secondLook_;
-  }
-  fail(lock, {Errc::timedOut, stallText_.c_str()});
-  return Clock::time_point::max();
+  return again;
 }
 
 CommandLink::Clock::time_point CommandLink::endStall(Clock::time_point now) noexcept {
@@ -334,105 +311,66 @@ CommandLink::Clock::time_point CommandLink::endStall(Clock::time_point now) noex
                                                   : Clock::time_point::max();
 }
 
-/// Bytes do not count: a server that sends one now and then answers nobody. Replies to others do:
-/// those before this one in a long queue.
-CommandLink::Clock::time_point CommandLink::stallDue() const noexcept {
-  const auto since = pending_.empty() ? Clock::now() : pending_.front()->submittedAt_;
-  return std::max(since, lastReply_) + settings_.replyTimeout;
-}
-
 CommandLink::Awaited CommandLink::follow(Request& request, Clock::time_point deadline) noexcept {
-  auto stallAt = request.submittedAt_ + settings_.replyTimeout;
+  auto stallAt = request.submittedAt() + settings_.replyTimeout;
   for (;;) {
-    std::uint32_t word = request.state_.load(std::memory_order_acquire);
-    if ((word & Request::kLead) != 0) {
-      return lead(request, deadline);
-    }
-    if ((word & Request::kDone) != 0) {
-      return Awaited::complete;
-    }
-    if ((word & Request::kInterrupted) != 0) {
-      if (const auto left = leave(request, Awaited::interrupted)) {
-        return *left;
-      }
-      // It is over, or this thread is about to be the reader.
-      ::sched_yield();
-      continue;
-    }
-    if ((word & Request::kSleeping) == 0) {
-      if (!request.state_.compare_exchange_weak(
-              word, word | Request::kSleeping, std::memory_order_acq_rel)) {
+    std::uint32_t word = 0;
+    switch (PendingRequests::next(request, word)) {
+      case PendingRequests::Next::lead:
+        return lead(request, deadline);
+      case PendingRequests::Next::done:
+        return Awaited::complete;
+      case PendingRequests::Next::interrupt:
+        if (leave(request)) {
+          return Awaited::interrupted;
+        }
+        // It is over, or this thread is about to be the reader.
+        ::sched_yield();
         continue;
-      }
-      word |= Request::kSleeping;
+      case PendingRequests::Next::sleep:
+        break;
     }
-    futexWait(request.state_, word, std::min(deadline, stallAt));
+    futexWait(PendingRequests::word(request), word, std::min(deadline, stallAt));
     const auto now = Clock::now();
     if (now >= deadline) {
-      if (const auto left = leave(request, Awaited::timedOut)) {
-        return *left;
+      if (leave(request)) {
+        return Awaited::timedOut;
       }
       ::sched_yield();
-    } else if (now >= stallAt && !request.done()) {
+    } else if (now >= stallAt && !PendingRequests::done(request)) {
       stallAt = endStall(now);
     }
   }
 }
 
-std::optional<CommandLink::Awaited> CommandLink::leave(Request& request, Awaited why) noexcept {
+/// Returns false when the request is over or this thread was made the reader: both must be dealt
+/// with before it leaves.
+bool CommandLink::leave(Request& request) noexcept {
   const MutexLock lock(mutex_);
-  // Already answered, or made the reader: both must be dealt with before leaving.
-  if (request.delivery_ != Request::Delivery::pending ||
-      (request.state_.load(std::memory_order_acquire) & Request::kLead) != 0) {
-    return std::nullopt;
+  if (!pending_.leave(request)) {
+    return false;
   }
-  detach(request);
-  return why;
-}
-
-void CommandLink::detach(Request& request) noexcept {
-  delist(request);
-  request.awaited_ = false;
-  ++backgroundPending_;
   arm();
   wakeLoop();
-}
-
-void CommandLink::enlist(Request& request) noexcept {
-  request.arrived_ = true;
-  request.nextArrived_ = nullptr;
-  request.previousArrived_ = lastArrived_;
-  (lastArrived_ == nullptr ? firstArrived_ : lastArrived_->nextArrived_) = &request;
-  lastArrived_ = &request;
-}
-
-void CommandLink::delist(Request& request) noexcept {
-  if (!std::exchange(request.arrived_, false)) {
-    return;
-  }
-  (request.previousArrived_ == nullptr ? firstArrived_ : request.previousArrived_->nextArrived_) =
-      request.nextArrived_;
-  (request.nextArrived_ == nullptr ? lastArrived_ : request.nextArrived_->previousArrived_) =
-      request.previousArrived_;
+  return true;
 }
 
 CommandLink::Awaited CommandLink::lead(Request& request, Clock::time_point deadline) noexcept {
-  auto stallAt = request.submittedAt_ + settings_.replyTimeout;
+  auto stallAt = request.submittedAt() + settings_.replyTimeout;
   Awaited result = Awaited::complete;
-  while (!request.done()) {
+  while (!PendingRequests::done(request)) {
     readSome(&request, std::min(deadline, stallAt));
-    if (request.done()) {
+    if (PendingRequests::done(request)) {
       break;
     }
-    const bool interrupted =
-        (request.state_.load(std::memory_order_acquire) & Request::kInterrupted) != 0;
+    const bool interrupted = PendingRequests::interrupted(request);
     const auto now = Clock::now();
     if (interrupted || now >= deadline) {
       const MutexLock lock(mutex_);
-      if (request.delivery_ == Request::Delivery::pending) {
+      if (pending_.toBackground(request)) {
         result = interrupted ? Awaited::interrupted : Awaited::timedOut;
-        // This thread is still the reader, so the arming is left to handOver().
-        detach(request);
+        arm();
+        wakeLoop();
         break;
       }
       continue;
@@ -553,42 +491,28 @@ bool CommandLink::hand(std::span<Reply> replies, const Request* own) noexcept {
   }
   const auto now = Clock::now();
   bool expected = true;
-  RequestQueue awaited;
+  PendingRequests::Ended ended;
   {
     const MutexLock lock(mutex_);
     if (state_ != State::up) {
       return true;
     }
-    secondLook_ = Clock::time_point::max();
-    lastReply_ = now;
-    const bool loopHasWork = !completed_.empty();
     for (Reply& reply : replies) {
-      RequestPtr request = pending_.pop();
-      if (!request) {
-        expected = false;
+      expected = pending_.take(std::move(reply), now, ended);
+      if (!expected) {
         break;
-      }
-      ++answered_;
-      useful_ = useful_ || (request->purpose_ == Request::Purpose::work && !reply.isError());
-      request->reply_ = std::move(reply);
-      request->delivery_ = Request::Delivery::replied;
-      if (request->awaited_) {
-        delist(*request);
-        awaited.push(std::move(request));
-      } else {
-        --backgroundPending_;
-        completed_.push(std::move(request));
       }
     }
     // The loop itself looks at them when it has handed over the role of the reader.
-    if (own != nullptr && !loopHasWork && !completed_.empty()) {
+    if (own != nullptr && completed_.empty() && !ended.background.empty()) {
       wakeLoop();
     }
+    completed_.append(ended.background);
   }
   // Taken out of the queue first: once finished, its thread may submit it again.
-  while (const RequestPtr request = awaited.pop()) {
+  while (const RequestPtr request = ended.awaited.pop()) {
     if (request.get() == own) {
-      noteRoundTrip(now - own->submittedAt_);
+      noteRoundTrip(now - own->submittedAt());
     }
     finish(*request);
   }
@@ -596,15 +520,13 @@ bool CommandLink::hand(std::span<Reply> replies, const Request* own) noexcept {
 }
 
 void CommandLink::finish(Request& request) noexcept {
-  const std::uint32_t before = request.state_.fetch_or(Request::kDone, std::memory_order_acq_rel);
-  if ((before & Request::kSleeping) != 0) {
-    futexWakeOne(&request.state_);
+  if (PendingRequests::finish(request)) {
+    futexWakeOne(&PendingRequests::word(request));
   }
 }
 
 void CommandLink::handOver() noexcept {
-  RequestPtr next;
-  std::uint32_t before = 0;
+  PendingRequests::Leader next;
   {
     const MutexLock lock(mutex_);
     if (state_ != State::up) {
@@ -612,25 +534,21 @@ void CommandLink::handOver() noexcept {
       wakeLoop();
       return;
     }
-    if (firstArrived_ == nullptr) {
+    next = pending_.appoint();
+    if (!next.request) {
       reading_ = false;
       arm();
       return;
     }
-    next = RequestPtr(firstArrived_);
-    delist(*next);
-    // Under the mutex: a failure that ends this request must come after, so that its thread cannot
-    // miss that it has the role.
-    before = next->state_.fetch_or(Request::kLead, std::memory_order_acq_rel);
   }
-  if ((before & Request::kSleeping) != 0) {
-    futexWakeOne(&next->state_);
+  if (next.asleep) {
+    futexWakeOne(&PendingRequests::word(*next.request));
   }
 }
 
 /// Has the loop woken for what nobody else waits for.
 void CommandLink::arm() noexcept {
-  const bool input = backgroundPending_ > 0 && !reading_;
+  const bool input = pending_.background() > 0 && !reading_;
   const bool room = writeBlocked_.load(std::memory_order_relaxed);
   const std::uint32_t wanted = EPOLLRDHUP | (input ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
                                (room ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
@@ -661,21 +579,9 @@ void CommandLink::fail(ReleasableLock& lock,
   up_.store(false, std::memory_order_release);
   failure_ = why;
   const bool unanswered = !pending_.empty();
-  RequestQueue awaited;
-  while (RequestPtr request = pending_.pop()) {
-    const bool sent = request->endOffset_ <= possiblySent_;
-    request->delivery_ = sent ? Request::Delivery::lost : Request::Delivery::unsent;
-    if (sent) {
-      request->session_ = session_;
-    }
-    if (request->awaited_) {
-      delist(*request);
-      awaited.push(std::move(request));
-    } else {
-      completed_.push(std::move(request));
-    }
-  }
-  backgroundPending_ = 0;
+  PendingRequests::Ended ended;
+  pending_.fail(session_, ended);
+  completed_.append(ended.background);
   out_.clear();
   if (writeBlocked_.exchange(false, std::memory_order_relaxed)) {
     writing_ = false;
@@ -689,7 +595,7 @@ void CommandLink::fail(ReleasableLock& lock,
     stream_->shutdown();
   }
   lock.unlock();
-  while (const RequestPtr request = awaited.pop()) {
+  while (const RequestPtr request = ended.awaited.pop()) {
     finish(*request);
   }
   wakeLoop();
@@ -737,8 +643,8 @@ void CommandLink::work() noexcept {
   tearDown();
   {
     ReleasableLock lock(mutex_);
-    if (state_ == State::up && !closing_ && backgroundPending_ > 0 && !stall_.armed()) {
-      stall_.armAt(stallDue());
+    if (state_ == State::up && !closing_ && pending_.background() > 0 && !stall_.armed()) {
+      stall_.armAt(pending_.stallDue());
     }
     if (state_ == State::up && std::exchange(armFailed_, false)) {
       arm();
@@ -763,7 +669,7 @@ void CommandLink::runCompleted() noexcept {
       return;
     }
     const RequestPtr request = running_.pop();
-    request->completed();
+    PendingRequests::complete(*request);
   }
 }
 
@@ -781,7 +687,7 @@ void CommandLink::tearDown() noexcept {
     epoll_.reset();
     state_ = closing_ ? State::closed : State::down;
     failure = failure_;
-    useful = useful_;
+    useful = pending_.useful();
   }
   stream.reset();
   heartbeat_.disarm();
@@ -835,7 +741,7 @@ void CommandLink::heartbeat() {
     if (state_ != State::up) {
       return;
     }
-    answered = answered_;
+    answered = pending_.answered();
   }
   heartbeat_.armAt(Clock::now() + settings_.heartbeatInterval);
   if (answered == std::exchange(answeredAtHeartbeat_, answered)) {
@@ -848,7 +754,7 @@ void CommandLink::heartbeat() {
 void CommandLink::checkStall() noexcept {
   const auto now = Clock::now();
   ReleasableLock lock(mutex_);
-  if (state_ == State::up && backgroundPending_ > 0) {
+  if (state_ == State::up && pending_.background() > 0) {
     stall_.armAt(judgeStall(lock, now));
   }
 }

@@ -8,6 +8,7 @@
 #include "net/socket.hpp"
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/net/pending_requests.hpp>
 #include <rlock/detail/net/request.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
@@ -18,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -95,7 +95,7 @@ class CommandLink final : public CommandTransport,
   // Any thread.
   Awaited lead(Request& request, Clock::time_point deadline) noexcept;
   Awaited follow(Request& request, Clock::time_point deadline) noexcept;
-  std::optional<Awaited> leave(Request& request, Awaited why) noexcept;
+  bool leave(Request& request) noexcept;
   Clock::time_point endStall(Clock::time_point now) noexcept;
   std::size_t readSome(const Request* own, Clock::time_point until) noexcept;
   void waitForSocket(Clock::duration left) noexcept;
@@ -109,11 +109,7 @@ class CommandLink final : public CommandTransport,
   // Those that take the lock may release it, also for good: all that is known then is what it says.
   void flush(ReleasableLock& lock) noexcept RLOCK_REQUIRES(mutex_);
   void fail(ReleasableLock& lock, const Failure& why) noexcept RLOCK_REQUIRES(mutex_);
-  void detach(Request& request) noexcept RLOCK_REQUIRES(mutex_);
-  void enlist(Request& request) noexcept RLOCK_REQUIRES(mutex_);
-  void delist(Request& request) noexcept RLOCK_REQUIRES(mutex_);
   void arm() noexcept RLOCK_REQUIRES(mutex_);
-  [[nodiscard]] Clock::time_point stallDue() const noexcept RLOCK_REQUIRES(mutex_);
   Clock::time_point judgeStall(ReleasableLock& lock, Clock::time_point now) noexcept
       RLOCK_REQUIRES(mutex_);
   /// Has work() run soon.
@@ -155,24 +151,10 @@ class CommandLink final : public CommandTransport,
   // The writer is whoever first finds room in the socket. Read without the mutex by the reader,
   // which then looks for room, too.
   std::atomic<bool> writeBlocked_{false};
-  bool killable_ RLOCK_GUARDED_BY(mutex_) = false;
   bool armFailed_ RLOCK_GUARDED_BY(mutex_) = false;  // the loop tries again
-  // Set while the connection is suspected to be dead.
-  Clock::time_point secondLook_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
-  bool useful_ RLOCK_GUARDED_BY(mutex_) = false;  // a request was answered on this connection
   std::uint32_t armed_ RLOCK_GUARDED_BY(mutex_) = 0;
   std::string out_ RLOCK_GUARDED_BY(mutex_);
-  /// Bytes of this connection put into out_.
-  std::uint64_t appended_ RLOCK_GUARDED_BY(mutex_) = 0;
-  /// Of those, the ones the kernel may have taken.
-  std::uint64_t possiblySent_ RLOCK_GUARDED_BY(mutex_) = 0;
-  RequestQueue pending_ RLOCK_GUARDED_BY(mutex_);
-  Request* firstArrived_ RLOCK_GUARDED_BY(mutex_) = nullptr;
-  Request* lastArrived_ RLOCK_GUARDED_BY(mutex_) = nullptr;
-  std::size_t backgroundPending_ RLOCK_GUARDED_BY(mutex_) = 0;
-  std::uint64_t answered_ RLOCK_GUARDED_BY(mutex_) = 0;  // replies of this connection
-  /// When the last of them was complete, or the connection.
-  Clock::time_point lastReply_ RLOCK_GUARDED_BY(mutex_){};
+  PendingRequests pending_ RLOCK_GUARDED_BY(mutex_);
   RequestQueue completed_ RLOCK_GUARDED_BY(mutex_);  // their completed() is due
   Failure failure_ RLOCK_GUARDED_BY(mutex_);
 
