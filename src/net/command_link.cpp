@@ -61,7 +61,7 @@ void CommandLink::dial() noexcept {
       tell([&] { events_.onDown(error); });
     });
   } catch (const std::exception& error) {
-    // Whatever was missing, a link that stops trying would be missing for good.
+    // A link that stops trying would be missing for good, whatever it was that was missing now.
     redial_.armAt(Clock::now() + settings_.reconnectDelayMax);
     tell([&] { events_.onDown(Error(Errc::connectionFailed, error.what())); });
   }

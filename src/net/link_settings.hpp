@@ -16,8 +16,8 @@ namespace rlock::detail::net {
 /// How often the loop reads from one connection before it lets its other work run.
 inline constexpr int kReadsPerPass = 16;
 
-/// What a connection to one server needs. The endpoints are addresses of the same server, tried in
-/// order. Defaults are those of Options: see linkSettings().
+/// The settings of a connection to one server. The endpoints are addresses of the same server,
+/// tried in order. Defaults are those of Options: see linkSettings().
 struct LinkSettings {
   std::vector<Endpoint> endpoints{};
   std::string username{};

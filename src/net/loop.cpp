@@ -106,7 +106,17 @@ struct PollHandle {
   PollHandle* next = nullptr;
 };
 
-/// What must outlive the Loop object: libuv's handles and what the loop thread works on.
+/// The part of a Loop that outlives it: libuv's handles and the queues, timers and polls that the
+/// loop thread works on. libuv gives handles back only after another pass, so this object holds
+/// itself (self_) from open() until the last handle is closed, whoever lets go of the Loop.
+///
+/// Queueing is called on any thread, under mutex_; everything else runs on the loop thread, which
+/// for an adopted loop is the one that runs its callbacks. A function runs once or is destroyed
+/// unrun, in the order of the queue, and never under the mutex. Nothing it throws leaves guarded().
+/// Arming a timer and queueing a LoopTask take no memory and cannot fail.
+///
+/// In a child after fork() the loop's descriptors are the parent's, so every function that would
+/// touch them asks abandoned() or leftInChild() first.
 class LoopCore : public std::enable_shared_from_this<LoopCore> {
  public:
   LoopCore() = default;
@@ -153,8 +163,9 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
       loopThread_.store(thisThread(), std::memory_order_relaxed);
     }
   }
-  /// True in a child that was forked in a callback. What the loop polls is the parent's: it runs
-  /// nothing more and ends with the callback. An adopted one may be used on by its owner.
+  /// True in a child that was forked in a callback. The descriptors it polls are the
+  /// parent's: it runs nothing more and ends with the callback. An adopted one may be used on by
+  /// its owner.
   bool leftInChild() noexcept {
     if (forkGeneration() == forkGeneration_) {
       return false;
@@ -219,8 +230,6 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   std::size_t openHandles_ = 0;
   bool closing_ = false;
 };
-
-// ------------------------------------------------------------------------------------ life cycle
 
 namespace {
 
@@ -371,8 +380,6 @@ void LoopCore::handleClosed() noexcept {
     markFinished();
   }
 }
-
-// ------------------------------------------------------------------------------------- functions
 
 void LoopCore::post(UniqueFunction<void()> function) {
   if (abandoned()) {
@@ -533,8 +540,6 @@ void LoopCore::setErrorHook(std::function<void(const char*)> hook) {
   errorHook_.swap(hook);
 }
 
-// ---------------------------------------------------------------------------------------- timers
-
 void LoopCore::arm(Timer& timer, SteadyClock::time_point due) noexcept {
   if (!usable()) {
     return;
@@ -609,8 +614,6 @@ void LoopCore::expireTimers() noexcept {
   expiringAt_ = SteadyClock::time_point::min();
 }
 
-// ----------------------------------------------------------------------------------------- polls
-
 void LoopCore::startPoll(Poll& poll, int events, Poll::Callback callback) {
   if (poll.handle_ == nullptr) {
     auto handle = std::make_unique<PollHandle>();
@@ -670,8 +673,6 @@ void LoopCore::onPoll(uv_poll_t* uv, int status, int events) noexcept {
   }
 }
 
-// ------------------------------------------------------------------------------------------ Loop
-
 Loop::Loop(std::shared_ptr<LoopCore> core) noexcept : core_(std::move(core)) {}
 
 std::shared_ptr<Loop> Loop::createOwned(std::string threadName) {
@@ -729,8 +730,6 @@ bool Loop::abandoned() const noexcept {
   return core_->abandoned();
 }
 
-// -------------------------------------------------------------------------------------- LoopTask
-
 LoopTask::LoopTask(Loop& loop, UniqueFunction<void()> function)
     : core_(loop.core_), node_(std::make_unique<QueuedFunction>(std::move(function), true)) {}
 
@@ -743,8 +742,6 @@ void LoopTask::post(std::shared_ptr<const void> owner) noexcept {
 void LoopTask::atPassEnd(std::shared_ptr<const void> owner) noexcept {
   core_->atPassEnd(*node_, std::move(owner));
 }
-
-// ----------------------------------------------------------------------------------------- Timer
 
 Timer::Timer(Loop& loop, UniqueFunction<void()> onExpiry)
     : core_(loop.core_), onExpiry_(std::move(onExpiry)) {}
@@ -763,8 +760,6 @@ void Timer::armAt(SteadyClock::time_point due) noexcept {
 void Timer::disarm() noexcept {
   core_->disarm(*this);
 }
-
-// ------------------------------------------------------------------------------------------ Poll
 
 Poll::Poll(Loop& loop, int fd) : core_(loop.core_), fd_(fd) {}
 

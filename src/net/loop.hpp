@@ -140,8 +140,8 @@ class Timer {
 /// **Thread safety:** loop thread only. May be restarted, stopped or destroyed in its own callback.
 class Poll {
  public:
-  /// What has happened: zero or an error of libuv, and the events. libuv 1.44 reports a socket in
-  /// error state as UV_EBADF without events; read or write it then to learn why.
+  /// Gets zero or an error of libuv, and the events that have happened. libuv 1.44 reports a socket
+  /// in error state as UV_EBADF without events; read or write it then to learn why.
   using Callback = UniqueFunction<void(int status, int events)>;
 
   Poll(Loop& loop, int fd);

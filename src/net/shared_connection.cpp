@@ -22,7 +22,7 @@ namespace rlock::detail::net {
 namespace {
 
 constexpr std::size_t kReplyReadSize = std::size_t{64} << 10;
-// What a buffer may keep of a burst.
+// A buffer keeps no more memory of a burst.
 constexpr std::size_t kBufferKept = std::size_t{1} << 20;
 
 }  // namespace
@@ -151,8 +151,9 @@ SharedConnection::Awaited SharedConnection::await(Request& request,
   bool leading = false;
   {
     const MutexLock lock(mutex_);
-    // A request that is over has no connection to read any more, even while whoever ended it has
-    // yet to say so.
+    // The race with the reader, or with a failure: the request may have ended under the mutex while
+    // its done bit is yet to be set. It has no connection to read any more, and its thread waits
+    // for that bit.
     if (request.delivery() == Request::Delivery::pending) {
       leading = !std::exchange(reading_, true);
       if (!leading) {
@@ -177,7 +178,8 @@ SharedConnection::Awaited SharedConnection::follow(Request& request,
         if (leave(request)) {
           return Awaited::interrupted;
         }
-        // It is over, or this thread is about to be the reader.
+        // The race with the reader: it has just ended the request or made this thread the reader,
+        // and the next look at the word says which.
         ::sched_yield();
         continue;
       case PendingRequests::Next::sleep:
@@ -189,6 +191,7 @@ SharedConnection::Awaited SharedConnection::follow(Request& request,
       if (leave(request)) {
         return Awaited::timedOut;
       }
+      // The same race as above.
       ::sched_yield();
     } else if (now >= stallAt && !PendingRequests::done(request)) {
       stallAt = endStall(now);
@@ -227,6 +230,7 @@ SharedConnection::Awaited SharedConnection::lead(Request& request,
         wakeLoop_();
         break;
       }
+      // The race with a writer whose failure has just ended the request: its done bit follows.
       continue;
     }
     if (now >= stallAt) {
@@ -386,6 +390,8 @@ void SharedConnection::handOver() noexcept {
   {
     const MutexLock lock(mutex_);
     if (state_ != State::up) {
+      // A failure, of this reader or of a writer meanwhile, leaves nobody to read for; the loop
+      // takes the socket away now that it has no reader.
       reading_ = false;
       wakeLoop_();
       return;
@@ -402,6 +408,8 @@ void SharedConnection::handOver() noexcept {
   }
 }
 
+/// Makes this thread the writer until all is written or the socket is full. Commands that others
+/// append during a call to the kernel are written by the next one.
 void SharedConnection::write(ReleasableLock& lock) noexcept {
   writing_ = true;
   while (state_ == State::up) {
@@ -425,6 +433,7 @@ void SharedConnection::write(ReleasableLock& lock) noexcept {
     const int error = errno;
     mutex_.lock();
     if (state_ != State::up) {
+      // The race with a reader whose failure came during the call: it has ended every request.
       break;
     }
     if (count > 0) {
@@ -531,6 +540,7 @@ bool SharedConnection::serve() noexcept {
         return false;
       }
     }
+    // The race with a thread that has become the reader since the event: it reads for all.
     if (reading_ || (event.events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) == 0) {
       // One event has switched off the others, which may still be waited for.
       arm();

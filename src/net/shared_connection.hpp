@@ -127,7 +127,7 @@ class SharedConnection {
   void resumeWriting() noexcept;
   void fail(const Failure& why) noexcept;
 
-  // Those that take the lock may release it, also for good: all that is known then is what it says.
+  // A function that is given the lock may release it, also for good: the lock says whether it did.
   void append(Request& request, std::string_view bytes, Mode mode, Clock::time_point now)
       RLOCK_REQUIRES(mutex_);
   void watchBackground() noexcept RLOCK_REQUIRES(mutex_);

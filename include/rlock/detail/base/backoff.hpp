@@ -13,7 +13,7 @@ inline std::chrono::nanoseconds exponentialPause(std::chrono::nanoseconds first,
                                                  int attempt,
                                                  int multiplier = 2) noexcept {
   std::chrono::nanoseconds pause = first;
-  // What does not grow would be multiplied for nothing, and what grows soon ends.
+  // A pause that does not grow would be multiplied for nothing; one that grows soon ends the loop.
   for (int i = 0; i < attempt && multiplier > 1 && pause.count() > 0 && pause < longest; ++i) {
     pause = pause > longest / multiplier ? longest : pause * multiplier;
   }

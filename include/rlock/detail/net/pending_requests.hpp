@@ -47,7 +47,7 @@ class PendingRequests {
     RequestPtr request{};
     bool asleep = false;  ///< its thread sleeps on word() and has to be woken
   };
-  /// What the thread that awaits a request does next.
+  /// The next step of the thread that awaits a request.
   enum class Next : std::uint8_t {
     lead,       ///< it reads for everybody
     done,       ///< the request has ended

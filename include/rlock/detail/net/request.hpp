@@ -20,7 +20,7 @@ namespace rlock::detail::net {
 /// pending.
 class Request : public RefCounted<Request> {
  public:
-  /// What a reply to it says about the connection.
+  /// Says what a reply to it means for the connection.
   enum class Purpose : std::uint8_t {
     work,    ///< that the connection is of use
     upkeep,  ///< nothing: the link sends it for its own sake

@@ -29,7 +29,7 @@ namespace rlock::detail::net {
 /// again later. A channel is forgotten when it is neither wanted nor listed and the server has no
 /// request or subscription of it.
 ///
-/// Whoever calls it writes the requests in the order it gives them out and passes it each reply. If
+/// The caller writes the requests in the order it gives them out and passes it each reply. If
 /// anything throws in between, it must call end(): a request may then be half recorded, and only a
 /// new connection starts from what is wanted. An end() leaves wanted channels only.
 ///
@@ -49,7 +49,7 @@ class SubscriptionBook {
     ///@}
   };
 
-  /// What one reply means for the owner of the connection.
+  /// The meaning of one reply for the owner of the connection.
   struct Meaning {
     enum class Kind : std::uint8_t {
       nothing,
