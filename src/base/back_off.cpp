@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rlock/back_off.hpp>
+#include <rlock/detail/base/backoff.hpp>
 #include <rlock/error.hpp>
 
 #include <algorithm>
@@ -41,14 +42,8 @@ BackOff BackOff::constant(Duration delay) {
 }
 
 milliseconds BackOff::base(int attempts) const noexcept {
-  milliseconds pause = initial_;
-  if (multiplier_ == 1) {
-    return pause;
-  }
-  for (int i = 1; i < attempts && pause < max_; ++i) {
-    pause = pause > max_ / multiplier_ ? max_ : pause * multiplier_;
-  }
-  return pause;
+  return std::chrono::duration_cast<milliseconds>(
+      detail::exponentialPause(initial_, max_, attempts - 1, multiplier_));
 }
 
 milliseconds BackOff::longestExtra(int attempts) const noexcept {

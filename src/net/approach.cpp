@@ -76,7 +76,7 @@ std::string_view Approach::whatIsMissing() const noexcept {
   }
 }
 
-/// Whatever goes wrong in a callback ends the approach: nobody would wake it again.
+/// An exception in a callback ends the approach: nobody would wake it again.
 template <class F>
 void Approach::guarded(F&& step) {
   const auto keep = shared_from_this();
@@ -94,8 +94,6 @@ void Approach::guarded(F&& step) {
     fail({Errc::connectionFailed, error.what()});
   }
 }
-
-// ------------------------------------------------------------------------------------ connecting
 
 std::optional<ConnectFailure> Approach::connect() {
   fd_ = openSocket(address_.family());
@@ -167,8 +165,6 @@ std::optional<ConnectFailure> Approach::connected() {
   startHandshake(std::move(stream));
   return std::nullopt;
 }
-
-// ------------------------------------------------------------------------------------- handshake
 
 void Approach::startHandshake(std::unique_ptr<Stream> stream) {
   stage_ = Stage::handshake;
@@ -256,8 +252,6 @@ void Approach::handshakeDone() {
   const auto session = std::make_shared<const ServerSession>(handshake_->session());
   finish(Established{std::move(stream_), session});
 }
-
-// --------------------------------------------------------------------------------------- outcome
 
 void Approach::closeSocket() noexcept {
   poll_.reset();

@@ -25,6 +25,10 @@ struct Established {
 
 /// Connects to one address and shakes hands with whoever is there.
 ///
+/// It goes through its stages in their order and is done at the first failure or with the last
+/// answer; nothing is watched any more then. The Connector calls it, the loop's socket and timer
+/// call it back, and it holds itself while it calls the handler, which may drop it.
+///
 /// **Thread safety:** loop thread only. May be dropped in its own handler.
 class Approach : public std::enable_shared_from_this<Approach> {
  public:
@@ -37,14 +41,14 @@ class Approach : public std::enable_shared_from_this<Approach> {
            Address address,
            bool probeKill);
 
-  /// Begins. What fails at once is returned, and the handler is not called then; else it is called
+  /// Begins. A failure at once is returned, and the handler is not called then; else it is called
   /// once, never inside start(). It has no time limit of its own.
   std::optional<ConnectFailure> start(Handler handler);
 
   /// Drops connection and handler.
   void cancel() noexcept;
 
-  /// What to say when the time is over now.
+  /// The error to report if the time is over now.
   [[nodiscard]] std::string_view whatIsMissing() const noexcept;
 
  private:

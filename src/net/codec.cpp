@@ -14,8 +14,6 @@
 
 namespace rlock::detail::net {
 
-// --------------------------------------------------------------------------------------- requests
-
 FormattedCommand::FormattedCommand(std::span<const std::string_view> argv) {
   if (argv.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
     throw std::bad_alloc();
@@ -53,8 +51,6 @@ FormattedCommand::~FormattedCommand() {
 void appendCommand(std::string& out, std::span<const std::string_view> argv) {
   out += FormattedCommand(argv).bytes();
 }
-
-// ---------------------------------------------------------------------------------------- replies
 
 /// Where the reply under construction grows. hiredis hands its address to each callback.
 struct ReplyReader::State {
@@ -173,7 +169,7 @@ namespace {
 
 constexpr const char* kOutOfMemory = "out of memory while reading a reply";
 
-/// What hiredis would only find out when the whole item has come.
+/// Finds errors early that hiredis would only find when the whole item has come.
 const char* findOversize(const redisReader& reader) noexcept {
   const std::size_t pending = reader.len - reader.pos;
   if (pending > ReplyReader::kMaxPendingBytes) {

@@ -38,7 +38,7 @@ void appendCommand(std::string& out, std::span<const std::string_view> argv);
 ///
 /// **Thread safety:** one thread at a time. May be moved to another thread between calls.
 ///
-/// What is not RESP2, or beyond the limits below, is a protocol error; the reader answers
+/// Bytes that are not RESP2, or beyond the limits below, are a protocol error; the reader answers
 /// Next::protocolError from then on.
 class ReplyReader {
  public:

@@ -1,37 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/command_link.hpp"
 
-#include "base/futex.hpp"
+#include <rlock/detail/net/pending_requests.hpp>
 
-#include <fmt/format.h>
-#include <uv.h>
-
-#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
-#include <poll.h>
-#include <sched.h>
-#include <sys/epoll.h>
-#include <thread>
-#include <unistd.h>
+#include <exception>
+#include <optional>
 #include <utility>
 
 namespace rlock::detail::net {
 
 namespace {
 
-constexpr std::size_t kReplyReadSize = std::size_t{64} << 10;
-// And it completes no more requests, nor for longer, before it looks at timers and sockets again.
+// The loop completes no more requests, nor for longer, before it looks at timers and sockets again.
 constexpr int kCompletionsPerPass = 256;
 constexpr std::chrono::milliseconds kCompletingPerPass{5};
-// What a buffer may keep of a burst.
-constexpr std::size_t kBufferKept = std::size_t{1} << 20;
-// Polling pays while replies come quicker than a sleeping thread is woken. The two limits differ
-// because a measured round trip includes that wake-up once polling is off.
-constexpr std::chrono::microseconds kPollBelow{150};
-constexpr std::chrono::microseconds kSleepAbove{200};
-constexpr std::chrono::milliseconds kSecondLook{10};
 
 }  // namespace
 
@@ -44,13 +28,6 @@ class CommandLink::Ping final : public Request {
   void completed() noexcept override {}
 };
 
-void Request::interrupt() noexcept {
-  const std::uint32_t before = state_.fetch_or(kInterrupted, std::memory_order_acq_rel);
-  if ((before & kSleeping) != 0) {
-    futexWakeOne(&state_);
-  }
-}
-
 CommandLink::CommandLink(std::shared_ptr<Loop> loop,
                          LinkSettings settings,
                          LinkEvents& events,
@@ -58,11 +35,7 @@ CommandLink::CommandLink(std::shared_ptr<Loop> loop,
     : loop_(std::move(loop)),
       settings_(std::move(settings)),
       events_(events),
-      spin_(spin),
-      mayPoll_(spin.count() > 0 && std::thread::hardware_concurrency() > 1),
-      polling_(mayPoll_),
-      stallText_(fmt::format("no reply within {} ms", settings_.replyTimeout.count())),
-      readBuffer_(kReplyReadSize),
+      connection_(settings_.replyTimeout, spin, [this] { wakeLoop(); }),
       dialer_(*loop_, settings_, true),
       work_(*loop_, [this] { work(); }),
       flush_(*loop_, [this] { flushAtPassEnd(); }),
@@ -88,7 +61,7 @@ void CommandLink::dial() noexcept {
       tell([&] { events_.onDown(error); });
     });
   } catch (const std::exception& error) {
-    // Whatever was missing, a link that stops trying would be missing for good.
+    // A link that stops trying would be missing for good, whatever it was that was missing now.
     redial_.armAt(Clock::now() + settings_.reconnectDelayMax);
     tell([&] { events_.onDown(Error(Errc::connectionFailed, error.what())); });
   }
@@ -97,664 +70,68 @@ void CommandLink::dial() noexcept {
 void CommandLink::established(Established established) noexcept {
   const auto session = established.session;
   try {
-    startOn(std::move(established));
+    connection_.start(*loop_, std::move(established), [this](int, int) { onPollable(); });
   } catch (const std::exception& error) {
     dial();
     tell([&] { events_.onDown(Error(Errc::connectionFailed, error.what())); });
     return;
   }
-  counters_.connections.fetch_add(1, std::memory_order_relaxed);
+  connections_.fetch_add(1, std::memory_order_relaxed);
   answeredAtHeartbeat_ = 0;
   heartbeat_.armAt(Clock::now() + settings_.heartbeatInterval);
   tell([&] { events_.onUp(session); });
 }
 
-void CommandLink::startOn(Established established) {
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event{};
-  event.events = EPOLLRDHUP | EPOLLONESHOT;
-  if (!epoll ||
-      ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, established.stream->descriptor(), &event) != 0) {
-    throw Error(Errc::connectionFailed,
-                fmt::format("cannot watch the socket: {}", std::strerror(errno)));
-  }
-  auto poll = std::make_unique<Poll>(*loop_, epoll.get());
-  poll->start(UV_READABLE, [this](int, int) { onPollable(); });
-  ReplyReader reader;
-  // Nothing can fail from here on.
-  poll_ = std::move(poll);
-  const MutexLock lock(mutex_);
-  upSince_ = Clock::now();
-  epoll_ = std::move(epoll);
-  stream_ = std::move(established.stream);
-  session_ = std::move(established.session);
-  killable_ = session_->canBeKilled();
-  reader_ = std::move(reader);
-  out_.clear();
-  writeBuffer_.clear();
-  written_ = 0;
-  appended_ = 0;
-  possiblySent_ = 0;
-  secondLook_ = Clock::time_point::max();
-  useful_ = false;
-  armFailed_ = false;
-  answered_ = 0;
-  lastReply_ = upSince_;
-  armed_ = EPOLLRDHUP;
-  state_ = State::up;
-  up_.store(true, std::memory_order_release);
-}
-
 void CommandLink::close() noexcept {
+  closing_ = true;
   dialer_.cancel();
   redial_.disarm();
   heartbeat_.disarm();
   stall_.disarm();
-  {
-    ReleasableLock lock(mutex_);
-    closing_ = true;
-    if (state_ == State::up) {
-      fail(lock, {Errc::closed, "the client was closed"});
-    }
-  }
-  {
-    const MutexLock lock(mutex_);
-    if (state_ == State::down) {
-      state_ = State::closed;
-    }
-  }
+  connection_.close();
   tearDown();
 }
 
 bool CommandLink::submit(Request& request, std::span<const std::string_view> argv, Mode mode) {
-  const FormattedCommand command(argv);
-
   const bool onLoop = mode == Mode::background && loop_->onLoopThread();
-  const auto now = Clock::now();
-  ReleasableLock lock(mutex_);
-  if (state_ != State::up || (request.onlyIfKillable_ && !killable_)) {
+  if (!connection_.submit(request, argv, mode, onLoop)) {
     return false;
   }
-  // The last step that can fail. Were the command appended without its place in the order of
-  // replies, or the other way round, each later reply would reach the wrong request.
-  out_ += command.bytes();
-  appended_ += command.bytes().size();
-  request.state_.fetch_and(Request::kInterrupted, std::memory_order_relaxed);
-  request.delivery_ = Request::Delivery::pending;
-  request.awaited_ = mode == Mode::awaited;
-  request.arrived_ = false;
-  request.session_.reset();
-  request.submittedAt_ = now;
-  request.endOffset_ = appended_;
-  pending_.push(RequestPtr(&request));
-  counters_.commands.fetch_add(1, std::memory_order_relaxed);
-  if (mode == Mode::background) {
-    ++backgroundPending_;
-    if (onLoop) {
-      flush_.atPassEnd(shared_from_this());
-      return true;
-    }
-    if (backgroundPending_ == 1) {
-      // The loop must watch for its reply not coming.
-      wakeLoop();
-    }
-    arm();
-  }
-  if (!writing_) {
-    flush(lock);
+  commands_.fetch_add(1, std::memory_order_relaxed);
+  if (onLoop) {
+    flush_.atPassEnd(shared_from_this());
   }
   return true;
 }
 
-void CommandLink::distrust() noexcept {
-  const MutexLock lock(mutex_);
-  killable_ = false;
-}
-
-void CommandLink::abandon(Clock::time_point since, Errc errc, const char* what) noexcept {
-  ReleasableLock lock(mutex_);
-  if (since >= upSince_) {
-    fail(lock, {errc, what});
-  }
-}
-
 void CommandLink::flushAtPassEnd() noexcept {
-  ReleasableLock lock(mutex_);
-  if (state_ != State::up || closing_) {
-    return;
-  }
-  if (!stall_.armed()) {
-    stall_.armAt(stallDue());
-  }
-  if (!writing_) {
-    flush(lock);
-  }
-  if (lock.ownsLock() && state_ == State::up) {
-    arm();
-  }
+  watchForStall(connection_.flush());
 }
 
-void CommandLink::flush(ReleasableLock& lock) noexcept {
-  writing_ = true;
-  while (state_ == State::up) {
-    if (written_ == writeBuffer_.size()) {
-      writeBuffer_.clear();
-      written_ = 0;
-      if (writeBuffer_.capacity() > kBufferKept) {
-        writeBuffer_ = std::string();
-      }
-      if (out_.empty()) {
-        break;
-      }
-      writeBuffer_.swap(out_);
-    }
-    const std::size_t rest = writeBuffer_.size() - written_;
-    const char* data = writeBuffer_.data() + written_;
-    // Until the call returns, any of these bytes may be on their way.
-    possiblySent_ += rest;
-    // Not by the lock, where the analysis would lose sight of it.
-    mutex_.unlock();
-    const ssize_t count = stream_->write(data, rest);
-    const int error = errno;
-    mutex_.lock();
-    if (state_ != State::up) {
-      break;
-    }
-    if (count > 0) {
-      written_ += static_cast<std::size_t>(count);
-      possiblySent_ -= rest - static_cast<std::size_t>(count);
-      continue;
-    }
-    possiblySent_ -= rest;
-    if (count < 0 && error == EAGAIN) {
-      // No caller may wait for room: the loop goes on, or the reader if it finds room first.
-      writeBlocked_.store(true, std::memory_order_relaxed);
-      arm();
-      return;
-    }
-    writing_ = false;
-    fail(lock, {Errc::connectionFailed, "writing failed", "", count == 0 ? EPIPE : error});
-    return;
+/// The timer runs only while requests are pending that no thread awaits, because a waiting thread
+/// watches for itself.
+void CommandLink::watchForStall(Clock::time_point due) noexcept {
+  if (due != Clock::time_point::max() && !stall_.armed()) {
+    stall_.armAt(due);
   }
-  writing_ = false;
-  if (state_ == State::failing) {
-    wakeLoop();
-  }
-}
-
-void CommandLink::resumeWriting() noexcept {
-  ReleasableLock lock(mutex_);
-  if (state_ == State::up && writeBlocked_.load(std::memory_order_relaxed)) {
-    writeBlocked_.store(false, std::memory_order_relaxed);
-    flush(lock);
-  }
-}
-
-CommandLink::Awaited CommandLink::await(Request& request, Clock::time_point deadline) {
-  if (request.done()) {
-    return Awaited::complete;
-  }
-  bool leading = false;
-  {
-    const MutexLock lock(mutex_);
-    // A request that is over has no connection to read any more, even while whoever ended it has
-    // yet to say so.
-    if (request.delivery_ == Request::Delivery::pending) {
-      leading = !std::exchange(reading_, true);
-      if (!leading) {
-        enlist(request);
-      }
-    }
-  }
-  return leading ? lead(request, deadline) : follow(request, deadline);
-}
-
-/// The one judgement of a silent connection, for the loop and for waiting threads. The first time
-/// somebody finds it overdue it gets a second look: the process may just have been stopped, and the
-/// reader has not read yet. Returns when to look again; max() when it has ended the connection.
-CommandLink::Clock::time_point CommandLink::judgeStall(ReleasableLock& lock,
-                                                       Clock::time_point now) noexcept {
-  const auto due = stallDue();
-  if (now < due) {
-    return due;
-  }
-  if (secondLook_ == Clock::time_point::max()) {
-    secondLook_ = now + kSecondLook;
-  }
-  if (now < secondLook_) {
-    return secondLook_;
-  }
-  fail(lock, {Errc::timedOut, stallText_.c_str()});
-  return Clock::time_point::max();
-}
-
-CommandLink::Clock::time_point CommandLink::endStall(Clock::time_point now) noexcept {
-  ReleasableLock lock(mutex_);
-  return state_ == State::up && !pending_.empty() ? judgeStall(lock, now)
-                                                  : Clock::time_point::max();
-}
-
-/// Bytes do not count: a server that sends one now and then answers nobody. Replies to others do:
-/// those before this one in a long queue.
-CommandLink::Clock::time_point CommandLink::stallDue() const noexcept {
-  const auto since = pending_.empty() ? Clock::now() : pending_.front()->submittedAt_;
-  return std::max(since, lastReply_) + settings_.replyTimeout;
-}
-
-CommandLink::Awaited CommandLink::follow(Request& request, Clock::time_point deadline) noexcept {
-  auto stallAt = request.submittedAt_ + settings_.replyTimeout;
-  for (;;) {
-    std::uint32_t word = request.state_.load(std::memory_order_acquire);
-    if ((word & Request::kLead) != 0) {
-      return lead(request, deadline);
-    }
-    if ((word & Request::kDone) != 0) {
-      return Awaited::complete;
-    }
-    if ((word & Request::kInterrupted) != 0) {
-      if (const auto left = leave(request, Awaited::interrupted)) {
-        return *left;
-      }
-      // It is over, or this thread is about to be the reader.
-      ::sched_yield();
-      continue;
-    }
-    if ((word & Request::kSleeping) == 0) {
-      if (!request.state_.compare_exchange_weak(
-              word, word | Request::kSleeping, std::memory_order_acq_rel)) {
-        continue;
-      }
-      word |= Request::kSleeping;
-    }
-    futexWait(request.state_, word, std::min(deadline, stallAt));
-    const auto now = Clock::now();
-    if (now >= deadline) {
-      if (const auto left = leave(request, Awaited::timedOut)) {
-        return *left;
-      }
-      ::sched_yield();
-    } else if (now >= stallAt && !request.done()) {
-      stallAt = endStall(now);
-    }
-  }
-}
-
-std::optional<CommandLink::Awaited> CommandLink::leave(Request& request, Awaited why) noexcept {
-  const MutexLock lock(mutex_);
-  // Already answered, or made the reader: both must be dealt with before leaving.
-  if (request.delivery_ != Request::Delivery::pending ||
-      (request.state_.load(std::memory_order_acquire) & Request::kLead) != 0) {
-    return std::nullopt;
-  }
-  detach(request);
-  return why;
-}
-
-void CommandLink::detach(Request& request) noexcept {
-  delist(request);
-  request.awaited_ = false;
-  ++backgroundPending_;
-  arm();
-  wakeLoop();
-}
-
-void CommandLink::enlist(Request& request) noexcept {
-  request.arrived_ = true;
-  request.nextArrived_ = nullptr;
-  request.previousArrived_ = lastArrived_;
-  (lastArrived_ == nullptr ? firstArrived_ : lastArrived_->nextArrived_) = &request;
-  lastArrived_ = &request;
-}
-
-void CommandLink::delist(Request& request) noexcept {
-  if (!std::exchange(request.arrived_, false)) {
-    return;
-  }
-  (request.previousArrived_ == nullptr ? firstArrived_ : request.previousArrived_->nextArrived_) =
-      request.nextArrived_;
-  (request.nextArrived_ == nullptr ? lastArrived_ : request.nextArrived_->previousArrived_) =
-      request.previousArrived_;
-}
-
-CommandLink::Awaited CommandLink::lead(Request& request, Clock::time_point deadline) noexcept {
-  auto stallAt = request.submittedAt_ + settings_.replyTimeout;
-  Awaited result = Awaited::complete;
-  while (!request.done()) {
-    readSome(&request, std::min(deadline, stallAt));
-    if (request.done()) {
-      break;
-    }
-    const bool interrupted =
-        (request.state_.load(std::memory_order_acquire) & Request::kInterrupted) != 0;
-    const auto now = Clock::now();
-    if (interrupted || now >= deadline) {
-      const MutexLock lock(mutex_);
-      if (request.delivery_ == Request::Delivery::pending) {
-        result = interrupted ? Awaited::interrupted : Awaited::timedOut;
-        // This thread is still the reader, so the arming is left to handOver().
-        detach(request);
-        break;
-      }
-      continue;
-    }
-    if (now >= stallAt) {
-      stallAt = endStall(now);
-    }
-  }
-  handOver();
-  return result;
-}
-
-void CommandLink::noteRoundTrip(Clock::duration measured) noexcept {
-  const std::int64_t sample = measured.count();
-  const std::int64_t old = roundTrip_.load(std::memory_order_relaxed);
-  const std::int64_t smooth = old == 0 ? sample : old + (sample - old) / 8;
-  roundTrip_.store(smooth, std::memory_order_relaxed);
-  if (mayPoll_) {
-    const bool polling = polling_.load(std::memory_order_relaxed);
-    if (polling && smooth > std::chrono::nanoseconds(kSleepAbove).count()) {
-      polling_.store(false, std::memory_order_relaxed);
-    } else if (!polling && smooth < std::chrono::nanoseconds(kPollBelow).count()) {
-      polling_.store(true, std::memory_order_relaxed);
-    }
-  }
-}
-
-/// Returns how many bytes have come.
-std::size_t CommandLink::readSome(const Request* own, Clock::time_point until) noexcept {
-  ssize_t count = -1;
-  errno = EAGAIN;
-  if (own == nullptr) {
-    count = stream_->read(readBuffer_.data(), readBuffer_.size(), false);
-  } else {
-    if (polling_.load(std::memory_order_relaxed)) {
-      const auto start = Clock::now();
-      for (;;) {
-        count = stream_->read(readBuffer_.data(), readBuffer_.size(), false);
-        if (count >= 0 || errno != EAGAIN || Clock::now() - start >= spin_) {
-          break;
-        }
-        // The server or another caller may need this processor to make the reply possible.
-        ::sched_yield();
-        errno = EAGAIN;
-      }
-    }
-    if (count < 0 && errno == EAGAIN) {
-      const auto left = until - Clock::now();
-      if (left >= kReceiveSlice && !writeBlocked_.load(std::memory_order_relaxed)) {
-        count = stream_->read(readBuffer_.data(), readBuffer_.size(), true);
-      } else {
-        waitForSocket(left);
-        // After a pause of the process the reply may be there although its time is over.
-        count = stream_->read(readBuffer_.data(), readBuffer_.size(), false);
-      }
-    }
-  }
-  if (count > 0) {
-    process(static_cast<std::size_t>(count), own);
-    return static_cast<std::size_t>(count);
-  }
-  if (count == 0) {
-    fail({Errc::connectionFailed, "the server closed the connection"});
-  } else if (errno != EAGAIN) {
-    fail({Errc::connectionFailed, "reading failed", "", errno});
-  }
-  return 0;
-}
-
-/// For input, and for room for what could not be written: the loop may be busy with application
-/// code for longer than a request may wait.
-void CommandLink::waitForSocket(Clock::duration left) noexcept {
-  if (left <= Clock::duration::zero() || stream_->hasBufferedInput()) {
-    return;
-  }
-  const bool blocked = writeBlocked_.load(std::memory_order_relaxed);
-  pollfd descriptor{stream_->descriptor(), POLLIN, 0};
-  if (blocked) {
-    descriptor.events |= POLLOUT;
-  }
-  const auto wait = std::min<Clock::duration>(left, kReceiveSlice);
-  ::poll(
-      &descriptor, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wait).count()));
-  if (blocked && (descriptor.revents & POLLOUT) != 0) {
-    resumeWriting();
-  }
-}
-
-void CommandLink::process(std::size_t size, const Request* own) noexcept {
-  reader_.feed(readBuffer_.data(), size);
-  for (;;) {
-    std::size_t count = 0;
-    auto next = ReplyReader::Next::reply;
-    while (count < replies_.size()) {
-      next = reader_.next(replies_[count]);
-      if (next != ReplyReader::Next::reply) {
-        break;
-      }
-      ++count;
-    }
-    const bool expected = hand(std::span(replies_).first(count), own);
-    if (!expected || next == ReplyReader::Next::protocolError) {
-      fail({Errc::protocolError,
-            "the server sent what is no reply to a request",
-            reader_.errorText()});
-      return;
-    }
-    if (next == ReplyReader::Next::needMore) {
-      return;
-    }
-  }
-}
-
-/// Returns false when there was no request for one of them.
-bool CommandLink::hand(std::span<Reply> replies, const Request* own) noexcept {
-  if (replies.empty()) {
-    return true;
-  }
-  const auto now = Clock::now();
-  bool expected = true;
-  RequestQueue awaited;
-  {
-    const MutexLock lock(mutex_);
-    if (state_ != State::up) {
-      return true;
-    }
-    secondLook_ = Clock::time_point::max();
-    lastReply_ = now;
-    const bool loopHasWork = !completed_.empty();
-    for (Reply& reply : replies) {
-      RequestPtr request = pending_.pop();
-      if (!request) {
-        expected = false;
-        break;
-      }
-      ++answered_;
-      useful_ = useful_ || (request->purpose_ == Request::Purpose::work && !reply.isError());
-      request->reply_ = std::move(reply);
-      request->delivery_ = Request::Delivery::replied;
-      if (request->awaited_) {
-        delist(*request);
-        awaited.push(std::move(request));
-      } else {
-        --backgroundPending_;
-        completed_.push(std::move(request));
-      }
-    }
-    // The loop itself looks at them when it has handed over the role of the reader.
-    if (own != nullptr && !loopHasWork && !completed_.empty()) {
-      wakeLoop();
-    }
-  }
-  // Taken out of the queue first: once finished, its thread may submit it again.
-  while (const RequestPtr request = awaited.pop()) {
-    if (request.get() == own) {
-      noteRoundTrip(now - own->submittedAt_);
-    }
-    finish(*request);
-  }
-  return expected;
-}
-
-void CommandLink::finish(Request& request) noexcept {
-  const std::uint32_t before = request.state_.fetch_or(Request::kDone, std::memory_order_acq_rel);
-  if ((before & Request::kSleeping) != 0) {
-    futexWakeOne(&request.state_);
-  }
-}
-
-void CommandLink::handOver() noexcept {
-  RequestPtr next;
-  std::uint32_t before = 0;
-  {
-    const MutexLock lock(mutex_);
-    if (state_ != State::up) {
-      reading_ = false;
-      wakeLoop();
-      return;
-    }
-    if (firstArrived_ == nullptr) {
-      reading_ = false;
-      arm();
-      return;
-    }
-    next = RequestPtr(firstArrived_);
-    delist(*next);
-    // Under the mutex: a failure that ends this request must come after, so that its thread cannot
-    // miss that it has the role.
-    before = next->state_.fetch_or(Request::kLead, std::memory_order_acq_rel);
-  }
-  if ((before & Request::kSleeping) != 0) {
-    futexWakeOne(&next->state_);
-  }
-}
-
-/// Has the loop woken for what nobody else waits for.
-void CommandLink::arm() noexcept {
-  const bool input = backgroundPending_ > 0 && !reading_;
-  const bool room = writeBlocked_.load(std::memory_order_relaxed);
-  const std::uint32_t wanted = EPOLLRDHUP | (input ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
-                               (room ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
-  if ((armed_ & wanted) == wanted) {
-    return;
-  }
-  epoll_event event{};
-  event.events = armed_ | wanted | EPOLLONESHOT;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stream_->descriptor(), &event) == 0) {
-    armed_ |= wanted;
-  } else if (!std::exchange(armFailed_, true)) {
-    wakeLoop();
-  }
-}
-
-void CommandLink::fail(const Failure& why) noexcept {
-  ReleasableLock lock(mutex_);
-  fail(lock, why);
-}
-
-// Not analysed: it releases what its callers have taken, unless there is nothing to do.
-void CommandLink::fail(ReleasableLock& lock,
-                       const Failure& why) noexcept RLOCK_NO_THREAD_SAFETY_ANALYSIS {
-  if (state_ != State::up) {
-    return;
-  }
-  state_ = State::failing;
-  up_.store(false, std::memory_order_release);
-  failure_ = why;
-  const bool unanswered = !pending_.empty();
-  RequestQueue awaited;
-  while (RequestPtr request = pending_.pop()) {
-    const bool sent = request->endOffset_ <= possiblySent_;
-    request->delivery_ = sent ? Request::Delivery::lost : Request::Delivery::unsent;
-    if (sent) {
-      request->session_ = session_;
-    }
-    if (request->awaited_) {
-      delist(*request);
-      awaited.push(std::move(request));
-    } else {
-      completed_.push(std::move(request));
-    }
-  }
-  backgroundPending_ = 0;
-  out_.clear();
-  if (writeBlocked_.exchange(false, std::memory_order_relaxed)) {
-    writing_ = false;
-  }
-  // A thread that sleeps in a read must come back; the descriptor is closed once nobody uses it.
-  // What was just written before an orderly end is still to arrive; what nobody counts on any more
-  // is not.
-  if (unanswered && !closing_) {
-    stream_->abort();
-  } else {
-    stream_->shutdown();
-  }
-  lock.unlock();
-  while (const RequestPtr request = awaited.pop()) {
-    finish(*request);
-  }
-  wakeLoop();
 }
 
 void CommandLink::onPollable() noexcept {
-  epoll_event event{};
-  if (::epoll_wait(epoll_.get(), &event, 1, 0) <= 0) {
-    return;
-  }
   const auto self = shared_from_this();
-  {
-    ReleasableLock lock(mutex_);
-    armed_ = 0;
-    if (state_ != State::up) {
-      return;
-    }
-    if (writeBlocked_.load(std::memory_order_relaxed) &&
-        (event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) {
-      writeBlocked_.store(false, std::memory_order_relaxed);
-      flush(lock);
-      if (!lock.ownsLock() || state_ != State::up) {
-        return;
-      }
-    }
-    if (reading_ || (event.events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) == 0) {
-      // One event has switched off the others, which may still be waited for.
-      arm();
-      return;
-    }
-    reading_ = true;
+  if (connection_.serve()) {
+    runCompleted();
   }
-  for (int i = 0; i < kReadsPerPass; ++i) {
-    // Less than a full buffer came: the socket is empty, the next read would only say so.
-    if (readSome(nullptr, Clock::time_point::max()) < readBuffer_.size()) {
-      break;
-    }
-  }
-  handOver();
-  runCompleted();
 }
 
-/// What other threads have left to the loop.
+/// Does what other threads have left to the loop.
 void CommandLink::work() noexcept {
   tearDown();
-  {
-    ReleasableLock lock(mutex_);
-    if (state_ == State::up && !closing_ && backgroundPending_ > 0 && !stall_.armed()) {
-      stall_.armAt(stallDue());
-    }
-    if (state_ == State::up && std::exchange(armFailed_, false)) {
-      arm();
-      if (armFailed_) {
-        fail(lock, {Errc::connectionFailed, "cannot watch the socket"});
-      }
-    }
-  }
+  watchForStall(connection_.maintain());
   runCompleted();
 }
 
 void CommandLink::runCompleted() noexcept {
-  {
-    const MutexLock lock(mutex_);
-    running_.append(completed_);
-  }
+  connection_.takeCompleted(running_);
   const auto end = Clock::now() + kCompletingPerPass;
   for (int count = 0; !running_.empty(); ++count) {
     // The loop of a closed link may take no more work.
@@ -763,36 +140,26 @@ void CommandLink::runCompleted() noexcept {
       return;
     }
     const RequestPtr request = running_.pop();
-    request->completed();
+    PendingRequests::complete(*request);
   }
 }
 
 void CommandLink::tearDown() noexcept {
-  Failure failure;
-  bool useful = false;
-  std::unique_ptr<Stream> stream;
-  {
-    const MutexLock lock(mutex_);
-    if (state_ != State::failing || reading_ || writing_) {
-      return;
-    }
-    poll_.reset();
-    stream = std::move(stream_);
-    epoll_.reset();
-    state_ = closing_ ? State::closed : State::down;
-    failure = failure_;
-    useful = useful_;
+  auto remains = connection_.dismantle();
+  if (!remains) {
+    return;
   }
-  stream.reset();
+  remains->stream.reset();
   heartbeat_.disarm();
   stall_.disarm();
   if (closing_) {
     return;
   }
   // A connection that has lasted is no part of a storm, whatever it was used for.
-  if (useful || Clock::now() - upSince_ > settings_.reconnectDelayMax) {
+  if (remains->useful || Clock::now() - connection_.upSince() > settings_.reconnectDelayMax) {
     dialer_.succeeded();
   }
+  const SharedConnection::Failure& failure = remains->failure;
   if (failure.errc == Errc::readOnly) {
     dialer_.preferOthers();
   }
@@ -804,7 +171,7 @@ void CommandLink::tearDown() noexcept {
   }
 }
 
-Error CommandLink::describe(const Failure& why) const {
+Error CommandLink::describe(const SharedConnection::Failure& why) const {
   std::string text(why.what);
   if (*why.detail != '\0') {
     text.append(": ").append(why.detail);
@@ -813,7 +180,7 @@ Error CommandLink::describe(const Failure& why) const {
     text.append(": ").append(std::strerror(why.error));
   }
   ErrorContext context;
-  context.node = session_->node;
+  context.node = connection_.node();
   return Error(why.errc, text, std::move(context));
 }
 
@@ -829,16 +196,12 @@ void CommandLink::tell(F&& event) noexcept {
 }
 
 void CommandLink::heartbeat() {
-  std::uint64_t answered = 0;
-  {
-    const MutexLock lock(mutex_);
-    if (state_ != State::up) {
-      return;
-    }
-    answered = answered_;
+  const auto answered = connection_.answered();
+  if (!answered) {
+    return;
   }
   heartbeat_.armAt(Clock::now() + settings_.heartbeatInterval);
-  if (answered == std::exchange(answeredAtHeartbeat_, answered)) {
+  if (*answered == std::exchange(answeredAtHeartbeat_, *answered)) {
     constexpr std::array<std::string_view, 1> kPing{"PING"};
     const auto ping = makeIntrusive<Ping>();
     submit(*ping, kPing, Mode::background);
@@ -846,11 +209,7 @@ void CommandLink::heartbeat() {
 }
 
 void CommandLink::checkStall() noexcept {
-  const auto now = Clock::now();
-  ReleasableLock lock(mutex_);
-  if (state_ == State::up && backgroundPending_ > 0) {
-    stall_.armAt(judgeStall(lock, now));
-  }
+  stall_.armAt(connection_.checkStall());
 }
 
 }  // namespace rlock::detail::net

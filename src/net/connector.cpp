@@ -30,8 +30,13 @@ constexpr std::chrono::milliseconds kHeadStart{250};
 
 }  // namespace
 
-// --------------------------------------------------------------------------------------- Attempt
-
+/// One start() of a Connector: resolves the endpoints, and connects to their addresses one beside
+/// the other, each with a head start before the next.
+///
+/// Loop thread only; its callbacks are the handlers of lookups, approaches and timers. Each holds
+/// it weakly, so that cancel() and the first outcome end all the others. The handler is called
+/// once, as the last thing, or not at all after cancel(). An exception anywhere is an outcome, too:
+/// guarded() makes it one.
 class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
  public:
   Attempt(Loop& loop,
@@ -113,7 +118,7 @@ class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
   std::optional<Error> lasting_;
 };
 
-/// What throws here would leave nobody to go on: the attempt ends with it.
+/// An exception here would leave nobody to go on: the attempt ends with it.
 template <class F>
 void Connector::Attempt::guarded(F&& step) {
   const auto keep = shared_from_this();
@@ -213,8 +218,6 @@ bool Connector::Attempt::prepare(std::size_t endpoint) {
   return resolve(endpoint);
 }
 
-// ------------------------------------------------------------------------------------- resolving
-
 bool Connector::Attempt::resolve(std::size_t endpoint) {
   try {
     resolving_.push_back({endpoint,
@@ -263,8 +266,6 @@ void Connector::Attempt::resolved(std::size_t endpoint, const NameAnswer& answer
                 std::make_move_iterator(candidates.end()));
   launch();
 }
-
-// ------------------------------------------------------------------------------------ connecting
 
 /// Returns true when the outcome comes later.
 bool Connector::Attempt::approach(const Candidate& candidate) {
@@ -329,8 +330,6 @@ void Connector::Attempt::failed(std::size_t endpoint,
                   [&](const Candidate& candidate) { return candidate.endpoint == endpoint; });
   }
 }
-
-// --------------------------------------------------------------------------------------- outcome
 
 void Connector::Attempt::timeIsOver() {
   for (const Running& one : running_) {
@@ -421,8 +420,6 @@ void Connector::Attempt::finish(Result<Established> result) {
     handler(std::move(result));
   }
 }
-
-// ------------------------------------------------------------------------------------- Connector
 
 Connector::Connector(Loop& loop, LinkSettings settings, bool probeKill)
     : loop_(loop),

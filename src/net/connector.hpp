@@ -43,12 +43,13 @@ class Connector {
   /// Drops the handler uncalled.
   void cancel() noexcept;
 
-  /// What worked last comes last in the next start(): its server is not what was wanted.
+  /// The endpoint that worked last comes last in the next start(): its server is not the one that
+  /// is wanted.
   void preferOthers() noexcept { favourite_->preferred = false; }
 
  private:
   class Attempt;
-  /// What worked last.
+  /// The endpoint that worked last.
   struct Favourite {
     std::size_t endpoint = 0;
     std::string address{};

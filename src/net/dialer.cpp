@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/dialer.hpp"
 
+#include <rlock/detail/base/backoff.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -20,7 +22,7 @@ Dialer::Dialer(Loop& loop, LinkSettings settings, bool probeKill)
 void Dialer::dial(Connector::Handler handler) {
   cancel();
   const auto delay = pause();
-  constexpr unsigned kEnough = 32;
+  constexpr int kEnough = 32;
   failures_ = std::min(failures_ + 1, kEnough);
   if (delay <= std::chrono::steady_clock::duration::zero()) {
     connector_.start(std::move(handler));
@@ -40,14 +42,7 @@ std::chrono::steady_clock::duration Dialer::pause() {
   if (failures_ == 0) {
     return std::chrono::steady_clock::duration::zero();
   }
-  using Milliseconds = std::chrono::duration<double, std::milli>;
-  Milliseconds whole = delayMin_;
-  for (unsigned i = 1; i < failures_ && whole < delayMax_; ++i) {
-    whole *= 2;
-  }
-  whole = std::min<Milliseconds>(whole, delayMax_);
-  std::uniform_real_distribution<double> part(0.5, 1.0);
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(whole * part(random_));
+  return backoffPause(delayMin_, delayMax_, failures_ - 1, static_cast<std::uint32_t>(random_()));
 }
 
 }  // namespace rlock::detail::net

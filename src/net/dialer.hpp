@@ -40,7 +40,7 @@ class Dialer {
   Connector connector_;
   Connector::Handler waiting_;
   Timer timer_;
-  unsigned failures_ = 0;
+  int failures_ = 0;
   std::minstd_rand random_;
 };
 

@@ -68,7 +68,7 @@ std::optional<ConnectFailure> classifyAnywhere(std::string_view text) {
   return std::nullopt;
 }
 
-/// What a server that is no single Redis says of itself. Empty: nothing against it.
+/// Names a server that is no single Redis, by its own answer. Empty: nothing speaks against it.
 std::optional<ConnectFailure> classifyMode(std::string_view mode) {
   if (mode == "sentinel") {
     return ConnectFailure{Errc::invalidArgument,

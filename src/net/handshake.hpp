@@ -24,7 +24,7 @@ struct ConnectFailure {
   std::string serverMessage{};  ///< what the server said, made printable
 };
 
-/// What is said on a new connection before its first command: who we are, which database, and what
+/// The words on a new connection before its first command: who we are, which database, and what
 /// the server tells of itself. The requests go out together.
 ///
 /// Moves no bytes: the owner sends unsent() and hands in what comes.
@@ -51,7 +51,7 @@ class Handshake {
             std::string node,
             std::string address);
 
-  /// What is to be sent next. received() may add to it.
+  /// The bytes to be sent next. received() may add to them.
   [[nodiscard]] std::string_view unsent() const noexcept {
     return std::string_view(out_).substr(sent_);
   }
@@ -63,7 +63,7 @@ class Handshake {
   /// Every reply has come, and nothing else.
   [[nodiscard]] bool done() const noexcept { return stepIndex_ == steps_.size(); }
 
-  /// What was learnt; complete when done().
+  /// The facts learnt so far; complete when done().
   [[nodiscard]] const ServerSession& session() const noexcept { return session_; }
 
  private:

@@ -16,8 +16,8 @@ namespace rlock::detail::net {
 /// How often the loop reads from one connection before it lets its other work run.
 inline constexpr int kReadsPerPass = 16;
 
-/// What a connection to one server needs. The endpoints are addresses of the same server, tried in
-/// order.
+/// The settings of a connection to one server. The endpoints are addresses of the same server,
+/// tried in order. Defaults are those of Options: see linkSettings().
 struct LinkSettings {
   std::vector<Endpoint> endpoints{};
   std::string username{};
@@ -25,20 +25,36 @@ struct LinkSettings {
   std::string clientName{};
   int database = 0;
   /// Names, addresses and handshake of all endpoints together.
-  std::chrono::milliseconds connectTimeout{3000};
-  std::chrono::milliseconds reconnectDelayMin{20};
-  std::chrono::milliseconds reconnectDelayMax{2000};
+  std::chrono::milliseconds connectTimeout{};
+  std::chrono::milliseconds reconnectDelayMin{};
+  std::chrono::milliseconds reconnectDelayMax{};
   /// How long a request may go unanswered before the peer counts as dead.
-  std::chrono::milliseconds replyTimeout{3000};
-  std::chrono::milliseconds heartbeatInterval{5000};
+  std::chrono::milliseconds replyTimeout{};
+  std::chrono::milliseconds heartbeatInterval{};
   /// How long sent bytes may go unacknowledged; 0 = heartbeatInterval + 2 x replyTimeout.
-  std::chrono::milliseconds tcpUserTimeout{0};
+  std::chrono::milliseconds tcpUserTimeout{};
   /// Keeps a subscriber connection without channels this long.
-  std::chrono::milliseconds idleLinger{10000};
+  std::chrono::milliseconds idleLinger{};
   /// Puts TLS over a connected socket, which it owns from the call on. Empty: plain.
   std::function<std::unique_ptr<Stream>(int fd, const Endpoint& endpoint)> wrap{};
   /// May be null.
   std::shared_ptr<const Logger> log{};
 };
+
+inline LinkSettings linkSettings(const Options& options) {
+  LinkSettings settings;
+  settings.endpoints = options.endpoints;
+  settings.username = options.username;
+  settings.password = options.password;
+  settings.clientName = options.clientName;
+  settings.database = options.database;
+  settings.connectTimeout = options.connectTimeout;
+  settings.reconnectDelayMin = options.reconnectDelayMin;
+  settings.reconnectDelayMax = options.reconnectDelayMax;
+  settings.replyTimeout = options.commandTimeout;
+  settings.heartbeatInterval = options.heartbeatInterval;
+  settings.idleLinger = options.subscriptionLinger;
+  return settings;
+}
 
 }  // namespace rlock::detail::net

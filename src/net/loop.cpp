@@ -106,7 +106,17 @@ struct PollHandle {
   PollHandle* next = nullptr;
 };
 
-/// What must outlive the Loop object: libuv's handles and what the loop thread works on.
+/// The part of a Loop that outlives it: libuv's handles and the queues, timers and polls that the
+/// loop thread works on. libuv gives handles back only after another pass, so this object holds
+/// itself (self_) from open() until the last handle is closed, whoever lets go of the Loop.
+///
+/// Queueing is called on any thread, under mutex_; everything else runs on the loop thread, which
+/// for an adopted loop is the one that runs its callbacks. A function runs once or is destroyed
+/// unrun, in the order of the queue, and never under the mutex. Nothing it throws leaves guarded().
+/// Arming a timer and queueing a LoopTask take no memory and cannot fail.
+///
+/// In a child after fork() the loop's descriptors are the parent's, so every function that would
+/// touch them asks abandoned() or leftInChild() first.
 class LoopCore : public std::enable_shared_from_this<LoopCore> {
  public:
   LoopCore() = default;
@@ -153,8 +163,9 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
       loopThread_.store(thisThread(), std::memory_order_relaxed);
     }
   }
-  /// True in a child that was forked in a callback. What the loop polls is the parent's: it runs
-  /// nothing more and ends with the callback. An adopted one may be used on by its owner.
+  /// True in a child that was forked in a callback. The descriptors it polls are the
+  /// parent's: it runs nothing more and ends with the callback. An adopted one may be used on by
+  /// its owner.
   bool leftInChild() noexcept {
     if (forkGeneration() == forkGeneration_) {
       return false;
@@ -179,13 +190,6 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   void guarded(F&& function) noexcept;
   void report(const char* text) noexcept;
 
-  static bool before(const Timer& a, const Timer& b) noexcept {
-    return a.due_ != b.due_ ? a.due_ < b.due_ : a.sequence_ < b.sequence_;
-  }
-  static Timer* meld(Timer* a, Timer* b) noexcept;
-  static Timer* meldSiblings(Timer* first) noexcept;
-  void insert(Timer& timer) noexcept;
-  void remove(Timer& timer) noexcept;
   void scheduleTimer() noexcept;
 
   static constexpr int kReserve = 64;
@@ -219,16 +223,13 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   FunctionQueue running_;
   FunctionQueue passEnd_;
   FunctionQueue passEndRunning_;
-  Timer* earliest_ = nullptr;
-  std::uint64_t nextSequence_ = 0;
+  DeadlineHeap<Timer, &Timer::hook_> timers_;
   SteadyClock::time_point armedFor_ = SteadyClock::time_point::max();
   SteadyClock::time_point expiringAt_ = SteadyClock::time_point::min();
   PollHandle* polls_ = nullptr;
   std::size_t openHandles_ = 0;
   bool closing_ = false;
 };
-
-// ------------------------------------------------------------------------------------ life cycle
 
 namespace {
 
@@ -353,8 +354,8 @@ void LoopCore::closeAll() noexcept {
   runPassEnd();
   closing_ = true;
   passEnd_.clear();
-  while (earliest_ != nullptr) {
-    remove(*earliest_);
+  while (!timers_.empty()) {
+    timers_.remove(timers_.top());
   }
   while (polls_ != nullptr) {
     closePoll(polls_);
@@ -379,8 +380,6 @@ void LoopCore::handleClosed() noexcept {
     markFinished();
   }
 }
-
-// ------------------------------------------------------------------------------------- functions
 
 void LoopCore::post(UniqueFunction<void()> function) {
   if (abandoned()) {
@@ -541,72 +540,6 @@ void LoopCore::setErrorHook(std::function<void(const char*)> hook) {
   errorHook_.swap(hook);
 }
 
-// ---------------------------------------------------------------------------------------- timers
-
-/// Of two heaps one; both roots are without siblings.
-Timer* LoopCore::meld(Timer* a, Timer* b) noexcept {
-  if (a == nullptr || b == nullptr) {
-    return a == nullptr ? b : a;
-  }
-  if (before(*b, *a)) {
-    std::swap(a, b);
-  }
-  b->previous_ = a;
-  b->next_ = a->child_;
-  if (a->child_ != nullptr) {
-    a->child_->previous_ = b;
-  }
-  a->child_ = b;
-  return a;
-}
-
-/// In pairs from the left, and then all from the right: that is what keeps removals cheap.
-Timer* LoopCore::meldSiblings(Timer* first) noexcept {
-  Timer* pairs = nullptr;
-  while (first != nullptr) {
-    Timer* const a = first;
-    Timer* const b = a->next_;
-    first = b == nullptr ? nullptr : b->next_;
-    a->previous_ = a->next_ = nullptr;
-    if (b != nullptr) {
-      b->previous_ = b->next_ = nullptr;
-    }
-    Timer* const pair = meld(a, b);
-    pair->next_ = pairs;
-    pairs = pair;
-  }
-  Timer* all = nullptr;
-  while (pairs != nullptr) {
-    Timer* const pair = pairs;
-    pairs = pair->next_;
-    pair->next_ = nullptr;
-    all = meld(all, pair);
-  }
-  return all;
-}
-
-void LoopCore::insert(Timer& timer) noexcept {
-  earliest_ = meld(earliest_, &timer);
-  timer.armed_ = true;
-}
-
-void LoopCore::remove(Timer& timer) noexcept {
-  Timer* const children = meldSiblings(std::exchange(timer.child_, nullptr));
-  if (&timer == earliest_) {
-    earliest_ = children;
-  } else {
-    if (timer.next_ != nullptr) {
-      timer.next_->previous_ = timer.previous_;
-    }
-    (timer.previous_->child_ == &timer ? timer.previous_->child_ : timer.previous_->next_) =
-        timer.next_;
-    timer.previous_ = timer.next_ = nullptr;
-    earliest_ = meld(earliest_, children);
-  }
-  timer.armed_ = false;
-  timer.due_ = SteadyClock::time_point::max();
-}
-
 void LoopCore::arm(Timer& timer, SteadyClock::time_point due) noexcept {
   if (!usable()) {
     return;
@@ -617,9 +550,7 @@ void LoopCore::arm(Timer& timer, SteadyClock::time_point due) noexcept {
   }
   // Armed for the past by an expiring timer: later than all that expire in this pass, so that a
   // timer that does so always cannot keep the others waiting.
-  timer.due_ = std::max(due, expiringAt_);
-  timer.sequence_ = nextSequence_++;
-  insert(timer);
+  timers_.schedule(timer, std::max(due, expiringAt_));
   if (expiringAt_ == SteadyClock::time_point::min()) {
     scheduleTimer();
   }
@@ -628,15 +559,15 @@ void LoopCore::arm(Timer& timer, SteadyClock::time_point due) noexcept {
 void LoopCore::disarm(Timer& timer) noexcept {
   // libuv's timer is left alone: one early wake-up costs less than moving it each time.
   if (timer.armed() && !abandoned()) {
-    remove(timer);
+    timers_.remove(timer);
   }
 }
 
 void LoopCore::scheduleTimer() noexcept {
-  if (earliest_ == nullptr || earliest_->due_ >= armedFor_) {
+  if (timers_.nextDue() >= armedFor_) {
     return;
   }
-  armedFor_ = earliest_->due_;
+  armedFor_ = timers_.nextDue();
   uv_update_time(loop_);
   const auto now = SteadyClock::now();
   std::uint64_t milliseconds = 0;
@@ -665,8 +596,8 @@ void LoopCore::expireTimers() noexcept {
   armedFor_ = SteadyClock::time_point::max();
   const auto now = SteadyClock::now();
   expiringAt_ = now + SteadyClock::duration(1);
-  while (!abandoned() && earliest_ != nullptr && earliest_->due_ <= now) {
-    Timer& timer = *earliest_;
+  while (!abandoned() && timers_.nextDue() <= now) {
+    Timer& timer = timers_.top();
     disarm(timer);
     UniqueFunction<void()> onExpiry = std::move(timer.onExpiry_);
     bool destroyed = false;
@@ -682,8 +613,6 @@ void LoopCore::expireTimers() noexcept {
   }
   expiringAt_ = SteadyClock::time_point::min();
 }
-
-// ----------------------------------------------------------------------------------------- polls
 
 void LoopCore::startPoll(Poll& poll, int events, Poll::Callback callback) {
   if (poll.handle_ == nullptr) {
@@ -744,8 +673,6 @@ void LoopCore::onPoll(uv_poll_t* uv, int status, int events) noexcept {
   }
 }
 
-// ------------------------------------------------------------------------------------------ Loop
-
 Loop::Loop(std::shared_ptr<LoopCore> core) noexcept : core_(std::move(core)) {}
 
 std::shared_ptr<Loop> Loop::createOwned(std::string threadName) {
@@ -803,8 +730,6 @@ bool Loop::abandoned() const noexcept {
   return core_->abandoned();
 }
 
-// -------------------------------------------------------------------------------------- LoopTask
-
 LoopTask::LoopTask(Loop& loop, UniqueFunction<void()> function)
     : core_(loop.core_), node_(std::make_unique<QueuedFunction>(std::move(function), true)) {}
 
@@ -817,8 +742,6 @@ void LoopTask::post(std::shared_ptr<const void> owner) noexcept {
 void LoopTask::atPassEnd(std::shared_ptr<const void> owner) noexcept {
   core_->atPassEnd(*node_, std::move(owner));
 }
-
-// ----------------------------------------------------------------------------------------- Timer
 
 Timer::Timer(Loop& loop, UniqueFunction<void()> onExpiry)
     : core_(loop.core_), onExpiry_(std::move(onExpiry)) {}
@@ -837,8 +760,6 @@ void Timer::armAt(SteadyClock::time_point due) noexcept {
 void Timer::disarm() noexcept {
   core_->disarm(*this);
 }
-
-// ------------------------------------------------------------------------------------------ Poll
 
 Poll::Poll(Loop& loop, int fd) : core_(loop.core_), fd_(fd) {}
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/deadline_heap.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 
 #include <uv.h>
@@ -121,23 +122,16 @@ class Timer {
   /// never. Does nothing after the loop was stopped.
   void armAt(std::chrono::steady_clock::time_point due) noexcept;
   void disarm() noexcept;
-  [[nodiscard]] bool armed() const noexcept { return armed_; }
+  [[nodiscard]] bool armed() const noexcept { return hook_.linked(); }
   /// time_point::max() when not armed.
-  [[nodiscard]] std::chrono::steady_clock::time_point due() const noexcept { return due_; }
+  [[nodiscard]] std::chrono::steady_clock::time_point due() const noexcept { return hook_.due(); }
 
  private:
   friend class LoopCore;
 
   std::shared_ptr<LoopCore> core_;
   UniqueFunction<void()> onExpiry_;
-  std::chrono::steady_clock::time_point due_ = std::chrono::steady_clock::time_point::max();
-  std::uint64_t sequence_ = 0;
-  bool armed_ = false;
-  // The pairing heap of all armed timers. `previous_` is the sibling before, or the parent of a
-  // first child.
-  Timer* child_ = nullptr;
-  Timer* previous_ = nullptr;
-  Timer* next_ = nullptr;
+  DeadlineHook hook_;
   bool* destroyed_ = nullptr;
 };
 
@@ -146,8 +140,8 @@ class Timer {
 /// **Thread safety:** loop thread only. May be restarted, stopped or destroyed in its own callback.
 class Poll {
  public:
-  /// What has happened: zero or an error of libuv, and the events. libuv 1.44 reports a socket in
-  /// error state as UV_EBADF without events; read or write it then to learn why.
+  /// Gets zero or an error of libuv, and the events that have happened. libuv 1.44 reports a socket
+  /// in error state as UV_EBADF without events; read or write it then to learn why.
   using Callback = UniqueFunction<void(int status, int events)>;
 
   Poll(Loop& loop, int fd);

@@ -73,7 +73,7 @@ void lookUp(Lookups& all, const std::string& host) noexcept {
     answer = ask(host);
     answered = true;
   } catch (const std::bad_alloc&) {
-    // Whoever asked has a time limit.
+    // The asker has a time limit.
   }
   std::vector<Asker> askers;
   {

@@ -10,7 +10,7 @@
 
 namespace rlock::detail::net {
 
-/// What the system's resolver says.
+/// The answer of the system's resolver.
 struct NameAnswer {
   /// Empty: `addresses` is the answer.
   std::string error{};
@@ -20,8 +20,8 @@ struct NameAnswer {
 /// Asks the system's resolver for one name, in a thread of the library's own.
 ///
 /// The resolver can be neither interrupted nor given a time limit. One that hangs holds up nobody:
-/// not the loop, not other names, not the end of the process, which does not wait for it. Those who
-/// ask for the same name meanwhile share one lookup; when that takes very long another one is
+/// not the loop, not other names, not the end of the process, which does not wait for it. Callers
+/// that ask for the same name meanwhile share one lookup; when that takes very long another one is
 /// started beside it, a few at most.
 ///
 /// **Thread safety:** loop thread only.

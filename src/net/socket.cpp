@@ -21,9 +21,9 @@ namespace rlock::detail::net {
 
 namespace {
 
-/// What a child process must not keep, as a set of numbers that can be emptied between
-/// fork() and whatever the child does first, where no mutex may be used. Greater numbers than it
-/// can hold are left to the child.
+/// The descriptors that a child process must not keep, as a set of numbers that can be emptied
+/// between fork() and whatever the child does first, where no mutex may be used. Greater numbers
+/// than it can hold are left to the child.
 class OpenDescriptors {
  public:
   void add(int fd) noexcept {

@@ -9,31 +9,11 @@
 
 namespace rlock::detail::net {
 
-namespace {
-
-LinkSettings linkSettings(const Options& options, std::shared_ptr<const Logger> log) {
-  LinkSettings settings;
-  settings.endpoints = options.endpoints;
-  settings.username = options.username;
-  settings.password = options.password;
-  settings.clientName = options.clientName;
-  settings.database = options.database;
-  settings.connectTimeout = options.connectTimeout;
-  settings.reconnectDelayMin = options.reconnectDelayMin;
-  settings.reconnectDelayMax = options.reconnectDelayMax;
-  settings.replyTimeout = options.commandTimeout;
-  settings.heartbeatInterval = options.heartbeatInterval;
-  settings.idleLinger = options.subscriptionLinger;
-  settings.log = std::move(log);
-  return settings;
-}
-
-}  // namespace
-
 Transports socketTransports(std::shared_ptr<Loop> loop,
                             const Options& options,
                             std::shared_ptr<const Logger> log) {
-  const LinkSettings settings = linkSettings(options, std::move(log));
+  LinkSettings settings = linkSettings(options);
+  settings.log = std::move(log);
   Transports transports;
   transports.commands = [loop, settings, spin = options.spin](LinkEvents& events) {
     return std::make_shared<CommandLink>(loop, settings, events, spin);

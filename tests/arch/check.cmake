@@ -49,7 +49,8 @@ foreach(file IN LISTS headers)
   endif()
 endforeach()
 
-# What is pure can be simulated: it knows no descriptor, thread or clock of the system.
+# Pure code can be simulated: it knows no descriptor, thread or clock of the system. A mutex is allowed:
+# it decides nothing.
 files_of(pure_headers include/rlock/detail/*)
 foreach(file IN LISTS pure_headers)
   read_code("${file}" code)

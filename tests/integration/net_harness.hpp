@@ -147,7 +147,7 @@ class ScriptedServer {
 }
 
 [[nodiscard]] inline detail::net::LinkSettings settingsFor(std::vector<Endpoint> endpoints) {
-  detail::net::LinkSettings settings;
+  detail::net::LinkSettings settings = detail::net::linkSettings(Options());
   settings.endpoints = std::move(endpoints);
   settings.connectTimeout = scaled(std::chrono::seconds(3));
   return settings;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rlock/back_off.hpp>
+#include <rlock/detail/base/backoff.hpp>
 #include <rlock/error.hpp>
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <set>
@@ -111,6 +113,36 @@ TEST(BackOffTest, OddParametersNeitherOverflowNorLoop) {
   EXPECT_EQ(basesOf(capped, 3), (Pauses{20, 20, 20}));
   EXPECT_EQ(BackOff::constant(std::chrono::nanoseconds(1)).base(1), milliseconds(1));
   EXPECT_EQ(BackOff::constant(std::chrono::microseconds(1001)).base(1), milliseconds(2));
+}
+
+TEST(ExponentialPause, GrowsToItsCapAndNoFurther) {
+  const auto pause = [](int attempt, int multiplier) {
+    return detail::exponentialPause(milliseconds(10), milliseconds(100), attempt, multiplier);
+  };
+  EXPECT_EQ(pause(0, 3), milliseconds(10));
+  EXPECT_EQ(pause(1, 3), milliseconds(30));
+  EXPECT_EQ(pause(2, 3), milliseconds(90));
+  EXPECT_EQ(pause(3, 3), milliseconds(100));
+  EXPECT_EQ(pause(std::numeric_limits<int>::max(), 3), milliseconds(100));
+  EXPECT_EQ(pause(std::numeric_limits<int>::max(), 1), milliseconds(10));
+  EXPECT_EQ(detail::exponentialPause(milliseconds(0), milliseconds(100), 1'000'000'000),
+            milliseconds(0));
+  EXPECT_EQ(detail::exponentialPause(milliseconds(200), milliseconds(100), 0), milliseconds(100));
+}
+
+TEST(ExponentialPause, DoesNotOverflow) {
+  constexpr auto kLongest = std::chrono::nanoseconds::max();
+  EXPECT_EQ(detail::exponentialPause(std::chrono::nanoseconds(1), kLongest, 200), kLongest);
+}
+
+TEST(BackoffPause, LeavesOutPartOfTheSecondHalf) {
+  for (std::uint32_t random = 0; random < 5000; ++random) {
+    const auto pause = detail::backoffPause(milliseconds(10), milliseconds(100), 2, random);
+    EXPECT_GT(pause, milliseconds(20));
+    EXPECT_LE(pause, milliseconds(40));
+  }
+  EXPECT_EQ(detail::backoffPause(milliseconds(10), milliseconds(100), 2, 0), milliseconds(40));
+  EXPECT_LT(detail::backoffPause(milliseconds(10), milliseconds(100), 2, 1023), milliseconds(21));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace rlock::detail {
@@ -120,6 +121,41 @@ TEST(DeadlineHeap, KeepsEqualDeadlinesApart) {
     EXPECT_EQ(heap.size(), left);
     EXPECT_EQ(heap.nextDue(), at(7));
     heap.remove(heap.top());
+  }
+}
+
+TEST(DeadlineHeap, GivesEqualDeadlinesInTheOrderTheyWereScheduled) {
+  std::vector<Item> items(9);
+  Heap heap;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    items[i].name = static_cast<int>(i);
+    heap.schedule(items[i], at(7));
+  }
+  heap.schedule(items[2], at(7));
+  heap.remove(items[5]);
+  EXPECT_EQ(drain(heap), (std::vector<int>{0, 1, 3, 4, 6, 7, 8, 2}));
+}
+
+TEST(DeadlineHeap, ListsEachElementOnce) {
+  std::vector<Item> items(100);
+  Heap heap;
+  EXPECT_TRUE(heap.elements().empty());
+  std::mt19937 random(3);  // NOLINT: the same numbers every time
+  for (Item& item : items) {
+    heap.schedule(item, at(static_cast<std::int64_t>(random() % 10)));
+  }
+  // Removals are what gives the heap more than two levels.
+  for (std::size_t i = 0; i < 30; ++i) {
+    heap.remove(heap.top());
+    const std::vector<Item*> all = heap.elements();
+    EXPECT_EQ(all.size(), heap.size());
+    std::set<const Item*> expected;
+    for (const Item& item : items) {
+      if (item.hook.linked()) {
+        expected.insert(&item);
+      }
+    }
+    EXPECT_EQ(std::set<const Item*>(all.begin(), all.end()), expected);
   }
 }
 

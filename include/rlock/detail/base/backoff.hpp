@@ -7,6 +7,19 @@
 
 namespace rlock::detail {
 
+/// `first`, multiplied `attempt` times, but never more than `longest`.
+inline std::chrono::nanoseconds exponentialPause(std::chrono::nanoseconds first,
+                                                 std::chrono::nanoseconds longest,
+                                                 int attempt,
+                                                 int multiplier = 2) noexcept {
+  std::chrono::nanoseconds pause = first;
+  // A pause that does not grow would be multiplied for nothing; one that grows soon ends the loop.
+  for (int i = 0; i < attempt && multiplier > 1 && pause.count() > 0 && pause < longest; ++i) {
+    pause = pause > longest / multiplier ? longest : pause * multiplier;
+  }
+  return std::min(pause, longest);
+}
+
 /// The pause before the n-th repetition: doubles from `min` to `max`, of which a random part of the
 /// second half is left out, so that many callers do not come back together.
 /// @param attempt  0 for the first repetition
@@ -15,11 +28,7 @@ inline std::chrono::nanoseconds backoffPause(std::chrono::nanoseconds min,
                                              std::chrono::nanoseconds max,
                                              int attempt,
                                              std::uint32_t random) noexcept {
-  std::chrono::nanoseconds pause = min;
-  for (int i = 0; i < attempt && pause < max; ++i) {
-    pause *= 2;
-  }
-  pause = std::min(pause, max);
+  const std::chrono::nanoseconds pause = exponentialPause(min, max, attempt);
   return pause - pause / 2 * static_cast<std::int64_t>(random % 1024) / 1024;
 }
 

@@ -1,121 +1,198 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
 namespace rlock::detail {
 
 /// Place of an element in a DeadlineHeap; a member of the element.
-struct DeadlineHook {
-  static constexpr std::size_t kOutside = static_cast<std::size_t>(-1);
+class DeadlineHook {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
 
-  std::chrono::steady_clock::time_point due{};
-  std::size_t index = kOutside;
+  DeadlineHook() = default;
+  DeadlineHook(const DeadlineHook&) = delete;
+  DeadlineHook& operator=(const DeadlineHook&) = delete;
 
-  [[nodiscard]] bool linked() const noexcept { return index != kOutside; }
+  [[nodiscard]] bool linked() const noexcept { return element_ != nullptr; }
+  /// time_point::max() when not linked.
+  [[nodiscard]] TimePoint due() const noexcept { return linked() ? due_ : TimePoint::max(); }
+
+ private:
+  friend class DeadlineTree;
+
+  TimePoint due_{};
+  std::uint64_t sequence_ = 0;
+  void* element_ = nullptr;  // null: in no heap
+  DeadlineHook* child_ = nullptr;
+  DeadlineHook* previous_ = nullptr;  // the sibling before, or the parent of a first child
+  DeadlineHook* next_ = nullptr;
 };
 
-/// Elements ordered by when they are due. It does not own them. Putting one in that is due after
-/// all others is O(1), so that a busy client with equal leases pays almost nothing.
+/// A pairing heap of hooks: the part of DeadlineHeap that is the same for all elements. The first
+/// hook is the root; each hook is due no earlier than its parent.
+///
+/// **Thread safety:** One thread at a time.
+class DeadlineTree {
+ public:
+  using TimePoint = DeadlineHook::TimePoint;
+
+  [[nodiscard]] DeadlineHook* first() const noexcept { return first_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] static void* element(const DeadlineHook& hook) noexcept { return hook.element_; }
+  void insert(DeadlineHook& hook, void* element, TimePoint due) noexcept;
+  void remove(DeadlineHook& hook) noexcept;
+  /// Calls `visit` with each element, parents before their children.
+  template <class Visit>
+  void forEach(Visit&& visit) const;
+
+ private:
+  static bool before(const DeadlineHook& a, const DeadlineHook& b) noexcept {
+    return a.due_ != b.due_ ? a.due_ < b.due_ : a.sequence_ < b.sequence_;
+  }
+  static DeadlineHook* meld(DeadlineHook* a, DeadlineHook* b) noexcept;
+  static DeadlineHook* meldSiblings(DeadlineHook* first) noexcept;
+
+  DeadlineHook* first_ = nullptr;
+  std::size_t size_ = 0;
+  std::uint64_t nextSequence_ = 0;
+};
+
+/// Elements ordered by when they are due, those with the same deadline in the order they were
+/// scheduled. It does not own them. The links are in the elements, so that nothing but elements()
+/// takes memory. Putting one in is O(1), taking one out O(log n) in the long run.
 ///
 /// **Thread safety:** One thread at a time.
 template <class T, DeadlineHook T::*Hook>
 class DeadlineHeap {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
+  using TimePoint = DeadlineHook::TimePoint;
 
-  [[nodiscard]] bool empty() const noexcept { return heap_.empty(); }
-  [[nodiscard]] std::size_t size() const noexcept { return heap_.size(); }
+  [[nodiscard]] bool empty() const noexcept { return tree_.first() == nullptr; }
+  [[nodiscard]] std::size_t size() const noexcept { return tree_.size(); }
   /// The element due first; the heap must not be empty.
-  [[nodiscard]] T& top() const noexcept { return *heap_.front(); }
+  [[nodiscard]] T& top() const noexcept {
+    return *static_cast<T*>(DeadlineTree::element(*tree_.first()));
+  }
   /// time_point::max() when empty.
   [[nodiscard]] TimePoint nextDue() const noexcept {
-    return empty() ? TimePoint::max() : (heap_.front()->*Hook).due;
+    return empty() ? TimePoint::max() : tree_.first()->due();
   }
 
-  /// All elements, in no order; not while the heap changes.
-  [[nodiscard]] const std::vector<T*>& elements() const noexcept { return heap_; }
-
-  /// Makes room, so that schedule() does not fail while no more than `count` elements are in.
-  void reserve(std::size_t count) {
-    if (count > heap_.capacity()) {
-      heap_.reserve(std::max(count, 2 * heap_.capacity()));
-    }
+  /// All elements, in no order.
+  [[nodiscard]] std::vector<T*> elements() const {
+    std::vector<T*> all;
+    all.reserve(size());
+    tree_.forEach([&](void* element) { all.push_back(static_cast<T*>(element)); });
+    return all;
   }
 
-  /// Puts an element in, or moves it to another point in time.
-  void schedule(T& element, TimePoint due) {
-    DeadlineHook& hook = element.*Hook;
-    if (!hook.linked()) {
-      heap_.push_back(&element);
-      hook.index = heap_.size() - 1;
-    }
-    hook.due = due;
-    siftUp(hook.index);
-    siftDown(hook.index);
+  /// Puts an element in, or moves it to another point in time, behind those due at the same.
+  void schedule(T& element, TimePoint due) noexcept {
+    remove(element);
+    tree_.insert(element.*Hook, &element, due);
   }
 
   /// Takes an element out; does nothing when it is not in.
   void remove(T& element) noexcept {
-    DeadlineHook& hook = element.*Hook;
-    if (!hook.linked()) {
-      return;
-    }
-    const std::size_t index = hook.index;
-    hook.index = DeadlineHook::kOutside;
-    T* const last = heap_.back();
-    heap_.pop_back();
-    if (last != &element) {
-      place(last, index);
-      siftUp(index);
-      siftDown((last->*Hook).index);
+    if ((element.*Hook).linked()) {
+      tree_.remove(element.*Hook);
     }
   }
 
  private:
-  [[nodiscard]] TimePoint dueAt(std::size_t index) const noexcept {
-    return (heap_[index]->*Hook).due;
-  }
-  void place(T* element, std::size_t index) noexcept {
-    heap_[index] = element;
-    (element->*Hook).index = index;
-  }
-  void swapPlaces(std::size_t a, std::size_t b) noexcept {
-    T* const first = heap_[a];
-    place(heap_[b], a);
-    place(first, b);
-  }
-  void siftUp(std::size_t index) noexcept {
-    while (index > 0) {
-      const std::size_t parent = (index - 1) / 2;
-      if (!(dueAt(index) < dueAt(parent))) {
-        return;
-      }
-      swapPlaces(index, parent);
-      index = parent;
-    }
-  }
-  void siftDown(std::size_t index) noexcept {
-    for (;;) {
-      std::size_t first = index;
-      for (std::size_t child = 2 * index + 1; child <= 2 * index + 2; ++child) {
-        if (child < heap_.size() && dueAt(child) < dueAt(first)) {
-          first = child;
-        }
-      }
-      if (first == index) {
-        return;
-      }
-      swapPlaces(index, first);
-      index = first;
-    }
-  }
-
-  std::vector<T*> heap_;
+  DeadlineTree tree_;
 };
+
+inline void DeadlineTree::insert(DeadlineHook& hook, void* element, TimePoint due) noexcept {
+  hook.due_ = due;
+  hook.sequence_ = nextSequence_++;
+  hook.element_ = element;
+  first_ = meld(first_, &hook);
+  ++size_;
+}
+
+inline void DeadlineTree::remove(DeadlineHook& hook) noexcept {
+  DeadlineHook* const children = meldSiblings(std::exchange(hook.child_, nullptr));
+  if (&hook == first_) {
+    first_ = children;
+  } else {
+    if (hook.next_ != nullptr) {
+      hook.next_->previous_ = hook.previous_;
+    }
+    (hook.previous_->child_ == &hook ? hook.previous_->child_ : hook.previous_->next_) = hook.next_;
+    hook.previous_ = hook.next_ = nullptr;
+    first_ = meld(first_, children);
+  }
+  hook.element_ = nullptr;
+  --size_;
+}
+
+template <class Visit>
+void DeadlineTree::forEach(Visit&& visit) const {
+  const DeadlineHook* hook = first_;
+  while (hook != nullptr) {
+    visit(hook->element_);
+    if (hook->child_ != nullptr) {
+      hook = hook->child_;
+      continue;
+    }
+    // Up to the first ancestor that has another sibling. The links lead to the parent only from its
+    // first child, past the siblings before.
+    while (hook != nullptr && hook->next_ == nullptr) {
+      while (hook->previous_ != nullptr && hook->previous_->child_ != hook) {
+        hook = hook->previous_;
+      }
+      hook = hook->previous_;
+    }
+    hook = hook == nullptr ? nullptr : hook->next_;
+  }
+}
+
+/// Of two heaps one; both roots are without siblings.
+inline DeadlineHook* DeadlineTree::meld(DeadlineHook* a, DeadlineHook* b) noexcept {
+  if (a == nullptr || b == nullptr) {
+    return a == nullptr ? b : a;
+  }
+  if (before(*b, *a)) {
+    std::swap(a, b);
+  }
+  b->previous_ = a;
+  b->next_ = a->child_;
+  if (a->child_ != nullptr) {
+    a->child_->previous_ = b;
+  }
+  a->child_ = b;
+  return a;
+}
+
+/// In pairs from the left, and then all from the right: that is what keeps removals cheap.
+inline DeadlineHook* DeadlineTree::meldSiblings(DeadlineHook* first) noexcept {
+  DeadlineHook* pairs = nullptr;
+  while (first != nullptr) {
+    DeadlineHook* const a = first;
+    DeadlineHook* const b = a->next_;
+    first = b == nullptr ? nullptr : b->next_;
+    a->previous_ = a->next_ = nullptr;
+    if (b != nullptr) {
+      b->previous_ = b->next_ = nullptr;
+    }
+    DeadlineHook* const pair = meld(a, b);
+    pair->next_ = pairs;
+    pairs = pair;
+  }
+  DeadlineHook* all = nullptr;
+  while (pairs != nullptr) {
+    DeadlineHook* const pair = pairs;
+    pairs = pair->next_;
+    pair->next_ = nullptr;
+    all = meld(all, pair);
+  }
+  return all;
+}
 
 }  // namespace rlock::detail

@@ -332,7 +332,6 @@ class WaiterHub {
       waiter.trying_ = false;
       alarms_.remove(waiter);
       alone_.remove(waiter);
-      --aloneCount_;
       waiter.waiterDropRef();
       return turns;
     }
@@ -546,10 +545,8 @@ class WaiterHub {
                    std::chrono::milliseconds remaining,
                    TimePoint now) {
     if (!waiter.queued_) {
-      alarms_.reserve(aloneCount_ + 1);
       waiter.waiterAddRef();
       alone_.pushBack(waiter);
-      ++aloneCount_;
       waiter.queued_ = true;
       waiter.alone_ = true;
       ++waiting_;
@@ -631,8 +628,6 @@ class WaiterHub {
     Lane& lane = channel->lanes[terms.lane];
     lane.opensOn = terms.opensOn;
     lane.rule = terms.rule;
-    polls_.reserve(kLanes * (channels_.size() + 1));
-    lingering_.reserve(channels_.size() + 1);
     channels_.reserve(channels_.size() + 1);
     ask(*channel);
     try {
@@ -844,7 +839,6 @@ class WaiterHub {
   std::uint64_t taken_ = 0;  // how often the changes were
   std::unordered_map<std::string_view, std::unique_ptr<Channel>> channels_;
   Line alone_;
-  std::size_t aloneCount_ = 0;
   DeadlineHeap<Lane, &Lane::poll> polls_;
   DeadlineHeap<Waiter, &Waiter::alarm_> alarms_;
   DeadlineHeap<Channel, &Channel::linger> lingering_;

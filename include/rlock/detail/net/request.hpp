@@ -20,7 +20,7 @@ namespace rlock::detail::net {
 /// pending.
 class Request : public RefCounted<Request> {
  public:
-  /// What a reply to it says about the connection.
+  /// Says what a reply to it means for the connection.
   enum class Purpose : std::uint8_t {
     work,    ///< that the connection is of use
     upkeep,  ///< nothing: the link sends it for its own sake
@@ -57,7 +57,7 @@ class Request : public RefCounted<Request> {
   void setOnlyIfKillable(bool only) noexcept { onlyIfKillable_ = only; }
 
  private:
-  friend class CommandLink;
+  friend class PendingRequests;
   friend class RequestQueue;
 
   enum Bit : std::uint32_t {
@@ -67,25 +67,21 @@ class Request : public RefCounted<Request> {
     kInterrupted = 8,
   };
 
-  [[nodiscard]] bool done() const noexcept {
-    return (state_.load(std::memory_order_acquire) & kDone) != 0;
-  }
-
   std::atomic<std::uint32_t> state_{0};
   Delivery delivery_ = Delivery::pending;
   const Purpose purpose_;
   bool awaited_ = false;
   bool onlyIfKillable_ = false;
-  bool arrived_ = false;  // its thread is in await() and may be made the reader
+  bool waiting_ = false;  // its thread may be made the reader
   std::uint64_t endOffset_ = 0;
   std::chrono::steady_clock::time_point submittedAt_{};
   Reply reply_;
   std::shared_ptr<const ServerSession> session_;
-  // The queue it is in, and the list of those that have arrived. Links in the requests take no
+  // The queue it is in, and the list of those whose threads wait. Links in the requests take no
   // memory, so nothing can fail between a command and its place in the order of replies.
   Request* next_ = nullptr;
-  Request* previousArrived_ = nullptr;
-  Request* nextArrived_ = nullptr;
+  Request* previousWaiting_ = nullptr;
+  Request* nextWaiting_ = nullptr;
 };
 
 /// Requests, first in, first out. A request is in one queue at most.

@@ -6,7 +6,7 @@
 
 namespace rlock::detail::net {
 
-/// What a server said of itself and of one connection to it.
+/// A connection to a server, and the server, by the server's own account.
 struct ServerSession {
   std::string node{};          ///< `host:port` or `unix:path`, as configured
   std::string address{};       ///< the address connected to: `10.0.0.5:6379` or `unix:path`

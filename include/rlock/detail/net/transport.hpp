@@ -16,7 +16,7 @@
 
 namespace rlock::detail::net {
 
-/// What a CommandTransport tells its owner, on the loop thread.
+/// The events of a CommandTransport, told to its owner on the loop thread.
 class LinkEvents {
  public:
   LinkEvents() = default;
@@ -78,8 +78,8 @@ class CommandTransport {
   [[nodiscard]] virtual Totals totals() const noexcept = 0;
 };
 
-/// What a SubscriptionTransport tells its owner: on the loop, never inside a call to it. Each may
-/// call it again or close it.
+/// The events of a SubscriptionTransport, told to its owner on the loop, never inside a call to it.
+/// Each may call it again or close it.
 class PubSubEvents {
  public:
   PubSubEvents() = default;

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/base/reply.hpp>
+#include <rlock/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail::net {
+
+/// The channels of one subscriber connection: which of them are wanted, asked for, confirmed and
+/// refused, what each reply of the server means for them, and which request is to be sent next. It
+/// is the half of a SubscriptionTransport that needs no socket.
+///
+/// Invariants: per channel there is at most one unanswered request, so what is wanted and what the
+/// server has can be compared whenever an answer comes, whatever was asked for in between. A
+/// channel in which something is to be done is listed once, either as due or as to be asked for
+/// again later. A channel is forgotten when it is neither wanted nor listed and the server has no
+/// request or subscription of it.
+///
+/// The caller writes the requests in the order it gives them out and passes it each reply. If
+/// anything throws in between, it must call end(): a request may then be half recorded, and only a
+/// new connection starts from what is wanted. An end() leaves wanted channels only.
+///
+/// **Thread safety:** loop thread only. It reads no clock: time is a parameter.
+class SubscriptionBook {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  struct Times {
+    std::chrono::milliseconds replyTimeout{};       ///< see silent()
+    std::chrono::milliseconds heartbeatInterval{};  ///< see pingDue()
+    std::chrono::milliseconds idleLinger{};         ///< see idle()
+    ///@{
+    /// The pause before asking a busy server again; doubled each time.
+    std::chrono::milliseconds retryDelayMin{};
+    std::chrono::milliseconds retryDelayMax{};
+    ///@}
+  };
+
+  /// The meaning of one reply for the owner of the connection.
+  struct Meaning {
+    enum class Kind : std::uint8_t {
+      nothing,
+      message,     ///< for a wanted channel
+      subscribed,  ///< a wanted channel, by a request later than its last subscribe()
+      refused,     ///< a wanted channel; it will be asked for again
+      broken,      ///< the connection is of no use
+    };
+    Kind kind = Kind::nothing;
+    bool answered = false;  ///< it answers a request, and not with an error
+    /// In the reply or in the book: gone with the reply or with the next change of the book.
+    const std::string* channel = nullptr;
+    Errc errc = Errc::connectionFailed;  ///< why it is refused or broken
+  };
+
+  explicit SubscriptionBook(const Times& times) noexcept : times_(times) {}
+
+  /// A further call for the same channel is confirmed anew.
+  void subscribe(std::string channel);
+  void unsubscribe(const std::string& channel, TimePoint now);
+  /// Forgets all channels; after end().
+  void clear() noexcept;
+  /// How many channels are wanted.
+  [[nodiscard]] std::size_t wanted() const noexcept { return wanted_; }
+
+  /// A connection is there; every wanted channel is due.
+  void begin(TimePoint now);
+  /// It is gone, and with it whatever was asked, confirmed or refused.
+  void end() noexcept;
+
+  /// Whether sendDue() has something to do.
+  [[nodiscard]] bool due() const noexcept { return !due_.empty(); }
+  /// Sends the requests for all that was asked for since the last call, in few requests: calls
+  /// `send` with the words of each, a `std::span<const std::string_view>` or what it converts to.
+  template <class Send>
+  void sendDue(TimePoint now, Send&& send);
+  template <class Send>
+  void sendPing(TimePoint now, Send&& send);
+
+  Meaning take(const Reply& reply, TimePoint now);
+
+  /// Has all channels asked for again whose pause is over.
+  void retry(TimePoint now);
+  /// Whether a request has gone unanswered for so long that the peer counts as dead.
+  [[nodiscard]] bool silent(TimePoint now) const noexcept {
+    return !inFlight_.empty() && now >= peerDeadline();
+  }
+  /// Whether nobody has needed the connection for so long that it is to be closed.
+  [[nodiscard]] bool idle(TimePoint now) const noexcept {
+    return inFlight_.empty() && channels_.empty() && now >= idleSince_ + times_.idleLinger;
+  }
+  [[nodiscard]] bool pingDue(TimePoint now) const noexcept {
+    return inFlight_.empty() && now >= lastReceived_ + times_.heartbeatInterval;
+  }
+  /// When to look at retry(), silent(), idle() and pingDue() again. Replies only move it back,
+  /// while there are requests; there is a connection.
+  [[nodiscard]] TimePoint nextDue() const noexcept;
+
+ private:
+  /// One request names no more channels than this, and no more bytes of names.
+  static constexpr std::size_t kBatchChannels = 128;
+  static constexpr std::size_t kBatchBytes = std::size_t{32} << 10;
+  /// How long to wait before a refused channel is asked for again: the rules that refuse it may be
+  /// changed at any time. Doubled by each further refusal.
+  static constexpr std::chrono::milliseconds kRefusedPauseMin{1000};
+  static constexpr std::chrono::milliseconds kRefusedPauseMax{30000};
+
+  enum class State : std::uint8_t { none, subscribing, subscribed, unsubscribing };
+  struct Channel {
+    std::uint64_t command = 0;  ///< the unanswered request while subscribing or unsubscribing
+    State state = State::none;
+    bool wanted = false;
+    bool listed = false;  ///< in due_ or retrying_
+    bool again = false;   ///< asked for since the last request went out
+    bool alone = false;   ///< was refused together with others
+    int refusals = 0;     ///< in a row
+  };
+  using Channels = std::unordered_map<std::string, Channel>;
+  /// References into an unordered_map stay valid while it grows.
+  using Entry = Channels::value_type;
+  using Entries = std::vector<Entry*>;
+
+  struct Command {
+    enum class Kind : std::uint8_t { subscribe, unsubscribe, ping };
+    Kind kind = Kind::ping;
+    Entries channels{};
+    std::size_t unanswered = 1;
+  };
+
+  template <class Send>
+  void sendBatches(Command::Kind kind, const Entries& entries, TimePoint now, Send& send);
+  template <class Send>
+  void sendCommand(Command::Kind kind, Entries entries, TimePoint now, Send& send);
+  void record(Command command, TimePoint now);
+  void makeDue(Entry& entry);
+  /// Makes a channel due that is wanted, and forgets it if it is of no use.
+  void reconsider(Entry& entry);
+  void forgetIfUnused(Entry& entry) noexcept;
+
+  bool answered(std::uint64_t command, TimePoint now) noexcept;
+  Meaning takeConfirmation(Command::Kind kind, const std::string& name, TimePoint now);
+  bool takePong(TimePoint now) noexcept;
+  Meaning takeError(std::string_view text, TimePoint now);
+  Meaning refuse(Entry& entry, Errc errc, TimePoint now);
+  void retryAt(Entry& entry, TimePoint when);
+  [[nodiscard]] TimePoint peerDeadline() const noexcept;
+
+  const Times times_;
+  bool connected_ = false;
+  Channels channels_;
+  std::size_t wanted_ = 0;
+  Entries due_;
+  /// Channels whose request met a server that was busy or refused them, by when to ask again.
+  std::multimap<TimePoint, Entry*> retrying_;
+  int busyAnswers_ = 0;  // in a row
+  std::deque<Command> inFlight_;
+  std::uint64_t firstCommand_ = 0;  // the number of the first in it
+  TimePoint lastReceived_{};
+  TimePoint lastProgress_{};  // the last answer, or the first request after a time without one
+  TimePoint idleSince_{};
+};
+
+inline void SubscriptionBook::subscribe(std::string channel) {
+  Entry& entry = *channels_.try_emplace(std::move(channel)).first;
+  if (!entry.second.wanted) {
+    entry.second.wanted = true;
+    ++wanted_;
+  }
+  // The race of this call with an answer that is on its way: a message published before the call
+  // may have come before it, too, so only a later request confirms it.
+  entry.second.again =
+      entry.second.state == State::subscribing || entry.second.state == State::subscribed;
+  makeDue(entry);
+}
+
+inline void SubscriptionBook::unsubscribe(const std::string& channel, TimePoint now) {
+  const auto found = channels_.find(channel);
+  if (found == channels_.end() || !found->second.wanted) {
+    return;
+  }
+  Entry& entry = *found;
+  entry.second.wanted = false;
+  entry.second.again = false;
+  if (--wanted_ == 0) {
+    idleSince_ = now;
+  }
+  if (entry.second.state == State::subscribed) {
+    makeDue(entry);
+  } else {
+    // While a request is unanswered its answer decides what comes next.
+    forgetIfUnused(entry);
+  }
+}
+
+inline void SubscriptionBook::clear() noexcept {
+  channels_.clear();
+  wanted_ = 0;
+}
+
+inline void SubscriptionBook::begin(TimePoint now) {
+  connected_ = true;
+  lastReceived_ = lastProgress_ = idleSince_ = now;
+  busyAnswers_ = 0;
+  for (Entry& entry : channels_) {
+    makeDue(entry);
+  }
+}
+
+inline void SubscriptionBook::end() noexcept {
+  connected_ = false;
+  inFlight_.clear();
+  firstCommand_ = 0;
+  retrying_.clear();
+  due_.clear();
+  for (auto it = channels_.begin(); it != channels_.end();) {
+    if (it->second.wanted) {
+      it->second = Channel{.wanted = true};
+      ++it;
+    } else {
+      it = channels_.erase(it);
+    }
+  }
+}
+
+inline void SubscriptionBook::makeDue(Entry& entry) {
+  if (!entry.second.listed) {
+    due_.push_back(&entry);
+    entry.second.listed = true;
+  }
+}
+
+inline void SubscriptionBook::reconsider(Entry& entry) {
+  if (entry.second.wanted) {
+    makeDue(entry);
+  } else {
+    forgetIfUnused(entry);
+  }
+}
+
+inline void SubscriptionBook::forgetIfUnused(Entry& entry) noexcept {
+  const Channel& channel = entry.second;
+  if (!channel.wanted && !channel.listed && channel.state == State::none) {
+    channels_.erase(channels_.find(entry.first));
+  }
+}
+
+template <class Send>
+void SubscriptionBook::sendDue(TimePoint now, Send&& send) {
+  const Entries due = std::exchange(due_, {});
+  Entries subscribing;
+  Entries subscribingAlone;
+  Entries unsubscribing;
+  for (Entry* entry : due) {
+    Channel& channel = entry->second;
+    channel.listed = false;
+    if (!connected_) {
+      // The next connection looks at every channel.
+      forgetIfUnused(*entry);
+    } else if (channel.wanted && (channel.state == State::none ||
+                                  (channel.state == State::subscribed && channel.again))) {
+      channel.again = false;
+      (channel.alone ? subscribingAlone : subscribing).push_back(entry);
+    } else if (channel.state == State::none) {
+      forgetIfUnused(*entry);
+    } else if (channel.state == State::subscribed && !channel.wanted) {
+      unsubscribing.push_back(entry);
+    }
+  }
+  sendBatches(Command::Kind::unsubscribe, unsubscribing, now, send);
+  sendBatches(Command::Kind::subscribe, subscribing, now, send);
+  for (Entry* entry : subscribingAlone) {
+    sendCommand(Command::Kind::subscribe, {entry}, now, send);
+  }
+}
+
+template <class Send>
+void SubscriptionBook::sendBatches(Command::Kind kind,
+                                   const Entries& entries,
+                                   TimePoint now,
+                                   Send& send) {
+  Entries batch;
+  std::size_t bytes = 0;
+  for (Entry* entry : entries) {
+    const std::size_t size = entry->first.size();
+    if (!batch.empty() && (batch.size() == kBatchChannels || bytes + size > kBatchBytes)) {
+      sendCommand(kind, std::exchange(batch, {}), now, send);
+      bytes = 0;
+    }
+    batch.push_back(entry);
+    bytes += size;
+  }
+  if (!batch.empty()) {
+    sendCommand(kind, std::move(batch), now, send);
+  }
+}
+
+template <class Send>
+void SubscriptionBook::sendCommand(Command::Kind kind, Entries entries, TimePoint now, Send& send) {
+  const bool subscribing = kind == Command::Kind::subscribe;
+  std::vector<std::string_view> words;
+  words.reserve(entries.size() + 1);
+  words.emplace_back(subscribing ? "SUBSCRIBE" : "UNSUBSCRIBE");
+  for (const Entry* entry : entries) {
+    words.emplace_back(entry->first);
+  }
+  const std::size_t count = entries.size();
+  record(Command{kind, std::move(entries), count}, now);
+  const std::uint64_t number = firstCommand_ + inFlight_.size() - 1;
+  for (Entry* entry : inFlight_.back().channels) {
+    entry->second.state = subscribing ? State::subscribing : State::unsubscribing;
+    entry->second.command = number;
+  }
+  send(words);
+}
+
+template <class Send>
+void SubscriptionBook::sendPing(TimePoint now, Send&& send) {
+  record(Command{}, now);
+  const std::vector<std::string_view> words{"PING"};
+  send(words);
+}
+
+inline void SubscriptionBook::record(Command command, TimePoint now) {
+  if (inFlight_.empty()) {
+    lastProgress_ = now;
+  }
+  inFlight_.push_back(std::move(command));
+}
+
+inline SubscriptionBook::Meaning SubscriptionBook::take(const Reply& reply, TimePoint now) {
+  // Bytes alone do not count: a peer that sends one now and then tells nobody anything.
+  lastReceived_ = now;
+  if (reply.isError()) {
+    return takeError(reply.text, now);
+  }
+  const bool isList = reply.isArray() && !reply.elements.empty();
+  if (reply.is("PONG") || (isList && reply.elements.front().is("pong"))) {
+    return {.answered = takePong(now)};
+  }
+  if (!isList || reply.elements.size() != 3 || reply.elements[1].type != Reply::Type::string) {
+    return {};
+  }
+  const Reply& kind = reply.elements.front();
+  const std::string& name = reply.elements[1].text;
+  if (kind.is("message")) {
+    const auto found = channels_.find(name);
+    const bool wanted = found != channels_.end() && found->second.wanted;
+    return wanted ? Meaning{.kind = Meaning::Kind::message, .channel = &name} : Meaning{};
+  }
+  if (kind.is("subscribe")) {
+    return takeConfirmation(Command::Kind::subscribe, name, now);
+  }
+  if (kind.is("unsubscribe")) {
+    return takeConfirmation(Command::Kind::unsubscribe, name, now);
+  }
+  return {};
+}
+
+/// Returns false for a request that is no longer there.
+inline bool SubscriptionBook::answered(std::uint64_t command, TimePoint now) noexcept {
+  const std::uint64_t index = command - firstCommand_;
+  if (index >= inFlight_.size()) {
+    return false;
+  }
+  --inFlight_[static_cast<std::size_t>(index)].unanswered;
+  while (!inFlight_.empty() && inFlight_.front().unanswered == 0) {
+    inFlight_.pop_front();
+    ++firstCommand_;
+  }
+  lastProgress_ = now;
+  busyAnswers_ = 0;
+  return true;
+}
+
+inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Command::Kind kind,
+                                                                    const std::string& name,
+                                                                    TimePoint now) {
+  const auto found = channels_.find(name);
+  if (found == channels_.end()) {
+    return {};
+  }
+  Entry& entry = *found;
+  Channel& channel = entry.second;
+  Meaning meaning;
+  if (kind == Command::Kind::subscribe && channel.state == State::subscribing) {
+    meaning.answered = answered(channel.command, now);
+    channel.state = State::subscribed;
+    channel.alone = false;
+    channel.refusals = 0;
+    if (!channel.wanted || channel.again) {
+      // The channel was given up or asked for anew while this answer was on its way.
+      makeDue(entry);
+      return meaning;
+    }
+    meaning.kind = Meaning::Kind::subscribed;
+    meaning.channel = &name;
+  } else if (kind == Command::Kind::unsubscribe &&
+             (channel.state == State::unsubscribing || channel.state == State::subscribed)) {
+    // A server may end a subscription unasked.
+    if (channel.state == State::unsubscribing) {
+      meaning.answered = answered(channel.command, now);
+    }
+    channel.state = State::none;
+    reconsider(entry);
+  }
+  return meaning;
+}
+
+inline bool SubscriptionBook::takePong(TimePoint now) noexcept {
+  for (std::size_t i = 0; i < inFlight_.size(); ++i) {
+    if (inFlight_[i].kind == Command::Kind::ping && inFlight_[i].unanswered > 0) {
+      return answered(firstCommand_ + i, now);
+    }
+  }
+  return false;
+}
+
+/// The server answers in order, and everything before the oldest unanswered request has been
+/// confirmed: the error is that request's.
+inline SubscriptionBook::Meaning SubscriptionBook::takeError(std::string_view text, TimePoint now) {
+  const std::string_view code = firstWord(text);
+  if (inFlight_.empty() || code == "NOAUTH") {
+    return {.kind = Meaning::Kind::broken,
+            .errc = code == "NOAUTH" ? Errc::authenticationFailed : Errc::connectionFailed};
+  }
+  const Command command = std::move(inFlight_.front());
+  inFlight_.pop_front();
+  ++firstCommand_;
+  lastProgress_ = now;
+  if (command.kind == Command::Kind::ping) {
+    return {};
+  }
+  for (Entry* entry : command.channels) {
+    entry->second.state = State::none;
+  }
+  if (command.kind == Command::Kind::unsubscribe) {
+    for (Entry* entry : command.channels) {
+      // The server goes on sending; what is not wanted is dropped on arrival.
+      reconsider(*entry);
+    }
+    return {};
+  }
+  if (code == "BUSY" || code == "LOADING" || code == "MASTERDOWN" || code == "TRYAGAIN") {
+    const auto pause = exponentialPause(times_.retryDelayMin, times_.retryDelayMax, busyAnswers_++);
+    for (Entry* entry : command.channels) {
+      retryAt(*entry, now + pause);
+    }
+    return {};
+  }
+  if (command.channels.size() == 1) {
+    return refuse(
+        *command.channels.front(), code == "NOPERM" ? Errc::denied : Errc::serverError, now);
+  }
+  // One of them spoils the request for all, and the answer does not say which.
+  for (Entry* entry : command.channels) {
+    entry->second.alone = true;
+    reconsider(*entry);
+  }
+  return {};
+}
+
+inline SubscriptionBook::Meaning SubscriptionBook::refuse(Entry& entry, Errc errc, TimePoint now) {
+  if (!entry.second.wanted) {
+    // It was given up while the refusal was on its way.
+    forgetIfUnused(entry);
+    return {};
+  }
+  entry.second.again = false;
+  retryAt(entry,
+          now + exponentialPause(kRefusedPauseMin, kRefusedPauseMax, entry.second.refusals++));
+  return {.kind = Meaning::Kind::refused, .channel = &entry.first, .errc = errc};
+}
+
+inline void SubscriptionBook::retryAt(Entry& entry, TimePoint when) {
+  if (!entry.second.listed) {
+    retrying_.emplace(when, &entry);
+    entry.second.listed = true;
+  }
+}
+
+inline void SubscriptionBook::retry(TimePoint now) {
+  while (!retrying_.empty() && now >= retrying_.begin()->first) {
+    Entry& entry = *retrying_.begin()->second;
+    retrying_.erase(retrying_.begin());
+    entry.second.listed = false;
+    makeDue(entry);
+  }
+}
+
+inline SubscriptionBook::TimePoint SubscriptionBook::peerDeadline() const noexcept {
+  // Messages prove that the peer lives, but not that it still hears us.
+  constexpr int kPatience = 2;
+  return std::min(std::max(lastReceived_, lastProgress_) + times_.replyTimeout,
+                  lastProgress_ + kPatience * times_.replyTimeout);
+}
+
+inline SubscriptionBook::TimePoint SubscriptionBook::nextDue() const noexcept {
+  const TimePoint due = retrying_.empty() ? TimePoint::max() : retrying_.begin()->first;
+  if (!inFlight_.empty()) {
+    return std::min(due, peerDeadline());
+  }
+  const TimePoint ping = std::min(due, lastReceived_ + times_.heartbeatInterval);
+  return channels_.empty() ? std::min(ping, idleSince_ + times_.idleLinger) : ping;
+}
+
+}  // namespace rlock::detail::net

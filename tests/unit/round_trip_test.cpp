@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/net/round_trip.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace rlock::detail::net {
+namespace {
+
+using namespace std::chrono_literals;
+
+void noteOften(RoundTrip& roundTrip, std::chrono::nanoseconds measured) {
+  for (int i = 0; i < 100; ++i) {
+    roundTrip.note(measured);
+  }
+}
+
+TEST(RoundTrip, BeginsWithTheFirstMeasurementAndFollowsSlowly) {
+  RoundTrip roundTrip(true);
+  EXPECT_EQ(roundTrip.smoothed(), 0ns);
+  roundTrip.note(80us);
+  EXPECT_EQ(roundTrip.smoothed(), 80us);
+  roundTrip.note(160us);
+  EXPECT_EQ(roundTrip.smoothed(), 90us);
+  roundTrip.note(10us);
+  EXPECT_EQ(roundTrip.smoothed(), 80us);
+}
+
+TEST(RoundTrip, PollsWhileRepliesComeQuickly) {
+  RoundTrip roundTrip(true);
+  EXPECT_TRUE(roundTrip.polls());
+  noteOften(roundTrip, 195us);
+  EXPECT_TRUE(roundTrip.polls());
+  noteOften(roundTrip, 300us);
+  EXPECT_FALSE(roundTrip.polls());
+  noteOften(roundTrip, 170us);
+  EXPECT_FALSE(roundTrip.polls()) << "a sleeping thread's wake-up is part of it";
+  noteOften(roundTrip, 100us);
+  EXPECT_TRUE(roundTrip.polls());
+}
+
+TEST(RoundTrip, NeverPollsWhenItMayNot) {
+  RoundTrip roundTrip(false);
+  EXPECT_FALSE(roundTrip.polls());
+  noteOften(roundTrip, 10us);
+  EXPECT_FALSE(roundTrip.polls());
+  EXPECT_EQ(roundTrip.smoothed(), 10us);
+}
+
+}  // namespace
+}  // namespace rlock::detail::net
