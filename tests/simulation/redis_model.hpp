@@ -46,7 +46,7 @@ class RedisModel {
   RedisModel& operator=(const RedisModel&) = delete;
   ~RedisModel();
 
-  // --- Connections ---
+  // Connections.
 
   /// A new connection: not subscribed, database 0, no name. Ids rise from 1 within one run.
   /// @param address  `ip:port` of the peer, as CLIENT INFO tells it and CLIENT KILL ADDR finds it;
@@ -66,7 +66,7 @@ class RedisModel {
   /// there was none.
   std::vector<detail::Reply> unsubscribe(ClientId client, Argv channels);
 
-  // --- What the server does to its clients ---
+  // What the server does to its clients.
 
   /// Called for each subscriber of a message, in the order of their ids, at the moment of PUBLISH.
   using MessageHook =
@@ -80,7 +80,7 @@ class RedisModel {
   using KillHook = std::function<void(ClientId client)>;
   void onKill(KillHook hook) { killHook_ = std::move(hook); }
 
-  // --- The server's life ---
+  // The server's life.
 
   /// As SCRIPT FLUSH.
   void flushScripts();
@@ -89,7 +89,7 @@ class RedisModel {
   void restart(bool keepData);
   [[nodiscard]] std::string_view runId() const;
 
-  // --- What makes it refuse commands ---
+  // What makes it refuse commands.
 
   /// A user of this connection may not run a command, in scripts either: NOPERM. A subcommand is
   /// written as `client|kill`; with `script` alone all subcommands are denied. Names in lower case.
@@ -110,7 +110,7 @@ class RedisModel {
   using RefusalHook = std::function<std::optional<std::string>(ClientId client, Argv argv)>;
   void onCommand(RefusalHook hook) { refusalHook_ = std::move(hook); }
 
-  // --- For assertions ---
+  // For assertions.
 
   /// One line for each key of database 0, sorted by key:
   /// `KEY TYPE EXPIRY VALUE`, with the expiry in ms since the epoch or `-`. Values are written as
