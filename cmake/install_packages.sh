@@ -4,7 +4,7 @@
 #
 # Usage: cmake/install_packages.sh [GROUP...]
 #   build   compiler, CMake, Ninja, the libraries (always included)
-#   test    GoogleTest, redis-server
+#   test    GoogleTest, Lua 5.1, redis-server
 #   interop Java 17, Maven
 #   lint    clang, clang-format, clang-tidy
 #   docs    Doxygen, Graphviz
@@ -30,9 +30,13 @@ has_java() {  # LEAST VERSION
     ((${version:-0} >= $1))
 }
 
+has_lua() {
+  has_command pkg-config && { pkg-config --exists lua5.1 || pkg-config --exists lua-5.1; }
+}
+
 missing=()
-need() {  # PACKAGE PROBE ARGUMENT
-  "$2" "$3" || missing+=("$1")
+need() {  # PACKAGE PROBE [ARGUMENT...]
+  "${@:2}" || missing+=("$1")
 }
 
 find_missing() {
@@ -51,6 +55,7 @@ find_missing() {
       test)
         need libgtest-dev has_header gtest/gtest.h
         need libgmock-dev has_header gmock/gmock.h
+        need liblua5.1-0-dev has_lua
         need redis-server has_command "${RLOCK_TEST_REDIS_SERVER:-redis-server}"
         ;;
       interop)
