@@ -7,10 +7,10 @@
 
 namespace rlock::detail {
 
-/// The pause before the n-th repetition: doubles from `min` to `max`, of which a random part of the
+/// The pause before the n-th repetition. It doubles from `min` to `max`; a random part of its
 /// second half is left out, so that many callers do not come back together.
 /// @param attempt  0 for the first repetition
-/// @param random   any number; only its low bits count
+/// @param random   any number; only its low 10 bits count
 inline std::chrono::nanoseconds backoffPause(std::chrono::nanoseconds min,
                                              std::chrono::nanoseconds max,
                                              int attempt,

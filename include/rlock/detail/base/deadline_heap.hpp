@@ -9,7 +9,7 @@
 
 namespace rlock::detail {
 
-/// Place of an element in a DeadlineHeap; a member of the element.
+/// The position of an element in a DeadlineHeap; a member of the element.
 struct DeadlineHook {
   static constexpr std::size_t kOutside = static_cast<std::size_t>(-1);
 
@@ -19,8 +19,9 @@ struct DeadlineHook {
   [[nodiscard]] bool linked() const noexcept { return index != kOutside; }
 };
 
-/// Elements ordered by when they are due. It does not own them. Putting one in that is due after
-/// all others is O(1), so that a busy client with equal leases pays almost nothing.
+/// A heap of elements ordered by the time at which they are due. It does not own them. Inserting an
+/// element that is due after all others is O(1), so that a busy client with equal leases pays
+/// almost nothing.
 ///
 /// **Thread safety:** One thread at a time.
 template <class T, DeadlineHook T::*Hook>
@@ -37,17 +38,17 @@ class DeadlineHeap {
     return empty() ? TimePoint::max() : (heap_.front()->*Hook).due;
   }
 
-  /// All elements, in no order; not while the heap changes.
+  /// All elements, in no order. The reference is valid until the heap changes.
   [[nodiscard]] const std::vector<T*>& elements() const noexcept { return heap_; }
 
-  /// Makes room, so that schedule() does not fail while no more than `count` elements are in.
+  /// Reserves memory, so that schedule() cannot fail while at most `count` elements are inside.
   void reserve(std::size_t count) {
     if (count > heap_.capacity()) {
       heap_.reserve(std::max(count, 2 * heap_.capacity()));
     }
   }
 
-  /// Puts an element in, or moves it to another point in time.
+  /// Inserts an element, or moves it to another point in time.
   void schedule(T& element, TimePoint due) {
     DeadlineHook& hook = element.*Hook;
     if (!hook.linked()) {
@@ -59,7 +60,7 @@ class DeadlineHeap {
     siftDown(hook.index);
   }
 
-  /// Takes an element out; does nothing when it is not in.
+  /// Removes an element; does nothing when it is not inside.
   void remove(T& element) noexcept {
     DeadlineHook& hook = element.*Hook;
     if (!hook.linked()) {
