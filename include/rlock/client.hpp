@@ -85,9 +85,9 @@ class RLOCK_EXPORT Client {
   /// @param pattern  as of the SCAN command: `*`, `?`, `[...]`, and `\\` before a character that is
   ///                 meant literally
   /// @par Errors  `timedOut` when the whole walk takes longer than Options::callTimeout; errors say
-  /// how far it came
+  ///              how far it came
   /// @par Cost    a round trip for every 500 keys of the database and one for each that matches, of
-  /// which at most 64 are under way at once; never KEYS
+  ///              which at most 64 are under way at once; never KEYS
   std::vector<LockInfo> list(std::string_view pattern = "*");
   Operation<std::vector<LockInfo>> listAsync(std::string_view pattern = "*");
   ///@}

@@ -40,7 +40,7 @@ class RLOCK_EXPORT CountDownLatch {
   /// Waits without limit until the latch is open; returns at once when it is.
   /// @throws Error  as said for the class
   /// @par Cost    1 round trip; a call that has to wait needs 2, then none or 1 when the latch
-  /// opens
+  ///              opens
   /// @par Source  Redisson `RCountDownLatch.await()`; lua/latch_await.lua
   void await();
   /// As await(), at most `timeout` (zero or less: looks once; max(): for ever).
@@ -59,8 +59,7 @@ class RLOCK_EXPORT CountDownLatch {
   std::int64_t getCount();
   /// Closes an open latch.
   /// @param count  0 or more. 0 leaves an open latch open and stores nothing; Redisson stores a
-  /// zero
-  ///               there, which then keeps anybody from setting the latch.
+  ///               zero there, which then keeps anybody from setting the latch.
   /// @returns false when the latch has a count already; it is left as it is
   /// @throws Error  also `invalidArgument` when `count` is negative
   /// @par Source  Redisson `RCountDownLatch.trySetCount(long)`; lua/counter_try_set.lua

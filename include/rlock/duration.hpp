@@ -90,11 +90,11 @@ class Duration {
     return TimePoint(std::chrono::nanoseconds(at + count_));
   }
 
-  /// By length; a value that is not valid sorts below all others.
+  /// Compares lengths; a value that is not valid sorts below all others.
   friend constexpr std::strong_ordering operator<=>(Duration a, Duration b) noexcept {
     return a.count_ <=> b.count_;
   }
-  /// By length; values that are not valid are equal to each other.
+  /// Compares lengths; values that are not valid are equal to each other.
   friend constexpr bool operator==(Duration a, Duration b) noexcept = default;
 
  private:

@@ -25,17 +25,17 @@ enum class Errc {
   /// that counts holds.
   reentry,
   /// A node did not answer in time, or another owner held the lock for the whole wait of acquire()
-  /// or
-  /// hold(). A lock or permit that the call may have obtained is given back in the background. For
-  /// another change the message says whether it may have happened, or still will. Try again later.
+  /// or hold(). A lock or permit that the call may have obtained is given back in the background.
+  /// For another change the message says whether it may have happened, or still will. Try again
+  /// later.
   timedOut,
   /// The caller's own stop request ended the call. Nothing is held; do what the stop asks for.
   cancelled,
   /// The client was closed before or during the call. Create a new client, or stop.
   closed,
   /// No node could be reached, or the name could not be resolved, for as long as the call may wait.
-  /// A request that was on its way when the connection ended is treated as with timedOut.
-  /// Check address, network and server; try again later.
+  /// A request that was on its way when the connection ended is treated as with timedOut. Check
+  /// address, network and server; try again later.
   connectionFailed,
   /// The server refused the user name or password, or demands one. Correct the credentials.
   authenticationFailed,
@@ -65,8 +65,8 @@ enum class Errc {
   forked,
   /// The server answered with an error that has no entry of its own; serverMessage() quotes it.
   serverError,
-  /// The server sent data that is not the Redis protocol, or not a reply to the request.
-  /// Check what listens at that address.
+  /// The server sent data that is not the Redis protocol, or not a reply to the request. Check what
+  /// listens at that address.
   protocolError,
   /// More operations are under way than `Options::maxOperations` allows, or the process has no
   /// memory for another. Nothing was sent; start fewer at a time and try again later.

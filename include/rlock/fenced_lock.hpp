@@ -57,7 +57,7 @@ class RLOCK_EXPORT FencedLock : public RLock {
   /// @throws Error  `notOwner` when this thread does not hold the lock, or no longer
   /// @par Cost    1 round trip
   /// @par Source  Redisson `RFencedLock.getToken()`, which asks for no ownership;
-  /// lua/fenced_token.lua
+  ///              lua/fenced_token.lua
   std::uint64_t getToken();
 
   ///@{

@@ -128,10 +128,9 @@ class RLOCK_EXPORT RLock {
 
   ///@{
   /// The same as an Operation, which says how to start it. Nothing is sent before that. Without
-  /// `options.wait`, lockAsync() waits for ever and tryLockAsync() makes one attempt.
-  /// Without `owner` the owner is the thread that makes the operation, not the one that starts it.
-  /// Such an operation cannot be awaited, and on the client's loop thread it fails with
-  /// `invalidArgument`.
+  /// `options.wait`, lockAsync() waits for ever and tryLockAsync() makes one attempt. Without
+  /// `owner` the owner is the thread that makes the operation, not the one that starts it. Such an
+  /// operation cannot be awaited, and on the client's loop thread it fails with `invalidArgument`.
   ThreadOperation<void> lockAsync() { return lockAsync(AcquireOptions{}); }
   ThreadOperation<void> lockAsync(AcquireOptions options);
   Operation<void> lockAsync(AcquireOptions options, OwnerId owner);

@@ -15,10 +15,10 @@ namespace rlock {
 /// members never wait for each other in a circle. (The order is by name, then by database and the
 /// node's address as its client was given it: clients of one node should name it alike.) When a
 /// member cannot be had, or one was lost before the last was obtained, all others are given back
-/// before the call returns or waits again. A grant that a node
-/// does not confirm in time is given back in the background. The call waits for a node that is away
-/// while the caller's time lasts. A call without a time limit waits for the longest
-/// `Options::outageTimeout` of the members, and then throws `connectionFailed`.
+/// before the call returns or waits again. A grant that a node does not confirm in time is given
+/// back in the background. The call waits for a node that is away while the caller's time lasts. A
+/// call without a time limit waits for the longest `Options::outageTimeout` of the members, and
+/// then throws `connectionFailed`.
 ///
 /// The result behaves as follows. `unlock()` releases all members at the same time, also when some
 /// were lost, and then throws `notOwner`; a loss ends all acquisitions of the owner at once. The

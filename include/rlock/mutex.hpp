@@ -30,7 +30,7 @@ namespace rlock {
 /// that unlocks and locks again does not meet its own hold.
 class RLOCK_EXPORT Mutex {
  public:
-  /// Not locked yet; nothing is sent.
+  /// The new Mutex is not locked; nothing is sent.
   explicit Mutex(RLock lock) noexcept;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;

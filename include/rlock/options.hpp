@@ -23,7 +23,7 @@ struct Endpoint {
   std::uint16_t port = 6379;  ///< 1..65535
   std::string path{};         ///< Unix socket when not empty; host and port are ignored then
 
-  /// Field by field; names are not resolved.
+  /// Compares field by field; names are not resolved.
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
@@ -90,7 +90,7 @@ struct Options {
   std::vector<Endpoint> endpoints{};
   /// ACL user; empty = the default user. No spaces, no NUL.
   std::string username{};
-  /// Empty with an empty user name = no AUTH. No NUL.
+  /// The password. With an empty user name and an empty password no AUTH is sent. No NUL.
   std::string password{};
   /// Shown by CLIENT LIST; empty = no name. At most 256 printable ASCII characters, no spaces.
   std::string clientName{};

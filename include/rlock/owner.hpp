@@ -16,7 +16,7 @@ namespace rlock {
 struct OwnerId {
   std::uint64_t value = 0;  ///< unique in this process; 0: no owner; even: a thread's owner
 
-  /// By number.
+  /// Orders owners by their numbers.
   friend constexpr auto operator<=>(OwnerId, OwnerId) noexcept = default;
 };
 

@@ -97,8 +97,7 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   /// Gives a permit back.
   /// @throws Error  `notOwner` when no such permit is taken, or no longer
   /// @par Cost    1 round trip; one small idempotency key, used again and again, by which the
-  /// server
-  ///              recognises a repeated request
+  ///              server recognises a repeated request
   /// @par Source  Redisson `RPermitExpirableSemaphore.release()`; lua/permit_release.lua
   void release(std::string_view id);
   /// Gives several back: all, or none if one of them is not taken, which throws `notOwner`. An
@@ -134,8 +133,8 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   /// @par Source  lua/permit_remove.lua
   bool remove();
 
-  /// Gives a permit a new lease, counted from now. @returns false when no such permit is taken,
-  /// and for text that is no id
+  /// Gives a permit a new lease, counted from now. @returns false when no such permit is taken, and
+  /// for text that is no id
   /// @param id     32 hexadecimal characters, as acquire() returned it
   /// @param lease  as for acquire(lease); empty: it never expires
   /// @par Cost    as release()

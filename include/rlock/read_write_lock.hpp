@@ -27,13 +27,13 @@ class RLOCK_EXPORT ReadWriteLock {
   /// @par Cost    as RLock; the server looks at the owner's read holds when one is released, and at
   ///              all read holds when that one was the last to expire by a second or more
   /// @par Source  Redisson `RReadWriteLock.readLock()`; lua/rw_read_acquire.lua,
-  /// rw_read_release.lua
+  ///              rw_read_release.lua
   RLock readLock() const { return read_; }
-  /// The exclusive side. No round trip. `forceUnlock()` ends the hold of the writer, and its
-  /// read holds; `isLocked()` says whether anybody writes.
+  /// The exclusive side. No round trip. `forceUnlock()` ends the hold of the writer, and its read
+  /// holds; `isLocked()` says whether anybody writes.
   /// @par Cost    as RLock; a writer that waits looks at least once a second
   /// @par Source  Redisson `RReadWriteLock.writeLock()`; lua/rw_write_acquire.lua,
-  /// rw_write_release.lua
+  ///              rw_write_release.lua
   RLock writeLock() const { return write_; }
   ///@{
   /// The name given to the factory. A temporary handle returns it by value. No round trip.

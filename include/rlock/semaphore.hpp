@@ -22,10 +22,9 @@ class ScriptedSemaphore;
 /// **Thread safety:** Safe to call concurrently from any thread.
 ///
 /// Permits belong to nobody: any client may release permits that another acquired, or that nobody
-/// acquired. The
-/// permits of a process that dies are gone until somebody adds them again; where that matters, use
-/// locks, or permits that expire. A semaphore that was never set has 0 permits. The number is
-/// between -2,147,483,648 and 2,147,483,647, as for Redisson; it can be negative after
+/// acquired. The permits of a process that dies are gone until somebody adds them again; where that
+/// matters, use locks, or permits that expire. A semaphore that was never set has 0 permits. The
+/// number is between -2,147,483,648 and 2,147,483,647, as for Redisson; it can be negative after
 /// addPermits().
 ///
 /// Waiters of one client are served in the order they came, except that a smaller request passes a
@@ -46,7 +45,7 @@ class RLOCK_EXPORT Semaphore {
   /// @param permits  0 or more; 0 returns at once, negative is `invalidArgument`
   /// @throws Error  as said for the class
   /// @par Cost    1 round trip; a call that has to wait needs 2, then 1 per wake-up; sleeps
-  /// meanwhile
+  ///              meanwhile
   /// @par Source  Redisson `RSemaphore.acquire(int)`; lua/semaphore_acquire.lua
   void acquire(int permits = 1);
   /// A stop request ends the wait with `cancelled`, and nothing is taken then.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Options: the table of all options (kSettings), from which ranges, defaults, messages and the
-// table in docs/configuration.md follow, and validate(). Pure functions of their arguments; no
-// message contains the password.
+// Options: the table of all options (kSettings), from which ranges, defaults and messages follow
+// and with which docs/configuration.md must agree, and validate(). Pure functions of their
+// arguments; no message contains the password.
 
 #include "base/option_settings.hpp"
 #include <rlock/error.hpp>

@@ -141,7 +141,7 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   const std::uint32_t forkGeneration_;
 
   AnnotatedMutex mutex_;
-  /// By owner.
+  /// The latest hold of each owner.
   std::unordered_map<std::uint64_t, IntrusivePtr<GroupHold>> holds_ RLOCK_GUARDED_BY(mutex_);
   std::size_t sweepAt_ RLOCK_GUARDED_BY(mutex_) = 64;
   std::uint64_t lines_ RLOCK_GUARDED_BY(mutex_) = 0;
@@ -149,7 +149,7 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
 
 /// The members of a group, checked.
 /// @throws Error  invalidArgument: no member, one member twice, or one that consists of others
-/// itself
+///                itself
 [[nodiscard]] GroupLock::Members membersOf(const std::vector<std::shared_ptr<LockBackend>>& locks);
 
 }  // namespace rlock::detail

@@ -34,7 +34,7 @@ class Timer {
 /// A function that is made once and then queued as often as needed, without allocating memory. When
 /// it is queued twice before it runs, it runs once.
 ///
-/// **Thread safety:** post() from any thread; construction and destruction on the loop thread.
+/// **Thread safety:** post() from any thread; the function runs on the loop thread.
 class ReadyTask {
  public:
   ReadyTask() = default;

@@ -48,8 +48,8 @@ class UniqueFunction<R(Args...)> {
   // NOLINTNEXTLINE(google-explicit-constructor): as std::function
   UniqueFunction(F&& callable) {
     using Target = std::decay_t<F>;
-    // Not part of the concept: callables with a constructor from UniqueFunction would make it
-    // recursive.
+    // This check is not part of the concept: callables with a constructor from UniqueFunction would
+    // make it recursive.
     static_assert(std::is_constructible_v<Target, F>, "copy or move the callable in");
     if constexpr (std::is_pointer_v<Target> || std::is_member_pointer_v<Target> ||
                   isStdFunction<Target>) {

@@ -40,8 +40,7 @@ struct Quorum {
 
   /// Until when at least `need` of the members are valid.
   /// @param until  the end of each member's validity; time_point::min() for a member that is not
-  /// held.
-  ///               The call reorders the elements.
+  ///               held. The call reorders the elements.
   static Clock::time_point validUntil(std::span<Clock::time_point> until,
                                       std::size_t need) noexcept {
     if (need == 0 || need > until.size()) {
