@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Deletes a counter: the permits of a semaphore, the count of a latch.
--- KEYS: [1] counter  [2] marker of this client
--- ARGV: [1] number of this request  [2] marker TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel  [5] message, empty = none
+-- KEYS: [1] counter  [2] idempotency key of this client
+-- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel
+--       [5] message, empty = none
 -- Returns: 1 = deleted, 0 = there was none
--- When it runs twice: the marker gives the first run's answer again, so a counter set in between stays.
+-- When it runs twice: the idempotency key gives the first run's answer again, so a counter set in between stays.
 -- Cost: O(1)
 -- Source: Redisson RedissonObject.deleteAsync, RedissonCountDownLatch.deleteAsync
 -- include: request_number

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Sets a counter that does not exist yet: the permits of a semaphore, the count of a latch.
--- KEYS: [1] counter  [2] marker of this client
--- ARGV: [1] number of this request  [2] marker TTL in ms  [3] value  [4] TTL of the counter in ms, 0 = none
+-- KEYS: [1] counter  [2] idempotency key of this client
+-- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] value  [4] TTL of the counter in ms, 0 = none
 --       [5] PUBLISH or SPUBLISH  [6] channel  [7] message, empty = none
 -- Returns: 1 = set, 0 = there is one
--- When it runs twice: the marker gives the first run's answer again.
+-- When it runs twice: the idempotency key gives the first run's answer again.
 -- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.trySetPermitsAsync, RedissonCountDownLatch.trySetCountAsync
 -- include: request_number

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Takes the lock for one owner if it is free and nobody came before, or counts one more hold of the same owner.
--- An owner that waits gets a place in the queue, or keeps the one it has from dying. An owner whose place was
--- taken away while it waits (by a client that changes others' times, or because it was silent for too long)
--- goes back before everybody who is not known to have come earlier.
--- KEYS: [1] lock hash  [2] list of waiting owners  [3] zset of the times from which they count as dead for Redisson
---       [4] zset of the times at which the leases end that rlock's waiters have on their places
+-- Takes the lock for one owner if it is free and no other owner came earlier, or counts one more hold of the same
+-- owner. An owner that waits gets a place in the queue, or refreshes the place it has. An owner may lose its place
+-- while it waits: a client may change the times of others, or the owner may be silent for too long. It then goes back
+-- before every waiter that is not known to have come earlier.
+-- KEYS: [1] lock hash  [2] list of waiting owners  [3] zset of the times from which Redisson takes them for dead
+--       [4] zset of the times at which the places of rlock's waiters lapse
 --       [5] zset of the order in which those came  [6] zset of the waiting times of Redisson's waiters, in ms
---       [7] tombstone of this request, only where a lost request cannot be fenced
+--       [7] tombstone of this request, only where the old connection cannot be killed
 -- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] 0 = one attempt, 1 = begins to wait, 2 = waits already
 --       [4] ms for which a place lasts unless refreshed  [5] message  [6] PUBLISH or SPUBLISH
 --       [7] channel, to which ':' and an owner field are added
@@ -24,7 +24,7 @@ end
 -- include: fair_places
 local owner = ARGV[2]
 
--- How much will be taken off the time of whoever is at a position of the queue.
+-- The time that will be subtracted from the deadline of the waiter at a position of the queue.
 local function allowance(position, length)
   local sum = 0
   for i = position - 1, 0, -1 do
@@ -37,7 +37,7 @@ local function allowance(position, length)
   return sum
 end
 
--- Both return the allowance for the new place.
+-- append() and place() return the allowance for the new place.
 local function append(length)
   local last = redis.call('zrevrange', KEYS[5], 0, 0, 'withscores')[2] or 0
   redis.call('zadd', KEYS[5], number(last + 1), owner)
@@ -46,8 +46,8 @@ local function append(length)
   return allowed
 end
 
--- Puts the owner where it belongs, and forgets what does not belong there. Looks at the whole queue. An owner that is
--- in the queue keeps at least what it is allowed already.
+-- Puts the owner where it belongs, and deletes entries of owners that are not in the queue. Looks at the whole queue.
+-- An owner that is in the queue keeps at least the allowance that it has.
 local function place(returns, allowed)
   local waiting = redis.call('lrange', KEYS[2], 0, -1)
   local listed = {}
@@ -61,8 +61,8 @@ local function place(returns, allowed)
       end
     end
   end
-  -- Most of the tickets beyond those listed belong to the dead. Whoever did not die goes to the end when it comes
-  -- back. A waiting time says nothing of the next time that its owner comes.
+  -- Most tickets of owners that are not listed belong to dead waiters. An owner that is alive after all goes to the end
+  -- when it comes back. The waiting time of an owner says nothing about the next time that the owner comes.
   local most = {[5] = #waiting + 100, [6] = #waiting - redis.call('zcard', KEYS[4])}
   for i = 5, 6 do
     if redis.call('zcard', KEYS[i]) > most[i] then
@@ -97,13 +97,13 @@ local function enrol(returns)
   local deadline = scoreOf(KEYS[3], owner)
   local leased = scoreOf(KEYS[4], owner)
   if leased and leased <= now and not returns then
-    -- An earlier call left this place, and could not say so.
+    -- An earlier call of the owner left this place behind, because it could not give it back.
     leave(owner)
     deadline = nil
     leased = nil
   end
   local length = redis.call('llen', KEYS[2])
-  -- Below 0 when more was taken off than was allowed for.
+  -- The allowance is below 0 when more was subtracted than rlock had expected.
   local allowed = deadline and leased and deadline - leased or 0
   noteWaits()
   local ours = redis.call('zcard', KEYS[4])
@@ -128,8 +128,8 @@ local function enrol(returns)
   end
 end
 
--- A place that lasts for longer than any is given dates from before the server's clock was set back. Others may be
--- given twice as much as this client gives.
+-- A place that lasts longer than any client grants dates from before the server's clock was set back. Other clients may
+-- grant up to twice the time that this client grants.
 local function capPlaces()
   local lease = tonumber(ARGV[4])
   local stale = '(' .. number(now + math.max(2 * lease, 5000))
@@ -143,8 +143,8 @@ local function capPlaces()
   end
 end
 
--- The next one knows when the hold before this one would have ended, and sleeps beyond the end of a lease that is
--- shorter than a place.
+-- Race: the next waiter knows only when the hold before this one would have ended. It would sleep beyond the end of
+-- this hold if this lease is shorter than a place lasts, so it is woken to look.
 local function tellNext(lease)
   if lease > tonumber(ARGV[4]) then
     return
@@ -168,7 +168,7 @@ if held then
 elseif free and redis.call('lindex', KEYS[2], 0) == owner then
   head = owner
 else
-  -- Where the times are damaged, those that count say so.
+  -- An error here is ignored: if the times are damaged, the commands that need them report it.
   pcall(capPlaces)
   if ARGV[3] == '2' then
     enrol(true)
@@ -184,14 +184,14 @@ if held or free and (not head or head == owner) then
   return {count}
 end
 if free and removed then
-  -- Whoever is next now was not told when the lock became free.
+  -- Race: dead waiters were removed, so the present first waiter was not told when the lock became free.
   redis.pcall(ARGV[6], ARGV[7] .. ':' .. head, ARGV[5])
 end
 if ARGV[3] == '1' then
   enrol(false)
 end
 if head and head ~= owner then
-  -- The lock is the first one's, unless that one dies.
+  -- The lock belongs to the first waiter, unless that one dies.
   remaining = math.max(remaining, math.ceil(math.min(deadline - now, horizon)))
 end
 return remaining

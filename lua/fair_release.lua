@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Gives one hold of an owner back; the last one frees the lock and wakes the owner that is next.
--- KEYS: [1] lock hash  [2] list of waiting owners  [3] zset of the times from which they count as dead for Redisson
---       [4] zset of the times at which the leases end that rlock's waiters have on their places
---       [5] tombstone of this request, only where a lost request cannot be fenced
--- ARGV: [1] owner field  [2] message  [3] PUBLISH or SPUBLISH  [4] lease in ms to restore when holds remain, 0 = leave it
---       [5] channel, to which ':' and the next owner's field are added
+-- KEYS: [1] lock hash  [2] list of waiting owners  [3] zset of the times from which Redisson takes them for dead
+--       [4] zset of the times at which the places of rlock's waiters lapse
+--       [5] tombstone of this request, only where the old connection cannot be killed
+-- ARGV: [1] owner field  [2] message  [3] PUBLISH or SPUBLISH  [4] lease in ms to restore when holds remain, 0 = leave
+--       it  [5] channel, to which ':' and the next owner's field are added
 -- Returns: nil = not the owner, also when nobody holds it; integer = holds that remain, 0 = free now;
 --          array {0, error text} = free now, but the next owner could not be told
 -- When it runs twice: releases twice. A request is sent once; after a lost reply fair_settle decides.

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Takes the lock for one owner and draws its fencing token, or counts one more hold under the token of the first.
--- KEYS: [1] lock hash  [2] fencing counter  [3] tombstone of this request, only where a lost request cannot be fenced
+-- KEYS: [1] lock hash  [2] fencing counter  [3] tombstone of this request, only where the old connection cannot be
+--       killed
 -- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] how long the counter is kept at least, in ms, 0 = for ever
 -- Returns: array {hold count, token as text} when held; integer = remaining ms of the present holder, -1 = it has no
 --          expiry; error RLOCKFENCE = the counter is no positive number, or is gone although the owner holds the lock
@@ -14,7 +15,7 @@ end
 if count == 1 then
   redis.call('incr', KEYS[2])
 end
--- As text: a Lua number is exact only up to 2^53.
+-- The token is returned as text, because a Lua number is exact only up to 2^53.
 local token = redis.call('get', KEYS[2])
 if not token or not string.find(token, '^[1-9]') then
   return redis.error_reply('RLOCKFENCE the fencing counter is gone or no positive number')

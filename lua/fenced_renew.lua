@@ -17,11 +17,11 @@ for i = 1, #KEYS / 2 do
   if result[i] == 1 then
     local remaining = redis.call('pttl', counter)
     if remaining >= 0 and ARGV[3 * i] == '0' then
-      -- Redisson gives it one with expire(), and as a member of a multi-lock with a lease.
+      -- Redisson gives the counter an expiry by expire(), and as a member of a multi-lock with a lease.
       redis.pcall('persist', counter)
     elseif remaining >= 0 then
       local keep = math.max(tonumber(lease), tonumber(ARGV[3 * i]))
-      -- One without expiry was kept so by somebody else.
+      -- A counter without expiry is not touched here: somebody else has kept it so.
       if remaining < keep then
         redis.pcall('pexpire', counter, string.format('%.0f', keep))
       end

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Everything that is known about one name, in one look.
+-- Returns everything that the server knows about one name, at one moment.
 -- KEYS: [1] name  [2] fair queue list  [3] fencing counter  [4] permits zset  [5] labels hash
 -- ARGV: [1] how many entries of each kind at most
 -- Returns: array {type of the name, its PTTL, content, waiters, fencing counter or '', permits with scores, now in ms,

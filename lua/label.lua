@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Notes what holders say about their holds, beside the locks and never in them.
+-- Writes the labels of holds, beside the locks and never in them.
 -- KEYS: for each hold the labels hash of its lock, up to a few hundred, all in one slot
--- ARGV: for the i-th hold [3i-2] owner field  [3i-1] label, empty = take it away  [3i] how long it is kept at least, ms
+-- ARGV: for the i-th hold [3i-2] owner field  [3i-1] label, empty = delete it  [3i] shortest time for which it is kept,
+--       ms
 -- Returns: 1
 -- When it runs twice: harmless.
 -- Cost: O(1)

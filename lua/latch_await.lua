@@ -2,7 +2,7 @@
 -- Asks whether a latch is open.
 -- KEYS: [1] counter
 -- ARGV: none
--- Returns: array {1} = open; integer = closed, for so many ms at most, -1 = until it is counted down
+-- Returns: array {1} = open; integer = closed: ms until the count expires, -1 = it does not expire
 -- When it runs twice: harmless, it reads.
 -- Cost: O(1)
 -- Source: Redisson RedissonCountDownLatch.getCountAsync

@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Counts a latch down by one; the last one deletes it and opens it. A latch without a count is left alone.
--- KEYS: [1] counter  [2] marker of this client
--- ARGV: [1] number of this request  [2] marker TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel  [5] message of an opened latch
+-- Counts a latch down by one; the last one deletes it and opens it. A latch without a count stays as it is.
+-- KEYS: [1] counter  [2] idempotency key of this client
+-- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel  [5] message
+--       of an opened latch
 -- Returns: the count before, 0 = there was none
--- When it runs twice: the marker gives the first run's answer again.
+-- When it runs twice: the idempotency key gives the first run's answer again.
 -- Cost: O(1)
 -- Source: Redisson RedissonCountDownLatch.countDownAsync
 -- include: request_number

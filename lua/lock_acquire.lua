@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Takes the lock for one owner, or counts one more hold of the same owner.
--- KEYS: [1] lock hash  [2] tombstone of this request, only where a lost request cannot be fenced
--- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] error for an owner that holds it already; absent = it may take it again
+-- KEYS: [1] lock hash  [2] tombstone of this request, only where the old connection cannot be killed
+-- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] error for an owner that holds it already; absent = it may
+--       take it again
 -- Returns: array {hold count} when held; integer = remaining ms of the present holder, -1 = it has no expiry
 -- When it runs twice: counts twice. A request is sent once; after a lost reply lock_settle decides.
 -- Cost: O(1)

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Gives one hold of an owner back; the last one frees the lock and wakes waiters.
--- KEYS: [1] lock hash  [2] tombstone of this request, only where a lost request cannot be fenced
--- ARGV: [1] owner field  [2] message  [3] PUBLISH or SPUBLISH  [4] lease in ms to restore when holds remain, 0 = leave it
---       [5] channel
+-- KEYS: [1] lock hash  [2] tombstone of this request, only where the old connection cannot be killed
+-- ARGV: [1] owner field  [2] message  [3] PUBLISH or SPUBLISH  [4] lease in ms to restore when holds remain, 0 = leave
+--       it  [5] channel
 -- Returns: nil = not the owner; integer = holds that remain, 0 = free now;
 --          array {0, error text} = free now, but the server refused to publish
 -- When it runs twice: releases twice. A request is sent once; after a lost reply lock_settle decides.

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Renews the holds of many locks in one request; each answers for itself.
+-- Renews the holds of many locks in one request; each lock has its own answer.
 -- KEYS: lock hashes, up to a few hundred, all in one slot
 -- ARGV: for the i-th key [2i-1] lease in ms  [2i] owner field
 -- Returns: array, for each key 1 = renewed, 0 = not this owner's, error text = the server refused that key

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Takes permits, each under an id of the caller's choice.
--- KEYS: [1] free permits  [2] permits taken, by expiry  [3] tombstone of this request, only where a lost request
---       cannot be fenced
+-- KEYS: [1] free permits  [2] permits taken, by expiry  [3] tombstone of this request, only where the old
+--       connection cannot be killed
 -- ARGV: [1] lease in ms, 0 = never expires  [2] score of a permit that never expires  [3] PUBLISH or SPUBLISH
 --       [4] channel  [5...] ids, 16 bytes each
 -- Returns: array {1} when taken; integer = ms until the next permit expires, -1 = none will
@@ -35,7 +35,7 @@ local expiry = ARGV[2]
 if ARGV[1] ~= '0' then
   expiry = now + tonumber(ARGV[1])
 end
--- Lua passes no more than some thousand values at once.
+-- Lua passes at most some thousand values to a function at once.
 for first = 5, #ARGV, 1000 do
   local members = {}
   for i = first, math.min(first + 999, #ARGV) do

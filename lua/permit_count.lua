@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Counts permits, after what has expired went back into the pool.
+-- Counts permits, after expired permits went back into the pool.
 -- KEYS: [1] free permits  [2] permits taken, by expiry
 -- ARGV: [1] PUBLISH or SPUBLISH  [2] channel
 -- Returns: array {free, taken, 1 = there is such a semaphore, else 0}

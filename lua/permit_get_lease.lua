@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Says how long a permit lasts, after what has expired went back into the pool.
+-- Says how long a permit lasts, after expired permits went back into the pool.
 -- KEYS: [1] free permits  [2] permits taken, by expiry
 -- ARGV: [1] PUBLISH or SPUBLISH  [2] channel  [3] score of a permit that never expires  [4] id, 16 bytes
 -- Returns: remaining ms, -1 = never expires, -2 = not taken

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Gives permits back: all of them, or none if one is not taken or has expired. What has expired goes back into
--- the pool either way.
--- KEYS: [1] free permits  [2] permits taken, by expiry  [3] marker of this client
--- ARGV: [1] number of this request  [2] marker TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel
+-- Gives permits back: all of them, or none if one is not taken or has expired. Expired permits go back into
+-- the pool in either case.
+-- KEYS: [1] free permits  [2] permits taken, by expiry  [3] idempotency key of this client
+-- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel
 --       [5...] ids, 16 bytes each, none twice
 -- Returns: how many were given back
--- When it runs twice: the marker gives the first run's answer again.
+-- When it runs twice: the idempotency key gives the first run's answer again.
 -- Cost: O((k + e) log n) of k permits named, e that have expired and n that are taken
 -- Source: Redisson RedissonPermitExpirableSemaphore.tryReleaseAsync
 -- include: request_number
@@ -30,6 +30,6 @@ if valid == #ARGV - 4 then
   giveBack(released)
 end
 announce()
--- A server out of memory refuses the marker but not the release.
+-- A server out of memory refuses to write the idempotency key, but not to release.
 pcall(remember, released)
 return released

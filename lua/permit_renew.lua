@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Renews permits, of one or several semaphores, in one request; each answers for itself.
+-- Renews permits, of one or several semaphores, in one request; each permit has its own answer.
 -- KEYS: for each permit the permits taken, by expiry, of its semaphore; up to a few hundred, all in one slot
 -- ARGV: for the i-th key [2i-1] lease in ms  [2i] id, 16 bytes
 -- Returns: array, for each key 1 = renewed, 0 = no longer taken, error text = the server refused that key
@@ -20,8 +20,8 @@ for i = 1, #KEYS do
     local expiry = now + tonumber(ARGV[2 * i - 1])
     local renewed = 1
     if tonumber(score) < expiry then
-      -- Removes nothing, but a script that has begun to write is not stopped at the memory limit, and this one
-      -- needs no memory.
+      -- ZREMRANGEBYRANK removes nothing here. But the memory limit does not stop a script that has begun to write, and
+      -- this script needs no memory.
       redis.pcall('zremrangebyrank', KEYS[i], 1, 0)
       renewed = redis.pcall('zadd', KEYS[i], 'XX', expiry, ARGV[2 * i])
     end

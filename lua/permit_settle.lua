@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Brings the permits of one acquisition to a target: keeps them if all are there, or gives back what there is of
--- them. Ends the doubt about a lost request, and releases a permit that is held as an object.
+-- Brings the permits of one acquisition to a target: keeps them if all are there, or gives back those that are there.
+-- It reconciles a lost request, and releases a permit that is held as an object.
 -- KEYS: [1] free permits  [2] permits taken, by expiry  [3] tombstone of the lost request (optional)
 -- ARGV: [1] 1 = keep them, 0 = give them back  [2] PUBLISH or SPUBLISH  [3] channel  [4] tombstone TTL in ms
 --       [5...] ids, 16 bytes each
--- Returns: array {1 = all were there and not expired, else 0; 1 = they still are, else 0}, followed by how long they are
---          if they are kept, in ms, or by the error text if the server refused to publish
+-- Returns: array {1 = all were there and not expired, else 0; 1 = they still are, else 0}, followed, if they are
+--          kept, by how long they last in ms, or by the error text if the server refused to publish
 -- When it runs twice: the second run finds the target reached and changes nothing.
 -- Cost: O(k log n) of k permits named and n that are taken
 -- Source: design of this library; answers the weaknesses of Redisson's acquisitions
@@ -16,7 +16,7 @@ local publish, channel = ARGV[2], ARGV[3]
 -- include: permit_pool
 local present = {}
 local valid = 0
--- Ten years: a permit that never expires has a score beyond what is exact.
+-- Ten years stand for ever: the score of a permit that never expires is too great to be exact.
 local remaining = 315360000000
 for i = 5, #ARGV do
   local score = redis.call('zscore', KEYS[2], ARGV[i])

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Whether anybody holds one side of a read-write lock. A writer that reads as well holds both.
 -- KEYS: [1] lock hash
--- ARGV: [1] the side, read or write  [2] what the keys of all read holds begin with
+-- ARGV: [1] the side, read or write  [2] common prefix of the keys of all read holds
 -- Returns: 1 = yes, 0 = no
 -- When it runs twice: harmless, it changes nothing.
 -- Cost: write: O(1); read: O(1 + e) of the e read holds that have expired and are still counted

@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Takes one more read hold of a read-write lock for one owner.
 -- KEYS: [1] lock hash  [2] prefix of the owner's hold keys; no key has this name itself  [3] intent of a waiting writer
---       [4] tombstone of this request, only where a lost request cannot be fenced
+--       [4] tombstone of this request, only where the old connection cannot be killed
 -- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] owner field as a writer
--- Returns: array {read holds of this owner, places that those before it had, if some were over} when held; integer = ms after which it is worth looking again, -1 = not known
+-- Returns: array {read holds of this owner, places that the earlier ones had, if some of them were over} when held;
+--          integer = ms after which it is worth looking again, -1 = not known
 -- When it runs twice: takes two holds. A request is sent once; after a lost reply rw_read_settle decides.
 -- Cost: O(h) of the owner's own h holds
 -- Source: Redisson RedissonReadLock.tryLockInnerAsync; pruning and intent are this library's
@@ -29,12 +30,13 @@ if mode then
   end
   remaining = redis.call('pttl', KEYS[1])
 elseif redis.call('exists', KEYS[1]) == 1 then
-  -- A lock of another kind.
+  -- The key is a lock of another kind.
   return redis.call('pttl', KEYS[1])
 end
 if mode ~= 'write' and live == 0 then
-  -- Also when the lock is free: many readers against one writer would win nearly every race. Whoever reads already gets
-  -- in, or it would wait for a writer that waits for it.
+  -- Race: new readers stand back for a waiting writer also when the lock is free, because many readers would win nearly
+  -- every race against one writer. An owner that reads already gets in; otherwise it would wait for a writer that waits
+  -- for it.
   local writer = redis.call('get', KEYS[3])
   if writer and writer ~= ARGV[3] then
     local intent = redis.call('pttl', KEYS[3])

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Gives a read hold of an owner back, the latest or another; the last one of all frees the lock.
 -- KEYS: [1] lock hash  [2] prefix of the owner's hold keys; no key has this name itself  [3] intent of a waiting writer
---       [4] tombstone of this request, only where a lost request cannot be fenced
--- ARGV: [1] owner field  [2] what the keys of all holds begin with  [3] PUBLISH or SPUBLISH  [4] channel
+--       [4] tombstone of this request, only where the old connection cannot be killed
+-- ARGV: [1] owner field  [2] common prefix of the keys of all holds  [3] PUBLISH or SPUBLISH  [4] channel
 --       [5] lease in ms to restore when holds remain, 0 = leave them  [6] place of the hold, 0 = the latest
 -- Returns: nil = this owner holds nothing; array {1 = released or 0 = that hold had expired, holds that remain, ms that
---          the longest of them lasts, error text = the server refused to publish or empty, the places that they had}
+--          the longest of them lasts, error text = the server refused to publish or empty, the places that those had}
 -- When it runs twice: releases twice. A request is sent once; after a lost reply rw_read_settle decides.
 -- Cost: O(h + e) of the owner's own h holds and e of others that have expired and are still counted; more readers
 --       cost more only when the hold was the last to expire by more than a second: then O(all read holds)

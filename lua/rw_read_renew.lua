@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Renews the read holds of many owners in one request; each answers for itself. Only their own: a dead reader does not
--- live on the renewals of others.
+-- Renews the read holds of many owners in one request; each owner has its own answer. It renews only the holds of these
+-- owners, so that a dead reader does not live on the renewals of others.
 -- KEYS: for the i-th owner [2i-1] lock hash  [2i] prefix of the owner's hold keys; no key has this name itself
 -- ARGV: for the i-th owner [2i-1] lease in ms  [2i] owner field
 -- Returns: array, for each owner 1 = renewed, 0 = it holds nothing, error text = the server refused

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Takes the write side of a read-write lock for one owner, or counts one more hold of the same owner.
 -- KEYS: [1] lock hash  [2] intent of a waiting writer
---       [3] tombstone of this request, only where a lost request cannot be fenced
--- ARGV: [1] lease in ms, 1 or more  [2] owner field as a writer  [3] owner field  [4] what the keys of all read holds
---       begin with  [5] how long new readers are held back if it is refused, in ms, 0 = not at all
+--       [3] tombstone of this request, only where the old connection cannot be killed
+-- ARGV: [1] lease in ms, 1 or more  [2] owner field as a writer  [3] owner field  [4] common prefix of the keys of all
+--       read holds  [5] how long new readers are held back if it is refused, in ms, 0 = not at all
 -- Returns: array {hold count} when held; integer = remaining ms of the present holders, -1 = without expiry;
 --          error RLOCKUPGRADE = the owner itself reads
 -- When it runs twice: counts twice. A request is sent once; after a lost reply rw_write_settle decides.
@@ -41,21 +41,21 @@ elseif mode then
   local longest = longestRead(KEYS[1], ARGV[4], math.huge)
   if longest > 0 then
     if ARGV[5] ~= '0' then
-      -- Without it the writer only waits longer.
+      -- If the server refuses the intent, the writer only waits longer.
       redis.pcall('set', KEYS[2], ARGV[2], 'PX', ARGV[5])
     end
     remaining = redis.call('pttl', KEYS[1])
     if remaining >= 0 and remaining < longest then
-      -- A reader of Redisson that renews its hold sets the lock to that, however long others read.
+      -- A reader of Redisson that renews its hold sets the lock's expiry to its own, however long others read.
       redis.call('pexpire', KEYS[1], longest)
     end
-    -- The lock may last longer than its readers, as after a writer of Redisson that goes on reading.
+    -- The key may last longer than its readers, for example after a writer of Redisson that goes on reading.
     return longest
   end
   -- Every read hold has expired, although the hash has not.
   redis.call('del', KEYS[1])
 elseif redis.call('exists', KEYS[1]) == 1 then
-  -- A lock of another kind.
+  -- The key is a lock of another kind.
   return redis.call('pttl', KEYS[1])
 end
 if count == 1 then

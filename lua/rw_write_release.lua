@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Gives one write hold of an owner back; the last one frees the lock or leaves it to the owner's read holds, and wakes
 -- waiters.
--- KEYS: [1] lock hash  [2] tombstone of this request, only where a lost request cannot be fenced
--- ARGV: [1] owner field as a writer  [2] what the keys of all read holds begin with  [3] PUBLISH or SPUBLISH
+-- KEYS: [1] lock hash  [2] tombstone of this request, only where the old connection cannot be killed
+-- ARGV: [1] owner field as a writer  [2] common prefix of the keys of all read holds  [3] PUBLISH or SPUBLISH
 --       [4] channel  [5] lease in ms to restore when holds remain, 0 = leave it
 -- Returns: nil = not the owner; integer = write holds that remain; array {0, error text} = none remains, but the server
 --          refused to publish

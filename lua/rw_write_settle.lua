@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Ends the doubt about requests of one writer whose replies were lost: brings its hold count down to at most a target.
+-- Reconciles requests of one writer whose replies were lost: brings its hold count down to at most a target.
 -- The caller has made sure that none of those requests can still run: it had their connection killed on the server, or
 -- names their tombstone.
 -- KEYS: [1] lock hash  [2] tombstone of the lost request (optional)
--- ARGV: [1] owner field as a writer  [2] what the keys of all read holds begin with  [3] PUBLISH or SPUBLISH
+-- ARGV: [1] owner field as a writer  [2] common prefix of the keys of all read holds  [3] PUBLISH or SPUBLISH
 --       [4] channel  [5] target, 0 or more  [6] tombstone TTL in ms
---       [7] number of this settling of the request, 1 or more
+--       [7] number of this reconciliation of the request, 1 or more
 -- Returns: array {hold count before, hold count now, remaining ms of the key or -2}
--- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
---          a later one is refused.
+-- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, a run that comes
+--          after a later reconciliation is refused.
 -- Cost: O(h) of the h read holds that the writer has itself
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
 -- include: rw_write_ended

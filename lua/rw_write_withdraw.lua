@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- A writer does not wait any longer: readers that it held back may come. If another writer waits as well, that one
--- holds them back again when it looks next.
+-- Ends the wait of a writer: readers that it held back may come. If another writer waits as well, that one holds the
+-- readers back again when it looks next.
 -- KEYS: [1] intent of a waiting writer
 -- ARGV: [1] owner field as a writer  [2] PUBLISH or SPUBLISH  [3] channel
 -- Returns: 1 = readers were held back by this writer, 0 = they were not

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Takes permits if there are enough.
--- KEYS: [1] counter  [2] marker of this client
--- ARGV: [1] number of this request  [2] marker TTL in ms  [3] permits, 1 or more
+-- KEYS: [1] counter  [2] idempotency key of this client
+-- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] permits, 1 or more
 -- Returns: array {1} = taken; -1 = there are not so many
--- When it runs twice: the marker says that it was taken or given up, and nothing changes. A request is sent once; after
---          a lost reply semaphore_settle decides.
+-- When it runs twice: the idempotency key says that the request took its permits or was given up; nothing changes. A
+--          request is sent once; after a lost reply semaphore_settle decides.
 -- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.tryAcquireAsync0
 -- include: request_number

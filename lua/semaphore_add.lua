@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Adds permits, or takes some away without asking whether there are so many. The expiry of the key stays.
--- KEYS: [1] counter  [2] marker of this client
--- ARGV: [1] number of this request  [2] marker TTL in ms  [3] permits, may be negative  [4] 1 = only if the counter exists
---       [5] PUBLISH or SPUBLISH  [6] channel
+-- KEYS: [1] counter  [2] idempotency key of this client
+-- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] permits, may be negative  [4] 1 = only if the
+--       counter exists  [5] PUBLISH or SPUBLISH  [6] channel
 -- Returns: array {1, permits now} = added; {0, 0} = no counter; {-1, permits now} = the sum would not fit
--- When it runs twice: the marker gives the first run's answer again.
+-- When it runs twice: the idempotency key gives the first run's answer again.
 -- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.releaseAsync, releaseIfExistsAsync, addPermitsAsync
 -- include: request_number
@@ -30,7 +30,7 @@ if code == 1 then
     redis.call('del', KEYS[2])
     return sum
   end
-  -- Redisson's waiters cannot read a total below 1, and nobody gets in by it.
+  -- Redisson's waiters cannot read a total below 1, and no waiter could get in with it.
   if sum > 0 then
     redis.pcall(ARGV[5], ARGV[6], sum)
   end

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Takes all permits there are. The expiry of the key stays.
--- KEYS: [1] counter  [2] marker of this client
--- ARGV: [1] number of this request  [2] marker TTL in ms
--- Returns: how many there were; a negative balance is evened out, too
--- When it runs twice: the marker gives the first run's answer again.
+-- KEYS: [1] counter  [2] idempotency key of this client
+-- ARGV: [1] number of this request  [2] idempotency key's TTL in ms
+-- Returns: how many there were; a negative number becomes 0, too
+-- When it runs twice: the idempotency key gives the first run's answer again.
 -- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.drainPermitsAsync
 -- include: request_number

@@ -1,11 +1,12 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Ends the doubt about an acquisition whose reply was lost: says whether it took its permits, gives them back if they
--- are not wanted, and sees to it that it takes none later.
--- KEYS: [1] counter  [2] marker of this client
--- ARGV: [1] number of the lost request  [2] marker TTL in ms  [3] permits  [4] 1 = keep them, 0 = give them back
---       [5] PUBLISH or SPUBLISH  [6] channel
+-- Reconciles an acquisition whose reply was lost: says whether it took its permits, gives them back if they
+-- are not wanted, and ensures that it takes none later.
+-- KEYS: [1] counter  [2] idempotency key of this client
+-- ARGV: [1] number of the lost request  [2] idempotency key's TTL in ms  [3] permits  [4] 1 = keep them, 0 = give them
+--       back  [5] PUBLISH or SPUBLISH  [6] channel
 -- Returns: array {1 = they were taken, 1 = they are kept, -1}
--- When it runs twice: the second run finds the target reached and changes nothing; after a later request it does nothing.
+-- When it runs twice: the second run finds the target reached and changes nothing; after a later request it does
+--          nothing.
 -- Cost: O(1)
 -- Source: design of this library; answers Redisson's semaphores that take or give twice when a reply is lost
 local seen = redis.call('get', KEYS[2])
@@ -20,7 +21,7 @@ redis.call('set', KEYS[2], ARGV[1] .. ':0', 'PX', ARGV[2])
 if not taken then
   return {0, 0, -1}
 end
--- A semaphore that was removed in the meantime has no use for permits of its predecessor.
+-- Race: the semaphore may have been removed meanwhile. Then the permits must not make it anew.
 if redis.call('exists', KEYS[1]) == 1 then
   local total = redis.call('incrby', KEYS[1], ARGV[3])
   if total > 0 then

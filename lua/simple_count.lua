@@ -2,7 +2,7 @@
 -- Whether an owner holds a lock that is one key.
 -- KEYS: [1] lock
 -- ARGV: [1] owner field
--- Returns: 1 = it does, 0 = it does not
+-- Returns: 1 = the owner holds it, 0 = it does not
 -- When it runs twice: harmless, it changes nothing.
 -- Cost: O(1)
 -- Source: design of this library

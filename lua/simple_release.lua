@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Gives an owner's lock back and wakes waiters.
--- KEYS: [1] lock  [2] tombstone of this request, only where a lost request cannot be fenced
+-- KEYS: [1] lock  [2] tombstone of this request, only where the old connection cannot be killed
 -- ARGV: [1] owner field  [2] message  [3] PUBLISH or SPUBLISH  [4] channel
 -- Returns: nil = not the owner; integer 0 = free now; array {0, error text} = free now, but the server refused to
 --          publish
@@ -15,7 +15,7 @@ if redis.call('get', KEYS[1]) ~= ARGV[1] then
   return nil
 end
 redis.call('del', KEYS[1])
--- The lock is free from here on: a refused message must not look like a refused release.
+-- The lock is free from here on, so a refused message must not look like a refused release.
 local message, publish, channel = ARGV[2], ARGV[3], ARGV[4]
 -- include: announce
 local failure = announce()

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Renews many locks that are one key each; each answers for itself.
+-- Renews many locks that are one key each; each lock has its own answer.
 -- KEYS: locks, up to a few hundred, all in one slot
 -- ARGV: for the i-th key [2i-1] lease in ms  [2i] owner field
 -- Returns: array, for each key 1 = renewed, 0 = not this owner's, error text = the server refused that key

@@ -1,12 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Ends the doubt about requests of one owner whose replies were lost: see lock_settle.
+-- Reconciles requests of one owner whose replies were lost: see lock_settle.
 -- KEYS: [1] lock  [2] tombstone of the lost request (optional)
--- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in ms
---       [6] channel
---       [7] number of this settling of the request, 1 or more
+-- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in
+--       ms  [6] channel  [7] number of this reconciliation of the request, 1 or more
 -- Returns: array {hold count before, hold count now, remaining ms of the key or -2}
--- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, one that runs after
---          a later one is refused.
+-- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, a run that comes
+--          after a later reconciliation is refused.
 -- Cost: O(1)
 -- Source: design of this library
 local tombstone, life = KEYS[2], ARGV[5]

@@ -13,12 +13,12 @@ namespace rlock {
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 ///
-/// Each pause is base() and a random extra of 0 up to `n - 1` ms after the n-th attempt, but not
+/// The pause after the n-th attempt is base() and a random extra of 0 up to `n - 1` ms, but not
 /// more than a quarter of the base: waiters that began together do not stay together. (Redisson's
 /// `ConstantBackoff` has no extra.) All times are rounded up to whole milliseconds.
 class RLOCK_EXPORT BackOff {
  public:
-  /// The first pause is `initial`, each further one `multiplier` times as long, up to `max`.
+  /// The first pause is `initial`; each further one is `multiplier` times as long, up to `max`.
   /// @throws Error  `invalidArgument` unless all are above 0
   /// @par Source  Redisson `LockOptions.ExponentialBackOff`
   static BackOff exponential(Duration initial = std::chrono::milliseconds(1),

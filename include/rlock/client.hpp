@@ -27,8 +27,9 @@ namespace detail {
 class ClientCore;
 }
 
-/// The way to one Redis: its connections, the loop thread, the watchdog, and the id that all holds
-/// of this client carry. Make one per process and share it.
+/// The access of a process to one Redis server: the connections, the loop thread, the watchdog, and
+/// the id that all holds of this client carry. Make one per process and share it. The client is the
+/// factory of all locks and synchronizers; the objects that it makes are cheap handles.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread; move and destruction one thread at
 /// a time.
@@ -47,13 +48,14 @@ class RLOCK_EXPORT Client {
   static Client connect(const Options& options);
 
   ///@{
-  /// What is moved from may only be assigned to or destroyed; what is assigned to is closed first.
+  /// A client that was moved from may only be assigned to or destroyed. Assignment closes the
+  /// client that is assigned to first.
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
   ///@}
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
-  /// close() with `Options::closeTimeout`. Safe on any thread, also on the loop thread. Never
+  /// Calls close() with `Options::closeTimeout`. Safe on any thread, also on the loop thread. Never
   /// throws.
   ~Client();
 
@@ -70,28 +72,28 @@ class RLOCK_EXPORT Client {
   CountDownLatch getCountDownLatch(std::string_view name);
 
   ///@{
-  /// What stands under a name: kind, holders with their counts and labels, lifetime, waiters.
-  /// @returns empty when nothing does
+  /// The state of one name: kind, holders with their counts and labels, lifetime, waiters.
+  /// @returns empty when there is nothing under the name
   /// @par Cost    1 round trip
   /// @par Source  lua/inspect.lua
   std::optional<LockInfo> inspect(std::string_view name);
   Operation<std::optional<LockInfo>> inspectAsync(std::string_view name);
   ///@}
   ///@{
-  /// What stands under all names that match, sorted by name; nothing of other kinds. Names that
-  /// come or go meanwhile may be missing.
-  /// @param pattern  as of the SCAN command: `*`, `?`, `[...]`, and `\\` before what is meant as it
-  /// is
+  /// The state of all names that match and under which there is a lock or synchronizer, sorted by
+  /// name. Names that come or go meanwhile may be missing.
+  /// @param pattern  as of the SCAN command: `*`, `?`, `[...]`, and `\\` before a character that is
+  ///                 meant literally
   /// @par Errors  `timedOut` when the whole walk takes longer than Options::callTimeout; errors say
-  /// how far it came
+  ///              how far it came
   /// @par Cost    a round trip for every 500 keys of the database and one for each that matches, of
-  /// which at most 64 are under way at once; never KEYS
+  ///              which at most 64 are under way at once; never KEYS
   std::vector<LockInfo> list(std::string_view pattern = "*");
   Operation<std::vector<LockInfo>> listAsync(std::string_view pattern = "*");
   ///@}
 
-  /// The re-entrant lock of that name that is given to those who wait in the order in which the
-  /// server heard of them, whichever client they are of. A waiter that dies keeps the others for at
+  /// The re-entrant lock of that name that goes to its waiters in the order in which the server
+  /// heard of them, whichever client they belong to. A waiter that dies delays the others by at
   /// most `Options::fairWaiterLease`. No round trip.
   /// @param name  as for getLock()
   /// @par Cost    free: 1 round trip. Contended: as getLock(), and one more every third of
@@ -103,7 +105,7 @@ class RLOCK_EXPORT Client {
   /// @param name  as for getLock()
   /// @par Source  Redisson `RedissonClient.getNonReentrantLock()`; lua/lock_acquire.lua
   RLock getNonReentrantLock(std::string_view name);
-  /// Both: getFairLock() whose owner cannot take it again.
+  /// The lock of getFairLock() whose owner cannot take it again, as with getNonReentrantLock().
   /// @param name  as for getLock()
   /// @par Source  Redisson `RedissonClient.getNonReentrantFairLock()`; lua/fair_acquire.lua
   RLock getNonReentrantFairLock(std::string_view name);
@@ -114,11 +116,11 @@ class RLOCK_EXPORT Client {
   /// The re-entrant lock whose holds have fencing tokens. No round trip.
   /// @param name  as for getLock()
   FencedLock getFencedLock(std::string_view name);
-  /// The lock of getLock() (on one name they exclude each other), whose waiters subscribe to
-  /// nothing and look again after pauses. For locks that are held for a few milliseconds and wanted
-  /// by few. No round trip.
+  /// The lock of getLock() with waiters that poll: they subscribe to nothing and look again after
+  /// pauses. On one name both locks exclude each other. It suits locks that are held for a few
+  /// milliseconds and have few waiters. No round trip.
   /// @param name     as for getLock()
-  /// @param backOff  the pauses; also ended by the end of the holder's lease and of the wait
+  /// @param backOff  the pauses; a pause also ends with the holder's lease and with the wait
   RLock getSpinLock(std::string_view name, const BackOff& backOff = BackOff::exponential());
   /// The lock of the Redis documentation: one key with the owner as its value, set if it does not
   /// exist, with an expiry. Programs in any language that keep to that pattern share it. Not
@@ -127,17 +129,16 @@ class RLOCK_EXPORT Client {
   RLock getSimpleLock(std::string_view name);
 
   ///@{
-  /// The UUID that stands in every owner field of this client; by value from a client that is about
-  /// to go.
+  /// The UUID in every owner field of this client. A temporary client returns it by value.
   const std::string& id() const&;
   std::string id() const&&;
   ///@}
   /// Counters since connect, and the present numbers of holds, waiters and channels. No round trip.
   Stats stats() const;
 
-  /// Stops renewing, ends every waiting call with `closed`, releases what is held if the server
-  /// answers in time (else it expires), closes the connections and joins the loop thread.
-  /// Idempotent. On the loop thread it does not wait.
+  /// Stops renewing, ends every waiting call with `closed`, and releases all holds if the server
+  /// answers in time (otherwise they expire). Then it closes the connections and joins the loop
+  /// thread. Idempotent. On the loop thread it does not wait.
   /// @param deadline  at most this long
   void close(std::chrono::milliseconds deadline);
 

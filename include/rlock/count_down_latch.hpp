@@ -22,14 +22,15 @@ class ScriptedLatch;
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 ///
-/// A latch without a count is open. It has one from trySetCount() until it is counted down to zero
-/// or removed, and may then be set again. Whoever waits when it opens is let through, also if it is
-/// set again before they could look. Anybody may count down, anybody may wait.
+/// A latch without a count is open. It has a count from trySetCount() until it is counted down to
+/// zero or removed, and may then be set again. Every call that waits when the latch opens is let
+/// through, also if the latch is set again before the call could look. Anybody may count down,
+/// anybody may wait.
 ///
-/// Every call throws as RLock's do. A lost reply is settled: countDown() counts once. The calls
+/// Every call throws as RLock's do. A lost reply is reconciled: countDown() counts once. The calls
 /// that change the latch are repeated until there is an answer. When there is none in time,
-/// countDown() goes on in the background, as the error says, and must not be repeated; of the
-/// others the error says that it is not known whether they took effect.
+/// countDown() goes on in the background, as the error says, and must not be repeated; the error of
+/// the other calls says that it is not known whether they took effect.
 class RLOCK_EXPORT CountDownLatch {
  public:
   /// For Client, which makes the latches.
@@ -38,7 +39,8 @@ class RLOCK_EXPORT CountDownLatch {
   ///@{
   /// Waits without limit until the latch is open; returns at once when it is.
   /// @throws Error  as said for the class
-  /// @par Cost    1 round trip; when it has to wait 2, then none or 1 when it opens
+  /// @par Cost    1 round trip; a call that has to wait needs 2, then none or 1 when the latch
+  ///              opens
   /// @par Source  Redisson `RCountDownLatch.await()`; lua/latch_await.lua
   void await();
   /// As await(), at most `timeout` (zero or less: looks once; max(): for ever).
@@ -53,12 +55,11 @@ class RLOCK_EXPORT CountDownLatch {
   /// @par Cost    1 round trip
   /// @par Source  Redisson `RCountDownLatch.countDown()`; lua/latch_count_down.lua
   void countDown();
-  /// How often it must still be counted down; 0: it is open. 1 round trip.
+  /// How often the latch must still be counted down; 0: it is open. 1 round trip.
   std::int64_t getCount();
   /// Closes an open latch.
   /// @param count  0 or more. 0 leaves an open latch open and stores nothing; Redisson stores a
-  /// zero
-  ///               there, which then keeps anybody from setting the latch.
+  ///               zero there, which then keeps anybody from setting the latch.
   /// @returns false when the latch has a count already; it is left as it is
   /// @throws Error  also `invalidArgument` when `count` is negative
   /// @par Source  Redisson `RCountDownLatch.trySetCount(long)`; lua/counter_try_set.lua
@@ -68,7 +69,7 @@ class RLOCK_EXPORT CountDownLatch {
   /// @par Source  Redisson `RCountDownLatch.delete()`; lua/counter_remove.lua
   bool remove();
   ///@{
-  /// The name given to the factory, by value from a handle that is about to go. No round trip.
+  /// The name given to the factory. A temporary handle returns it by value. No round trip.
   /// @throws Error  `invalidArgument` when the handle was moved from
   const std::string& getName() const&;
   std::string getName() const&&;

@@ -13,8 +13,8 @@
 
 namespace rlock {
 
-/// A length of time that cannot overflow: any `std::chrono::duration` converts to it, and what does
-/// not fit becomes max() or min().
+/// A length of time that cannot overflow: any `std::chrono::duration` converts to it, and a value
+/// that does not fit becomes max() or min().
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 ///
@@ -28,7 +28,7 @@ class Duration {
   /// Zero.
   constexpr Duration() noexcept = default;
 
-  /// @param value  of any arithmetic representation; what does not fit saturates
+  /// @param value  of any arithmetic representation; a value that does not fit saturates
   template <class Rep, class Period>
   requires std::is_arithmetic_v<Rep>
   // NOLINTNEXTLINE(google-explicit-constructor): the implicit conversion is the type's purpose
@@ -46,7 +46,7 @@ class Duration {
   constexpr bool isInfinite() const noexcept { return count_ == kMax; }
   /// False for a duration made from NaN.
   constexpr bool valid() const noexcept { return count_ != kInvalid; }
-  /// False for zero and for what is not valid.
+  /// False for zero, for negative values and for a value that is not valid.
   constexpr bool isPositive() const noexcept { return count_ > 0; }
 
   /// Rounded up to whole milliseconds (1 ns gives 1 ms); `milliseconds::max()` when infinite,
@@ -90,11 +90,11 @@ class Duration {
     return TimePoint(std::chrono::nanoseconds(at + count_));
   }
 
-  /// By length; a value that is not valid sorts below all others.
+  /// Compares lengths; a value that is not valid sorts below all others.
   friend constexpr std::strong_ordering operator<=>(Duration a, Duration b) noexcept {
     return a.count_ <=> b.count_;
   }
-  /// By length; values that are not valid are equal to each other.
+  /// Compares lengths; values that are not valid are equal to each other.
   friend constexpr bool operator==(Duration a, Duration b) noexcept = default;
 
  private:
@@ -190,8 +190,9 @@ class Duration {
   std::int64_t count_ = 0;
 };
 
-/// Such as `30s`, `1500ms`, `-1s`, `0ms`, `365d`, `for ever`, `not a number`: the largest unit that
-/// needs no fraction. Except for the last two, a form that option URIs accept.
+/// The duration as text in the largest unit that needs no fraction, such as `30s`, `1500ms`, `-1s`,
+/// `0ms`, `365d`, `for ever` or `not a number`. Option URIs accept all of these forms except the
+/// last two.
 inline std::string toString(Duration duration) {
   if (!duration.valid()) {
     return "not a number";

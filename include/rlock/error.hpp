@@ -18,26 +18,26 @@ namespace rlock {
 ///
 /// The numbers are frozen once released. `docs/errors.md` has the long form of each entry.
 enum class Errc {
-  /// The caller does not hold what it released or asked about: it never did, the lease expired, or
-  /// somebody forced it. Stop working on the protected resource; do not retry.
+  /// The caller does not hold the lock or permit that it released or asked about: it never did, the
+  /// lease expired, or somebody forced it. Stop working on the protected resource; do not retry.
   notOwner = 1,
   /// A kind of lock without re-entry is already held by this owner. Release it first, or use a kind
   /// that counts holds.
   reentry,
-  /// A node did not answer in time. What a call for a lock or permit may have obtained is given
-  /// back
-  /// in the background; of a change of another kind the message says whether it may have happened,
-  /// or still will. Try again later.
+  /// A node did not answer in time, or another owner held the lock for the whole wait of acquire()
+  /// or hold(). A lock or permit that the call may have obtained is given back in the background.
+  /// For another change the message says whether it may have happened, or still will. Try again
+  /// later.
   timedOut,
   /// The caller's own stop request ended the call. Nothing is held; do what the stop asks for.
   cancelled,
   /// The client was closed before or during the call. Create a new client, or stop.
   closed,
   /// No node could be reached, or the name could not be resolved, for as long as the call may wait.
-  /// Of a request that was on its way when the connection ended, the same holds as for timedOut.
-  /// Check address, network and server; try again later.
+  /// A request that was on its way when the connection ended is treated as with timedOut. Check
+  /// address, network and server; try again later.
   connectionFailed,
-  /// The server refused the user name or password, or wants one. Correct the credentials.
+  /// The server refused the user name or password, or demands one. Correct the credentials.
   authenticationFailed,
   /// The server's access rules forbid a command, key or channel (NOPERM). Have the rule changed.
   denied,
@@ -48,24 +48,25 @@ enum class Errc {
   /// The node takes no writes: it is a replica, often in the middle of a failover. Try again in a
   /// few seconds.
   readOnly,
-  /// Fewer replicas than demanded confirmed the write. The lock was given back; try again later.
+  /// The server takes no writes because too few replicas are connected to it (NOREPLICAS). Nothing
+  /// was changed; try again later.
   notSynced,
-  /// A majority of the independent nodes did not agree in time. What was obtained was given back;
-  /// try again later.
+  /// A majority of the independent nodes did not agree in time. The members that were obtained were
+  /// given back; try again later.
   noQuorum,
   /// An argument or option is outside its documented range. Nothing was sent; correct the program
   /// or its configuration.
   invalidArgument,
-  /// The call would wait for its own caller: a blocking call on the client's loop thread, where the
-  /// async twin must be used, waiting for the write side while the same owner reads, which must
-  /// release its read holds first, or acquiring a lock that the same thread holds by lock().
+  /// The call would wait for its own caller. Either it blocks on the client's loop thread: use the
+  /// async twin there. Or it waits for the write side while the same owner reads: release the read
+  /// holds first. Or it acquires, for a new owner, a lock that the same thread holds by lock().
   wouldDeadlock,
   /// The handle belongs to a client of the parent process. Create a new client after fork().
   forked,
   /// The server answered with an error that has no entry of its own; serverMessage() quotes it.
   serverError,
-  /// The server sent something that is not the Redis protocol, or not a reply to what was asked.
-  /// Check what listens at that address.
+  /// The server sent data that is not the Redis protocol, or not a reply to the request. Check what
+  /// listens at that address.
   protocolError,
   /// More operations are under way than `Options::maxOperations` allows, or the process has no
   /// memory for another. Nothing was sent; start fewer at a time and try again later.
@@ -78,7 +79,7 @@ RLOCK_EXPORT std::string_view toString(Errc errc) noexcept;
 /// The category named "rlock".
 RLOCK_EXPORT const std::error_category& errorCategory() noexcept;
 
-/// Found by `std::error_code`, which an Errc converts to.
+/// `std::error_code` finds this function, so that an Errc converts to it.
 RLOCK_EXPORT std::error_code make_error_code(Errc errc) noexcept;
 
 /// Where and to whom an error happened. Empty fields are unknown and not printed.
@@ -91,7 +92,7 @@ struct ErrorContext {
   std::string kind{"lock"};               ///< what `key` names: lock, semaphore, latch, ...
 };
 
-/// What every failing call throws, and what a `Result` carries.
+/// The exception that every failing call throws, and the error that a `Result` carries.
 ///
 /// **Thread safety:** Immutable, safe from any thread. Copying never throws.
 ///
@@ -104,15 +105,15 @@ class RLOCK_EXPORT Error : public std::system_error {
   /// @param errc  the kind of failure; its standard sentence becomes the message
   explicit Error(Errc errc);
   /// @param errc  the kind of failure
-  /// @param what  what happened, without the context; empty = the standard sentence of `errc`
+  /// @param what  the failure, without the context; empty = the standard sentence of `errc`
   Error(Errc errc, std::string_view what);
   /// @param errc     the kind of failure
-  /// @param what     what happened, without the context; empty = the standard sentence of `errc`
+  /// @param what     the failure, without the context; empty = the standard sentence of `errc`
   /// @param context  where and to whom; shown escaped and shortened, kept whole
   Error(Errc errc, std::string_view what, ErrorContext context);
 
   ///@{
-  /// Shares the text; moving is copying, so a moved-from error still has its own.
+  /// Copies share the text. Moving is copying, so a moved-from error still has its text.
   Error(const Error&) noexcept = default;
   Error& operator=(const Error&) noexcept = default;
   ///@}
@@ -123,7 +124,7 @@ class RLOCK_EXPORT Error : public std::system_error {
   /// The kind of failure; the same as code().
   Errc errc() const noexcept;
 
-  /// What happened, without the context.
+  /// The failure, without the context.
   const std::string& message() const noexcept;
   /// All circumstances together.
   const ErrorContext& context() const noexcept;
@@ -134,7 +135,7 @@ class RLOCK_EXPORT Error : public std::system_error {
   const std::string& node() const noexcept;
   const std::string& serverMessage() const noexcept;
   ///@}
-  /// Since the call began; negative when unknown.
+  /// The time since the call began; negative when unknown.
   std::chrono::milliseconds elapsed() const noexcept;
 
   /// The same error with the empty fields of its context filled from `more`: each layer adds what
@@ -149,8 +150,8 @@ class RLOCK_EXPORT Error : public std::system_error {
 
 namespace detail {
 
-/// `text` for a log line or an error: bytes outside printable ASCII, `"` and `\` are escaped as in
-/// C, and at most `limit` characters of the result are kept, then "..." follows.
+/// Returns `text` for a log line or an error: bytes outside printable ASCII, `"` and `\` are
+/// escaped as in C. A result longer than `limit` characters is cut there, and "..." follows.
 RLOCK_EXPORT std::string escapeForDisplay(std::string_view text, std::size_t limit = 120);
 
 }  // namespace detail

@@ -20,13 +20,13 @@ class TokenBackend;
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 ///
-/// Each first hold of an owner gets the next token: they are above 0 and strictly increasing over
-/// all clients, whatever became of the holds before. A nested hold has the token of the first. The
+/// Each first hold of an owner gets the next token. Tokens are above 0 and strictly increasing over
+/// all clients, whatever ended the earlier holds. A nested hold has the token of the first. The
 /// numbers come from a counter beside the lock, which has no expiry unless
 /// `Options::fencingTokenRetention` gives it one; they need not be consecutive.
 ///
-/// It can be used wherever an RLock is wanted, with the same effect; Lease::token() then has the
-/// token. What is said of errors, blocking and costs there holds here; besides, every acquisition
+/// A FencedLock can be used wherever an RLock is wanted, with the same effect; Lease::token() then
+/// has the token. The errors, blocking and costs are those of RLock. In addition, every acquisition
 /// throws `serverError` when the counter is no positive number, or is gone while the owner holds
 /// the lock.
 class RLOCK_EXPORT FencedLock : public RLock {
@@ -57,7 +57,7 @@ class RLOCK_EXPORT FencedLock : public RLock {
   /// @throws Error  `notOwner` when this thread does not hold the lock, or no longer
   /// @par Cost    1 round trip
   /// @par Source  Redisson `RFencedLock.getToken()`, which asks for no ownership;
-  /// lua/fenced_token.lua
+  ///              lua/fenced_token.lua
   std::uint64_t getToken();
 
   ///@{

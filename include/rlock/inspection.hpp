@@ -12,7 +12,7 @@
 
 namespace rlock {
 
-/// What stands under a name, as far as it can be told from the server. Plain, spin and
+/// The kind of object under a name, as far as the server's data tell it. Plain, spin and
 /// non-reentrant locks look the same there, and so do a semaphore and a latch.
 enum class LockKind {
   lock,             ///< plain, spin or non-reentrant lock
@@ -28,19 +28,19 @@ enum class LockKind {
 /// The enumerator's name; "unknown" for any other number.
 RLOCK_EXPORT std::string_view toString(LockKind kind) noexcept;
 
-/// One owner that holds something.
+/// One owner that holds a lock, or one permit that is taken.
 struct LockHolder {
   std::string owner{};    ///< owner field `uuid:number`, or permit id (32 hex characters)
-  int holds = 1;          ///< how often it holds
+  int holds = 1;          ///< the hold count
   bool exclusive = true;  ///< false: the shared side of a read-write lock, or a permit
-  std::string label{};    ///< AcquireOptions::label of its hold, if it gave one
-  /// When a permit expires; empty: with the lock, or for a permit: never.
+  std::string label{};    ///< AcquireOptions::label of its hold, if there is one
+  /// How long until a permit expires. Empty: a hold ends with the lock, a permit never.
   std::optional<std::chrono::milliseconds> timeToLive{};
 };
 
 /// The state of one lock or synchronizer at one moment.
 struct LockInfo {
-  std::string name{};                 ///< as it was asked for
+  std::string name{};                 ///< the name as given to the call
   LockKind kind = LockKind::foreign;  ///< as far as it can be told
   std::vector<LockHolder> holders{};  ///< at most 1000
   /// How long the key lasts unless renewed. `milliseconds::max()`: without end. Empty: there is no

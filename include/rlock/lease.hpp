@@ -21,7 +21,7 @@ struct Grant;
 
 class Permit;
 
-/// What a release came to.
+/// The outcome of a release.
 enum class ReleaseResult {
   released,   ///< the lock is free, as far as this owner is concerned
   stillHeld,  ///< the owner has more holds on the same lock
@@ -30,16 +30,17 @@ enum class ReleaseResult {
               ///< until the lease is over; or it refused, and the hold is left to expire
 };
 
-/// One hold of one lock as an object. The hold belongs to the object, not to a thread: whoever has
-/// the Lease may use and release it. What its owner takes after this hold was lost is another hold,
-/// which this object can neither see nor end.
+/// One hold of one lock as an object. The hold belongs to the object, not to a thread: any code
+/// that has the Lease may use and release it. A Lease belongs to one incarnation of its owner's
+/// hold: a hold that the owner takes after this one was lost is another one, which this object can
+/// neither see nor end.
 ///
 /// **Thread safety:** observers from any thread; move, assignment and release() one thread at a
 /// time.
 ///
 /// A default-constructed or moved-from Lease is empty: it holds nothing and does nothing. The
 /// destructor and move assignment release in the background: they send the release and do not wait
-/// for its answer, never throw and never hang.
+/// for its answer. They never throw and never hang.
 // Exported member by member: GCC takes [[nodiscard]] and an exported class together in no order.
 class [[nodiscard]] Lease {
  public:
@@ -49,7 +50,7 @@ class [[nodiscard]] Lease {
                      OwnerId owner,
                      detail::Grant grant) noexcept;
   ///@{
-  /// `other` is empty afterwards; what the target held is released in the background.
+  /// `other` is empty afterwards. The hold that the target had is released in the background.
   RLOCK_EXPORT Lease(Lease&& other) noexcept;
   RLOCK_EXPORT Lease& operator=(Lease&& other) noexcept;
   ///@}
@@ -68,21 +69,21 @@ class [[nodiscard]] Lease {
   /// As held().
   explicit operator bool() const noexcept { return held(); }
 
-  /// Until when the hold is certainly this owner's, unless it is lost or renewed earlier: counted
-  /// from before the request was sent, less an allowance for clock rates. Rounded down. The epoch
-  /// for an empty Lease.
+  /// The end of the validity: until then the hold is certainly this owner's, unless it is lost
+  /// earlier; a renewal moves it on. It counts from before the request was sent, less an allowance
+  /// for clock rates, and is rounded down. The epoch for an empty Lease.
   [[nodiscard]] RLOCK_EXPORT std::chrono::steady_clock::time_point validUntil() const noexcept;
 
-  /// Stops when the hold is lost, no later than validUntil(), while the server still refuses
-  /// everybody else unless it was itself told to give the lock away. A regular release does not
-  /// stop it. Its callbacks run on the loop thread. They must not block, and the standard ends the
-  /// process if one throws. Never stops for an empty Lease.
+  /// A token that stops when the hold is lost, no later than validUntil(). At that time the server
+  /// still refuses all other owners, unless it was itself told to give the lock away. A regular
+  /// release does not stop the token. Its callbacks run on the loop thread. They must not block,
+  /// and the standard ends the process if one throws. The token of an empty Lease never stops.
   [[nodiscard]] RLOCK_EXPORT std::stop_token lostToken() const noexcept;
 
   /// Why the hold was lost; `none` while it is not.
   [[nodiscard]] RLOCK_EXPORT LossReason lossReason() const noexcept;
 
-  /// The fencing token of this hold, where the kind of lock issues one.
+  /// The fencing token of this hold, if the kind of lock issues one.
   [[nodiscard]] std::optional<std::uint64_t> token() const noexcept { return token_; }
 
   /// The owner in whose name the lock is held.
@@ -90,9 +91,9 @@ class [[nodiscard]] Lease {
 
   /// Gives the hold back and empties the Lease. One round trip; blocks until the answer, at most
   /// `Options::callTimeout`. On the loop thread it sends the release and returns `unknown` without
-  /// waiting. `lost` for an empty Lease, and when the hold was lost: then what is left of it on the
-  /// server is given back, but never what the same owner has taken since. A second call says
-  /// `lost`.
+  /// waiting. `lost` for an empty Lease, and when the hold was lost: then the rest of that hold on
+  /// the server is given back, but never a hold that the same owner has taken since. A second call
+  /// says `lost`.
   RLOCK_EXPORT ReleaseResult release() noexcept;
 
  private:

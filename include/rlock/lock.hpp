@@ -23,13 +23,14 @@ class RLock;
 namespace detail {
 struct LockAccess;
 
-/// The locks that a guard of the standard's must not guard: its destructor unlocks, RLock::unlock()
-/// throws when the hold was lost, and an exception out of a destructor ends the process.
+/// The locks that the standard's guards must not guard: the destructor of a guard unlocks,
+/// RLock::unlock() throws when the hold was lost, and an exception out of a destructor ends the
+/// process.
 template <class Lock>
 concept NotForGuards = std::same_as<Lock, RLock> || std::same_as<Lock, FencedLock>;
 }  // namespace detail
 
-/// How to acquire. An aggregate: use designated initialisers.
+/// The options of one acquisition. An aggregate: use designated initialisers.
 struct AcquireOptions {
   /// How long to wait while another owner holds the lock. Empty: for ever (`lockAsync`, `acquire`)
   /// or one attempt (`tryLockAsync`, `tryAcquire`). Zero or negative: one attempt.
@@ -37,7 +38,7 @@ struct AcquireOptions {
   /// Lifetime of the hold on the server, more than 0 and at most 365 days, rounded up to 1 ms.
   /// Empty: `Options::watchdogTimeout`, renewed by the watchdog until released.
   std::optional<Duration> lease{};
-  /// The hold is valid no longer than this, renewed or not; counted from the acquisition.
+  /// The longest validity of the hold, renewed or not; counted from the acquisition.
   std::optional<Duration> maxHold{};
   /// A stop request ends the call with `cancelled`.
   std::stop_token stop{};
@@ -51,10 +52,10 @@ struct AcquireOptions {
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 ///
-/// The hold belongs to an owner: for the blocking calls the calling thread (currentOwner()), else
-/// the OwnerId given. An owner that holds the lock may take it again and must release it as often.
-/// Without a lease the watchdog renews the hold every third of `Options::watchdogTimeout` until it
-/// is released, its thread ends, or the server says it is gone.
+/// The hold belongs to an owner: for the blocking calls the calling thread (currentOwner()),
+/// otherwise the OwnerId given. An owner that holds the lock may take it again and must release it
+/// as often. Without a lease the watchdog renews the hold every third of `Options::watchdogTimeout`
+/// until it is released, its thread ends, or the server says it is gone.
 ///
 /// Every call throws `closed` after Client::close(), `forked` in a child process, `wouldDeadlock`
 /// when it blocks and is made on the client's loop thread, `connectionFailed` or `timedOut` when no
@@ -100,7 +101,9 @@ class RLOCK_EXPORT RLock {
   /// @par Source  Redisson `RLock.unlock()`; lua/lock_release.lua
   void unlock();
 
-  /// Frees the lock whoever holds it, and tells the holder if it belongs to this client.
+  /// Frees the lock, whoever holds it, and tells the holder: in this client, or in another client
+  /// of this library, which hears of it within a round trip if it has held something for 100 ms,
+  /// else at its next renewal or release.
   /// @returns true when somebody held it
   /// @par Source  Redisson `RLock.forceUnlock()`; lua/lock_force_release.lua
   bool forceUnlock();
@@ -113,11 +116,11 @@ class RLOCK_EXPORT RLock {
   bool isHeldBy(OwnerId owner);
   /// How often the calling thread holds the lock; 0 when it does not. 1 round trip.
   int getHoldCount();
-  /// How long the hold of whoever has it lasts unless renewed. Empty: nobody holds the lock;
+  /// How long the present hold lasts unless renewed. Empty: nobody holds the lock;
   /// `milliseconds::max()`: without end. 1 round trip.
   std::optional<std::chrono::milliseconds> remainTimeToLive();
   ///@{
-  /// The name given to the factory, by value from a handle that is about to go. No round trip.
+  /// The name given to the factory. A temporary handle returns it by value. No round trip.
   /// @throws Error  `invalidArgument` when the handle was moved from
   const std::string& getName() const&;
   std::string getName() const&&;
@@ -125,9 +128,9 @@ class RLOCK_EXPORT RLock {
 
   ///@{
   /// The same as an Operation, which says how to start it. Nothing is sent before that. Without
-  /// `options.wait`, lockAsync() waits for ever and tryLockAsync() makes one attempt.
-  /// Without `owner` it is the thread that makes the operation, not the one that starts it; then
-  /// it cannot be awaited, and on the client's loop thread it fails with `invalidArgument`.
+  /// `options.wait`, lockAsync() waits for ever and tryLockAsync() makes one attempt. Without
+  /// `owner` the owner is the thread that makes the operation, not the one that starts it. Such an
+  /// operation cannot be awaited, and on the client's loop thread it fails with `invalidArgument`.
   ThreadOperation<void> lockAsync() { return lockAsync(AcquireOptions{}); }
   ThreadOperation<void> lockAsync(AcquireOptions options);
   Operation<void> lockAsync(AcquireOptions options, OwnerId owner);
@@ -135,8 +138,8 @@ class RLOCK_EXPORT RLock {
   ThreadOperation<bool> tryLockAsync(AcquireOptions options);
   Operation<bool> tryLockAsync(AcquireOptions options, OwnerId owner);
   // The forms without options exist for `co_await lock.lockAsync(owner)`: GCC before 13 destroys an
-  // aggregate twice that is made inside a co_await expression. Templates, so that `{}` still means
-  // options.
+  // aggregate twice that is made inside a co_await expression. They are templates, so that `{}`
+  // still means options.
   template <std::same_as<OwnerId> Owner>
   Operation<void> lockAsync(Owner owner) {
     return lockAsync(AcquireOptions{}, owner);
@@ -169,8 +172,8 @@ class RLOCK_EXPORT RLock {
   ///@}
 
   /// Acquires and returns the hold as an object. Waits for ever unless `options.wait` says
-  /// otherwise. Without `owner` the hold has an owner of its own, so a thread that holds the lock,
-  /// by whichever call, is as shut out as any other.
+  /// otherwise. Without `owner` the hold has an owner of its own, so a thread that already holds
+  /// the lock is shut out like any other.
   /// @throws Error  also `timedOut` when `options.wait` is over; `wouldDeadlock` when the calling
   ///                thread keeps the lock by lock() or tryLock() and neither `owner`, nor a wait
   ///                nor a stop token is given
@@ -204,7 +207,7 @@ class RLOCK_EXPORT RLock {
 /// @cond
 namespace detail {
 
-/// For those who build locks out of locks.
+/// Gives the library's groups of locks access to the backends of their members.
 struct LockAccess {
   static const std::shared_ptr<LockBackend>& backend(const RLock& lock) noexcept {
     return lock.backend_;

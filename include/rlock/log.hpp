@@ -13,7 +13,7 @@ enum class LogLevel {
   debug,    ///< every change of state
   info,     ///< connections made and lost, scripts loaded
   warning,  ///< something failed that the library will try to repair
-  error,    ///< something was lost: a hold, a release that must wait for expiry
+  error,    ///< a loss: a hold was lost, or a release must wait for expiry
 };
 
 /// The enumerator's name; "unknown" for any other number.
@@ -21,7 +21,7 @@ RLOCK_EXPORT std::string_view toString(LogLevel level) noexcept;
 
 /// Receives every log line that is not below `Options::logLevel`: one line of text without a line
 /// end. It is called from any thread, by several at once, and must not block or call back into the
-/// library. What it throws is swallowed. Credentials never appear in a line.
+/// library. An exception that it throws is swallowed. Credentials never appear in a line.
 using LogHook = std::function<void(LogLevel, std::string_view)>;
 
 namespace detail {
@@ -35,10 +35,10 @@ class RLOCK_EXPORT Logger {
   /// @param min   lines below this level are dropped
   explicit Logger(LogHook hook = {}, LogLevel min = LogLevel::info);
 
-  /// Ask before formatting an expensive line.
+  /// Whether lines of this level are written; ask before formatting an expensive line.
   bool enabled(LogLevel level) const noexcept { return level >= min_; }
 
-  /// Never throws, whatever the hook does.
+  /// Writes a line. Never throws, whatever the hook does.
   void write(LogLevel level, std::string_view text) const noexcept;
 
  private:

@@ -10,21 +10,23 @@ namespace rlock {
 
 /// One lock out of several of any kind, on any clients: held when all of them are.
 ///
-/// The members are taken one after the other in an order that is the same for every list of them,
-/// each in the name of the caller's owner and with the caller's lease, so that groups with common
+/// The members are taken one after the other, each in the name of the caller's owner and with the
+/// caller's lease. Their order is the same for every list of them, so that groups with common
 /// members never wait for each other in a circle. (The order is by name, then by database and the
 /// node's address as its client was given it: clients of one node should name it alike.) When a
 /// member cannot be had, or one was lost before the last was obtained, all others are given back
-/// before the call returns or waits again. What a node does not answer in time is given back in the
-/// background. A node that is away is waited for while the caller's time lasts, without a time
-/// limit for the longest `Options::outageTimeout` of the members: then `connectionFailed`.
+/// before the call returns or waits again. A grant that a node does not confirm in time is given
+/// back in the background. The call waits for a node that is away while the caller's time lasts. A
+/// call without a time limit waits for the longest `Options::outageTimeout` of the members, and
+/// then throws `connectionFailed`.
 ///
-/// Of the result: `unlock()` releases all members at the same time, also when some were lost, and
-/// says `notOwner` then; a loss ends all acquisitions of the owner at once. The hold is lost as
-/// soon as one member is. `isLocked()` means that every member is locked, `getHoldCount()` is the
-/// smallest of theirs, `remainTimeToLive()` the shortest, empty when one is free. `forceUnlock()`
-/// frees all and says whether any was held. `getName()` is `multi(a,b)`. Copies of the result share
-/// their holds. A second group of the same members and owner is re-entrant like its members.
+/// The result behaves as follows. `unlock()` releases all members at the same time, also when some
+/// were lost, and then throws `notOwner`; a loss ends all acquisitions of the owner at once. The
+/// hold is lost as soon as one member is. `isLocked()` means that every member is locked,
+/// `getHoldCount()` is the smallest of theirs, `remainTimeToLive()` the shortest, empty when one is
+/// free. `forceUnlock()` frees all and says whether any was held. `getName()` is `multi(a,b)`.
+/// Copies of the result share their holds. A second group of the same members and owner is
+/// re-entrant like its members.
 ///
 /// @param members  at least one, none twice, none made by multiLock() or redLock()
 /// @throws Error  invalidArgument
@@ -38,12 +40,13 @@ RLOCK_EXPORT RLock multiLock(std::vector<RLock> members);
 /// One lock out of several on independent nodes: held while a majority of them is (the RedLock
 /// algorithm), so that it outlives the loss of a minority of the nodes.
 ///
-/// An attempt asks all members at the same time, each for a tenth of the lease at most, at least
-/// 10 ms and at most 1 s. It succeeds when a majority has granted and enough is left of the
-/// lease: the hold is valid for the lease, counted from before the requests were sent, less 1 % and
-/// 2 ms for clocks. An attempt that fails gives everything back, also what is granted late, and is
-/// made again after a random pause of 5 to 200 ms, while the caller's time lasts. Members that are
-/// missing are obtained while the hold lasts, every third of the lease, at least every 10 s.
+/// An attempt asks all members at the same time, each for a tenth of the lease, but at least 10 ms
+/// and at most 1 s and the longest `Options::commandTimeout` of the members. It succeeds when a
+/// majority has granted and enough is left of the lease: the hold is valid for the lease, counted
+/// from before the requests were sent, less 1 % and 2 ms for clocks. An attempt that fails gives
+/// everything back, also late grants, and is made again after a random pause of 5 to 200 ms, while
+/// the caller's time lasts. While the hold lasts, members that are missing are asked for again,
+/// every third of the lease, at least every 10 s.
 ///
 /// `noQuorum` is thrown when so many nodes could not be asked that there was no majority: by one
 /// attempt at once, by a call with a time limit at its end, by lock() when that has lasted for the
@@ -54,7 +57,7 @@ RLOCK_EXPORT RLock multiLock(std::vector<RLock> members);
 /// holds.
 ///
 /// **A node that restarts without its data must stay out of use for the longest lease in use.**
-/// Otherwise it helps to a second majority while the first is valid. See docs/semantics.md.
+/// Otherwise it can complete a second majority while the first is valid. See docs/semantics.md.
 ///
 /// @param members  at least one, better three or five; none twice, none made by multiLock() or
 ///                 redLock(); each on a node that fails independently of the others

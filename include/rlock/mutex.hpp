@@ -16,8 +16,9 @@
 namespace rlock {
 
 /// An RLock that meets the standard's Lockable and TimedLockable, for `std::lock_guard`,
-/// `std::unique_lock`, `std::scoped_lock` and `std::lock`. Not recursive and bound to no thread: it
-/// keeps a Lease inside for each lock() that succeeded, and each unlock() gives one of them back.
+/// `std::unique_lock`, `std::scoped_lock` and `std::lock`. It is not recursive and not bound to a
+/// thread: it keeps a Lease inside for each lock() that succeeded, and each unlock() gives one of
+/// them back.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread, like `std::mutex`: threads that
 /// share one Mutex exclude each other, and so do different Mutex objects over the same lock, in one
@@ -29,11 +30,11 @@ namespace rlock {
 /// that unlocks and locks again does not meet its own hold.
 class RLOCK_EXPORT Mutex {
  public:
-  /// Not locked yet; nothing is sent.
+  /// The new Mutex is not locked; nothing is sent.
   explicit Mutex(RLock lock) noexcept;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
-  /// What is still locked is released in the background.
+  /// Releases the holds that are left, in the background.
   ~Mutex() = default;
 
   ///@{
@@ -54,13 +55,13 @@ class RLOCK_EXPORT Mutex {
     return tryLockFor(deadline > now ? Duration(deadline - now) : Duration::zero());
   }
   ///@}
-  /// Sends the release and does not wait for the answer. Does nothing while unlocked. Of several
-  /// holds, as the shared side of a SharedMutex has and an expired one leaves behind, it is the
-  /// calling thread's last one; one that is lost when the thread has none; or else the oldest.
+  /// Sends the release and does not wait for the answer. Does nothing while unlocked. There may be
+  /// several holds: on the shared side of a SharedMutex, and after a loss. Then the call gives back
+  /// the calling thread's last one; a lost one when the thread has none; or else the oldest.
   void unlock() noexcept;
 
-  /// The hold, empty while unlocked; of several the calling thread's last one, or else the last.
-  /// What it refers to stays until the hold is unlocked.
+  /// The hold, empty while unlocked; of several holds the calling thread's last one, or else the
+  /// last. The reference is valid until that hold is unlocked.
   [[nodiscard]] const Lease& lease() const noexcept;
 
  private:
@@ -78,7 +79,7 @@ class RLOCK_EXPORT Mutex {
   const std::uint32_t forkGeneration_;
   mutable std::mutex mutex_;
   Holds holds_;       // in the order in which they were obtained; protected by mutex_
-  const Lease none_;  // what lease() says while nothing is held
+  const Lease none_;  // the answer of lease() while nothing is held
 };
 
 /// Mutex with the standard's SharedTimedLockable on top, for `std::shared_lock`, over the two sides
@@ -86,7 +87,8 @@ class RLOCK_EXPORT Mutex {
 ///
 /// **Thread safety:** Safe to call concurrently from any thread, like `std::shared_mutex`. A thread
 /// that holds the shared side must not wait for either side, of this object or another over the
-/// same lock: a writer that waits in between lets neither pass.
+/// same lock: a writer that waits in between lets neither pass, and the exclusive side waits for
+/// all holds of the shared side.
 class RLOCK_EXPORT SharedMutex {
  public:
   /// Shared locking is its read lock, exclusive locking its write lock.

@@ -17,7 +17,7 @@ namespace rlock {
 
 namespace detail {
 
-/// What an Operation does when it is started, either on the calling thread or in the background.
+/// The work of an Operation when it is started, on the calling thread or in the background.
 template <class T>
 class OperationBody {
  public:
@@ -51,26 +51,26 @@ class FunctionBody final : public OperationBody<T> {
 ///
 /// **Thread safety:** one thread at a time.
 ///
-/// Lazy: nothing is sent before it is started, and an Operation that is dropped unstarted does
-/// nothing. One-shot: a second start fails with `invalidArgument`. The result of start(),
-/// toFuture() and `co_await` is delivered on `Options::executor` if there is one, else on the
-/// client's loop thread, never inside the starting call. A handler must not block that thread. A
-/// coroutine that is destroyed while it waits is an error of the program: end the wait by its stop
-/// token first.
+/// An Operation is lazy: nothing is sent before it is started, and an Operation that is dropped
+/// unstarted does nothing. It can be started once: a second start fails with `invalidArgument`. The
+/// result of start(), toFuture() and `co_await` is delivered on `Options::executor` if there is
+/// one, else on the client's loop thread, never inside the starting call. A handler must not block
+/// that thread. A coroutine that is destroyed while it waits is an error of the program: end the
+/// wait by its stop token first.
 ///
 /// GCC 12 destroys an aggregate twice that is made inside a `co_await` expression. AcquireOptions
 /// is one, also as a default argument: give the operation a name in the line before.
 template <class T>
 class [[nodiscard]] Operation {
  public:
-  /// Takes the outcome; may be movable only.
+  /// Receives the outcome; a callable that can only be moved is accepted.
   using Handler = detail::UniqueFunction<void(Result<T>)>;
 
   /// For the library's own objects, which make operations.
   explicit Operation(std::unique_ptr<detail::OperationBody<T>> body) noexcept
       : body_(std::move(body)) {}
   ///@{
-  /// What is moved from counts as started.
+  /// An Operation that was moved from counts as started.
   Operation(Operation&&) noexcept = default;
   Operation& operator=(Operation&&) noexcept = default;
   ///@}
@@ -116,8 +116,9 @@ class [[nodiscard]] Operation {
     return future;
   }
 
-  /// Starts in the background; `handler` gets the Result exactly once. What it throws is logged and
-  /// counted in `Stats::handlerFailures`. Throws `invalidArgument` when already started.
+  /// Starts in the background; `handler` gets the Result exactly once. An exception that it throws
+  /// is logged and counted in `Stats::handlerFailures`. Throws `invalidArgument` when already
+  /// started.
   void start(Handler handler) && {
     if (!body_) {
       throw alreadyStarted();
@@ -126,7 +127,8 @@ class [[nodiscard]] Operation {
   }
 
   ///@{
-  /// `co_await` gives the value or throws the Error. Of a named operation it takes the content.
+  /// `co_await` gives the value or throws the Error. It takes the content of a named operation,
+  /// which then counts as started.
   auto operator co_await() && noexcept { return Awaiter{std::move(*this), std::nullopt}; }
   auto operator co_await() & noexcept { return Awaiter{std::move(*this), std::nullopt}; }
   ///@}
@@ -143,7 +145,8 @@ class [[nodiscard]] Operation {
       return result.has_value();
     }
     void await_suspend(std::coroutine_handle<> coroutine) {
-      // The frame, and this awaiter in it, may be resumed and gone before start() returns.
+      // Race: the handler may run on another thread at once. The coroutine's frame, and this
+      // awaiter in it, may be resumed and destroyed before start() returns.
       auto body = std::exchange(operation.body_, nullptr);
       body->start([this, coroutine](Result<T> value) {
         result.emplace(std::move(value));
@@ -166,11 +169,11 @@ class [[nodiscard]] Operation {
   std::unique_ptr<detail::OperationBody<T>> body_;
 };
 
-/// An Operation in the name of the thread that makes it, whose owner was not given. All the same
-/// as an Operation, except that it cannot be awaited: a coroutine goes on on another thread, in
-/// whose name it could not release, and to the lock all coroutines of one thread are the same
-/// owner, whom it lets in together. Made on a client's loop thread it fails with `invalidArgument`,
-/// for that thread stands for nobody either.
+/// An Operation for which no owner was given, so that its owner is the thread that makes it. It is
+/// like an Operation, except that it cannot be awaited: a coroutine continues on another thread, in
+/// whose name it could not release. Besides, all coroutines of one thread would be the same owner,
+/// so the lock would let them in together. Made on a client's loop thread it fails with
+/// `invalidArgument`, because that thread stands for no owner.
 template <class T>
 class [[nodiscard]] ThreadOperation : public Operation<T> {
  public:

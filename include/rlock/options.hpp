@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-// Declared as in libuv, whose header users do not have to see.
+// Declared as in libuv, so that users need not include its header.
 struct uv_loop_s;
 typedef struct uv_loop_s uv_loop_t;  // NOLINT(modernize-use-using): must equal libuv's own line
 
@@ -23,7 +23,7 @@ struct Endpoint {
   std::uint16_t port = 6379;  ///< 1..65535
   std::string path{};         ///< Unix socket when not empty; host and port are ignored then
 
-  /// Field by field; names are not resolved.
+  /// Compares field by field; names are not resolved.
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
@@ -40,22 +40,23 @@ enum class Topology {
   cluster,   ///< the endpoints are some nodes of a Redis Cluster
 };
 
-/// How a request whose reply was lost is resolved.
+/// How the client reconciles a request whose reply was lost, that is, finds out its outcome and
+/// corrects the state on the server.
 enum class LostReplyPolicy {
   automatic,  ///< fence where the server allows it, else marker
-  /// The old connection is killed on the server by its id and address, so nothing can arrive late,
-  /// and the hold count is compared. Costs nothing until a reply is lost; needs CLIENT KILL, and
-  /// CLIENT INFO or CLIENT ID.
+  /// The client kills the old connection on the server by its id, so that nothing can arrive late,
+  /// and compares the hold count. Costs nothing until a reply is lost. Needs CLIENT KILL; HELLO,
+  /// CLIENT INFO or CLIENT ID; and INFO or, over TCP, CLIENT INFO.
   fence,
-  /// Each request names a private key that does not exist; once a reply is lost, making that key
-  /// keeps the request from running late, and the hold count is compared. Costs one EXISTS per
-  /// request, and one key of two minutes per lost reply.
+  /// Each request names a private key that does not exist. When a reply is lost, the client makes
+  /// that key, which keeps the request from running late, and compares the hold count. Costs one
+  /// EXISTS per request, and one key of two minutes per lost reply.
   marker,
 };
 
 /// Why a hold ended without its owner's release.
 enum class LossReason {
-  none,         ///< it did not: held, or released
+  none,         ///< the hold is held, or was released in order
   expired,      ///< the lease ran out
   refused,      ///< the server said that the hold is gone: deleted, or taken by another
   forced,       ///< somebody called forceUnlock()
@@ -71,14 +72,14 @@ RLOCK_EXPORT std::string_view toString(Topology topology) noexcept;
 RLOCK_EXPORT std::string_view toString(LostReplyPolicy policy) noexcept;
 RLOCK_EXPORT std::string_view toString(LossReason reason) noexcept;
 
-/// What Options::onLost is told.
+/// The report of a loss to Options::onLost.
 struct LostHold {
   std::string name{};                    ///< the lock's name
   std::string owner{};                   ///< the owner field, `uuid:counter`
   LossReason reason = LossReason::none;  ///< never `none` in a call
 };
 
-/// Everything a client can be told. fromUri() and aggregate initialisation give the same thing.
+/// The settings of a client. fromUri() and aggregate initialisation give the same settings.
 ///
 /// **Thread safety:** A plain value; one thread at a time.
 ///
@@ -89,16 +90,17 @@ struct Options {
   std::vector<Endpoint> endpoints{};
   /// ACL user; empty = the default user. No spaces, no NUL.
   std::string username{};
-  /// Empty with an empty user name = no AUTH. No NUL.
+  /// The password. With an empty user name and an empty password no AUTH is sent. No NUL.
   std::string password{};
   /// Shown by CLIENT LIST; empty = no name. At most 256 printable ASCII characters, no spaces.
   std::string clientName{};
   /// 0 to 2147483647; 0 in a cluster. The server's own limit is 16 databases unless configured.
   int database = 0;
 
-  /// To resolve names, connect and authenticate, for all endpoints together. 3 s; 1 ms to 1 h.
+  /// Time to resolve names, connect and authenticate, for all endpoints together. 3 s; 1 ms to 1 h.
   std::chrono::milliseconds connectTimeout{3000};
-  /// To wait for one reply; the connection counts as dead then. 3 s; 1 ms to 1 h.
+  /// Time to wait for one reply; after it the connection counts as dead, unless a reply to an
+  /// earlier request was completed meanwhile. 3 s; 1 ms to 1 h.
   std::chrono::milliseconds commandTimeout{3000};
   /// Lease of holds that the watchdog keeps; renewed at a third of it. 30 s; 100 ms to 365 d.
   std::chrono::milliseconds watchdogTimeout{30000};
@@ -110,9 +112,9 @@ struct Options {
   std::chrono::milliseconds outageTimeout{30000};
   /// Holds renewed by one request. 100; 1 to 1000.
   int watchdogBatchSize = 100;
-  /// Where log lines go. Empty: `warning` and above to stderr.
+  /// Receives log lines. Empty: `warning` and above go to stderr.
   LogHook log{};
-  /// Who runs callbacks. Empty: the client's loop thread.
+  /// Runs callbacks. Empty: they run on the client's loop thread.
   Executor executor{};
   /// The caller's own loop, which must outlive the client and be run by the caller. Null: the
   /// client runs a thread with a loop of its own.
@@ -130,35 +132,38 @@ struct Options {
   /// Longest such pause, not below retryDelayMin. 1 s; 1 ms to 1 h.
   std::chrono::milliseconds retryDelayMax{1000};
   /// Limit of calls that take none themselves, such as tryLock(), unlock() and isLocked(), with
-  /// reconnecting and settling a lost reply. 0 = twice commandTimeout; 0 to 1 h.
+  /// reconnecting and reconciling a lost reply. 0 = twice commandTimeout; 0 to 1 h.
   std::chrono::milliseconds callTimeout{0};
-  /// How long the client's destructor may take to release what is held. 2 s; 0 to 1 h.
+  /// How long the client's destructor may take to release its holds. 2 s; 0 to 1 h.
   std::chrono::milliseconds closeTimeout{2000};
   /// A channel stays subscribed this long after its last waiter left. 10 s; 0 to 1 h.
   std::chrono::milliseconds subscriptionLinger{10000};
   /// How long a fencing counter is kept after the last acquisition or renewal, or for the lease if
-  /// that is longer; then tokens begin at 1 again. Above every pause in the use of a fenced lock
-  /// after which the resource still remembers a token. 0 = for ever; 0, or 1 s to 365 d.
+  /// that is longer; then tokens begin at 1 again. It must be longer than every pause in the use of
+  /// a fenced lock after which the resource still remembers a token. 0 = for ever; 0, or 1 s to 365
+  /// d.
   std::chrono::milliseconds fencingTokenRetention{0};
   /// A blocking caller polls the socket this long before it sleeps. 50 us; 0 (never) to 10 ms.
   std::chrono::microseconds spin{50};
-  /// Operations of this client that may be under way at once, waiting ones included: beyond it
-  /// acquisitions and questions are refused with `overloaded`. What gives something back is not.
-  /// 100000; 1 to 10000000.
+  /// Operations of this client that may be under way at once, waiting ones included. Further
+  /// acquisitions and questions are refused with `overloaded`; requests that give something back
+  /// are not. 100000; 1 to 10000000.
   int maxOperations = 100000;
-  /// automatic.
+  /// How lost replies are reconciled. automatic.
   LostReplyPolicy lostReplyPolicy = LostReplyPolicy::automatic;
   /// Log lines below this level are dropped. info.
   LogLevel logLevel = LogLevel::info;
-  /// Told of every hold that ends before its release, before the server can give the lock away.
-  /// Runs on the executor, or else on the loop thread; what it throws is swallowed and counted.
+  /// Called for every hold that ends before its release, before the server can give the lock away
+  /// unless the server is the first to know. A loss that a call of the owner finds and reports is
+  /// not told here. Runs on the executor, or else on the loop thread; an exception that it throws
+  /// is swallowed and counted.
   std::function<void(const LostHold&)> onLost{};
-  /// single.
+  /// The role of the endpoints. single.
   Topology topology = Topology::single;
   /// Encrypts the connections. Not with Unix sockets. false.
   bool tls = false;
-  /// The name the Sentinels know the master by. Required with sentinel, else empty. At most 256
-  /// printable ASCII characters, no spaces.
+  /// The name by which the Sentinels know the master. Required with sentinel, else empty. At most
+  /// 256 printable ASCII characters, no spaces.
   std::string sentinelMaster{};
 
   /// Reads `redis://`, `rediss://`, `unix://`, `redis+sentinel://` and `redis+cluster://` URIs:

@@ -9,14 +9,14 @@
 
 namespace rlock {
 
-/// Who holds a lock inside one client: a number that, together with the client's id, makes the
+/// The holder of a lock inside one client: a number that, together with the client's id, makes the
 /// owner field on the server. It is not the operating system's thread id, which gets reused.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 struct OwnerId {
-  std::uint64_t value = 0;  ///< unique in this process; 0 is nobody's; those of threads are even
+  std::uint64_t value = 0;  ///< unique in this process; 0: no owner; even: a thread's owner
 
-  /// By number.
+  /// Orders owners by their numbers.
   friend constexpr auto operator<=>(OwnerId, OwnerId) noexcept = default;
 };
 

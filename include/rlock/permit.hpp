@@ -22,7 +22,7 @@ class [[nodiscard]] Permit : public Lease {
   /// For PermitExpirableSemaphore, which takes the permit.
   RLOCK_EXPORT Permit(Lease lease, std::string id) noexcept;
   ///@{
-  /// `other` is empty afterwards; what the target held is released in the background.
+  /// `other` is empty afterwards. The permit that the target had is released in the background.
   RLOCK_EXPORT Permit(Permit&& other) noexcept;
   RLOCK_EXPORT Permit& operator=(Permit&& other) noexcept;
   ///@}
@@ -31,7 +31,7 @@ class [[nodiscard]] Permit : public Lease {
   ~Permit() = default;
 
   ///@{
-  /// Exchanges the permits. With a Lease that is none it does not compile: the id would stay.
+  /// Exchanges the permits. With a Lease that is no Permit it does not compile: the id would stay.
   RLOCK_EXPORT void swap(Permit& other) noexcept;
   void swap(Lease& other) = delete;
   ///@}

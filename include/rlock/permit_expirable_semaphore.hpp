@@ -28,10 +28,10 @@ class PermitSemaphore;
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 ///
-/// A permit belongs to whoever knows its id, on any client; there is no owner. One taken without a
-/// lease never expires and is lost to everybody if its id is: take it with a lease, or by hold(),
-/// which keeps it alive only as long as this process lives. The server's clock decides what has
-/// expired. Every call puts expired permits back into the pool.
+/// A permit belongs to anybody who knows its id, on any client; there is no owner. A permit taken
+/// without a lease never expires, and nobody can use it again if its id is lost: take it with a
+/// lease, or by hold(), which keeps it alive only as long as this process lives. The server's clock
+/// decides what has expired. Every call puts expired permits back into the pool.
 ///
 /// The semaphore has no permits before trySetPermits(), setPermits() or addPermits(). An id is 32
 /// hexadecimal characters, given in lower case and taken in either; anything else is refused with
@@ -62,8 +62,8 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   [[nodiscard]] std::string acquire(Duration lease);
   /// As acquire(); a stop request ends the wait with `cancelled`, and nothing is taken then.
   [[nodiscard]] std::string acquire(std::stop_token stop, std::optional<Duration> lease = {});
-  /// As acquire(), for several permits at once: all or none. Of waiters in this client those who
-  /// need less pass one who must wait for more, but not for ever.
+  /// As acquire(), for several permits at once: all or none. Waiters of this client that need fewer
+  /// permits may pass one that must wait for more, but not for ever.
   /// @param permits  0 or more, else `invalidArgument`; 0 returns at once, without a request
   /// @param lease    as for acquire(lease); empty: they never expire
   [[nodiscard]] Ids acquireMany(int permits, std::optional<Duration> lease = {});
@@ -96,8 +96,8 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
 
   /// Gives a permit back.
   /// @throws Error  `notOwner` when no such permit is taken, or no longer
-  /// @par Cost    1 round trip; a small key, used again and again, by which a repeated request is
-  ///              recognised
+  /// @par Cost    1 round trip; one small idempotency key, used again and again, by which the
+  ///              server recognises a repeated request
   /// @par Source  Redisson `RPermitExpirableSemaphore.release()`; lua/permit_release.lua
   void release(std::string_view id);
   /// Gives several back: all, or none if one of them is not taken, which throws `notOwner`. An
@@ -121,19 +121,20 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   /// @par Cost    as release()
   /// @par Source  lua/permit_change.lua
   bool trySetPermits(int permits);
-  /// Sets the number of all permits, free and taken. What is free may become negative.
+  /// Sets the number of all permits, free and taken. The number of free permits may become
+  /// negative.
   /// @param permits  0 or more, else `invalidArgument`
   void setPermits(int permits);
-  /// Adds permits, or takes some away if `delta` is negative; what is free may become negative.
-  /// `invalidArgument` when it would leave the range of 32 bits.
+  /// Adds permits, or takes some away if `delta` is negative. The number of free permits may become
+  /// negative. `invalidArgument` when a number would leave the range of 32 bits.
   void addPermits(int delta);
-  /// Deletes the semaphore with all permits, free and taken, and tells who keeps one of them as a
-  /// Permit in this client. @returns true when there was one
+  /// Deletes the semaphore with all permits, free and taken. Each Permit of this client is told
+  /// that it is lost. @returns true when there was a semaphore
   /// @par Source  lua/permit_remove.lua
   bool remove();
 
-  /// Gives a permit a new lease, counted from now. @returns false when no such permit is taken;
-  /// also for what is no id
+  /// Gives a permit a new lease, counted from now. @returns false when no such permit is taken, and
+  /// for text that is no id
   /// @param id     32 hexadecimal characters, as acquire() returned it
   /// @param lease  as for acquire(lease); empty: it never expires
   /// @par Cost    as release()
@@ -153,7 +154,7 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   [[nodiscard]] std::optional<Permit> tryHold(AcquireOptions options = {});
 
   ///@{
-  /// The name given to the factory, by value from a handle that is about to go. No round trip.
+  /// The name given to the factory. A temporary handle returns it by value. No round trip.
   /// @throws Error  `invalidArgument` when the handle was moved from
   const std::string& getName() const&;
   std::string getName() const&&;

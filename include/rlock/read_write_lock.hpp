@@ -24,18 +24,19 @@ class RLOCK_EXPORT ReadWriteLock {
 
   /// The shared side. No round trip. `forceUnlock()` ends the holds of all readers, unless the lock
   /// is held for writing; `isLocked()` says whether anybody reads.
-  /// @par Cost    as RLock; the server looks at every read hold when one is released
+  /// @par Cost    as RLock; the server looks at the owner's read holds when one is released, and at
+  ///              all read holds when that one was the last to expire by a second or more
   /// @par Source  Redisson `RReadWriteLock.readLock()`; lua/rw_read_acquire.lua,
-  /// rw_read_release.lua
+  ///              rw_read_release.lua
   RLock readLock() const { return read_; }
-  /// The exclusive side. No round trip. `forceUnlock()` ends the hold of the writer, and what it
-  /// reads; `isLocked()` says whether anybody writes.
+  /// The exclusive side. No round trip. `forceUnlock()` ends the hold of the writer, and its read
+  /// holds; `isLocked()` says whether anybody writes.
   /// @par Cost    as RLock; a writer that waits looks at least once a second
   /// @par Source  Redisson `RReadWriteLock.writeLock()`; lua/rw_write_acquire.lua,
-  /// rw_write_release.lua
+  ///              rw_write_release.lua
   RLock writeLock() const { return write_; }
   ///@{
-  /// The name given to the factory, by value from a handle that is about to go. No round trip.
+  /// The name given to the factory. A temporary handle returns it by value. No round trip.
   /// @throws Error  `invalidArgument` when the handle was moved from
   const std::string& getName() const& { return read_.getName(); }
   std::string getName() const&& { return read_.getName(); }

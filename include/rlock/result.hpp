@@ -47,7 +47,7 @@ class [[nodiscard]] Result {
   // NOLINTBEGIN(google-explicit-constructor, bugprone-forwarding-reference-overload): functions
   // return values and errors as they are; the concept leaves copies and moves alone.
 
-  /// From anything that T can be made from; implicit where T's own conversion is.
+  /// Made from anything that T can be made from; implicit where T's own conversion is.
   template <detail::ResultValue<T> U = T>
   explicit(!std::is_convertible_v<U&&, T>)
       Result(U&& value) noexcept(std::is_nothrow_constructible_v<T, U&&>)

@@ -21,20 +21,20 @@ class ScriptedSemaphore;
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 ///
-/// Permits belong to nobody: any client may release what another acquired, or what nobody did. The
-/// permits of a process that dies are gone until somebody adds them again; where that matters, use
-/// locks, or permits that expire. A semaphore that was never set has 0 permits. The number is
-/// between -2,147,483,648 and 2,147,483,647, as for Redisson; it can be negative after
+/// Permits belong to nobody: any client may release permits that another acquired, or that nobody
+/// acquired. The permits of a process that dies are gone until somebody adds them again; where that
+/// matters, use locks, or permits that expire. A semaphore that was never set has 0 permits. The
+/// number is between -2,147,483,648 and 2,147,483,647, as for Redisson; it can be negative after
 /// addPermits().
 ///
 /// Waiters of one client are served in the order they came, except that a smaller request passes a
 /// larger one that cannot be served: see docs/semantics.md. There is no order between clients.
 ///
-/// Every call throws as RLock's do. A lost reply is settled: acquire() and tryAcquire() take their
-/// permits once or not at all. The calls that change the semaphore otherwise are repeated until
-/// there is an answer and take effect once. When there is none in time, release(),
+/// Every call throws as RLock's do. A lost reply is reconciled: acquire() and tryAcquire() take
+/// their permits once or not at all. The calls that change the semaphore otherwise are repeated
+/// until there is an answer and take effect once. When there is none in time, release(),
 /// releaseIfExists() and addPermits() go on in the background, as the error says, and must not be
-/// repeated; of the others the error says that it is not known whether they took effect.
+/// repeated; the error of the other calls says that it is not known whether they took effect.
 class RLOCK_EXPORT Semaphore {
  public:
   /// For Client, which makes the semaphores.
@@ -44,7 +44,8 @@ class RLOCK_EXPORT Semaphore {
   /// Waits without limit until there are as many permits, and takes them together.
   /// @param permits  0 or more; 0 returns at once, negative is `invalidArgument`
   /// @throws Error  as said for the class
-  /// @par Cost    1 round trip; when it has to wait 2, then 1 per wake-up; sleeps meanwhile
+  /// @par Cost    1 round trip; a call that has to wait needs 2, then 1 per wake-up; sleeps
+  ///              meanwhile
   /// @par Source  Redisson `RSemaphore.acquire(int)`; lua/semaphore_acquire.lua
   void acquire(int permits = 1);
   /// A stop request ends the wait with `cancelled`, and nothing is taken then.
@@ -52,7 +53,7 @@ class RLOCK_EXPORT Semaphore {
   ///@}
 
   ///@{
-  /// One attempt, past those who wait. @returns true when the permits were taken.
+  /// One attempt, past all waiters. @returns true when the permits were taken.
   /// @par Cost    1 round trip
   /// @par Source  Redisson `RSemaphore.tryAcquire(int)`; lua/semaphore_acquire.lua
   [[nodiscard]] bool tryAcquire(int permits = 1);
@@ -77,7 +78,7 @@ class RLOCK_EXPORT Semaphore {
   /// How many permits there are; negative after addPermits() took more than there were. 1 round
   /// trip.
   int availablePermits();
-  /// Takes all permits. A negative number is evened out, too. The expiry of the semaphore stays.
+  /// Takes all permits. A negative number becomes 0, too. The expiry of the semaphore stays.
   /// @returns how many there were
   /// @par Source  Redisson `RSemaphore.drainPermits()`; lua/semaphore_drain.lua
   int drainPermits();
@@ -93,12 +94,12 @@ class RLOCK_EXPORT Semaphore {
   /// @returns false when there is one; it is left as it is
   /// @par Source  Redisson `RSemaphore.trySetPermits(int)`; lua/counter_try_set.lua
   bool trySetPermits(int permits, std::optional<Duration> ttl = {});
-  /// Deletes the semaphore; who waits for permits goes on waiting. @returns false when there was
-  /// none.
+  /// Deletes the semaphore; calls that wait for permits go on waiting. @returns false when there
+  /// was none.
   /// @par Source  Redisson `RSemaphore.delete()`; lua/counter_remove.lua
   bool remove();
   ///@{
-  /// The name given to the factory, by value from a handle that is about to go. No round trip.
+  /// The name given to the factory. A temporary handle returns it by value. No round trip.
   /// @throws Error  `invalidArgument` when the handle was moved from
   const std::string& getName() const&;
   std::string getName() const&&;

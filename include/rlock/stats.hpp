@@ -5,7 +5,7 @@
 
 namespace rlock {
 
-/// What a client has done so far and what it is doing now.
+/// Counters of a client's past work, and gauges of its present work.
 ///
 /// **Thread safety:** A plain value; one thread at a time.
 ///
@@ -21,7 +21,7 @@ struct Stats {
   std::uint64_t renewalFailures = 0;  ///< renewals without an answer, to be tried again
   std::uint64_t lost = 0;             ///< holds that ended before their owner released them
   std::uint64_t reconnects = 0;       ///< connections made again after one was lost
-  std::uint64_t lostReplies = 0;      ///< mutating requests whose reply was lost and was resolved
+  std::uint64_t lostReplies = 0;      ///< changing requests with a lost reply that was reconciled
   std::uint64_t undone = 0;           ///< acquisitions given back because the caller had left
   std::uint64_t commands = 0;         ///< commands sent, handshakes and pings included
   std::uint64_t scriptsLoaded = 0;    ///< scripts sent in full because the server lacked them

@@ -21,8 +21,8 @@
 
 namespace rlock {
 
-/// The version of the library this program runs with, such as `"0.1.0"`. With a shared library that
-/// is not always the one it was compiled with, which `RLOCK_VERSION_STRING` names.
+/// The version of the library this program runs with, such as `"0.1.0"`. With a shared library it
+/// may differ from the version that the program was compiled with, `RLOCK_VERSION_STRING`.
 ///
 /// @par Blocking       no
 /// @par Thread safety  safe to call from any thread

@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Defines announce(), which tells waiters that the lock is free, and returns why the server refused to or nothing.
+-- Defines announce(), which tells waiters that the lock is free. It returns the error text if the server refused, else
+-- nothing.
 -- Expects: publish = PUBLISH or SPUBLISH, channel, message
 local function announce()
   local sent = redis.pcall(publish, channel, message)

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Answers a request that runs for the second time, and defines kind, the type of the counter KEYS[1]: string or none.
--- Ends the script with an error if something else stands there. Expects what request_number defines.
+-- Ends the script with an error if the key has another type. Expects request_number.
 if answer then
   return tonumber(answer)
 end

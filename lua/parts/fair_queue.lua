@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The queue of a fair lock.
 -- Expects: KEYS[2] list of waiting owners, the next one first
---          KEYS[3] zset of the same owners, score = epoch ms from which an owner counts as dead for Redisson
---          KEYS[4] zset of rlock's waiters among them, score = epoch ms at which the lease of a place ends
+--          KEYS[3] zset of the same owners, score = epoch ms from which Redisson takes an owner for dead
+--          KEYS[4] zset of rlock's waiters among them, score = epoch ms at which a place lapses
 -- Defines: now, epoch ms by this server's clock; number(x), x as Redis reads it, without exponent;
 --          sweep(), wakeHead(publish command, lock's channel, message)
 if redis.replicate_commands then
@@ -16,8 +16,8 @@ local function number(x)
   return string.format('%.0f', x)
 end
 
--- Removes dead owners from the head. Returns who is next, when that one counts as dead, and whether
--- anybody was removed; nothing when nobody waits.
+-- Removes dead owners from the head. Returns the owner that is next, the time from which it counts as dead, and whether
+-- an owner was removed; nothing when nobody waits.
 local function sweep()
   local removed = false
   while true do
@@ -36,7 +36,7 @@ local function sweep()
   end
 end
 
--- Returns why the next owner could not be told, or nothing.
+-- Wakes the next owner. Returns the error text if that failed, else nothing.
 local function wakeHead(publish, channel, message)
   local done, failure = pcall(function()
     local head = sweep()

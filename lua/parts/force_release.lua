@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Frees a lock whoever holds it, tells the holder's client, and returns.
--- Expects: KEYS[1] lock; marker = key of the marker; publish = PUBLISH or SPUBLISH; ARGV[3] marker TTL in ms;
---          ARGV[5] type of the lock's key, none = hash; announce(), which wakes waiters
+-- Frees a lock, whoever holds it, tells the holder's client, and returns.
+-- Expects: KEYS[1] lock; marker = the idempotency key; publish = PUBLISH or SPUBLISH; ARGV[3] idempotency key's TTL in
+--          ms; ARGV[5] type of the lock's key, none = hash; announce(), which wakes waiters
 local done = redis.call('get', marker)
 if done then
   return tonumber(done)
@@ -13,13 +13,13 @@ end
 local name = KEYS[1]
 local fields = {}
 if kind == 'hash' then
-  -- Where it may not be asked, the holders find out at their next renewal.
+  -- If the access rules forbid HKEYS, the holders find out at their next renewal.
   fields = redis.pcall('hkeys', name)
 elseif kind == 'string' then
   fields = {redis.call('get', name)}
 end
 local existed = redis.call('del', name)
--- A server out of memory refuses the marker but not the release.
+-- A server out of memory refuses to write the idempotency key, but not to release.
 redis.pcall('set', marker, existed, 'PX', ARGV[3])
 if existed == 1 then
   announce()

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Counts one more hold and lengthens the expiry. Ends the script with the error if that is refused.
--- Expects KEYS[1] lock hash, ARGV[1] lease in ms, ARGV[2] owner field, and what hold_refuse defines; defines lease.
+-- Expects KEYS[1] lock hash, ARGV[1] lease in ms, ARGV[2] owner field, and hold_refuse; defines lease.
 local lease = tonumber(ARGV[1])
 redis.call('hincrby', KEYS[1], ARGV[2], 1)
 if remaining < lease then

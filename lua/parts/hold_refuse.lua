@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Ends the script with the remaining time if another owner holds the lock.
--- Expects KEYS[1] lock hash, ARGV[2] owner field; defines count, the owner's holds with the one that is asked for,
+-- Expects KEYS[1] lock hash, ARGV[2] owner field; defines count, the owner's holds including the requested one,
 -- and remaining, the key's remaining ms, -1 = no key or no expiry.
 local count = 1
 local remaining = -1

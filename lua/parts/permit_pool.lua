@@ -1,9 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The pool of a semaphore whose permits expire.
--- Expects: KEYS[1] free permits, KEYS[2] permits taken, by expiry; locals `publish` (PUBLISH or SPUBLISH) and `channel`.
+-- Expects: KEYS[1] free permits, KEYS[2] permits taken, by expiry; locals `publish` (PUBLISH or SPUBLISH) and
+--          `channel`.
 -- Defines: `now`, ms since the epoch by the server's clock; `free`, the number in KEYS[1], false without the key;
---          giveBack(count) puts permits into the pool, none without the key, so that what is gone does not come
---          back; announce() tells waiters what is free if anything came back, and returns why that was refused.
+--          giveBack(count) puts permits into the pool; without the key it does nothing, so that a semaphore that is
+--          gone does not come back; announce() tells waiters the number of free permits if some came back, and
+--          returns the error text if the server refused.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local free = redis.call('get', KEYS[1])

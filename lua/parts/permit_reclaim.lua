@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Puts expired permits back into the pool. Expects permit_pool. Looks before it writes, so that the memory limit
--- still counts for what follows when nothing has expired.
+-- Puts expired permits back into the pool. Expects permit_pool. It writes only if a permit has expired, because
+-- after a write the memory limit no longer stops the commands that follow.
 local lowest = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
 if lowest[2] and tonumber(lowest[2]) <= now then
   giveBack(redis.call('zremrangebyscore', KEYS[2], '-inf', now))

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Defines renew(held, key, lease): held is the reply that says whether the owner still has the key, 1 or 0 or an
--- error; the result is 1 = renewed, 0 = gone, text = the server refused it. It never shortens an expiry.
+-- error; the result is 1 = renewed, 0 = gone, text = the server refused it. renew() never shortens an expiry.
 local function renew(held, key, lease)
   if held == 1 then
     local renewed = 1

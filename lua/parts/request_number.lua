@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The marker, which is the last key, holds `number:answer` of the latest request that was executed. ARGV[1] is the
--- number of this one, with '!' behind it if it was lost before and is executed only where change_again has left a
--- marker: without one it may have been executed already, and forgotten.
--- `answer` is what was answered to it before, if it runs for the second time.
+-- The last key is the idempotency key: it holds `number:answer` of the latest request that was executed. ARGV[1] is the
+-- number of this request. A '!' behind it says that the request was lost before. Such a request is executed only if
+-- change_again has left the idempotency key: without that key it may have been executed already and forgotten.
+-- Defines: `answer`, the earlier answer if the request runs for the second time; remember(text) records an answer.
 local answer
 local mine, again = string.match(ARGV[1], '^(%d+)(!?)$')
 local seen = redis.call('get', KEYS[#KEYS])

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- How long in ms the longest of all read holds of a read-write lock lasts; 0 or less = none lives. The search ends with
--- a hold that lasts for `enough`, so a lower number costs less: 1 asks whether anybody reads. `base` is what the keys of
--- all its holds begin with.
+-- a hold that lasts for `enough`, so a lower number costs less: 1 asks whether anybody reads. `base` is the common
+-- prefix of the keys of all its holds.
 if redis.replicate_commands then
   -- Servers that replicate scripts as text refuse to write after HSCAN.
   redis.replicate_commands()

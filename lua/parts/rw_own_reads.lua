@@ -3,7 +3,7 @@
 -- whose key has expired is over, although it is still counted.
 local function countReads(hash, owner)
   local values = redis.call('hmget', hash, 'mode', owner)
-  -- Without a mode it is a lock of another kind, whose holders have the same names.
+  -- A hash without a mode is a lock of another kind, in which owner fields have the same form.
   return values[1] and tonumber(values[2] or 0) or 0
 end
 
@@ -15,7 +15,7 @@ local function setReads(hash, owner, count)
   end
 end
 
--- Drops the holds that are over and closes the gaps. Returns how many there are, and where each of them was before.
+-- Deletes the holds that are over and closes the gaps. Returns how many are left, and the former place of each.
 local function pruneReads(hash, owner, prefix, counted)
   local live = 0
   local places = {}
@@ -35,7 +35,7 @@ local function pruneReads(hash, owner, prefix, counted)
   return live, places
 end
 
--- How long in ms the longest of them lasts.
+-- How long in ms the longest of an owner's read holds lasts.
 local function longestOwnRead(prefix, count)
   local longest = 0
   for i = 1, count do

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- include: rw_longest_read
--- The last write hold of an owner ends: the lock is free, or its own read holds stay and others may read, too. Returns
--- what the server answered to a message it refused.
+-- Called when the last write hold of an owner ends: the lock is free, or the owner's own read holds stay and others may
+-- read, too. Returns the error text if the server refused the message.
 local function writeEnded(hash, writer, base, publish, channel)
   redis.call('hdel', hash, writer)
   local longest = longestRead(hash, base, math.huge)

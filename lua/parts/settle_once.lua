@@ -1,7 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Part: makes the tombstone of a lost request, so that it does nothing if it comes late. The tombstone holds the number
--- of the latest settling; one that comes after a later one ends here, because the hold count is another's by then.
--- Expects: tombstone = its key, nil = there is none; life = its TTL in ms; the last ARGV = number of this settling
+-- Makes the tombstone of a lost request, so that the request does nothing if it comes late. The tombstone holds the
+-- number of the latest reconciliation. Race: a reconciliation may come after a later one. It ends here, because by then
+-- the hold count is another request's business.
+-- Expects: tombstone = its key, nil = there is none; life = its TTL in ms; the last ARGV = number of this
+--          reconciliation
 if tombstone then
   local latest = redis.call('get', tombstone)
   if latest and tonumber(latest) > tonumber(ARGV[#ARGV]) then

@@ -13,7 +13,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Longer ones would mean the same: nobody waits that long, and they can be added to.
+/// The longest pause. Longer pauses would have the same effect, and this one leaves room for the
+/// random extra.
 constexpr milliseconds kLongest = std::chrono::hours(24 * 365);
 
 milliseconds checked(Duration delay, const char* what) {

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Errc, its category and Error. An Error is immutable and shares its text, so copying never throws;
+// it may be made and read on any thread, also while the process ends.
+
 #include <rlock/error.hpp>
 
 #include <cstddef>
@@ -95,8 +99,8 @@ class Category final : public std::error_category {
       case Errc::wrongType:
       case Errc::outOfMemory:
       case Errc::forked:
-        // outOfMemory is the server's: not_enough_memory would make generic code blame this
-        // process.
+        // outOfMemory means the server's memory: with not_enough_memory generic code would blame
+        // this process.
         break;
     }
     return {value, *this};
@@ -180,8 +184,8 @@ std::string_view toString(Errc errc) noexcept {
 }
 
 const std::error_category& errorCategory() noexcept {
-  // Never destroyed: the destructors of static objects, and loop threads that still run while the
-  // process ends, make errors too.
+  // The category is never destroyed: the destructors of static objects, and loop threads that still
+  // run while the process ends, make errors, too.
   alignas(Category) static std::byte storage[sizeof(Category)];
   static const Category* const category = new (storage) Category;
   return *category;

@@ -20,8 +20,9 @@ struct Kept {
 };
 constinit std::atomic<Kept*> kept{nullptr};
 
-// When the program is loaded, not at the first use: a child of a process that forks meanwhile would
-// wait for ever for the thread that had begun.
+// Race: a fork() on another thread during the initialisation at a first use would leave a child
+// that waits for ever for the thread that had begun it. So the handler is registered when the
+// program is loaded.
 [[maybe_unused]] const int kRegistered =
     ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
 
@@ -34,7 +35,8 @@ std::uint32_t forkGeneration() noexcept {
 void keepForever(std::shared_ptr<const void> object) noexcept {
   auto* const node = new (std::nothrow) Kept{nullptr, kept.load(std::memory_order_relaxed)};
   if (node == nullptr) {
-    // Only leak checkers lose sight of it.
+    // Without memory for the list the object is kept all the same; only leak checkers cannot see
+    // it.
     alignas(std::shared_ptr<const void>) std::array<std::byte, sizeof object> undestroyed;
     new (undestroyed.data()) std::shared_ptr(std::move(object));
     return;

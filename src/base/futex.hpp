@@ -15,8 +15,8 @@ namespace rlock::detail {
 // std::atomic::wait has no time limit in C++20, and every wait of this library has one.
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
-/// Sleeps while `word` is `expected`, at most until `deadline` (time_point::max(): no limit). May
-/// return early for no reason.
+/// Sleeps while `word` is `expected`, at most until `deadline` (time_point::max(): no limit). The
+/// call may return early for no reason.
 inline void futexWait(const std::atomic<std::uint32_t>& word,
                       std::uint32_t expected,
                       std::chrono::steady_clock::time_point deadline) noexcept {
@@ -39,7 +39,8 @@ inline void futexWait(const std::atomic<std::uint32_t>& word,
             FUTEX_BITSET_MATCH_ANY);
 }
 
-/// Wakes one thread that sleeps on `word`. The word may be gone already: then nobody is woken.
+/// Wakes one thread that sleeps on `word`. Race: the sleeper may have gone on, and the word with
+/// it; then no thread is woken.
 inline void futexWakeOne(const std::atomic<std::uint32_t>* word) noexcept {
   ::syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, nullptr, 0);
 }

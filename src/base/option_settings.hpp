@@ -10,8 +10,8 @@
 #include <string_view>
 #include <variant>
 
-// What Options::validate() and Options::fromUri() both go by: the table of all options, their
-// ranges, and what a host may be.
+// The table of all options, their ranges, and the rules for hosts. Options::validate() and
+// Options::fromUri() both use it.
 
 namespace rlock::detail {
 
@@ -40,7 +40,7 @@ struct EnumSetting {
   Enum last;
 };
 
-/// Printable ASCII without spaces: what CLIENT SETNAME and Sentinel accept as a name.
+/// Printable ASCII without spaces, which CLIENT SETNAME and Sentinel accept as a name.
 struct LabelSetting {
   std::string Options::*member;
   std::string_view unit;
@@ -50,7 +50,7 @@ struct BoolSetting {
   bool Options::*member;
 };
 
-/// Set by a part of the URI that is not a parameter, or not by a URI at all.
+/// An option that a part of the URI sets which is not a parameter, or that no URI can set.
 struct OtherSetting {
   std::string_view unit;
   std::string_view defaultValue;
@@ -71,7 +71,7 @@ struct Setting {
       kind;
 };
 
-/// All of them, in the order of the documents.
+/// All options, in the order of the documents.
 [[nodiscard]] std::span<const Setting> settings() noexcept;
 /// Null when there is no such parameter.
 [[nodiscard]] const Setting* findParameter(std::string_view parameter);
@@ -86,7 +86,7 @@ template <class Enum>
 }
 
 ///@{
-/// What a value may be, for messages and documents.
+/// The allowed values, as text for messages and documents.
 [[nodiscard]] std::string rangeOf(const IntSetting& setting);
 template <class Unit>
 [[nodiscard]] std::string rangeOf(const DurationSetting<Unit>& setting) {
@@ -100,11 +100,11 @@ template <class Enum>
 
 /// Throws Errc::invalidArgument.
 [[noreturn]] void refuseOption(std::string_view text);
-/// For messages.
+/// The text in quotes, for messages.
 [[nodiscard]] std::string inQuotes(std::string_view text);
 [[nodiscard]] bool isDigit(char c);
 [[nodiscard]] bool isIpv6(std::string_view text);
-/// Empty when `host` may be given to a resolver.
+/// The reason why `host` must not be given to a resolver; empty if there is none.
 [[nodiscard]] std::string_view hostProblem(std::string_view host);
 
 }  // namespace rlock::detail

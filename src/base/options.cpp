@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Options: the table of all options (kSettings), from which ranges, defaults and messages follow
+// and with which docs/configuration.md must agree, and validate(). Pure functions of their
+// arguments; no message contains the password.
+
 #include "base/option_settings.hpp"
 #include <rlock/error.hpp>
 #include <rlock/options.hpp>
@@ -27,7 +32,7 @@ using std::chrono::minutes;
 using std::chrono::seconds;
 
 constexpr std::size_t kMaxLabelLength = 256;
-// sun_path of sockaddr_un on Linux, less the final NUL.
+// The length of sun_path in sockaddr_un on Linux, without the final NUL.
 constexpr std::size_t kMaxSocketPathLength = 107;
 // RFC 1035 allows 253 characters; IPv6 zones are shorter.
 constexpr std::size_t kMaxHostLength = 253;
@@ -137,7 +142,8 @@ const Setting* findParameter(std::string_view parameter) {
       std::find_if(kSettings.begin(), kSettings.end(), [parameter](const Setting& setting) {
         return setting.parameter == parameter;
       });
-  // The parentheses mark what is no parameter, and "(none)" is no name a URI could set.
+  // Names in parentheses are no parameters but parts of the URI, or "(none)"; a URI cannot set
+  // them.
   return found == kSettings.end() || parameter.starts_with('(') ? nullptr : found;
 }
 
@@ -277,7 +283,7 @@ void checkRange(const Setting& setting, const Options& options) {
       setting.kind);
 }
 
-/// Empty when `path` may name a Unix socket.
+/// The reason why `path` cannot name a Unix socket; empty if there is none.
 std::string_view socketPathProblem(std::string_view path) {
   if (path.size() > kMaxSocketPathLength) {
     return "the socket path is longer than 107 bytes";
@@ -400,7 +406,7 @@ void Options::validate() const {
   for (const Endpoint& endpoint : endpoints) {
     detail::checkEndpoint(endpoint, tls);
   }
-  // Neither of the two is quoted: a password may have been put into the wrong field.
+  // The messages quote neither of the two: a password may have been put into the wrong field.
   if (username.find('\0') != std::string::npos || username.find(' ') != std::string::npos) {
     detail::refuseOption("option username contains a space or NUL byte, which no server allows");
   }

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Options::fromUri(): cuts a URI into scheme, credentials, endpoints, path and parameters, and
+// assigns them by the table of settings. Pure functions of their arguments. Messages name the part
+// of the URI and quote no text that may be a password or a piece of one.
+
 #include "base/option_settings.hpp"
 #include <rlock/duration.hpp>
 #include <rlock/error.hpp>
@@ -63,7 +68,7 @@ int hexValue(char c) {
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/// @param part  what the text is, for the error; the text itself may be a password
+/// @param part  names the part of the URI in the error, since the text itself may be a password
 std::string percentDecode(std::string_view text, std::string_view part) {
   std::string result;
   result.reserve(text.size());
@@ -260,7 +265,7 @@ struct Parameter {
 template <class Unit>
 void assign(const DurationSetting<Unit>& setting, const Parameter& parameter, Options& options) {
   options.*setting.member = roundUp<Unit>(parseDuration(parameter.value, parameter.name));
-  // Seconds were meant, perhaps.
+  // The user may have meant seconds.
   if (isDigit(parameter.value.back()) && !setting.allows(Duration(options.*setting.member)) &&
       setting.allows(parseDuration(parameter.value + "s", parameter.name))) {
     refuseUri(fmt::format(
@@ -391,7 +396,8 @@ Options Options::fromUri(std::string_view uri) {
   const std::string_view path = rest.substr(authorityEnd, queryStart - authorityEnd);
   const std::string_view query = rest.substr(std::min(queryStart + 1, rest.size()));
 
-  // Before anything after the authority is quoted in a message: it may be half of a password.
+  // This check comes before any message quotes text after the authority, which may be half of a
+  // password.
   if (!scheme.local && rest.substr(authorityEnd).find('@') != std::string_view::npos) {
     refuseUri(
         "'@' after the host part; in a password '/' is written %2F and '?' %3F, and elsewhere '@' "

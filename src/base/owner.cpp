@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Owners, and the ends of threads. Each thread that asks for its owner is registered once, by
+// introduceThisThread() on that thread; EndOfThread takes it out when the thread ends and then
+// tells the listeners, on the ending thread. Invariants: an owner number is never used twice in a
+// process; a thread is in livingThreads exactly from its first currentOwner() in this process until
+// its end; no listener is called with a mutex held. Nothing here is destroyed, because threads may
+// end after static objects.
+
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/base/thread_owner.hpp>
@@ -20,7 +28,8 @@ namespace {
 
 using ThreadEndListeners = std::vector<std::weak_ptr<detail::ThreadEndListener>>;
 
-/// Replaced, never changed, so that the end of a thread needs no memory to look at it.
+/// The listeners. The list is replaced and never changed, so that a thread that ends can keep and
+/// walk it without allocating memory.
 struct Listeners {
   detail::AnnotatedMutex mutex;
   std::shared_ptr<const ThreadEndListeners> all RLOCK_GUARDED_BY(mutex);
@@ -28,10 +37,10 @@ struct Listeners {
 
 constinit detail::PerProcess<Listeners> listeners;
 
-/// A thread that somebody may acquire for. Its storage is the thread's own.
+/// A thread that has an owner. The object is in the thread's own storage.
 struct LivingThread {
   std::uint64_t owner = 0;
-  std::uint32_t generation = 0;  // of the process in which it is known, and one more
+  std::uint32_t generation = 0;  // forkGeneration() where it is registered, plus 1; 0: nowhere
   bool ended = false;
   LivingThread* next = nullptr;
   LivingThread** link = nullptr;
@@ -77,9 +86,11 @@ struct LivingThreads {
 
 constinit detail::PerProcess<LivingThreads> livingThreads;
 
-// Trivially destructible: destructors of static objects ask when the thread's objects are gone.
+// Trivially destructible: destructors of static objects ask for the owner when the objects of the
+// main thread are gone already.
 constinit thread_local LivingThread thisThread;
 
+/// Its destructor runs when the thread ends.
 class EndOfThread {
  public:
   EndOfThread() = default;
@@ -87,7 +98,7 @@ class EndOfThread {
   EndOfThread& operator=(const EndOfThread&) = delete;
   ~EndOfThread() {
     thisThread.ended = true;
-    // What the thread did in the parent is no end of anything here.
+    // A thread that was registered in the parent only, before fork(), has nothing to end here.
     if (thisThread.generation != detail::forkGeneration() + 1) {
       return;
     }
@@ -98,7 +109,7 @@ class EndOfThread {
       const detail::MutexLock lock(known.mutex);
       all = known.all;
     } catch (...) {
-      // No memory for the first list: there is nobody in it.
+      // There is no memory for the first list of this process, so no listener is in it.
     }
     if (!all) {
       return;
@@ -111,14 +122,14 @@ class EndOfThread {
   }
 };
 
-// The owners of threads have even numbers, so that those of all others need not be looked for.
+// The owners of threads have even numbers, so that other owners need not be looked up.
 
 std::uint64_t nextNumber() noexcept {
   static std::atomic<std::uint64_t> counter{0};
   return counter.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-/// In a new thread, or in the one that has forked this process.
+/// Registers the calling thread: a new one, or the one whose copy lives on in a forked child.
 void introduceThisThread(std::uint32_t generation) noexcept {
   if (thisThread.owner == 0) {
     thisThread.owner = 2 * nextNumber();
@@ -128,12 +139,12 @@ void introduceThisThread(std::uint32_t generation) noexcept {
   }
   try {
     LivingThreads& living = livingThreads.get();
-    // Its destructor is what it is there for.
+    // This object exists for its destructor.
     thread_local const EndOfThread atEnd;  // NOLINT(clang-diagnostic-exit-time-destructors)
     living.add(thisThread);
     thisThread.generation = generation + 1;
   } catch (...) {
-    // No memory for the first list: the next call tries again.
+    // There is no memory for the first list of this process: the next call tries again.
   }
 }
 
@@ -168,7 +179,8 @@ void addThreadEndListener(std::weak_ptr<ThreadEndListener> listener) {
 }
 
 bool threadHasEnded(OwnerId owner) noexcept {
-  // A thread that asks for itself lives, also when its objects are gone already.
+  // Race: a thread may ask for itself while it ends, when it is no longer registered. It still
+  // lives.
   if (owner.value % 2 != 0 || owner.value == 0 || owner == currentOwner()) {
     return false;
   }

@@ -16,7 +16,7 @@ std::uint64_t randomBits() {
   thread_local std::mt19937_64 random = seeded();
   thread_local std::uint32_t generation = forkGeneration();
   if (generation != forkGeneration()) {
-    // A copy of the parent's state, which goes on there.
+    // The state is a copy of the parent's, which would give the same bits here and there.
     random = seeded();
     generation = forkGeneration();
   }

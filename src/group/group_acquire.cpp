@@ -10,7 +10,7 @@ namespace rlock::detail {
 
 namespace {
 
-/// How long after a member's own limit the whole waits for it.
+/// How long the whole acquisition waits for a member beyond the member's own limit.
 constexpr std::chrono::milliseconds kMemberGrace = kReplyGrace + std::chrono::milliseconds(10);
 
 }  // namespace
@@ -42,7 +42,7 @@ void GroupAcquire::armLimit() {
   if (limit_ < near && !armed_.exchange(true)) {
     group_->callAt(limit_, [weak = weak_from_this()] {
       const auto self = weak.lock();
-      // Before its time: all clients were closed, which the members will say.
+      // A call before its time means that all clients were closed; the members will report that.
       if (self && self->group_->now() >= self->limit_) {
         self->expire();
       }
@@ -66,7 +66,8 @@ GroupHold::Terms GroupAcquire::terms() const {
 }
 
 void GroupAcquire::conclude(Result<Acquired> result) {
-  // Whoever is just calling stopped() is waited for, so with no lock held.
+  // Race: another thread may be inside stopped(). The destructor of the stop callback waits for
+  // that thread, which takes mutex_; so no lock is held here.
   stopListener_.reset();
   const auto done = std::make_unique<Done>(std::move(done_));
   if (result.has_value()) {

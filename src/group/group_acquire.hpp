@@ -19,8 +19,9 @@ namespace rlock::detail {
 
 class GroupLock;
 
-/// One acquisition of a lock that consists of others. Its handler is called exactly once, on any
-/// thread.
+/// One acquisition of a lock that consists of others. GroupLock makes and starts it on the calling
+/// thread; after that the loop threads of the members' clients drive it, and so does a thread that
+/// requests a stop. Its handler is called exactly once, on any thread.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread. The application's and the members'
 /// code is called with no lock held.
@@ -36,11 +37,11 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
   virtual ~GroupAcquire() = default;
 
   void start();
-  /// When the caller does not wait any longer, whatever is going on: then expire() is due.
+  /// The point in time at which the caller stops waiting in any case; expire() is due then.
   [[nodiscard]] Clock::time_point limit() const noexcept { return limit_; }
   virtual void expire() = 0;
-  /// Has expire() called at limit() if that is near; an acquisition that may take long ends by
-  /// itself, because each of its steps has a limit.
+  /// Arranges that expire() is called at limit() if that is near. An acquisition whose limit is far
+  /// ends by itself, because each of its steps has a limit.
   void armLimit();
 
  protected:
@@ -53,8 +54,8 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
   [[nodiscard]] bool endless() const noexcept { return deadline_ == Clock::time_point::max(); }
   void conclude(Result<Acquired> result);
   [[nodiscard]] static Acquired acquired(const IntrusivePtr<GroupHold>& hold);
-  /// What a member gave was lost at once, because the thread that was to hold it has ended: it
-  /// would be so each time.
+  /// True when the hold that a member granted was lost at once because the owner's thread has
+  /// ended. Another attempt would have the same outcome.
   [[nodiscard]] static bool ownerEnded(const Result<Acquired>& result) noexcept;
   [[nodiscard]] static Error stopError();
   [[nodiscard]] static Error lateError();

@@ -33,7 +33,8 @@ bool GroupHold::alive(const Member& member) noexcept {
       member.held.begin(), member.held.end(), [](const auto& handle) { return alive(*handle); });
 }
 
-/// Why a member is lost, if it is; it may have been lost before, and taken again.
+/// Why the member is lost; `none` while any of its holds is alive. A member may have been lost and
+/// taken again, so the latest hold decides.
 LossReason GroupHold::reasonOf(const Member& member) noexcept {
   return member.held.empty() || alive(member) ? LossReason::none : member.held.back()->reason();
 }
@@ -68,12 +69,14 @@ GroupHold::Terms GroupHold::terms() const {
   return terms_;
 }
 
-/// What was lost has ended by itself. What the owner took by other ways is not the group's to
-/// release, and what it gave back by other ways is not there any more.
+/// Books one more hold of a member. Lost holds are dropped, because they have ended by themselves.
+/// The group must release neither holds that the owner took outside the group nor holds that it has
+/// given back outside the group; `seen`, the server's count, bounds what is kept for that reason.
 void GroupHold::add(Member& member, const Grant& grant) noexcept {
   std::erase_if(member.held, [](const auto& handle) { return !alive(*handle); });
   const bool same = !member.held.empty() && member.held.back()->line() == grant.hold->line();
-  // Another call of the owner may have been booked since this one was counted.
+  // Race: between the server's count and this booking another call of the owner may have been
+  // booked with a higher count.
   member.seen = same ? std::max(member.seen, grant.count) : grant.count;
   member.held.push_back(grant.hold);
   while (same && member.held.size() > static_cast<std::size_t>(std::max(member.seen, 1))) {
@@ -91,7 +94,8 @@ void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
   const MutexLock lock(mutex_);
   ++count_;
   if (count_ > 1) {
-    // As each member does it: a watched hold stays watched, a hold becomes watched by re-entry.
+    // The members do the same: a watched hold stays watched, and a watched re-entry makes any hold
+    // watched.
     terms_.lease = terms_.lease && terms.lease
                        ? std::optional(std::max(*terms_.lease, *terms.lease))
                        : std::nullopt;
@@ -134,7 +138,9 @@ void GroupHold::listen() {
           }
         }
       }
-      // Made and destroyed without the lock: it may run at once, and waits while it runs.
+      // Race: a stop callback runs at once when the member is lost already, and its destructor
+      // waits while another thread runs it. Both would deadlock under mutex_, so listeners are made
+      // and destroyed without it.
       old.clear();
       if (!handle) {
         break;
@@ -152,7 +158,8 @@ void GroupHold::listen() {
 }
 
 void GroupHold::memberLost() noexcept {
-  // The destructor waits for this to return.
+  // Race: the last owner may be destroying this object. The destructor waits for this callback to
+  // return, so the object is still there, but it must not be revived.
   if (!tryAddRef()) {
     return;
   }
@@ -215,7 +222,7 @@ std::vector<std::size_t> GroupHold::takeMissing() {
     if (member.repairing || held) {
       continue;
     }
-    // What somebody ended on purpose stays ended.
+    // A member that somebody ended on purpose (release, force, close) stays ended.
     const LossReason reason =
         member.held.empty() ? LossReason::unreachable : member.held.back()->reason();
     if (reason == LossReason::expired || reason == LossReason::refused ||
@@ -259,7 +266,7 @@ GroupHold::Plan GroupHold::leave() {
   Plan plan;
   {
     const MutexLock lock(mutex_);
-    // What was lost is over, however often it was taken.
+    // A loss ends all acquisitions of the owner, however often it took the lock.
     count_ = valid ? count_ - 1 : 0;
     plan = planRelease();
   }

@@ -22,11 +22,18 @@
 namespace rlock::detail {
 
 using StopListener = std::stop_callback<std::function<void()>>;
-/// Of the members in their order; without a hold where a member was not obtained.
+/// The grants of the members, in the order of the members; an entry without a hold is a member that
+/// was not obtained.
 using MemberGrants = std::vector<Grant>;
 
-/// What one owner holds of a lock that consists of others: it is valid while at least `need` of
-/// them are, and lost when so many are lost that they are fewer.
+/// The hold of one owner on a lock that consists of others. It is valid while at least `need` of
+/// its members are, and lost as soon as fewer are left.
+///
+/// GroupLock makes it at the first grant (GroupLock::book()) and books re-entries by enter(). The
+/// members' stop callbacks report losses on the loop threads of their clients; releases come from
+/// any thread. Invariants: each booked acquisition adds one hold per obtained member; a hold of a
+/// member is planned for release exactly once (planRelease() removes it from `held`); the loss is
+/// announced at most once, with no lock held.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class GroupHold final : public HoldHandle {
@@ -35,22 +42,23 @@ class GroupHold final : public HoldHandle {
     OwnerId owner{};
     std::optional<std::chrono::milliseconds> lease;  ///< empty: the members' watchdogs keep it
     Clock::time_point maxHoldUntil = Clock::time_point::max();
-    Clock::duration margin{0};  ///< not counted of the members' validity
+    Clock::duration margin{0};  ///< subtracted from the members' validity
     Clock::duration notice{0};  ///< how long before the end of the validity the loss is announced
     std::string label;
   };
 
-  /// What a release is to do.
+  /// The work of one release.
   struct Plan {
-    /// For each member the lines of the holds that are released, in their order.
+    /// For each member the incarnations (HoldHandle::line()) of the holds to be released, in their
+    /// order.
     std::vector<std::vector<std::uint64_t>> lines;
     bool last = false;   ///< nothing is held afterwards
     bool valid = false;  ///< it was held until now
   };
-  /// Called once, when it is lost, with no lock held.
+  /// Called once, when the hold is lost, with no lock held.
   using OnLoss = std::function<void(const IntrusivePtr<GroupHold>&)>;
 
-  /// @param line  HoldHandle::line(), different from those of the same group
+  /// @param line  the number of this incarnation, HoldHandle::line(); unique within the group
   GroupHold(std::shared_ptr<const Env> env,
             std::uint64_t line,
             std::size_t members,
@@ -60,48 +68,50 @@ class GroupHold final : public HoldHandle {
 
   [[nodiscard]] Clock::time_point validUntil() const noexcept override;
   [[nodiscard]] Terms terms() const;
-  /// When the loss is to be announced, as things are now.
+  /// When the loss is to be announced, given the members' present validity.
   [[nodiscard]] Clock::time_point lossAt() const;
 
-  /// One more acquisition in the same name. Call listen() afterwards.
+  /// Books one more acquisition of the same owner. Call listen() afterwards.
   void enter(const MemberGrants& grants, const Terms& terms);
-  /// A member that was obtained later. False: too late, it must be given back. Call listen()
-  /// afterwards.
+  /// Books a member that was obtained later. False: the hold is over, and the caller must give the
+  /// member back. Call listen() afterwards.
   [[nodiscard]] bool join(std::size_t number, const Grant& grant);
-  /// Hears of the members' losses from here on. With no lock held: what was lost already is told
-  /// at once.
+  /// Subscribes to the losses of all booked members. Call it with no lock held: a member that is
+  /// lost already reports its loss inside this call.
   void listen();
 
-  /// Members that could be obtained anew; each is named once until repaired() or join().
+  /// The members that could be obtained anew. Each is returned once until repaired() or join().
   [[nodiscard]] std::vector<std::size_t> takeMissing();
   void repaired(std::size_t member);
-  /// Stops when no member may be obtained any more.
+  /// A token that stops when no member may be obtained any more.
   [[nodiscard]] std::stop_token repairs() const noexcept { return repairs_.get_token(); }
   void endRepairs() noexcept { repairs_.request_stop(); }
 
-  /// How often a member is held if the whole is over for its maxHold, else 0.
+  /// How often a member is held if the maxHold of the whole is over, else 0.
   [[nodiscard]] int overtime(std::size_t member) const;
+  /// Plans the release of one acquisition, or of all when the hold is lost.
   Plan leave();
-  /// As leave(), however often it was taken; its holders are told that it is lost.
+  /// Plans the release of all acquisitions and tells the holders that the hold is lost.
   Plan leaveLost();
-  /// What is left of a hold that is lost, to be given back now; whoever asks next gets nothing.
-  /// Call givenBack() when it is done.
+  /// Plans the release of the rest of a lost hold. The first caller gets the plan, every later one
+  /// an empty plan. Call givenBack() when the releases are done.
   Plan giveBack();
   void givenBack();
-  /// Calls `then` when what was left is given back. False: nothing is on its way, so that it is not
-  /// called.
+  /// Calls `then` when the rest of a lost hold has been given back. False: no giving back is under
+  /// way, and `then` is not called.
   [[nodiscard]] bool whenGivenBack(UniqueFunction<void()>& then);
-  /// Enough members are left without those of which a release has found nothing.
+  /// Whether enough members are left without those (`gone`) on which a release found nothing.
   [[nodiscard]] bool survives(const std::vector<bool>& gone) const;
-  /// lossAt() has come.
+  /// Announces the loss; called when lossAt() has come.
   void runOut();
-  /// As runOut(), where the application's stop callbacks must not run. True: signalLoss() is due.
+  /// As runOut(), but leaves out the application's stop callbacks. True: the caller must arrange
+  /// for signalLoss().
   [[nodiscard]] bool markOverdue();
-  /// Somebody is to look at it at `when`. False: somebody does so earlier anyway.
+  /// Asks for a look at the hold at `when`. False: an earlier look is planned already.
   [[nodiscard]] bool planLook(Clock::time_point when);
-  /// The time planned has come. False: another one was planned instead.
+  /// Begins the look planned for `when`. False: an earlier look has replaced it.
   [[nodiscard]] bool beginLook(Clock::time_point when);
-  /// Nothing of it is held any more on any clock, or it was released.
+  /// True when it was released, or no member is valid any more on this machine's clock.
   [[nodiscard]] bool over() const;
 
  private:
@@ -110,9 +120,10 @@ class GroupHold final : public HoldHandle {
     std::list<StopListener> listener;  // empty: still to be made
   };
   struct Member {
-    /// One for each acquisition that went through the group; several may be of one incarnation.
+    /// One handle for each acquisition that went through the group; several may be of one
+    /// incarnation.
     std::vector<IntrusivePtr<HoldHandle>> held;
-    int seen = 0;  // the most that the server has counted of the latest incarnation
+    int seen = 0;  // the highest count that the server has told of the latest incarnation
     bool repairing = false;
     std::list<Listening> listening;
   };
@@ -135,12 +146,12 @@ class GroupHold final : public HoldHandle {
   Terms terms_ RLOCK_GUARDED_BY(mutex_);
   int count_ RLOCK_GUARDED_BY(mutex_) = 0;
   bool givingBack_ RLOCK_GUARDED_BY(mutex_) = false;
-  /// After givenBack().
+  /// Functions to be called by givenBack().
   std::vector<UniqueFunction<void()>> afterwards_ RLOCK_GUARDED_BY(mutex_);
   EarliestPlan look_ RLOCK_GUARDED_BY(mutex_);
   mutable std::vector<Clock::time_point> scratch_ RLOCK_GUARDED_BY(mutex_);
   std::stop_source repairs_;
-  /// Last: its listeners use the rest.
+  /// Declared last, so destroyed first: its listeners use the other members.
   std::vector<Member> members_ RLOCK_GUARDED_BY(mutex_);
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Collects the answers of all members.
+/// Collects the answers of all members and passes them on when the last one is there.
 template <class T>
 class Gathering {
  public:
@@ -50,8 +50,9 @@ class Gathering {
 };
 
 auto orderOf(const LockPlace& place) {
-  // By name first: two programs may know one node by different addresses. The exclusive side of a
-  // read-write lock before the shared one: the other way round it would wait for itself.
+  // The name comes first, because two programs may know one node by different addresses. The
+  // exclusive side of a read-write lock comes before its shared side, because an owner that reads
+  // would wait for itself when it asked for the exclusive side.
   return std::tuple(
       place.name, place.database, place.node, 255 - static_cast<int>(place.kind), place.client);
 }
@@ -140,7 +141,7 @@ std::chrono::milliseconds GroupLock::shortest(std::chrono::milliseconds LockLimi
 void GroupLock::callAt(Clock::time_point when, UniqueFunction<void()> function, std::size_t by) {
   members_[by]->callAt(
       when, [self = shared_from_this(), when, by, function = std::move(function)]() mutable {
-        // Too early: that client was closed.
+        // A call before its time means that this client was closed; the next one takes over.
         if (self->now() < when && by + 1 < self->members_.size()) {
           self->callAt(when, std::move(function), by + 1);
         } else {
@@ -229,7 +230,8 @@ void GroupLock::acquireAsync(AcquireParams params, Handler<Acquired> handler) {
     }
     const auto acquisition = makeAcquire(std::move(params), std::move(done));
     acquisition->start();
-    // Not before: the limit may be over at once, and nothing can end before it began.
+    // armLimit() follows start(): the limit may be over at once, and expire() must find the
+    // acquisition started.
     acquisition->armLimit();
   });
 }
@@ -237,7 +239,7 @@ void GroupLock::acquireAsync(AcquireParams params, Handler<Acquired> handler) {
 IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants, const GroupHold::Terms& terms) {
   const MutexLock lock(mutex_);
   if (holds_.size() >= sweepAt_) {
-    // Those that were lost and never released.
+    // Holds that were lost and never released stay in the table until this sweep.
     std::erase_if(holds_, [](const auto& entry) { return entry.second->over(); });
     sweepAt_ = std::max<std::size_t>(64, 2 * holds_.size());
   }
@@ -245,7 +247,7 @@ IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants, const GroupH
   if (!hold || !hold->heldAt(now())) {
     if (hold) {
       hold->endRepairs();
-      // Its holders are told where nothing is locked.
+      // runOut() calls the application, so it runs later, on a loop thread, with no lock held.
       callAt(now(), [before = std::move(hold)] { before->runOut(); });
     }
     hold = makeIntrusive<GroupHold>(members_.front()->env(),
@@ -293,7 +295,7 @@ void GroupLock::releaseAsync(ReleaseTarget target, Handler<ReleaseOutcome> handl
                             [&](auto done) { startRelease(target, std::move(done)); });
 }
 
-// Questions.
+// Questions to all members.
 
 template <class T, class Ask, class Combine>
 void GroupLock::askAll(Ask ask, Combine combine, Done<T> done) {
@@ -317,7 +319,8 @@ Error GroupLock::tooFew(const Error& first, std::size_t answered) const {
                                     first.message())));
 }
 
-/// What at least so many members as are needed would say "so much, or more" to.
+/// The greatest value that at least `need_` members reach: with all members needed the smallest
+/// value, with a majority needed the smallest of the best majority.
 template <class T>
 Result<T> GroupLock::common(std::vector<Result<T>> answers) const {
   std::vector<T> values;

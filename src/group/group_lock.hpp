@@ -22,11 +22,18 @@
 
 namespace rlock::detail {
 
-/// A lock that consists of others, of any kind and of any clients. What they do about one call they
-/// do at the same time; a caller that blocks waits for the last one needed.
+/// A lock that consists of others, of any kind and of any clients: the common part of MultiLock and
+/// RedLock. It asks all members at the same time (a MultiLock acquires them one by one); a blocking
+/// caller waits for the last answer that is needed.
 ///
-/// **Thread safety:** Safe to call concurrently from any thread. One lock is taken at a time,
-/// except an acquisition's before the group's before a hold's.
+/// Callers enter on any thread; the members answer on the loop threads of their clients.
+/// Invariants: at most one hold per owner is booked in holds_; a member's hold is released by the
+/// group only if it was acquired through the group; handlers run once, on the callback thread of
+/// the first member's client.
+///
+/// **Thread safety:** Safe to call concurrently from any thread. The order of mutexes is:
+/// GroupAcquire::mutex_, GroupLock::mutex_, GroupHold::mutex_. The application's code is called
+/// with none of them held.
 class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupLock> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -51,7 +58,7 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   Result<TimeToLive> timeToLive() override;
   void timeToLiveAsync(Handler<TimeToLive> handler) override;
 
-  /// In the order in which everybody takes them.
+  /// The members in the order in which every client takes them.
   [[nodiscard]] const Members& members() const noexcept { return members_; }
   [[nodiscard]] std::size_t need() const noexcept { return need_; }
   [[nodiscard]] Clock::time_point now() const noexcept { return members_.front()->env()->now(); }
@@ -60,33 +67,33 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
       std::chrono::milliseconds LockLimits::*time) const;
   [[nodiscard]] std::chrono::milliseconds shortest(
       std::chrono::milliseconds LockLimits::*time) const;
-  /// As LockMember::callAt(), by a client that is not closed if there is one.
+  /// As LockMember::callAt(), on the loop of a client that is not closed, if there is one.
   void callAt(Clock::time_point when, UniqueFunction<void()> function, std::size_t by = 0);
-  /// Fills in what an error does not know yet.
+  /// Adds the name of this lock to an error.
   [[nodiscard]] Error describe(const Error& error) const;
 
-  /// Keeps account of an acquisition. The caller has no lock of a hold, and calls
-  /// GroupHold::listen() when it has no lock at all.
+  /// Books an acquisition. The caller must not hold a GroupHold::mutex_, and must call
+  /// GroupHold::listen() as soon as it holds no mutex at all.
   IntrusivePtr<GroupHold> book(const MemberGrants& grants, const GroupHold::Terms& terms);
-  /// A hold of the owner whose time is over is lost from here on, and its members are given back
-  /// before anything that the caller asks them next. With no lock held.
+  /// Marks a hold of the owner lost whose time is over, and sends the releases of its members
+  /// before any request that the caller sends them next. Call it with no mutex held.
   void endOverdue(OwnerId owner);
-  /// How often the owner holds a member through a hold that is over for its maxHold, of which the
-  /// member may not know.
+  /// How often the owner holds a member through a hold whose maxHold is over. The member may not
+  /// know that, because its own maxHold may be longer.
   [[nodiscard]] int overtime(OwnerId owner, std::size_t member);
-  /// What a member is asked for.
+  /// The parameters with which a member is acquired.
   [[nodiscard]] virtual AcquireParams forMember(const AcquireParams& params) const = 0;
-  /// What an acquisition with these parameters leaves behind.
+  /// The terms of the hold that an acquisition with these parameters leaves behind.
   [[nodiscard]] virtual GroupHold::Terms terms(const AcquireParams& params) const = 0;
 
  protected:
   /// @param members  at least one, not one twice
-  /// @param need     how many make the whole
+  /// @param need     how many members must be held
   GroupLock(std::string_view kind, Members members, std::size_t need);
 
   [[nodiscard]] virtual std::shared_ptr<GroupAcquire> makeAcquire(AcquireParams params,
                                                                   GroupAcquire::Done done) = 0;
-  /// Every member is needed, so the error of any is the error of the whole.
+  /// True when every member is needed, so that an error of any member is an error of the whole.
   [[nodiscard]] bool needsAll() const noexcept { return need_ == members_.size(); }
 
  private:
@@ -94,13 +101,13 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   using Done = UniqueFunction<void(Result<T>)>;
   class Releasing;
 
-  /// Why no call can be made, or nothing.
+  /// The reason why no call can be made; empty if there is none.
   [[nodiscard]] std::optional<Error> refuse(bool blocking) const;
   template <class T, class Start>
   Result<T> runHere(Start start);
   template <class T, class Start>
   void runBehind(Handler<T> handler, Start start);
-  /// Asks every member and makes one answer of theirs.
+  /// Asks every member and combines their answers into one.
   template <class T, class Ask, class Combine>
   void askAll(Ask ask, Combine combine, Done<T> done);
   template <class T>
@@ -117,12 +124,12 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
     IntrusivePtr<GroupHold> hold;
     GroupHold::Plan plan;
   };
-  /// Empty: this group knows of no such hold of the owner.
+  /// Takes the plan of a release. Empty: the group has booked no such hold of the owner.
   [[nodiscard]] std::optional<Leaving> takePlan(ReleaseTarget target);
-  /// What is left of a lost hold is nobody's.
+  /// Releases the rest of a lost hold, which belongs to nobody any more.
   void giveBack(const IntrusivePtr<GroupHold>& hold);
-  /// A release has found nothing on some members: what is left of the hold is to be released, too.
-  /// Empty: enough is left of it, or it is not the owner's hold any more.
+  /// Takes the plan for the rest of a hold after a release has found nothing on the members `gone`.
+  /// Empty: enough members are left, or the hold is not the owner's any more.
   [[nodiscard]] std::optional<GroupHold::Plan> takeRest(OwnerId owner,
                                                         const IntrusivePtr<GroupHold>& hold,
                                                         const std::vector<bool>& gone);
@@ -134,14 +141,15 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   const std::uint32_t forkGeneration_;
 
   AnnotatedMutex mutex_;
-  /// By owner.
+  /// The latest hold of each owner.
   std::unordered_map<std::uint64_t, IntrusivePtr<GroupHold>> holds_ RLOCK_GUARDED_BY(mutex_);
   std::size_t sweepAt_ RLOCK_GUARDED_BY(mutex_) = 64;
   std::uint64_t lines_ RLOCK_GUARDED_BY(mutex_) = 0;
 };
 
-/// The parts of a group, checked.
-/// @throws Error  invalidArgument: none, one twice, or one that consists of others itself
+/// The members of a group, checked.
+/// @throws Error  invalidArgument: no member, one member twice, or one that consists of others
+///                itself
 [[nodiscard]] GroupLock::Members membersOf(const std::vector<std::shared_ptr<LockBackend>>& locks);
 
 }  // namespace rlock::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How GroupLock gives back what is held of its members.
+// How GroupLock releases its members.
 
 #include "group/group_lock.hpp"
 #include <rlock/detail/group/quorum_fsm.hpp>
@@ -44,11 +44,15 @@ std::optional<GroupHold::Plan> GroupLock::takeRest(OwnerId owner,
     }
     holds_.erase(found);
   }
-  // With no lock held: it calls the application.
+  // leaveLost() calls the application, so no mutex is held.
   return hold->leaveLost();
 }
 
-/// One release on all members.
+/// One release of one hold, on all members at the same time. start() runs on the caller's thread,
+/// the answers come on the members' loop threads. Several holds of one member are released one
+/// after the other. The caller is told exactly once, as soon as the outcome is certain; answers
+/// that come later only complete the releases. Each planned hold is released once, or handed to
+/// releaseQuietly() when its member fails.
 class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
  public:
   Releasing(std::shared_ptr<GroupLock> group,
@@ -114,7 +118,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
         unasked.swap(lines);
         std::erase(unasked, asked);
       } else {
-        // This one is completed in the background, and so are those that were to follow.
+        // The member completes this release in the background, and also those that were to follow.
         unasked.swap(lines);
         ++tally_.failed;
         if (!error_) {
@@ -170,7 +174,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
     }
   }
 
-  /// A loss that only this release has found ends the acquisitions before it as well.
+  /// A loss that this release is the first to find ends the owner's earlier acquisitions as well.
   void releaseRest() {
     std::vector<bool> gone;
     {
@@ -196,9 +200,9 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
 
   const std::shared_ptr<GroupLock> group_;
   const OwnerId owner_;
-  const IntrusivePtr<GroupHold> hold_;  // null: it was not taken through this group
+  const IntrusivePtr<GroupHold> hold_;  // null: the hold was not taken through this group
   AnnotatedMutex mutex_;
-  std::vector<bool> gone_ RLOCK_GUARDED_BY(mutex_);  // on which nothing was left
+  std::vector<bool> gone_ RLOCK_GUARDED_BY(mutex_);  // members on which nothing was left
   GroupHold::Plan plan_ RLOCK_GUARDED_BY(mutex_);
   GroupRelease tally_ RLOCK_GUARDED_BY(mutex_);
   Rest rest_ RLOCK_GUARDED_BY(mutex_) = Rest::unknown;
@@ -209,7 +213,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
 
 void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
   if (hold->reason() == LossReason::threadEnded) {
-    // The work that it protects may go on elsewhere.
+    // The hold is left to expire: the work that it protects may go on in another thread.
     return;
   }
   Leaving leaving{hold, hold->giveBack()};
@@ -235,7 +239,8 @@ void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
                                       done = std::move(done)]() mutable {
       std::make_shared<Releasing>(self, owner, std::move(left), std::move(done))->start();
     };
-    // What was given back already is certain when this call returns.
+    // Race: the rest of a lost hold may still be on its way back. The release waits for that, so
+    // that the lock is free of the lost hold when this call returns.
     if (!hold->whenGivenBack(release)) {
       release();
     }
@@ -245,7 +250,7 @@ void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
     done(describe(Error(Errc::notOwner, "this hold is over")));
     return;
   }
-  // Taken through another object of the same members, perhaps.
+  // The owner may hold the members through another object over the same members.
   startHoldCount(
       owner,
       [self = shared_from_this(), owner, done = std::move(done)](const Result<int>& count) mutable {

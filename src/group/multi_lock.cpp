@@ -12,16 +12,24 @@ namespace rlock::detail {
 
 namespace {
 
-/// Between rounds in which nothing could be waited for.
+/// Pauses between rounds in which no member could be waited for.
 constexpr std::chrono::milliseconds kShortestMultiPause{5};
 constexpr std::chrono::milliseconds kLongestMultiPause{50};
 
-/// The node of a member cannot be used now, and perhaps in a moment.
+/// True for errors that may pass: the node of a member cannot be used now, but perhaps in a moment.
 bool isPassing(Errc errc) noexcept {
   return errc == Errc::connectionFailed || errc == Errc::timedOut || errc == Errc::readOnly;
 }
 
-/// One acquisition: performs what MultiFsm says.
+/// One acquisition of a MultiLock: performs the steps of MultiFsm. begin() runs on the caller's
+/// thread; answers, timers and losses come on the loop threads of the members' clients, stop
+/// requests on any thread. mutex_ guards the state machine; a step is performed after mutex_ has
+/// been released, because it calls members and the application.
+///
+/// A *round* is one pass over the members from the first. round_ is the stop source of the present
+/// round: it ends the wait for the next member when a member that is held is lost (lostOne()) or
+/// the caller leaves (endRound()). Members that were taken in a failed round are given back before
+/// the next one, so nothing is held when a call fails.
 class MultiAcquire final : public GroupAcquire {
  public:
   MultiAcquire(std::shared_ptr<GroupLock> group, AcquireParams params, Done done)
@@ -77,11 +85,11 @@ class MultiAcquire final : public GroupAcquire {
 
   struct Patience {
     Duration wait = Duration::zero();
-    bool cut = false;  ///< it is shorter than what the caller would wait
+    bool cut = false;  ///< shorter than the caller would wait
   };
 
-  /// How long the next member may be waited for. While others are held for a limited time not much
-  /// of that may be waited away, or the caller would get a hold that is nearly over.
+  /// How long to wait for the next member. While other members are held for a limited time, at most
+  /// half of that time may be spent on waiting, or the caller would get a hold that is nearly over.
   [[nodiscard]] Patience patience() RLOCK_REQUIRES(mutex_) {
     Patience result;
     if (oneAttempt()) {
@@ -125,7 +133,7 @@ class MultiAcquire final : public GroupAcquire {
       }
     }
     if (pause) {
-      // Nobody else keeps this alive meanwhile.
+      // During the pause only this timer keeps the object alive.
       group_->callAt(std::min(group_->now() + *pause, deadline_),
                      [self = self()] { self->takeNow(); });
     } else {
@@ -167,7 +175,7 @@ class MultiAcquire final : public GroupAcquire {
           self->perform(self->answered(member, result, patience));
         });
     if (!oneAttempt() && !patience.wait.isPositive()) {
-      // The member has a limit of its own, which the caller need not wait for.
+      // The member's own limit may be later than the caller's.
       armLimit();
     }
   }
@@ -215,7 +223,7 @@ class MultiAcquire final : public GroupAcquire {
     }
   }
 
-  /// Waiting for further members is in vain when one that is held is lost.
+  /// Ends the wait for further members when a member that is held is lost.
   void hearOfLoss(const HoldHandle& handle) {
     std::uint64_t round = 0;
     {
@@ -236,6 +244,7 @@ class MultiAcquire final : public GroupAcquire {
     std::optional<std::stop_source> current;
     {
       const MutexLock lock(mutex_);
+      // Race: the loss may be told after the next round has begun, which it does not concern.
       if (round != rounds_) {
         return;
       }
@@ -248,7 +257,7 @@ class MultiAcquire final : public GroupAcquire {
   Step failed(std::size_t member, const Error& error, const Patience& patience) {
     const MutexLock lock(mutex_);
     if (error.errc() == Errc::cancelled && lostOne_) {
-      // Nobody may ask for ever without a limit of its own.
+      // Without this limit a call without a time limit could go round for ever.
       hurried_ = false;
       restless_ = !patience.wait.isPositive();
       if (restless_ && outTooLong(member)) {
@@ -256,17 +265,17 @@ class MultiAcquire final : public GroupAcquire {
       }
       return fsm_.lost();
     }
-    // That it was not waited for any longer says nothing about the caller's own time.
+    // A wait that was cut short says nothing about the caller's own time.
     if (!patience.cut || !isPassing(error.errc()) || outTooLong(member)) {
       return fsm_.failed(error);
     }
-    // It may only be slow: next time its answer is waited for, whatever it says.
+    // The node may only be slow: the next round waits for its answer without cutting the wait.
     hurried_ = error.errc() == Errc::timedOut;
     restless_ = !patience.wait.isPositive() || group_->now() - asked_ < kShortestMultiPause;
     return timeLeft() ? fsm_.away(error) : fsm_.failed(error);
   }
 
-  /// A call without a time limit waits no longer than this for a node.
+  /// True when a node has been away for the outage timeout, which ends a call without a time limit.
   [[nodiscard]] bool outTooLong(std::size_t member) RLOCK_REQUIRES(mutex_) {
     if (member != outMember_ || outSince_ == Clock::time_point::max()) {
       outMember_ = member;
@@ -283,7 +292,8 @@ class MultiAcquire final : public GroupAcquire {
       grants.swap(grants_);
       listeners.swap(listeners_);
     }
-    // With no lock held: whoever is just calling is waited for.
+    // Race: another thread may be inside a listener. Its destructor waits for that thread, which
+    // takes mutex_; so no lock is held here.
     listeners.clear();
     const auto left = std::make_shared<std::atomic<std::size_t>>(grants.size());
     for (std::size_t i = 0; i < grants.size(); ++i) {
@@ -296,11 +306,11 @@ class MultiAcquire final : public GroupAcquire {
             }
           });
     }
-    // The releases have limits of their own, which the caller need not wait for.
+    // The limits of the releases may be later than the caller's.
     armLimit();
   }
 
-  /// Ends waiting for a member.
+  /// The caller has left: ends the wait for a member.
   void endRound() {
     std::optional<std::stop_source> round;
     {
@@ -341,17 +351,17 @@ class MultiAcquire final : public GroupAcquire {
 
   const std::chrono::milliseconds outageTimeout_;
   MultiFsm fsm_ RLOCK_GUARDED_BY(mutex_);
-  MemberGrants grants_ RLOCK_GUARDED_BY(mutex_);  // of the members taken
+  MemberGrants grants_ RLOCK_GUARDED_BY(mutex_);  // the members taken in this round
   std::stop_source round_ RLOCK_GUARDED_BY(mutex_);
   bool ended_ RLOCK_GUARDED_BY(mutex_) = false;  // the caller has left
   bool lostOne_ RLOCK_GUARDED_BY(mutex_) = false;
   bool hurried_ RLOCK_GUARDED_BY(mutex_) = false;
-  bool restless_ RLOCK_GUARDED_BY(mutex_) = false;  // the round had nothing to wait for
+  bool restless_ RLOCK_GUARDED_BY(mutex_) = false;  // no wait in this round: pause before the next
   int pauses_ RLOCK_GUARDED_BY(mutex_) = 0;
   std::uint64_t rounds_ RLOCK_GUARDED_BY(mutex_) = 0;
-  Clock::time_point heldSince_ RLOCK_GUARDED_BY(mutex_){};  // the first member of the round
-  Clock::time_point asked_ RLOCK_GUARDED_BY(mutex_){};      // the member next()
-  std::size_t outMember_ RLOCK_GUARDED_BY(mutex_) = 0;      // that could not be used
+  Clock::time_point heldSince_ RLOCK_GUARDED_BY(mutex_){};  // when the round's first was taken
+  Clock::time_point asked_ RLOCK_GUARDED_BY(mutex_){};      // when next() was asked
+  std::size_t outMember_ RLOCK_GUARDED_BY(mutex_) = 0;      // the member whose node is away
   Clock::time_point outSince_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
   std::list<StopListener> listeners_ RLOCK_GUARDED_BY(mutex_);
   IntrusivePtr<GroupHold> hold_ RLOCK_GUARDED_BY(mutex_);
@@ -372,7 +382,7 @@ GroupHold::Terms MultiLock::terms(const AcquireParams& params) const {
   if (params.lease) {
     terms.lease = params.lease->ceilMilliseconds();
   }
-  // The members keep the rest, each by itself.
+  // Each member keeps its own maxHold, margin and notice.
   return terms;
 }
 

@@ -7,7 +7,8 @@
 
 namespace rlock::detail {
 
-/// A lock that is held when all its members are.
+/// A lock that is held when all its members are. Its hold has no clock of its own: the members'
+/// validity, loss and renewal are those of the whole.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class MultiLock final : public GroupLock {

@@ -13,10 +13,11 @@ namespace rlock::detail {
 
 namespace {
 
-/// Two that collide do not meet again: the first pause is longer than an attempt takes.
+/// Two clients that collide must not meet again, so the first pause is longer than an attempt
+/// takes.
 constexpr std::chrono::milliseconds kShortestRedPause{10};
 constexpr std::chrono::milliseconds kLongestRedPause{200};
-/// A missing member is looked for this often at least.
+/// The longest time between two attempts to obtain a missing member.
 constexpr std::chrono::seconds kLongestPeriod{10};
 
 std::chrono::milliseconds leaseOf(const GroupLock& group, const AcquireParams& params) {
@@ -24,7 +25,7 @@ std::chrono::milliseconds leaseOf(const GroupLock& group, const AcquireParams& p
                       : group.shortest(&LockLimits::watchdogTimeout);
 }
 
-/// The members end a little later, so that the whole ends for its own reason.
+/// The members' maxHold ends a little later, so that the whole ends first and with its own reason.
 Duration memberMaxHold(std::chrono::nanoseconds maxHold) {
   constexpr std::chrono::nanoseconds kLater = std::chrono::seconds(1);
   return std::clamp(
@@ -32,7 +33,14 @@ Duration memberMaxHold(std::chrono::nanoseconds maxHold) {
          kLater;
 }
 
-/// One acquisition: performs what QuorumFsm says.
+/// One acquisition of a RedLock: performs the steps of QuorumFsm. begin() runs on the caller's
+/// thread; answers and timers come on the loop threads of the members' clients, stop requests on
+/// any thread. mutex_ guards the state machine; a step is performed after mutex_ has been released,
+/// because it calls members and the application.
+///
+/// attempt_ numbers the attempts. Answers and timers carry the number of their attempt, so that a
+/// late one does not count for the next attempt. Every grant is booked in the hold, joins it later,
+/// or is given back: a grant never stays behind unnoticed.
 class QuorumAcquire final : public GroupAcquire {
  public:
   QuorumAcquire(std::shared_ptr<RedLock> group, AcquireParams params, Done done)
@@ -70,7 +78,7 @@ class QuorumAcquire final : public GroupAcquire {
     const MutexLock lock(mutex_);
     return event(fsm_);
   }
-  /// As tell(), unless another attempt has begun since.
+  /// As tell(). Race: does nothing when another attempt has begun since the event was arranged.
   template <class Event>
   Step tell(std::uint64_t attempt, Event event) {
     const MutexLock lock(mutex_);
@@ -89,7 +97,7 @@ class QuorumAcquire final : public GroupAcquire {
     return std::static_pointer_cast<QuorumAcquire>(shared_from_this());
   }
 
-  /// Whether it is worth while to try again.
+  /// Whether the caller's time, or the outage timeout, allows another attempt.
   [[nodiscard]] bool timeLeft() RLOCK_REQUIRES(mutex_) {
     if (oneAttempt()) {
       return false;
@@ -127,11 +135,11 @@ class QuorumAcquire final : public GroupAcquire {
     }
   }
 
-  /// Has `event` told at `when`, and performs what it returns. Before its time when all clients
-  /// were closed.
+  /// Calls `event` at `when` and performs the step that it returns. The call comes early when all
+  /// clients were closed.
   template <class Event>
   void tellAt(Clock::time_point when, Event event) {
-    // In a pause nobody else keeps this alive.
+    // During a pause only this timer keeps the object alive.
     group_->callAt(when, [self = self(), event] { self->perform(event(*self)); });
   }
 
@@ -154,11 +162,12 @@ class QuorumAcquire final : public GroupAcquire {
     }
     tellAt(until, [attempt, early, until](QuorumAcquire& self) {
       return self.tell(attempt, [&](QuorumFsm& fsm) {
-        // What closed clients say is more than that they say nothing.
+        // An early call means closed clients: their own answers say more than silence would.
         return self.group_->now() < until ? Step::none : fsm.limitReached(early);
       });
     });
-    // Also after a success: what comes later would last longer than the rest of the hold.
+    // This stops the requests after a success, too: a later grant would last longer than the rest
+    // of the hold.
     group_->callAt(until, [round] { std::stop_source(round).request_stop(); });
     for (std::size_t i = 0; i < group_->members().size(); ++i) {
       group_->members()[i]->acquireAsync(
@@ -188,6 +197,8 @@ class QuorumAcquire final : public GroupAcquire {
     Step step = Step::none;
     {
       const MutexLock lock(mutex_);
+      // Races: a grant may come while its attempt is open, after the attempt has succeeded (it then
+      // joins the hold), or after it has failed or another has begun (it is then given back).
       if (attempt == attempt_ && fsm_.asking()) {
         grants_[member] = grant;
         step = fsm_.granted(member, majorityValid());
@@ -231,13 +242,14 @@ class QuorumAcquire final : public GroupAcquire {
       round.emplace(round_);
       attempt = attempt_;
     }
-    // Who is still being asked gives back by itself what it obtains.
+    // A member that is still being asked gives back by itself the hold that it obtains.
     round->request_stop();
     auto until = group_->now() + patience_;
     if (!endless()) {
       until = std::max(group_->now(), std::min(until, deadline_ + kReplyGrace));
     }
-    // One more for this function, so that it is over before the last answer counts.
+    // Race: answers may come inside the loop below. The count includes one for this function, so
+    // that the last answer counts only after the loop.
     const auto left = std::make_shared<std::atomic<std::size_t>>(1);
     const auto one = [self = self(), left, attempt] {
       if (--*left == 0) {
@@ -308,7 +320,7 @@ class QuorumAcquire final : public GroupAcquire {
   std::uint64_t attempt_ RLOCK_GUARDED_BY(mutex_) = 0;
   Clock::time_point attemptBegan_ RLOCK_GUARDED_BY(mutex_){};
   Clock::time_point outSince_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
-  MemberGrants grants_ RLOCK_GUARDED_BY(mutex_);  // of this attempt
+  MemberGrants grants_ RLOCK_GUARDED_BY(mutex_);  // obtained in this attempt
   std::stop_source round_ RLOCK_GUARDED_BY(mutex_);
   IntrusivePtr<GroupHold> hold_ RLOCK_GUARDED_BY(mutex_);
 };
@@ -358,7 +370,7 @@ void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
   }
   callAt(when, [weak = weak_from_this(), hold, when] {
     const auto self = weak.lock();
-    // Before its time: all clients were closed, which ends the members' holds.
+    // A call before its time means that all clients were closed, which ends the members' holds.
     if (self && self->now() >= when && hold->beginLook(when)) {
       static_cast<RedLock&>(*self).look(hold);
     }
@@ -388,7 +400,7 @@ void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t member) {
   params.stop = hold->repairs();
   params.wantsHandle = true;
   if (terms.lease) {
-    // No longer than the rest of the hold.
+    // A repaired member must not last longer than the rest of the hold.
     const auto left =
         std::chrono::floor<std::chrono::milliseconds>(hold->validUntil() + terms.margin - now);
     if (left <= std::chrono::milliseconds::zero()) {

@@ -7,8 +7,8 @@
 
 namespace rlock::detail {
 
-/// A lock that is held when a majority of its members is, each of which is on a node of its own.
-/// Members that are missing from a hold are obtained while it lasts, if they can be.
+/// A lock that is held when a majority of its members is; each member is on a node of its own.
+/// While a hold lasts, members that are missing from it are asked for again.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class RedLock final : public GroupLock {
@@ -17,7 +17,7 @@ class RedLock final : public GroupLock {
 
   [[nodiscard]] AcquireParams forMember(const AcquireParams& params) const override;
   [[nodiscard]] GroupHold::Terms terms(const AcquireParams& params) const override;
-  /// Looks after a hold from here on: tells its loss in time and completes it.
+  /// Looks after a hold from here on: announces its loss in time and asks for missing members.
   void tend(const IntrusivePtr<GroupHold>& hold);
 
  protected:

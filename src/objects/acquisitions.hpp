@@ -13,7 +13,8 @@
 #include <string>
 #include <utility>
 
-// What the public locks have in common: arguments turned into AcquireParams, outcomes into results.
+// The common part of the public locks: they turn arguments into AcquireParams and outcomes into
+// results here.
 
 namespace rlock::detail {
 
@@ -56,7 +57,7 @@ inline Error notInTime(const std::string& name) {
   return Error(Errc::timedOut, "another owner held it for the whole wait", std::move(context));
 }
 
-/// For calls that must obtain the lock.
+/// The result of a call that must obtain the lock: a refusal becomes `timedOut`.
 template <class T, class Convert>
 Result<T> obtained(const std::shared_ptr<LockBackend>& backend,
                    Result<Acquired> result,
@@ -81,7 +82,7 @@ Operation<T> acquisition(std::shared_ptr<LockBackend> backend,
                                 convert);
 }
 
-/// An operation whose owner was not given.
+/// An operation in the name of the calling thread, because no owner was given.
 /// @param make  `Operation<T>(OwnerId)`
 template <class T, class Make>
 ThreadOperation<T> inNameOfThread(const std::shared_ptr<LockBackend>& backend, Make make) {
@@ -96,7 +97,7 @@ ThreadOperation<T> inNameOfThread(const std::shared_ptr<LockBackend>& backend, M
                     std::move(context));
   return makeOperation<T>(
       [backend, error, made = std::move(made)]() mutable -> Result<T> {
-        // That it would block here is worse.
+        // On the loop thread the operation would block its own loop, so that error comes first.
         return backend->refusesBlocking() ? made.wait() : error;
       },
       failing<T>(error));

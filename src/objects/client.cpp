@@ -1,4 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Client, the composition root: the one file that puts connections, executor, engine and public
+// objects together. A Client is a handle around a ClientCore and has no state of its own. Its
+// methods may be called from any thread; get...() makes a handle and sends nothing. Calls on a
+// handle that was moved from are refused here, calls after close() and in a forked child by the
+// engine.
+
 #include "engine/lock_engine.hpp"
 #include "engine/name_walk.hpp"
 #include "engine/permit_semaphore.hpp"
@@ -104,8 +111,8 @@ Client::~Client() {
     return;
   }
   if (core_->forked()) {
-    // Threads and locks of the parent are frozen in this copy: nothing of it may be touched, so it
-    // is not destroyed either.
+    // This copy contains the parent's mutexes in whatever state they were at fork(), and none of
+    // the parent's threads. Nothing of it may be touched, so it is not destroyed either.
     core_->abandon();
     detail::keepForever(std::move(core_));
     return;
@@ -224,7 +231,7 @@ std::string Client::id() const&& {
 }
 
 Stats Client::stats() const {
-  // In a child its mutexes may be locked for ever by threads that only the parent has.
+  // In a child the engine's mutexes may be locked for ever by threads that only the parent has.
   return core()->forked() ? Stats() : core()->engine()->stats();
 }
 

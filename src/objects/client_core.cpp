@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// How a client is opened and closed. Both begin on the caller's thread and are carried out on the
+// loop thread; the caller waits for it unless it is the loop thread itself. closing_ ensures that
+// the end happens once, and closing returns at most kMargin after its deadline, even when the loop
+// is blocked.
+
 #include "objects/client_core.hpp"
 
 #include "engine/scripted_lock.hpp"
@@ -21,12 +27,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// How long a caller waits for the loop beyond its own limit.
 constexpr std::chrono::milliseconds kMargin{40};
 
 }  // namespace
 
-/// Its bits come from the kernel: time and process id are not enough to tell apart containers that
-/// start together.
+/// Makes a UUID from random bits of the kernel: time and process id are not enough to tell apart
+/// containers that start together.
 std::string newUuid() {
   std::array<unsigned char, 16> bytes{};
   std::size_t filled = 0;
@@ -68,7 +75,7 @@ ClientCore::ClientCore(ClientWorld world,
 
 void ClientCore::open(const Options& options) {
   if (!ownsLoop_) {
-    // The caller's loop may not run before this returns.
+    // The caller may run its loop only after this call, so waiting here would never end.
     env_->post([engine = engine_, log = log_] {
       engine->open([log](const Result<void>& result) {
         if (!result.has_value()) {
@@ -103,7 +110,7 @@ void ClientCore::close(std::chrono::milliseconds limit) {
   try {
     closeInOrder(limit);
   } catch (const std::bad_alloc&) {
-    // What is held expires by itself.
+    // Without memory no hold can be released; the holds expire by themselves.
     disconnect_->post(shared_from_this());
     env_->stop(env_->now());
   }
@@ -132,7 +139,8 @@ void ClientCore::closeInOrder(std::chrono::milliseconds limit) {
   }
   const auto until = Duration(kMargin).deadlineFrom(deadline);
   if (!done->waitUntil(until)) {
-    // The loop is late: it stops before the timer that would end what is under way.
+    // Race: the loop is late, and may be stopped before its timer ends the calls under way. Then
+    // disconnect_ ends them as the loop's last function.
     disconnect_->post(shared_from_this());
   }
   env_->stop(until);

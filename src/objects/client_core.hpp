@@ -20,34 +20,36 @@ namespace rlock::detail {
 /// A version 4 UUID in lower case.
 std::string newUuid();
 
-/// What a client stands on.
+/// The environment and the connections that a client is built on.
 struct ClientWorld {
   std::shared_ptr<Env> env;
   net::Transports transports;
-  /// The loop has a thread of its own, so that its client can wait for it.
+  /// True when the loop has a thread of its own, so that its client can wait for it.
   bool ownsLoop = true;
 };
 
-/// One client: its engine, and the order in which that is opened and closed.
+/// One client: its engine, and the order in which the engine is opened and closed.
 ///
-/// **Thread safety:** close() from any thread, once; the rest as the engine's.
+/// **Thread safety:** close() from any thread; the first call does the work. All else is as safe as
+/// the engine.
 class ClientCore : public std::enable_shared_from_this<ClientCore> {
  public:
-  /// @param id  stands in every owner field
+  /// @param id  the client's part of every owner field
   ClientCore(ClientWorld world,
              std::string id,
              const Options& options,
              std::shared_ptr<const Logger> log);
 
-  /// Connects, and waits for the first attempt where the loop has a thread of its own.
+  /// Connects. Waits for the first attempt if the loop has a thread of its own.
   /// @throws Error  connectionFailed, authenticationFailed, ...
   void open(const Options& options);
-  /// Once; a further call does nothing. On the loop thread it returns before the end.
+  /// Closes the client once; a further call does nothing. On the loop thread it returns before the
+  /// end.
   void close(std::chrono::milliseconds limit);
   void closeOnDestruction() noexcept;
 
   [[nodiscard]] bool forked() const noexcept;
-  /// In a child after fork().
+  /// Called in a child after fork().
   void abandon() noexcept { env_->abandonInChild(); }
   [[nodiscard]] const std::shared_ptr<LockEngine>& engine() const noexcept { return engine_; }
   [[nodiscard]] RLock lock(std::shared_ptr<const LockScripts> scripts) const;

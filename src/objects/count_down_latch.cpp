@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// CountDownLatch: a handle without state of its own. Each call becomes one request of a
+// ScriptedLatch, through an Operation; the blocking calls run that Operation on the calling thread.
+// Requests that change the count carry an idempotency key, so that a repeated one counts once.
+
 #include "engine/parse_reply.hpp"
 #include "engine/scripted_counter.hpp"
 #include "objects/counter_operations.hpp"
@@ -134,8 +139,8 @@ Operation<bool> CountDownLatch::trySetCountAsync(std::int64_t count) {
     return detail::refused<bool>(backend_, fmt::format("a count of {} is below 0", count));
   }
   if (count == 0) {
-    // A latch without a count is just that; a zero that is stored would keep others from setting
-    // it.
+    // A latch without a count is an open latch already. A stored zero would keep others from
+    // setting it.
     return asking<bool, bool>(
         backend_,
         [scripts = backend_->counter()](Call& call) { scripts->composeIsLocked(call); },

@@ -57,7 +57,7 @@ Operation<T> asking(std::shared_ptr<const ScriptedObject> object,
 }
 
 /// An operation that waits.
-/// @param scripts  `std::shared_ptr<const LockScripts>()`, of this acquisition
+/// @param scripts  `std::shared_ptr<const LockScripts>()`, makes those of this acquisition
 template <class T, class MakeScripts>
 Operation<T> waiting(std::shared_ptr<const ScriptedObject> object,
                      MakeScripts scripts,
@@ -66,7 +66,8 @@ Operation<T> waiting(std::shared_ptr<const ScriptedObject> object,
   using Acquired = ScriptedObject::Acquired;
   const auto params = [wait, stop = std::move(stop)] {
     AcquireParams result;
-    // It belongs to nobody, so it must not queue behind other calls of the same thread either.
+    // The permits belong to nobody, so this call must not queue behind other calls of the same
+    // thread: it gets an owner of its own.
     result.owner = newOwner();
     result.wait = wait;
     result.stop = stop;

@@ -26,8 +26,8 @@ using detail::same;
 using detail::TokenBackend;
 using Token = std::uint64_t;
 
-/// The token of what was obtained. A hold without one, because the counter was lost while a lost
-/// reply was settled, is of no use and is given back.
+/// The token of the hold that was obtained. Race: the counter may be lost while a lost reply is
+/// reconciled. A hold without a token is of no use and is given back.
 Result<Token> tokenOf(LockBackend& lock, OwnerId owner, const detail::Grant& grant) {
   if (grant.token) {
     return *grant.token;

@@ -85,7 +85,7 @@ ReleaseResult Lease::release() noexcept {
         return ReleaseResult::unknown;
     }
   } catch (...) {
-    // Out of memory: the hold is left to expire.
+    // There is no memory for the release: the hold is left to expire.
     return ReleaseResult::unknown;
   }
 }
@@ -99,7 +99,7 @@ void Lease::releaseInBackground() noexcept {
   try {
     backend->releaseQuietly({owner_, hold->line()});
   } catch (...) {
-    // Out of memory: the hold is left to expire.
+    // There is no memory for the release: the hold is left to expire.
   }
 }
 

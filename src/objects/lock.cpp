@@ -1,4 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// RLock: a handle without state of its own. Each call turns its arguments into AcquireParams or a
+// ReleaseTarget and hands them to the LockBackend, which may be one lock or a group. The blocking
+// calls named after Redisson's run on the calling thread without an Operation, because they are the
+// fast path. The default owner is the calling thread for calls named after Redisson's, and a new
+// owner for acquire() and tryAcquire().
+
 #include "objects/acquisitions.hpp"
 #include "objects/moved_from.hpp"
 #include "objects/operations.hpp"

@@ -14,7 +14,7 @@ void callElsewhere(UniqueFunction<void()> function) {
     try {
       function();
     } catch (...) {
-      // There is no client whose log could take it.
+      // There is no client whose log could report the exception.
     }
   }).detach();
 }

@@ -8,16 +8,16 @@
 
 #include <utility>
 
-// What handles answer that were moved from: they have no client that could say anything.
+// The answers of handles that were moved from: such a handle has no client that could answer.
 
 namespace rlock::detail {
 
 [[nodiscard]] Error movedFromError();
 
-/// Calls `function` on a thread of its own; what it throws is dropped.
+/// Calls `function` on a thread of its own; an exception that it throws is dropped.
 void callElsewhere(UniqueFunction<void()> function);
 
-/// How an operation starts in the background that fails without any client.
+/// The background form of an operation that fails without any client.
 template <class T>
 auto failing(Error error) {
   return [error = std::move(error)](UniqueFunction<void(Result<T>)> handler) {

@@ -12,13 +12,15 @@ namespace rlock {
 Mutex::Mutex(RLock lock) noexcept
     : lock_(std::move(lock)), forkGeneration_(detail::forkGeneration()) {}
 
-/// In a child another thread of the parent may hold mutex_ for ever.
+/// True in a forked child, where mutex_ may be locked for ever by a thread that only the parent
+/// has.
 bool Mutex::ofParent() const noexcept {
   return detail::forkGeneration() != forkGeneration_;
 }
 
 void Mutex::lock() {
-  // Made before: what was obtained must not be lost for want of memory.
+  // The list element is made before the lock is obtained: a hold must not be lost for want of
+  // memory.
   Holds fresh(1);
   fresh.front().lease = lock_.acquire();
   keep(fresh);
@@ -58,8 +60,9 @@ void Mutex::unlock() noexcept {
     const auto mine = std::find_if(holds_.rbegin(), holds_.rend(), [](const Held& held) {
       return held.thread == currentOwner();
     });
-    // Whoever locked will unlock: to release a valid hold for a lost one would let others in under
-    // the work of the thread that has it.
+    // Race: a thread that lost its hold may unlock late, when another thread holds the lock by this
+    // object. Each thread unlocks its own hold first, then a lost one: to release another thread's
+    // valid hold would let others in while that thread works.
     const auto chosen = mine != holds_.rend()
                             ? std::prev(mine.base())
                             : std::find_if(holds_.begin(), holds_.end(), [](const Held& held) {

@@ -9,7 +9,8 @@
 
 namespace rlock::detail {
 
-/// An operation from the two forms that a backend has of a call, and what to make of the result.
+/// Makes an operation of the two forms that a backend has of a call, and of a conversion of the
+/// result.
 /// @param run      `Result<From>()`, on the calling thread
 /// @param start    `void(UniqueFunction<void(Result<From>)>)`, in the background
 /// @param convert  `Result<T>(Result<From>)`
@@ -24,7 +25,7 @@ Operation<T> operation(Run run, Start start, Convert convert) {
       });
 }
 
-/// For operation(): the result as it is.
+/// A conversion for operation() that leaves the result as it is.
 template <class T>
 Result<T> same(Result<T> result) {
   return result;

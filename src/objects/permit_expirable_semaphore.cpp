@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// PermitExpirableSemaphore: a handle without state of its own around a PermitSemaphore.
+// Acquisitions choose the ids of their permits before they ask, so that a lost reply can be
+// reconciled; other changes carry an idempotency key. Every call is an Operation; the blocking
+// calls run it on the calling thread.
+
 #include "engine/permit_semaphore.hpp"
 #include "objects/moved_from.hpp"
 #include "objects/operations.hpp"
@@ -41,8 +47,8 @@ Error notInTime(const PermitSemaphore& semaphore) {
   return Error(Errc::timedOut, "no permit became free in the whole wait", std::move(context));
 }
 
-/// @param convert  `T(Grant)`, for what was obtained
-/// @param missed   `Result<T>()`, for what was not
+/// @param convert  `T(Grant)`, for permits that were obtained
+/// @param missed   `Result<T>()`, for permits that were not
 template <class T, class Convert, class Missed>
 Operation<T> acquisition(const SemaphorePtr& semaphore,
                          const Acquisition& what,
@@ -61,7 +67,7 @@ Operation<T> acquisition(const SemaphorePtr& semaphore,
       });
 }
 
-/// One permit, waited for without limit.
+/// Waits without limit for one permit.
 Operation<std::string> one(const SemaphorePtr& semaphore,
                            std::optional<Duration> lease,
                            std::stop_token stop = {}) {

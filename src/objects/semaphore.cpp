@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Semaphore: a handle without state of its own around a ScriptedSemaphore. Acquisitions run like
+// those of a lock, each in the name of a new owner; the other calls are single requests with an
+// idempotency key. Every call is an Operation; the blocking calls run it on the calling thread.
+
 #include "engine/parse_reply.hpp"
 #include "engine/scripted_counter.hpp"
 #include "objects/counter_operations.hpp"
@@ -55,7 +60,9 @@ Operation<T> acquisition(const SemaphoreBackend& backend,
       std::move(stop));
 }
 
-/// @param convert  `Result<T>(const Sum&)` of what was added, or was not because there is none
+/// @param convert  `Result<T>(const Sum&)`; the sum after the addition, or the finding that there
+/// is
+///                 no semaphore
 template <class T, class Convert>
 Operation<T> addition(const SemaphoreBackend& backend,
                       int permits,

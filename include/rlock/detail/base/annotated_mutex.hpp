@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-// What Clang's thread safety analysis needs to know; other compilers have no such analysis.
+// Attributes for Clang's thread safety analysis; other compilers have no such analysis.
 #if defined(__clang__)
 #define RLOCK_THREAD_ATTRIBUTE(attribute) __attribute__((attribute))
 #else
@@ -14,42 +14,42 @@
 
 /// A class whose objects can be held by one thread at a time.
 #define RLOCK_CAPABILITY(name) RLOCK_THREAD_ATTRIBUTE(capability(name))
-/// A class whose objects hold something as long as they live.
+/// A class whose objects hold a capability, such as a mutex, as long as they live.
 #define RLOCK_SCOPED_CAPABILITY RLOCK_THREAD_ATTRIBUTE(scoped_lockable)
 
 ///@{
-/// A variable, or what a pointer points to: only touched while the mutex is held.
+/// A variable, or the target of a pointer, that is touched only while the mutex is held.
 #define RLOCK_GUARDED_BY(mutex) RLOCK_THREAD_ATTRIBUTE(guarded_by(mutex))
 #define RLOCK_PT_GUARDED_BY(mutex) RLOCK_THREAD_ATTRIBUTE(pt_guarded_by(mutex))
 ///@}
 
 ///@{
-/// A function: only called while the mutexes are held, or while they are not.
+/// A function that is called only while the mutexes are held, or only while they are not.
 #define RLOCK_REQUIRES(...) RLOCK_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define RLOCK_EXCLUDES(...) RLOCK_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 ///@}
 
 ///@{
-/// A function that takes or gives back the mutexes; without arguments its own object.
+/// A function that locks or unlocks the mutexes; without arguments it locks its own object.
 #define RLOCK_ACQUIRE(...) RLOCK_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define RLOCK_RELEASE(...) RLOCK_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
-/// The first argument is what the function returns when it has taken them.
+/// The first argument is the value that the function returns when it has locked them.
 #define RLOCK_TRY_ACQUIRE(...) RLOCK_THREAD_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 ///@}
 
 ///@{
-/// A mutex: in which order it and another one are taken.
+/// The order in which a mutex and another one are locked.
 #define RLOCK_ACQUIRED_AFTER(...) RLOCK_THREAD_ATTRIBUTE(acquired_after(__VA_ARGS__))
 #define RLOCK_ACQUIRED_BEFORE(...) RLOCK_THREAD_ATTRIBUTE(acquired_before(__VA_ARGS__))
 ///@}
 
-/// A function whose body is beyond the analysis. What it requires of its callers is still checked.
+/// A function whose body is beyond the analysis. Its requirements on callers are still checked.
 #define RLOCK_NO_THREAD_SAFETY_ANALYSIS RLOCK_THREAD_ATTRIBUTE(no_thread_safety_analysis)
 
 namespace rlock::detail {
 
-/// A std::mutex that Clang knows to be one: that of libstdc++ carries no attributes, so nothing
-/// could be said to be guarded by it.
+/// A std::mutex with attributes. The std::mutex of libstdc++ carries none, so Clang would not
+/// accept it as the guard of a variable.
 class RLOCK_CAPABILITY("mutex") AnnotatedMutex {
  public:
   void lock() RLOCK_ACQUIRE() {
@@ -78,8 +78,8 @@ class RLOCK_SCOPED_CAPABILITY MutexLock {
   AnnotatedMutex& mutex_;
 };
 
-/// A MutexLock that can be released before it ends. Whoever passes it on asks afterwards whether it
-/// still holds the mutex, because the analysis cannot know.
+/// A MutexLock that can be released before it ends. A function that passes it on must ask
+/// afterwards whether it still holds the mutex, because the analysis cannot know.
 class RLOCK_SCOPED_CAPABILITY ReleasableLock {
  public:
   explicit ReleasableLock(AnnotatedMutex& mutex) RLOCK_ACQUIRE(mutex) : mutex_(mutex) {

@@ -20,10 +20,10 @@ inline std::chrono::nanoseconds exponentialPause(std::chrono::nanoseconds first,
   return std::min(pause, longest);
 }
 
-/// The pause before the n-th repetition: doubles from `min` to `max`, of which a random part of the
+/// The pause before the n-th repetition. It doubles from `min` to `max`; a random part of its
 /// second half is left out, so that many callers do not come back together.
 /// @param attempt  0 for the first repetition
-/// @param random   any number; only its low bits count
+/// @param random   any number; only its low 10 bits count
 inline std::chrono::nanoseconds backoffPause(std::chrono::nanoseconds min,
                                              std::chrono::nanoseconds max,
                                              int attempt,

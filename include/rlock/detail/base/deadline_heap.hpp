@@ -97,7 +97,7 @@ class DeadlineHeap {
     tree_.insert(element.*Hook, &element, due);
   }
 
-  /// Takes an element out; does nothing when it is not in.
+  /// Removes an element; does nothing when it is not inside.
   void remove(T& element) noexcept {
     if ((element.*Hook).linked()) {
       tree_.remove(element.*Hook);

@@ -23,17 +23,18 @@ class Timer {
   /// Disarms.
   virtual ~Timer() = default;
 
-  /// Replaces an earlier point in time. Expires at `due` or a little later, never earlier; timers
-  /// with the same `due` expire in the order they were armed. time_point::max() is never.
+  /// Sets the point in time, replacing an earlier one. The timer expires at `due` or a little
+  /// later, never earlier; timers with the same `due` expire in the order they were armed.
+  /// time_point::max() is never.
   virtual void armAt(Clock::time_point due) noexcept = 0;
   virtual void disarm() noexcept = 0;
   [[nodiscard]] virtual bool armed() const noexcept = 0;
 };
 
-/// A function that is made once and then queued as often as needed, without memory. Queued twice
-/// before it runs, it runs once.
+/// A function that is made once and then queued as often as needed, without allocating memory. When
+/// it is queued twice before it runs, it runs once.
 ///
-/// **Thread safety:** post() from any thread, the rest on the loop thread.
+/// **Thread safety:** post() from any thread; the function runs on the loop thread.
 class ReadyTask {
  public:
   ReadyTask() = default;
@@ -45,9 +46,9 @@ class ReadyTask {
   virtual void post(std::shared_ptr<const void> owner) noexcept = 0;
 };
 
-/// The world as a client sees it, its connections apart: time, the loop that runs its background
-/// work, and sleeping. Everything above the connection layer asks for these here and nowhere else,
-/// so that a simulation can be the world, too. A client belongs to one Env.
+/// The environment of a client, apart from its connections: time, the loop that runs its background
+/// work, and sleeping. All layers above the connections get these services here and nowhere else,
+/// so that a simulation can take the place of the real environment. A client belongs to one Env.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
 class Env {
@@ -60,16 +61,16 @@ class Env {
   virtual ~Env() = default;
 
   [[nodiscard]] virtual Clock::time_point now() const noexcept = 0;
-  /// Loop thread, or before the loop runs.
+  /// Call it on the loop thread, or before the loop runs.
   [[nodiscard]] virtual std::unique_ptr<Timer> makeTimer(UniqueFunction<void()> onExpiry) = 0;
 
-  /// Runs a function on the loop thread: first in, first out, never inside this call. Once the loop
-  /// was stopped the function is destroyed unrun.
+  /// Runs a function on the loop thread, first in, first out, and never inside this call. After the
+  /// loop was stopped, the function is destroyed without being run.
   /// @throws std::bad_alloc
   virtual void post(UniqueFunction<void()> function) = 0;
   [[nodiscard]] virtual std::unique_ptr<ReadyTask> makeTask(UniqueFunction<void()> function) = 0;
   [[nodiscard]] virtual bool onLoopThread() const noexcept = 0;
-  /// Runs a function on some other thread, for when there may be no loop any more.
+  /// Runs a function on some other thread, also when there is no loop any more.
   virtual void runElsewhere(UniqueFunction<void()> function) = 0;
 
   /// Sleeps while `word` is `expected`, at most until `deadline` (time_point::max(): no limit). May
@@ -77,13 +78,14 @@ class Env {
   virtual void sleep(const std::atomic<std::uint32_t>& word,
                      std::uint32_t expected,
                      Clock::time_point deadline) noexcept = 0;
-  /// Wakes one thread that sleeps on `word`. The word may be gone already: then nobody is woken.
+  /// Wakes one thread that sleeps on `word`. The word may be gone already: then no thread is woken.
   virtual void wakeOne(const std::atomic<std::uint32_t>* word) noexcept = 0;
 
-  /// Takes no more functions, runs those already queued and ends the loop. Elsewhere than on the
-  /// loop thread it waits for that, at most until `deadline`.
+  /// Accepts no more functions, runs the functions already queued and ends the loop. On a thread
+  /// other than the loop thread it waits for the end, at most until `deadline`.
   virtual void stop(Clock::time_point deadline) noexcept = 0;
-  /// In the child after fork(): every later call does nothing. Leaks by intention.
+  /// Called in the child after fork(): every later call does nothing. The object leaks by
+  /// intention.
   virtual void abandonInChild() noexcept = 0;
   [[nodiscard]] virtual bool abandoned() const noexcept = 0;
 };

@@ -9,20 +9,20 @@
 
 namespace rlock::detail {
 
-/// How many fork() calls lie between the first process and this one: an object that remembers
-/// another number belongs to a parent. Costs one relaxed load.
+/// The number of fork() calls between the first process and this one. An object that remembers
+/// another number belongs to a parent. The call costs one relaxed load.
 RLOCK_EXPORT std::uint32_t forkGeneration() noexcept;
 
-/// Never frees an object, and what it points to stays reachable for leak checkers. For what a child
-/// cannot destroy, because its parent's threads use it, and the child has no such threads.
+/// Keeps an object until the process ends, reachable for leak checkers. It is meant for objects
+/// that a child cannot destroy: the parent's threads use them, and the child has no such threads.
 ///
 /// **Thread safety:** Any thread.
 RLOCK_EXPORT void keepForever(std::shared_ptr<const void> object) noexcept;
 
-/// An object of which each process has its own. A child begins with a new one and leaves its
-/// parent's alone, whose mutexes may be locked for ever by threads that only the parent has.
+/// An object of which each process has its own. A child makes a new one and does not touch its
+/// parent's, whose mutexes may be locked for ever by threads that only the parent has.
 ///
-/// It is never destroyed: threads may still use it after the static objects are gone.
+/// The object is never destroyed: threads may still use it after the static objects are gone.
 ///
 /// **Thread safety:** get() from any thread.
 template <class T>
@@ -50,7 +50,7 @@ class PerProcess {
     Node(std::uint32_t of, Node* older) noexcept : generation(of), parents(older) {}
 
     const std::uint32_t generation;
-    Node* const parents;  // keeps it reachable, for leak checkers
+    Node* const parents;  // keeps the parent's object reachable for leak checkers
     T value{};
   };
 

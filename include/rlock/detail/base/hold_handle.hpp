@@ -14,8 +14,9 @@
 
 namespace rlock::detail {
 
-/// What a holder can see of its hold without asking anybody: shared by the engine, which moves the
-/// deadline and reports the loss, and by every Lease of the same incarnation of a hold.
+/// The local view of a hold: its validity, its loss and its release, without asking the server. The
+/// engine, which moves the deadline and reports the loss, shares it with every Lease of the same
+/// incarnation of the hold.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class HoldHandle : public RefCounted<HoldHandle> {
@@ -29,7 +30,8 @@ class HoldHandle : public RefCounted<HoldHandle> {
   HoldHandle& operator=(const HoldHandle&) = delete;
   virtual ~HoldHandle() = default;
 
-  /// A hold that consists of others has no deadline of its own and asks them.
+  /// The end of the validity. A hold that consists of others has no deadline of its own and asks
+  /// them.
   [[nodiscard]] virtual Clock::time_point validUntil() const noexcept {
     return Clock::time_point(Clock::duration(validUntil_.load(std::memory_order_acquire)));
   }
@@ -37,7 +39,7 @@ class HoldHandle : public RefCounted<HoldHandle> {
     validUntil_.store(until.time_since_epoch().count(), std::memory_order_release);
   }
 
-  /// Before anybody else has it.
+  /// Call it before anybody else has the handle.
   void setLine(std::uint64_t line) noexcept { line_ = line; }
   /// The number of this incarnation of the owner's hold: a hold that was lost and taken again has
   /// another.
@@ -48,8 +50,8 @@ class HoldHandle : public RefCounted<HoldHandle> {
   [[nodiscard]] bool released() const noexcept { return released_.load(std::memory_order_acquire); }
   void setReleased() noexcept { released_.store(true, std::memory_order_release); }
 
-  /// Marks the hold lost; true for the first caller, which then calls signalLoss() with no lock
-  /// held.
+  /// Marks the hold lost. Race: several threads may find the loss at once. The first one gets true,
+  /// and must then call signalLoss() with no lock held.
   bool markLost(LossReason reason) noexcept {
     LossReason none = LossReason::none;
     return reason_.compare_exchange_strong(none, reason, std::memory_order_acq_rel);

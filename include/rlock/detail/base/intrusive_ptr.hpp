@@ -11,7 +11,7 @@
 
 namespace rlock::detail {
 
-/// Base of objects that are owned by IntrusivePtr: `class Node : public RefCounted<Node>`. The last
+/// The base of objects that IntrusivePtr owns: `class Node : public RefCounted<Node>`. The last
 /// pointer deletes the object as a `Derived`, so no virtual destructor is needed unless `Derived`
 /// has subclasses of its own.
 ///
@@ -24,8 +24,9 @@ class RefCounted {
 
   void addRef() const noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// For those whom the object itself points out, without owning it, until its destructor is over:
-  /// false when the last owner is gone.
+  /// Adds an owner through a pointer that owns nothing, such as one that the object has registered
+  /// and that its destructor takes back. Race: the last owner may be deleting the object meanwhile;
+  /// then the result is false, and the object must not be kept.
   [[nodiscard]] bool tryAddRef() const noexcept {
     std::uint32_t count = count_.load(std::memory_order_relaxed);
     while (count != 0) {
@@ -43,7 +44,7 @@ class RefCounted {
     }
   }
 
-  /// Only a hint when other threads hold pointers too.
+  /// The number of owners; only a hint when other threads hold pointers too.
   std::uint32_t useCount() const noexcept { return count_.load(std::memory_order_acquire); }
 
  protected:
@@ -54,12 +55,12 @@ class RefCounted {
   mutable std::atomic<std::uint32_t> count_{0};
 };
 
-/// `U*` converts to `T*`.
+/// True when `U*` converts to `T*`.
 template <class U, class T>
 concept PointerInto = std::convertible_to<U*, T*>;
 
-/// Shared ownership in one word. A raw pointer to an owned object may be turned into another
-/// IntrusivePtr at any time, but not inside the object's constructor.
+/// Shared ownership in one machine word. A raw pointer to an owned object may be turned into
+/// another IntrusivePtr at any time, but not inside the object's constructor.
 ///
 /// **Thread safety:** One thread at a time per pointer; different pointers to one object are safe.
 template <class T>

@@ -7,15 +7,15 @@
 
 namespace rlock::detail {
 
-/// Place of an element in an IntrusiveTable; a member of the element.
+/// The position of an element in an IntrusiveTable; a member of the element.
 template <class T>
 struct TableHook {
   T* next = nullptr;
-  T** link = nullptr;  ///< what points to this element
+  T** link = nullptr;  ///< the pointer that points to this element
 };
 
-/// Elements found by a hash, several under one. It does not own them and allocates nothing for
-/// them, but a word of its own for each.
+/// A hash table that may hold several elements under one hash. It does not own them and allocates
+/// no memory for them except one word each in its buckets.
 ///
 /// **Thread safety:** One thread at a time.
 ///
@@ -104,7 +104,7 @@ class IntrusiveTable {
     first = &element;
   }
 
-  /// Without memory the chains get longer instead.
+  /// When there is no memory, the chains get longer instead.
   void grow() noexcept {
     std::vector<T*> old;
     try {

@@ -19,7 +19,7 @@
 
 namespace rlock::detail {
 
-/// What one acquisition asks for, already free of the differences between the public calls.
+/// The parameters of one acquisition, the same for all public calls.
 struct AcquireParams {
   OwnerId owner{};
   /// How long the caller waits while somebody else holds the lock; infinite = for ever.
@@ -29,26 +29,26 @@ struct AcquireParams {
   std::stop_token stop{};
   std::string label{};
   bool wantsHandle = false;  ///< the caller will make a Lease of it
-  bool willRetry = false;    ///< a refusal without a wait is not the end of the caller's waiting
-  bool forEver = false;      ///< the caller has no time limit, so that of outages holds
-  int afresh = 0;            ///< so many holds of the owner are over for their maxHold
+  bool willRetry = false;    ///< the caller goes on after a refusal without a wait
+  bool forEver = false;      ///< the caller has no time limit; outageTimeout bounds outages
+  int afresh = 0;            ///< the number of the owner's holds that are over for their maxHold
 };
 
 struct Grant {
   IntrusivePtr<HoldHandle> hold{};  ///< only with AcquireParams::wantsHandle
   std::optional<std::uint64_t> token{};
-  int count = 0;  ///< how often the owner holds it now, as the server counts; with a hold only
+  int count = 0;  ///< the server's hold count of the owner; only together with `hold`
 };
 
-/// The hold that a release means.
+/// The hold that a release is for.
 struct ReleaseTarget {
   OwnerId owner;
-  /// HoldHandle::line() of the incarnation whose hold is to be released; nothing happens when that
-  /// is over. 0: whatever the owner holds when its turn comes.
+  /// HoldHandle::line(), the number of the incarnation to be released; nothing happens when that
+  /// incarnation is over. 0: the hold that the owner has when the release is sent.
   std::uint64_t line = 0;
 };
 
-/// Where a lock is. Two locks with the same place, the client apart, are the same lock.
+/// The identity of a lock. Two locks with the same node, database, name and kind are the same lock.
 struct LockPlace {
   std::string node;
   int database = 0;
@@ -61,16 +61,16 @@ enum class ReleaseOutcome : std::uint8_t { released, stillHeld };
 
 class LockMember;
 
-/// One lock of any kind, as the public handles see it. Every query and operation exists in a
-/// blocking form, which returns when it is done, and a background form, whose handler is called
-/// exactly once on the callback thread and never inside the call.
+/// One lock of any kind, as the public handles see it. Every operation exists in a blocking form,
+/// which returns when it is done, and a background form, whose handler is called exactly once on
+/// the callback thread and never inside the call.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class LockBackend {
  public:
   template <class T>
   using Handler = UniqueFunction<void(Result<T>)>;
-  using Acquired = std::optional<Grant>;  ///< empty: somebody else held it all the time
+  using Acquired = std::optional<Grant>;  ///< empty: another owner held the lock all the time
   using TimeToLive = std::optional<std::chrono::milliseconds>;
 
   LockBackend() = default;
@@ -80,7 +80,7 @@ class LockBackend {
 
   [[nodiscard]] virtual const std::string& name() const noexcept = 0;
   [[nodiscard]] virtual LockPlace place() const = 0;
-  /// The same lock as a part of others; null for a lock that consists of others itself.
+  /// This lock as a member of a group; null for a lock that is a group itself.
   [[nodiscard]] virtual std::shared_ptr<LockMember> member() const { return nullptr; }
 
   virtual Result<Acquired> acquire(AcquireParams params) = 0;
@@ -88,13 +88,13 @@ class LockBackend {
 
   virtual Result<ReleaseOutcome> release(ReleaseTarget target) = 0;
   virtual void releaseAsync(ReleaseTarget target, Handler<ReleaseOutcome> handler) = 0;
-  /// Releases in the background for a holder that does not ask what became of it. Does nothing
-  /// where nothing can be released: the client is closed, or belongs to a parent process.
+  /// Releases in the background, for a holder that does not ask for the outcome. Does nothing when
+  /// nothing can be released: the client is closed, or belongs to a parent process.
   virtual void releaseQuietly(ReleaseTarget target) = 0;
-  /// A blocking call on this thread would fail with `wouldDeadlock`.
+  /// True when a blocking call on this thread would fail with `wouldDeadlock`.
   [[nodiscard]] virtual bool refusesBlocking() const noexcept = 0;
-  /// The owner holds it with nothing but a release to end that, as far as this client knows, so
-  /// that another owner could wait for ever. No round trip.
+  /// True when, as far as this client knows, the owner has a hold that only a release ends, so that
+  /// another owner could wait for ever. No round trip.
   [[nodiscard]] virtual bool keeps(OwnerId owner) const = 0;
 
   virtual Result<bool> forceRelease() = 0;
@@ -110,7 +110,7 @@ class LockBackend {
   virtual void timeToLiveAsync(Handler<TimeToLive> handler) = 0;
 };
 
-/// The times of a client that a lock of several clients keeps to.
+/// The time limits of one client, which a lock over several clients respects.
 struct LockLimits {
   std::chrono::milliseconds watchdogTimeout;
   std::chrono::milliseconds commandTimeout;
@@ -118,7 +118,7 @@ struct LockLimits {
   std::chrono::milliseconds outageTimeout;
 };
 
-/// One lock as a part of a lock that consists of several. Its handlers are internal: they run on
+/// One lock as a member of a lock that consists of several. Its handlers are internal: they run on
 /// the loop thread, also when the application runs callbacks elsewhere, and must not block or
 /// throw.
 ///
@@ -128,7 +128,7 @@ class LockMember : public LockBackend {
   using Clock = std::chrono::steady_clock;
 
   [[nodiscard]] virtual LockLimits limits() const = 0;
-  /// The world of its client.
+  /// The environment of its client.
   [[nodiscard]] virtual const std::shared_ptr<Env>& env() const noexcept = 0;
   /// Calls `function` exactly once and never inside this call: at `when` or a little later, or as
   /// soon as the client is closed.

@@ -9,45 +9,46 @@
 
 namespace rlock::detail {
 
-/// Where each of the holds that are left was in the order before a request; empty: nothing was
-/// said, so that they are the first ones.
+/// For each hold that is left after a request: its position in the order before the request. Empty:
+/// the server told none, and the first holds are left.
 using HoldPlaces = std::optional<std::vector<int>>;
 
-/// What an acquisition leaves behind. Holds of one owner on one name that are of the same kind are
-/// one hold: they have one count and one renewal.
+/// The kind of hold that an acquisition leaves behind. Holds of one owner on one name that are of
+/// the same kind are one hold: they have one count and one renewal.
 enum class HoldKind : std::uint8_t {
   lock,    ///< the owner's field in the lock
   read,    ///< the shared side of a read-write lock
   write,   ///< its exclusive side
   simple,  ///< the value of a single key
   permit,  ///< a permit of a semaphore that is kept and renewed
-  none     ///< nothing that belongs to an owner: counted permits, a latch that was opened
+  none     ///< no hold of an owner: counted permits, a latch that was opened
 };
 
-/// What a waiter does with news, and what the others of its client and lock do then.
+/// How the waiters of one client and lock react to a wake-up: FIFO (`one`), broadcast (`each`),
+/// best fit (`fitting`) or polling (`alone`).
 enum class WakeRule : std::uint8_t {
-  one,      ///< only the first in line tries: one of them can have it
-  each,     ///< the first in line tries; if it gets in, so can all others, at once
-  fitting,  ///< the first in line tries, then whoever needs less than those who were refused
-  alone     ///< no news at all: each looks again when its own time comes
+  one,      ///< FIFO: only the first in the queue tries, because one of them can have it
+  each,     ///< broadcast: the first in the queue tries; if it gets in, all others can, too
+  fitting,  ///< best fit: the first tries, then a waiter that needs less than the refused ones
+  alone     ///< polling: no wake-ups; each waiter looks again at its own time
 };
 
-/// What the engine must know of a kind of lock.
+/// The properties of a kind of lock that the engine must know.
 struct LockTraits {
   HoldKind holdKind = HoldKind::lock;
   WakeRule wakeRule = WakeRule::one;
-  std::uint8_t lane = 0;         ///< waiters of one channel that are in different lines; 0 or 1
-  int need = 1;                  ///< how much one acquisition takes; WakeRule::fitting compares it
-  bool changesState = true;      ///< an attempt leaves something behind that a lost reply hides
-  bool queuesOnServer = false;   ///< a waiter has a place there, which it must give up
+  std::uint8_t lane = 0;         ///< which of the two wake-up queues of a channel; 0 or 1
+  int need = 1;                  ///< permits that one acquisition takes; for WakeRule::fitting
+  bool changesState = true;      ///< a grant changes the server: a lost reply must be reconciled
+  bool queuesOnServer = false;   ///< a waiter has a place on the server, which it must give up
   bool channelPerOwner = false;  ///< each owner has a channel of its own
-  /// The message after which whoever was waiting need not look: it has happened, whatever came
-  /// next.
+  /// The message that ends the waits of all present waiters without another look at the server,
+  /// whatever happened after it.
   std::string_view opensOn{};
-  /// For how long a lost request can be settled. Zero: as long as its lease could last.
+  /// For how long a lost request can be reconciled. Zero: as long as its lease could last.
   std::chrono::milliseconds settleWithin{0};
   bool reentrant = true;  ///< an owner that holds it may take it again
-  /// Each hold has a name of its own: a release that runs late finds nothing of a later hold.
+  /// Each hold has an id of its own, so a release that runs late finds nothing of a later hold.
   bool ownIds = false;
 };
 

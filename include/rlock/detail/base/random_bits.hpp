@@ -5,7 +5,8 @@
 
 namespace rlock::detail {
 
-/// 64 random bits, never the same ones in a parent process and its child. Seeded by the system.
+/// Returns 64 random bits, never the same ones in a parent process and its child. The system seeds
+/// the generator.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 std::uint64_t randomBits();

@@ -8,7 +8,7 @@
 
 namespace rlock::detail {
 
-/// One parsed server reply (a tree for arrays). A value: no ties to the connection it came from.
+/// One parsed server reply (a tree for arrays). It is a value with no ties to its connection.
 /// **Thread safety:** one thread at a time.
 struct Reply {
   enum class Type : std::uint8_t { nil, integer, status, string, error, array };
@@ -28,7 +28,7 @@ struct Reply {
   }
 };
 
-/// The first word of an error reply, which is its code.
+/// The first word of an error reply, which is the error code.
 inline std::string_view firstWord(std::string_view text) noexcept {
   return text.substr(0, text.find(' '));
 }

@@ -7,7 +7,7 @@
 
 namespace rlock::detail {
 
-/// Wants to know when a thread that may hold something ends.
+/// A listener that hears when a thread that may hold something ends.
 class ThreadEndListener {
  public:
   ThreadEndListener() = default;
@@ -18,11 +18,11 @@ class ThreadEndListener {
   virtual void threadEnded(OwnerId owner) noexcept = 0;
 };
 
-/// Listens until the object is gone.
+/// Registers a listener until its object is gone.
 void addThreadEndListener(std::weak_ptr<ThreadEndListener> listener);
 
-/// Whether the owner is currentOwner() of a thread that has ended. From that thread's listeners'
-/// first threadEnded() on; for no other owner.
+/// Whether the owner is the currentOwner() of a thread that has ended. True from the first
+/// threadEnded() of that thread on; always false for an owner that stands for no thread.
 [[nodiscard]] bool threadHasEnded(OwnerId owner) noexcept;
 
 }  // namespace rlock::detail

@@ -9,7 +9,8 @@
 
 namespace rlock::detail {
 
-/// Who knows the fencing tokens of one lock. The forms are those of LockBackend.
+/// The source of the fencing tokens of one lock. The blocking and the background form are those of
+/// LockBackend.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class TokenBackend {

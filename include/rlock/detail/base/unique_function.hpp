@@ -27,13 +27,14 @@ template <class F, class R, class... Args>
 concept UniqueFunctionTarget = !isUniqueFunction<std::remove_cvref_t<F>> &&
                                std::is_invocable_r_v<R, std::decay_t<F>&, Args...>;
 
-/// A callable that can be moved but not copied, so it may own promises, leases and coroutines.
-/// `std::move_only_function` is not in the baseline's standard library.
+/// A callable that can be moved but not copied, so it may own promises, leases and coroutines. It
+/// stands in for `std::move_only_function`, which the oldest supported standard library lacks.
 ///
 /// **Thread safety:** One thread at a time.
 ///
-/// Callables of up to kCapacity bytes that move without throwing live inside; others on the heap.
-/// Calling an empty one throws `std::bad_function_call`.
+/// Callables of up to kCapacity bytes that move without throwing live inside the object; others
+/// live on the heap. Calling an empty one throws `std::bad_function_call`. Invariant: manage_ is
+/// null exactly when the function is empty, and invoke_ is always callable.
 template <class R, class... Args>
 class UniqueFunction<R(Args...)> {
  public:
@@ -47,8 +48,8 @@ class UniqueFunction<R(Args...)> {
   // NOLINTNEXTLINE(google-explicit-constructor): as std::function
   UniqueFunction(F&& callable) {
     using Target = std::decay_t<F>;
-    // Not part of the concept: callables with a constructor from UniqueFunction would make it
-    // recursive.
+    // This check is not part of the concept: callables with a constructor from UniqueFunction would
+    // make it recursive.
     static_assert(std::is_constructible_v<Target, F>, "copy or move the callable in");
     if constexpr (std::is_pointer_v<Target> || std::is_member_pointer_v<Target> ||
                   isStdFunction<Target>) {
@@ -73,7 +74,7 @@ class UniqueFunction<R(Args...)> {
   UniqueFunction(UniqueFunction&& other) noexcept { takeFrom(other); }
   UniqueFunction& operator=(UniqueFunction&& other) noexcept {
     if (this != &other) {
-      // The old target dies last: its destructor may reach this object again.
+      // The old target dies last, because its destructor may use this object again.
       UniqueFunction old(std::move(*this));
       takeFrom(other);
     }

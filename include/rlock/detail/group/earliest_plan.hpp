@@ -5,14 +5,15 @@
 
 namespace rlock::detail {
 
-/// Keeps one call planned where many ask for one: the earliest, which plans the next when it comes.
+/// Keeps a single call planned although many callers ask for one. The earliest request wins; the
+/// call plans the next one when it comes.
 ///
 /// **Thread safety:** One thread at a time.
 class EarliestPlan {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// False: a call at `when` is not needed, because one comes no later anyway.
+  /// Plans a call for `when`. False: no call is needed, because one is planned no later than that.
   [[nodiscard]] bool plan(Clock::time_point when) noexcept {
     if (planned_ <= when) {
       return false;
@@ -21,8 +22,8 @@ class EarliestPlan {
     return true;
   }
 
-  /// The call planned for `when` has come. False: an earlier one was planned after it, and did its
-  /// work or will do it.
+  /// Begins the call planned for `when`. False: an earlier call was planned after it, and has done
+  /// its work or will do it.
   [[nodiscard]] bool begin(Clock::time_point when) noexcept {
     if (planned_ != when) {
       return false;

@@ -10,14 +10,16 @@
 
 namespace rlock::detail {
 
-/// The course of one acquisition of several locks together, without clock, thread or connection: it
-/// is told what happened and says what to do next.
+/// The state machine of one acquisition of several locks together. It has no clock, thread or
+/// connection: MultiAcquire tells it what happened, and it returns the next step.
 ///
-/// **Thread safety:** One thread at a time.
+/// **Thread safety:** One thread at a time; MultiAcquire calls it under its mutex.
 ///
-/// The members are taken one after the other in an order that is the same for everybody, so that
-/// those who wait for a member while they hold earlier ones never wait for each other in a circle.
-/// Whatever ends the course without success, all that was taken is given back first.
+/// The members are taken one after the other in an order that is the same for every client. Two
+/// callers that hold earlier members while they wait for a later one therefore never wait for each
+/// other in a circle. Invariants: the first taken() members are held, and the caller is told a
+/// result exactly once. An acquisition that ends without success gives all taken members back
+/// first; finishEarly is the exception, for a caller that leaves earlier.
 class MultiFsm {
  public:
   enum class Step : std::uint8_t {
@@ -26,18 +28,18 @@ class MultiFsm {
     giveBack,     ///< give the first taken() members back
     finish,       ///< tell the caller result(); no event is expected after it
     finishEarly,  ///< tell the caller result(), then wait for the event that is still to come
-    end           ///< the caller was told before; nothing is left to do
+    end           ///< the caller has its result; nothing is left to do
   };
 
   enum class Result : std::uint8_t { pending, granted, refused, failed };
 
   /// @param members     how many, at least 1
-  /// @param oneAttempt  never wait for another holder
+  /// @param oneAttempt  do not wait for another holder and do not try again
   MultiFsm(std::size_t members, bool oneAttempt) noexcept
       : members_(members), oneAttempt_(oneAttempt) {}
 
   [[nodiscard]] Result result() const noexcept { return result_; }
-  /// Why it failed.
+  /// The reason of a failure.
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
   [[nodiscard]] std::size_t taken() const noexcept { return taken_; }
   [[nodiscard]] std::size_t next() const noexcept { return taken_; }
@@ -45,8 +47,8 @@ class MultiFsm {
 
   Step start() noexcept { return stop_ ? conclude(true) : take(); }
 
-  /// The member next() was taken.
-  /// @param valid  it is still held now, and so are all before it
+  /// Event: the member next() was taken.
+  /// @param valid  this member and all before it are still held
   Step granted(bool valid) noexcept {
     answers();
     ++taken_;
@@ -59,7 +61,7 @@ class MultiFsm {
     return taken_ == members_ ? finish(Result::granted) : take();
   }
 
-  /// Another owner had the member next() for as long as it could be waited for.
+  /// Event: another owner held the member next() for the whole wait.
   /// @param timeLeft  the caller would wait longer
   Step refused(bool timeLeft) noexcept {
     answers();
@@ -69,15 +71,15 @@ class MultiFsm {
     return giveBack();
   }
 
-  /// The node of the member next() cannot be used now, and perhaps in a moment: should the caller's
-  /// time be over before that member answers, this is why it failed.
+  /// Event: the node of the member next() cannot be used now, but perhaps in a moment. `why`
+  /// becomes the reason of failure if the caller's time is over before that member answers.
   Step away(Error why) noexcept {
     away_ = std::move(why);
     awayMember_ = taken_;
     return giveBack();
   }
 
-  /// There is no time left to ask for next().
+  /// Event: there is no time left to ask for next().
   Step timeUp() noexcept {
     if (!answered()) {
       decideLate();
@@ -85,10 +87,10 @@ class MultiFsm {
     return giveBack();
   }
 
-  /// A member taken before was lost, so waiting for next() was ended; it is not held.
+  /// Event: a member taken earlier was lost, so the wait for next() was ended. next() is not held.
   Step lost() noexcept { return again(); }
 
-  /// Taking the member next() failed; it is not held.
+  /// Event: taking the member next() failed. It is not held.
   Step failed(Error error) noexcept {
     if (!answered() && !stop_) {
       verdict_ = Result::failed;
@@ -97,13 +99,13 @@ class MultiFsm {
     return giveBack();
   }
 
-  /// Everything taken was given back, or as much of it as could be.
+  /// Event: the taken members were given back, as far as that was possible.
   Step givenBack(bool timeLeft) noexcept {
     taken_ = 0;
     return conclude(timeLeft);
   }
 
-  /// The caller was stopped. What is under way ends by one of the events above.
+  /// Event: the caller was stopped. The step under way still ends by one of the events above.
   Step stopped(Error why) noexcept {
     if (!answered() && !stop_) {
       stop_ = std::move(why);
@@ -111,7 +113,7 @@ class MultiFsm {
     return Step::none;
   }
 
-  /// The caller does not wait any longer.
+  /// Event: the caller does not wait any longer.
   Step expired(Error late) noexcept {
     if (answered()) {
       return Step::none;
@@ -178,7 +180,7 @@ class MultiFsm {
   const std::size_t members_;
   const bool oneAttempt_;
   std::size_t taken_ = 0;
-  Result verdict_ = Result::pending;  // of what is being given back; pending: try again
+  Result verdict_ = Result::pending;  // the result once members are given back; pending: retry
   Result result_ = Result::pending;
   std::optional<Error> error_;
   std::optional<Error> stop_;

@@ -20,17 +20,17 @@ namespace rlock::detail {
 struct Quorum {
   using Clock = std::chrono::steady_clock;
 
-  /// The fewest members of which any two such sets have one in common.
+  /// The smallest size for which any two sets of members of that size have a member in common.
   static constexpr std::size_t majority(std::size_t members) noexcept { return members / 2 + 1; }
 
-  /// What is not counted of a lease: clocks of different machines drift apart by up to 1 %, and
-  /// expiry is precise to a few milliseconds.
+  /// The part of a lease that does not count as valid: clocks of different machines drift apart by
+  /// up to 1 %, and the server's expiry is precise to a few milliseconds.
   static constexpr std::chrono::nanoseconds drift(std::chrono::nanoseconds lease) noexcept {
     return lease / 100 + std::chrono::milliseconds(2);
   }
 
-  /// How long one node is asked before it counts as unreachable: little of the lease, so that
-  /// several such nodes cost nothing of the validity.
+  /// How long one node is asked before it counts as unreachable: a small part of the lease, so that
+  /// most of the validity is left.
   static std::chrono::nanoseconds patience(std::chrono::nanoseconds lease,
                                            std::chrono::nanoseconds commandTimeout) noexcept {
     constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(10);
@@ -39,7 +39,8 @@ struct Quorum {
   }
 
   /// Until when at least `need` of the members are valid.
-  /// @param until  of each member; time_point::min() when it is not held. Is reordered.
+  /// @param until  the end of each member's validity; time_point::min() for a member that is not
+  ///               held. The call reorders the elements.
   static Clock::time_point validUntil(std::span<Clock::time_point> until,
                                       std::size_t need) noexcept {
     if (need == 0 || need > until.size()) {
@@ -50,14 +51,16 @@ struct Quorum {
   }
 };
 
-/// The course of one acquisition of a majority of independent locks, without clock, thread or
-/// connection: it is told what happened and says what to do next.
+/// The state machine of one acquisition of a majority of independent locks. It has no clock, thread
+/// or connection: QuorumAcquire tells it what happened, and it returns the next step.
 ///
-/// **Thread safety:** One thread at a time.
+/// **Thread safety:** One thread at a time; QuorumAcquire calls it under its mutex.
 ///
 /// All members are asked at once. An attempt ends as soon as its outcome is certain: a majority has
-/// granted, or cannot any more. What an unsuccessful one obtained is given back before a pause and
-/// the next one. Answers that come after the end of their attempt are not told to it.
+/// granted, or no majority is possible any more. The holds of an unsuccessful attempt are given
+/// back before a pause and the next attempt. Invariants: each member counts with one answer per
+/// attempt, and the caller is told a result exactly once. QuorumAcquire does not report answers
+/// that come after the end of their attempt.
 class QuorumFsm {
  public:
   enum class Step : std::uint8_t {
@@ -67,7 +70,7 @@ class QuorumFsm {
     pause,        ///< wait for a moment of random length
     finish,       ///< tell the caller result(); no event is expected after it
     finishEarly,  ///< tell the caller result(), then wait for the event that is still to come
-    end           ///< the caller was told before; nothing is left to do
+    end           ///< the caller has its result; nothing is left to do
   };
 
   enum class Result : std::uint8_t { pending, granted, refused, failed };
@@ -78,20 +81,22 @@ class QuorumFsm {
       : need_(Quorum::majority(members)), oneAttempt_(oneAttempt), asked_(members) {}
 
   [[nodiscard]] Result result() const noexcept { return result_; }
-  /// Why it failed.
+  /// The reason of a failure.
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
   [[nodiscard]] bool answered() const noexcept { return result_ != Result::pending; }
-  /// Members are being asked, and the outcome is open.
+  /// True while members are being asked and the outcome is open.
   [[nodiscard]] bool asking() const noexcept { return state_ == State::asking; }
   [[nodiscard]] bool givingBack() const noexcept { return state_ == State::givingBack; }
   [[nodiscard]] bool pausing() const noexcept { return state_ == State::pausing; }
-  /// So many members could not be asked in the last attempt that there could be no majority.
+  /// True when so many members could not be asked in the last attempt that no majority was
+  /// possible.
   [[nodiscard]] bool outOfReach() const noexcept { return outOfReach_; }
   [[nodiscard]] int attempts() const noexcept { return attempts_; }
 
   Step start() { return stop_ ? conclude() : attempt(); }
 
-  /// @param valid  a majority of the members, if so many have granted, is still valid now
+  /// Event: a member has granted.
+  /// @param valid  if a majority has granted: that majority is still valid now
   Step granted(std::size_t member, bool valid) {
     if (!answers(member, Answer::granted)) {
       return Step::none;
@@ -108,12 +113,12 @@ class QuorumFsm {
     return giveBack();
   }
 
-  /// Another owner has the member.
+  /// Event: another owner holds the member.
   Step refused(std::size_t member) {
     return answers(member, Answer::refused) ? judge() : Step::none;
   }
 
-  /// The member could not be asked.
+  /// Event: the member could not be asked.
   Step failed(std::size_t member, const Error& error) {
     if (!answers(member, isPermanent(error.errc()) ? Answer::rejected : Answer::unreachable)) {
       return Step::none;
@@ -127,14 +132,15 @@ class QuorumFsm {
     return judge();
   }
 
-  /// Members that have not answered by now count as unreachable.
-  /// @param early  because the caller's own time is over, not theirs
+  /// Event: the time for answers is over. Members that have not answered count as unreachable.
+  /// @param early  the caller's time is over, but not yet the members'
   Step limitReached(bool early) {
     if (!asking()) {
       return Step::none;
     }
     if (early && attempts_ > 1) {
-      // It says nothing about the members; what the attempt before it said still holds.
+      // A shortened attempt says nothing about the members, so the finding of the attempt before it
+      // stands.
       return giveBack();
     }
     for (Answer& answer : asked_) {
@@ -145,7 +151,7 @@ class QuorumFsm {
     return judge();
   }
 
-  /// What was granted was given back, or as much of it as could be.
+  /// Event: the granted members were given back, as far as that was possible.
   /// @param timeLeft  the caller would wait longer
   Step givenBack(bool timeLeft) {
     if (!givingBack()) {
@@ -169,7 +175,7 @@ class QuorumFsm {
     return timeLeft ? attempt() : conclude();
   }
 
-  /// The caller was stopped.
+  /// Event: the caller was stopped.
   Step stopped(Error why) {
     if (answered() || stop_) {
       return Step::none;
@@ -185,8 +191,8 @@ class QuorumFsm {
     }
   }
 
-  /// The caller does not wait any longer. When this ends an attempt, it is to be called again once
-  /// giving back has begun.
+  /// Event: the caller does not wait any longer. When it returns giveBack, call it again once
+  /// giving back has begun: the second call tells the caller.
   Step expired() {
     if (answered()) {
       return Step::none;
@@ -206,7 +212,7 @@ class QuorumFsm {
   enum class State : std::uint8_t { ready, asking, givingBack, pausing, over };
   enum class Answer : std::uint8_t { pending, granted, refused, unreachable, rejected };
 
-  /// Asking again would get the same answer.
+  /// True for errors that another attempt would meet again.
   static bool isPermanent(Errc errc) noexcept {
     switch (errc) {
       case Errc::authenticationFailed:
@@ -243,7 +249,7 @@ class QuorumFsm {
     return Step::attempt;
   }
 
-  /// Ends the attempt when no majority can come of it.
+  /// Ends the attempt when no majority is possible any more.
   Step judge() {
     if (count(Answer::granted) + count(Answer::pending) >= need_) {
       return Step::none;
@@ -302,14 +308,14 @@ class QuorumFsm {
   std::optional<Error> stop_;
 };
 
-/// What the release of a lock that consists of several comes to.
+/// The outcome of the release of a lock that consists of several.
 struct GroupRelease {
   enum class Result : std::uint8_t { pending, released, notOwner, failed };
 
-  std::size_t members = 0;   ///< that something is released on
-  std::size_t released = 0;  ///< confirmed
-  std::size_t notOwner = 0;  ///< on which nothing was held any more
-  std::size_t failed = 0;    ///< that could not be asked
+  std::size_t members = 0;   ///< members on which a hold is released
+  std::size_t released = 0;  ///< members that have confirmed the release
+  std::size_t notOwner = 0;  ///< members on which nothing was held any more
+  std::size_t failed = 0;    ///< members that could not be asked
   bool valid = false;        ///< the whole was held when the release began
 
   [[nodiscard]] bool complete() const noexcept { return released + notOwner + failed == members; }
@@ -325,8 +331,9 @@ struct GroupRelease {
     return failed > 0 ? Result::failed : Result::released;
   }
 
-  /// For one that is held when `need` members are. A re-entry may have been granted by others than
-  /// the acquisitions before it; then less than that is released.
+  /// For a lock that is held when `majority` members are. A re-entry may have been granted by other
+  /// members than the acquisitions before it; then fewer members are released, and all of them
+  /// count.
   [[nodiscard]] Result ofMajority(std::size_t majority) const noexcept {
     const std::size_t need = std::min(majority, members);
     if (valid && released >= need) {
