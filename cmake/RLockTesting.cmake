@@ -11,6 +11,20 @@ if(RLOCK_SANITIZE)
     "TSAN_OPTIONS=second_deadlock_stack=1:history_size=4:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
 endif()
 
+# rlock_set_test_target_options(<target>)
+#
+# For tests and what they are made of. An optimised build, which is how the library and its users are
+# compiled, optimises the tests themselves less, for most of them run once after each compilation.
+function(rlock_set_test_target_options target)
+  rlock_set_target_options(${target})
+  target_compile_options(${target} PRIVATE "$<$<CONFIG:Release,RelWithDebInfo>:-O1>")
+  if(target STREQUAL "rlock_test_support")
+    rlock_precompile_headers(${target} ${RLOCK_COMMON_HEADERS} <gtest/gtest.h>)
+  else()
+    rlock_precompile_headers(${target} REUSE_FROM rlock_test_support)
+  endif()
+endfunction()
+
 # rlock_set_test_properties(<test>... LABELS <label>... [TIMEOUT <seconds>])
 #
 # Properties that every ctest test of this project has. TIMEOUT is multiplied by
@@ -43,7 +57,7 @@ function(rlock_add_gtest)
   math(EXPR timeout "${arg_TIMEOUT} * ${RLOCK_TEST_TIME_FACTOR}")
 
   add_executable(${arg_NAME} ${arg_SOURCES})
-  rlock_set_target_options(${arg_NAME})
+  rlock_set_test_target_options(${arg_NAME})
   target_include_directories(${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${arg_NAME} PRIVATE
     ${arg_LIBRARIES} rlock_internal GTest::gtest_main GTest::gmock)
