@@ -310,14 +310,16 @@ TEST_F(ReadWriteLoadSlow, RW21_ReadersAreRenewed) {
 TEST_P(ReadWriteConformanceSlow, RW22_ReleasingTheWriteSideLeavesTheReadSideRenewed) {
   Options settings = options();
   settings.watchdogTimeout = 1500ms;
-  constexpr std::int64_t kLeast = 1500 * 19 / 30;
+  // Renewed every 500 ms it stays above 1000, and above this even if a renewal is late; a side that
+  // is not renewed falls below it within the samples.
+  constexpr std::int64_t kLeast = 300;
   Client client = Client::connect(settings);
   FaceSides lock = sidesOf(client, "RW22");
   const std::string key = holdKey("RW22", ownerField(client, currentOwner()), 1);
   lock.write.lock().value();
   lock.read.lock().value();
   const auto sample = [&] {
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < 6; ++i) {
       EXPECT_GT(raw().pttl("RW22"), kLeast);
       EXPECT_GT(raw().pttl(key), kLeast);
       std::this_thread::sleep_for(250ms);

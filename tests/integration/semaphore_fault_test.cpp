@@ -73,11 +73,11 @@ TEST_P(SemaphoreLostReply, C7_ACallerWhoseTimeIsUpFirst) {
     raw().set(name, "4");
     const auto fault = breakOnce(lua::semaphore_acquire);
     std::string answer;
-    // A slow machine may not even send it in that time.
+    // A slow machine may not even send it in that time, which is a plain no.
     for (const Deadline end(kLong); fault.hits() == 0 && !end.expired();) {
       EXPECT_EQ(raw().get(name), "4");
       answer = answerOf(runBy(face, semaphore.tryAcquireAsync(3, 120ms)));
-      EXPECT_NE(answer, "false");
+      EXPECT_TRUE(answer != "false" || fault.hits() == 0) << answer;
     }
     EXPECT_EQ(fault.hits(), 1U);
     deliverLate();
