@@ -19,7 +19,7 @@
 # Environment:
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
 #   RLOCK_JOBS      parallel compilations (default: processors)
-#   RLOCK_TEST_JOBS   tests at a time (3; 2 with one processor); those that mostly wait count as half
+#   RLOCK_TEST_JOBS   tests at a time (5; 3 with one processor); those that mostly wait count as half
 #   RLOCK_EXCLUDE   labels to leave out, separated by blanks
 #   RLOCK_BUILD_ONLY=1   stop after the build
 #   RLOCK_TEST_REQUIRE_INTEROP=1   fail when Java or Maven cannot be had, instead of skipping
@@ -60,7 +60,7 @@ preset=${RLOCK_PRESET:-release}
 build=build/$preset
 jobs=${RLOCK_JOBS:-$(nproc)}
 # Many tests measure time: more of them at once than this, and they would measure each other.
-test_jobs=${RLOCK_TEST_JOBS:-$((jobs < 2 ? 2 : 3))}
+test_jobs=${RLOCK_TEST_JOBS:-$((jobs < 2 ? 3 : 5))}
 
 read -ra excluded <<<"${RLOCK_EXCLUDE:-}"
 if ((${#labels[@]} > 0)) && [[ " ${labels[*]} " != *" slow "* ]]; then
