@@ -3,6 +3,49 @@
 
 set(RLOCK_GENERATED_DIR "${CMAKE_CURRENT_BINARY_DIR}/generated")
 
+# The standard headers that most sources include. None of rlock's own: a change of one would compile
+# everything anew, and a source that forgets one would not be noticed.
+set(RLOCK_COMMON_HEADERS
+  <algorithm> <array> <atomic> <chrono> <condition_variable> <coroutine> <cstdint> <functional> <future>
+  <map> <memory> <mutex> <optional> <ostream> <random> <set> <span> <sstream> <stop_token> <string>
+  <string_view> <system_error> <thread> <unordered_map> <utility> <variant> <vector>)
+
+# ccache passes on whatever uses a precompiled header, unless its configuration allows to compare macros
+# less strictly: then it is called with that permission, beside those that it has.
+set(rlock_ccache "")
+if(RLOCK_PRECOMPILED_HEADERS AND "${CMAKE_CXX_COMPILER_LAUNCHER}" MATCHES "(^|/)ccache$")
+  execute_process(
+    COMMAND "${CMAKE_CXX_COMPILER_LAUNCHER}" --get-config sloppiness
+    OUTPUT_VARIABLE rlock_sloppiness OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  string(REGEX MATCHALL "[a-z_]+" rlock_sloppiness "${rlock_sloppiness}")
+  list(APPEND rlock_sloppiness pch_defines time_macros)
+  list(REMOVE_DUPLICATES rlock_sloppiness)
+  list(JOIN rlock_sloppiness "," rlock_sloppiness)
+  set(rlock_ccache
+    "${CMAKE_COMMAND}" -E env "CCACHE_SLOPPINESS=${rlock_sloppiness}" "${CMAKE_CXX_COMPILER_LAUNCHER}")
+endif()
+
+# rlock_precompile_headers(<target> <header>... | REUSE_FROM <target>)
+#
+# As target_precompile_headers(PRIVATE), if precompiled headers are wanted. A target can reuse those of
+# another whose options are the same.
+function(rlock_precompile_headers target)
+  if(NOT RLOCK_PRECOMPILED_HEADERS)
+    return()
+  endif()
+  if(rlock_ccache)
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${rlock_ccache}")
+  endif()
+  # Clang writes the time into the file, so that no two are equal to ccache.
+  target_compile_options(${target} PRIVATE
+    "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
+  if(ARGV1 STREQUAL "REUSE_FROM")
+    target_precompile_headers(${target} REUSE_FROM ${ARGV2})
+  else()
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
 # Warnings, -Werror and sanitizers for a target of this project.
 function(rlock_set_target_options target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
@@ -30,6 +73,9 @@ endfunction()
 function(rlock_configure_library target)
   rlock_set_target_options(${target})
   target_sources(${target} PRIVATE ${RLOCK_SOURCES} ${rlock_lua_sources})
+  rlock_precompile_headers(${target} ${RLOCK_COMMON_HEADERS} <fmt/format.h> <uv.h>)
+  # Each of these is a few lines that include nothing of it.
+  set_source_files_properties(${rlock_lua_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-include(GoogleTest)
-
 set(RLOCK_TEST_ENVIRONMENT "RLOCK_TEST_TIME_FACTOR=${RLOCK_TEST_TIME_FACTOR}")
 if(RLOCK_TEST_REDIS_SERVER)
   list(APPEND RLOCK_TEST_ENVIRONMENT "RLOCK_TEST_REDIS_SERVER=${RLOCK_TEST_REDIS_SERVER}")
@@ -10,6 +8,20 @@ if(RLOCK_SANITIZE)
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=second_deadlock_stack=1:history_size=4:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
 endif()
+
+# rlock_set_test_target_options(<target>)
+#
+# For tests and what they are made of. An optimised build, which is how the library and its users are
+# compiled, optimises the tests themselves less, for most of them run once after each compilation.
+function(rlock_set_test_target_options target)
+  rlock_set_target_options(${target})
+  target_compile_options(${target} PRIVATE "$<$<CONFIG:Release,RelWithDebInfo>:-O1>")
+  if(target STREQUAL "rlock_test_support")
+    rlock_precompile_headers(${target} ${RLOCK_COMMON_HEADERS} <gtest/gtest.h>)
+  else()
+    rlock_precompile_headers(${target} REUSE_FROM rlock_test_support)
+  endif()
+endfunction()
 
 # rlock_set_test_properties(<test>... LABELS <label>... [TIMEOUT <seconds>])
 #
@@ -30,20 +42,29 @@ function(rlock_set_test_properties)
 endfunction()
 
 # rlock_add_gtest(NAME <target> LABELS <label>... SOURCES <file>...
-#                 [LIBRARIES <target>...] [DEPENDS <target>...] [TIMEOUT <seconds per test>])
+#                 [GROUP suite|test|case] [APART <regex>]
+#                 [LIBRARIES <target>...] [DEPENDS <target>...] [TIMEOUT <seconds per case>])
 #
-# One test program; each of its GoogleTest cases is a ctest test named <target>.<Suite>.<Case> and
-# runs in a process of its own. DEPENDS names programs that the tests start: their paths are in the
-# environment variable RLOCK_TEST_PROGRAM_DIR.
+# One test program, and the ctest tests that run it. GROUP says what shares a process: all cases of a
+# suite (the ctest test is named <target>.<Suite>), a TEST_P with all its parameters or a single TEST
+# (<target>.<Suite>.<Test>, the default), or nothing (<target>.<Suite>.<Test>/<parameter>). Cases whose
+# <Suite>.<Test>/<parameter> matches APART share nothing in any case. DEPENDS names programs that the
+# tests start: their paths are in the environment variable RLOCK_TEST_PROGRAM_DIR.
+#
+# ctest asks the program for its cases each time it starts, see RLockDiscoverTests.cmake; files in
+# TEST_INCLUDE_FILES that come later find the names of the tests in <target>_cases.
 function(rlock_add_gtest)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "LABELS;SOURCES;LIBRARIES;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT;GROUP;APART" "LABELS;SOURCES;LIBRARIES;DEPENDS")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
+  endif()
+  if(NOT arg_GROUP)
+    set(arg_GROUP test)
   endif()
   math(EXPR timeout "${arg_TIMEOUT} * ${RLOCK_TEST_TIME_FACTOR}")
 
   add_executable(${arg_NAME} ${arg_SOURCES})
-  rlock_set_target_options(${arg_NAME})
+  rlock_set_test_target_options(${arg_NAME})
   target_include_directories(${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${arg_NAME} PRIVATE
     ${arg_LIBRARIES} rlock_internal GTest::gtest_main GTest::gmock)
@@ -51,23 +72,18 @@ function(rlock_add_gtest)
     add_dependencies(${arg_NAME} ${arg_DEPENDS})
   endif()
 
-  # gtest_discover_tests(PROPERTIES) splits values that are lists, hence the second file.
-  gtest_discover_tests(${arg_NAME}
-    TEST_PREFIX "${arg_NAME}."
-    TEST_LIST ${arg_NAME}_cases
-    DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60)
   set(environment "${RLOCK_TEST_ENVIRONMENT}" "RLOCK_TEST_PROGRAM_DIR=${CMAKE_CURRENT_BINARY_DIR}")
-  set(properties "${CMAKE_CURRENT_BINARY_DIR}/${arg_NAME}_properties.cmake")
-  file(WRITE "${properties}" "if(${arg_NAME}_cases)
-  set_tests_properties(\${${arg_NAME}_cases} PROPERTIES
-    LABELS [==[${arg_LABELS}]==]
-    TIMEOUT ${timeout}
-    PROCESSORS 2
-    ENVIRONMENT [==[${environment}]==])
-endif()
+  set(discovery "${CMAKE_CURRENT_BINARY_DIR}/${arg_NAME}_discovery.cmake")
+  file(GENERATE OUTPUT "${discovery}" CONTENT "set(discover_name [==[${arg_NAME}]==])
+set(discover_program [==[$<TARGET_FILE:${arg_NAME}>]==])
+set(discover_group [==[${arg_GROUP}]==])
+set(discover_apart [==[${arg_APART}]==])
+set(discover_labels [==[${arg_LABELS}]==])
+set(discover_timeout [==[${timeout}]==])
+set(discover_environment [==[${environment}]==])
+include([==[${CMAKE_CURRENT_FUNCTION_LIST_DIR}/RLockDiscoverTests.cmake]==])
 ")
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${discovery}")
 endfunction()
 
 # rlock_add_program_test(NAME <test> COMMAND <target> [ARGS <arg>...] [REDIS]

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and runs the tests.
 #
-# Usage: tests/run.sh [LABEL...]
+# Usage: tests/run.sh [--repeat N] [LABEL...]
 #
 #   tests/run.sh                  everything but what is labelled interop
 #   tests/run.sh unit package     only tests with one of these labels, and not what is slow
 #   tests/run.sh slow             only what is slow
 #   tests/run.sh interop          rlock beside Redisson itself; needs Java, Maven, and once Maven Central
+#   tests/run.sh --repeat 20      N times in a row after one build, until a round fails; a line for each
 #   tests/run.sh matrix           other systems, servers and compilers, see tests/matrix; takes hours, needs root
 #
 # Labels: unit, integration, simulation, support, example, package, slow, interop, timing, ...
@@ -18,22 +19,40 @@
 # Environment:
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
 #   RLOCK_JOBS      parallel compilations (default: processors)
-#   RLOCK_TEST_JOBS   tests at a time (3; 2 with one processor); those that mostly wait count as half
+#   RLOCK_TEST_JOBS   tests at a time (5; 3 with one processor); those that mostly wait count as half
 #   RLOCK_EXCLUDE   labels to leave out, separated by blanks
 #   RLOCK_BUILD_ONLY=1   stop after the build
 #   RLOCK_TEST_REQUIRE_INTEROP=1   fail when Java or Maven cannot be had, instead of skipping
 #   RLOCK_INTEROP_MATRIX=docs/redisson.md   write what interop found into that document
 set -euo pipefail
 
-case ${1:-} in
-  -h | --help)
-    sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
-    exit 0
-    ;;
-esac
+rounds=1
+labels=()
+while (($# > 0)); do
+  case $1 in
+    -h | --help)
+      sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
+      exit 0
+      ;;
+    --repeat)
+      rounds=${2:-}
+      if [[ ! $rounds =~ ^[1-9][0-9]*$ ]]; then
+        echo "run.sh: --repeat needs a number of rounds" >&2
+        exit 2
+      fi
+      shift
+      ;;
+    -*)
+      echo "run.sh: there is no option $1, see --help" >&2
+      exit 2
+      ;;
+    *) labels+=("$1") ;;
+  esac
+  shift
+done
 cd "$(dirname "$0")/.."
 
-if [[ ${1:-} == matrix ]]; then
+if [[ ${labels[0]:-} == matrix ]]; then
   exec tests/matrix/run.sh
 fi
 
@@ -41,9 +60,8 @@ preset=${RLOCK_PRESET:-release}
 build=build/$preset
 jobs=${RLOCK_JOBS:-$(nproc)}
 # Many tests measure time: more of them at once than this, and they would measure each other.
-test_jobs=${RLOCK_TEST_JOBS:-$((jobs < 2 ? 2 : 3))}
+test_jobs=${RLOCK_TEST_JOBS:-$((jobs < 2 ? 3 : 5))}
 
-labels=("$@")
 read -ra excluded <<<"${RLOCK_EXCLUDE:-}"
 if ((${#labels[@]} > 0)) && [[ " ${labels[*]} " != *" slow "* ]]; then
   excluded+=(slow)
@@ -106,30 +124,65 @@ fi
 # A server that cannot be started is a failure here, not a reason to skip.
 export RLOCK_TEST_REQUIRE_REDIS=1
 
-# A test counts as two, but for the slow ones, which only wait.
-run=(ctest --test-dir "$build" -j $((2 * test_jobs)) --output-on-failure --no-tests=error
-  --no-label-summary "${selection[@]}")
-status=0
-if [[ -t 1 ]]; then
-  "${run[@]}" --progress </dev/null || status=$?
-else
-  # Without a terminal only what did not pass is worth a line.
-  passed='^ *(Start +[0-9]+: |[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed )'
-  "${run[@]}" </dev/null 2>&1 | { grep --line-buffered -vE "$passed" || true; } || status=$?
-fi
-# 8: tests failed; anything else is not about tests.
-if ((status != 8)); then
-  exit "$status"
-fi
-
 names() { sed -E 's/ +$//' | sort -u; }
-failed=$(cut -d: -f2- "$build/Testing/Temporary/LastTestsFailed.log" | names)
-timing=$(ctest --test-dir "$build" -N -L '^timing$' | sed -nE 's/^ *Test +#[0-9]+: //p' | names)
-if [[ -n $(comm -23 <(echo "$failed") <(echo "$timing")) ]] || (($(wc -l <<<"$failed") > 5)); then
-  exit "$status"
-fi
-echo "The limits of time of these tests were broken; once more, alone:"
-echo "$failed"
-ctest --test-dir "$build" --rerun-failed -j 1 --output-on-failure --no-label-summary </dev/null
-total=$(ctest --test-dir "$build" -N "${selection[@]}" | sed -n 's/^Total Tests: //p')
-echo "All in all: 100% tests passed, 0 tests failed out of $total"
+
+# Many ctest tests run several cases of a test program; this counts the cases of the last run.
+count_cases() {
+  awk '/^\[==========\] [0-9]+ tests? from .* ran\./ { cases += $2; inside = 1 }
+    /^\[  SKIPPED \] [0-9]+ tests?, listed below/ { skipped += $4 }
+    /^Test (Passed|Failed)\.$/ { if (!inside) ++cases; inside = 0 }
+    END {
+      printf "%d test cases", cases
+      if (skipped > 0) printf ", %d of them skipped", skipped
+      print ""
+    }' "$build/Testing/Temporary/LastTest.log"
+}
+
+run_tests() {
+  # A test counts as two, but for the slow ones, which only wait.
+  local run=(ctest --test-dir "$build" -j $((2 * test_jobs)) --output-on-failure --no-tests=error
+    --no-label-summary "${selection[@]}")
+  local status=0
+  if [[ -t 1 && $rounds == 1 ]]; then
+    "${run[@]}" --progress </dev/null || status=$?
+  else
+    # Without a terminal only what did not pass is worth a line.
+    local passed='^ *(Start +[0-9]+: |[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed )'
+    "${run[@]}" </dev/null 2>&1 | { grep --line-buffered -vE "$passed" || true; } || status=$?
+  fi
+  count_cases
+  # 8: tests failed; anything else is not about tests.
+  if ((status != 8)); then
+    return "$status"
+  fi
+
+  local failed timing total
+  failed=$(cut -d: -f2- "$build/Testing/Temporary/LastTestsFailed.log" | names)
+  timing=$(ctest --test-dir "$build" -N -L '^timing$' | sed -nE 's/^ *Test +#[0-9]+: //p' | names)
+  if [[ -n $(comm -23 <(echo "$failed") <(echo "$timing")) ]] || (($(wc -l <<<"$failed") > 5)); then
+    return "$status"
+  fi
+  echo "The limits of time of these tests were broken; once more, alone:"
+  echo "$failed"
+  ctest --test-dir "$build" --rerun-failed -j 1 --output-on-failure --no-label-summary </dev/null ||
+    return $?
+  total=$(ctest --test-dir "$build" -N "${selection[@]}" | sed -n 's/^Total Tests: //p')
+  echo "All in all: 100% tests passed, 0 tests failed out of $total"
+}
+
+for ((round = 1; round <= rounds; ++round)); do
+  begin=$SECONDS status=0
+  if ((rounds == 1)); then
+    run_tests || exit $?
+    break
+  fi
+  run_tests >"$build/round.log" 2>&1 || status=$?
+  if ((status != 0)); then
+    cat "$build/round.log"
+    echo "round $round of $rounds: FAILED in $((SECONDS - begin)) s"
+    exit "$status"
+  fi
+  again=$(sed -n '/once more, alone:$/,/^Internal ctest/p' "$build/round.log" | sed '1d;$d' | xargs)
+  echo "round $round of $rounds: passed in $((SECONDS - begin)) s, $(grep -m 1 'test cases' "$build/round.log")" \
+    "${again:+(only at the second attempt: $again)}"
+done

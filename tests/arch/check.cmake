@@ -208,6 +208,36 @@ foreach(file IN LISTS scripts)
   endforeach()
 endforeach()
 
+# ---------------------------------------------------------------------------------------- ids of tests
+# The ids that test names begin with are explained in the tables of tests/catalogue.md.
+
+if(EXISTS "${ROOT}/tests/catalogue.md")
+  # Only what stands in a table, and in its first column.
+  file(STRINGS "${ROOT}/tests/catalogue.md" rows REGEX "^\\| *`")
+  set(known_ids "")
+  foreach(row IN LISTS rows)
+    string(REGEX REPLACE "^\\|([^|]*)\\|.*$" "\\1" cell "${row}")
+    string(REGEX MATCHALL "[A-Z]+[0-9]*" ids "${cell}")
+    list(APPEND known_ids ${ids})
+  endforeach()
+
+  files_of(test_files tests/*.cpp)
+  foreach(file IN LISTS test_files)
+    read_code("${file}" code)
+    string(REGEX MATCHALL "TEST(_F|_P)?\\([ \n]*[A-Za-z0-9_]+,[ \n]*[A-Z]+[0-9]+_[A-Za-z0-9_]*" tests "${code}")
+    foreach(test IN LISTS tests)
+      string(REGEX REPLACE "^.*[, \n]" "" name "${test}")
+      while(name MATCHES "^([A-Z]+)([0-9]+)_(.*)$")
+        set(name "${CMAKE_MATCH_3}")
+        # A table lists the letters, or each number where every one stands for something else.
+        if(NOT "${CMAKE_MATCH_1}" IN_LIST known_ids AND NOT "${CMAKE_MATCH_1}${CMAKE_MATCH_2}" IN_LIST known_ids)
+          violation("${file}" "tests/catalogue.md does not explain ${CMAKE_MATCH_1}${CMAKE_MATCH_2}")
+        endif()
+      endwhile()
+    endforeach()
+  endforeach()
+endif()
+
 # ------------------------------------------------------------------------------------- lists of files
 # A file that no list names is built, installed and tested by nobody.
 

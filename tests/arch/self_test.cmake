@@ -28,7 +28,15 @@ set(FILES
   file(WRITE "${root}/tests/CMakeLists.txt" "# SPDX-License-Identifier: Apache-2.0
 set(TESTS unit/a_test.cpp)
 ")
-  file(WRITE "${root}/tests/unit/a_test.cpp" "${spdx}#include \"net/link.hpp\"\n")
+  file(WRITE "${root}/tests/unit/a_test.cpp" "${spdx}#include \"net/link.hpp\"
+// TEST(Old, OLD1_Gone)
+TEST(Suite, LK01_XFAIR3_Words) {}
+TEST_P(Suite,
+       C10_Words) {}
+TEST_F(Suite, NoIdAtAll) {}
+")
+  file(WRITE "${root}/tests/catalogue.md" "`ZZ` is no table.\n\n| Id | |\n|---|---|\n"
+    "| `LK`, `XFAIR` | see `YY` |\n| `C10` | ten |\n")
   file(WRITE "${root}/include/rlock/error.hpp" "${spdx}#include <rlock/detail/base/clock.hpp>\n")
   file(WRITE "${root}/include/rlock/lock.hpp"
     "${spdx}#include <rlock/detail/engine/acquire.hpp>\n#include <rlock/error.hpp>\n")
@@ -166,6 +174,13 @@ expect_violation("its opening comment does not say: When it runs twice" lua/lock
   "${lua}-- KEYS\n-- ARGV\n-- Returns\n-- Cost\n\n-- When it runs twice\n")
 expect_violation("its opening comment does not say: Cost" lua/lock_acquire.lua
   "${lua}-- KEYS\n-- ARGV\n-- Returns\n-- When it runs twice\n")
+
+# Ids of tests
+foreach(name IN ITEMS ZZ1_Words LK01_YY2_Words C1_Words)
+  string(REGEX MATCH "ZZ1|YY2|C1" id "${name}")
+  expect_violation("tests/catalogue.md does not explain ${id}" tests/unit/a_test.cpp
+    "${spdx}TEST_F(Suite,\n       ${name}) {}\n")
+endforeach()
 
 # Lists of files
 expect_violation("is not listed in CMakeLists.txt" src/net/new.cpp "${spdx}")

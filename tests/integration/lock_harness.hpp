@@ -9,6 +9,7 @@
 #include "support/redis_server.hpp"
 #include "support/tcp_proxy.hpp"
 #include "support/temp_dir.hpp"
+#include "support/threads.hpp"
 #include "support/unprotected_counter.hpp"
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/rlock.hpp>
@@ -47,7 +48,7 @@ inline constexpr std::chrono::milliseconds kLate{50};
 /// Runs a function on a thread of its own, which is gone when the future has been read.
 template <class F>
 [[nodiscard]] auto inThread(F function) {
-  return std::async(std::launch::async, std::move(function));
+  return startThread(rlock::detail::UniqueFunction<std::invoke_result_t<F&>()>(std::move(function)));
 }
 
 /// What a call came to: "ok", the name of its Errc, or the text of another exception.

@@ -131,4 +131,10 @@ class ReadWriteFaceTest : public ReadWriteFixture<FaceTest> {
   }
 };
 
+/// By each face, and once; the slow ones wait for leases and watchdogs.
+class ReadWriteConformance : public ReadWriteFaceTest {};
+class ReadWriteConformanceSlow : public ReadWriteFaceTest {};
+class ReadWriteLoad : public ReadWriteTest {};
+class ReadWriteLoadSlow : public ReadWriteTest {};
+
 }  // namespace rlock::test

@@ -16,7 +16,8 @@ for version in "$@"; do
   fi
   build=build/clang-$version
   cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="clang++-$version" -DCMAKE_BUILD_TYPE=Debug \
-    -DRLOCK_WERROR=ON -DRLOCK_BUILD_TESTS=OFF -DRLOCK_BUILD_EXAMPLES=ON >/dev/null
+    -DRLOCK_WERROR=ON -DRLOCK_PRECOMPILED_HEADERS=OFF -DRLOCK_BUILD_TESTS=OFF \
+    -DRLOCK_BUILD_EXAMPLES=ON >/dev/null
   cmake --build "$build" -j "$(nproc)" --target all all_verify_interface_header_sets >"$build/build.log" 2>&1 || {
     grep -E 'error:' "$build/build.log" | head -20
     echo "clang.sh: failed with Clang $version; see $build/build.log"

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <thread>
+#include <memory>
+#include <type_traits>
 
 namespace rlock::test {
 
@@ -62,28 +63,30 @@ class Deadline {
   Clock::time_point at_;
 };
 
+/// Refers to a callable that is asked again and again; it must outlive the reference. Not a template
+/// parameter of eventually(), so that its loop is compiled once.
+class Condition {
+ public:
+  template <class Pred>
+    requires(!std::is_same_v<std::remove_cvref_t<Pred>, Condition>)
+  // NOLINTNEXTLINE(google-explicit-constructor): a lambda is a condition
+  Condition(Pred&& pred)
+      : pred_(const_cast<void*>(static_cast<const void*>(std::addressof(pred)))),
+        ask_([](void* target) {
+          return static_cast<bool>((*static_cast<std::remove_reference_t<Pred>*>(target))());
+        }) {}
+
+  [[nodiscard]] bool operator()() const { return ask_(pred_); }
+
+ private:
+  void* pred_;
+  bool (*ask_)(void*);
+};
+
 /// Polls `pred` with a short growing back-off until it is true or `deadline` (scaled by
 /// timeFactor()) has passed. The predicate runs at least once, and once more after the deadline, so
 /// a machine that slept through the deadline does not fail a condition that already holds.
-template <class Pred>
-[[nodiscard]] bool eventually(std::chrono::milliseconds deadline, Pred&& pred) {
-  const Deadline end(deadline);
-  auto pause = std::chrono::microseconds(200);
-  while (true) {
-    const bool last = end.expired();
-    if (pred()) {
-      return true;
-    }
-    if (last) {
-      return false;
-    }
-    const auto left =
-        std::chrono::duration_cast<std::chrono::microseconds>(end.at() - Deadline::Clock::now());
-    std::this_thread::sleep_for(
-        std::clamp(left, std::chrono::microseconds(0), std::chrono::microseconds(pause)));
-    pause = std::min(pause * 2, std::chrono::microseconds(10'000));
-  }
-}
+[[nodiscard]] bool eventually(std::chrono::milliseconds deadline, Condition pred);
 
 }  // namespace rlock::test
 

@@ -7,9 +7,11 @@
 #include <rlock/result.hpp>
 
 #include <coroutine>
+#include <cstdint>
 #include <exception>
 #include <future>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -107,6 +109,19 @@ Result<T> runBy(Face face, Operation<T> operation) {
   return startBy(face, std::move(operation)).get();
 }
 
+// The results that most tests ask for are compiled once, in faces.cpp.
+extern template std::future<Result<void>> startBy(Face face, Operation<void> operation);
+extern template std::future<Result<bool>> startBy(Face face, Operation<bool> operation);
+extern template std::future<Result<int>> startBy(Face face, Operation<int> operation);
+extern template std::future<Result<std::int64_t>> startBy(Face face,
+                                                          Operation<std::int64_t> operation);
+extern template std::future<Result<Lease>> startBy(Face face, Operation<Lease> operation);
+extern template Result<void> runBy(Face face, Operation<void> operation);
+extern template Result<bool> runBy(Face face, Operation<bool> operation);
+extern template Result<int> runBy(Face face, Operation<int> operation);
+extern template Result<std::int64_t> runBy(Face face, Operation<std::int64_t> operation);
+extern template Result<Lease> runBy(Face face, Operation<Lease> operation);
+
 /// One lock used by one face. Calls in the name of the running thread by the blocking face are the
 /// plain blocking calls; everything else goes through Operation.
 class FaceLock {
@@ -116,72 +131,20 @@ class FaceLock {
   [[nodiscard]] Face face() const { return face_; }
   [[nodiscard]] RLock& raw() { return lock_; }
 
-  Result<void> lock(OwnerId owner = currentOwner(), std::optional<Duration> lease = {}) {
-    if (direct(owner)) {
-      return caught<void>([&] { lease ? lock_.lock(*lease) : lock_.lock(); });
-    }
-    AcquireOptions options;
-    options.lease = lease;
-    return runBy(face_, lock_.lockAsync(std::move(options), owner));
-  }
+  Result<void> lock(OwnerId owner = currentOwner(), std::optional<Duration> lease = {});
   Result<bool> tryLock(OwnerId owner = currentOwner(),
                        std::optional<Duration> wait = {},
-                       std::optional<Duration> lease = {}) {
-    if (direct(owner)) {
-      return caught<bool>([&] {
-        if (lease) {
-          return lock_.tryLock(wait.value_or(Duration::zero()), *lease);
-        }
-        return wait ? lock_.tryLock(*wait) : lock_.tryLock();
-      });
-    }
-    AcquireOptions options;
-    options.wait = wait;
-    options.lease = lease;
-    return runBy(face_, lock_.tryLockAsync(std::move(options), owner));
-  }
-  Result<void> unlock(OwnerId owner = currentOwner()) {
-    if (direct(owner)) {
-      return caught<void>([&] { lock_.unlock(); });
-    }
-    return runBy(face_, lock_.unlockAsync(owner));
-  }
-  Result<bool> forceUnlock() {
-    return face_ == Face::blocking ? caught<bool>([&] { return lock_.forceUnlock(); })
-                                   : runBy(face_, lock_.forceUnlockAsync());
-  }
-  bool isLocked() {
-    return face_ == Face::blocking ? lock_.isLocked() : runBy(face_, lock_.isLockedAsync()).value();
-  }
-  bool isHeldBy(OwnerId owner) {
-    return face_ == Face::blocking ? lock_.isHeldBy(owner)
-                                   : runBy(face_, lock_.isHeldByAsync(owner)).value();
-  }
-  bool isHeldByCurrentThread() {
-    return face_ == Face::blocking ? lock_.isHeldByCurrentThread()
-                                   : runBy(face_, lock_.isHeldByCurrentThreadAsync()).value();
-  }
-  int holdCount(OwnerId owner = currentOwner()) {
-    return direct(owner) ? lock_.getHoldCount()
-                         : runBy(face_, lock_.getHoldCountAsync(owner)).value();
-  }
+                       std::optional<Duration> lease = {});
+  Result<void> unlock(OwnerId owner = currentOwner());
+  Result<bool> forceUnlock();
+  bool isLocked();
+  bool isHeldBy(OwnerId owner);
+  bool isHeldByCurrentThread();
+  int holdCount(OwnerId owner = currentOwner());
 
  private:
   [[nodiscard]] bool direct(OwnerId owner) const {
     return face_ == Face::blocking && owner == currentOwner();
-  }
-  template <class T, class F>
-  static Result<T> caught(F call) {
-    try {
-      if constexpr (std::is_void_v<T>) {
-        call();
-        return {};
-      } else {
-        return call();
-      }
-    } catch (const Error& error) {
-      return error;
-    }
   }
 
   Face face_;
