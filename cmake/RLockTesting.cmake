@@ -43,18 +43,21 @@ endfunction()
 
 # rlock_add_gtest(NAME <target> LABELS <label>... SOURCES <file>...
 #                 [GROUP suite|test|case] [APART <regex>]
-#                 [LIBRARIES <target>...] [DEPENDS <target>...] [TIMEOUT <seconds per case>])
+#                 [LIBRARIES <target>...] [DEPENDS <target>...] [TIMEOUT <seconds per case>]
+#                 [APART_FROM_LIBRARY])
 #
 # One test program, and the ctest tests that run it. GROUP says what shares a process: all cases of a
 # suite (the ctest test is named <target>.<Suite>), a TEST_P with all its parameters or a single TEST
 # (<target>.<Suite>.<Test>, the default), or nothing (<target>.<Suite>.<Test>/<parameter>). Cases whose
 # <Suite>.<Test>/<parameter> matches APART share nothing in any case. DEPENDS names programs that the
-# tests start: their paths are in the environment variable RLOCK_TEST_PROGRAM_DIR.
+# tests start: their paths are in the environment variable RLOCK_TEST_PROGRAM_DIR. With
+# APART_FROM_LIBRARY the program brings its own copy of the library.
 #
 # ctest asks the program for its cases each time it starts, see RLockDiscoverTests.cmake; files in
 # TEST_INCLUDE_FILES that come later find the names of the tests in <target>_cases.
 function(rlock_add_gtest)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT;GROUP;APART" "LABELS;SOURCES;LIBRARIES;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 0 arg
+    "APART_FROM_LIBRARY" "NAME;TIMEOUT;GROUP;APART" "LABELS;SOURCES;LIBRARIES;DEPENDS")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -64,10 +67,16 @@ function(rlock_add_gtest)
   math(EXPR timeout "${arg_TIMEOUT} * ${RLOCK_TEST_TIME_FACTOR}")
 
   add_executable(${arg_NAME} ${arg_SOURCES})
-  rlock_set_test_target_options(${arg_NAME})
+  if(arg_APART_FROM_LIBRARY)
+    # Its definitions differ, so that the precompiled header of the others does not fit.
+    rlock_set_target_options(${arg_NAME})
+    target_compile_options(${arg_NAME} PRIVATE "$<$<CONFIG:Release,RelWithDebInfo>:-O1>")
+  else()
+    rlock_set_test_target_options(${arg_NAME})
+    target_link_libraries(${arg_NAME} PRIVATE rlock_internal)
+  endif()
   target_include_directories(${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(${arg_NAME} PRIVATE
-    ${arg_LIBRARIES} rlock_internal GTest::gtest_main GTest::gmock)
+  target_link_libraries(${arg_NAME} PRIVATE ${arg_LIBRARIES} GTest::gtest_main GTest::gmock)
   if(arg_DEPENDS)
     add_dependencies(${arg_NAME} ${arg_DEPENDS})
   endif()
