@@ -226,6 +226,7 @@ SharedConnection::Awaited SharedConnection::lead(Request& request,
       const MutexLock lock(mutex_);
       if (pending_.toBackground(request)) {
         result = interrupted ? Awaited::interrupted : Awaited::timedOut;
+        // This thread is still the reader, so the arming for input is left to handOver().
         arm();
         wakeLoop_();
         break;
@@ -507,8 +508,8 @@ void SharedConnection::fail(ReleasableLock& lock,
     writing_ = false;
   }
   // A thread that sleeps in a read must come back; the descriptor is closed once nobody uses it.
-  // What was just written before an orderly end is still to arrive; what nobody counts on any more
-  // is not.
+  // Bytes written just before an orderly end are still to arrive; bytes that nobody counts on any
+  // more are not.
   if (unanswered && !closing_) {
     stream_->abort();
   } else {

@@ -128,7 +128,6 @@ TEST_F(PendingRequestsTest, CountsTheRequestsThatNoThreadAwaits) {
   EXPECT_EQ(pending.background(), 0U);
 }
 
-
 TEST_F(PendingRequestsTest, IsLostWhenItsLastByteMayHaveBeenSent) {
   const auto session = std::make_shared<const ServerSession>();
   const auto whole = append(Mode::awaited, 10);
@@ -210,7 +209,6 @@ TEST_F(PendingRequestsTest, GoesOutOnlyOnAConnectionThatCanBeKilledIfItMust) {
   EXPECT_FALSE(pending.accepts(picky));
 }
 
-
 TEST_F(PendingRequestsTest, IsOfUseOnceItAnswersAUserWithoutAnError) {
   append();
   take(error("LOADING"));
@@ -274,7 +272,6 @@ TEST_F(PendingRequestsTest, ANewConnectionIsNotSuspected) {
   EXPECT_EQ(pending.stallDue(), start + 1h + kTimeout) << "the connection counts like a reply";
   EXPECT_NE(pending.judgeStall(start + 2h), Clock::time_point::max());
 }
-
 
 TEST_F(PendingRequestsTest, AThreadIsAskedToSleepUntilItsRequestIsFinished) {
   const auto request = append();

@@ -41,6 +41,10 @@ class DeadlineTree {
  public:
   using TimePoint = DeadlineHook::TimePoint;
 
+  DeadlineTree() = default;
+  DeadlineTree(const DeadlineTree&) = delete;
+  DeadlineTree& operator=(const DeadlineTree&) = delete;
+
   [[nodiscard]] DeadlineHook* first() const noexcept { return first_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] static void* element(const DeadlineHook& hook) noexcept { return hook.element_; }

@@ -221,7 +221,6 @@ inline void SubscriptionBook::begin(TimePoint now) {
 inline void SubscriptionBook::end() noexcept {
   connected_ = false;
   inFlight_.clear();
-  firstCommand_ = 0;
   retrying_.clear();
   due_.clear();
   for (auto it = channels_.begin(); it != channels_.end();) {
