@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/scripted_lock.hpp"
 
-#include "engine/parse_reply.hpp"
 #include "engine/release_task.hpp"
+#include <rlock/detail/engine/parse_reply.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
 #include <chrono>

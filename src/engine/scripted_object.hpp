@@ -2,10 +2,10 @@
 #pragma once
 
 #include "engine/acquire_task.hpp"
-#include "engine/lock_engine.hpp"
 #include "engine/query_task.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/result.hpp>
 
