@@ -160,23 +160,6 @@ class HoldLedger {
     return false;
   }
 
-  /// Takes a queued waiter back; false when it is not queued, so that its gateOpened() is due.
-  static bool withdraw(Hold& hold, GateWaiter& waiter) noexcept {
-    GateWaiter* before = nullptr;
-    for (GateWaiter* queued = hold.firstAtGate; queued != nullptr; queued = queued->nextAtGate_) {
-      if (queued == &waiter) {
-        (before != nullptr ? before->nextAtGate_ : hold.firstAtGate) = waiter.nextAtGate_;
-        if (hold.lastAtGate == &waiter) {
-          hold.lastAtGate = before;
-        }
-        waiter.gateDropRef();
-        return true;
-      }
-      before = queued;
-    }
-    return false;
-  }
-
   /// Takes everybody out who waits at a gate, each with a reference that the caller drops. Returns
   /// the first of them, or null; next() has the others.
   GateWaiter* dismissAll() noexcept {
