@@ -24,12 +24,13 @@ enum class HoldKind : std::uint8_t {
   none     ///< nothing that belongs to an owner: counted permits, a latch that was opened
 };
 
-/// What a waiter does with news, and what the others of its client and lock do then.
+/// Which waiters of one client and lock try when something may have changed on the server, and what
+/// the others do then.
 enum class WakeRule : std::uint8_t {
   one,      ///< only the first in line tries: one of them can have it
   each,     ///< the first in line tries; if it gets in, so can all others, at once
   fitting,  ///< the first in line tries, then whoever needs less than those who were refused
-  alone     ///< no news at all: each looks again when its own time comes
+  alone     ///< nobody is told: each looks again when its own time comes
 };
 
 /// What the engine must know of a kind of lock.
