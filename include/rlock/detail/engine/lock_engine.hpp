@@ -59,6 +59,7 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
   [[nodiscard]] WaitingRoom& waiting() noexcept { return waiting_; }
   [[nodiscard]] HoldGates& gates() noexcept { return gates_; }
   [[nodiscard]] HoldKeeper& holds() noexcept { return holds_; }
+  [[nodiscard]] const HoldKeeper& holds() const noexcept { return holds_; }
   [[nodiscard]] Callbacks& callbacks() noexcept { return callbacks_; }
   [[nodiscard]] OutageReport& outages() noexcept { return outages_; }
   [[nodiscard]] Closing& closing() noexcept { return closing_; }

@@ -50,8 +50,8 @@ class ReadParts {
   /// Drops what the server has dropped. A part that somebody watches, or that should not be over
   /// yet, is a loss.
   /// @param places  of those that are left, as the server said
-  /// @param count   of those that are left, if their places are not known: then the first to expire
-  ///                are the ones that are over
+  /// @param count  of those that are left; if their places are not known, the first to expire are
+  /// the ones that are over
   void keep(const HoldPlaces& places, int count, Clock::time_point now, Losses& losses);
 
   /// One part was released. Returns how many are left.
