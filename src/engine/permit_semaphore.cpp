@@ -114,7 +114,7 @@ void PermitSemaphore::acquireAsync(Acquisition what, Handler<Acquired> handler) 
   if (why) {
     object_.reject<Acquired>(std::move(*why), {}, std::move(handler));
   } else if (what.nothing) {
-    object_.engine().reject(
+    object_.engine().callbacks().reject(
         [handler = std::move(handler)]() mutable { handler(Acquired(Grant())); });
   } else {
     object_.acquireAsync(std::move(what.scripts), std::move(what.params), std::move(handler));
@@ -187,7 +187,7 @@ PermitSemaphore::Request<bool> PermitSemaphore::remove() const {
                    scripts = scripts_,
                    sentAt = object_.engine().now()](const Reply& reply) {
     if (reply.isInteger() && reply.integer == 1) {
-      engine->forced(*scripts, sentAt);
+      engine->holds().forced(*scripts, sentAt);
     }
     return parseNumber(reply);
   };
@@ -264,14 +264,16 @@ PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
                         Call& call, const PermitScripts& scripts) {
     if (!held->hold) {
       held->sentAt = engine->now();
-      held->hold = engine->changingLease(scripts.name, bytes, held->sentAt, asHeld, endless);
+      held->hold =
+          engine->holds().changingLease(scripts.name, bytes, held->sentAt, asHeld, endless);
     }
     scripts.composeUpdateLease(call, bytes, length);
   };
   request.parse = [engine = object_.enginePtr(), held, asHeld](const Reply& reply) {
     const std::optional<std::int64_t> done = parseNumber(reply);
     if (done && held->hold) {
-      engine->leaseChanged(*std::exchange(held->hold, nullptr), held->sentAt, asHeld, *done == 1);
+      engine->holds().leaseChanged(
+          *std::exchange(held->hold, nullptr), held->sentAt, asHeld, *done == 1);
     }
     return done;
   };

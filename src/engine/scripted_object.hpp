@@ -32,7 +32,7 @@ class ScriptedObject {
   ScriptedObject(std::shared_ptr<LockEngine> engine,
                  Scripts scripts,
                  HandlerPlace place = HandlerPlace::application)
-      : engine_(std::move(engine)), scripts_(std::move(scripts)), place_(place) {}
+      : engine_(std::move(engine)), scripts_(std::move(scripts)), handlerPlace_(place) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return scripts_->name; }
   [[nodiscard]] LockEngine& engine() const noexcept { return *engine_; }
@@ -67,17 +67,17 @@ class ScriptedObject {
       reject<T>(std::move(*why), owner, std::move(handler));
       return;
     }
-    task->setHandlerPlace(place_);
+    task->setHandlerPlace(handlerPlace_);
     task->startInBackground(std::move(handler));
   }
   /// Tells a handler, later, that its call is not made.
   template <class T>
   void reject(Error why, OwnerId owner, Handler<T> handler) const {
-    engine_->reject(
+    engine_->callbacks().reject(
         [handler = std::move(handler), error = describe(std::move(why), owner)]() mutable {
           handler(Result<T>(std::move(error)));
         },
-        place_);
+        handlerPlace_);
   }
 
   /// What is wrong with the arguments of an acquisition, or nothing.
@@ -124,7 +124,7 @@ class ScriptedObject {
 
   const std::shared_ptr<LockEngine> engine_;
   const Scripts scripts_;
-  const HandlerPlace place_;
+  const HandlerPlace handlerPlace_;
 };
 
 }  // namespace rlock::detail

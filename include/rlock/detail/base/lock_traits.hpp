@@ -11,7 +11,7 @@ namespace rlock::detail {
 
 /// Where each of the holds that are left was in the order before a request; empty: nothing was
 /// said, so that they are the first ones.
-using HoldPlaces = std::optional<std::vector<int>>;
+using PartIndexes = std::optional<std::vector<int>>;
 
 /// What an acquisition leaves behind. Holds of one owner on one name that are of the same kind are
 /// one hold: they have one count and one renewal.
@@ -40,7 +40,7 @@ struct LockTraits {
   std::uint8_t lane = 0;         ///< waiters of one channel that are in different lines; 0 or 1
   int need = 1;                  ///< how much one acquisition takes; WakeRule::fitting compares it
   bool changesState = true;      ///< an attempt leaves something behind that a lost reply hides
-  bool queuesOnServer = false;   ///< a waiter has a place there, which it must give up
+  bool queuesOnServer = false;   ///< a waiter has an entry there, which it must give up
   bool channelPerOwner = false;  ///< each owner has a channel of its own
   /// The message after which whoever was waiting need not look: it has happened, whatever came
   /// next.

@@ -95,7 +95,7 @@ class HoldKeeper {
     bool wantsHandle = false;
     int afresh = 0;  ///< AcquireParams::afresh
     std::string_view label;
-    HoldPlaces kept{};  ///< AcquireReply::kept
+    PartIndexes kept{};  ///< AcquireReply::kept
   };
   /// Books a grant, and returns the handle if one is wanted. The gate must be held.
   /// @param before  holds before the request
@@ -112,15 +112,17 @@ class HoldKeeper {
     bool all = false;   ///< the hold is lost: what is left of it goes, however often it was taken
     bool lost = false;  ///< what it is about is lost, so that nobody is told that it is released
     int before = 0;     ///< holds before the request
-    int place = 0;      ///< ReleaseRequest::place
+    int partIndex = 0;  ///< ReleaseRequest::partIndex
     std::chrono::milliseconds restore{0};  ///< the lease to restore if holds remain; zero: leave it
   };
   /// A release is about to be sent: the last hold is not renewed from here on. The gate must be
   /// held.
-  /// @param line  ReleaseTarget::line
-  ReleasePlan releasing(Hold& hold, std::uint64_t line);
+  /// @param incarnation  ReleaseTarget::incarnation
+  ReleasePlan releasing(Hold& hold, std::uint64_t incarnation);
   /// As releasing() would find that there is nothing to release, whatever is under way.
-  [[nodiscard]] bool isOver(const LockScripts& scripts, OwnerId owner, std::uint64_t line) const;
+  [[nodiscard]] bool isOver(const LockScripts& scripts,
+                            OwnerId owner,
+                            std::uint64_t incarnation) const;
   /// A release was not executed after all.
   void notReleased(Hold& hold);
   void released(Hold& hold, const HoldRelease& release);
@@ -189,7 +191,7 @@ class HoldKeeper {
   LossTeller& losses_;
   HoldLabels& labels_;
   Closing& closing_;
-  std::uint64_t lines_ RLOCK_GUARDED_BY(book_.mutex) = 0;
+  std::uint64_t incarnations_ RLOCK_GUARDED_BY(book_.mutex) = 0;
   /// Invalid for the application, to be signalled on the loop.
   std::vector<IntrusivePtr<HoldHandle>> invalidated_ RLOCK_GUARDED_BY(book_.mutex);
 };
@@ -297,16 +299,16 @@ inline int HoldKeeper::countRead(Hold& hold,
                                  const IntrusivePtr<HoldHandle>& fresh,
                                  Aftermath& after) {
   // Each has a lease of its own, so those before it go on or end each for itself.
-  ReadParts(hold).keep(before > 0 ? terms.kept : HoldPlaces(std::in_place),
+  ReadParts(hold).keep(before > 0 ? terms.kept : PartIndexes(std::in_place),
                        count - 1,
                        context_.now(),
                        after.vanished);
-  hold.line = ++lines_;
+  hold.incarnation = ++incarnations_;
   HoldPart& part = hold.parts.emplace_back();
-  part.line = hold.line;
+  part.incarnation = hold.incarnation;
   part.label = terms.label;
   if (fresh) {
-    fresh->setLine(part.line);
+    fresh->setIncarnation(part.incarnation);
     part.handle = fresh;
   }
   return static_cast<int>(hold.parts.size());
@@ -323,7 +325,7 @@ inline int HoldKeeper::countWhole(Hold& hold, int before, int count, Aftermath& 
     // What was lost, also while this request was under way, is not counted: the release of this one
     // finds more than it expects, and ends it.
     count = alone ? count : std::max(count - before, 1);
-    hold.line = ++lines_;
+    hold.incarnation = ++incarnations_;
     hold.handle = nullptr;
   }
   return count;
@@ -336,7 +338,7 @@ inline IntrusivePtr<HoldHandle> HoldKeeper::handleOf(Hold& hold,
     return hold.parts.back().handle;
   }
   if (fresh && !hold.handle) {
-    fresh->setLine(hold.line);
+    fresh->setIncarnation(hold.incarnation);
     hold.handle = fresh;
     hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
   }
@@ -391,21 +393,21 @@ inline void HoldKeeper::wakeLoop() {
 
 // Releases.
 
-inline HoldKeeper::ReleasePlan HoldKeeper::releasing(Hold& hold, std::uint64_t line) {
+inline HoldKeeper::ReleasePlan HoldKeeper::releasing(Hold& hold, std::uint64_t incarnation) {
   const MutexLock lock(book_.mutex);
   ReleasePlan plan;
-  if (line != 0) {
+  if (incarnation != 0) {
     // The decision is made here, where no other request about the hold is under way.
-    plan.nothing = hold.line != line || hold.count == 0;
+    plan.nothing = hold.incarnation != incarnation || hold.count == 0;
     plan.all = hold.lost;
     plan.lost = hold.lost;
   }
-  if (line != 0 && !hold.parts.empty()) {
+  if (incarnation != 0 && !hold.parts.empty()) {
     const ReadParts parts(hold);
-    const HoldPart* const part = parts.find(line);
+    const HoldPart* const part = parts.find(incarnation);
     plan.nothing = part == nullptr || hold.count == 0;
     plan.lost = hold.lost || (!plan.nothing && part->lost);
-    plan.place = plan.nothing ? 0 : parts.placeOf(*part);
+    plan.partIndex = plan.nothing ? 0 : parts.indexOf(*part);
   }
   plan.before = hold.count;
   plan.restore =
@@ -418,13 +420,13 @@ inline HoldKeeper::ReleasePlan HoldKeeper::releasing(Hold& hold, std::uint64_t l
 
 inline bool HoldKeeper::isOver(const LockScripts& scripts,
                                OwnerId owner,
-                               std::uint64_t line) const {
+                               std::uint64_t incarnation) const {
   const MutexLock lock(book_.mutex);
   const HoldPtr hold = book_.ledger.peek(scripts.traits.holdKind, scripts.name, owner);
   if (hold && !hold->parts.empty()) {
-    return line != 0 && (ReadParts(*hold).find(line) == nullptr || hold->count == 0);
+    return incarnation != 0 && (ReadParts(*hold).find(incarnation) == nullptr || hold->count == 0);
   }
-  return line != 0 && (!hold || hold->line != line || hold->count == 0);
+  return incarnation != 0 && (!hold || hold->incarnation != incarnation || hold->count == 0);
 }
 
 inline void HoldKeeper::notReleased(Hold& hold) {

@@ -44,7 +44,7 @@ class GateWaiter {
 struct HoldPart {
   using Clock = std::chrono::steady_clock;
 
-  std::uint64_t line = 0;
+  std::uint64_t incarnation = 0;
   bool lost = false;  ///< its holder is told
   std::chrono::milliseconds lease{0};
   Clock::time_point validUntil{};
@@ -73,11 +73,11 @@ struct Hold : RefCounted<Hold> {
   const std::size_t nameHash;
   const HoldKind kind;
 
-  int count = 0;           ///< confirmed by the server
-  std::uint64_t line = 0;  ///< the incarnation: a new one when what there was is all gone or lost
-  bool watched = false;    ///< the watchdog renews it
-  bool lost = false;       ///< its holder is told; kept until the server must have dropped it, too
-  bool renewing = false;   ///< a renewal is under way
+  int count = 0;                  ///< confirmed by the server
+  std::uint64_t incarnation = 0;  ///< a new one when what there was is all gone or lost
+  bool watched = false;           ///< the watchdog renews it
+  bool lost = false;      ///< its holder is told; kept until the server must have dropped it, too
+  bool renewing = false;  ///< a renewal is under way
   bool renewedAlone = false;  ///< the server refused its renewal: others must not suffer
   int renewalFailures = 0;
   std::chrono::milliseconds lease{0};

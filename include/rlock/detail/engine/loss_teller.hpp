@@ -76,7 +76,7 @@ inline void LossTeller::giveBack(const Watchdog::Lost& lost) {
   const bool left = lost.reason == LossReason::maxHold || lost.reason == LossReason::unreachable;
   if (left && !context_.refuse(false)) {
     giveBack_(std::static_pointer_cast<const LockScripts>(lost.hold->keepAlive),
-              {lost.hold->owner, lost.line});
+              {lost.hold->owner, lost.incarnation});
   }
 }
 

@@ -17,12 +17,12 @@ namespace rlock::detail {
 
 /// What the release of a hold came to.
 struct HoldRelease {
-  std::uint64_t line = 0;  ///< ReleaseTarget::line
-  int remain = 0;          ///< 0: nothing is held any more
+  std::uint64_t incarnation = 0;  ///< ReleaseTarget::incarnation
+  int remain = 0;                 ///< 0: nothing is held any more
   /// The server knew of no hold where there should have been one; the hold as a whole is lost only
   /// if none remains.
   bool lost = false;
-  HoldPlaces places{};  ///< ReleaseReply::kept
+  PartIndexes indexes{};  ///< ReleaseReply::kept
 };
 
 /// The parts of one owner's read hold: several holds of one lock with a lease each, in the order in
@@ -37,22 +37,23 @@ class ReadParts {
   explicit ReadParts(Hold& hold) noexcept : hold_(hold), parts_(hold.parts) {}
 
   /// The part with this incarnation; null: it is over, and its owner was told.
-  [[nodiscard]] HoldPart* find(std::uint64_t line) const noexcept {
-    const auto found = std::find_if(
-        parts_.begin(), parts_.end(), [&](const HoldPart& part) { return part.line == line; });
+  [[nodiscard]] HoldPart* find(std::uint64_t incarnation) const noexcept {
+    const auto found = std::find_if(parts_.begin(), parts_.end(), [&](const HoldPart& part) {
+      return part.incarnation == incarnation;
+    });
     return found == parts_.end() ? nullptr : &*found;
   }
   /// Counted from 1, as the server does.
-  [[nodiscard]] int placeOf(const HoldPart& part) const noexcept {
+  [[nodiscard]] int indexOf(const HoldPart& part) const noexcept {
     return static_cast<int>(&part - parts_.data()) + 1;
   }
 
   /// Drops what the server has dropped. A part that somebody watches, or that should not be over
   /// yet, is a loss.
-  /// @param places  of those that are left, as the server said
-  /// @param count  of those that are left; if their places are not known, the first to expire are
+  /// @param indexes  of those that are left, as the server said
+  /// @param count  of those that are left; if their indexes are not known, the first to expire are
   /// the ones that are over
-  void keep(const HoldPlaces& places, int count, Clock::time_point now, Losses& losses);
+  void keep(const PartIndexes& indexes, int count, Clock::time_point now, Losses& losses);
 
   /// One part was released. Returns how many are left.
   int released(const HoldRelease& release,
@@ -61,18 +62,18 @@ class ReadParts {
                Losses& losses);
 
  private:
-  [[nodiscard]] std::vector<bool> keptAt(const HoldPlaces& places, int count) const;
+  [[nodiscard]] std::vector<bool> keptAt(const PartIndexes& indexes, int count) const;
 
   Hold& hold_;
   std::vector<HoldPart>& parts_;
 };
 
-inline std::vector<bool> ReadParts::keptAt(const HoldPlaces& places, int count) const {
-  std::vector<bool> kept(parts_.size(), !places);
-  if (places) {
-    for (const int place : *places) {
-      if (static_cast<std::size_t>(place) <= kept.size()) {
-        kept[static_cast<std::size_t>(place) - 1] = true;
+inline std::vector<bool> ReadParts::keptAt(const PartIndexes& indexes, int count) const {
+  std::vector<bool> kept(parts_.size(), !indexes);
+  if (indexes) {
+    for (const int index : *indexes) {
+      if (static_cast<std::size_t>(index) <= kept.size()) {
+        kept[static_cast<std::size_t>(index) - 1] = true;
       }
     }
     return kept;
@@ -90,11 +91,11 @@ inline std::vector<bool> ReadParts::keptAt(const HoldPlaces& places, int count) 
   return kept;
 }
 
-inline void ReadParts::keep(const HoldPlaces& places,
+inline void ReadParts::keep(const PartIndexes& indexes,
                             int count,
                             Clock::time_point now,
                             Losses& losses) {
-  const std::vector<bool> kept = keptAt(places, count);
+  const std::vector<bool> kept = keptAt(indexes, count);
   std::vector<HoldPart> left;
   for (std::size_t i = 0; i < kept.size(); ++i) {
     HoldPart& part = parts_[i];
@@ -112,7 +113,8 @@ inline int ReadParts::released(const HoldRelease& release,
                                Clock::time_point now,
                                Watchdog& watchdog,
                                Losses& losses) {
-  HoldPart* const part = release.line == 0 && !parts_.empty() ? &parts_.back() : find(release.line);
+  HoldPart* const part =
+      release.incarnation == 0 && !parts_.empty() ? &parts_.back() : find(release.incarnation);
   if (part != nullptr) {
     if (part->lost) {
       // Its holder was told when it was lost.
@@ -122,11 +124,11 @@ inline int ReadParts::released(const HoldRelease& release,
       part->handle->setReleased();
     }
     part->lost = true;
-    if (!release.places) {
+    if (!release.indexes) {
       parts_.erase(parts_.begin() + (part - parts_.data()));
     }
   }
-  keep(release.places, release.remain, now, losses);
+  keep(release.indexes, release.remain, now, losses);
   watchdog.partsEnded(hold_);
   const bool left =
       std::any_of(parts_.begin(), parts_.end(), [](const HoldPart& each) { return !each.lost; });

@@ -31,7 +31,7 @@ class Watchdog {
   struct Lost {
     HoldPtr hold;
     LossReason reason = LossReason::none;
-    std::uint64_t line = 0;
+    std::uint64_t incarnation = 0;
     IntrusivePtr<HoldHandle> handle{};  ///< marked; null: nobody watches, or it was told before
     std::string label{};
   };
@@ -61,7 +61,7 @@ class Watchdog {
   /// that is lost already.
   static Lost lose(Hold& hold, LossReason reason) {
     hold.lost = true;
-    Lost lost{HoldPtr(&hold), reason, hold.line, hold.handle, hold.label};
+    Lost lost{HoldPtr(&hold), reason, hold.incarnation, hold.handle, hold.label};
     if (lost.handle && !lost.handle->markLost(reason)) {
       lost.handle = nullptr;
     }
@@ -71,7 +71,7 @@ class Watchdog {
   /// As lose(), for a hold that has a lease of its own.
   static Lost lose(Hold& hold, HoldPart& part, LossReason reason) {
     part.lost = true;
-    Lost lost{HoldPtr(&hold), reason, part.line, part.handle, part.label};
+    Lost lost{HoldPtr(&hold), reason, part.incarnation, part.handle, part.label};
     if (lost.handle && !lost.handle->markLost(reason)) {
       lost.handle = nullptr;
     }
