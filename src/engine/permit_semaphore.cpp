@@ -182,7 +182,7 @@ PermitSemaphore::Request<bool> PermitSemaphore::remove() const {
   request.compose = [](Call& call, const PermitScripts& scripts) {
     scripts.composeForceRelease(call);
   };
-  // Those who keep permits as objects in this client are told.
+  // Holders of this client that keep permits as objects are told.
   request.parse = [engine = object_.enginePtr(),
                    scripts = scripts_,
                    sentAt = object_.engine().now()](const Reply& reply) {
@@ -253,7 +253,7 @@ PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
   // No permit has an empty id, nor one that is no id: the answer is the same.
   const std::string bytes = permitIdFromHex(id).value_or(std::string());
   const auto length = lease ? lease->ceilMilliseconds() : std::chrono::milliseconds::zero();
-  // Who holds it as an object sees the shorter lease before the server has it.
+  // A holder that keeps it as an object sees the shorter lease before the server has it.
   struct Held {
     LockEngine::Clock::time_point sentAt{};
     HoldPtr hold;

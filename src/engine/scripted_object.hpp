@@ -16,8 +16,8 @@
 
 namespace rlock::detail {
 
-/// What every object of one node can do: run a task on the calling thread or in the background, or
-/// say at once why not.
+/// The part that all objects of one node have in common: it can run a task on the calling thread or
+/// in the background, or say at once why not.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 class ScriptedObject {
@@ -80,9 +80,9 @@ class ScriptedObject {
         handlerPlace_);
   }
 
-  /// What is wrong with the arguments of an acquisition, or nothing.
+  /// Says what is wrong with the arguments of an acquisition, or nothing.
   [[nodiscard]] static std::optional<Error> check(const AcquireParams& params);
-  /// What is wrong with a lease, or nothing.
+  /// Says what is wrong with a lease, or nothing.
   [[nodiscard]] static std::optional<Error> checkLease(Duration lease);
 
   /// Acquires by given scripts, which may be for this one acquisition only.

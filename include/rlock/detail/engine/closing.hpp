@@ -27,8 +27,8 @@ namespace rlock::detail {
 ///
 /// Four things are waited for: releases that it sends itself; requests that may obtain something
 /// (HoldBook::unsettled, HoldBook::late); deliveries, which give back what nobody else can give
-/// back; and entries in queues on the server. Whoever ends one of them after the client was closed
-/// calls mayBeOver(), and the last one finds that closing is over.
+/// back; and entries in queues on the server. Each that ends after the client was closed calls
+/// mayBeOver(), and the last one finds that closing is over.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
 class Closing {

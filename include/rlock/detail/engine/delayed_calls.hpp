@@ -15,7 +15,7 @@
 
 namespace rlock::detail {
 
-/// Functions that wait for their time. Whoever owns this runs them.
+/// Functions that wait for their time. The owner of this runs them.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
 class DelayedCalls {

@@ -21,9 +21,9 @@
 
 namespace rlock::detail {
 
-/// What all parts of one client's engine stand on: who the client is, its options, its log, the
-/// world, the way to the server, the numbers behind Stats, and whether it is closed. It has no
-/// mutex and decides nothing about locks; the parts know it instead of one another.
+/// The ground that all parts of one client's engine stand on: who the client is, its options, its
+/// log, the world, the way to the server, the numbers behind Stats, and whether it is closed. It
+/// has no mutex and decides nothing about locks; the parts know it instead of one another.
 ///
 /// It is the base of LockEngine, whose parts live as long as it does. Work that a part posts, and
 /// each of its calls, keeps the whole alive by sharing().

@@ -47,7 +47,7 @@ struct HoldBook {
     armed = due;
     return true;
   }
-  /// What the timer is to be set to.
+  /// Returns the time that the timer is to be set to.
   [[nodiscard]] Clock::time_point arm() noexcept RLOCK_REQUIRES(mutex) {
     return armed = watchdog.nextDue();
   }
@@ -69,7 +69,7 @@ struct HoldBook {
   }
 };
 
-/// What a hold is of.
+/// The lock that a hold is of.
 [[nodiscard]] inline const LockScripts& scriptsOf(const Hold& hold) noexcept {
   return *static_cast<const LockScripts*>(hold.keepAlive.get());
 }

@@ -17,7 +17,7 @@ namespace rlock::detail {
 /// The gates of the holds: requests about one hold go one after the other, so that the count known
 /// before a request says what the server must count after it.
 ///
-/// Whoever is inside a gate may have obtained something that nobody has booked yet, so closing
+/// A request inside a gate may have obtained something that nobody has booked yet, so closing
 /// waits until all have left (HoldBook::unsettled).
 ///
 /// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.

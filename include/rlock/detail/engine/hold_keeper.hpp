@@ -106,7 +106,7 @@ class HoldKeeper {
 
   // Releases.
 
-  /// What a release is to do.
+  /// Says what a release is to do.
   struct ReleasePlan {
     bool nothing = false;  ///< what it is about is over: nothing may be sent
     bool all = false;   ///< the hold is lost: what is left of it goes, however often it was taken
@@ -127,7 +127,7 @@ class HoldKeeper {
   void notReleased(Hold& hold);
   void released(Hold& hold, const HoldRelease& release);
 
-  // What comes from elsewhere.
+  // Events from elsewhere.
 
   /// The permit with this id is about to get another lease; if it is held as an object, that one
   /// follows. Null: it is not. `sentAt` is a moment before the request is sent.
@@ -161,7 +161,7 @@ class HoldKeeper {
   static constexpr std::array kLockKinds{
       HoldKind::lock, HoldKind::read, HoldKind::write, HoldKind::simple};
 
-  /// What follows from a grant, once the mutex is free.
+  /// The consequences of a grant, for when the mutex is free.
   struct Aftermath {
     std::vector<Watchdog::Lost> vanished;  ///< holds before it that turn out to be over
     std::vector<Watchdog::Lost> ended;     ///< the grant itself, which came too late
@@ -317,13 +317,13 @@ inline int HoldKeeper::countRead(Hold& hold,
 inline int HoldKeeper::countWhole(Hold& hold, int before, int count, Aftermath& after) {
   const bool alone = count <= before;
   if (before > 0 && alone && !hold.lost) {
-    // The server had dropped the holds that came before this one. Whoever hears of this grant must
-    // not take them for valid.
+    // The server had dropped the holds that came before this one. A holder that hears of this
+    // grant must not take them for valid.
     after.vanished.push_back(Watchdog::lose(hold, LossReason::refused));
   }
   if (before == 0 || alone || hold.lost) {
-    // What was lost, also while this request was under way, is not counted: the release of this one
-    // finds more than it expects, and ends it.
+    // Holds that were lost, perhaps while this request was under way, are not counted: the release
+    // of this one finds more than it expects, and ends them.
     count = alone ? count : std::max(count - before, 1);
     hold.incarnation = ++incarnations_;
     hold.handle = nullptr;
@@ -345,7 +345,7 @@ inline IntrusivePtr<HoldHandle> HoldKeeper::handleOf(Hold& hold,
   return terms.wantsHandle ? hold.handle : nullptr;
 }
 
-/// What has happened between the request and now, and cannot have met a hold that was not booked.
+/// Books the events between the request and now, which met no hold, because it was not booked yet.
 inline void HoldKeeper::bookWhatCameMeanwhile(Hold& hold,
                                               Clock::time_point sentAt,
                                               Aftermath& after) {
@@ -483,7 +483,7 @@ inline void HoldKeeper::released(Hold& hold, const HoldRelease& release) {
   }
 }
 
-// What comes from elsewhere.
+// Events from elsewhere.
 
 inline HoldPtr HoldKeeper::changingLease(std::string_view semaphore,
                                          std::string_view id,

@@ -53,7 +53,7 @@ struct HoldPart {
   std::string label{};
 };
 
-/// What one owner holds of one lock, as far as this client knows.
+/// All that one owner holds of one lock, as far as this client knows.
 struct Hold : RefCounted<Hold> {
   using Clock = std::chrono::steady_clock;
 

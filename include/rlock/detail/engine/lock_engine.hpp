@@ -36,7 +36,7 @@
 
 namespace rlock::detail {
 
-/// What the library does for all locks of one client together, put together from its parts: the
+/// The work that the library does for all locks of one client, put together from its parts: the
 /// waiting room, the gates and the keeper of the holds, renewals and losses, callbacks, closing.
 /// The tasks of acquire_task.hpp and release_task.hpp are written on top of it.
 ///

@@ -15,7 +15,7 @@
 
 namespace rlock::detail {
 
-/// What the release of a hold came to.
+/// The outcome of a release.
 struct HoldRelease {
   std::uint64_t incarnation = 0;  ///< ReleaseTarget::incarnation
   int remain = 0;                 ///< 0: nothing is held any more

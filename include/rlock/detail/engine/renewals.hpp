@@ -32,10 +32,10 @@ namespace rlock::detail {
 
 /// Renews what the watchdog says is due, and books the answers.
 ///
-/// One timer serves all holds of a client: it is set to the watchdog's next deadline. What is due
-/// then goes out in batches, each one request for many holds of one form. A batch that the server
-/// refuses, perhaps for one of its keys, is split until the others are renewed without it. Only so
-/// many batches are under way at once; the others wait here.
+/// One timer serves all holds of a client: it is set to the watchdog's next deadline. The holds
+/// that are due then go out in batches, each one request for many holds of one form. A batch that
+/// the server refuses, perhaps for one of its keys, is split until the others are renewed without
+/// it. Only so many batches are under way at once; the others wait here.
 ///
 /// A renewal is never what makes a hold valid for longer than the server keeps it: validity counts
 /// from when the request was submitted, and an answer is booked only as long as the hold still
@@ -78,7 +78,7 @@ class Renewals {
   void sendWaiting();
   bool split(const Batch& batch, const Outcome& outcome);
   void done(Batch& batch, const Outcome& outcome);
-  /// What the answers to a batch came to.
+  /// The consequences of the answers to a batch.
   struct Booked {
     LossTeller::Losses lost;
     std::vector<LabelNote> labelled;

@@ -188,10 +188,10 @@ struct WaitTerms {
   bool lingers = true;
 };
 
-/// Who waits for what: for each channel the callers of this client in the order they came, in one
-/// or two lanes. Only the first of a lane tries; the others sleep until they are first, or until
-/// the lane's WakeRule lets them try. Every message, every confirmed subscription and every poll
-/// gives the first ones a turn; a turn that a waiter cannot use goes to the next.
+/// The queues of waiters: for each channel the callers of this client in the order they came, in
+/// one or two lanes. Only the first of a lane tries; the others sleep until they are first, or
+/// until the lane's WakeRule lets them try. Every message, every confirmed subscription and every
+/// poll gives the first ones a turn; a turn that a waiter cannot use goes to the next.
 ///
 /// The hub does nothing itself. Its methods change the state and return the waiters whose turn it
 /// is, each with a reference that the caller drops after turn(); subscriptions that are to begin or
@@ -199,8 +199,8 @@ struct WaitTerms {
 ///
 /// Waking n waiters costs O(n) in all. Where all get in together (WakeRule::each), the first that
 /// gets in opens the lane for the others, once for each turn that came from outside: those who get
-/// in by that opening have nothing to tell the others. Whoever tried while the lane was opened, or
-/// came meanwhile, has missed it and tries once more.
+/// in by that opening have nothing to tell the others. A waiter that tried while the lane was
+/// opened, or came meanwhile, has missed it and tries once more.
 ///
 /// Where waiters need different amounts (WakeRule::fitting), smaller ones pass a first one that is
 /// refused, so that nothing lies idle: after each refusal the next one tries that needs less than
@@ -390,7 +390,7 @@ class WaiterHub {
     Turns turns;
     if (const auto found = channels_.find(channelName); found != channels_.end()) {
       Channel& channel = *found->second;
-      // What has not gone out yet cannot be what was confirmed.
+      // A request that has not gone out yet cannot be the one that was confirmed.
       if (channel.confirmed != channel.asked && channel.askedBefore != taken_) {
         channel.confirmed = channel.asked;
         if (channel.again) {
@@ -421,7 +421,7 @@ class WaiterHub {
     }
   }
 
-  /// Who is to look because its time has come.
+  /// The waiters that are to look because their time has come.
   Turns poll(TimePoint now) {
     Turns turns;
     while (!polls_.empty() && polls_.nextDue() <= now) {
@@ -460,7 +460,7 @@ class WaiterHub {
     std::string channel;
     bool subscribe;
   };
-  /// What has become due since the last call, in order.
+  /// The changes that have become due since the last call, in order.
   std::vector<Change> takeChanges() noexcept {
     ++taken_;
     return std::exchange(changes_, {});

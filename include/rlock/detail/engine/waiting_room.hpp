@@ -102,8 +102,8 @@ struct WaitingRoom::Handout {
 };
 
 /// Turns on their way to the loop thread. If there is no memory to send them they are given where
-/// they are. What the loop does not take any more is dropped: the client is closed, and everybody
-/// who waits is told of that.
+/// they are. Turns that the loop does not take any more are dropped: the client is closed, and
+/// everybody who waits is told of that.
 class WaitingRoom::PassedTurns {
  public:
   PassedTurns(std::shared_ptr<WaitingRoom> room, WaiterHub::Turns& turns) noexcept
@@ -280,7 +280,7 @@ inline void WaitingRoom::serve() {
     try {
       hub_.expireLingering(now);
     } catch (const std::bad_alloc&) {
-      // What is left is forgotten next time.
+      // The others are forgotten next time.
     }
     changes = hub_.takeChanges();
     due = armed_ = hub_.nextDue();
@@ -313,7 +313,7 @@ inline void WaitingRoom::confirmed(const std::string& channel) {
 }
 
 inline void WaitingRoom::message(const std::string& channel, std::string_view payload) {
-  // Whatever was said: something may have changed.
+  // The text does not matter here: something may have changed.
   context_.counters().messages.fetch_add(1, std::memory_order_relaxed);
   WaiterHub::Turns turns;
   {

@@ -109,7 +109,8 @@ class Watchdog {
                bool watched,
                TimePoint maxHoldUntil) {
     const TimePoint until = sentAt + lease - allowance(lease);
-    // What was told lost does not come back: neither its validity nor its maxHold count any more.
+    // A hold that was told lost does not come back: neither its validity nor its maxHold count any
+    // more.
     const bool first = hold.count <= 1 || hold.lost;
     if (first) {
       hold.watched = watched;
@@ -147,7 +148,7 @@ class Watchdog {
     publish(hold);
   }
 
-  /// What is left of a hold of several is valid no longer than this.
+  /// The rest of a hold of several is valid no longer than this.
   void limit(Hold& hold, TimePoint until) {
     if (until < hold.validUntil) {
       hold.validUntil = until;
