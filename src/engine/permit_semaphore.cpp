@@ -13,32 +13,20 @@
 
 namespace rlock::detail {
 
-namespace {
-
-/// How long an object that holds a permit without expiry counts on it.
-constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
-
-Result<bool> isOne(std::int64_t number) {
+Result<bool> PermitSemaphore::isOne(std::int64_t number) {
   return number == 1;
 }
 
-Result<int> toInt(std::int64_t number) {
+Result<int> PermitSemaphore::toInt(std::int64_t number) {
   return saturated(number);
 }
 
-void composeCount(Call& call, const PermitScripts& scripts) {
+void PermitSemaphore::composeCount(Call& call, const PermitScripts& scripts) {
   scripts.composeCount(call);
 }
 
-struct Counts {
-  std::int64_t available;
-  std::int64_t acquired;
-  bool exists;
-};
-
-/// Reads a count. `pick` says which one is asked for.
 template <class Pick>
-auto countsOf(Pick pick) {
+auto PermitSemaphore::countsOf(Pick pick) {
   return [pick](const Reply& reply) -> std::optional<std::int64_t> {
     const auto& elements = reply.elements;
     if (!reply.isArray() || elements.size() != 3 ||
@@ -51,28 +39,26 @@ auto countsOf(Pick pick) {
   };
 }
 
-std::optional<Error> negative(int permits) {
+std::optional<Error> PermitSemaphore::negative(int permits) {
   if (permits >= 0) {
     return std::nullopt;
   }
   return Error(Errc::invalidArgument, fmt::format("{} permits are less than none", permits));
 }
 
-Error tooMany(std::size_t permits) {
+Error PermitSemaphore::tooMany(std::size_t permits) {
   return Error(Errc::invalidArgument,
-               fmt::format("{} permits are more than {} at once", permits, PermitSemaphore::kMost));
+               fmt::format("{} permits are more than {} at once", permits, kMost));
 }
 
-Error malformedId() {
+Error PermitSemaphore::malformedId() {
   return Error(Errc::invalidArgument, "a permit's id is 32 hexadecimal digits");
 }
 
-Error notTaken() {
+Error PermitSemaphore::notTaken() {
   return Error(Errc::notOwner,
                "no such permit is taken: it was released, has expired, or never was");
 }
-
-}  // namespace
 
 PermitSemaphore::Acquisition PermitSemaphore::acquisition(int permits,
                                                           bool kept,

@@ -9,6 +9,8 @@
 #include <rlock/duration.hpp>
 #include <rlock/result.hpp>
 
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -108,6 +110,9 @@ class ScriptedObject {
   }
 
  private:
+  static constexpr Duration kLongestLease = std::chrono::hours(24 * 365);
+  static constexpr std::size_t kLongestLabel = 256;
+
   template <class T, class Compose, class Parse>
   IntrusivePtr<QueryTask<T>> makeQuery(OwnerId owner,
                                        Compose& compose,

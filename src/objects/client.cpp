@@ -153,11 +153,11 @@ Operation<std::optional<LockInfo>> Client::inspectAsync(std::string_view name) {
   checkName(name);
   return detail::makeOperation<Info>(
       [engine = core()->engine(), name = std::string(name)] {
-        return detail::inspectName(engine, name);
+        return detail::NameWalk::inspect(engine, name);
       },
       [engine = core()->engine(),
        name = std::string(name)](detail::UniqueFunction<void(Result<Info>)> handler) {
-        detail::inspectNameAsync(engine, name, std::move(handler));
+        detail::NameWalk::inspectAsync(engine, name, std::move(handler));
       });
 }
 
