@@ -43,7 +43,7 @@ class Closing {
              Clock::time_point deadline,
              UniqueFunction<void()> done);
   /// Something that closing may be waiting for has ended.
-  void mayBeOver();
+  void mayBeOver() RLOCK_EXCLUDES(book_.mutex, mutex_);
   /// The loop is about to end. Loop thread.
   void stop() noexcept { timer_.reset(); }
 
@@ -66,8 +66,8 @@ class Closing {
 
   void release(const std::vector<HoldPtr>& holds);
   void releaseDone();
-  void endIfOver();
-  void end();
+  void endIfOver() RLOCK_EXCLUDES(book_.mutex, mutex_);
+  void end() RLOCK_EXCLUDES(book_.mutex, mutex_);
 
   EngineContext& context_;
   HoldBook& book_;

@@ -62,7 +62,7 @@ class ForceListener {
   void refused(const Error& error);
 
   /// Asks about each.
-  void check(std::vector<HoldDoubt> doubts);
+  void check(std::vector<HoldDoubt> doubts) RLOCK_EXCLUDES(book_.mutex);
 
  private:
   class HoldCheck;
@@ -71,7 +71,7 @@ class ForceListener {
   static constexpr std::chrono::milliseconds kListenAfter{100};
 
   void serve();
-  void isGone(HoldDoubt doubt);
+  void isGone(HoldDoubt doubt) RLOCK_EXCLUDES(book_.mutex);
 
   EngineContext& context_;
   HoldBook& book_;

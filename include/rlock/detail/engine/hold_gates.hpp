@@ -37,10 +37,10 @@ class HoldGates {
   /// How often a hold that is not lost is held.
   [[nodiscard]] int countOf(const Hold& hold);
   /// Passes the gate on.
-  void leave(Hold& hold);
+  void leave(Hold& hold) RLOCK_EXCLUDES(book_.mutex);
   /// Sends everybody away who waits: a gate is passed on only as long as there is a loop to do it.
   /// Loop thread.
-  void dismissAll() noexcept;
+  void dismissAll() noexcept RLOCK_EXCLUDES(book_.mutex);
 
  private:
   /// A request about it may obtain something that must not stay behind.

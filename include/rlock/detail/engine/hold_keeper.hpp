@@ -22,10 +22,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -182,7 +181,7 @@ class HoldKeeper {
                                            const IntrusivePtr<HoldHandle>& fresh);
   void bookWhatCameMeanwhile(Hold& hold, Clock::time_point sentAt, Aftermath& after)
       RLOCK_REQUIRES(book_.mutex);
-  void wakeLoop();
+  void wakeLoop() RLOCK_EXCLUDES(book_.mutex);
 
   EngineContext& context_;
   HoldBook& book_;

@@ -73,11 +73,11 @@ class Renewals {
   /// of the application must not stand behind all of them.
   static constexpr int kAtOnce = 16;
 
-  void serve();
-  void renew(std::vector<HoldPtr> holds);
+  void serve() RLOCK_EXCLUDES(book_.mutex);
+  void renew(std::vector<HoldPtr> holds) RLOCK_EXCLUDES(book_.mutex);
   void sendWaiting();
   bool split(const Batch& batch, const Outcome& outcome);
-  void done(Batch& batch, const Outcome& outcome);
+  void done(Batch& batch, const Outcome& outcome) RLOCK_EXCLUDES(book_.mutex);
   /// The consequences of the answers to a batch.
   struct Booked {
     LossTeller::Losses lost;
