@@ -143,13 +143,15 @@ inline void Closing::endIfOver() {
   }
   std::vector<HoldPtr> late;
   {
+    // A grant that was under way when the client was closed is booked after `held` was counted.
     const MutexLock lock(book_.mutex);
     late.swap(book_.late);
   }
   release(late);
   {
     const MutexLock lock(book_.mutex);
-    // Requests under way give back what they obtain when they see that the client is closed.
+    // Requests under way give back what they obtain when they see that the client is closed; one of
+    // them may have been granted since the look above.
     if (releases_ > 0 || entries_.load() > 0 || book_.unsettled > 0 || !book_.late.empty() ||
         deliveries_.load() > 0) {
       return;

@@ -222,6 +222,7 @@ inline bool Renewals::split(const Batch& batch, const Outcome& outcome) {
   {
     const MutexLock lock(book_.mutex);
     for (const HoldPtr& hold : batch.holds()) {
+      // A hold that was released or lost while the batch was under way needs no renewal.
       if (hold->renewing) {
         hold->renewedAlone = batch.holds().size() == 1;
         due.push_back(hold);
