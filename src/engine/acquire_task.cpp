@@ -26,10 +26,10 @@ Clock::time_point deadlineOf(const AcquireParams& params,
   return params.wait.isPositive() ? params.wait.deadlineFrom(now) : now + engine.callTimeout();
 }
 
-/// Tells the server that a waiter gives up its place.
+/// Tells the server that a waiter gives up its entry in the queue.
 class Withdrawal final : public Call {
  public:
-  /// @param until  later than that the place has lapsed by itself
+  /// @param until  later than that the entry has lapsed by itself
   Withdrawal(std::shared_ptr<LockEngine> engine,
              std::shared_ptr<const LockScripts> scripts,
              std::string owner,
@@ -48,7 +48,7 @@ class Withdrawal final : public Call {
       engine_->dispatcher().start(Dispatcher::CallPtr(this), until_);
       return;
     }
-    engine_->placeLeft();
+    engine_->closing().entryLeft();
   }
 
   const std::shared_ptr<LockEngine> engine_;
@@ -70,8 +70,8 @@ AcquireTask::AcquireTask(std::shared_ptr<LockEngine> engine,
       deadline_(deadlineOf(params_, *engine_, began_)),
       ownChannel_(scripts_->traits.channelPerOwner ? scripts_->channelOf(ownerField_)
                                                    : std::string()),
-      place_(scripts_->traits.queuesOnServer ? scripts_->channel + ':' + ownerField_
-                                             : std::string()),
+      queueEntry_(scripts_->traits.queuesOnServer ? scripts_->channel + ':' + ownerField_
+                                                  : std::string()),
       fsm_(!params_.wait.isPositive()) {}
 
 /// On the loop: a call that there is no memory for fails, and what it may have obtained is given
@@ -98,7 +98,7 @@ void AcquireTask::guarded(Action action) noexcept {
       perform(tell([](AcquireFsm& fsm) { return fsm.unknown(); }));
       return;
     }
-    leavePlace();
+    leaveQueueEntry();
     leaveGate();
     perform(step);
   } catch (const std::exception& failure) {
@@ -113,13 +113,14 @@ AcquireTask::Step AcquireTask::begin() {
     return tell([this](AcquireFsm& fsm) { return fsm.stopped(stopError()); });
   }
   const LockTraits& traits = scripts_->traits;
-  mark_ = traits.opensOn.empty() ? engine_->mark(channel(), traits.lane)
-                                 : engine_->expect(channel(), traits.lane);
+  mark_ = traits.opensOn.empty() ? engine_->waiting().mark(channel(), traits.lane)
+                                 : engine_->waiting().expect(channel(), traits.lane);
   // A waiting owner that holds the lock already would wait for itself.
   const WakeRule rule = scripts_->traits.wakeRule;
   // Those who all get in together do not overtake one another.
   const bool inLine = rule == WakeRule::one || rule == WakeRule::fitting;
-  const bool othersWait = mark_->othersWait && inLine && !engine_->holds(scripts_->name, owner_);
+  const bool othersWait =
+      mark_->othersWait && inLine && !engine_->holds().holds(scripts_->name, owner_);
   if (othersWait) {
     mark_.reset();
   }
@@ -133,7 +134,7 @@ AcquireTask::Step AcquireTask::notSent(Error error) {
   }
   // The wait is over, as it would be if it had ended between two attempts.
   if (std::exchange(enrols_, false)) {
-    leavePlace();
+    leaveQueueEntry();
   }
   leaveGate();
   return tell([](AcquireFsm& fsm) { return fsm.notSent(); });
@@ -153,7 +154,7 @@ void AcquireTask::compose() {
   enrols_ = params_.wait.isPositive() && scripts_->traits.queuesOnServer && !enrolled_;
   composeAttempt();
   if (enrols_) {
-    engine_->placeTaken(place_);
+    engine_->closing().entryTaken(queueEntry_);
     enrolled_ = true;
   }
   sentAt_ = engine_->now();
@@ -220,7 +221,7 @@ bool AcquireTask::enterGate() {
     gateLimit_.store(
         later(engine_->now(), engine_->options().outageTimeout).time_since_epoch().count());
   }
-  auto gate = engine_->enter(scripts_, owner_, *this);
+  auto gate = engine_->gates().enter(scripts_, owner_, *this);
   if (!gate.entered) {
     return false;
   }
@@ -253,13 +254,13 @@ void AcquireTask::leaveGate() {
   executed_ = false;
   const HoldPtr hold = std::exchange(hold_, nullptr);
   if (hold) {
-    engine_->leave(*hold);
+    engine_->gates().leave(*hold);
   }
 }
 
 AcquireTask::Step AcquireTask::failed(Error error) {
   if (phase_ == Phase::settle) {
-    if (engine_->tells(OutageLog::Event::settling)) {
+    if (engine_->outages().tells(OutageLog::Event::settling)) {
       engine_->log().write(LogLevel::warning,
                            fmt::format("{} \"{}\": owner {}: a request whose reply was lost could "
                                        "not be settled: {}",
@@ -303,7 +304,7 @@ AcquireTask::Step AcquireTask::sleepInQueue() {
   // Nobody but this owner can use a channel of its own.
   terms.lingers = !traits.channelPerOwner;
   try {
-    engine_->queue(
+    engine_->waiting().queue(
         *this, terms, std::exchange(mark_, std::nullopt), std::exchange(tried_, false), remaining_);
   } catch (const std::bad_alloc&) {
     return tell([](AcquireFsm& fsm) {
@@ -320,26 +321,27 @@ void AcquireTask::leaveQueue() {
     obtained = fsm_.result() == AcquireFsm::Result::granted;
   }
   // A hold that nobody renews may end without a message.
-  engine_->leaveQueue(*this, obtained, params_.lease ? lease_ : std::chrono::milliseconds::zero());
+  engine_->waiting().leave(
+      *this, obtained, params_.lease ? lease_ : std::chrono::milliseconds::zero());
 }
 
-/// There is no place in the server's queue, or none any more.
-void AcquireTask::leavePlace() noexcept {
+/// There is no entry in the server's queue, or none any more.
+void AcquireTask::leaveQueueEntry() noexcept {
   if (std::exchange(enrolled_, false)) {
-    static_cast<void>(engine_->placeAbandoned(place_));
-    engine_->placeLeft();
+    static_cast<void>(engine_->closing().entryAbandoned(queueEntry_));
+    engine_->closing().entryLeft();
   }
 }
 
-/// Gives up the place in the server's queue, after everything else: nothing is on its way that
+/// Gives up the entry in the server's queue, after everything else: nothing is on its way that
 /// could take it again.
 void AcquireTask::withdraw() {
   if (!std::exchange(enrolled_, false)) {
     return;
   }
-  if (!engine_->placeAbandoned(place_)) {
+  if (!engine_->closing().entryAbandoned(queueEntry_)) {
     // It is still needed by another call of this owner.
-    engine_->placeLeft();
+    engine_->closing().entryLeft();
     return;
   }
   const auto sendBefore = engine_->now() + engine_->options().fairWaiterLease;
@@ -353,7 +355,7 @@ void AcquireTask::withdraw() {
   switch (dispatcher.await(*call, engine_->now() + kReplyGrace)) {
     case Dispatcher::Direct::replied:
     case Dispatcher::Direct::failed:
-      engine_->placeLeft();
+      engine_->closing().entryLeft();
       return;
     case Dispatcher::Direct::trouble:
       dispatcher.resume(call, sendBefore);
@@ -384,7 +386,7 @@ AcquireTask::Step AcquireTask::repliedAttempt() {
 }
 
 AcquireTask::Step AcquireTask::granted(std::int64_t count) {
-  leavePlace();
+  leaveQueueEntry();
   if (tooLate()) {
     // The lease ran out on the way here. What may be left of it on the server counts as nothing:
     // the next attempt finds it and settles.
@@ -419,7 +421,7 @@ AcquireTask::Step AcquireTask::granted(std::int64_t count) {
     engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
     leaveGate();
   } else if (step == Step::finish) {
-    LockEngine::GrantTerms terms;
+    HoldKeeper::GrantTerms terms;
     terms.sentAt = sentAt_;
     terms.lease = lease_;
     terms.watched = !params_.lease;
@@ -430,11 +432,11 @@ AcquireTask::Step AcquireTask::granted(std::int64_t count) {
     terms.afresh = params_.afresh;
     terms.label = params_.label;
     terms.kept = kept_;
-    grant_.hold = engine_->granted(*hold_, before_, static_cast<int>(count), terms);
+    grant_.hold = engine_->holds().granted(*hold_, before_, static_cast<int>(count), terms);
     grant_.count = static_cast<int>(count);
     if (settledRemaining_) {
       // What settling found may be left over from an earlier request.
-      engine_->limit(*hold_, submittedAt(), *settledRemaining_);
+      engine_->holds().limit(*hold_, submittedAt(), *settledRemaining_);
     }
     leaveGate();
   }
@@ -511,7 +513,7 @@ void AcquireTask::giveUp() noexcept {
           [self = TaskPtr(this)] { self->finished({Outcome::Kind::unknown}); });
       return;
     }
-    leavePlace();
+    leaveQueueEntry();
     leaveGate();
   } catch (const std::exception& failure) {
     engine_->log().write(LogLevel::error, failure.what());
@@ -889,7 +891,7 @@ void AcquireTask::sendOnLoop() {
   gateLimit_.store(Clock::time_point::max().time_since_epoch().count());
   if (!hold_) {
     // The gate was passed on to this task while it waited there.
-    hold_ = engine_->entry(scripts_, owner_);
+    hold_ = engine_->gates().entry(scripts_, owner_);
   }
   const bool wanted =
       tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::none;
@@ -902,7 +904,7 @@ void AcquireTask::sendOnLoop() {
     perform(failed(closedError()));
     return;
   }
-  before_ = engine_->countOf(*hold_);
+  before_ = engine_->gates().countOf(*hold_);
   compose();
   engine_->dispatcher().start(Dispatcher::CallPtr(this), sendBefore());
 }

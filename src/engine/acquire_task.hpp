@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/lock_engine.hpp"
 #include "engine/task.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/engine/acquire_fsm.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
 
 #include <atomic>
@@ -71,7 +71,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   Step granted(std::int64_t count);
   bool enterGate();
   void leaveGate();
-  void leavePlace() noexcept;
+  void leaveQueueEntry() noexcept;
   bool mustNotBegin() noexcept;
   Step sleepInQueue();
   void leaveQueue();
@@ -126,12 +126,12 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   const std::chrono::milliseconds lease_;
   const Clock::time_point deadline_;
   const std::string ownChannel_;  // empty: the lock's
-  const std::string place_;       // in the queue on the server; empty: there is none
+  const std::string queueEntry_;  // in the queue on the server; empty: there is none
   AcquireFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   bool onLoop_ RLOCK_GUARDED_BY(mutex_) = false;  // the loop thread drives
   std::optional<WaiterHub::Mark> mark_;
   bool tried_ = false;
-  bool enrolled_ = false;  // it may have a place in the server's queue
+  bool enrolled_ = false;  // it may have an entry in the server's queue
   bool enrols_ = false;    // the attempt at hand would be the first to give it one
   bool dropsAll_ = false;  // the next settling leaves nothing of a hold unknown to this client
   bool dropped_ = false;   // that was done before
@@ -151,7 +151,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, pub
   std::int64_t settlings_ = 0;                                 // of the request at hand
   std::optional<std::chrono::milliseconds> settledRemaining_;  // of what settling kept
   Grant grant_;
-  HoldPlaces kept_;                       // AcquireReply::kept
+  PartIndexes kept_;                      // AcquireReply::kept
   std::unique_ptr<Timer> deadlineTimer_;  // loop thread only
   std::optional<std::stop_callback<std::function<void()>>> stopCallback_;
 };

@@ -8,37 +8,30 @@
 
 namespace rlock::detail {
 
-namespace {
-
-using Info = std::optional<LockInfo>;
-
-ScriptedObject objectOf(const std::shared_ptr<LockEngine>& engine, std::string_view name) {
+ScriptedObject NameWalk::objectOf(const std::shared_ptr<LockEngine>& engine,
+                                  std::string_view name) {
   return {engine, std::make_shared<LockScripts>(name)};
 }
 
-/// So many questions of one walk are under way at once.
-constexpr std::size_t kAtOnce = 64;
-
-void composeLook(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
+void NameWalk::composeLook(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
   composeInspect(call, scripts.name);
 }
 
-auto parseLook(const ScriptedObject& object) {
+NameWalk::ParseLook NameWalk::parseLook(const ScriptedObject& object) {
   return [scripts = object.scripts()](const Reply& reply) {
     return parseInspect(scripts->name, reply);
   };
 }
 
-}  // namespace
-
-Result<Info> inspectName(const std::shared_ptr<LockEngine>& engine, std::string_view name) {
+Result<NameWalk::Info> NameWalk::inspect(const std::shared_ptr<LockEngine>& engine,
+                                         std::string_view name) {
   const ScriptedObject object = objectOf(engine, name);
   return object.ask<Info>({}, composeLook, parseLook(object));
 }
 
-void inspectNameAsync(const std::shared_ptr<LockEngine>& engine,
-                      std::string_view name,
-                      UniqueFunction<void(Result<Info>)> handler) {
+void NameWalk::inspectAsync(const std::shared_ptr<LockEngine>& engine,
+                            std::string_view name,
+                            UniqueFunction<void(Result<Info>)> handler) {
   const ScriptedObject object = objectOf(engine, name);
   object.askAsync<Info>({}, std::move(handler), composeLook, parseLook(object));
 }

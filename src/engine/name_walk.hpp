@@ -7,6 +7,7 @@
 #include <rlock/inspection.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,23 +17,23 @@
 
 namespace rlock::detail {
 
-/// Looks at one name.
-Result<std::optional<LockInfo>> inspectName(const std::shared_ptr<LockEngine>& engine,
-                                            std::string_view name);
-void inspectNameAsync(const std::shared_ptr<LockEngine>& engine,
-                      std::string_view name,
-                      UniqueFunction<void(Result<std::optional<LockInfo>>)> handler);
-
 /// Walks through all names that match a pattern and looks at each, without ever keeping the server
 /// from other work, for callTimeout at most. An error says how far it came.
 ///
 /// **Thread safety:** One thread at a time; its own handlers may run on several.
 class NameWalk : public std::enable_shared_from_this<NameWalk> {
  public:
+  using Info = std::optional<LockInfo>;
   using Found = std::vector<LockInfo>;
   using Handler = UniqueFunction<void(Result<Found>)>;
 
   NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern);
+
+  /// Looks at one name.
+  static Result<Info> inspect(const std::shared_ptr<LockEngine>& engine, std::string_view name);
+  static void inspectAsync(const std::shared_ptr<LockEngine>& engine,
+                           std::string_view name,
+                           UniqueFunction<void(Result<Info>)> handler);
 
   /// Walks on the calling thread.
   Result<Found> run();
@@ -40,13 +41,22 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
   void start(Handler handler);
 
  private:
+  using ParseLook = std::function<std::optional<Info>(const Reply&)>;
+
+  /// So many questions of one walk are under way at once.
+  static constexpr std::size_t kAtOnce = 64;
+
+  static ScriptedObject objectOf(const std::shared_ptr<LockEngine>& engine, std::string_view name);
+  static void composeLook(Call& call, const LockScripts& scripts, std::string_view owner);
+  static ParseLook parseLook(const ScriptedObject& object);
+
   void step();
   void stepDone(Result<ScanStep> step);
   void lookOn();
-  void lookedAt(Result<std::optional<LockInfo>> info);
+  void lookedAt(Result<Info> info);
   [[nodiscard]] Error soFar(const Error& error) const;
   [[nodiscard]] std::vector<std::string> fresh(std::vector<std::string> names);
-  void keep(std::optional<LockInfo> info);
+  void keep(Info info);
   [[nodiscard]] Found sorted();
 
   const ScriptedObject object_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/permit_semaphore.hpp"
 
-#include "engine/parse_reply.hpp"
 #include "engine/scripted_lock.hpp"
+#include <rlock/detail/engine/parse_reply.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
 #include <fmt/format.h>
@@ -13,32 +13,20 @@
 
 namespace rlock::detail {
 
-namespace {
-
-/// How long an object that holds a permit without expiry counts on it.
-constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
-
-Result<bool> isOne(std::int64_t number) {
+Result<bool> PermitSemaphore::isOne(std::int64_t number) {
   return number == 1;
 }
 
-Result<int> toInt(std::int64_t number) {
+Result<int> PermitSemaphore::toInt(std::int64_t number) {
   return saturated(number);
 }
 
-void composeCount(Call& call, const PermitScripts& scripts) {
+void PermitSemaphore::composeCount(Call& call, const PermitScripts& scripts) {
   scripts.composeCount(call);
 }
 
-struct Counts {
-  std::int64_t available;
-  std::int64_t acquired;
-  bool exists;
-};
-
-/// Reads a count. `pick` says which one is asked for.
 template <class Pick>
-auto countsOf(Pick pick) {
+auto PermitSemaphore::countsOf(Pick pick) {
   return [pick](const Reply& reply) -> std::optional<std::int64_t> {
     const auto& elements = reply.elements;
     if (!reply.isArray() || elements.size() != 3 ||
@@ -51,28 +39,26 @@ auto countsOf(Pick pick) {
   };
 }
 
-std::optional<Error> negative(int permits) {
+std::optional<Error> PermitSemaphore::negative(int permits) {
   if (permits >= 0) {
     return std::nullopt;
   }
   return Error(Errc::invalidArgument, fmt::format("{} permits are less than none", permits));
 }
 
-Error tooMany(std::size_t permits) {
+Error PermitSemaphore::tooMany(std::size_t permits) {
   return Error(Errc::invalidArgument,
-               fmt::format("{} permits are more than {} at once", permits, PermitSemaphore::kMost));
+               fmt::format("{} permits are more than {} at once", permits, kMost));
 }
 
-Error malformedId() {
+Error PermitSemaphore::malformedId() {
   return Error(Errc::invalidArgument, "a permit's id is 32 hexadecimal digits");
 }
 
-Error notTaken() {
+Error PermitSemaphore::notTaken() {
   return Error(Errc::notOwner,
                "no such permit is taken: it was released, has expired, or never was");
 }
-
-}  // namespace
 
 PermitSemaphore::Acquisition PermitSemaphore::acquisition(int permits,
                                                           bool kept,
@@ -114,7 +100,7 @@ void PermitSemaphore::acquireAsync(Acquisition what, Handler<Acquired> handler) 
   if (why) {
     object_.reject<Acquired>(std::move(*why), {}, std::move(handler));
   } else if (what.nothing) {
-    object_.engine().reject(
+    object_.engine().callbacks().reject(
         [handler = std::move(handler)]() mutable { handler(Acquired(Grant())); });
   } else {
     object_.acquireAsync(std::move(what.scripts), std::move(what.params), std::move(handler));
@@ -182,12 +168,12 @@ PermitSemaphore::Request<bool> PermitSemaphore::remove() const {
   request.compose = [](Call& call, const PermitScripts& scripts) {
     scripts.composeForceRelease(call);
   };
-  // Those who keep permits as objects in this client are told.
+  // Holders of this client that keep permits as objects are told.
   request.parse = [engine = object_.enginePtr(),
                    scripts = scripts_,
                    sentAt = object_.engine().now()](const Reply& reply) {
     if (reply.isInteger() && reply.integer == 1) {
-      engine->forced(*scripts, sentAt);
+      engine->holds().forced(*scripts, sentAt);
     }
     return parseNumber(reply);
   };
@@ -253,7 +239,7 @@ PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
   // No permit has an empty id, nor one that is no id: the answer is the same.
   const std::string bytes = permitIdFromHex(id).value_or(std::string());
   const auto length = lease ? lease->ceilMilliseconds() : std::chrono::milliseconds::zero();
-  // Who holds it as an object sees the shorter lease before the server has it.
+  // A holder that keeps it as an object sees the shorter lease before the server has it.
   struct Held {
     LockEngine::Clock::time_point sentAt{};
     HoldPtr hold;
@@ -264,14 +250,16 @@ PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
                         Call& call, const PermitScripts& scripts) {
     if (!held->hold) {
       held->sentAt = engine->now();
-      held->hold = engine->changingLease(scripts.name, bytes, held->sentAt, asHeld, endless);
+      held->hold =
+          engine->holds().changingLease(scripts.name, bytes, held->sentAt, asHeld, endless);
     }
     scripts.composeUpdateLease(call, bytes, length);
   };
   request.parse = [engine = object_.enginePtr(), held, asHeld](const Reply& reply) {
     const std::optional<std::int64_t> done = parseNumber(reply);
     if (done && held->hold) {
-      engine->leaseChanged(*std::exchange(held->hold, nullptr), held->sentAt, asHeld, *done == 1);
+      engine->holds().leaseChanged(
+          *std::exchange(held->hold, nullptr), held->sentAt, asHeld, *done == 1);
     }
     return done;
   };

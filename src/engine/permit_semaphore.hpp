@@ -9,6 +9,7 @@
 #include <rlock/result.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,7 +52,7 @@ class PermitSemaphore {
   [[nodiscard]] Acquisition acquisition(int permits, bool kept, AcquireParams params) const;
   Result<Acquired> acquire(Acquisition what) const;
   void acquireAsync(Acquisition what, Handler<Acquired> handler) const;
-  /// What releases a kept permit.
+  /// The lock that releases a kept permit.
   [[nodiscard]] std::shared_ptr<LockBackend> holder(const Acquisition& what) const;
 
   /// One call that may be repeated.
@@ -100,6 +101,25 @@ class PermitSemaphore {
 
  private:
   using Scripts = std::shared_ptr<const PermitScripts>;
+
+  /// How long an object that holds a permit without expiry counts on it.
+  static constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
+
+  struct Counts {
+    std::int64_t available;
+    std::int64_t acquired;
+    bool exists;
+  };
+  static void composeCount(Call& call, const PermitScripts& scripts);
+  /// Reads a count. `pick` says which one is asked for.
+  template <class Pick>
+  static auto countsOf(Pick pick);
+  static Result<bool> isOne(std::int64_t number);
+  static Result<int> toInt(std::int64_t number);
+  [[nodiscard]] static std::optional<Error> negative(int permits);
+  [[nodiscard]] static Error tooMany(std::size_t permits);
+  [[nodiscard]] static Error malformedId();
+  [[nodiscard]] static Error notTaken();
 
   PermitSemaphore(const std::shared_ptr<LockEngine>& engine, Scripts scripts)
       : object_(engine, scripts), scripts_(std::move(scripts)) {}

@@ -76,7 +76,7 @@ class QueryTask final : public Task<T> {
     compose(*this, this->ownerField_);
     if (this->goesOn()) {
       changes_ = true;
-      this->engine_->deliveryBegan();
+      this->engine_->closing().deliveryBegan();
     } else {
       // A composer marks a change that is safe to repeat. A question always is, so composers of
       // questions leave the mark out.
@@ -87,7 +87,7 @@ class QueryTask final : public Task<T> {
 
   ~QueryTask() override {
     if (this->goesOn()) {
-      this->engine_->deliveryEnded();
+      this->engine_->closing().deliveryEnded();
     }
   }
 
@@ -306,7 +306,7 @@ class QueryTask final : public Task<T> {
     const int attempt = attempts_++;
     const auto random = static_cast<std::uint32_t>(attempt) * 2654435761U >> 8U;
     const auto wait = backoffPause(options.retryDelayMin, options.retryDelayMax, attempt, random);
-    this->engine_->callAt(this->engine_->now() + wait, std::move(then));
+    this->engine_->callbacks().callAt(this->engine_->now() + wait, std::move(then));
   }
 
   void giveUp(const Error& why) {

@@ -15,21 +15,21 @@ ReleaseTask::ReleaseTask(std::shared_ptr<LockEngine> engine,
                          std::shared_ptr<const LockScripts> scripts,
                          ReleaseTarget target)
     : Task(std::move(engine), std::move(scripts), target.owner),
-      line_(target.line),
+      incarnation_(target.incarnation),
       deadline_(began_ + engine_->callTimeout()) {}
 
 void ReleaseTask::releaseQuietly(const std::shared_ptr<LockEngine>& engine,
                                  const std::shared_ptr<const LockScripts>& scripts,
                                  ReleaseTarget target) {
-  if (engine->isOver(*scripts, target.owner, target.line)) {
+  if (engine->holds().isOver(*scripts, target.owner, target.incarnation)) {
     return;
   }
   makeIntrusive<ReleaseTask>(engine, scripts, target)
       ->startAhead([engine, target](const Result<ReleaseOutcome>& result) {
         // That a certain hold is over was told when it was lost.
-        const bool known = target.line != 0;
+        const bool known = target.incarnation != 0;
         if (!result.has_value() && !(known && result.error().errc() == Errc::notOwner) &&
-            engine->tells(OutageLog::Event::release)) {
+            engine->outages().tells(OutageLog::Event::release)) {
           engine->log().write(
               LogLevel::warning,
               std::string("a release in the background failed: ") + result.error().what());
@@ -38,7 +38,7 @@ void ReleaseTask::releaseQuietly(const std::shared_ptr<LockEngine>& engine,
 }
 
 bool ReleaseTask::compose() {
-  const LockEngine::ReleasePlan plan = engine_->releasing(*hold_, line_);
+  const HoldKeeper::ReleasePlan plan = engine_->holds().releasing(*hold_, incarnation_);
   if (plan.nothing) {
     return false;
   }
@@ -46,7 +46,7 @@ bool ReleaseTask::compose() {
   before_ = plan.before;
   all_ = plan.all;
   lost_ = plan.lost;
-  place_ = plan.place;
+  partIndex_ = plan.partIndex;
   restore_ = plan.restore;
   setPersistent(false);
   tombstone_.clear();
@@ -55,7 +55,7 @@ bool ReleaseTask::compose() {
     tombstone_ = requestKey(scripts_->name, newRequestId());
   }
   sentAt_ = engine_->now();
-  validWhenSent_ = engine_->wasValidAt(*hold_, sentAt_);
+  validWhenSent_ = engine_->holds().wasValidAt(*hold_, sentAt_);
   composeAttempt();
   return true;
 }
@@ -66,14 +66,14 @@ ReleaseTask::Step ReleaseTask::nothingToDo() {
 }
 
 void ReleaseTask::composeAttempt() {
-  scripts_->composeRelease(*this, {ownerField_, restore_, tombstone_, place_});
+  scripts_->composeRelease(*this, {ownerField_, restore_, tombstone_, partIndex_});
   guard();
 }
 
 void ReleaseTask::composeSettling() {
   SettleRequest request{ownerField_, all_ ? 0 : std::max(before_ - 1, 0), tombstone_};
   request.number = ++settlings_;
-  request.place = all_ ? 0 : place_;
+  request.partIndex = all_ ? 0 : partIndex_;
   request.before = before_;
   scripts_->composeSettle(*this, request);
   guard();
@@ -103,12 +103,12 @@ Error ReleaseTask::lateError() const {
 void ReleaseTask::leaveGate() {
   const HoldPtr hold = std::exchange(hold_, nullptr);
   if (hold) {
-    engine_->leave(*hold);
+    engine_->gates().leave(*hold);
   }
 }
 
-void ReleaseTask::book(int remain, bool lost, HoldPlaces places) {
-  engine_->released(*hold_, {line_, remain, lost, std::move(places)});
+void ReleaseTask::book(int remain, bool lost, PartIndexes kept) {
+  engine_->holds().released(*hold_, {incarnation_, remain, lost, std::move(kept)});
   leaveGate();
 }
 
@@ -120,7 +120,7 @@ ReleaseTask::Step ReleaseTask::failed(Error error, bool answered) {
           error, "whether it was released is not known; the release goes on in the background"));
     });
     if (step == Step::end) {
-      if (engine_->tells(OutageLog::Event::expiry)) {
+      if (engine_->outages().tells(OutageLog::Event::expiry)) {
         engine_->log().write(LogLevel::warning,
                              fmt::format("lock \"{}\": owner {}: a release could not be completed, "
                                          "the hold is left to expire: {}",
@@ -128,7 +128,7 @@ ReleaseTask::Step ReleaseTask::failed(Error error, bool answered) {
                                          ownerField_,
                                          error.what()));
       }
-      engine_->notReleased(*hold_);
+      engine_->holds().notReleased(*hold_);
       leaveGate();
     }
     return step;
@@ -147,7 +147,7 @@ ReleaseTask::Step ReleaseTask::failed(Error error, bool answered) {
     // Other data stands where the lock was.
     book(0, true);
   } else {
-    engine_->notReleased(*hold_);
+    engine_->holds().notReleased(*hold_);
     leaveGate();
   }
   return tell([&](ReleaseFsm& fsm) { return fsm.failed(std::move(error)); });
@@ -165,7 +165,7 @@ ReleaseTask::Step ReleaseTask::repliedAttempt() {
   const std::int64_t expected = all_ ? 0 : std::max(before_ - 1, 0);
   const int remain = static_cast<int>(std::min(parsed->remain, expected));
   if (parsed->remaining && remain > 0) {
-    engine_->limit(*hold_, sentAt_, *parsed->remaining);
+    engine_->holds().limit(*hold_, sentAt_, *parsed->remaining);
   }
   const bool tooMany = parsed->remain > expected;
   if (!parsed->owned || (lost_ && !tooMany)) {
@@ -180,7 +180,7 @@ ReleaseTask::Step ReleaseTask::repliedAttempt() {
   }
   if (tooMany) {
     // It was released; what is there besides is unknown.
-    place_ = 0;
+    partIndex_ = 0;
   } else {
     book(remain, false, parsed->kept);
   }
@@ -201,7 +201,7 @@ ReleaseTask::Step ReleaseTask::repliedSettle() {
     outcome = parsed->now > 0 ? ReleaseFsm::Result::stillHeld : ReleaseFsm::Result::released;
   }
   if (parsed->remaining && parsed->now > 0) {
-    engine_->limit(*hold_, submittedAt(), *parsed->remaining);
+    engine_->holds().limit(*hold_, submittedAt(), *parsed->remaining);
   }
   book(static_cast<int>(parsed->now), outcome == ReleaseFsm::Result::notOwner);
   return tell([&](ReleaseFsm& fsm) { return fsm.settled(outcome); });
@@ -229,7 +229,8 @@ Result<ReleaseOutcome> ReleaseTask::takeResult() {
 /// Not held by the owner that was given, but perhaps by the one that was meant.
 Error ReleaseTask::notHeld() const {
   std::string text = "not held by this owner, or no longer";
-  if (const auto other = line_ == 0 ? engine_->anotherHolder(*scripts_, owner_) : std::nullopt) {
+  if (const auto other =
+          incarnation_ == 0 ? engine_->holds().anotherHolder(*scripts_, owner_) : std::nullopt) {
     text += fmt::format(
         "; this client holds it for owner {}: another thread, which must release it itself, or a "
         "Lease, which has a release() of its own",
@@ -249,7 +250,7 @@ Result<ReleaseOutcome> ReleaseTask::run() {
       engine_->dispatcher().post(
           [self = TaskPtr(this)] { self->finished({Outcome::Kind::unknown}); });
     } else if (hold_) {
-      engine_->notReleased(*hold_);
+      engine_->holds().notReleased(*hold_);
       leaveGate();
     }
     throw;
@@ -257,7 +258,7 @@ Result<ReleaseOutcome> ReleaseTask::run() {
 }
 
 Result<ReleaseOutcome> ReleaseTask::runHere() {
-  auto gate = engine_->enter(scripts_, owner_, *this);
+  auto gate = engine_->gates().enter(scripts_, owner_, *this);
   if (!gate.entered) {
     return waitForLoop();
   }
@@ -342,7 +343,7 @@ void ReleaseTask::startAhead(Handler handler) {
   handler_ = std::move(handler);
   background_ = true;
   nobodyAsks_ = true;
-  auto gate = engine_->enter(scripts_, owner_, *this);
+  auto gate = engine_->gates().enter(scripts_, owner_, *this);
   if (!gate.entered) {
     return;
   }
@@ -371,7 +372,7 @@ void ReleaseTask::gateClosed() noexcept {
 }
 
 void ReleaseTask::attemptOnLoop() {
-  auto gate = engine_->enter(scripts_, owner_, *this);
+  auto gate = engine_->gates().enter(scripts_, owner_, *this);
   if (!gate.entered) {
     return;
   }
@@ -381,7 +382,7 @@ void ReleaseTask::attemptOnLoop() {
 
 void ReleaseTask::sendOnLoop() {
   if (!hold_) {
-    hold_ = engine_->entry(scripts_, owner_);
+    hold_ = engine_->gates().entry(scripts_, owner_);
   }
   if (!compose()) {
     perform(nothingToDo());
@@ -442,13 +443,18 @@ void ReleaseTask::settle() {
     setPersistent(fsm_.settlesForGood());
   }
   // As long as the hold can live: then it is gone by itself.
-  const auto until = engine_->endOf(*hold_) + engine_->callTimeout();
+  const auto until = engine_->holds().endOf(*hold_) + engine_->callTimeout();
   engine_->dispatcher().start(Dispatcher::CallPtr(this), until);
 }
 
 void ReleaseTask::end() {
   leaveGate();
   deadlineTimer_.reset();
+}
+
+/// Here, because the task is built on the engine.
+void LockEngine::giveBack(const std::shared_ptr<const LockScripts>& scripts, ReleaseTarget target) {
+  ReleaseTask::releaseQuietly(sharing(*this), scripts, target);
 }
 
 }  // namespace rlock::detail

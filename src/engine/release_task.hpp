@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/lock_engine.hpp"
 #include "engine/task.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/engine/release_fsm.hpp>
 
 #include <chrono>
@@ -59,7 +59,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   Step repliedAttempt();
   Step repliedSettle();
   Step failed(Error error, bool answered = true);
-  void book(int remain, bool lost, HoldPlaces places = {});
+  void book(int remain, bool lost, PartIndexes kept = {});
   void leaveGate();
   [[nodiscard]] Error lateError() const;
   Result<ReleaseOutcome> runHere();
@@ -78,13 +78,13 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public GateWaiter {
   void settle();
   void end();
 
-  const std::uint64_t line_;  // ReleaseTarget::line
+  const std::uint64_t incarnation_;  // ReleaseTarget::incarnation
   const Clock::time_point deadline_;
   ReleaseFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   HoldPtr hold_;           // while the gate is held
   bool executed_ = false;  // the server may have the attempt at hand
   int before_ = 0;
-  int place_ = 0;
+  int partIndex_ = 0;
   bool all_ = false;   // ReleasePlan::all
   bool lost_ = false;  // ReleasePlan::lost
   Clock::time_point sentAt_{};

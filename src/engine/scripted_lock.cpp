@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/scripted_lock.hpp"
 
-#include "engine/parse_reply.hpp"
 #include "engine/release_task.hpp"
+#include <rlock/detail/engine/parse_reply.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
 #include <chrono>
@@ -14,28 +14,30 @@
 
 namespace rlock::detail {
 
-namespace {
-
-using TimeToLive = LockBackend::TimeToLive;
-
-void composeIsLocked(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
+void ScriptedLock::composeIsLocked(Call& call,
+                                   const LockScripts& scripts,
+                                   std::string_view /*owner*/) {
   scripts.composeIsLocked(call);
 }
 
-void composeHoldCount(Call& call, const LockScripts& scripts, std::string_view owner) {
+void ScriptedLock::composeHoldCount(Call& call,
+                                    const LockScripts& scripts,
+                                    std::string_view owner) {
   scripts.composeHoldCount(call, owner);
 }
 
-std::optional<int> parseHoldCount(const Reply& reply) {
+std::optional<int> ScriptedLock::parseHoldCount(const Reply& reply) {
   const std::optional<std::int64_t> count = parseNumber(reply);
   return count ? std::optional(saturated(*count)) : std::nullopt;
 }
 
-void composeTimeToLive(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
+void ScriptedLock::composeTimeToLive(Call& call,
+                                     const LockScripts& scripts,
+                                     std::string_view /*owner*/) {
   scripts.composeTimeToLive(call);
 }
 
-std::optional<TimeToLive> parseTimeToLive(const Reply& reply) {
+std::optional<LockBackend::TimeToLive> ScriptedLock::parseTimeToLive(const Reply& reply) {
   if (!reply.isInteger()) {
     return std::nullopt;
   }
@@ -46,23 +48,23 @@ std::optional<TimeToLive> parseTimeToLive(const Reply& reply) {
                                       : std::chrono::milliseconds(reply.integer));
 }
 
-void composeForceRelease(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
+void ScriptedLock::composeForceRelease(Call& call,
+                                       const LockScripts& scripts,
+                                       std::string_view /*owner*/) {
   scripts.composeForceRelease(call);
 }
 
-/// Holders of this client are told.
-auto parseForceRelease(const ScriptedObject& object) {
-  return [engine = object.enginePtr(), scripts = object.scripts(), sentAt = object.engine().now()](
-             const Reply& reply) -> std::optional<bool> {
+ScriptedLock::ParseBool ScriptedLock::parseForceRelease() const {
+  return [engine = object_.enginePtr(),
+          scripts = object_.scripts(),
+          sentAt = object_.engine().now()](const Reply& reply) -> std::optional<bool> {
     const std::optional<bool> freed = parseYesNo(reply);
     if (freed.value_or(false)) {
-      engine->forced(*scripts, sentAt);
+      engine->holds().forced(*scripts, sentAt);
     }
     return freed;
   };
 }
-
-}  // namespace
 
 ScriptedLock::ScriptedLock(std::shared_ptr<LockEngine> engine,
                            std::shared_ptr<const LockScripts> scripts,
@@ -113,15 +115,15 @@ bool ScriptedLock::refusesBlocking() const noexcept {
 
 bool ScriptedLock::keeps(OwnerId owner) const {
   const LockEngine& engine = object_.engine();
-  return !engine.refuse(false) && engine.keeps(*object_.scripts(), owner);
+  return !engine.refuse(false) && engine.holds().keeps(*object_.scripts(), owner);
 }
 
 Result<bool> ScriptedLock::forceRelease() {
-  return object_.ask<bool>({}, composeForceRelease, parseForceRelease(object_));
+  return object_.ask<bool>({}, composeForceRelease, parseForceRelease());
 }
 
 void ScriptedLock::forceReleaseAsync(Handler<bool> handler) {
-  object_.askAsync<bool>({}, std::move(handler), composeForceRelease, parseForceRelease(object_));
+  object_.askAsync<bool>({}, std::move(handler), composeForceRelease, parseForceRelease());
 }
 
 Result<bool> ScriptedLock::isLocked() {
@@ -156,11 +158,11 @@ LockLimits ScriptedLock::limits() const {
 }
 
 void ScriptedLock::callAt(Clock::time_point when, UniqueFunction<void()> function) {
-  object_.engine().callAt(when, std::move(function));
+  object_.engine().callbacks().callAt(when, std::move(function));
 }
 
 void ScriptedLock::runHandler(UniqueFunction<void()> handler) {
-  object_.engine().reject(std::move(handler));
+  object_.engine().callbacks().reject(std::move(handler));
 }
 
 }  // namespace rlock::detail

@@ -4,8 +4,11 @@
 #include "engine/scripted_object.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace rlock::detail {
 
@@ -46,6 +49,17 @@ class ScriptedLock final : public LockMember {
   void runHandler(UniqueFunction<void()> handler) override;
 
  private:
+  using ParseBool = std::function<std::optional<bool>(const Reply&)>;
+
+  static void composeIsLocked(Call& call, const LockScripts& scripts, std::string_view owner);
+  static void composeHoldCount(Call& call, const LockScripts& scripts, std::string_view owner);
+  static std::optional<int> parseHoldCount(const Reply& reply);
+  static void composeTimeToLive(Call& call, const LockScripts& scripts, std::string_view owner);
+  static std::optional<TimeToLive> parseTimeToLive(const Reply& reply);
+  static void composeForceRelease(Call& call, const LockScripts& scripts, std::string_view owner);
+  /// Also tells the holders of this client.
+  [[nodiscard]] ParseBool parseForceRelease() const;
+
   const ScriptedObject object_;
 };
 

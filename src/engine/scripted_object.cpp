@@ -10,13 +10,6 @@
 
 namespace rlock::detail {
 
-namespace {
-
-constexpr Duration kLongestLease = std::chrono::hours(24 * 365);
-constexpr std::size_t kLongestLabel = 256;
-
-}  // namespace
-
 std::optional<Error> ScriptedObject::check(const AcquireParams& params) {
   if (!params.wait.valid()) {
     return Error(Errc::invalidArgument, "the wait is not a number");

@@ -6,17 +6,13 @@
 
 namespace rlock::detail {
 
-namespace {
-
-using Token = FencedScripts::Token;
-
-void composeToken(Call& call, const LockScripts& scripts, std::string_view owner) {
+void ScriptedTokens::composeToken(Call& call, const LockScripts& scripts, std::string_view owner) {
   static_cast<const FencedScripts&>(scripts).composeToken(call, owner);
 }
 
-Result<std::uint64_t> ownToken(const ScriptedObject& object,
-                               OwnerId owner,
-                               const Result<Token>& answer) {
+Result<std::uint64_t> ScriptedTokens::ownToken(const ScriptedObject& object,
+                                               OwnerId owner,
+                                               const Result<Token>& answer) {
   if (!answer.has_value()) {
     return answer.error();
   }
@@ -25,8 +21,6 @@ Result<std::uint64_t> ownToken(const ScriptedObject& object,
   }
   return **answer;
 }
-
-}  // namespace
 
 ScriptedTokens::ScriptedTokens(std::shared_ptr<LockEngine> engine,
                                std::shared_ptr<const FencedScripts> scripts)

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 namespace rlock::detail {
 
@@ -21,6 +22,13 @@ class ScriptedTokens final : public TokenBackend {
   void tokenAsync(OwnerId owner, Handler handler) override;
 
  private:
+  using Token = FencedScripts::Token;
+
+  static void composeToken(Call& call, const LockScripts& scripts, std::string_view owner);
+  static Result<std::uint64_t> ownToken(const ScriptedObject& object,
+                                        OwnerId owner,
+                                        const Result<Token>& answer);
+
   const ScriptedObject object_;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/lock_engine.hpp"
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/error.hpp>
 #include <rlock/result.hpp>
@@ -37,7 +37,7 @@ class Task : public Call {
   using Handler = UniqueFunction<void(Result<T>)>;
 
   /// Where the handler runs. Before the start.
-  void setHandlerPlace(HandlerPlace place) noexcept { place_ = place; }
+  void setHandlerPlace(HandlerPlace place) noexcept { handlerPlace_ = place; }
 
   /// Whether too much work is a reason not to begin it. What gives something back must go on.
   [[nodiscard]] static constexpr bool mayBeRefused() noexcept { return false; }
@@ -55,9 +55,11 @@ class Task : public Call {
   ~Task() override {
     engine_->operationEnds();
     if (background_ && handler_) {
-      engine_->reject([handler = std::move(handler_),
-                       error = closedError()]() mutable { handler(Result<T>(std::move(error))); },
-                      place_);
+      engine_->callbacks().reject(
+          [handler = std::move(handler_), error = closedError()]() mutable {
+            handler(Result<T>(std::move(error)));
+          },
+          handlerPlace_);
     }
   }
 
@@ -106,12 +108,12 @@ class Task : public Call {
       return;
     }
     // What is passed on is no more than the task, so that it takes no memory.
-    engine_->deliver(
+    engine_->callbacks().deliver(
         [self = IntrusivePtr<Task>(this)] {
           Handler handler = std::move(self->handler_);
           handler(std::move(*self->result_));
         },
-        place_);
+        handlerPlace_);
   }
 
   /// As sleep(), but looks from time to time whether the client was closed: then the loop may have
@@ -133,7 +135,7 @@ class Task : public Call {
   std::optional<Result<T>> result_;
   Handler handler_;
   bool background_ = false;
-  HandlerPlace place_ = HandlerPlace::application;
+  HandlerPlace handlerPlace_ = HandlerPlace::application;
 
  private:
   std::atomic<std::uint32_t> signals_{0};

@@ -49,18 +49,18 @@ class GroupHold final : public HoldHandle {
 
   /// The work of one release.
   struct Plan {
-    /// For each member the incarnations (HoldHandle::line()) of the holds to be released, in their
+    /// For each member the incarnations (HoldHandle::incarnation()) of the holds to be released, in their
     /// order.
-    std::vector<std::vector<std::uint64_t>> lines;
+    std::vector<std::vector<std::uint64_t>> incarnations;
     bool last = false;   ///< nothing is held afterwards
     bool valid = false;  ///< it was held until now
   };
   /// Called once, when the hold is lost, with no lock held.
   using OnLoss = std::function<void(const IntrusivePtr<GroupHold>&)>;
 
-  /// @param line  the number of this incarnation, HoldHandle::line(); unique within the group
+  /// @param incarnation  the number of this incarnation, HoldHandle::incarnation(); unique within the group
   GroupHold(std::shared_ptr<const Env> env,
-            std::uint64_t line,
+            std::uint64_t incarnation,
             std::size_t members,
             std::size_t need,
             Terms terms,

@@ -298,7 +298,7 @@ class MultiAcquire final : public GroupAcquire {
     const auto left = std::make_shared<std::atomic<std::size_t>>(grants.size());
     for (std::size_t i = 0; i < grants.size(); ++i) {
       group_->members()[i]->releaseAsync(
-          {params_.owner, grants[i].hold->line()},
+          {params_.owner, grants[i].hold->incarnation()},
           [self = self(), left](const Result<ReleaseOutcome>& /*result*/) {
             if (--*left == 0) {
               self->perform(

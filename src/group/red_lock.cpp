@@ -216,7 +216,7 @@ class QuorumAcquire final : public GroupAcquire {
       complete->listen();
     }
     if (late) {
-      group_->members()[member]->releaseQuietly({params_.owner, grant.hold->line()});
+      group_->members()[member]->releaseQuietly({params_.owner, grant.hold->incarnation()});
     }
     perform(step);
   }
@@ -260,7 +260,7 @@ class QuorumAcquire final : public GroupAcquire {
       if (grants[i].hold) {
         ++*left;
         group_->members()[i]->releaseAsync(
-            {params_.owner, grants[i].hold->line()},
+            {params_.owner, grants[i].hold->incarnation()},
             [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
       }
     }
@@ -421,7 +421,7 @@ void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t member) {
         } else if (hold->join(member, **result)) {
           hold->listen();
         } else {
-          backend->releaseQuietly({owner, (*result)->hold->line()});
+          backend->releaseQuietly({owner, (*result)->hold->incarnation()});
         }
       });
 }

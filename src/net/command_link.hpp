@@ -57,9 +57,6 @@ class CommandLink final : public CommandTransport,
     connection_.abandon(since, errc, what);
   }
   [[nodiscard]] bool up() const noexcept override { return connection_.up(); }
-  [[nodiscard]] std::chrono::nanoseconds roundTrip() const noexcept override {
-    return connection_.roundTrip();
-  }
   [[nodiscard]] Totals totals() const noexcept override {
     return {commands_.load(std::memory_order_relaxed),
             connections_.load(std::memory_order_relaxed)};

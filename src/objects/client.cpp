@@ -6,7 +6,6 @@
 // handle that was moved from are refused here, calls after close() and in a forked child by the
 // engine.
 
-#include "engine/lock_engine.hpp"
 #include "engine/name_walk.hpp"
 #include "engine/permit_semaphore.hpp"
 #include "engine/scripted_counter.hpp"
@@ -20,6 +19,7 @@
 #include "objects/operations.hpp"
 #include <rlock/client.hpp>
 #include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/executor/fair_lock_scripts.hpp>
 #include <rlock/detail/executor/fenced_scripts.hpp>
 #include <rlock/detail/executor/read_write_scripts.hpp>
@@ -160,11 +160,11 @@ Operation<std::optional<LockInfo>> Client::inspectAsync(std::string_view name) {
   checkName(name);
   return detail::makeOperation<Info>(
       [engine = core()->engine(), name = std::string(name)] {
-        return detail::inspectName(engine, name);
+        return detail::NameWalk::inspect(engine, name);
       },
       [engine = core()->engine(),
        name = std::string(name)](detail::UniqueFunction<void(Result<Info>)> handler) {
-        detail::inspectNameAsync(engine, name, std::move(handler));
+        detail::NameWalk::inspectAsync(engine, name, std::move(handler));
       });
 }
 

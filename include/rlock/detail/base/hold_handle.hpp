@@ -23,9 +23,9 @@ class HoldHandle : public RefCounted<HoldHandle> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// @param line  the number of the incarnation, by which it is released
+  /// @param incarnation  the number of the incarnation, by which it is released
   /// @throws std::bad_alloc
-  explicit HoldHandle(std::uint64_t line = 0) : line_(line) {}
+  explicit HoldHandle(std::uint64_t incarnation = 0) : incarnation_(incarnation) {}
   HoldHandle(const HoldHandle&) = delete;
   HoldHandle& operator=(const HoldHandle&) = delete;
   virtual ~HoldHandle() = default;
@@ -40,10 +40,10 @@ class HoldHandle : public RefCounted<HoldHandle> {
   }
 
   /// Call it before anybody else has the handle.
-  void setLine(std::uint64_t line) noexcept { line_ = line; }
+  void setIncarnation(std::uint64_t incarnation) noexcept { incarnation_ = incarnation; }
   /// The number of this incarnation of the owner's hold: a hold that was lost and taken again has
   /// another.
-  [[nodiscard]] std::uint64_t line() const noexcept { return line_; }
+  [[nodiscard]] std::uint64_t incarnation() const noexcept { return incarnation_; }
   [[nodiscard]] LossReason reason() const noexcept {
     return reason_.load(std::memory_order_acquire);
   }
@@ -66,7 +66,7 @@ class HoldHandle : public RefCounted<HoldHandle> {
   }
 
  private:
-  std::uint64_t line_;
+  std::uint64_t incarnation_;
   Atomic<Clock::rep> validUntil_{std::numeric_limits<Clock::rep>::min()};
   Atomic<LossReason> reason_{LossReason::none};
   Atomic<bool> released_{false};

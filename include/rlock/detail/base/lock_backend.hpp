@@ -43,9 +43,9 @@ struct Grant {
 /// The hold that a release is for.
 struct ReleaseTarget {
   OwnerId owner;
-  /// HoldHandle::line(), the number of the incarnation to be released; nothing happens when that
+  /// HoldHandle::incarnation(), the number of the incarnation to be released; nothing happens when that
   /// incarnation is over. 0: the hold that the owner has when the release is sent.
-  std::uint64_t line = 0;
+  std::uint64_t incarnation = 0;
 };
 
 /// The identity of a lock. Two locks with the same node, database, name and kind are the same lock.

@@ -11,7 +11,7 @@ namespace rlock::detail {
 
 /// For each hold that is left after a request: its position in the order before the request. Empty:
 /// the server told none, and the first holds are left.
-using HoldPlaces = std::optional<std::vector<int>>;
+using PartIndexes = std::optional<std::vector<int>>;
 
 /// The kind of hold that an acquisition leaves behind. Holds of one owner on one name that are of
 /// the same kind are one hold: they have one count and one renewal.
@@ -40,7 +40,7 @@ struct LockTraits {
   std::uint8_t lane = 0;         ///< which of the two wake-up queues of a channel; 0 or 1
   int need = 1;                  ///< permits that one acquisition takes; for WakeRule::fitting
   bool changesState = true;      ///< a grant changes the server: a lost reply must be reconciled
-  bool queuesOnServer = false;   ///< a waiter has a place on the server, which it must give up
+  bool queuesOnServer = false;   ///< a waiter has an entry on the server, which it must give up
   bool channelPerOwner = false;  ///< each owner has a channel of its own
   /// The message that ends the waits of all present waiters without another look at the server,
   /// whatever happened after it.
