@@ -5,155 +5,532 @@
 #include "engine/task.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/engine/acquire_fsm.hpp>
-#include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/acquisition.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
+#include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/executor/naming.hpp>
 
-#include <atomic>
+#include <fmt/format.h>
+
 #include <chrono>
-#include <functional>
 #include <memory>
+#include <new>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace rlock::detail {
 
-/// One acquisition: performs what AcquireFsm says.
-class AcquireTask final : public Task<LockBackend::Acquired>, public Waiter, public GateWaiter {
+/// One acquisition: Acquisition decides, AcquireFsm says what comes next, CallRunner carries it
+/// out. This class joins them: it turns replies into findings, books a grant with the engine, and
+/// stands in the two queues, the one of this client's waiters and the server's, where a kind has
+/// one.
+///
+/// It is made and run by an object's call, on the caller's thread or in the background. Its turn in
+/// the queue may come on any thread: the caller sleeps then, and that thread drives for it until
+/// the request is on its way.
+///
+/// **Thread safety:** `fsm_` is guarded by the mutex, because turns, deadlines and stops meet
+/// there; everything else belongs to the thread that drives.
+class AcquireTask final : public Task<LockBackend::Acquired> {
  public:
   using Acquired = LockBackend::Acquired;
-  using TaskPtr = IntrusivePtr<AcquireTask>;
 
   /// @param params  already checked
   AcquireTask(std::shared_ptr<LockEngine> engine,
               std::shared_ptr<const LockScripts> scripts,
-              AcquireParams params);
+              AcquireParams params)
+      : Task(std::move(engine), std::move(scripts), params.owner),
+        params_(std::move(params)),
+        lease_(params_.lease ? params_.lease->ceilMilliseconds()
+                             : engine_->options().watchdogTimeout),
+        ownChannel_(scripts_->traits.channelPerOwner ? scripts_->channelOf(ownerField_)
+                                                     : std::string()),
+        enrolment_(scripts_->traits.queuesOnServer ? scripts_->channel + ':' + ownerField_
+                                                   : std::string()),
+        // One attempt has no time limit of its own, so the one of all such calls holds.
+        acquisition_(scripts_->traits,
+                     params_,
+                     lease_,
+                     params_.wait.isPositive() ? params_.wait.deadlineFrom(began_)
+                                               : began_ + engine_->callTimeout()),
+        fsm_(!acquisition_.waits()),
+        seat_(*this) {
+    deadline_ = acquisition_.deadline();
+  }
 
   [[nodiscard]] static constexpr bool mayBeRefused() noexcept { return true; }
 
-  /// Acquires on the calling thread.
-  /// @throws std::bad_alloc  then nothing is held, or what is comes back in the background
-  Result<Acquired> run();
-  /// Acquires on the loop thread.
-  void startInBackground(Handler handler);
-
  private:
-  using Step = AcquireFsm::Step;
-  enum class Phase : std::uint8_t { attempt, settle };
+  using Finding = Acquisition::Finding;
 
-  // Events.
-  void finished(Outcome outcome) noexcept override;
-  void recompose(bool tombstone) override;
-  void turn() noexcept override;
-  void shutDown() noexcept override;
-  void gateOpened() noexcept override;
-  void gateClosed() noexcept override;
-  void waiterAddRef() noexcept override { addRef(); }
-  void waiterDropRef() noexcept override { dropRef(); }
-  void gateAddRef() noexcept override { addRef(); }
-  void gateDropRef() noexcept override { dropRef(); }
-  void takeTurn();
-  void stopRequested() noexcept;
-  void armDeadline(Clock::time_point when);
-  void onDeadline();
+  /// Its place among the waiters of this client.
+  class Seat final : public Waiter {
+   public:
+    explicit Seat(AcquireTask& task) noexcept : task_(task) {}
+    void turn() noexcept override { task_.turn(); }
+    void shutDown() noexcept override { task_.interruptCaller(Signals::kClosed); }
+    void waiterAddRef() noexcept override { task_.addRef(); }
+    void waiterDropRef() noexcept override { task_.dropRef(); }
+    using Waiter::happened;
 
-  // Pieces of both ways.
-  Step begin();
-  void compose();
+   private:
+    AcquireTask& task_;
+  };
+
+  // CallRunner's hooks.
+  Step begin() override;
+  Step prepare(Driver driver) override { return enterGate() ? compose(driver) : Step::none; }
+  Step gatePassed() override { return compose(Driver::loop); }
+  Step gateRefused() override { return found(acquisition_.turnedAway(closedError())); }
+  Step replied() override;
+  Step failed(Outcome outcome) override;
+  Step lost() override;
+  Step leave(Leave why) override;
+  Step leaveQueued(Leave why) override;
+  bool queued() override;
+  Step enqueue() override;
+  Clock::time_point prepareSettling(bool keep) override;
+  Step withoutMemory(bool executed) override;
+  void ended() override { withdraw(); }
+  Clock::time_point sendBefore(Driver driver) const override;
+  Result<Acquired> takeResult() override;
+
+  // Requests.
+  Step compose(Driver driver);
   void composeAttempt();
   void composeSettling();
-  Step replied();
-  Step repliedAttempt();
-  Step repliedSettle();
-  Step failed(Error error);
-  Step notSent(Error error);
-  Step granted(std::int64_t count);
-  bool enterGate();
-  void leaveGate();
-  void leavePlace() noexcept;
-  bool mustNotBegin() noexcept;
-  Step sleepInQueue();
-  void leaveQueue();
-  void withdraw();
-  [[nodiscard]] Clock::time_point gateLimit() const noexcept;
-  [[nodiscard]] Clock::time_point limit() const noexcept;
-  [[nodiscard]] Clock::time_point sendBefore() const;
-  [[nodiscard]] bool tooLate() const;
-  /// A request that runs late would leave something behind.
-  [[nodiscard]] bool needsGuard() const noexcept {
-    const LockTraits& traits = scripts_->traits;
-    return traits.changesState && traits.settleWithin.count() == 0;
-  }
-  [[nodiscard]] bool keepsHold() const noexcept {
-    return scripts_->traits.holdKind != HoldKind::none;
-  }
-  [[nodiscard]] std::string_view channel() const noexcept {
-    return ownChannel_.empty() ? std::string_view(scripts_->channel) : ownChannel_;
+  void recompose(bool tombstone) override;
+
+  // What became of them.
+  Step found(Finding finding);
+  void book(int count);
+  void tellUnsettled(const Error& error);
+  [[nodiscard]] Clock::time_point timeOfReply() const {
+    // Nothing depends on it otherwise.
+    return acquisition_.expires() ? engine_->now() : Clock::time_point::min();
   }
   [[nodiscard]] Error lateError() const;
   [[nodiscard]] Error stopError() const;
-  Result<Acquired> takeResult();
   template <class Event>
   Step tell(Event event) {
     const MutexLock lock(mutex_);
     return event(fsm_);
   }
 
-  // On the calling thread.
-  Result<Acquired> runHere();
-  void giveUp() noexcept;
-  Step attemptHere();
-  Step awaitHere();
-  Step sleepHere();
-  Result<Acquired> waitForLoop();
-  Step leaveNow();
-  void moveToLoop();
-  void finishSleeper(bool onLoop);
-
-  // On the loop thread.
-  void handle(Outcome outcome);
-  template <class Action>
-  void guarded(Action action) noexcept;
-  void perform(Step step);
-  void attemptOnLoop();
-  void sendOnLoop();
-  void settle(bool keep);
-  void conclude();
-  void end();
+  // The queues.
+  void turn() noexcept {
+    guarded([this] { takeTurn(); });
+  }
+  void takeTurn();
+  void leaveQueue(bool obtained) noexcept {
+    // A hold that nobody renews may end without a message.
+    engine_->leaveQueue(
+        seat_, obtained, params_.lease ? lease_ : std::chrono::milliseconds::zero());
+  }
+  void leavePlace() noexcept;
+  void withdraw();
+  [[nodiscard]] std::string_view channel() const noexcept {
+    return ownChannel_.empty() ? std::string_view(scripts_->channel) : ownChannel_;
+  }
 
   const AcquireParams params_;
   const std::chrono::milliseconds lease_;
-  const Clock::time_point deadline_;
   const std::string ownChannel_;  // empty: the lock's
-  const std::string place_;       // in the queue on the server; empty: there is none
+  const std::string enrolment_;   // names the place in the server's queue; empty: there is none
+  Acquisition acquisition_;
   AcquireFsm fsm_ RLOCK_GUARDED_BY(mutex_);
-  bool onLoop_ RLOCK_GUARDED_BY(mutex_) = false;  // the loop thread drives
+  Seat seat_;
   std::optional<WaiterHub::Mark> mark_;
-  bool tried_ = false;
-  bool enrolled_ = false;  // it may have a place in the server's queue
-  bool enrols_ = false;    // the attempt at hand would be the first to give it one
-  bool dropsAll_ = false;  // the next settling leaves nothing of a hold unknown to this client
-  bool dropped_ = false;   // that was done before
-  int attempts_ = 0;
-  std::chrono::milliseconds remaining_{-1};
-  HoldPtr hold_;           // while the gate is held
-  bool executed_ = false;  // the server may have the attempt at hand; while the gate is held
-  // Until when a call without a time limit waits for the gate; time_point::max() while it does not.
-  std::atomic<Clock::rep> gateLimit_{Clock::time_point::max().time_since_epoch().count()};
-  int before_ = 0;
-  Phase phase_ = Phase::attempt;
-  Clock::time_point sentAt_{};
-  // Later the server does not know any more; time_point::max(): it always does.
-  Clock::time_point settleBefore_ = Clock::time_point::max();
-  std::string tombstone_;
-  bool keeps_ = false;                                         // what the settling at hand is for
-  std::int64_t settlings_ = 0;                                 // of the request at hand
-  std::optional<std::chrono::milliseconds> settledRemaining_;  // of what settling kept
   Grant grant_;
-  HoldPlaces kept_;                       // AcquireReply::kept
-  std::unique_ptr<Timer> deadlineTimer_;  // loop thread only
-  std::optional<std::stop_callback<std::function<void()>>> stopCallback_;
 };
+
+/// Tells the server that a waiter gives up its place.
+class Withdrawal final : public Call {
+ public:
+  using Clock = LockEngine::Clock;
+
+  /// @param until  later than that the place has lapsed by itself
+  Withdrawal(std::shared_ptr<LockEngine> engine,
+             std::shared_ptr<const LockScripts> scripts,
+             std::string owner,
+             Clock::time_point until)
+      : engine_(std::move(engine)),
+        scripts_(std::move(scripts)),
+        owner_(std::move(owner)),
+        until_(until) {
+    scripts_->composeWithdraw(*this, owner_);
+  }
+
+ private:
+  void finished(Outcome outcome) noexcept override {
+    // A request that was sent on a caller's thread is not sent again when it is lost after the
+    // caller left.
+    if (outcome.kind != Outcome::Kind::replied && !std::exchange(again_, true)) {
+      engine_->dispatcher().start(Dispatcher::CallPtr(this), until_);
+      return;
+    }
+    engine_->placeLeft();
+  }
+
+  const std::shared_ptr<LockEngine> engine_;
+  const std::shared_ptr<const LockScripts> scripts_;
+  const std::string owner_;
+  const Clock::time_point until_;
+  bool again_ = false;
+};
+
+// The beginning, and requests.
+
+inline AcquireTask::Step AcquireTask::begin() {
+  watchStop(params_.stop);
+  if (params_.stop.stop_requested()) {
+    return tell([this](AcquireFsm& fsm) { return fsm.stopped(stopError()); });
+  }
+  const LockTraits& traits = scripts_->traits;
+  mark_ = traits.opensOn.empty() ? engine_->mark(channel(), traits.lane)
+                                 : engine_->expect(channel(), traits.lane);
+  // A waiting owner that holds the lock already would wait for itself.
+  const bool othersWait = mark_->othersWait && acquisition_.queuesBehindOthers() &&
+                          !engine_->holds(scripts_->name, owner_);
+  if (othersWait) {
+    mark_.reset();
+  }
+  return tell([&](AcquireFsm& fsm) { return fsm.start(othersWait); });
+}
+
+inline AcquireTask::Step AcquireTask::compose(Driver driver) {
+  // The caller may have left while the loop thread waited at the gate, or got here.
+  if (driver == Driver::loop &&
+      tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end) {
+    return found(acquisition_.turnedAway(lateError()));
+  }
+  // A closing client does not wait for requests that come after it has counted them, and what they
+  // obtain would be lost. Asked when the gate is held, by which they are counted.
+  if (engine_->closed()) {
+    return found(acquisition_.turnedAway(closedError()));
+  }
+  const bool guarded = acquisition_.needsGuard() && engine_->dispatcher().needsTombstone();
+  acquisition_.beginAttempt(gate_.count(), guarded ? newKey() : std::string());
+  setPersistent(false);
+  composeAttempt();
+  if (acquisition_.enrols()) {
+    engine_->placeTaken(enrolment_);
+  }
+  acquisition_.sentAt(engine_->now());
+  return Step::attempt;
+}
+
+inline void AcquireTask::composeAttempt() {
+  scripts_->composeAcquire(*this, acquisition_.attempt(ownerField_));
+  setLate(acquisition_.late());
+}
+
+inline AcquireTask::Clock::time_point AcquireTask::prepareSettling(bool keep) {
+  const Options& options = engine_->options();
+  const auto until = acquisition_.beginSettling(
+      keep, engine_->now(), engine_->callTimeout(), options.outageTimeout);
+  composeSettling();
+  // For a hold that is to be kept a caller waits, which is to be told what keeps it from its
+  // answer.
+  setPersistent(!acquisition_.keeps());
+  return until;
+}
+
+inline void AcquireTask::composeSettling() {
+  scripts_->composeSettle(*this, acquisition_.settling(ownerField_));
+  setLate(acquisition_.late());
+}
+
+inline void AcquireTask::recompose(bool tombstone) {
+  if (tombstone && !acquisition_.hasTombstone()) {
+    acquisition_.setTombstone(newKey());
+  }
+  if (acquisition_.settles()) {
+    composeSettling();
+  } else {
+    composeAttempt();
+  }
+}
+
+inline AcquireTask::Clock::time_point AcquireTask::sendBefore(Driver /*driver*/) const {
+  return acquisition_.limitedByOutage()
+             ? acquisition_.sendBefore(engine_->now(), engine_->options().outageTimeout)
+             : deadline_;
+}
+
+// What became of them.
+
+inline AcquireTask::Step AcquireTask::replied() {
+  if (acquisition_.settles()) {
+    const auto parsed = scripts_->parseSettle(reply());
+    if (!parsed) {
+      return failed({.kind = Outcome::Kind::failed,
+                     .error = Error(Errc::protocolError, "unexpected reply to a settle request")});
+    }
+    const bool answered =
+        tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end;
+    return found(acquisition_.settled(*parsed, answered, timeOfReply()));
+  }
+  const auto parsed = scripts_->parseAcquire(reply());
+  if (!parsed) {
+    return failed({.kind = Outcome::Kind::failed,
+                   .error = Error(Errc::protocolError, "unexpected reply to an acquire request")});
+  }
+  return found(
+      acquisition_.replied(*parsed, parsed->granted ? timeOfReply() : Clock::time_point::min()));
+}
+
+inline AcquireTask::Step AcquireTask::failed(Outcome outcome) {
+  if (acquisition_.settles()) {
+    tellUnsettled(*outcome.error);
+  }
+  return found(outcome.noTimeLeft ? acquisition_.notSent(std::move(*outcome.error))
+                                  : acquisition_.failed(std::move(*outcome.error)));
+}
+
+inline void AcquireTask::tellUnsettled(const Error& error) {
+  if (engine_->tells(OutageLog::Event::settling)) {
+    engine_->log().write(LogLevel::warning,
+                         fmt::format("{} \"{}\": owner {}: a request whose reply was lost could "
+                                     "not be settled: {}",
+                                     scripts_->noun(),
+                                     escapeForDisplay(scripts_->name),
+                                     ownerField_,
+                                     error.what()));
+  }
+}
+
+inline AcquireTask::Step AcquireTask::lost() {
+  Finding finding = acquisition_.lost();
+  if (finding.kind == Finding::Kind::lost) {
+    engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
+  }
+  return found(std::move(finding));
+}
+
+/// The gate and the place are left before the state machine is told, unless the request at hand is
+/// not over: from then on the caller may be gone, and may come with another call.
+inline AcquireTask::Step AcquireTask::found(Finding finding) {
+  const auto kind = finding.kind;
+  if (finding.leavesPlace) {
+    leavePlace();
+  }
+  if (finding.leavesGate()) {
+    leaveGate();
+  }
+  if (finding.undone) {
+    engine_->counters().undone.fetch_add(1, std::memory_order_relaxed);
+  }
+  const int count = finding.count;
+  const Step step = tell([&](AcquireFsm& fsm) {
+    return Acquisition::decide(fsm, std::move(finding), engine_->closed());
+  });
+  if (Acquisition::obtains(kind, step)) {
+    book(count);
+  }
+  if (Acquisition::leavesGate(kind, step)) {
+    leaveGate();
+  }
+  return step;
+}
+
+inline void AcquireTask::book(int count) {
+  grant_.token = acquisition_.token();
+  if (!acquisition_.keepsHold() || !gate_.entered()) {
+    engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  LockEngine::GrantTerms terms;
+  terms.sentAt = acquisition_.validFrom();
+  terms.lease = lease_;
+  terms.watched = !params_.lease;
+  if (params_.maxHold) {
+    terms.maxHold = params_.maxHold->nanoseconds();
+  }
+  terms.wantsHandle = params_.wantsHandle;
+  terms.afresh = params_.afresh;
+  terms.label = params_.label;
+  terms.kept = acquisition_.kept();
+  grant_.hold = engine_->granted(gate_.hold(), acquisition_.before(), count, terms);
+  grant_.count = count;
+  if (const auto remaining = acquisition_.settledRemaining()) {
+    engine_->limit(gate_.hold(), submittedAt(), *remaining);
+  }
+}
+
+inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
+  auto result = AcquireFsm::Result::pending;
+  bool contended = false;
+  std::optional<Error> error;
+  {
+    const MutexLock lock(mutex_);
+    result = fsm_.result();
+    contended = fsm_.contended();
+    if (result == AcquireFsm::Result::failed) {
+      error = fsm_.error();
+    }
+  }
+  leaveQueue(result == AcquireFsm::Result::granted);
+  LockEngine::Counters& counters = engine_->counters();
+  if (contended) {
+    counters.contended.fetch_add(1, std::memory_order_relaxed);
+  }
+  switch (result) {
+    case AcquireFsm::Result::granted:
+      return Acquired(std::move(grant_));
+    case AcquireFsm::Result::refused:
+      counters.refused.fetch_add(1, std::memory_order_relaxed);
+      return Acquired();
+    case AcquireFsm::Result::failed:
+    case AcquireFsm::Result::pending:
+      break;
+  }
+  return describe(error ? std::move(*error) : Error(Errc::serverError, "no outcome"));
+}
+
+inline AcquireTask::Step AcquireTask::leave(Leave why) {
+  return tell([&](AcquireFsm& fsm) {
+    return why == Leave::stopped ? fsm.stopped(stopError()) : fsm.expired(lateError());
+  });
+}
+
+inline AcquireTask::Step AcquireTask::leaveQueued(Leave why) {
+  return tell([&](AcquireFsm& fsm) {
+    if (!fsm.queued()) {
+      return Step::none;
+    }
+    return why == Leave::stopped ? fsm.stopped(stopError()) : fsm.expired(lateError());
+  });
+}
+
+inline bool AcquireTask::queued() {
+  const MutexLock lock(mutex_);
+  return fsm_.queued();
+}
+
+inline AcquireTask::Step AcquireTask::withoutMemory(bool executed) {
+  const Step step =
+      tell([&](AcquireFsm& fsm) { return Acquisition::withoutMemory(fsm, executed); });
+  leaveQueue(false);
+  if (!executed) {
+    leavePlace();
+  }
+  return step;
+}
+
+inline Error AcquireTask::lateError() const {
+  if (engine_->now() >= gate_.limit()) {
+    return Error(Errc::connectionFailed,
+                 "an earlier request of this owner could not be settled in time");
+  }
+  return Error(Errc::timedOut,
+               "the server did not answer in time; if it granted the lock, it is given back");
+}
+
+inline Error AcquireTask::stopError() const {
+  return signals_.has(Signals::kClosed) || engine_->closed()
+             ? closedError()
+             : Error(Errc::cancelled, "a stop was requested");
+}
+
+// The queue of this client.
+
+/// Says what to do if it cannot wait.
+inline AcquireTask::Step AcquireTask::enqueue() {
+  const LockTraits& traits = scripts_->traits;
+  WaitTerms terms;
+  terms.channel = channel();
+  terms.rule = traits.wakeRule;
+  terms.lane = traits.lane;
+  terms.need = traits.need;
+  terms.opensOn = traits.opensOn;
+  terms.poll = scripts_->pollAfter(acquisition_.attempts());
+  // Nobody but this owner can use a channel of its own.
+  terms.lingers = !traits.channelPerOwner;
+  try {
+    engine_->queue(seat_,
+                   terms,
+                   std::exchange(mark_, std::nullopt),
+                   acquisition_.takeTried(),
+                   acquisition_.remaining());
+  } catch (const std::bad_alloc&) {
+    return tell([](AcquireFsm& fsm) {
+      return fsm.stopped(Error(Errc::connectionFailed, "there is no memory left to wait with"));
+    });
+  }
+  return Step::none;
+}
+
+inline void AcquireTask::takeTurn() {
+  bool onLoop = false;
+  const bool nothingToTry = seat_.happened();
+  Step step = Step::none;
+  {
+    const MutexLock lock(mutex_);
+    onLoop = drivenByLoop();
+    step = nothingToTry ? fsm_.happened() : fsm_.turn();
+  }
+  if (step == Step::finish) {
+    // The wait is over without another request.
+    engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (step == Step::finish && !onLoop) {
+    moveToLoop();
+    answerCaller();
+    signals_.give(Signals::kMoved);
+  } else if (step == Step::attempt && !onLoop) {
+    attemptForSleeper();
+  } else if (step == Step::attempt && engine_->dispatcher().onLoopThread()) {
+    attemptOnLoop();
+  } else if (step != Step::none) {
+    // Not from here: its handler must not keep the others from their turns.
+    performSoon(step);
+  }
+}
+
+// The queue on the server.
+
+/// There is no place in the server's queue, or none any more.
+inline void AcquireTask::leavePlace() noexcept {
+  if (acquisition_.takePlace()) {
+    static_cast<void>(engine_->placeAbandoned(enrolment_));
+    engine_->placeLeft();
+  }
+}
+
+/// Gives up the place in the server's queue, after everything else: nothing is on its way that
+/// could take it again.
+inline void AcquireTask::withdraw() {
+  if (!acquisition_.takePlace()) {
+    return;
+  }
+  if (!engine_->placeAbandoned(enrolment_)) {
+    // It is still needed by another call of this owner.
+    engine_->placeLeft();
+    return;
+  }
+  const auto until = engine_->now() + engine_->options().fairWaiterLease;
+  auto call = makeIntrusive<Withdrawal>(engine_, scripts_, ownerField_, until);
+  Dispatcher& dispatcher = engine_->dispatcher();
+  if (dispatcher.onLoopThread() || !dispatcher.direct(*call)) {
+    dispatcher.start(call, until);
+    return;
+  }
+  // The caller may try again at once, and must not meet its own ghost.
+  switch (dispatcher.await(*call, engine_->now() + kReplyGrace)) {
+    case Dispatcher::Direct::replied:
+    case Dispatcher::Direct::failed:
+      engine_->placeLeft();
+      return;
+    case Dispatcher::Direct::trouble:
+      dispatcher.resume(call, until);
+      return;
+    case Dispatcher::Direct::timedOut:
+    case Dispatcher::Direct::interrupted:
+      return;
+  }
+}
 
 }  // namespace rlock::detail

@@ -3,6 +3,7 @@
 
 #include "engine/task.hpp"
 #include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/engine/repetition.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 
@@ -46,17 +47,23 @@ class ChangeAgain final : public Call {
 };
 
 /// One call that may be repeated: a question, or a request that carries a marker of its own.
+/// Repetition decides, CallRunner carries it out.
 ///
 /// A request that goes on (Call::goesOn()) ends when it is certain, not when its caller leaves. If
 /// it may not be repeated as it is and its reply was lost, ChangeAgain comes first: from then on
 /// its marker is there, and without its marker it does nothing, so that it takes effect once
 /// however often and however late it is sent.
+///
+/// It is made by an object's call and passes no gate: it is about no hold. The caller is answered
+/// once, by whoever is first to set `told_`: the caller when it leaves, or the thread that drives.
+///
+/// **Thread safety:** `told_` says whose the answer is; everything else belongs to the thread that
+/// drives.
 template <class T>
 class QueryTask final : public Task<T> {
  public:
   using Base = Task<T>;
-  using Clock = std::chrono::steady_clock;
-  using Handler = typename Base::Handler;
+  using Clock = CallRunner::Clock;
   using TaskPtr = IntrusivePtr<QueryTask>;
   /// Reads the answer; empty: not what was asked for.
   using Parse = std::function<std::optional<T>(const Reply&)>;
@@ -71,17 +78,13 @@ class QueryTask final : public Task<T> {
             Parse parse,
             Clock::time_point until = Clock::time_point::max())
       : Base(std::move(engine), std::move(scripts), owner),
-        deadline_(std::min(this->began_ + this->engine_->callTimeout(), until)),
-        parse_(std::move(parse)) {
-    compose(*this, this->ownerField_);
+        parse_(std::move(parse)),
+        repetition_(fillIn(compose),
+                    this->goesOn(),
+                    std::min(this->began_ + this->engine_->callTimeout(), until)) {
+    this->deadline_ = repetition_.deadline();
     if (this->goesOn()) {
-      changes_ = true;
       this->engine_->deliveryBegan();
-    } else {
-      // A composer marks a change that is safe to repeat. A question always is, so composers of
-      // questions leave the mark out.
-      changes_ = this->repeatable();
-      this->setRepeatable(true);
     }
   }
 
@@ -91,68 +94,78 @@ class QueryTask final : public Task<T> {
     }
   }
 
-  [[nodiscard]] bool mayBeRefused() const noexcept { return !changes_; }
-
-  Result<T> run() {
-    Dispatcher& dispatcher = this->engine_->dispatcher();
-    const auto limit = Base::later(deadline_, kReplyGrace);
-    if (!dispatcher.direct(*this)) {
-      dispatcher.start(Dispatcher::CallPtr(this), deadline_);
-    } else {
-      switch (dispatcher.await(*this, limit)) {
-        case Dispatcher::Direct::replied:
-          return judge();
-        case Dispatcher::Direct::failed:
-          return this->describe(dispatcher.takeError(*this));
-        case Dispatcher::Direct::trouble:
-          dispatcher.resume(Dispatcher::CallPtr(this), deadline_);
-          break;
-        case Dispatcher::Direct::timedOut:
-        case Dispatcher::Direct::interrupted:
-          return leave();
-      }
-    }
-    for (;;) {
-      const std::uint32_t seen = this->signals();
-      if ((seen & Base::kAnswered) != 0) {
-        return std::move(*this->result_);
-      }
-      if (this->engine_->now() >= limit || this->engine_->closed()) {
-        return leave();
-      }
-      this->sleepOrClose(seen, limit);
-    }
-  }
-
-  void startInBackground(Handler handler) {
-    this->handler_ = std::move(handler);
-    this->background_ = true;
-    this->engine_->dispatcher().post([self = TaskPtr(this)] {
-      self->deadlineTimer_ =
-          self->engine_->env()->makeTimer([raw = self.get()] { raw->tell(raw->late()); });
-      self->deadlineTimer_->armAt(Base::later(self->deadline_, kReplyGrace));
-      self->engine_->dispatcher().start(Dispatcher::CallPtr(self.get()), self->deadline_);
-    });
-  }
+  [[nodiscard]] bool mayBeRefused() const noexcept { return !repetition_.changes(); }
 
  private:
-  // On the calling thread.
+  using typename Base::Leave;
+  using typename Base::Step;
+  using Next = Repetition::Next;
 
-  /// The caller's time is over.
-  Result<T> leave() {
-    if (!told_.exchange(true)) {
-      return late();
+  /// Returns whether it changes something.
+  bool fillIn(const std::function<void(Call&, std::string_view owner)>& compose) {
+    compose(*this, this->ownerField_);
+    if (this->goesOn()) {
+      return true;
     }
-    for (;;) {
-      const std::uint32_t seen = this->signals();
-      if ((seen & Base::kAnswered) != 0) {
-        return std::move(*this->result_);
-      }
-      this->sleep(seen, Clock::time_point::max());
-    }
+    // A composer marks a change that is safe to repeat. A question always is, so composers of
+    // questions leave the mark out.
+    const bool changes = this->repeatable();
+    this->setRepeatable(true);
+    return changes;
   }
 
-  // On either.
+  // CallRunner's hooks.
+
+  Step replied() override { return tell(judge()); }
+
+  Step failed(Outcome outcome) override {
+    if (outcome.maybeExecuted) {
+      repetition_.lost();
+    }
+    const Error& error = *outcome.error;
+    const bool lapsed = this->delivery() == net::Request::Delivery::replied &&
+                        this->reply().isError() && this->reply().text.starts_with("RLOCKLAPSED");
+    // On its own thread the caller has not left, whatever the time.
+    const bool onLoop = this->engine_->dispatcher().onLoopThread();
+    const Repetition::Verdict verdict =
+        repetition_.failed(error, lapsed, onLoop ? this->engine_->now() : Clock::time_point::min());
+    Step step = Step::none;
+    if (verdict.answer) {
+      step = tell(this->describe(*verdict.answer));
+    }
+    return goOn(step == Step::finish ? verdict.next : verdict.nextIfLeft, step, error);
+  }
+
+  Step lost() override {
+    if (!this->goesOn()) {
+      return tell(late());
+    }
+    repetition_.lost();
+    lostAt_ = this->submittedAt();
+    prepareAgain();
+    return Step::none;
+  }
+
+  /// The caller's time is over.
+  Step leave(Leave /*why*/) override {
+    const Step step = tell(late());
+    return step == Step::finish ? Step::finishEarly : Step::none;
+  }
+
+  Step withoutMemory(bool /*executed*/) override { return tell(memoryError()); }
+
+  Result<T> takeResult() override { return std::move(*outcome_); }
+
+  // Answers.
+
+  /// The caller is answered, unless it was before or has left.
+  Step tell(Result<T> result) {
+    if (told_.exchange(true)) {
+      return Step::end;
+    }
+    outcome_.emplace(std::move(result));
+    return Step::finish;
+  }
 
   Result<T> judge() {
     std::optional<T> value = parse_(this->reply());
@@ -162,176 +175,101 @@ class QueryTask final : public Task<T> {
     return std::move(*value);
   }
 
-  Result<T> late() {
-    if (this->engine_->closed()) {
-      return this->describe(unknown(this->closedError()));
-    }
-    const Error error(Errc::timedOut, "the server did not answer in time");
-    return this->describe(this->goesOn() ? goingOn(error) : unknown(error));
-  }
+  Result<T> late() { return this->describe(repetition_.late(this->engine_->closed())); }
 
-  /// Without an answer nobody knows what became of a change.
-  Error unknown(const Error& error) const {
-    return changes_ ? Base::doubtful(error, "whether it took effect is not known") : error;
-  }
-  static Error goingOn(const Error& error) {
-    return Base::doubtful(error, "it goes on in the background and takes effect once");
-  }
+  // What goes on.
 
-  // On the loop thread.
-
-  void finished(Outcome outcome) noexcept override {
-    switch (outcome.kind) {
-      case Outcome::Kind::replied:
-        tell(judge());
-        return;
-      case Outcome::Kind::failed:
-        wasLost_ = wasLost_ || outcome.maybeExecuted;
-        if (this->goesOn()) {
-          failed(*outcome.error);
-        } else {
-          const bool open = wasLost_ || isUnanswered(outcome.error->errc());
-          tell(this->describe(open ? unknown(*outcome.error) : *outcome.error));
-        }
-        return;
-      case Outcome::Kind::unknown:
-        if (!this->goesOn()) {
-          tell(late());
-          return;
-        }
-        wasLost_ = true;
-        lostAt_ = this->submittedAt();
-        prepare();
-        return;
+  /// @param step  what the answer, if there was one to give, came to
+  Step goOn(Next next, Step step, const Error& error) {
+    switch (next) {
+      case Next::over:
+        return step;
+      case Next::giveUp:
+        return giveUp(error, step);
+      case Next::prepare:
+        prepareAgain();
+        break;
+      case Next::repeat:
+        pause(error, [self = TaskPtr(this)] { self->again(); });
+        break;
     }
-  }
-
-  /// Tells the caller unless it was told or has left. Returns whether that was so.
-  bool tell(Result<T> result) {
-    deadlineTimer_.reset();
-    if (told_.exchange(true)) {
-      return true;
-    }
-    this->answer(std::move(result));
-    return false;
-  }
-
-  /// Not executed, this time.
-  void failed(const Error& error) {
-    if (this->delivery() == net::Request::Delivery::replied && this->reply().isError() &&
-        this->reply().text.starts_with("RLOCKLAPSED")) {
-      // The marker cannot have lapsed, so the server has lost what it wrote last.
-      prepare();
-      return;
-    }
-    if (!mayPass(error.errc())) {
-      const bool left = tell(this->describe(wasLost_ ? unknown(error) : error));
-      if (left || error.errc() == Errc::closed) {
-        giveUp(error);
-      }
-      return;
-    }
-    if (this->engine_->now() >= deadline_) {
-      tell(this->describe(goingOn(error)));
-    } else if (!wasLost_ && !tell(this->describe(error))) {
-      // A certain failure is the caller's to repeat, as long as there is a caller.
-      return;
-    }
-    pause(error, [self = TaskPtr(this)] { self->again(); });
+    return step == Step::finish ? Step::finishEarly : Step::none;
   }
 
   void again() {
-    const auto now = this->engine_->now();
     this->engine_->dispatcher().start(Dispatcher::CallPtr(this),
-                                      now < deadline_ ? deadline_ : now + std::chrono::hours(1));
+                                      repetition_.sendBefore(this->engine_->now()));
   }
 
   /// It was sent at lostAt_, and has run or not.
-  void prepare() {
+  void prepareAgain() {
     const auto until = lostAt_ + trustedPart(this->engine_->markers()->life());
     this->engine_->dispatcher().start(
         makeIntrusive<ChangeAgain>(
             *this,
             [self = TaskPtr(this), until](const ChangeAgain& prepared, const Outcome& outcome) {
-              self->prepared(prepared, outcome, until);
+              self->guarded([&] { self->prepared(prepared, outcome, until); });
             }),
         until);
   }
 
   void prepared(const ChangeAgain& again, const Outcome& outcome, Clock::time_point until) {
-    if (this->engine_->now() >= until) {
-      giveUp(Error(Errc::timedOut, "there was no answer while its marker was certain to last"));
-    } else if (outcome.kind == Outcome::Kind::replied) {
+    const bool done = outcome.kind == Outcome::Kind::replied;
+    const auto now = this->engine_->now();
+    if (done && now < until) {
       lostAt_ = again.submittedAt();
       this->setAgain();
       this->again();
-    } else if (mayPass(outcome.error->errc())) {
-      pause(*outcome.error, [self = TaskPtr(this)] { self->prepare(); });
-    } else {
-      giveUp(*outcome.error);
+      return;
     }
-  }
-
-  static bool isUnanswered(Errc errc) noexcept {
-    return errc == Errc::timedOut || errc == Errc::connectionFailed || errc == Errc::closed;
-  }
-  /// Whether it may be otherwise in a moment.
-  static bool mayPass(Errc errc) noexcept {
-    switch (errc) {
-      case Errc::connectionFailed:
-      case Errc::timedOut:
-      case Errc::authenticationFailed:
-      case Errc::denied:
-      case Errc::outOfMemory:
-      case Errc::readOnly:
-      case Errc::notSynced:
-      case Errc::serverError:
-        return true;
-      default:
-        return false;
+    const Error why =
+        now >= until
+            ? Error(Errc::timedOut, "there was no answer while its marker was certain to last")
+            : *outcome.error;
+    if (!done && repetition_.notPrepared(why.errc(), now, until) == Next::prepare) {
+      pause(why, [self = TaskPtr(this)] { self->prepareAgain(); });
+    } else {
+      this->perform(giveUp(why, Step::none));
     }
   }
 
   void pause(const Error& error, UniqueFunction<void()> then) {
     const Options& options = this->engine_->options();
     if (this->engine_->closed()) {
-      // Nothing waits for a time any more. What fails at once would do so without end.
-      if (std::exchange(closing_, true)) {
-        giveUp(error);
-      } else {
+      if (repetition_.takeLastTry()) {
         then();
+      } else {
+        this->perform(giveUp(error, Step::none));
       }
       return;
     }
-    const int attempt = attempts_++;
+    const int attempt = repetition_.nextPause();
     const auto random = static_cast<std::uint32_t>(attempt) * 2654435761U >> 8U;
     const auto wait = backoffPause(options.retryDelayMin, options.retryDelayMax, attempt, random);
     this->engine_->callAt(this->engine_->now() + wait, std::move(then));
   }
 
-  void giveUp(const Error& why) {
-    tell(this->describe(wasLost_ ? unknown(why) : why));
+  /// Returns what is left to do for the caller.
+  Step giveUp(const Error& why, Step told) {
+    const bool lost = repetition_.wasLost();
+    const Step step =
+        told == Step::finish ? told : tell(this->describe(lost ? repetition_.uncertain(why) : why));
     this->engine_->log().write(
         LogLevel::error,
         fmt::format("{} \"{}\": what was to be given back or counted is given up, {}: {}",
                     this->scripts_->noun(),
                     escapeForDisplay(this->scripts_->name),
-                    wasLost_ ? "and whether it took effect is not known" : "it took no effect",
+                    lost ? "and whether it took effect is not known" : "it took no effect",
                     why.what()));
+    return step;
   }
 
-  const Clock::time_point deadline_;
   const Parse parse_;
-  bool changes_ = false;
+  Repetition repetition_;
   /// The caller was told, or has left.
   std::atomic<bool> told_{false};
-
-  // Loop thread only.
-  std::unique_ptr<Timer> deadlineTimer_;
-  bool wasLost_ = false;
+  std::optional<Result<T>> outcome_;  // what it was told
   Clock::time_point lostAt_{};
-  int attempts_ = 0;
-  bool closing_ = false;
 };
 
 }  // namespace rlock::detail
