@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/permit_semaphore.hpp"
 
-#include "engine/parse_reply.hpp"
 #include "engine/scripted_lock.hpp"
+#include <rlock/detail/engine/parse_reply.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
 #include <fmt/format.h>
@@ -114,7 +114,7 @@ void PermitSemaphore::acquireAsync(Acquisition what, Handler<Acquired> handler) 
   if (why) {
     object_.reject<Acquired>(std::move(*why), {}, std::move(handler));
   } else if (what.nothing) {
-    object_.engine().reject(
+    object_.engine().callbacks().reject(
         [handler = std::move(handler)]() mutable { handler(Acquired(Grant())); });
   } else {
     object_.acquireAsync(std::move(what.scripts), std::move(what.params), std::move(handler));
@@ -182,12 +182,12 @@ PermitSemaphore::Request<bool> PermitSemaphore::remove() const {
   request.compose = [](Call& call, const PermitScripts& scripts) {
     scripts.composeForceRelease(call);
   };
-  // Those who keep permits as objects in this client are told.
+  // Holders of this client that keep permits as objects are told.
   request.parse = [engine = object_.enginePtr(),
                    scripts = scripts_,
                    sentAt = object_.engine().now()](const Reply& reply) {
     if (reply.isInteger() && reply.integer == 1) {
-      engine->forced(*scripts, sentAt);
+      engine->holds().forced(*scripts, sentAt);
     }
     return parseNumber(reply);
   };
@@ -253,7 +253,7 @@ PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
   // No permit has an empty id, nor one that is no id: the answer is the same.
   const std::string bytes = permitIdFromHex(id).value_or(std::string());
   const auto length = lease ? lease->ceilMilliseconds() : std::chrono::milliseconds::zero();
-  // Who holds it as an object sees the shorter lease before the server has it.
+  // A holder that keeps it as an object sees the shorter lease before the server has it.
   struct Held {
     LockEngine::Clock::time_point sentAt{};
     HoldPtr hold;
@@ -264,14 +264,16 @@ PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
                         Call& call, const PermitScripts& scripts) {
     if (!held->hold) {
       held->sentAt = engine->now();
-      held->hold = engine->changingLease(scripts.name, bytes, held->sentAt, asHeld, endless);
+      held->hold =
+          engine->holds().changingLease(scripts.name, bytes, held->sentAt, asHeld, endless);
     }
     scripts.composeUpdateLease(call, bytes, length);
   };
   request.parse = [engine = object_.enginePtr(), held, asHeld](const Reply& reply) {
     const std::optional<std::int64_t> done = parseNumber(reply);
     if (done && held->hold) {
-      engine->leaseChanged(*std::exchange(held->hold, nullptr), held->sentAt, asHeld, *done == 1);
+      engine->holds().leaseChanged(
+          *std::exchange(held->hold, nullptr), held->sentAt, asHeld, *done == 1);
     }
     return done;
   };

@@ -51,7 +51,7 @@ class PermitSemaphore {
   [[nodiscard]] Acquisition acquisition(int permits, bool kept, AcquireParams params) const;
   Result<Acquired> acquire(Acquisition what) const;
   void acquireAsync(Acquisition what, Handler<Acquired> handler) const;
-  /// What releases a kept permit.
+  /// The lock that releases a kept permit.
   [[nodiscard]] std::shared_ptr<LockBackend> holder(const Acquisition& what) const;
 
   /// One call that may be repeated.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/scripted_lock.hpp"
 
-#include "engine/parse_reply.hpp"
-#include "engine/release_task.hpp"
+#include <rlock/detail/engine/parse_reply.hpp>
+#include <rlock/detail/engine/release_task.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
 #include <chrono>
@@ -56,7 +56,7 @@ auto parseForceRelease(const ScriptedObject& object) {
              const Reply& reply) -> std::optional<bool> {
     const std::optional<bool> freed = parseYesNo(reply);
     if (freed.value_or(false)) {
-      engine->forced(*scripts, sentAt);
+      engine->holds().forced(*scripts, sentAt);
     }
     return freed;
   };
@@ -113,7 +113,7 @@ bool ScriptedLock::refusesBlocking() const noexcept {
 
 bool ScriptedLock::keeps(OwnerId owner) const {
   const LockEngine& engine = object_.engine();
-  return !engine.refuse(false) && engine.keeps(*object_.scripts(), owner);
+  return !engine.refuse(false) && engine.holds().keeps(*object_.scripts(), owner);
 }
 
 Result<bool> ScriptedLock::forceRelease() {
@@ -156,11 +156,16 @@ LockLimits ScriptedLock::limits() const {
 }
 
 void ScriptedLock::callAt(Clock::time_point when, UniqueFunction<void()> function) {
-  object_.engine().callAt(when, std::move(function));
+  object_.engine().callbacks().callAt(when, std::move(function));
 }
 
 void ScriptedLock::runHandler(UniqueFunction<void()> handler) {
-  object_.engine().reject(std::move(handler));
+  object_.engine().callbacks().reject(std::move(handler));
+}
+
+/// Here, because the task is built on the engine.
+void LockEngine::giveBack(const std::shared_ptr<const LockScripts>& scripts, ReleaseTarget target) {
+  ReleaseTask::releaseQuietly(sharing(*this), scripts, target);
 }
 
 }  // namespace rlock::detail

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/acquire_task.hpp"
-#include "engine/lock_engine.hpp"
-#include "engine/query_task.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/engine/acquire_task.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/query_task.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/result.hpp>
 
@@ -16,8 +16,8 @@
 
 namespace rlock::detail {
 
-/// What every object of one node can do: run a task on the calling thread or in the background, or
-/// say at once why not.
+/// The part that all objects of one node have in common: it can run a task on the calling thread or
+/// in the background, or say at once why not.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 class ScriptedObject {
@@ -32,7 +32,7 @@ class ScriptedObject {
   ScriptedObject(std::shared_ptr<LockEngine> engine,
                  Scripts scripts,
                  HandlerPlace place = HandlerPlace::application)
-      : engine_(std::move(engine)), scripts_(std::move(scripts)), place_(place) {}
+      : engine_(std::move(engine)), scripts_(std::move(scripts)), handlerPlace_(place) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return scripts_->name; }
   [[nodiscard]] LockEngine& engine() const noexcept { return *engine_; }
@@ -67,22 +67,22 @@ class ScriptedObject {
       reject<T>(std::move(*why), owner, std::move(handler));
       return;
     }
-    task->setHandlerPlace(place_);
+    task->setHandlerPlace(handlerPlace_);
     task->startInBackground(std::move(handler));
   }
   /// Tells a handler, later, that its call is not made.
   template <class T>
   void reject(Error why, OwnerId owner, Handler<T> handler) const {
-    engine_->reject(
+    engine_->callbacks().reject(
         [handler = std::move(handler), error = describe(std::move(why), owner)]() mutable {
           handler(Result<T>(std::move(error)));
         },
-        place_);
+        handlerPlace_);
   }
 
-  /// What is wrong with the arguments of an acquisition, or nothing.
+  /// Says what is wrong with the arguments of an acquisition, or nothing.
   [[nodiscard]] static std::optional<Error> check(const AcquireParams& params);
-  /// What is wrong with a lease, or nothing.
+  /// Says what is wrong with a lease, or nothing.
   [[nodiscard]] static std::optional<Error> checkLease(Duration lease);
 
   /// Acquires by given scripts, which may be for this one acquisition only.
@@ -124,7 +124,7 @@ class ScriptedObject {
 
   const std::shared_ptr<LockEngine> engine_;
   const Scripts scripts_;
-  const HandlerPlace place_;
+  const HandlerPlace handlerPlace_;
 };
 
 }  // namespace rlock::detail

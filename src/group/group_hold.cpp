@@ -9,12 +9,12 @@
 namespace rlock::detail {
 
 GroupHold::GroupHold(std::shared_ptr<const Env> env,
-                     std::uint64_t line,
+                     std::uint64_t incarnation,
                      std::size_t members,
                      std::size_t need,
                      Terms terms,
                      OnLoss onLoss)
-    : HoldHandle(line),
+    : HoldHandle(incarnation),
       env_(std::move(env)),
       size_(members),
       need_(need),
@@ -72,7 +72,8 @@ GroupHold::Terms GroupHold::terms() const {
 /// release, and what it gave back by other ways is not there any more.
 void GroupHold::add(Member& member, const Grant& grant) noexcept {
   std::erase_if(member.held, [](const auto& handle) { return !alive(*handle); });
-  const bool same = !member.held.empty() && member.held.back()->line() == grant.hold->line();
+  const bool same =
+      !member.held.empty() && member.held.back()->incarnation() == grant.hold->incarnation();
   // Another call of the owner may have been booked since this one was counted.
   member.seen = same ? std::max(member.seen, grant.count) : grant.count;
   member.held.push_back(grant.hold);
@@ -236,9 +237,9 @@ GroupHold::Plan GroupHold::planRelease() {
   Plan plan;
   plan.last = count_ == 0;
   for (Member& member : members_) {
-    std::vector<std::uint64_t>& lines = plan.lines.emplace_back();
+    std::vector<std::uint64_t>& incarnations = plan.incarnations.emplace_back();
     while (member.held.size() > static_cast<std::size_t>(count_)) {
-      lines.push_back(member.held.back()->line());
+      incarnations.push_back(member.held.back()->incarnation());
       member.held.pop_back();
       --member.seen;
     }

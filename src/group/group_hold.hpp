@@ -42,17 +42,17 @@ class GroupHold final : public HoldHandle {
 
   /// What a release is to do.
   struct Plan {
-    /// For each member the lines of the holds that are released, in their order.
-    std::vector<std::vector<std::uint64_t>> lines;
+    /// For each member the incarnations of the holds that are released, in their order.
+    std::vector<std::vector<std::uint64_t>> incarnations;
     bool last = false;   ///< nothing is held afterwards
     bool valid = false;  ///< it was held until now
   };
   /// Called once, when it is lost, with no lock held.
   using OnLoss = std::function<void(const IntrusivePtr<GroupHold>&)>;
 
-  /// @param line  HoldHandle::line(), different from those of the same group
+  /// @param incarnation  HoldHandle::incarnation(), different from those of the same group
   GroupHold(std::shared_ptr<const Env> env,
-            std::uint64_t line,
+            std::uint64_t incarnation,
             std::size_t members,
             std::size_t need,
             Terms terms,

@@ -249,7 +249,7 @@ IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants, const GroupH
       callAt(now(), [before = std::move(hold)] { before->runOut(); });
     }
     hold = makeIntrusive<GroupHold>(members_.front()->env(),
-                                    ++lines_,
+                                    ++incarnations_,
                                     members_.size(),
                                     need_,
                                     terms,

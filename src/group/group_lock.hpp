@@ -137,7 +137,7 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   /// By owner.
   std::unordered_map<std::uint64_t, IntrusivePtr<GroupHold>> holds_ RLOCK_GUARDED_BY(mutex_);
   std::size_t sweepAt_ RLOCK_GUARDED_BY(mutex_) = 64;
-  std::uint64_t lines_ RLOCK_GUARDED_BY(mutex_) = 0;
+  std::uint64_t incarnations_ RLOCK_GUARDED_BY(mutex_) = 0;
 };
 
 /// The parts of a group, checked.

@@ -18,7 +18,8 @@ std::optional<GroupLock::Leaving> GroupLock::takePlan(ReleaseTarget target) {
   {
     const MutexLock lock(mutex_);
     const auto found = holds_.find(target.owner.value);
-    if (found == holds_.end() || (target.line != 0 && found->second->line() != target.line)) {
+    if (found == holds_.end() ||
+        (target.incarnation != 0 && found->second->incarnation() != target.incarnation)) {
       return std::nullopt;
     }
     leaving.hold = found->second;
@@ -64,14 +65,14 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   }
 
   void start() {
-    std::vector<std::vector<std::uint64_t>> lines;
+    std::vector<std::vector<std::uint64_t>> incarnations;
     {
       const MutexLock lock(mutex_);
-      lines = plan_.lines;
+      incarnations = plan_.incarnations;
     }
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      if (!lines[i].empty()) {
-        release(i, lines[i].front());
+    for (std::size_t i = 0; i < incarnations.size(); ++i) {
+      if (!incarnations[i].empty()) {
+        release(i, incarnations[i].front());
       }
     }
     judge();
@@ -83,12 +84,15 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
     tally_ = GroupRelease();
     tally_.valid = plan_.valid;
     tally_.members = static_cast<std::size_t>(std::count_if(
-        plan_.lines.begin(), plan_.lines.end(), [](const auto& lines) { return !lines.empty(); }));
+        plan_.incarnations.begin(), plan_.incarnations.end(), [](const auto& incarnations) {
+          return !incarnations.empty();
+        }));
   }
 
-  void release(std::size_t member, std::uint64_t line) {
+  void release(std::size_t member, std::uint64_t incarnation) {
     group_->members_[member]->releaseAsync(
-        {owner_, line}, [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
+        {owner_, incarnation},
+        [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
           self->answered(member, result);
         });
   }
@@ -98,12 +102,12 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
     std::vector<std::uint64_t> unasked;
     {
       const MutexLock lock(mutex_);
-      std::vector<std::uint64_t>& lines = plan_.lines[member];
-      const std::uint64_t asked = lines.front();
-      lines.erase(lines.begin());
+      std::vector<std::uint64_t>& incarnations = plan_.incarnations[member];
+      const std::uint64_t asked = incarnations.front();
+      incarnations.erase(incarnations.begin());
       if (result.has_value()) {
-        if (!lines.empty()) {
-          next = lines.front();
+        if (!incarnations.empty()) {
+          next = incarnations.front();
         } else {
           ++tally_.released;
           stillHeld_ += static_cast<std::size_t>(*result == ReleaseOutcome::stillHeld);
@@ -111,19 +115,19 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
       } else if (result.error().errc() == Errc::notOwner) {
         ++tally_.notOwner;
         gone_[member] = true;
-        unasked.swap(lines);
+        unasked.swap(incarnations);
         std::erase(unasked, asked);
       } else {
         // This one is completed in the background, and so are those that were to follow.
-        unasked.swap(lines);
+        unasked.swap(incarnations);
         ++tally_.failed;
         if (!error_) {
           error_ = result.error();
         }
       }
     }
-    for (const std::uint64_t line : unasked) {
-      group_->members_[member]->releaseQuietly({owner_, line});
+    for (const std::uint64_t incarnation : unasked) {
+      group_->members_[member]->releaseQuietly({owner_, incarnation});
     }
     if (next) {
       release(member, *next);
@@ -213,7 +217,7 @@ void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
     return;
   }
   Leaving leaving{hold, hold->giveBack()};
-  if (leaving.plan.lines.empty()) {
+  if (leaving.plan.incarnations.empty()) {
     return;
   }
   leaving.plan.last = true;
@@ -241,7 +245,7 @@ void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
     }
     return;
   }
-  if (target.line != 0) {
+  if (target.incarnation != 0) {
     done(describe(Error(Errc::notOwner, "this hold is over")));
     return;
   }
@@ -258,7 +262,7 @@ void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
           return;
         }
         Leaving leaving;
-        leaving.plan.lines.assign(self->members_.size(), {0});
+        leaving.plan.incarnations.assign(self->members_.size(), {0});
         leaving.plan.last = true;
         leaving.plan.valid = true;
         std::make_shared<Releasing>(self, owner, std::move(leaving), std::move(done))->start();
@@ -271,8 +275,8 @@ void GroupLock::releaseQuietly(ReleaseTarget target) {
   }
   if (const auto leaving = takePlan(target)) {
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      for (const std::uint64_t line : leaving->plan.lines[i]) {
-        members_[i]->releaseQuietly({target.owner, line});
+      for (const std::uint64_t incarnation : leaving->plan.incarnations[i]) {
+        members_[i]->releaseQuietly({target.owner, incarnation});
       }
     }
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/multi_lock.hpp"
 
-#include "engine/task.hpp"
 #include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/group/multi_fsm.hpp>
 
 #include <algorithm>
@@ -288,7 +288,7 @@ class MultiAcquire final : public GroupAcquire {
     const auto left = std::make_shared<std::atomic<std::size_t>>(grants.size());
     for (std::size_t i = 0; i < grants.size(); ++i) {
       group_->members()[i]->releaseAsync(
-          {params_.owner, grants[i].hold->line()},
+          {params_.owner, grants[i].hold->incarnation()},
           [self = self(), left](const Result<ReleaseOutcome>& /*result*/) {
             if (--*left == 0) {
               self->perform(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/red_lock.hpp"
 
-#include "engine/task.hpp"
 #include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
 #include <rlock/detail/group/quorum_fsm.hpp>
 
@@ -205,7 +205,7 @@ class QuorumAcquire final : public GroupAcquire {
       complete->listen();
     }
     if (late) {
-      group_->members()[member]->releaseQuietly({params_.owner, grant.hold->line()});
+      group_->members()[member]->releaseQuietly({params_.owner, grant.hold->incarnation()});
     }
     perform(step);
   }
@@ -248,7 +248,7 @@ class QuorumAcquire final : public GroupAcquire {
       if (grants[i].hold) {
         ++*left;
         group_->members()[i]->releaseAsync(
-            {params_.owner, grants[i].hold->line()},
+            {params_.owner, grants[i].hold->incarnation()},
             [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
       }
     }
@@ -409,7 +409,7 @@ void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t member) {
         } else if (hold->join(member, **result)) {
           hold->listen();
         } else {
-          backend->releaseQuietly({owner, (*result)->hold->line()});
+          backend->releaseQuietly({owner, (*result)->hold->incarnation()});
         }
       });
 }

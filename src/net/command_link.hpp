@@ -70,9 +70,6 @@ class CommandLink final : public CommandTransport,
   void distrust() noexcept override;
   void abandon(Clock::time_point since, Errc errc, const char* what) noexcept override;
   [[nodiscard]] bool up() const noexcept override { return up_.load(std::memory_order_acquire); }
-  [[nodiscard]] std::chrono::nanoseconds roundTrip() const noexcept override {
-    return std::chrono::nanoseconds(roundTrip_.load(std::memory_order_relaxed));
-  }
   [[nodiscard]] Totals totals() const noexcept override {
     return {counters_.commands.load(std::memory_order_relaxed),
             counters_.connections.load(std::memory_order_relaxed)};

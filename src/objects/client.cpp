@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/lock_engine.hpp"
 #include "engine/name_walk.hpp"
 #include "engine/permit_semaphore.hpp"
 #include "engine/scripted_counter.hpp"
@@ -13,6 +12,7 @@
 #include "objects/operations.hpp"
 #include <rlock/client.hpp>
 #include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/executor/fair_lock_scripts.hpp>
 #include <rlock/detail/executor/fenced_scripts.hpp>
 #include <rlock/detail/executor/read_write_scripts.hpp>

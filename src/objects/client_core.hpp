@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/lock_engine.hpp"
 #include <rlock/detail/base/env.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/lock.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/parse_reply.hpp"
 #include "engine/scripted_counter.hpp"
 #include "objects/counter_operations.hpp"
 #include "objects/moved_from.hpp"
 #include <rlock/count_down_latch.hpp>
+#include <rlock/detail/engine/parse_reply.hpp>
 
 #include <fmt/format.h>
 

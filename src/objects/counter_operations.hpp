@@ -27,9 +27,11 @@ Operation<T> known(std::shared_ptr<const ScriptedObject> object, Result<T> resul
       },
       [object, result](UniqueFunction<void(Result<T>)> handler) mutable {
         auto why = object->engine().refuse(false);
-        object->engine().reject([handler = std::move(handler),
-                                 result = why ? Result<T>(object->describe(std::move(*why)))
-                                              : result]() mutable { handler(std::move(result)); });
+        object->engine().callbacks().reject(
+            [handler = std::move(handler),
+             result = why ? Result<T>(object->describe(std::move(*why))) : result]() mutable {
+              handler(std::move(result));
+            });
       });
 }
 

@@ -62,7 +62,7 @@ ReleaseResult Lease::release() noexcept {
   }
   try {
     const bool lostBefore = hold->reason() != LossReason::none;
-    const detail::ReleaseTarget target{owner_, hold->line()};
+    const detail::ReleaseTarget target{owner_, hold->incarnation()};
     if (backend->refusesBlocking()) {
       backend->releaseAsync(target, [](const Result<detail::ReleaseOutcome>&) {});
       return lostBefore ? ReleaseResult::lost : ReleaseResult::unknown;
@@ -97,7 +97,7 @@ void Lease::releaseInBackground() noexcept {
     return;
   }
   try {
-    backend->releaseQuietly({owner_, hold->line()});
+    backend->releaseQuietly({owner_, hold->incarnation()});
   } catch (...) {
     // Out of memory: the hold is left to expire.
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/parse_reply.hpp"
 #include "engine/scripted_counter.hpp"
 #include "objects/counter_operations.hpp"
 #include "objects/moved_from.hpp"
+#include <rlock/detail/engine/parse_reply.hpp>
 #include <rlock/semaphore.hpp>
 
 #include <fmt/format.h>

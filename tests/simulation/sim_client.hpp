@@ -113,7 +113,7 @@ struct AcquireSpec {
 /// Paths that were really taken, so that a test can tell whether the schedules reach them.
 struct Coverage {
   std::uint64_t granted = 0, refused = 0, failed = 0, released = 0, notOwner = 0, stillHeld = 0;
-  std::uint64_t queuedUnasked = 0, gateWaits = 0, gateWithdrawn = 0;
+  std::uint64_t queuedUnasked = 0, gateWaits = 0;
   std::uint64_t unknownAcquires = 0, unknownReleases = 0, unknownSettles = 0, unknownRenewals = 0;
   std::uint64_t keptAfterSettle = 0, retriedAfterSettle = 0, undone = 0, earlyAnswers = 0;
   std::uint64_t tooMany = 0, vanished = 0, settlesGivenUp = 0;
@@ -263,7 +263,7 @@ class Course : public detail::GateWaiter {
   /// True when the gate is this course's; otherwise gateOpened() will be called.
   bool enterGate();
   void leaveGate();
-  /// Leaves the place in front of the gate, or takes back a request that was not sent yet.
+  /// Takes back a request that was not sent yet.
   bool backOut();
   void arm(TimePoint deadline);
   /// Brings the count on the server down to what wanted() says, and calls settled() or
@@ -298,7 +298,6 @@ class Course : public detail::GateWaiter {
   TimePoint deadline_ = TimePoint::max();
   HoldPtr hold_;
   bool gate_ = false;
-  bool inGateQueue_ = false;
   bool ended_ = false;
   int references_ = 0;
   std::uint64_t request_ = 0;  ///< the attempt under way, not a settle
@@ -718,13 +717,12 @@ inline bool Course::enterGate() {
                                detail::HoldKind::lock,
                                client_.name(lock_),
                                owner_);
-  if (HoldLedger::enter(*hold_, *this) || client_.mutated(Mutation::gateSkipped)) {
+  const bool skips = hold_->busy && client_.mutated(Mutation::gateSkipped);
+  if (skips || HoldLedger::enter(*hold_, *this)) {
     gate_ = true;
-    HoldLedger::withdraw(*hold_, *this);
     return true;
   }
   ++client_.world_.coverage.gateWaits;
-  inGateQueue_ = true;
   return false;
 }
 
@@ -745,11 +743,6 @@ inline void Course::leaveGate() {
 }
 
 inline bool Course::backOut() {
-  if (inGateQueue_ && HoldLedger::withdraw(*hold_, *this)) {
-    ++client_.world_.coverage.gateWithdrawn;
-    inGateQueue_ = false;
-    return true;
-  }
   if (request_ != 0 && client_.commands_.cancel(request_)) {
     ++client_.world_.coverage.parkedCancelled;
     request_ = 0;
@@ -759,7 +752,6 @@ inline bool Course::backOut() {
 }
 
 inline void Course::gateOpened() noexcept {
-  inGateQueue_ = false;
   gate_ = true;
   entered();
 }

@@ -94,7 +94,6 @@ TEST(Simulation, KeepsEveryRule) {
   reached("not owner", coverage.notOwner);
   reached("queued without a try", coverage.queuedUnasked);
   reached("waited in front of the gate", coverage.gateWaits);
-  reached("withdrew from the gate", coverage.gateWithdrawn);
   reached("withdrew an unsent request", coverage.parkedCancelled);
   reached("lost reply: acquire", coverage.unknownAcquires);
   reached("lost reply: release", coverage.unknownReleases);

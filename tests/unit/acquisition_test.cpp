@@ -175,19 +175,19 @@ TEST(Acquisition, WaiterEnrolsOnceWhereTheServerHasAQueue) {
   EXPECT_FALSE(c.it->enrols());
   EXPECT_TRUE(c.it->attempt("me").enrolled);
   c.it->sentAt(kStart);
-  EXPECT_TRUE(c.it->takePlace());
-  EXPECT_FALSE(c.it->takePlace()) << "it was given up";
+  EXPECT_TRUE(c.it->takeQueueEntry());
+  EXPECT_FALSE(c.it->takeQueueEntry()) << "it was given up";
 }
 
 TEST(Acquisition, NobodyEnrolsWithoutAWaitOrAQueue) {
-  EXPECT_FALSE(Case({.traits = fair(), .wait = Duration::zero()}).attempt().it->takePlace());
-  EXPECT_FALSE(Case().attempt().it->takePlace());
+  EXPECT_FALSE(Case({.traits = fair(), .wait = Duration::zero()}).attempt().it->takeQueueEntry());
+  EXPECT_FALSE(Case().attempt().it->takeQueueEntry());
 }
 
 TEST(Acquisition, PlaceThatCouldNotBeBookedIsNotTaken) {
   Case c({.traits = fair()});
   c.it->beginAttempt(0, "");
-  EXPECT_FALSE(c.it->takePlace()) << "before it is sent";
+  EXPECT_FALSE(c.it->takeQueueEntry()) << "before it is sent";
 }
 
 TEST(Acquisition, LateRequestIsHarmlessOnlyIfItsKindOrATombstoneSaysSo) {
@@ -233,7 +233,7 @@ TEST(Acquisition, GrantIsTheCallersUntilItIsBooked) {
   EXPECT_EQ(finding.kind, Kind::granted);
   EXPECT_FALSE(finding.tooMany);
   EXPECT_FALSE(finding.leavesGate()) << "not before it is booked";
-  EXPECT_TRUE(finding.leavesPlace);
+  EXPECT_TRUE(finding.leavesQueueEntry);
   EXPECT_EQ(finding.count, 1);
   const Step step = c.decide(std::move(finding));
   EXPECT_EQ(step, Step::finish);
@@ -247,7 +247,7 @@ TEST(Acquisition, RefusalLeavesTheGateAndKeepsThePlace) {
   Finding finding = c.attempt().it->replied(refusal(70ms), kStart);
   EXPECT_EQ(finding.kind, Kind::refused);
   EXPECT_TRUE(finding.leavesGate());
-  EXPECT_FALSE(finding.leavesPlace);
+  EXPECT_FALSE(finding.leavesQueueEntry);
   EXPECT_EQ(c.it->remaining(), 70ms);
   EXPECT_EQ(c.decide(std::move(finding)), Step::queue);
   EXPECT_TRUE(c.it->takeTried());
@@ -261,7 +261,7 @@ TEST(Acquisition, GrantThatComesWhenItsLeaseIsOverIsNone) {
   Finding finding = c.attempt().it->replied(grantOf(1), end);
   EXPECT_EQ(finding.kind, Kind::tooLate);
   EXPECT_TRUE(finding.leavesGate());
-  EXPECT_TRUE(finding.leavesPlace);
+  EXPECT_TRUE(finding.leavesQueueEntry);
   EXPECT_EQ(c.it->remaining(), 0ms) << "it tries again at once";
   EXPECT_EQ(c.decide(std::move(finding)), Step::queue);
 }
@@ -478,7 +478,7 @@ TEST(Acquisition, SettledGrantIsTheCallers) {
   Finding finding = c.it->settled(reply, false, kStart + 500ms);
   EXPECT_EQ(finding.kind, Kind::granted);
   EXPECT_EQ(finding.count, 1);
-  EXPECT_TRUE(finding.leavesPlace);
+  EXPECT_TRUE(finding.leavesQueueEntry);
   EXPECT_EQ(c.it->token(), 9U);
   EXPECT_EQ(c.it->settledRemaining(), 400ms);
   EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
@@ -607,7 +607,7 @@ TEST(Acquisition, NoTimeToSendIsTheEndOfTheWait) {
   Finding finding = c.attempt().it->notSent(Error(Errc::connectionFailed));
   EXPECT_EQ(finding.kind, Kind::notSent);
   EXPECT_TRUE(finding.leavesGate());
-  EXPECT_TRUE(finding.leavesPlace) << "it was never taken";
+  EXPECT_TRUE(finding.leavesQueueEntry) << "it was never taken";
   EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
   EXPECT_EQ(c.fsm->result(), AcquireFsm::Result::refused);
 }
@@ -615,7 +615,7 @@ TEST(Acquisition, NoTimeToSendIsTheEndOfTheWait) {
 TEST(Acquisition, NoTimeToSendKeepsAPlaceThatWasTakenBefore) {
   Case c({.traits = fair(), .deadline = kStart + 1s});
   c.attempt().attempt();
-  EXPECT_FALSE(c.it->notSent(Error(Errc::connectionFailed)).leavesPlace);
+  EXPECT_FALSE(c.it->notSent(Error(Errc::connectionFailed)).leavesQueueEntry);
 }
 
 TEST(Acquisition, NoTimeToSendIsAFailureWithoutAWaitThatCouldEnd) {

@@ -135,35 +135,6 @@ TEST(HoldLedger, GatesOfDifferentHoldsAreIndependent) {
   EXPECT_TRUE(HoldLedger::enter(*find(ledger, Name("b"), 1), waiter));
 }
 
-TEST(HoldLedger, WaiterMayWithdraw) {
-  HoldLedger ledger;
-  const HoldPtr hold = find(ledger, Name("a"), 1);
-  FakeGateWaiter inside;
-  FakeGateWaiter second;
-  FakeGateWaiter third;
-  HoldLedger::enter(*hold, inside);
-  HoldLedger::enter(*hold, second);
-  HoldLedger::enter(*hold, third);
-  EXPECT_TRUE(HoldLedger::withdraw(*hold, second));
-  EXPECT_EQ(second.references, 0);
-  EXPECT_FALSE(HoldLedger::withdraw(*hold, second));
-  EXPECT_EQ(second.references, 0);
-  EXPECT_EQ(ledger.leave(*hold), &third);
-}
-
-TEST(HoldLedger, WaiterThatWasChosenCannotWithdraw) {
-  HoldLedger ledger;
-  const HoldPtr hold = find(ledger, Name("a"), 1);
-  FakeGateWaiter inside;
-  FakeGateWaiter chosen;
-  HoldLedger::enter(*hold, inside);
-  HoldLedger::enter(*hold, chosen);
-  ASSERT_EQ(ledger.leave(*hold), &chosen);
-  EXPECT_FALSE(HoldLedger::withdraw(*hold, chosen));
-  EXPECT_TRUE(hold->busy);
-  EXPECT_EQ(ledger.leave(*hold), nullptr);
-}
-
 // ---- Forgetting
 
 TEST(HoldLedger, KeepsWhatIsHeld) {

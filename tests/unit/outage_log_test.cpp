@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "engine/outage_log.hpp"
+#include <rlock/detail/engine/outage_log.hpp>
 
 #include <gtest/gtest.h>
 

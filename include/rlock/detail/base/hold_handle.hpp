@@ -22,9 +22,9 @@ class HoldHandle : public RefCounted<HoldHandle> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// @param line  the number of the incarnation, by which it is released
+  /// @param incarnation  the number of the incarnation, by which it is released
   /// @throws std::bad_alloc
-  explicit HoldHandle(std::uint64_t line = 0) : line_(line) {}
+  explicit HoldHandle(std::uint64_t incarnation = 0) : incarnation_(incarnation) {}
   HoldHandle(const HoldHandle&) = delete;
   HoldHandle& operator=(const HoldHandle&) = delete;
   virtual ~HoldHandle() = default;
@@ -38,10 +38,10 @@ class HoldHandle : public RefCounted<HoldHandle> {
   }
 
   /// Before anybody else has it.
-  void setLine(std::uint64_t line) noexcept { line_ = line; }
+  void setIncarnation(std::uint64_t incarnation) noexcept { incarnation_ = incarnation; }
   /// The number of this incarnation of the owner's hold: a hold that was lost and taken again has
   /// another.
-  [[nodiscard]] std::uint64_t line() const noexcept { return line_; }
+  [[nodiscard]] std::uint64_t incarnation() const noexcept { return incarnation_; }
   [[nodiscard]] LossReason reason() const noexcept {
     return reason_.load(std::memory_order_acquire);
   }
@@ -64,7 +64,7 @@ class HoldHandle : public RefCounted<HoldHandle> {
   }
 
  private:
-  std::uint64_t line_;
+  std::uint64_t incarnation_;
   std::atomic<Clock::rep> validUntil_{std::numeric_limits<Clock::rep>::min()};
   std::atomic<LossReason> reason_{LossReason::none};
   std::atomic<bool> released_{false};

@@ -43,9 +43,9 @@ struct Grant {
 /// The hold that a release means.
 struct ReleaseTarget {
   OwnerId owner;
-  /// HoldHandle::line() of the incarnation whose hold is to be released; nothing happens when that
-  /// is over. 0: whatever the owner holds when its turn comes.
-  std::uint64_t line = 0;
+  /// HoldHandle::incarnation() of the incarnation whose hold is to be released; nothing happens
+  /// when that is over. 0: whatever the owner holds when its turn comes.
+  std::uint64_t incarnation = 0;
 };
 
 /// Where a lock is. Two locks with the same place, the client apart, are the same lock.

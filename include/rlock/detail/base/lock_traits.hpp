@@ -11,7 +11,7 @@ namespace rlock::detail {
 
 /// Where each of the holds that are left was in the order before a request; empty: nothing was
 /// said, so that they are the first ones.
-using HoldPlaces = std::optional<std::vector<int>>;
+using PartIndexes = std::optional<std::vector<int>>;
 
 /// What an acquisition leaves behind. Holds of one owner on one name that are of the same kind are
 /// one hold: they have one count and one renewal.
@@ -24,12 +24,13 @@ enum class HoldKind : std::uint8_t {
   none     ///< nothing that belongs to an owner: counted permits, a latch that was opened
 };
 
-/// What a waiter does with news, and what the others of its client and lock do then.
+/// Which waiters of one client and lock try when something may have changed on the server, and what
+/// the others do then.
 enum class WakeRule : std::uint8_t {
   one,      ///< only the first in line tries: one of them can have it
   each,     ///< the first in line tries; if it gets in, so can all others, at once
   fitting,  ///< the first in line tries, then whoever needs less than those who were refused
-  alone     ///< no news at all: each looks again when its own time comes
+  alone     ///< nobody is told: each looks again when its own time comes
 };
 
 /// What the engine must know of a kind of lock.
@@ -39,7 +40,7 @@ struct LockTraits {
   std::uint8_t lane = 0;         ///< waiters of one channel that are in different lines; 0 or 1
   int need = 1;                  ///< how much one acquisition takes; WakeRule::fitting compares it
   bool changesState = true;      ///< an attempt leaves something behind that a lost reply hides
-  bool queuesOnServer = false;   ///< a waiter has a place there, which it must give up
+  bool queuesOnServer = false;   ///< a waiter has an entry there, which it must give up
   bool channelPerOwner = false;  ///< each owner has a channel of its own
   /// The message after which whoever was waiting need not look: it has happened, whatever came
   /// next.

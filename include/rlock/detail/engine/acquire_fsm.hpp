@@ -140,7 +140,7 @@ class AcquireFsm {
   /// It is this waiter's turn to try.
   Step turn() noexcept { return state_ == State::queued ? attempt() : Step::none; }
 
-  /// What it waits for has happened while it slept, so there is nothing left to try.
+  /// The event that it waits for has come while it slept, so there is nothing left to try.
   Step happened() noexcept {
     return state_ == State::queued ? finish(Result::granted) : Step::none;
   }

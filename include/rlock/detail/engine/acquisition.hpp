@@ -54,11 +54,11 @@ class Acquisition {
       failed       ///< certainly not executed, and will not be
     };
     Kind kind = Kind::failed;
-    int count = 0;             ///< granted: holds now
-    bool tooMany = false;      ///< granted: more than this owner knows of
-    bool held = false;         ///< resolved: a good hold is there
-    bool undone = false;       ///< resolved: a hold was taken back
-    bool leavesPlace = false;  ///< the place in the server's queue is used up, or never was
+    int count = 0;                  ///< granted: holds now
+    bool tooMany = false;           ///< granted: more than this owner knows of
+    bool held = false;              ///< resolved: a good hold is there
+    bool undone = false;            ///< resolved: a hold was taken back
+    bool leavesQueueEntry = false;  ///< the entry in the server's queue is used up, or never was
     std::optional<Error> error{};
 
     /// The request at hand is over for certain: the next one of this owner may go.
@@ -211,7 +211,7 @@ class Acquisition {
   [[nodiscard]] int attempts() const noexcept { return attempts_; }
   [[nodiscard]] Clock::time_point validFrom() const noexcept { return sentAt_; }
   [[nodiscard]] std::optional<std::uint64_t> token() const noexcept { return token_; }
-  [[nodiscard]] const HoldPlaces& kept() const noexcept { return kept_; }
+  [[nodiscard]] const PartIndexes& kept() const noexcept { return kept_; }
   /// How long what a settling kept lasts. It may be left over from an earlier request, so that the
   /// time of this one says nothing.
   [[nodiscard]] std::optional<std::chrono::milliseconds> settledRemaining() const noexcept {
@@ -221,10 +221,10 @@ class Acquisition {
   [[nodiscard]] std::chrono::milliseconds remaining() const noexcept { return remaining_; }
   /// Whether there was an attempt since this was last asked.
   [[nodiscard]] bool takeTried() noexcept { return std::exchange(tried_, false); }
-  /// The attempt at hand would be the first to get a place in the server's queue.
+  /// The attempt at hand would be the first to get a entry in the server's queue.
   [[nodiscard]] bool enrols() const noexcept { return enrols_; }
-  /// Whether there may be a place in the server's queue, which is the asker's to give up.
-  [[nodiscard]] bool takePlace() noexcept { return std::exchange(enrolled_, false); }
+  /// Whether there may be a entry in the server's queue, which is the asker's to give up.
+  [[nodiscard]] bool takeQueueEntry() noexcept { return std::exchange(enrolled_, false); }
 
   static Clock::time_point later(Clock::time_point when, Clock::duration by) noexcept {
     return when > Clock::time_point::max() - by ? Clock::time_point::max() : when + by;
@@ -253,7 +253,7 @@ class Acquisition {
   // Of the call.
   int attempts_ = 0;
   bool tried_ = false;
-  bool enrolled_ = false;  // it may have a place in the server's queue
+  bool enrolled_ = false;  // it may have a entry in the server's queue
   bool enrols_ = false;
   bool dropsAll_ = false;  // the next settling leaves nothing of a hold unknown to this client
   bool dropped_ = false;   // that was done before
@@ -261,7 +261,7 @@ class Acquisition {
 
   // Of the grant.
   std::optional<std::uint64_t> token_;
-  HoldPlaces kept_;  // AcquireReply::kept
+  PartIndexes kept_;  // AcquireReply::kept
   std::optional<std::chrono::milliseconds> settledRemaining_;
 };
 
@@ -295,7 +295,7 @@ inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Cloc
 
 inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time_point now) {
   Finding finding;
-  finding.leavesPlace = true;
+  finding.leavesQueueEntry = true;
   if (tooLate(now)) {
     // What may be left of the lease on the server counts as nothing: the next attempt finds it and
     // settles.
@@ -356,7 +356,7 @@ inline Acquisition::Finding Acquisition::notSent(Error error) {
     return failed(std::move(error));
   }
   // The wait is over, as it would be if it had ended between two attempts.
-  return {.kind = Finding::Kind::notSent, .leavesPlace = std::exchange(enrols_, false)};
+  return {.kind = Finding::Kind::notSent, .leavesQueueEntry = std::exchange(enrols_, false)};
 }
 
 inline Acquisition::Finding Acquisition::lost() {

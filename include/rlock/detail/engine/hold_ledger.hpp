@@ -44,7 +44,7 @@ class GateWaiter {
 struct HoldPart {
   using Clock = std::chrono::steady_clock;
 
-  std::uint64_t line = 0;
+  std::uint64_t incarnation = 0;
   bool lost = false;  ///< its holder is told
   std::chrono::milliseconds lease{0};
   Clock::time_point validUntil{};
@@ -53,7 +53,7 @@ struct HoldPart {
   std::string label{};
 };
 
-/// What one owner holds of one lock, as far as this client knows.
+/// All that one owner holds of one lock, as far as this client knows.
 struct Hold : RefCounted<Hold> {
   using Clock = std::chrono::steady_clock;
 
@@ -73,11 +73,11 @@ struct Hold : RefCounted<Hold> {
   const std::size_t nameHash;
   const HoldKind kind;
 
-  int count = 0;           ///< confirmed by the server
-  std::uint64_t line = 0;  ///< the incarnation: a new one when what there was is all gone or lost
-  bool watched = false;    ///< the watchdog renews it
-  bool lost = false;       ///< its holder is told; kept until the server must have dropped it, too
-  bool renewing = false;   ///< a renewal is under way
+  int count = 0;                  ///< confirmed by the server
+  std::uint64_t incarnation = 0;  ///< a new one when what there was is all gone or lost
+  bool watched = false;           ///< the watchdog renews it
+  bool lost = false;      ///< its holder is told; kept until the server must have dropped it, too
+  bool renewing = false;  ///< a renewal is under way
   bool renewedAlone = false;  ///< the server refused its renewal: others must not suffer
   int renewalFailures = 0;
   std::chrono::milliseconds lease{0};
@@ -157,23 +157,6 @@ class HoldLedger {
     waiter.nextAtGate_ = nullptr;
     (hold.lastAtGate != nullptr ? hold.lastAtGate->nextAtGate_ : hold.firstAtGate) = &waiter;
     hold.lastAtGate = &waiter;
-    return false;
-  }
-
-  /// Takes a queued waiter back; false when it is not queued, so that its gateOpened() is due.
-  static bool withdraw(Hold& hold, GateWaiter& waiter) noexcept {
-    GateWaiter* before = nullptr;
-    for (GateWaiter* queued = hold.firstAtGate; queued != nullptr; queued = queued->nextAtGate_) {
-      if (queued == &waiter) {
-        (before != nullptr ? before->nextAtGate_ : hold.firstAtGate) = waiter.nextAtGate_;
-        if (hold.lastAtGate == &waiter) {
-          hold.lastAtGate = before;
-        }
-        waiter.gateDropRef();
-        return true;
-      }
-      before = queued;
-    }
     return false;
   }
 

@@ -10,7 +10,7 @@
 
 namespace rlock::detail {
 
-/// The course of one release, without clock, thread or connection. HoldRelease reads replies and
+/// The course of one release, without clock, thread or connection. Relinquishment reads replies and
 /// failures for it; ReleaseTask tells it and performs its steps.
 ///
 /// As with AcquireFsm, the caller may get its answer before the course ends. A hold that its owner

@@ -66,7 +66,7 @@ class Waiter {
   std::atomic<bool> happened_{false};
   int need_ = 1;
   std::uint64_t number_ = 0;    // in the order of arrival
-  std::uint64_t seen_ = 0;      // the channel's news when its last try began
+  std::uint64_t seen_ = 0;      // the channel's generation when its last try began
   std::uint64_t openings_ = 0;  // the lane's last opening then
   std::uint64_t wave_ = 0;      // which the turn belongs to
   std::uint64_t round_ = 0;     // the confirmation from which on messages are meant for it
@@ -180,7 +180,7 @@ struct WaitTerms {
   /// WakeRule::each: the message that says that what all of them wait for has happened. It ends the
   /// wait of everybody who waited when it was sent, whatever has come since. A message may be older
   /// than the wait that it meets: it counts for those only whose subscription was confirmed after
-  /// they had begun to wait, and is news for the others. Empty: none does.
+  /// they had begun to wait; for the others it just begins a generation. Empty: none does.
   std::string_view opensOn{};
   /// It looks again after this long even if the hub's own safety poll is longer. Zero: the hub's.
   std::chrono::milliseconds poll{0};
@@ -188,10 +188,10 @@ struct WaitTerms {
   bool lingers = true;
 };
 
-/// Who waits for what: for each channel the callers of this client in the order they came, in one
-/// or two lanes. Only the first of a lane tries; the others sleep until they are first, or until
-/// the lane's WakeRule lets them try. Every message, every confirmed subscription and every poll
-/// gives the first ones a turn; a turn that a waiter cannot use goes to the next.
+/// The queues of waiters: for each channel the callers of this client in the order they came, in
+/// one or two lanes. Only the first of a lane tries; the others sleep until they are first, or
+/// until the lane's WakeRule lets them try. Every message, every confirmed subscription and every
+/// poll gives the first ones a turn; a turn that a waiter cannot use goes to the next.
 ///
 /// The hub does nothing itself. Its methods change the state and return the waiters whose turn it
 /// is, each with a reference that the caller drops after turn(); subscriptions that are to begin or
@@ -199,8 +199,8 @@ struct WaitTerms {
 ///
 /// Waking n waiters costs O(n) in all. Where all get in together (WakeRule::each), the first that
 /// gets in opens the lane for the others, once for each turn that came from outside: those who get
-/// in by that opening have nothing to tell the others. Whoever tried while the lane was opened, or
-/// came meanwhile, has missed it and tries once more.
+/// in by that opening have nothing to tell the others. A waiter that tried while the lane was
+/// opened, or came meanwhile, has missed it and tries once more.
 ///
 /// Where waiters need different amounts (WakeRule::fitting), smaller ones pass a first one that is
 /// refused, so that nothing lies idle: after each refusal the next one tries that needs less than
@@ -220,9 +220,9 @@ class WaiterHub {
   WaiterHub(std::chrono::milliseconds safetyPoll, std::chrono::milliseconds linger) noexcept
       : safetyPoll_(safetyPoll), linger_(linger) {}
 
-  /// A mark to take before a try: when the channel has had news since, queue() knows.
+  /// A mark to take before a try: by it queue() sees whether a new generation has begun since.
   struct Mark {
-    std::uint64_t epoch = 0;
+    std::uint64_t generation = 0;
     bool othersWait = false;
     std::uint64_t confirmation = 0;  ///< as expect() says; 0: none was asked for
     std::uint64_t openings = 0;      ///< WakeRule::each: the lane's last opening
@@ -233,7 +233,7 @@ class WaiterHub {
       return {};
     }
     const Lane& at = found->second->lanes[lane];
-    return {found->second->epoch, !at.line.empty(), 0, at.openings};
+    return {found->second->generation, !at.line.empty(), 0, at.openings};
   }
 
   /// A mark for one who waits for the message that opens (WaitTerms::opensOn): also has the
@@ -268,7 +268,7 @@ class WaiterHub {
     Lane& lane = isNew ? enter(waiter, terms, mark) : laneOf(waiter);
     const bool hadTurn = endTurn(lane, waiter);
     if (mark) {
-      waiter.seen_ = mark->epoch;
+      waiter.seen_ = mark->generation;
     }
     if (isNew) {
       waiter.openings_ = mark ? mark->openings : lane.openings;
@@ -290,8 +290,8 @@ class WaiterHub {
       sleep = std::min<Clock::duration>(sleep, remaining + std::chrono::milliseconds(1));
     }
     waiter.looksAt_ = now + sleep;
-    // Without a subscription there is no news to compare; its confirmation will bring a turn.
-    const bool outdated = newsSince(waiter, *lane.channel);
+    // Without a subscription generations say nothing; its confirmation will bring a turn.
+    const bool outdated = isOutdated(waiter, *lane.channel);
     const bool missedOpening =
         lane.rule == WakeRule::each && tried && waiter.openings_ != lane.openings;
     if (lane.line.front() != &waiter) {
@@ -315,9 +315,9 @@ class WaiterHub {
   }
 
   /// The waiter leaves, with the lock or without. Returns who must try next.
-  /// @param obtained  it has the lock, so trying is pointless until there is news, unless the
+  /// @param obtained  it has the lock, so trying is pointless in this generation, unless the
   /// lane's rule says otherwise
-  /// @param lease     after which the end of what it has is no news; zero: not known
+  /// @param lease     after which what it has ends without a message; zero: not known
   Turns leave(Waiter& waiter,
               bool obtained,
               TimePoint now,
@@ -380,7 +380,7 @@ class WaiterHub {
         }
       }
     }
-    news(channelName, false, turns);
+    beginGeneration(channelName, false, turns);
     return turns;
   }
 
@@ -390,7 +390,7 @@ class WaiterHub {
     Turns turns;
     if (const auto found = channels_.find(channelName); found != channels_.end()) {
       Channel& channel = *found->second;
-      // What has not gone out yet cannot be what was confirmed.
+      // A request that has not gone out yet cannot be the one that was confirmed.
       if (channel.confirmed != channel.asked && channel.askedBefore != taken_) {
         channel.confirmed = channel.asked;
         if (channel.again) {
@@ -399,7 +399,7 @@ class WaiterHub {
         }
       }
     }
-    news(channelName, true, turns);
+    beginGeneration(channelName, true, turns);
     return turns;
   }
 
@@ -421,7 +421,7 @@ class WaiterHub {
     }
   }
 
-  /// Who is to look because its time has come.
+  /// The waiters that are to look because their time has come.
   Turns poll(TimePoint now) {
     Turns turns;
     while (!polls_.empty() && polls_.nextDue() <= now) {
@@ -460,7 +460,7 @@ class WaiterHub {
     std::string channel;
     bool subscribe;
   };
-  /// What has become due since the last call, in order.
+  /// The changes that have become due since the last call, in order.
   std::vector<Change> takeChanges() noexcept {
     ++taken_;
     return std::exchange(changes_, {});
@@ -521,7 +521,7 @@ class WaiterHub {
   struct Channel {
     std::string name;
     std::array<Lane, kLanes> lanes;
-    std::uint64_t epoch = 1;  // counts the news
+    std::uint64_t generation = 1;  // a message or a confirmation begins the next
     bool lingers = true;
     bool subscribed = false;
     bool refused = false;  // and not confirmed since
@@ -663,8 +663,8 @@ class WaiterHub {
     return channel.asked + 1;
   }
 
-  [[nodiscard]] static bool newsSince(const Waiter& waiter, const Channel& channel) noexcept {
-    return channel.subscribed && waiter.seen_ != channel.epoch;
+  [[nodiscard]] static bool isOutdated(const Waiter& waiter, const Channel& channel) noexcept {
+    return channel.subscribed && waiter.seen_ != channel.generation;
   }
 
   // A turn that comes from outside, or is handed on.
@@ -681,7 +681,7 @@ class WaiterHub {
       return;
     }
     ++lane.trying;
-    waiter.seen_ = lane.channel->epoch;
+    waiter.seen_ = lane.channel->generation;
     waiter.openings_ = lane.openings;
     waiter.wave_ = wave;
     if (lane.line.front() == &waiter) {
@@ -733,8 +733,8 @@ class WaiterHub {
       if (left.wave_ > lane.openedWave) {
         open(lane, left.wave_, turns);
       }
-      // News and the end of a lease are looked for by the first only.
-      if (newsSince(next, *lane.channel)) {
+      // A new generation and the end of a lease are for the first only.
+      if (isOutdated(next, *lane.channel)) {
         give(lane, next, turns);
       } else if (!next.trying_) {
         polls_.schedule(lane, std::max(now, next.looksAt_));
@@ -744,9 +744,9 @@ class WaiterHub {
     if (!parting.first) {
       return;
     }
-    if (parting.hadTurn && (!parting.obtained || newsSince(left, *lane.channel))) {
-      // News that came during a successful try is about what happened after it: the lock may be
-      // free again.
+    if (parting.hadTurn && (!parting.obtained || isOutdated(left, *lane.channel))) {
+      // A generation that began during a successful try is about what happened after it: the lock
+      // may be free again.
       give(lane, next, turns);
     } else if (parting.obtained) {
       const bool sooner = lease.count() > 0 && lease < safetyPoll_;
@@ -772,7 +772,8 @@ class WaiterHub {
                     TimePoint now,
                     Turns& turns) noexcept {
     if (tried && outdated) {
-      // News during its try gave the first one a turn, which could not be passed on to this one.
+      // A generation that began during its try gave the first one a turn, which could not be passed
+      // on to this one.
       give(lane, waiter, turns);
       return;
     }
@@ -784,7 +785,7 @@ class WaiterHub {
     }
   }
 
-  // Until there is news, whoever needs as much will be refused, too: others only take.
+  // Within one generation a waiter that needs as much will be refused, too: others only take.
   static void noteRefusal(Lane& lane, const Waiter& waiter) noexcept {
     lane.refused = std::min(lane.refused, waiter.need_);
   }
@@ -817,13 +818,14 @@ class WaiterHub {
     give(lane, *next, turns);
   }
 
-  void news(std::string_view channelName, bool subscribed, Turns& turns) {
+  // Something may have changed on the server: the first of each lane looks.
+  void beginGeneration(std::string_view channelName, bool subscribed, Turns& turns) {
     const auto found = channels_.find(channelName);
     if (found == channels_.end()) {
       return;
     }
     Channel& channel = *found->second;
-    ++channel.epoch;
+    ++channel.generation;
     if (subscribed) {
       channel.subscribed = true;
       channel.refused = false;

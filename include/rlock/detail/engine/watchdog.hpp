@@ -31,7 +31,7 @@ class Watchdog {
   struct Lost {
     HoldPtr hold;
     LossReason reason = LossReason::none;
-    std::uint64_t line = 0;
+    std::uint64_t incarnation = 0;
     IntrusivePtr<HoldHandle> handle{};  ///< marked; null: nobody watches, or it was told before
     std::string label{};
   };
@@ -61,7 +61,7 @@ class Watchdog {
   /// that is lost already.
   static Lost lose(Hold& hold, LossReason reason) {
     hold.lost = true;
-    Lost lost{HoldPtr(&hold), reason, hold.line, hold.handle, hold.label};
+    Lost lost{HoldPtr(&hold), reason, hold.incarnation, hold.handle, hold.label};
     if (lost.handle && !lost.handle->markLost(reason)) {
       lost.handle = nullptr;
     }
@@ -71,7 +71,7 @@ class Watchdog {
   /// As lose(), for a hold that has a lease of its own.
   static Lost lose(Hold& hold, HoldPart& part, LossReason reason) {
     part.lost = true;
-    Lost lost{HoldPtr(&hold), reason, part.line, part.handle, part.label};
+    Lost lost{HoldPtr(&hold), reason, part.incarnation, part.handle, part.label};
     if (lost.handle && !lost.handle->markLost(reason)) {
       lost.handle = nullptr;
     }
@@ -109,7 +109,8 @@ class Watchdog {
                bool watched,
                TimePoint maxHoldUntil) {
     const TimePoint until = sentAt + lease - allowance(lease);
-    // What was told lost does not come back: neither its validity nor its maxHold count any more.
+    // A hold that was told lost does not come back: neither its validity nor its maxHold count any
+    // more.
     const bool first = hold.count <= 1 || hold.lost;
     if (first) {
       hold.watched = watched;
@@ -147,7 +148,7 @@ class Watchdog {
     publish(hold);
   }
 
-  /// What is left of a hold of several is valid no longer than this.
+  /// The rest of a hold of several is valid no longer than this.
   void limit(Hold& hold, TimePoint until) {
     if (until < hold.validUntil) {
       hold.validUntil = until;

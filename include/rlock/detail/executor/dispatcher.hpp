@@ -109,7 +109,6 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher>, privat
   [[nodiscard]] bool needsTombstone() const noexcept {
     return tombstones_.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] std::chrono::nanoseconds roundTrip() const noexcept { return link_->roundTrip(); }
   /// The node that calls go to, for messages.
   [[nodiscard]] std::string node() const;
 

@@ -12,13 +12,13 @@
 
 namespace rlock::detail {
 
-/// The fair lock: who waits has a place in a queue on the server, and a channel of its own. A place
-/// dies unless its owner refreshes it, which every attempt of a waiting caller does.
+/// The fair lock: who waits has an entry in a queue on the server, and a channel of its own. An
+/// entry dies unless its owner refreshes it, which every attempt of a waiting caller does.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 class FairLockScripts final : public LockScripts {
  public:
-  /// @param waiterLease  how long a place lasts unless refreshed
+  /// @param waiterLease  how long an entry lasts unless refreshed
   /// @param reentrant    an owner that holds the lock may take it again
   FairLockScripts(std::string_view lockName, std::chrono::milliseconds waiterLease, bool reentrant);
 
@@ -28,7 +28,7 @@ class FairLockScripts final : public LockScripts {
   void composeSettle(Call& call, const SettleRequest& request) const override;
   void composeForceRelease(Call& call) const override;
   void composeWithdraw(Call& call, std::string_view owner) const override;
-  /// Two refreshes may fail before a place dies.
+  /// Two refreshes may fail before an entry dies.
   [[nodiscard]] std::chrono::milliseconds pollAfter(int /*attempts*/) const override {
     return waiterLease_ / 3;
   }

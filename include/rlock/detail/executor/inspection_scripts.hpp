@@ -51,7 +51,7 @@ void composeLabels(Call& call, std::span<const LabelNote> notes, std::vector<std
 inline constexpr int kMost = 1000;
 
 template <class Number>
-std::optional<Number> parseNumber(std::string_view text) {
+std::optional<Number> numberIn(std::string_view text) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() && !text.empty()
@@ -93,7 +93,7 @@ inline bool readHolders(const std::vector<Reply>& fields, const Labels& labels, 
       readWrite = true;
       continue;
     }
-    const auto count = parseNumber<int>(fields[i + 1].text);
+    const auto count = numberIn<int>(fields[i + 1].text);
     if (!count || !looksLikeOwner(owner)) {
       return false;
     }
@@ -129,7 +129,7 @@ inline void readPermits(const std::vector<Reply>& permits, std::int64_t now, Loc
     holder.owner = id.size() == 16 ? toHex(id) : std::string(id);
     holder.exclusive = false;
     if (permits[i + 1].text != kNeverExpires) {
-      const auto expiry = parseNumber<std::int64_t>(permits[i + 1].text).value_or(now);
+      const auto expiry = numberIn<std::int64_t>(permits[i + 1].text).value_or(now);
       if (expiry <= now) {
         continue;
       }
@@ -166,7 +166,7 @@ inline std::optional<std::optional<LockInfo>> parseInspect(std::string_view name
   for (const Reply& waiter : reply.elements[3].elements) {
     info.waiters.emplace_back(waiter.text);
   }
-  info.token = parseNumber<std::uint64_t>(reply.elements[4].text);
+  info.token = numberIn<std::uint64_t>(reply.elements[4].text);
   const std::vector<Reply>& permits = reply.elements[5].elements;
   Labels labels;
   const std::vector<Reply>& noted = reply.elements[7].elements;
@@ -186,7 +186,7 @@ inline std::optional<std::optional<LockInfo>> parseInspect(std::string_view name
     }
   } else if (type == "string" && content.size() == 1) {
     const std::string_view value = content[0].text;
-    if ((info.available = parseNumber<std::int64_t>(value))) {
+    if ((info.available = numberIn<std::int64_t>(value))) {
       info.kind = permits.empty() ? LockKind::counter : LockKind::permitSemaphore;
       readPermits(permits, reply.elements[6].integer, info);
     } else if (looksLikeOwner(value)) {

@@ -59,7 +59,7 @@ struct AcquireRequest {
   std::chrono::milliseconds lease;
   std::string_view tombstone;  ///< empty: a lost request can be fenced
   bool waits = false;          ///< the caller waits if it is refused
-  bool enrolled = false;       ///< it may have a place in the server's queue already
+  bool enrolled = false;       ///< it may have an entry in the server's queue already
   bool again = false;          ///< the owner has a hold already, as far as the client knows
 };
 struct AcquireReply {
@@ -68,14 +68,14 @@ struct AcquireReply {
   std::chrono::milliseconds remaining{
       -1};  ///< refused: how long until it is worth looking again; -1: not known
   std::optional<std::uint64_t> token{};  ///< granted: the fencing token
-  HoldPlaces kept{};                     ///< granted: of those that were held before
+  PartIndexes kept{};                    ///< granted: of those that were held before
 };
 
 struct ReleaseRequest {
   std::string_view owner;
   std::chrono::milliseconds restore;  ///< lease to restore when holds remain; zero: leave it
   std::string_view tombstone;         ///< empty: a lost request can be fenced
-  int place = 0;  ///< of the hold to release, where each has a lease of its own; 0: the latest
+  int partIndex = 0;  ///< of the hold to release, where each has a lease of its own; 0: the latest
 };
 struct ReleaseReply {
   bool owned = false;  ///< a hold was there to be released
@@ -83,7 +83,7 @@ struct ReleaseReply {
   std::string_view publishError{};  ///< why waiters were not told; empty: they were
   /// How long the holds that remain last, where that depends on which one was released.
   std::optional<std::chrono::milliseconds> remaining{};
-  HoldPlaces kept{};  ///< of those that were held before
+  PartIndexes kept{};  ///< of those that were held before
 };
 
 struct SettleRequest {
@@ -93,8 +93,8 @@ struct SettleRequest {
   /// Counts the settlings of one request, so that none undoes a later one; 1 or more.
   std::int64_t number = 1;
   bool keepsNewest = false;  ///< the latest hold is the last of those that may remain
-  int place = 0;             ///< ReleaseRequest::place of the lost request
-  int before = 0;            ///< with a place: holds before that request
+  int partIndex = 0;         ///< ReleaseRequest::partIndex of the lost request
+  int before = 0;            ///< with a part index: holds before that request
 };
 struct SettleReply {
   std::int64_t before = 0;
@@ -166,7 +166,7 @@ class LockScripts {
     return std::chrono::milliseconds::zero();
   }
 
-  /// Gives up a waiter's place, if traits.queuesOnServer.
+  /// Gives up a waiter's entry, if traits.queuesOnServer.
   virtual void composeWithdraw(Call& /*call*/, std::string_view /*owner*/) const {}
 
   [[nodiscard]] virtual ComposeRenewals renewals() const noexcept;

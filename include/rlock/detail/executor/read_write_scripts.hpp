@@ -78,17 +78,17 @@ class WriteLockScripts final : public ReadWriteScripts {
   }
 };
 
-/// The places of holds as a script names them; empty: it cannot have.
-inline std::optional<HoldPlaces> placesIn(const Reply& reply) {
-  HoldPlaces places;
-  places.emplace();
+/// The indexes of holds as a script names them; empty: it cannot have.
+inline std::optional<PartIndexes> partIndexesIn(const Reply& reply) {
+  PartIndexes indexes;
+  indexes.emplace();
   for (const Reply& element : reply.elements) {
     if (!element.isInteger() || element.integer < 1) {
       return std::nullopt;
     }
-    places->push_back(static_cast<int>(element.integer));
+    indexes->push_back(static_cast<int>(element.integer));
   }
-  return reply.isArray() ? std::optional(std::move(places)) : std::nullopt;
+  return reply.isArray() ? std::optional(std::move(indexes)) : std::nullopt;
 }
 
 inline std::string writerField(std::string_view owner) {
@@ -158,7 +158,7 @@ inline std::optional<AcquireReply> ReadLockScripts::parseAcquire(const Reply& re
   if (!reply.isArray() || reply.elements.size() != 2) {
     return LockScripts::parseAcquire(reply);
   }
-  auto kept = placesIn(reply.elements[1]);
+  auto kept = partIndexesIn(reply.elements[1]);
   if (!kept || !countIn(reply.elements[0])) {
     return std::nullopt;
   }
@@ -176,7 +176,7 @@ inline void ReadLockScripts::composeRelease(Call& call, const ReleaseRequest& re
   call.addArgument(kPublish);
   call.addArgument(channel);
   call.addNumber(request.restore.count());
-  call.addNumber(request.place);
+  call.addNumber(request.partIndex);
   call.setFreesMemory(true);
 }
 
@@ -193,7 +193,7 @@ inline std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& re
   if (!owned || !remain || !countIn(reply.elements[2])) {
     return std::nullopt;
   }
-  auto kept = placesIn(reply.elements[4]);
+  auto kept = partIndexesIn(reply.elements[4]);
   if (!kept) {
     return std::nullopt;
   }
@@ -214,7 +214,7 @@ inline void ReadLockScripts::composeSettle(Call& call, const SettleRequest& requ
   call.addNumber(request.target);
   call.addNumber(kTombstoneLife.count());
   call.addNumber(request.keepsNewest ? 1 : 0);
-  call.addNumber(request.place);
+  call.addNumber(request.partIndex);
   call.addNumber(request.before);
   call.addNumber(request.number);
   call.setRepeatable(true);

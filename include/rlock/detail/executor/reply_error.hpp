@@ -76,4 +76,17 @@ inline ErrorClass classifyError(std::string_view text) noexcept {
   return {first, ErrorAction::fatal, Errc::serverError};
 }
 
+/// Whether a failure that the server reports of a whole request may concern one key of many.
+inline bool mayConcernOneKey(Errc errc) noexcept {
+  switch (errc) {
+    case Errc::denied:
+    case Errc::wrongType:
+    case Errc::invalidArgument:
+    case Errc::serverError:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace rlock::detail

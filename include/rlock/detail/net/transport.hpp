@@ -73,8 +73,6 @@ class CommandTransport {
   virtual void abandon(Clock::time_point since, Errc errc, const char* what) noexcept = 0;
 
   [[nodiscard]] virtual bool up() const noexcept = 0;
-  /// A smoothed measurement of how long a reply takes; 0 before the first.
-  [[nodiscard]] virtual std::chrono::nanoseconds roundTrip() const noexcept = 0;
   [[nodiscard]] virtual Totals totals() const noexcept = 0;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/task.hpp"
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/engine/repetition.hpp>
+#include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 
@@ -84,13 +84,13 @@ class QueryTask final : public Task<T> {
                     std::min(this->began_ + this->engine_->callTimeout(), until)) {
     this->deadline_ = repetition_.deadline();
     if (this->goesOn()) {
-      this->engine_->deliveryBegan();
+      this->engine_->closing().deliveryBegan();
     }
   }
 
   ~QueryTask() override {
     if (this->goesOn()) {
-      this->engine_->deliveryEnded();
+      this->engine_->closing().deliveryEnded();
     }
   }
 
@@ -246,7 +246,7 @@ class QueryTask final : public Task<T> {
     const int attempt = repetition_.nextPause();
     const auto random = static_cast<std::uint32_t>(attempt) * 2654435761U >> 8U;
     const auto wait = backoffPause(options.retryDelayMin, options.retryDelayMax, attempt, random);
-    this->engine_->callAt(this->engine_->now() + wait, std::move(then));
+    this->engine_->callbacks().callAt(this->engine_->now() + wait, std::move(then));
   }
 
   /// Returns what is left to do for the caller.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/lock_engine.hpp"
-#include "engine/task.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/engine/acquire_fsm.hpp>
 #include <rlock/detail/engine/acquisition.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/engine/waiter_hub.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/naming.hpp>
@@ -47,8 +47,8 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
                              : engine_->options().watchdogTimeout),
         ownChannel_(scripts_->traits.channelPerOwner ? scripts_->channelOf(ownerField_)
                                                      : std::string()),
-        enrolment_(scripts_->traits.queuesOnServer ? scripts_->channel + ':' + ownerField_
-                                                   : std::string()),
+        queueEntry_(scripts_->traits.queuesOnServer ? scripts_->channel + ':' + ownerField_
+                                                    : std::string()),
         // One attempt has no time limit of its own, so the one of all such calls holds.
         acquisition_(scripts_->traits,
                      params_,
@@ -126,10 +126,10 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   void takeTurn();
   void leaveQueue(bool obtained) noexcept {
     // A hold that nobody renews may end without a message.
-    engine_->leaveQueue(
+    engine_->waiting().leave(
         seat_, obtained, params_.lease ? lease_ : std::chrono::milliseconds::zero());
   }
-  void leavePlace() noexcept;
+  void leaveQueueEntry() noexcept;
   void withdraw();
   [[nodiscard]] std::string_view channel() const noexcept {
     return ownChannel_.empty() ? std::string_view(scripts_->channel) : ownChannel_;
@@ -138,7 +138,7 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   const AcquireParams params_;
   const std::chrono::milliseconds lease_;
   const std::string ownChannel_;  // empty: the lock's
-  const std::string enrolment_;   // names the place in the server's queue; empty: there is none
+  const std::string queueEntry_;  // names the entry in the server's queue; empty: there is none
   Acquisition acquisition_;
   AcquireFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   Seat seat_;
@@ -146,12 +146,12 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   Grant grant_;
 };
 
-/// Tells the server that a waiter gives up its place.
+/// Tells the server that a waiter gives up its entry in the server's queue.
 class Withdrawal final : public Call {
  public:
-  using Clock = LockEngine::Clock;
+  using Clock = std::chrono::steady_clock;
 
-  /// @param until  later than that the place has lapsed by itself
+  /// @param until  later than that the entry has lapsed by itself
   Withdrawal(std::shared_ptr<LockEngine> engine,
              std::shared_ptr<const LockScripts> scripts,
              std::string owner,
@@ -171,7 +171,7 @@ class Withdrawal final : public Call {
       engine_->dispatcher().start(Dispatcher::CallPtr(this), until_);
       return;
     }
-    engine_->placeLeft();
+    engine_->closing().entryLeft();
   }
 
   const std::shared_ptr<LockEngine> engine_;
@@ -189,11 +189,11 @@ inline AcquireTask::Step AcquireTask::begin() {
     return tell([this](AcquireFsm& fsm) { return fsm.stopped(stopError()); });
   }
   const LockTraits& traits = scripts_->traits;
-  mark_ = traits.opensOn.empty() ? engine_->mark(channel(), traits.lane)
-                                 : engine_->expect(channel(), traits.lane);
+  mark_ = traits.opensOn.empty() ? engine_->waiting().mark(channel(), traits.lane)
+                                 : engine_->waiting().expect(channel(), traits.lane);
   // A waiting owner that holds the lock already would wait for itself.
   const bool othersWait = mark_->othersWait && acquisition_.queuesBehindOthers() &&
-                          !engine_->holds(scripts_->name, owner_);
+                          !engine_->holds().holds(scripts_->name, owner_);
   if (othersWait) {
     mark_.reset();
   }
@@ -216,7 +216,7 @@ inline AcquireTask::Step AcquireTask::compose(Driver driver) {
   setPersistent(false);
   composeAttempt();
   if (acquisition_.enrols()) {
-    engine_->placeTaken(enrolment_);
+    engine_->closing().entryTaken(queueEntry_);
   }
   acquisition_.sentAt(engine_->now());
   return Step::attempt;
@@ -291,7 +291,7 @@ inline AcquireTask::Step AcquireTask::failed(Outcome outcome) {
 }
 
 inline void AcquireTask::tellUnsettled(const Error& error) {
-  if (engine_->tells(OutageLog::Event::settling)) {
+  if (engine_->outages().tells(OutageLog::Event::settling)) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("{} \"{}\": owner {}: a request whose reply was lost could "
                                      "not be settled: {}",
@@ -310,12 +310,12 @@ inline AcquireTask::Step AcquireTask::lost() {
   return found(std::move(finding));
 }
 
-/// The gate and the place are left before the state machine is told, unless the request at hand is
-/// not over: from then on the caller may be gone, and may come with another call.
+/// The gate and the queue entry are left before the state machine is told, unless the request at
+/// hand is not over: from then on the caller may be gone, and may come with another call.
 inline AcquireTask::Step AcquireTask::found(Finding finding) {
   const auto kind = finding.kind;
-  if (finding.leavesPlace) {
-    leavePlace();
+  if (finding.leavesQueueEntry) {
+    leaveQueueEntry();
   }
   if (finding.leavesGate()) {
     leaveGate();
@@ -342,7 +342,7 @@ inline void AcquireTask::book(int count) {
     engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  LockEngine::GrantTerms terms;
+  HoldKeeper::GrantTerms terms;
   terms.sentAt = acquisition_.validFrom();
   terms.lease = lease_;
   terms.watched = !params_.lease;
@@ -353,10 +353,10 @@ inline void AcquireTask::book(int count) {
   terms.afresh = params_.afresh;
   terms.label = params_.label;
   terms.kept = acquisition_.kept();
-  grant_.hold = engine_->granted(gate_.hold(), acquisition_.before(), count, terms);
+  grant_.hold = engine_->holds().granted(gate_.hold(), acquisition_.before(), count, terms);
   grant_.count = count;
   if (const auto remaining = acquisition_.settledRemaining()) {
-    engine_->limit(gate_.hold(), submittedAt(), *remaining);
+    engine_->holds().limit(gate_.hold(), submittedAt(), *remaining);
   }
 }
 
@@ -373,7 +373,7 @@ inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
     }
   }
   leaveQueue(result == AcquireFsm::Result::granted);
-  LockEngine::Counters& counters = engine_->counters();
+  EngineContext::Counters& counters = engine_->counters();
   if (contended) {
     counters.contended.fetch_add(1, std::memory_order_relaxed);
   }
@@ -415,7 +415,7 @@ inline AcquireTask::Step AcquireTask::withoutMemory(bool executed) {
       tell([&](AcquireFsm& fsm) { return Acquisition::withoutMemory(fsm, executed); });
   leaveQueue(false);
   if (!executed) {
-    leavePlace();
+    leaveQueueEntry();
   }
   return step;
 }
@@ -450,11 +450,11 @@ inline AcquireTask::Step AcquireTask::enqueue() {
   // Nobody but this owner can use a channel of its own.
   terms.lingers = !traits.channelPerOwner;
   try {
-    engine_->queue(seat_,
-                   terms,
-                   std::exchange(mark_, std::nullopt),
-                   acquisition_.takeTried(),
-                   acquisition_.remaining());
+    engine_->waiting().queue(seat_,
+                             terms,
+                             std::exchange(mark_, std::nullopt),
+                             acquisition_.takeTried(),
+                             acquisition_.remaining());
   } catch (const std::bad_alloc&) {
     return tell([](AcquireFsm& fsm) {
       return fsm.stopped(Error(Errc::connectionFailed, "there is no memory left to wait with"));
@@ -492,23 +492,23 @@ inline void AcquireTask::takeTurn() {
 
 // The queue on the server.
 
-/// There is no place in the server's queue, or none any more.
-inline void AcquireTask::leavePlace() noexcept {
-  if (acquisition_.takePlace()) {
-    static_cast<void>(engine_->placeAbandoned(enrolment_));
-    engine_->placeLeft();
+/// There is no entry in the server's queue, or none any more.
+inline void AcquireTask::leaveQueueEntry() noexcept {
+  if (acquisition_.takeQueueEntry()) {
+    static_cast<void>(engine_->closing().entryAbandoned(queueEntry_));
+    engine_->closing().entryLeft();
   }
 }
 
-/// Gives up the place in the server's queue, after everything else: nothing is on its way that
+/// Gives up the entry in the server's queue, after everything else: nothing is on its way that
 /// could take it again.
 inline void AcquireTask::withdraw() {
-  if (!acquisition_.takePlace()) {
+  if (!acquisition_.takeQueueEntry()) {
     return;
   }
-  if (!engine_->placeAbandoned(enrolment_)) {
+  if (!engine_->closing().entryAbandoned(queueEntry_)) {
     // It is still needed by another call of this owner.
-    engine_->placeLeft();
+    engine_->closing().entryLeft();
     return;
   }
   const auto until = engine_->now() + engine_->options().fairWaiterLease;
@@ -522,7 +522,7 @@ inline void AcquireTask::withdraw() {
   switch (dispatcher.await(*call, engine_->now() + kReplyGrace)) {
     case Dispatcher::Direct::replied:
     case Dispatcher::Direct::failed:
-      engine_->placeLeft();
+      engine_->closing().entryLeft();
       return;
     case Dispatcher::Direct::trouble:
       dispatcher.resume(call, until);

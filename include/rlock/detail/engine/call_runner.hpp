@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/gate_pass.hpp"
-#include "engine/lock_engine.hpp"
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/call_step.hpp>
 #include <rlock/detail/engine/caller_signals.hpp>
+#include <rlock/detail/engine/gate_pass.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
 #include <rlock/detail/executor/naming.hpp>

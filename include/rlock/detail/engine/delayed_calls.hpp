@@ -5,6 +5,7 @@
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -14,7 +15,7 @@
 
 namespace rlock::detail {
 
-/// Functions that wait for their time. Whoever owns this runs them.
+/// Functions that wait for their time. The owner of this runs them.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
 class DelayedCalls {
@@ -46,5 +47,37 @@ class DelayedCalls {
   bool closed_ RLOCK_GUARDED_BY(mutex_) = false;
   const std::unique_ptr<Timer> timer_;  // loop thread only
 };
+
+inline DelayedCalls::Added DelayedCalls::add(Clock::time_point when, Function& function) {
+  const MutexLock lock(mutex_);
+  if (closed_) {
+    return Added::refused;
+  }
+  calls_.emplace(when, std::move(function));
+  const bool next = when < armed_;
+  armed_ = std::min(armed_, when);
+  return next ? Added::next : Added::waits;
+}
+
+inline std::vector<DelayedCalls::Function> DelayedCalls::due() {
+  std::vector<Function> now;
+  Clock::time_point next{};
+  {
+    const MutexLock lock(mutex_);
+    const auto last = calls_.upper_bound(closed_ ? Clock::time_point::max() : env_->now());
+    for (auto call = calls_.begin(); call != last; ++call) {
+      now.push_back(std::move(call->second));
+    }
+    calls_.erase(calls_.begin(), last);
+    next = armed_ = calls_.empty() ? Clock::time_point::max() : calls_.begin()->first;
+  }
+  timer_->armAt(next);
+  return now;
+}
+
+inline void DelayedCalls::close() {
+  const MutexLock lock(mutex_);
+  closed_ = true;
+}
 
 }  // namespace rlock::detail

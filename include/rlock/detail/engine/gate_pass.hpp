@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/lock_engine.hpp"
 #include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -33,7 +33,7 @@ class GatePass {
       const bool ever = now > Clock::time_point::max() - outage;
       limit_.store(ever ? kNoLimit : (now + outage).time_since_epoch().count());
     }
-    auto gate = engine_.enter(scripts_, owner_, waiter);
+    auto gate = engine_.gates().enter(scripts_, owner_, waiter);
     if (!gate.entered) {
       return false;
     }
@@ -48,14 +48,14 @@ class GatePass {
   /// It was passed on to this call.
   void passedOn() {
     limit_.store(kNoLimit);
-    hold_ = engine_.entry(scripts_, owner_);
-    count_ = engine_.countOf(*hold_);
+    hold_ = engine_.gates().entry(scripts_, owner_);
+    count_ = engine_.gates().countOf(*hold_);
   }
 
   void leave() {
     maybeExecuted_ = false;
     if (const HoldPtr hold = std::exchange(hold_, nullptr)) {
-      engine_.leave(*hold);
+      engine_.gates().leave(*hold);
     }
   }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/lock_engine.hpp"
-#include "engine/task.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
-#include <rlock/detail/engine/hold_release.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/engine/release_fsm.hpp>
+#include <rlock/detail/engine/relinquishment.hpp>
+#include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/executor/naming.hpp>
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 
 namespace rlock::detail {
 
-/// One release: HoldRelease decides, ReleaseFsm says what comes next, CallRunner carries it out.
+/// One release: Relinquishment decides, ReleaseFsm says what comes next, CallRunner carries it out.
 /// This class joins them: it asks the engine for a plan when it has the gate, and books what the
 /// release came to before it leaves the gate.
 ///
@@ -37,7 +37,7 @@ class ReleaseTask final : public Task<ReleaseOutcome> {
               std::shared_ptr<const LockScripts> scripts,
               ReleaseTarget target)
       : Task(std::move(engine), std::move(scripts), target.owner),
-        line_(target.line),
+        incarnation_(target.incarnation),
         release_(scripts_->traits) {
     deadline_ = began_ + engine_->callTimeout();
   }
@@ -53,7 +53,7 @@ class ReleaseTask final : public Task<ReleaseOutcome> {
   void startAhead(Handler handler);
 
  private:
-  using Finding = HoldRelease::Finding;
+  using Finding = Relinquishment::Finding;
 
   // CallRunner's hooks.
   Step prepare(Driver /*driver*/) override { return enterGate() ? compose() : Step::none; }
@@ -87,8 +87,8 @@ class ReleaseTask final : public Task<ReleaseOutcome> {
     return event(fsm_);
   }
 
-  const std::uint64_t line_;  // ReleaseTarget::line
-  HoldRelease release_;
+  const std::uint64_t incarnation_;  // ReleaseTarget::incarnation
+  Relinquishment release_;
   ReleaseFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   Clock::time_point sentAt_{};
 };
@@ -96,15 +96,15 @@ class ReleaseTask final : public Task<ReleaseOutcome> {
 inline void ReleaseTask::releaseQuietly(const std::shared_ptr<LockEngine>& engine,
                                         const std::shared_ptr<const LockScripts>& scripts,
                                         ReleaseTarget target) {
-  if (engine->isOver(*scripts, target.owner, target.line)) {
+  if (engine->holds().isOver(*scripts, target.owner, target.incarnation)) {
     return;
   }
   makeIntrusive<ReleaseTask>(engine, scripts, target)
       ->startAhead([engine, target](const Result<ReleaseOutcome>& result) {
         // That a certain hold is over was told when it was lost.
-        const bool known = target.line != 0;
+        const bool known = target.incarnation != 0;
         if (!result.has_value() && !(known && result.error().errc() == Errc::notOwner) &&
-            engine->tells(OutageLog::Event::release)) {
+            engine->outages().tells(OutageLog::Event::release)) {
           engine->log().write(
               LogLevel::warning,
               std::string("a release in the background failed: ") + result.error().what());
@@ -131,16 +131,16 @@ inline void ReleaseTask::startAhead(Handler handler) {
 // Requests.
 
 inline ReleaseTask::Step ReleaseTask::compose() {
-  const LockEngine::ReleasePlan plan = engine_->releasing(gate_.hold(), line_);
+  const HoldKeeper::ReleasePlan plan = engine_->holds().releasing(gate_.hold(), incarnation_);
   if (plan.nothing) {
     return found({.kind = Finding::Kind::notOwner});
   }
   const bool guarded = release_.needsGuard() && engine_->dispatcher().needsTombstone();
   std::string tombstone = guarded ? newKey() : std::string();
   sentAt_ = engine_->now();
-  release_.beginAttempt({plan.all, plan.lost, plan.before, plan.place, plan.restore},
+  release_.beginAttempt({plan.all, plan.lost, plan.before, plan.partIndex, plan.restore},
                         std::move(tombstone),
-                        engine_->wasValidAt(gate_.hold(), sentAt_));
+                        engine_->holds().wasValidAt(gate_.hold(), sentAt_));
   setPersistent(false);
   composeAttempt();
   return Step::attempt;
@@ -159,7 +159,7 @@ inline ReleaseTask::Clock::time_point ReleaseTask::prepareSettling(bool /*keep*/
     setPersistent(fsm_.settlesForGood());
   }
   // As long as the hold can live: then it is gone by itself.
-  return engine_->endOf(gate_.hold()) + engine_->callTimeout();
+  return engine_->holds().endOf(gate_.hold()) + engine_->callTimeout();
 }
 
 inline void ReleaseTask::composeSettling() {
@@ -215,7 +215,7 @@ inline ReleaseTask::Step ReleaseTask::failed(Outcome outcome) {
   const Step step = found(release_.failed(*outcome.error, outcome.answered));
   if (release_.settles() && step == Step::end) {
     tellUnsettled(*outcome.error);
-    engine_->notReleased(gate_.hold());
+    engine_->holds().notReleased(gate_.hold());
     leaveGate();
   }
   return step;
@@ -232,22 +232,23 @@ inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
   if (finding.lasts) {
     // The time that a release says something about began before it was sent, that of a settling
     // with the settling.
-    engine_->limit(gate_.hold(), release_.settles() ? submittedAt() : sentAt_, *finding.lasts);
+    engine_->holds().limit(
+        gate_.hold(), release_.settles() ? submittedAt() : sentAt_, *finding.lasts);
   }
   if (finding.booked) {
-    engine_->released(gate_.hold(),
-                      {line_, finding.remain, finding.lostHold, std::move(finding.kept)});
+    engine_->holds().released(
+        gate_.hold(), {incarnation_, finding.remain, finding.lostHold, std::move(finding.kept)});
   } else if (finding.kind == Finding::Kind::notReleased) {
-    engine_->notReleased(gate_.hold());
+    engine_->holds().notReleased(gate_.hold());
   }
   if (finding.leavesGate()) {
     leaveGate();
   }
-  return tell([&](ReleaseFsm& fsm) { return HoldRelease::decide(fsm, std::move(finding)); });
+  return tell([&](ReleaseFsm& fsm) { return Relinquishment::decide(fsm, std::move(finding)); });
 }
 
 inline void ReleaseTask::tellUnsettled(const Error& error) {
-  if (engine_->tells(OutageLog::Event::expiry)) {
+  if (engine_->outages().tells(OutageLog::Event::expiry)) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("lock \"{}\": owner {}: a release could not be completed, "
                                      "the hold is left to expire: {}",
@@ -269,9 +270,9 @@ inline ReleaseTask::Step ReleaseTask::leave(Leave why) {
 
 inline ReleaseTask::Step ReleaseTask::withoutMemory(bool executed) {
   if (!executed && gate_.entered()) {
-    engine_->notReleased(gate_.hold());
+    engine_->holds().notReleased(gate_.hold());
   }
-  return tell([&](ReleaseFsm& fsm) { return HoldRelease::withoutMemory(fsm, executed); });
+  return tell([&](ReleaseFsm& fsm) { return Relinquishment::withoutMemory(fsm, executed); });
 }
 
 inline Result<ReleaseOutcome> ReleaseTask::takeResult() {
@@ -300,7 +301,8 @@ inline Result<ReleaseOutcome> ReleaseTask::takeResult() {
 /// Not held by the owner that was given, but perhaps by the one that was meant.
 inline Error ReleaseTask::notHeld() const {
   std::string text = "not held by this owner, or no longer";
-  if (const auto other = line_ == 0 ? engine_->anotherHolder(*scripts_, owner_) : std::nullopt) {
+  if (const auto other =
+          incarnation_ == 0 ? engine_->holds().anotherHolder(*scripts_, owner_) : std::nullopt) {
     text += fmt::format(
         "; this client holds it for owner {}: another thread, which must release it itself, or a "
         "Lease, which has a release() of its own",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/call_runner.hpp"
+#include <rlock/detail/engine/call_runner.hpp>
 
 #include <new>
 #include <optional>
@@ -38,9 +38,11 @@ class Task : public CallRunner {
   /// A handler that was never called, because the loop ended first, is called now.
   ~Task() override {
     if (background_ && handler_) {
-      engine_->reject([handler = std::move(handler_),
-                       error = closedError()]() mutable { handler(Result<T>(std::move(error))); },
-                      handlerPlace_);
+      engine_->callbacks().reject(
+          [handler = std::move(handler_), error = closedError()]() mutable {
+            handler(Result<T>(std::move(error)));
+          },
+          handlerPlace_);
     }
   }
 
@@ -60,7 +62,7 @@ class Task : public CallRunner {
       return;
     }
     // What is passed on is no more than the task, so that it takes no memory.
-    engine_->deliver(
+    engine_->callbacks().deliver(
         [self = IntrusivePtr<Task>(this)] {
           Handler handler = std::move(self->handler_);
           handler(std::move(*self->result_));

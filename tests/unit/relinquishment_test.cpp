@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/call_step_printer.hpp"
-#include <rlock/detail/engine/hold_release.hpp>
+#include <rlock/detail/engine/relinquishment.hpp>
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 namespace rlock::detail {
 
-inline void PrintTo(HoldRelease::Finding::Kind kind, std::ostream* out) {
+inline void PrintTo(Relinquishment::Finding::Kind kind, std::ostream* out) {
   static constexpr const char* kNames[]{
       "released", "notOwner", "settled", "unsettled", "goesOn", "otherData", "notReleased", "lost"};
   *out << kNames[static_cast<int>(kind)];
@@ -24,10 +24,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-using Finding = HoldRelease::Finding;
+using Finding = Relinquishment::Finding;
 using Kind = Finding::Kind;
 using Late = Call::Late;
-using Plan = HoldRelease::Plan;
+using Plan = Relinquishment::Plan;
 using Outcome = ReleaseFsm::Result;
 using Step = CallStep;
 
@@ -48,7 +48,7 @@ struct Case {
     it.beginAttempt(plan, tombstone, validWhenSent);
     fsm.start();
   }
-  Step decide(Finding finding) { return HoldRelease::decide(fsm, std::move(finding)); }
+  Step decide(Finding finding) { return Relinquishment::decide(fsm, std::move(finding)); }
   /// A reply was lost, and what was found is this.
   Outcome settled(SettleReply reply) {
     decide({.kind = Kind::lost});
@@ -61,7 +61,7 @@ struct Case {
   }
 
   const LockTraits traits;
-  HoldRelease it;
+  Relinquishment it;
   ReleaseFsm fsm;
 };
 
@@ -71,22 +71,22 @@ Plan held(int before) {
 Plan lostHold(int before) {
   return {.all = true, .lost = true, .before = before};
 }
-Plan lostPart(int before, int position) {
-  return {.lost = true, .before = before, .position = position};
+Plan lostPart(int before, int partIndex) {
+  return {.lost = true, .before = before, .partIndex = partIndex};
 }
 
 // ---- Requests
 
-TEST(HoldRelease, RequestSaysWhatIsKnown) {
-  const Case c({.before = 2, .position = 2, .restore = 30s}, true, "t");
+TEST(Relinquishment, RequestSaysWhatIsKnown) {
+  const Case c({.before = 2, .partIndex = 2, .restore = 30s}, true, "t");
   const ReleaseRequest request = c.it.attempt("me");
   EXPECT_EQ(request.owner, "me");
   EXPECT_EQ(request.restore, 30s);
   EXPECT_EQ(request.tombstone, "t");
-  EXPECT_EQ(request.place, 2);
+  EXPECT_EQ(request.partIndex, 2);
 }
 
-TEST(HoldRelease, LateReleaseTakesALaterHold) {
+TEST(Relinquishment, LateReleaseTakesALaterHold) {
   LockTraits ids;
   ids.ownIds = true;
   EXPECT_EQ(Case(held(1)).it.late(), Late::takes);
@@ -96,28 +96,28 @@ TEST(HoldRelease, LateReleaseTakesALaterHold) {
   EXPECT_FALSE(Case(held(1), true, {}, ids).it.needsGuard());
 }
 
-TEST(HoldRelease, SettlingBringsTheCountDownByOne) {
-  Case c({.before = 3, .position = 2}, true, "t");
+TEST(Relinquishment, SettlingBringsTheCountDownByOne) {
+  Case c({.before = 3, .partIndex = 2}, true, "t");
   c.it.beginSettling();
   const SettleRequest first = c.it.settling("me");
   EXPECT_EQ(first.target, 2);
   EXPECT_EQ(first.before, 3);
-  EXPECT_EQ(first.place, 2);
+  EXPECT_EQ(first.partIndex, 2);
   EXPECT_EQ(first.tombstone, "t");
   EXPECT_EQ(first.number, 1);
   EXPECT_FALSE(first.keepsNewest);
   EXPECT_EQ(c.it.settling("me").number, 2);
 }
 
-TEST(HoldRelease, SettlingOfALostHoldLeavesNothing) {
-  Case c({.all = true, .lost = true, .before = 3, .position = 2});
+TEST(Relinquishment, SettlingOfALostHoldLeavesNothing) {
+  Case c({.all = true, .lost = true, .before = 3, .partIndex = 2});
   c.it.beginSettling();
   EXPECT_EQ(c.it.settling("me").target, 0);
-  EXPECT_EQ(c.it.settling("me").place, 0);
+  EXPECT_EQ(c.it.settling("me").partIndex, 0);
   EXPECT_EQ(Case(held(0)).it.settling("me").target, 0);
 }
 
-TEST(HoldRelease, AttemptBeginsAnew) {
+TEST(Relinquishment, AttemptBeginsAnew) {
   Case c(held(2), true, "t");
   c.it.beginSettling();
   static_cast<void>(c.it.settling("me"));
@@ -129,7 +129,7 @@ TEST(HoldRelease, AttemptBeginsAnew) {
 
 // ---- What a reply means
 
-TEST(HoldRelease, LastHold) {
+TEST(Relinquishment, LastHold) {
   Case c(held(1));
   Finding finding = c.it.replied(released(0));
   EXPECT_EQ(finding.kind, Kind::released);
@@ -140,7 +140,7 @@ TEST(HoldRelease, LastHold) {
   EXPECT_EQ(c.fsm.result(), Outcome::released);
 }
 
-TEST(HoldRelease, OneOfSeveralSaysHowLongTheOthersLast) {
+TEST(Relinquishment, OneOfSeveralSaysHowLongTheOthersLast) {
   ReleaseReply reply = released(1);
   reply.remaining = 700ms;
   reply.kept = std::vector<int>{2};
@@ -155,7 +155,7 @@ TEST(HoldRelease, OneOfSeveralSaysHowLongTheOthersLast) {
   EXPECT_FALSE(Case(held(1)).it.replied(reply).lasts) << "nothing is left that could last";
 }
 
-TEST(HoldRelease, HoldThatTheServerDoesNotKnowIsLost) {
+TEST(Relinquishment, HoldThatTheServerDoesNotKnowIsLost) {
   Case c(held(1));
   Finding finding = c.it.replied(ReleaseReply());
   EXPECT_EQ(finding.kind, Kind::notOwner);
@@ -165,7 +165,7 @@ TEST(HoldRelease, HoldThatTheServerDoesNotKnowIsLost) {
   EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
 }
 
-TEST(HoldRelease, HoldThatWasToldLostIsNotToldReleased) {
+TEST(Relinquishment, HoldThatWasToldLostIsNotToldReleased) {
   Case c(lostHold(1));
   Finding finding = c.it.replied(released(0));
   EXPECT_EQ(finding.kind, Kind::notOwner);
@@ -174,8 +174,8 @@ TEST(HoldRelease, HoldThatWasToldLostIsNotToldReleased) {
   EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
 }
 
-TEST(HoldRelease, MoreThanExpectedIsSettledBeforeTheLedgerIsTold) {
-  Case c({.before = 2, .position = 1});
+TEST(Relinquishment, MoreThanExpectedIsSettledBeforeTheLedgerIsTold) {
+  Case c({.before = 2, .partIndex = 1});
   Finding finding = c.it.replied(released(4));
   EXPECT_EQ(finding.remain, 1);
   EXPECT_TRUE(finding.tooMany);
@@ -183,10 +183,10 @@ TEST(HoldRelease, MoreThanExpectedIsSettledBeforeTheLedgerIsTold) {
   EXPECT_FALSE(finding.leavesGate());
   EXPECT_EQ(c.decide(std::move(finding)), Step::settleBack);
   c.it.beginSettling();
-  EXPECT_EQ(c.it.settling("me").place, 0) << "the one that was meant is gone";
+  EXPECT_EQ(c.it.settling("me").partIndex, 0) << "the one that was meant is gone";
 }
 
-TEST(HoldRelease, MoreOfALostHoldIsSettledToo) {
+TEST(Relinquishment, MoreOfALostHoldIsSettledToo) {
   Case c(lostHold(2));
   Finding finding = c.it.replied(released(1));
   EXPECT_EQ(finding.kind, Kind::released);
@@ -197,7 +197,7 @@ TEST(HoldRelease, MoreOfALostHoldIsSettledToo) {
   EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
 }
 
-TEST(HoldRelease, HoldOfAnEarlierProcessIsNotTheCallersOwn) {
+TEST(Relinquishment, HoldOfAnEarlierProcessIsNotTheCallersOwn) {
   Case c(held(0));
   EXPECT_EQ(c.decide(c.it.replied(released(0))), Step::finish);
   EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
@@ -205,25 +205,25 @@ TEST(HoldRelease, HoldOfAnEarlierProcessIsNotTheCallersOwn) {
 
 // ---- Lost replies
 
-TEST(HoldRelease, SettledReleaseIsOne) {
+TEST(Relinquishment, SettledReleaseIsOne) {
   EXPECT_EQ(Case(held(1)).settled({1, 0}), Outcome::released);
   EXPECT_EQ(Case(held(2)).settled({2, 1}), Outcome::stillHeld);
   EXPECT_EQ(Case(held(2)).settled({1, 1}), Outcome::stillHeld) << "it had been executed";
 }
 
-TEST(HoldRelease, HoldThatWasGoneIsReleasedOnlyIfItWasThereWhenTheRequestWasSent) {
+TEST(Relinquishment, HoldThatWasGoneIsReleasedOnlyIfItWasThereWhenTheRequestWasSent) {
   EXPECT_EQ(Case(held(1), true).settled({0, 0}), Outcome::released);
   EXPECT_EQ(Case(held(1), false).settled({0, 0}), Outcome::notOwner);
   EXPECT_EQ(Case(held(1), false).settled({1, 0}), Outcome::released) << "it was there";
 }
 
-TEST(HoldRelease, SettledReleaseOfWhatIsLostIsNone) {
+TEST(Relinquishment, SettledReleaseOfWhatIsLostIsNone) {
   EXPECT_EQ(Case(lostHold(1)).settled({1, 0}), Outcome::notOwner);
   EXPECT_EQ(Case(lostPart(2, 1)).settled({2, 1}), Outcome::notOwner);
   EXPECT_EQ(Case(held(0)).settled({1, 0}), Outcome::notOwner);
 }
 
-TEST(HoldRelease, SettlingSaysWhatToBook) {
+TEST(Relinquishment, SettlingSaysWhatToBook) {
   Case c(held(2));
   c.it.beginSettling();
   SettleReply reply{2, 1};
@@ -239,7 +239,7 @@ TEST(HoldRelease, SettlingSaysWhatToBook) {
   EXPECT_TRUE(gone.it.settled({0, 0}).lostHold);
 }
 
-TEST(HoldRelease, SettlingThatFailsLeavesADoubt) {
+TEST(Relinquishment, SettlingThatFailsLeavesADoubt) {
   Case c(held(1));
   c.decide({.kind = Kind::lost});
   c.it.beginSettling();
@@ -254,7 +254,7 @@ TEST(HoldRelease, SettlingThatFailsLeavesADoubt) {
 
 // ---- Failures
 
-TEST(HoldRelease, ReleaseThatDidNotGetThroughGoesOn) {
+TEST(Relinquishment, ReleaseThatDidNotGetThroughGoesOn) {
   for (const Errc errc : {Errc::connectionFailed, Errc::timedOut}) {
     Case c(held(1));
     Finding finding = c.it.failed(Error(errc), false);
@@ -265,13 +265,13 @@ TEST(HoldRelease, ReleaseThatDidNotGetThroughGoesOn) {
   }
 }
 
-TEST(HoldRelease, ServerThatTakesNothingAtTheMomentIsNoReasonToStay) {
+TEST(Relinquishment, ServerThatTakesNothingAtTheMomentIsNoReasonToStay) {
   for (const Errc errc : {Errc::connectionFailed, Errc::readOnly, Errc::notSynced}) {
     EXPECT_EQ(Case(held(1)).it.failed(Error(errc), true).kind, Kind::goesOn);
   }
 }
 
-TEST(HoldRelease, RefusalIsTheCallersToDealWith) {
+TEST(Relinquishment, RefusalIsTheCallersToDealWith) {
   Case c(held(1));
   Finding finding = c.it.failed(Error(Errc::denied), true);
   EXPECT_EQ(finding.kind, Kind::notReleased);
@@ -281,7 +281,7 @@ TEST(HoldRelease, RefusalIsTheCallersToDealWith) {
   EXPECT_EQ(c.error(), Errc::denied);
 }
 
-TEST(HoldRelease, RefusalIsNoReasonToStayIfNobodyAsks) {
+TEST(Relinquishment, RefusalIsNoReasonToStayIfNobodyAsks) {
   Case c(held(1));
   c.it.setNobodyAsks();
   EXPECT_EQ(c.it.failed(Error(Errc::denied), true).kind, Kind::goesOn);
@@ -289,7 +289,7 @@ TEST(HoldRelease, RefusalIsNoReasonToStayIfNobodyAsks) {
   EXPECT_EQ(c.it.failed(Error(Errc::closed), false).kind, Kind::notReleased);
 }
 
-TEST(HoldRelease, OtherDataInItsPlaceMeansThatTheHoldIsLost) {
+TEST(Relinquishment, OtherDataInItsPlaceMeansThatTheHoldIsLost) {
   Case c(held(1));
   Finding finding = c.it.failed(Error(Errc::wrongType), true);
   EXPECT_EQ(finding.kind, Kind::otherData);
@@ -300,18 +300,18 @@ TEST(HoldRelease, OtherDataInItsPlaceMeansThatTheHoldIsLost) {
   EXPECT_EQ(c.error(), Errc::wrongType);
 }
 
-TEST(HoldRelease, NothingGoesOnForAHoldThatIsNotThereOrAClientThatCloses) {
+TEST(Relinquishment, NothingGoesOnForAHoldThatIsNotThereOrAClientThatCloses) {
   EXPECT_EQ(Case(held(0)).it.failed(Error(Errc::connectionFailed), false).kind, Kind::notReleased);
   EXPECT_EQ(Case(held(1)).it.failed(Error(Errc::closed), false).kind, Kind::notReleased);
 }
 
 // ---- No memory
 
-TEST(HoldRelease, WithoutMemoryARequestThatMayHaveBeenExecutedIsSettled) {
+TEST(Relinquishment, WithoutMemoryARequestThatMayHaveBeenExecutedIsSettled) {
   Case c(held(1));
-  EXPECT_EQ(HoldRelease::withoutMemory(c.fsm, true), Step::settleBack);
+  EXPECT_EQ(Relinquishment::withoutMemory(c.fsm, true), Step::settleBack);
   Case unsent(held(1));
-  EXPECT_EQ(HoldRelease::withoutMemory(unsent.fsm, false), Step::finish);
+  EXPECT_EQ(Relinquishment::withoutMemory(unsent.fsm, false), Step::finish);
   EXPECT_EQ(unsent.error(), Errc::overloaded);
 }
 

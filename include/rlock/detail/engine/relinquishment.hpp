@@ -30,7 +30,7 @@ namespace rlock::detail {
 ///
 /// **Thread safety:** One thread at a time, the one that drives: the caller's, then the loop's. The
 /// ReleaseFsm that decide() is given has the task's mutex.
-class HoldRelease {
+class Relinquishment {
  public:
   using Clock = std::chrono::steady_clock;
   using Step = CallStep;
@@ -40,7 +40,7 @@ class HoldRelease {
     bool all = false;   ///< the hold is lost: what is left of it goes, however often it was taken
     bool lost = false;  ///< what it is about is lost, so that nobody is told that it is released
     int before = 0;     ///< holds before the request
-    int position = 0;   ///< ReleaseRequest::place
+    int partIndex = 0;  ///< ReleaseRequest::partIndex
     std::chrono::milliseconds restore{0};  ///< ReleaseRequest::restore
   };
 
@@ -62,7 +62,7 @@ class HoldRelease {
     bool booked = false;    ///< the ledger is to be told
     bool lostHold = false;  ///< booked: as a hold that was lost
     ReleaseFsm::Result outcome = ReleaseFsm::Result::pending;
-    HoldPlaces kept{};                                 ///< booked: ReleaseReply::kept
+    PartIndexes kept{};                                ///< booked: ReleaseReply::kept
     std::optional<std::chrono::milliseconds> lasts{};  ///< how long the holds that remain last
     std::optional<Error> error{};
 
@@ -73,7 +73,7 @@ class HoldRelease {
   };
 
   /// @param traits  of the kind of lock; must outlive this
-  explicit HoldRelease(const LockTraits& traits) noexcept : traits_(traits) {}
+  explicit Relinquishment(const LockTraits& traits) noexcept : traits_(traits) {}
 
   /// Nobody would try again if it failed.
   void setNobodyAsks() noexcept { nobodyAsks_ = true; }
@@ -90,14 +90,14 @@ class HoldRelease {
     validWhenSent_ = validWhenSent;
   }
   [[nodiscard]] ReleaseRequest attempt(std::string_view owner) const {
-    return {owner, plan_.restore, tombstone_, plan_.position};
+    return {owner, plan_.restore, tombstone_, plan_.partIndex};
   }
   void beginSettling() noexcept { settling_ = true; }
   /// The settling at hand once more, or for the first time.
   [[nodiscard]] SettleRequest settling(std::string_view owner) {
     SettleRequest request{owner, expected(), tombstone_};
     request.number = ++settlings_;
-    request.place = plan_.all ? 0 : plan_.position;
+    request.partIndex = plan_.all ? 0 : plan_.partIndex;
     request.before = plan_.before;
     return request;
   }
@@ -144,7 +144,7 @@ class HoldRelease {
   bool validWhenSent_ = false;
 };
 
-inline HoldRelease::Finding HoldRelease::replied(const ReleaseReply& reply) {
+inline Relinquishment::Finding Relinquishment::replied(const ReleaseReply& reply) {
   Finding finding;
   finding.remain = static_cast<int>(std::min(reply.remain, expected()));
   finding.tooMany = reply.remain > expected();
@@ -162,14 +162,14 @@ inline HoldRelease::Finding HoldRelease::replied(const ReleaseReply& reply) {
   finding.known = plan_.before > 0 && !plan_.lost;
   finding.booked = !finding.tooMany;
   if (finding.tooMany) {
-    // It was released. The holds that are there besides are unknown, so that none of them has a
-    // position.
-    plan_.position = 0;
+    // It was released. The holds that are there besides are unknown, so that none of them has an
+    // index.
+    plan_.partIndex = 0;
   }
   return finding;
 }
 
-inline HoldRelease::Finding HoldRelease::settled(const SettleReply& reply) const {
+inline Relinquishment::Finding Relinquishment::settled(const SettleReply& reply) const {
   // The server may have dropped the hold by itself. Only a release that was sent while the hold was
   // certainly there may be given the credit for its being gone.
   const bool executed = reply.before >= plan_.before || reply.before > 0 || validWhenSent_;
@@ -188,7 +188,7 @@ inline HoldRelease::Finding HoldRelease::settled(const SettleReply& reply) const
   return finding;
 }
 
-inline HoldRelease::Finding HoldRelease::failed(Error error, bool answered) const {
+inline Relinquishment::Finding Relinquishment::failed(Error error, bool answered) const {
   Finding finding;
   if (settling_) {
     finding.kind = Finding::Kind::unsettled;
@@ -214,7 +214,7 @@ inline HoldRelease::Finding HoldRelease::failed(Error error, bool answered) cons
   return finding;
 }
 
-inline HoldRelease::Step HoldRelease::decide(ReleaseFsm& fsm, Finding finding) {
+inline Relinquishment::Step Relinquishment::decide(ReleaseFsm& fsm, Finding finding) {
   switch (finding.kind) {
     case Finding::Kind::released:
       return fsm.released(finding.known, finding.remain, finding.tooMany);

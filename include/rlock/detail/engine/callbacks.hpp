@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/engine/delayed_calls.hpp>
+#include <rlock/detail/engine/engine_context.hpp>
+#include <rlock/log.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace rlock::detail {
+
+/// Where a handler runs.
+enum class HandlerPlace : std::uint8_t {
+  application,  ///< on Options::executor if there is one
+  loop          ///< on the loop thread: part of the library's own work
+};
+
+/// Runs code of the application, and the library's own code at a point in time.
+///
+/// Each function that is passed in runs exactly once, as long as there is a thread to run it on. A
+/// function that throws is logged and counted, and nothing else happens.
+///
+/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
+/// The caller holds no lock of the engine: on the loop thread deliver() runs the function at once.
+class Callbacks {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Callbacks(EngineContext& context)
+      : context_(context), delayed_(context.env(), [this] { runDue(); }) {}
+
+  /// Runs application code on the callback thread.
+  void deliver(UniqueFunction<void()> function,
+               HandlerPlace place = HandlerPlace::application) noexcept;
+  /// As deliver(), for a call that is refused before it begins: never inside this call, and works
+  /// without a loop, too.
+  void reject(UniqueFunction<void()> function,
+              HandlerPlace place = HandlerPlace::application) noexcept;
+  /// Calls `function` on the loop thread: at `when`, or when the client is closed; on any thread
+  /// where there is no loop any more.
+  void callAt(Clock::time_point when, UniqueFunction<void()> function);
+  /// The client is closed: calls that still wait for their time are made now. Loop thread.
+  void close();
+
+ private:
+  void runGuarded(UniqueFunction<void()>& function) noexcept;
+  void runDue();
+
+  EngineContext& context_;
+  DelayedCalls delayed_;
+};
+
+inline void Callbacks::runGuarded(UniqueFunction<void()>& function) noexcept {
+  try {
+    function();
+    return;
+  } catch (const std::exception& failure) {
+    context_.counters().handlerFailures.fetch_add(1, std::memory_order_relaxed);
+    context_.log().write(LogLevel::error, std::string("a callback threw: ") + failure.what());
+    return;
+  } catch (...) {
+    context_.counters().handlerFailures.fetch_add(1, std::memory_order_relaxed);
+  }
+  context_.log().write(LogLevel::error, "a callback threw: unknown exception");
+}
+
+inline void Callbacks::deliver(UniqueFunction<void()> function, HandlerPlace place) noexcept {
+  const auto& executor = context_.options().executor;
+  if (executor && place == HandlerPlace::application) {
+    auto shared = std::make_shared<UniqueFunction<void()>>(std::move(function));
+    UniqueFunction<void()> submit([self = context_.sharing(*this), shared, &executor] {
+      executor([self, shared] { self->runGuarded(*shared); });
+    });
+    runGuarded(submit);
+    return;
+  }
+  if (context_.dispatcher().onLoopThread()) {
+    runGuarded(function);
+    return;
+  }
+  context_.dispatcher().post(
+      [self = context_.sharing(*this), function = std::move(function)]() mutable {
+        self->runGuarded(function);
+      });
+}
+
+inline void Callbacks::reject(UniqueFunction<void()> function, HandlerPlace place) noexcept {
+  if (!context_.closed() && context_.inItsProcess()) {
+    context_.dispatcher().post([self = context_.sharing(*this),
+                                function = std::move(function),
+                                place]() mutable { self->deliver(std::move(function), place); });
+    return;
+  }
+  // There may be no loop any more, and neither the handler nor an executor that calls it at once
+  // may run inside the call that starts it.
+  const bool submits = context_.options().executor && place == HandlerPlace::application;
+  UniqueFunction<void()> start([self = context_.sharing(*this), &function, place, submits] {
+    self->context_.env()->runElsewhere(
+        [self, function = std::move(function), place, submits]() mutable {
+          if (submits) {
+            self->deliver(std::move(function), place);
+          } else {
+            self->runGuarded(function);
+          }
+        });
+  });
+  runGuarded(start);
+}
+
+inline void Callbacks::callAt(Clock::time_point when, UniqueFunction<void()> function) {
+  switch (delayed_.add(when, function)) {
+    case DelayedCalls::Added::refused:
+      reject(std::move(function), HandlerPlace::loop);
+      return;
+    case DelayedCalls::Added::waits:
+      return;
+    case DelayedCalls::Added::next:
+      context_.dispatcher().post([self = context_.sharing(*this)] { self->runDue(); });
+      return;
+  }
+}
+
+inline void Callbacks::close() {
+  delayed_.close();
+  runDue();
+}
+
+inline void Callbacks::runDue() {
+  for (UniqueFunction<void()>& function : delayed_.due()) {
+    runGuarded(function);
+  }
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,633 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/hold_handle.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/lock_traits.hpp>
+#include <rlock/detail/base/thread_owner.hpp>
+#include <rlock/detail/engine/closing.hpp>
+#include <rlock/detail/engine/engine_context.hpp>
+#include <rlock/detail/engine/force_listener.hpp>
+#include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/hold_labels.hpp>
+#include <rlock/detail/engine/loss_teller.hpp>
+#include <rlock/detail/engine/read_parts.hpp>
+#include <rlock/detail/engine/renewals.hpp>
+#include <rlock/detail/executor/lock_scripts.hpp>
+#include <rlock/detail/executor/permit_scripts.hpp>
+#include <rlock/duration.hpp>
+#include <rlock/options.hpp>
+#include <rlock/owner.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Books what the client's owners obtain, release and lose, and answers from the books.
+///
+/// A grant and a release are booked by whoever has the gate of the hold (HoldGates), on the thread
+/// that took the reply. Everything else comes at any time from elsewhere: renewals and losses from
+/// the loop thread, the end of a thread from that thread, a forced release from its caller. So each
+/// booking asks what has become of the hold since its request was sent: a grant that meets a lost
+/// hold begins a new incarnation, and one that meets a closed client or an ended thread is lost at
+/// once. Each is one step under the mutex of the HoldBook; what follows from it, such as telling
+/// the holder or setting the timer, is done after that.
+///
+/// **Thread safety:** Safe to call concurrently from any thread. The caller holds no lock of the
+/// engine.
+class HoldKeeper {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  HoldKeeper(EngineContext& context,
+             HoldBook& book,
+             Renewals& renewals,
+             ForceListener& listener,
+             LossTeller& losses,
+             HoldLabels& labels,
+             Closing& closing) noexcept
+      : context_(context),
+        book_(book),
+        renewals_(renewals),
+        listener_(listener),
+        losses_(losses),
+        labels_(labels),
+        closing_(closing) {}
+
+  // Questions.
+
+  /// Whether this owner holds the lock, on whichever side, as far as this client knows.
+  [[nodiscard]] bool holds(std::string_view name, OwnerId owner) const;
+  /// Another owner that holds what these scripts are for, as far as this client knows.
+  [[nodiscard]] std::optional<OwnerId> anotherHolder(const LockScripts& scripts,
+                                                     OwnerId owner) const;
+  /// Whether this owner has a hold that shuts out everybody else who wants the lock by these
+  /// scripts, renewed until it is released.
+  [[nodiscard]] bool keeps(const LockScripts& scripts, OwnerId owner) const;
+  /// Whether a hold was valid at some time in the past.
+  [[nodiscard]] bool wasValidAt(const Hold& hold, Clock::time_point when) const;
+  /// When a hold is over at the latest unless renewed.
+  [[nodiscard]] Clock::time_point endOf(const Hold& hold) const {
+    return book_.endOf(hold, context_.now());
+  }
+  /// How many the watchdog looks after.
+  [[nodiscard]] std::size_t size() const;
+
+  // Grants.
+
+  struct GrantTerms {
+    Clock::time_point sentAt;
+    std::chrono::milliseconds lease;
+    bool watched = true;
+    std::optional<std::chrono::nanoseconds> maxHold;
+    bool wantsHandle = false;
+    int afresh = 0;  ///< AcquireParams::afresh
+    std::string_view label;
+    PartIndexes kept{};  ///< AcquireReply::kept
+  };
+  /// Books a grant, and returns the handle if one is wanted. The gate must be held.
+  /// @param before  holds before the request
+  /// @param count   holds now, says the server
+  IntrusivePtr<HoldHandle> granted(Hold& hold, int before, int count, const GrantTerms& terms);
+  /// The holds that remain last so long by the server's clock, as a request sent at `sentAt` says.
+  void limit(Hold& hold, Clock::time_point sentAt, std::chrono::milliseconds remaining);
+
+  // Releases.
+
+  /// Says what a release is to do.
+  struct ReleasePlan {
+    bool nothing = false;  ///< what it is about is over: nothing may be sent
+    bool all = false;   ///< the hold is lost: what is left of it goes, however often it was taken
+    bool lost = false;  ///< what it is about is lost, so that nobody is told that it is released
+    int before = 0;     ///< holds before the request
+    int partIndex = 0;  ///< ReleaseRequest::partIndex
+    std::chrono::milliseconds restore{0};  ///< the lease to restore if holds remain; zero: leave it
+  };
+  /// A release is about to be sent: the last hold is not renewed from here on. The gate must be
+  /// held.
+  /// @param incarnation  ReleaseTarget::incarnation
+  ReleasePlan releasing(Hold& hold, std::uint64_t incarnation);
+  /// As releasing() would find that there is nothing to release, whatever is under way.
+  [[nodiscard]] bool isOver(const LockScripts& scripts,
+                            OwnerId owner,
+                            std::uint64_t incarnation) const;
+  /// A release was not executed after all.
+  void notReleased(Hold& hold);
+  void released(Hold& hold, const HoldRelease& release);
+
+  // Events from elsewhere.
+
+  /// The permit with this id is about to get another lease; if it is held as an object, that one
+  /// follows. Null: it is not. `sentAt` is a moment before the request is sent.
+  [[nodiscard]] HoldPtr changingLease(std::string_view semaphore,
+                                      std::string_view id,
+                                      Clock::time_point sentAt,
+                                      std::chrono::milliseconds lease,
+                                      bool watched);
+  /// The answer.
+  /// @param taken  there is such a permit
+  void leaseChanged(Hold& hold,
+                    Clock::time_point sentAt,
+                    std::chrono::milliseconds lease,
+                    bool taken);
+  /// This client freed the lock by force, with a request sent at `sentAt`: its own holders are
+  /// told.
+  void forced(const LockScripts& scripts, Clock::time_point sentAt);
+  /// A thread ended that may hold locks.
+  void threadEnded(OwnerId owner) noexcept;
+
+  // The end.
+
+  /// The client was closed: every Lease shows it at once. Its stop token follows in loseAll().
+  void invalidateAll() noexcept;
+  /// Ends every hold of a closed client and tells the holders. Returns those to be given back. Loop
+  /// thread.
+  std::vector<HoldPtr> loseAll();
+
+ private:
+  /// The kinds of holds that shut others out of a name.
+  static constexpr std::array kLockKinds{
+      HoldKind::lock, HoldKind::read, HoldKind::write, HoldKind::simple};
+
+  /// The consequences of a grant, for when the mutex is free.
+  struct Aftermath {
+    std::vector<Watchdog::Lost> vanished;  ///< holds before it that turn out to be over
+    std::vector<Watchdog::Lost> ended;     ///< the grant itself, which came too late
+    std::vector<HoldDoubt> unsure;
+    bool needsLoop = false;
+  };
+  /// One more read hold. Returns how many there are.
+  int countRead(Hold& hold,
+                int before,
+                int count,
+                const GrantTerms& terms,
+                const IntrusivePtr<HoldHandle>& fresh,
+                Aftermath& after) RLOCK_REQUIRES(book_.mutex);
+  /// One more of a hold that has one lease. Returns how many there are.
+  int countWhole(Hold& hold, int before, int count, Aftermath& after) RLOCK_REQUIRES(book_.mutex);
+  static IntrusivePtr<HoldHandle> handleOf(Hold& hold,
+                                           const GrantTerms& terms,
+                                           const IntrusivePtr<HoldHandle>& fresh);
+  void bookWhatCameMeanwhile(Hold& hold, Clock::time_point sentAt, Aftermath& after)
+      RLOCK_REQUIRES(book_.mutex);
+  void wakeLoop();
+
+  EngineContext& context_;
+  HoldBook& book_;
+  Renewals& renewals_;
+  ForceListener& listener_;
+  LossTeller& losses_;
+  HoldLabels& labels_;
+  Closing& closing_;
+  std::uint64_t incarnations_ RLOCK_GUARDED_BY(book_.mutex) = 0;
+  /// Invalid for the application, to be signalled on the loop.
+  std::vector<IntrusivePtr<HoldHandle>> invalidated_ RLOCK_GUARDED_BY(book_.mutex);
+};
+
+// Questions.
+
+inline bool HoldKeeper::holds(std::string_view name, OwnerId owner) const {
+  const MutexLock lock(book_.mutex);
+  for (const HoldKind kind : kLockKinds) {
+    const HoldPtr hold = book_.ledger.peek(kind, name, owner);
+    if (hold && hold->count > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+inline std::optional<OwnerId> HoldKeeper::anotherHolder(const LockScripts& scripts,
+                                                        OwnerId owner) const {
+  const MutexLock lock(book_.mutex);
+  for (const HoldPtr& hold : book_.ledger.named(scripts.name)) {
+    if (hold->kind == scripts.traits.holdKind && hold->owner != owner && hold->count > 0 &&
+        !hold->lost) {
+      return hold->owner;
+    }
+  }
+  return std::nullopt;
+}
+
+inline bool HoldKeeper::keeps(const LockScripts& scripts, OwnerId owner) const {
+  const bool reads = scripts.traits.holdKind == HoldKind::read;
+  const MutexLock lock(book_.mutex);
+  for (const HoldKind kind : kLockKinds) {
+    if (reads && kind == HoldKind::read) {
+      continue;
+    }
+    const HoldPtr hold = book_.ledger.peek(kind, scripts.name, owner);
+    if (hold && hold->count > 0 && hold->watched && !hold->lost &&
+        hold->maxHoldUntil == Clock::time_point::max()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+inline bool HoldKeeper::wasValidAt(const Hold& hold, Clock::time_point when) const {
+  const MutexLock lock(book_.mutex);
+  return hold.count > 0 && when < hold.validUntil;
+}
+
+inline std::size_t HoldKeeper::size() const {
+  const MutexLock lock(book_.mutex);
+  return book_.watchdog.size();
+}
+
+// Grants.
+
+inline IntrusivePtr<HoldHandle> HoldKeeper::granted(Hold& hold,
+                                                    int before,
+                                                    int count,
+                                                    const GrantTerms& terms) {
+  IntrusivePtr<HoldHandle> handle;
+  // Made before anything is booked: a grant is booked whole or, without memory, not at all.
+  const IntrusivePtr<HoldHandle> fresh =
+      terms.wantsHandle ? makeIntrusive<HoldHandle>() : IntrusivePtr<HoldHandle>();
+  Aftermath after;
+  context_.counters().acquired.fetch_add(1, std::memory_order_relaxed);
+  {
+    const MutexLock lock(book_.mutex);
+    count = hold.kind == HoldKind::read ? countRead(hold, before, count, terms, fresh, after)
+                                        : countWhole(hold, before, count, after);
+    if (before <= terms.afresh) {
+      hold.maxHoldUntil = Clock::time_point::max();
+    }
+    hold.count = count;
+    hold.grantedAt = context_.now();
+    hold.label = terms.label;
+    const auto maxHoldUntil = terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(context_.now())
+                                            : Clock::time_point::max();
+    book_.watchdog.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
+    handle = handleOf(hold, terms, fresh);
+    bookWhatCameMeanwhile(hold, terms.sentAt, after);
+    after.needsLoop = book_.needsTimer();
+    after.needsLoop = !std::exchange(book_.listening, true) || after.needsLoop;
+  }
+  if (after.needsLoop) {
+    wakeLoop();
+  }
+  if (!after.ended.empty() && context_.closed()) {
+    closing_.mayBeOver();
+  }
+  losses_.announceOnLoop(std::move(after.ended));
+  if (!terms.label.empty()) {
+    labels_.note(hold, std::string(terms.label), terms.lease);
+  }
+  losses_.announceOnLoop(std::move(after.vanished));
+  listener_.check(std::move(after.unsure));
+  return handle;
+}
+
+inline int HoldKeeper::countRead(Hold& hold,
+                                 int before,
+                                 int count,
+                                 const GrantTerms& terms,
+                                 const IntrusivePtr<HoldHandle>& fresh,
+                                 Aftermath& after) {
+  // Each has a lease of its own, so those before it go on or end each for itself.
+  ReadParts(hold).keep(before > 0 ? terms.kept : PartIndexes(std::in_place),
+                       count - 1,
+                       context_.now(),
+                       after.vanished);
+  hold.incarnation = ++incarnations_;
+  HoldPart& part = hold.parts.emplace_back();
+  part.incarnation = hold.incarnation;
+  part.label = terms.label;
+  if (fresh) {
+    fresh->setIncarnation(part.incarnation);
+    part.handle = fresh;
+  }
+  return static_cast<int>(hold.parts.size());
+}
+
+inline int HoldKeeper::countWhole(Hold& hold, int before, int count, Aftermath& after) {
+  const bool alone = count <= before;
+  if (before > 0 && alone && !hold.lost) {
+    // The server had dropped the holds that came before this one. A holder that hears of this
+    // grant must not take them for valid.
+    after.vanished.push_back(Watchdog::lose(hold, LossReason::refused));
+  }
+  if (before == 0 || alone || hold.lost) {
+    // Holds that were lost, perhaps while this request was under way, are not counted: the release
+    // of this one finds more than it expects, and ends them.
+    count = alone ? count : std::max(count - before, 1);
+    hold.incarnation = ++incarnations_;
+    hold.handle = nullptr;
+  }
+  return count;
+}
+
+inline IntrusivePtr<HoldHandle> HoldKeeper::handleOf(Hold& hold,
+                                                     const GrantTerms& terms,
+                                                     const IntrusivePtr<HoldHandle>& fresh) {
+  if (!hold.parts.empty()) {
+    return hold.parts.back().handle;
+  }
+  if (fresh && !hold.handle) {
+    fresh->setIncarnation(hold.incarnation);
+    hold.handle = fresh;
+    hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
+  }
+  return terms.wantsHandle ? hold.handle : nullptr;
+}
+
+/// Books the events between the request and now, which met no hold, because it was not booked yet.
+inline void HoldKeeper::bookWhatCameMeanwhile(Hold& hold,
+                                              Clock::time_point sentAt,
+                                              Aftermath& after) {
+  if (context_.closed()) {
+    // Closing has counted what is held without this one: it is given back by itself.
+    Watchdog::loseAll(hold, LossReason::clientClosed, after.ended);
+    book_.watchdog.retire(hold);
+    hold.count = 0;
+    book_.late.emplace_back(&hold);
+  } else if (threadHasEnded(hold.owner)) {
+    // The owner's threadEnded() was called before this is booked, or comes when it is.
+    Watchdog::loseAll(hold, LossReason::threadEnded, after.ended);
+    hold.leftToExpire = true;
+    book_.watchdog.linger(hold);
+  } else if (hold.doubtedAt >= sentAt) {
+    // A forced release came while the request was under way: before it was executed, or after.
+    after.unsure.push_back({HoldPtr(&hold), hold.grantedAt});
+  }
+}
+
+inline void HoldKeeper::limit(Hold& hold,
+                              Clock::time_point sentAt,
+                              std::chrono::milliseconds remaining) {
+  bool needsLoop = false;
+  {
+    const MutexLock lock(book_.mutex);
+    book_.watchdog.limit(hold, sentAt + remaining - Watchdog::allowance(remaining));
+    needsLoop = book_.needsTimer();
+  }
+  if (needsLoop) {
+    wakeLoop();
+  }
+}
+
+/// The timer is to be set earlier, or the client is to begin to listen. Each clears its own flag on
+/// the loop thread.
+inline void HoldKeeper::wakeLoop() {
+  context_.dispatcher().post([self = context_.sharing(*this)] {
+    if (!self->context_.closed()) {
+      self->listener_.begin();
+      self->renewals_.begin();
+    }
+  });
+}
+
+// Releases.
+
+inline HoldKeeper::ReleasePlan HoldKeeper::releasing(Hold& hold, std::uint64_t incarnation) {
+  const MutexLock lock(book_.mutex);
+  ReleasePlan plan;
+  if (incarnation != 0) {
+    // The decision is made here, where no other request about the hold is under way.
+    plan.nothing = hold.incarnation != incarnation || hold.count == 0;
+    plan.all = hold.lost;
+    plan.lost = hold.lost;
+  }
+  if (incarnation != 0 && !hold.parts.empty()) {
+    const ReadParts parts(hold);
+    const HoldPart* const part = parts.find(incarnation);
+    plan.nothing = part == nullptr || hold.count == 0;
+    plan.lost = hold.lost || (!plan.nothing && part->lost);
+    plan.partIndex = plan.nothing ? 0 : parts.indexOf(*part);
+  }
+  plan.before = hold.count;
+  plan.restore =
+      hold.watched ? context_.options().watchdogTimeout : std::chrono::milliseconds::zero();
+  if (!plan.nothing && (plan.all || hold.count <= 1)) {
+    book_.watchdog.retire(hold);
+  }
+  return plan;
+}
+
+inline bool HoldKeeper::isOver(const LockScripts& scripts,
+                               OwnerId owner,
+                               std::uint64_t incarnation) const {
+  const MutexLock lock(book_.mutex);
+  const HoldPtr hold = book_.ledger.peek(scripts.traits.holdKind, scripts.name, owner);
+  if (hold && !hold->parts.empty()) {
+    return incarnation != 0 && (ReadParts(*hold).find(incarnation) == nullptr || hold->count == 0);
+  }
+  return incarnation != 0 && (!hold || hold->incarnation != incarnation || hold->count == 0);
+}
+
+inline void HoldKeeper::notReleased(Hold& hold) {
+  bool needsLoop = false;
+  {
+    const MutexLock lock(book_.mutex);
+    if (hold.count == 1) {
+      // Its owner wants to be rid of it: let it run out.
+      hold.watched = false;
+    }
+    book_.watchdog.resume(hold);
+    needsLoop = book_.needsTimer();
+  }
+  if (needsLoop) {
+    wakeLoop();
+  }
+}
+
+inline void HoldKeeper::released(Hold& hold, const HoldRelease& release) {
+  int remain = release.remain;
+  const bool lost = release.lost;
+  std::string label;
+  bool needsLoop = false;
+  std::vector<Watchdog::Lost> found;
+  {
+    const MutexLock lock(book_.mutex);
+    label = hold.label;
+    if (!hold.parts.empty()) {
+      remain = ReadParts(hold).released(release, context_.now(), book_.watchdog, found);
+    } else if (lost && remain == 0 && hold.count > 0 && !hold.lost) {
+      found.push_back(Watchdog::lose(hold, LossReason::refused));
+    }
+    hold.count = remain;
+    if (remain == 0) {
+      book_.watchdog.retire(hold);
+      if (const auto handle = std::exchange(hold.handle, nullptr); handle && !lost) {
+        handle->setReleased();
+      }
+    } else {
+      book_.watchdog.resume(hold);
+      needsLoop = book_.needsTimer();
+    }
+  }
+  if (needsLoop) {
+    wakeLoop();
+  }
+  if (lost) {
+    losses_.announceOnLoop(std::move(found));
+    return;
+  }
+  context_.counters().released.fetch_add(1, std::memory_order_relaxed);
+  if (remain == 0 && !label.empty()) {
+    labels_.note(hold, {}, std::chrono::milliseconds::zero());
+  }
+}
+
+// Events from elsewhere.
+
+inline HoldPtr HoldKeeper::changingLease(std::string_view semaphore,
+                                         std::string_view id,
+                                         Clock::time_point sentAt,
+                                         std::chrono::milliseconds lease,
+                                         bool watched) {
+  HoldPtr hold;
+  bool needsLoop = false;
+  {
+    const MutexLock lock(book_.mutex);
+    const std::vector<HoldPtr> permits = book_.ledger.named(semaphore);
+    const auto held = std::find_if(permits.begin(), permits.end(), [&](const HoldPtr& each) {
+      return each->kind == HoldKind::permit && each->count > 0 &&
+             static_cast<const PermitScripts&>(scriptsOf(*each)).isFor(id);
+    });
+    if (held != permits.end()) {
+      hold = *held;
+      book_.watchdog.changeLease(*hold, sentAt, lease, watched);
+      needsLoop = book_.needsTimer();
+    }
+  }
+  if (needsLoop) {
+    wakeLoop();
+  }
+  return hold;
+}
+
+inline void HoldKeeper::leaseChanged(Hold& hold,
+                                     Clock::time_point sentAt,
+                                     std::chrono::milliseconds lease,
+                                     bool taken) {
+  bool needsLoop = false;
+  std::vector<Watchdog::Lost> lost;
+  {
+    const MutexLock lock(book_.mutex);
+    if (taken) {
+      book_.watchdog.leaseChanged(hold, sentAt, lease);
+    } else if (hold.count > 0 && !hold.lost) {
+      book_.end(hold, LossReason::refused, lost);
+    }
+    needsLoop = book_.needsTimer();
+  }
+  if (needsLoop) {
+    wakeLoop();
+  }
+  losses_.announceOnLoop(std::move(lost));
+}
+
+inline void HoldKeeper::forced(const LockScripts& scripts, Clock::time_point sentAt) {
+  std::vector<Watchdog::Lost> lost;
+  std::vector<HoldDoubt> unsure;
+  {
+    const MutexLock lock(book_.mutex);
+    for (const HoldPtr& hold : book_.ledger.named(scripts.name)) {
+      if (!scripts.forceReleaseEnds(hold->kind)) {
+        continue;
+      }
+      if (hold->busy) {
+        // A grant that is on its way may have been made before the lock was freed.
+        hold->doubtedAt = context_.now();
+      }
+      if (hold->count == 0) {
+        continue;
+      }
+      if (hold->grantedAt >= sentAt) {
+        // It may be of the time after, when the lock was free for it.
+        unsure.push_back({hold, hold->grantedAt});
+      } else {
+        book_.end(*hold, LossReason::forced, lost);
+      }
+    }
+  }
+  losses_.announceOnLoop(std::move(lost));
+  listener_.check(std::move(unsure));
+}
+
+inline void HoldKeeper::threadEnded(OwnerId owner) noexcept {
+  // A closing client gives back what it holds, also that of a thread which ends because of it.
+  if (!context_.inItsProcess() || context_.closed()) {
+    return;
+  }
+  std::vector<Watchdog::Lost> lost;
+  {
+    const MutexLock lock(book_.mutex);
+    for (const HoldPtr& hold : book_.ledger.ownedBy(owner)) {
+      if (hold->count > 0 && !hold->lost) {
+        // Left to expire: the work it protects may go on elsewhere.
+        Watchdog::loseAll(*hold, LossReason::threadEnded, lost);
+        hold->leftToExpire = true;
+        book_.watchdog.linger(*hold);
+      }
+    }
+  }
+  losses_.announceOnLoop(std::move(lost));
+}
+
+// The end.
+
+inline void HoldKeeper::invalidateAll() noexcept {
+  // Not left to the loop, which may be in a callback of the application.
+  try {
+    const MutexLock lock(book_.mutex);
+    invalidated_.reserve(book_.ledger.size());
+    for (const HoldPtr& hold : book_.ledger.all()) {
+      if (hold->handle && hold->handle->markLost(LossReason::clientClosed)) {
+        invalidated_.push_back(hold->handle);
+      }
+      for (const HoldPart& part : hold->parts) {
+        if (part.handle && part.handle->markLost(LossReason::clientClosed)) {
+          invalidated_.push_back(part.handle);
+        }
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    // The loop does it.
+  }
+}
+
+inline std::vector<HoldPtr> HoldKeeper::loseAll() {
+  std::vector<Watchdog::Lost> lost;
+  std::vector<HoldPtr> held;
+  std::vector<IntrusivePtr<HoldHandle>> invalidated;
+  {
+    const MutexLock lock(book_.mutex);
+    invalidated.swap(invalidated_);
+    for (const HoldPtr& hold : book_.ledger.all()) {
+      if (hold->count == 0) {
+        continue;
+      }
+      book_.watchdog.retire(*hold);
+      if (hold->leftToExpire) {
+        hold->count = 0;
+        continue;
+      }
+      held.push_back(hold);
+      Watchdog::loseAll(*hold, LossReason::clientClosed, lost);
+      hold->count = 0;
+    }
+  }
+  losses_.announce(lost);
+  for (const auto& handle : invalidated) {
+    handle->signalLoss();
+  }
+  return held;
+}
+
+}  // namespace rlock::detail

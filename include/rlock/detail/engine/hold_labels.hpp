@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/engine/engine_context.hpp>
+#include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/executor/inspection_scripts.hpp>
+#include <rlock/detail/executor/reply_error.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Writes the labels of holds to the server, where they are shown to whoever inspects the lock.
+/// Nobody waits for that, and a failure is not told.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class HoldLabels {
+ public:
+  explicit HoldLabels(EngineContext& context) noexcept : context_(context) {}
+
+  /// @param label    empty: take it away
+  /// @param atLeast  how long the label lasts
+  void note(const Hold& hold, const std::string& label, std::chrono::milliseconds atLeast) {
+    note({{std::string(hold.name), context_.ownerField(hold.owner), label, atLeast}});
+  }
+  void note(std::vector<LabelNote> notes);
+
+ private:
+  class LabelCall;
+
+  EngineContext& context_;
+};
+
+class HoldLabels::LabelCall final : public Call {
+ public:
+  LabelCall(std::shared_ptr<HoldLabels> labels, std::vector<LabelNote> notes)
+      : labels_(std::move(labels)), notes_(std::move(notes)) {
+    composeLabels(*this, notes_, keys_);
+  }
+
+ private:
+  void finished(Outcome outcome) noexcept override {
+    if (outcome.kind == Outcome::Kind::failed && mayConcernOneKey(outcome.error->errc()) &&
+        notes_.size() > 1) {
+      const auto half = notes_.begin() + static_cast<std::ptrdiff_t>(notes_.size() / 2);
+      labels_->note({half, notes_.end()});
+      labels_->note({notes_.begin(), half});
+    }
+  }
+
+  const std::shared_ptr<HoldLabels> labels_;
+  const std::vector<LabelNote> notes_;
+  std::vector<std::string> keys_;
+};
+
+inline void HoldLabels::note(std::vector<LabelNote> notes) {
+  context_.dispatcher().start(makeIntrusive<LabelCall>(context_.sharing(*this), std::move(notes)),
+                              context_.now() + context_.callTimeout());
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/env.hpp>
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/thread_owner.hpp>
+#include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/engine/callbacks.hpp>
+#include <rlock/detail/engine/closing.hpp>
+#include <rlock/detail/engine/engine_context.hpp>
+#include <rlock/detail/engine/force_listener.hpp>
+#include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/hold_gates.hpp>
+#include <rlock/detail/engine/hold_keeper.hpp>
+#include <rlock/detail/engine/hold_labels.hpp>
+#include <rlock/detail/engine/loss_teller.hpp>
+#include <rlock/detail/engine/outage_report.hpp>
+#include <rlock/detail/engine/renewals.hpp>
+#include <rlock/detail/engine/waiting_room.hpp>
+#include <rlock/detail/executor/dispatcher.hpp>
+#include <rlock/detail/net/transport.hpp>
+#include <rlock/error.hpp>
+#include <rlock/log.hpp>
+#include <rlock/options.hpp>
+#include <rlock/owner.hpp>
+#include <rlock/result.hpp>
+#include <rlock/stats.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rlock::detail {
+
+/// The work that the library does for all locks of one client, put together from its parts: the
+/// waiting room, the gates and the keeper of the holds, renewals and losses, callbacks, closing.
+/// The tasks of acquire_task.hpp and release_task.hpp are written on top of it.
+///
+/// The engine itself only passes on what comes from the dispatcher and from ending threads, and
+/// opens and closes its parts in order. A part knows the EngineContext and the parts it tells
+/// something, never the engine; they are declared in that order.
+///
+/// At most one mutex of the engine is held at a time, HoldBook::mutex or one that is private to a
+/// part, and nothing of the application runs meanwhile.
+///
+/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
+class LockEngine final : private DispatcherEvents, public ThreadEndListener, public EngineContext {
+ public:
+  LockEngine(std::string clientId,
+             const Options& options,
+             std::shared_ptr<const Logger> log,
+             std::shared_ptr<Env> env,
+             const net::Transports& transports);
+
+  [[nodiscard]] WaitingRoom& waiting() noexcept { return waiting_; }
+  [[nodiscard]] HoldGates& gates() noexcept { return gates_; }
+  [[nodiscard]] HoldKeeper& holds() noexcept { return holds_; }
+  [[nodiscard]] const HoldKeeper& holds() const noexcept { return holds_; }
+  [[nodiscard]] Callbacks& callbacks() noexcept { return callbacks_; }
+  [[nodiscard]] OutageReport& outages() noexcept { return outages_; }
+  [[nodiscard]] Closing& closing() noexcept { return closing_; }
+
+  [[nodiscard]] Stats stats() const;
+
+  /// Starts connecting. `ready` runs on the loop when the first attempt is over. Loop thread.
+  void open(UniqueFunction<void(Result<void>)> ready);
+
+  /// From here on new calls fail with `closed`, and every hold is invalid.
+  void markClosed() noexcept;
+  /// Ends every waiting call and every hold's validity, gives back what is held, and calls `done`
+  /// on the loop when the server has answered or `deadline` is reached. Loop thread.
+  void shutDown(Clock::time_point deadline, UniqueFunction<void()> done);
+  /// Ends the connections, and with them what is under way. Loop thread, after shutDown(); again
+  /// has no effect.
+  void disconnect() noexcept;
+
+  void threadEnded(OwnerId owner) noexcept override { holds_.threadEnded(owner); }
+
+ private:
+  void reconnected() override { renewals_.renewAll(); }
+  void channelConfirmed(const std::string& channel) override { waiting_.confirmed(channel); }
+  void channelRefused(const std::string& channel, const Error& error) override;
+  void channelMessage(const std::string& channel, std::string_view payload) override;
+  void channelsLost() override { waiting_.disconnected(); }
+
+  /// Releases in the background what the server may still have of a lost hold. Defined with
+  /// ReleaseTask, which is built on the engine.
+  void giveBack(const std::shared_ptr<const LockScripts>& scripts, ReleaseTarget target);
+
+  Callbacks callbacks_;
+  OutageReport outages_;
+  LossTeller losses_;
+  HoldLabels labels_;
+  HoldBook book_;
+  Closing closing_;
+  ForceListener listener_;
+  Renewals renewals_;
+  HoldGates gates_;
+  HoldKeeper holds_;
+  WaitingRoom waiting_;
+};
+
+inline LockEngine::LockEngine(std::string clientId,
+                              const Options& options,
+                              std::shared_ptr<const Logger> log,
+                              std::shared_ptr<Env> env,
+                              const net::Transports& transports)
+    : EngineContext(std::move(clientId),
+                    options,
+                    std::move(log),
+                    std::move(env),
+                    transports,
+                    static_cast<DispatcherEvents&>(*this)),
+      callbacks_(*this),
+      outages_(*this, callbacks_),
+      losses_(*this,
+              callbacks_,
+              outages_,
+              [this](const std::shared_ptr<const LockScripts>& scripts, ReleaseTarget target) {
+                giveBack(scripts, target);
+              }),
+      labels_(*this),
+      book_(options.watchdogTimeout),
+      closing_(*this, book_),
+      listener_(*this, book_, losses_),
+      renewals_(*this, book_, losses_, labels_, outages_),
+      gates_(*this, book_, closing_),
+      holds_(*this, book_, renewals_, listener_, losses_, labels_, closing_),
+      waiting_(*this) {}
+
+inline void LockEngine::open(UniqueFunction<void(Result<void>)> ready) {
+  addThreadEndListener(sharing(*this));
+  dispatcher().open(std::move(ready));
+}
+
+inline void LockEngine::channelRefused(const std::string& channel, const Error& error) {
+  if (channel == listener_.channel()) {
+    listener_.refused(error);
+  } else {
+    waiting_.refused(channel, error);
+  }
+}
+
+inline void LockEngine::channelMessage(const std::string& channel, std::string_view payload) {
+  if (channel == listener_.channel()) {
+    listener_.heard(payload);
+  } else {
+    waiting_.message(channel, payload);
+  }
+}
+
+inline Stats LockEngine::stats() const {
+  const auto read = [](const std::atomic<std::uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  Stats stats;
+  stats.acquired = read(counters().acquired);
+  stats.contended = read(counters().contended);
+  stats.refused = read(counters().refused);
+  stats.released = read(counters().released);
+  stats.renewals = read(counters().renewals);
+  stats.renewalFailures = read(counters().renewalFailures);
+  stats.lost = read(counters().lost);
+  stats.lostReplies = read(counters().lostReplies);
+  stats.undone = read(counters().undone);
+  stats.messages = read(counters().messages);
+  stats.wakeUps = read(counters().wakeUps);
+  stats.safetyPolls = read(counters().safetyPolls);
+  stats.handlerFailures = read(counters().handlerFailures);
+  const Dispatcher::Counters sent = dispatcher().counters();
+  stats.commands = sent.commands;
+  stats.reconnects = sent.reconnects;
+  stats.scriptsLoaded = sent.scriptsLoaded;
+  stats.holds = holds_.size();
+  const WaitingRoom::Size waiting = waiting_.size();
+  stats.waiters = waiting.waiters;
+  stats.channels = waiting.channels;
+  return stats;
+}
+
+inline void LockEngine::markClosed() noexcept {
+  if (setClosed()) {
+    holds_.invalidateAll();
+  }
+}
+
+inline void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void()> done) {
+  markClosed();
+  renewals_.stop();
+  listener_.stop();
+  callbacks_.close();
+  waiting_.close();
+  gates_.dismissAll();
+  closing_.begin(holds_.loseAll(), deadline, std::move(done));
+}
+
+inline void LockEngine::disconnect() noexcept {
+  outages_.finish();
+  closing_.stop();
+  dispatcher().close();
+  // A request that came to a gate since shutDown() would wait for ever.
+  gates_.dismissAll();
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/engine/callbacks.hpp>
+#include <rlock/detail/engine/engine_context.hpp>
+#include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/outage_report.hpp>
+#include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/executor/naming.hpp>
+#include <rlock/log.hpp>
+#include <rlock/options.hpp>
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Announces losses that were decided under the mutex of the holds: to the holder's stop token, to
+/// the log, to Options::onLost. Then it gives back what the server may still have.
+///
+/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
+/// The caller holds no lock of the engine: the application's own code runs.
+class LossTeller {
+ public:
+  using Losses = std::vector<Watchdog::Lost>;
+  using GiveBack = std::function<void(const std::shared_ptr<const LockScripts>&, ReleaseTarget)>;
+
+  /// @param giveBack  releases a hold in the background
+  LossTeller(EngineContext& context,
+             Callbacks& callbacks,
+             OutageReport& outages,
+             GiveBack giveBack) noexcept
+      : context_(context),
+        callbacks_(callbacks),
+        outages_(outages),
+        giveBack_(std::move(giveBack)) {}
+
+  /// Loop thread.
+  void announce(const Losses& losses);
+  void announceOnLoop(Losses losses);
+
+ private:
+  void tell(const Watchdog::Lost& lost);
+  void write(const Watchdog::Lost& lost);
+  void giveBack(const Watchdog::Lost& lost);
+
+  EngineContext& context_;
+  Callbacks& callbacks_;
+  OutageReport& outages_;
+  const GiveBack giveBack_;
+};
+
+inline void LossTeller::announce(const Losses& losses) {
+  for (const Watchdog::Lost& lost : losses) {
+    tell(lost);
+    giveBack(lost);
+  }
+}
+
+inline void LossTeller::announceOnLoop(Losses losses) {
+  if (!losses.empty()) {
+    context_.dispatcher().post(
+        [self = context_.sharing(*this), losses = std::move(losses)] { self->announce(losses); });
+  }
+}
+
+inline void LossTeller::giveBack(const Watchdog::Lost& lost) {
+  // Where the server has said so, there is nothing left; a lease that ran out is over in a moment;
+  // and what a thread has left is left to expire.
+  const bool left = lost.reason == LossReason::maxHold || lost.reason == LossReason::unreachable;
+  if (left && !context_.refuse(false)) {
+    giveBack_(std::static_pointer_cast<const LockScripts>(lost.hold->keepAlive),
+              {lost.hold->owner, lost.incarnation});
+  }
+}
+
+inline void LossTeller::tell(const Watchdog::Lost& lost) {
+  const Hold& hold = *lost.hold;
+  context_.counters().lost.fetch_add(1, std::memory_order_relaxed);
+  if (lost.handle) {
+    lost.handle->signalLoss();
+  }
+  write(lost);
+  const auto& onLost = context_.options().onLost;
+  if (onLost) {
+    callbacks_.deliver(
+        [self = context_.sharing(*this),
+         told = LostHold{std::string(hold.name), context_.ownerField(hold.owner), lost.reason}] {
+          self->context_.options().onLost(told);
+        });
+  }
+}
+
+inline void LossTeller::write(const Watchdog::Lost& lost) {
+  const Hold& hold = *lost.hold;
+  const LogLevel level = lost.reason == LossReason::clientClosed ? LogLevel::info
+                         : lost.reason == LossReason::expired    ? LogLevel::warning
+                                                                 : LogLevel::error;
+  if (lost.reason != LossReason::unreachable || outages_.tells(OutageLog::Event::loss)) {
+    context_.log().write(level,
+                         fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
+                                     escapeForDisplay(hold.name),
+                                     context_.ownerField(hold.owner),
+                                     lost.label.empty() ? "" : ", ",
+                                     escapeForDisplay(lost.label),
+                                     toString(lost.reason)));
+  }
+}
+
+}  // namespace rlock::detail

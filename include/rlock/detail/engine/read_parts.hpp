@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/lock_traits.hpp>
+#include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/options.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// The outcome of a release.
+struct HoldRelease {
+  std::uint64_t incarnation = 0;  ///< ReleaseTarget::incarnation
+  int remain = 0;                 ///< 0: nothing is held any more
+  /// The server knew of no hold where there should have been one; the hold as a whole is lost only
+  /// if none remains.
+  bool lost = false;
+  PartIndexes indexes{};  ///< ReleaseReply::kept
+};
+
+/// The parts of one owner's read hold: several holds of one lock with a lease each, in the order in
+/// which the server has them. Works on Hold::parts, which the watchdog counts with, too.
+///
+/// **Thread safety:** One thread at a time, together with the HoldLedger.
+class ReadParts {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Losses = std::vector<Watchdog::Lost>;
+
+  explicit ReadParts(Hold& hold) noexcept : hold_(hold), parts_(hold.parts) {}
+
+  /// The part with this incarnation; null: it is over, and its owner was told.
+  [[nodiscard]] HoldPart* find(std::uint64_t incarnation) const noexcept {
+    const auto found = std::find_if(parts_.begin(), parts_.end(), [&](const HoldPart& part) {
+      return part.incarnation == incarnation;
+    });
+    return found == parts_.end() ? nullptr : &*found;
+  }
+  /// Counted from 1, as the server does.
+  [[nodiscard]] int indexOf(const HoldPart& part) const noexcept {
+    return static_cast<int>(&part - parts_.data()) + 1;
+  }
+
+  /// Drops what the server has dropped. A part that somebody watches, or that should not be over
+  /// yet, is a loss.
+  /// @param indexes  of those that are left, as the server said
+  /// @param count  of those that are left; if their indexes are not known, the first to expire are
+  /// the ones that are over
+  void keep(const PartIndexes& indexes, int count, Clock::time_point now, Losses& losses);
+
+  /// One part was released. Returns how many are left.
+  int released(const HoldRelease& release,
+               Clock::time_point now,
+               Watchdog& watchdog,
+               Losses& losses);
+
+ private:
+  [[nodiscard]] std::vector<bool> keptAt(const PartIndexes& indexes, int count) const;
+
+  Hold& hold_;
+  std::vector<HoldPart>& parts_;
+};
+
+inline std::vector<bool> ReadParts::keptAt(const PartIndexes& indexes, int count) const {
+  std::vector<bool> kept(parts_.size(), !indexes);
+  if (indexes) {
+    for (const int index : *indexes) {
+      if (static_cast<std::size_t>(index) <= kept.size()) {
+        kept[static_cast<std::size_t>(index) - 1] = true;
+      }
+    }
+    return kept;
+  }
+  for (std::size_t left = kept.size(); left > static_cast<std::size_t>(std::max(count, 0));
+       --left) {
+    std::size_t first = kept.size();
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      if (kept[i] && (first == kept.size() || parts_[i].validUntil < parts_[first].validUntil)) {
+        first = i;
+      }
+    }
+    kept[first] = false;
+  }
+  return kept;
+}
+
+inline void ReadParts::keep(const PartIndexes& indexes,
+                            int count,
+                            Clock::time_point now,
+                            Losses& losses) {
+  const std::vector<bool> kept = keptAt(indexes, count);
+  std::vector<HoldPart> left;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    HoldPart& part = parts_[i];
+    if (kept[i]) {
+      left.push_back(std::move(part));
+    } else if (const bool over = now >= part.validUntil; !part.lost && (part.handle || !over)) {
+      losses.push_back(
+          Watchdog::lose(hold_, part, over ? LossReason::expired : LossReason::refused));
+    }
+  }
+  parts_ = std::move(left);
+}
+
+inline int ReadParts::released(const HoldRelease& release,
+                               Clock::time_point now,
+                               Watchdog& watchdog,
+                               Losses& losses) {
+  HoldPart* const part =
+      release.incarnation == 0 && !parts_.empty() ? &parts_.back() : find(release.incarnation);
+  if (part != nullptr) {
+    if (part->lost) {
+      // Its holder was told when it was lost.
+    } else if (release.lost) {
+      losses.push_back(Watchdog::lose(hold_, *part, LossReason::refused));
+    } else if (part->handle) {
+      part->handle->setReleased();
+    }
+    part->lost = true;
+    if (!release.indexes) {
+      parts_.erase(parts_.begin() + (part - parts_.data()));
+    }
+  }
+  keep(release.indexes, release.remain, now, losses);
+  watchdog.partsEnded(hold_);
+  const bool left =
+      std::any_of(parts_.begin(), parts_.end(), [](const HoldPart& each) { return !each.lost; });
+  hold_.lost = hold_.lost || (!left && !parts_.empty());
+  return static_cast<int>(parts_.size());
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/env.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/engine/engine_context.hpp>
+#include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/hold_labels.hpp>
+#include <rlock/detail/engine/loss_teller.hpp>
+#include <rlock/detail/engine/outage_report.hpp>
+#include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/executor/inspection_scripts.hpp>
+#include <rlock/detail/executor/lock_scripts.hpp>
+#include <rlock/detail/executor/reply_error.hpp>
+#include <rlock/log.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Renews what the watchdog says is due, and books the answers.
+///
+/// One timer serves all holds of a client: it is set to the watchdog's next deadline. The holds
+/// that are due then go out in batches, each one request for many holds of one form. A batch that
+/// the server refuses, perhaps for one of its keys, is split until the others are renewed without
+/// it. Only so many batches are under way at once; the others wait here.
+///
+/// A renewal is never what makes a hold valid for longer than the server keeps it: validity counts
+/// from when the request was submitted, and an answer is booked only as long as the hold still
+/// waits for it (Hold::renewing).
+///
+/// **Thread safety:** loop thread only. The books are touched under the mutex of the HoldBook.
+class Renewals {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Renewals(EngineContext& context,
+           HoldBook& book,
+           LossTeller& losses,
+           HoldLabels& labels,
+           OutageReport& outages)
+      : context_(context),
+        book_(book),
+        losses_(losses),
+        labels_(labels),
+        outages_(outages),
+        timer_(context.env()->makeTimer([this] { serve(); })) {}
+
+  /// A hold is due earlier than all others. HoldBook::needsTimer() says when this is needed.
+  void begin();
+  void stop() noexcept { timer_->disarm(); }
+  /// There is a connection again: what is on the other side may have forgotten every hold.
+  void renewAll();
+
+ private:
+  class Batch;
+
+  /// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
+  static constexpr std::chrono::milliseconds kPatience{5};
+  /// Renewals under way at once. After a reconnection all holds are due together, and the requests
+  /// of the application must not stand behind all of them.
+  static constexpr int kAtOnce = 16;
+
+  void serve();
+  void renew(std::vector<HoldPtr> holds);
+  void sendWaiting();
+  bool split(const Batch& batch, const Outcome& outcome);
+  void done(Batch& batch, const Outcome& outcome);
+  /// The consequences of the answers to a batch.
+  struct Booked {
+    LossTeller::Losses lost;
+    std::vector<LabelNote> labelled;
+    std::string refusal;  ///< of one hold, in the server's words
+    Clock::time_point due{};
+  };
+  [[nodiscard]] Booked book(Batch& batch, bool answered, Clock::time_point now);
+  void bookOne(Hold& hold,
+               const Reply* reply,
+               const Batch& batch,
+               Clock::time_point now,
+               Booked& to) RLOCK_REQUIRES(book_.mutex);
+
+  EngineContext& context_;
+  HoldBook& book_;
+  LossTeller& losses_;
+  HoldLabels& labels_;
+  OutageReport& outages_;
+  const std::unique_ptr<Timer> timer_;
+  net::RequestQueue waiting_;
+  int underWay_ = 0;
+  bool sending_ = false;
+};
+
+/// One request that renews several holds.
+class Renewals::Batch final : public Call {
+ public:
+  Batch(std::shared_ptr<Renewals> renewals, std::vector<HoldPtr> holds)
+      : renewals_(std::move(renewals)), holds_(std::move(holds)) {
+    const EngineContext& context = renewals_->context_;
+    owners_.reserve(holds_.size());
+    std::vector<RenewalRequest> requests;
+    requests.reserve(holds_.size());
+    for (const HoldPtr& hold : holds_) {
+      requests.push_back({&scriptsOf(*hold),
+                          owners_.emplace_back(context.ownerField(hold->owner)),
+                          context.options().watchdogTimeout});
+    }
+    scriptsOf(*holds_.front()).renewals()(*this, requests);
+    setFollowsUp(true);
+  }
+
+  [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
+
+ private:
+  void finished(Outcome outcome) noexcept override {
+    renewals_->done(*this, outcome);
+    --renewals_->underWay_;
+    renewals_->sendWaiting();
+  }
+
+  const std::shared_ptr<Renewals> renewals_;
+  const std::vector<HoldPtr> holds_;
+  std::vector<std::string> owners_;
+};
+
+inline void Renewals::begin() {
+  Clock::time_point due{};
+  {
+    const MutexLock lock(book_.mutex);
+    due = book_.arm();
+  }
+  timer_->armAt(due);
+}
+
+inline void Renewals::renewAll() {
+  if (context_.closed()) {
+    return;
+  }
+  {
+    const MutexLock lock(book_.mutex);
+    book_.watchdog.renewAll(context_.now());
+  }
+  serve();
+}
+
+inline void Renewals::serve() {
+  if (context_.closed()) {
+    return;
+  }
+  Watchdog::Work work;
+  Clock::time_point due{};
+  {
+    const MutexLock lock(book_.mutex);
+    work = book_.watchdog.collect(context_.now());
+    for (const HoldPtr& hold : work.gone) {
+      hold->count = 0;
+      book_.ledger.forgetIfUnused(*hold);
+    }
+    due = book_.arm();
+  }
+  timer_->armAt(due);
+  losses_.announce(work.lost);
+  renew(std::move(work.renew));
+}
+
+inline void Renewals::renew(std::vector<HoldPtr> holds) {
+  const auto batchSize = static_cast<std::size_t>(context_.options().watchdogBatchSize);
+  // Holds of different forms need different requests; each keeps its order.
+  std::stable_sort(holds.begin(), holds.end(), [](const HoldPtr& a, const HoldPtr& b) {
+    return std::less<>()(scriptsOf(*a).renewals(), scriptsOf(*b).renewals());
+  });
+  for (std::size_t first = 0, last = 0; first < holds.size(); first = last) {
+    const ComposeRenewals form = scriptsOf(*holds[first]).renewals();
+    while (last < holds.size() && last - first < batchSize &&
+           scriptsOf(*holds[last]).renewals() == form &&
+           (last == first || !(holds[last]->renewedAlone || holds[first]->renewedAlone))) {
+      ++last;
+    }
+    std::vector<HoldPtr> batch(
+        std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(first)),
+        std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(last)));
+    waiting_.push(makeIntrusive<Batch>(context_.sharing(*this), std::move(batch)));
+    sendWaiting();
+  }
+}
+
+inline void Renewals::sendWaiting() {
+  // A batch that fails at once ends inside this loop, which then goes on with the next.
+  if (std::exchange(sending_, true)) {
+    return;
+  }
+  while (underWay_ < kAtOnce && !waiting_.empty()) {
+    const auto next = waiting_.pop();
+    if (!context_.closed()) {
+      ++underWay_;
+      context_.dispatcher().start(IntrusivePtr<Call>(static_cast<Batch*>(next.get())),
+                                  context_.now() + kPatience);
+    }
+  }
+  sending_ = false;
+}
+
+/// The server refused a batch, perhaps for one of its keys: the others are renewed without it.
+inline bool Renewals::split(const Batch& batch, const Outcome& outcome) {
+  if (outcome.kind != Outcome::Kind::failed || !mayConcernOneKey(outcome.error->errc()) ||
+      context_.closed()) {
+    return false;
+  }
+  std::vector<HoldPtr> due;
+  {
+    const MutexLock lock(book_.mutex);
+    for (const HoldPtr& hold : batch.holds()) {
+      if (hold->renewing) {
+        hold->renewedAlone = batch.holds().size() == 1;
+        due.push_back(hold);
+      }
+    }
+  }
+  if (due.size() < 2) {
+    return false;
+  }
+  const auto half = due.begin() + static_cast<std::ptrdiff_t>(due.size() / 2);
+  renew({half, due.end()});
+  renew({due.begin(), half});
+  return true;
+}
+
+inline void Renewals::done(Batch& batch, const Outcome& outcome) {
+  if (split(batch, outcome)) {
+    return;
+  }
+  const auto now = context_.now();
+  const bool answered = outcome.kind == Outcome::Kind::replied && batch.reply().isArray() &&
+                        batch.reply().elements.size() == batch.holds().size();
+  Booked booked = book(batch, answered, now);
+  if (!context_.closed()) {
+    timer_->armAt(booked.due);
+  }
+  if (!booked.labelled.empty()) {
+    labels_.note(std::move(booked.labelled));
+  }
+  if (answered && booked.refusal.empty()) {
+    outages_.over(now);
+  } else if (outages_.tells(OutageLog::Event::renewal, batch.holds().size())) {
+    context_.log().write(LogLevel::warning,
+                         fmt::format("{} holds not renewed, trying again: {}",
+                                     batch.holds().size(),
+                                     outcome.error             ? outcome.error->what()
+                                     : !booked.refusal.empty() ? booked.refusal.c_str()
+                                                               : "the reply was lost"));
+  }
+  losses_.announce(booked.lost);
+}
+
+inline Renewals::Booked Renewals::book(Batch& batch, bool answered, Clock::time_point now) {
+  Booked booked;
+  const MutexLock lock(book_.mutex);
+  for (std::size_t i = 0; i < batch.holds().size(); ++i) {
+    Hold& hold = *batch.holds()[i];
+    // The hold may have been released while its renewal was under way, and taken again: then the
+    // answer is not about what is held now.
+    if (hold.renewing) {
+      bookOne(hold, answered ? &batch.reply().elements[i] : nullptr, batch, now, booked);
+    }
+  }
+  booked.due = book_.arm();
+  return booked;
+}
+
+inline void Renewals::bookOne(
+    Hold& hold, const Reply* reply, const Batch& batch, Clock::time_point now, Booked& to) {
+  EngineContext::Counters& counters = context_.counters();
+  if (reply == nullptr || !reply->isInteger()) {
+    counters.renewalFailures.fetch_add(1, std::memory_order_relaxed);
+    book_.watchdog.renewalFailed(hold, now);
+    if (reply != nullptr) {
+      to.refusal = reply->text;
+    }
+  } else if (reply->integer == 1) {
+    counters.renewals.fetch_add(1, std::memory_order_relaxed);
+    book_.watchdog.renewed(hold, batch.submittedAt(), now);
+    hold.renewedAlone = false;
+    if (!hold.label.empty()) {
+      to.labelled.push_back({std::string(hold.name),
+                             context_.ownerField(hold.owner),
+                             hold.label,
+                             context_.options().watchdogTimeout});
+    }
+  } else {
+    book_.end(hold, LossReason::refused, to.lost);
+  }
+}
+
+}  // namespace rlock::detail

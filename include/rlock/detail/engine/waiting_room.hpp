@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/env.hpp>
+#include <rlock/detail/engine/engine_context.hpp>
+#include <rlock/detail/engine/waiter_hub.hpp>
+#include <rlock/detail/executor/naming.hpp>
+#include <rlock/error.hpp>
+#include <rlock/log.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Lets callers wait for locks: the WaiterHub under its mutex, the timer of its polls, and the
+/// subscriptions that it wants.
+///
+/// Every event changes the hub in one step under the mutex and comes out with the waiters whose
+/// turn it is. They get it afterwards, on the same thread and with no lock held, because a turn
+/// sends a request. Subscriptions begin and end on the loop thread only, so whoever makes a change
+/// that is about the loop wakes it once.
+///
+/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
+/// The caller holds no lock of the engine.
+class WaitingRoom {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit WaitingRoom(EngineContext& context)
+      : context_(context),
+        hub_(context.options().safetyPoll, context.options().subscriptionLinger),
+        timer_(context.env()->makeTimer([this] { serve(); })) {}
+
+  [[nodiscard]] WaiterHub::Mark mark(std::string_view channel, std::uint8_t lane) const;
+  [[nodiscard]] WaiterHub::Mark expect(std::string_view channel, std::uint8_t lane);
+  void queue(Waiter& waiter,
+             const WaitTerms& terms,
+             std::optional<WaiterHub::Mark> mark,
+             bool tried,
+             std::chrono::milliseconds remaining) RLOCK_EXCLUDES(mutex_);
+  void leave(Waiter& waiter, bool obtained, std::chrono::milliseconds lease) noexcept
+      RLOCK_EXCLUDES(mutex_);
+
+  ///@{
+  /// Of the channels that the hub wants. Loop thread.
+  void confirmed(const std::string& channel);
+  void refused(const std::string& channel, const Error& error);
+  void message(const std::string& channel, std::string_view payload);
+  void disconnected();
+  ///@}
+
+  /// The client is closed: everybody is told. Loop thread.
+  void close();
+
+  struct Size {
+    std::size_t waiters;
+    std::size_t channels;
+  };
+  [[nodiscard]] Size size() const;
+
+ private:
+  struct Handout;
+  class PassedTurns;
+
+  /// So many turns one thread hands out at once. Each is a request on its way, so whoever wakes
+  /// many leaves the others to the loop thread, which does its other work in between.
+  static constexpr std::size_t kTurnsAtOnce = 256;
+
+  void give(WaiterHub::Turns turns) noexcept RLOCK_EXCLUDES(mutex_);
+  void passToLoop(WaiterHub::Turns& turns) noexcept;
+  [[nodiscard]] bool needsLoop() noexcept RLOCK_REQUIRES(mutex_);
+  void wakeLoop() noexcept RLOCK_EXCLUDES(mutex_);
+  void serve();
+
+  EngineContext& context_;
+  mutable AnnotatedMutex mutex_;
+  WaiterHub hub_ RLOCK_GUARDED_BY(mutex_);
+  Clock::time_point armed_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
+  bool changesPosted_ RLOCK_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> idle_{true};        // so that uncontended calls pass without the mutex
+  const std::unique_ptr<Timer> timer_;  // loop thread only
+};
+
+/// Turns that one thread is handing out for one client.
+struct WaitingRoom::Handout {
+  WaitingRoom* room;
+  WaiterHub::Turns turns;
+  Handout* outer;
+};
+
+/// Turns on their way to the loop thread. If there is no memory to send them they are given where
+/// they are. Turns that the loop does not take any more are dropped: the client is closed, and
+/// everybody who waits is told of that.
+class WaitingRoom::PassedTurns {
+ public:
+  PassedTurns(std::shared_ptr<WaitingRoom> room, WaiterHub::Turns& turns) noexcept
+      : room_(std::move(room)), turns_(std::exchange(turns, {})) {}
+  PassedTurns(PassedTurns&& other) noexcept
+      : room_(std::move(other.room_)), turns_(std::exchange(other.turns_, {})) {}
+  PassedTurns(const PassedTurns&) = delete;
+  PassedTurns& operator=(const PassedTurns&) = delete;
+  PassedTurns& operator=(PassedTurns&&) = delete;
+  ~PassedTurns() {
+    if (!turns_.empty() && !room_->context_.closed()) {
+      give();
+    }
+    while (Waiter* const waiter = turns_.popFront()) {
+      waiter->waiterDropRef();
+    }
+  }
+
+  void give() noexcept { room_->give(std::exchange(turns_, {})); }
+
+ private:
+  std::shared_ptr<WaitingRoom> room_;
+  WaiterHub::Turns turns_;
+};
+
+/// A turn may come to its end at once, when there is no server or no time, and hand itself on. So
+/// turns that are given within a turn wait until that one is over: any number of waiters needs the
+/// stack of one.
+inline void WaitingRoom::give(WaiterHub::Turns turns) noexcept {
+  if (turns.empty()) {
+    return;
+  }
+  thread_local Handout* innermost = nullptr;
+  for (Handout* handout = innermost; handout != nullptr; handout = handout->outer) {
+    if (handout->room == this) {
+      handout->turns.append(turns);
+      return;
+    }
+  }
+  Handout here{this, turns, innermost};
+  innermost = &here;
+  std::size_t given = 0;
+  while (Waiter* const waiter = here.turns.popFront()) {
+    waiter->turn();
+    waiter->waiterDropRef();
+    if (++given % kTurnsAtOnce == 0 && !here.turns.empty()) {
+      passToLoop(here.turns);
+    }
+  }
+  innermost = here.outer;
+}
+
+/// Leaves in `turns` what cannot be passed on.
+inline void WaitingRoom::passToLoop(WaiterHub::Turns& turns) noexcept {
+  try {
+    context_.dispatcher().post(
+        [passed = PassedTurns(context_.sharing(*this), turns)]() mutable { passed.give(); });
+  } catch (const std::bad_alloc&) {
+    // The turns have come back.
+  }
+}
+
+inline void WaitingRoom::wakeLoop() noexcept {
+  try {
+    context_.dispatcher().post([self = context_.sharing(*this)] { self->serve(); });
+  } catch (const std::bad_alloc&) {
+    // The next one who comes or leaves tries again.
+    const MutexLock lock(mutex_);
+    changesPosted_ = false;
+    armed_ = Clock::time_point::max();
+  }
+}
+
+inline bool WaitingRoom::needsLoop() noexcept {
+  idle_.store(hub_.idle(), std::memory_order_release);
+  bool needed = false;
+  if (hub_.hasChanges() && !changesPosted_) {
+    changesPosted_ = true;
+    needed = true;
+  }
+  const auto due = hub_.nextDue();
+  if (due < armed_) {
+    armed_ = due;
+    needed = true;
+  }
+  return needed;
+}
+
+inline WaiterHub::Mark WaitingRoom::mark(std::string_view channel, std::uint8_t lane) const {
+  // A stale answer only costs a try too many.
+  if (idle_.load(std::memory_order_acquire)) {
+    return {};
+  }
+  const MutexLock lock(mutex_);
+  return hub_.mark(channel, lane);
+}
+
+inline WaiterHub::Mark WaitingRoom::expect(std::string_view channel, std::uint8_t lane) {
+  if (idle_.load(std::memory_order_acquire)) {
+    return {};
+  }
+  WaiterHub::Mark result;
+  bool loopNeeded = false;
+  {
+    const MutexLock lock(mutex_);
+    result = hub_.expect(channel, lane);
+    loopNeeded = needsLoop();
+  }
+  if (loopNeeded) {
+    wakeLoop();
+  }
+  return result;
+}
+
+inline void WaitingRoom::queue(Waiter& waiter,
+                               const WaitTerms& terms,
+                               std::optional<WaiterHub::Mark> mark,
+                               bool tried,
+                               std::chrono::milliseconds remaining) {
+  WaiterHub::Turns turns;
+  bool loopNeeded = false;
+  {
+    const MutexLock lock(mutex_);
+    turns = hub_.queue(waiter, terms, mark, tried, remaining, context_.now());
+    loopNeeded = needsLoop();
+  }
+  if (context_.closed()) {
+    // It may have come after close() told the others.
+    waiter.shutDown();
+  }
+  if (loopNeeded) {
+    wakeLoop();
+  }
+  give(turns);
+}
+
+inline void WaitingRoom::leave(Waiter& waiter,
+                               bool obtained,
+                               std::chrono::milliseconds lease) noexcept {
+  if (idle_.load(std::memory_order_acquire)) {
+    return;
+  }
+  WaiterHub::Turns turns;
+  bool loopNeeded = false;
+  {
+    const MutexLock lock(mutex_);
+    try {
+      turns = hub_.leave(waiter, obtained, context_.now(), lease);
+      loopNeeded = needsLoop();
+    } catch (const std::bad_alloc&) {
+      // Without memory nobody is told; the others look again at the next safety poll.
+      loopNeeded = true;
+    }
+  }
+  if (loopNeeded) {
+    wakeLoop();
+  }
+  give(turns);
+}
+
+inline void WaitingRoom::serve() {
+  if (context_.closed()) {
+    return;
+  }
+  WaiterHub::Turns turns;
+  std::vector<WaiterHub::Change> changes;
+  Clock::time_point due{};
+  {
+    const MutexLock lock(mutex_);
+    changesPosted_ = false;
+    armed_ = Clock::time_point::max();
+    const auto now = context_.now();
+    turns = hub_.poll(now);
+    try {
+      hub_.expireLingering(now);
+    } catch (const std::bad_alloc&) {
+      // The others are forgotten next time.
+    }
+    changes = hub_.takeChanges();
+    due = armed_ = hub_.nextDue();
+    idle_.store(hub_.idle(), std::memory_order_release);
+  }
+  context_.counters().safetyPolls.fetch_add(turns.size(), std::memory_order_relaxed);
+  give(turns);
+  timer_->armAt(due);
+  for (const WaiterHub::Change& change : changes) {
+    if (change.subscribe) {
+      context_.dispatcher().subscribe(change.channel);
+    } else {
+      context_.dispatcher().unsubscribe(change.channel);
+    }
+  }
+}
+
+inline void WaitingRoom::confirmed(const std::string& channel) {
+  WaiterHub::Turns turns;
+  bool loopNeeded = false;
+  {
+    const MutexLock lock(mutex_);
+    turns = hub_.subscribed(channel);
+    loopNeeded = needsLoop();
+  }
+  if (loopNeeded) {
+    wakeLoop();
+  }
+  give(turns);
+}
+
+inline void WaitingRoom::message(const std::string& channel, std::string_view payload) {
+  // The text does not matter here: something may have changed.
+  context_.counters().messages.fetch_add(1, std::memory_order_relaxed);
+  WaiterHub::Turns turns;
+  {
+    const MutexLock lock(mutex_);
+    turns = hub_.message(channel, payload);
+  }
+  context_.counters().wakeUps.fetch_add(turns.size(), std::memory_order_relaxed);
+  give(turns);
+}
+
+inline void WaitingRoom::refused(const std::string& channel, const Error& error) {
+  bool isNew = false;
+  {
+    const MutexLock lock(mutex_);
+    isNew = hub_.refused(channel);
+  }
+  context_.log().write(
+      isNew ? LogLevel::warning : LogLevel::debug,
+      fmt::format(
+          "cannot subscribe to {}, its waiters poll: {}", escapeForDisplay(channel), error.what()));
+}
+
+inline void WaitingRoom::disconnected() {
+  const MutexLock lock(mutex_);
+  hub_.disconnected();
+}
+
+inline void WaitingRoom::close() {
+  timer_->disarm();
+  std::vector<Waiter*> waiters;
+  {
+    const MutexLock lock(mutex_);
+    waiters = hub_.all();
+  }
+  for (Waiter* waiter : waiters) {
+    waiter->shutDown();
+    waiter->waiterDropRef();
+  }
+}
+
+inline WaitingRoom::Size WaitingRoom::size() const {
+  const MutexLock lock(mutex_);
+  return {hub_.waiting(), hub_.channels()};
+}
+
+}  // namespace rlock::detail
