@@ -65,7 +65,7 @@ class AcquireFsm {
     return finish(Result::granted);
   }
 
-  /// What granted() made of it could not be carried out before the caller was told.
+  /// The grant could not be booked, and the caller has not been told of it.
   Step notBooked(Error why) noexcept {
     result_ = Result::failed;
     error_ = std::move(why);

@@ -103,7 +103,7 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   void composeSettling();
   void recompose(bool tombstone) override;
 
-  // What became of them.
+  // Their outcomes.
   Step found(Finding finding);
   void book(int count);
   void tellUnsettled(const Error& error);
@@ -260,7 +260,7 @@ inline AcquireTask::Clock::time_point AcquireTask::sendBefore(Driver /*driver*/)
              : deadline_;
 }
 
-// What became of them.
+// Their outcomes.
 
 inline AcquireTask::Step AcquireTask::replied() {
   if (acquisition_.settles()) {

@@ -29,8 +29,8 @@ namespace rlock::detail {
 ///
 /// Invariants: before() is the count of holds that this owner knew of when the request at hand was
 /// composed, and stays the same until the gate is left, because the gate keeps others out. A
-/// tombstone belongs to one request with all its settlings. What is unknown to this client is
-/// dropped once at most, so that two clients that both think so cannot chase each other.
+/// tombstone belongs to one request with all its settlings. A hold that this client does not know
+/// is dropped once at most, so that two clients that both think so cannot chase each other.
 ///
 /// **Thread safety:** One thread at a time, the one that drives: the caller's, then the loop's. The
 /// AcquireFsm that decide() is given has the task's mutex.
@@ -39,7 +39,7 @@ class Acquisition {
   using Clock = std::chrono::steady_clock;
   using Step = CallStep;
 
-  /// What an event turned out to mean.
+  /// The meaning of an event.
   struct Finding {
     enum class Kind : std::uint8_t {
       refused,     ///< another owner has it
@@ -92,7 +92,7 @@ class Acquisition {
       : traits_(traits), params_(params), lease_(lease), deadline_(deadline) {}
 
   ///@{
-  /// What the call is.
+  /// The sort of call.
   [[nodiscard]] bool waits() const noexcept { return params_.wait.isPositive(); }
   [[nodiscard]] Clock::time_point deadline() const noexcept { return deadline_; }
   [[nodiscard]] bool endless() const noexcept { return deadline_ == Clock::time_point::max(); }
@@ -149,11 +149,11 @@ class Acquisition {
   }
   [[nodiscard]] bool keeps() const noexcept { return keeps_; }
 
-  /// What is harmless only because it has a tombstone gets one, if it has none.
+  /// For a request that is harmless only with a tombstone, and has none.
   void setTombstone(std::string tombstone) { tombstone_ = std::move(tombstone); }
   [[nodiscard]] bool hasTombstone() const noexcept { return !tombstone_.empty(); }
 
-  /// What it would mean if the request at hand were executed late.
+  /// The harm that the request at hand would do if it were executed late.
   [[nodiscard]] Call::Late late() const noexcept {
     if (!needsGuard() || hasTombstone() || (settling_ && traits_.ownIds)) {
       return Call::Late::harmless;
@@ -204,7 +204,7 @@ class Acquisition {
   /// @param executed  the server may have the request at hand
   static Step withoutMemory(AcquireFsm& fsm, bool executed);
 
-  // What is known.
+  // Knowledge.
 
   [[nodiscard]] bool settles() const noexcept { return settling_; }
   [[nodiscard]] int before() const noexcept { return before_; }
@@ -279,7 +279,8 @@ inline Acquisition::Clock::time_point Acquisition::beginSettling(
   if (keeps_) {
     return std::min(sendBefore(now, outageTimeout), settleBefore_);
   }
-  // Once the lease is over there is nothing left to settle. What has none must not be left behind.
+  // Once the lease is over there is nothing left to settle. A grant without a lease must not be
+  // left behind.
   return limited || !expires() ? settleBefore_ : now + lease_ + callTimeout;
 }
 
@@ -297,7 +298,7 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
   Finding finding;
   finding.leavesQueueEntry = true;
   if (tooLate(now)) {
-    // What may be left of the lease on the server counts as nothing: the next attempt finds it and
+    // A rest of the lease on the server counts as nothing: the next attempt finds it and
     // settles.
     remaining_ = std::chrono::milliseconds::zero();
     finding.kind = Finding::Kind::tooLate;
@@ -407,7 +408,7 @@ inline Acquisition::Step Acquisition::withoutMemory(AcquireFsm& fsm, bool execut
   if (!executed) {
     return step;
   }
-  // What it may have obtained is given back as if the reply had been lost.
+  // A hold that it may have obtained is given back as if the reply had been lost.
   static_cast<void>(fsm.unknown());
   return step == Step::none ? Step::settleBack : Step::finishAndSettleBack;
 }

@@ -86,7 +86,7 @@ class CallRunner : public Call {
   ~CallRunner() override { engine_->operationEnds(); }
 
   ///@{
-  /// What the subclass decides. On the thread that drives, unless it says otherwise.
+  /// The decisions of the subclass. On the thread that drives, unless a hook says otherwise.
 
   /// The first step.
   virtual Step begin() { return Step::attempt; }
@@ -172,7 +172,7 @@ class CallRunner : public Call {
   bool enterGate();
   void leaveGate() { gate_.leave(); }
 
-  // Whoever waits.
+  // The caller that waits.
 
   void watchStop(const std::stop_token& stop) {
     if (stop.stop_possible()) {

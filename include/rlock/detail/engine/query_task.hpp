@@ -79,9 +79,10 @@ class QueryTask final : public Task<T> {
             Clock::time_point until = Clock::time_point::max())
       : Base(std::move(engine), std::move(scripts), owner),
         parse_(std::move(parse)),
-        repetition_(fillIn(compose),
+        // In braces, for the order: only a call that was filled in says whether it goes on.
+        repetition_{fillIn(compose),
                     this->goesOn(),
-                    std::min(this->began_ + this->engine_->callTimeout(), until)) {
+                    std::min(this->began_ + this->engine_->callTimeout(), until)} {
     this->deadline_ = repetition_.deadline();
     if (this->goesOn()) {
       this->engine_->closing().deliveryBegan();
@@ -177,7 +178,7 @@ class QueryTask final : public Task<T> {
 
   Result<T> late() { return this->describe(repetition_.late(this->engine_->closed())); }
 
-  // What goes on.
+  // Going on.
 
   /// @param step  what the answer, if there was one to give, came to
   Step goOn(Next next, Step step, const Error& error) {

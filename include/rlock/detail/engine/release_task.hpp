@@ -77,7 +77,7 @@ class ReleaseTask final : public Task<ReleaseOutcome> {
   void composeSettling();
   void recompose(bool tombstone) override;
 
-  // What became of them.
+  // Their outcomes.
   Step found(Finding finding);
   void tellUnsettled(const Error& error);
   [[nodiscard]] Error notHeld() const;
@@ -184,7 +184,7 @@ inline ReleaseTask::Clock::time_point ReleaseTask::sendBefore(Driver driver) con
                                 : deadline_;
 }
 
-// What became of them.
+// Their outcomes.
 
 inline ReleaseTask::Step ReleaseTask::replied() {
   if (release_.settles()) {

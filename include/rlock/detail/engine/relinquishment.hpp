@@ -35,7 +35,7 @@ class Relinquishment {
   using Clock = std::chrono::steady_clock;
   using Step = CallStep;
 
-  /// What is known of the hold when the gate is held.
+  /// The hold as it is known when the gate is held.
   struct Plan {
     bool all = false;   ///< the hold is lost: what is left of it goes, however often it was taken
     bool lost = false;  ///< what it is about is lost, so that nobody is told that it is released

@@ -26,7 +26,7 @@ class Repetition {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// What comes after a failure.
+  /// The step after a failure.
   enum class Next : std::uint8_t {
     over,     ///< nothing
     repeat,   ///< the call again, after a pause

@@ -61,7 +61,7 @@ class Task : public CallRunner {
       signals_.give(Signals::kAnswered);
       return;
     }
-    // What is passed on is no more than the task, so that it takes no memory.
+    // Only the task is passed on, so that this takes no memory.
     engine_->callbacks().deliver(
         [self = IntrusivePtr<Task>(this)] {
           Handler handler = std::move(self->handler_);
