@@ -30,7 +30,7 @@ namespace rlock::detail {
 /// Invariants: before() is the count of holds that this owner knew of when the request at hand was
 /// composed, and stays the same until the gate is left, because the gate keeps others out. A
 /// tombstone belongs to one request with all its settlings. A hold that this client does not know
-/// is dropped once at most, so that two clients that both think so cannot chase each other.
+/// is dropped once at most: a server that goes on to report one must not keep the call for ever.
 ///
 /// **Thread safety:** One thread at a time, the one that drives: the caller's, then the loop's. The
 /// AcquireFsm that decide() is given has the task's mutex.
