@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/scripted_lock.hpp"
 
-#include "engine/release_task.hpp"
 #include <rlock/detail/engine/parse_reply.hpp>
+#include <rlock/detail/engine/release_task.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
 #include <chrono>
@@ -163,6 +163,11 @@ void ScriptedLock::callAt(Clock::time_point when, UniqueFunction<void()> functio
 
 void ScriptedLock::runHandler(UniqueFunction<void()> handler) {
   object_.engine().callbacks().reject(std::move(handler));
+}
+
+/// Here, because the task is built on the engine.
+void LockEngine::giveBack(const std::shared_ptr<const LockScripts>& scripts, ReleaseTarget target) {
+  ReleaseTask::releaseQuietly(sharing(*this), scripts, target);
 }
 
 }  // namespace rlock::detail

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/acquire_task.hpp"
-#include "engine/query_task.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/engine/acquire_task.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/query_task.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/result.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/group_acquire.hpp"
 
-#include "engine/task.hpp"
 #include "group/group_lock.hpp"
+#include <rlock/detail/engine/task.hpp>
 
 #include <utility>
 

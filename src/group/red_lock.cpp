@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/red_lock.hpp"
 
-#include "engine/task.hpp"
 #include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
 #include <rlock/detail/group/quorum_fsm.hpp>
 

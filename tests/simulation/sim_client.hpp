@@ -1087,11 +1087,13 @@ inline void ReleaseCourse::begin() {
 inline void ReleaseCourse::run(Step step) {
   switch (step) {
     case Step::none:
+    case Step::queue:
+    case Step::settleKeep:
       return;
     case Step::attempt:
       attempt();
       return;
-    case Step::settle:
+    case Step::settleBack:
       if (client_.mutated(Mutation::settleSkipped)) {
         settled(wanted(), TimePoint::max());
         return;
@@ -1107,7 +1109,7 @@ inline void ReleaseCourse::run(Step step) {
       ++client_.world_.coverage.earlyAnswers;
       client_.world_.observer.releaseAnswered(client_, *this);
       return;
-    case Step::finishAndSettle:
+    case Step::finishAndSettleBack:
       client_.world_.observer.releaseAnswered(client_, *this);
       settle();
       return;

@@ -1,25 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/call_step_printer.hpp"
 #include <rlock/detail/engine/acquire_fsm.hpp>
 
 #include <gtest/gtest.h>
 
-#include <ostream>
-
 namespace rlock::detail {
-
-inline void PrintTo(AcquireFsm::Step step, std::ostream* out) {
-  static constexpr const char* kNames[]{"none",
-                                        "attempt",
-                                        "queue",
-                                        "settleKeep",
-                                        "settleBack",
-                                        "finish",
-                                        "finishEarly",
-                                        "finishAndSettleBack",
-                                        "end"};
-  *out << kNames[static_cast<int>(step)];
-}
-
 namespace {
 
 using Step = AcquireFsm::Step;
@@ -123,6 +108,16 @@ TEST(AcquireFsm, TooManyHoldsAreSettledBeforeTheAnswer) {
   EXPECT_FALSE(fsm.answered());
   EXPECT_EQ(fsm.settled(true), Step::finish);
   EXPECT_EQ(fsm.result(), Result::granted);
+}
+
+TEST(AcquireFsm, GrantThatCannotBeBookedIsGivenBack) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.granted(false), Step::finish);
+  EXPECT_EQ(fsm.notBooked(broken()), Step::finishAndSettleBack);
+  expectFailed(fsm, Errc::connectionFailed);
+  EXPECT_FALSE(fsm.ended());
+  EXPECT_EQ(fsm.settled(false), Step::end);
 }
 
 // ---- Lost replies

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/call_step_printer.hpp"
 #include <rlock/detail/engine/release_fsm.hpp>
 
 #include <gtest/gtest.h>
@@ -6,12 +7,6 @@
 #include <ostream>
 
 namespace rlock::detail {
-
-inline void PrintTo(ReleaseFsm::Step step, std::ostream* out) {
-  static constexpr const char* kNames[]{
-      "none", "attempt", "settle", "finish", "finishEarly", "finishAndSettle", "end"};
-  *out << kNames[static_cast<int>(step)];
-}
 
 inline void PrintTo(ReleaseFsm::Result result, std::ostream* out) {
   static constexpr const char* kNames[]{"pending", "released", "stillHeld", "notOwner", "failed"};
@@ -72,7 +67,7 @@ TEST(ReleaseFsm, HoldThatTheOwnerDidNotKnowIsNotItsOwn) {
 TEST(ReleaseFsm, HoldsThatNobodyKnewAreSettled) {
   ReleaseFsm fsm;
   fsm.start();
-  EXPECT_EQ(fsm.released(false, 0, true), Step::settle);
+  EXPECT_EQ(fsm.released(false, 0, true), Step::settleBack);
   EXPECT_FALSE(fsm.answered());
   EXPECT_EQ(fsm.settled(Result::released), Step::finish);
   EXPECT_EQ(fsm.result(), Result::notOwner);
@@ -82,14 +77,14 @@ TEST(ReleaseFsm, TooManyHoldsAreSettledBeforeTheAnswer) {
   {
     ReleaseFsm fsm;
     fsm.start();
-    EXPECT_EQ(fsm.released(true, 0, true), Step::settle);
+    EXPECT_EQ(fsm.released(true, 0, true), Step::settleBack);
     EXPECT_EQ(fsm.settled(Result::notOwner), Step::finish);
     EXPECT_EQ(fsm.result(), Result::released) << "what the release amounts to was known already";
   }
   {
     ReleaseFsm fsm;
     fsm.start();
-    EXPECT_EQ(fsm.released(true, 1, true), Step::settle);
+    EXPECT_EQ(fsm.released(true, 1, true), Step::settleBack);
     EXPECT_EQ(fsm.settled(Result::stillHeld), Step::finish);
     EXPECT_EQ(fsm.result(), Result::stillHeld);
   }
@@ -101,7 +96,7 @@ TEST(ReleaseFsm, LostReplyIsSettled) {
   for (const Result outcome : {Result::released, Result::stillHeld, Result::notOwner}) {
     ReleaseFsm fsm;
     fsm.start();
-    EXPECT_EQ(fsm.unknown(), Step::settle);
+    EXPECT_EQ(fsm.unknown(), Step::settleBack);
     EXPECT_FALSE(fsm.answered());
     EXPECT_EQ(fsm.settled(outcome), Step::finish);
     EXPECT_EQ(fsm.result(), outcome);
@@ -113,7 +108,7 @@ TEST(ReleaseFsm, SettleThatFails) {
   fsm.start();
   fsm.unknown();
   // The caller is told; the hold must go all the same.
-  EXPECT_EQ(fsm.settleFailed(broken()), Step::finishAndSettle);
+  EXPECT_EQ(fsm.settleFailed(broken()), Step::finishAndSettleBack);
   expectFailed(fsm, Errc::connectionFailed);
   EXPECT_EQ(fsm.settled(Result::released), Step::end);
   expectFailed(fsm, Errc::connectionFailed);
@@ -131,7 +126,7 @@ TEST(ReleaseFsm, FailureEndsTheCall) {
 TEST(ReleaseFsm, FailureForGoodGoesOnWithoutTheCaller) {
   ReleaseFsm fsm;
   fsm.start();
-  EXPECT_EQ(fsm.failedForGood(broken()), Step::finishAndSettle);
+  EXPECT_EQ(fsm.failedForGood(broken()), Step::finishAndSettleBack);
   expectFailed(fsm, Errc::connectionFailed);
   EXPECT_EQ(fsm.settled(Result::released), Step::end);
   expectFailed(fsm, Errc::connectionFailed);
@@ -168,7 +163,7 @@ TEST(ReleaseFsm, TimeIsUpAndTheServerCountsTooMany) {
   ReleaseFsm fsm;
   fsm.start();
   fsm.expired(late());
-  EXPECT_EQ(fsm.released(true, 0, true), Step::settle);
+  EXPECT_EQ(fsm.released(true, 0, true), Step::settleBack);
   EXPECT_EQ(fsm.settled(Result::released), Step::end);
 }
 
@@ -176,7 +171,7 @@ TEST(ReleaseFsm, TimeIsUpAndTheReplyGetsLost) {
   ReleaseFsm fsm;
   fsm.start();
   fsm.expired(late());
-  EXPECT_EQ(fsm.unknown(), Step::settle);
+  EXPECT_EQ(fsm.unknown(), Step::settleBack);
   EXPECT_EQ(fsm.settled(Result::released), Step::end);
   expectFailed(fsm, Errc::timedOut);
 }
@@ -193,7 +188,7 @@ TEST(ReleaseFsm, TimeIsUpAndTheRequestFailsForGood) {
   ReleaseFsm fsm;
   fsm.start();
   fsm.expired(late());
-  EXPECT_EQ(fsm.failedForGood(broken()), Step::settle);
+  EXPECT_EQ(fsm.failedForGood(broken()), Step::settleBack);
   EXPECT_EQ(fsm.settled(Result::released), Step::end);
   expectFailed(fsm, Errc::timedOut);
 }
@@ -206,7 +201,7 @@ TEST(ReleaseFsm, TimeIsUpDuringASettle) {
   EXPECT_EQ(fsm.expired(late()), Step::none);
   // It was given up for the sake of a caller who has left: it goes on without.
   EXPECT_FALSE(fsm.settlesForGood());
-  EXPECT_EQ(fsm.settleFailed(broken()), Step::settle);
+  EXPECT_EQ(fsm.settleFailed(broken()), Step::settleBack);
   EXPECT_TRUE(fsm.settlesForGood());
   EXPECT_EQ(fsm.settleFailed(broken()), Step::end);
   expectFailed(fsm, Errc::timedOut);

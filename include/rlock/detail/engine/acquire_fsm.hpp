@@ -1,34 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/engine/call_step.hpp>
 #include <rlock/error.hpp>
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace rlock::detail {
 
 /// The course of one acquisition, without clock, thread or connection: it is told what happened and
-/// says what to do next.
+/// says what to do next. Acquisition reads replies and failures for it; AcquireTask tells it and
+/// performs its steps.
 ///
-/// **Thread safety:** One thread at a time.
+/// When the caller leaves (its time is up, it was stopped) while a request is on its way, its
+/// answer is due at once, and the course goes on until it is certain that nothing is held that
+/// nobody knows of. From then on the result does not change any more, and no event leads to another
+/// answer.
 ///
-/// The caller's answer and the end of the course are two things. When the caller leaves (its time
-/// is up, it was stopped) while a request is on its way, finish() is due at once and the course
-/// goes on until it is certain that nothing is held that nobody knows of.
+/// **Thread safety:** One thread at a time. Its events come from several threads, so that the task
+/// has a mutex for it.
 class AcquireFsm {
  public:
-  enum class Step : std::uint8_t {
-    none,         ///< wait for the next event
-    attempt,      ///< send a request for the lock
-    queue,        ///< sleep behind the other waiters until it is this one's turn
-    settleKeep,   ///< find out whether a lost request was granted; keep one hold more than before
-    settleBack,   ///< make sure that nothing is held beyond what was held before
-    finish,       ///< tell the caller result(); no event is expected after it
-    finishEarly,  ///< tell the caller result(), then wait for the event that is still to come
-    finishAndSettleBack,  ///< both
-    end                   ///< the caller was told before; nothing is left to do
-  };
+  using Step = CallStep;
 
   enum class Result : std::uint8_t { pending, granted, refused, failed };
 
@@ -68,6 +63,14 @@ class AcquireFsm {
       return Step::settleKeep;
     }
     return finish(Result::granted);
+  }
+
+  /// The grant could not be booked, and the caller has not been told of it.
+  Step notBooked(Error why) noexcept {
+    result_ = Result::failed;
+    error_ = std::move(why);
+    state_ = State::givingBack;
+    return Step::finishAndSettleBack;
   }
 
   /// Another owner holds the lock.

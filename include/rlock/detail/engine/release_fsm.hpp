@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/engine/call_step.hpp>
 #include <rlock/error.hpp>
 
 #include <cstdint>
@@ -9,21 +10,18 @@
 
 namespace rlock::detail {
 
-/// The course of one release, without clock, thread or connection. As with AcquireFsm, the caller
-/// may get its answer before the course ends.
+/// The course of one release, without clock, thread or connection. Relinquishment reads replies and
+/// failures for it; ReleaseTask tells it and performs its steps.
 ///
-/// **Thread safety:** One thread at a time.
+/// As with AcquireFsm, the caller may get its answer before the course ends. A hold that its owner
+/// wants to be rid of must go, so that a release does not end before the hold is gone or has
+/// expired.
+///
+/// **Thread safety:** One thread at a time. Its events come from several threads, so that the task
+/// has a mutex for it.
 class ReleaseFsm {
  public:
-  enum class Step : std::uint8_t {
-    none,
-    attempt,      ///< send the release
-    settle,       ///< bring the hold count down to what it must be after this release
-    finish,       ///< tell the caller result()
-    finishEarly,  ///< tell the caller result(), then wait for the event that is still to come
-    finishAndSettle,
-    end  ///< the caller was told before; nothing is left to do
-  };
+  using Step = CallStep;
 
   enum class Result : std::uint8_t { pending, released, stillHeld, notOwner, failed };
 
@@ -69,7 +67,7 @@ class ReleaseFsm {
     result_ = Result::failed;
     error_ = std::move(error);
     forGood_ = true;
-    return Step::finishAndSettle;
+    return Step::finishAndSettleBack;
   }
 
   /// The release may have been executed.
@@ -93,7 +91,7 @@ class ReleaseFsm {
     result_ = Result::failed;
     error_ = std::move(error);
     forGood_ = true;
-    return Step::finishAndSettle;
+    return Step::finishAndSettleBack;
   }
 
   /// Nobody waited for the latest settle step when it began, so it is not to end before the hold
@@ -113,7 +111,7 @@ class ReleaseFsm {
  private:
   Step settle() noexcept {
     forGood_ = answered();
-    return Step::settle;
+    return Step::settleBack;
   }
   Step conclude() noexcept {
     if (answered()) {

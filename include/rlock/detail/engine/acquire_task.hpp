@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/engine/acquire_fsm.hpp>
+#include <rlock/detail/engine/acquisition.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/task.hpp>
+#include <rlock/detail/engine/waiter_hub.hpp>
+#include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/executor/naming.hpp>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rlock::detail {
+
+/// One acquisition: Acquisition decides, AcquireFsm says what comes next, CallRunner carries it
+/// out. This class joins them: it turns replies into findings, books a grant with the engine, and
+/// stands in the two queues, the one of this client's waiters and the server's, where a kind has
+/// one.
+///
+/// It is made and run by an object's call, on the caller's thread or in the background. Its turn in
+/// the queue may come on any thread: the caller sleeps then, and that thread drives for it until
+/// the request is on its way.
+///
+/// **Thread safety:** `fsm_` is guarded by the mutex, because turns, deadlines and stops meet
+/// there; everything else belongs to the thread that drives.
+class AcquireTask final : public Task<LockBackend::Acquired> {
+ public:
+  using Acquired = LockBackend::Acquired;
+
+  /// @param params  already checked
+  AcquireTask(std::shared_ptr<LockEngine> engine,
+              std::shared_ptr<const LockScripts> scripts,
+              AcquireParams params)
+      : Task(std::move(engine), std::move(scripts), params.owner),
+        params_(std::move(params)),
+        lease_(params_.lease ? params_.lease->ceilMilliseconds()
+                             : engine_->options().watchdogTimeout),
+        ownChannel_(scripts_->traits.channelPerOwner ? scripts_->channelOf(ownerField_)
+                                                     : std::string()),
+        queueEntry_(scripts_->traits.queuesOnServer ? scripts_->channel + ':' + ownerField_
+                                                    : std::string()),
+        // One attempt has no time limit of its own, so the one of all such calls holds.
+        acquisition_(scripts_->traits,
+                     params_,
+                     lease_,
+                     params_.wait.isPositive() ? params_.wait.deadlineFrom(began_)
+                                               : began_ + engine_->callTimeout()),
+        fsm_(!acquisition_.waits()),
+        seat_(*this) {
+    deadline_ = acquisition_.deadline();
+  }
+
+  [[nodiscard]] static constexpr bool mayBeRefused() noexcept { return true; }
+
+ private:
+  using Finding = Acquisition::Finding;
+
+  /// Its place among the waiters of this client.
+  class Seat final : public Waiter {
+   public:
+    explicit Seat(AcquireTask& task) noexcept : task_(task) {}
+    void turn() noexcept override { task_.turn(); }
+    void shutDown() noexcept override { task_.interruptCaller(Signals::kClosed); }
+    void waiterAddRef() noexcept override { task_.addRef(); }
+    void waiterDropRef() noexcept override { task_.dropRef(); }
+    using Waiter::happened;
+
+   private:
+    AcquireTask& task_;
+  };
+
+  // CallRunner's hooks.
+  Step begin() override;
+  Step prepare(Driver driver) override { return enterGate() ? compose(driver) : Step::none; }
+  Step gatePassed() override { return compose(Driver::loop); }
+  Step gateRefused() override { return found(acquisition_.turnedAway(closedError())); }
+  Step replied() override;
+  Step failed(Outcome outcome) override;
+  Step lost() override;
+  Step leave(Leave why) override;
+  Step leaveQueued(Leave why) override;
+  bool queued() override;
+  Step enqueue() override;
+  Clock::time_point prepareSettling(bool keep) override;
+  Step withoutMemory(bool executed) override;
+  void ended() override { withdraw(); }
+  Clock::time_point sendBefore(Driver driver) const override;
+  Result<Acquired> takeResult() override;
+
+  // Requests.
+  Step compose(Driver driver);
+  void composeAttempt();
+  void composeSettling();
+  void recompose(bool tombstone) override;
+
+  // Their outcomes.
+  Step found(Finding finding);
+  void book(int count);
+  void tellUnsettled(const Error& error);
+  [[nodiscard]] Clock::time_point timeOfReply() const {
+    // Nothing depends on it otherwise.
+    return acquisition_.expires() ? engine_->now() : Clock::time_point::min();
+  }
+  [[nodiscard]] Error lateError() const;
+  [[nodiscard]] Error stopError() const;
+  template <class Event>
+  Step tell(Event event) {
+    const MutexLock lock(mutex_);
+    return event(fsm_);
+  }
+
+  // The queues.
+  void turn() noexcept {
+    guarded([this] { takeTurn(); });
+  }
+  void takeTurn();
+  void leaveQueue(bool obtained) noexcept {
+    // A hold that nobody renews may end without a message.
+    engine_->waiting().leave(
+        seat_, obtained, params_.lease ? lease_ : std::chrono::milliseconds::zero());
+  }
+  void leaveQueueEntry() noexcept;
+  void withdraw();
+  [[nodiscard]] std::string_view channel() const noexcept {
+    return ownChannel_.empty() ? std::string_view(scripts_->channel) : ownChannel_;
+  }
+
+  const AcquireParams params_;
+  const std::chrono::milliseconds lease_;
+  const std::string ownChannel_;  // empty: the lock's
+  const std::string queueEntry_;  // names the entry in the server's queue; empty: there is none
+  Acquisition acquisition_;
+  AcquireFsm fsm_ RLOCK_GUARDED_BY(mutex_);
+  Seat seat_;
+  std::optional<WaiterHub::Mark> mark_;
+  Grant grant_;
+};
+
+/// Tells the server that a waiter gives up its entry in the server's queue.
+class Withdrawal final : public Call {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// @param until  later than that the entry has lapsed by itself
+  Withdrawal(std::shared_ptr<LockEngine> engine,
+             std::shared_ptr<const LockScripts> scripts,
+             std::string owner,
+             Clock::time_point until)
+      : engine_(std::move(engine)),
+        scripts_(std::move(scripts)),
+        owner_(std::move(owner)),
+        until_(until) {
+    scripts_->composeWithdraw(*this, owner_);
+  }
+
+ private:
+  void finished(Outcome outcome) noexcept override {
+    // A request that was sent on a caller's thread is not sent again when it is lost after the
+    // caller left.
+    if (outcome.kind != Outcome::Kind::replied && !std::exchange(again_, true)) {
+      engine_->dispatcher().start(Dispatcher::CallPtr(this), until_);
+      return;
+    }
+    engine_->closing().entryLeft();
+  }
+
+  const std::shared_ptr<LockEngine> engine_;
+  const std::shared_ptr<const LockScripts> scripts_;
+  const std::string owner_;
+  const Clock::time_point until_;
+  bool again_ = false;
+};
+
+// The beginning, and requests.
+
+inline AcquireTask::Step AcquireTask::begin() {
+  watchStop(params_.stop);
+  if (params_.stop.stop_requested()) {
+    return tell([this](AcquireFsm& fsm) { return fsm.stopped(stopError()); });
+  }
+  const LockTraits& traits = scripts_->traits;
+  mark_ = traits.opensOn.empty() ? engine_->waiting().mark(channel(), traits.lane)
+                                 : engine_->waiting().expect(channel(), traits.lane);
+  // A waiting owner that holds the lock already would wait for itself.
+  const bool othersWait = mark_->othersWait && acquisition_.queuesBehindOthers() &&
+                          !engine_->holds().holds(scripts_->name, owner_);
+  if (othersWait) {
+    mark_.reset();
+  }
+  return tell([&](AcquireFsm& fsm) { return fsm.start(othersWait); });
+}
+
+inline AcquireTask::Step AcquireTask::compose(Driver driver) {
+  // The caller may have left while the loop thread waited at the gate, or got here.
+  if (driver == Driver::loop &&
+      tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end) {
+    return found(acquisition_.turnedAway(lateError()));
+  }
+  // A closing client does not wait for requests that come after it has counted them, and what they
+  // obtain would be lost. Asked when the gate is held, by which they are counted.
+  if (engine_->closed()) {
+    return found(acquisition_.turnedAway(closedError()));
+  }
+  const bool guarded = acquisition_.needsGuard() && engine_->dispatcher().needsTombstone();
+  acquisition_.beginAttempt(gate_.count(), guarded ? newKey() : std::string());
+  setPersistent(false);
+  composeAttempt();
+  if (acquisition_.enrols()) {
+    engine_->closing().entryTaken(queueEntry_);
+  }
+  acquisition_.sentAt(engine_->now());
+  return Step::attempt;
+}
+
+inline void AcquireTask::composeAttempt() {
+  scripts_->composeAcquire(*this, acquisition_.attempt(ownerField_));
+  setLate(acquisition_.late());
+}
+
+inline AcquireTask::Clock::time_point AcquireTask::prepareSettling(bool keep) {
+  const Options& options = engine_->options();
+  const auto until = acquisition_.beginSettling(
+      keep, engine_->now(), engine_->callTimeout(), options.outageTimeout);
+  composeSettling();
+  // For a hold that is to be kept a caller waits, which is to be told what keeps it from its
+  // answer.
+  setPersistent(!acquisition_.keeps());
+  return until;
+}
+
+inline void AcquireTask::composeSettling() {
+  scripts_->composeSettle(*this, acquisition_.settling(ownerField_));
+  setLate(acquisition_.late());
+}
+
+inline void AcquireTask::recompose(bool tombstone) {
+  if (tombstone && !acquisition_.hasTombstone()) {
+    acquisition_.setTombstone(newKey());
+  }
+  if (acquisition_.settles()) {
+    composeSettling();
+  } else {
+    composeAttempt();
+  }
+}
+
+inline AcquireTask::Clock::time_point AcquireTask::sendBefore(Driver /*driver*/) const {
+  return acquisition_.limitedByOutage()
+             ? acquisition_.sendBefore(engine_->now(), engine_->options().outageTimeout)
+             : deadline_;
+}
+
+// Their outcomes.
+
+inline AcquireTask::Step AcquireTask::replied() {
+  if (acquisition_.settles()) {
+    const auto parsed = scripts_->parseSettle(reply());
+    if (!parsed) {
+      return failed({.kind = Outcome::Kind::failed,
+                     .error = Error(Errc::protocolError, "unexpected reply to a settle request")});
+    }
+    const bool answered =
+        tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end;
+    return found(acquisition_.settled(*parsed, answered, timeOfReply()));
+  }
+  const auto parsed = scripts_->parseAcquire(reply());
+  if (!parsed) {
+    return failed({.kind = Outcome::Kind::failed,
+                   .error = Error(Errc::protocolError, "unexpected reply to an acquire request")});
+  }
+  return found(
+      acquisition_.replied(*parsed, parsed->granted ? timeOfReply() : Clock::time_point::min()));
+}
+
+inline AcquireTask::Step AcquireTask::failed(Outcome outcome) {
+  if (acquisition_.settles()) {
+    tellUnsettled(*outcome.error);
+  }
+  return found(outcome.noTimeLeft ? acquisition_.notSent(std::move(*outcome.error))
+                                  : acquisition_.failed(std::move(*outcome.error)));
+}
+
+inline void AcquireTask::tellUnsettled(const Error& error) {
+  if (engine_->outages().tells(OutageLog::Event::settling)) {
+    engine_->log().write(LogLevel::warning,
+                         fmt::format("{} \"{}\": owner {}: a request whose reply was lost could "
+                                     "not be settled: {}",
+                                     scripts_->noun(),
+                                     escapeForDisplay(scripts_->name),
+                                     ownerField_,
+                                     error.what()));
+  }
+}
+
+inline AcquireTask::Step AcquireTask::lost() {
+  Finding finding = acquisition_.lost();
+  if (finding.kind == Finding::Kind::lost) {
+    engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
+  }
+  return found(std::move(finding));
+}
+
+/// The gate and the queue entry are left before the state machine is told, unless the request at
+/// hand is not over: from then on the caller may be gone, and may come with another call.
+inline AcquireTask::Step AcquireTask::found(Finding finding) {
+  const auto kind = finding.kind;
+  if (finding.leavesQueueEntry) {
+    leaveQueueEntry();
+  }
+  if (finding.leavesGate()) {
+    leaveGate();
+  }
+  if (finding.undone) {
+    engine_->counters().undone.fetch_add(1, std::memory_order_relaxed);
+  }
+  const int count = finding.count;
+  const Step step = tell([&](AcquireFsm& fsm) {
+    return Acquisition::decide(fsm, std::move(finding), engine_->closed());
+  });
+  if (Acquisition::obtains(kind, step)) {
+    book(count);
+  }
+  if (Acquisition::leavesGate(kind, step)) {
+    leaveGate();
+  }
+  return step;
+}
+
+inline void AcquireTask::book(int count) {
+  grant_.token = acquisition_.token();
+  if (!acquisition_.keepsHold() || !gate_.entered()) {
+    engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  HoldKeeper::GrantTerms terms;
+  terms.sentAt = acquisition_.validFrom();
+  terms.lease = lease_;
+  terms.watched = !params_.lease;
+  if (params_.maxHold) {
+    terms.maxHold = params_.maxHold->nanoseconds();
+  }
+  terms.wantsHandle = params_.wantsHandle;
+  terms.afresh = params_.afresh;
+  terms.label = params_.label;
+  terms.kept = acquisition_.kept();
+  grant_.hold = engine_->holds().granted(gate_.hold(), acquisition_.before(), count, terms);
+  grant_.count = count;
+  if (const auto remaining = acquisition_.settledRemaining()) {
+    engine_->holds().limit(gate_.hold(), submittedAt(), *remaining);
+  }
+}
+
+inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
+  auto result = AcquireFsm::Result::pending;
+  bool contended = false;
+  std::optional<Error> error;
+  {
+    const MutexLock lock(mutex_);
+    result = fsm_.result();
+    contended = fsm_.contended();
+    if (result == AcquireFsm::Result::failed) {
+      error = fsm_.error();
+    }
+  }
+  leaveQueue(result == AcquireFsm::Result::granted);
+  EngineContext::Counters& counters = engine_->counters();
+  if (contended) {
+    counters.contended.fetch_add(1, std::memory_order_relaxed);
+  }
+  switch (result) {
+    case AcquireFsm::Result::granted:
+      return Acquired(std::move(grant_));
+    case AcquireFsm::Result::refused:
+      counters.refused.fetch_add(1, std::memory_order_relaxed);
+      return Acquired();
+    case AcquireFsm::Result::failed:
+    case AcquireFsm::Result::pending:
+      break;
+  }
+  return describe(error ? std::move(*error) : Error(Errc::serverError, "no outcome"));
+}
+
+inline AcquireTask::Step AcquireTask::leave(Leave why) {
+  return tell([&](AcquireFsm& fsm) {
+    return why == Leave::stopped ? fsm.stopped(stopError()) : fsm.expired(lateError());
+  });
+}
+
+inline AcquireTask::Step AcquireTask::leaveQueued(Leave why) {
+  return tell([&](AcquireFsm& fsm) {
+    if (!fsm.queued()) {
+      return Step::none;
+    }
+    return why == Leave::stopped ? fsm.stopped(stopError()) : fsm.expired(lateError());
+  });
+}
+
+inline bool AcquireTask::queued() {
+  const MutexLock lock(mutex_);
+  return fsm_.queued();
+}
+
+inline AcquireTask::Step AcquireTask::withoutMemory(bool executed) {
+  const Step step =
+      tell([&](AcquireFsm& fsm) { return Acquisition::withoutMemory(fsm, executed); });
+  leaveQueue(false);
+  if (!executed) {
+    leaveQueueEntry();
+  }
+  return step;
+}
+
+inline Error AcquireTask::lateError() const {
+  if (engine_->now() >= gate_.limit()) {
+    return Error(Errc::connectionFailed,
+                 "an earlier request of this owner could not be settled in time");
+  }
+  return Error(Errc::timedOut,
+               "the server did not answer in time; if it granted the lock, it is given back");
+}
+
+inline Error AcquireTask::stopError() const {
+  return signals_.has(Signals::kClosed) || engine_->closed()
+             ? closedError()
+             : Error(Errc::cancelled, "a stop was requested");
+}
+
+// The queue of this client.
+
+/// Says what to do if it cannot wait.
+inline AcquireTask::Step AcquireTask::enqueue() {
+  const LockTraits& traits = scripts_->traits;
+  WaitTerms terms;
+  terms.channel = channel();
+  terms.rule = traits.wakeRule;
+  terms.lane = traits.lane;
+  terms.need = traits.need;
+  terms.opensOn = traits.opensOn;
+  terms.poll = scripts_->pollAfter(acquisition_.attempts());
+  // Nobody but this owner can use a channel of its own.
+  terms.lingers = !traits.channelPerOwner;
+  try {
+    engine_->waiting().queue(seat_,
+                             terms,
+                             std::exchange(mark_, std::nullopt),
+                             acquisition_.takeTried(),
+                             acquisition_.remaining());
+  } catch (const std::bad_alloc&) {
+    return tell([](AcquireFsm& fsm) {
+      return fsm.stopped(Error(Errc::connectionFailed, "there is no memory left to wait with"));
+    });
+  }
+  return Step::none;
+}
+
+inline void AcquireTask::takeTurn() {
+  bool onLoop = false;
+  const bool nothingToTry = seat_.happened();
+  Step step = Step::none;
+  {
+    const MutexLock lock(mutex_);
+    onLoop = drivenByLoop();
+    step = nothingToTry ? fsm_.happened() : fsm_.turn();
+  }
+  if (step == Step::finish) {
+    // The wait is over without another request.
+    engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (step == Step::finish && !onLoop) {
+    moveToLoop();
+    answerCaller();
+    signals_.give(Signals::kMoved);
+  } else if (step == Step::attempt && !onLoop) {
+    attemptForSleeper();
+  } else if (step == Step::attempt && engine_->dispatcher().onLoopThread()) {
+    attemptOnLoop();
+  } else if (step != Step::none) {
+    // Not from here: its handler must not keep the others from their turns.
+    performSoon(step);
+  }
+}
+
+// The queue on the server.
+
+/// There is no entry in the server's queue, or none any more.
+inline void AcquireTask::leaveQueueEntry() noexcept {
+  if (acquisition_.takeQueueEntry()) {
+    static_cast<void>(engine_->closing().entryAbandoned(queueEntry_));
+    engine_->closing().entryLeft();
+  }
+}
+
+/// Gives up the entry in the server's queue, after everything else: nothing is on its way that
+/// could take it again.
+inline void AcquireTask::withdraw() {
+  if (!acquisition_.takeQueueEntry()) {
+    return;
+  }
+  if (!engine_->closing().entryAbandoned(queueEntry_)) {
+    // It is still needed by another call of this owner.
+    engine_->closing().entryLeft();
+    return;
+  }
+  const auto until = engine_->now() + engine_->options().fairWaiterLease;
+  auto call = makeIntrusive<Withdrawal>(engine_, scripts_, ownerField_, until);
+  Dispatcher& dispatcher = engine_->dispatcher();
+  if (dispatcher.onLoopThread() || !dispatcher.direct(*call)) {
+    dispatcher.start(call, until);
+    return;
+  }
+  // The caller may try again at once, and must not meet its own ghost.
+  switch (dispatcher.await(*call, engine_->now() + kReplyGrace)) {
+    case Dispatcher::Direct::replied:
+    case Dispatcher::Direct::failed:
+      engine_->closing().entryLeft();
+      return;
+    case Dispatcher::Direct::trouble:
+      dispatcher.resume(call, until);
+      return;
+    case Dispatcher::Direct::timedOut:
+    case Dispatcher::Direct::interrupted:
+      return;
+  }
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/release_fsm.hpp>
+#include <rlock/detail/engine/relinquishment.hpp>
+#include <rlock/detail/engine/task.hpp>
+#include <rlock/detail/executor/naming.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace rlock::detail {
+
+/// One release: Relinquishment decides, ReleaseFsm says what comes next, CallRunner carries it out.
+/// This class joins them: it asks the engine for a plan when it has the gate, and books what the
+/// release came to before it leaves the gate.
+///
+/// It is made by a holder's call, on the holder's thread, or by the engine on the loop thread for a
+/// hold that is lost. A holder that does not ask what becomes of it starts it with startAhead():
+/// then it must go, whatever fails.
+///
+/// **Thread safety:** `fsm_` is guarded by the mutex, because deadlines and closing meet there;
+/// everything else belongs to the thread that drives.
+class ReleaseTask final : public Task<ReleaseOutcome> {
+ public:
+  ReleaseTask(std::shared_ptr<LockEngine> engine,
+              std::shared_ptr<const LockScripts> scripts,
+              ReleaseTarget target)
+      : Task(std::move(engine), std::move(scripts), target.owner),
+        incarnation_(target.incarnation),
+        release_(scripts_->traits) {
+    deadline_ = began_ + engine_->callTimeout();
+  }
+
+  /// Releases in the background, for a holder to whom it is enough that the log says what went
+  /// wrong.
+  static void releaseQuietly(const std::shared_ptr<LockEngine>& engine,
+                             const std::shared_ptr<const LockScripts>& scripts,
+                             ReleaseTarget target);
+
+  /// As startInBackground(), for a caller that does not ask what becomes of it: ahead of what the
+  /// calling thread sends next. The handler is told when it is over, however long that takes.
+  void startAhead(Handler handler);
+
+ private:
+  using Finding = Relinquishment::Finding;
+
+  // CallRunner's hooks.
+  Step prepare(Driver /*driver*/) override { return enterGate() ? compose() : Step::none; }
+  Step gatePassed() override { return compose(); }
+  Step gateRefused() override {
+    // Closing gives the hold back.
+    return tell([](ReleaseFsm& fsm) { return fsm.failed(closedError()); });
+  }
+  Step replied() override;
+  Step failed(Outcome outcome) override;
+  Step lost() override;
+  Step leave(Leave why) override;
+  Clock::time_point prepareSettling(bool keep) override;
+  Step withoutMemory(bool executed) override;
+  Clock::time_point sendBefore(Driver driver) const override;
+  Result<ReleaseOutcome> takeResult() override;
+
+  // Requests.
+  Step compose();
+  void composeAttempt();
+  void composeSettling();
+  void recompose(bool tombstone) override;
+
+  // Their outcomes.
+  Step found(Finding finding);
+  void tellUnsettled(const Error& error);
+  [[nodiscard]] Error notHeld() const;
+  template <class Event>
+  Step tell(Event event) {
+    const MutexLock lock(mutex_);
+    return event(fsm_);
+  }
+
+  const std::uint64_t incarnation_;  // ReleaseTarget::incarnation
+  Relinquishment release_;
+  ReleaseFsm fsm_ RLOCK_GUARDED_BY(mutex_);
+  Clock::time_point sentAt_{};
+};
+
+inline void ReleaseTask::releaseQuietly(const std::shared_ptr<LockEngine>& engine,
+                                        const std::shared_ptr<const LockScripts>& scripts,
+                                        ReleaseTarget target) {
+  if (engine->holds().isOver(*scripts, target.owner, target.incarnation)) {
+    return;
+  }
+  makeIntrusive<ReleaseTask>(engine, scripts, target)
+      ->startAhead([engine, target](const Result<ReleaseOutcome>& result) {
+        // That a certain hold is over was told when it was lost.
+        const bool known = target.incarnation != 0;
+        if (!result.has_value() && !(known && result.error().errc() == Errc::notOwner) &&
+            engine->outages().tells(OutageLog::Event::release)) {
+          engine->log().write(
+              LogLevel::warning,
+              std::string("a release in the background failed: ") + result.error().what());
+        }
+      });
+}
+
+inline void ReleaseTask::startAhead(Handler handler) {
+  release_.setNobodyAsks();
+  if (engine_->dispatcher().onLoopThread()) {
+    startInBackground(std::move(handler));
+    return;
+  }
+  handler_ = std::move(handler);
+  background_ = true;
+  const Step step = prepare(Driver::caller);
+  if (step == Step::attempt) {
+    engine_->dispatcher().startAhead(Dispatcher::CallPtr(this), deadline_);
+  } else {
+    perform(step);
+  }
+}
+
+// Requests.
+
+inline ReleaseTask::Step ReleaseTask::compose() {
+  const HoldKeeper::ReleasePlan plan = engine_->holds().releasing(gate_.hold(), incarnation_);
+  if (plan.nothing) {
+    return found({.kind = Finding::Kind::notOwner});
+  }
+  const bool guarded = release_.needsGuard() && engine_->dispatcher().needsTombstone();
+  std::string tombstone = guarded ? newKey() : std::string();
+  sentAt_ = engine_->now();
+  release_.beginAttempt({plan.all, plan.lost, plan.before, plan.partIndex, plan.restore},
+                        std::move(tombstone),
+                        engine_->holds().wasValidAt(gate_.hold(), sentAt_));
+  setPersistent(false);
+  composeAttempt();
+  return Step::attempt;
+}
+
+inline void ReleaseTask::composeAttempt() {
+  scripts_->composeRelease(*this, release_.attempt(ownerField_));
+  setLate(release_.late());
+}
+
+inline ReleaseTask::Clock::time_point ReleaseTask::prepareSettling(bool /*keep*/) {
+  release_.beginSettling();
+  composeSettling();
+  {
+    const MutexLock lock(mutex_);
+    setPersistent(fsm_.settlesForGood());
+  }
+  // As long as the hold can live: then it is gone by itself.
+  return engine_->holds().endOf(gate_.hold()) + engine_->callTimeout();
+}
+
+inline void ReleaseTask::composeSettling() {
+  scripts_->composeSettle(*this, release_.settling(ownerField_));
+  setLate(release_.late());
+}
+
+inline void ReleaseTask::recompose(bool tombstone) {
+  if (tombstone && !release_.hasTombstone()) {
+    release_.setTombstone(newKey());
+  }
+  if (release_.settles()) {
+    composeSettling();
+  } else {
+    composeAttempt();
+  }
+}
+
+/// Past its deadline nobody waits for the answer, but the hold must still go.
+inline ReleaseTask::Clock::time_point ReleaseTask::sendBefore(Driver driver) const {
+  return driver == Driver::loop ? std::max(deadline_, engine_->now() + engine_->callTimeout())
+                                : deadline_;
+}
+
+// Their outcomes.
+
+inline ReleaseTask::Step ReleaseTask::replied() {
+  if (release_.settles()) {
+    const auto parsed = scripts_->parseSettle(reply());
+    return parsed ? found(release_.settled(*parsed))
+                  : failed({.kind = Outcome::Kind::failed,
+                            .error =
+                                Error(Errc::protocolError, "unexpected reply to a settle request"),
+                            .answered = true});
+  }
+  const auto parsed = scripts_->parseRelease(reply());
+  if (!parsed) {
+    return failed({.kind = Outcome::Kind::failed,
+                   .error = Error(Errc::protocolError, "unexpected reply to a release request"),
+                   .answered = true});
+  }
+  Finding finding = release_.replied(*parsed);
+  if (finding.kind == Finding::Kind::released && !parsed->publishError.empty()) {
+    engine_->log().write(LogLevel::warning,
+                         fmt::format("lock \"{}\" is free, but waiters could not be told: {}",
+                                     escapeForDisplay(scripts_->name),
+                                     parsed->publishError));
+  }
+  return found(std::move(finding));
+}
+
+inline ReleaseTask::Step ReleaseTask::failed(Outcome outcome) {
+  const Step step = found(release_.failed(*outcome.error, outcome.answered));
+  if (release_.settles() && step == Step::end) {
+    tellUnsettled(*outcome.error);
+    engine_->holds().notReleased(gate_.hold());
+    leaveGate();
+  }
+  return step;
+}
+
+inline ReleaseTask::Step ReleaseTask::lost() {
+  engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
+  return found({.kind = Finding::Kind::lost});
+}
+
+/// The ledger is told and the gate is left before the state machine is told: from then on the
+/// caller may be gone, and may come with another call.
+inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
+  if (finding.lasts) {
+    // The time that a release says something about began before it was sent, that of a settling
+    // with the settling.
+    engine_->holds().limit(
+        gate_.hold(), release_.settles() ? submittedAt() : sentAt_, *finding.lasts);
+  }
+  if (finding.booked) {
+    engine_->holds().released(
+        gate_.hold(), {incarnation_, finding.remain, finding.lostHold, std::move(finding.kept)});
+  } else if (finding.kind == Finding::Kind::notReleased) {
+    engine_->holds().notReleased(gate_.hold());
+  }
+  if (finding.leavesGate()) {
+    leaveGate();
+  }
+  return tell([&](ReleaseFsm& fsm) { return Relinquishment::decide(fsm, std::move(finding)); });
+}
+
+inline void ReleaseTask::tellUnsettled(const Error& error) {
+  if (engine_->outages().tells(OutageLog::Event::expiry)) {
+    engine_->log().write(LogLevel::warning,
+                         fmt::format("lock \"{}\": owner {}: a release could not be completed, "
+                                     "the hold is left to expire: {}",
+                                     escapeForDisplay(scripts_->name),
+                                     ownerField_,
+                                     error.what()));
+  }
+}
+
+inline ReleaseTask::Step ReleaseTask::leave(Leave why) {
+  return tell([&](ReleaseFsm& fsm) {
+    return fsm.expired(
+        why == Leave::stopped
+            ? closedError()
+            : Error(Errc::timedOut,
+                    "the server did not answer in time; the release goes on in the background"));
+  });
+}
+
+inline ReleaseTask::Step ReleaseTask::withoutMemory(bool executed) {
+  if (!executed && gate_.entered()) {
+    engine_->holds().notReleased(gate_.hold());
+  }
+  return tell([&](ReleaseFsm& fsm) { return Relinquishment::withoutMemory(fsm, executed); });
+}
+
+inline Result<ReleaseOutcome> ReleaseTask::takeResult() {
+  auto result = ReleaseFsm::Result::pending;
+  std::optional<Error> error;
+  {
+    const MutexLock lock(mutex_);
+    result = fsm_.result();
+    error = fsm_.error();
+  }
+  switch (result) {
+    case ReleaseFsm::Result::released:
+      return ReleaseOutcome::released;
+    case ReleaseFsm::Result::stillHeld:
+      return ReleaseOutcome::stillHeld;
+    case ReleaseFsm::Result::failed:
+    case ReleaseFsm::Result::pending:
+      return describe(error ? std::move(*error) : Error(Errc::serverError, "no outcome"));
+    case ReleaseFsm::Result::notOwner:
+      break;
+  }
+  // A client that closes gives back what is held, also while its threads release it.
+  return describe(engine_->closed() ? closedError() : notHeld());
+}
+
+/// Not held by the owner that was given, but perhaps by the one that was meant.
+inline Error ReleaseTask::notHeld() const {
+  std::string text = "not held by this owner, or no longer";
+  if (const auto other =
+          incarnation_ == 0 ? engine_->holds().anotherHolder(*scripts_, owner_) : std::nullopt) {
+    text += fmt::format(
+        "; this client holds it for owner {}: another thread, which must release it itself, or a "
+        "Lease, which has a release() of its own",
+        engine_->ownerField(*other));
+  }
+  return Error(Errc::notOwner, text);
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,664 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/call_step_printer.hpp"
+#include <rlock/detail/engine/acquisition.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+
+namespace rlock::detail {
+
+inline void PrintTo(Acquisition::Finding::Kind kind, std::ostream* out) {
+  static constexpr const char* kNames[]{"refused",
+                                        "tooLate",
+                                        "happened",
+                                        "leftover",
+                                        "granted",
+                                        "resolved",
+                                        "unresolved",
+                                        "lost",
+                                        "notSent",
+                                        "failed"};
+  *out << kNames[static_cast<int>(kind)];
+}
+
+namespace {
+
+using namespace std::chrono_literals;
+
+using Clock = Acquisition::Clock;
+using Finding = Acquisition::Finding;
+using Kind = Finding::Kind;
+using Late = Call::Late;
+using Step = CallStep;
+
+constexpr std::chrono::milliseconds kLease = 1000ms;
+constexpr std::chrono::milliseconds kCallTimeout = 300ms;
+constexpr std::chrono::milliseconds kOutage = 5s;
+constexpr Clock::time_point kStart = Clock::time_point() + 1h;
+constexpr Clock::time_point kNever = Clock::time_point::max();
+
+AcquireReply grantOf(std::int64_t count) {
+  AcquireReply reply;
+  reply.granted = true;
+  reply.count = count;
+  return reply;
+}
+AcquireReply refusal(std::chrono::milliseconds remaining) {
+  AcquireReply reply;
+  reply.remaining = remaining;
+  return reply;
+}
+
+/// An acquisition with its state machine, at the moment its first request is sent.
+class Case {
+ public:
+  struct Setting {
+    LockTraits traits{};
+    Duration wait = 10h;
+    bool lease = false;
+    bool willRetry = false;
+    bool forEver = false;
+    std::chrono::milliseconds leaseTime = kLease;
+    Clock::time_point deadline = kNever;
+  };
+
+  explicit Case(Setting setting) : traits_(setting.traits) {
+    params_.wait = setting.wait;
+    params_.willRetry = setting.willRetry;
+    params_.forEver = setting.forEver;
+    if (setting.lease) {
+      params_.lease = Duration(setting.leaseTime);
+    }
+    it.emplace(traits_, params_, setting.leaseTime, setting.deadline);
+    fsm.emplace(!it->waits());
+    fsm->start(false);
+  }
+  Case() : Case(Setting()) {}
+
+  Case& attempt(int before = 0, const std::string& tombstone = {}, Clock::time_point at = kStart) {
+    it->beginAttempt(before, tombstone);
+    it->sentAt(at);
+    return *this;
+  }
+  Step decide(Finding finding, bool closed = false) {
+    return Acquisition::decide(*fsm, std::move(finding), closed);
+  }
+  /// Until when it may be sent.
+  Clock::time_point settle(bool keep, Clock::time_point now = kStart) {
+    return it->beginSettling(keep, now, kCallTimeout, kOutage);
+  }
+  [[nodiscard]] std::optional<Errc> error() const {
+    return fsm->error() ? std::optional(fsm->error()->errc()) : std::nullopt;
+  }
+
+  const LockTraits traits_;
+  AcquireParams params_;
+  std::optional<Acquisition> it;
+  std::optional<AcquireFsm> fsm;
+};
+
+LockTraits semaphore() {
+  LockTraits traits;
+  traits.holdKind = HoldKind::none;
+  traits.settleWithin = 120s;
+  return traits;
+}
+LockTraits latch() {
+  LockTraits traits;
+  traits.holdKind = HoldKind::none;
+  traits.wakeRule = WakeRule::each;
+  traits.changesState = false;
+  return traits;
+}
+LockTraits fair() {
+  LockTraits traits;
+  traits.queuesOnServer = true;
+  return traits;
+}
+LockTraits ids() {
+  LockTraits traits;
+  traits.holdKind = HoldKind::permit;
+  traits.ownIds = true;
+  return traits;
+}
+
+// ---- Whose turn it is
+
+TEST(Acquisition, StandsBehindOthersOnlyWhereOneGetsIn) {
+  for (const auto& [rule, queues] : {std::pair(WakeRule::one, true),
+                                     std::pair(WakeRule::fitting, true),
+                                     std::pair(WakeRule::each, false),
+                                     std::pair(WakeRule::alone, false)}) {
+    LockTraits traits;
+    traits.wakeRule = rule;
+    EXPECT_EQ(Case({.traits = traits}).it->queuesBehindOthers(), queues);
+  }
+}
+
+// ---- Requests
+
+TEST(Acquisition, RequestSaysWhatIsKnown) {
+  Case c;
+  c.attempt(2, "t");
+  const AcquireRequest request = c.it->attempt("me");
+  EXPECT_EQ(request.owner, "me");
+  EXPECT_EQ(request.lease, kLease);
+  EXPECT_EQ(request.tombstone, "t");
+  EXPECT_TRUE(request.waits);
+  EXPECT_TRUE(request.again);
+  EXPECT_FALSE(request.enrolled);
+  EXPECT_FALSE(Case({.wait = Duration::zero()}).attempt().it->attempt("me").waits);
+  EXPECT_FALSE(Case().attempt(0).it->attempt("me").again);
+}
+
+TEST(Acquisition, EachRequestHasATombstoneOfItsOwn) {
+  Case c;
+  c.attempt(0, "first");
+  c.it->beginAttempt(0, "");
+  EXPECT_FALSE(c.it->hasTombstone());
+  EXPECT_EQ(c.it->attempt("me").tombstone, "");
+}
+
+TEST(Acquisition, WaiterEnrolsOnceWhereTheServerHasAQueue) {
+  Case c({.traits = fair()});
+  c.it->beginAttempt(0, "");
+  EXPECT_TRUE(c.it->enrols());
+  EXPECT_FALSE(c.it->attempt("me").enrolled);
+  c.it->sentAt(kStart);
+  EXPECT_FALSE(c.it->attempt("me").enrolled) << "the same request, sent again";
+  c.it->beginAttempt(0, "");
+  EXPECT_FALSE(c.it->enrols());
+  EXPECT_TRUE(c.it->attempt("me").enrolled);
+  c.it->sentAt(kStart);
+  EXPECT_TRUE(c.it->takeQueueEntry());
+  EXPECT_FALSE(c.it->takeQueueEntry()) << "it was given up";
+}
+
+TEST(Acquisition, NobodyEnrolsWithoutAWaitOrAQueue) {
+  EXPECT_FALSE(Case({.traits = fair(), .wait = Duration::zero()}).attempt().it->takeQueueEntry());
+  EXPECT_FALSE(Case().attempt().it->takeQueueEntry());
+}
+
+TEST(Acquisition, PlaceThatCouldNotBeBookedIsNotTaken) {
+  Case c({.traits = fair()});
+  c.it->beginAttempt(0, "");
+  EXPECT_FALSE(c.it->takeQueueEntry()) << "before it is sent";
+}
+
+TEST(Acquisition, LateRequestIsHarmlessOnlyIfItsKindOrATombstoneSaysSo) {
+  EXPECT_EQ(Case().attempt().it->late(), Late::adds);
+  EXPECT_EQ(Case().attempt(0, "t").it->late(), Late::harmless);
+  EXPECT_EQ(Case({.traits = latch()}).attempt().it->late(), Late::harmless);
+  EXPECT_EQ(Case({.traits = semaphore()}).attempt().it->late(), Late::harmless);
+  EXPECT_EQ(Case({.traits = ids()}).attempt().it->late(), Late::adds);
+}
+
+TEST(Acquisition, LateSettlingTakesALaterHold) {
+  Case c;
+  c.attempt().settle(false);
+  EXPECT_EQ(c.it->late(), Late::takes);
+  Case marked;
+  marked.attempt(0, "t").settle(false);
+  EXPECT_EQ(marked.it->late(), Late::harmless);
+  Case named({.traits = ids()});
+  named.attempt().settle(false);
+  EXPECT_EQ(named.it->late(), Late::harmless) << "no id is used twice";
+}
+
+TEST(Acquisition, SendsUntilTheDeadline) {
+  const Case c({.deadline = kStart + 10s});
+  EXPECT_FALSE(c.it->limitedByOutage());
+  EXPECT_EQ(c.it->sendBefore(kStart, kOutage), kStart + 10s);
+}
+
+TEST(Acquisition, AnOutageLimitsACallWithoutEnd) {
+  const Case endless;
+  EXPECT_TRUE(endless.it->limitedByOutage());
+  EXPECT_EQ(endless.it->sendBefore(kStart, kOutage), kStart + kOutage);
+  const Case forEver({.forEver = true, .deadline = kStart + 10s});
+  EXPECT_EQ(forEver.it->sendBefore(kStart, kOutage), kStart + kOutage);
+  EXPECT_EQ(forEver.it->sendBefore(kStart + 8s, kOutage), kStart + 10s);
+}
+
+// ---- What a reply means
+
+TEST(Acquisition, GrantIsTheCallersUntilItIsBooked) {
+  Case c;
+  Finding finding = c.attempt().it->replied(grantOf(1), kStart + 1ms);
+  EXPECT_EQ(finding.kind, Kind::granted);
+  EXPECT_FALSE(finding.tooMany);
+  EXPECT_FALSE(finding.leavesGate()) << "not before it is booked";
+  EXPECT_TRUE(finding.leavesQueueEntry);
+  EXPECT_EQ(finding.count, 1);
+  const Step step = c.decide(std::move(finding));
+  EXPECT_EQ(step, Step::finish);
+  EXPECT_TRUE(Acquisition::obtains(Kind::granted, step));
+  EXPECT_TRUE(Acquisition::leavesGate(Kind::granted, step));
+  EXPECT_EQ(c.it->validFrom(), kStart);
+}
+
+TEST(Acquisition, RefusalLeavesTheGateAndKeepsThePlace) {
+  Case c({.traits = fair()});
+  Finding finding = c.attempt().it->replied(refusal(70ms), kStart);
+  EXPECT_EQ(finding.kind, Kind::refused);
+  EXPECT_TRUE(finding.leavesGate());
+  EXPECT_FALSE(finding.leavesQueueEntry);
+  EXPECT_EQ(c.it->remaining(), 70ms);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::queue);
+  EXPECT_TRUE(c.it->takeTried());
+  EXPECT_FALSE(c.it->takeTried());
+}
+
+TEST(Acquisition, GrantThatComesWhenItsLeaseIsOverIsNone) {
+  const auto end = kStart + kLease - Watchdog::allowance(kLease);
+  EXPECT_EQ(Case().attempt().it->replied(grantOf(1), end - 1ns).kind, Kind::granted);
+  Case c;
+  Finding finding = c.attempt().it->replied(grantOf(1), end);
+  EXPECT_EQ(finding.kind, Kind::tooLate);
+  EXPECT_TRUE(finding.leavesGate());
+  EXPECT_TRUE(finding.leavesQueueEntry);
+  EXPECT_EQ(c.it->remaining(), 0ms) << "it tries again at once";
+  EXPECT_EQ(c.decide(std::move(finding)), Step::queue);
+}
+
+TEST(Acquisition, VeryShortLeaseIsNeverTooLate) {
+  EXPECT_EQ(
+      Case({.lease = true, .leaseTime = 10ms}).attempt().it->replied(grantOf(1), kStart + 1h).kind,
+      Kind::granted);
+  EXPECT_EQ(
+      Case({.lease = true, .leaseTime = 11ms}).attempt().it->replied(grantOf(1), kStart + 1h).kind,
+      Kind::tooLate);
+}
+
+TEST(Acquisition, CountWithoutALeaseIsNeverTooLate) {
+  EXPECT_FALSE(Case({.traits = semaphore()}).it->expires());
+  EXPECT_EQ(Case({.traits = semaphore()}).attempt().it->replied(grantOf(1), kStart + 1h).kind,
+            Kind::granted);
+  EXPECT_TRUE(Case({.traits = semaphore(), .lease = true}).it->expires());
+  EXPECT_EQ(Case({.traits = semaphore(), .lease = true})
+                .attempt()
+                .it->replied(grantOf(1), kStart + 1h)
+                .kind,
+            Kind::tooLate);
+}
+
+TEST(Acquisition, ReentryIsOneMoreThanBefore) {
+  Case c;
+  const Finding finding = c.attempt(2).it->replied(grantOf(3), kStart);
+  EXPECT_EQ(finding.kind, Kind::granted);
+  EXPECT_FALSE(finding.tooMany);
+  EXPECT_EQ(c.it->before(), 2);
+}
+
+TEST(Acquisition, MoreThanExpectedIsSettled) {
+  Case c;
+  Finding finding = c.attempt(1).it->replied(grantOf(3), kStart);
+  EXPECT_TRUE(finding.tooMany);
+  const Step step = c.decide(std::move(finding));
+  EXPECT_EQ(step, Step::settleKeep);
+  EXPECT_FALSE(Acquisition::obtains(Kind::granted, step));
+  EXPECT_FALSE(Acquisition::leavesGate(Kind::granted, step));
+  c.settle(true);
+  EXPECT_EQ(c.it->settling("me").target, 2);
+}
+
+TEST(Acquisition, HoldWithTheTokenOfALostOneGoesFirst) {
+  AcquireReply reply = grantOf(2);
+  reply.token = 7;
+  Case c;
+  Finding finding = c.attempt().it->replied(reply, kStart);
+  EXPECT_EQ(finding.kind, Kind::leftover);
+  EXPECT_FALSE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::settleKeep);
+  c.settle(true);
+  EXPECT_FALSE(c.it->keeps());
+  EXPECT_EQ(c.it->settling("me").target, 0);
+  EXPECT_EQ(c.decide(c.it->settled({2, 0}, false, kStart)), Step::attempt);
+  // Only once.
+  finding = c.attempt().it->replied(reply, kStart);
+  EXPECT_EQ(finding.kind, Kind::granted);
+  EXPECT_TRUE(finding.tooMany);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::settleKeep);
+  c.settle(true);
+  EXPECT_TRUE(c.it->keeps());
+}
+
+TEST(Acquisition, TokenOfAHoldThatIsKnownStays) {
+  AcquireReply reply = grantOf(3);
+  reply.token = 7;
+  EXPECT_EQ(Case().attempt(1).it->replied(reply, kStart).kind, Kind::granted);
+  Case c;
+  reply.count = 1;
+  EXPECT_EQ(c.attempt().it->replied(reply, kStart).kind, Kind::granted);
+  EXPECT_EQ(c.it->token(), 7U);
+}
+
+TEST(Acquisition, OpenLatchLeavesNothingBehind) {
+  Case c({.traits = latch()});
+  Finding finding = c.attempt().it->replied(grantOf(1), kStart);
+  EXPECT_EQ(finding.kind, Kind::happened);
+  EXPECT_TRUE(finding.leavesGate());
+  const Step step = c.decide(std::move(finding));
+  EXPECT_EQ(step, Step::finish);
+  EXPECT_TRUE(Acquisition::obtains(Kind::happened, step));
+}
+
+TEST(Acquisition, OpenLatchForACallerThatLeftIsNotGivenBack) {
+  Case c({.traits = latch()});
+  c.attempt();
+  c.fsm->expired(Error(Errc::timedOut));
+  EXPECT_EQ(c.decide(c.it->replied(grantOf(1), kStart)), Step::end);
+}
+
+TEST(Acquisition, GrantForACallerThatLeftIsGivenBack) {
+  Case c;
+  c.attempt();
+  c.fsm->expired(Error(Errc::timedOut));
+  const Step step = c.decide(c.it->replied(grantOf(1), kStart));
+  EXPECT_EQ(step, Step::settleBack);
+  EXPECT_FALSE(Acquisition::leavesGate(Kind::granted, step));
+  c.settle(false);
+  EXPECT_EQ(c.it->settling("me").target, 0);
+}
+
+// ---- Closing
+
+TEST(Acquisition, GrantOfAClosedClientIsGivenBack) {
+  Case c;
+  const Step step = c.decide(c.attempt().it->replied(grantOf(1), kStart), true);
+  EXPECT_EQ(step, Step::finishAndSettleBack);
+  EXPECT_EQ(c.error(), Errc::closed);
+  EXPECT_FALSE(Acquisition::obtains(Kind::granted, step));
+  EXPECT_FALSE(Acquisition::leavesGate(Kind::granted, step));
+  EXPECT_EQ(c.fsm->settled(false), Step::end);
+}
+
+TEST(Acquisition, GrantOfAClosedClientForACallerThatLeftIsGivenBack) {
+  Case c;
+  c.attempt();
+  c.fsm->stopped(Error(Errc::cancelled));
+  EXPECT_EQ(c.decide(c.it->replied(grantOf(1), kStart), true), Step::settleBack);
+  EXPECT_EQ(c.error(), Errc::cancelled);
+}
+
+TEST(Acquisition, RefusalOfAClosedClientIsARefusal) {
+  Case c;
+  EXPECT_EQ(c.decide(c.attempt().it->replied(refusal(1ms), kStart), true), Step::queue);
+}
+
+TEST(Acquisition, TurnedAwayFailsAlsoAfterASettling) {
+  Case c;
+  c.attempt().settle(true);
+  Finding finding = c.it->turnedAway(closedError());
+  EXPECT_EQ(finding.kind, Kind::failed);
+  EXPECT_TRUE(finding.leavesGate());
+  c.fsm->settled(false);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+  EXPECT_EQ(c.error(), Errc::closed);
+}
+
+// ---- Lost replies
+
+TEST(Acquisition, LostReplyIsSettled) {
+  Case c;
+  Finding finding = c.attempt().it->lost();
+  EXPECT_EQ(finding.kind, Kind::lost);
+  EXPECT_FALSE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::settleKeep);
+}
+
+TEST(Acquisition, LostReplyOfWhatChangesNothingIsAFailure) {
+  Case c({.traits = latch()});
+  Finding finding = c.attempt().it->lost();
+  EXPECT_EQ(finding.kind, Kind::failed);
+  EXPECT_TRUE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+  EXPECT_EQ(c.error(), Errc::connectionFailed);
+}
+
+TEST(Acquisition, SettlingsOfOneRequestAreNumbered) {
+  Case c;
+  c.attempt(2, "t").settle(true);
+  const SettleRequest first = c.it->settling("me");
+  EXPECT_EQ(first.target, 3);
+  EXPECT_EQ(first.tombstone, "t");
+  EXPECT_EQ(first.number, 1);
+  EXPECT_TRUE(first.keepsNewest);
+  c.settle(false);
+  const SettleRequest second = c.it->settling("me");
+  EXPECT_EQ(second.target, 2);
+  EXPECT_EQ(second.tombstone, "t");
+  EXPECT_EQ(second.number, 2);
+  EXPECT_FALSE(second.keepsNewest);
+  c.attempt(2, "u").settle(true);
+  EXPECT_EQ(c.it->settling("me").number, 1);
+}
+
+TEST(Acquisition, SettlingToKeepEndsWithTheCallersTime) {
+  Case c({.deadline = kStart + 10s});
+  EXPECT_EQ(c.attempt().settle(true), kStart + 10s);
+  Case endless;
+  EXPECT_EQ(endless.attempt().settle(true), kStart + kOutage);
+}
+
+TEST(Acquisition, SettlingBackEndsWhenTheLeaseIsOver) {
+  Case c({.deadline = kStart + 1ms});
+  EXPECT_EQ(c.attempt().settle(false), kStart + kLease + kCallTimeout);
+}
+
+TEST(Acquisition, SettlingOfACountEndsWhenTheServerHasForgotten) {
+  Case c({.traits = semaphore()});
+  EXPECT_EQ(c.attempt().settle(true), kStart + kOutage);
+  EXPECT_EQ(c.settle(false, kStart + 50s), kStart + 120s) << "counted from the first settling";
+  EXPECT_EQ(c.settle(true, kStart + 118s), kStart + 120s);
+}
+
+TEST(Acquisition, SettlingOfSomethingWithoutEndHasNone) {
+  LockTraits traits = semaphore();
+  traits.settleWithin = 0ms;
+  Case c({.traits = traits});
+  EXPECT_EQ(c.attempt().settle(false), kNever);
+  Case leased({.traits = traits, .lease = true});
+  EXPECT_EQ(leased.attempt().settle(false), kStart + kLease + kCallTimeout);
+}
+
+TEST(Acquisition, SettledGrantIsTheCallers) {
+  Case c;
+  c.attempt();
+  c.decide(c.it->lost());
+  c.settle(true);
+  SettleReply reply{1, 1};
+  reply.token = 9;
+  reply.remaining = 400ms;
+  Finding finding = c.it->settled(reply, false, kStart + 500ms);
+  EXPECT_EQ(finding.kind, Kind::granted);
+  EXPECT_EQ(finding.count, 1);
+  EXPECT_TRUE(finding.leavesQueueEntry);
+  EXPECT_EQ(c.it->token(), 9U);
+  EXPECT_EQ(c.it->settledRemaining(), 400ms);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+}
+
+TEST(Acquisition, WhatASettlingFoundDoesNotCountForTheNextAttempt) {
+  Case c;
+  c.attempt().settle(true);
+  SettleReply reply{1, 1};
+  reply.remaining = 400ms;
+  static_cast<void>(c.it->settled(reply, false, kStart));
+  c.attempt();
+  EXPECT_FALSE(c.it->settledRemaining());
+}
+
+TEST(Acquisition, SettledGrantOfAClosedClientIsGivenBack) {
+  Case c;
+  c.attempt();
+  c.decide(c.it->lost());
+  c.settle(true);
+  EXPECT_EQ(c.decide(c.it->settled({1, 1}, false, kStart), true), Step::finishAndSettleBack);
+  EXPECT_EQ(c.error(), Errc::closed);
+}
+
+TEST(Acquisition, SettledGrantThatIsTooLateIsNone) {
+  Case c;
+  c.attempt();
+  c.decide(c.it->lost());
+  c.settle(true);
+  Finding finding = c.it->settled({1, 1}, false, kStart + kLease);
+  EXPECT_EQ(finding.kind, Kind::resolved);
+  EXPECT_FALSE(finding.held);
+  const Step step = c.decide(std::move(finding));
+  EXPECT_EQ(step, Step::attempt);
+  EXPECT_TRUE(Acquisition::leavesGate(Kind::resolved, step));
+}
+
+TEST(Acquisition, SettledGrantForACallerThatLeftIsGivenBack) {
+  Case c;
+  c.attempt();
+  c.decide(c.it->lost());
+  c.settle(true);
+  c.fsm->expired(Error(Errc::timedOut));
+  Finding finding = c.it->settled({1, 1}, true, kStart);
+  EXPECT_EQ(finding.kind, Kind::resolved);
+  EXPECT_TRUE(finding.held);
+  EXPECT_FALSE(finding.undone);
+  Step step = c.decide(std::move(finding));
+  EXPECT_EQ(step, Step::settleBack);
+  EXPECT_FALSE(Acquisition::leavesGate(Kind::resolved, step));
+  c.settle(false);
+  finding = c.it->settled({1, 0}, true, kStart);
+  EXPECT_TRUE(finding.undone);
+  step = c.decide(std::move(finding));
+  EXPECT_EQ(step, Step::end);
+  EXPECT_TRUE(Acquisition::leavesGate(Kind::resolved, step));
+}
+
+TEST(Acquisition, NothingIsKeptThatWasThereBefore) {
+  Case c;
+  c.attempt(2);
+  c.decide(c.it->lost());
+  c.settle(true);
+  EXPECT_EQ(c.decide(c.it->settled({2, 2}, false, kStart)), Step::attempt);
+}
+
+TEST(Acquisition, SettlingThatFailsLeavesADoubt) {
+  Case c;
+  c.attempt();
+  c.decide(c.it->lost());
+  c.settle(true);
+  Finding finding = c.it->failed(Error(Errc::connectionFailed));
+  EXPECT_EQ(finding.kind, Kind::unresolved);
+  EXPECT_FALSE(finding.leavesGate());
+  Step step = c.decide(std::move(finding));
+  EXPECT_EQ(step, Step::finishAndSettleBack);
+  EXPECT_FALSE(Acquisition::leavesGate(Kind::unresolved, step));
+  ASSERT_TRUE(c.fsm->error());
+  EXPECT_NE(c.fsm->error()->message().find("not known"), std::string::npos);
+  c.settle(false);
+  step = c.decide(c.it->failed(Error(Errc::connectionFailed)));
+  EXPECT_EQ(step, Step::end);
+  EXPECT_TRUE(Acquisition::leavesGate(Kind::unresolved, step));
+}
+
+// ---- Failures
+
+TEST(Acquisition, FailureIsTheCallers) {
+  Case c;
+  Finding finding = c.attempt().it->failed(Error(Errc::wrongType));
+  EXPECT_EQ(finding.kind, Kind::failed);
+  EXPECT_TRUE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+  EXPECT_EQ(c.error(), Errc::wrongType);
+}
+
+TEST(Acquisition, ReentryWithoutAHoldIsALeftoverOnce) {
+  Case c;
+  Finding finding = c.attempt().it->failed(Error(Errc::reentry));
+  EXPECT_EQ(finding.kind, Kind::leftover);
+  EXPECT_FALSE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::settleKeep);
+  c.settle(true);
+  EXPECT_FALSE(c.it->keeps());
+  EXPECT_EQ(c.it->settling("me").target, 0);
+  EXPECT_EQ(c.decide(c.it->settled({1, 0}, false, kStart)), Step::attempt);
+  EXPECT_EQ(c.attempt().it->failed(Error(Errc::reentry)).kind, Kind::failed);
+}
+
+TEST(Acquisition, ReentryOfAHoldThatIsKnownIsAnError) {
+  Case c;
+  EXPECT_EQ(c.decide(c.attempt(1).it->failed(Error(Errc::reentry))), Step::finish);
+  EXPECT_EQ(c.error(), Errc::reentry);
+}
+
+TEST(Acquisition, WaitForItselfIsARefusalForACallerThatDoesNotWait) {
+  const Error error(Errc::wouldDeadlock);
+  EXPECT_EQ(Case({.wait = Duration::zero()}).attempt().it->failed(error).kind, Kind::refused);
+  EXPECT_EQ(Case({.wait = Duration::zero(), .willRetry = true}).attempt().it->failed(error).kind,
+            Kind::failed);
+  EXPECT_EQ(Case().attempt().it->failed(error).kind, Kind::failed);
+}
+
+TEST(Acquisition, NoTimeToSendIsTheEndOfTheWait) {
+  Case c({.traits = fair(), .deadline = kStart + 1s});
+  Finding finding = c.attempt().it->notSent(Error(Errc::connectionFailed));
+  EXPECT_EQ(finding.kind, Kind::notSent);
+  EXPECT_TRUE(finding.leavesGate());
+  EXPECT_TRUE(finding.leavesQueueEntry) << "it was never taken";
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+  EXPECT_EQ(c.fsm->result(), AcquireFsm::Result::refused);
+}
+
+TEST(Acquisition, NoTimeToSendKeepsAPlaceThatWasTakenBefore) {
+  Case c({.traits = fair(), .deadline = kStart + 1s});
+  c.attempt().attempt();
+  EXPECT_FALSE(c.it->notSent(Error(Errc::connectionFailed)).leavesQueueEntry);
+}
+
+TEST(Acquisition, NoTimeToSendIsAFailureWithoutAWaitThatCouldEnd) {
+  const Error error(Errc::connectionFailed);
+  EXPECT_EQ(Case().attempt().it->notSent(error).kind, Kind::failed);
+  EXPECT_EQ(
+      Case({.wait = Duration::zero(), .deadline = kStart + 1s}).attempt().it->notSent(error).kind,
+      Kind::failed);
+  Case settles({.deadline = kStart + 1s});
+  settles.attempt().settle(true);
+  EXPECT_EQ(settles.it->notSent(error).kind, Kind::unresolved);
+}
+
+// ---- No memory
+
+TEST(Acquisition, WithoutMemoryACallEnds) {
+  Case c;
+  c.attempt();
+  c.decide(c.it->replied(refusal(1ms), kStart));
+  EXPECT_EQ(Acquisition::withoutMemory(*c.fsm, false), Step::finish);
+  EXPECT_EQ(c.error(), Errc::overloaded);
+}
+
+TEST(Acquisition, WithoutMemoryARequestThatMayHaveBeenExecutedIsSettled) {
+  Case c;
+  c.attempt();
+  EXPECT_EQ(Acquisition::withoutMemory(*c.fsm, true), Step::finishAndSettleBack);
+  EXPECT_EQ(c.error(), Errc::overloaded);
+  EXPECT_EQ(c.fsm->settled(false), Step::end);
+  Case left;
+  left.attempt();
+  left.fsm->expired(Error(Errc::timedOut));
+  EXPECT_EQ(Acquisition::withoutMemory(*left.fsm, true), Step::settleBack);
+  EXPECT_EQ(left.error(), Errc::timedOut);
+}
+
+TEST(Acquisition, WithoutMemoryToBookAGrantItIsGivenBackAndTheCallerTold) {
+  Case c;
+  ASSERT_EQ(c.decide(c.attempt().it->replied(grantOf(1), kStart)), Step::finish);
+  EXPECT_EQ(Acquisition::withoutMemory(*c.fsm, true), Step::finishAndSettleBack);
+  EXPECT_EQ(c.fsm->result(), AcquireFsm::Result::failed);
+  EXPECT_EQ(c.error(), Errc::overloaded);
+}
+
+}  // namespace
+}  // namespace rlock::detail

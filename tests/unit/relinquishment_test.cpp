@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/call_step_printer.hpp"
+#include <rlock/detail/engine/relinquishment.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+inline void PrintTo(Relinquishment::Finding::Kind kind, std::ostream* out) {
+  static constexpr const char* kNames[]{
+      "released", "notOwner", "settled", "unsettled", "goesOn", "otherData", "notReleased", "lost"};
+  *out << kNames[static_cast<int>(kind)];
+}
+
+namespace {
+
+using namespace std::chrono_literals;
+
+using Finding = Relinquishment::Finding;
+using Kind = Finding::Kind;
+using Late = Call::Late;
+using Plan = Relinquishment::Plan;
+using Outcome = ReleaseFsm::Result;
+using Step = CallStep;
+
+ReleaseReply released(std::int64_t remain) {
+  ReleaseReply reply;
+  reply.owned = true;
+  reply.remain = remain;
+  return reply;
+}
+
+/// A release with its state machine, when its request is sent.
+struct Case {
+  explicit Case(const Plan& plan,
+                bool validWhenSent = true,
+                const std::string& tombstone = {},
+                const LockTraits& kind = {})
+      : traits(kind), it(traits) {
+    it.beginAttempt(plan, tombstone, validWhenSent);
+    fsm.start();
+  }
+  Step decide(Finding finding) { return Relinquishment::decide(fsm, std::move(finding)); }
+  /// A reply was lost, and what was found is this.
+  Outcome settled(SettleReply reply) {
+    decide({.kind = Kind::lost});
+    it.beginSettling();
+    EXPECT_EQ(decide(it.settled(reply)), Step::finish);
+    return fsm.result();
+  }
+  [[nodiscard]] std::optional<Errc> error() const {
+    return fsm.error() ? std::optional(fsm.error()->errc()) : std::nullopt;
+  }
+
+  const LockTraits traits;
+  Relinquishment it;
+  ReleaseFsm fsm;
+};
+
+Plan held(int before) {
+  return {.before = before};
+}
+Plan lostHold(int before) {
+  return {.all = true, .lost = true, .before = before};
+}
+Plan lostPart(int before, int partIndex) {
+  return {.lost = true, .before = before, .partIndex = partIndex};
+}
+
+// ---- Requests
+
+TEST(Relinquishment, RequestSaysWhatIsKnown) {
+  const Case c({.before = 2, .partIndex = 2, .restore = 30s}, true, "t");
+  const ReleaseRequest request = c.it.attempt("me");
+  EXPECT_EQ(request.owner, "me");
+  EXPECT_EQ(request.restore, 30s);
+  EXPECT_EQ(request.tombstone, "t");
+  EXPECT_EQ(request.partIndex, 2);
+}
+
+TEST(Relinquishment, LateReleaseTakesALaterHold) {
+  LockTraits ids;
+  ids.ownIds = true;
+  EXPECT_EQ(Case(held(1)).it.late(), Late::takes);
+  EXPECT_EQ(Case(held(1), true, "t").it.late(), Late::harmless);
+  EXPECT_EQ(Case(held(1), true, {}, ids).it.late(), Late::harmless);
+  EXPECT_TRUE(Case(held(1)).it.needsGuard());
+  EXPECT_FALSE(Case(held(1), true, {}, ids).it.needsGuard());
+}
+
+TEST(Relinquishment, SettlingBringsTheCountDownByOne) {
+  Case c({.before = 3, .partIndex = 2}, true, "t");
+  c.it.beginSettling();
+  const SettleRequest first = c.it.settling("me");
+  EXPECT_EQ(first.target, 2);
+  EXPECT_EQ(first.before, 3);
+  EXPECT_EQ(first.partIndex, 2);
+  EXPECT_EQ(first.tombstone, "t");
+  EXPECT_EQ(first.number, 1);
+  EXPECT_FALSE(first.keepsNewest);
+  EXPECT_EQ(c.it.settling("me").number, 2);
+}
+
+TEST(Relinquishment, SettlingOfALostHoldLeavesNothing) {
+  Case c({.all = true, .lost = true, .before = 3, .partIndex = 2});
+  c.it.beginSettling();
+  EXPECT_EQ(c.it.settling("me").target, 0);
+  EXPECT_EQ(c.it.settling("me").partIndex, 0);
+  EXPECT_EQ(Case(held(0)).it.settling("me").target, 0);
+}
+
+TEST(Relinquishment, AttemptBeginsAnew) {
+  Case c(held(2), true, "t");
+  c.it.beginSettling();
+  static_cast<void>(c.it.settling("me"));
+  c.it.beginAttempt(held(1), "", true);
+  EXPECT_FALSE(c.it.settles());
+  EXPECT_FALSE(c.it.hasTombstone());
+  EXPECT_EQ(c.it.settling("me").number, 1);
+}
+
+// ---- What a reply means
+
+TEST(Relinquishment, LastHold) {
+  Case c(held(1));
+  Finding finding = c.it.replied(released(0));
+  EXPECT_EQ(finding.kind, Kind::released);
+  EXPECT_TRUE(finding.booked);
+  EXPECT_FALSE(finding.lostHold);
+  EXPECT_TRUE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+  EXPECT_EQ(c.fsm.result(), Outcome::released);
+}
+
+TEST(Relinquishment, OneOfSeveralSaysHowLongTheOthersLast) {
+  ReleaseReply reply = released(1);
+  reply.remaining = 700ms;
+  reply.kept = std::vector<int>{2};
+  Case c(held(2));
+  Finding finding = c.it.replied(reply);
+  EXPECT_EQ(finding.remain, 1);
+  EXPECT_EQ(finding.lasts, 700ms);
+  EXPECT_EQ(finding.kept, reply.kept);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+  EXPECT_EQ(c.fsm.result(), Outcome::stillHeld);
+  reply.remain = 0;
+  EXPECT_FALSE(Case(held(1)).it.replied(reply).lasts) << "nothing is left that could last";
+}
+
+TEST(Relinquishment, HoldThatTheServerDoesNotKnowIsLost) {
+  Case c(held(1));
+  Finding finding = c.it.replied(ReleaseReply());
+  EXPECT_EQ(finding.kind, Kind::notOwner);
+  EXPECT_TRUE(finding.booked);
+  EXPECT_TRUE(finding.lostHold);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+  EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
+}
+
+TEST(Relinquishment, HoldThatWasToldLostIsNotToldReleased) {
+  Case c(lostHold(1));
+  Finding finding = c.it.replied(released(0));
+  EXPECT_EQ(finding.kind, Kind::notOwner);
+  EXPECT_TRUE(finding.lostHold);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+  EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
+}
+
+TEST(Relinquishment, MoreThanExpectedIsSettledBeforeTheLedgerIsTold) {
+  Case c({.before = 2, .partIndex = 1});
+  Finding finding = c.it.replied(released(4));
+  EXPECT_EQ(finding.remain, 1);
+  EXPECT_TRUE(finding.tooMany);
+  EXPECT_FALSE(finding.booked);
+  EXPECT_FALSE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::settleBack);
+  c.it.beginSettling();
+  EXPECT_EQ(c.it.settling("me").partIndex, 0) << "the one that was meant is gone";
+}
+
+TEST(Relinquishment, MoreOfALostHoldIsSettledToo) {
+  Case c(lostHold(2));
+  Finding finding = c.it.replied(released(1));
+  EXPECT_EQ(finding.kind, Kind::released);
+  EXPECT_TRUE(finding.tooMany);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::settleBack);
+  c.it.beginSettling();
+  EXPECT_EQ(c.decide(c.it.settled({1, 0})), Step::finish);
+  EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
+}
+
+TEST(Relinquishment, HoldOfAnEarlierProcessIsNotTheCallersOwn) {
+  Case c(held(0));
+  EXPECT_EQ(c.decide(c.it.replied(released(0))), Step::finish);
+  EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
+}
+
+// ---- Lost replies
+
+TEST(Relinquishment, SettledReleaseIsOne) {
+  EXPECT_EQ(Case(held(1)).settled({1, 0}), Outcome::released);
+  EXPECT_EQ(Case(held(2)).settled({2, 1}), Outcome::stillHeld);
+  EXPECT_EQ(Case(held(2)).settled({1, 1}), Outcome::stillHeld) << "it had been executed";
+}
+
+TEST(Relinquishment, HoldThatWasGoneIsReleasedOnlyIfItWasThereWhenTheRequestWasSent) {
+  EXPECT_EQ(Case(held(1), true).settled({0, 0}), Outcome::released);
+  EXPECT_EQ(Case(held(1), false).settled({0, 0}), Outcome::notOwner);
+  EXPECT_EQ(Case(held(1), false).settled({1, 0}), Outcome::released) << "it was there";
+}
+
+TEST(Relinquishment, SettledReleaseOfWhatIsLostIsNone) {
+  EXPECT_EQ(Case(lostHold(1)).settled({1, 0}), Outcome::notOwner);
+  EXPECT_EQ(Case(lostPart(2, 1)).settled({2, 1}), Outcome::notOwner);
+  EXPECT_EQ(Case(held(0)).settled({1, 0}), Outcome::notOwner);
+}
+
+TEST(Relinquishment, SettlingSaysWhatToBook) {
+  Case c(held(2));
+  c.it.beginSettling();
+  SettleReply reply{2, 1};
+  reply.remaining = 300ms;
+  Finding finding = c.it.settled(reply);
+  EXPECT_TRUE(finding.booked);
+  EXPECT_FALSE(finding.lostHold);
+  EXPECT_EQ(finding.remain, 1);
+  EXPECT_EQ(finding.lasts, 300ms);
+  reply.now = 0;
+  EXPECT_FALSE(c.it.settled(reply).lasts);
+  Case gone(held(1), false);
+  EXPECT_TRUE(gone.it.settled({0, 0}).lostHold);
+}
+
+TEST(Relinquishment, SettlingThatFailsLeavesADoubt) {
+  Case c(held(1));
+  c.decide({.kind = Kind::lost});
+  c.it.beginSettling();
+  Finding finding = c.it.failed(Error(Errc::connectionFailed), false);
+  EXPECT_EQ(finding.kind, Kind::unsettled);
+  EXPECT_FALSE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finishAndSettleBack);
+  ASSERT_TRUE(c.fsm.error());
+  EXPECT_NE(c.fsm.error()->message().find("not known"), std::string::npos);
+  EXPECT_EQ(c.decide(c.it.failed(Error(Errc::connectionFailed), false)), Step::end);
+}
+
+// ---- Failures
+
+TEST(Relinquishment, ReleaseThatDidNotGetThroughGoesOn) {
+  for (const Errc errc : {Errc::connectionFailed, Errc::timedOut}) {
+    Case c(held(1));
+    Finding finding = c.it.failed(Error(errc), false);
+    EXPECT_EQ(finding.kind, Kind::goesOn);
+    EXPECT_FALSE(finding.leavesGate());
+    EXPECT_EQ(c.decide(std::move(finding)), Step::finishAndSettleBack);
+    EXPECT_EQ(c.error(), errc);
+  }
+}
+
+TEST(Relinquishment, ServerThatTakesNothingAtTheMomentIsNoReasonToStay) {
+  for (const Errc errc : {Errc::connectionFailed, Errc::readOnly, Errc::notSynced}) {
+    EXPECT_EQ(Case(held(1)).it.failed(Error(errc), true).kind, Kind::goesOn);
+  }
+}
+
+TEST(Relinquishment, RefusalIsTheCallersToDealWith) {
+  Case c(held(1));
+  Finding finding = c.it.failed(Error(Errc::denied), true);
+  EXPECT_EQ(finding.kind, Kind::notReleased);
+  EXPECT_FALSE(finding.booked);
+  EXPECT_TRUE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+  EXPECT_EQ(c.error(), Errc::denied);
+}
+
+TEST(Relinquishment, RefusalIsNoReasonToStayIfNobodyAsks) {
+  Case c(held(1));
+  c.it.setNobodyAsks();
+  EXPECT_EQ(c.it.failed(Error(Errc::denied), true).kind, Kind::goesOn);
+  EXPECT_EQ(c.it.failed(Error(Errc::wrongType), true).kind, Kind::otherData);
+  EXPECT_EQ(c.it.failed(Error(Errc::closed), false).kind, Kind::notReleased);
+}
+
+TEST(Relinquishment, OtherDataInItsPlaceMeansThatTheHoldIsLost) {
+  Case c(held(1));
+  Finding finding = c.it.failed(Error(Errc::wrongType), true);
+  EXPECT_EQ(finding.kind, Kind::otherData);
+  EXPECT_TRUE(finding.booked);
+  EXPECT_TRUE(finding.lostHold);
+  EXPECT_EQ(finding.remain, 0);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
+  EXPECT_EQ(c.error(), Errc::wrongType);
+}
+
+TEST(Relinquishment, NothingGoesOnForAHoldThatIsNotThereOrAClientThatCloses) {
+  EXPECT_EQ(Case(held(0)).it.failed(Error(Errc::connectionFailed), false).kind, Kind::notReleased);
+  EXPECT_EQ(Case(held(1)).it.failed(Error(Errc::closed), false).kind, Kind::notReleased);
+}
+
+// ---- No memory
+
+TEST(Relinquishment, WithoutMemoryARequestThatMayHaveBeenExecutedIsSettled) {
+  Case c(held(1));
+  EXPECT_EQ(Relinquishment::withoutMemory(c.fsm, true), Step::settleBack);
+  Case unsent(held(1));
+  EXPECT_EQ(Relinquishment::withoutMemory(unsent.fsm, false), Step::finish);
+  EXPECT_EQ(unsent.error(), Errc::overloaded);
+}
+
+}  // namespace
+}  // namespace rlock::detail
