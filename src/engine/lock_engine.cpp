@@ -63,7 +63,7 @@ std::chrono::milliseconds LockEngine::callTimeout() const noexcept {
 
 std::optional<Error> LockEngine::refuse(bool blocking) const {
   if (forkGeneration() != forkGeneration_) {
-    return Error(Errc::forked, "the client belongs to the parent process");
+    return Error(Errc::forked);
   }
   if (closed()) {
     return Error(Errc::closed, "the client was closed");
