@@ -40,7 +40,8 @@ class RLOCK_EXPORT Mutex {
   ///@{
   /// As the standard says for Lockable and TimedLockable; try_lock() is one attempt. False while
   /// anybody holds the lock, the calling thread and this object included.
-  /// @throws rlock::Error  as RLock::acquire() and RLock::tryAcquire()
+  /// @throws rlock::Error  as RLock::acquire() and RLock::tryAcquire(); lock() `wouldDeadlock` when
+  ///                       the calling thread has locked this object and still holds it
   /// @par Cost  as RLock::lock()
   void lock();
   [[nodiscard]] bool try_lock();
@@ -71,6 +72,10 @@ class RLOCK_EXPORT Mutex {
   };
   using Holds = std::list<Held>;
 
+  friend class SharedMutex;
+
+  void lockOnceMore();
+  [[nodiscard]] bool heldByThisThread() const noexcept;
   bool tryLockFor(Duration wait);
   void keep(Holds& fresh) noexcept;
   [[nodiscard]] bool ofParent() const noexcept;
@@ -120,7 +125,7 @@ class RLOCK_EXPORT SharedMutex {
   ///@{
   /// The shared side, as in Mutex, except that it may be held several times. unlock_shared() gives
   /// one of these holds back and leaves the others.
-  void lock_shared() { shared_.lock(); }
+  void lock_shared() { shared_.lockOnceMore(); }
   [[nodiscard]] bool try_lock_shared() { return shared_.try_lock(); }
   template <class Rep, class Period>
   [[nodiscard]] bool try_lock_shared_for(const std::chrono::duration<Rep, Period>& wait) {

@@ -163,7 +163,8 @@ class [[nodiscard]] Operation {
   };
 
   static Error alreadyStarted() {
-    return Error(Errc::invalidArgument, "this operation was already started");
+    return Error(Errc::invalidArgument,
+                 "this operation was already started, or moved from; make another one");
   }
 
   std::unique_ptr<detail::OperationBody<T>> body_;

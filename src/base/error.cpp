@@ -31,9 +31,10 @@ std::string_view sentence(Errc errc) noexcept {
     case Errc::authenticationFailed:
       return "the server refused the credentials";
     case Errc::denied:
-      return "the server's access rules forbid this";
+      return "the server's access rules forbid this; docs/configuration.md has those that are "
+             "needed";
     case Errc::wrongType:
-      return "the key holds data of another type";
+      return "the key holds data of another type; choose a name that nothing else uses";
     case Errc::outOfMemory:
       return "the server is at its memory limit";
     case Errc::readOnly:
@@ -45,7 +46,7 @@ std::string_view sentence(Errc errc) noexcept {
     case Errc::invalidArgument:
       return "invalid argument";
     case Errc::wouldDeadlock:
-      return "the caller would wait for itself, for ever";
+      return "the caller would wait for itself, for ever; let it release what it holds first";
     case Errc::forked:
       return "the client belongs to the parent process; create a new one after fork()";
     case Errc::serverError:

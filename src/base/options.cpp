@@ -167,6 +167,9 @@ std::string_view hostProblem(std::string_view host) {
     return "the host is longer than 253 characters";
   }
   if (host.find(':') != std::string_view::npos) {
+    if (host.find("://") != std::string_view::npos) {
+      return "a URI stands where the host belongs; write Options::fromUri(\"redis://host:6379\")";
+    }
     return isIpv6(host) ? ""
                         : "the host contains ':' but is no IPv6 address (the port is a field of "
                           "its own)";
@@ -296,8 +299,11 @@ void checkEndpoint(const Endpoint& endpoint, bool tls) {
   const std::string_view problem =
       local ? socketPathProblem(endpoint.path) : hostProblem(endpoint.host);
   if (!problem.empty()) {
-    refuseOption(fmt::format(
-        "option endpoints: {}: {}", inQuotes(local ? endpoint.path : endpoint.host), problem));
+    const std::string& text = local ? endpoint.path : endpoint.host;
+    // What stands before an '@' may be a password.
+    refuseOption(fmt::format("option endpoints: {}: {}",
+                             text.find('@') == std::string::npos ? inQuotes(text) : "an address",
+                             problem));
   }
   if (!local && endpoint.port == 0) {
     refuseOption(fmt::format("option endpoints: the port of {} is 0; allowed: 1 to 65535",
@@ -401,7 +407,9 @@ std::string_view toString(LossReason reason) noexcept {
 
 void Options::validate() const {
   if (endpoints.empty()) {
-    detail::refuseOption("option endpoints is empty; at least one address is needed");
+    detail::refuseOption(
+        "option endpoints is empty; at least one address is needed, as "
+        "Options::fromUri(\"redis://host:6379\") gives");
   }
   for (const Endpoint& endpoint : endpoints) {
     detail::checkEndpoint(endpoint, tls);

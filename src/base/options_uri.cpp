@@ -39,6 +39,7 @@ using detail::Setting;
 constexpr std::uint16_t kRedisPort = 6379;
 constexpr std::uint16_t kSentinelPort = 26379;
 constexpr int kMaxPort = 65535;
+constexpr std::string_view kWriteAddress = "write redis://host:6379";
 
 [[noreturn]] void refuseUri(std::string_view text) {
   detail::refuseOption(fmt::format("invalid server URI: {}", text));
@@ -157,13 +158,14 @@ Endpoint parseHostPort(std::string_view text, std::uint16_t defaultPort) {
     }
     // The text is not quoted in these messages: in a URI with a forgotten '@' it is the password.
     if (const std::string_view problem = detail::hostProblem(endpoint.host); !problem.empty()) {
-      refuseUri(problem);
+      refuseUri(fmt::format("{}; {}", problem, kWriteAddress));
     }
   }
   if (port) {
     int number = 0;
     if (!std::all_of(port->begin(), port->end(), isDigit) || port->empty()) {
-      refuseUri(fmt::format("the port after host {} is not a number", inQuotes(endpoint.host)));
+      refuseUri(fmt::format(
+          "the port after host {} is not a number; {}", inQuotes(endpoint.host), kWriteAddress));
     }
     if (parseNumber(*port, number) != std::errc() || number < 1 || number > kMaxPort) {
       refuseUri(fmt::format("port {} of host {} is out of range; allowed: 1 to {}",
@@ -202,7 +204,8 @@ int parseDatabase(std::string_view text) {
                           std::numeric_limits<int>::max()));
   }
   if (error != std::errc()) {
-    refuseUri(fmt::format("database {} is not a number", inQuotes(text)));
+    refuseUri(fmt::format("database {} is not a number; write one, as in redis://host:6379/0",
+                          inQuotes(text)));
   }
   return number;
 }
@@ -343,7 +346,13 @@ void parseQuery(std::string_view query,
     const std::string_view name = item.substr(0, equals);
     const Setting* setting = detail::findParameter(name);
     if (setting == nullptr) {
-      refuseUri(fmt::format("unknown parameter {}; known: {}", inQuotes(name), knownParameters()));
+      const bool credentials = name == "password" || name == "user" || name == "username";
+      refuseUri(fmt::format("unknown parameter {}; {}known: {}",
+                            inQuotes(name),
+                            credentials ? "user name and password stand before the host, as in "
+                                          "redis://name:password@host:6379; "
+                                        : "",
+                            knownParameters()));
     }
     if (equals == std::string_view::npos) {
       refuseUri(fmt::format("parameter {} has no value; write {}=...", name, name));
@@ -368,7 +377,9 @@ void checkCharacters(std::string_view uri) {
   for (std::size_t i = 0; i < uri.size(); ++i) {
     if (isControl(uri[i]) || uri[i] == ' ') {
       refuseUri(fmt::format(
-          "a space or control character at position {} (it must be percent-encoded)", i + 1));
+          "a space or control character at position {}; take it out, or write it as % and two "
+          "hexadecimal digits (a space is %20)",
+          i + 1));
     }
     if (uri[i] == '#') {
       refuseUri(fmt::format("'#' at position {} (it must be written %23)", i + 1));

@@ -158,7 +158,8 @@ Error GroupLock::describe(const Error& error) const {
 
 std::optional<Error> GroupLock::refuse(bool blocking) const {
   if (forkGeneration() != forkGeneration_) {
-    return describe(Error(Errc::forked, "the clients belong to the parent process"));
+    return describe(Error(
+        Errc::forked, "the clients belong to the parent process; create new ones after fork()"));
   }
   if (blocking && refusesBlocking()) {
     return describe(

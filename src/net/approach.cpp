@@ -218,7 +218,8 @@ bool Approach::readReplies() {
     const ssize_t count = stream_->read(buffer.data(), buffer.size(), false);
     if (count == 0 || (count < 0 && errno == ECONNRESET)) {
       fail({Errc::connectionFailed,
-            "the server closed the connection in the handshake, as a port does that expects TLS"});
+            "the server closed the connection in the handshake, as a port does that expects TLS; "
+            "if it is one, write the address of a port without it"});
       return false;
     }
     if (count < 0) {

@@ -55,7 +55,9 @@ std::optional<ConnectFailure> classifyAnywhere(std::string_view text) {
   const std::string_view code = firstWord(text);
   if (code == "NOAUTH") {
     return ConnectFailure{
-        Errc::authenticationFailed, "the server wants a password", quoteServer(text)};
+        Errc::authenticationFailed,
+        "the server wants a password; write it before the host, as in redis://:password@host",
+        quoteServer(text)};
   }
   if (code == "DENIED") {
     return ConnectFailure{
@@ -88,11 +90,21 @@ bool looksLikeTls(const char* data, std::size_t size) noexcept {
   return size > 0 && (data[0] == '\x15' || data[0] == '\x16');
 }
 
-ConnectFailure classifyAuth(std::string_view text) {
-  if (text.find("without any password") != std::string_view::npos ||
-      text.find("no password is set") != std::string_view::npos) {
+bool needsNoPassword(std::string_view text) noexcept {
+  return text.find("without any password") != std::string_view::npos ||
+         text.find("no password is set") != std::string_view::npos;
+}
+
+ConnectFailure classifyAuth(std::string_view text, bool passwordGiven) {
+  if (needsNoPassword(text)) {
     return {Errc::authenticationFailed,
-            "a password was given, but the server has none for this user",
+            "a password was given, but the server has none for this user; leave it out",
+            quoteServer(text)};
+  }
+  if (!passwordGiven) {
+    return {Errc::authenticationFailed,
+            "the server refused the user name, which was given without a password; a password "
+            "without a user name has a ':' before it, as in redis://:password@host",
             quoteServer(text)};
   }
   return {Errc::authenticationFailed,
@@ -220,8 +232,12 @@ std::optional<ConnectFailure> Handshake::received(const char* data, std::size_t 
       return ConnectFailure{Errc::protocolError,
                             std::string("not a Redis server: ") + reader_.errorText()};
     }
-    if (auto failure = acceptReply(steps_[stepIndex_], reply)) {
+    const Step step = steps_[stepIndex_];
+    if (auto failure = acceptReply(step, reply)) {
       return failure;
+    }
+    if (refusedPassword_ && step != Step::auth) {
+      return refusedPassword_;
     }
     ++stepIndex_;
   }
@@ -280,10 +296,15 @@ std::optional<ConnectFailure> Handshake::acceptError(Step step, const Reply& rep
     return failure;
   }
   if (step == Step::auth) {
-    ConnectFailure failure = classifyAuth(reply.text);
+    ConnectFailure failure = classifyAuth(reply.text, !settings_->password.empty());
     if (!settings_->password.empty() &&
         failure.serverMessage.find(settings_->password) != std::string::npos) {
       failure.serverMessage.clear();
+    }
+    if (needsNoPassword(reply.text)) {
+      // It may be a Sentinel, which seldom has one and says with the next reply what it is.
+      refusedPassword_ = std::move(failure);
+      return std::nullopt;
     }
     return failure;
   }

@@ -80,6 +80,7 @@ class Handshake {
   std::size_t sent_ = 0;
   ReplyReader reader_;
   ServerSession session_;
+  std::optional<ConnectFailure> refusedPassword_;  // told unless the next reply says more
 };
 
 }  // namespace rlock::detail::net

@@ -50,19 +50,19 @@ void checkName(std::string_view name) {
   }
 }
 
-void refuseUnsupported(const Options& options) {
+void refuseUnsupported(Topology topology, bool tls) {
   const auto refuse = [](const char* text) { throw Error(Errc::invalidArgument, text); };
-  if (options.topology == Topology::sentinel) {
+  if (topology == Topology::sentinel) {
     refuse(
         "redis+sentinel:// is not supported by this version; write the addresses of the master and "
         "its replicas, as in redis://a:6379,b:6379, of which the one that takes writes is used");
   }
-  if (options.topology == Topology::cluster) {
+  if (topology == Topology::cluster) {
     refuse(
         "redis+cluster:// is not supported by this version; write the address of a server that is "
         "no node of a cluster, as in redis://host:6379");
   }
-  if (options.tls) {
+  if (tls) {
     refuse(
         "rediss:// (TLS) is not supported by this version; write redis:// and the address of a "
         "tunnel on this machine, or of a port without TLS");
@@ -72,12 +72,19 @@ void refuseUnsupported(const Options& options) {
 }  // namespace
 
 Client Client::connect(std::string_view uri) {
+  // Before what else may be wrong with it: nobody should complete an address that is refused then.
+  if (uri.starts_with("redis+sentinel://")) {
+    refuseUnsupported(Topology::sentinel, false);
+  }
+  if (uri.starts_with("redis+cluster://")) {
+    refuseUnsupported(Topology::cluster, false);
+  }
   return connect(Options::fromUri(uri));
 }
 
 Client Client::connect(const Options& options) {
   options.validate();
-  refuseUnsupported(options);
+  refuseUnsupported(options.topology, options.tls);
   const auto log = std::make_shared<const detail::Logger>(options.log, options.logLevel);
   const bool ownsLoop = options.loop == nullptr;
   const auto loop =

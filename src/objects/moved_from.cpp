@@ -6,7 +6,8 @@
 namespace rlock::detail {
 
 Error movedFromError() {
-  return Error(Errc::invalidArgument, "this handle was moved from");
+  return Error(Errc::invalidArgument,
+               "this handle was moved from; use the one that it was moved to");
 }
 
 void callElsewhere(UniqueFunction<void()> function) {

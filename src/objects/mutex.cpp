@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rlock/detail/base/fork.hpp>
+#include <rlock/error.hpp>
 #include <rlock/mutex.hpp>
 
 #include <algorithm>
@@ -19,6 +20,18 @@ bool Mutex::ofParent() const noexcept {
 }
 
 void Mutex::lock() {
+  if (heldByThisThread()) {
+    ErrorContext context;
+    context.key = lock_.getName();
+    throw Error(Errc::wouldDeadlock,
+                "this thread has locked this mutex already and would wait for itself; unlock it "
+                "first",
+                std::move(context));
+  }
+  lockOnceMore();
+}
+
+void Mutex::lockOnceMore() {
   // The list element is made before the lock is obtained: a hold must not be lost for want of
   // memory.
   Holds fresh(1);
@@ -39,6 +52,16 @@ bool Mutex::tryLockFor(Duration wait) {
   fresh.front().lease = std::move(*lease);
   keep(fresh);
   return true;
+}
+
+bool Mutex::heldByThisThread() const noexcept {
+  if (ofParent()) {
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  return std::any_of(holds_.begin(), holds_.end(), [](const Held& held) {
+    return held.thread == currentOwner() && held.lease.held();
+  });
 }
 
 void Mutex::keep(Holds& fresh) noexcept {

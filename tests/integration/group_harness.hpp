@@ -83,6 +83,10 @@ class GroupTest : public LockTest {
   [[nodiscard]] bool existsOn(std::size_t i, const std::string& name) {
     return node(i).raw->exists(name);
   }
+  /// What is held there outlives the test unless it is released.
+  void outlives(std::size_t i, const std::string& name) {
+    node(i).raw->run({"PEXPIRE", name, "600000"});
+  }
   [[nodiscard]] std::size_t countWith(const std::string& name) {
     std::size_t count = 0;
     for (std::size_t i = 0; i < nodeCount(); ++i) {

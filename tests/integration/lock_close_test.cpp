@@ -95,6 +95,16 @@ TEST_F(LockClose, TakesAnyDeadline) {
   }
 }
 
+// Whatever the thread was at may go on, so nobody else gets in before its lease is over.
+TEST_F(LockClose, LeavesWhatAnEndedThreadHeldToItsLease) {
+  Client client = connect();
+  inThread([&] { client.getLock("ended").lock(); }).get();
+  ASSERT_EVENTUALLY(kLong, log().contains("threadEnded"));
+  client.getLock("kept").lock();
+  client.close(10s);
+  EXPECT_EQ(raw().keys(), std::set<std::string>{"ended"});
+}
+
 // The loop is in a callback until after close() has returned.
 TEST_F(LockClose, EndsWhatIsUnderWayHoweverLateTheLoopIs) {
   Client client = Client::connect(proxied());

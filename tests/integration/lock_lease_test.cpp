@@ -370,8 +370,9 @@ TEST_F(LeaseObject, AHoldThatWasRefusedOrForcedIsNotReleasedAgain) {
 TEST_F(LeaseObject, AHoldThatMayStillBeThereIsReleased) {
   Client client = connect();
   RLock lock = client.getLock("ended");
-  // Told 100 ms before it is over on the server.
   Lease lease = lock.acquire({.lease = 2s});
+  // Over for this client, and not on the server.
+  raw().run({"PEXPIRE", "ended", "120000"});
   ASSERT_EVENTUALLY(kLong, lease.lossReason() == LossReason::expired);
   lease = Lease();
   EXPECT_EVENTUALLY(kLong, !raw().exists("ended"));

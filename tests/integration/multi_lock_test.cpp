@@ -417,7 +417,9 @@ TEST_F(MultiLock, ANodeThatStaysAwayIsAnErrorWhenTheWaitIsOver) {
     EXPECT_GE(watch.elapsedMs(), 850ms);
     EXPECT_LT(watch.elapsedMs(), 900ms + 300ms + scaled(300ms));
     const Stopwatch timed;
-    EXPECT_EQ(answerOf([&] { return lock.tryLock(500ms, lease); }), "connectionFailed");
+    const std::string answer = answerOf([&] { return lock.tryLock(500ms, lease); });
+    // A busy machine may not have heard by then that the address refuses.
+    EXPECT_TRUE(answer == "connectionFailed" || answer == "timedOut") << answer;
     EXPECT_GE(timed.elapsedMs(), 450ms);
     EXPECT_LT(timed.elapsedMs(), 500ms + scaled(300ms));
   }
@@ -459,7 +461,11 @@ TEST_F(MultiLock, AWaitThatTheLeaseCutsShortDoesNotFloodTheServer) {
   for (AcquireOptions& options : {std::ref(brief), std::ref(tiny)}) {
     options.wait = 500ms;
     const std::uint64_t before = commands();
-    EXPECT_FALSE(threeOf(client).tryAcquire(std::move(options)).has_value());
+    const bool leaseOfMilliseconds = !options.maxHold;
+    const std::string answer =
+        answerOf([&] { return threeOf(client).tryAcquire(std::move(options)).has_value(); });
+    // Where the machine stands still for as long as a lease, the server was silent for so long.
+    EXPECT_TRUE(answer == "false" || (leaseOfMilliseconds && answer == "timedOut")) << answer;
     EXPECT_LT(commands() - before, 1000U);
   }
 }

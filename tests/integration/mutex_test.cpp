@@ -105,6 +105,38 @@ TEST_F(LockMutexShared, AnyThreadMayUnlock) {
   mutex.unlock();
 }
 
+TEST_F(LockMutexShared, AThreadThatHasLockedDoesNotWaitForItself) {
+  Client client = connect();
+  Mutex mutex(client.getLock("mutex"));
+  mutex.lock();
+  try {
+    mutex.lock();
+    ADD_FAILURE() << "locked twice";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::wouldDeadlock);
+    EXPECT_NE(std::string_view(error.what()).find("unlock it"), std::string_view::npos)
+        << error.what();
+    EXPECT_EQ(error.key(), "mutex");
+  }
+  EXPECT_FALSE(mutex.try_lock());
+
+  // A hold that is lost is in nobody's way.
+  raw().run({"DEL", "mutex"});
+  mutex.unlock();
+  mutex.lock();
+  mutex.unlock();
+
+  SharedMutex shared(client.getReadWriteLock("shared"));
+  shared.lock();
+  EXPECT_EQ(outcomeOf([&] { shared.lock(); }), "wouldDeadlock");
+  shared.unlock();
+  // Of readers there may be several.
+  shared.lock_shared();
+  shared.lock_shared();
+  shared.unlock_shared();
+  shared.unlock_shared();
+}
+
 TEST_F(LockMutexShared, TheUnlockOfALostHoldLeavesTheNextHolderAlone) {
   Client client = connect();
   Mutex mutex(client.getLock("mutex"));

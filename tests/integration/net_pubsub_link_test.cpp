@@ -490,7 +490,7 @@ TEST_F(PubSubLinkRedisTest, SubscribesAgainWhenTheServerKillsTheConnection) {
     EXPECT_EQ(raw.publish("a", "x"), 1);
   }
   EXPECT_EQ(recorder_.ups(), 6);
-  EXPECT_EQ(recorder_.downs().size(), 5U);
+  ASSERT_EQ(recorder_.downs().size(), 5U);
   EXPECT_EQ(recorder_.downs()[0].errc(), Errc::connectionFailed);
   EXPECT_TRUE(eventually(kLong, [&] { return recorder_.messageCount() == 5; }));
 }

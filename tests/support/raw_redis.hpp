@@ -180,7 +180,9 @@ class RawSubscriber {
   void unsubscribe(std::string_view channel);
 
   [[nodiscard]] std::vector<Message> messages() const;
+  /// How many, with all that were published before this call; something must be subscribed to.
   [[nodiscard]] std::size_t count() const;
+  /// Forgets the messages, with all that were published before this call.
   void clear();
   /// True as soon as at least `n` messages are collected; false after `deadline` (scaled).
   [[nodiscard]] bool waitFor(std::size_t n, std::chrono::milliseconds deadline) const;
@@ -189,7 +191,9 @@ class RawSubscriber {
 
  private:
   struct State;
-  void request(std::string_view verb, std::string_view name);
+  void request(std::string_view verb, std::string_view name) const;
+  void request(std::string_view verb, std::string_view name, std::string_view answer) const;
+  void catchUp() const;
   void collect();
 
   std::unique_ptr<State> state_;

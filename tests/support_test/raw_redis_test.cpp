@@ -207,6 +207,18 @@ TEST_F(RawRedisTest, SubscriberCollectsMessages) {
   EXPECT_EQ(redis().publish(channel, "1"), 0);
 }
 
+TEST_F(RawRedisTest, SubscriberCountsWhatWasPublishedBefore) {
+  RawSubscriber subscriber(server());
+  subscriber.subscribe("often");
+  for (std::size_t i = 1; i <= 500; ++i) {
+    redis().publish("often", "0");
+    ASSERT_EQ(subscriber.count(), i);
+  }
+  redis().publish("often", "0");
+  subscriber.clear();
+  EXPECT_FALSE(subscriber.waitFor(1, milliseconds(10)));
+}
+
 TEST_F(RawRedisTest, BrokenConnectionThrowsWithoutSigpipe) {
   RedisServer doomed;
   RawRedis client(doomed);

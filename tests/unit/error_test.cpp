@@ -139,7 +139,8 @@ TEST(Error, ComposesOneLine) {
       {Errc::wrongType,
        "",
        {.key = std::string("a\0b\xff\n", 5)},
-       "lock \"a\\x00b\\xff\\n\": the key holds data of another type"},
+       "lock \"a\\x00b\\xff\\n\": the key holds data of another type; choose a name that nothing "
+       "else uses"},
   };
   for (const Case& test : cases) {
     const Error error(test.errc, test.what, test.context);

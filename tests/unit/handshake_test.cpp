@@ -201,6 +201,40 @@ TEST(Handshake, KnowsTheModeOfAnOldServerByItsInfo) {
   EXPECT_EQ(failure->errc, Errc::invalidArgument);
 }
 
+TEST(Handshake, APasswordThatIsNotNeededIsToldUnlessTheServerIsOfAnotherMode) {
+  const std::string refusal =
+      "-ERR AUTH <password> called without any password configured for the default user\r\n";
+  struct Case {
+    std::string hello;
+    const char* says;
+  };
+  for (const Case& each : {Case{kHello, "leave it out"},
+                           Case{"-ERR unknown command\r\n", "leave it out"},
+                           Case{"*2\r\n$4\r\nmode\r\n$8\r\nsentinel\r\n", "Sentinel"},
+                           Case{"*2\r\n$4\r\nmode\r\n$7\r\ncluster\r\n", "cluster"}}) {
+    Handshake shake = handshake(secured());
+    ASSERT_FALSE(answer(shake, refusal));
+    const auto failure = answer(shake, each.hello);
+    ASSERT_TRUE(failure);
+    EXPECT_NE(failure->reason.find(each.says), std::string::npos) << failure->reason;
+  }
+}
+
+TEST(Handshake, SaysWhereAPasswordIsWritten) {
+  LinkSettings settings;
+  settings.username = "secret";
+  Handshake named = handshake(settings);
+  auto failure = answer(named, "-WRONGPASS invalid username-password pair\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_NE(failure->reason.find("redis://:password@host"), std::string::npos) << failure->reason;
+  EXPECT_EQ(failure->reason.find("secret"), std::string::npos) << failure->reason;
+
+  Handshake none = handshake({});
+  failure = answer(none, "-NOAUTH Authentication required.\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_NE(failure->reason.find("redis://:password@host"), std::string::npos) << failure->reason;
+}
+
 TEST(Handshake, KnowsTlsByItsFirstByte) {
   Handshake shake = handshake(secured());
   const auto failure = answer(shake, "\x15");

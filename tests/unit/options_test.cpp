@@ -332,7 +332,7 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis+tls://localhost", "unknown scheme \"redis+tls\""},
       {"://localhost", "unknown scheme \"\""},
       {"redis://", "the host is empty"},
-      {"redis:///3", "the host is empty"},
+      {"redis:///3", "the host is empty; write redis://host:6379"},
       {"redis://:6379", "the host is empty"},
       {"redis://me:Tr0ub4dor@", "the host is empty"},
       {"redis://a,,b", "the host is empty"},
@@ -343,7 +343,7 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis://a:65536", "port 65536"},
       {"redis://a:99999999999999999999", "is out of range"},
       {"redis://a:", "port after host \"a\" is not a number"},
-      {"redis://a:b", "port after host \"a\" is not a number"},
+      {"redis://a:b", "port after host \"a\" is not a number; write redis://host:6379"},
       {"redis://a:-1", "port after host \"a\" is not a number"},
       {"redis://a:6379x", "port after host \"a\" is not a number"},
       {"redis://a,b:x", "port after host \"b\" is not a number"},
@@ -359,13 +359,13 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis://a*b", "the host contains characters"},
       {"redis://a%20b", "the host contains characters"},
       {"redis://h\xC3\xB6st", "the host contains characters"},
-      {"redis://a b", "a space or control character at position 10"},
+      {"redis://a b", "a space or control character at position 10; take it out, or write it"},
       {"redis://a\tb", "a space or control character"},
       {"redis://a\n", "a space or control character"},
       {std::string("redis://a\0b", 11), "a space or control character at position 10"},
       {"redis://a#b", "%23"},
       {"redis://" + kibi, "longer than 253"},
-      {"redis://a/x", "database \"x\" is not a number"},
+      {"redis://a/x", "database \"x\" is not a number; write one, as in redis://host:6379/0"},
       {"redis://a/1x", "database \"1x\" is not a number"},
       {"redis://a/1/2", "database \"1/2\" is not a number"},
       {"redis://a/-1", "database -1 is out of range; allowed: 0 to 2147483647"},
@@ -412,6 +412,7 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis://me:Tr0ub4dor@a/x", "database \"x\" is not a number"},
       {"redis://me:Tr0ub4dor@a?spin=2h", "option spin (URI parameter spin) is 2h"},
       {"redis://a?nope=1", "unknown parameter \"nope\""},
+      {"redis://a?password=x", "as in redis://name:password@host:6379; known: client-name"},
       {"redis://a?connectTimeout=1", "unknown parameter \"connectTimeout\""},
       {"redis://a?Connect-Timeout=1", "unknown parameter \"Connect-Timeout\""},
       {"redis://a?log=1", "unknown parameter \"log\""},
@@ -555,7 +556,12 @@ TEST(OptionsValidate, RefusesEverythingElseOutOfRange) {
   };
   const std::string nul("a\0b", 3);
   const std::vector<Case> cases{
-      {[](Options& o) { o.endpoints.clear(); }, "option endpoints is empty"},
+      {[](Options& o) { o.endpoints.clear(); },
+       "option endpoints is empty; at least one address is needed, as Options::fromUri("},
+      {[](Options& o) { o.endpoints = {tcp("redis://me:Tr0ub4dor@h")}; },
+       "a URI stands where the host belongs"},
+      {[](Options& o) { o.endpoints = {tcp("redis://localhost")}; },
+       "a URI stands where the host belongs; write Options::fromUri("},
       {[](Options& o) { o.endpoints.push_back(tcp("b", 0)); },
        "option endpoints: the port of \"b\" is 0; allowed: 1 to 65535"},
       {[](Options& o) { o.endpoints = {tcp("")}; }, "the host is empty"},
@@ -617,6 +623,7 @@ TEST(OptionsValidate, RefusesEverythingElseOutOfRange) {
     ASSERT_TRUE(message) << test.says;
     EXPECT_NE(message->find(test.says), std::string::npos) << *message;
     EXPECT_EQ(message->find('\0'), std::string::npos);
+    EXPECT_EQ(message->find(kSecret), std::string::npos) << *message;
   }
 }
 

@@ -140,7 +140,7 @@ inline std::chrono::milliseconds EngineContext::callTimeout() const noexcept {
 
 inline std::optional<Error> EngineContext::refuse(bool blocking) const {
   if (!inItsProcess()) {
-    return Error(Errc::forked, "the client belongs to the parent process");
+    return Error(Errc::forked);
   }
   if (closed()) {
     return Error(Errc::closed, "the client was closed");

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/multi_lock.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+/// What the loop threads would do, in the test's thread.
+using Queue = std::deque<UniqueFunction<void()>>;
+
+void runAll(Queue& queue) {
+  while (!queue.empty()) {
+    auto next = std::move(queue.front());
+    queue.pop_front();
+    next();
+  }
+}
+
+/// Grants whatever it is asked for, and keeps account.
+class FakeMember final : public LockMember {
+ public:
+  FakeMember(std::string name, Queue& queue) : name_(std::move(name)), queue_(queue) {}
+
+  /// Called in the moment of a grant.
+  std::function<void()> onGrant;
+  IntrusivePtr<HoldHandle> last;
+  int granted = 0;
+  int released = 0;
+
+  const std::string& name() const noexcept override { return name_; }
+  LockPlace place() const override { return {"node", 0, name_, HoldKind::lock, ""}; }
+
+  void acquireAsync(AcquireParams /*params*/, Handler<Acquired> handler) override {
+    queue_.push_back([this, handler = std::move(handler)]() mutable {
+      last = makeIntrusive<HoldHandle>(static_cast<std::uint64_t>(++granted));
+      last->setValidUntil(Clock::now() + 1min);
+      if (onGrant) {
+        onGrant();
+      }
+      handler(Acquired(Grant{last, {}, 1}));
+    });
+  }
+  void releaseAsync(ReleaseTarget /*target*/, Handler<ReleaseOutcome> handler) override {
+    queue_.push_back([this, handler = std::move(handler)]() mutable {
+      ++released;
+      handler(ReleaseOutcome::released);
+    });
+  }
+  void callAt(Clock::time_point /*when*/, UniqueFunction<void()> function) override {
+    queue_.push_back(std::move(function));
+  }
+  void runHandler(UniqueFunction<void()> handler) override { queue_.push_back(std::move(handler)); }
+  LockLimits limits() const override { return {30s, 1s, 1s, 1s}; }
+  bool refusesBlocking() const noexcept override { return false; }
+  bool keeps(OwnerId /*owner*/) const override { return false; }
+
+  // Not asked.
+  Result<Acquired> acquire(AcquireParams /*params*/) override { return none(); }
+  Result<ReleaseOutcome> release(ReleaseTarget /*target*/) override { return none(); }
+  void releaseQuietly(ReleaseTarget /*target*/) override {}
+  Result<bool> forceRelease() override { return none(); }
+  void forceReleaseAsync(Handler<bool> /*handler*/) override {}
+  Result<bool> isLocked() override { return none(); }
+  void isLockedAsync(Handler<bool> /*handler*/) override {}
+  Result<int> holdCount(OwnerId /*owner*/) override { return none(); }
+  void holdCountAsync(OwnerId /*owner*/, Handler<int> /*handler*/) override {}
+  Result<TimeToLive> timeToLive() override { return none(); }
+  void timeToLiveAsync(Handler<TimeToLive> /*handler*/) override {}
+
+ private:
+  static Error none() { return Error(Errc::serverError, "not asked"); }
+
+  const std::string name_;
+  Queue& queue_;
+};
+
+struct Members {
+  Queue queue;
+  std::shared_ptr<FakeMember> first = std::make_shared<FakeMember>("a", queue);
+  std::shared_ptr<FakeMember> second = std::make_shared<FakeMember>("b", queue);
+  std::shared_ptr<MultiLock> lock = std::make_shared<MultiLock>(GroupLock::Members{first, second});
+
+  /// What an acquisition came to when nothing is left to do.
+  std::optional<Result<LockBackend::Acquired>> acquire(Duration wait) {
+    AcquireParams params;
+    params.owner = newOwner();
+    params.wait = wait;
+    params.wantsHandle = true;
+    std::optional<Result<LockBackend::Acquired>> answer;
+    lock->acquireAsync(std::move(params),
+                       [&](Result<LockBackend::Acquired> result) { answer = std::move(result); });
+    runAll(queue);
+    return answer;
+  }
+};
+
+TEST(MultiLockOfMembers, IsHeldWithAllOfThem) {
+  Members members;
+  const auto answer = members.acquire(Duration::zero());
+  ASSERT_TRUE(answer);
+  ASSERT_TRUE(answer->has_value());
+  ASSERT_TRUE(answer->value());
+  EXPECT_TRUE((**answer)->hold->heldAt(Clock::now()));
+  EXPECT_EQ(members.first->granted, 1);
+  EXPECT_EQ(members.second->granted, 1);
+  EXPECT_EQ(members.first->released + members.second->released, 0);
+}
+
+// Somebody else may have the first by the time the second is granted.
+TEST(MultiLockOfMembers, OneThatRanOutMeanwhileIsTakenAgain) {
+  Members members;
+  members.second->onGrant = [&] {
+    if (members.second->granted == 1) {
+      members.first->last->setValidUntil(Clock::now() - 1ms);
+    }
+  };
+  const auto answer = members.acquire(Duration(10s));
+  ASSERT_TRUE(answer);
+  ASSERT_TRUE(answer->has_value());
+  ASSERT_TRUE(answer->value());
+  EXPECT_TRUE((**answer)->hold->heldAt(Clock::now()));
+  EXPECT_EQ(members.first->granted, 2);
+  EXPECT_EQ(members.second->granted, 2);
+  EXPECT_EQ(members.first->released, 1);
+  EXPECT_EQ(members.second->released, 1);
+}
+
+}  // namespace
+}  // namespace rlock::detail
