@@ -22,6 +22,7 @@ class ScriptedLock final : public LockMember {
                HandlerPlace place = HandlerPlace::application);
 
   [[nodiscard]] const std::string& name() const noexcept override { return object_.name(); }
+  [[nodiscard]] Clock::time_point now() const noexcept override { return object_.engine().now(); }
   [[nodiscard]] LockPlace place() const override;
   [[nodiscard]] std::shared_ptr<LockMember> member() const override;
 

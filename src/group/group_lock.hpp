@@ -61,7 +61,9 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   /// The members in the order in which every client takes them.
   [[nodiscard]] const Members& members() const noexcept { return members_; }
   [[nodiscard]] std::size_t need() const noexcept { return need_; }
-  [[nodiscard]] Clock::time_point now() const noexcept { return members_.front()->env()->now(); }
+  [[nodiscard]] Clock::time_point now() const noexcept override {
+    return members_.front()->env()->now();
+  }
   /// The longest of the members' times, or the shortest.
   [[nodiscard]] std::chrono::milliseconds longest(
       std::chrono::milliseconds LockLimits::*time) const;

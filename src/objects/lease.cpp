@@ -38,7 +38,7 @@ void Lease::swap(Lease& other) noexcept {
 }
 
 bool Lease::held() const noexcept {
-  return hold_ && hold_->heldAt(detail::HoldHandle::Clock::now());
+  return hold_ && hold_->heldAt(backend_->now());
 }
 
 std::chrono::steady_clock::time_point Lease::validUntil() const noexcept {

@@ -79,6 +79,8 @@ class LockBackend {
   virtual ~LockBackend() = default;
 
   [[nodiscard]] virtual const std::string& name() const noexcept = 0;
+  /// By the clock of its client's world.
+  [[nodiscard]] virtual HoldHandle::Clock::time_point now() const noexcept = 0;
   [[nodiscard]] virtual LockPlace place() const = 0;
   /// This lock as a member of a group; null for a lock that is a group itself.
   [[nodiscard]] virtual std::shared_ptr<LockMember> member() const { return nullptr; }
