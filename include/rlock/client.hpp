@@ -25,6 +25,7 @@ namespace rlock {
 
 namespace detail {
 class ClientCore;
+struct ClientAccess;
 }
 
 /// The access of a process to one Redis server: the connections, the loop thread, the watchdog, and
@@ -143,6 +144,8 @@ class RLOCK_EXPORT Client {
   void close(std::chrono::milliseconds deadline);
 
  private:
+  friend struct detail::ClientAccess;
+
   explicit Client(std::shared_ptr<detail::ClientCore> core) noexcept;
   [[nodiscard]] const std::shared_ptr<detail::ClientCore>& core() const;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/client.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace rlock::detail {
 
@@ -65,6 +67,11 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   const std::shared_ptr<LockEngine> engine_;
   const std::unique_ptr<ReadyTask> disconnect_;
   std::atomic<bool> closing_{false};
+};
+
+/// Makes a client of a core that stands on another world than sockets.
+struct ClientAccess {
+  static Client make(std::shared_ptr<ClientCore> core) noexcept { return Client(std::move(core)); }
 };
 
 }  // namespace rlock::detail
