@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rlock/back_off.hpp>
 #include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/base/random_bits.hpp>
 #include <rlock/error.hpp>
 
 #include <algorithm>
-#include <random>
+#include <cstdint>
 #include <string>
 
 namespace rlock {
@@ -52,9 +53,8 @@ milliseconds BackOff::longestExtra(int attempts) const noexcept {
 }
 
 milliseconds BackOff::next(int attempts) const {
-  thread_local std::minstd_rand random(std::random_device{}());
-  std::uniform_int_distribution<milliseconds::rep> extra(0, longestExtra(attempts).count());
-  return base(attempts) + milliseconds(extra(random));
+  const auto choices = static_cast<std::uint64_t>(longestExtra(attempts).count()) + 1;
+  return base(attempts) + milliseconds(detail::randomBits() % choices);
 }
 
 }  // namespace rlock

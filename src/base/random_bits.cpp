@@ -6,21 +6,41 @@
 
 namespace rlock::detail {
 
-std::uint64_t randomBits() {
-  const auto seeded = [] {
+namespace {
+
+struct Generator {
+  Generator() { seedBySystem(); }
+
+  void seedBySystem() {
     std::random_device device;
     std::seed_seq seed{
         device(), device(), device(), device(), device(), device(), device(), device()};
-    return std::mt19937_64(seed);
-  };
-  thread_local std::mt19937_64 random = seeded();
-  thread_local std::uint32_t generation = forkGeneration();
-  if (generation != forkGeneration()) {
-    // The state is a copy of the parent's, which would give the same bits here and there.
-    random = seeded();
+    bits.seed(seed);
     generation = forkGeneration();
   }
-  return random();
+
+  std::mt19937_64 bits;
+  std::uint32_t generation = 0;
+};
+
+Generator& generatorOfThread() {
+  thread_local Generator generator;
+  return generator;
+}
+
+}  // namespace
+
+std::uint64_t randomBits() {
+  Generator& generator = generatorOfThread();
+  if (generator.generation != forkGeneration()) {
+    // The state is a copy of the parent's, which would give the same bits here and there.
+    generator.seedBySystem();
+  }
+  return generator.bits();
+}
+
+void seedRandomBits(std::uint64_t seed) {
+  generatorOfThread().bits.seed(seed);
 }
 
 }  // namespace rlock::detail
