@@ -445,6 +445,11 @@ class WaiterHub {
     while (!lingering_.empty() && lingering_.nextDue() <= now) {
       Channel& channel = lingering_.top();
       changes_.push_back({channel.name, false});
+      for (Lane& lane : channel.lanes) {
+        // Waiters that were told of an opening have left the line without anybody looking at when it
+        // was to be polled.
+        polls_.remove(lane);
+      }
       lingering_.remove(channel);
       channels_.erase(channels_.find(std::string_view(channel.name)));
     }
