@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/multi_lock.hpp"
 
+#include "unit/fake_env.hpp"
+
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -64,6 +66,7 @@ class FakeMember final : public LockMember {
     queue_.push_back(std::move(function));
   }
   void runHandler(UniqueFunction<void()> handler) override { queue_.push_back(std::move(handler)); }
+  const std::shared_ptr<Env>& env() const noexcept override { return env_; }
   LockLimits limits() const override { return {30s, 1s, 1s, 1s}; }
   bool refusesBlocking() const noexcept override { return false; }
   bool keeps(OwnerId /*owner*/) const override { return false; }
@@ -84,6 +87,7 @@ class FakeMember final : public LockMember {
  private:
   static Error none() { return Error(Errc::serverError, "not asked"); }
 
+  const std::shared_ptr<Env> env_ = std::make_shared<FakeEnv>();
   const std::string name_;
   Queue& queue_;
 };

@@ -117,6 +117,15 @@ TEST(Relinquishment, SettlingOfALostHoldLeavesNothing) {
   EXPECT_EQ(Case(held(0)).it.settling("me").target, 0);
 }
 
+TEST(Relinquishment, SettlingGoesOnUntilTheTombstoneIsWritten) {
+  const auto now = Relinquishment::Clock::time_point(100s);
+  Case killed({.before = 1});
+  EXPECT_EQ(killed.it.settlesUntil(now, now + 3s, 2s), now + 5s);
+  Case marked({.before = 1}, true, "tombstone");
+  EXPECT_EQ(marked.it.settlesUntil(now, now + 3s, 2s), now + kTombstoneLife);
+  EXPECT_EQ(marked.it.settlesUntil(now, now + 1h, 2s), now + 1h + 2s);
+}
+
 TEST(Relinquishment, AttemptBeginsAnew) {
   Case c(held(2), true, "t");
   c.it.beginSettling();

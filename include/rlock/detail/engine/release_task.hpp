@@ -158,8 +158,8 @@ inline ReleaseTask::Clock::time_point ReleaseTask::prepareSettling(bool /*keep*/
     const MutexLock lock(mutex_);
     setPersistent(fsm_.settlesForGood());
   }
-  // As long as the hold can live: then it is gone by itself.
-  return engine_->holds().endOf(gate_.hold()) + engine_->callTimeout();
+  return release_.settlesUntil(
+      engine_->now(), engine_->holds().endOf(gate_.hold()), engine_->callTimeout());
 }
 
 inline void ReleaseTask::composeSettling() {

@@ -102,6 +102,16 @@ class Relinquishment {
     return request;
   }
   [[nodiscard]] bool settles() const noexcept { return settling_; }
+  /// Until when the settling goes on: as long as the hold can live, for then it is gone by itself.
+  /// But where a lost request is not killed with its connection, nothing but the tombstone keeps it
+  /// from coming later still and taking a hold that the same owner has by then.
+  /// @param holdEnds  when the hold is over at the latest
+  [[nodiscard]] Clock::time_point settlesUntil(Clock::time_point now,
+                                               Clock::time_point holdEnds,
+                                               Clock::duration callTimeout) const noexcept {
+    const auto until = holdEnds + callTimeout;
+    return hasTombstone() ? std::max(until, now + kTombstoneLife) : until;
+  }
   [[nodiscard]] int before() const noexcept { return plan_.before; }
 
   /// Whether a request of this kind needs a tombstone where connections cannot be killed.

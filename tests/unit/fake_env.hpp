@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/env.hpp>
+
+#include <stdexcept>
+
+namespace rlock::detail {
+
+/// The system's clock and nothing else: for what is tested without a loop.
+class FakeEnv final : public Env {
+ public:
+  [[nodiscard]] Clock::time_point now() const noexcept override { return Clock::now(); }
+  [[nodiscard]] std::unique_ptr<Timer> makeTimer(UniqueFunction<void()> /*onExpiry*/) override {
+    throw std::logic_error("there is no loop");
+  }
+  void post(UniqueFunction<void()> /*function*/) override {
+    throw std::logic_error("there is no loop");
+  }
+  [[nodiscard]] std::unique_ptr<ReadyTask> makeTask(UniqueFunction<void()> /*function*/) override {
+    throw std::logic_error("there is no loop");
+  }
+  [[nodiscard]] bool onLoopThread() const noexcept override { return false; }
+  void runElsewhere(UniqueFunction<void()> /*function*/) override {
+    throw std::logic_error("there are no other threads");
+  }
+  void sleep(const std::atomic<std::uint32_t>& /*word*/,
+             std::uint32_t /*expected*/,
+             Clock::time_point /*deadline*/) noexcept override {}
+  void wakeOne(const std::atomic<std::uint32_t>* /*word*/) noexcept override {}
+  void stop(Clock::time_point /*deadline*/) noexcept override {}
+  void abandonInChild() noexcept override {}
+  [[nodiscard]] bool abandoned() const noexcept override { return false; }
+};
+
+}  // namespace rlock::detail
