@@ -138,7 +138,8 @@ class Races : public testing::Test {
   void atOnce(std::uint64_t seed, std::vector<Crew::Step> steps) {
     if (!crew_.run(seed, std::move(steps))) {
       std::fprintf(stderr,
-                   "a call does not end; RLOCK_RACE_SEED=%llu; the server has:\n%s\n",
+                   "%s: a call does not end; RLOCK_RACE_SEED=%llu; the server has:\n%s\n",
+                   testing::UnitTest::GetInstance()->current_test_info()->name(),
                    static_cast<unsigned long long>(seed),
                    server_.dump().c_str());
       std::abort();
@@ -168,7 +169,7 @@ class Races : public testing::Test {
 
   MemoryServer server_;
   Weather weather_;
-  Options options_;
+  Options options_ = Options::fromUri("redis://memory");
   Crew crew_{3};
 };
 
@@ -330,21 +331,22 @@ TEST_F(Races, TheEndOfAThreadAndGranting) {
       owner = currentOwner();
       begin.arrive_and_wait();
     });
-    std::optional<bool> granted;
+    std::optional<Lease> lease;
     atOnce(seed,
            {[&] {
               begin.arrive_and_wait();
-              granted = lock.tryLockAsync({}, *owner).get();
+              lease = lock.tryAcquireAsync({}, *owner).get();
             },
             [&] { begin.arrive_and_wait(); }});
     ending.join();
-    EXPECT_TRUE(granted.value_or(false));
-    // It is left to expire, and nobody renews it: then it counts as held by nobody here.
+    ASSERT_TRUE(lease);
+    // It is left to expire, and its holder is told.
     const auto deadline = Clock::now() + kEnds;
-    while (client.stats().holds != 0 && Clock::now() < deadline) {
+    while (lease->lossReason() == LossReason::none && Clock::now() < deadline) {
       std::this_thread::yield();
     }
-    EXPECT_EQ(client.stats().holds, 0U);
+    EXPECT_EQ(lease->lossReason(), LossReason::threadEnded);
+    EXPECT_FALSE(lease->held());
     server_.command({"DEL", "l"});
   });
 }

@@ -67,6 +67,7 @@ class FakeMember final : public LockMember {
   }
   void runHandler(UniqueFunction<void()> handler) override { queue_.push_back(std::move(handler)); }
   const std::shared_ptr<Env>& env() const noexcept override { return env_; }
+  Clock::time_point now() const noexcept override { return Clock::now(); }
   LockLimits limits() const override { return {30s, 1s, 1s, 1s}; }
   bool refusesBlocking() const noexcept override { return false; }
   bool keeps(OwnerId /*owner*/) const override { return false; }
