@@ -476,10 +476,10 @@ inline void AcquireTask::takeTurn() {
     // The wait is over without another request.
     engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
   }
-  if (step == Step::finish && !onLoop) {
-    moveToLoop();
-    answerCaller();
-    signals_.give(Signals::kMoved);
+  if (step == Step::finish && !inBackground()) {
+    // At once: the loop of a client that is being closed may stop before it could do it.
+    wakeToWait();
+    perform(step);
   } else if (step == Step::attempt && !onLoop) {
     attemptForSleeper();
   } else if (step == Step::attempt && engine_->dispatcher().onLoopThread()) {

@@ -433,8 +433,10 @@ inline void CallRunner::attemptForSleeper() {
   wakeToWait();
   if (step == Step::attempt) {
     dispatcher.start(Dispatcher::CallPtr(this), sendBefore(Driver::caller));
-  } else if (step != Step::none) {
-    performSoon(step);
+  } else {
+    // Not later on the loop thread: a client that is being closed may stop its loop before, and the
+    // sleeping thread takes the word of the state machine that its answer is on its way.
+    perform(step);
   }
 }
 

@@ -446,8 +446,8 @@ class WaiterHub {
       Channel& channel = lingering_.top();
       changes_.push_back({channel.name, false});
       for (Lane& lane : channel.lanes) {
-        // Waiters that were told of an opening have left the line without anybody looking at when it
-        // was to be polled.
+        // Waiters that were told of an opening have left the line without anybody looking at when
+        // it was to be polled.
         polls_.remove(lane);
       }
       lingering_.remove(channel);
