@@ -122,7 +122,7 @@ void InteropTest::TearDown() {
     return;
   }
   writeLine(fs::path(RLOCK_INTEROP_RESULT_DIR) / "about",
-            std::string("rlock ") + RLOCK_VERSION_STRING + " and Redis " +
+            "rlock " RLOCK_VERSION_STRING " and Redis " +
                 raw_->info("redis_version").value_or("?"));
 }
 

@@ -25,7 +25,7 @@ ChildProcess launch(Side side, const std::string& redisson) {
   if (side == Side::cpp) {
     return ChildProcess(programDirectory() + "/rlock_interop_driver");
   }
-  const std::string built = std::string(RLOCK_INTEROP_JAVA_DIR) + "/" + redisson;
+  const std::string built = RLOCK_INTEROP_JAVA_DIR "/" + redisson;
   return ChildProcess("java",
                       {"-Xmx256m",
                        "-XX:TieredStopAtLevel=1",

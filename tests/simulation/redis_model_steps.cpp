@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation/redis_model_steps.hpp"
 
-#include "engine/query_task.hpp"
+#include <rlock/detail/engine/query_task.hpp>
 #include "executor/call.hpp"
 #include "executor/counter_scripts.hpp"
 #include "executor/fair_lock_scripts.hpp"
