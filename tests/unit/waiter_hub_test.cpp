@@ -1153,6 +1153,18 @@ TEST_F(OpeningTest, EverybodyHearsTheMessage) {
   EXPECT_EQ(one(hub.leave(y, true, at(0))), nullptr);
 }
 
+TEST_F(OpeningTest, ALaneWhoseWaitersWereToldIsNotPolledOnceItsChannelIsForgotten) {
+  sleepSubscribed();
+  ASSERT_NE(hub.nextDue(), kNever) << "x was to look again";
+  const auto turns = hub.message("c", "open");
+  give(turns);
+  ASSERT_EQ(one(hub.leave(x, true, at(0))), nullptr);
+  ASSERT_EQ(one(hub.leave(y, true, at(0))), nullptr);
+  hub.expireLingering(at(0) + kLinger);
+  EXPECT_EQ(hub.channels(), 0U);
+  EXPECT_EQ(hub.nextDue(), kNever);
+}
+
 TEST_F(OpeningTest, OtherMessagesAreNews) {
   sleepSubscribed();
   const auto turns = hub.message("c", "closed");

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulation/lock_scenario.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace rlock::sim {
+
+namespace {
+
+/// How the renewing scripts name what they renew: so many keys and arguments for each.
+struct RenewalForm {
+  std::size_t keys;
+  std::size_t arguments;
+};
+
+std::optional<RenewalForm> renewalForm(const ScriptCommand& command) {
+  if (!command.is("_renew")) {
+    return std::nullopt;
+  }
+  if (command.script == "fenced_renew") {
+    return RenewalForm{2, 3};
+  }
+  return RenewalForm{command.script == "rw_read_renew" ? std::size_t{2} : 1, 2};
+}
+
+/// The owner field in what stands for an owner on the server.
+std::string_view ownerOf(std::string_view field) {
+  const std::size_t write = field.find(":write");
+  return write == std::string_view::npos ? field : field.substr(0, write);
+}
+
+}  // namespace
+
+LockScenario::Agent* LockScenario::find(std::string_view field) {
+  const auto found = std::find_if(
+      agents_.begin(), agents_.end(), [&](const Agent& agent) { return agent.field == field; });
+  return found == agents_.end() ? nullptr : &*found;
+}
+
+std::optional<std::size_t> LockScenario::lockOf(std::string_view key) const {
+  for (std::size_t i = 0; i < locks_.size(); ++i) {
+    if (key == LockKind::nameOf(i)) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+/// Taken by force or lost with the data of the server, which nobody can know at once.
+bool LockScenario::disturbed(const Held& held) const {
+  return std::any_of(held.handle->covers.begin(), held.handle->covers.end(), [&](std::size_t i) {
+    return locks_[i].lastForced >= held.startedAt || locks_[i].lastEmptied >= held.startedAt;
+  });
+}
+
+/// The application counts on the hold.
+bool LockScenario::believes(const Agent& agent, const Held& held) const {
+  return !agent.peer->process().dead() && !held.releasing && held.lease.held() && !disturbed(held);
+}
+
+void LockScenario::checkHolds(std::size_t lock) {
+  const Agent* holder = nullptr;
+  const Held* theirs = nullptr;
+  for (const Agent& agent : agents_) {
+    for (const Held& held : agent.held) {
+      const auto& covers = held.handle->covers;
+      if (std::find(covers.begin(), covers.end(), lock) == covers.end() || !believes(agent, held)) {
+        continue;
+      }
+      if (!kind_->held(sim_.nodes(), lock, agent.field, held.handle->shared)) {
+        sim_.broken("validity",
+                    agent.field + " believes to hold " + LockKind::nameOf(lock) +
+                        ", which the server does not know");
+      }
+      checkValidity(agent, held, lock);
+      if (holder != nullptr && holder != &agent &&
+          !(theirs->handle->shared && held.handle->shared)) {
+        sim_.broken(
+            "validity",
+            holder->field + " and " + agent.field + " believe to hold " + LockKind::nameOf(lock));
+      }
+      if (holder == nullptr || !held.handle->shared) {
+        holder = &agent;
+        theirs = &held;
+      }
+    }
+  }
+}
+
+/// However fast the two clocks run, the owner counts on its hold no longer than the server keeps
+/// it.
+void LockScenario::checkValidity(const Agent& agent, const Held& held, std::size_t lock) {
+  if (family_ == Family::red) {
+    return;
+  }
+  const Time kept = sim_.node(kind_->nodesOf(lock).front()).expiryOf(LockKind::nameOf(lock));
+  if (kept != Time::max() && agent.peer->process().when(held.lease.validUntil()) > kept) {
+    sim_.broken("validity",
+                agent.field + " counts on " + LockKind::nameOf(lock) +
+                    " for longer than the server keeps it");
+  }
+}
+
+void LockScenario::checkToken(const Agent& agent, const Handle& handle, const Lease& lease) {
+  if (family_ != Family::fenced) {
+    return;
+  }
+  Lock& lock = locks_[handle.covers.front()];
+  if (!lease.token()) {
+    sim_.broken("token", "a hold of a fenced lock has no token");
+    return;
+  }
+  if (!lease.held() || lock.lastEmptied >= agent.callingSince ||
+      lock.lastForced >= agent.callingSince) {
+    return;
+  }
+  // A nested hold has the token of the first.
+  for (const Agent& other : agents_) {
+    for (const Held& held : other.held) {
+      if (held.lease.token() == lease.token() && held.lease.owner() == lease.owner() &&
+          held.handle->covers == handle.covers) {
+        return;
+      }
+    }
+  }
+  // The hold of an owner that counts as lost may still be there, and be taken again.
+  const bool again = *lease.token() == lock.greatestToken && lock.greatestOwner == &agent;
+  lock.greatestOwner = &agent;
+  if (*lease.token() <= lock.greatestToken && !again) {
+    sim_.broken("token",
+                "token " + std::to_string(*lease.token()) + " comes after " +
+                    std::to_string(lock.greatestToken));
+  }
+  lock.greatestToken = *lease.token();
+}
+
+void LockScenario::checkCount(Agent& agent, std::size_t lock) {
+  int own = 0;
+  for (const Held& held : agent.held) {
+    if (held.handle->covers.front() == lock) {
+      if (disturbed(held) || !held.lease.held()) {
+        return;
+      }
+      ++own;
+    }
+  }
+  const int counted = kind_->countOf(sim_.nodes(), lock, agent.field);
+  if (counted < own) {
+    sim_.broken("count",
+                "the server counts " + std::to_string(counted) + " holds of " + agent.field +
+                    ", the owner " + std::to_string(own));
+  }
+  const Time calm = std::max(agent.unclearUntil, sim_.lastUpset() + milliseconds(800));
+  if (counted > own && !sim_.plan().strandsOwners() &&
+      sim_.now() > calm + 2 * Time(sim_.plan().options.watchdogTimeout)) {
+    sim_.broken("count",
+                "the server goes on counting " + std::to_string(counted) + " holds of " +
+                    agent.field + ", the owner has " + std::to_string(own));
+  }
+}
+
+void LockScenario::checkWakeUp(std::size_t index) {
+  Lock& lock = locks_[index];
+  if (!kind_->free(sim_.nodes(), index)) {
+    lock.freeSince = Time::max();
+    lock.freedAloud = false;
+    return;
+  }
+  lock.freeSince = std::min(lock.freeSince, sim_.now());
+  if (sim_.plan().strandsOwners()) {
+    return;
+  }
+  Time waitingSince = Time::max();
+  Time extra{0};
+  for (const Agent& agent : agents_) {
+    if (!agent.peer->process().dead() && agent.calling && agent.waits &&
+        agent.wanted->covers.front() == index) {
+      waitingSince = std::min(waitingSince, agent.callingSince);
+      extra = std::max(extra, agent.wanted->polls ? Time(milliseconds(30)) : Time(0));
+    }
+  }
+  if (waitingSince == Time::max()) {
+    return;
+  }
+  const Options& options = sim_.plan().options;
+  Time limit = sim_.bound() + extra;
+  if (sim_.plan().network.lostMessages > 0) {
+    limit += 2 * Time(options.safetyPoll);
+  }
+  if (!lock.freedAloud) {
+    // Nobody was told: it expired. Who never looked does not know when that was to be.
+    limit += Time(options.watchdogTimeout) + Time(options.safetyPoll);
+  }
+  if (family_ == Family::fair || family_ == Family::readWrite) {
+    // Somebody who is gone may have a place in front of the others.
+    limit += 2 * Time(options.fairWaiterLease) + milliseconds(1100);
+  }
+  if (sim_.now() - std::max({lock.freeSince, waitingSince, sim_.lastUpset()}) > limit) {
+    sim_.broken("wake-up", LockKind::nameOf(index) + " is free and nobody takes it");
+  }
+}
+
+void LockScenario::check() {
+  const bool single = family_ != Family::multi && family_ != Family::red;
+  for (std::size_t i = 0; i < locks_.size(); ++i) {
+    checkHolds(i);
+    if (single) {
+      checkWakeUp(i);
+    }
+    if (kind_->counts()) {
+      for (Agent& agent : agents_) {
+        if (!agent.peer->process().dead() && !agent.calling) {
+          checkCount(agent, i);
+        }
+      }
+    }
+  }
+}
+
+// What is sent and executed.
+
+void LockScenario::sent(Peer& peer, Node& /*node*/, const Command& command) {
+  const ScriptCommand parsed(command);
+  const auto form = renewalForm(parsed);
+  if (!form || command[0] == "EVAL") {
+    // A request that the server wants once more, with the text, may have become pointless
+    // meanwhile.
+    return;
+  }
+  for (std::size_t i = 0; i * form->keys < parsed.keys.size(); ++i) {
+    const auto lock = lockOf(parsed.keys[i * form->keys]);
+    Agent* const agent = find(ownerOf(parsed.arguments[i * form->arguments + 1]));
+    // With the shortest lease it is only a question whether the hold is there.
+    const bool asks = parsed.arguments[i * form->arguments] == "1";
+    if (asks || !lock || agent == nullptr || agent->peer != &peer) {
+      continue;
+    }
+    sim_.count("renewals sent");
+    const bool has = std::any_of(agent->held.begin(), agent->held.end(), [&](const Held& held) {
+      const auto& covers = held.handle->covers;
+      // What was just lost counts as well: a group gives back its members one after the other,
+      // and a renewal that waited for a connection goes out with the first of others.
+      return std::find(covers.begin(), covers.end(), *lock) != covers.end();
+    });
+    if (!has && !agent->calling && sim_.now() > agent->unclearUntil) {
+      sim_.broken("renewal",
+                  agent->field + " does not hold " + parsed.keys[i * form->keys] +
+                      ", which is renewed for it");
+    }
+  }
+}
+
+void LockScenario::executing(Node& /*node*/, const Command& command) {
+  const ScriptCommand parsed(command);
+  if (parsed.script.empty() || parsed.keys.empty()) {
+    return;
+  }
+  if (const auto lock = lockOf(parsed.keys.front())) {
+    locks_[*lock].wasHeld = !kind_->free(sim_.nodes(), *lock);
+    if (parsed.is("_force_release")) {
+      locks_[*lock].lastForced = sim_.now();
+    }
+  }
+}
+
+void LockScenario::executed(Node& node, const Command& command, const detail::Reply& reply) {
+  const ScriptCommand parsed(command);
+  if (parsed.script.empty() || parsed.keys.empty()) {
+    return;
+  }
+  const auto index = lockOf(parsed.keys.front());
+  if (!index || reply.isError()) {
+    return;
+  }
+  Lock& lock = locks_[*index];
+  if (parsed.is("_renew") || parsed.is("_acquire")) {
+    // When it expires is the last moment at which anybody may believe in it.
+    for (const std::string& key : parsed.keys) {
+      const auto which = lockOf(key);
+      const Time end = which ? node.expiryOf(key) : Time::max();
+      if (end != Time::max()) {
+        sim_.world().at(end, [this, which] {
+          if (!sim_.over()) {
+            checkHolds(*which);
+          }
+        });
+      }
+    }
+  }
+  if (parsed.is("_acquire")) {
+    if (reply.isArray() || reply.isNil()) {
+      lock.freeSince = Time::max();
+    }
+    if (family_ == Family::fair) {
+      noteQueue(parsed, reply, *index);
+    }
+    checkHolds(*index);
+  } else if (parsed.is("_withdraw")) {
+    std::erase(lock.order, parsed.arguments.front());
+  } else if (parsed.is("_release") || parsed.is("_settle")) {
+    lock.freedAloud = lock.freedAloud || (lock.wasHeld && kind_->free(sim_.nodes(), *index));
+    checkHolds(*index);
+  }
+}
+
+/// Only where nothing was ever broken is the order in which the server heard of the waiters the one
+/// in which they are served.
+void LockScenario::noteQueue(const ScriptCommand& command,
+                             const detail::Reply& reply,
+                             std::size_t index) {
+  if (!sim_.plan().faults.none() || command.arguments.size() < 3) {
+    return;
+  }
+  const std::string& owner = command.arguments[1];
+  std::vector<std::string>& order = locks_[index].order;
+  const auto place = std::find(order.begin(), order.end(), owner);
+  if (!reply.isArray()) {
+    if (place == order.end() && command.arguments[2] != "0") {
+      order.push_back(owner);
+    }
+    return;
+  }
+  for (auto before = order.begin(); before != place; ++before) {
+    const Agent* const agent = find(*before);
+    // Those that wait for ever are still there.
+    if (agent != nullptr && agent->calling && agent->waits && !agent->stop.stop_requested() &&
+        agent->owner != 0 && agent->field != owner && place != order.end()) {
+      sim_.broken("order", owner + " was served before " + *before + ", who came earlier");
+    }
+    if (agent != nullptr && agent->calling && agent->waits && !agent->stop.stop_requested() &&
+        place == order.end() && agent->field != owner &&
+        kind_->countOf(sim_.nodes(), index, owner) == 1) {
+      sim_.broken("order", owner + " was served past " + *before + ", who waits");
+    }
+  }
+  if (place != order.end()) {
+    order.erase(place);
+  }
+}
+
+bool LockScenario::mayStay(std::string_view key) const {
+  return family_ == Family::fenced && key.starts_with("\"redisson_lock_token");
+}
+
+}  // namespace rlock::sim

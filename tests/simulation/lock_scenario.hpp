@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "simulation/lock_kinds.hpp"
+#include "simulation/scenario.hpp"
+#include "simulation/script_command.hpp"
+#include "simulation/simulation.hpp"
+#include <rlock/lease.hpp>
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rlock::sim {
+
+/// Agents that take and release a few locks of one family, in all ways that their handles have.
+///
+///  - validity: who believes to hold a lock has it on the server, so no two believe it at once; a
+///    writer is alone. Excepted is what a force or a loss of data has just taken away.
+///  - renewal: nothing is renewed that was released or lost.
+///  - count: while nothing of an owner is under way, the server counts as many holds as the owner.
+///  - wake-up: a lock that is free does not stay so while somebody waits and nothing is broken.
+///  - order: a fair lock is given in the order in which the server heard of the waiters.
+///  - token: the tokens of later holds are greater.
+///  - kept: a watched hold is not lost where nothing was ever broken.
+class LockScenario final : public Scenario {
+ public:
+  LockScenario(Simulation& simulation, Family family) : Scenario(simulation), family_(family) {}
+
+  void prepare(Plan& plan) override;
+  void start(Peer& peer) override;
+  void crashed(Peer& peer) override;
+  void rest() override {}
+  void stopWaiting() override;
+  [[nodiscard]] bool busy() const override;
+  void check() override;
+  void force() override;
+  void emptied(Node& node) override;
+  void executing(Node& node, const Command& command) override;
+  void executed(Node& node, const Command& command, const detail::Reply& reply) override;
+  void sent(Peer& peer, Node& node, const Command& command) override;
+  [[nodiscard]] bool mayStay(std::string_view key) const override;
+
+ private:
+  struct Held {
+    const Handle* handle;
+    Lease lease;
+    Time startedAt;  ///< the call
+    bool watched;
+    bool limited;  ///< by maxHold
+    bool releasing = false;
+  };
+  struct Agent {
+    Peer* peer = nullptr;
+    std::uint64_t owner = 0;
+    std::string field{};
+    std::vector<Handle> handles{};
+    std::vector<Held> held{};
+    bool calling = false;
+    std::uint64_t calls = 0;
+    const Handle* wanted = nullptr;  ///< by the call
+    bool waits = false;              ///< the call, without a limit of its own
+    Time callingSince{0};
+    std::stop_source stop{};
+    /// Until then the server may count more than the owner does: something goes on unseen.
+    Time unclearUntil{0};
+  };
+  struct Lock {
+    Time lastForced = Time(-1);
+    Time lastEmptied = Time(-1);
+    Time freeSince = Time::max();
+    bool freedAloud = false;
+    bool wasHeld = false;  ///< before the command that is being executed
+    std::uint64_t greatestToken = 0;
+    const void* greatestOwner = nullptr;  ///< the agent that has it
+    std::vector<std::string> order{};     ///< of the owners that wait
+  };
+
+  /// It consists of others.
+  [[nodiscard]] bool group(const Handle& handle) const noexcept {
+    return handle.covers.size() > 1 || family_ == Family::red;
+  }
+  void next(Agent& agent, Time delay);
+  void step(Agent& agent);
+  void acquire(Agent& agent);
+  template <class T>
+  void started(Agent& agent,
+               const Handle& handle,
+               const AcquireOptions& options,
+               Operation<T> operation);
+  void granted(Agent& agent, const Handle& handle, Lease lease, const AcquireOptions& options);
+  void release(Agent& agent);
+  void forgetLost(Agent& agent);
+  void unclear(Agent& agent);
+  [[nodiscard]] Agent* find(std::string_view field);
+  [[nodiscard]] std::optional<std::size_t> lockOf(std::string_view key) const;
+  [[nodiscard]] bool disturbed(const Held& held) const;
+  [[nodiscard]] bool believes(const Agent& agent, const Held& held) const;
+  void checkHolds(std::size_t lock);
+  void checkValidity(const Agent& agent, const Held& held, std::size_t lock);
+  void checkCount(Agent& agent, std::size_t lock);
+  void checkWakeUp(std::size_t lock);
+  void checkToken(const Agent& agent, const Handle& handle, const Lease& lease);
+  void noteQueue(const ScriptCommand& command, const detail::Reply& reply, std::size_t lock);
+
+  const Family family_;
+  std::optional<LockKind> kind_;
+  std::list<Agent> agents_;
+  std::vector<Lock> locks_;
+  /// Objects whose holds were released by their owner. Kept until the clients are closed.
+  std::vector<Lease> unlocked_;
+};
+
+}  // namespace rlock::sim
