@@ -2,16 +2,16 @@
 #include "simulation/redis_model_steps.hpp"
 
 #include <rlock/detail/engine/query_task.hpp>
-#include "executor/call.hpp"
-#include "executor/counter_scripts.hpp"
-#include "executor/fair_lock_scripts.hpp"
-#include "executor/fenced_scripts.hpp"
-#include "executor/inspection_scripts.hpp"
-#include "executor/permit_scripts.hpp"
-#include "executor/read_write_scripts.hpp"
-#include "executor/simple_scripts.hpp"
+#include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/executor/counter_scripts.hpp>
+#include <rlock/detail/executor/fair_lock_scripts.hpp>
+#include <rlock/detail/executor/fenced_scripts.hpp>
+#include <rlock/detail/executor/inspection_scripts.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/permit_scripts.hpp>
+#include <rlock/detail/executor/read_write_scripts.hpp>
+#include <rlock/detail/executor/simple_scripts.hpp>
 
 #include <algorithm>
 #include <array>
