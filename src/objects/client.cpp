@@ -6,11 +6,6 @@
 // handle that was moved from are refused here, calls after close() and in a forked child by the
 // engine.
 
-#include "engine/name_walk.hpp"
-#include "engine/permit_semaphore.hpp"
-#include "engine/scripted_counter.hpp"
-#include "engine/scripted_lock.hpp"
-#include "engine/scripted_tokens.hpp"
 #include "net/loop.hpp"
 #include "net/loop_env.hpp"
 #include "net/socket_transports.hpp"
@@ -20,6 +15,11 @@
 #include <rlock/client.hpp>
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/name_walk.hpp>
+#include <rlock/detail/engine/permit_semaphore.hpp>
+#include <rlock/detail/engine/scripted_counter.hpp>
+#include <rlock/detail/engine/scripted_lock.hpp>
+#include <rlock/detail/engine/scripted_tokens.hpp>
 #include <rlock/detail/executor/fair_lock_scripts.hpp>
 #include <rlock/detail/executor/fenced_scripts.hpp>
 #include <rlock/detail/executor/read_write_scripts.hpp>

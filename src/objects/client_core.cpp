@@ -7,9 +7,9 @@
 
 #include "objects/client_core.hpp"
 
-#include "engine/scripted_lock.hpp"
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/base/one_shot.hpp>
+#include <rlock/detail/engine/scripted_lock.hpp>
 #include <rlock/duration.hpp>
 
 #include <fmt/format.h>

@@ -4,11 +4,11 @@
 // ScriptedLatch, through an Operation; the blocking calls run that Operation on the calling thread.
 // Requests that change the count carry an idempotency key, so that a repeated one counts once.
 
-#include "engine/scripted_counter.hpp"
 #include "objects/counter_operations.hpp"
 #include "objects/moved_from.hpp"
 #include <rlock/count_down_latch.hpp>
 #include <rlock/detail/engine/parse_reply.hpp>
+#include <rlock/detail/engine/scripted_counter.hpp>
 
 #include <fmt/format.h>
 

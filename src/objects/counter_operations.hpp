@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/scripted_object.hpp"
 #include "objects/operations.hpp"
+#include <rlock/detail/engine/scripted_object.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/error.hpp>
 #include <rlock/operation.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/multi_lock.hpp"
-
-#include "group/red_lock.hpp"
+#include <rlock/detail/group/multi_lock.hpp>
+#include <rlock/detail/group/red_lock.hpp>
 #include <rlock/multi_lock.hpp>
 
 #include <memory>

@@ -5,10 +5,10 @@
 // reconciled; other changes carry an idempotency key. Every call is an Operation; the blocking
 // calls run it on the calling thread.
 
-#include "engine/permit_semaphore.hpp"
 #include "objects/moved_from.hpp"
 #include "objects/operations.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/engine/permit_semaphore.hpp>
 #include <rlock/permit_expirable_semaphore.hpp>
 
 #include <utility>

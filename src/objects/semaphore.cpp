@@ -4,10 +4,10 @@
 // those of a lock, each in the name of a new owner; the other calls are single requests with an
 // idempotency key. Every call is an Operation; the blocking calls run it on the calling thread.
 
-#include "engine/scripted_counter.hpp"
 #include "objects/counter_operations.hpp"
 #include "objects/moved_from.hpp"
 #include <rlock/detail/engine/parse_reply.hpp>
+#include <rlock/detail/engine/scripted_counter.hpp>
 #include <rlock/semaphore.hpp>
 
 #include <fmt/format.h>

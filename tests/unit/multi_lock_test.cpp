@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/multi_lock.hpp"
-
 #include "unit/fake_env.hpp"
+#include <rlock/detail/group/multi_lock.hpp>
 
 #include <gtest/gtest.h>
 

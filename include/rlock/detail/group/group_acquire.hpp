@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "group/group_hold.hpp"
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/group/group_hold.hpp>
 #include <rlock/error.hpp>
 #include <rlock/result.hpp>
 
@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <utility>
 
 namespace rlock::detail {
 

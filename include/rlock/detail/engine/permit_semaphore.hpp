@@ -1,27 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/permit_semaphore.hpp"
+#pragma once
 
-#include "engine/scripted_lock.hpp"
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/parse_reply.hpp>
+#include <rlock/detail/engine/scripted_lock.hpp>
+#include <rlock/detail/engine/scripted_object.hpp>
+#include <rlock/detail/executor/permit_scripts.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
+#include <rlock/duration.hpp>
+#include <rlock/result.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <set>
+#include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace rlock::detail {
 
-Result<bool> PermitSemaphore::isOne(std::int64_t number) {
+/// A semaphore of one node whose permits have ids and may expire.
+///
+/// Each call is first described, and then made: on the calling thread or in the background.
+///
+/// **Thread safety:** Immutable, safe from any thread.
+class PermitSemaphore {
+ public:
+  template <class T>
+  using Handler = UniqueFunction<void(Result<T>)>;
+  using Acquired = LockBackend::Acquired;
+
+  /// How many permits one call may name. The server does nothing else meanwhile: about 25 ms.
+  static constexpr int kMost = 10'000;
+
+  PermitSemaphore(const std::shared_ptr<LockEngine>& engine, std::string_view name)
+      : PermitSemaphore(engine, std::make_shared<PermitScripts>(name, engine->markers())) {}
+
+  [[nodiscard]] const std::string& name() const noexcept { return object_.name(); }
+
+  /// Permits that are to be acquired, under ids that are known before.
+  struct Acquisition {
+    std::optional<Error> refusal;  ///< what is wrong with it
+    std::shared_ptr<const PermitScripts> scripts;
+    AcquireParams params;
+    bool nothing = false;  ///< no permits: there is nothing to do
+  };
+  /// @param kept  the permit is to be held as an object, and renewed unless it has a lease
+  [[nodiscard]] Acquisition acquisition(int permits, bool kept, AcquireParams params) const;
+  Result<Acquired> acquire(Acquisition what) const;
+  void acquireAsync(Acquisition what, Handler<Acquired> handler) const;
+  /// The lock that releases a kept permit.
+  [[nodiscard]] std::shared_ptr<LockBackend> holder(const Acquisition& what) const;
+
+  /// One call that may be repeated.
+  template <class T>
+  struct Request {
+    std::optional<Error> refusal;
+    std::function<void(Call&, const PermitScripts&)> compose;
+    std::function<std::optional<std::int64_t>(const Reply&)> parse;
+    std::function<Result<T>(std::int64_t)> convert;
+  };
+  [[nodiscard]] Request<int> availablePermits() const;
+  [[nodiscard]] Request<int> getPermits() const;
+  [[nodiscard]] Request<int> acquiredPermits() const;
+  [[nodiscard]] Request<bool> trySetPermits(int permits) const;
+  [[nodiscard]] Request<void> setPermits(int permits) const;
+  [[nodiscard]] Request<void> addPermits(int delta) const;
+  [[nodiscard]] Request<bool> remove() const;
+  [[nodiscard]] Request<int> tryRelease(std::span<const std::string_view> ids) const;
+  [[nodiscard]] Request<void> release(std::span<const std::string_view> ids) const;
+  [[nodiscard]] Request<bool> updateLeaseTime(std::string_view id,
+                                              std::optional<Duration> lease) const;
+  using LeaseTime = std::optional<std::chrono::milliseconds>;
+  [[nodiscard]] Request<LeaseTime> getLeaseTime(std::string_view id) const;
+
+  template <class T>
+  Result<T> run(const Request<T>& request) const {
+    if (request.refusal) {
+      return object_.describe(*request.refusal);
+    }
+    return converted(request, object_.ask<std::int64_t>({}, composeOf(request), request.parse));
+  }
+  template <class T>
+  void start(const Request<T>& request, Handler<T> handler) const {
+    if (request.refusal) {
+      object_.reject<T>(*request.refusal, {}, std::move(handler));
+      return;
+    }
+    object_.askAsync<std::int64_t>(
+        {},
+        [self = *this, request, handler = std::move(handler)](Result<std::int64_t> reply) mutable {
+          handler(self.converted(request, std::move(reply)));
+        },
+        composeOf(request),
+        request.parse);
+  }
+
+ private:
+  using Scripts = std::shared_ptr<const PermitScripts>;
+
+  /// How long an object that holds a permit without expiry counts on it.
+  static constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
+
+  struct Counts {
+    std::int64_t available;
+    std::int64_t acquired;
+    bool exists;
+  };
+  static void composeCount(Call& call, const PermitScripts& scripts);
+  /// Reads a count. `pick` says which one is asked for.
+  template <class Pick>
+  static auto countsOf(Pick pick);
+  static Result<bool> isOne(std::int64_t number);
+  static Result<int> toInt(std::int64_t number);
+  [[nodiscard]] static std::optional<Error> negative(int permits);
+  [[nodiscard]] static Error tooMany(std::size_t permits);
+  [[nodiscard]] static Error malformedId();
+  [[nodiscard]] static Error notTaken();
+
+  PermitSemaphore(const std::shared_ptr<LockEngine>& engine, Scripts scripts)
+      : object_(engine, scripts), scripts_(std::move(scripts)) {}
+
+  template <class T>
+  auto composeOf(const Request<T>& request) const {
+    return [this, &request](Call& call, const LockScripts& /*same*/, std::string_view /*owner*/) {
+      request.compose(call, *scripts_);
+    };
+  }
+  template <class T>
+  Result<T> converted(const Request<T>& request, Result<std::int64_t> reply) const {
+    if (!reply.has_value()) {
+      return reply.error();
+    }
+    Result<T> result = request.convert(*reply);
+    if (!result.has_value()) {
+      return object_.describe(result.error());
+    }
+    return result;
+  }
+  template <class T>
+  Request<T> change(PermitScripts::Change what, int number) const;
+  template <class T>
+  Request<T> giveBack(std::span<const std::string_view> ids,
+                      std::function<Result<T>(std::int64_t)> convert) const;
+
+  const ScriptedObject object_;
+  const Scripts scripts_;
+};
+
+inline Result<bool> PermitSemaphore::isOne(std::int64_t number) {
   return number == 1;
 }
 
-Result<int> PermitSemaphore::toInt(std::int64_t number) {
+inline Result<int> PermitSemaphore::toInt(std::int64_t number) {
   return saturated(number);
 }
 
-void PermitSemaphore::composeCount(Call& call, const PermitScripts& scripts) {
+inline void PermitSemaphore::composeCount(Call& call, const PermitScripts& scripts) {
   scripts.composeCount(call);
 }
 
@@ -39,30 +185,30 @@ auto PermitSemaphore::countsOf(Pick pick) {
   };
 }
 
-std::optional<Error> PermitSemaphore::negative(int permits) {
+inline std::optional<Error> PermitSemaphore::negative(int permits) {
   if (permits >= 0) {
     return std::nullopt;
   }
   return Error(Errc::invalidArgument, fmt::format("{} permits are less than none", permits));
 }
 
-Error PermitSemaphore::tooMany(std::size_t permits) {
+inline Error PermitSemaphore::tooMany(std::size_t permits) {
   return Error(Errc::invalidArgument,
                fmt::format("{} permits are more than {} at once", permits, kMost));
 }
 
-Error PermitSemaphore::malformedId() {
+inline Error PermitSemaphore::malformedId() {
   return Error(Errc::invalidArgument, "a permit's id is 32 hexadecimal digits");
 }
 
-Error PermitSemaphore::notTaken() {
+inline Error PermitSemaphore::notTaken() {
   return Error(Errc::notOwner,
                "no such permit is taken: it was released, has expired, or never was");
 }
 
-PermitSemaphore::Acquisition PermitSemaphore::acquisition(int permits,
-                                                          bool kept,
-                                                          AcquireParams params) const {
+inline PermitSemaphore::Acquisition PermitSemaphore::acquisition(int permits,
+                                                                 bool kept,
+                                                                 AcquireParams params) const {
   Acquisition result;
   params.owner = newOwner();
   params.wantsHandle = kept;
@@ -79,7 +225,7 @@ PermitSemaphore::Acquisition PermitSemaphore::acquisition(int permits,
   return result;
 }
 
-Result<PermitSemaphore::Acquired> PermitSemaphore::acquire(Acquisition what) const {
+inline Result<PermitSemaphore::Acquired> PermitSemaphore::acquire(Acquisition what) const {
   if (what.refusal) {
     return object_.describe(std::move(*what.refusal));
   }
@@ -92,7 +238,7 @@ Result<PermitSemaphore::Acquired> PermitSemaphore::acquire(Acquisition what) con
   return object_.acquire(std::move(what.scripts), std::move(what.params));
 }
 
-void PermitSemaphore::acquireAsync(Acquisition what, Handler<Acquired> handler) const {
+inline void PermitSemaphore::acquireAsync(Acquisition what, Handler<Acquired> handler) const {
   auto why = what.refusal;
   if (!why && what.nothing) {
     why = object_.engine().refuse(false);
@@ -107,15 +253,15 @@ void PermitSemaphore::acquireAsync(Acquisition what, Handler<Acquired> handler) 
   }
 }
 
-std::shared_ptr<LockBackend> PermitSemaphore::holder(const Acquisition& what) const {
+inline std::shared_ptr<LockBackend> PermitSemaphore::holder(const Acquisition& what) const {
   return std::make_shared<ScriptedLock>(object_.enginePtr(), what.scripts);
 }
 
-PermitSemaphore::Request<int> PermitSemaphore::availablePermits() const {
+inline PermitSemaphore::Request<int> PermitSemaphore::availablePermits() const {
   return {{}, composeCount, countsOf([](const Counts& counts) { return counts.available; }), toInt};
 }
 
-PermitSemaphore::Request<int> PermitSemaphore::getPermits() const {
+inline PermitSemaphore::Request<int> PermitSemaphore::getPermits() const {
   return {{},
           composeCount,
           countsOf([](const Counts& counts) {
@@ -124,7 +270,7 @@ PermitSemaphore::Request<int> PermitSemaphore::getPermits() const {
           toInt};
 }
 
-PermitSemaphore::Request<int> PermitSemaphore::acquiredPermits() const {
+inline PermitSemaphore::Request<int> PermitSemaphore::acquiredPermits() const {
   return {{}, composeCount, countsOf([](const Counts& counts) { return counts.acquired; }), toInt};
 }
 
@@ -151,19 +297,19 @@ PermitSemaphore::Request<T> PermitSemaphore::change(PermitScripts::Change what, 
   return request;
 }
 
-PermitSemaphore::Request<bool> PermitSemaphore::trySetPermits(int permits) const {
+inline PermitSemaphore::Request<bool> PermitSemaphore::trySetPermits(int permits) const {
   return change<bool>(PermitScripts::Change::init, permits);
 }
 
-PermitSemaphore::Request<void> PermitSemaphore::setPermits(int permits) const {
+inline PermitSemaphore::Request<void> PermitSemaphore::setPermits(int permits) const {
   return change<void>(PermitScripts::Change::total, permits);
 }
 
-PermitSemaphore::Request<void> PermitSemaphore::addPermits(int delta) const {
+inline PermitSemaphore::Request<void> PermitSemaphore::addPermits(int delta) const {
   return change<void>(PermitScripts::Change::add, delta);
 }
 
-PermitSemaphore::Request<bool> PermitSemaphore::remove() const {
+inline PermitSemaphore::Request<bool> PermitSemaphore::remove() const {
   Request<bool> request;
   request.compose = [](Call& call, const PermitScripts& scripts) {
     scripts.composeForceRelease(call);
@@ -215,12 +361,12 @@ PermitSemaphore::Request<T> PermitSemaphore::giveBack(
   return request;
 }
 
-PermitSemaphore::Request<int> PermitSemaphore::tryRelease(
+inline PermitSemaphore::Request<int> PermitSemaphore::tryRelease(
     std::span<const std::string_view> ids) const {
   return giveBack<int>(ids, toInt);
 }
 
-PermitSemaphore::Request<void> PermitSemaphore::release(
+inline PermitSemaphore::Request<void> PermitSemaphore::release(
     std::span<const std::string_view> ids) const {
   return giveBack<void>(ids, [](std::int64_t released) -> Result<void> {
     if (released == 0) {
@@ -230,7 +376,7 @@ PermitSemaphore::Request<void> PermitSemaphore::release(
   });
 }
 
-PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
+inline PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
     std::string_view id, std::optional<Duration> lease) const {
   Request<bool> request;
   if (lease) {
@@ -267,7 +413,7 @@ PermitSemaphore::Request<bool> PermitSemaphore::updateLeaseTime(
   return request;
 }
 
-PermitSemaphore::Request<PermitSemaphore::LeaseTime> PermitSemaphore::getLeaseTime(
+inline PermitSemaphore::Request<PermitSemaphore::LeaseTime> PermitSemaphore::getLeaseTime(
     std::string_view id) const {
   Request<LeaseTime> request;
   auto bytes = permitIdFromHex(id);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/scripted_object.hpp"
+#include <rlock/detail/engine/scripted_object.hpp>
 #include <rlock/detail/executor/counter_scripts.hpp>
 
 #include <memory>

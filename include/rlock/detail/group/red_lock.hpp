@@ -1,32 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/red_lock.hpp"
+#pragma once
 
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/group/group_lock.hpp>
+#include <rlock/detail/group/group_release.hpp>
 #include <rlock/detail/group/quorum_fsm.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace rlock::detail {
 
-namespace {
+/// A lock that is held when a majority of its members is; each member is on a node of its own.
+/// While a hold lasts, members that are missing from it are asked for again.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class RedLock final : public GroupLock {
+ public:
+  explicit RedLock(Members members);
+
+  [[nodiscard]] AcquireParams forMember(const AcquireParams& params) const override;
+  [[nodiscard]] GroupHold::Terms terms(const AcquireParams& params) const override;
+  /// Looks after a hold from here on: announces its loss in time and asks for missing members.
+  void tend(const IntrusivePtr<GroupHold>& hold);
+
+ protected:
+  [[nodiscard]] std::shared_ptr<GroupAcquire> makeAcquire(AcquireParams params,
+                                                          GroupAcquire::Done done) override;
+
+ private:
+  void look(const IntrusivePtr<GroupHold>& hold);
+  void repair(const IntrusivePtr<GroupHold>& hold, std::size_t member);
+};
 
 /// Two clients that collide must not meet again, so the first pause is longer than an attempt
 /// takes.
-constexpr std::chrono::milliseconds kShortestRedPause{10};
-constexpr std::chrono::milliseconds kLongestRedPause{200};
+inline constexpr std::chrono::milliseconds kShortestRedPause{10};
+inline constexpr std::chrono::milliseconds kLongestRedPause{200};
 /// The longest time between two attempts to obtain a missing member.
-constexpr std::chrono::seconds kLongestPeriod{10};
+inline constexpr std::chrono::seconds kLongestPeriod{10};
 
-std::chrono::milliseconds leaseOf(const GroupLock& group, const AcquireParams& params) {
+inline std::chrono::milliseconds leaseOf(const GroupLock& group, const AcquireParams& params) {
   return params.lease ? params.lease->ceilMilliseconds()
                       : group.shortest(&LockLimits::watchdogTimeout);
 }
 
 /// The members' maxHold ends a little later, so that the whole ends first and with its own reason.
-Duration memberMaxHold(std::chrono::nanoseconds maxHold) {
+inline Duration memberMaxHold(std::chrono::nanoseconds maxHold) {
   constexpr std::chrono::nanoseconds kLater = std::chrono::seconds(1);
   return std::clamp(
              maxHold, std::chrono::nanoseconds::zero(), std::chrono::nanoseconds::max() - kLater) +
@@ -325,11 +348,10 @@ class QuorumAcquire final : public GroupAcquire {
   IntrusivePtr<GroupHold> hold_ RLOCK_GUARDED_BY(mutex_);
 };
 
-}  // namespace
+inline RedLock::RedLock(Members members)
+    : GroupLock("red", members, Quorum::majority(members.size())) {}
 
-RedLock::RedLock(Members members) : GroupLock("red", members, Quorum::majority(members.size())) {}
-
-AcquireParams RedLock::forMember(const AcquireParams& params) const {
+inline AcquireParams RedLock::forMember(const AcquireParams& params) const {
   AcquireParams result = params;
   if (params.maxHold && !params.maxHold->isInfinite()) {
     result.maxHold = memberMaxHold(params.maxHold->nanoseconds());
@@ -337,7 +359,7 @@ AcquireParams RedLock::forMember(const AcquireParams& params) const {
   return result;
 }
 
-GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
+inline GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
   const auto lease = leaseOf(*this, params);
   GroupHold::Terms terms;
   terms.owner = params.owner;
@@ -353,12 +375,13 @@ GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
   return terms;
 }
 
-std::shared_ptr<GroupAcquire> RedLock::makeAcquire(AcquireParams params, GroupAcquire::Done done) {
+inline std::shared_ptr<GroupAcquire> RedLock::makeAcquire(AcquireParams params,
+                                                          GroupAcquire::Done done) {
   return std::make_shared<QuorumAcquire>(
       std::static_pointer_cast<RedLock>(shared_from_this()), std::move(params), std::move(done));
 }
 
-void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
+inline void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
   const auto now = this->now();
   const GroupHold::Terms terms = hold->terms();
   const auto period = std::min<Clock::duration>(
@@ -377,7 +400,7 @@ void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
   });
 }
 
-void RedLock::look(const IntrusivePtr<GroupHold>& hold) {
+inline void RedLock::look(const IntrusivePtr<GroupHold>& hold) {
   if (hold->released() || hold->reason() != LossReason::none) {
     return;
   }
@@ -391,7 +414,7 @@ void RedLock::look(const IntrusivePtr<GroupHold>& hold) {
   tend(hold);
 }
 
-void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t member) {
+inline void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t member) {
   const GroupHold::Terms terms = hold->terms();
   const auto now = this->now();
   AcquireParams params;

@@ -1,19 +1,170 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/group_hold.hpp"
+#pragma once
 
+#include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/hold_handle.hpp>
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/group/earliest_plan.hpp>
 #include <rlock/detail/group/quorum_fsm.hpp>
+#include <rlock/options.hpp>
+#include <rlock/owner.hpp>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <optional>
+#include <stop_token>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 
-GroupHold::GroupHold(std::shared_ptr<const Env> env,
-                     std::uint64_t incarnation,
-                     std::size_t members,
-                     std::size_t need,
-                     Terms terms,
-                     OnLoss onLoss)
+using StopListener = std::stop_callback<std::function<void()>>;
+/// The grants of the members, in the order of the members; an entry without a hold is a member that
+/// was not obtained.
+using MemberGrants = std::vector<Grant>;
+
+/// The hold of one owner on a lock that consists of others. It is valid while at least `need` of
+/// its members are, and lost as soon as fewer are left.
+///
+/// GroupLock makes it at the first grant (GroupLock::book()) and books re-entries by enter(). The
+/// members' stop callbacks report losses on the loop threads of their clients; releases come from
+/// any thread. Invariants: each booked acquisition adds one hold per obtained member; a hold of a
+/// member is planned for release exactly once (planRelease() removes it from `held`); the loss is
+/// announced at most once, with no lock held.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class GroupHold final : public HoldHandle {
+ public:
+  struct Terms {
+    OwnerId owner{};
+    std::optional<std::chrono::milliseconds> lease;  ///< empty: the members' watchdogs keep it
+    Clock::time_point maxHoldUntil = Clock::time_point::max();
+    Clock::duration margin{0};  ///< subtracted from the members' validity
+    Clock::duration notice{0};  ///< how long before the end of the validity the loss is announced
+    std::string label;
+  };
+
+  /// The work of one release.
+  struct Plan {
+    /// For each member the incarnations (HoldHandle::incarnation()) of the holds to be released, in
+    /// their order.
+    std::vector<std::vector<std::uint64_t>> incarnations;
+    bool last = false;   ///< nothing is held afterwards
+    bool valid = false;  ///< it was held until now
+  };
+  /// Called once, when the hold is lost, with no lock held.
+  using OnLoss = std::function<void(const IntrusivePtr<GroupHold>&)>;
+
+  /// @param incarnation  the number of this incarnation, HoldHandle::incarnation(); unique within
+  /// the group
+  GroupHold(std::shared_ptr<const Env> env,
+            std::uint64_t incarnation,
+            std::size_t members,
+            std::size_t need,
+            Terms terms,
+            OnLoss onLoss);
+
+  [[nodiscard]] Clock::time_point validUntil() const noexcept override;
+  [[nodiscard]] Terms terms() const;
+  /// When the loss is to be announced, given the members' present validity.
+  [[nodiscard]] Clock::time_point lossAt() const;
+
+  /// Books one more acquisition of the same owner. Call listen() afterwards.
+  void enter(const MemberGrants& grants, const Terms& terms);
+  /// Books a member that was obtained later. False: the hold is over, and the caller must give the
+  /// member back. Call listen() afterwards.
+  [[nodiscard]] bool join(std::size_t number, const Grant& grant);
+  /// Subscribes to the losses of all booked members. Call it with no lock held: a member that is
+  /// lost already reports its loss inside this call.
+  void listen();
+
+  /// The members that could be obtained anew. Each is returned once until repaired() or join().
+  [[nodiscard]] std::vector<std::size_t> takeMissing();
+  void repaired(std::size_t member);
+  /// A token that stops when no member may be obtained any more.
+  [[nodiscard]] std::stop_token repairs() const noexcept { return repairs_.get_token(); }
+  void endRepairs() noexcept { repairs_.request_stop(); }
+
+  /// How often a member is held if the maxHold of the whole is over, else 0.
+  [[nodiscard]] int overtime(std::size_t member) const;
+  /// Plans the release of one acquisition, or of all when the hold is lost.
+  Plan leave();
+  /// Plans the release of all acquisitions and tells the holders that the hold is lost.
+  Plan leaveLost();
+  /// Plans the release of the rest of a lost hold. The first caller gets the plan, every later one
+  /// an empty plan. Call givenBack() when the releases are done.
+  Plan giveBack();
+  void givenBack();
+  /// Calls `then` when the rest of a lost hold has been given back. False: no giving back is under
+  /// way, and `then` is not called.
+  [[nodiscard]] bool whenGivenBack(UniqueFunction<void()>& then);
+  /// Whether enough members are left without those (`gone`) on which a release found nothing.
+  [[nodiscard]] bool survives(const std::vector<bool>& gone) const;
+  /// Announces the loss; called when lossAt() has come.
+  void runOut();
+  /// As runOut(), but leaves out the application's stop callbacks. True: the caller must arrange
+  /// for signalLoss().
+  [[nodiscard]] bool markOverdue();
+  /// Asks for a look at the hold at `when`. False: an earlier look is planned already.
+  [[nodiscard]] bool planLook(Clock::time_point when);
+  /// Begins the look planned for `when`. False: an earlier look has replaced it.
+  [[nodiscard]] bool beginLook(Clock::time_point when);
+  /// True when it was released, or no member is valid any more on this machine's clock.
+  [[nodiscard]] bool over() const;
+
+ private:
+  struct Listening {
+    IntrusivePtr<HoldHandle> to;
+    std::list<StopListener> listener;  // empty: still to be made
+  };
+  struct Member {
+    /// One handle for each acquisition that went through the group; several may be of one
+    /// incarnation.
+    std::vector<IntrusivePtr<HoldHandle>> held;
+    int seen = 0;  // the highest count that the server has told of the latest incarnation
+    bool repairing = false;
+    std::list<Listening> listening;
+  };
+
+  [[nodiscard]] static bool alive(const HoldHandle& handle) noexcept;
+  [[nodiscard]] static bool alive(const Member& member) noexcept;
+  [[nodiscard]] static LossReason reasonOf(const Member& member) noexcept;
+  static void add(Member& member, const Grant& grant) noexcept;
+  Plan planRelease() RLOCK_REQUIRES(mutex_);
+  [[nodiscard]] Clock::time_point membersUntil() const noexcept RLOCK_REQUIRES(mutex_);
+  void memberLost() noexcept;
+  void lose(LossReason reason);
+  [[nodiscard]] LossReason endOfTime() const;
+
+  const std::shared_ptr<const Env> env_;
+  const std::size_t size_;  // of members_
+  const std::size_t need_;
+  const OnLoss onLoss_;
+  mutable AnnotatedMutex mutex_;
+  Terms terms_ RLOCK_GUARDED_BY(mutex_);
+  int count_ RLOCK_GUARDED_BY(mutex_) = 0;
+  bool givingBack_ RLOCK_GUARDED_BY(mutex_) = false;
+  /// Functions to be called by givenBack().
+  std::vector<UniqueFunction<void()>> afterwards_ RLOCK_GUARDED_BY(mutex_);
+  EarliestPlan look_ RLOCK_GUARDED_BY(mutex_);
+  mutable std::vector<Clock::time_point> scratch_ RLOCK_GUARDED_BY(mutex_);
+  std::stop_source repairs_;
+  /// Declared last, so destroyed first: its listeners use the other members.
+  std::vector<Member> members_ RLOCK_GUARDED_BY(mutex_);
+};
+
+inline GroupHold::GroupHold(std::shared_ptr<const Env> env,
+                            std::uint64_t incarnation,
+                            std::size_t members,
+                            std::size_t need,
+                            Terms terms,
+                            OnLoss onLoss)
     : HoldHandle(incarnation),
       env_(std::move(env)),
       size_(members),
@@ -24,22 +175,22 @@ GroupHold::GroupHold(std::shared_ptr<const Env> env,
   scratch_.reserve(members);
 }
 
-bool GroupHold::alive(const HoldHandle& handle) noexcept {
+inline bool GroupHold::alive(const HoldHandle& handle) noexcept {
   return handle.reason() == LossReason::none && !handle.released();
 }
 
-bool GroupHold::alive(const Member& member) noexcept {
+inline bool GroupHold::alive(const Member& member) noexcept {
   return std::any_of(
       member.held.begin(), member.held.end(), [](const auto& handle) { return alive(*handle); });
 }
 
 /// Why the member is lost; `none` while any of its holds is alive. A member may have been lost and
 /// taken again, so the latest hold decides.
-LossReason GroupHold::reasonOf(const Member& member) noexcept {
+inline LossReason GroupHold::reasonOf(const Member& member) noexcept {
   return member.held.empty() || alive(member) ? LossReason::none : member.held.back()->reason();
 }
 
-GroupHold::Clock::time_point GroupHold::membersUntil() const noexcept {
+inline GroupHold::Clock::time_point GroupHold::membersUntil() const noexcept {
   scratch_.clear();
   for (const Member& member : members_) {
     auto until = Clock::time_point::min();
@@ -54,17 +205,17 @@ GroupHold::Clock::time_point GroupHold::membersUntil() const noexcept {
   return until == Clock::time_point::min() ? Clock::time_point{} : until - terms_.margin;
 }
 
-GroupHold::Clock::time_point GroupHold::validUntil() const noexcept {
+inline GroupHold::Clock::time_point GroupHold::validUntil() const noexcept {
   const MutexLock lock(mutex_);
   return std::min(membersUntil(), terms_.maxHoldUntil);
 }
 
-GroupHold::Clock::time_point GroupHold::lossAt() const {
+inline GroupHold::Clock::time_point GroupHold::lossAt() const {
   const MutexLock lock(mutex_);
   return std::min(membersUntil() - terms_.notice, terms_.maxHoldUntil);
 }
 
-GroupHold::Terms GroupHold::terms() const {
+inline GroupHold::Terms GroupHold::terms() const {
   const MutexLock lock(mutex_);
   return terms_;
 }
@@ -72,7 +223,7 @@ GroupHold::Terms GroupHold::terms() const {
 /// Books one more hold of a member. Lost holds are dropped, because they have ended by themselves.
 /// The group must release neither holds that the owner took outside the group nor holds that it has
 /// given back outside the group; `seen`, the server's count, bounds what is kept for that reason.
-void GroupHold::add(Member& member, const Grant& grant) noexcept {
+inline void GroupHold::add(Member& member, const Grant& grant) noexcept {
   std::erase_if(member.held, [](const auto& handle) { return !alive(*handle); });
   const bool same =
       !member.held.empty() && member.held.back()->incarnation() == grant.hold->incarnation();
@@ -91,7 +242,7 @@ void GroupHold::add(Member& member, const Grant& grant) noexcept {
   }
 }
 
-void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
+inline void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
   const MutexLock lock(mutex_);
   ++count_;
   if (count_ > 1) {
@@ -111,7 +262,7 @@ void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
   }
 }
 
-bool GroupHold::join(std::size_t number, const Grant& grant) {
+inline bool GroupHold::join(std::size_t number, const Grant& grant) {
   const MutexLock lock(mutex_);
   Member& member = members_[number];
   member.repairing = false;
@@ -122,7 +273,7 @@ bool GroupHold::join(std::size_t number, const Grant& grant) {
   return true;
 }
 
-void GroupHold::listen() {
+inline void GroupHold::listen() {
   for (std::size_t i = 0; i < size_; ++i) {
     for (;;) {
       IntrusivePtr<HoldHandle> handle;
@@ -158,7 +309,7 @@ void GroupHold::listen() {
   }
 }
 
-void GroupHold::memberLost() noexcept {
+inline void GroupHold::memberLost() noexcept {
   // Race: the last owner may be destroying this object. The destructor waits for this callback to
   // return, so the object is still there, but it must not be revived.
   if (!tryAddRef()) {
@@ -183,7 +334,7 @@ void GroupHold::memberLost() noexcept {
   lose(ended ? LossReason::threadEnded : first);
 }
 
-void GroupHold::lose(LossReason reason) {
+inline void GroupHold::lose(LossReason reason) {
   if (markLost(reason)) {
     repairs_.request_stop();
     signalLoss();
@@ -191,18 +342,18 @@ void GroupHold::lose(LossReason reason) {
   }
 }
 
-LossReason GroupHold::endOfTime() const {
+inline LossReason GroupHold::endOfTime() const {
   const Terms terms = this->terms();
   return env_->now() >= terms.maxHoldUntil ? LossReason::maxHold
          : terms.lease                     ? LossReason::expired
                                            : LossReason::unreachable;
 }
 
-void GroupHold::runOut() {
+inline void GroupHold::runOut() {
   lose(endOfTime());
 }
 
-bool GroupHold::markOverdue() {
+inline bool GroupHold::markOverdue() {
   if (!markLost(endOfTime())) {
     return false;
   }
@@ -211,7 +362,7 @@ bool GroupHold::markOverdue() {
   return true;
 }
 
-std::vector<std::size_t> GroupHold::takeMissing() {
+inline std::vector<std::size_t> GroupHold::takeMissing() {
   const auto now = env_->now();
   std::vector<std::size_t> missing;
   const MutexLock lock(mutex_);
@@ -235,12 +386,12 @@ std::vector<std::size_t> GroupHold::takeMissing() {
   return missing;
 }
 
-void GroupHold::repaired(std::size_t member) {
+inline void GroupHold::repaired(std::size_t member) {
   const MutexLock lock(mutex_);
   members_[member].repairing = false;
 }
 
-GroupHold::Plan GroupHold::planRelease() {
+inline GroupHold::Plan GroupHold::planRelease() {
   Plan plan;
   plan.last = count_ == 0;
   for (Member& member : members_) {
@@ -254,7 +405,7 @@ GroupHold::Plan GroupHold::planRelease() {
   return plan;
 }
 
-int GroupHold::overtime(std::size_t member) const {
+inline int GroupHold::overtime(std::size_t member) const {
   const LossReason why = reason();
   const MutexLock lock(mutex_);
   const bool over =
@@ -262,7 +413,7 @@ int GroupHold::overtime(std::size_t member) const {
   return over ? static_cast<int>(members_[member].held.size()) : 0;
 }
 
-GroupHold::Plan GroupHold::leave() {
+inline GroupHold::Plan GroupHold::leave() {
   const bool valid = heldAt(env_->now());
   Plan plan;
   {
@@ -278,7 +429,7 @@ GroupHold::Plan GroupHold::leave() {
   return plan;
 }
 
-GroupHold::Plan GroupHold::leaveLost() {
+inline GroupHold::Plan GroupHold::leaveLost() {
   Plan plan;
   {
     const MutexLock lock(mutex_);
@@ -290,7 +441,7 @@ GroupHold::Plan GroupHold::leaveLost() {
   return plan;
 }
 
-GroupHold::Plan GroupHold::giveBack() {
+inline GroupHold::Plan GroupHold::giveBack() {
   const MutexLock lock(mutex_);
   if (count_ == 0) {
     return {};
@@ -300,7 +451,7 @@ GroupHold::Plan GroupHold::giveBack() {
   return planRelease();
 }
 
-void GroupHold::givenBack() {
+inline void GroupHold::givenBack() {
   std::vector<UniqueFunction<void()>> then;
   {
     const MutexLock lock(mutex_);
@@ -312,7 +463,7 @@ void GroupHold::givenBack() {
   }
 }
 
-bool GroupHold::whenGivenBack(UniqueFunction<void()>& then) {
+inline bool GroupHold::whenGivenBack(UniqueFunction<void()>& then) {
   const MutexLock lock(mutex_);
   if (givingBack_) {
     afterwards_.push_back(std::move(then));
@@ -320,7 +471,7 @@ bool GroupHold::whenGivenBack(UniqueFunction<void()>& then) {
   return givingBack_;
 }
 
-bool GroupHold::survives(const std::vector<bool>& gone) const {
+inline bool GroupHold::survives(const std::vector<bool>& gone) const {
   const MutexLock lock(mutex_);
   std::size_t left = 0;
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -329,17 +480,17 @@ bool GroupHold::survives(const std::vector<bool>& gone) const {
   return left >= need_;
 }
 
-bool GroupHold::planLook(Clock::time_point when) {
+inline bool GroupHold::planLook(Clock::time_point when) {
   const MutexLock lock(mutex_);
   return look_.plan(when);
 }
 
-bool GroupHold::beginLook(Clock::time_point when) {
+inline bool GroupHold::beginLook(Clock::time_point when) {
   const MutexLock lock(mutex_);
   return look_.begin(when);
 }
 
-bool GroupHold::over() const {
+inline bool GroupHold::over() const {
   if (released()) {
     return true;
   }

@@ -1,23 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/multi_lock.hpp"
+#pragma once
 
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/engine/task.hpp>
+#include <rlock/detail/group/group_lock.hpp>
+#include <rlock/detail/group/group_release.hpp>
 #include <rlock/detail/group/multi_fsm.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace rlock::detail {
 
-namespace {
+/// A lock that is held when all its members are. Its hold has no clock of its own: the members'
+/// validity, loss and renewal are those of the whole.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class MultiLock final : public GroupLock {
+ public:
+  explicit MultiLock(Members members);
+
+  [[nodiscard]] AcquireParams forMember(const AcquireParams& params) const override;
+  [[nodiscard]] GroupHold::Terms terms(const AcquireParams& params) const override;
+
+ protected:
+  [[nodiscard]] std::shared_ptr<GroupAcquire> makeAcquire(AcquireParams params,
+                                                          GroupAcquire::Done done) override;
+};
 
 /// Pauses between rounds in which no member could be waited for.
-constexpr std::chrono::milliseconds kShortestMultiPause{5};
-constexpr std::chrono::milliseconds kLongestMultiPause{50};
+inline constexpr std::chrono::milliseconds kShortestMultiPause{5};
+inline constexpr std::chrono::milliseconds kLongestMultiPause{50};
 
 /// True for errors that may pass: the node of a member cannot be used now, but perhaps in a moment.
-bool isPassing(Errc errc) noexcept {
+inline bool isPassing(Errc errc) noexcept {
   return errc == Errc::connectionFailed || errc == Errc::timedOut || errc == Errc::readOnly;
 }
 
@@ -367,15 +384,13 @@ class MultiAcquire final : public GroupAcquire {
   IntrusivePtr<GroupHold> hold_ RLOCK_GUARDED_BY(mutex_);
 };
 
-}  // namespace
+inline MultiLock::MultiLock(Members members) : GroupLock("multi", members, members.size()) {}
 
-MultiLock::MultiLock(Members members) : GroupLock("multi", members, members.size()) {}
-
-AcquireParams MultiLock::forMember(const AcquireParams& params) const {
+inline AcquireParams MultiLock::forMember(const AcquireParams& params) const {
   return params;
 }
 
-GroupHold::Terms MultiLock::terms(const AcquireParams& params) const {
+inline GroupHold::Terms MultiLock::terms(const AcquireParams& params) const {
   GroupHold::Terms terms;
   terms.owner = params.owner;
   terms.label = params.label;
@@ -386,8 +401,8 @@ GroupHold::Terms MultiLock::terms(const AcquireParams& params) const {
   return terms;
 }
 
-std::shared_ptr<GroupAcquire> MultiLock::makeAcquire(AcquireParams params,
-                                                     GroupAcquire::Done done) {
+inline std::shared_ptr<GroupAcquire> MultiLock::makeAcquire(AcquireParams params,
+                                                            GroupAcquire::Done done) {
   return std::make_shared<MultiAcquire>(shared_from_this(), std::move(params), std::move(done));
 }
 

@@ -1,63 +1,137 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/name_walk.hpp"
+#pragma once
+
+#include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/engine/scripted_object.hpp>
+#include <rlock/detail/executor/inspection_scripts.hpp>
+#include <rlock/inspection.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 
-ScriptedObject NameWalk::objectOf(const std::shared_ptr<LockEngine>& engine,
-                                  std::string_view name) {
+/// Walks through all names that match a pattern and looks at each, without ever keeping the server
+/// from other work, for callTimeout at most. An error says how far it came.
+///
+/// **Thread safety:** One thread at a time; its own handlers may run on several.
+class NameWalk : public std::enable_shared_from_this<NameWalk> {
+ public:
+  using Info = std::optional<LockInfo>;
+  using Found = std::vector<LockInfo>;
+  using Handler = UniqueFunction<void(Result<Found>)>;
+
+  NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern);
+
+  /// Looks at one name.
+  static Result<Info> inspect(const std::shared_ptr<LockEngine>& engine, std::string_view name);
+  static void inspectAsync(const std::shared_ptr<LockEngine>& engine,
+                           std::string_view name,
+                           UniqueFunction<void(Result<Info>)> handler);
+
+  /// Walks on the calling thread.
+  Result<Found> run();
+  /// Walks in the background.
+  void start(Handler handler);
+
+ private:
+  using ParseLook = std::function<std::optional<Info>(const Reply&)>;
+
+  /// So many questions of one walk are under way at once.
+  static constexpr std::size_t kAtOnce = 64;
+
+  static ScriptedObject objectOf(const std::shared_ptr<LockEngine>& engine, std::string_view name);
+  static void composeLook(Call& call, const LockScripts& scripts, std::string_view owner);
+  static ParseLook parseLook(const ScriptedObject& object);
+
+  void step();
+  void stepDone(Result<ScanStep> step);
+  void lookOn();
+  void lookedAt(Result<Info> info);
+  [[nodiscard]] Error soFar(const Error& error) const;
+  [[nodiscard]] std::vector<std::string> fresh(std::vector<std::string> names);
+  void keep(Info info);
+  [[nodiscard]] Found sorted();
+
+  const ScriptedObject object_;
+  const std::string pattern_;
+  LockEngine::Clock::time_point deadline_{};  // from the start on
+  std::string cursor_ = "0";
+  std::set<std::string> seen_;
+  // While it walks in the background, mutex_ is held for these two as well where several handlers
+  // may run; otherwise there is one thread.
+  Found found_;
+  std::size_t looks_ = 0;
+  // While it walks in the background.
+  AnnotatedMutex mutex_;
+  std::vector<std::string> names_ RLOCK_GUARDED_BY(mutex_);  // still to be looked at
+  std::size_t pending_ RLOCK_GUARDED_BY(mutex_) = 0;         // questions under way
+  std::optional<Error> error_ RLOCK_GUARDED_BY(mutex_);      // the first
+  Handler handler_;
+};
+
+inline ScriptedObject NameWalk::objectOf(const std::shared_ptr<LockEngine>& engine,
+                                         std::string_view name) {
   return {engine, std::make_shared<LockScripts>(name)};
 }
 
-void NameWalk::composeLook(Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
+inline void NameWalk::composeLook(Call& call,
+                                  const LockScripts& scripts,
+                                  std::string_view /*owner*/) {
   composeInspect(call, scripts.name);
 }
 
-NameWalk::ParseLook NameWalk::parseLook(const ScriptedObject& object) {
+inline NameWalk::ParseLook NameWalk::parseLook(const ScriptedObject& object) {
   return [scripts = object.scripts()](const Reply& reply) {
     return parseInspect(scripts->name, reply);
   };
 }
 
-Result<NameWalk::Info> NameWalk::inspect(const std::shared_ptr<LockEngine>& engine,
-                                         std::string_view name) {
+inline Result<NameWalk::Info> NameWalk::inspect(const std::shared_ptr<LockEngine>& engine,
+                                                std::string_view name) {
   const ScriptedObject object = objectOf(engine, name);
   return object.ask<Info>({}, composeLook, parseLook(object));
 }
 
-void NameWalk::inspectAsync(const std::shared_ptr<LockEngine>& engine,
-                            std::string_view name,
-                            UniqueFunction<void(Result<Info>)> handler) {
+inline void NameWalk::inspectAsync(const std::shared_ptr<LockEngine>& engine,
+                                   std::string_view name,
+                                   UniqueFunction<void(Result<Info>)> handler) {
   const ScriptedObject object = objectOf(engine, name);
   object.askAsync<Info>({}, std::move(handler), composeLook, parseLook(object));
 }
 
-NameWalk::NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern)
+inline NameWalk::NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern)
     : object_(objectOf(engine, pattern)), pattern_(pattern) {}
 
-std::vector<std::string> NameWalk::fresh(std::vector<std::string> names) {
+inline std::vector<std::string> NameWalk::fresh(std::vector<std::string> names) {
   std::erase_if(names, [this](const std::string& name) { return !seen_.insert(name).second; });
   return names;
 }
 
-void NameWalk::keep(Info info) {
+inline void NameWalk::keep(Info info) {
   if (info && info->kind != LockKind::foreign) {
     found_.push_back(std::move(*info));
   }
 }
 
-NameWalk::Found NameWalk::sorted() {
+inline NameWalk::Found NameWalk::sorted() {
   std::sort(found_.begin(), found_.end(), [](const LockInfo& a, const LockInfo& b) {
     return a.name < b.name;
   });
   return std::move(found_);
 }
 
-Result<NameWalk::Found> NameWalk::run() {
+inline Result<NameWalk::Found> NameWalk::run() {
   deadline_ = object_.engine().now() + object_.engine().callTimeout();
   do {
     Result<ScanStep> step = object_.ask<ScanStep>(
@@ -84,13 +158,13 @@ Result<NameWalk::Found> NameWalk::run() {
   return sorted();
 }
 
-void NameWalk::start(Handler handler) {
+inline void NameWalk::start(Handler handler) {
   handler_ = std::move(handler);
   deadline_ = object_.engine().now() + object_.engine().callTimeout();
   step();
 }
 
-void NameWalk::step() {
+inline void NameWalk::step() {
   object_.askAsync<ScanStep>(
       {},
       [self = shared_from_this()](Result<ScanStep> step) { self->stepDone(std::move(step)); },
@@ -101,7 +175,7 @@ void NameWalk::step() {
       deadline_);
 }
 
-void NameWalk::stepDone(Result<ScanStep> step) {
+inline void NameWalk::stepDone(Result<ScanStep> step) {
   if (!step.has_value()) {
     handler_(Result<Found>(soFar(step.error())));
     return;
@@ -119,7 +193,7 @@ void NameWalk::stepDone(Result<ScanStep> step) {
 }
 
 /// As many questions at once as are allowed.
-void NameWalk::lookOn() {
+inline void NameWalk::lookOn() {
   for (;;) {
     std::string name;
     {
@@ -147,7 +221,7 @@ void NameWalk::lookOn() {
   }
 }
 
-void NameWalk::lookedAt(Result<Info> info) {
+inline void NameWalk::lookedAt(Result<Info> info) {
   {
     const MutexLock lock(mutex_);
     if (info.has_value()) {
@@ -178,7 +252,7 @@ void NameWalk::lookedAt(Result<Info> info) {
   }
 }
 
-Error NameWalk::soFar(const Error& error) const {
+inline Error NameWalk::soFar(const Error& error) const {
   return {error.errc(),
           fmt::format("{}; {} names had been looked at and {} locks found, the walk was not over",
                       error.message(),

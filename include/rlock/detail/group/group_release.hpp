@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#pragma once
 
-// How GroupLock releases its members.
-
-#include "group/group_lock.hpp"
+#include <rlock/detail/group/group_lock.hpp>
 #include <rlock/detail/group/quorum_fsm.hpp>
 
 #include <algorithm>
@@ -11,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+// How GroupLock releases its members.
+
 namespace rlock::detail {
 
-std::optional<GroupLock::Leaving> GroupLock::takePlan(ReleaseTarget target) {
+inline std::optional<GroupLock::Leaving> GroupLock::takePlan(ReleaseTarget target) {
   Leaving leaving;
   {
     const MutexLock lock(mutex_);
@@ -34,9 +35,9 @@ std::optional<GroupLock::Leaving> GroupLock::takePlan(ReleaseTarget target) {
   return leaving;
 }
 
-std::optional<GroupHold::Plan> GroupLock::takeRest(OwnerId owner,
-                                                   const IntrusivePtr<GroupHold>& hold,
-                                                   const std::vector<bool>& gone) {
+inline std::optional<GroupHold::Plan> GroupLock::takeRest(OwnerId owner,
+                                                          const IntrusivePtr<GroupHold>& hold,
+                                                          const std::vector<bool>& gone) {
   {
     const MutexLock lock(mutex_);
     const auto found = holds_.find(owner.value);
@@ -215,7 +216,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   Done<ReleaseOutcome> done_ RLOCK_GUARDED_BY(mutex_);
 };
 
-void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
+inline void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
   if (hold->reason() == LossReason::threadEnded) {
     // The hold is left to expire: the work that it protects may go on in another thread.
     return;
@@ -233,7 +234,7 @@ void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
       ->start();
 }
 
-void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
+inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
   const OwnerId owner = target.owner;
   if (auto leaving = takePlan(target)) {
     const IntrusivePtr<GroupHold> hold = leaving->hold;
@@ -274,7 +275,7 @@ void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
       });
 }
 
-void GroupLock::releaseQuietly(ReleaseTarget target) {
+inline void GroupLock::releaseQuietly(ReleaseTarget target) {
   if (refuse(false)) {
     return;
   }
