@@ -39,7 +39,7 @@ TEST_F(Suite, NoIdAtAll) {}
     "| `LK`, `XFAIR` | see `YY` |\n| `C10` | ten |\n")
   file(WRITE "${root}/include/rlock/error.hpp" "${spdx}#include <rlock/detail/base/clock.hpp>\n")
   file(WRITE "${root}/include/rlock/lock.hpp"
-    "${spdx}#include <rlock/detail/engine/acquire.hpp>\n#include <rlock/error.hpp>\n")
+    "${spdx}#include <rlock/detail/base/clock.hpp>\n#include <rlock/error.hpp>\n")
   file(WRITE "${root}/include/rlock/detail/base/clock.hpp" "${spdx}#include <chrono>\n")
   file(WRITE "${root}/include/rlock/detail/engine/acquire.hpp" "${spdx}
 #include <rlock/detail/executor/command.hpp>
