@@ -31,6 +31,14 @@ void Connection::send(Command command) {
   lastUp_ = std::max(lastUp_, node_.world().now() + node_.delay());
   up_.push_back({lastUp_, std::move(command)});
   scheduleUp();
+  if (std::exchange(cutOnSend_, false)) {
+    const Time soon = node_.world().random().between(Time(0), 3 * node_.config_.delayMax);
+    node_.world().after(soon, [self = shared_from_this()] {
+      if (self->healthy()) {
+        self->node_.cut(*self);
+      }
+    });
+  }
 }
 
 void Connection::close() {
@@ -370,14 +378,23 @@ void Node::cut(int process, bool commands) {
     return;
   }
   const ConnectionPtr& connection = commands ? found.front() : found.back();
+  if (world_.random().chance(60)) {
+    connection->cutOnSend_ = true;
+  } else {
+    cut(*connection);
+  }
+}
+
+void Node::cut(Connection& connection) {
+  lastCut_ = world_.now();
   Random& random = world_.random();
-  const std::size_t arriving = random.below(connection->up_.size() + 1);
-  const std::size_t heard = random.below(connection->down_.size() + 1);
+  const std::size_t arriving = random.below(connection.up_.size() + 1);
+  const std::size_t heard = random.below(connection.down_.size() + 1);
   const bool noticed = !random.oneIn(4);
   world_.trace("connection ",
-               connection->session_.clientId,
+               connection.session_.clientId,
                " of process ",
-               process,
+               connection.env_.process().index(),
                " to server ",
                index_,
                " is cut; ",
@@ -386,8 +403,8 @@ void Node::cut(int process, bool commands) {
                heard,
                " replies arrive",
                noticed ? "" : ", and its client does not notice");
-  connection->endUp(arriving, random.between(Time(0), config_.lateMax));
-  connection->endDown(heard, noticed, random.someMs(0, 5));
+  connection.endUp(arriving, random.between(Time(0), config_.lateMax));
+  connection.endDown(heard, noticed, random.someMs(0, 5));
 }
 
 void Node::processDied(int process) {

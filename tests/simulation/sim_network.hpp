@@ -118,6 +118,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool upEnds_ = false;     ///< the server learns of its end behind what is on its way
   bool downEnds_ = false;   ///< the client learns of it likewise
   bool upCut_ = false;      ///< what is sent from here on goes nowhere
+  bool cutOnSend_ = false;  ///< it is cut soon after the next command, whose reply is then lost
   bool downCut_ = false;    ///< likewise
 };
 
@@ -169,6 +170,8 @@ class Node {
   [[nodiscard]] std::uint64_t killed() const noexcept { return killed_; }
   [[nodiscard]] std::uint64_t killedWithRequests() const noexcept { return killedWithRequests_; }
   [[nodiscard]] std::uint64_t arrivedLate() const noexcept { return arrivedLate_; }
+  /// When a connection was last cut.
+  [[nodiscard]] Time lastCut() const noexcept { return lastCut_; }
   /// When the data was last lost.
   [[nodiscard]] Time emptiedAt() const noexcept { return emptiedAt_; }
 
@@ -184,6 +187,7 @@ class Node {
                  std::string_view channel,
                  std::string_view payload);
   void drop(Connection& connection);
+  void cut(Connection& connection);
 
   World& world_;
   const int index_;
@@ -198,6 +202,7 @@ class Node {
   Time frozenUntil_{0};
   Time downUntil_{0};
   Time emptiedAt_ = Time(-1);
+  Time lastCut_{0};
   std::vector<RedisModel::ClientId> kills_;
   std::uint64_t killed_ = 0;
   std::uint64_t killedWithRequests_ = 0;

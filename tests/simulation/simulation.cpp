@@ -432,6 +432,9 @@ void Simulation::tick() {
   if (!healthy()) {
     upset();
   }
+  for (const auto& node : nodes_) {
+    lastUpset_ = std::max(lastUpset_, node->lastCut());
+  }
   checkLimits();
   scenario_->check();
   world_.after(kTick, [this] { tick(); });
