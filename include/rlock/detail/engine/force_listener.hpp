@@ -61,8 +61,9 @@ class ForceListener {
   void heard(std::string_view name);
   void refused(const Error& error);
 
-  /// Asks about each.
-  void check(std::vector<HoldDoubt> doubts) RLOCK_EXCLUDES(book_.mutex);
+  /// Asks the server about each.
+  void check(std::vector<HoldDoubt> doubts) noexcept RLOCK_EXCLUDES(book_.mutex);
+  void check(HoldDoubt doubt) noexcept RLOCK_EXCLUDES(book_.mutex);
 
  private:
   class HoldCheck;
@@ -170,17 +171,20 @@ inline void ForceListener::heard(std::string_view name) {
   check(std::move(doubts));
 }
 
-inline void ForceListener::check(std::vector<HoldDoubt> doubts) {
+inline void ForceListener::check(HoldDoubt doubt) noexcept {
+  try {
+    std::string owner = context_.ownerField(doubt.hold->owner);
+    context_.dispatcher().start(
+        makeIntrusive<HoldCheck>(context_.sharing(*this), std::move(owner), std::move(doubt)),
+        context_.now() + context_.callTimeout());
+  } catch (const std::bad_alloc&) {
+    // The books stay right, and the next renewal finds out, or the end of the lease.
+  }
+}
+
+inline void ForceListener::check(std::vector<HoldDoubt> doubts) noexcept {
   for (HoldDoubt& doubt : doubts) {
-    try {
-      std::string owner = context_.ownerField(doubt.hold->owner);
-      context_.dispatcher().start(
-          makeIntrusive<HoldCheck>(context_.sharing(*this), std::move(owner), std::move(doubt)),
-          context_.now() + context_.callTimeout());
-    } catch (const std::bad_alloc&) {
-      // The books stay right, and the next renewal finds out, or the end of the lease.
-      return;
-    }
+    check(std::move(doubt));
   }
 }
 
@@ -193,13 +197,15 @@ inline void ForceListener::isGone(HoldDoubt doubt) {
     if (hold.count == 0 || hold.lost) {
       return;
     }
-    // The question was not about a grant that was booked since: a thread that waits for its own
-    // reply may book it before the loop comes to an earlier one. A request under way may have been
-    // executed before the hold was ended, or after.
-    unsure = hold.busy || hold.grantedAt != doubt.grantedAt;
     if (hold.busy) {
+      // A request under way may have been executed before the hold was ended, or after. Once it has
+      // left the gate the question is asked again.
       hold.doubtedAt = context_.now();
+      return;
     }
+    // The question was not about a grant that was booked since: a thread that waits for its own
+    // reply may book it before the loop comes to an earlier one.
+    unsure = hold.grantedAt != doubt.grantedAt;
     if (!unsure) {
       book_.end(hold, LossReason::forced, lost);
     }
@@ -208,7 +214,7 @@ inline void ForceListener::isGone(HoldDoubt doubt) {
   if (!unsure) {
     losses_.announce(lost);
   } else if (doubt.repeats-- > 0) {
-    check({doubt});
+    check(std::move(doubt));
   }
 }
 

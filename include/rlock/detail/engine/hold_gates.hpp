@@ -4,12 +4,15 @@
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/engine/closing.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
+#include <rlock/detail/engine/force_listener.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/owner.hpp>
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace rlock::detail {
@@ -23,8 +26,13 @@ namespace rlock::detail {
 /// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
 class HoldGates {
  public:
-  HoldGates(EngineContext& context, HoldBook& book, Closing& closing) noexcept
-      : context_(context), book_(book), closing_(closing) {}
+  using Clock = std::chrono::steady_clock;
+
+  HoldGates(EngineContext& context,
+            HoldBook& book,
+            ForceListener& listener,
+            Closing& closing) noexcept
+      : context_(context), book_(book), listener_(listener), closing_(closing) {}
 
   struct Gate {
     HoldPtr hold;
@@ -36,7 +44,8 @@ class HoldGates {
   [[nodiscard]] HoldPtr entry(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner);
   /// How often a hold that is not lost is held.
   [[nodiscard]] int countOf(const Hold& hold);
-  /// Passes the gate on.
+  /// Passes the gate on. If a doubt about the hold came while it was held, the server is asked now
+  /// that nothing goes on which could change the answer.
   void leave(Hold& hold) RLOCK_EXCLUDES(book_.mutex);
   /// Sends everybody away who waits: a gate is passed on only as long as there is a loop to do it.
   /// Loop thread.
@@ -50,6 +59,7 @@ class HoldGates {
 
   EngineContext& context_;
   HoldBook& book_;
+  ForceListener& listener_;
   Closing& closing_;
 };
 
@@ -80,10 +90,18 @@ inline int HoldGates::countOf(const Hold& hold) {
 inline void HoldGates::leave(Hold& hold) {
   GateWaiter* next = nullptr;
   bool lastUnsettled = false;
+  std::optional<HoldDoubt> doubt;
   {
     const MutexLock lock(book_.mutex);
     const bool unsettled = mayObtain(hold);
+    if (hold.doubtedAt >= hold.grantedAt && hold.count > 0 && !hold.lost) {
+      doubt = HoldDoubt{HoldPtr(&hold), hold.grantedAt};
+    }
     next = book_.ledger.leave(hold);
+    if (next == nullptr) {
+      // No request is under way that may have been executed before the doubt.
+      hold.doubtedAt = Clock::time_point::min();
+    }
     // A gate that is passed on stays counted for the next one.
     if (unsettled && next == nullptr) {
       lastUnsettled = --book_.unsettled == 0 && context_.closed();
@@ -91,6 +109,9 @@ inline void HoldGates::leave(Hold& hold) {
   }
   if (lastUnsettled) {
     closing_.mayBeOver();
+  }
+  if (doubt) {
+    listener_.check(std::move(*doubt));
   }
   if (next != nullptr) {
     next->gateOpened();

@@ -128,7 +128,7 @@ inline LockEngine::LockEngine(std::string clientId,
       closing_(*this, book_),
       listener_(*this, book_, losses_),
       renewals_(*this, book_, losses_, labels_, outages_),
-      gates_(*this, book_, closing_),
+      gates_(*this, book_, listener_, closing_),
       holds_(*this, book_, renewals_, listener_, losses_, labels_, closing_),
       waiting_(*this) {}
 
