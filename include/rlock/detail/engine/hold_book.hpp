@@ -23,8 +23,7 @@ namespace rlock::detail {
 struct HoldBook {
   using Clock = std::chrono::steady_clock;
 
-  explicit HoldBook(std::chrono::milliseconds watchdogTimeout) noexcept
-      : watchdog(watchdogTimeout) {}
+  explicit HoldBook(std::chrono::milliseconds watchdogTimeout) : watchdog(watchdogTimeout) {}
 
   AnnotatedMutex mutex;
   HoldLedger ledger RLOCK_GUARDED_BY(mutex);

@@ -65,7 +65,7 @@ class SubscriptionBook {
     Errc errc = Errc::connectionFailed;  ///< why it is refused or broken
   };
 
-  explicit SubscriptionBook(const Times& times) noexcept : times_(times) {}
+  explicit SubscriptionBook(const Times& times) : times_(times) {}
 
   /// A further call for the same channel is confirmed anew.
   void subscribe(std::string channel);
