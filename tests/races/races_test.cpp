@@ -31,6 +31,12 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kSlowness = 10;
+#else
+constexpr std::uint64_t kSlowness = 1;
+#endif
+
 /// Longer than any round takes on a loaded machine, and far shorter than the safety poll.
 constexpr auto kEnds = 20s;
 
@@ -126,7 +132,7 @@ class Races : public testing::Test {
   /// @param round  does one round, given its seed; it stops at the first failure
   void rounds(std::uint64_t count, const std::function<void(std::uint64_t seed)>& round) {
     const std::uint64_t first = fromEnvironment("RLOCK_RACE_SEED", 1);
-    const std::uint64_t last = first + fromEnvironment("RLOCK_RACE_ROUNDS", count);
+    const std::uint64_t last = first + fromEnvironment("RLOCK_RACE_ROUNDS", count / kSlowness);
     for (std::uint64_t seed = first; seed < last && !HasFailure(); ++seed) {
       SCOPED_TRACE("RLOCK_RACE_SEED=" + std::to_string(seed));
       seedThread(seed);
