@@ -26,7 +26,7 @@ namespace rlock {
 namespace detail {
 class ClientCore;
 struct ClientAccess;
-}
+}  // namespace detail
 
 /// The access of a process to one Redis server: the connections, the loop thread, the watchdog, and
 /// the id that all holds of this client carry. Make one per process and share it. The client is the

@@ -48,7 +48,8 @@ inline constexpr std::chrono::milliseconds kLate{50};
 /// Runs a function on a thread of its own, which is gone when the future has been read.
 template <class F>
 [[nodiscard]] auto inThread(F function) {
-  return startThread(rlock::detail::UniqueFunction<std::invoke_result_t<F&>()>(std::move(function)));
+  return startThread(
+      rlock::detail::UniqueFunction<std::invoke_result_t<F&>()>(std::move(function)));
 }
 
 /// What a call came to: "ok", the name of its Errc, or the text of another exception.

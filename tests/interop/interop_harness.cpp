@@ -121,9 +121,9 @@ void InteropTest::TearDown() {
   if (!raw_) {
     return;
   }
-  writeLine(fs::path(RLOCK_INTEROP_RESULT_DIR) / "about",
-            "rlock " RLOCK_VERSION_STRING " and Redis " +
-                raw_->info("redis_version").value_or("?"));
+  writeLine(
+      fs::path(RLOCK_INTEROP_RESULT_DIR) / "about",
+      "rlock " RLOCK_VERSION_STRING " and Redis " + raw_->info("redis_version").value_or("?"));
 }
 
 void InteropTest::promised(bool kept, const std::string& what) {

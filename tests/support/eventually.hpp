@@ -63,14 +63,14 @@ class Deadline {
   Clock::time_point at_;
 };
 
-/// Refers to a callable that is asked again and again; it must outlive the reference. Not a template
-/// parameter of eventually(), so that its loop is compiled once.
+/// Refers to a callable that is asked again and again; it must outlive the reference. Not a
+/// template parameter of eventually(), so that its loop is compiled once.
 class Condition {
  public:
   template <class Pred>
-    requires(!std::is_same_v<std::remove_cvref_t<Pred>, Condition>)
-  // NOLINTNEXTLINE(google-explicit-constructor): a lambda is a condition
-  Condition(Pred&& pred)
+  requires(!std::is_same_v<std::remove_cvref_t<Pred>, Condition>)
+      // NOLINTNEXTLINE(google-explicit-constructor): a lambda is a condition
+      Condition(Pred&& pred)
       : pred_(const_cast<void*>(static_cast<const void*>(std::addressof(pred)))),
         ask_([](void* target) {
           return static_cast<bool>((*static_cast<std::remove_reference_t<Pred>*>(target))());

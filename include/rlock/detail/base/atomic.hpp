@@ -15,7 +15,7 @@ template <class T>
 class Atomic {
  public:
   Atomic() noexcept = default;
-  constexpr explicit(false) Atomic(T value) noexcept : value_(value) {}
+  constexpr explicit Atomic(T value) noexcept : value_(value) {}
   Atomic(const Atomic&) = delete;
   Atomic& operator=(const Atomic&) = delete;
 

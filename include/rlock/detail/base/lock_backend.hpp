@@ -43,8 +43,8 @@ struct Grant {
 /// The hold that a release is for.
 struct ReleaseTarget {
   OwnerId owner;
-  /// HoldHandle::incarnation(), the number of the incarnation to be released; nothing happens when that
-  /// incarnation is over. 0: the hold that the owner has when the release is sent.
+  /// HoldHandle::incarnation(), the number of the incarnation to be released; nothing happens when
+  /// that incarnation is over. 0: the hold that the owner has when the release is sent.
   std::uint64_t incarnation = 0;
 };
 
