@@ -33,7 +33,7 @@ git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' 
   fi
 done
 
-programs=(unit simulation integration lock_integration fault model)
+programs=(unit simulation races integration lock_integration fault model)
 build() {
   ninja -C "$dir/build" -j "$jobs" "${programs[@]}" >"$dir/build.log" 2>&1
 }
@@ -73,7 +73,7 @@ try() {  # uses name, file, from, to, tests
     verdict="DOES NOT COMPILE ($(grep -m 1 error: "$dir/build.log" | cut -c 1-150))"
   elif ! run_tests -R "$tests"; then
     verdict=found
-  elif ! run_tests -L 'unit|simulation|integration' -LE 'slow|interop|package'; then
+  elif ! run_tests -L "unit|simulation|races|integration" -LE 'slow|interop|package'; then
     verdict="found, not by $tests"
   else
     verdict=SURVIVED
