@@ -91,7 +91,8 @@ TEST_F(SubscriptionBookTest, AsksForWhatIsWanted) {
   EXPECT_EQ(sent(), (Requests{{"SUBSCRIBE", "a", "b"}}));
   EXPECT_FALSE(book.due());
   EXPECT_EQ(sent(), Requests{});
-  const auto meaning = book.take(confirmation("subscribe", "a"), now);
+  const Reply reply = confirmation("subscribe", "a");
+  const auto meaning = book.take(reply, now);
   EXPECT_EQ(meaning.kind, Kind::subscribed);
   EXPECT_TRUE(meaning.answered);
   ASSERT_NE(meaning.channel, nullptr);
@@ -165,7 +166,8 @@ TEST_F(SubscriptionBookTest, AChannelWantedAgainBeforeItsEndIsSubscribedThen) {
 
 TEST_F(SubscriptionBookTest, ASubscriptionThatTheServerEndsIsMadeAgain) {
   have("a");
-  const auto meaning = book.take(confirmation("unsubscribe", "a"), now);
+  const Reply reply = confirmation("unsubscribe", "a");
+  const auto meaning = book.take(reply, now);
   EXPECT_FALSE(meaning.answered);
   EXPECT_EQ(sent(), (Requests{{"SUBSCRIBE", "a"}}));
 }
@@ -232,7 +234,8 @@ TEST_F(SubscriptionBookTest, ARefusedChannelIsAskedForAgainMoreAndMoreRarely) {
   book.subscribe("a");
   for (const auto pause : {1s, 2s, 4s, 8s, 16s, 30s, 30s}) {
     ASSERT_EQ(sent(), (Requests{{"SUBSCRIBE", "a"}}));
-    const auto meaning = book.take(error("NOPERM no"), now);
+    const Reply reply = error("NOPERM no");
+    const auto meaning = book.take(reply, now);
     EXPECT_EQ(meaning.kind, Kind::refused);
     EXPECT_EQ(meaning.errc, Errc::denied);
     EXPECT_EQ(*meaning.channel, "a");
@@ -299,7 +302,8 @@ TEST_F(SubscriptionBookTest, ARefusedUnsubscriptionEndsTheChannelHere) {
 }
 
 TEST_F(SubscriptionBookTest, AnErrorOutOfTheBlueBreaksTheConnection) {
-  const auto meaning = book.take(error("ERR max number of clients reached"), now);
+  const Reply reply = error("ERR max number of clients reached");
+  const auto meaning = book.take(reply, now);
   EXPECT_EQ(meaning.kind, Kind::broken);
   EXPECT_EQ(meaning.errc, Errc::connectionFailed);
   book.subscribe("a");
