@@ -34,6 +34,9 @@ class GatePass {
       limit_.store(ever ? kNoLimit : (now + outage).time_since_epoch().count());
     }
     auto gate = engine_.gates().enter(scripts_, owner_, waiter);
+    if (gate.refused) {
+      waiter.gateClosed();
+    }
     if (!gate.entered) {
       return false;
     }

@@ -37,6 +37,7 @@ class HoldGates {
   struct Gate {
     HoldPtr hold;
     bool entered = false;  ///< false: GateWaiter::gateOpened() or gateClosed() follows
+    bool refused = false;  ///< the client is closed: nothing follows
     int count = 0;         ///< countOf() when it was entered
   };
   Gate enter(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner, GateWaiter& waiter);
@@ -69,6 +70,12 @@ inline HoldGates::Gate HoldGates::enter(const std::shared_ptr<const LockScripts>
   const MutexLock lock(book_.mutex);
   Gate gate;
   gate.hold = book_.ledger.find(scripts, scripts->traits.holdKind, scripts->name, owner);
+  if (context_.closed() && gate.hold->busy) {
+    // Closing has dismissed everybody who waited, or is about to. A call that came after the last
+    // time would wait for ever if the loop ends before the gate is passed on to it.
+    gate.refused = true;
+    return gate;
+  }
   gate.entered = HoldLedger::enter(*gate.hold, waiter);
   if (gate.entered && mayObtain(*gate.hold)) {
     ++book_.unsettled;
