@@ -128,6 +128,12 @@ class Races : public testing::Test {
   }
 
   Client connect() { return memoryClient(server_, weather_, options_); }
+  static std::string describe(const Stats& stats) {
+    return "waiters " + std::to_string(stats.waiters) + ", holds " + std::to_string(stats.holds) +
+           ", wake-ups " + std::to_string(stats.wakeUps) + ", safety polls " +
+           std::to_string(stats.safetyPolls) + ", commands " + std::to_string(stats.commands) +
+           ", reconnects " + std::to_string(stats.reconnects);
+  }
 
   /// @param round  does one round, given its seed; it stops at the first failure
   void rounds(std::uint64_t count, const std::function<void(std::uint64_t seed)>& round) {
@@ -148,6 +154,12 @@ class Races : public testing::Test {
                    testing::UnitTest::GetInstance()->current_test_info()->name(),
                    static_cast<unsigned long long>(seed),
                    server_.dump().c_str());
+      if (watched_ != nullptr) {
+        for (int second = 0; second < 3; ++second) {
+          std::fprintf(stderr, "%s\n", describe(watched_->stats()).c_str());
+          std::this_thread::sleep_for(1s);
+        }
+      }
       std::abort();
     }
   }
@@ -173,6 +185,8 @@ class Races : public testing::Test {
     }
   }
 
+  /// Whose numbers are printed when a call does not end.
+  const Client* watched_ = nullptr;
   MemoryServer server_;
   Weather weather_;
   Options options_ = Options::fromUri("redis://memory");
@@ -497,6 +511,7 @@ TEST_F(Races, DISABLED_LostConnectionsAndCancelling) {
   weather_.late = 200;
   weather_.lost = 60;
   Client client = connect();
+  watched_ = &client;
   rounds(8'000, [&](std::uint64_t seed) {
     RLock lock = client.getLock("l");
     std::stop_source stop;

@@ -460,6 +460,17 @@ inline AcquireTask::Step AcquireTask::enqueue() {
       return fsm.stopped(Error(Errc::connectionFailed, "there is no memory left to wait with"));
     });
   }
+  // Race: the caller may have left between the refusal and here, when there was no place in the
+  // queue yet to give up. Nobody else would, and the turn that this call gets would go on to
+  // nobody.
+  auto result = AcquireFsm::Result::pending;
+  {
+    const MutexLock lock(mutex_);
+    result = fsm_.result();
+  }
+  if (result != AcquireFsm::Result::pending) {
+    leaveQueue(result == AcquireFsm::Result::granted);
+  }
   return Step::none;
 }
 
