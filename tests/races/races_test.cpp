@@ -503,10 +503,7 @@ TEST_F(Races, LostConnections) {
   EXPECT_EQ(static_cast<std::uint64_t>(unprotected), done);
 }
 
-// Disabled: in one of some 20,000 rounds lock() waits for an outcome that does not come, and it is
-// not known yet whether the dispatcher or MemoryTransport owes it. To look for it: races
-// --gtest_also_run_disabled_tests --gtest_filter='*AndCancelling', RLOCK_RACE_SEED=43050.
-TEST_F(Races, DISABLED_LostConnectionsAndCancelling) {
+TEST_F(Races, LostConnectionsAndCancelling) {
   options_.safetyPoll = 1s;
   weather_.late = 200;
   weather_.lost = 60;

@@ -469,6 +469,12 @@ inline void CallRunner::gateClosed() noexcept {
 }
 
 inline void CallRunner::finished(Outcome outcome) noexcept {
+  if (!background_) {
+    // Race: a caller that was interrupted has given its request up to the loop thread, but has not
+    // said yet that it leaves. A turn that comes now must not send a request whose reply that
+    // caller would have to take.
+    moveToLoop();
+  }
   guarded([&] {
     gate_.setMaybeExecuted(outcome.kind != Outcome::Kind::failed);
     switch (outcome.kind) {
