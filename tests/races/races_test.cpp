@@ -477,9 +477,7 @@ TEST_F(Races, FairWaitersAndARelease) {
 }
 
 // Connections break under the calls; some requests run, some later, some never.
-// The safety poll is what the product has for wake-ups that a broken connection takes along.
 TEST_F(Races, LostConnections) {
-  options_.safetyPoll = 1s;
   weather_.late = 100;
   weather_.lost = 30;
   Client client = connect();
@@ -504,7 +502,6 @@ TEST_F(Races, LostConnections) {
 }
 
 TEST_F(Races, LostConnectionsAndCancelling) {
-  options_.safetyPoll = 1s;
   weather_.late = 200;
   weather_.lost = 60;
   Client client = connect();
