@@ -300,7 +300,7 @@ void checkEndpoint(const Endpoint& endpoint, bool tls) {
       local ? socketPathProblem(endpoint.path) : hostProblem(endpoint.host);
   if (!problem.empty()) {
     const std::string& text = local ? endpoint.path : endpoint.host;
-    // What stands before an '@' may be a password.
+    // The text before an '@' may be a password.
     refuseOption(fmt::format("option endpoints: {}: {}",
                              text.find('@') == std::string::npos ? inQuotes(text) : "an address",
                              problem));

@@ -121,7 +121,7 @@ void ClientCore::closeInOrder(std::chrono::milliseconds limit) {
   auto done = std::make_shared<OneShot<bool>>();
   const auto finish = [self = shared_from_this(), done] {
     self->engine_->disconnect();
-    // What was told of the end may have something left to say on the loop.
+    // Calls that were told of the end may have something left to do on the loop.
     self->env_->post([self, done] { self->env_->post([done] { done->put(true); }); });
   };
   const bool onLoop = env_->onLoopThread();

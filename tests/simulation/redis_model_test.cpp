@@ -360,31 +360,5 @@ TEST_F(RedisModelTest, EveryScriptOfTheLibraryCompiles) {
   }
 }
 
-// Not part of what is checked by default, because it says nothing on a busy machine.
-TEST_F(RedisModelTest, DISABLED_HowManyCallsASecond) {
-  using Clock = std::chrono::steady_clock;
-  for (const detail::lua::Script* const script :
-       {&detail::lua::lock_acquire, &detail::lua::lock_release}) {
-    run(me_, {"SCRIPT", "LOAD", script->body});
-  }
-  constexpr int kPairs = 100'000;
-  const auto begin = Clock::now();
-  for (int i = 0; i < kPairs; ++i) {
-    run(me_, {"EVALSHA", detail::lua::lock_acquire.sha1, "1", "lock", "30000", "owner:1"});
-    run(me_,
-        {"EVALSHA",
-         detail::lua::lock_release.sha1,
-         "1",
-         "lock",
-         "owner:1",
-         "0",
-         "PUBLISH",
-         "0",
-         "channel"});
-  }
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  std::printf("%.0f script calls a second\n", 2 * kPairs / seconds);
-}
-
 }  // namespace
 }  // namespace rlock::sim

@@ -23,7 +23,7 @@ namespace rlock::detail {
 
 class Dispatcher;
 
-/// What became of a call.
+/// The outcome of a call.
 struct Outcome {
   enum class Kind : std::uint8_t {
     replied,  ///< Call::reply() is the answer, no error
@@ -46,7 +46,7 @@ class Call : public net::Request {
   /// An ordinary command.
   void setCommand(std::initializer_list<std::string_view> argv) {
     script_ = nullptr;
-    // What it is made of may lie in the call's own store.
+    // The words may lie in the call's own store.
     argv_.assign(argv.begin(), argv.end());
     asText_ = false;
     despiteLimit_ = false;
@@ -129,14 +129,15 @@ class Call : public net::Request {
   void setRepeatable(bool repeatable) noexcept { repeatable_ = repeatable; }
   [[nodiscard]] bool repeatable() const noexcept { return repeatable_; }
 
-  /// What it would mean if the server executed the request after it was given up.
+  /// The harm that is done if the server executes the request after it was given up.
   enum class Late : std::uint8_t {
     harmless,  ///< nothing: it is a question, or the server can tell that it is late
     adds,      ///< a hold is there that nobody knows of
     takes      ///< a later hold is gone
   };
-  /// After it was composed. What is not harmless goes out only on a connection that can be killed,
-  /// and once it is lost nothing is sent after it before that connection is known to be dead.
+  /// After it was composed. A request that is not harmless goes out only on a connection that can
+  /// be killed, and once it is lost nothing is sent after it before that connection is known to be
+  /// dead.
   void setLate(Late late) noexcept {
     late_ = late;
     setOnlyIfKillable(late != Late::harmless);

@@ -51,7 +51,7 @@ class ConnectionKiller {
   ConnectionKiller(const ConnectionKiller&) = delete;
   ConnectionKiller& operator=(const ConnectionKiller&) = delete;
 
-  /// What is known of a lost connection; asks the server if nothing is.
+  /// Says what is known of a lost connection; asks the server if nothing is.
   State check(const SessionPtr& lost);
   /// Why, if it was refused.
   [[nodiscard]] std::optional<Error> refusal(const SessionPtr& lost) const;
@@ -275,7 +275,7 @@ inline void ConnectionKiller::up(SessionPtr session) {
   pause_ = kFirstPause;
   std::vector<SessionPtr> all;
   for (Open& open : open_) {
-    // What an earlier connection was told says nothing about this one.
+    // An answer to an earlier connection says nothing about this one.
     open.refusal.reset();
     open.refused = false;
     if (!open.asking) {

@@ -16,8 +16,8 @@
 
 namespace rlock::detail {
 
-/// What semaphores and latches have in common: one decimal number that belongs to nobody. Whatever
-/// changes it carries a marker.
+/// The scripts that semaphores and latches share, about one decimal number that belongs to nobody.
+/// A request that changes it carries an idempotency key.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class CounterScripts : public LockScripts {

@@ -35,7 +35,7 @@
 
 namespace rlock::detail {
 
-/// What the dispatcher tells. All on the loop thread.
+/// The events that the dispatcher tells, all of them on the loop thread.
 class DispatcherEvents {
  public:
   DispatcherEvents() = default;

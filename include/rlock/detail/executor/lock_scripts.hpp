@@ -49,7 +49,7 @@ inline constexpr std::string_view kReleaseMessage = "0";
 /// The command that scripts announce a release with.
 inline constexpr std::string_view kPublish = "PUBLISH";
 
-/// What the scripts answer to an owner that takes a non-reentrant lock again; the first word says
+/// The answer of the scripts to an owner that takes a non-reentrant lock again; the first word says
 /// it to classifyError().
 inline constexpr std::string_view kReacquired =
     "NON_REENTRANT_REACQUIRE this owner holds the lock already";
@@ -139,13 +139,13 @@ class LockScripts {
   const LockTraits traits;
   const std::string channel;  ///< where releases are announced
 
-  /// What errors call it.
+  /// The word for it in errors.
   [[nodiscard]] virtual std::string_view noun() const noexcept { return "lock"; }
 
   /// Where an owner hears of them, if traits.channelPerOwner.
   [[nodiscard]] virtual std::string channelOf(std::string_view /*owner*/) const { return channel; }
 
-  /// What stands for an owner on the server; may be stored in the call.
+  /// The field that stands for an owner on the server; may be stored in the call.
   [[nodiscard]] virtual std::string_view fieldOf(Call& /*call*/, std::string_view owner) const {
     return owner;
   }

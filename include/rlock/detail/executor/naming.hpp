@@ -49,7 +49,7 @@ inline std::string clientChannel(std::string_view clientId) {
   return "rlock_client:" + std::string(clientId);
 }
 
-/// What holders say about their holds.
+/// The key of the labels that holders give their holds.
 inline std::string labelKey(std::string_view name) {
   return prefixed("rlock_label", name);
 }

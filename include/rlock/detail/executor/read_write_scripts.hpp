@@ -14,8 +14,8 @@
 
 namespace rlock::detail {
 
-/// What the two sides of a read-write lock have in common: one hash with the field `mode`, one
-/// channel, and a private key by which a waiting writer holds new readers back.
+/// The scripts that both sides of a read-write lock share: about one hash with the field `mode`,
+/// one channel, and a private key by which a waiting writer holds new readers back.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 class ReadWriteScripts : public LockScripts {

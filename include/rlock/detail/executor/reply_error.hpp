@@ -9,7 +9,7 @@
 
 namespace rlock::detail {
 
-/// What to do about an error reply. The server has not executed the command in any of these cases.
+/// The reaction to an error reply. The server has not executed the command in any of these cases.
 enum class ErrorAction : std::uint8_t {
   fatal,     ///< tell the caller
   retry,     ///< a passing state of the server: the same command may work in a moment

@@ -11,12 +11,12 @@
 
 namespace rlock::detail {
 
-/// The longest time that a server's answer can mean: ten years. What lasts longer, as far as a
-/// key's expiry goes (292 million years), lasts so long, and can be added to any time without
+/// The longest time that a server's answer can mean: ten years. A key that lasts longer, as far as
+/// a key's expiry goes (292 million years), lasts so long, and can be added to any time without
 /// overflow.
 inline constexpr std::chrono::milliseconds kLongestTime = std::chrono::hours(24 * 365 * 10);
 
-/// A time in ms that a server named. What is negative means without end or not known, and is -1.
+/// A time in ms that a server named. A negative one means without end or not known, and is -1.
 constexpr std::chrono::milliseconds timeOf(std::int64_t milliseconds) noexcept {
   return std::chrono::milliseconds(
       std::clamp<std::int64_t>(milliseconds, -1, kLongestTime.count()));

@@ -10,8 +10,9 @@
 
 namespace rlock::detail {
 
-/// Which scripts' texts are on their way to the server. One connection executes in order: who finds
-/// meanwhile that a script is missing there repeats its request by the hash, behind the text.
+/// The scripts whose texts are on their way to the server. One connection executes in order: a
+/// request that finds meanwhile that its script is missing there is repeated by the hash, behind
+/// the text.
 ///
 /// **Thread safety:** safe from any thread.
 class ScriptTexts {
