@@ -13,7 +13,7 @@
 --       [8] error for an owner that holds it already; absent = it may take it again
 -- Returns: array {hold count} when held; integer = ms until it is worth looking again, -1 = not known. Never 0
 --          while the lock is free.
--- When it runs twice: counts twice, waits once. A request is sent once; after a lost reply fair_settle decides.
+-- When it runs twice: counts twice, waits once. A request is sent once; after a lost reply fair_reconcile decides.
 -- Cost: O(log n) of n waiters; O(n) when an owner goes back to a place that was taken away, and once for each
 --       hundred that died
 -- Source: Redisson RedissonFairLock.tryLockInnerAsync, RedissonNonReentrantFairLock

@@ -7,7 +7,7 @@
 --       it  [5] channel, to which ':' and the next owner's field are added
 -- Returns: nil = not the owner, also when nobody holds it; integer = holds that remain, 0 = free now;
 --          array {0, error text} = free now, but the next owner could not be told
--- When it runs twice: releases twice. A request is sent once; after a lost reply fair_settle decides.
+-- When it runs twice: releases twice. A request is sent once; after a lost reply fair_reconcile decides.
 -- Cost: O(log n) of n waiters, and for each dead one at the head of the queue once
 -- Source: Redisson RedissonFairLock.unlockInnerAsync
 if KEYS[5] and redis.call('exists', KEYS[5]) == 1 then

@@ -5,7 +5,7 @@
 -- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] how long the counter is kept at least, in ms, 0 = for ever
 -- Returns: array {hold count, token as text} when held; integer = remaining ms of the present holder, -1 = it has no
 --          expiry; error RLOCKFENCE = the counter is no positive number, or is gone although the owner holds the lock
--- When it runs twice: counts twice, under one token. A request is sent once; after a lost reply fenced_settle decides.
+-- When it runs twice: counts twice, under one token. A request is sent once; after a lost reply fenced_reconcile decides.
 -- Cost: O(1)
 -- Source: Redisson RedissonFencedLock.tryLockInnerAsync
 if KEYS[3] and redis.call('exists', KEYS[3]) == 1 then

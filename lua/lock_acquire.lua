@@ -4,7 +4,7 @@
 -- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] error for an owner that holds it already; absent = it may
 --       take it again
 -- Returns: array {hold count} when held; integer = remaining ms of the present holder, -1 = it has no expiry
--- When it runs twice: counts twice. A request is sent once; after a lost reply lock_settle decides.
+-- When it runs twice: counts twice. A request is sent once; after a lost reply lock_reconcile decides.
 -- Cost: O(1)
 -- Source: Redisson RedissonLock.tryLockInnerAsync, RedissonNonReentrantLock
 if KEYS[2] and redis.call('exists', KEYS[2]) == 1 then

@@ -5,7 +5,7 @@
 --       it  [5] channel
 -- Returns: nil = not the owner; integer = holds that remain, 0 = free now;
 --          array {0, error text} = free now, but the server refused to publish
--- When it runs twice: releases twice. A request is sent once; after a lost reply lock_settle decides.
+-- When it runs twice: releases twice. A request is sent once; after a lost reply lock_reconcile decides.
 -- Cost: O(1)
 -- Source: Redisson RedissonLock.unlockInnerAsync
 if KEYS[2] and redis.call('exists', KEYS[2]) == 1 then

@@ -5,7 +5,7 @@
 -- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] owner field as a writer
 -- Returns: array {read holds of this owner, places that the earlier ones had, if some of them were over} when held;
 --          integer = ms after which it is worth looking again, -1 = not known
--- When it runs twice: takes two holds. A request is sent once; after a lost reply rw_read_settle decides.
+-- When it runs twice: takes two holds. A request is sent once; after a lost reply rw_read_reconcile decides.
 -- Cost: O(h) of the owner's own h holds
 -- Source: Redisson RedissonReadLock.tryLockInnerAsync; pruning and intent are this library's
 -- include: rw_own_reads

@@ -6,7 +6,7 @@
 --       [5] lease in ms to restore when holds remain, 0 = leave them  [6] place of the hold, 0 = the latest
 -- Returns: nil = this owner holds nothing; array {1 = released or 0 = that hold had expired, holds that remain, ms that
 --          the longest of them lasts, error text = the server refused to publish or empty, the places that those had}
--- When it runs twice: releases twice. A request is sent once; after a lost reply rw_read_settle decides.
+-- When it runs twice: releases twice. A request is sent once; after a lost reply rw_read_reconcile decides.
 -- Cost: O(h + e) of the owner's own h holds and e of others that have expired and are still counted; more readers
 --       cost more only when the hold was the last to expire by more than a second: then O(all read holds)
 -- Source: Redisson RedissonReadLock.unlockInnerAsync

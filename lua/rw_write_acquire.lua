@@ -6,7 +6,7 @@
 --       read holds  [5] how long new readers are held back if it is refused, in ms, 0 = not at all
 -- Returns: array {hold count} when held; integer = remaining ms of the present holders, -1 = without expiry;
 --          error RLOCKUPGRADE = the owner itself reads
--- When it runs twice: counts twice. A request is sent once; after a lost reply rw_write_settle decides.
+-- When it runs twice: counts twice. A request is sent once; after a lost reply rw_write_reconcile decides.
 -- Cost: O(1) while it is free or written; O(h) of all h read holds while it is read
 -- Source: Redisson RedissonWriteLock.tryLockInnerAsync; the intent is this library's
 if KEYS[3] and redis.call('exists', KEYS[3]) == 1 then

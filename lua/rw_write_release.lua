@@ -6,7 +6,7 @@
 --       [4] channel  [5] lease in ms to restore when holds remain, 0 = leave it
 -- Returns: nil = not the owner; integer = write holds that remain; array {0, error text} = none remains, but the server
 --          refused to publish
--- When it runs twice: releases twice. A request is sent once; after a lost reply rw_write_settle decides.
+-- When it runs twice: releases twice. A request is sent once; after a lost reply rw_write_reconcile decides.
 -- Cost: O(h) of the h read holds that the writer has itself
 -- Source: Redisson RedissonWriteLock.unlockInnerAsync; it does not publish when read holds remain
 -- include: rw_write_ended

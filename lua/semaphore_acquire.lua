@@ -4,7 +4,7 @@
 -- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] permits, 1 or more
 -- Returns: array {1} = taken; -1 = there are not so many
 -- When it runs twice: the idempotency key says that the request took its permits or was given up; nothing changes. A
---          request is sent once; after a lost reply semaphore_settle decides.
+--          request is sent once; after a lost reply semaphore_reconcile decides.
 -- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.tryAcquireAsync0
 -- include: request_number

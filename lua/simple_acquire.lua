@@ -4,7 +4,7 @@
 -- ARGV: [1] lease in ms, 1 or more  [2] owner field  [3] 1 = the owner's client knows of a hold of it, else 0
 -- Returns: array {1} when held; integer = remaining ms of the present holder, -1 = it has no expiry;
 --          error NON_REENTRANT_REACQUIRE = this owner holds it already
--- When it runs twice: renews the lease. A request is sent once; after a lost reply simple_settle decides.
+-- When it runs twice: renews the lease. A request is sent once; after a lost reply simple_reconcile decides.
 -- Cost: O(1)
 -- Source: the pattern of the Redis documentation, SET key value NX PX
 if KEYS[2] and redis.call('exists', KEYS[2]) == 1 then

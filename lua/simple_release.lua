@@ -5,7 +5,7 @@
 -- Returns: nil = not the owner; integer 0 = free now; array {0, error text} = free now, but the server refused to
 --          publish
 -- When it runs twice: the second run finds nothing of this owner. A request is sent once; after a lost reply
---                     simple_settle decides.
+--                     simple_reconcile decides.
 -- Cost: O(1)
 -- Source: the pattern of the Redis documentation, compare and delete
 if KEYS[2] and redis.call('exists', KEYS[2]) == 1 then

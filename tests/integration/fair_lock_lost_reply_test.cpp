@@ -221,9 +221,9 @@ TEST_F(FairLock, ARequestWithATombstoneDoesNothingWhenItComesLate) {
                   .error()
                   .starts_with("RLOCKSETTLED"));
   EXPECT_EQ(raw().hgetall("late"), (Fields{{"me:1", "1"}}));
-  // And settling leaves one.
+  // And reconciling leaves one.
   raw().del(keys[6]);
-  raw().eval(lua::fair_settle.body, fewer, {"me:1", "0", "0", "PUBLISH", "60000", channel});
+  raw().eval(lua::fair_reconcile.body, fewer, {"me:1", "0", "0", "PUBLISH", "60000", channel});
   EXPECT_FALSE(raw().exists("late"));
   EXPECT_TRUE(raw().exists(keys[6]));
   expectNoEternalKeys();

@@ -566,7 +566,7 @@ TEST_P(FencedLostReply, AnAttemptThatWasGivenUpLeavesNoHold) {
   const std::string got = tokenOf(lock.tryLockAndGetTokenAsync(120ms, {}, owner).wait());
   EXPECT_EQ(fault.hits(), 1U);
   EXPECT_NE(got, "none");
-  // What arrives late comes after the doubt was settled.
+  // What arrives late comes after the doubt was reconciled.
   EXPECT_EVENTUALLY(kLong, client().stats().reconnects > 0);
   EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.getToken()); }), "notOwner");
   deliverLate();

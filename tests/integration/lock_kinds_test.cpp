@@ -326,7 +326,7 @@ TEST_P(LockKindsOnce, AGrantThatCameTooLateIsNotBelievedForAnotherLease) {
     return make(client, "slow").acquire(options, newOwner());
   });
   // The server grants it; the answer comes when the lease is over as far as the client knows. The
-  // next request is lost, and what settles it finds the first one's hold.
+  // next request is lost, and what reconciles it finds the first one's hold.
   ASSERT_TRUE(cut.waitForHits(1, kLong));
   EXPECT_EQ(late.hits(), 1U);
   proxy().setDelay(TcpProxy::Direction::toClient, 0ms);

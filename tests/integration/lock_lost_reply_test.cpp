@@ -138,7 +138,7 @@ TEST_P(LostReply, XAMB5_AnOutageLongerThanTheLeaseReleasesNobodyElse) {
   RLock lock = client().getLock("amb5");
   lock.lock(400ms);
   const auto fault = breakOnce(lua::lock_release);
-  proxy().addRule(running(lua::lock_settle), TcpProxy::Action::cutBeforeForward());
+  proxy().addRule(running(lua::lock_reconcile), TcpProxy::Action::cutBeforeForward());
   const std::string outcome = outcomeOf([&] { lock.unlock(); });
   EXPECT_NE(outcome, "notOwner") << "it was the owner when it asked";
   EXPECT_EQ(fault.hits(), 1U);
@@ -193,23 +193,23 @@ TEST_P(LostReply, RenewalsKeepTheCount) {
   EXPECT_FALSE(raw().exists("renewed"));
 }
 
-TEST_P(LostReply, TheSettlingItselfIsLost) {
+TEST_P(LostReply, TheReconciliationItselfIsLost) {
   const OwnerId owner = newOwner();
-  FaceLock lock(Face::blocking, client().getLock("settle"));
+  FaceLock lock(Face::blocking, client().getLock("reconcile"));
   const auto acquire = breakOnce(lua::lock_acquire);
-  const auto settle = breakOnce(lua::lock_settle);
+  const auto reconcile = breakOnce(lua::lock_reconcile);
   AcquireOptions options;
   options.wait = 20s;
-  EXPECT_EQ(answerOf(client().getLock("settle").tryLockAsync(options, owner).wait()), "true");
+  EXPECT_EQ(answerOf(client().getLock("reconcile").tryLockAsync(options, owner).wait()), "true");
   deliverLate();
-  EXPECT_EQ(countOnServer("settle", owner), "1");
+  EXPECT_EQ(countOnServer("reconcile", owner), "1");
   proxy().clearRules();
   const auto release = breakOnce(lua::lock_release);
   EXPECT_EQ(outcomeOf(lock.unlock(owner)), "ok");
   deliverLate();
-  EXPECT_FALSE(raw().exists("settle"));
+  EXPECT_FALSE(raw().exists("reconcile"));
   EXPECT_EQ(acquire.hits() + release.hits(), 2U);
-  static_cast<void>(settle);
+  static_cast<void>(reconcile);
 }
 
 TEST_P(LostReply, TheCallerIsStoppedWhileTheOutcomeIsOpen) {

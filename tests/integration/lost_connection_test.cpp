@@ -190,22 +190,22 @@ TEST_F(LostConnection, ARequestComposedBeforeTheFirstConnectionSuitsIt) {
   EXPECT_EQ(::uv_loop_close(&loop), 0);
 }
 
-TEST_F(LostConnection, WithoutTheRightToCloseConnectionsALateSettlingTakesNoLaterHold) {
+TEST_F(LostConnection, WithoutTheRightToCloseConnectionsALateReconcilingTakesNoLaterHold) {
   mayKill(false);
   Client client = Client::connect(settings());
   const ReadWriteLock sides = client.getReadWriteLock("rw");
   struct Case {
     RLock lock;
     const lua::Script* release;
-    const lua::Script* settle;
+    const lua::Script* reconcile;
   };
   for (Case each : {
-           Case{client.getLock("plain"), &lua::lock_release, &lua::lock_settle},
-           Case{client.getFencedLock("fenced"), &lua::lock_release, &lua::fenced_settle},
-           Case{client.getFairLock("fair"), &lua::fair_release, &lua::fair_settle},
-           Case{client.getSimpleLock("simple"), &lua::simple_release, &lua::simple_settle},
-           Case{sides.readLock(), &lua::rw_read_release, &lua::rw_read_settle},
-           Case{sides.writeLock(), &lua::rw_write_release, &lua::rw_write_settle},
+           Case{client.getLock("plain"), &lua::lock_release, &lua::lock_reconcile},
+           Case{client.getFencedLock("fenced"), &lua::lock_release, &lua::fenced_reconcile},
+           Case{client.getFairLock("fair"), &lua::fair_release, &lua::fair_reconcile},
+           Case{client.getSimpleLock("simple"), &lua::simple_release, &lua::simple_reconcile},
+           Case{sides.readLock(), &lua::rw_read_release, &lua::rw_read_reconcile},
+           Case{sides.writeLock(), &lua::rw_write_release, &lua::rw_write_reconcile},
        }) {
     const std::string name = each.lock.getName();
     SCOPED_TRACE(name);
@@ -218,13 +218,13 @@ TEST_F(LostConnection, WithoutTheRightToCloseConnectionsALateSettlingTakesNoLate
         proxy().addRule(running(*each.release), TcpProxy::Action::swallowReplyAndCut(), once);
     // The server learns the script first: what comes late is to be executed.
     const auto known =
-        proxy().addRule(running(*each.settle), TcpProxy::Action::swallowReplyAndCut(), once);
+        proxy().addRule(running(*each.reconcile), TcpProxy::Action::swallowReplyAndCut(), once);
     EXPECT_EVENTUALLY(kLong, outcomeOf([&] { each.lock.unlock(); }) != "timedOut");
     proxy().clearRules();
     each.lock.lock();
     const auto again =
         proxy().addRule(running(*each.release), TcpProxy::Action::swallowReplyAndCut(), once);
-    const auto late = stallOnce(*each.settle);
+    const auto late = stallOnce(*each.reconcile);
     static_cast<void>(outcomeOf([&] { each.lock.unlock(); }));
     EXPECT_EVENTUALLY(kLong, answerOf([&] { return each.lock.tryLock(); }) == "true");
     EXPECT_EQ(late.hits(), 1U);
@@ -241,7 +241,7 @@ TEST_F(LostConnection, WithoutTheRightToCloseConnectionsALateSettlingTakesNoLate
   expectNoEternalKeys();
 }
 
-TEST_F(LostConnection, NothingIsSettledBeforeTheServerHasClosedTheOldConnection) {
+TEST_F(LostConnection, NothingIsReconciledBeforeTheServerHasClosedTheOldConnection) {
   Client client = Client::connect(settings());
   warm(client);
   RLock lock = client.getLock("busy");
@@ -258,11 +258,11 @@ TEST_F(LostConnection, NothingIsSettledBeforeTheServerHasClosedTheOldConnection)
     return outcomeOf(face.unlock(owner));
   });
   ASSERT_TRUE(busy.waitForHits(2, kLong));
-  EXPECT_EQ(proxy().countCommands(running(lua::lock_settle)), 0U);
+  EXPECT_EQ(proxy().countCommands(running(lua::lock_reconcile)), 0U);
   proxy().removeRule(busy);
   const std::string outcome = released.get();
   EXPECT_TRUE(outcome == "ok" || outcome == "timedOut") << outcome;
-  EXPECT_TRUE(proxy().waitForCommands(running(lua::lock_settle), 1, kLong));
+  EXPECT_TRUE(proxy().waitForCommands(running(lua::lock_reconcile), 1, kLong));
   EXPECT_EVENTUALLY(kLong, answerOf([&] { return lock.tryLock(); }) == "true");
 }
 

@@ -110,7 +110,7 @@ TEST_P(NonReentrantLock, TheWatchdogRenewsIt) {
   EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
 }
 
-TEST_P(NonReentrantLock, ALostAcquisitionIsSettledNotTakenForReentry) {
+TEST_P(NonReentrantLock, ALostAcquisitionIsReconciledNotTakenForReentry) {
   Options settings = proxied();
   settings.commandTimeout = 250ms;
   settings.watchdogTimeout = 30s;

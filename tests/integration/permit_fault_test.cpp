@@ -121,12 +121,12 @@ TEST_P(LostPermit, APermitIsReleasedOnce) {
   auto semaphore = make("permit");
   Permit first = semaphore.hold();
   Permit second = semaphore.hold();
-  const auto fault = breakOnce(lua::permit_settle);
+  const auto fault = breakOnce(lua::permit_reconcile);
   EXPECT_EQ(first.release(), ReleaseResult::released);
   EXPECT_EQ(fault.hits(), 1U);
   deliverLate();
   expectTaken("permit", 1);
-  const auto quiet = breakOnce(lua::permit_settle);
+  const auto quiet = breakOnce(lua::permit_reconcile);
   { const Permit gone = std::move(second); }
   EXPECT_EVENTUALLY(kLong, taken("permit") == 0);
   deliverLate();
@@ -316,7 +316,7 @@ TEST_F(PermitFault, AnAcquisitionWithoutALeaseIsUndoneHoweverLongTheOutage) {
   once.limit = 1;
   const auto fault =
       proxy().addRule(running(lua::permit_acquire), TcpProxy::Action::swallowReplyAndCut(), once);
-  proxy().addRule(running(lua::permit_settle), TcpProxy::Action::cutBeforeForward());
+  proxy().addRule(running(lua::permit_reconcile), TcpProxy::Action::cutBeforeForward());
   EXPECT_NE(outcomeOf([&] { static_cast<void>(semaphore.tryAcquire()); }), "ok");
   EXPECT_EQ(fault.hits(), 1U);
   EXPECT_EQ(taken("s"), 1);

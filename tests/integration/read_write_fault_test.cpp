@@ -138,7 +138,8 @@ TEST_P(ReadWriteLostReply, C2_TheValidityAfterALostReleaseIsThatOfWhatRemains) {
 }
 
 TEST_P(ReadWriteLostReply, C2_TheNewestHoldStaysWhenAnOlderOneIsLeftOver) {
-  // A hold that nobody knows of, as a settling that failed leaves it, and with little time left.
+  // A hold that nobody knows of, as a reconciliation that failed leaves it, and with little time
+  // left.
   const OwnerId owner = newOwner();
   const std::string field = ownerField(client(), owner);
   rawRead("left", field, 3s);
@@ -223,31 +224,31 @@ TEST_P(ReadWriteLostReply, RenewalsKeepTheCount) {
   EXPECT_FALSE(raw().exists("renewed"));
 }
 
-TEST_P(ReadWriteLostReply, TheSettlingItselfIsLost) {
+TEST_P(ReadWriteLostReply, TheReconciliationItselfIsLost) {
   Options patient = settings();
   // Two lost replies use up what an unlock has otherwise, twice `commandTimeout`.
   patient.callTimeout = 20s;
-  Client settling = Client::connect(patient);
-  const ReadWriteLock both = settling.getReadWriteLock("settle");
+  Client reconciling = Client::connect(patient);
+  const ReadWriteLock both = reconciling.getReadWriteLock("reconcile");
   for (RLock side : {both.readLock(), both.writeLock()}) {
     const OwnerId owner = newOwner();
     FaceLock lock(Face::blocking, side);
     breakOnce(lua::rw_read_acquire);
     breakOnce(lua::rw_write_acquire);
-    breakOnce(lua::rw_read_settle);
-    breakOnce(lua::rw_write_settle);
+    breakOnce(lua::rw_read_reconcile);
+    breakOnce(lua::rw_write_reconcile);
     EXPECT_EQ(answerOf(lock.tryLock(owner, 20s)), "true");
     deliverLate();
     EXPECT_EQ(lock.holdCount(owner), 1);
     proxy().clearRules();
     breakOnce(lua::rw_read_release);
     breakOnce(lua::rw_write_release);
-    breakOnce(lua::rw_read_settle);
-    breakOnce(lua::rw_write_settle);
+    breakOnce(lua::rw_read_reconcile);
+    breakOnce(lua::rw_write_reconcile);
     EXPECT_EQ(outcomeOf(lock.unlock(owner)), "ok");
     deliverLate();
     proxy().clearRules();
-    EXPECT_FALSE(raw().exists("settle"));
+    EXPECT_FALSE(raw().exists("reconcile"));
     EXPECT_EQ(holdKeys(), std::set<std::string>());
   }
 }
@@ -281,7 +282,7 @@ class ReadWriteLostReplyUnfenced : public ReadWriteTest {
   }
 };
 
-TEST_F(ReadWriteLostReplyUnfenced, ARequestThatComesAfterItWasSettledDoesNothing) {
+TEST_F(ReadWriteLostReplyUnfenced, ARequestThatComesAfterItWasReconciledDoesNothing) {
   Client client = connectWeak();
   const ReadWriteLock both = client.getReadWriteLock("late");
   const auto stalled = [&](RLock& side, const lua::Script& script, auto call, int count) {
@@ -314,7 +315,7 @@ TEST_F(ReadWriteLostReplyUnfenced, ARequestThatComesAfterItWasSettledDoesNothing
   expectNoEternalKeys();
 }
 
-TEST_F(ReadWriteLostReplyUnfenced, EachRequestIsSettledByItsMarker) {
+TEST_F(ReadWriteLostReplyUnfenced, EachRequestIsReconciledByItsMarker) {
   Client client = connectWeak();
   const ReadWriteLock both = client.getReadWriteLock("auto");
   for (RLock side : {both.writeLock(), both.readLock()}) {

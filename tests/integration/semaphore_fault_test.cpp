@@ -135,17 +135,17 @@ TEST_P(SemaphoreLostReply, C7_SetDrainAndRemoveAnswerForTheirOwnRun) {
   }
 }
 
-TEST_P(SemaphoreLostReply, C7_TheSettlingItselfIsLost) {
-  raw().set("settle", "5");
-  Semaphore semaphore = client().getSemaphore("settle");
+TEST_P(SemaphoreLostReply, C7_TheReconciliationItselfIsLost) {
+  raw().set("reconcile", "5");
+  Semaphore semaphore = client().getSemaphore("reconcile");
   const auto acquire = breakOnce(lua::semaphore_acquire);
-  breakOnce(lua::semaphore_settle);
+  breakOnce(lua::semaphore_reconcile);
   EXPECT_EQ(answerOf(semaphore.tryAcquireAsync(2, 20s).wait()), "true");
   EXPECT_EQ(acquire.hits(), 1U);
   // What comes late belongs to numbers that are used up.
   EXPECT_EQ(answerOf(semaphore.tryAcquireAsync(1).wait()), "true");
   deliverLate();
-  EXPECT_EQ(raw().get("settle"), "2");
+  EXPECT_EQ(raw().get("reconcile"), "2");
 }
 
 TEST_P(SemaphoreLostReply, C7_WithoutAnAnswerItIsSaidWhatBecomesOfIt) {
@@ -207,26 +207,26 @@ TEST_F(CounterScript, C7_ARequestThatComesAfterALaterOneDoesNothing) {
   }
 }
 
-TEST_F(CounterScript, C7_ASettlingThatComesAfterALaterRequestDoesNothing) {
+TEST_F(CounterScript, C7_AReconciliationThatComesAfterALaterRequestDoesNothing) {
   raw().set("counter", "10");
   const std::vector<std::string> giveBack{"2", "0", "PUBLISH", "channel"};
   EXPECT_FALSE(run(lua::semaphore_acquire, 5, {"2"}).isError());
-  run(lua::semaphore_settle, 4, giveBack);
+  run(lua::semaphore_reconcile, 4, giveBack);
   EXPECT_EQ(raw().get("marker"), "5:1");
   EXPECT_EQ(raw().get("counter"), "8");
-  run(lua::semaphore_settle, 5, giveBack);
+  run(lua::semaphore_reconcile, 5, giveBack);
   EXPECT_EQ(raw().get("marker"), "5:0");
   EXPECT_EQ(raw().get("counter"), "10");
-  run(lua::semaphore_settle, 5, giveBack);
+  run(lua::semaphore_reconcile, 5, giveBack);
   EXPECT_EQ(raw().get("counter"), "10");
   // What was given up before it ran never runs.
-  run(lua::semaphore_settle, 6, giveBack);
+  run(lua::semaphore_reconcile, 6, giveBack);
   EXPECT_TRUE(run(lua::semaphore_acquire, 6, {"2"}).isError());
   EXPECT_EQ(raw().get("counter"), "10");
   // A semaphore that is gone does not come back.
   EXPECT_FALSE(run(lua::semaphore_acquire, 7, {"2"}).isError());
   raw().del("counter");
-  run(lua::semaphore_settle, 7, giveBack);
+  run(lua::semaphore_reconcile, 7, giveBack);
   EXPECT_FALSE(raw().exists("counter"));
 }
 

@@ -405,7 +405,7 @@ TEST_P(SimpleLostReply, AnAttemptThatWasGivenUpLeavesNothing) {
   breakOnce(lua::simple_acquire);
   const std::string answer = answerOf(lock.tryLock(owner, 120ms));
   EXPECT_NE(answer, "false") << "nobody else held it";
-  // What arrives late comes after the doubt was settled.
+  // What arrives late comes after the doubt was reconciled.
   EXPECT_EVENTUALLY(kLong, client().stats().reconnects > 0);
   EXPECT_FALSE(client().getSimpleLock("late").isHeldBy(newOwner()));
   deliverLate();

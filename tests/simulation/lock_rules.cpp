@@ -299,7 +299,7 @@ void LockScenario::executed(Node& node, const Command& command, const detail::Re
     checkHolds(*index);
   } else if (parsed.is("_withdraw")) {
     std::erase(lock.order, parsed.arguments.front());
-  } else if (parsed.is("_release") || parsed.is("_settle")) {
+  } else if (parsed.is("_release") || parsed.is("_reconcile")) {
     lock.freedAloud = lock.freedAloud || (lock.wasHeld && kind_->free(sim_.nodes(), *index));
     checkHolds(*index);
   }

@@ -434,7 +434,7 @@ TEST_F(RedisModelDifferential, ASmallChangeOfAScriptIsNoticed) {
   namespace lua = detail::lua;
   const std::vector<ScriptBreak> breaks{
       // A reply, a message, an expiry, a score, a condition at the memory limit.
-      {&lua::lock_settle, "plain", "return {before, left,", "return {left, left,"},
+      {&lua::lock_reconcile, "plain", "return {before, left,", "return {left, left,"},
       {&lua::lock_release, "plain", "redis.pcall(publish, channel, message)", "{}"},
       {&lua::lock_renew,
        "plain",

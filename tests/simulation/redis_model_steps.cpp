@@ -183,14 +183,14 @@ class LockSteps : public StepMaker {
                            tombstone(),
                            chance(60) ? 0 : 1 + below(3)});
     } else if (dice < 70) {
-      lock.composeSettle(call,
-                         {owner(),
-                          below(3),
-                          tombstone(),
-                          1 + below(3),
-                          chance(50),
-                          chance(50) ? 0 : 1 + below(3),
-                          below(4)});
+      lock.composeReconcile(call,
+                            {owner(),
+                             below(3),
+                             tombstone(),
+                             1 + below(3),
+                             chance(50),
+                             chance(50) ? 0 : 1 + below(3),
+                             below(4)});
     } else if (dice < 80) {
       renew(call, lock);
     } else if (dice < 83) {
@@ -312,7 +312,8 @@ class NumberedSteps : public StepMaker {
  public:
   explicit NumberedSteps(std::uint64_t seed)
       : StepMaker(seed),
-        markers_(std::make_shared<MarkerPool>(chance(70) ? kMarkerLife : milliseconds(8))) {}
+        markers_(std::make_shared<IdempotencyKeyPool>(chance(70) ? kIdempotencyKeyLife
+                                                                 : milliseconds(8))) {}
 
  protected:
   /// Composes, and now and then takes up an earlier request again.
@@ -322,25 +323,25 @@ class NumberedSteps : public StepMaker {
       return;
     }
     change(call);
-    if (!call.marker().empty()) {
+    if (!call.idempotencyKey().empty()) {
       earlier_.emplace_back(call.argv().begin(), call.argv().end());
-      const auto marker = call.marker();
-      markerAt_.push_back(static_cast<std::size_t>(marker.data() - call.argv().data()));
+      const auto marker = call.idempotencyKey();
+      idempotencyKeyAt_.push_back(static_cast<std::size_t>(marker.data() - call.argv().data()));
       if (earlier_.size() > 6) {
         earlier_.pop_front();
-        markerAt_.pop_front();
+        idempotencyKeyAt_.pop_front();
       }
     }
   }
   virtual void change(Call& call) = 0;
 
-  const std::shared_ptr<MarkerPool> markers_;
+  const std::shared_ptr<IdempotencyKeyPool> markers_;
 
  private:
   void again(Call& call) {
     const auto index = static_cast<std::size_t>(below(static_cast<int>(earlier_.size())));
     const std::vector<std::string>& argv = earlier_[index];
-    const std::size_t marker = markerAt_[index];
+    const std::size_t marker = idempotencyKeyAt_[index];
     const lua::Script* script = &lua::change_again;
     for (const lua::Script* const known : lua::allScripts()) {
       if (argv[1] == known->sha1) {
@@ -352,7 +353,7 @@ class NumberedSteps : public StepMaker {
     for (std::size_t i = 3; i < marker; ++i) {
       change->addArgument(argv[i]);
     }
-    change->addMarker(
+    change->addIdempotencyKey(
         argv[marker], std::stoull(argv[marker + 1]), milliseconds(std::stoll(argv[marker + 2])));
     for (std::size_t i = marker + 3; i < argv.size(); ++i) {
       change->addArgument(argv[i]);
@@ -380,7 +381,7 @@ class NumberedSteps : public StepMaker {
   }
 
   std::deque<std::vector<std::string>> earlier_;
-  std::deque<std::size_t> markerAt_;
+  std::deque<std::size_t> idempotencyKeyAt_;
 };
 
 class SemaphoreSteps final : public NumberedSteps {
@@ -400,8 +401,8 @@ class SemaphoreSteps final : public NumberedSteps {
     if (dice < 40) {
       pick(acquisitions_)->composeAcquire(call, {owner(), lease(), {}});
     } else if (dice < 60) {
-      SettleRequest request{.owner = owner(), .target = below(2), .tombstone = {}};
-      pick(acquisitions_)->composeSettle(call, request);
+      ReconcileRequest request{.owner = owner(), .target = below(2), .tombstone = {}};
+      pick(acquisitions_)->composeReconcile(call, request);
     } else if (dice < 75) {
       const std::int64_t permits = chance(10) ? 2'147'483'647 : below(9) - 3;
       semaphore_.composeAdd(call, permits, chance(40));
@@ -476,7 +477,7 @@ class PermitSteps final : public NumberedSteps {
     } else if (dice < 40) {
       acquisition.composeRelease(call, {owner(), milliseconds(0), {}});
     } else if (dice < 48) {
-      acquisition.composeSettle(call, {owner(), below(2), tombstone()});
+      acquisition.composeReconcile(call, {owner(), below(2), tombstone()});
     } else if (dice < 56) {
       std::vector<RenewalRequest> renewals;
       for (const auto& other : acquisitions_) {

@@ -23,7 +23,7 @@ struct ModelStep {
 };
 
 /// A random sequence of commands about a few names that share their keys, as clients of the library
-/// compose them: owners that acquire, release, renew, settle and force in any order, with leases
+/// compose them: owners that acquire, release, renew, reconcile and force in any order, with leases
 /// that end during the sequence and others that do not; requests that come twice; and now and then
 /// something that stands in the way.
 class ModelStepMaker {

@@ -101,12 +101,12 @@ TEST(AcquireFsm, OneAttemptMayBeGranted) {
   EXPECT_EQ(fsm.result(), Result::granted);
 }
 
-TEST(AcquireFsm, TooManyHoldsAreSettledBeforeTheAnswer) {
+TEST(AcquireFsm, TooManyHoldsAreReconciledBeforeTheAnswer) {
   AcquireFsm fsm(false);
   fsm.start(false);
-  EXPECT_EQ(fsm.granted(true), Step::settleKeep);
+  EXPECT_EQ(fsm.granted(true), Step::reconcileKeep);
   EXPECT_FALSE(fsm.answered());
-  EXPECT_EQ(fsm.settled(true), Step::finish);
+  EXPECT_EQ(fsm.reconciled(true), Step::finish);
   EXPECT_EQ(fsm.result(), Result::granted);
 }
 
@@ -114,10 +114,10 @@ TEST(AcquireFsm, GrantThatCannotBeBookedIsGivenBack) {
   AcquireFsm fsm(false);
   fsm.start(false);
   EXPECT_EQ(fsm.granted(false), Step::finish);
-  EXPECT_EQ(fsm.notBooked(broken()), Step::finishAndSettleBack);
+  EXPECT_EQ(fsm.notBooked(broken()), Step::finishAndReconcileBack);
   expectFailed(fsm, Errc::connectionFailed);
   EXPECT_FALSE(fsm.ended());
-  EXPECT_EQ(fsm.settled(false), Step::end);
+  EXPECT_EQ(fsm.reconciled(false), Step::end);
 }
 
 // ---- Lost replies
@@ -125,18 +125,18 @@ TEST(AcquireFsm, GrantThatCannotBeBookedIsGivenBack) {
 TEST(AcquireFsm, LostReplyOfAGrantIsFoundOut) {
   AcquireFsm fsm(false);
   fsm.start(false);
-  EXPECT_EQ(fsm.unknown(), Step::settleKeep);
-  EXPECT_EQ(fsm.settled(true), Step::finish);
+  EXPECT_EQ(fsm.unknown(), Step::reconcileKeep);
+  EXPECT_EQ(fsm.reconciled(true), Step::finish);
   EXPECT_EQ(fsm.result(), Result::granted);
 }
 
 TEST(AcquireFsm, LostRequestIsMadeAgain) {
   AcquireFsm fsm(false);
   fsm.start(false);
-  EXPECT_EQ(fsm.unknown(), Step::settleKeep);
-  EXPECT_EQ(fsm.settled(false), Step::attempt);
-  EXPECT_EQ(fsm.unknown(), Step::settleKeep);
-  EXPECT_EQ(fsm.settled(false), Step::attempt);
+  EXPECT_EQ(fsm.unknown(), Step::reconcileKeep);
+  EXPECT_EQ(fsm.reconciled(false), Step::attempt);
+  EXPECT_EQ(fsm.unknown(), Step::reconcileKeep);
+  EXPECT_EQ(fsm.reconciled(false), Step::attempt);
   EXPECT_EQ(fsm.refused(), Step::queue);
   EXPECT_EQ(fsm.turn(), Step::attempt);
   EXPECT_EQ(fsm.granted(false), Step::finish);
@@ -145,29 +145,29 @@ TEST(AcquireFsm, LostRequestIsMadeAgain) {
 TEST(AcquireFsm, LostReplyOfOneAttemptIsNotTheEndOfIt) {
   AcquireFsm fsm(true);
   fsm.start(false);
-  EXPECT_EQ(fsm.unknown(), Step::settleKeep);
-  EXPECT_EQ(fsm.settled(false), Step::attempt);
+  EXPECT_EQ(fsm.unknown(), Step::reconcileKeep);
+  EXPECT_EQ(fsm.reconciled(false), Step::attempt);
   EXPECT_EQ(fsm.refused(), Step::finish);
   EXPECT_EQ(fsm.result(), Result::refused);
 }
 
-TEST(AcquireFsm, SettleThatFailsIsTriedOnceMoreInTheBackground) {
+TEST(AcquireFsm, ReconcileThatFailsIsTriedOnceMoreInTheBackground) {
   AcquireFsm fsm(false);
   fsm.start(false);
   fsm.unknown();
-  EXPECT_EQ(fsm.settleFailed(broken()), Step::finishAndSettleBack);
+  EXPECT_EQ(fsm.reconcileFailed(broken()), Step::finishAndReconcileBack);
   expectFailed(fsm, Errc::connectionFailed);
   EXPECT_FALSE(fsm.ended());
-  EXPECT_EQ(fsm.settled(false), Step::end);
+  EXPECT_EQ(fsm.reconciled(false), Step::end);
   EXPECT_TRUE(fsm.ended());
 }
 
-TEST(AcquireFsm, SettleThatFailsTwiceIsGivenUp) {
+TEST(AcquireFsm, ReconcileThatFailsTwiceIsGivenUp) {
   AcquireFsm fsm(false);
   fsm.start(false);
   fsm.unknown();
-  fsm.settleFailed(broken());
-  EXPECT_EQ(fsm.settleFailed(late()), Step::end);
+  fsm.reconcileFailed(broken());
+  EXPECT_EQ(fsm.reconcileFailed(late()), Step::end);
   expectFailed(fsm, Errc::connectionFailed);
 }
 
@@ -199,9 +199,9 @@ TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatIsGranted) {
     AcquireFsm fsm(false);
     fsm.start(false);
     EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
-    EXPECT_EQ(fsm.granted(tooMany), Step::settleBack);
+    EXPECT_EQ(fsm.granted(tooMany), Step::reconcileBack);
     EXPECT_FALSE(fsm.ended());
-    EXPECT_EQ(fsm.settled(false), Step::end);
+    EXPECT_EQ(fsm.reconciled(false), Step::end);
     expectFailed(fsm, Errc::timedOut);
     EXPECT_TRUE(fsm.ended());
   }
@@ -211,8 +211,8 @@ TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatGetsLost) {
   AcquireFsm fsm(false);
   fsm.start(false);
   EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
-  EXPECT_EQ(fsm.unknown(), Step::settleBack);
-  EXPECT_EQ(fsm.settled(false), Step::end);
+  EXPECT_EQ(fsm.unknown(), Step::reconcileBack);
+  EXPECT_EQ(fsm.reconciled(false), Step::end);
   expectFailed(fsm, Errc::timedOut);
 }
 
@@ -240,32 +240,32 @@ TEST(AcquireFsm, TimeIsUpBeforeAnAttemptOfWhoLeftIsSent) {
   expectFailed(fsm, Errc::timedOut);
 }
 
-TEST(AcquireFsm, TimeIsUpDuringASettleThatFindsAGrant) {
+TEST(AcquireFsm, TimeIsUpDuringAReconcileThatFindsAGrant) {
   AcquireFsm fsm(false);
   fsm.start(false);
   fsm.unknown();
   EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
-  EXPECT_EQ(fsm.settled(true), Step::settleBack);
-  EXPECT_EQ(fsm.settled(false), Step::end);
+  EXPECT_EQ(fsm.reconciled(true), Step::reconcileBack);
+  EXPECT_EQ(fsm.reconciled(false), Step::end);
   expectFailed(fsm, Errc::timedOut);
 }
 
-TEST(AcquireFsm, TimeIsUpDuringASettleThatFindsNothing) {
+TEST(AcquireFsm, TimeIsUpDuringAReconcileThatFindsNothing) {
   AcquireFsm fsm(false);
   fsm.start(false);
   fsm.unknown();
   EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
-  EXPECT_EQ(fsm.settled(false), Step::end);
+  EXPECT_EQ(fsm.reconciled(false), Step::end);
   EXPECT_TRUE(fsm.ended());
 }
 
-TEST(AcquireFsm, TimeIsUpDuringASettleThatFails) {
+TEST(AcquireFsm, TimeIsUpDuringAReconcileThatFails) {
   AcquireFsm fsm(false);
   fsm.start(false);
   fsm.unknown();
   EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
-  EXPECT_EQ(fsm.settleFailed(broken()), Step::settleBack);
-  EXPECT_EQ(fsm.settleFailed(broken()), Step::end);
+  EXPECT_EQ(fsm.reconcileFailed(broken()), Step::reconcileBack);
+  EXPECT_EQ(fsm.reconcileFailed(broken()), Step::end);
   expectFailed(fsm, Errc::timedOut);
 }
 
@@ -276,7 +276,7 @@ TEST(AcquireFsm, TimeIsUpWhileGivingBack) {
   fsm.granted(false);
   EXPECT_EQ(fsm.expired(late()), Step::none);
   EXPECT_EQ(fsm.stopped(stop()), Step::none);
-  EXPECT_EQ(fsm.settleFailed(broken()), Step::end);
+  EXPECT_EQ(fsm.reconcileFailed(broken()), Step::end);
 }
 
 // ---- Stopped
@@ -301,17 +301,17 @@ TEST(AcquireFsm, StoppedDuringAnAttempt) {
   fsm.start(false);
   EXPECT_EQ(fsm.stopped(stop()), Step::finishEarly);
   expectFailed(fsm, Errc::cancelled);
-  EXPECT_EQ(fsm.granted(false), Step::settleBack);
-  EXPECT_EQ(fsm.settled(false), Step::end);
+  EXPECT_EQ(fsm.granted(false), Step::reconcileBack);
+  EXPECT_EQ(fsm.reconciled(false), Step::end);
 }
 
-TEST(AcquireFsm, StoppedDuringASettle) {
+TEST(AcquireFsm, StoppedDuringAReconcile) {
   AcquireFsm fsm(false);
   fsm.start(false);
   fsm.unknown();
   EXPECT_EQ(fsm.stopped(stop()), Step::finishEarly);
-  EXPECT_EQ(fsm.settled(true), Step::settleBack);
-  EXPECT_EQ(fsm.settled(false), Step::end);
+  EXPECT_EQ(fsm.reconciled(true), Step::reconcileBack);
+  EXPECT_EQ(fsm.reconciled(false), Step::end);
   expectFailed(fsm, Errc::cancelled);
 }
 
@@ -353,7 +353,7 @@ TEST(AcquireFsm, TurnCountsOnlyInTheQueue) {
   EXPECT_EQ(fsm.turn(), Step::none);
   fsm.unknown();
   EXPECT_EQ(fsm.turn(), Step::none);
-  EXPECT_EQ(fsm.settled(true), Step::finish);
+  EXPECT_EQ(fsm.reconciled(true), Step::finish);
   EXPECT_EQ(fsm.turn(), Step::none);
 }
 

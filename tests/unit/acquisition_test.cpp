@@ -89,8 +89,8 @@ class Case {
     return Acquisition::decide(*fsm, std::move(finding), closed);
   }
   /// Until when it may be sent.
-  Clock::time_point settle(bool keep, Clock::time_point now = kStart) {
-    return it->beginSettling(keep, now, kCallTimeout, kOutage);
+  Clock::time_point reconcile(bool keep, Clock::time_point now = kStart) {
+    return it->beginReconciling(keep, now, kCallTimeout, kOutage);
   }
   [[nodiscard]] std::optional<Errc> error() const {
     return fsm->error() ? std::optional(fsm->error()->errc()) : std::nullopt;
@@ -105,13 +105,13 @@ class Case {
 LockTraits semaphore() {
   LockTraits traits;
   traits.holdKind = HoldKind::none;
-  traits.settleWithin = 120s;
+  traits.reconcileWithin = 120s;
   return traits;
 }
 LockTraits latch() {
   LockTraits traits;
   traits.holdKind = HoldKind::none;
-  traits.wakeRule = WakeRule::each;
+  traits.wakeRule = WakeRule::broadcast;
   traits.changesState = false;
   return traits;
 }
@@ -130,10 +130,10 @@ LockTraits ids() {
 // ---- Whose turn it is
 
 TEST(Acquisition, StandsBehindOthersOnlyWhereOneGetsIn) {
-  for (const auto& [rule, queues] : {std::pair(WakeRule::one, true),
-                                     std::pair(WakeRule::fitting, true),
-                                     std::pair(WakeRule::each, false),
-                                     std::pair(WakeRule::alone, false)}) {
+  for (const auto& [rule, queues] : {std::pair(WakeRule::fifo, true),
+                                     std::pair(WakeRule::bestFit, true),
+                                     std::pair(WakeRule::broadcast, false),
+                                     std::pair(WakeRule::polling, false)}) {
     LockTraits traits;
     traits.wakeRule = rule;
     EXPECT_EQ(Case({.traits = traits}).it->queuesBehindOthers(), queues);
@@ -198,15 +198,15 @@ TEST(Acquisition, LateRequestIsHarmlessOnlyIfItsKindOrATombstoneSaysSo) {
   EXPECT_EQ(Case({.traits = ids()}).attempt().it->late(), Late::adds);
 }
 
-TEST(Acquisition, LateSettlingTakesALaterHold) {
+TEST(Acquisition, LateReconcilingTakesALaterHold) {
   Case c;
-  c.attempt().settle(false);
+  c.attempt().reconcile(false);
   EXPECT_EQ(c.it->late(), Late::takes);
   Case marked;
-  marked.attempt(0, "t").settle(false);
+  marked.attempt(0, "t").reconcile(false);
   EXPECT_EQ(marked.it->late(), Late::harmless);
   Case named({.traits = ids()});
-  named.attempt().settle(false);
+  named.attempt().reconcile(false);
   EXPECT_EQ(named.it->late(), Late::harmless) << "no id is used twice";
 }
 
@@ -295,16 +295,16 @@ TEST(Acquisition, ReentryIsOneMoreThanBefore) {
   EXPECT_EQ(c.it->before(), 2);
 }
 
-TEST(Acquisition, MoreThanExpectedIsSettled) {
+TEST(Acquisition, MoreThanExpectedIsReconciled) {
   Case c;
   Finding finding = c.attempt(1).it->replied(grantOf(3), kStart);
   EXPECT_TRUE(finding.tooMany);
   const Step step = c.decide(std::move(finding));
-  EXPECT_EQ(step, Step::settleKeep);
+  EXPECT_EQ(step, Step::reconcileKeep);
   EXPECT_FALSE(Acquisition::obtains(Kind::granted, step));
   EXPECT_FALSE(Acquisition::leavesGate(Kind::granted, step));
-  c.settle(true);
-  EXPECT_EQ(c.it->settling("me").target, 2);
+  c.reconcile(true);
+  EXPECT_EQ(c.it->reconciling("me").target, 2);
 }
 
 TEST(Acquisition, HoldWithTheTokenOfALostOneGoesFirst) {
@@ -314,17 +314,17 @@ TEST(Acquisition, HoldWithTheTokenOfALostOneGoesFirst) {
   Finding finding = c.attempt().it->replied(reply, kStart);
   EXPECT_EQ(finding.kind, Kind::leftover);
   EXPECT_FALSE(finding.leavesGate());
-  EXPECT_EQ(c.decide(std::move(finding)), Step::settleKeep);
-  c.settle(true);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::reconcileKeep);
+  c.reconcile(true);
   EXPECT_FALSE(c.it->keeps());
-  EXPECT_EQ(c.it->settling("me").target, 0);
-  EXPECT_EQ(c.decide(c.it->settled({2, 0}, false, kStart)), Step::attempt);
+  EXPECT_EQ(c.it->reconciling("me").target, 0);
+  EXPECT_EQ(c.decide(c.it->reconciled({2, 0}, false, kStart)), Step::attempt);
   // Only once.
   finding = c.attempt().it->replied(reply, kStart);
   EXPECT_EQ(finding.kind, Kind::granted);
   EXPECT_TRUE(finding.tooMany);
-  EXPECT_EQ(c.decide(std::move(finding)), Step::settleKeep);
-  c.settle(true);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::reconcileKeep);
+  c.reconcile(true);
   EXPECT_TRUE(c.it->keeps());
 }
 
@@ -360,10 +360,10 @@ TEST(Acquisition, GrantForACallerThatLeftIsGivenBack) {
   c.attempt();
   c.fsm->expired(Error(Errc::timedOut));
   const Step step = c.decide(c.it->replied(grantOf(1), kStart));
-  EXPECT_EQ(step, Step::settleBack);
+  EXPECT_EQ(step, Step::reconcileBack);
   EXPECT_FALSE(Acquisition::leavesGate(Kind::granted, step));
-  c.settle(false);
-  EXPECT_EQ(c.it->settling("me").target, 0);
+  c.reconcile(false);
+  EXPECT_EQ(c.it->reconciling("me").target, 0);
 }
 
 // ---- Closing
@@ -371,18 +371,18 @@ TEST(Acquisition, GrantForACallerThatLeftIsGivenBack) {
 TEST(Acquisition, GrantOfAClosedClientIsGivenBack) {
   Case c;
   const Step step = c.decide(c.attempt().it->replied(grantOf(1), kStart), true);
-  EXPECT_EQ(step, Step::finishAndSettleBack);
+  EXPECT_EQ(step, Step::finishAndReconcileBack);
   EXPECT_EQ(c.error(), Errc::closed);
   EXPECT_FALSE(Acquisition::obtains(Kind::granted, step));
   EXPECT_FALSE(Acquisition::leavesGate(Kind::granted, step));
-  EXPECT_EQ(c.fsm->settled(false), Step::end);
+  EXPECT_EQ(c.fsm->reconciled(false), Step::end);
 }
 
 TEST(Acquisition, GrantOfAClosedClientForACallerThatLeftIsGivenBack) {
   Case c;
   c.attempt();
   c.fsm->stopped(Error(Errc::cancelled));
-  EXPECT_EQ(c.decide(c.it->replied(grantOf(1), kStart), true), Step::settleBack);
+  EXPECT_EQ(c.decide(c.it->replied(grantOf(1), kStart), true), Step::reconcileBack);
   EXPECT_EQ(c.error(), Errc::cancelled);
 }
 
@@ -391,25 +391,25 @@ TEST(Acquisition, RefusalOfAClosedClientIsARefusal) {
   EXPECT_EQ(c.decide(c.attempt().it->replied(refusal(1ms), kStart), true), Step::queue);
 }
 
-TEST(Acquisition, TurnedAwayFailsAlsoAfterASettling) {
+TEST(Acquisition, TurnedAwayFailsAlsoAfterAReconciliation) {
   Case c;
-  c.attempt().settle(true);
+  c.attempt().reconcile(true);
   Finding finding = c.it->turnedAway(closedError());
   EXPECT_EQ(finding.kind, Kind::failed);
   EXPECT_TRUE(finding.leavesGate());
-  c.fsm->settled(false);
+  c.fsm->reconciled(false);
   EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
   EXPECT_EQ(c.error(), Errc::closed);
 }
 
 // ---- Lost replies
 
-TEST(Acquisition, LostReplyIsSettled) {
+TEST(Acquisition, LostReplyIsReconciled) {
   Case c;
   Finding finding = c.attempt().it->lost();
   EXPECT_EQ(finding.kind, Kind::lost);
   EXPECT_FALSE(finding.leavesGate());
-  EXPECT_EQ(c.decide(std::move(finding)), Step::settleKeep);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::reconcileKeep);
 }
 
 TEST(Acquisition, LostReplyOfWhatChangesNothingIsAFailure) {
@@ -421,94 +421,95 @@ TEST(Acquisition, LostReplyOfWhatChangesNothingIsAFailure) {
   EXPECT_EQ(c.error(), Errc::connectionFailed);
 }
 
-TEST(Acquisition, SettlingsOfOneRequestAreNumbered) {
+TEST(Acquisition, ReconciliationsOfOneRequestAreNumbered) {
   Case c;
-  c.attempt(2, "t").settle(true);
-  const SettleRequest first = c.it->settling("me");
+  c.attempt(2, "t").reconcile(true);
+  const ReconcileRequest first = c.it->reconciling("me");
   EXPECT_EQ(first.target, 3);
   EXPECT_EQ(first.tombstone, "t");
   EXPECT_EQ(first.number, 1);
   EXPECT_TRUE(first.keepsNewest);
-  c.settle(false);
-  const SettleRequest second = c.it->settling("me");
+  c.reconcile(false);
+  const ReconcileRequest second = c.it->reconciling("me");
   EXPECT_EQ(second.target, 2);
   EXPECT_EQ(second.tombstone, "t");
   EXPECT_EQ(second.number, 2);
   EXPECT_FALSE(second.keepsNewest);
-  c.attempt(2, "u").settle(true);
-  EXPECT_EQ(c.it->settling("me").number, 1);
+  c.attempt(2, "u").reconcile(true);
+  EXPECT_EQ(c.it->reconciling("me").number, 1);
 }
 
-TEST(Acquisition, SettlingToKeepEndsWithTheCallersTime) {
+TEST(Acquisition, ReconcilingToKeepEndsWithTheCallersTime) {
   Case c({.deadline = kStart + 10s});
-  EXPECT_EQ(c.attempt().settle(true), kStart + 10s);
+  EXPECT_EQ(c.attempt().reconcile(true), kStart + 10s);
   Case endless;
-  EXPECT_EQ(endless.attempt().settle(true), kStart + kOutage);
+  EXPECT_EQ(endless.attempt().reconcile(true), kStart + kOutage);
 }
 
-TEST(Acquisition, SettlingBackEndsWhenTheLeaseIsOver) {
+TEST(Acquisition, ReconcilingBackEndsWhenTheLeaseIsOver) {
   Case c({.deadline = kStart + 1ms});
-  EXPECT_EQ(c.attempt().settle(false), kStart + kLease + kCallTimeout);
+  EXPECT_EQ(c.attempt().reconcile(false), kStart + kLease + kCallTimeout);
 }
 
-TEST(Acquisition, SettlingOfACountEndsWhenTheServerHasForgotten) {
+TEST(Acquisition, ReconcilingOfACountEndsWhenTheServerHasForgotten) {
   Case c({.traits = semaphore()});
-  EXPECT_EQ(c.attempt().settle(true), kStart + kOutage);
-  EXPECT_EQ(c.settle(false, kStart + 50s), kStart + 120s) << "counted from the first settling";
-  EXPECT_EQ(c.settle(true, kStart + 118s), kStart + 120s);
+  EXPECT_EQ(c.attempt().reconcile(true), kStart + kOutage);
+  EXPECT_EQ(c.reconcile(false, kStart + 50s), kStart + 120s)
+      << "counted from the first reconciling";
+  EXPECT_EQ(c.reconcile(true, kStart + 118s), kStart + 120s);
 }
 
-TEST(Acquisition, SettlingOfSomethingWithoutEndHasNone) {
+TEST(Acquisition, ReconcilingOfSomethingWithoutEndHasNone) {
   LockTraits traits = semaphore();
-  traits.settleWithin = 0ms;
+  traits.reconcileWithin = 0ms;
   Case c({.traits = traits});
-  EXPECT_EQ(c.attempt().settle(false), kNever);
+  EXPECT_EQ(c.attempt().reconcile(false), kNever);
   Case leased({.traits = traits, .lease = true});
-  EXPECT_EQ(leased.attempt().settle(false), kStart + kLease + kCallTimeout);
+  EXPECT_EQ(leased.attempt().reconcile(false), kStart + kLease + kCallTimeout);
 }
 
-TEST(Acquisition, SettledGrantIsTheCallers) {
+TEST(Acquisition, ReconciledGrantIsTheCallers) {
   Case c;
   c.attempt();
   c.decide(c.it->lost());
-  c.settle(true);
-  SettleReply reply{1, 1};
+  c.reconcile(true);
+  ReconcileReply reply{1, 1};
   reply.token = 9;
   reply.remaining = 400ms;
-  Finding finding = c.it->settled(reply, false, kStart + 500ms);
+  Finding finding = c.it->reconciled(reply, false, kStart + 500ms);
   EXPECT_EQ(finding.kind, Kind::granted);
   EXPECT_EQ(finding.count, 1);
   EXPECT_TRUE(finding.leavesQueueEntry);
   EXPECT_EQ(c.it->token(), 9U);
-  EXPECT_EQ(c.it->settledRemaining(), 400ms);
+  EXPECT_EQ(c.it->reconciledRemaining(), 400ms);
   EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
 }
 
-TEST(Acquisition, WhatASettlingFoundDoesNotCountForTheNextAttempt) {
+TEST(Acquisition, WhatAReconciliationFoundDoesNotCountForTheNextAttempt) {
   Case c;
-  c.attempt().settle(true);
-  SettleReply reply{1, 1};
+  c.attempt().reconcile(true);
+  ReconcileReply reply{1, 1};
   reply.remaining = 400ms;
-  static_cast<void>(c.it->settled(reply, false, kStart));
+  static_cast<void>(c.it->reconciled(reply, false, kStart));
   c.attempt();
-  EXPECT_FALSE(c.it->settledRemaining());
+  EXPECT_FALSE(c.it->reconciledRemaining());
 }
 
-TEST(Acquisition, SettledGrantOfAClosedClientIsGivenBack) {
+TEST(Acquisition, ReconciledGrantOfAClosedClientIsGivenBack) {
   Case c;
   c.attempt();
   c.decide(c.it->lost());
-  c.settle(true);
-  EXPECT_EQ(c.decide(c.it->settled({1, 1}, false, kStart), true), Step::finishAndSettleBack);
+  c.reconcile(true);
+  EXPECT_EQ(c.decide(c.it->reconciled({1, 1}, false, kStart), true), Step::finishAndReconcileBack);
   EXPECT_EQ(c.error(), Errc::closed);
 }
 
-TEST(Acquisition, SettledGrantThatIsTooLateIsNone) {
+TEST(Acquisition, ReconciledGrantThatIsTooLateIsNone) {
   Case c;
   c.attempt();
   c.decide(c.it->lost());
-  c.settle(true);
-  Finding finding = c.it->settled({1, 1}, false, kStart + kLease);
+  c.reconcile(true);
+  Finding finding = c.it->reconciled({1, 1}, false, kStart + kLease);
   EXPECT_EQ(finding.kind, Kind::resolved);
   EXPECT_FALSE(finding.held);
   const Step step = c.decide(std::move(finding));
@@ -516,21 +517,21 @@ TEST(Acquisition, SettledGrantThatIsTooLateIsNone) {
   EXPECT_TRUE(Acquisition::leavesGate(Kind::resolved, step));
 }
 
-TEST(Acquisition, SettledGrantForACallerThatLeftIsGivenBack) {
+TEST(Acquisition, ReconciledGrantForACallerThatLeftIsGivenBack) {
   Case c;
   c.attempt();
   c.decide(c.it->lost());
-  c.settle(true);
+  c.reconcile(true);
   c.fsm->expired(Error(Errc::timedOut));
-  Finding finding = c.it->settled({1, 1}, true, kStart);
+  Finding finding = c.it->reconciled({1, 1}, true, kStart);
   EXPECT_EQ(finding.kind, Kind::resolved);
   EXPECT_TRUE(finding.held);
   EXPECT_FALSE(finding.undone);
   Step step = c.decide(std::move(finding));
-  EXPECT_EQ(step, Step::settleBack);
+  EXPECT_EQ(step, Step::reconcileBack);
   EXPECT_FALSE(Acquisition::leavesGate(Kind::resolved, step));
-  c.settle(false);
-  finding = c.it->settled({1, 0}, true, kStart);
+  c.reconcile(false);
+  finding = c.it->reconciled({1, 0}, true, kStart);
   EXPECT_TRUE(finding.undone);
   step = c.decide(std::move(finding));
   EXPECT_EQ(step, Step::end);
@@ -541,24 +542,24 @@ TEST(Acquisition, NothingIsKeptThatWasThereBefore) {
   Case c;
   c.attempt(2);
   c.decide(c.it->lost());
-  c.settle(true);
-  EXPECT_EQ(c.decide(c.it->settled({2, 2}, false, kStart)), Step::attempt);
+  c.reconcile(true);
+  EXPECT_EQ(c.decide(c.it->reconciled({2, 2}, false, kStart)), Step::attempt);
 }
 
-TEST(Acquisition, SettlingThatFailsLeavesADoubt) {
+TEST(Acquisition, ReconcilingThatFailsLeavesADoubt) {
   Case c;
   c.attempt();
   c.decide(c.it->lost());
-  c.settle(true);
+  c.reconcile(true);
   Finding finding = c.it->failed(Error(Errc::connectionFailed));
   EXPECT_EQ(finding.kind, Kind::unresolved);
   EXPECT_FALSE(finding.leavesGate());
   Step step = c.decide(std::move(finding));
-  EXPECT_EQ(step, Step::finishAndSettleBack);
+  EXPECT_EQ(step, Step::finishAndReconcileBack);
   EXPECT_FALSE(Acquisition::leavesGate(Kind::unresolved, step));
   ASSERT_TRUE(c.fsm->error());
   EXPECT_NE(c.fsm->error()->message().find("not known"), std::string::npos);
-  c.settle(false);
+  c.reconcile(false);
   step = c.decide(c.it->failed(Error(Errc::connectionFailed)));
   EXPECT_EQ(step, Step::end);
   EXPECT_TRUE(Acquisition::leavesGate(Kind::unresolved, step));
@@ -580,11 +581,11 @@ TEST(Acquisition, ReentryWithoutAHoldIsALeftoverOnce) {
   Finding finding = c.attempt().it->failed(Error(Errc::reentry));
   EXPECT_EQ(finding.kind, Kind::leftover);
   EXPECT_FALSE(finding.leavesGate());
-  EXPECT_EQ(c.decide(std::move(finding)), Step::settleKeep);
-  c.settle(true);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::reconcileKeep);
+  c.reconcile(true);
   EXPECT_FALSE(c.it->keeps());
-  EXPECT_EQ(c.it->settling("me").target, 0);
-  EXPECT_EQ(c.decide(c.it->settled({1, 0}, false, kStart)), Step::attempt);
+  EXPECT_EQ(c.it->reconciling("me").target, 0);
+  EXPECT_EQ(c.decide(c.it->reconciled({1, 0}, false, kStart)), Step::attempt);
   EXPECT_EQ(c.attempt().it->failed(Error(Errc::reentry)).kind, Kind::failed);
 }
 
@@ -624,9 +625,9 @@ TEST(Acquisition, NoTimeToSendIsAFailureWithoutAWaitThatCouldEnd) {
   EXPECT_EQ(
       Case({.wait = Duration::zero(), .deadline = kStart + 1s}).attempt().it->notSent(error).kind,
       Kind::failed);
-  Case settles({.deadline = kStart + 1s});
-  settles.attempt().settle(true);
-  EXPECT_EQ(settles.it->notSent(error).kind, Kind::unresolved);
+  Case reconciles({.deadline = kStart + 1s});
+  reconciles.attempt().reconcile(true);
+  EXPECT_EQ(reconciles.it->notSent(error).kind, Kind::unresolved);
 }
 
 // ---- No memory
@@ -639,23 +640,23 @@ TEST(Acquisition, WithoutMemoryACallEnds) {
   EXPECT_EQ(c.error(), Errc::overloaded);
 }
 
-TEST(Acquisition, WithoutMemoryARequestThatMayHaveBeenExecutedIsSettled) {
+TEST(Acquisition, WithoutMemoryARequestThatMayHaveBeenExecutedIsReconciled) {
   Case c;
   c.attempt();
-  EXPECT_EQ(Acquisition::withoutMemory(*c.fsm, true), Step::finishAndSettleBack);
+  EXPECT_EQ(Acquisition::withoutMemory(*c.fsm, true), Step::finishAndReconcileBack);
   EXPECT_EQ(c.error(), Errc::overloaded);
-  EXPECT_EQ(c.fsm->settled(false), Step::end);
+  EXPECT_EQ(c.fsm->reconciled(false), Step::end);
   Case left;
   left.attempt();
   left.fsm->expired(Error(Errc::timedOut));
-  EXPECT_EQ(Acquisition::withoutMemory(*left.fsm, true), Step::settleBack);
+  EXPECT_EQ(Acquisition::withoutMemory(*left.fsm, true), Step::reconcileBack);
   EXPECT_EQ(left.error(), Errc::timedOut);
 }
 
 TEST(Acquisition, WithoutMemoryToBookAGrantItIsGivenBackAndTheCallerTold) {
   Case c;
   ASSERT_EQ(c.decide(c.attempt().it->replied(grantOf(1), kStart)), Step::finish);
-  EXPECT_EQ(Acquisition::withoutMemory(*c.fsm, true), Step::finishAndSettleBack);
+  EXPECT_EQ(Acquisition::withoutMemory(*c.fsm, true), Step::finishAndReconcileBack);
   EXPECT_EQ(c.fsm->result(), AcquireFsm::Result::failed);
   EXPECT_EQ(c.error(), Errc::overloaded);
 }

@@ -11,11 +11,11 @@ inline void PrintTo(CallStep step, std::ostream* out) {
   static constexpr const char* kNames[]{"none",
                                         "attempt",
                                         "queue",
-                                        "settleKeep",
-                                        "settleBack",
+                                        "reconcileKeep",
+                                        "reconcileBack",
                                         "finish",
                                         "finishEarly",
-                                        "finishAndSettleBack",
+                                        "finishAndReconcileBack",
                                         "end"};
   *out << kNames[static_cast<int>(step)];
 }

@@ -64,53 +64,53 @@ TEST(ReleaseFsm, HoldThatTheOwnerDidNotKnowIsNotItsOwn) {
   EXPECT_EQ(fsm.result(), Result::notOwner);
 }
 
-TEST(ReleaseFsm, HoldsThatNobodyKnewAreSettled) {
+TEST(ReleaseFsm, HoldsThatNobodyKnewAreReconciled) {
   ReleaseFsm fsm;
   fsm.start();
-  EXPECT_EQ(fsm.released(false, 0, true), Step::settleBack);
+  EXPECT_EQ(fsm.released(false, 0, true), Step::reconcileBack);
   EXPECT_FALSE(fsm.answered());
-  EXPECT_EQ(fsm.settled(Result::released), Step::finish);
+  EXPECT_EQ(fsm.reconciled(Result::released), Step::finish);
   EXPECT_EQ(fsm.result(), Result::notOwner);
 }
 
-TEST(ReleaseFsm, TooManyHoldsAreSettledBeforeTheAnswer) {
+TEST(ReleaseFsm, TooManyHoldsAreReconciledBeforeTheAnswer) {
   {
     ReleaseFsm fsm;
     fsm.start();
-    EXPECT_EQ(fsm.released(true, 0, true), Step::settleBack);
-    EXPECT_EQ(fsm.settled(Result::notOwner), Step::finish);
+    EXPECT_EQ(fsm.released(true, 0, true), Step::reconcileBack);
+    EXPECT_EQ(fsm.reconciled(Result::notOwner), Step::finish);
     EXPECT_EQ(fsm.result(), Result::released) << "what the release amounts to was known already";
   }
   {
     ReleaseFsm fsm;
     fsm.start();
-    EXPECT_EQ(fsm.released(true, 1, true), Step::settleBack);
-    EXPECT_EQ(fsm.settled(Result::stillHeld), Step::finish);
+    EXPECT_EQ(fsm.released(true, 1, true), Step::reconcileBack);
+    EXPECT_EQ(fsm.reconciled(Result::stillHeld), Step::finish);
     EXPECT_EQ(fsm.result(), Result::stillHeld);
   }
 }
 
 // ---- Lost replies
 
-TEST(ReleaseFsm, LostReplyIsSettled) {
+TEST(ReleaseFsm, LostReplyIsReconciled) {
   for (const Result outcome : {Result::released, Result::stillHeld, Result::notOwner}) {
     ReleaseFsm fsm;
     fsm.start();
-    EXPECT_EQ(fsm.unknown(), Step::settleBack);
+    EXPECT_EQ(fsm.unknown(), Step::reconcileBack);
     EXPECT_FALSE(fsm.answered());
-    EXPECT_EQ(fsm.settled(outcome), Step::finish);
+    EXPECT_EQ(fsm.reconciled(outcome), Step::finish);
     EXPECT_EQ(fsm.result(), outcome);
   }
 }
 
-TEST(ReleaseFsm, SettleThatFails) {
+TEST(ReleaseFsm, ReconcileThatFails) {
   ReleaseFsm fsm;
   fsm.start();
   fsm.unknown();
   // The caller is told; the hold must go all the same.
-  EXPECT_EQ(fsm.settleFailed(broken()), Step::finishAndSettleBack);
+  EXPECT_EQ(fsm.reconcileFailed(broken()), Step::finishAndReconcileBack);
   expectFailed(fsm, Errc::connectionFailed);
-  EXPECT_EQ(fsm.settled(Result::released), Step::end);
+  EXPECT_EQ(fsm.reconciled(Result::released), Step::end);
   expectFailed(fsm, Errc::connectionFailed);
 }
 
@@ -126,17 +126,17 @@ TEST(ReleaseFsm, FailureEndsTheCall) {
 TEST(ReleaseFsm, FailureForGoodGoesOnWithoutTheCaller) {
   ReleaseFsm fsm;
   fsm.start();
-  EXPECT_EQ(fsm.failedForGood(broken()), Step::finishAndSettleBack);
+  EXPECT_EQ(fsm.failedForGood(broken()), Step::finishAndReconcileBack);
   expectFailed(fsm, Errc::connectionFailed);
-  EXPECT_EQ(fsm.settled(Result::released), Step::end);
+  EXPECT_EQ(fsm.reconciled(Result::released), Step::end);
   expectFailed(fsm, Errc::connectionFailed);
 }
 
-TEST(ReleaseFsm, FailureForGoodThatCannotBeSettled) {
+TEST(ReleaseFsm, FailureForGoodThatCannotBeReconciled) {
   ReleaseFsm fsm;
   fsm.start();
   fsm.failedForGood(broken());
-  EXPECT_EQ(fsm.settleFailed(late()), Step::end);
+  EXPECT_EQ(fsm.reconcileFailed(late()), Step::end);
   expectFailed(fsm, Errc::connectionFailed);
 }
 
@@ -163,16 +163,16 @@ TEST(ReleaseFsm, TimeIsUpAndTheServerCountsTooMany) {
   ReleaseFsm fsm;
   fsm.start();
   fsm.expired(late());
-  EXPECT_EQ(fsm.released(true, 0, true), Step::settleBack);
-  EXPECT_EQ(fsm.settled(Result::released), Step::end);
+  EXPECT_EQ(fsm.released(true, 0, true), Step::reconcileBack);
+  EXPECT_EQ(fsm.reconciled(Result::released), Step::end);
 }
 
 TEST(ReleaseFsm, TimeIsUpAndTheReplyGetsLost) {
   ReleaseFsm fsm;
   fsm.start();
   fsm.expired(late());
-  EXPECT_EQ(fsm.unknown(), Step::settleBack);
-  EXPECT_EQ(fsm.settled(Result::released), Step::end);
+  EXPECT_EQ(fsm.unknown(), Step::reconcileBack);
+  EXPECT_EQ(fsm.reconciled(Result::released), Step::end);
   expectFailed(fsm, Errc::timedOut);
 }
 
@@ -188,22 +188,22 @@ TEST(ReleaseFsm, TimeIsUpAndTheRequestFailsForGood) {
   ReleaseFsm fsm;
   fsm.start();
   fsm.expired(late());
-  EXPECT_EQ(fsm.failedForGood(broken()), Step::settleBack);
-  EXPECT_EQ(fsm.settled(Result::released), Step::end);
+  EXPECT_EQ(fsm.failedForGood(broken()), Step::reconcileBack);
+  EXPECT_EQ(fsm.reconciled(Result::released), Step::end);
   expectFailed(fsm, Errc::timedOut);
 }
 
-TEST(ReleaseFsm, TimeIsUpDuringASettle) {
+TEST(ReleaseFsm, TimeIsUpDuringAReconcile) {
   ReleaseFsm fsm;
   fsm.start();
   fsm.unknown();
   EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
   EXPECT_EQ(fsm.expired(late()), Step::none);
   // It was given up for the sake of a caller who has left: it goes on without.
-  EXPECT_FALSE(fsm.settlesForGood());
-  EXPECT_EQ(fsm.settleFailed(broken()), Step::settleBack);
-  EXPECT_TRUE(fsm.settlesForGood());
-  EXPECT_EQ(fsm.settleFailed(broken()), Step::end);
+  EXPECT_FALSE(fsm.reconcilesForGood());
+  EXPECT_EQ(fsm.reconcileFailed(broken()), Step::reconcileBack);
+  EXPECT_TRUE(fsm.reconcilesForGood());
+  EXPECT_EQ(fsm.reconcileFailed(broken()), Step::end);
   expectFailed(fsm, Errc::timedOut);
 }
 

@@ -15,8 +15,14 @@
 namespace rlock::detail {
 
 inline void PrintTo(Relinquishment::Finding::Kind kind, std::ostream* out) {
-  static constexpr const char* kNames[]{
-      "released", "notOwner", "settled", "unsettled", "goesOn", "otherData", "notReleased", "lost"};
+  static constexpr const char* kNames[]{"released",
+                                        "notOwner",
+                                        "reconciled",
+                                        "unreconciled",
+                                        "goesOn",
+                                        "otherData",
+                                        "notReleased",
+                                        "lost"};
   *out << kNames[static_cast<int>(kind)];
 }
 
@@ -50,10 +56,10 @@ struct Case {
   }
   Step decide(Finding finding) { return Relinquishment::decide(fsm, std::move(finding)); }
   /// A reply was lost, and what was found is this.
-  Outcome settled(SettleReply reply) {
+  Outcome reconciled(ReconcileReply reply) {
     decide({.kind = Kind::lost});
-    it.beginSettling();
-    EXPECT_EQ(decide(it.settled(reply)), Step::finish);
+    it.beginReconciling();
+    EXPECT_EQ(decide(it.reconciled(reply)), Step::finish);
     return fsm.result();
   }
   [[nodiscard]] std::optional<Errc> error() const {
@@ -96,44 +102,44 @@ TEST(Relinquishment, LateReleaseTakesALaterHold) {
   EXPECT_FALSE(Case(held(1), true, {}, ids).it.needsGuard());
 }
 
-TEST(Relinquishment, SettlingBringsTheCountDownByOne) {
+TEST(Relinquishment, ReconcilingBringsTheCountDownByOne) {
   Case c({.before = 3, .partIndex = 2}, true, "t");
-  c.it.beginSettling();
-  const SettleRequest first = c.it.settling("me");
+  c.it.beginReconciling();
+  const ReconcileRequest first = c.it.reconciling("me");
   EXPECT_EQ(first.target, 2);
   EXPECT_EQ(first.before, 3);
   EXPECT_EQ(first.partIndex, 2);
   EXPECT_EQ(first.tombstone, "t");
   EXPECT_EQ(first.number, 1);
   EXPECT_FALSE(first.keepsNewest);
-  EXPECT_EQ(c.it.settling("me").number, 2);
+  EXPECT_EQ(c.it.reconciling("me").number, 2);
 }
 
-TEST(Relinquishment, SettlingOfALostHoldLeavesNothing) {
+TEST(Relinquishment, ReconcilingOfALostHoldLeavesNothing) {
   Case c({.all = true, .lost = true, .before = 3, .partIndex = 2});
-  c.it.beginSettling();
-  EXPECT_EQ(c.it.settling("me").target, 0);
-  EXPECT_EQ(c.it.settling("me").partIndex, 0);
-  EXPECT_EQ(Case(held(0)).it.settling("me").target, 0);
+  c.it.beginReconciling();
+  EXPECT_EQ(c.it.reconciling("me").target, 0);
+  EXPECT_EQ(c.it.reconciling("me").partIndex, 0);
+  EXPECT_EQ(Case(held(0)).it.reconciling("me").target, 0);
 }
 
-TEST(Relinquishment, SettlingGoesOnUntilTheTombstoneIsWritten) {
+TEST(Relinquishment, ReconcilingGoesOnUntilTheTombstoneIsWritten) {
   const auto now = Relinquishment::Clock::time_point(100s);
   Case killed({.before = 1});
-  EXPECT_EQ(killed.it.settlesUntil(now, now + 3s, 2s), now + 5s);
+  EXPECT_EQ(killed.it.reconcilesUntil(now, now + 3s, 2s), now + 5s);
   Case marked({.before = 1}, true, "tombstone");
-  EXPECT_EQ(marked.it.settlesUntil(now, now + 3s, 2s), now + kTombstoneLife);
-  EXPECT_EQ(marked.it.settlesUntil(now, now + 1h, 2s), now + 1h + 2s);
+  EXPECT_EQ(marked.it.reconcilesUntil(now, now + 3s, 2s), now + kTombstoneLife);
+  EXPECT_EQ(marked.it.reconcilesUntil(now, now + 1h, 2s), now + 1h + 2s);
 }
 
 TEST(Relinquishment, AttemptBeginsAnew) {
   Case c(held(2), true, "t");
-  c.it.beginSettling();
-  static_cast<void>(c.it.settling("me"));
+  c.it.beginReconciling();
+  static_cast<void>(c.it.reconciling("me"));
   c.it.beginAttempt(held(1), "", true);
-  EXPECT_FALSE(c.it.settles());
+  EXPECT_FALSE(c.it.reconciles());
   EXPECT_FALSE(c.it.hasTombstone());
-  EXPECT_EQ(c.it.settling("me").number, 1);
+  EXPECT_EQ(c.it.reconciling("me").number, 1);
 }
 
 // ---- What a reply means
@@ -183,26 +189,26 @@ TEST(Relinquishment, HoldThatWasToldLostIsNotToldReleased) {
   EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
 }
 
-TEST(Relinquishment, MoreThanExpectedIsSettledBeforeTheLedgerIsTold) {
+TEST(Relinquishment, MoreThanExpectedIsReconciledBeforeTheLedgerIsTold) {
   Case c({.before = 2, .partIndex = 1});
   Finding finding = c.it.replied(released(4));
   EXPECT_EQ(finding.remain, 1);
   EXPECT_TRUE(finding.tooMany);
   EXPECT_FALSE(finding.booked);
   EXPECT_FALSE(finding.leavesGate());
-  EXPECT_EQ(c.decide(std::move(finding)), Step::settleBack);
-  c.it.beginSettling();
-  EXPECT_EQ(c.it.settling("me").partIndex, 0) << "the one that was meant is gone";
+  EXPECT_EQ(c.decide(std::move(finding)), Step::reconcileBack);
+  c.it.beginReconciling();
+  EXPECT_EQ(c.it.reconciling("me").partIndex, 0) << "the one that was meant is gone";
 }
 
-TEST(Relinquishment, MoreOfALostHoldIsSettledToo) {
+TEST(Relinquishment, MoreOfALostHoldIsReconciledToo) {
   Case c(lostHold(2));
   Finding finding = c.it.replied(released(1));
   EXPECT_EQ(finding.kind, Kind::released);
   EXPECT_TRUE(finding.tooMany);
-  EXPECT_EQ(c.decide(std::move(finding)), Step::settleBack);
-  c.it.beginSettling();
-  EXPECT_EQ(c.decide(c.it.settled({1, 0})), Step::finish);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::reconcileBack);
+  c.it.beginReconciling();
+  EXPECT_EQ(c.decide(c.it.reconciled({1, 0})), Step::finish);
   EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
 }
 
@@ -214,48 +220,48 @@ TEST(Relinquishment, HoldOfAnEarlierProcessIsNotTheCallersOwn) {
 
 // ---- Lost replies
 
-TEST(Relinquishment, SettledReleaseIsOne) {
-  EXPECT_EQ(Case(held(1)).settled({1, 0}), Outcome::released);
-  EXPECT_EQ(Case(held(2)).settled({2, 1}), Outcome::stillHeld);
-  EXPECT_EQ(Case(held(2)).settled({1, 1}), Outcome::stillHeld) << "it had been executed";
+TEST(Relinquishment, ReconciledReleaseIsOne) {
+  EXPECT_EQ(Case(held(1)).reconciled({1, 0}), Outcome::released);
+  EXPECT_EQ(Case(held(2)).reconciled({2, 1}), Outcome::stillHeld);
+  EXPECT_EQ(Case(held(2)).reconciled({1, 1}), Outcome::stillHeld) << "it had been executed";
 }
 
 TEST(Relinquishment, HoldThatWasGoneIsReleasedOnlyIfItWasThereWhenTheRequestWasSent) {
-  EXPECT_EQ(Case(held(1), true).settled({0, 0}), Outcome::released);
-  EXPECT_EQ(Case(held(1), false).settled({0, 0}), Outcome::notOwner);
-  EXPECT_EQ(Case(held(1), false).settled({1, 0}), Outcome::released) << "it was there";
+  EXPECT_EQ(Case(held(1), true).reconciled({0, 0}), Outcome::released);
+  EXPECT_EQ(Case(held(1), false).reconciled({0, 0}), Outcome::notOwner);
+  EXPECT_EQ(Case(held(1), false).reconciled({1, 0}), Outcome::released) << "it was there";
 }
 
-TEST(Relinquishment, SettledReleaseOfWhatIsLostIsNone) {
-  EXPECT_EQ(Case(lostHold(1)).settled({1, 0}), Outcome::notOwner);
-  EXPECT_EQ(Case(lostPart(2, 1)).settled({2, 1}), Outcome::notOwner);
-  EXPECT_EQ(Case(held(0)).settled({1, 0}), Outcome::notOwner);
+TEST(Relinquishment, ReconciledReleaseOfWhatIsLostIsNone) {
+  EXPECT_EQ(Case(lostHold(1)).reconciled({1, 0}), Outcome::notOwner);
+  EXPECT_EQ(Case(lostPart(2, 1)).reconciled({2, 1}), Outcome::notOwner);
+  EXPECT_EQ(Case(held(0)).reconciled({1, 0}), Outcome::notOwner);
 }
 
-TEST(Relinquishment, SettlingSaysWhatToBook) {
+TEST(Relinquishment, ReconcilingSaysWhatToBook) {
   Case c(held(2));
-  c.it.beginSettling();
-  SettleReply reply{2, 1};
+  c.it.beginReconciling();
+  ReconcileReply reply{2, 1};
   reply.remaining = 300ms;
-  Finding finding = c.it.settled(reply);
+  Finding finding = c.it.reconciled(reply);
   EXPECT_TRUE(finding.booked);
   EXPECT_FALSE(finding.lostHold);
   EXPECT_EQ(finding.remain, 1);
   EXPECT_EQ(finding.lasts, 300ms);
   reply.now = 0;
-  EXPECT_FALSE(c.it.settled(reply).lasts);
+  EXPECT_FALSE(c.it.reconciled(reply).lasts);
   Case gone(held(1), false);
-  EXPECT_TRUE(gone.it.settled({0, 0}).lostHold);
+  EXPECT_TRUE(gone.it.reconciled({0, 0}).lostHold);
 }
 
-TEST(Relinquishment, SettlingThatFailsLeavesADoubt) {
+TEST(Relinquishment, ReconcilingThatFailsLeavesADoubt) {
   Case c(held(1));
   c.decide({.kind = Kind::lost});
-  c.it.beginSettling();
+  c.it.beginReconciling();
   Finding finding = c.it.failed(Error(Errc::connectionFailed), false);
-  EXPECT_EQ(finding.kind, Kind::unsettled);
+  EXPECT_EQ(finding.kind, Kind::unreconciled);
   EXPECT_FALSE(finding.leavesGate());
-  EXPECT_EQ(c.decide(std::move(finding)), Step::finishAndSettleBack);
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finishAndReconcileBack);
   ASSERT_TRUE(c.fsm.error());
   EXPECT_NE(c.fsm.error()->message().find("not known"), std::string::npos);
   EXPECT_EQ(c.decide(c.it.failed(Error(Errc::connectionFailed), false)), Step::end);
@@ -269,7 +275,7 @@ TEST(Relinquishment, ReleaseThatDidNotGetThroughGoesOn) {
     Finding finding = c.it.failed(Error(errc), false);
     EXPECT_EQ(finding.kind, Kind::goesOn);
     EXPECT_FALSE(finding.leavesGate());
-    EXPECT_EQ(c.decide(std::move(finding)), Step::finishAndSettleBack);
+    EXPECT_EQ(c.decide(std::move(finding)), Step::finishAndReconcileBack);
     EXPECT_EQ(c.error(), errc);
   }
 }
@@ -316,9 +322,9 @@ TEST(Relinquishment, NothingGoesOnForAHoldThatIsNotThereOrAClientThatCloses) {
 
 // ---- No memory
 
-TEST(Relinquishment, WithoutMemoryARequestThatMayHaveBeenExecutedIsSettled) {
+TEST(Relinquishment, WithoutMemoryARequestThatMayHaveBeenExecutedIsReconciled) {
   Case c(held(1));
-  EXPECT_EQ(Relinquishment::withoutMemory(c.fsm, true), Step::settleBack);
+  EXPECT_EQ(Relinquishment::withoutMemory(c.fsm, true), Step::reconcileBack);
   Case unsent(held(1));
   EXPECT_EQ(Relinquishment::withoutMemory(unsent.fsm, false), Step::finish);
   EXPECT_EQ(unsent.error(), Errc::overloaded);

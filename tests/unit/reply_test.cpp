@@ -105,16 +105,16 @@ TEST(ReplyTime, OfARefusedAcquisitionIsUsableForEachKind) {
   }
 }
 
-TEST(ReplyTime, OfWhatASettlingLeavesIsUsableForEachKind) {
+TEST(ReplyTime, OfWhatAReconciliationLeavesIsUsableForEachKind) {
   for (const auto& scripts : allKinds()) {
     for (const std::int64_t pttl : {kTiny, std::int64_t{-1}, std::int64_t{0}, kHuge}) {
       auto reply = array({number(1), number(1), number(pttl)});
       if (dynamic_cast<const FencedScripts*>(scripts.get()) != nullptr) {
         reply.elements.push_back(text("7"));
       }
-      const auto settled = scripts->parseSettle(reply);
-      ASSERT_TRUE(settled) << scripts->noun() << ' ' << pttl;
-      EXPECT_TRUE(!settled->remaining || isUsable(*settled->remaining))
+      const auto reconciled = scripts->parseReconcile(reply);
+      ASSERT_TRUE(reconciled) << scripts->noun() << ' ' << pttl;
+      EXPECT_TRUE(!reconciled->remaining || isUsable(*reconciled->remaining))
           << scripts->noun() << ' ' << pttl;
     }
     for (const Reply& wrong : {number(1),
@@ -123,7 +123,7 @@ TEST(ReplyTime, OfWhatASettlingLeavesIsUsableForEachKind) {
                                array({number(1)}),
                                array({number(-1), number(0), number(0), number(0)}),
                                array({text("1"), number(0), number(0), number(0)})}) {
-      EXPECT_FALSE(scripts->parseSettle(wrong)) << scripts->noun();
+      EXPECT_FALSE(scripts->parseReconcile(wrong)) << scripts->noun();
     }
   }
 }

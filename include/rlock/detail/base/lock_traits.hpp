@@ -24,21 +24,21 @@ enum class HoldKind : std::uint8_t {
   none     ///< no hold of an owner: counted permits, a latch that was opened
 };
 
-/// How the waiters of one client and lock react to a wake-up: FIFO (`one`), broadcast (`each`),
-/// best fit (`fitting`) or polling (`alone`).
+/// How the waiters of one client and lock react to a wake-up: FIFO, broadcast,
+/// best fit or polling.
 enum class WakeRule : std::uint8_t {
-  one,      ///< FIFO: only the first in the queue tries, because one of them can have it
-  each,     ///< broadcast: the first in the queue tries; if it gets in, all others can, too
-  fitting,  ///< best fit: the first tries, then a waiter that needs less than the refused ones
-  alone     ///< polling: no wake-ups; each waiter looks again at its own time
+  fifo,       ///< only the first in the queue tries, because one of them can have it
+  broadcast,  ///< the first in the queue tries; if it gets in, all others can, too
+  bestFit,    ///< the first tries, then a waiter that needs less than the refused ones
+  polling     ///< no wake-ups; each waiter looks again at its own time
 };
 
 /// The properties of a kind of lock that the engine must know.
 struct LockTraits {
   HoldKind holdKind = HoldKind::lock;
-  WakeRule wakeRule = WakeRule::one;
-  std::uint8_t lane = 0;         ///< which of the two wake-up queues of a channel; 0 or 1
-  int need = 1;                  ///< permits that one acquisition takes; for WakeRule::fitting
+  WakeRule wakeRule = WakeRule::fifo;
+  std::uint8_t wakeupQueue = 0;  ///< which of the two wake-up queues of a channel; 0 or 1
+  int need = 1;                  ///< permits that one acquisition takes; for WakeRule::bestFit
   bool changesState = true;      ///< a grant changes the server: a lost reply must be reconciled
   bool queuesOnServer = false;   ///< a waiter has an entry on the server, which it must give up
   bool channelPerOwner = false;  ///< each owner has a channel of its own
@@ -46,7 +46,7 @@ struct LockTraits {
   /// whatever happened after it.
   std::string_view opensOn{};
   /// For how long a lost request can be reconciled. Zero: as long as its lease could last.
-  std::chrono::milliseconds settleWithin{0};
+  std::chrono::milliseconds reconcileWithin{0};
   bool reentrant = true;  ///< an owner that holds it may take it again
   /// Each hold has an id of its own, so a release that runs late finds nothing of a later hold.
   bool ownIds = false;

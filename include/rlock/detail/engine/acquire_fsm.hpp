@@ -56,11 +56,11 @@ class AcquireFsm {
   Step granted(bool tooMany) noexcept {
     if (answered()) {
       state_ = State::givingBack;
-      return Step::settleBack;
+      return Step::reconcileBack;
     }
     if (tooMany) {
-      state_ = State::settling;
-      return Step::settleKeep;
+      state_ = State::reconciling;
+      return Step::reconcileKeep;
     }
     return finish(Result::granted);
   }
@@ -70,7 +70,7 @@ class AcquireFsm {
     result_ = Result::failed;
     error_ = std::move(why);
     state_ = State::givingBack;
-    return Step::finishAndSettleBack;
+    return Step::finishAndReconcileBack;
   }
 
   /// Another owner holds the lock.
@@ -101,15 +101,15 @@ class AcquireFsm {
   Step unknown() noexcept {
     if (answered()) {
       state_ = State::givingBack;
-      return Step::settleBack;
+      return Step::reconcileBack;
     }
-    state_ = State::settling;
-    return Step::settleKeep;
+    state_ = State::reconciling;
+    return Step::reconcileKeep;
   }
 
-  /// A settle step came back.
+  /// A reconcile step came back.
   /// @param held  one hold more than before is there
-  Step settled(bool held) noexcept {
+  Step reconciled(bool held) noexcept {
     if (state_ == State::givingBack) {
       return end();
     }
@@ -118,23 +118,23 @@ class AcquireFsm {
         return end();
       }
       state_ = State::givingBack;
-      return Step::settleBack;
+      return Step::reconcileBack;
     }
     return held ? finish(Result::granted) : attempt();
   }
 
-  /// A settle step could not be done in its time.
-  Step settleFailed(Error error) noexcept {
+  /// A reconcile step could not be done in its time.
+  Step reconcileFailed(Error error) noexcept {
     if (state_ == State::givingBack) {
       return end();
     }
     state_ = State::givingBack;
     if (answered()) {
-      return Step::settleBack;
+      return Step::reconcileBack;
     }
     result_ = Result::failed;
     error_ = std::move(error);
-    return Step::finishAndSettleBack;
+    return Step::finishAndReconcileBack;
   }
 
   /// It is this waiter's turn to try.
@@ -168,7 +168,7 @@ class AcquireFsm {
   }
 
  private:
-  enum class State : std::uint8_t { ready, attempting, queued, settling, givingBack, ended };
+  enum class State : std::uint8_t { ready, attempting, queued, reconciling, givingBack, ended };
 
   Step attempt() noexcept {
     state_ = State::attempting;

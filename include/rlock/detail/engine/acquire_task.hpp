@@ -6,7 +6,7 @@
 #include <rlock/detail/engine/acquisition.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/engine/task.hpp>
-#include <rlock/detail/engine/waiter_hub.hpp>
+#include <rlock/detail/engine/wakeup_queues.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/naming.hpp>
 
@@ -91,7 +91,7 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   Step leaveQueued(Leave why) override;
   bool queued() override;
   Step enqueue() override;
-  Clock::time_point prepareSettling(bool keep) override;
+  Clock::time_point prepareReconciling(bool keep) override;
   Step withoutMemory(bool executed) override;
   void ended() override { withdraw(); }
   Clock::time_point sendBefore(Driver driver) const override;
@@ -100,13 +100,13 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   // Requests.
   Step compose(Driver driver);
   void composeAttempt();
-  void composeSettling();
+  void composeReconciling();
   void recompose(bool tombstone) override;
 
   // Their outcomes.
   Step found(Finding finding);
   void book(int count);
-  void tellUnsettled(const Error& error);
+  void tellUnreconciled(const Error& error);
   [[nodiscard]] Clock::time_point timeOfReply() const {
     // Nothing depends on it otherwise.
     return acquisition_.expires() ? engine_->now() : Clock::time_point::min();
@@ -142,7 +142,7 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   Acquisition acquisition_;
   AcquireFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   Seat seat_;
-  std::optional<WaiterHub::Mark> mark_;
+  std::optional<WakeupQueues::Mark> mark_;
   Grant grant_;
 };
 
@@ -189,8 +189,8 @@ inline AcquireTask::Step AcquireTask::begin() {
     return tell([this](AcquireFsm& fsm) { return fsm.stopped(stopError()); });
   }
   const LockTraits& traits = scripts_->traits;
-  mark_ = traits.opensOn.empty() ? engine_->waiting().mark(channel(), traits.lane)
-                                 : engine_->waiting().expect(channel(), traits.lane);
+  mark_ = traits.opensOn.empty() ? engine_->waiting().mark(channel(), traits.wakeupQueue)
+                                 : engine_->waiting().expect(channel(), traits.wakeupQueue);
   // A waiting owner that holds the lock already would wait for itself.
   const bool othersWait = mark_->othersWait && acquisition_.queuesBehindOthers() &&
                           !engine_->holds().holds(scripts_->name, owner_);
@@ -227,19 +227,19 @@ inline void AcquireTask::composeAttempt() {
   setLate(acquisition_.late());
 }
 
-inline AcquireTask::Clock::time_point AcquireTask::prepareSettling(bool keep) {
+inline AcquireTask::Clock::time_point AcquireTask::prepareReconciling(bool keep) {
   const Options& options = engine_->options();
-  const auto until = acquisition_.beginSettling(
+  const auto until = acquisition_.beginReconciling(
       keep, engine_->now(), engine_->callTimeout(), options.outageTimeout);
-  composeSettling();
+  composeReconciling();
   // For a hold that is to be kept a caller waits, which is to be told what keeps it from its
   // answer.
   setPersistent(!acquisition_.keeps());
   return until;
 }
 
-inline void AcquireTask::composeSettling() {
-  scripts_->composeSettle(*this, acquisition_.settling(ownerField_));
+inline void AcquireTask::composeReconciling() {
+  scripts_->composeReconcile(*this, acquisition_.reconciling(ownerField_));
   setLate(acquisition_.late());
 }
 
@@ -247,8 +247,8 @@ inline void AcquireTask::recompose(bool tombstone) {
   if (tombstone && !acquisition_.hasTombstone()) {
     acquisition_.setTombstone(newKey());
   }
-  if (acquisition_.settles()) {
-    composeSettling();
+  if (acquisition_.reconciles()) {
+    composeReconciling();
   } else {
     composeAttempt();
   }
@@ -263,15 +263,16 @@ inline AcquireTask::Clock::time_point AcquireTask::sendBefore(Driver /*driver*/)
 // Their outcomes.
 
 inline AcquireTask::Step AcquireTask::replied() {
-  if (acquisition_.settles()) {
-    const auto parsed = scripts_->parseSettle(reply());
+  if (acquisition_.reconciles()) {
+    const auto parsed = scripts_->parseReconcile(reply());
     if (!parsed) {
-      return failed({.kind = Outcome::Kind::failed,
-                     .error = Error(Errc::protocolError, "unexpected reply to a settle request")});
+      return failed(
+          {.kind = Outcome::Kind::failed,
+           .error = Error(Errc::protocolError, "unexpected reply to a reconcile request")});
     }
     const bool answered =
         tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end;
-    return found(acquisition_.settled(*parsed, answered, timeOfReply()));
+    return found(acquisition_.reconciled(*parsed, answered, timeOfReply()));
   }
   const auto parsed = scripts_->parseAcquire(reply());
   if (!parsed) {
@@ -283,18 +284,18 @@ inline AcquireTask::Step AcquireTask::replied() {
 }
 
 inline AcquireTask::Step AcquireTask::failed(Outcome outcome) {
-  if (acquisition_.settles()) {
-    tellUnsettled(*outcome.error);
+  if (acquisition_.reconciles()) {
+    tellUnreconciled(*outcome.error);
   }
   return found(outcome.noTimeLeft ? acquisition_.notSent(std::move(*outcome.error))
                                   : acquisition_.failed(std::move(*outcome.error)));
 }
 
-inline void AcquireTask::tellUnsettled(const Error& error) {
-  if (engine_->outages().tells(OutageLog::Event::settling)) {
+inline void AcquireTask::tellUnreconciled(const Error& error) {
+  if (engine_->outages().tells(OutageLog::Event::reconciling)) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("{} \"{}\": owner {}: a request whose reply was lost could "
-                                     "not be settled: {}",
+                                     "not be reconciled: {}",
                                      scripts_->noun(),
                                      escapeForDisplay(scripts_->name),
                                      ownerField_,
@@ -355,7 +356,7 @@ inline void AcquireTask::book(int count) {
   terms.kept = acquisition_.kept();
   grant_.hold = engine_->holds().granted(gate_.hold(), acquisition_.before(), count, terms);
   grant_.count = count;
-  if (const auto remaining = acquisition_.settledRemaining()) {
+  if (const auto remaining = acquisition_.reconciledRemaining()) {
     engine_->holds().limit(gate_.hold(), submittedAt(), *remaining);
   }
 }
@@ -423,7 +424,7 @@ inline AcquireTask::Step AcquireTask::withoutMemory(bool executed) {
 inline Error AcquireTask::lateError() const {
   if (engine_->now() >= gate_.limit()) {
     return Error(Errc::connectionFailed,
-                 "an earlier request of this owner could not be settled in time");
+                 "an earlier request of this owner could not be reconciled in time");
   }
   return Error(Errc::timedOut,
                "the server did not answer in time; if it granted the lock, it is given back");
@@ -443,7 +444,7 @@ inline AcquireTask::Step AcquireTask::enqueue() {
   WaitTerms terms;
   terms.channel = channel();
   terms.rule = traits.wakeRule;
-  terms.lane = traits.lane;
+  terms.wakeupQueue = traits.wakeupQueue;
   terms.need = traits.need;
   terms.opensOn = traits.opensOn;
   terms.poll = scripts_->pollAfter(acquisition_.attempts());

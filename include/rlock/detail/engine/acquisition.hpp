@@ -21,7 +21,7 @@
 namespace rlock::detail {
 
 /// The decisions of one acquisition: which request goes out next and with which terms, what a reply
-/// means, what a failure means, and until when its doubts are worth settling.
+/// means, what a failure means, and until when its doubts are worth reconciling.
 ///
 /// AcquireTask asks it at each event, acts on the Finding (leaves the gate, leaves the server's
 /// queue), and then has decide() tell the AcquireFsm, which says what comes next. So it needs no
@@ -29,8 +29,9 @@ namespace rlock::detail {
 ///
 /// Invariants: before() is the count of holds that this owner knew of when the request at hand was
 /// composed, and stays the same until the gate is left, because the gate keeps others out. A
-/// tombstone belongs to one request with all its settlings. A hold that this client does not know
-/// is dropped once at most: a server that goes on to report one must not keep the call for ever.
+/// tombstone belongs to one request with all its reconciliations. A hold that this client does not
+/// know is dropped once at most: a server that goes on to report one must not keep the call for
+/// ever.
 ///
 /// **Thread safety:** One thread at a time, the one that drives: the caller's, then the loop's. The
 /// AcquireFsm that decide() is given has the task's mutex.
@@ -47,8 +48,8 @@ class Acquisition {
       happened,    ///< granted by a kind that leaves nothing behind which could be given back
       leftover,    ///< a hold that counts as over is still there: everything goes, then again
       granted,     ///< granted, with a lease that is good
-      resolved,    ///< a lost request is settled, and the caller gets nothing of it
-      unresolved,  ///< a lost request could not be settled in its time
+      resolved,    ///< a lost request is reconciled, and the caller gets nothing of it
+      unresolved,  ///< a lost request could not be reconciled in its time
       lost,        ///< the request may have been executed
       notSent,     ///< the caller's time was up before the request was sent
       failed       ///< certainly not executed, and will not be
@@ -101,14 +102,14 @@ class Acquisition {
   [[nodiscard]] bool expires() const noexcept { return keepsHold() || params_.lease; }
   /// A request that runs late would leave something behind.
   [[nodiscard]] bool needsGuard() const noexcept {
-    return traits_.changesState && traits_.settleWithin.count() == 0;
+    return traits_.changesState && traits_.reconcileWithin.count() == 0;
   }
   ///@}
 
   /// Whether it stands behind the waiters that there are, instead of trying at once. Waiters that
   /// all get in together do not overtake one another, so that nobody has to.
   [[nodiscard]] bool queuesBehindOthers() const noexcept {
-    return traits_.wakeRule == WakeRule::one || traits_.wakeRule == WakeRule::fitting;
+    return traits_.wakeRule == WakeRule::fifo || traits_.wakeRule == WakeRule::bestFit;
   }
 
   // Requests.
@@ -117,14 +118,14 @@ class Acquisition {
   /// @param before     holds that this owner has, as far as this client knows
   /// @param tombstone  empty: a lost request can be killed with its connection
   void beginAttempt(int before, std::string tombstone) {
-    settling_ = false;
+    reconciling_ = false;
     before_ = before;
-    settledRemaining_.reset();
+    reconciledRemaining_.reset();
     kept_.reset();
     tried_ = true;
     ++attempts_;
     tombstone_ = std::move(tombstone);
-    settlings_ = 0;
+    reconciliations_ = 0;
     enrols_ = waits() && traits_.queuesOnServer && !enrolled_;
   }
   [[nodiscard]] AcquireRequest attempt(std::string_view owner) const {
@@ -136,16 +137,16 @@ class Acquisition {
     enrolled_ = enrolled_ || enrols_;
   }
 
-  /// Begins to settle a lost or surplus request. Returns until when that may be sent.
+  /// Begins to reconcile a lost or surplus request. Returns until when that may be sent.
   /// @param keep         one hold more than before may remain, for the caller waits for it
   /// @param callTimeout  how long any call may take
-  Clock::time_point beginSettling(bool keep,
-                                  Clock::time_point now,
-                                  std::chrono::milliseconds callTimeout,
-                                  std::chrono::milliseconds outageTimeout);
-  /// The settling at hand once more, or for the first time.
-  [[nodiscard]] SettleRequest settling(std::string_view owner) {
-    return {owner, before_ + (keeps_ ? 1 : 0), tombstone_, ++settlings_, keeps_};
+  Clock::time_point beginReconciling(bool keep,
+                                     Clock::time_point now,
+                                     std::chrono::milliseconds callTimeout,
+                                     std::chrono::milliseconds outageTimeout);
+  /// The reconciliation at hand once more, or for the first time.
+  [[nodiscard]] ReconcileRequest reconciling(std::string_view owner) {
+    return {owner, before_ + (keeps_ ? 1 : 0), tombstone_, ++reconciliations_, keeps_};
   }
   [[nodiscard]] bool keeps() const noexcept { return keeps_; }
 
@@ -155,10 +156,10 @@ class Acquisition {
 
   /// The harm that the request at hand would do if it were executed late.
   [[nodiscard]] Call::Late late() const noexcept {
-    if (!needsGuard() || hasTombstone() || (settling_ && traits_.ownIds)) {
+    if (!needsGuard() || hasTombstone() || (reconciling_ && traits_.ownIds)) {
       return Call::Late::harmless;
     }
-    return settling_ ? Call::Late::takes : Call::Late::adds;
+    return reconciling_ ? Call::Late::takes : Call::Late::adds;
   }
 
   /// Until when a request may be sent that the caller waits for.
@@ -173,7 +174,9 @@ class Acquisition {
 
   [[nodiscard]] Finding replied(const AcquireReply& reply, Clock::time_point now);
   /// @param answered  the caller has its answer already
-  [[nodiscard]] Finding settled(const SettleReply& reply, bool answered, Clock::time_point now);
+  [[nodiscard]] Finding reconciled(const ReconcileReply& reply,
+                                   bool answered,
+                                   Clock::time_point now);
   /// The request at hand was not executed, for another reason than the caller's time.
   [[nodiscard]] Finding failed(Error error);
   /// There was a connection, but no time left to send on it.
@@ -182,7 +185,7 @@ class Acquisition {
   [[nodiscard]] Finding lost();
   /// Nothing was sent since the gate was asked for, and nothing will be.
   [[nodiscard]] Finding turnedAway(Error error) {
-    settling_ = false;
+    reconciling_ = false;
     return failed(std::move(error));
   }
 
@@ -197,7 +200,7 @@ class Acquisition {
   /// As Finding::leavesGate(), once the state machine has said what comes next.
   [[nodiscard]] static bool leavesGate(Finding::Kind kind, Step next) noexcept {
     return (kind == Finding::Kind::granted && next == Step::finish) ||
-           (kind == Finding::Kind::resolved && next != Step::settleBack) ||
+           (kind == Finding::Kind::resolved && next != Step::reconcileBack) ||
            (kind == Finding::Kind::unresolved && next == Step::end);
   }
   /// There is no memory to go on with.
@@ -206,16 +209,16 @@ class Acquisition {
 
   // Knowledge.
 
-  [[nodiscard]] bool settles() const noexcept { return settling_; }
+  [[nodiscard]] bool reconciles() const noexcept { return reconciling_; }
   [[nodiscard]] int before() const noexcept { return before_; }
   [[nodiscard]] int attempts() const noexcept { return attempts_; }
   [[nodiscard]] Clock::time_point validFrom() const noexcept { return sentAt_; }
   [[nodiscard]] std::optional<std::uint64_t> token() const noexcept { return token_; }
   [[nodiscard]] const PartIndexes& kept() const noexcept { return kept_; }
-  /// How long what a settling kept lasts. It may be left over from an earlier request, so that the
-  /// time of this one says nothing.
-  [[nodiscard]] std::optional<std::chrono::milliseconds> settledRemaining() const noexcept {
-    return settledRemaining_;
+  /// How long what a reconciliation kept lasts. It may be left over from an earlier request, so
+  /// that the time of this one says nothing.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> reconciledRemaining() const noexcept {
+    return reconciledRemaining_;
   }
   /// How long the holder that was in the way has it, says the server; -1: not known.
   [[nodiscard]] std::chrono::milliseconds remaining() const noexcept { return remaining_; }
@@ -242,46 +245,48 @@ class Acquisition {
   const Clock::time_point deadline_;
 
   // Of the request at hand.
-  bool settling_ = false;
+  bool reconciling_ = false;
   int before_ = 0;
   std::string tombstone_;
-  std::int64_t settlings_ = 0;
+  std::int64_t reconciliations_ = 0;
   bool keeps_ = false;
   Clock::time_point sentAt_{};
-  Clock::time_point settleBefore_ = Clock::time_point::max();  // later the server has forgotten it
+  Clock::time_point reconcileBefore_ =
+      Clock::time_point::max();  // later the server has forgotten it
 
   // Of the call.
   int attempts_ = 0;
   bool tried_ = false;
   bool enrolled_ = false;  // it may have a entry in the server's queue
   bool enrols_ = false;
-  bool dropsAll_ = false;  // the next settling leaves nothing of a hold unknown to this client
-  bool dropped_ = false;   // that was done before
+  bool dropsAll_ =
+      false;              // the next reconciliation leaves nothing of a hold unknown to this client
+  bool dropped_ = false;  // that was done before
   std::chrono::milliseconds remaining_{-1};
 
   // Of the grant.
   std::optional<std::uint64_t> token_;
   PartIndexes kept_;  // AcquireReply::kept
-  std::optional<std::chrono::milliseconds> settledRemaining_;
+  std::optional<std::chrono::milliseconds> reconciledRemaining_;
 };
 
-inline Acquisition::Clock::time_point Acquisition::beginSettling(
+inline Acquisition::Clock::time_point Acquisition::beginReconciling(
     bool keep,
     Clock::time_point now,
     std::chrono::milliseconds callTimeout,
     std::chrono::milliseconds outageTimeout) {
-  const bool limited = traits_.settleWithin.count() > 0;
-  if (!settling_ && limited) {
-    settleBefore_ = now + traits_.settleWithin;
+  const bool limited = traits_.reconcileWithin.count() > 0;
+  if (!reconciling_ && limited) {
+    reconcileBefore_ = now + traits_.reconcileWithin;
   }
-  settling_ = true;
+  reconciling_ = true;
   keeps_ = keep && !std::exchange(dropsAll_, false);
   if (keeps_) {
-    return std::min(sendBefore(now, outageTimeout), settleBefore_);
+    return std::min(sendBefore(now, outageTimeout), reconcileBefore_);
   }
-  // Once the lease is over there is nothing left to settle. A grant without a lease must not be
+  // Once the lease is over there is nothing left to reconcile. A grant without a lease must not be
   // left behind.
-  return limited || !expires() ? settleBefore_ : now + lease_ + callTimeout;
+  return limited || !expires() ? reconcileBefore_ : now + lease_ + callTimeout;
 }
 
 inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Clock::time_point now) {
@@ -299,7 +304,7 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
   finding.leavesQueueEntry = true;
   if (tooLate(now)) {
     // A rest of the lease on the server counts as nothing: the next attempt finds it and
-    // settles.
+    // reconciles.
     remaining_ = std::chrono::milliseconds::zero();
     finding.kind = Finding::Kind::tooLate;
     return finding;
@@ -321,21 +326,21 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
   return finding;
 }
 
-inline Acquisition::Finding Acquisition::settled(const SettleReply& reply,
-                                                 bool answered,
-                                                 Clock::time_point now) {
+inline Acquisition::Finding Acquisition::reconciled(const ReconcileReply& reply,
+                                                    bool answered,
+                                                    Clock::time_point now) {
   const bool held = reply.now > before_ && !tooLate(now);
   if (held && !answered) {
     token_ = reply.token;
     kept_.reset();
-    settledRemaining_ = reply.remaining;
+    reconciledRemaining_ = reply.remaining;
     return granted(reply.now, now);
   }
   return {.kind = Finding::Kind::resolved, .held = held, .undone = reply.before > reply.now};
 }
 
 inline Acquisition::Finding Acquisition::failed(Error error) {
-  if (settling_) {
+  if (reconciling_) {
     return {.kind = Finding::Kind::unresolved,
             .error = doubtful(error,
                               "whether it was obtained is not known; if it was, it is given back")};
@@ -353,7 +358,7 @@ inline Acquisition::Finding Acquisition::failed(Error error) {
 }
 
 inline Acquisition::Finding Acquisition::notSent(Error error) {
-  if (settling_ || endless() || !waits()) {
+  if (reconciling_ || endless() || !waits()) {
     return failed(std::move(error));
   }
   // The wait is over, as it would be if it had ended between two attempts.
@@ -381,16 +386,16 @@ inline Acquisition::Step Acquisition::decide(AcquireFsm& fsm, Finding finding, b
       // back here, and the caller hears of the closing.
       if (closed && fsm.stopped(closedError()) != Step::none) {
         static_cast<void>(fsm.granted(finding.tooMany));
-        return Step::finishAndSettleBack;
+        return Step::finishAndReconcileBack;
       }
       return fsm.granted(finding.tooMany);
     case Finding::Kind::leftover:
     case Finding::Kind::lost:
       return fsm.unknown();
     case Finding::Kind::resolved:
-      return fsm.settled(finding.held);
+      return fsm.reconciled(finding.held);
     case Finding::Kind::unresolved:
-      return fsm.settleFailed(std::move(*finding.error));
+      return fsm.reconcileFailed(std::move(*finding.error));
     case Finding::Kind::notSent:
       return fsm.notSent();
     case Finding::Kind::failed:
@@ -410,7 +415,7 @@ inline Acquisition::Step Acquisition::withoutMemory(AcquireFsm& fsm, bool execut
   }
   // A hold that it may have obtained is given back as if the reply had been lost.
   static_cast<void>(fsm.unknown());
-  return step == Step::none ? Step::settleBack : Step::finishAndSettleBack;
+  return step == Step::none ? Step::reconcileBack : Step::finishAndReconcileBack;
 }
 
 inline bool Acquisition::tooLate(Clock::time_point now) const {

@@ -49,7 +49,7 @@ inline constexpr std::chrono::milliseconds kReplyGrace{25};
 /// way, and who finds another there is told when the gate is passed on.
 ///
 /// It guarantees that the caller is answered once, however the call ends: the loop may end, the
-/// client close, and memory run out; and that what the server may have executed is settled, also
+/// client close, and memory run out; and that what the server may have executed is reconciled, also
 /// when its caller got an exception.
 ///
 /// **Thread safety:** events come from any thread. The gate and the deadline's timer belong to the
@@ -112,8 +112,8 @@ class CallRunner : public Call {
   virtual Step leaveQueued(Leave /*why*/) { return Step::none; }
   /// It sleeps in the queue, where it leaves at its deadline without grace.
   virtual bool queued() { return false; }
-  /// Fills in the request that settles the one before. Returns until when it may be sent.
-  virtual Clock::time_point prepareSettling(bool /*keep*/) { return {}; }
+  /// Fills in the request that reconciles the one before. Returns until when it may be sent.
+  virtual Clock::time_point prepareReconciling(bool /*keep*/) { return {}; }
   /// There is no memory to go on with. Any thread that had something to do.
   /// @param executed  the server may have the request at hand
   virtual Step withoutMemory(bool executed) = 0;
@@ -233,7 +233,7 @@ class CallRunner : public Call {
   void gateOpened() noexcept;
   void gateClosed() noexcept;
   void submit(Step step);
-  void settle(bool keep);
+  void reconcile(bool keep);
   void conclude();
   void end();
   void armDeadline(Clock::time_point when);
@@ -264,16 +264,16 @@ inline bool CallRunner::runHere() {
           ended();
         }
         return true;
-      case Step::finishAndSettleBack:
+      case Step::finishAndReconcileBack:
         // This thread has its answer; the loop, which may be ending, need not give it.
         moveToLoop();
-        performSoon(Step::settleBack);
+        performSoon(Step::reconcileBack);
         stopCallback_.reset();
         return true;
       case Step::none:
         break;
-      case Step::settleKeep:
-      case Step::settleBack:
+      case Step::reconcileKeep:
+      case Step::reconcileBack:
       case Step::end:
         moveToLoop();
         performSoon(step);
@@ -385,9 +385,9 @@ inline void CallRunner::giveUp() noexcept {
   stopCallback_.reset();
   try {
     const Step step = withoutMemory(gate_.maybeExecuted());
-    if (step == Step::settleBack || step == Step::finishAndSettleBack) {
+    if (step == Step::reconcileBack || step == Step::finishAndReconcileBack) {
       moveToLoop();
-      performSoon(Step::settleBack);
+      performSoon(Step::reconcileBack);
       return;
     }
     leaveGate();
@@ -407,9 +407,9 @@ void CallRunner::guarded(Action action) noexcept {
   }
   try {
     wakeToWait();
-    const bool settles = gate_.maybeExecuted();
-    const Step step = withoutMemory(settles);
-    if (!settles) {
+    const bool reconciles = gate_.maybeExecuted();
+    const Step step = withoutMemory(reconciles);
+    if (!reconciles) {
       leaveGate();
     }
     if (background_ && !engine_->dispatcher().onLoopThread()) {
@@ -543,11 +543,11 @@ inline void CallRunner::perform(Step step) {
     case Step::queue:
       perform(enqueue());
       return;
-    case Step::settleKeep:
-      settle(true);
+    case Step::reconcileKeep:
+      reconcile(true);
       return;
-    case Step::settleBack:
-      settle(false);
+    case Step::reconcileBack:
+      reconcile(false);
       return;
     case Step::finish:
       conclude();
@@ -556,9 +556,9 @@ inline void CallRunner::perform(Step step) {
     case Step::finishEarly:
       conclude();
       return;
-    case Step::finishAndSettleBack:
+    case Step::finishAndReconcileBack:
       conclude();
-      settle(false);
+      reconcile(false);
       return;
     case Step::end:
       end();
@@ -574,8 +574,8 @@ inline void CallRunner::submit(Step step) {
   }
 }
 
-inline void CallRunner::settle(bool keep) {
-  const auto until = prepareSettling(keep);
+inline void CallRunner::reconcile(bool keep) {
+  const auto until = prepareReconciling(keep);
   engine_->dispatcher().start(Dispatcher::CallPtr(this), until);
 }
 

@@ -12,15 +12,15 @@ namespace rlock::detail {
 /// The next step of a call, as its state machine says. The caller's answer and the end of the call
 /// are two things: a caller may leave while a request is on its way.
 enum class CallStep : std::uint8_t {
-  none,         ///< wait for the next event
-  attempt,      ///< send the request
-  queue,        ///< sleep behind the other waiters until it is this one's turn
-  settleKeep,   ///< find out whether a lost request was executed; keep one hold more than before
-  settleBack,   ///< bring the holds down to what they must be
-  finish,       ///< give the caller its answer; no event is expected after it
-  finishEarly,  ///< give the caller its answer, then wait for the event that is still to come
-  finishAndSettleBack,  ///< both
-  end                   ///< the caller has its answer already; nothing is left to do
+  none,           ///< wait for the next event
+  attempt,        ///< send the request
+  queue,          ///< sleep behind the other waiters until it is this one's turn
+  reconcileKeep,  ///< find out whether a lost request was executed; keep one hold more than before
+  reconcileBack,  ///< bring the holds down to what they must be
+  finish,         ///< give the caller its answer; no event is expected after it
+  finishEarly,    ///< give the caller its answer, then wait for the event that is still to come
+  finishAndReconcileBack,  ///< both
+  end                      ///< the caller has its answer already; nothing is left to do
 };
 
 /// Says of a failure that it is none for certain.

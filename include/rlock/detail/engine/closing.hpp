@@ -26,7 +26,7 @@ namespace rlock::detail {
 /// leave something behind on the server, or until a deadline.
 ///
 /// Four things are waited for: releases that it sends itself; requests that may obtain something
-/// (HoldBook::unsettled, HoldBook::late); deliveries, which give back what nobody else can give
+/// (HoldBook::unreconciled, HoldBook::late); deliveries, which give back what nobody else can give
 /// back; and entries in queues on the server. Each that ends after the client was closed calls
 /// mayBeOver(), and the last one finds that closing is over.
 ///
@@ -90,7 +90,7 @@ class Closing::Release final : public Call {
       : closing_(std::move(closing)),
         hold_(hold),
         owner_(closing_->context_.ownerField(hold->owner)) {
-    scriptsOf(*hold_).composeSettle(*this, {owner_, 0, {}});
+    scriptsOf(*hold_).composeReconcile(*this, {owner_, 0, {}});
   }
 
  private:
@@ -152,7 +152,7 @@ inline void Closing::endIfOver() {
     const MutexLock lock(book_.mutex);
     // Requests under way give back what they obtain when they see that the client is closed; one of
     // them may have been granted since the look above.
-    if (releases_ > 0 || entries_.load() > 0 || book_.unsettled > 0 || !book_.late.empty() ||
+    if (releases_ > 0 || entries_.load() > 0 || book_.unreconciled > 0 || !book_.late.empty() ||
         deliveries_.load() > 0) {
       return;
     }

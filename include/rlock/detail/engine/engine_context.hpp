@@ -4,8 +4,8 @@
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
+#include <rlock/detail/executor/idempotency_key_pool.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
-#include <rlock/detail/executor/marker_pool.hpp>
 #include <rlock/error.hpp>
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>
@@ -49,7 +49,9 @@ class EngineContext : public std::enable_shared_from_this<EngineContext> {
   [[nodiscard]] Clock::time_point now() const noexcept { return env_->now(); }
   [[nodiscard]] Dispatcher& dispatcher() noexcept { return *dispatcher_; }
   [[nodiscard]] const Dispatcher& dispatcher() const noexcept { return *dispatcher_; }
-  [[nodiscard]] const std::shared_ptr<MarkerPool>& markers() const noexcept { return markers_; }
+  [[nodiscard]] const std::shared_ptr<IdempotencyKeyPool>& idempotencyKeys() const noexcept {
+    return idempotencyKeys_;
+  }
   [[nodiscard]] const Logger& log() const noexcept { return *log_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
@@ -106,7 +108,7 @@ class EngineContext : public std::enable_shared_from_this<EngineContext> {
   Counters counters_;
   const std::shared_ptr<Env> env_;
   const std::shared_ptr<Dispatcher> dispatcher_;
-  const std::shared_ptr<MarkerPool> markers_;
+  const std::shared_ptr<IdempotencyKeyPool> idempotencyKeys_;
 };
 
 inline EngineContext::EngineContext(std::string clientId,
@@ -121,9 +123,9 @@ inline EngineContext::EngineContext(std::string clientId,
       forkGeneration_(forkGeneration()),
       env_(std::move(env)),
       dispatcher_(std::make_shared<Dispatcher>(env_, transports, options_, log_, events)),
-      // Longer than any request is repeated or settled.
-      markers_(std::make_shared<MarkerPool>(kMarkerLife + callTimeout() +
-                                            2 * options_.commandTimeout)) {}
+      // Longer than any request is repeated or reconciled.
+      idempotencyKeys_(std::make_shared<IdempotencyKeyPool>(kIdempotencyKeyLife + callTimeout() +
+                                                            2 * options_.commandTimeout)) {}
 
 inline std::string EngineContext::ownerField(OwnerId owner) const {
   std::string field;

@@ -33,7 +33,7 @@ struct HoldBook {
   /// The client hears of forced releases by others, or is about to.
   bool listening RLOCK_GUARDED_BY(mutex) = false;
   /// Requests under way that may obtain something.
-  std::size_t unsettled RLOCK_GUARDED_BY(mutex) = 0;
+  std::size_t unreconciled RLOCK_GUARDED_BY(mutex) = 0;
   /// Granted while closing, to be given back.
   std::vector<HoldPtr> late RLOCK_GUARDED_BY(mutex);
 

@@ -21,7 +21,7 @@ namespace rlock::detail {
 /// before a request says what the server must count after it.
 ///
 /// A request inside a gate may have obtained something that nobody has booked yet, so closing
-/// waits until all have left (HoldBook::unsettled).
+/// waits until all have left (HoldBook::unreconciled).
 ///
 /// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
 class HoldGates {
@@ -78,7 +78,7 @@ inline HoldGates::Gate HoldGates::enter(const std::shared_ptr<const LockScripts>
   }
   gate.entered = HoldLedger::enter(*gate.hold, waiter);
   if (gate.entered && mayObtain(*gate.hold)) {
-    ++book_.unsettled;
+    ++book_.unreconciled;
   }
   gate.count = gate.hold->lost ? 0 : gate.hold->count;
   return gate;
@@ -96,11 +96,11 @@ inline int HoldGates::countOf(const Hold& hold) {
 
 inline void HoldGates::leave(Hold& hold) {
   GateWaiter* next = nullptr;
-  bool lastUnsettled = false;
+  bool lastUnreconciled = false;
   std::optional<HoldDoubt> doubt;
   {
     const MutexLock lock(book_.mutex);
-    const bool unsettled = mayObtain(hold);
+    const bool unreconciled = mayObtain(hold);
     if (hold.doubtedAt >= hold.grantedAt && hold.count > 0 && !hold.lost) {
       doubt = HoldDoubt{HoldPtr(&hold), hold.grantedAt};
     }
@@ -110,11 +110,11 @@ inline void HoldGates::leave(Hold& hold) {
       hold.doubtedAt = Clock::time_point::min();
     }
     // A gate that is passed on stays counted for the next one.
-    if (unsettled && next == nullptr) {
-      lastUnsettled = --book_.unsettled == 0 && context_.closed();
+    if (unreconciled && next == nullptr) {
+      lastUnreconciled = --book_.unreconciled == 0 && context_.closed();
     }
   }
-  if (lastUnsettled) {
+  if (lastUnreconciled) {
     closing_.mayBeOver();
   }
   if (doubt) {

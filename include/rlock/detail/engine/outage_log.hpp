@@ -27,11 +27,11 @@ class OutageLog {
   using Clock = std::chrono::steady_clock;
 
   enum class Event : std::uint8_t {
-    renewal,  ///< a hold was not renewed
-    loss,     ///< a hold was lost, because it could not be renewed
-    release,  ///< a release in the background failed
-    expiry,   ///< a release was given up: the hold is left to expire
-    settling  ///< what a lost request did could not be found out
+    renewal,     ///< a hold was not renewed
+    loss,        ///< a hold was lost, because it could not be renewed
+    release,     ///< a release in the background failed
+    expiry,      ///< a release was given up: the hold is left to expire
+    reconciling  ///< what a lost request did could not be found out
   };
 
   struct Noted {
@@ -67,7 +67,7 @@ class OutageLog {
       {LogLevel::error, "more holds were lost: unreachable"},
       {LogLevel::warning, "more releases in the background failed"},
       {LogLevel::warning, "more releases could not be completed: the holds are left to expire"},
-      {LogLevel::warning, "more requests whose replies were lost could not be settled"},
+      {LogLevel::warning, "more requests whose replies were lost could not be reconciled"},
   }};
 
   static void write(const Logger& log, const Counts& counts);

@@ -45,7 +45,7 @@ class PermitSemaphore {
   static constexpr int kMost = 10'000;
 
   PermitSemaphore(const std::shared_ptr<LockEngine>& engine, std::string_view name)
-      : PermitSemaphore(engine, std::make_shared<PermitScripts>(name, engine->markers())) {}
+      : PermitSemaphore(engine, std::make_shared<PermitScripts>(name, engine->idempotencyKeys())) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return object_.name(); }
 

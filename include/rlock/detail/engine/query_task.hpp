@@ -28,12 +28,12 @@ class ChangeAgain final : public Call {
   using Handler = UniqueFunction<void(const ChangeAgain&, const Outcome&)>;
 
   ChangeAgain(const Call& change, Handler handler) : handler_(std::move(handler)) {
-    const auto marker = change.marker();
-    const std::string_view number = marker[1];
+    const auto idempotencyKey = change.idempotencyKey();
+    const std::string_view number = idempotencyKey[1];
     setScript(lua::change_again, 1);
-    addArgument(store(marker[0]));
+    addArgument(store(idempotencyKey[0]));
     addArgument(store(number.substr(0, number.find('!'))));
-    addArgument(store(marker[2]));
+    addArgument(store(idempotencyKey[2]));
     setRepeatable(true);
     setFreesMemory(true);
   }
@@ -46,13 +46,13 @@ class ChangeAgain final : public Call {
   Handler handler_;
 };
 
-/// One call that may be repeated: a question, or a request that carries a marker of its own.
-/// Repetition decides, CallRunner carries it out.
+/// One call that may be repeated: a question, or a request that carries an idempotency key of its
+/// own. Repetition decides, CallRunner carries it out.
 ///
 /// A request that goes on (Call::goesOn()) ends when it is certain, not when its caller leaves. If
 /// it may not be repeated as it is and its reply was lost, ChangeAgain comes first: from then on
-/// its marker is there, and without its marker it does nothing, so that it takes effect once
-/// however often and however late it is sent.
+/// its idempotency key is there, and without its idempotency key it does nothing, so that it takes
+/// effect once however often and however late it is sent.
 ///
 /// It is made by an object's call and passes no gate: it is about no hold. The caller is answered
 /// once, by whoever is first to set `told_`: the caller when it leaves, or the thread that drives.
@@ -204,7 +204,7 @@ class QueryTask final : public Task<T> {
 
   /// It was sent at lostAt_, and has run or not.
   void prepareAgain() {
-    const auto until = lostAt_ + trustedPart(this->engine_->markers()->life());
+    const auto until = lostAt_ + trustedPart(this->engine_->idempotencyKeys()->life());
     this->engine_->dispatcher().start(
         makeIntrusive<ChangeAgain>(
             *this,
@@ -224,9 +224,9 @@ class QueryTask final : public Task<T> {
       return;
     }
     const Error why =
-        now >= until
-            ? Error(Errc::timedOut, "there was no answer while its marker was certain to last")
-            : *outcome.error;
+        now >= until ? Error(Errc::timedOut,
+                             "there was no answer while its idempotencyKey was certain to last")
+                     : *outcome.error;
     if (!done && repetition_.notPrepared(why.errc(), now, until) == Next::prepare) {
       pause(why, [self = TaskPtr(this)] { self->prepareAgain(); });
     } else {

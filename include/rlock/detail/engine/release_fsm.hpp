@@ -38,7 +38,7 @@ class ReleaseFsm {
   Step released(bool known, int remain, bool tooMany) noexcept {
     outcome_ = !known ? Result::notOwner : remain > 0 ? Result::stillHeld : Result::released;
     if (tooMany) {
-      return settle();
+      return reconcile();
     }
     return conclude();
   }
@@ -62,41 +62,41 @@ class ReleaseFsm {
   /// As failed(), but the hold must not stay: the caller will not ask again.
   Step failedForGood(Error error) noexcept {
     if (answered()) {
-      return settle();
+      return reconcile();
     }
     result_ = Result::failed;
     error_ = std::move(error);
     forGood_ = true;
-    return Step::finishAndSettleBack;
+    return Step::finishAndReconcileBack;
   }
 
   /// The release may have been executed.
-  Step unknown() noexcept { return settle(); }
+  Step unknown() noexcept { return reconcile(); }
 
-  /// A settle step came back: the hold count is what it must be.
+  /// A reconcile step came back: the hold count is what it must be.
   /// @param outcome  what the release amounts to, unless that is known already
-  Step settled(Result outcome) noexcept {
+  Step reconciled(Result outcome) noexcept {
     if (outcome_ == Result::pending) {
       outcome_ = outcome;
     }
     return conclude();
   }
 
-  /// A settle step could not be done: not in the caller's time, or, once the caller was told, not
-  /// before the hold was over anyway.
-  Step settleFailed(Error error) noexcept {
+  /// A reconcile step could not be done: not in the caller's time, or, once the caller was told,
+  /// not before the hold was over anyway.
+  Step reconcileFailed(Error error) noexcept {
     if (answered()) {
-      return forGood_ ? Step::end : settle();
+      return forGood_ ? Step::end : reconcile();
     }
     result_ = Result::failed;
     error_ = std::move(error);
     forGood_ = true;
-    return Step::finishAndSettleBack;
+    return Step::finishAndReconcileBack;
   }
 
-  /// Nobody waited for the latest settle step when it began, so it is not to end before the hold
+  /// Nobody waited for the latest reconcile step when it began, so it is not to end before the hold
   /// does.
-  [[nodiscard]] bool settlesForGood() const noexcept { return forGood_; }
+  [[nodiscard]] bool reconcilesForGood() const noexcept { return forGood_; }
 
   /// The caller's time is up, or the client was closed.
   Step expired(Error late) noexcept {
@@ -109,9 +109,9 @@ class ReleaseFsm {
   }
 
  private:
-  Step settle() noexcept {
+  Step reconcile() noexcept {
     forGood_ = answered();
-    return Step::settleBack;
+    return Step::reconcileBack;
   }
   Step conclude() noexcept {
     if (answered()) {

@@ -66,7 +66,7 @@ class ReleaseTask final : public Task<ReleaseOutcome> {
   Step failed(Outcome outcome) override;
   Step lost() override;
   Step leave(Leave why) override;
-  Clock::time_point prepareSettling(bool keep) override;
+  Clock::time_point prepareReconciling(bool keep) override;
   Step withoutMemory(bool executed) override;
   Clock::time_point sendBefore(Driver driver) const override;
   Result<ReleaseOutcome> takeResult() override;
@@ -74,12 +74,12 @@ class ReleaseTask final : public Task<ReleaseOutcome> {
   // Requests.
   Step compose();
   void composeAttempt();
-  void composeSettling();
+  void composeReconciling();
   void recompose(bool tombstone) override;
 
   // Their outcomes.
   Step found(Finding finding);
-  void tellUnsettled(const Error& error);
+  void tellUnreconciled(const Error& error);
   [[nodiscard]] Error notHeld() const;
   template <class Event>
   Step tell(Event event) {
@@ -151,19 +151,19 @@ inline void ReleaseTask::composeAttempt() {
   setLate(release_.late());
 }
 
-inline ReleaseTask::Clock::time_point ReleaseTask::prepareSettling(bool /*keep*/) {
-  release_.beginSettling();
-  composeSettling();
+inline ReleaseTask::Clock::time_point ReleaseTask::prepareReconciling(bool /*keep*/) {
+  release_.beginReconciling();
+  composeReconciling();
   {
     const MutexLock lock(mutex_);
-    setPersistent(fsm_.settlesForGood());
+    setPersistent(fsm_.reconcilesForGood());
   }
-  return release_.settlesUntil(
+  return release_.reconcilesUntil(
       engine_->now(), engine_->holds().endOf(gate_.hold()), engine_->callTimeout());
 }
 
-inline void ReleaseTask::composeSettling() {
-  scripts_->composeSettle(*this, release_.settling(ownerField_));
+inline void ReleaseTask::composeReconciling() {
+  scripts_->composeReconcile(*this, release_.reconciling(ownerField_));
   setLate(release_.late());
 }
 
@@ -171,8 +171,8 @@ inline void ReleaseTask::recompose(bool tombstone) {
   if (tombstone && !release_.hasTombstone()) {
     release_.setTombstone(newKey());
   }
-  if (release_.settles()) {
-    composeSettling();
+  if (release_.reconciles()) {
+    composeReconciling();
   } else {
     composeAttempt();
   }
@@ -187,12 +187,12 @@ inline ReleaseTask::Clock::time_point ReleaseTask::sendBefore(Driver driver) con
 // Their outcomes.
 
 inline ReleaseTask::Step ReleaseTask::replied() {
-  if (release_.settles()) {
-    const auto parsed = scripts_->parseSettle(reply());
-    return parsed ? found(release_.settled(*parsed))
+  if (release_.reconciles()) {
+    const auto parsed = scripts_->parseReconcile(reply());
+    return parsed ? found(release_.reconciled(*parsed))
                   : failed({.kind = Outcome::Kind::failed,
-                            .error =
-                                Error(Errc::protocolError, "unexpected reply to a settle request"),
+                            .error = Error(Errc::protocolError,
+                                           "unexpected reply to a reconcile request"),
                             .answered = true});
   }
   const auto parsed = scripts_->parseRelease(reply());
@@ -213,8 +213,8 @@ inline ReleaseTask::Step ReleaseTask::replied() {
 
 inline ReleaseTask::Step ReleaseTask::failed(Outcome outcome) {
   const Step step = found(release_.failed(*outcome.error, outcome.answered));
-  if (release_.settles() && step == Step::end) {
-    tellUnsettled(*outcome.error);
+  if (release_.reconciles() && step == Step::end) {
+    tellUnreconciled(*outcome.error);
     engine_->holds().notReleased(gate_.hold());
     leaveGate();
   }
@@ -230,10 +230,10 @@ inline ReleaseTask::Step ReleaseTask::lost() {
 /// caller may be gone, and may come with another call.
 inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
   if (finding.lasts) {
-    // The time that a release says something about began before it was sent, that of a settling
-    // with the settling.
+    // The time that a release says something about began before it was sent, that of a
+    // reconciliation with the reconciliation.
     engine_->holds().limit(
-        gate_.hold(), release_.settles() ? submittedAt() : sentAt_, *finding.lasts);
+        gate_.hold(), release_.reconciles() ? submittedAt() : sentAt_, *finding.lasts);
   }
   if (finding.booked) {
     engine_->holds().released(
@@ -247,7 +247,7 @@ inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
   return tell([&](ReleaseFsm& fsm) { return Relinquishment::decide(fsm, std::move(finding)); });
 }
 
-inline void ReleaseTask::tellUnsettled(const Error& error) {
+inline void ReleaseTask::tellUnreconciled(const Error& error) {
   if (engine_->outages().tells(OutageLog::Event::expiry)) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("lock \"{}\": owner {}: a release could not be completed, "

@@ -46,14 +46,14 @@ class Relinquishment {
 
   struct Finding {
     enum class Kind : std::uint8_t {
-      released,     ///< the server counted one hold less
-      notOwner,     ///< there was no such hold, or nobody may be told that it is released
-      settled,      ///< the count is what it must be; `outcome` says what the release amounts to
-      unsettled,    ///< it could not be brought to that in its time
-      goesOn,       ///< not executed, but the hold must not stay
-      otherData,    ///< not executed: other data stands where the lock was
-      notReleased,  ///< not executed, and the caller may try again
-      lost          ///< the request may have been executed
+      released,      ///< the server counted one hold less
+      notOwner,      ///< there was no such hold, or nobody may be told that it is released
+      reconciled,    ///< the count is what it must be; `outcome` says what the release amounts to
+      unreconciled,  ///< it could not be brought to that in its time
+      goesOn,        ///< not executed, but the hold must not stay
+      otherData,     ///< not executed: other data stands where the lock was
+      notReleased,   ///< not executed, and the caller may try again
+      lost           ///< the request may have been executed
     };
     Kind kind = Kind::lost;
     int remain = 0;         ///< holds that are left, as this owner knows
@@ -84,31 +84,31 @@ class Relinquishment {
   /// @param validWhenSent  the hold was certainly there when the request was about to be sent
   void beginAttempt(const Plan& plan, std::string tombstone, bool validWhenSent) {
     plan_ = plan;
-    settling_ = false;
-    settlings_ = 0;
+    reconciling_ = false;
+    reconciliations_ = 0;
     tombstone_ = std::move(tombstone);
     validWhenSent_ = validWhenSent;
   }
   [[nodiscard]] ReleaseRequest attempt(std::string_view owner) const {
     return {owner, plan_.restore, tombstone_, plan_.partIndex};
   }
-  void beginSettling() noexcept { settling_ = true; }
-  /// The settling at hand once more, or for the first time.
-  [[nodiscard]] SettleRequest settling(std::string_view owner) {
-    SettleRequest request{owner, expected(), tombstone_};
-    request.number = ++settlings_;
+  void beginReconciling() noexcept { reconciling_ = true; }
+  /// The reconciliation at hand once more, or for the first time.
+  [[nodiscard]] ReconcileRequest reconciling(std::string_view owner) {
+    ReconcileRequest request{owner, expected(), tombstone_};
+    request.number = ++reconciliations_;
     request.partIndex = plan_.all ? 0 : plan_.partIndex;
     request.before = plan_.before;
     return request;
   }
-  [[nodiscard]] bool settles() const noexcept { return settling_; }
-  /// Until when the settling goes on: as long as the hold can live, for then it is gone by itself.
-  /// But where a lost request is not killed with its connection, nothing but the tombstone keeps it
-  /// from coming later still and taking a hold that the same owner has by then.
+  [[nodiscard]] bool reconciles() const noexcept { return reconciling_; }
+  /// Until when the reconciliation goes on: as long as the hold can live, for then it is gone by
+  /// itself. But where a lost request is not killed with its connection, nothing but the tombstone
+  /// keeps it from coming later still and taking a hold that the same owner has by then.
   /// @param holdEnds  when the hold is over at the latest
-  [[nodiscard]] Clock::time_point settlesUntil(Clock::time_point now,
-                                               Clock::time_point holdEnds,
-                                               Clock::duration callTimeout) const noexcept {
+  [[nodiscard]] Clock::time_point reconcilesUntil(Clock::time_point now,
+                                                  Clock::time_point holdEnds,
+                                                  Clock::duration callTimeout) const noexcept {
     const auto until = holdEnds + callTimeout;
     return hasTombstone() ? std::max(until, now + kTombstoneLife) : until;
   }
@@ -126,7 +126,7 @@ class Relinquishment {
   // Events.
 
   [[nodiscard]] Finding replied(const ReleaseReply& reply);
-  [[nodiscard]] Finding settled(const SettleReply& reply) const;
+  [[nodiscard]] Finding reconciled(const ReconcileReply& reply) const;
   /// @param answered  by the server, not for want of a connection
   [[nodiscard]] Finding failed(Error error, bool answered) const;
 
@@ -148,8 +148,8 @@ class Relinquishment {
   const LockTraits& traits_;
   bool nobodyAsks_ = false;
   Plan plan_;
-  bool settling_ = false;
-  std::int64_t settlings_ = 0;  // of the release at hand
+  bool reconciling_ = false;
+  std::int64_t reconciliations_ = 0;  // of the release at hand
   std::string tombstone_;
   bool validWhenSent_ = false;
 };
@@ -179,12 +179,12 @@ inline Relinquishment::Finding Relinquishment::replied(const ReleaseReply& reply
   return finding;
 }
 
-inline Relinquishment::Finding Relinquishment::settled(const SettleReply& reply) const {
+inline Relinquishment::Finding Relinquishment::reconciled(const ReconcileReply& reply) const {
   // The server may have dropped the hold by itself. Only a release that was sent while the hold was
   // certainly there may be given the credit for its being gone.
   const bool executed = reply.before >= plan_.before || reply.before > 0 || validWhenSent_;
   Finding finding;
-  finding.kind = Finding::Kind::settled;
+  finding.kind = Finding::Kind::reconciled;
   finding.outcome = ReleaseFsm::Result::notOwner;
   if (plan_.before > 0 && executed && !plan_.all && !plan_.lost) {
     finding.outcome = reply.now > 0 ? ReleaseFsm::Result::stillHeld : ReleaseFsm::Result::released;
@@ -200,8 +200,8 @@ inline Relinquishment::Finding Relinquishment::settled(const SettleReply& reply)
 
 inline Relinquishment::Finding Relinquishment::failed(Error error, bool answered) const {
   Finding finding;
-  if (settling_) {
-    finding.kind = Finding::Kind::unsettled;
+  if (reconciling_) {
+    finding.kind = Finding::Kind::unreconciled;
     finding.error = doubtful(
         error, "whether it was released is not known; the release goes on in the background");
     return finding;
@@ -230,10 +230,10 @@ inline Relinquishment::Step Relinquishment::decide(ReleaseFsm& fsm, Finding find
       return fsm.released(finding.known, finding.remain, finding.tooMany);
     case Finding::Kind::notOwner:
       return fsm.notOwner();
-    case Finding::Kind::settled:
-      return fsm.settled(finding.outcome);
-    case Finding::Kind::unsettled:
-      return fsm.settleFailed(std::move(*finding.error));
+    case Finding::Kind::reconciled:
+      return fsm.reconciled(finding.outcome);
+    case Finding::Kind::unreconciled:
+      return fsm.reconcileFailed(std::move(*finding.error));
     case Finding::Kind::goesOn:
       return fsm.failedForGood(std::move(*finding.error));
     case Finding::Kind::otherData:

@@ -17,7 +17,7 @@ template <class CounterKind>
 class ScriptedCounter : public ScriptedObject {
  public:
   ScriptedCounter(const std::shared_ptr<LockEngine>& engine, std::string_view name)
-      : ScriptedCounter(engine, std::make_shared<CounterKind>(name, engine->markers())) {}
+      : ScriptedCounter(engine, std::make_shared<CounterKind>(name, engine->idempotencyKeys())) {}
 
   [[nodiscard]] const std::shared_ptr<const CounterKind>& counter() const noexcept {
     return counter_;

@@ -4,7 +4,7 @@
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
-#include <rlock/detail/engine/waiter_hub.hpp>
+#include <rlock/detail/engine/wakeup_queues.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/error.hpp>
 #include <rlock/log.hpp>
@@ -25,13 +25,13 @@
 
 namespace rlock::detail {
 
-/// Lets callers wait for locks: the WaiterHub under its mutex, the timer of its polls, and the
+/// Lets callers wait for locks: the WakeupQueues under its mutex, the timer of its polls, and the
 /// subscriptions that it wants.
 ///
-/// Every event changes the hub in one step under the mutex and comes out with the waiters whose
-/// turn it is. They get it afterwards, on the same thread and with no lock held, because a turn
-/// sends a request. Subscriptions begin and end on the loop thread only, so whoever makes a change
-/// that is about the loop wakes it once.
+/// Every event changes the wake-up queues in one step under the mutex and comes out with the
+/// waiters whose turn it is. They get it afterwards, on the same thread and with no lock held,
+/// because a turn sends a request. Subscriptions begin and end on the loop thread only, so whoever
+/// makes a change that is about the loop wakes it once.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
 /// The caller holds no lock of the engine.
@@ -41,21 +41,21 @@ class WaitingRoom {
 
   explicit WaitingRoom(EngineContext& context)
       : context_(context),
-        hub_(context.options().safetyPoll, context.options().subscriptionLinger),
+        queues_(context.options().safetyPoll, context.options().subscriptionLinger),
         timer_(context.env()->makeTimer([this] { serve(); })) {}
 
-  [[nodiscard]] WaiterHub::Mark mark(std::string_view channel, std::uint8_t lane) const;
-  [[nodiscard]] WaiterHub::Mark expect(std::string_view channel, std::uint8_t lane);
+  [[nodiscard]] WakeupQueues::Mark mark(std::string_view channel, std::uint8_t wakeupQueue) const;
+  [[nodiscard]] WakeupQueues::Mark expect(std::string_view channel, std::uint8_t wakeupQueue);
   void queue(Waiter& waiter,
              const WaitTerms& terms,
-             std::optional<WaiterHub::Mark> mark,
+             std::optional<WakeupQueues::Mark> mark,
              bool tried,
              std::chrono::milliseconds remaining) RLOCK_EXCLUDES(mutex_);
   void leave(Waiter& waiter, bool obtained, std::chrono::milliseconds lease) noexcept
       RLOCK_EXCLUDES(mutex_);
 
   ///@{
-  /// Of the channels that the hub wants. Loop thread.
+  /// Of the channels that the wake-up queues wants. Loop thread.
   void confirmed(const std::string& channel);
   void refused(const std::string& channel, const Error& error);
   void message(const std::string& channel, std::string_view payload);
@@ -79,15 +79,15 @@ class WaitingRoom {
   /// many leaves the others to the loop thread, which does its other work in between.
   static constexpr std::size_t kTurnsAtOnce = 256;
 
-  void give(WaiterHub::Turns turns) noexcept RLOCK_EXCLUDES(mutex_);
-  void passToLoop(WaiterHub::Turns& turns) noexcept;
+  void give(WakeupQueues::Turns turns) noexcept RLOCK_EXCLUDES(mutex_);
+  void passToLoop(WakeupQueues::Turns& turns) noexcept;
   [[nodiscard]] bool needsLoop() noexcept RLOCK_REQUIRES(mutex_);
   void wakeLoop() noexcept RLOCK_EXCLUDES(mutex_);
   void serve();
 
   EngineContext& context_;
   mutable AnnotatedMutex mutex_;
-  WaiterHub hub_ RLOCK_GUARDED_BY(mutex_);
+  WakeupQueues queues_ RLOCK_GUARDED_BY(mutex_);
   Clock::time_point armed_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
   bool changesPosted_ RLOCK_GUARDED_BY(mutex_) = false;
   std::atomic<bool> idle_{true};        // so that uncontended calls pass without the mutex
@@ -97,7 +97,7 @@ class WaitingRoom {
 /// Turns that one thread is handing out for one client.
 struct WaitingRoom::Handout {
   WaitingRoom* room;
-  WaiterHub::Turns turns;
+  WakeupQueues::Turns turns;
   Handout* outer;
 };
 
@@ -106,7 +106,7 @@ struct WaitingRoom::Handout {
 /// everybody who waits is told of that.
 class WaitingRoom::PassedTurns {
  public:
-  PassedTurns(std::shared_ptr<WaitingRoom> room, WaiterHub::Turns& turns) noexcept
+  PassedTurns(std::shared_ptr<WaitingRoom> room, WakeupQueues::Turns& turns) noexcept
       : room_(std::move(room)), turns_(std::exchange(turns, {})) {}
   PassedTurns(PassedTurns&& other) noexcept
       : room_(std::move(other.room_)), turns_(std::exchange(other.turns_, {})) {}
@@ -126,13 +126,13 @@ class WaitingRoom::PassedTurns {
 
  private:
   std::shared_ptr<WaitingRoom> room_;
-  WaiterHub::Turns turns_;
+  WakeupQueues::Turns turns_;
 };
 
 /// A turn may come to its end at once, when there is no server or no time, and hand itself on. So
 /// turns that are given within a turn wait until that one is over: any number of waiters needs the
 /// stack of one.
-inline void WaitingRoom::give(WaiterHub::Turns turns) noexcept {
+inline void WaitingRoom::give(WakeupQueues::Turns turns) noexcept {
   if (turns.empty()) {
     return;
   }
@@ -157,7 +157,7 @@ inline void WaitingRoom::give(WaiterHub::Turns turns) noexcept {
 }
 
 /// Leaves in `turns` what cannot be passed on.
-inline void WaitingRoom::passToLoop(WaiterHub::Turns& turns) noexcept {
+inline void WaitingRoom::passToLoop(WakeupQueues::Turns& turns) noexcept {
   try {
     context_.dispatcher().post(
         [passed = PassedTurns(context_.sharing(*this), turns)]() mutable { passed.give(); });
@@ -178,13 +178,13 @@ inline void WaitingRoom::wakeLoop() noexcept {
 }
 
 inline bool WaitingRoom::needsLoop() noexcept {
-  idle_.store(hub_.idle(), std::memory_order_release);
+  idle_.store(queues_.idle(), std::memory_order_release);
   bool needed = false;
-  if (hub_.hasChanges() && !changesPosted_) {
+  if (queues_.hasChanges() && !changesPosted_) {
     changesPosted_ = true;
     needed = true;
   }
-  const auto due = hub_.nextDue();
+  const auto due = queues_.nextDue();
   if (due < armed_) {
     armed_ = due;
     needed = true;
@@ -192,24 +192,25 @@ inline bool WaitingRoom::needsLoop() noexcept {
   return needed;
 }
 
-inline WaiterHub::Mark WaitingRoom::mark(std::string_view channel, std::uint8_t lane) const {
+inline WakeupQueues::Mark WaitingRoom::mark(std::string_view channel,
+                                            std::uint8_t wakeupQueue) const {
   // A stale answer only costs a try too many.
   if (idle_.load(std::memory_order_acquire)) {
     return {};
   }
   const MutexLock lock(mutex_);
-  return hub_.mark(channel, lane);
+  return queues_.mark(channel, wakeupQueue);
 }
 
-inline WaiterHub::Mark WaitingRoom::expect(std::string_view channel, std::uint8_t lane) {
+inline WakeupQueues::Mark WaitingRoom::expect(std::string_view channel, std::uint8_t wakeupQueue) {
   if (idle_.load(std::memory_order_acquire)) {
     return {};
   }
-  WaiterHub::Mark result;
+  WakeupQueues::Mark result;
   bool loopNeeded = false;
   {
     const MutexLock lock(mutex_);
-    result = hub_.expect(channel, lane);
+    result = queues_.expect(channel, wakeupQueue);
     loopNeeded = needsLoop();
   }
   if (loopNeeded) {
@@ -220,14 +221,14 @@ inline WaiterHub::Mark WaitingRoom::expect(std::string_view channel, std::uint8_
 
 inline void WaitingRoom::queue(Waiter& waiter,
                                const WaitTerms& terms,
-                               std::optional<WaiterHub::Mark> mark,
+                               std::optional<WakeupQueues::Mark> mark,
                                bool tried,
                                std::chrono::milliseconds remaining) {
-  WaiterHub::Turns turns;
+  WakeupQueues::Turns turns;
   bool loopNeeded = false;
   {
     const MutexLock lock(mutex_);
-    turns = hub_.queue(waiter, terms, mark, tried, remaining, context_.now());
+    turns = queues_.queue(waiter, terms, mark, tried, remaining, context_.now());
     loopNeeded = needsLoop();
   }
   if (context_.closed()) {
@@ -246,12 +247,12 @@ inline void WaitingRoom::leave(Waiter& waiter,
   if (idle_.load(std::memory_order_acquire)) {
     return;
   }
-  WaiterHub::Turns turns;
+  WakeupQueues::Turns turns;
   bool loopNeeded = false;
   {
     const MutexLock lock(mutex_);
     try {
-      turns = hub_.leave(waiter, obtained, context_.now(), lease);
+      turns = queues_.leave(waiter, obtained, context_.now(), lease);
       loopNeeded = needsLoop();
     } catch (const std::bad_alloc&) {
       // Without memory nobody is told; the others look again at the next safety poll.
@@ -268,28 +269,28 @@ inline void WaitingRoom::serve() {
   if (context_.closed()) {
     return;
   }
-  WaiterHub::Turns turns;
-  std::vector<WaiterHub::Change> changes;
+  WakeupQueues::Turns turns;
+  std::vector<WakeupQueues::Change> changes;
   Clock::time_point due{};
   {
     const MutexLock lock(mutex_);
     changesPosted_ = false;
     armed_ = Clock::time_point::max();
     const auto now = context_.now();
-    turns = hub_.poll(now);
+    turns = queues_.poll(now);
     try {
-      hub_.expireLingering(now);
+      queues_.expireLingering(now);
     } catch (const std::bad_alloc&) {
       // The others are forgotten next time.
     }
-    changes = hub_.takeChanges();
-    due = armed_ = hub_.nextDue();
-    idle_.store(hub_.idle(), std::memory_order_release);
+    changes = queues_.takeChanges();
+    due = armed_ = queues_.nextDue();
+    idle_.store(queues_.idle(), std::memory_order_release);
   }
   context_.counters().safetyPolls.fetch_add(turns.size(), std::memory_order_relaxed);
   give(turns);
   timer_->armAt(due);
-  for (const WaiterHub::Change& change : changes) {
+  for (const WakeupQueues::Change& change : changes) {
     if (change.subscribe) {
       context_.dispatcher().subscribe(change.channel);
     } else {
@@ -299,11 +300,11 @@ inline void WaitingRoom::serve() {
 }
 
 inline void WaitingRoom::confirmed(const std::string& channel) {
-  WaiterHub::Turns turns;
+  WakeupQueues::Turns turns;
   bool loopNeeded = false;
   {
     const MutexLock lock(mutex_);
-    turns = hub_.subscribed(channel);
+    turns = queues_.subscribed(channel);
     loopNeeded = needsLoop();
   }
   if (loopNeeded) {
@@ -315,10 +316,10 @@ inline void WaitingRoom::confirmed(const std::string& channel) {
 inline void WaitingRoom::message(const std::string& channel, std::string_view payload) {
   // The text does not matter here: something may have changed.
   context_.counters().messages.fetch_add(1, std::memory_order_relaxed);
-  WaiterHub::Turns turns;
+  WakeupQueues::Turns turns;
   {
     const MutexLock lock(mutex_);
-    turns = hub_.message(channel, payload);
+    turns = queues_.message(channel, payload);
   }
   context_.counters().wakeUps.fetch_add(turns.size(), std::memory_order_relaxed);
   give(turns);
@@ -328,7 +329,7 @@ inline void WaitingRoom::refused(const std::string& channel, const Error& error)
   bool isNew = false;
   {
     const MutexLock lock(mutex_);
-    isNew = hub_.refused(channel);
+    isNew = queues_.refused(channel);
   }
   context_.log().write(
       isNew ? LogLevel::warning : LogLevel::debug,
@@ -338,7 +339,7 @@ inline void WaitingRoom::refused(const std::string& channel, const Error& error)
 
 inline void WaitingRoom::disconnected() {
   const MutexLock lock(mutex_);
-  hub_.disconnected();
+  queues_.disconnected();
 }
 
 inline void WaitingRoom::close() {
@@ -346,7 +347,7 @@ inline void WaitingRoom::close() {
   std::vector<Waiter*> waiters;
   {
     const MutexLock lock(mutex_);
-    waiters = hub_.all();
+    waiters = queues_.all();
   }
   for (Waiter* waiter : waiters) {
     waiter->shutDown();
@@ -356,7 +357,7 @@ inline void WaitingRoom::close() {
 
 inline WaitingRoom::Size WaitingRoom::size() const {
   const MutexLock lock(mutex_);
-  return {hub_.waiting(), hub_.channels()};
+  return {queues_.waiting(), queues_.channels()};
 }
 
 }  // namespace rlock::detail

@@ -61,7 +61,7 @@ class Call : public net::Request {
     despiteLimit_ = false;
     behindText_ = false;
     goesOn_ = false;
-    markerAt_ = 0;
+    idempotencyKeyAt_ = 0;
     stored_ = 0;
     spilled_.clear();
     argv_.clear();
@@ -157,22 +157,24 @@ class Call : public net::Request {
   void setGoesOn(bool goesOn) noexcept { goesOn_ = goesOn; }
   [[nodiscard]] bool goesOn() const noexcept { return goesOn_; }
 
-  /// Adds the marker of a numbered request, which is the last key, with the number and for how many
-  /// ms the script remembers it.
-  void addMarker(std::string_view key, std::uint64_t number, std::chrono::milliseconds life) {
-    markerAt_ = argv_.size();
+  /// Adds the idempotency key of a numbered request, which is the last key, with the number and for
+  /// how many ms the script remembers it.
+  void addIdempotencyKey(std::string_view key,
+                         std::uint64_t number,
+                         std::chrono::milliseconds life) {
+    idempotencyKeyAt_ = argv_.size();
     addArgument(key);
     addNumber(static_cast<std::int64_t>(number));
     addNumber(life.count());
   }
-  /// The key, the number and the life; empty without a marker.
-  [[nodiscard]] std::span<const std::string_view> marker() const noexcept {
-    return markerAt_ == 0 ? std::span<const std::string_view>()
-                          : std::span(argv_).subspan(markerAt_, 3);
+  /// The key, the number and the life; empty without an idempotency key.
+  [[nodiscard]] std::span<const std::string_view> idempotencyKey() const noexcept {
+    return idempotencyKeyAt_ == 0 ? std::span<const std::string_view>()
+                                  : std::span(argv_).subspan(idempotencyKeyAt_, 3);
   }
-  /// From here on the request is executed only while its marker is there.
+  /// From here on the request is executed only while its idempotency key is there.
   void setAgain() {
-    std::string_view& number = argv_[markerAt_ + 1];
+    std::string_view& number = argv_[idempotencyKeyAt_ + 1];
     if (!number.ends_with('!')) {
       number = store(std::string(number) + '!');
     }
@@ -207,7 +209,7 @@ class Call : public net::Request {
   bool behindText_ = false;  // repeated by hash behind the text that another brings
   bool followsUp_ = false;
   bool goesOn_ = false;
-  std::size_t markerAt_ = 0;
+  std::size_t idempotencyKeyAt_ = 0;
   std::vector<std::string_view> argv_;
   std::array<char, 128> store_{};
   std::size_t stored_ = 0;

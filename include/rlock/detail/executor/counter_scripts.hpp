@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/executor/idempotency_key_pool.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
-#include <rlock/detail/executor/marker_pool.hpp>
 #include <rlock/detail/executor/naming.hpp>
 
 #include <chrono>
@@ -22,7 +22,9 @@ namespace rlock::detail {
 /// **Thread safety:** Safe to call concurrently from any thread.
 class CounterScripts : public LockScripts {
  public:
-  [[nodiscard]] const std::shared_ptr<MarkerPool>& markers() const noexcept { return markers_; }
+  [[nodiscard]] const std::shared_ptr<IdempotencyKeyPool>& idempotencyKeys() const noexcept {
+    return idempotencyKeys_;
+  }
 
   /// Sets the counter if it does not exist. The reply is 1 or 0.
   /// @param life  until it expires; zero: never
@@ -38,7 +40,7 @@ class CounterScripts : public LockScripts {
   CounterScripts(std::string_view counterName,
                  const LockTraits& lockTraits,
                  std::string counterChannel,
-                 std::shared_ptr<MarkerPool> markers);
+                 std::shared_ptr<IdempotencyKeyPool> idempotencyKeys);
 
   void trySet(Call& call,
               std::int64_t value,
@@ -46,20 +48,23 @@ class CounterScripts : public LockScripts {
               std::string_view message) const;
   void remove(Call& call, std::string_view message) const;
 
-  /// A marker for one request after the other.
-  [[nodiscard]] MarkerPool::Loan borrowMarker() const;
-  /// Starts a script with a marker of its own.
+  /// An idempotency key for one request after the other.
+  [[nodiscard]] IdempotencyKeyPool::Loan borrowIdempotencyKey() const;
+  /// Starts a script with an idempotency key of its own.
   void startChange(Call& call, const lua::Script& script) const;
-  void startChange(Call& call, const lua::Script& script, const MarkerPool::Loan& marker) const;
+  void startChange(Call& call,
+                   const lua::Script& script,
+                   const IdempotencyKeyPool::Loan& idempotencyKey) const;
 
  private:
-  const std::shared_ptr<MarkerPool> markers_;
+  const std::shared_ptr<IdempotencyKeyPool> idempotencyKeys_;
 };
 
 /// A semaphore: the number is what is available.
 class SemaphoreScripts : public CounterScripts {
  public:
-  SemaphoreScripts(std::string_view semaphoreName, std::shared_ptr<MarkerPool> markers);
+  SemaphoreScripts(std::string_view semaphoreName,
+                   std::shared_ptr<IdempotencyKeyPool> idempotencyKeys);
 
   [[nodiscard]] std::string_view noun() const noexcept override { return "semaphore"; }
 
@@ -79,11 +84,11 @@ class SemaphoreScripts : public CounterScripts {
  protected:
   SemaphoreScripts(std::string_view semaphoreName,
                    const LockTraits& lockTraits,
-                   std::shared_ptr<MarkerPool> markers);
+                   std::shared_ptr<IdempotencyKeyPool> idempotencyKeys);
 };
 
-/// One acquisition of permits. What it takes belongs to nobody on the server, so its marker says
-/// what became of a request whose reply was lost.
+/// One acquisition of permits. What it takes belongs to nobody on the server, so its idempotency
+/// key says what became of a request whose reply was lost.
 ///
 /// **Thread safety:** One thread at a time, as its acquisition.
 class PermitAcquisition final : public SemaphoreScripts {
@@ -91,16 +96,16 @@ class PermitAcquisition final : public SemaphoreScripts {
   PermitAcquisition(const SemaphoreScripts& semaphore, int permits);
 
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
-  void composeSettle(Call& call, const SettleRequest& request) const override;
+  void composeReconcile(Call& call, const ReconcileRequest& request) const override;
 
  private:
-  const MarkerPool::Loan marker_;
+  const IdempotencyKeyPool::Loan idempotencyKey_;
 };
 
 /// A latch: the number is how often it must be counted down until it opens.
 class LatchScripts final : public CounterScripts {
  public:
-  LatchScripts(std::string_view latchName, std::shared_ptr<MarkerPool> markers);
+  LatchScripts(std::string_view latchName, std::shared_ptr<IdempotencyKeyPool> idempotencyKeys);
 
   [[nodiscard]] std::string_view noun() const noexcept override { return "latch"; }
 
@@ -116,19 +121,19 @@ class LatchScripts final : public CounterScripts {
 inline constexpr std::string_view kOpened = "0";
 inline constexpr std::string_view kNewCount = "1";
 
-inline LockTraits semaphoreTraits(int need, std::chrono::milliseconds settleWithin) {
+inline LockTraits semaphoreTraits(int need, std::chrono::milliseconds reconcileWithin) {
   LockTraits traits;
   traits.holdKind = HoldKind::none;
-  traits.wakeRule = WakeRule::fitting;
+  traits.wakeRule = WakeRule::bestFit;
   traits.need = need;
-  traits.settleWithin = settleWithin;
+  traits.reconcileWithin = reconcileWithin;
   return traits;
 }
 
 inline LockTraits latchTraits() {
   LockTraits traits;
   traits.holdKind = HoldKind::none;
-  traits.wakeRule = WakeRule::each;
+  traits.wakeRule = WakeRule::broadcast;
   traits.changesState = false;
   traits.opensOn = kOpened;
   return traits;
@@ -137,23 +142,23 @@ inline LockTraits latchTraits() {
 inline CounterScripts::CounterScripts(std::string_view counterName,
                                       const LockTraits& lockTraits,
                                       std::string counterChannel,
-                                      std::shared_ptr<MarkerPool> markers)
+                                      std::shared_ptr<IdempotencyKeyPool> idempotencyKeys)
     : LockScripts(counterName, lockTraits, std::move(counterChannel)),
-      markers_(std::move(markers)) {}
+      idempotencyKeys_(std::move(idempotencyKeys)) {}
 
-inline MarkerPool::Loan CounterScripts::borrowMarker() const {
-  return markers_->borrow(newRequestId);
+inline IdempotencyKeyPool::Loan CounterScripts::borrowIdempotencyKey() const {
+  return idempotencyKeys_->borrow(newRequestId);
 }
 
 inline void CounterScripts::startChange(Call& call, const lua::Script& script) const {
-  startChange(call, script, borrowMarker());
+  startChange(call, script, borrowIdempotencyKey());
 }
 
 inline void CounterScripts::startChange(Call& call,
                                         const lua::Script& script,
-                                        const MarkerPool::Loan& marker) const {
-  ++marker->number;
-  startNumbered(call, script, {name}, marker, markers_->life());
+                                        const IdempotencyKeyPool::Loan& idempotencyKey) const {
+  ++idempotencyKey->number;
+  startNumbered(call, script, {name}, idempotencyKey, idempotencyKeys_->life());
 }
 
 inline void CounterScripts::trySet(Call& call,
@@ -177,15 +182,16 @@ inline void CounterScripts::remove(Call& call, std::string_view message) const {
 }
 
 inline SemaphoreScripts::SemaphoreScripts(std::string_view semaphoreName,
-                                          std::shared_ptr<MarkerPool> markers)
-    : SemaphoreScripts(
-          semaphoreName, semaphoreTraits(1, trustedPart(kMarkerLife)), std::move(markers)) {}
+                                          std::shared_ptr<IdempotencyKeyPool> idempotencyKeys)
+    : SemaphoreScripts(semaphoreName,
+                       semaphoreTraits(1, trustedPart(kIdempotencyKeyLife)),
+                       std::move(idempotencyKeys)) {}
 
 inline SemaphoreScripts::SemaphoreScripts(std::string_view semaphoreName,
                                           const LockTraits& lockTraits,
-                                          std::shared_ptr<MarkerPool> markers)
+                                          std::shared_ptr<IdempotencyKeyPool> idempotencyKeys)
     : CounterScripts(
-          semaphoreName, lockTraits, semaphoreChannel(semaphoreName), std::move(markers)) {}
+          semaphoreName, lockTraits, semaphoreChannel(semaphoreName), std::move(idempotencyKeys)) {}
 
 inline void SemaphoreScripts::composeTrySet(Call& call,
                                             std::int64_t value,
@@ -227,18 +233,19 @@ inline void SemaphoreScripts::composeDrain(Call& call) const {
 }
 
 inline PermitAcquisition::PermitAcquisition(const SemaphoreScripts& semaphore, int permits)
-    : SemaphoreScripts(
-          semaphore.name, semaphoreTraits(permits, trustedPart(kMarkerLife)), semaphore.markers()),
-      marker_(borrowMarker()) {}
+    : SemaphoreScripts(semaphore.name,
+                       semaphoreTraits(permits, trustedPart(kIdempotencyKeyLife)),
+                       semaphore.idempotencyKeys()),
+      idempotencyKey_(borrowIdempotencyKey()) {}
 
 inline void PermitAcquisition::composeAcquire(Call& call, const AcquireRequest& /*request*/) const {
-  startChange(call, lua::semaphore_acquire, marker_);
+  startChange(call, lua::semaphore_acquire, idempotencyKey_);
   call.addNumber(traits.need);
   call.setRepeatable(false);
 }
 
-inline void PermitAcquisition::composeSettle(Call& call, const SettleRequest& request) const {
-  startNumbered(call, lua::semaphore_settle, {name}, marker_, markers()->life());
+inline void PermitAcquisition::composeReconcile(Call& call, const ReconcileRequest& request) const {
+  startNumbered(call, lua::semaphore_reconcile, {name}, idempotencyKey_, idempotencyKeys()->life());
   call.addNumber(traits.need);
   call.addNumber(request.target > 0 ? 1 : 0);
   call.addArgument(kPublish);
@@ -246,8 +253,10 @@ inline void PermitAcquisition::composeSettle(Call& call, const SettleRequest& re
   call.setFreesMemory(true);
 }
 
-inline LatchScripts::LatchScripts(std::string_view latchName, std::shared_ptr<MarkerPool> markers)
-    : CounterScripts(latchName, latchTraits(), latchChannel(latchName), std::move(markers)) {}
+inline LatchScripts::LatchScripts(std::string_view latchName,
+                                  std::shared_ptr<IdempotencyKeyPool> idempotencyKeys)
+    : CounterScripts(
+          latchName, latchTraits(), latchChannel(latchName), std::move(idempotencyKeys)) {}
 
 inline void LatchScripts::composeTrySet(Call& call,
                                         std::int64_t value,

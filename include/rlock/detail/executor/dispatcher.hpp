@@ -701,9 +701,9 @@ inline void Dispatcher::onUp(const std::shared_ptr<const net::ServerSession>& se
   }
   const bool canKill = session->canBeKilled();
   if (!canKill && policy_ == LostReplyPolicy::fence) {
-    log_->write(
-        LogLevel::warning,
-        "lostReplyPolicy is fence, but the server does not allow CLIENT KILL: markers are used");
+    log_->write(LogLevel::warning,
+                "lostReplyPolicy is fence, but the server does not allow CLIENT KILL: "
+                "tombstones are used");
   }
   tombstones_.store(policy_ == LostReplyPolicy::marker || !canKill, std::memory_order_relaxed);
   const bool again = linkError_.has_value() || !ready_;

@@ -25,7 +25,7 @@ class FairLockScripts final : public LockScripts {
   [[nodiscard]] std::string channelOf(std::string_view owner) const override;
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
   void composeRelease(Call& call, const ReleaseRequest& request) const override;
-  void composeSettle(Call& call, const SettleRequest& request) const override;
+  void composeReconcile(Call& call, const ReconcileRequest& request) const override;
   void composeForceRelease(Call& call) const override;
   void composeWithdraw(Call& call, std::string_view owner) const override;
   /// Two refreshes may fail before an entry dies.
@@ -45,7 +45,7 @@ class FairLockScripts final : public LockScripts {
 inline LockTraits fairTraits(bool reentrant) {
   LockTraits traits;
   // All who wait on one channel are the same owner.
-  traits.wakeRule = WakeRule::each;
+  traits.wakeRule = WakeRule::broadcast;
   traits.queuesOnServer = true;
   traits.channelPerOwner = true;
   traits.reentrant = reentrant;
@@ -95,10 +95,10 @@ inline void FairLockScripts::composeRelease(Call& call, const ReleaseRequest& re
   addReleaseArguments(call, request);
 }
 
-inline void FairLockScripts::composeSettle(Call& call, const SettleRequest& request) const {
+inline void FairLockScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
   startScript(
-      call, lua::fair_settle, {name, queueKey_, deadlinesKey_, leasesKey_}, request.tombstone);
-  addSettleArguments(call, request);
+      call, lua::fair_reconcile, {name, queueKey_, deadlinesKey_, leasesKey_}, request.tombstone);
+  addReconcileArguments(call, request);
 }
 
 inline void FairLockScripts::composeForceRelease(Call& call) const {

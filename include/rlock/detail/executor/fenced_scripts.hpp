@@ -28,8 +28,8 @@ class FencedScripts final : public LockScripts {
 
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
   [[nodiscard]] std::optional<AcquireReply> parseAcquire(const Reply& reply) const override;
-  void composeSettle(Call& call, const SettleRequest& request) const override;
-  [[nodiscard]] std::optional<SettleReply> parseSettle(const Reply& reply) const override;
+  void composeReconcile(Call& call, const ReconcileRequest& request) const override;
+  [[nodiscard]] std::optional<ReconcileReply> parseReconcile(const Reply& reply) const override;
   [[nodiscard]] ComposeRenewals renewals() const noexcept override;
 
   /// Asks for the token of an owner's own hold.
@@ -78,16 +78,16 @@ inline std::optional<AcquireReply> FencedScripts::parseAcquire(const Reply& repl
   return result.token ? std::optional(result) : std::nullopt;
 }
 
-inline void FencedScripts::composeSettle(Call& call, const SettleRequest& request) const {
-  startScript(call, lua::fenced_settle, {name, counter_}, request.tombstone);
-  addSettleArguments(call, request);
+inline void FencedScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
+  startScript(call, lua::fenced_reconcile, {name, counter_}, request.tombstone);
+  addReconcileArguments(call, request);
 }
 
-inline std::optional<SettleReply> FencedScripts::parseSettle(const Reply& reply) const {
+inline std::optional<ReconcileReply> FencedScripts::parseReconcile(const Reply& reply) const {
   if (reply.elements.size() != 4) {
     return std::nullopt;
   }
-  auto result = LockScripts::parseSettle(reply);
+  auto result = LockScripts::parseReconcile(reply);
   if (result) {
     result->token = tokenOf(reply.elements[3]);
   }

@@ -6,8 +6,8 @@
 #include <rlock/detail/base/random_bits.hpp>
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/executor/idempotency_key_pool.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
-#include <rlock/detail/executor/marker_pool.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
@@ -24,7 +24,7 @@
 namespace rlock::detail {
 
 /// A numbered request that changes a number by a difference: it must take effect, and if it was
-/// lost it is not just sent again, for its marker may have lapsed.
+/// lost it is not just sent again, for its idempotency key may have lapsed.
 inline void addsUp(Call& call) noexcept {
   call.setGoesOn(true);
   call.setRepeatable(false);
@@ -33,13 +33,14 @@ inline void addsUp(Call& call) noexcept {
 /// A fresh name for one request: 32 hexadecimal characters.
 std::string newRequestId();
 
-/// How long a tombstone keeps a lost request from being executed, and a marker that is used once
-/// remembers one.
+/// How long a tombstone keeps a lost request from being executed, and an idempotency key that is
+/// used once remembers one.
 inline constexpr std::chrono::milliseconds kTombstoneLife{120'000};
-/// How long the marker of a numbered request is kept at least after its latest use: what was lost
-/// in an outage is resolved if the outage ends before.
-inline constexpr std::chrono::milliseconds kMarkerLife{900'000};
-/// The part of a marker's life in which it has certainly not lapsed, whatever the clocks' rates.
+/// How long the idempotency key of a numbered request is kept at least after its latest use: what
+/// was lost in an outage is resolved if the outage ends before.
+inline constexpr std::chrono::milliseconds kIdempotencyKeyLife{900'000};
+/// The part of an idempotency key's life in which it has certainly not lapsed, whatever the clocks'
+/// rates.
 constexpr std::chrono::milliseconds trustedPart(std::chrono::milliseconds life) noexcept {
   return life - life / 10;
 }
@@ -86,17 +87,17 @@ struct ReleaseReply {
   PartIndexes kept{};  ///< of those that were held before
 };
 
-struct SettleRequest {
+struct ReconcileRequest {
   std::string_view owner;
   std::int64_t target;  ///< at most so many holds may remain
   std::string_view tombstone;
-  /// Counts the settlings of one request, so that none undoes a later one; 1 or more.
+  /// Counts the reconciliations of one request, so that none undoes a later one; 1 or more.
   std::int64_t number = 1;
   bool keepsNewest = false;  ///< the latest hold is the last of those that may remain
   int partIndex = 0;         ///< ReleaseRequest::partIndex of the lost request
   int before = 0;            ///< with a part index: holds before that request
 };
-struct SettleReply {
+struct ReconcileReply {
   std::int64_t before = 0;
   std::int64_t now = 0;
   std::optional<std::uint64_t> token{};  ///< of the hold, if one remains
@@ -157,8 +158,8 @@ class LockScripts {
   [[nodiscard]] virtual std::optional<ReleaseReply> parseRelease(const Reply& reply) const;
 
   /// Ends the doubt about a lost request: brings the owner's holds down to a target.
-  virtual void composeSettle(Call& call, const SettleRequest& request) const;
-  [[nodiscard]] virtual std::optional<SettleReply> parseSettle(const Reply& reply) const;
+  virtual void composeReconcile(Call& call, const ReconcileRequest& request) const;
+  [[nodiscard]] virtual std::optional<ReconcileReply> parseReconcile(const Reply& reply) const;
 
   /// After how long a waiter looks again that was refused so many times, if not sooner for other
   /// reasons. Zero: after the client's safety poll.
@@ -196,22 +197,23 @@ class LockScripts {
                           const lua::Script& script,
                           std::initializer_list<std::string_view> keys,
                           std::string_view tombstone);
-  // The arguments of the scripts that release, settle and release by force, which follow the keys.
+  // The arguments of the scripts that release, reconcile and release by force, which follow the
+  // keys.
   void addReleaseArguments(Call& call, const ReleaseRequest& request) const;
-  void addSettleArguments(Call& call, const SettleRequest& request) const;
+  void addReconcileArguments(Call& call, const ReconcileRequest& request) const;
   void addForceArguments(Call& call) const;
-  /// Starts a script that makes its own marker, so that the call may be repeated. The marker is the
-  /// last key.
+  /// Starts a script that makes its own idempotency key, so that the call may be repeated. The
+  /// idempotency key is the last key.
   void startMarked(Call& call,
                    const lua::Script& script,
                    std::initializer_list<std::string_view> keys) const;
-  /// As startMarked(), with a marker that the next request uses again. It is the last key; the
-  /// first two arguments are the number of this request and for how many ms the script remembers
-  /// it. The call keeps the loan.
+  /// As startMarked(), with an idempotency key that the next request uses again. It is the last
+  /// key; the first two arguments are the number of this request and for how many ms the script
+  /// remembers it. The call keeps the loan.
   void startNumbered(Call& call,
                      const lua::Script& script,
                      std::initializer_list<std::string_view> keys,
-                     const MarkerPool::Loan& marker,
+                     const IdempotencyKeyPool::Loan& idempotencyKey,
                      std::chrono::milliseconds life) const;
 };
 
@@ -289,14 +291,15 @@ inline void LockScripts::startMarked(Call& call,
 inline void LockScripts::startNumbered(Call& call,
                                        const lua::Script& script,
                                        std::initializer_list<std::string_view> keys,
-                                       const MarkerPool::Loan& marker,
+                                       const IdempotencyKeyPool::Loan& idempotencyKey,
                                        std::chrono::milliseconds life) const {
   call.setScript(script, keys.size() + 1);
   for (const std::string_view key : keys) {
     call.addArgument(key);
   }
-  call.addMarker(call.store(requestKey(name, marker->id)), marker->number, life);
-  call.keep(marker);
+  call.addIdempotencyKey(
+      call.store(requestKey(name, idempotencyKey->id)), idempotencyKey->number, life);
+  call.keep(idempotencyKey);
   call.setRepeatable(true);
 }
 
@@ -357,12 +360,12 @@ inline std::optional<ReleaseReply> LockScripts::parseRelease(const Reply& reply)
   return result;
 }
 
-inline void LockScripts::composeSettle(Call& call, const SettleRequest& request) const {
-  startScript(call, lua::lock_settle, name, request.tombstone);
-  addSettleArguments(call, request);
+inline void LockScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
+  startScript(call, lua::lock_reconcile, name, request.tombstone);
+  addReconcileArguments(call, request);
 }
 
-inline void LockScripts::addSettleArguments(Call& call, const SettleRequest& request) const {
+inline void LockScripts::addReconcileArguments(Call& call, const ReconcileRequest& request) const {
   call.addArgument(request.owner);
   call.addNumber(request.target);
   call.addArgument(kReleaseMessage);
@@ -374,7 +377,7 @@ inline void LockScripts::addSettleArguments(Call& call, const SettleRequest& req
   call.setFreesMemory(true);
 }
 
-inline std::optional<SettleReply> LockScripts::parseSettle(const Reply& reply) const {
+inline std::optional<ReconcileReply> LockScripts::parseReconcile(const Reply& reply) const {
   if (!reply.isArray() || reply.elements.size() < 3) {
     return std::nullopt;
   }
@@ -383,7 +386,7 @@ inline std::optional<SettleReply> LockScripts::parseSettle(const Reply& reply) c
   if (!before || !now) {
     return std::nullopt;
   }
-  SettleReply result;
+  ReconcileReply result;
   result.before = *before;
   result.now = *now;
   if (reply.elements[2].isInteger() && reply.elements[2].integer >= 0) {

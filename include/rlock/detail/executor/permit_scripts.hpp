@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/executor/idempotency_key_pool.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
-#include <rlock/detail/executor/marker_pool.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
@@ -38,7 +38,7 @@ std::string permitIdToHex(std::string_view bytes);
 class PermitScripts final : public LockScripts {
  public:
   /// The semaphore.
-  PermitScripts(std::string_view name, std::shared_ptr<MarkerPool> markers);
+  PermitScripts(std::string_view name, std::shared_ptr<IdempotencyKeyPool> idempotencyKeys);
   /// One acquisition of some of a semaphore's permits.
   /// @param permits  1 or more
   /// @param kind     HoldKind::permit if what is taken is kept and renewed, else HoldKind::none
@@ -56,8 +56,8 @@ class PermitScripts final : public LockScripts {
   /// Needs no tombstone: the ids are never taken again, so a release that runs late finds nothing.
   void composeRelease(Call& call, const ReleaseRequest& request) const override;
   [[nodiscard]] std::optional<ReleaseReply> parseRelease(const Reply& reply) const override;
-  void composeSettle(Call& call, const SettleRequest& request) const override;
-  [[nodiscard]] std::optional<SettleReply> parseSettle(const Reply& reply) const override;
+  void composeReconcile(Call& call, const ReconcileRequest& request) const override;
+  [[nodiscard]] std::optional<ReconcileReply> parseReconcile(const Reply& reply) const override;
   [[nodiscard]] ComposeRenewals renewals() const noexcept override;
   /// Deletes the semaphore with all permits.
   void composeForceRelease(Call& call) const override;
@@ -87,22 +87,22 @@ class PermitScripts final : public LockScripts {
  private:
   /// The method of the base for three keys, of which the third is optional.
   void start(Call& call, const lua::Script& script, std::string_view tombstone) const;
-  /// Starts a script with a marker, for the same keys.
+  /// Starts a script with an idempotency key, for the same keys.
   void startChange(Call& call, const lua::Script& script) const;
-  void startSettle(Call& call, std::string_view target, std::string_view tombstone) const;
+  void startReconcile(Call& call, std::string_view target, std::string_view tombstone) const;
   void addChannel(Call& call) const;
   static void addIds(Call& call, std::string_view ids);
 
   const std::string taken_;  // the key of the permits that are taken
   const std::string ids_;
   const bool expires_;
-  const std::shared_ptr<MarkerPool> markers_;
+  const std::shared_ptr<IdempotencyKeyPool> idempotencyKeys_;
 };
 
 inline LockTraits traitsOf(HoldKind kind, int permits) {
   LockTraits traits;
   traits.holdKind = kind;
-  traits.wakeRule = WakeRule::fitting;
+  traits.wakeRule = WakeRule::bestFit;
   traits.need = permits;
   traits.ownIds = true;
   return traits;
@@ -170,11 +170,11 @@ inline std::string permitIdToHex(std::string_view bytes) {
 }
 
 inline PermitScripts::PermitScripts(std::string_view semaphoreName,
-                                    std::shared_ptr<MarkerPool> markers)
+                                    std::shared_ptr<IdempotencyKeyPool> idempotencyKeys)
     : LockScripts(semaphoreName, traitsOf(HoldKind::permit, 1), semaphoreChannel(semaphoreName)),
       taken_(suffixed(semaphoreName, "timeout")),
       expires_(true),
-      markers_(std::move(markers)) {}
+      idempotencyKeys_(std::move(idempotencyKeys)) {}
 
 inline PermitScripts::PermitScripts(const PermitScripts& semaphore,
                                     int permits,
@@ -184,7 +184,7 @@ inline PermitScripts::PermitScripts(const PermitScripts& semaphore,
       taken_(semaphore.taken_),
       ids_(newPermitIds(permits)),
       expires_(expires),
-      markers_(semaphore.markers_) {}
+      idempotencyKeys_(semaphore.idempotencyKeys_) {}
 
 inline std::vector<std::string> PermitScripts::ids() const {
   std::vector<std::string> result;
@@ -202,9 +202,9 @@ inline void PermitScripts::start(Call& call,
 }
 
 inline void PermitScripts::startChange(Call& call, const lua::Script& script) const {
-  const MarkerPool::Loan marker = markers_->borrow(newRequestId);
-  ++marker->number;
-  startNumbered(call, script, {name, taken_}, marker, markers_->life());
+  const IdempotencyKeyPool::Loan idempotencyKey = idempotencyKeys_->borrow(newRequestId);
+  ++idempotencyKey->number;
+  startNumbered(call, script, {name, taken_}, idempotencyKey, idempotencyKeys_->life());
 }
 
 inline void PermitScripts::addChannel(Call& call) const {
@@ -226,10 +226,10 @@ inline void PermitScripts::composeAcquire(Call& call, const AcquireRequest& requ
   addIds(call, ids_);
 }
 
-inline void PermitScripts::startSettle(Call& call,
-                                       std::string_view target,
-                                       std::string_view tombstone) const {
-  start(call, lua::permit_settle, tombstone);
+inline void PermitScripts::startReconcile(Call& call,
+                                          std::string_view target,
+                                          std::string_view tombstone) const {
+  start(call, lua::permit_reconcile, tombstone);
   call.addArgument(target);
   addChannel(call);
   call.addNumber(kTombstoneLife.count());
@@ -238,7 +238,7 @@ inline void PermitScripts::startSettle(Call& call,
 }
 
 inline void PermitScripts::composeRelease(Call& call, const ReleaseRequest& /*request*/) const {
-  startSettle(call, "0", {});
+  startReconcile(call, "0", {});
 }
 
 inline std::optional<ReleaseReply> PermitScripts::parseRelease(const Reply& reply) const {
@@ -254,16 +254,16 @@ inline std::optional<ReleaseReply> PermitScripts::parseRelease(const Reply& repl
   return result;
 }
 
-inline void PermitScripts::composeSettle(Call& call, const SettleRequest& request) const {
-  startSettle(call, request.target > 0 ? "1" : "0", request.tombstone);
+inline void PermitScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
+  startReconcile(call, request.target > 0 ? "1" : "0", request.tombstone);
   call.setRepeatable(true);
 }
 
-inline std::optional<SettleReply> PermitScripts::parseSettle(const Reply& reply) const {
+inline std::optional<ReconcileReply> PermitScripts::parseReconcile(const Reply& reply) const {
   if (!parseRelease(reply)) {
     return std::nullopt;
   }
-  SettleReply result{reply.elements[0].integer, reply.elements[1].integer, {}};
+  ReconcileReply result{reply.elements[0].integer, reply.elements[1].integer, {}};
   if (reply.elements.size() == 3 && reply.elements[2].isInteger()) {
     result.remaining = timeOf(std::max<std::int64_t>(reply.elements[2].integer, 0));
   }
@@ -331,7 +331,7 @@ inline void PermitScripts::composeGiveBack(Call& call, std::string_view ids) con
   addChannel(call);
   addIds(call, call.store(ids));
   call.setFreesMemory(true);
-  // No id is taken twice, so it may be repeated when its marker has lapsed, too.
+  // No id is taken twice, so it may be repeated when its idempotency key has lapsed, too.
   call.setGoesOn(true);
 }
 

@@ -42,7 +42,7 @@ class ReadLockScripts final : public ReadWriteScripts {
   [[nodiscard]] std::optional<AcquireReply> parseAcquire(const Reply& reply) const override;
   void composeRelease(Call& call, const ReleaseRequest& request) const override;
   [[nodiscard]] std::optional<ReleaseReply> parseRelease(const Reply& reply) const override;
-  void composeSettle(Call& call, const SettleRequest& request) const override;
+  void composeReconcile(Call& call, const ReconcileRequest& request) const override;
   [[nodiscard]] ComposeRenewals renewals() const noexcept override;
   void composeHoldCount(Call& call, std::string_view owner) const override;
 
@@ -68,7 +68,7 @@ class WriteLockScripts final : public ReadWriteScripts {
   [[nodiscard]] std::string_view fieldOf(Call& call, std::string_view owner) const override;
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
   void composeRelease(Call& call, const ReleaseRequest& request) const override;
-  void composeSettle(Call& call, const SettleRequest& request) const override;
+  void composeReconcile(Call& call, const ReconcileRequest& request) const override;
   [[nodiscard]] std::chrono::milliseconds pollAfter(int /*attempts*/) const override {
     return kIntentRefresh;
   }
@@ -126,8 +126,9 @@ inline void ReadWriteScripts::composeIsLocked(Call& call) const {
 // The shared side.
 
 inline ReadLockScripts::ReadLockScripts(std::string_view lockName)
-    : ReadWriteScripts(lockName,
-                       {.holdKind = HoldKind::read, .wakeRule = WakeRule::each, .lane = 0}) {}
+    : ReadWriteScripts(
+          lockName,
+          {.holdKind = HoldKind::read, .wakeRule = WakeRule::broadcast, .wakeupQueue = 0}) {}
 
 inline std::string ReadLockScripts::prefixOf(std::string_view owner) const {
   return suffixed(name, std::string(owner) + ":rwlock_timeout");
@@ -205,8 +206,8 @@ inline std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& re
   return result;
 }
 
-inline void ReadLockScripts::composeSettle(Call& call, const SettleRequest& request) const {
-  start(call, lua::rw_read_settle, request.owner, request.tombstone);
+inline void ReadLockScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
+  start(call, lua::rw_read_reconcile, request.owner, request.tombstone);
   call.addArgument(request.owner);
   call.addArgument(holdKeys_);
   call.addArgument(kPublish);
@@ -252,8 +253,8 @@ inline void ReadLockScripts::composeHoldCount(Call& call, std::string_view owner
 inline WriteLockScripts::WriteLockScripts(std::string_view lockName)
     : ReadWriteScripts(lockName,
                        {.holdKind = HoldKind::write,
-                        .wakeRule = WakeRule::one,
-                        .lane = 1,
+                        .wakeRule = WakeRule::fifo,
+                        .wakeupQueue = 1,
                         .queuesOnServer = true}) {}
 
 inline std::string_view WriteLockScripts::fieldOf(Call& call, std::string_view owner) const {
@@ -279,8 +280,8 @@ inline void WriteLockScripts::composeRelease(Call& call, const ReleaseRequest& r
   call.setFreesMemory(true);
 }
 
-inline void WriteLockScripts::composeSettle(Call& call, const SettleRequest& request) const {
-  startScript(call, lua::rw_write_settle, name, request.tombstone);
+inline void WriteLockScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
+  startScript(call, lua::rw_write_reconcile, name, request.tombstone);
   call.addArgument(fieldOf(call, request.owner));
   call.addArgument(holdKeys_);
   call.addArgument(kPublish);

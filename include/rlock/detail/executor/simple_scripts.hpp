@@ -19,7 +19,7 @@ class SimpleScripts final : public LockScripts {
 
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
   void composeRelease(Call& call, const ReleaseRequest& request) const override;
-  void composeSettle(Call& call, const SettleRequest& request) const override;
+  void composeReconcile(Call& call, const ReconcileRequest& request) const override;
   [[nodiscard]] ComposeRenewals renewals() const noexcept override;
   void composeForceRelease(Call& call) const override;
   void composeHoldCount(Call& call, std::string_view owner) const override;
@@ -48,9 +48,9 @@ inline void SimpleScripts::composeRelease(Call& call, const ReleaseRequest& requ
   call.setFreesMemory(true);
 }
 
-inline void SimpleScripts::composeSettle(Call& call, const SettleRequest& request) const {
-  startScript(call, lua::simple_settle, name, request.tombstone);
-  addSettleArguments(call, request);
+inline void SimpleScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
+  startScript(call, lua::simple_reconcile, name, request.tombstone);
+  addReconcileArguments(call, request);
 }
 
 inline ComposeRenewals SimpleScripts::renewals() const noexcept {

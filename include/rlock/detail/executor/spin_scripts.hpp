@@ -15,7 +15,7 @@ namespace rlock::detail {
 class SpinScripts final : public LockScripts {
  public:
   SpinScripts(std::string_view lockName, const BackOff& backOff)
-      : LockScripts(lockName, {.wakeRule = WakeRule::alone}), backOff_(backOff) {}
+      : LockScripts(lockName, {.wakeRule = WakeRule::polling}), backOff_(backOff) {}
 
   [[nodiscard]] std::chrono::milliseconds pollAfter(int attempts) const override {
     return backOff_.next(attempts);

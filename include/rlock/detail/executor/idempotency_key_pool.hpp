@@ -21,7 +21,7 @@ namespace rlock::detail {
 /// key of its own behind: there are as many as requests were under way together, for each object.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
-class MarkerPool : public std::enable_shared_from_this<MarkerPool> {
+class IdempotencyKeyPool : public std::enable_shared_from_this<IdempotencyKeyPool> {
  public:
   struct Marker {
     std::string id;
@@ -31,27 +31,27 @@ class MarkerPool : public std::enable_shared_from_this<MarkerPool> {
   using Loan = std::shared_ptr<Marker>;
 
   /// @param life  how long a script remembers
-  explicit MarkerPool(std::chrono::milliseconds life) noexcept : life_(life) {}
+  explicit IdempotencyKeyPool(std::chrono::milliseconds life) noexcept : life_(life) {}
 
   [[nodiscard]] std::chrono::milliseconds life() const noexcept { return life_; }
 
   /// @param makeId  makes a name that nobody else has
   template <class MakeId>
   Loan borrow(MakeId makeId) {
-    Marker marker;
+    Marker idempotencyKey;
     // A child's requests are all refused, and another thread of the parent may have the mutex.
     if (forkGeneration() == forkGeneration_) {
       const MutexLock lock(mutex_);
       // The one that was used last: the fewer differ, the fewer keys there are.
       if (!free_.empty()) {
-        marker = std::move(free_.back());
+        idempotencyKey = std::move(free_.back());
         free_.pop_back();
       }
     }
-    if (marker.id.empty()) {
-      marker.id = makeId();
+    if (idempotencyKey.id.empty()) {
+      idempotencyKey.id = makeId();
     }
-    return {new Marker(std::move(marker)), [pool = weak_from_this()](Marker* lent) {
+    return {new Marker(std::move(idempotencyKey)), [pool = weak_from_this()](Marker* lent) {
               const std::unique_ptr<Marker> owned(lent);
               if (const auto home = pool.lock()) {
                 home->giveBack(std::move(*owned));
@@ -60,13 +60,13 @@ class MarkerPool : public std::enable_shared_from_this<MarkerPool> {
   }
 
  private:
-  void giveBack(Marker marker) noexcept {
+  void giveBack(Marker idempotencyKey) noexcept {
     if (forkGeneration() != forkGeneration_) {
       return;
     }
     try {
       const MutexLock lock(mutex_);
-      free_.push_back(std::move(marker));
+      free_.push_back(std::move(idempotencyKey));
     } catch (const std::bad_alloc&) {
       // Its key expires.
     }

@@ -53,12 +53,13 @@ class Waiter {
   [[nodiscard]] bool happened() const noexcept { return happened_.load(std::memory_order_acquire); }
 
  private:
-  friend class WaiterHub;
+  friend class WakeupQueues;
   friend class WaiterTurns;
 
-  void* lane_ = nullptr;  // WaiterHub::Lane
-  WaiterLink line_;       // in its lane, or among those who were told, or among those who are alone
-  WaiterLink fellows_;    // WakeRule::fitting: those who need as much
+  void* wakeupQueue_ = nullptr;  // WakeupQueues::WakeupQueue
+  // In its wake-up queue, or among those that were told, or among those that poll.
+  WaiterLink line_;
+  WaiterLink fellows_;  // WakeRule::bestFit: those who need as much
   Waiter* nextTurn_ = nullptr;
   bool queued_ = false;
   bool alone_ = false;
@@ -67,11 +68,11 @@ class Waiter {
   int need_ = 1;
   std::uint64_t number_ = 0;    // in the order of arrival
   std::uint64_t seen_ = 0;      // the channel's generation when its last try began
-  std::uint64_t openings_ = 0;  // the lane's last opening then
+  std::uint64_t openings_ = 0;  // the wake-up queue's last opening then
   std::uint64_t wave_ = 0;      // which the turn belongs to
   std::uint64_t round_ = 0;     // the confirmation from which on messages are meant for it
   std::chrono::steady_clock::time_point looksAt_{};  // when it is to look again if it is first
-  DeadlineHook alarm_;                               // WakeRule::alone
+  DeadlineHook alarm_;                               // WakeRule::polling
 };
 
 /// Waiters one after the other. Putting in, taking out and moving on cost the same however many
@@ -174,50 +175,53 @@ class WaiterTurns {
 /// Where a waiter waits and for what.
 struct WaitTerms {
   std::string_view channel;
-  WakeRule rule = WakeRule::one;  ///< the same for all waiters of one lane
-  std::uint8_t lane = 0;          ///< 0 or 1
+  WakeRule rule = WakeRule::fifo;  ///< the same for all waiters of one wake-up queue
+  std::uint8_t wakeupQueue = 0;    ///< 0 or 1
   int need = 1;
-  /// WakeRule::each: the message that says that what all of them wait for has happened. It ends the
-  /// wait of everybody who waited when it was sent, whatever has come since. A message may be older
-  /// than the wait that it meets: it counts for those only whose subscription was confirmed after
-  /// they had begun to wait; for the others it just begins a generation. Empty: none does.
+  /// WakeRule::broadcast: the message that says that what all of them wait for has happened. It
+  /// ends the wait of everybody who waited when it was sent, whatever has come since. A message may
+  /// be older than the wait that it meets: it counts for those only whose subscription was
+  /// confirmed after they had begun to wait; for the others it just begins a generation. Empty:
+  /// none does.
   std::string_view opensOn{};
-  /// It looks again after this long even if the hub's own safety poll is longer. Zero: the hub's.
+  /// It looks again after this long even if the client's safety poll is longer. Zero: after the
+  /// safety poll.
   std::chrono::milliseconds poll{0};
   /// The channel is kept for a while after its last waiter, because others may need it soon.
   bool lingers = true;
 };
 
 /// The queues of waiters: for each channel the callers of this client in the order they came, in
-/// one or two lanes. Only the first of a lane tries; the others sleep until they are first, or
-/// until the lane's WakeRule lets them try. Every message, every confirmed subscription and every
-/// poll gives the first ones a turn; a turn that a waiter cannot use goes to the next.
+/// one or two wake-up queues. Only the first of a wake-up queue tries; the others sleep until they
+/// are first, or until the wake-up queue's WakeRule lets them try. Every message, every confirmed
+/// subscription and every poll gives the first ones a turn; a turn that a waiter cannot use goes to
+/// the next.
 ///
-/// The hub does nothing itself. Its methods change the state and return the waiters whose turn it
-/// is, each with a reference that the caller drops after turn(); subscriptions that are to begin or
-/// end are collected for whoever owns the connection.
+/// The wake-up queues does nothing itself. Its methods change the state and return the waiters
+/// whose turn it is, each with a reference that the caller drops after turn(); subscriptions that
+/// are to begin or end are collected for whoever owns the connection.
 ///
-/// Waking n waiters costs O(n) in all. Where all get in together (WakeRule::each), the first that
-/// gets in opens the lane for the others, once for each turn that came from outside: those who get
-/// in by that opening have nothing to tell the others. A waiter that tried while the lane was
-/// opened, or came meanwhile, has missed it and tries once more.
+/// Waking n waiters costs O(n) in all. Where all get in together (WakeRule::broadcast), the first
+/// that gets in opens the wake-up queue for the others, once for each turn that came from outside:
+/// those who get in by that opening have nothing to tell the others. A waiter that tried while the
+/// wake-up queue was opened, or came meanwhile, has missed it and tries once more.
 ///
-/// Where waiters need different amounts (WakeRule::fitting), smaller ones pass a first one that is
+/// Where waiters need different amounts (WakeRule::bestFit), smaller ones pass a first one that is
 /// refused, so that nothing lies idle: after each refusal the next one tries that needs less than
 /// whatever was refused. But when somebody has passed the first, time is divided into spans as long
 /// as the safety poll: in the first one others pass, in the second nobody does, so that what
 /// becomes free can add up, and so on in turns.
 ///
 /// **Thread safety:** One thread at a time.
-class WaiterHub {
+class WakeupQueues {
  public:
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
   using Turns = WaiterTurns;
 
-  static constexpr std::size_t kLanes = 2;
+  static constexpr std::size_t kQueuesPerChannel = 2;
 
-  WaiterHub(std::chrono::milliseconds safetyPoll, std::chrono::milliseconds linger) noexcept
+  WakeupQueues(std::chrono::milliseconds safetyPoll, std::chrono::milliseconds linger) noexcept
       : safetyPoll_(safetyPoll), linger_(linger) {}
 
   /// A mark to take before a try: by it queue() sees whether a new generation has begun since.
@@ -225,21 +229,21 @@ class WaiterHub {
     std::uint64_t generation = 0;
     bool othersWait = false;
     std::uint64_t confirmation = 0;  ///< as expect() says; 0: none was asked for
-    std::uint64_t openings = 0;      ///< WakeRule::each: the lane's last opening
+    std::uint64_t openings = 0;      ///< WakeRule::broadcast: the wake-up queue's last opening
   };
-  [[nodiscard]] Mark mark(std::string_view channel, std::uint8_t lane = 0) const {
+  [[nodiscard]] Mark mark(std::string_view channel, std::uint8_t wakeupQueue = 0) const {
     const auto found = channels_.find(channel);
     if (found == channels_.end()) {
       return {};
     }
-    const Lane& at = found->second->lanes[lane];
+    const WakeupQueue& at = found->second->wakeupQueues[wakeupQueue];
     return {found->second->generation, !at.line.empty(), 0, at.openings};
   }
 
   /// A mark for one who waits for the message that opens (WaitTerms::opensOn): also has the
   /// subscription confirmed once more, so that messages from now on can be told from older ones.
-  Mark expect(std::string_view channel, std::uint8_t lane = 0) {
-    Mark result = mark(channel, lane);
+  Mark expect(std::string_view channel, std::uint8_t wakeupQueue = 0) {
+    Mark result = mark(channel, wakeupQueue);
     if (const auto found = channels_.find(channel); found != channels_.end()) {
       result.confirmation = confirmationFrom(*found->second);
     }
@@ -249,7 +253,8 @@ class WaiterHub {
   /// Whether any channel exists and nobody waits alone: nobody needs a mark otherwise.
   [[nodiscard]] bool idle() const noexcept { return channels_.empty() && alone_.empty(); }
 
-  /// The waiter goes to sleep: for the first time at the end of its lane, later at its place.
+  /// The waiter goes to sleep: for the first time at the end of its wake-up queue, later at its
+  /// place.
   /// @param mark       taken before its first try; empty when it was a turn, or it has not tried at
   /// all
   /// @param tried      it has tried since it was last asleep
@@ -260,25 +265,25 @@ class WaiterHub {
               bool tried,
               std::chrono::milliseconds remaining,
               TimePoint now) {
-    if (terms.rule == WakeRule::alone) {
+    if (terms.rule == WakeRule::polling) {
       return queueAlone(waiter, terms, remaining, now);
     }
     Turns turns;
     const bool isNew = !waiter.queued_;
-    Lane& lane = isNew ? enter(waiter, terms, mark) : laneOf(waiter);
-    const bool hadTurn = endTurn(lane, waiter);
+    WakeupQueue& wakeupQueue = isNew ? enter(waiter, terms, mark) : wakeupQueueOf(waiter);
+    const bool hadTurn = endTurn(wakeupQueue, waiter);
     if (mark) {
       waiter.seen_ = mark->generation;
     }
     if (isNew) {
-      waiter.openings_ = mark ? mark->openings : lane.openings;
+      waiter.openings_ = mark ? mark->openings : wakeupQueue.openings;
     }
-    if (isNew && !terms.opensOn.empty() && lane.openedIn >= waiter.round_) {
-      tell(lane, waiter, turns);
+    if (isNew && !terms.opensOn.empty() && wakeupQueue.openedIn >= waiter.round_) {
+      tell(wakeupQueue, waiter, turns);
       return turns;
     }
     if (waiter.happened_.load(std::memory_order_relaxed)) {
-      give(lane, waiter, turns);
+      give(wakeupQueue, waiter, turns);
       return turns;
     }
     Clock::duration sleep = safetyPoll_;
@@ -291,32 +296,32 @@ class WaiterHub {
     }
     waiter.looksAt_ = now + sleep;
     // Without a subscription generations say nothing; its confirmation will bring a turn.
-    const bool outdated = isOutdated(waiter, *lane.channel);
-    const bool missedOpening =
-        lane.rule == WakeRule::each && tried && waiter.openings_ != lane.openings;
-    if (lane.line.front() != &waiter) {
+    const bool outdated = isOutdated(waiter, *wakeupQueue.channel);
+    const bool missedOpening = wakeupQueue.rule == WakeRule::broadcast && tried &&
+                               waiter.openings_ != wakeupQueue.openings;
+    if (wakeupQueue.line.front() != &waiter) {
       if (missedOpening) {
-        give(lane, waiter, lane.openedWave, turns);
-      } else if (lane.rule == WakeRule::fitting) {
-        queueFitting(lane, waiter, tried, outdated, hadTurn, now, turns);
+        give(wakeupQueue, waiter, wakeupQueue.openedWave, turns);
+      } else if (wakeupQueue.rule == WakeRule::bestFit) {
+        queueFitting(wakeupQueue, waiter, tried, outdated, hadTurn, now, turns);
       }
       return turns;
     }
     if (!tried || outdated || missedOpening) {
-      give(lane, waiter, turns);
+      give(wakeupQueue, waiter, turns);
       return turns;
     }
-    polls_.schedule(lane, waiter.looksAt_);
-    if (lane.rule == WakeRule::fitting) {
-      noteRefusal(lane, waiter);
-      passOn(lane, now, turns);
+    polls_.schedule(wakeupQueue, waiter.looksAt_);
+    if (wakeupQueue.rule == WakeRule::bestFit) {
+      noteRefusal(wakeupQueue, waiter);
+      passOn(wakeupQueue, now, turns);
     }
     return turns;
   }
 
   /// The waiter leaves, with the lock or without. Returns who must try next.
   /// @param obtained  it has the lock, so trying is pointless in this generation, unless the
-  /// lane's rule says otherwise
+  /// wake-up queue's rule says otherwise
   /// @param lease     after which what it has ends without a message; zero: not known
   Turns leave(Waiter& waiter,
               bool obtained,
@@ -335,22 +340,22 @@ class WaiterHub {
       waiter.waiterDropRef();
       return turns;
     }
-    Lane& lane = laneOf(waiter);
-    Channel& channel = *lane.channel;
-    const bool hadTurn = endTurn(lane, waiter);
+    WakeupQueue& wakeupQueue = wakeupQueueOf(waiter);
+    Channel& channel = *wakeupQueue.channel;
+    const bool hadTurn = endTurn(wakeupQueue, waiter);
     if (waiter.happened_.load(std::memory_order_relaxed)) {
-      lane.told.remove(waiter);
+      wakeupQueue.told.remove(waiter);
     } else {
-      const bool first = lane.line.front() == &waiter;
-      removeFromLine(lane, waiter);
+      const bool first = wakeupQueue.line.front() == &waiter;
+      removeFromLine(wakeupQueue, waiter);
       if (first) {
-        lane.passing = false;
+        wakeupQueue.passing = false;
       }
-      if (lane.line.empty()) {
-        lane.refused = kNothing;
-        polls_.remove(lane);
+      if (wakeupQueue.line.empty()) {
+        wakeupQueue.refused = kNothing;
+        polls_.remove(wakeupQueue);
       } else {
-        handOn(lane, waiter, {first, obtained, hadTurn}, lease, now, turns);
+        handOn(wakeupQueue, waiter, {first, obtained, hadTurn}, lease, now, turns);
       }
     }
     if (channel.empty()) {
@@ -364,17 +369,17 @@ class WaiterHub {
   Turns message(std::string_view channelName, std::string_view text = {}) {
     Turns turns;
     if (const auto found = channels_.find(channelName); found != channels_.end()) {
-      for (Lane& lane : found->second->lanes) {
-        if (lane.opensOn.empty() || lane.opensOn != text) {
+      for (WakeupQueue& wakeupQueue : found->second->wakeupQueues) {
+        if (wakeupQueue.opensOn.empty() || wakeupQueue.opensOn != text) {
           continue;
         }
-        lane.openedIn = found->second->confirmed;
+        wakeupQueue.openedIn = found->second->confirmed;
         // They leave the line, so that no later message meets them again.
         Waiter* next = nullptr;
-        for (Waiter* waiter = lane.line.front(); waiter != nullptr; waiter = next) {
+        for (Waiter* waiter = wakeupQueue.line.front(); waiter != nullptr; waiter = next) {
           next = Line::after(*waiter);
-          if (waiter->round_ <= lane.openedIn) {
-            tell(lane, *waiter, turns);
+          if (waiter->round_ <= wakeupQueue.openedIn) {
+            tell(wakeupQueue, *waiter, turns);
           }
         }
       }
@@ -424,10 +429,10 @@ class WaiterHub {
   Turns poll(TimePoint now) {
     Turns turns;
     while (!polls_.empty() && polls_.nextDue() <= now) {
-      Lane& lane = polls_.top();
-      polls_.remove(lane);
-      if (!lane.line.empty()) {
-        give(lane, *lane.line.front(), turns);
+      WakeupQueue& wakeupQueue = polls_.top();
+      polls_.remove(wakeupQueue);
+      if (!wakeupQueue.line.empty()) {
+        give(wakeupQueue, *wakeupQueue.line.front(), turns);
       }
     }
     while (!alarms_.empty() && alarms_.nextDue() <= now) {
@@ -445,10 +450,10 @@ class WaiterHub {
     while (!lingering_.empty() && lingering_.nextDue() <= now) {
       Channel& channel = lingering_.top();
       changes_.push_back({channel.name, false});
-      for (Lane& lane : channel.lanes) {
+      for (WakeupQueue& wakeupQueue : channel.wakeupQueues) {
         // Waiters that were told of an opening have left the line without anybody looking at when
         // it was to be polled.
-        polls_.remove(lane);
+        polls_.remove(wakeupQueue);
       }
       lingering_.remove(channel);
       channels_.erase(channels_.find(std::string_view(channel.name)));
@@ -482,9 +487,9 @@ class WaiterHub {
     };
     add(alone_);
     for (const auto& [name, channel] : channels_) {
-      for (const Lane& lane : channel->lanes) {
-        add(lane.line);
-        add(lane.told);
+      for (const WakeupQueue& wakeupQueue : channel->wakeupQueues) {
+        add(wakeupQueue.line);
+        add(wakeupQueue.told);
       }
     }
     for (Waiter* waiter : result) {
@@ -503,20 +508,20 @@ class WaiterHub {
   using Fellows = WaiterChain<&Waiter::fellows_>;
 
   struct Channel;
-  struct Lane {
+  struct WakeupQueue {
     Channel* channel = nullptr;
-    WakeRule rule = WakeRule::one;
+    WakeRule rule = WakeRule::fifo;
     Line line;
     DeadlineHook poll;
     std::size_t trying = 0;  // how many have a turn
-    // WakeRule::each. A turn that comes from outside begins a wave.
+    // WakeRule::broadcast. A turn that comes from outside begins a wave.
     std::uint64_t wave = 0;
     std::uint64_t openedWave = 0;  // the last in which somebody got in
-    std::uint64_t openings = 0;    // counts those waves, over all lanes
+    std::uint64_t openings = 0;    // counts those waves, over all wake-up queues
     std::string opensOn;
     std::uint64_t openedIn = 0;  // the last confirmation before the last such message
     Line told;                   // for whom it has happened
-    // WakeRule::fitting.
+    // WakeRule::bestFit.
     std::map<int, Fellows> needs;  // the line once more, by what they need
     int refused = kNothing;        // the least that was refused since the first waiter last tried
     bool passing = false;          // the present first waiter was passed
@@ -524,7 +529,7 @@ class WaiterHub {
   };
   struct Channel {
     std::string name;
-    std::array<Lane, kLanes> lanes;
+    std::array<WakeupQueue, kQueuesPerChannel> wakeupQueues;
     std::uint64_t generation = 1;  // a message or a confirmation begins the next
     bool lingers = true;
     bool subscribed = false;
@@ -537,13 +542,16 @@ class WaiterHub {
     DeadlineHook linger;
 
     [[nodiscard]] bool empty() const noexcept {
-      return std::all_of(lanes.begin(), lanes.end(), [](const Lane& lane) {
-        return lane.line.empty() && lane.told.empty();
-      });
+      return std::all_of(
+          wakeupQueues.begin(), wakeupQueues.end(), [](const WakeupQueue& wakeupQueue) {
+            return wakeupQueue.line.empty() && wakeupQueue.told.empty();
+          });
     }
   };
 
-  static Lane& laneOf(const Waiter& waiter) noexcept { return *static_cast<Lane*>(waiter.lane_); }
+  static WakeupQueue& wakeupQueueOf(const Waiter& waiter) noexcept {
+    return *static_cast<WakeupQueue*>(waiter.wakeupQueue_);
+  }
 
   Turns queueAlone(Waiter& waiter,
                    const WaitTerms& terms,
@@ -565,15 +573,15 @@ class WaiterHub {
     return {};
   }
 
-  // To the end of its lane. All that can fail comes first, so that a failure leaves nothing behind
-  // and whoever leaves needs no memory.
-  Lane& enter(Waiter& waiter, const WaitTerms& terms, const std::optional<Mark>& mark) {
-    Lane& lane = openLane(terms);
-    Channel& channel = *lane.channel;
+  // To the end of its wake-up queue. All that can fail comes first, so that a failure leaves
+  // nothing behind and whoever leaves needs no memory.
+  WakeupQueue& enter(Waiter& waiter, const WaitTerms& terms, const std::optional<Mark>& mark) {
+    WakeupQueue& wakeupQueue = openQueue(terms);
+    Channel& channel = *wakeupQueue.channel;
     std::uint64_t round = 0;
     try {
-      if (terms.rule == WakeRule::fitting) {
-        lane.needs.try_emplace(terms.need);
+      if (terms.rule == WakeRule::bestFit) {
+        wakeupQueue.needs.try_emplace(terms.need);
       }
       if (!terms.opensOn.empty()) {
         round = mark && mark->confirmation != 0 ? mark->confirmation : confirmationFrom(channel);
@@ -586,7 +594,7 @@ class WaiterHub {
     }
     lingering_.remove(channel);
     waiter.waiterAddRef();
-    waiter.lane_ = &lane;
+    waiter.wakeupQueue_ = &wakeupQueue;
     waiter.need_ = terms.need;
     waiter.number_ = ++arrivals_;
     waiter.round_ = round;
@@ -594,45 +602,45 @@ class WaiterHub {
     waiter.happened_.store(false, std::memory_order_release);
     waiter.queued_ = true;
     ++waiting_;
-    lane.line.pushBack(waiter);
-    if (lane.rule == WakeRule::fitting) {
-      lane.needs.find(terms.need)->second.pushBack(waiter);
+    wakeupQueue.line.pushBack(waiter);
+    if (wakeupQueue.rule == WakeRule::bestFit) {
+      wakeupQueue.needs.find(terms.need)->second.pushBack(waiter);
     }
-    return lane;
+    return wakeupQueue;
   }
 
-  static void removeFromLine(Lane& lane, Waiter& waiter) noexcept {
-    lane.line.remove(waiter);
-    if (lane.rule != WakeRule::fitting) {
+  static void removeFromLine(WakeupQueue& wakeupQueue, Waiter& waiter) noexcept {
+    wakeupQueue.line.remove(waiter);
+    if (wakeupQueue.rule != WakeRule::bestFit) {
       return;
     }
-    const auto found = lane.needs.find(waiter.need_);
+    const auto found = wakeupQueue.needs.find(waiter.need_);
     found->second.remove(waiter);
     if (found->second.empty()) {
-      lane.needs.erase(found);
+      wakeupQueue.needs.erase(found);
     }
   }
 
-  Lane& openLane(const WaitTerms& terms) {
+  WakeupQueue& openQueue(const WaitTerms& terms) {
     const auto found = channels_.find(terms.channel);
     Channel* channel = nullptr;
     if (found != channels_.end()) {
       channel = found->second.get();
-      Lane& lane = channel->lanes[terms.lane];
-      lane.opensOn = terms.opensOn;
-      lane.rule = terms.rule;
-      return lane;
+      WakeupQueue& wakeupQueue = channel->wakeupQueues[terms.wakeupQueue];
+      wakeupQueue.opensOn = terms.opensOn;
+      wakeupQueue.rule = terms.rule;
+      return wakeupQueue;
     }
     auto made = std::make_unique<Channel>();
     channel = made.get();
     channel->name = terms.channel;
     channel->lingers = terms.lingers;
-    for (Lane& lane : channel->lanes) {
-      lane.channel = channel;
+    for (WakeupQueue& wakeupQueue : channel->wakeupQueues) {
+      wakeupQueue.channel = channel;
     }
-    Lane& lane = channel->lanes[terms.lane];
-    lane.opensOn = terms.opensOn;
-    lane.rule = terms.rule;
+    WakeupQueue& wakeupQueue = channel->wakeupQueues[terms.wakeupQueue];
+    wakeupQueue.opensOn = terms.opensOn;
+    wakeupQueue.rule = terms.rule;
     channels_.reserve(channels_.size() + 1);
     ask(*channel);
     try {
@@ -641,7 +649,7 @@ class WaiterHub {
       changes_.pop_back();
       throw;
     }
-    return lane;
+    return wakeupQueue;
   }
 
   void ask(Channel& channel) {
@@ -668,42 +676,45 @@ class WaiterHub {
   }
 
   // A turn that comes from outside, or is handed on.
-  static void give(Lane& lane, Waiter& waiter, Turns& turns) noexcept {
+  static void give(WakeupQueue& wakeupQueue, Waiter& waiter, Turns& turns) noexcept {
     if (!waiter.trying_) {
-      give(lane, waiter, ++lane.wave, turns);
+      give(wakeupQueue, waiter, ++wakeupQueue.wave, turns);
     }
   }
 
-  // The waiter is told outside the lock and may leave before that: the caller of the hub gets a
-  // reference with it and drops it after turn().
-  static void give(Lane& lane, Waiter& waiter, std::uint64_t wave, Turns& turns) noexcept {
+  // The waiter is told outside the lock and may leave before that: the caller of the wake-up queues
+  // gets a reference with it and drops it after turn().
+  static void give(WakeupQueue& wakeupQueue,
+                   Waiter& waiter,
+                   std::uint64_t wave,
+                   Turns& turns) noexcept {
     if (std::exchange(waiter.trying_, true)) {
       return;
     }
-    ++lane.trying;
-    waiter.seen_ = lane.channel->generation;
-    waiter.openings_ = lane.openings;
+    ++wakeupQueue.trying;
+    waiter.seen_ = wakeupQueue.channel->generation;
+    waiter.openings_ = wakeupQueue.openings;
     waiter.wave_ = wave;
-    if (lane.line.front() == &waiter) {
-      lane.refused = kNothing;
+    if (wakeupQueue.line.front() == &waiter) {
+      wakeupQueue.refused = kNothing;
     }
     waiter.waiterAddRef();
     turns.pushBack(waiter);
   }
 
   // Returns whether it had one.
-  static bool endTurn(Lane& lane, Waiter& waiter) noexcept {
+  static bool endTurn(WakeupQueue& wakeupQueue, Waiter& waiter) noexcept {
     const bool had = std::exchange(waiter.trying_, false);
-    lane.trying -= had ? 1 : 0;
+    wakeupQueue.trying -= had ? 1 : 0;
     return had;
   }
 
   // The event that the waiter waits for has happened.
-  static void tell(Lane& lane, Waiter& waiter, Turns& turns) noexcept {
-    removeFromLine(lane, waiter);
-    lane.told.pushBack(waiter);
+  static void tell(WakeupQueue& wakeupQueue, Waiter& waiter, Turns& turns) noexcept {
+    removeFromLine(wakeupQueue, waiter);
+    wakeupQueue.told.pushBack(waiter);
     waiter.happened_.store(true, std::memory_order_release);
-    give(lane, waiter, turns);
+    give(wakeupQueue, waiter, turns);
   }
 
   struct Parting {
@@ -713,58 +724,60 @@ class WaiterHub {
   };
 
   // Gives a turn to whoever must try now that `left` is gone. The line is not empty.
-  void handOn(Lane& lane,
+  void handOn(WakeupQueue& wakeupQueue,
               const Waiter& left,
               Parting parting,
               std::chrono::milliseconds lease,
               TimePoint now,
               Turns& turns) noexcept {
-    Waiter& next = *lane.line.front();
-    if (lane.rule == WakeRule::fitting) {
+    Waiter& next = *wakeupQueue.line.front();
+    if (wakeupQueue.rule == WakeRule::bestFit) {
       if (parting.first) {
         // The permits kept for it, or those it has left over, may be enough for the next.
-        give(lane, next, turns);
+        give(wakeupQueue, next, turns);
       } else if (parting.hadTurn) {
-        passOn(lane, now, turns);
+        passOn(wakeupQueue, now, turns);
       }
       return;
     }
-    if (lane.rule == WakeRule::each && parting.obtained) {
-      if (left.wave_ > lane.openedWave) {
-        open(lane, left.wave_, turns);
+    if (wakeupQueue.rule == WakeRule::broadcast && parting.obtained) {
+      if (left.wave_ > wakeupQueue.openedWave) {
+        open(wakeupQueue, left.wave_, turns);
       }
       // A new generation and the end of a lease are for the first only.
-      if (isOutdated(next, *lane.channel)) {
-        give(lane, next, turns);
+      if (isOutdated(next, *wakeupQueue.channel)) {
+        give(wakeupQueue, next, turns);
       } else if (!next.trying_) {
-        polls_.schedule(lane, std::max(now, next.looksAt_));
+        polls_.schedule(wakeupQueue, std::max(now, next.looksAt_));
       }
       return;
     }
     if (!parting.first) {
       return;
     }
-    if (parting.hadTurn && (!parting.obtained || isOutdated(left, *lane.channel))) {
+    if (parting.hadTurn && (!parting.obtained || isOutdated(left, *wakeupQueue.channel))) {
       // A generation that began during a successful try is about what happened after it: the lock
       // may be free again.
-      give(lane, next, turns);
+      give(wakeupQueue, next, turns);
     } else if (parting.obtained) {
       const bool sooner = lease.count() > 0 && lease < safetyPoll_;
-      polls_.schedule(lane, now + (sooner ? lease + std::chrono::milliseconds(1) : safetyPoll_));
+      polls_.schedule(wakeupQueue,
+                      now + (sooner ? lease + std::chrono::milliseconds(1) : safetyPoll_));
     }
   }
 
   // Somebody got in, so everybody can.
-  void open(Lane& lane, std::uint64_t wave, Turns& turns) noexcept {
-    lane.openedWave = wave;
-    lane.openings = ++openings_;
-    for (Waiter* waiter = lane.line.front(); waiter != nullptr; waiter = Line::after(*waiter)) {
-      give(lane, *waiter, wave, turns);
+  void open(WakeupQueue& wakeupQueue, std::uint64_t wave, Turns& turns) noexcept {
+    wakeupQueue.openedWave = wave;
+    wakeupQueue.openings = ++openings_;
+    for (Waiter* waiter = wakeupQueue.line.front(); waiter != nullptr;
+         waiter = Line::after(*waiter)) {
+      give(wakeupQueue, *waiter, wave, turns);
     }
   }
 
   // Not first, and back from a try or new.
-  void queueFitting(Lane& lane,
+  void queueFitting(WakeupQueue& wakeupQueue,
                     Waiter& waiter,
                     bool tried,
                     bool outdated,
@@ -774,31 +787,31 @@ class WaiterHub {
     if (tried && outdated) {
       // A generation that began during its try gave the first one a turn, which could not be passed
       // on to this one.
-      give(lane, waiter, turns);
+      give(wakeupQueue, waiter, turns);
       return;
     }
     if (tried) {
-      noteRefusal(lane, waiter);
+      noteRefusal(wakeupQueue, waiter);
     }
-    if (hadTurn || (!tried && lane.trying == 0)) {
-      passOn(lane, now, turns);
+    if (hadTurn || (!tried && wakeupQueue.trying == 0)) {
+      passOn(wakeupQueue, now, turns);
     }
   }
 
   // Within one generation a waiter that needs as much will be refused, too: others only take.
-  static void noteRefusal(Lane& lane, const Waiter& waiter) noexcept {
-    lane.refused = std::min(lane.refused, waiter.need_);
+  static void noteRefusal(WakeupQueue& wakeupQueue, const Waiter& waiter) noexcept {
+    wakeupQueue.refused = std::min(wakeupQueue.refused, waiter.need_);
   }
 
   // Gives the next waiter behind the first a turn that needs less than what was refused, unless the
   // present span of time is the first one's own.
-  void passOn(Lane& lane, TimePoint now, Turns& turns) noexcept {
-    if (lane.passing && (now - lane.passedSince) / safetyPoll_ % 2 != 0) {
+  void passOn(WakeupQueue& wakeupQueue, TimePoint now, Turns& turns) noexcept {
+    if (wakeupQueue.passing && (now - wakeupQueue.passedSince) / safetyPoll_ % 2 != 0) {
       return;
     }
     Waiter* next = nullptr;
-    for (const auto& [need, fellows] : lane.needs) {
-      if (need >= lane.refused) {
+    for (const auto& [need, fellows] : wakeupQueue.needs) {
+      if (need >= wakeupQueue.refused) {
         break;
       }
       Waiter* asleep = fellows.front();
@@ -812,13 +825,13 @@ class WaiterHub {
     if (next == nullptr) {
       return;
     }
-    if (!std::exchange(lane.passing, true)) {
-      lane.passedSince = now;
+    if (!std::exchange(wakeupQueue.passing, true)) {
+      wakeupQueue.passedSince = now;
     }
-    give(lane, *next, turns);
+    give(wakeupQueue, *next, turns);
   }
 
-  // Something may have changed on the server: the first of each lane looks.
+  // Something may have changed on the server: the first of each wake-up queue looks.
   void beginGeneration(std::string_view channelName, bool subscribed, Turns& turns) {
     const auto found = channels_.find(channelName);
     if (found == channels_.end()) {
@@ -830,9 +843,9 @@ class WaiterHub {
       channel.subscribed = true;
       channel.refused = false;
     }
-    for (Lane& lane : channel.lanes) {
-      if (!lane.line.empty()) {
-        give(lane, *lane.line.front(), turns);
+    for (WakeupQueue& wakeupQueue : channel.wakeupQueues) {
+      if (!wakeupQueue.line.empty()) {
+        give(wakeupQueue, *wakeupQueue.line.front(), turns);
       }
     }
   }
@@ -846,7 +859,7 @@ class WaiterHub {
   std::uint64_t taken_ = 0;  // how often the changes were
   std::unordered_map<std::string_view, std::unique_ptr<Channel>> channels_;
   Line alone_;
-  DeadlineHeap<Lane, &Lane::poll> polls_;
+  DeadlineHeap<WakeupQueue, &WakeupQueue::poll> polls_;
   DeadlineHeap<Waiter, &Waiter::alarm_> alarms_;
   DeadlineHeap<Channel, &Channel::linger> lingering_;
   std::vector<Change> changes_;

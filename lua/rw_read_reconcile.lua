@@ -17,7 +17,7 @@
 -- include: rw_own_reads
 -- include: rw_reads_ended
 local tombstone, life = KEYS[4], ARGV[6]
--- include: settle_once
+-- include: reconcile_once
 local counted = countReads(KEYS[1], ARGV[1])
 if tonumber(ARGV[8]) > 0 and counted == tonumber(ARGV[9]) then
   -- The count is still the one from before the request, so the request was not executed.

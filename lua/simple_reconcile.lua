@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Reconciles requests of one owner whose replies were lost: see lock_settle.
+-- Reconciles requests of one owner whose replies were lost: see lock_reconcile.
 -- KEYS: [1] lock  [2] tombstone of the lost request (optional)
 -- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in
 --       ms  [6] channel  [7] number of this reconciliation of the request, 1 or more
@@ -9,7 +9,7 @@
 -- Cost: O(1)
 -- Source: design of this library
 local tombstone, life = KEYS[2], ARGV[5]
--- include: settle_once
+-- include: reconcile_once
 local before = 0
 if redis.call('get', KEYS[1]) == ARGV[1] then
   before = 1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rlock/detail/executor/marker_pool.hpp>
+#include <rlock/detail/executor/idempotency_key_pool.hpp>
 
 #include <gtest/gtest.h>
 
@@ -15,17 +15,18 @@
 namespace rlock::detail {
 namespace {
 
-class MarkerPoolTest : public ::testing::Test {
+class IdempotencyKeyPoolTest : public ::testing::Test {
  protected:
-  MarkerPool::Loan borrow() {
+  IdempotencyKeyPool::Loan borrow() {
     return pool->borrow([this] { return "id" + std::to_string(++made); });
   }
 
-  std::shared_ptr<MarkerPool> pool = std::make_shared<MarkerPool>(std::chrono::seconds(1));
+  std::shared_ptr<IdempotencyKeyPool> pool =
+      std::make_shared<IdempotencyKeyPool>(std::chrono::seconds(1));
   int made = 0;
 };
 
-TEST_F(MarkerPoolTest, LendsEachToOneAtATime) {
+TEST_F(IdempotencyKeyPoolTest, LendsEachToOneAtATime) {
   const auto first = borrow();
   const auto second = borrow();
   EXPECT_EQ(first->id, "id1");
@@ -34,7 +35,7 @@ TEST_F(MarkerPoolTest, LendsEachToOneAtATime) {
   EXPECT_EQ(pool->life(), std::chrono::seconds(1));
 }
 
-TEST_F(MarkerPoolTest, LendsAgainWhatCameBackAndCountsOn) {
+TEST_F(IdempotencyKeyPoolTest, LendsAgainWhatCameBackAndCountsOn) {
   borrow()->number = 7;
   auto again = borrow();
   EXPECT_EQ(again->id, "id1");
@@ -44,13 +45,13 @@ TEST_F(MarkerPoolTest, LendsAgainWhatCameBackAndCountsOn) {
   EXPECT_EQ(borrow()->id, "id2") << "a copy is still out";
 }
 
-TEST_F(MarkerPoolTest, LoanMayOutliveThePool) {
+TEST_F(IdempotencyKeyPoolTest, LoanMayOutliveThePool) {
   const auto loan = borrow();
   pool.reset();
   EXPECT_EQ(loan->id, "id1");
 }
 
-TEST_F(MarkerPoolTest, ThreadsNeverShareOne) {
+TEST_F(IdempotencyKeyPoolTest, ThreadsNeverShareOne) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([this, thread] {
@@ -68,7 +69,7 @@ TEST_F(MarkerPoolTest, ThreadsNeverShareOne) {
   }
 }
 
-TEST_F(MarkerPoolTest, AChildNeverWaitsForItsParentsThreads) {
+TEST_F(IdempotencyKeyPoolTest, AChildNeverWaitsForItsParentsThreads) {
   auto kept = borrow();
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads(2);

@@ -13,7 +13,7 @@
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
 -- include: rw_write_ended
 local tombstone, life = KEYS[2], ARGV[6]
--- include: settle_once
+-- include: reconcile_once
 local before = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
 local target = tonumber(ARGV[5])
 local now = math.min(before, target)

@@ -7,7 +7,7 @@
 if tombstone then
   local latest = redis.call('get', tombstone)
   if latest and tonumber(latest) > tonumber(ARGV[#ARGV]) then
-    return redis.error_reply('RLOCKSETTLED this settling was given up by its sender')
+    return redis.error_reply('RLOCKSETTLED this reconciliation was given up by its sender')
   end
   redis.call('set', tombstone, ARGV[#ARGV], 'PX', life)
 end

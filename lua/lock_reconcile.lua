@@ -11,8 +11,8 @@
 -- Cost: O(1)
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
 local tombstone, life = KEYS[2], ARGV[5]
--- include: settle_once
+-- include: reconcile_once
 local message, publish, channel = ARGV[3], ARGV[4], ARGV[6]
 -- include: announce
--- include: hold_settle
+-- include: hold_reconcile
 return {before, left, redis.call('pttl', KEYS[1])}

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- As lock_settle, for a lock with a fencing counter; it also returns the token of the owner's hold. While the owner
+-- As lock_reconcile, for a lock with a fencing counter; it also returns the token of the owner's hold. While the owner
 -- holds the lock, no other owner draws a token, so the counter has the value of its token.
 -- KEYS: [1] lock hash  [2] fencing counter  [3] tombstone of the lost request (optional)
 -- ARGV: [1] owner field  [2] target hold count, 0 or more  [3] message  [4] PUBLISH or SPUBLISH  [5] tombstone TTL in
@@ -11,8 +11,8 @@
 -- Cost: O(1)
 -- Source: design of this library
 local tombstone, life = KEYS[3], ARGV[5]
--- include: settle_once
+-- include: reconcile_once
 local message, publish, channel = ARGV[3], ARGV[4], ARGV[6]
 -- include: announce
--- include: hold_settle
+-- include: hold_reconcile
 return {before, left, redis.call('pttl', KEYS[1]), left > 0 and redis.call('get', KEYS[2])}
