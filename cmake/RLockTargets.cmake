@@ -68,12 +68,25 @@ function(rlock_set_target_options target)
   endif()
 endfunction()
 
+# The engine is headers. Each of these sources compiles all of it, and together they take a third of the time.
+set(RLOCK_ENGINE_SOURCES
+  src/objects/client.cpp
+  src/objects/client_core.cpp
+  src/objects/count_down_latch.cpp
+  src/objects/multi_lock.cpp
+  src/objects/permit_expirable_semaphore.cpp
+  src/objects/semaphore.cpp)
+
 # The sources, include directories and dependencies of the library, for `rlock` and for the
 # static twin that the tests of a shared build link.
 function(rlock_configure_library target)
   rlock_set_target_options(${target})
   target_sources(${target} PRIVATE ${RLOCK_SOURCES} ${rlock_lua_sources})
   rlock_precompile_headers(${target} ${RLOCK_COMMON_HEADERS} <fmt/format.h> <uv.h>)
+  if(RLOCK_UNITY_BUILD)
+    set_source_files_properties(${RLOCK_ENGINE_SOURCES} PROPERTIES UNITY_GROUP engine)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  endif()
   # Each of these is a few lines that include nothing of it.
   set_source_files_properties(${rlock_lua_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   target_compile_features(${target} PUBLIC cxx_std_20)
