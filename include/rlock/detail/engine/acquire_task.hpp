@@ -488,7 +488,7 @@ inline void AcquireTask::takeTurn() {
     // The wait is over without another request.
     engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
   }
-  if (step == Step::finish && !inBackground()) {
+  if (step == Step::finish && !background_) {
     // At once: the loop of a client that is being closed may stop before it could do it.
     wakeToWait();
     perform(step);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
@@ -273,21 +274,21 @@ class QuorumAcquire final : public GroupAcquire {
     }
     // Race: answers may come inside the loop below. The count includes one for this function, so
     // that the last answer counts only after the loop.
-    const auto left = std::make_shared<std::atomic<std::size_t>>(1);
+    const auto left = std::make_shared<Atomic<std::size_t>>(1);
     const auto one = [self = self(), left, attempt] {
-      if (--*left == 0) {
+      if (left->fetch_sub(1) == 1) {
         self->perform(self->givenBack(attempt));
       }
     };
     for (std::size_t i = 0; i < grants.size(); ++i) {
       if (grants[i].hold) {
-        ++*left;
+        left->fetch_add(1);
         group_->members()[i]->releaseAsync(
             {params_.owner, grants[i].hold->incarnation()},
             [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
       }
     }
-    if (*left > 1) {
+    if (left->load() > 1) {
       tellAt(until, [attempt](QuorumAcquire& self) { return self.givenBack(attempt); });
     }
     one();
