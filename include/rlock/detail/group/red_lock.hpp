@@ -4,7 +4,7 @@
 #include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/engine/task.hpp>
-#include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/engine/validity.hpp>
 #include <rlock/detail/group/group_lock.hpp>
 #include <rlock/detail/group/group_release.hpp>
 #include <rlock/detail/group/quorum_fsm.hpp>
@@ -372,7 +372,7 @@ inline GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
     terms.maxHoldUntil = params.maxHold->deadlineFrom(now());
   }
   terms.margin = Quorum::drift(params.lease ? lease : longest(&LockLimits::watchdogTimeout));
-  terms.notice = Watchdog::notice(lease);
+  terms.notice = Validity::notice(lease);
   return terms;
 }
 
