@@ -52,7 +52,7 @@ class MultiAcquire final : public GroupAcquire {
  public:
   MultiAcquire(std::shared_ptr<GroupLock> group, AcquireParams params, Done done)
       : GroupAcquire(std::move(group), std::move(params), std::move(done)),
-        outageTimeout_(group_->longest(&LockLimits::outageTimeout)),
+        outageTimeout_(group_->members().longest(&LockLimits::outageTimeout)),
         fsm_(group_->members().size(), oneAttempt()) {}
 
   void expire() override {

@@ -46,7 +46,7 @@ inline constexpr std::chrono::seconds kLongestPeriod{10};
 
 inline std::chrono::milliseconds leaseOf(const GroupLock& group, const AcquireParams& params) {
   return params.lease ? params.lease->ceilMilliseconds()
-                      : group.shortest(&LockLimits::watchdogTimeout);
+                      : group.members().shortest(&LockLimits::watchdogTimeout);
 }
 
 /// The members' maxHold ends a little later, so that the whole ends first and with its own reason.
@@ -71,8 +71,8 @@ class QuorumAcquire final : public GroupAcquire {
       : GroupAcquire(group, std::move(params), std::move(done)),
         redLock_(std::move(group)),
         patience_(Quorum::patience(leaseOf(*group_, params_),
-                                   group_->longest(&LockLimits::commandTimeout))),
-        outageTimeout_(group_->longest(&LockLimits::outageTimeout)),
+                                   group_->members().longest(&LockLimits::commandTimeout))),
+        outageTimeout_(group_->members().longest(&LockLimits::outageTimeout)),
         random_(static_cast<std::uint32_t>(
             static_cast<std::uint64_t>(began_.time_since_epoch().count()) ^
             (params_.owner.value * 0x9e3779b97f4a7c15ULL >> 32U))),
@@ -252,7 +252,7 @@ class QuorumAcquire final : public GroupAcquire {
       const bool held = grant.hold && grant.hold->reason() == LossReason::none;
       until.push_back(held ? grant.hold->validUntil() : Clock::time_point::min());
     }
-    const auto end = Quorum::validUntil(until, group_->need());
+    const auto end = Quorum::validUntil(until, group_->members().need());
     return end != Clock::time_point::min() && group_->now() < end - terms().margin;
   }
 
@@ -371,7 +371,8 @@ inline GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
   if (params.maxHold) {
     terms.maxHoldUntil = params.maxHold->deadlineFrom(now());
   }
-  terms.margin = Quorum::drift(params.lease ? lease : longest(&LockLimits::watchdogTimeout));
+  terms.margin =
+      Quorum::drift(params.lease ? lease : members().longest(&LockLimits::watchdogTimeout));
   terms.notice = Validity::notice(lease);
   return terms;
 }
@@ -386,7 +387,7 @@ inline void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
   const auto now = this->now();
   const GroupHold::Terms terms = hold->terms();
   const auto period = std::min<Clock::duration>(
-      terms.lease.value_or(shortest(&LockLimits::watchdogTimeout)) / 3, kLongestPeriod);
+      terms.lease.value_or(members().shortest(&LockLimits::watchdogTimeout)) / 3, kLongestPeriod);
   const auto when = std::min(now + std::max<Clock::duration>(period, std::chrono::milliseconds(1)),
                              hold->lossAt());
   if (!hold->planLook(when)) {
