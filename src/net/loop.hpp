@@ -127,7 +127,7 @@ class Timer {
   [[nodiscard]] std::chrono::steady_clock::time_point due() const noexcept { return hook_.due(); }
 
  private:
-  friend class LoopCore;
+  friend class LoopTimers;
 
   std::shared_ptr<LoopCore> core_;
   UniqueFunction<void()> onExpiry_;
@@ -162,7 +162,7 @@ class Poll {
   [[nodiscard]] bool active() const noexcept { return handle_ != nullptr; }
 
  private:
-  friend class LoopCore;
+  friend class LoopPolls;
 
   std::shared_ptr<LoopCore> core_;
   int fd_;

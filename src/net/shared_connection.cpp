@@ -30,7 +30,7 @@ constexpr std::size_t kBufferKept = std::size_t{1} << 20;
 void Request::interrupt() noexcept {
   const std::uint32_t before = state_.fetch_or(kInterrupted, std::memory_order_acq_rel);
   if ((before & kSleeping) != 0) {
-    futexWakeOne(&state_);
+    futexWakeOne(&state_.word());
   }
 }
 

@@ -214,7 +214,7 @@ class Model {
     }
     const TimePoint from =
         mutation_ == Mutation::countedFromReply ? localNow(client) : client.sentAt;
-    client.until[node] = from + kLease - Watchdog::allowance(kLease);
+    client.until[node] = from + kLease - Validity::allowance(kLease);
     perform(client, client.fsm->granted(node, localNow(client) < validUntil(client)));
   }
 

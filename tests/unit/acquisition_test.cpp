@@ -255,7 +255,7 @@ TEST(Acquisition, RefusalLeavesTheGateAndKeepsThePlace) {
 }
 
 TEST(Acquisition, GrantThatComesWhenItsLeaseIsOverIsNone) {
-  const auto end = kStart + kLease - Watchdog::allowance(kLease);
+  const auto end = kStart + kLease - Validity::allowance(kLease);
   EXPECT_EQ(Case().attempt().it->replied(grantOf(1), end - 1ns).kind, Kind::granted);
   Case c;
   Finding finding = c.attempt().it->replied(grantOf(1), end);

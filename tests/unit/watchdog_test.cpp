@@ -79,17 +79,17 @@ void expectLoss(const Watchdog::Work& work, const HoldPtr& hold, LossReason reas
 // ---- Figures
 
 TEST(Watchdog, CountsAMillisecondAndAThousandthOfEachLeaseAsOver) {
-  EXPECT_EQ(Watchdog::allowance(kTimeout), milliseconds(31));
-  EXPECT_EQ(Watchdog::allowance(milliseconds(1)), microseconds(1001));
-  EXPECT_EQ(Watchdog::allowance(milliseconds(100)), microseconds(1100));
+  EXPECT_EQ(Validity::allowance(kTimeout), milliseconds(31));
+  EXPECT_EQ(Validity::allowance(milliseconds(1)), microseconds(1001));
+  EXPECT_EQ(Validity::allowance(milliseconds(100)), microseconds(1100));
 }
 
 TEST(Watchdog, TellsLossesATwentiethOfTheLeaseAheadWithinLimits) {
-  EXPECT_EQ(Watchdog::notice(milliseconds(1)), milliseconds(1));
-  EXPECT_EQ(Watchdog::notice(milliseconds(20)), milliseconds(1));
-  EXPECT_EQ(Watchdog::notice(milliseconds(100)), milliseconds(5));
-  EXPECT_EQ(Watchdog::notice(milliseconds(2000)), milliseconds(100));
-  EXPECT_EQ(Watchdog::notice(kTimeout), milliseconds(100));
+  EXPECT_EQ(Validity::notice(milliseconds(1)), milliseconds(1));
+  EXPECT_EQ(Validity::notice(milliseconds(20)), milliseconds(1));
+  EXPECT_EQ(Validity::notice(milliseconds(100)), milliseconds(5));
+  EXPECT_EQ(Validity::notice(milliseconds(2000)), milliseconds(100));
+  EXPECT_EQ(Validity::notice(kTimeout), milliseconds(100));
 }
 
 TEST(Watchdog, HasNothingToDoAtFirst) {
@@ -201,7 +201,7 @@ TEST(Watchdog, RetriesUntilTheLocalDeadlineAndThenTellsTheLoss) {
     watchdog.renewalFailed(*hold, now);
   }
   EXPECT_EQ(toldAt, at(kTold));
-  EXPECT_LT(toldAt, at(0) + kTimeout - Watchdog::allowance(kTimeout));
+  EXPECT_LT(toldAt, at(0) + kTimeout - Validity::allowance(kTimeout));
   EXPECT_GT(renewals, 10);
 }
 

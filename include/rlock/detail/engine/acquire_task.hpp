@@ -5,6 +5,7 @@
 #include <rlock/detail/engine/acquire_fsm.hpp>
 #include <rlock/detail/engine/acquisition.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/server_queue_entry.hpp>
 #include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/engine/wakeup_queues.hpp>
 #include <rlock/detail/executor/call.hpp>
@@ -47,8 +48,7 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
                              : engine_->options().watchdogTimeout),
         ownChannel_(scripts_->traits.channelPerOwner ? scripts_->channelOf(ownerField_)
                                                      : std::string()),
-        queueEntry_(scripts_->traits.queuesOnServer ? scripts_->channel + ':' + ownerField_
-                                                    : std::string()),
+        queueEntry_(engine_, scripts_, ownerField_),
         // One attempt has no time limit of its own, so the one of all such calls holds.
         acquisition_(scripts_->traits,
                      params_,
@@ -93,7 +93,12 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   Step enqueue() override;
   Clock::time_point prepareReconciling(bool keep) override;
   Step withoutMemory(bool executed) override;
-  void ended() override { withdraw(); }
+  void ended() override {
+    // After everything else: nothing is on its way that could take the entry again.
+    if (acquisition_.takeQueueEntry()) {
+      queueEntry_.withdraw();
+    }
+  }
   Clock::time_point sendBefore(Driver driver) const override;
   Result<Acquired> takeResult() override;
 
@@ -129,8 +134,6 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
     engine_->waiting().leave(
         seat_, obtained, params_.lease ? lease_ : std::chrono::milliseconds::zero());
   }
-  void leaveQueueEntry() noexcept;
-  void withdraw();
   [[nodiscard]] std::string_view channel() const noexcept {
     return ownChannel_.empty() ? std::string_view(scripts_->channel) : ownChannel_;
   }
@@ -138,47 +141,12 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   const AcquireParams params_;
   const std::chrono::milliseconds lease_;
   const std::string ownChannel_;  // empty: the lock's
-  const std::string queueEntry_;  // names the entry in the server's queue; empty: there is none
+  ServerQueueEntry queueEntry_;
   Acquisition acquisition_;
   AcquireFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   Seat seat_;
   std::optional<WakeupQueues::Mark> mark_;
   Grant grant_;
-};
-
-/// Tells the server that a waiter gives up its entry in the server's queue.
-class Withdrawal final : public Call {
- public:
-  using Clock = std::chrono::steady_clock;
-
-  /// @param until  later than that the entry has lapsed by itself
-  Withdrawal(std::shared_ptr<LockEngine> engine,
-             std::shared_ptr<const LockScripts> scripts,
-             std::string owner,
-             Clock::time_point until)
-      : engine_(std::move(engine)),
-        scripts_(std::move(scripts)),
-        owner_(std::move(owner)),
-        until_(until) {
-    scripts_->composeWithdraw(*this, owner_);
-  }
-
- private:
-  void finished(Outcome outcome) noexcept override {
-    // A request that was sent on a caller's thread is not sent again when it is lost after the
-    // caller left.
-    if (outcome.kind != Outcome::Kind::replied && !std::exchange(again_, true)) {
-      engine_->dispatcher().start(Dispatcher::CallPtr(this), until_);
-      return;
-    }
-    engine_->closing().entryLeft();
-  }
-
-  const std::shared_ptr<LockEngine> engine_;
-  const std::shared_ptr<const LockScripts> scripts_;
-  const std::string owner_;
-  const Clock::time_point until_;
-  bool again_ = false;
 };
 
 // The beginning, and requests.
@@ -216,7 +184,7 @@ inline AcquireTask::Step AcquireTask::compose(Driver driver) {
   setPersistent(false);
   composeAttempt();
   if (acquisition_.enrols()) {
-    engine_->closing().entryTaken(queueEntry_);
+    queueEntry_.taken();
   }
   acquisition_.sentAt(engine_->now());
   return Step::attempt;
@@ -315,8 +283,8 @@ inline AcquireTask::Step AcquireTask::lost() {
 /// hand is not over: from then on the caller may be gone, and may come with another call.
 inline AcquireTask::Step AcquireTask::found(Finding finding) {
   const auto kind = finding.kind;
-  if (finding.leavesQueueEntry) {
-    leaveQueueEntry();
+  if (finding.leavesQueueEntry && acquisition_.takeQueueEntry()) {
+    queueEntry_.gone();
   }
   if (finding.leavesGate()) {
     leaveGate();
@@ -415,8 +383,8 @@ inline AcquireTask::Step AcquireTask::withoutMemory(bool executed) {
   const Step step =
       tell([&](AcquireFsm& fsm) { return Acquisition::withoutMemory(fsm, executed); });
   leaveQueue(false);
-  if (!executed) {
-    leaveQueueEntry();
+  if (!executed && acquisition_.takeQueueEntry()) {
+    queueEntry_.gone();
   }
   return step;
 }
@@ -488,7 +456,7 @@ inline void AcquireTask::takeTurn() {
     // The wait is over without another request.
     engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
   }
-  if (step == Step::finish && !inBackground()) {
+  if (step == Step::finish && !background_) {
     // At once: the loop of a client that is being closed may stop before it could do it.
     wakeToWait();
     perform(step);
@@ -499,49 +467,6 @@ inline void AcquireTask::takeTurn() {
   } else if (step != Step::none) {
     // Not from here: its handler must not keep the others from their turns.
     performSoon(step);
-  }
-}
-
-// The queue on the server.
-
-/// There is no entry in the server's queue, or none any more.
-inline void AcquireTask::leaveQueueEntry() noexcept {
-  if (acquisition_.takeQueueEntry()) {
-    static_cast<void>(engine_->closing().entryAbandoned(queueEntry_));
-    engine_->closing().entryLeft();
-  }
-}
-
-/// Gives up the entry in the server's queue, after everything else: nothing is on its way that
-/// could take it again.
-inline void AcquireTask::withdraw() {
-  if (!acquisition_.takeQueueEntry()) {
-    return;
-  }
-  if (!engine_->closing().entryAbandoned(queueEntry_)) {
-    // It is still needed by another call of this owner.
-    engine_->closing().entryLeft();
-    return;
-  }
-  const auto until = engine_->now() + engine_->options().fairWaiterLease;
-  auto call = makeIntrusive<Withdrawal>(engine_, scripts_, ownerField_, until);
-  Dispatcher& dispatcher = engine_->dispatcher();
-  if (dispatcher.onLoopThread() || !dispatcher.direct(*call)) {
-    dispatcher.start(call, until);
-    return;
-  }
-  // The caller may try again at once, and must not meet its own ghost.
-  switch (dispatcher.await(*call, engine_->now() + kReplyGrace)) {
-    case Dispatcher::Direct::replied:
-    case Dispatcher::Direct::failed:
-      engine_->closing().entryLeft();
-      return;
-    case Dispatcher::Direct::trouble:
-      dispatcher.resume(call, until);
-      return;
-    case Dispatcher::Direct::timedOut:
-    case Dispatcher::Direct::interrupted:
-      return;
   }
 }
 

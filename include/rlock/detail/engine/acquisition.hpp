@@ -5,7 +5,7 @@
 #include <rlock/detail/base/lock_traits.hpp>
 #include <rlock/detail/engine/acquire_fsm.hpp>
 #include <rlock/detail/engine/call_step.hpp>
-#include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/engine/validity.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/error.hpp>
@@ -421,7 +421,7 @@ inline Acquisition::Step Acquisition::withoutMemory(AcquireFsm& fsm, bool execut
 inline bool Acquisition::tooLate(Clock::time_point now) const {
   // Leases of a few milliseconds are nearly always over by the time of the reply; their users know.
   constexpr std::chrono::milliseconds kShortest{10};
-  return expires() && lease_ > kShortest && now >= sentAt_ + lease_ - Watchdog::allowance(lease_);
+  return expires() && lease_ > kShortest && now >= sentAt_ + lease_ - Validity::allowance(lease_);
 }
 
 }  // namespace rlock::detail

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/env.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <utility>
 
 namespace rlock::detail {
 
 /// The place where a caller's thread sleeps, and the reasons to wake it.
 ///
-/// **Thread safety:** take() and sleep() on the caller's thread, the rest from any.
+/// **Thread safety:** give(), all() and has() from any thread, take() and sleep() on the caller's,
+/// watchStop() and forgetStop() on the one that drives the call.
 class CallerSignals {
  public:
   enum Signal : std::uint32_t {
@@ -27,7 +33,7 @@ class CallerSignals {
   void give(Signal signal) noexcept {
     bits_.fetch_or(signal, std::memory_order_acq_rel);
     // Waking nobody is a cheap system call, and signals are rare.
-    env_.wakeOne(&bits_);
+    env_.wakeOne(&bits_.word());
   }
   [[nodiscard]] std::uint32_t all() const noexcept { return bits_.load(std::memory_order_acquire); }
   [[nodiscard]] bool has(Signal signal) const noexcept { return (all() & signal) != 0; }
@@ -40,12 +46,22 @@ class CallerSignals {
   }
   /// Sleeps until a signal that is not in `seen` comes, at most until `deadline`.
   void sleep(std::uint32_t seen, std::chrono::steady_clock::time_point deadline) noexcept {
-    env_.sleep(bits_, seen, deadline);
+    env_.sleep(bits_.word(), seen, deadline);
   }
+
+  /// @param onStop  called once, on the thread that asks for the stop, or at once
+  void watchStop(const std::stop_token& stop, std::function<void()> onStop) {
+    if (stop.stop_possible()) {
+      stopCallback_.emplace(stop, std::move(onStop));
+    }
+  }
+  /// From here on nothing is called; waits for a call that is under way on another thread.
+  void forgetStop() noexcept { stopCallback_.reset(); }
 
  private:
   Env& env_;
-  std::atomic<std::uint32_t> bits_{0};
+  Atomic<std::uint32_t> bits_{0};
+  std::optional<std::stop_callback<std::function<void()>>> stopCallback_;
 };
 
 }  // namespace rlock::detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/unique_function.hpp>
@@ -71,8 +72,8 @@ class Closing {
 
   EngineContext& context_;
   HoldBook& book_;
-  std::atomic<std::size_t> deliveries_{0};
-  std::atomic<std::size_t> entries_{0};
+  Atomic<std::size_t> deliveries_{0};
+  Atomic<std::size_t> entries_{0};
   AnnotatedMutex mutex_;
   std::unordered_map<std::string, std::size_t> entrySharers_ RLOCK_GUARDED_BY(mutex_);
 

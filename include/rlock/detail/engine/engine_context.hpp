@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
@@ -103,7 +104,7 @@ class EngineContext : public std::enable_shared_from_this<EngineContext> {
   const Options options_;
   const std::shared_ptr<const Logger> log_;
   const std::uint32_t forkGeneration_;
-  std::atomic<bool> closed_{false};
+  Atomic<bool> closed_{false};
   std::atomic<int> operations_{0};
   Counters counters_;
   const std::shared_ptr<Env> env_;

@@ -6,6 +6,7 @@
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/hold_loss.hpp>
 #include <rlock/detail/engine/loss_teller.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
@@ -191,7 +192,7 @@ inline void ForceListener::check(std::vector<HoldDoubt> doubts) noexcept {
 inline void ForceListener::isGone(HoldDoubt doubt) {
   Hold& hold = *doubt.hold;
   bool unsure = false;
-  std::vector<Watchdog::Lost> lost;
+  std::vector<HoldLoss> lost;
   {
     const MutexLock lock(book_.mutex);
     if (hold.count == 0 || hold.lost) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -86,7 +86,7 @@ class GatePass {
   HoldPtr hold_;  // while this call is inside
   int count_ = 0;
   bool maybeExecuted_ = false;
-  std::atomic<Clock::rep> limit_{kNoLimit};
+  Atomic<Clock::rep> limit_{kNoLimit};
 };
 
 }  // namespace rlock::detail

@@ -3,6 +3,8 @@
 
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/hold_loss.hpp>
+#include <rlock/detail/engine/validity.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/options.hpp>
@@ -56,13 +58,12 @@ struct HoldBook {
     const MutexLock lock(mutex);
     // A renewal whose answer did not come may have been executed.
     const auto renewed = hold.watched ? watchdog.timeout() : std::chrono::milliseconds::zero();
-    return std::max(hold.validUntil, now + renewed) + Watchdog::allowance(hold.lease);
+    return std::max(hold.validUntil, now + renewed) + Validity::allowance(hold.lease);
   }
   /// The server has nothing of this hold any more: its holders are told.
-  void end(Hold& hold, LossReason reason, std::vector<Watchdog::Lost>& losses)
-      RLOCK_REQUIRES(mutex) {
+  void end(Hold& hold, LossReason reason, std::vector<HoldLoss>& losses) RLOCK_REQUIRES(mutex) {
     watchdog.retire(hold);
-    Watchdog::loseAll(hold, reason, losses);
+    loseAllOf(hold, reason, losses);
     hold.count = 0;
     ledger.forgetIfUnused(hold);
   }

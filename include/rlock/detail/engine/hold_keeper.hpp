@@ -11,9 +11,11 @@
 #include <rlock/detail/engine/force_listener.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
 #include <rlock/detail/engine/hold_labels.hpp>
+#include <rlock/detail/engine/hold_loss.hpp>
 #include <rlock/detail/engine/loss_teller.hpp>
 #include <rlock/detail/engine/read_parts.hpp>
 #include <rlock/detail/engine/renewals.hpp>
+#include <rlock/detail/engine/validity.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/permit_scripts.hpp>
 #include <rlock/duration.hpp>
@@ -162,8 +164,8 @@ class HoldKeeper {
 
   /// The consequences of a grant, for when the mutex is free.
   struct Aftermath {
-    std::vector<Watchdog::Lost> vanished;  ///< holds before it that turn out to be over
-    std::vector<Watchdog::Lost> ended;     ///< the grant itself, which came too late
+    std::vector<HoldLoss> vanished;  ///< holds before it that turn out to be over
+    std::vector<HoldLoss> ended;     ///< the grant itself, which came too late
     std::vector<HoldDoubt> unsure;
     bool needsLoop = false;
   };
@@ -318,7 +320,7 @@ inline int HoldKeeper::countWhole(Hold& hold, int before, int count, Aftermath& 
   if (before > 0 && alone && !hold.lost) {
     // The server had dropped the holds that came before this one. A holder that hears of this
     // grant must not take them for valid.
-    after.vanished.push_back(Watchdog::lose(hold, LossReason::refused));
+    after.vanished.push_back(lose(hold, LossReason::refused));
   }
   if (before == 0 || alone || hold.lost) {
     // Holds that were lost, perhaps while this request was under way, are not counted: the release
@@ -350,13 +352,13 @@ inline void HoldKeeper::bookWhatCameMeanwhile(Hold& hold,
                                               Aftermath& after) {
   if (context_.closed()) {
     // Closing has counted what is held without this one: it is given back by itself.
-    Watchdog::loseAll(hold, LossReason::clientClosed, after.ended);
+    loseAllOf(hold, LossReason::clientClosed, after.ended);
     book_.watchdog.retire(hold);
     hold.count = 0;
     book_.late.emplace_back(&hold);
   } else if (threadHasEnded(hold.owner)) {
     // The owner's threadEnded() was called before this is booked, or comes when it is.
-    Watchdog::loseAll(hold, LossReason::threadEnded, after.ended);
+    loseAllOf(hold, LossReason::threadEnded, after.ended);
     hold.leftToExpire = true;
     book_.watchdog.linger(hold);
   } else if (hold.doubtedAt >= sentAt) {
@@ -371,7 +373,7 @@ inline void HoldKeeper::limit(Hold& hold,
   bool needsLoop = false;
   {
     const MutexLock lock(book_.mutex);
-    book_.watchdog.limit(hold, sentAt + remaining - Watchdog::allowance(remaining));
+    book_.watchdog.limit(hold, sentAt + remaining - Validity::allowance(remaining));
     needsLoop = book_.needsTimer();
   }
   if (needsLoop) {
@@ -449,14 +451,14 @@ inline void HoldKeeper::released(Hold& hold, const HoldRelease& release) {
   const bool lost = release.lost;
   std::string label;
   bool needsLoop = false;
-  std::vector<Watchdog::Lost> found;
+  std::vector<HoldLoss> found;
   {
     const MutexLock lock(book_.mutex);
     label = hold.label;
     if (!hold.parts.empty()) {
       remain = ReadParts(hold).released(release, context_.now(), book_.watchdog, found);
     } else if (lost && remain == 0 && hold.count > 0 && !hold.lost) {
-      found.push_back(Watchdog::lose(hold, LossReason::refused));
+      found.push_back(lose(hold, LossReason::refused));
     }
     hold.count = remain;
     if (remain == 0) {
@@ -515,7 +517,7 @@ inline void HoldKeeper::leaseChanged(Hold& hold,
                                      std::chrono::milliseconds lease,
                                      bool taken) {
   bool needsLoop = false;
-  std::vector<Watchdog::Lost> lost;
+  std::vector<HoldLoss> lost;
   {
     const MutexLock lock(book_.mutex);
     if (taken) {
@@ -532,7 +534,7 @@ inline void HoldKeeper::leaseChanged(Hold& hold,
 }
 
 inline void HoldKeeper::forced(const LockScripts& scripts, Clock::time_point sentAt) {
-  std::vector<Watchdog::Lost> lost;
+  std::vector<HoldLoss> lost;
   std::vector<HoldDoubt> unsure;
   {
     const MutexLock lock(book_.mutex);
@@ -564,13 +566,13 @@ inline void HoldKeeper::threadEnded(OwnerId owner) noexcept {
   if (!context_.inItsProcess() || context_.closed()) {
     return;
   }
-  std::vector<Watchdog::Lost> lost;
+  std::vector<HoldLoss> lost;
   {
     const MutexLock lock(book_.mutex);
     for (const HoldPtr& hold : book_.ledger.ownedBy(owner)) {
       if (hold->count > 0 && !hold->lost) {
         // Left to expire: the work it protects may go on elsewhere.
-        Watchdog::loseAll(*hold, LossReason::threadEnded, lost);
+        loseAllOf(*hold, LossReason::threadEnded, lost);
         hold->leftToExpire = true;
         book_.watchdog.linger(*hold);
       }
@@ -602,7 +604,7 @@ inline void HoldKeeper::invalidateAll() noexcept {
 }
 
 inline std::vector<HoldPtr> HoldKeeper::loseAll() {
-  std::vector<Watchdog::Lost> lost;
+  std::vector<HoldLoss> lost;
   std::vector<HoldPtr> held;
   std::vector<IntrusivePtr<HoldHandle>> invalidated;
   {
@@ -618,7 +620,7 @@ inline std::vector<HoldPtr> HoldKeeper::loseAll() {
         continue;
       }
       held.push_back(hold);
-      Watchdog::loseAll(*hold, LossReason::clientClosed, lost);
+      loseAllOf(*hold, LossReason::clientClosed, lost);
       hold->count = 0;
     }
   }

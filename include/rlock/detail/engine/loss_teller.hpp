@@ -5,8 +5,8 @@
 #include <rlock/detail/engine/callbacks.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/hold_loss.hpp>
 #include <rlock/detail/engine/outage_report.hpp>
-#include <rlock/detail/engine/watchdog.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>
@@ -28,7 +28,7 @@ namespace rlock::detail {
 /// The caller holds no lock of the engine: the application's own code runs.
 class LossTeller {
  public:
-  using Losses = std::vector<Watchdog::Lost>;
+  using Losses = std::vector<HoldLoss>;
   using GiveBack = std::function<void(const std::shared_ptr<const LockScripts>&, ReleaseTarget)>;
 
   /// @param giveBack  releases a hold in the background
@@ -46,9 +46,9 @@ class LossTeller {
   void announceOnLoop(Losses losses);
 
  private:
-  void tell(const Watchdog::Lost& lost);
-  void write(const Watchdog::Lost& lost);
-  void giveBack(const Watchdog::Lost& lost);
+  void tell(const HoldLoss& lost);
+  void write(const HoldLoss& lost);
+  void giveBack(const HoldLoss& lost);
 
   EngineContext& context_;
   Callbacks& callbacks_;
@@ -57,7 +57,7 @@ class LossTeller {
 };
 
 inline void LossTeller::announce(const Losses& losses) {
-  for (const Watchdog::Lost& lost : losses) {
+  for (const HoldLoss& lost : losses) {
     tell(lost);
     giveBack(lost);
   }
@@ -70,7 +70,7 @@ inline void LossTeller::announceOnLoop(Losses losses) {
   }
 }
 
-inline void LossTeller::giveBack(const Watchdog::Lost& lost) {
+inline void LossTeller::giveBack(const HoldLoss& lost) {
   // Where the server has said so, there is nothing left; a lease that ran out is over in a moment;
   // and what a thread has left is left to expire.
   const bool left = lost.reason == LossReason::maxHold || lost.reason == LossReason::unreachable;
@@ -80,7 +80,7 @@ inline void LossTeller::giveBack(const Watchdog::Lost& lost) {
   }
 }
 
-inline void LossTeller::tell(const Watchdog::Lost& lost) {
+inline void LossTeller::tell(const HoldLoss& lost) {
   const Hold& hold = *lost.hold;
   context_.counters().lost.fetch_add(1, std::memory_order_relaxed);
   if (lost.handle) {
@@ -97,7 +97,7 @@ inline void LossTeller::tell(const Watchdog::Lost& lost) {
   }
 }
 
-inline void LossTeller::write(const Watchdog::Lost& lost) {
+inline void LossTeller::write(const HoldLoss& lost) {
   const Hold& hold = *lost.hold;
   const LogLevel level = lost.reason == LossReason::clientClosed ? LogLevel::info
                          : lost.reason == LossReason::expired    ? LogLevel::warning

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/engine/repetition.hpp>
 #include <rlock/detail/engine/task.hpp>
@@ -10,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -268,7 +268,7 @@ class QueryTask final : public Task<T> {
   const Parse parse_;
   Repetition repetition_;
   /// The caller was told, or has left.
-  std::atomic<bool> told_{false};
+  Atomic<bool> told_{false};
   std::optional<Result<T>> outcome_;  // what it was told
   Clock::time_point lostAt_{};
 };

@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/lock_traits.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/hold_loss.hpp>
 #include <rlock/detail/engine/watchdog.hpp>
 #include <rlock/options.hpp>
 
@@ -32,7 +33,7 @@ struct HoldRelease {
 class ReadParts {
  public:
   using Clock = std::chrono::steady_clock;
-  using Losses = std::vector<Watchdog::Lost>;
+  using Losses = std::vector<HoldLoss>;
 
   explicit ReadParts(Hold& hold) noexcept : hold_(hold), parts_(hold.parts) {}
 
@@ -102,8 +103,7 @@ inline void ReadParts::keep(const PartIndexes& indexes,
     if (kept[i]) {
       left.push_back(std::move(part));
     } else if (const bool over = now >= part.validUntil; !part.lost && (part.handle || !over)) {
-      losses.push_back(
-          Watchdog::lose(hold_, part, over ? LossReason::expired : LossReason::refused));
+      losses.push_back(lose(hold_, part, over ? LossReason::expired : LossReason::refused));
     }
   }
   parts_ = std::move(left);
@@ -119,7 +119,7 @@ inline int ReadParts::released(const HoldRelease& release,
     if (part->lost) {
       // Its holder was told when it was lost.
     } else if (release.lost) {
-      losses.push_back(Watchdog::lose(hold_, *part, LossReason::refused));
+      losses.push_back(lose(hold_, *part, LossReason::refused));
     } else if (part->handle) {
       part->handle->setReleased();
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/wakeup_queues.hpp>
@@ -90,7 +91,7 @@ class WaitingRoom {
   WakeupQueues queues_ RLOCK_GUARDED_BY(mutex_);
   Clock::time_point armed_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
   bool changesPosted_ RLOCK_GUARDED_BY(mutex_) = false;
-  std::atomic<bool> idle_{true};        // so that uncontended calls pass without the mutex
+  Atomic<bool> idle_{true};             // so that uncontended calls pass without the mutex
   const std::unique_ptr<Timer> timer_;  // loop thread only
 };
 

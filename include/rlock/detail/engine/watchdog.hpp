@@ -3,7 +3,8 @@
 
 #include <rlock/detail/base/deadline_heap.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
-#include <rlock/options.hpp>
+#include <rlock/detail/engine/hold_loss.hpp>
+#include <rlock/detail/engine/validity.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -17,27 +18,14 @@ namespace rlock::detail {
 /// hold and says which is next; whoever owns the clock and the connection does the rest.
 ///
 /// **Thread safety:** One thread at a time, together with the HoldLedger.
-///
-/// A hold is valid from before its request was sent for the length of its lease, less an allowance
-/// for clocks that run at different rates. Its loss is announced a little before that, so that the
-/// announcement is over when the server may give the lock away.
 class Watchdog {
  public:
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
 
-  /// A loss as it was decided, to be told later: whose it is does not change any more, whatever the
-  /// same owner takes meanwhile.
-  struct Lost {
-    HoldPtr hold;
-    LossReason reason = LossReason::none;
-    std::uint64_t incarnation = 0;
-    IntrusivePtr<HoldHandle> handle{};  ///< marked; null: nobody watches, or it was told before
-    std::string label{};
-  };
   struct Work {
     std::vector<HoldPtr> renew;  ///< to be renewed now, in order of their deadlines
-    std::vector<Lost> lost;      ///< to be announced now
+    std::vector<HoldLoss> lost;  ///< to be announced now
     std::vector<HoldPtr> gone;   ///< announced before; the server must have dropped them by now
   };
 
@@ -45,60 +33,12 @@ class Watchdog {
 
   [[nodiscard]] std::chrono::milliseconds timeout() const noexcept { return timeout_; }
 
-  /// How much of a lease is not counted as valid: server clocks count whole milliseconds, and two
-  /// clocks may differ by 1000 parts per million.
-  static Clock::duration allowance(std::chrono::milliseconds lease) noexcept {
-    return std::chrono::milliseconds(1) + std::chrono::nanoseconds(lease) / 1000;
-  }
-  /// How long before the end of its validity the loss of a hold is announced.
-  static Clock::duration notice(std::chrono::milliseconds lease) noexcept {
-    return std::clamp<Clock::duration>(std::chrono::nanoseconds(lease) / 20,
-                                       std::chrono::milliseconds(1),
-                                       std::chrono::milliseconds(100));
-  }
-
-  /// Decides that a hold is lost: whoever looks at its handle sees it from here on. Not for one
-  /// that is lost already.
-  static Lost lose(Hold& hold, LossReason reason) {
-    hold.lost = true;
-    Lost lost{HoldPtr(&hold), reason, hold.incarnation, hold.handle, hold.label};
-    if (lost.handle && !lost.handle->markLost(reason)) {
-      lost.handle = nullptr;
-    }
-    return lost;
-  }
-
-  /// As lose(), for a hold that has a lease of its own.
-  static Lost lose(Hold& hold, HoldPart& part, LossReason reason) {
-    part.lost = true;
-    Lost lost{HoldPtr(&hold), reason, part.incarnation, part.handle, part.label};
-    if (lost.handle && !lost.handle->markLost(reason)) {
-      lost.handle = nullptr;
-    }
-    return lost;
-  }
-  /// As lose(), for all that an owner holds.
-  static void loseAll(Hold& hold, LossReason reason, std::vector<Lost>& losses) {
-    if (hold.lost) {
-      return;
-    }
-    if (hold.parts.empty()) {
-      losses.push_back(lose(hold, reason));
-      return;
-    }
-    hold.lost = true;
-    for (HoldPart& part : hold.parts) {
-      if (!part.lost) {
-        losses.push_back(lose(hold, part, reason));
-      }
-    }
-  }
-
   /// Keeps a lost hold until the server must have dropped it, too: until then its release still
   /// means something.
   void linger(Hold& hold) {
     hold.renewing = false;
-    heap_.schedule(hold, hold.validUntil + notice(hold.lease) + allowance(hold.lease));
+    heap_.schedule(
+        hold, hold.validUntil + Validity::notice(hold.lease) + Validity::allowance(hold.lease));
   }
 
   /// The server granted one more hold by a request that was sent at `sentAt`. An explicit lease
@@ -108,7 +48,7 @@ class Watchdog {
                std::chrono::milliseconds lease,
                bool watched,
                TimePoint maxHoldUntil) {
-    const TimePoint until = sentAt + lease - allowance(lease);
+    const TimePoint until = sentAt + lease - Validity::allowance(lease);
     // A hold that was told lost does not come back: neither its validity nor its maxHold count any
     // more.
     const bool first = hold.count <= 1 || hold.lost;
@@ -136,16 +76,16 @@ class Watchdog {
       part.validUntil = until;
       part.lease = lease;
       part.maxHoldUntil = maxHoldUntil;
-      sum(hold);
+      Validity::sum(hold);
     }
-    publish(hold);
+    Validity::publish(hold);
     schedule(hold);
   }
 
   /// Some of the holds that have a lease each have ended.
   void partsEnded(Hold& hold) {
-    sum(hold);
-    publish(hold);
+    Validity::sum(hold);
+    Validity::publish(hold);
   }
 
   /// The rest of a hold of several is valid no longer than this.
@@ -155,7 +95,7 @@ class Watchdog {
       for (HoldPart& part : hold.parts) {
         part.validUntil = std::min(part.validUntil, until);
       }
-      publish(hold);
+      Validity::publish(hold);
       if (hold.hook.linked() && !hold.lost) {
         schedule(hold);
       }
@@ -168,7 +108,7 @@ class Watchdog {
     if (!hold.hook.linked() || hold.lost) {
       return;
     }
-    const TimePoint until = sentAt + timeout_ - allowance(timeout_);
+    const TimePoint until = sentAt + timeout_ - Validity::allowance(timeout_);
     if (until > hold.validUntil) {
       hold.validUntil = until;
       hold.lease = timeout_;
@@ -180,10 +120,10 @@ class Watchdog {
         part.lease = timeout_;
       }
     }
-    sum(hold);
+    Validity::sum(hold);
     hold.renewalFailures = 0;
     hold.renewAt = sentAt + period();
-    publish(hold);
+    Validity::publish(hold);
     schedule(hold);
   }
 
@@ -206,8 +146,8 @@ class Watchdog {
     hold.watched = hold.watched && watched;
     hold.renewing = false;
     hold.lease = std::min(hold.lease, lease);
-    hold.validUntil = std::min(hold.validUntil, now + lease - allowance(lease));
-    publish(hold);
+    hold.validUntil = std::min(hold.validUntil, now + lease - Validity::allowance(lease));
+    Validity::publish(hold);
     if (hold.hook.linked() && !hold.lost) {
       schedule(hold);
     }
@@ -219,8 +159,8 @@ class Watchdog {
       return;
     }
     hold.lease = lease;
-    hold.validUntil = sentAt + lease - allowance(lease);
-    publish(hold);
+    hold.validUntil = sentAt + lease - Validity::allowance(lease);
+    Validity::publish(hold);
     schedule(hold);
   }
 
@@ -267,14 +207,14 @@ class Watchdog {
         linger(hold);
         continue;
       }
-      if (now >= lossAt(hold)) {
-        work.lost.push_back(lose(hold, reasonAt(hold, now)));
+      if (now >= Validity::lossAt(hold)) {
+        work.lost.push_back(lose(hold, Validity::reasonAt(hold, hold.maxHoldUntil, now)));
         linger(hold);
         continue;
       }
       hold.renewing = true;
       work.renew.emplace_back(&hold);
-      heap_.schedule(hold, lossAt(hold));
+      heap_.schedule(hold, Validity::lossAt(hold));
     }
     return work;
   }
@@ -293,86 +233,10 @@ class Watchdog {
     return std::max<Clock::duration>(std::chrono::milliseconds(1), period() / 100);
   }
 
-  static TimePoint lossAt(const Hold& hold) noexcept {
-    // The first that is over, as long as there are several.
-    auto first = TimePoint::max();
-    for (const HoldPart& part : hold.parts) {
-      first = part.lost ? first : std::min(first, lossAt(part));
-    }
-    if (first != TimePoint::max()) {
-      return first;
-    }
-    return std::min(hold.validUntil - notice(hold.lease), hold.maxHoldUntil);
-  }
-  static LossReason reasonAt(const Hold& hold, TimePoint now) noexcept {
-    if (now >= hold.maxHoldUntil) {
-      return LossReason::maxHold;
-    }
-    return hold.watched ? LossReason::unreachable : LossReason::expired;
-  }
-
-  /// Decides the loss of each part whose own time is over. False: nothing has changed, or all are
-  /// lost.
-  static bool losePartsDue(Hold& hold, TimePoint now, std::vector<Lost>& losses) {
-    const auto over = [&](const HoldPart& part) { return part.lost || now >= lossAt(part); };
-    const bool left = !std::all_of(hold.parts.begin(), hold.parts.end(), over);
-    bool some = false;
-    for (HoldPart& part : hold.parts) {
-      if (part.lost || !over(part)) {
-        continue;
-      }
-      const bool maxHold = now >= part.maxHoldUntil;
-      Lost lost = lose(hold,
-                       part,
-                       maxHold        ? LossReason::maxHold
-                       : hold.watched ? LossReason::unreachable
-                                      : LossReason::expired);
-      // As long as its owner holds others, one that nobody watches just ends.
-      if (part.handle || !left || lost.reason != LossReason::expired) {
-        losses.push_back(std::move(lost));
-      }
-      some = true;
-    }
-    hold.lost = !left;
-    sum(hold);
-    publish(hold);
-    return some && left;
-  }
-
-  /// Computes the validity of a hold from its parts, which have a lease each.
-  static void sum(Hold& hold) {
-    bool first = true;
-    for (const HoldPart& part : hold.parts) {
-      if (!part.lost && (first || part.validUntil > hold.validUntil)) {
-        hold.validUntil = part.validUntil;
-        hold.lease = part.lease;
-      }
-      if (!part.lost) {
-        hold.maxHoldUntil =
-            first ? part.maxHoldUntil : std::max(hold.maxHoldUntil, part.maxHoldUntil);
-        first = false;
-      }
-    }
-  }
-
-  static TimePoint lossAt(const HoldPart& part) noexcept {
-    return std::min(part.validUntil - notice(part.lease), part.maxHoldUntil);
-  }
-
   void schedule(Hold& hold) {
     const bool renews = hold.watched && !hold.renewing && hold.renewAt < hold.maxHoldUntil;
-    heap_.schedule(hold, renews ? std::min(hold.renewAt, lossAt(hold)) : lossAt(hold));
-  }
-
-  static void publish(Hold& hold) noexcept {
-    if (hold.handle) {
-      hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
-    }
-    for (const HoldPart& part : hold.parts) {
-      if (part.handle && !part.lost) {
-        part.handle->setValidUntil(std::min(part.validUntil, part.maxHoldUntil));
-      }
-    }
+    heap_.schedule(
+        hold, renews ? std::min(hold.renewAt, Validity::lossAt(hold)) : Validity::lossAt(hold));
   }
 
   const std::chrono::milliseconds timeout_;

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/group/group_hold.hpp>
 #include <rlock/error.hpp>
 #include <rlock/result.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -71,7 +71,7 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
  private:
   Done done_;
   std::optional<StopListener> stopListener_;
-  std::atomic<bool> armed_{false};
+  Atomic<bool> armed_{false};
 };
 
 }  // namespace rlock::detail

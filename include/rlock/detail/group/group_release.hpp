@@ -14,42 +14,6 @@
 
 namespace rlock::detail {
 
-inline std::optional<GroupLock::Leaving> GroupLock::takePlan(ReleaseTarget target) {
-  Leaving leaving;
-  {
-    const MutexLock lock(mutex_);
-    const auto found = holds_.find(target.owner.value);
-    if (found == holds_.end() ||
-        (target.incarnation != 0 && found->second->incarnation() != target.incarnation)) {
-      return std::nullopt;
-    }
-    leaving.hold = found->second;
-    leaving.plan = leaving.hold->leave();
-    if (leaving.plan.last) {
-      holds_.erase(found);
-    }
-  }
-  if (leaving.plan.last) {
-    leaving.hold->endRepairs();
-  }
-  return leaving;
-}
-
-inline std::optional<GroupHold::Plan> GroupLock::takeRest(OwnerId owner,
-                                                          const IntrusivePtr<GroupHold>& hold,
-                                                          const std::vector<bool>& gone) {
-  {
-    const MutexLock lock(mutex_);
-    const auto found = holds_.find(owner.value);
-    if (!hold || found == holds_.end() || found->second != hold || hold->survives(gone)) {
-      return std::nullopt;
-    }
-    holds_.erase(found);
-  }
-  // leaveLost() calls the application, so no mutex is held.
-  return hold->leaveLost();
-}
-
 /// One release of one hold, on all members at the same time. start() runs on the caller's thread,
 /// the answers come on the members' loop threads. Several holds of one member are released one
 /// after the other. The caller is told exactly once, as soon as the outcome is certain; answers
@@ -59,12 +23,12 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
  public:
   Releasing(std::shared_ptr<GroupLock> group,
             OwnerId owner,
-            Leaving leaving,
+            GroupHolds::Leaving leaving,
             Done<ReleaseOutcome> done)
       : group_(std::move(group)),
         owner_(owner),
         hold_(std::move(leaving.hold)),
-        gone_(group_->members_.size(), false),
+        gone_(group_->members().size(), false),
         done_(std::move(done)) {
     begin(std::move(leaving.plan));
   }
@@ -95,7 +59,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   }
 
   void release(std::size_t member, std::uint64_t incarnation) {
-    group_->members_[member]->releaseAsync(
+    group_->members()[member]->releaseAsync(
         {owner_, incarnation},
         [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
           self->answered(member, result);
@@ -132,7 +96,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
       }
     }
     for (const std::uint64_t incarnation : unasked) {
-      group_->members_[member]->releaseQuietly({owner_, incarnation});
+      group_->members()[member]->releaseQuietly({owner_, incarnation});
     }
     if (next) {
       release(member, *next);
@@ -149,19 +113,21 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
       if (!done_ || rest_ == Rest::asked) {
         return;
       }
-      switch (group_->needsAll() ? tally_.ofAll() : tally_.ofMajority(group_->need_)) {
+      switch (group_->members().needsAll() ? tally_.ofAll()
+                                           : tally_.ofMajority(group_->members().need())) {
         case GroupRelease::Result::pending:
           return;
         case GroupRelease::Result::released:
-          result.emplace(plan_.last && stillHeld_ < group_->need_ ? ReleaseOutcome::released
-                                                                  : ReleaseOutcome::stillHeld);
+          result.emplace(plan_.last && stillHeld_ < group_->members().need()
+                             ? ReleaseOutcome::released
+                             : ReleaseOutcome::stillHeld);
           break;
         case GroupRelease::Result::notOwner:
           if (!plan_.last && rest_ == Rest::unknown) {
             rest_ = Rest::asked;
             break;
           }
-          result.emplace(group_->describe(Error(
+          result.emplace(group_->members().describe(Error(
               Errc::notOwner, "not held by this owner, or no longer; nothing is left of it")));
           break;
         case GroupRelease::Result::failed:
@@ -186,7 +152,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
       const MutexLock lock(mutex_);
       gone = gone_;
     }
-    auto rest = group_->takeRest(owner_, hold_, gone);
+    auto rest = group_->holds().takeRest(owner_, hold_, gone);
     {
       const MutexLock lock(mutex_);
       rest_ = Rest::known;
@@ -221,7 +187,7 @@ inline void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
     // The hold is left to expire: the work that it protects may go on in another thread.
     return;
   }
-  Leaving leaving{hold, hold->giveBack()};
+  GroupHolds::Leaving leaving{hold, hold->giveBack()};
   if (leaving.plan.incarnations.empty()) {
     return;
   }
@@ -236,7 +202,7 @@ inline void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
 
 inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
   const OwnerId owner = target.owner;
-  if (auto leaving = takePlan(target)) {
+  if (auto leaving = holds_.takePlan(target)) {
     const IntrusivePtr<GroupHold> hold = leaving->hold;
     UniqueFunction<void()> release = [self = shared_from_this(),
                                       owner,
@@ -252,11 +218,11 @@ inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> d
     return;
   }
   if (target.incarnation != 0) {
-    done(describe(Error(Errc::notOwner, "this hold is over")));
+    done(members_->describe(Error(Errc::notOwner, "this hold is over")));
     return;
   }
   // The owner may hold the members through another object over the same members.
-  startHoldCount(
+  questions_.holdCount(
       owner,
       [self = shared_from_this(), owner, done = std::move(done)](const Result<int>& count) mutable {
         if (!count.has_value()) {
@@ -264,11 +230,12 @@ inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> d
           return;
         }
         if (*count == 0) {
-          done(self->describe(Error(Errc::notOwner, "not held by this owner, or no longer")));
+          done(self->members().describe(
+              Error(Errc::notOwner, "not held by this owner, or no longer")));
           return;
         }
-        Leaving leaving;
-        leaving.plan.incarnations.assign(self->members_.size(), {0});
+        GroupHolds::Leaving leaving;
+        leaving.plan.incarnations.assign(self->members().size(), {0});
         leaving.plan.last = true;
         leaving.plan.valid = true;
         std::make_shared<Releasing>(self, owner, std::move(leaving), std::move(done))->start();
@@ -276,13 +243,13 @@ inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> d
 }
 
 inline void GroupLock::releaseQuietly(ReleaseTarget target) {
-  if (refuse(false)) {
+  if (members_->refuse(false)) {
     return;
   }
-  if (const auto leaving = takePlan(target)) {
-    for (std::size_t i = 0; i < members_.size(); ++i) {
+  if (const auto leaving = holds_.takePlan(target)) {
+    for (std::size_t i = 0; i < members_->size(); ++i) {
       for (const std::uint64_t incarnation : leaving->plan.incarnations[i]) {
-        members_[i]->releaseQuietly({target.owner, incarnation});
+        (*members_)[i]->releaseQuietly({target.owner, incarnation});
       }
     }
   }

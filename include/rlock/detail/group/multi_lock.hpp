@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/group/group_lock.hpp>
@@ -51,7 +52,7 @@ class MultiAcquire final : public GroupAcquire {
  public:
   MultiAcquire(std::shared_ptr<GroupLock> group, AcquireParams params, Done done)
       : GroupAcquire(std::move(group), std::move(params), std::move(done)),
-        outageTimeout_(group_->longest(&LockLimits::outageTimeout)),
+        outageTimeout_(group_->members().longest(&LockLimits::outageTimeout)),
         fsm_(group_->members().size(), oneAttempt()) {}
 
   void expire() override {
@@ -312,12 +313,12 @@ class MultiAcquire final : public GroupAcquire {
     // Race: another thread may be inside a listener. Its destructor waits for that thread, which
     // takes mutex_; so no lock is held here.
     listeners.clear();
-    const auto left = std::make_shared<std::atomic<std::size_t>>(grants.size());
+    const auto left = std::make_shared<Atomic<std::size_t>>(grants.size());
     for (std::size_t i = 0; i < grants.size(); ++i) {
       group_->members()[i]->releaseAsync(
           {params_.owner, grants[i].hold->incarnation()},
           [self = self(), left](const Result<ReleaseOutcome>& /*result*/) {
-            if (--*left == 0) {
+            if (left->fetch_sub(1) == 1) {
               self->perform(
                   self->tell([&](MultiFsm& fsm) { return fsm.givenBack(self->timeLeft()); }));
             }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/engine/task.hpp>
-#include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/engine/validity.hpp>
 #include <rlock/detail/group/group_lock.hpp>
 #include <rlock/detail/group/group_release.hpp>
 #include <rlock/detail/group/quorum_fsm.hpp>
@@ -45,7 +46,7 @@ inline constexpr std::chrono::seconds kLongestPeriod{10};
 
 inline std::chrono::milliseconds leaseOf(const GroupLock& group, const AcquireParams& params) {
   return params.lease ? params.lease->ceilMilliseconds()
-                      : group.shortest(&LockLimits::watchdogTimeout);
+                      : group.members().shortest(&LockLimits::watchdogTimeout);
 }
 
 /// The members' maxHold ends a little later, so that the whole ends first and with its own reason.
@@ -70,8 +71,8 @@ class QuorumAcquire final : public GroupAcquire {
       : GroupAcquire(group, std::move(params), std::move(done)),
         redLock_(std::move(group)),
         patience_(Quorum::patience(leaseOf(*group_, params_),
-                                   group_->longest(&LockLimits::commandTimeout))),
-        outageTimeout_(group_->longest(&LockLimits::outageTimeout)),
+                                   group_->members().longest(&LockLimits::commandTimeout))),
+        outageTimeout_(group_->members().longest(&LockLimits::outageTimeout)),
         random_(static_cast<std::uint32_t>(
             static_cast<std::uint64_t>(began_.time_since_epoch().count()) ^
             (params_.owner.value * 0x9e3779b97f4a7c15ULL >> 32U))),
@@ -251,7 +252,7 @@ class QuorumAcquire final : public GroupAcquire {
       const bool held = grant.hold && grant.hold->reason() == LossReason::none;
       until.push_back(held ? grant.hold->validUntil() : Clock::time_point::min());
     }
-    const auto end = Quorum::validUntil(until, group_->need());
+    const auto end = Quorum::validUntil(until, group_->members().need());
     return end != Clock::time_point::min() && group_->now() < end - terms().margin;
   }
 
@@ -273,21 +274,21 @@ class QuorumAcquire final : public GroupAcquire {
     }
     // Race: answers may come inside the loop below. The count includes one for this function, so
     // that the last answer counts only after the loop.
-    const auto left = std::make_shared<std::atomic<std::size_t>>(1);
+    const auto left = std::make_shared<Atomic<std::size_t>>(1);
     const auto one = [self = self(), left, attempt] {
-      if (--*left == 0) {
+      if (left->fetch_sub(1) == 1) {
         self->perform(self->givenBack(attempt));
       }
     };
     for (std::size_t i = 0; i < grants.size(); ++i) {
       if (grants[i].hold) {
-        ++*left;
+        left->fetch_add(1);
         group_->members()[i]->releaseAsync(
             {params_.owner, grants[i].hold->incarnation()},
             [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
       }
     }
-    if (*left > 1) {
+    if (left->load() > 1) {
       tellAt(until, [attempt](QuorumAcquire& self) { return self.givenBack(attempt); });
     }
     one();
@@ -370,8 +371,9 @@ inline GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
   if (params.maxHold) {
     terms.maxHoldUntil = params.maxHold->deadlineFrom(now());
   }
-  terms.margin = Quorum::drift(params.lease ? lease : longest(&LockLimits::watchdogTimeout));
-  terms.notice = Watchdog::notice(lease);
+  terms.margin =
+      Quorum::drift(params.lease ? lease : members().longest(&LockLimits::watchdogTimeout));
+  terms.notice = Validity::notice(lease);
   return terms;
 }
 
@@ -385,7 +387,7 @@ inline void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
   const auto now = this->now();
   const GroupHold::Terms terms = hold->terms();
   const auto period = std::min<Clock::duration>(
-      terms.lease.value_or(shortest(&LockLimits::watchdogTimeout)) / 3, kLongestPeriod);
+      terms.lease.value_or(members().shortest(&LockLimits::watchdogTimeout)) / 3, kLongestPeriod);
   const auto when = std::min(now + std::max<Clock::duration>(period, std::chrono::milliseconds(1)),
                              hold->lossAt());
   if (!hold->planLook(when)) {

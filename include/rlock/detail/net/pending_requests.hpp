@@ -129,7 +129,7 @@ class PendingRequests {
   /// @param word  with `sleep`: the value to sleep on
   [[nodiscard]] static Next next(Request& request, std::uint32_t& word) noexcept;
   [[nodiscard]] static const std::atomic<std::uint32_t>& word(const Request& request) noexcept {
-    return request.state_;
+    return request.state_.word();
   }
 
  private:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/net/server_session.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -67,7 +67,7 @@ class Request : public RefCounted<Request> {
     kInterrupted = 8,
   };
 
-  std::atomic<std::uint32_t> state_{0};
+  Atomic<std::uint32_t> state_{0};
   Delivery delivery_ = Delivery::pending;
   const Purpose purpose_;
   bool awaited_ = false;

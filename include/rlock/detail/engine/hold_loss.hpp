@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/hold_handle.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/engine/hold_ledger.hpp>
+#include <rlock/detail/engine/validity.hpp>
+#include <rlock/options.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// A loss as it was decided, to be told later: whose it is does not change any more, whatever the
+/// same owner takes meanwhile. Whoever looks at the handle sees it from the decision on.
+///
+/// The functions below decide. They belong to the thread that has the HoldLedger.
+struct HoldLoss {
+  HoldPtr hold;
+  LossReason reason = LossReason::none;
+  std::uint64_t incarnation = 0;
+  IntrusivePtr<HoldHandle> handle{};  ///< marked; null: nobody watches, or it was told before
+  std::string label{};
+};
+
+/// Marks the handle, which is told later, unless it is lost already.
+inline HoldLoss markedLoss(HoldLoss loss) {
+  if (loss.handle && !loss.handle->markLost(loss.reason)) {
+    loss.handle = nullptr;
+  }
+  return loss;
+}
+
+/// Decides that a hold is lost. Not for one that is lost already.
+inline HoldLoss lose(Hold& hold, LossReason reason) {
+  hold.lost = true;
+  return markedLoss({HoldPtr(&hold), reason, hold.incarnation, hold.handle, hold.label});
+}
+
+/// As above, for a part of a hold, which has a lease of its own.
+inline HoldLoss lose(Hold& hold, HoldPart& part, LossReason reason) {
+  part.lost = true;
+  return markedLoss({HoldPtr(&hold), reason, part.incarnation, part.handle, part.label});
+}
+
+/// As above, for all that an owner holds.
+inline void loseAllOf(Hold& hold, LossReason reason, std::vector<HoldLoss>& losses) {
+  if (hold.lost) {
+    return;
+  }
+  if (hold.parts.empty()) {
+    losses.push_back(lose(hold, reason));
+    return;
+  }
+  hold.lost = true;
+  for (HoldPart& part : hold.parts) {
+    if (!part.lost) {
+      losses.push_back(lose(hold, part, reason));
+    }
+  }
+}
+
+/// Decides the loss of each part whose own time is over. False: nothing has changed, or all are
+/// lost.
+inline bool losePartsDue(Hold& hold,
+                         std::chrono::steady_clock::time_point now,
+                         std::vector<HoldLoss>& losses) {
+  const auto over = [&](const HoldPart& part) {
+    return part.lost || now >= Validity::lossAt(part);
+  };
+  const bool left = !std::all_of(hold.parts.begin(), hold.parts.end(), over);
+  bool some = false;
+  for (HoldPart& part : hold.parts) {
+    if (part.lost || !over(part)) {
+      continue;
+    }
+    HoldLoss loss = lose(hold, part, Validity::reasonAt(hold, part.maxHoldUntil, now));
+    // As long as its owner holds others, one that nobody watches just ends.
+    if (part.handle || !left || loss.reason != LossReason::expired) {
+      losses.push_back(std::move(loss));
+    }
+    some = true;
+  }
+  hold.lost = !left;
+  Validity::sum(hold);
+  Validity::publish(hold);
+  return some && left;
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/deadline_heap.hpp>
+#include <rlock/detail/engine/waiter.hpp>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// The waiters that look again each by its own schedule (WakeRule::polling). They are in no line:
+/// no message is for them, and nobody's turn depends on another's.
+///
+/// **Thread safety:** One thread at a time.
+class PollingWaiters {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  [[nodiscard]] bool empty() const noexcept { return waiters_.empty(); }
+
+  /// The waiter sleeps until `wake`. Returns whether it is new here.
+  bool queue(Waiter& waiter, TimePoint wake) noexcept {
+    const bool isNew = !waiter.queued_;
+    if (isNew) {
+      waiter.waiterAddRef();
+      waiters_.pushBack(waiter);
+      waiter.queued_ = true;
+      waiter.alone_ = true;
+    }
+    waiter.trying_ = false;
+    alarms_.schedule(waiter, wake);
+    return isNew;
+  }
+  void leave(Waiter& waiter) noexcept {
+    waiter.alone_ = false;
+    waiter.trying_ = false;
+    alarms_.remove(waiter);
+    waiters_.remove(waiter);
+    waiter.waiterDropRef();
+  }
+
+  [[nodiscard]] TimePoint nextDue() const noexcept { return alarms_.nextDue(); }
+  /// Gives a turn to those whose time has come.
+  void poll(TimePoint now, WaiterTurns& turns) noexcept {
+    while (!alarms_.empty() && alarms_.nextDue() <= now) {
+      Waiter& waiter = alarms_.top();
+      alarms_.remove(waiter);
+      waiter.trying_ = true;
+      waiter.waiterAddRef();
+      turns.pushBack(waiter);
+    }
+  }
+  void addTo(std::vector<Waiter*>& all) const { waiters_.addTo(all); }
+
+ private:
+  WaiterChain<&Waiter::line_> waiters_;
+  DeadlineHeap<Waiter, &Waiter::alarm_> alarms_;
+};
+
+}  // namespace rlock::detail

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/env.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/stepped_call.hpp>
+#include <rlock/detail/executor/dispatcher.hpp>
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace rlock::detail {
+
+/// Performs the steps of a call whose caller does not drive it: on the loop thread, to which every
+/// call moves that meets trouble, or on a thread that has a turn for a caller that sleeps.
+///
+/// It guarantees that the caller is answered once, also when memory runs out; that the gate is left
+/// at the end, and only then; and that the call lives until what was queued for it has run.
+///
+/// **Thread safety:** start(), soon(), performSoon() and guarded() from any thread,
+/// attemptForSleeper() on the thread that has the turn. The rest belongs to the thread that drives,
+/// and the deadline's timer to the loop thread.
+class StepPerformer {
+ public:
+  using Clock = SteppedCall::Clock;
+  using Step = SteppedCall::Step;
+
+  explicit StepPerformer(SteppedCall& call) noexcept : call_(call) {}
+
+  /// The call begins on the loop thread. Its deadline is the end of the caller's time.
+  void start();
+  void perform(Step step);
+  /// Sends the request if that is what preparing it came to.
+  void submit(Step prepared);
+  void attempt() { submit(call_.prepare(SteppedCall::Driver::loop)); }
+  /// The request goes out at once, and its sleeping thread wakes up while it is on the way.
+  void attemptForSleeper();
+  /// Goes on in a while, on the loop thread.
+  void performSoon(Step step) {
+    soon([this, step] { perform(step); });
+  }
+  /// As guarded(), on the loop thread.
+  template <class Action>
+  void soon(Action action);
+  /// Does something for the call. A call that there is no memory for fails, and what it may have
+  /// obtained is given back.
+  template <class Action>
+  void guarded(Action action) noexcept;
+  /// A caller that is no thread leaves then.
+  void armDeadline(Clock::time_point when);
+
+ private:
+  void reconcile(bool keep);
+  void conclude();
+  void end();
+  void failWithoutMemory();
+  void onDeadline();
+
+  SteppedCall& call_;
+  std::unique_ptr<Timer> deadlineTimer_;
+};
+
+// To the loop thread.
+
+template <class Action>
+void StepPerformer::soon(Action action) {
+  call_.engine_->dispatcher().post(
+      [this, action, self = IntrusivePtr<SteppedCall>(&call_)] { guarded(action); });
+}
+
+inline void StepPerformer::start() {
+  call_.background_ = true;
+  soon([this] {
+    if (call_.deadline_ != Clock::time_point::max()) {
+      armDeadline(call_.deadline_);
+    }
+    perform(call_.begin());
+  });
+}
+
+// On whichever thread.
+
+template <class Action>
+void StepPerformer::guarded(Action action) noexcept {
+  try {
+    action();
+    return;
+  } catch (const std::bad_alloc&) {
+  }
+  try {
+    failWithoutMemory();
+  } catch (const std::exception& failure) {
+    call_.engine_->log().write(LogLevel::error, failure.what());
+  }
+}
+
+inline void StepPerformer::failWithoutMemory() {
+  call_.wakeToWait();
+  const bool reconciles = call_.gate_.maybeExecuted();
+  const Step step = call_.withoutMemory(reconciles);
+  if (!reconciles) {
+    call_.gate_.leave();
+  }
+  if (call_.background_ && !call_.engine_->dispatcher().onLoopThread()) {
+    // The deadline's timer belongs to the loop thread.
+    performSoon(step);
+  } else {
+    perform(step);
+  }
+}
+
+inline void StepPerformer::attemptForSleeper() {
+  const Step step = call_.prepare(SteppedCall::Driver::caller);
+  Dispatcher& dispatcher = call_.engine_->dispatcher();
+  if (step == Step::attempt && dispatcher.direct(call_)) {
+    call_.signals_.give(CallerSignals::kSent);
+    return;
+  }
+  call_.wakeToWait();
+  if (step == Step::attempt) {
+    dispatcher.start(Dispatcher::CallPtr(&call_), call_.sendBefore(SteppedCall::Driver::caller));
+  } else {
+    // Not later on the loop thread: a client that is being closed may stop its loop before, and the
+    // sleeping thread takes the word of the state machine that its answer is on its way.
+    perform(step);
+  }
+}
+
+// The steps.
+
+inline void StepPerformer::perform(Step step) {
+  switch (step) {
+    case Step::none:
+      return;
+    case Step::attempt:
+      attempt();
+      return;
+    case Step::queue:
+      perform(call_.enqueue());
+      return;
+    case Step::reconcileKeep:
+      reconcile(true);
+      return;
+    case Step::reconcileBack:
+      reconcile(false);
+      return;
+    case Step::finish:
+      conclude();
+      end();
+      return;
+    case Step::finishEarly:
+      conclude();
+      return;
+    case Step::finishAndReconcileBack:
+      conclude();
+      reconcile(false);
+      return;
+    case Step::end:
+      end();
+      return;
+  }
+}
+
+inline void StepPerformer::submit(Step prepared) {
+  if (prepared == Step::attempt) {
+    call_.engine_->dispatcher().start(Dispatcher::CallPtr(&call_),
+                                      call_.sendBefore(SteppedCall::Driver::loop));
+  } else {
+    perform(prepared);
+  }
+}
+
+inline void StepPerformer::reconcile(bool keep) {
+  const auto until = call_.prepareReconciling(keep);
+  call_.engine_->dispatcher().start(Dispatcher::CallPtr(&call_), until);
+}
+
+inline void StepPerformer::conclude() {
+  deadlineTimer_.reset();
+  if (call_.background_ || !call_.signals_.has(CallerSignals::kAnswered)) {
+    call_.answerCaller();
+  }
+}
+
+inline void StepPerformer::end() {
+  call_.gate_.leave();
+  call_.ended();
+  deadlineTimer_.reset();
+  if (call_.background_) {
+    call_.signals_.forgetStop();
+  }
+}
+
+// The deadline of a caller that is no thread.
+
+inline void StepPerformer::armDeadline(Clock::time_point when) {
+  if (!deadlineTimer_) {
+    deadlineTimer_ = call_.engine_->env()->makeTimer([this] { onDeadline(); });
+  }
+  deadlineTimer_->armAt(when);
+}
+
+inline void StepPerformer::onDeadline() {
+  const IntrusivePtr<SteppedCall> self(&call_);
+  const auto until = call_.queued() ? call_.deadline_ : call_.limit();
+  if (call_.engine_->now() < until) {
+    deadlineTimer_->armAt(until);
+    return;
+  }
+  guarded([this] { perform(call_.leave(SteppedCall::Leave::late)); });
+}
+
+}  // namespace rlock::detail

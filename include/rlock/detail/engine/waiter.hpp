@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/atomic.hpp>
+#include <rlock/detail/base/deadline_heap.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+class Waiter;
+class WakeupQueue;
+
+/// The neighbours of a waiter in a WaiterChain.
+struct WaiterLink {
+  Waiter* before = nullptr;
+  Waiter* after = nullptr;
+};
+
+/// One caller that sleeps until it is its turn to try again.
+class Waiter {
+ public:
+  Waiter() = default;
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+  virtual ~Waiter() = default;
+
+  /// Try now. Called with no lock held, from any thread, and never from within another turn of the
+  /// same client. A waiter that is leaving ignores it: leave() passes the turn on.
+  virtual void turn() noexcept = 0;
+  /// The client is closed: stop waiting. Called with no lock held, from any thread.
+  virtual void shutDown() noexcept = 0;
+  virtual void waiterAddRef() noexcept = 0;
+  virtual void waiterDropRef() noexcept = 0;
+
+ protected:
+  /// In a turn: the message came that ends the wait (WaitTerms::opensOn), so there is no need to
+  /// try.
+  [[nodiscard]] bool happened() const noexcept { return happened_.load(std::memory_order_acquire); }
+
+ private:
+  friend class PollingWaiters;
+  friend class WaiterTurns;
+  friend class WakeupQueue;
+  friend class WakeupQueues;
+
+  WakeupQueue* wakeupQueue_ = nullptr;
+  // In its wake-up queue, or among those that were told, or among those that poll.
+  WaiterLink line_;
+  WaiterLink fellows_;  // WakeRule::bestFit: those who need as much
+  Waiter* nextTurn_ = nullptr;
+  bool queued_ = false;
+  bool alone_ = false;
+  bool trying_ = false;  // it was given a turn and has not come back
+  Atomic<bool> happened_{false};
+  int need_ = 1;
+  std::uint64_t number_ = 0;    // in the order of arrival
+  std::uint64_t seen_ = 0;      // the channel's generation when its last try began
+  std::uint64_t openings_ = 0;  // the wake-up queue's last opening then
+  std::uint64_t wave_ = 0;      // which the turn belongs to
+  std::uint64_t round_ = 0;     // the confirmation from which on messages are meant for it
+  std::chrono::steady_clock::time_point looksAt_{};  // when it is to look again if it is first
+  DeadlineHook alarm_;                               // WakeRule::polling
+};
+
+/// Waiters one after the other. Putting in, taking out and moving on cost the same however many
+/// there are, and nothing is allocated.
+///
+/// **Thread safety:** One thread at a time.
+template <WaiterLink Waiter::*Link>
+class WaiterChain {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  /// Null when empty.
+  [[nodiscard]] Waiter* front() const noexcept { return first_; }
+  [[nodiscard]] static Waiter* after(const Waiter& waiter) noexcept { return (waiter.*Link).after; }
+
+  void pushBack(Waiter& waiter) noexcept {
+    (waiter.*Link) = {last_, nullptr};
+    (last_ == nullptr ? first_ : (last_->*Link).after) = &waiter;
+    last_ = &waiter;
+  }
+  /// The waiter must be in this chain.
+  void remove(Waiter& waiter) noexcept {
+    const WaiterLink link = std::exchange(waiter.*Link, {});
+    (link.before == nullptr ? first_ : (link.before->*Link).after) = link.after;
+    (link.after == nullptr ? last_ : (link.after->*Link).before) = link.before;
+  }
+  void addTo(std::vector<Waiter*>& all) const {
+    for (Waiter* waiter = first_; waiter != nullptr; waiter = after(*waiter)) {
+      all.push_back(waiter);
+    }
+  }
+
+ private:
+  Waiter* first_ = nullptr;
+  Waiter* last_ = nullptr;
+};
+
+/// Waiters whose turn it is, each with a reference that the receiver drops after turn(). A waiter
+/// is in one of these at most, and nothing is allocated.
+///
+/// **Thread safety:** One thread at a time.
+class WaiterTurns {
+ public:
+  class Iterator {
+   public:
+    using value_type = Waiter*;
+    using difference_type = std::ptrdiff_t;
+    Iterator() noexcept = default;
+    explicit Iterator(Waiter* waiter) noexcept : waiter_(waiter) {}
+    Waiter* operator*() const noexcept { return waiter_; }
+    Iterator& operator++() noexcept {
+      waiter_ = waiter_->nextTurn_;
+      return *this;
+    }
+    Iterator operator++(int) noexcept {
+      const Iterator old = *this;
+      ++*this;
+      return old;
+    }
+    friend bool operator==(const Iterator&, const Iterator&) noexcept = default;
+
+   private:
+    Waiter* waiter_ = nullptr;
+  };
+
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// Null when empty.
+  [[nodiscard]] Waiter* front() const noexcept { return first_; }
+  [[nodiscard]] Iterator begin() const noexcept { return Iterator(first_); }
+  [[nodiscard]] Iterator end() const noexcept { return Iterator(); }
+
+  void pushBack(Waiter& waiter) noexcept {
+    waiter.nextTurn_ = nullptr;
+    (last_ == nullptr ? first_ : last_->nextTurn_) = &waiter;
+    last_ = &waiter;
+    ++size_;
+  }
+  /// Takes all of another.
+  void append(WaiterTurns& other) noexcept {
+    if (other.empty()) {
+      return;
+    }
+    (last_ == nullptr ? first_ : last_->nextTurn_) = other.first_;
+    last_ = other.last_;
+    size_ += other.size_;
+    other = WaiterTurns();
+  }
+  /// Takes the first out; null when empty.
+  Waiter* popFront() noexcept {
+    Waiter* const waiter = first_;
+    if (waiter != nullptr) {
+      first_ = std::exchange(waiter->nextTurn_, nullptr);
+      last_ = first_ == nullptr ? nullptr : last_;
+      --size_;
+    }
+    return waiter;
+  }
+
+ private:
+  Waiter* first_ = nullptr;
+  Waiter* last_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace rlock::detail

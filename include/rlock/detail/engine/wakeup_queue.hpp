@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/deadline_heap.hpp>
+#include <rlock/detail/base/lock_traits.hpp>
+#include <rlock/detail/engine/channel_changes.hpp>
+#include <rlock/detail/engine/waiter.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Where a waiter waits and for what.
+struct WaitTerms {
+  std::string_view channel;
+  WakeRule rule = WakeRule::fifo;  ///< the same for all waiters of one wake-up queue
+  std::uint8_t wakeupQueue = 0;    ///< 0 or 1
+  int need = 1;
+  /// WakeRule::broadcast: the message that says that what all of them wait for has happened. It
+  /// ends the wait of everybody who waited when it was sent, whatever has come since. A message may
+  /// be older than the wait that it meets: it counts for those only whose subscription was
+  /// confirmed after they had begun to wait; for the others it just begins a generation. Empty:
+  /// none does.
+  std::string_view opensOn{};
+  /// It looks again after this long even if the client's safety poll is longer. Zero: after the
+  /// safety poll.
+  std::chrono::milliseconds poll{0};
+  /// The channel is kept for a while after its last waiter, because others may need it soon.
+  bool lingers = true;
+};
+
+/// A mark to take before a try: by it a wake-up queue sees whether a new generation has begun
+/// since.
+struct WakeupMark {
+  std::uint64_t generation = 0;
+  bool othersWait = false;
+  std::uint64_t confirmation = 0;  ///< as WakeupQueues::expect() says; 0: none was asked for
+  std::uint64_t openings = 0;      ///< WakeRule::broadcast: the wake-up queue's last opening
+};
+
+struct WakeupChannel;
+
+/// One wake-up queue: the waiters of one client for one channel, in the order they came, of which
+/// the WakeRule says who tries. It gives turns, by adding waiters to `turns`, each with a reference
+/// that the receiver drops after turn(). Whoever has a turn comes back with sleep() or leave(), and
+/// a turn that it could not use goes to the next.
+///
+/// Waking n waiters costs O(n) in all. Where all get in together (WakeRule::broadcast), the first
+/// that gets in opens the wake-up queue for the others, once for each turn that came from outside:
+/// those who get in by that opening have nothing to tell the others. A waiter that tried while the
+/// wake-up queue was opened, or came meanwhile, has missed it and tries once more.
+///
+/// Where waiters need different amounts (WakeRule::bestFit), smaller ones pass a first one that is
+/// refused, so that nothing lies idle: after each refusal the next one tries that needs less than
+/// whatever was refused. But when somebody has passed the first, time is divided into spans as long
+/// as the safety poll: in the first one others pass, in the second nobody does, so that what
+/// becomes free can add up, and so on in turns.
+///
+/// **Thread safety:** One thread at a time, together with the other wake-up queues of the client.
+class WakeupQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using TimePoint = Clock::time_point;
+  using Turns = WaiterTurns;
+  struct Shared;
+
+  WakeupQueue(WakeupChannel& channel, Shared& shared) noexcept
+      : channel_(channel), shared_(shared) {}
+  WakeupQueue(const WakeupQueue&) = delete;
+  WakeupQueue& operator=(const WakeupQueue&) = delete;
+
+  [[nodiscard]] WakeupChannel& channel() const noexcept { return channel_; }
+  /// Nobody is here, not even one that was told and has not left yet.
+  [[nodiscard]] bool empty() const noexcept { return line_.empty() && told_.empty(); }
+  [[nodiscard]] WakeupMark mark() const noexcept;
+
+  /// The terms that all its waiters have in common.
+  void setTerms(const WaitTerms& terms) {
+    opensOn_ = terms.opensOn;
+    rule_ = terms.rule;
+  }
+  /// Takes the memory that enter() needs.
+  void makeRoom(const WaitTerms& terms) {
+    if (terms.rule == WakeRule::bestFit) {
+      needs_.try_emplace(terms.need);
+    }
+  }
+  /// A new waiter is the last; it has not tried, or sleep() says so.
+  /// @param round  the confirmation from which on messages are meant for it
+  void enter(Waiter& waiter, const WaitTerms& terms, std::uint64_t round) noexcept;
+
+  /// How a waiter comes to sleep.
+  struct Rest {
+    bool isNew;
+    bool tried;                           ///< it has tried since it was last asleep
+    std::chrono::milliseconds poll;       ///< WaitTerms::poll
+    std::chrono::milliseconds remaining;  ///< how long the holder has it at most; negative: unknown
+  };
+  void sleep(Waiter& waiter,
+             const std::optional<WakeupMark>& mark,
+             const Rest& rest,
+             TimePoint now,
+             Turns& turns) noexcept;
+  /// It leaves, with what it waited for or without.
+  /// @param lease  after which what it has ends without a message; zero: not known
+  void leave(Waiter& waiter,
+             bool obtained,
+             std::chrono::milliseconds lease,
+             TimePoint now,
+             Turns& turns) noexcept;
+
+  /// A message came, of which the text may be the one that opens.
+  void heard(std::string_view text, Turns& turns) noexcept;
+  /// Something may have changed on the server: the first one looks.
+  void lookAgain(Turns& turns) noexcept;
+  void stopPolling() noexcept;
+  void addTo(std::vector<Waiter*>& all) const {
+    line_.addTo(all);
+    told_.addTo(all);
+  }
+
+ private:
+  static constexpr int kNothing = std::numeric_limits<int>::max();
+
+  using Line = WaiterChain<&Waiter::line_>;
+  using Fellows = WaiterChain<&Waiter::fellows_>;
+  struct Parting {
+    bool first;
+    bool obtained;
+    bool hadTurn;
+  };
+
+  [[nodiscard]] bool isOutdated(const Waiter& waiter) const noexcept;
+  void give(Waiter& waiter, Turns& turns) noexcept;
+  void give(Waiter& waiter, std::uint64_t wave, Turns& turns) noexcept;
+  bool endTurn(Waiter& waiter) noexcept;
+  void remove(Waiter& waiter) noexcept;
+  void handOn(const Waiter& left,
+              Parting parting,
+              std::chrono::milliseconds lease,
+              TimePoint now,
+              Turns& turns) noexcept;
+  // WakeRule::broadcast.
+  void tell(Waiter& waiter, Turns& turns) noexcept;
+  void open(std::uint64_t wave, Turns& turns) noexcept;
+  // WakeRule::bestFit.
+  void sleepFitting(Waiter& waiter,
+                    bool tried,
+                    bool outdated,
+                    bool hadTurn,
+                    TimePoint now,
+                    Turns& turns) noexcept;
+  void noteRefusal(const Waiter& waiter) noexcept;
+  void passOn(TimePoint now, Turns& turns) noexcept;
+
+  WakeupChannel& channel_;
+  Shared& shared_;
+  WakeRule rule_ = WakeRule::fifo;
+  Line line_;
+  DeadlineHook poll_;
+  std::size_t trying_ = 0;  // how many have a turn
+  // WakeRule::broadcast. A turn that comes from outside begins a wave.
+  std::uint64_t wave_ = 0;
+  std::uint64_t openedWave_ = 0;  // the last in which somebody got in
+  std::uint64_t openings_ = 0;    // counts those waves, over all wake-up queues
+  std::string opensOn_;
+  std::uint64_t openedIn_ = 0;  // the last confirmation before the last such message
+  Line told_;                   // for whom it has happened
+  // WakeRule::bestFit.
+  std::map<int, Fellows> needs_;  // the line once more, by what they need
+  int refused_ = kNothing;        // the least that was refused since the first waiter last tried
+  bool passing_ = false;          // the present first waiter was passed
+  TimePoint passedSince_{};       // for the first time
+};
+
+/// A channel with its wake-up queues.
+struct WakeupChannel {
+  static constexpr std::size_t kQueues = 2;
+
+  explicit WakeupChannel(WakeupQueue::Shared& shared) noexcept
+      : queues{WakeupQueue(*this, shared), WakeupQueue(*this, shared)} {}
+
+  [[nodiscard]] bool empty() const noexcept {
+    return std::all_of(
+        queues.begin(), queues.end(), [](const WakeupQueue& queue) { return queue.empty(); });
+  }
+
+  std::string name;
+  std::array<WakeupQueue, kQueues> queues;
+  std::uint64_t generation = 1;  // a message or a confirmation begins the next
+  bool lingers = true;
+  bool subscribed = false;
+  bool refused = false;  // and not confirmed since
+  ChannelChanges::Confirmations confirmations;
+  DeadlineHook linger;
+};
+
+/// What the wake-up queues of a client have in common.
+struct WakeupQueue::Shared {
+  explicit Shared(std::chrono::milliseconds poll) noexcept : safetyPoll(poll) {}
+
+  const std::chrono::milliseconds safetyPoll;
+  std::uint64_t arrivals = 0;
+  std::uint64_t openings = 0;
+  DeadlineHeap<WakeupQueue, &WakeupQueue::poll_> polls;  // when each first one looks by itself
+};
+
+// Coming and going.
+
+inline WakeupMark WakeupQueue::mark() const noexcept {
+  return {channel_.generation, !line_.empty(), 0, openings_};
+}
+
+inline void WakeupQueue::enter(Waiter& waiter,
+                               const WaitTerms& terms,
+                               std::uint64_t round) noexcept {
+  waiter.waiterAddRef();
+  waiter.wakeupQueue_ = this;
+  waiter.need_ = terms.need;
+  waiter.number_ = ++shared_.arrivals;
+  waiter.round_ = round;
+  waiter.trying_ = false;
+  waiter.happened_.store(false, std::memory_order_release);
+  waiter.queued_ = true;
+  line_.pushBack(waiter);
+  if (rule_ == WakeRule::bestFit) {
+    needs_.find(terms.need)->second.pushBack(waiter);
+  }
+}
+
+inline void WakeupQueue::remove(Waiter& waiter) noexcept {
+  line_.remove(waiter);
+  if (rule_ != WakeRule::bestFit) {
+    return;
+  }
+  const auto found = needs_.find(waiter.need_);
+  found->second.remove(waiter);
+  if (found->second.empty()) {
+    needs_.erase(found);
+  }
+}
+
+inline void WakeupQueue::sleep(Waiter& waiter,
+                               const std::optional<WakeupMark>& mark,
+                               const Rest& rest,
+                               TimePoint now,
+                               Turns& turns) noexcept {
+  const bool hadTurn = endTurn(waiter);
+  if (mark) {
+    waiter.seen_ = mark->generation;
+  }
+  if (rest.isNew) {
+    waiter.openings_ = mark ? mark->openings : openings_;
+  }
+  if (rest.isNew && !opensOn_.empty() && openedIn_ >= waiter.round_) {
+    tell(waiter, turns);
+    return;
+  }
+  if (waiter.happened_.load(std::memory_order_relaxed)) {
+    give(waiter, turns);
+    return;
+  }
+  Clock::duration sleep = shared_.safetyPoll;
+  if (rest.poll.count() > 0) {
+    sleep = std::min<Clock::duration>(sleep, rest.poll);
+  }
+  if (rest.remaining.count() >= 0) {
+    // One more millisecond: the server drops an expired key when its clock has passed the end.
+    sleep = std::min<Clock::duration>(sleep, rest.remaining + std::chrono::milliseconds(1));
+  }
+  waiter.looksAt_ = now + sleep;
+  // Without a subscription generations say nothing; its confirmation will bring a turn.
+  const bool outdated = isOutdated(waiter);
+  const bool missedOpening =
+      rule_ == WakeRule::broadcast && rest.tried && waiter.openings_ != openings_;
+  if (line_.front() != &waiter) {
+    if (missedOpening) {
+      give(waiter, openedWave_, turns);
+    } else if (rule_ == WakeRule::bestFit) {
+      sleepFitting(waiter, rest.tried, outdated, hadTurn, now, turns);
+    }
+    return;
+  }
+  if (!rest.tried || outdated || missedOpening) {
+    give(waiter, turns);
+    return;
+  }
+  shared_.polls.schedule(*this, waiter.looksAt_);
+  if (rule_ == WakeRule::bestFit) {
+    noteRefusal(waiter);
+    passOn(now, turns);
+  }
+}
+
+inline void WakeupQueue::leave(Waiter& waiter,
+                               bool obtained,
+                               std::chrono::milliseconds lease,
+                               TimePoint now,
+                               Turns& turns) noexcept {
+  const bool hadTurn = endTurn(waiter);
+  if (waiter.happened_.load(std::memory_order_relaxed)) {
+    told_.remove(waiter);
+    return;
+  }
+  const bool first = line_.front() == &waiter;
+  remove(waiter);
+  if (first) {
+    passing_ = false;
+  }
+  if (line_.empty()) {
+    refused_ = kNothing;
+    stopPolling();
+  } else {
+    handOn(waiter, {first, obtained, hadTurn}, lease, now, turns);
+  }
+}
+
+/// Gives a turn to whoever must try now that `left` is gone. The line is not empty.
+inline void WakeupQueue::handOn(const Waiter& left,
+                                Parting parting,
+                                std::chrono::milliseconds lease,
+                                TimePoint now,
+                                Turns& turns) noexcept {
+  Waiter& next = *line_.front();
+  if (rule_ == WakeRule::bestFit) {
+    if (parting.first) {
+      // The permits kept for it, or those it has left over, may be enough for the next.
+      give(next, turns);
+    } else if (parting.hadTurn) {
+      passOn(now, turns);
+    }
+    return;
+  }
+  if (rule_ == WakeRule::broadcast && parting.obtained) {
+    if (left.wave_ > openedWave_) {
+      open(left.wave_, turns);
+    }
+    // A new generation and the end of a lease are for the first only.
+    if (isOutdated(next)) {
+      give(next, turns);
+    } else if (!next.trying_) {
+      shared_.polls.schedule(*this, std::max(now, next.looksAt_));
+    }
+    return;
+  }
+  if (!parting.first) {
+    return;
+  }
+  if (parting.hadTurn && (!parting.obtained || isOutdated(left))) {
+    // A generation that began during a successful try is about what happened after it: the lock
+    // may be free again.
+    give(next, turns);
+  } else if (parting.obtained) {
+    const bool sooner = lease.count() > 0 && lease < shared_.safetyPoll;
+    shared_.polls.schedule(
+        *this, now + (sooner ? lease + std::chrono::milliseconds(1) : shared_.safetyPoll));
+  }
+}
+
+inline void WakeupQueue::stopPolling() noexcept {
+  shared_.polls.remove(*this);
+}
+
+// Turns.
+
+inline bool WakeupQueue::isOutdated(const Waiter& waiter) const noexcept {
+  return channel_.subscribed && waiter.seen_ != channel_.generation;
+}
+
+/// A turn that comes from outside, or is handed on.
+inline void WakeupQueue::give(Waiter& waiter, Turns& turns) noexcept {
+  if (!waiter.trying_) {
+    give(waiter, ++wave_, turns);
+  }
+}
+
+/// The waiter is told outside the lock and may leave before that: the caller of the wake-up queues
+/// gets a reference with it and drops it after turn().
+inline void WakeupQueue::give(Waiter& waiter, std::uint64_t wave, Turns& turns) noexcept {
+  if (std::exchange(waiter.trying_, true)) {
+    return;
+  }
+  ++trying_;
+  waiter.seen_ = channel_.generation;
+  waiter.openings_ = openings_;
+  waiter.wave_ = wave;
+  if (line_.front() == &waiter) {
+    refused_ = kNothing;
+  }
+  waiter.waiterAddRef();
+  turns.pushBack(waiter);
+}
+
+/// Returns whether it had one.
+inline bool WakeupQueue::endTurn(Waiter& waiter) noexcept {
+  const bool had = std::exchange(waiter.trying_, false);
+  trying_ -= had ? 1 : 0;
+  return had;
+}
+
+inline void WakeupQueue::lookAgain(Turns& turns) noexcept {
+  if (!line_.empty()) {
+    give(*line_.front(), turns);
+  }
+}
+
+// WakeRule::broadcast.
+
+inline void WakeupQueue::heard(std::string_view text, Turns& turns) noexcept {
+  if (opensOn_.empty() || opensOn_ != text) {
+    return;
+  }
+  openedIn_ = channel_.confirmations.confirmed;
+  // They leave the line, so that no later message meets them again.
+  Waiter* next = nullptr;
+  for (Waiter* waiter = line_.front(); waiter != nullptr; waiter = next) {
+    next = Line::after(*waiter);
+    if (waiter->round_ <= openedIn_) {
+      tell(*waiter, turns);
+    }
+  }
+}
+
+/// The event that the waiter waits for has happened.
+inline void WakeupQueue::tell(Waiter& waiter, Turns& turns) noexcept {
+  remove(waiter);
+  told_.pushBack(waiter);
+  waiter.happened_.store(true, std::memory_order_release);
+  give(waiter, turns);
+}
+
+/// Somebody got in, so everybody can.
+inline void WakeupQueue::open(std::uint64_t wave, Turns& turns) noexcept {
+  openedWave_ = wave;
+  openings_ = ++shared_.openings;
+  for (Waiter* waiter = line_.front(); waiter != nullptr; waiter = Line::after(*waiter)) {
+    give(*waiter, wave, turns);
+  }
+}
+
+// WakeRule::bestFit.
+
+/// Not first, and back from a try or new.
+inline void WakeupQueue::sleepFitting(
+    Waiter& waiter, bool tried, bool outdated, bool hadTurn, TimePoint now, Turns& turns) noexcept {
+  if (tried && outdated) {
+    // A generation that began during its try gave the first one a turn, which could not be passed
+    // on to this one.
+    give(waiter, turns);
+    return;
+  }
+  if (tried) {
+    noteRefusal(waiter);
+  }
+  if (hadTurn || (!tried && trying_ == 0)) {
+    passOn(now, turns);
+  }
+}
+
+/// Within one generation a waiter that needs as much will be refused, too: others only take.
+inline void WakeupQueue::noteRefusal(const Waiter& waiter) noexcept {
+  refused_ = std::min(refused_, waiter.need_);
+}
+
+/// Gives the next waiter behind the first a turn that needs less than what was refused, unless the
+/// present span of time is the first one's own.
+inline void WakeupQueue::passOn(TimePoint now, Turns& turns) noexcept {
+  if (passing_ && (now - passedSince_) / shared_.safetyPoll % 2 != 0) {
+    return;
+  }
+  Waiter* next = nullptr;
+  for (const auto& [need, fellows] : needs_) {
+    if (need >= refused_) {
+      break;
+    }
+    Waiter* asleep = fellows.front();
+    while (asleep != nullptr && asleep->trying_) {
+      asleep = Fellows::after(*asleep);
+    }
+    if (asleep != nullptr && (next == nullptr || asleep->number_ < next->number_)) {
+      next = asleep;
+    }
+  }
+  if (next == nullptr) {
+    return;
+  }
+  if (!std::exchange(passing_, true)) {
+    passedSince_ = now;
+  }
+  give(*next, turns);
+}
+
+}  // namespace rlock::detail
