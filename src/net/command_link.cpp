@@ -104,6 +104,15 @@ bool CommandLink::submit(Request& request, std::span<const std::string_view> arg
   return true;
 }
 
+bool CommandLink::submitGroup(std::span<const Part> group) {
+  if (!connection_.submitGroup(group)) {
+    return false;
+  }
+  commands_.fetch_add(group.size(), std::memory_order_relaxed);
+  flush_.atPassEnd(shared_from_this());
+  return true;
+}
+
 void CommandLink::flushAtPassEnd() noexcept {
   watchForStall(connection_.flush());
 }

@@ -49,6 +49,7 @@ class CommandLink final : public CommandTransport,
   void open() override;
   void close() noexcept override;
   bool submit(Request& request, std::span<const std::string_view> argv, Mode mode) override;
+  bool submitGroup(std::span<const Part> group) override;
   Awaited await(Request& request, Clock::time_point deadline) override {
     return connection_.await(request, deadline);
   }

@@ -112,6 +112,32 @@ bool SharedConnection::submit(Request& request,
   return true;
 }
 
+bool SharedConnection::submitGroup(std::span<const CommandTransport::Part> group) {
+  std::string bytes;
+  std::vector<std::size_t> sizes;
+  for (const CommandTransport::Part& part : group) {
+    const FormattedCommand command(part.argv);
+    bytes += command.bytes();
+    sizes.push_back(command.bytes().size());
+  }
+  const auto now = Clock::now();
+  const MutexLock lock(mutex_);
+  if (state_ != State::up) {
+    return false;
+  }
+  for (const CommandTransport::Part& part : group) {
+    if (!pending_.accepts(part.request)) {
+      return false;
+    }
+  }
+  // As append(), and all or none.
+  out_ += bytes;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    pending_.append(group[i].request, sizes[i], Mode::background, now);
+  }
+  return true;
+}
+
 void SharedConnection::append(Request& request,
                               std::string_view bytes,
                               Mode mode,

@@ -76,6 +76,8 @@ class SharedConnection {
 
   /// As CommandTransport::submit(). On the loop the command is only appended, for flush().
   bool submit(Request& request, std::span<const std::string_view> argv, Mode mode, bool onLoop);
+  /// As CommandTransport::submitGroup().
+  bool submitGroup(std::span<const CommandTransport::Part> group);
   Awaited await(Request& request, Clock::time_point deadline) noexcept;
   void distrust() noexcept;
   void abandon(Clock::time_point since, Errc errc, const char* what) noexcept;

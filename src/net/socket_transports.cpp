@@ -21,6 +21,12 @@ Transports socketTransports(std::shared_ptr<Loop> loop,
   transports.subscriptions = [loop, settings](PubSubEvents& events) {
     return std::make_unique<PubSubLink>(loop, settings, events);
   };
+  transports.commandsTo = [loop, settings, spin = options.spin](const Endpoint& node,
+                                                                LinkEvents& events) {
+    LinkSettings there = settings;
+    there.endpoints = {node};
+    return std::make_shared<CommandLink>(loop, std::move(there), events, spin);
+  };
   return transports;
 }
 

@@ -174,7 +174,7 @@ inline Error EngineContext::describe(Error error,
   if (scripts.traits.holdKind != HoldKind::none) {
     context.owner = ownerField(owner);
   }
-  context.node = dispatcher_->node();
+  context.node = dispatcher_->node(scripts.name);
   context.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now() - since);
   return error.withContext(context);
 }

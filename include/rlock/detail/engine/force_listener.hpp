@@ -140,7 +140,7 @@ inline void ForceListener::serve() {
   }
   if (wanted != std::exchange(subscribed_, wanted)) {
     if (wanted) {
-      context_.dispatcher().subscribe(channel_);
+      context_.dispatcher().subscribe(channel_, Dispatcher::Reach::everywhere);
     } else {
       context_.dispatcher().unsubscribe(channel_);
     }

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -61,8 +62,15 @@ class HoldLabels::LabelCall final : public Call {
 };
 
 inline void HoldLabels::note(std::vector<LabelNote> notes) {
-  context_.dispatcher().start(makeIntrusive<LabelCall>(context_.sharing(*this), std::move(notes)),
-                              context_.now() + context_.callTimeout());
+  // One request for each slot.
+  std::map<Dispatcher::Place, std::vector<LabelNote>> bySlot;
+  for (LabelNote& note : notes) {
+    bySlot[context_.dispatcher().placeOf(note.name)].push_back(std::move(note));
+  }
+  for (auto& [place, there] : bySlot) {
+    context_.dispatcher().start(makeIntrusive<LabelCall>(context_.sharing(*this), std::move(there)),
+                                context_.now() + context_.callTimeout());
+  }
 }
 
 }  // namespace rlock::detail

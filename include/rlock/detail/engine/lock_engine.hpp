@@ -86,6 +86,7 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
   void channelRefused(const std::string& channel, const Error& error) override;
   void channelMessage(const std::string& channel, std::string_view payload) override;
   void channelsLost() override { waiting_.disconnected(); }
+  void channelLost(const std::string& channel) override { waiting_.disconnected(channel); }
 
   /// Releases in the background what the server may still have of a lost hold. Defined with
   /// ReleaseTask, which is built on the engine.

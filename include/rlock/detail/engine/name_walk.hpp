@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,6 +52,9 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
   static constexpr std::size_t kAtOnce = 64;
 
   static ScriptedObject objectOf(const std::shared_ptr<LockEngine>& engine, std::string_view name);
+  void composeStep(Call& call) const;
+  /// Whether all parts have been walked through.
+  bool over() noexcept;
   static void composeLook(Call& call, const LockScripts& scripts, std::string_view owner);
   static ParseLook parseLook(const ScriptedObject& object);
 
@@ -66,6 +70,8 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
   const ScriptedObject object_;
   const std::string pattern_;
   LockEngine::Clock::time_point deadline_{};  // from the start on
+  const std::vector<std::uint16_t> parts_;    // of all keys, each with a walk of its own
+  std::size_t part_ = 0;
   std::string cursor_ = "0";
   std::set<std::string> seen_;
   // While it walks in the background, mutex_ is held for these two as well where several handlers
@@ -111,7 +117,16 @@ inline void NameWalk::inspectAsync(const std::shared_ptr<LockEngine>& engine,
 }
 
 inline NameWalk::NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern)
-    : object_(objectOf(engine, pattern)), pattern_(pattern) {}
+    : object_(objectOf(engine, pattern)), pattern_(pattern), parts_(engine->dispatcher().parts()) {}
+
+inline void NameWalk::composeStep(Call& call) const {
+  composeScan(call, cursor_, pattern_);
+  call.setSlot(part_ < parts_.size() ? parts_[part_] : std::uint16_t{0});
+}
+
+inline bool NameWalk::over() noexcept {
+  return cursor_ == "0" && ++part_ >= parts_.size();
+}
 
 inline std::vector<std::string> NameWalk::fresh(std::vector<std::string> names) {
   std::erase_if(names, [this](const std::string& name) { return !seen_.insert(name).second; });
@@ -136,9 +151,7 @@ inline Result<NameWalk::Found> NameWalk::run() {
   do {
     Result<ScanStep> step = object_.ask<ScanStep>(
         {},
-        [this](Call& call, const LockScripts&, std::string_view) {
-          composeScan(call, cursor_, pattern_);
-        },
+        [this](Call& call, const LockScripts&, std::string_view) { composeStep(call); },
         parseScan,
         deadline_);
     if (!step.has_value()) {
@@ -154,7 +167,7 @@ inline Result<NameWalk::Found> NameWalk::run() {
       ++looks_;
       keep(std::move(*info));
     }
-  } while (cursor_ != "0");
+  } while (!over());
   return sorted();
 }
 
@@ -168,9 +181,7 @@ inline void NameWalk::step() {
   object_.askAsync<ScanStep>(
       {},
       [self = shared_from_this()](Result<ScanStep> step) { self->stepDone(std::move(step)); },
-      [this](Call& call, const LockScripts&, std::string_view) {
-        composeScan(call, cursor_, pattern_);
-      },
+      [this](Call& call, const LockScripts&, std::string_view) { composeStep(call); },
       parseScan,
       deadline_);
 }
@@ -245,7 +256,7 @@ inline void NameWalk::lookedAt(Result<Info> info) {
   }
   if (error) {
     handler_(Result<Found>(soFar(*error)));
-  } else if (cursor_ == "0") {
+  } else if (over()) {
     handler_(Result<Found>(sorted()));
   } else {
     step();

@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -33,9 +34,10 @@ namespace rlock::detail {
 /// Renews what the watchdog says is due, and books the answers.
 ///
 /// One timer serves all holds of a client: it is set to the watchdog's next deadline. The holds
-/// that are due then go out in batches, each one request for many holds of one form. A batch that
-/// the server refuses, perhaps for one of its keys, is split until the others are renewed without
-/// it. Only so many batches are under way at once; the others wait here.
+/// that are due then go out in batches, each one request for many holds of one form and one slot. A
+/// batch that the server refuses, perhaps for one of its keys, is split until the others are
+/// renewed without it. Only so many batches are under way at once to one node; the others wait
+/// here. What goes to another node does not wait for them.
 ///
 /// A renewal is never what makes a hold valid for longer than the server keeps it: validity counts
 /// from when the request was submitted, and an answer is booked only as long as the hold still
@@ -69,13 +71,19 @@ class Renewals {
 
   /// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
   static constexpr std::chrono::milliseconds kPatience{5};
-  /// Renewals under way at once. After a reconnection all holds are due together, and the requests
-  /// of the application must not stand behind all of them.
+  /// Renewals under way at once to one node. After a reconnection all holds are due together, and
+  /// the requests of the application must not stand behind all of them.
   static constexpr int kAtOnce = 16;
 
   void serve() RLOCK_EXCLUDES(book_.mutex);
   void renew(std::vector<HoldPtr> holds) RLOCK_EXCLUDES(book_.mutex);
-  void sendWaiting();
+  /// The way to one node.
+  struct Lane {
+    net::RequestQueue waiting{};
+    int underWay = 0;
+    bool sending = false;
+  };
+  void sendWaiting(std::uintptr_t node);
   bool split(const Batch& batch, const Outcome& outcome);
   void done(Batch& batch, const Outcome& outcome) RLOCK_EXCLUDES(book_.mutex);
   /// The consequences of the answers to a batch.
@@ -98,16 +106,14 @@ class Renewals {
   HoldLabels& labels_;
   OutageReport& outages_;
   const std::unique_ptr<Timer> timer_;
-  net::RequestQueue waiting_;
-  int underWay_ = 0;
-  bool sending_ = false;
+  std::map<std::uintptr_t, Lane> lanes_;
 };
 
 /// One request that renews several holds.
 class Renewals::Batch final : public Call {
  public:
-  Batch(std::shared_ptr<Renewals> renewals, std::vector<HoldPtr> holds)
-      : renewals_(std::move(renewals)), holds_(std::move(holds)) {
+  Batch(std::shared_ptr<Renewals> renewals, std::vector<HoldPtr> holds, std::uintptr_t node)
+      : renewals_(std::move(renewals)), holds_(std::move(holds)), node_(node) {
     const EngineContext& context = renewals_->context_;
     owners_.reserve(holds_.size());
     std::vector<RenewalRequest> requests;
@@ -126,12 +132,13 @@ class Renewals::Batch final : public Call {
  private:
   void finished(Outcome outcome) noexcept override {
     renewals_->done(*this, outcome);
-    --renewals_->underWay_;
-    renewals_->sendWaiting();
+    --renewals_->lanes_[node_].underWay;
+    renewals_->sendWaiting(node_);
   }
 
   const std::shared_ptr<Renewals> renewals_;
   const std::vector<HoldPtr> holds_;
+  const std::uintptr_t node_;
   std::vector<std::string> owners_;
 };
 
@@ -177,39 +184,56 @@ inline void Renewals::serve() {
 
 inline void Renewals::renew(std::vector<HoldPtr> holds) {
   const auto batchSize = static_cast<std::size_t>(context_.options().watchdogBatchSize);
-  // Holds of different forms need different requests; each keeps its order.
-  std::stable_sort(holds.begin(), holds.end(), [](const HoldPtr& a, const HoldPtr& b) {
-    return std::less<>()(scriptsOf(*a).renewals(), scriptsOf(*b).renewals());
+  struct Due {
+    Dispatcher::Place place;
+    ComposeRenewals form;
+    HoldPtr hold;
+  };
+  std::vector<Due> due;
+  due.reserve(holds.size());
+  for (HoldPtr& hold : holds) {
+    const ComposeRenewals form = scriptsOf(*hold).renewals();
+    due.push_back({context_.dispatcher().placeOf(hold->name), form, std::move(hold)});
+  }
+  // Holds of different forms and slots need different requests; each keeps its order.
+  const auto together = [](const Due& a, const Due& b) {
+    return a.form == b.form && a.place == b.place;
+  };
+  std::stable_sort(due.begin(), due.end(), [](const Due& a, const Due& b) {
+    return a.place != b.place ? a.place < b.place : std::less<>()(a.form, b.form);
   });
-  for (std::size_t first = 0, last = 0; first < holds.size(); first = last) {
-    const ComposeRenewals form = scriptsOf(*holds[first]).renewals();
-    while (last < holds.size() && last - first < batchSize &&
-           scriptsOf(*holds[last]).renewals() == form &&
-           (last == first || !(holds[last]->renewedAlone || holds[first]->renewedAlone))) {
-      ++last;
+  for (std::size_t first = 0, last = 0; first < due.size(); first = last) {
+    std::vector<HoldPtr> batch;
+    while (last < due.size() && last - first < batchSize && together(due[first], due[last]) &&
+           (last == first || !(due[last].hold->renewedAlone || batch.front()->renewedAlone))) {
+      batch.push_back(std::move(due[last++].hold));
     }
-    std::vector<HoldPtr> batch(
-        std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(first)),
-        std::make_move_iterator(holds.begin() + static_cast<std::ptrdiff_t>(last)));
-    waiting_.push(makeIntrusive<Batch>(context_.sharing(*this), std::move(batch)));
-    sendWaiting();
+    const std::uintptr_t node = due[first].place.node;
+    lanes_[node].waiting.push(
+        makeIntrusive<Batch>(context_.sharing(*this), std::move(batch), node));
+    sendWaiting(node);
   }
 }
 
-inline void Renewals::sendWaiting() {
+inline void Renewals::sendWaiting(std::uintptr_t node) {
+  Lane& lane = lanes_[node];
   // A batch that fails at once ends inside this loop, which then goes on with the next.
-  if (std::exchange(sending_, true)) {
+  if (std::exchange(lane.sending, true)) {
     return;
   }
-  while (underWay_ < kAtOnce && !waiting_.empty()) {
-    const auto next = waiting_.pop();
+  while (lane.underWay < kAtOnce && !lane.waiting.empty()) {
+    const auto next = lane.waiting.pop();
     if (!context_.closed()) {
-      ++underWay_;
+      ++lane.underWay;
       context_.dispatcher().start(IntrusivePtr<Call>(static_cast<Batch*>(next.get())),
                                   context_.now() + kPatience);
     }
   }
-  sending_ = false;
+  lane.sending = false;
+  if (node != 0 && lane.underWay == 0 && lane.waiting.empty()) {
+    // Nodes come and go.
+    lanes_.erase(node);
+  }
 }
 
 /// The server refused a batch, perhaps for one of its keys: the others are renewed without it.

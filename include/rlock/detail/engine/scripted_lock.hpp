@@ -132,7 +132,7 @@ inline std::shared_ptr<LockMember> ScriptedLock::member() const {
 }
 
 inline LockPlace ScriptedLock::place() const {
-  return {object_.engine().dispatcher().node(),
+  return {object_.engine().dispatcher().node(object_.name()),
           object_.engine().options().database,
           object_.name(),
           object_.scripts()->traits.holdKind,

@@ -61,6 +61,7 @@ class WaitingRoom {
   void refused(const std::string& channel, const Error& error);
   void message(const std::string& channel, std::string_view payload);
   void disconnected();
+  void disconnected(const std::string& channel);
   ///@}
 
   /// The client is closed: everybody is told. Loop thread.
@@ -341,6 +342,11 @@ inline void WaitingRoom::refused(const std::string& channel, const Error& error)
 inline void WaitingRoom::disconnected() {
   const MutexLock lock(mutex_);
   queues_.disconnected();
+}
+
+inline void WaitingRoom::disconnected(const std::string& channel) {
+  const MutexLock lock(mutex_);
+  queues_.disconnected(channel);
 }
 
 inline void WaitingRoom::close() {

@@ -100,6 +100,13 @@ class WakeupQueues {
     }
   }
 
+  /// The same for one channel.
+  void disconnected(std::string_view channelName) noexcept {
+    if (const auto found = channels_.find(channelName); found != channels_.end()) {
+      found->second->subscribed = false;
+    }
+  }
+
   /// The waiters that are to look because their time has come.
   Turns poll(TimePoint now);
   /// Forgets channels that nobody has waited for lately.

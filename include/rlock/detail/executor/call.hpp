@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
+#include <rlock/detail/net/hash_slot.hpp>
 #include <rlock/detail/net/request.hpp>
 #include <rlock/error.hpp>
 
@@ -21,7 +22,8 @@
 
 namespace rlock::detail {
 
-class Dispatcher;
+class Node;
+class ParkedCalls;
 
 /// The outcome of a call.
 struct Outcome {
@@ -50,6 +52,8 @@ class Call : public net::Request {
     argv_.assign(argv.begin(), argv.end());
     asText_ = false;
     despiteLimit_ = false;
+    publishAt_ = 0;
+    slot_.reset();
     setLate(Late::harmless);
   }
 
@@ -62,6 +66,8 @@ class Call : public net::Request {
     behindText_ = false;
     goesOn_ = false;
     idempotencyKeyAt_ = 0;
+    publishAt_ = 0;
+    slot_.reset();
     stored_ = 0;
     spilled_.clear();
     argv_.clear();
@@ -72,6 +78,30 @@ class Call : public net::Request {
   }
   void addArgument(std::string_view bytes) { argv_.push_back(bytes); }
   void addNumber(std::int64_t number) { argv_.push_back(store(std::to_string(number))); }
+
+  /// The command with which the script announces something, which is the server's matter: see
+  /// setPublish().
+  void addPublish() {
+    publishAt_ = argv_.size();
+    argv_.emplace_back("PUBLISH");
+  }
+  /// Before it is sent. The command's name must stay.
+  void setPublish(std::string_view command) noexcept {
+    if (publishAt_ != 0) {
+      argv_[publishAt_] = command;
+    }
+  }
+
+  /// The first key; empty without one.
+  [[nodiscard]] std::string_view key() const noexcept {
+    const std::size_t at = script_ != nullptr ? 3 : 1;
+    return at < argv_.size() ? argv_[at] : std::string_view();
+  }
+  /// For a command without a key: the node that has this slot is asked.
+  void setSlot(std::uint16_t slot) noexcept { slot_ = slot; }
+  [[nodiscard]] std::uint16_t slot() const noexcept {
+    return slot_ ? *slot_ : net::hashSlot(key());
+  }
 
   /// Copies a text into the call, where it stays until the call is composed anew.
   std::string_view store(std::string_view text) {
@@ -157,6 +187,13 @@ class Call : public net::Request {
   void setGoesOn(bool goesOn) noexcept { goesOn_ = goesOn; }
   [[nodiscard]] bool goesOn() const noexcept { return goesOn_; }
 
+  /// Where it is sent, which is the Router's decision.
+  /// @param kept  the node's owner, where nodes come and go
+  void setNode(Node& node, std::shared_ptr<Node> kept = nullptr) noexcept {
+    node_ = &node;
+    nodeKept_ = std::move(kept);
+  }
+
   /// Adds the idempotency key of a numbered request, which is the last key, with the number and for
   /// how many ms the script remembers it.
   void addIdempotencyKey(std::string_view key,
@@ -191,9 +228,10 @@ class Call : public net::Request {
   virtual void finished(Outcome outcome) noexcept = 0;
 
  private:
+  friend class ClusterRouter;
   friend class Dispatcher;
-
-  static constexpr std::size_t kNotParked = static_cast<std::size_t>(-1);
+  friend class Node;
+  friend class ParkedCalls;
 
   void completed() noexcept final;
 
@@ -210,27 +248,36 @@ class Call : public net::Request {
   bool followsUp_ = false;
   bool goesOn_ = false;
   std::size_t idempotencyKeyAt_ = 0;
+  std::size_t publishAt_ = 0;
+  std::optional<std::uint16_t> slot_;
   std::vector<std::string_view> argv_;
   std::array<char, 128> store_{};
   std::size_t stored_ = 0;
   std::vector<std::unique_ptr<std::string>> spilled_;
   std::shared_ptr<const void> kept_;
 
-  // While the dispatcher has it; loop thread only.
-  Dispatcher* dispatcher_ = nullptr;
+  // While the dispatcher has it. The node is chosen before it is sent; the rest on the loop thread
+  // only.
+  Node* node_ = nullptr;
+  std::shared_ptr<Node> nodeKept_;  // where nodes come and go
   std::chrono::steady_clock::time_point sendBefore_{};
   int attempts_ = 0;
+  int redirections_ = 0;
+  bool asking_ = false;  // its node has the key ahead of the slot
   bool maybeExecuted_ = false;
   /// A connection on which something of this call may still be on its way.
   struct Straggler {
     std::shared_ptr<const net::ServerSession> session;
     Late late;
     std::chrono::steady_clock::time_point lostAt;
+    Node* node;
+    std::shared_ptr<Node> nodeKept;
   };
   std::vector<Straggler>
       stragglers_;  // until they are resolved, from one request of the call to the next
   std::unique_ptr<Timer> timer_;
-  std::size_t parkedAt_ = kNotParked;
+  ParkedCalls* parkedIn_ = nullptr;
+  std::size_t parkedAt_ = 0;
   enum class Wait : std::uint8_t { pause, link, kill };
   Wait waitsFor_ = Wait::pause;
   std::optional<Error> lastError_;

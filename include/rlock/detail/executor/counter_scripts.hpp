@@ -168,14 +168,14 @@ inline void CounterScripts::trySet(Call& call,
   startChange(call, lua::counter_try_set);
   call.addNumber(value);
   call.addNumber(life.count());
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.addArgument(call.store(message));
 }
 
 inline void CounterScripts::remove(Call& call, std::string_view message) const {
   startChange(call, lua::counter_remove);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.addArgument(message);
   call.setFreesMemory(true);
@@ -209,7 +209,7 @@ inline void SemaphoreScripts::composeAdd(Call& call,
   startChange(call, lua::semaphore_add);
   call.addNumber(permits);
   call.addNumber(onlyIfExists ? 1 : 0);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   // At the memory limit others wait for exactly this.
   call.setFreesMemory(true);
@@ -248,7 +248,7 @@ inline void PermitAcquisition::composeReconcile(Call& call, const ReconcileReque
   startNumbered(call, lua::semaphore_reconcile, {name}, idempotencyKey_, idempotencyKeys()->life());
   call.addNumber(traits.need);
   call.addNumber(request.target > 0 ? 1 : 0);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.setFreesMemory(true);
 }
@@ -272,7 +272,7 @@ inline void LatchScripts::composeRemove(Call& call) const {
 
 inline void LatchScripts::composeCountDown(Call& call) const {
   startChange(call, lua::latch_count_down);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.addArgument(kOpened);
   call.setFreesMemory(true);

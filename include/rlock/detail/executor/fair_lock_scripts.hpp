@@ -82,7 +82,7 @@ inline void FairLockScripts::composeAcquire(Call& call, const AcquireRequest& re
   call.addNumber(!request.waits ? 0 : request.enrolled ? 2 : 1);
   call.addNumber(waiterLease_.count());
   call.addArgument(kReleaseMessage);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   if (!traits.reentrant) {
     call.addArgument(kReacquired);
@@ -113,7 +113,7 @@ inline void FairLockScripts::composeWithdraw(Call& call, std::string_view owner)
               {});
   call.addArgument(owner);
   call.addArgument(kReleaseMessage);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.setRepeatable(true);
   call.setFreesMemory(true);

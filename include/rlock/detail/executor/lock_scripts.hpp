@@ -47,8 +47,6 @@ constexpr std::chrono::milliseconds trustedPart(std::chrono::milliseconds life) 
 
 /// The channel payload that says a lock is free.
 inline constexpr std::string_view kReleaseMessage = "0";
-/// The command that scripts announce a release with.
-inline constexpr std::string_view kPublish = "PUBLISH";
 
 /// The answer of the scripts to an owner that takes a non-reentrant lock again; the first word says
 /// it to classifyError().
@@ -336,7 +334,7 @@ inline void LockScripts::composeRelease(Call& call, const ReleaseRequest& reques
 inline void LockScripts::addReleaseArguments(Call& call, const ReleaseRequest& request) const {
   call.addArgument(request.owner);
   call.addArgument(kReleaseMessage);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addNumber(request.restore.count());
   call.addArgument(channel);
   call.setFreesMemory(true);
@@ -369,7 +367,7 @@ inline void LockScripts::addReconcileArguments(Call& call, const ReconcileReques
   call.addArgument(request.owner);
   call.addNumber(request.target);
   call.addArgument(kReleaseMessage);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addNumber(kTombstoneLife.count());
   call.addArgument(channel);
   call.addNumber(request.number);
@@ -406,7 +404,7 @@ inline void LockScripts::composeForceRelease(Call& call) const {
 
 inline void LockScripts::addForceArguments(Call& call) const {
   call.addArgument(kReleaseMessage);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addNumber(kTombstoneLife.count());
   call.addArgument(channel);
   call.setFreesMemory(true);

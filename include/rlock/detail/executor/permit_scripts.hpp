@@ -208,7 +208,7 @@ inline void PermitScripts::startChange(Call& call, const lua::Script& script) co
 }
 
 inline void PermitScripts::addChannel(Call& call) const {
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
 }
 

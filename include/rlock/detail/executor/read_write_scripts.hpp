@@ -110,7 +110,7 @@ inline void ReadWriteScripts::composeForceRelease(Call& call) const {
   startMarked(call, lua::rw_force_release, {name});
   call.addArgument(side());
   call.addArgument(holdKeys_);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addNumber(kTombstoneLife.count());
   call.addArgument(channel);
   call.setFreesMemory(true);
@@ -174,7 +174,7 @@ inline void ReadLockScripts::composeRelease(Call& call, const ReleaseRequest& re
   start(call, lua::rw_read_release, request.owner, request.tombstone);
   call.addArgument(request.owner);
   call.addArgument(holdKeys_);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.addNumber(request.restore.count());
   call.addNumber(request.partIndex);
@@ -210,7 +210,7 @@ inline void ReadLockScripts::composeReconcile(Call& call, const ReconcileRequest
   start(call, lua::rw_read_reconcile, request.owner, request.tombstone);
   call.addArgument(request.owner);
   call.addArgument(holdKeys_);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.addNumber(request.target);
   call.addNumber(kTombstoneLife.count());
@@ -274,7 +274,7 @@ inline void WriteLockScripts::composeRelease(Call& call, const ReleaseRequest& r
   startScript(call, lua::rw_write_release, name, request.tombstone);
   call.addArgument(fieldOf(call, request.owner));
   call.addArgument(holdKeys_);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.addNumber(request.restore.count());
   call.setFreesMemory(true);
@@ -284,7 +284,7 @@ inline void WriteLockScripts::composeReconcile(Call& call, const ReconcileReques
   startScript(call, lua::rw_write_reconcile, name, request.tombstone);
   call.addArgument(fieldOf(call, request.owner));
   call.addArgument(holdKeys_);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.addNumber(request.target);
   call.addNumber(kTombstoneLife.count());
@@ -297,7 +297,7 @@ inline void WriteLockScripts::composeWithdraw(Call& call, std::string_view owner
   call.setScript(lua::rw_write_withdraw, 1);
   call.addArgument(intent_);
   call.addArgument(fieldOf(call, owner));
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.setRepeatable(true);
   call.setFreesMemory(true);

@@ -43,7 +43,7 @@ inline void SimpleScripts::composeRelease(Call& call, const ReleaseRequest& requ
   startScript(call, lua::simple_release, name, request.tombstone);
   call.addArgument(request.owner);
   call.addArgument(kReleaseMessage);
-  call.addArgument(kPublish);
+  call.addPublish();
   call.addArgument(channel);
   call.setFreesMemory(true);
 }

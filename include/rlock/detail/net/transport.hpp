@@ -4,6 +4,7 @@
 #include <rlock/detail/net/request.hpp>
 #include <rlock/detail/net/server_session.hpp>
 #include <rlock/error.hpp>
+#include <rlock/options.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -63,6 +64,16 @@ class CommandTransport {
   /// of the loop's pass.
   virtual bool submit(Request& request, std::span<const std::string_view> argv, Mode mode) = 0;
 
+  /// One command of a group.
+  struct Part {
+    Request& request;
+    std::span<const std::string_view> argv;
+  };
+  /// As submit() in the background, for commands that must reach the server one right after the
+  /// other, whatever other threads send meanwhile: all of them go out or none. Loop thread. Where
+  /// there is one server only, nothing needs it.
+  virtual bool submitGroup(std::span<const Part> /*group*/) { return false; }
+
   /// Waits for the reply of an awaited request. After `timedOut` and `interrupted` the request goes
   /// on in the background and ends in completed().
   virtual Awaited await(Request& request, Clock::time_point deadline) = 0;
@@ -98,6 +109,9 @@ class PubSubEvents {
   /// The connection was lost, or another attempt to connect failed. The transport goes on trying
   /// while it has channels.
   virtual void onDown(const Error& error) = 0;
+  /// The node has a channel of the transport no more, or not yet. The transport asks again while
+  /// the channel is wanted.
+  virtual void onMoved(const std::string& /*channel*/) {}
 };
 
 /// Keeps channels subscribed, over a connection of its own. PubSubLink is the one over sockets; a
@@ -120,10 +134,22 @@ class SubscriptionTransport {
   virtual void close() noexcept = 0;
 };
 
+/// How a channel is subscribed to: with SUBSCRIBE, at any node of a cluster, or with SSUBSCRIBE, at
+/// the node that has the channel's slot.
+enum class ChannelKind : std::uint8_t { classic, sharded };
+
 /// Makes the two connections of a client. The events must stay valid until close().
 struct Transports {
   std::function<std::shared_ptr<CommandTransport>(LinkEvents& events)> commands;
   std::function<std::unique_ptr<SubscriptionTransport>(PubSubEvents& events)> subscriptions;
+  ///@{
+  /// The same to one node of a cluster, which its other nodes have named.
+  std::function<std::shared_ptr<CommandTransport>(const Endpoint& node, LinkEvents& events)>
+      commandsTo{};
+  std::function<std::unique_ptr<SubscriptionTransport>(
+      const Endpoint& node, ChannelKind kind, PubSubEvents& events)>
+      subscriptionsTo{};
+  ///@}
 };
 
 }  // namespace rlock::detail::net
