@@ -165,7 +165,7 @@ void CommandLink::tearDown() noexcept {
     return;
   }
   // A connection that has lasted is no part of a storm, whatever it was used for.
-  if (remains->useful || Clock::now() - connection_.upSince() > settings_.reconnectDelayMax) {
+  if (remains->useful || Clock::now() - remains->upSince > settings_.reconnectDelayMax) {
     dialer_.succeeded();
   }
   const SharedConnection::Failure& failure = remains->failure;
@@ -173,14 +173,14 @@ void CommandLink::tearDown() noexcept {
     dialer_.preferOthers();
   }
   std::optional<Error> error;
-  tell([&] { error = describe(failure); });
+  tell([&] { error = describe(failure, remains->session->node); });
   dial();
   if (error) {
     tell([&] { events_.onDown(*error); });
   }
 }
 
-Error CommandLink::describe(const SharedConnection::Failure& why) const {
+Error CommandLink::describe(const SharedConnection::Failure& why, const std::string& node) {
   std::string text(why.what);
   if (*why.detail != '\0') {
     text.append(": ").append(why.detail);
@@ -189,7 +189,7 @@ Error CommandLink::describe(const SharedConnection::Failure& why) const {
     text.append(": ").append(std::strerror(why.error));
   }
   ErrorContext context;
-  context.node = connection_.node();
+  context.node = node;
   return Error(why.errc, text, std::move(context));
 }
 
@@ -218,7 +218,7 @@ void CommandLink::heartbeat() {
 }
 
 void CommandLink::checkStall() noexcept {
-  stall_.armAt(connection_.checkStall());
+  stall_.armAt(connection_.checkStall(Clock::now(), SharedConnection::Watcher::loop));
 }
 
 }  // namespace rlock::detail::net

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace rlock::detail::net {
@@ -79,7 +80,8 @@ class CommandLink final : public CommandTransport,
   void flushAtPassEnd() noexcept;
   void watchForStall(Clock::time_point due) noexcept;
   void tearDown() noexcept;
-  [[nodiscard]] Error describe(const SharedConnection::Failure& why) const;
+  [[nodiscard]] static Error describe(const SharedConnection::Failure& why,
+                                      const std::string& node);
   template <class F>
   void tell(F&& event) noexcept;
   void heartbeat();

@@ -5,25 +5,23 @@
 #include "net/link_settings.hpp"
 
 #include <fmt/format.h>
-#include <uv.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
-#include <thread>
-#include <unistd.h>
 #include <utility>
 
 namespace rlock::detail::net {
 
 namespace {
 
-constexpr std::size_t kReplyReadSize = std::size_t{64} << 10;
-// A buffer keeps no more memory of a burst.
-constexpr std::size_t kBufferKept = std::size_t{1} << 20;
+/// Sets the done bit of a request that has ended, and wakes its thread.
+void finish(Request& request) noexcept {
+  if (PendingRequests::finish(request)) {
+    futexWakeOne(&PendingRequests::word(request));
+  }
+}
 
 }  // namespace
 
@@ -39,38 +37,24 @@ SharedConnection::SharedConnection(std::chrono::milliseconds replyTimeout,
                                    UniqueFunction<void()> wakeLoop)
     : replyTimeout_(replyTimeout),
       stallText_(fmt::format("no reply within {} ms", replyTimeout.count())),
-      spin_(spin),
       wakeLoop_(std::move(wakeLoop)),
-      roundTrip_(spin.count() > 0 && std::thread::hardware_concurrency() > 1),
       pending_(replyTimeout),
-      readBuffer_(kReplyReadSize) {}
+      input_(spin) {}
 
 void SharedConnection::start(Loop& loop, Established established, Poll::Callback onPollable) {
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event{};
-  event.events = EPOLLRDHUP | EPOLLONESHOT;
-  if (!epoll ||
-      ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, established.stream->descriptor(), &event) != 0) {
-    throw Error(Errc::connectionFailed,
-                fmt::format("cannot watch the socket: {}", std::strerror(errno)));
-  }
-  auto poll = std::make_unique<Poll>(loop, epoll.get());
-  poll->start(UV_READABLE, std::move(onPollable));
+  auto watch =
+      std::make_unique<SocketWatch>(loop, established.stream->descriptor(), std::move(onPollable));
   ReplyReader reader;
   // Nothing can fail from here on.
   const MutexLock lock(mutex_);
   upSince_ = Clock::now();
-  poll_ = std::move(poll);
-  epoll_ = std::move(epoll);
+  watch_ = std::move(watch);
   stream_ = std::move(established.stream);
   session_ = std::move(established.session);
   pending_.begin(session_->canBeKilled(), upSince_);
-  reader_ = std::move(reader);
-  out_.clear();
-  writeBuffer_.clear();
-  written_ = 0;
+  input_.begin(std::move(reader));
+  output_.reset();
   armFailed_ = false;
-  armed_ = EPOLLRDHUP;
   state_ = State::up;
   up_.store(true, std::memory_order_release);
 }
@@ -99,14 +83,21 @@ bool SharedConnection::submit(Request& request,
   if (state_ != State::up || !pending_.accepts(request)) {
     return false;
   }
-  append(request, command.bytes(), mode, now);
+  // The last step that can fail. Were the command appended without its place in the order of
+  // replies, or the other way round, each later reply would reach the wrong request.
+  output_.append(command.bytes());
+  pending_.append(request, command.bytes().size(), mode, now);
   if (onLoop) {
     return true;
   }
   if (mode == Mode::background) {
-    watchBackground();
+    if (pending_.background() == 1) {
+      // The loop must watch for its reply not coming.
+      wakeLoop_();
+    }
+    arm();
   }
-  if (!writing_) {
+  if (!output_.hasWriter()) {
     write(lock);
   }
   return true;
@@ -130,31 +121,12 @@ bool SharedConnection::submitGroup(std::span<const CommandTransport::Part> group
       return false;
     }
   }
-  // As append(), and all or none.
-  out_ += bytes;
+  // As in submit(), and all or none.
+  output_.append(bytes);
   for (std::size_t i = 0; i < group.size(); ++i) {
     pending_.append(group[i].request, sizes[i], Mode::background, now);
   }
   return true;
-}
-
-void SharedConnection::append(Request& request,
-                              std::string_view bytes,
-                              Mode mode,
-                              Clock::time_point now) {
-  // The last step that can fail. Were the command appended without its place in the order of
-  // replies, or the other way round, each later reply would reach the wrong request.
-  out_ += bytes;
-  pending_.append(request, bytes.size(), mode, now);
-}
-
-/// After a request was added that no thread awaits.
-void SharedConnection::watchBackground() noexcept {
-  if (pending_.background() == 1) {
-    // The loop must watch for its reply not coming.
-    wakeLoop_();
-  }
-  arm();
 }
 
 void SharedConnection::distrust() noexcept {
@@ -220,7 +192,7 @@ SharedConnection::Awaited SharedConnection::follow(Request& request,
       // The same race as above.
       ::sched_yield();
     } else if (now >= stallAt && !PendingRequests::done(request)) {
-      stallAt = endStall(now);
+      stallAt = checkStall(now, Watcher::thread);
     }
   }
 }
@@ -242,7 +214,7 @@ SharedConnection::Awaited SharedConnection::lead(Request& request,
   auto stallAt = request.submittedAt() + replyTimeout_;
   Awaited result = Awaited::complete;
   while (!PendingRequests::done(request)) {
-    readSome(&request, std::min(deadline, stallAt));
+    receive(&request, std::min(deadline, stallAt));
     if (PendingRequests::done(request)) {
       break;
     }
@@ -261,120 +233,41 @@ SharedConnection::Awaited SharedConnection::lead(Request& request,
       continue;
     }
     if (now >= stallAt) {
-      stallAt = endStall(now);
+      stallAt = checkStall(now, Watcher::thread);
     }
   }
   handOver();
   return result;
 }
 
-SharedConnection::Clock::time_point SharedConnection::endStall(Clock::time_point now) noexcept {
-  ReleasableLock lock(mutex_);
-  return state_ == State::up && !pending_.empty() ? judgeStall(lock, now)
-                                                  : Clock::time_point::max();
-}
-
-/// The one judgement of a silent connection, for the loop and for waiting threads. Returns when to
-/// look again; max() when it has ended the connection.
-SharedConnection::Clock::time_point SharedConnection::judgeStall(ReleasableLock& lock,
-                                                                 Clock::time_point now) noexcept {
-  const auto again = pending_.judgeStall(now);
-  if (again == Clock::time_point::max()) {
-    fail(lock, {Errc::timedOut, stallText_.c_str()});
-  }
-  return again;
-}
-
-/// Returns how many bytes have come.
-std::size_t SharedConnection::readSome(const Request* own, Clock::time_point until) noexcept {
-  ssize_t count = -1;
-  errno = EAGAIN;
-  if (own == nullptr) {
-    count = stream_->read(readBuffer_.data(), readBuffer_.size(), false);
-  } else {
-    if (roundTrip_.polls()) {
-      const auto start = Clock::now();
-      for (;;) {
-        count = stream_->read(readBuffer_.data(), readBuffer_.size(), false);
-        if (count >= 0 || errno != EAGAIN || Clock::now() - start >= spin_) {
-          break;
-        }
-        // The server or another caller may need this processor to make the reply possible.
-        ::sched_yield();
-        errno = EAGAIN;
-      }
-    }
-    if (count < 0 && errno == EAGAIN) {
-      const auto left = until - Clock::now();
-      if (left >= kReceiveSlice && !writeBlocked_.load(std::memory_order_relaxed)) {
-        count = stream_->read(readBuffer_.data(), readBuffer_.size(), true);
-      } else {
-        waitForSocket(left);
-        // After a pause of the process the reply may be there although its time is over.
-        count = stream_->read(readBuffer_.data(), readBuffer_.size(), false);
-      }
+/// Takes what has come, and waits for it if `own` is given, the request of this thread. Returns as
+/// Stream::read().
+ssize_t SharedConnection::receive(const Request* own, Clock::time_point until) noexcept {
+  bool room = false;
+  const ssize_t count =
+      own == nullptr ? input_.take(*stream_) : input_.await(*stream_, until, output_, room);
+  const int error = errno;
+  if (room) {
+    ReleasableLock lock(mutex_);
+    if (state_ == State::up && output_.unblock()) {
+      write(lock);
     }
   }
   if (count > 0) {
-    process(static_cast<std::size_t>(count), own);
-    return static_cast<std::size_t>(count);
-  }
-  if (count == 0) {
+    while (hand(input_.next(), own)) {
+    }
+  } else if (count == 0) {
     fail({Errc::connectionFailed, "the server closed the connection"});
-  } else if (errno != EAGAIN) {
-    fail({Errc::connectionFailed, "reading failed", "", errno});
+  } else if (error != EAGAIN) {
+    fail({Errc::connectionFailed, "reading failed", "", error});
   }
-  return 0;
+  return count;
 }
 
-/// For input, and for room for what could not be written: the loop may be busy with application
-/// code for longer than a request may wait.
-void SharedConnection::waitForSocket(Clock::duration left) noexcept {
-  if (left <= Clock::duration::zero() || stream_->hasBufferedInput()) {
-    return;
-  }
-  const bool blocked = writeBlocked_.load(std::memory_order_relaxed);
-  pollfd descriptor{stream_->descriptor(), POLLIN, 0};
-  if (blocked) {
-    descriptor.events |= POLLOUT;
-  }
-  const auto wait = std::min<Clock::duration>(left, kReceiveSlice);
-  ::poll(
-      &descriptor, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wait).count()));
-  if (blocked && (descriptor.revents & POLLOUT) != 0) {
-    resumeWriting();
-  }
-}
-
-void SharedConnection::process(std::size_t size, const Request* own) noexcept {
-  reader_.feed(readBuffer_.data(), size);
-  for (;;) {
-    std::size_t count = 0;
-    auto next = ReplyReader::Next::reply;
-    while (count < replies_.size()) {
-      next = reader_.next(replies_[count]);
-      if (next != ReplyReader::Next::reply) {
-        break;
-      }
-      ++count;
-    }
-    const bool expected = hand(std::span(replies_).first(count), own);
-    if (!expected || next == ReplyReader::Next::protocolError) {
-      fail({Errc::protocolError,
-            "the server sent what is no reply to a request",
-            reader_.errorText()});
-      return;
-    }
-    if (next == ReplyReader::Next::needMore) {
-      return;
-    }
-  }
-}
-
-/// Returns false when there was no request for one of them.
-bool SharedConnection::hand(std::span<Reply> replies, const Request* own) noexcept {
-  if (replies.empty()) {
-    return true;
+/// Gives the replies to their requests. Returns whether there may be more of them.
+bool SharedConnection::hand(const ReplyInput::Batch& batch, const Request* own) noexcept {
+  if (batch.replies.empty() && batch.then == ReplyReader::Next::needMore) {
+    return false;
   }
   const auto now = Clock::now();
   bool expected = true;
@@ -382,9 +275,9 @@ bool SharedConnection::hand(std::span<Reply> replies, const Request* own) noexce
   {
     const MutexLock lock(mutex_);
     if (state_ != State::up) {
-      return true;
+      return false;
     }
-    for (Reply& reply : replies) {
+    for (Reply& reply : batch.replies) {
       expected = pending_.take(std::move(reply), now, ended);
       if (!expected) {
         break;
@@ -399,17 +292,16 @@ bool SharedConnection::hand(std::span<Reply> replies, const Request* own) noexce
   // Taken out of the queue first: once finished, its thread may submit it again.
   while (const RequestPtr request = ended.awaited.pop()) {
     if (request.get() == own) {
-      roundTrip_.note(now - own->submittedAt());
+      input_.noteRoundTrip(now - own->submittedAt());
     }
     finish(*request);
   }
-  return expected;
-}
-
-void SharedConnection::finish(Request& request) noexcept {
-  if (PendingRequests::finish(request)) {
-    futexWakeOne(&PendingRequests::word(request));
+  if (!expected || batch.then == ReplyReader::Next::protocolError) {
+    fail(
+        {Errc::protocolError, "the server sent what is no reply to a request", input_.errorText()});
+    return false;
   }
+  return batch.then == ReplyReader::Next::reply;
 }
 
 void SharedConnection::handOver() noexcept {
@@ -438,25 +330,16 @@ void SharedConnection::handOver() noexcept {
 /// Makes this thread the writer until all is written or the socket is full. Commands that others
 /// append during a call to the kernel are written by the next one.
 void SharedConnection::write(ReleasableLock& lock) noexcept {
-  writing_ = true;
+  output_.enter();
   while (state_ == State::up) {
-    if (written_ == writeBuffer_.size()) {
-      writeBuffer_.clear();
-      written_ = 0;
-      if (writeBuffer_.capacity() > kBufferKept) {
-        writeBuffer_ = std::string();
-      }
-      if (out_.empty()) {
-        break;
-      }
-      writeBuffer_.swap(out_);
+    const std::string_view bytes = output_.next();
+    if (bytes.empty()) {
+      break;
     }
-    const std::size_t rest = writeBuffer_.size() - written_;
-    const char* data = writeBuffer_.data() + written_;
-    pending_.offer(rest);
+    pending_.offer(bytes.size());
     // Not by the lock, where the analysis would lose sight of it.
     mutex_.unlock();
-    const ssize_t count = stream_->write(data, rest);
+    const ssize_t count = stream_->write(bytes.data(), bytes.size());
     const int error = errno;
     mutex_.lock();
     if (state_ != State::up) {
@@ -464,49 +347,33 @@ void SharedConnection::write(ReleasableLock& lock) noexcept {
       break;
     }
     if (count > 0) {
-      written_ += static_cast<std::size_t>(count);
-      pending_.refused(rest - static_cast<std::size_t>(count));
+      output_.wrote(static_cast<std::size_t>(count));
+      pending_.refused(bytes.size() - static_cast<std::size_t>(count));
       continue;
     }
-    pending_.refused(rest);
+    pending_.refused(bytes.size());
     if (count < 0 && error == EAGAIN) {
       // No caller may wait for room: the loop goes on, or the reader if it finds room first.
-      writeBlocked_.store(true, std::memory_order_relaxed);
+      output_.block();
       arm();
       return;
     }
-    writing_ = false;
+    output_.leave();
     fail(lock, {Errc::connectionFailed, "writing failed", "", count == 0 ? EPIPE : error});
     return;
   }
-  writing_ = false;
+  output_.leave();
   if (state_ == State::failing) {
     wakeLoop_();
-  }
-}
-
-void SharedConnection::resumeWriting() noexcept {
-  ReleasableLock lock(mutex_);
-  if (state_ == State::up && writeBlocked_.load(std::memory_order_relaxed)) {
-    writeBlocked_.store(false, std::memory_order_relaxed);
-    write(lock);
   }
 }
 
 /// Has the loop woken for what nobody else waits for.
 void SharedConnection::arm() noexcept {
   const bool input = pending_.background() > 0 && !reading_;
-  const bool room = writeBlocked_.load(std::memory_order_relaxed);
-  const std::uint32_t wanted = EPOLLRDHUP | (input ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
-                               (room ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
-  if ((armed_ & wanted) == wanted) {
-    return;
-  }
-  epoll_event event{};
-  event.events = armed_ | wanted | EPOLLONESHOT;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stream_->descriptor(), &event) == 0) {
-    armed_ |= wanted;
-  } else if (!std::exchange(armFailed_, true)) {
+  const std::uint32_t events = (input ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
+                               (output_.blocked() ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
+  if (!watch_->arm(events) && !std::exchange(armFailed_, true)) {
     wakeLoop_();
   }
 }
@@ -529,10 +396,7 @@ void SharedConnection::fail(ReleasableLock& lock,
   PendingRequests::Ended ended;
   pending_.fail(session_, ended);
   completed_.append(ended.background);
-  out_.clear();
-  if (writeBlocked_.exchange(false, std::memory_order_relaxed)) {
-    writing_ = false;
-  }
+  output_.drop();
   // A thread that sleeps in a read must come back; the descriptor is closed once nobody uses it.
   // Bytes written just before an orderly end are still to arrive; bytes that nobody counts on any
   // more are not.
@@ -549,26 +413,24 @@ void SharedConnection::fail(ReleasableLock& lock,
 }
 
 bool SharedConnection::serve() noexcept {
-  epoll_event event{};
-  if (::epoll_wait(epoll_.get(), &event, 1, 0) <= 0) {
+  const std::uint32_t events = watch_->events();
+  if (events == 0) {
     return false;
   }
   {
     ReleasableLock lock(mutex_);
-    armed_ = 0;
+    watch_->disarmed();
     if (state_ != State::up) {
       return false;
     }
-    if (writeBlocked_.load(std::memory_order_relaxed) &&
-        (event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) {
-      writeBlocked_.store(false, std::memory_order_relaxed);
+    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0 && output_.unblock()) {
       write(lock);
       if (!lock.ownsLock() || state_ != State::up) {
         return false;
       }
     }
     // The race with a thread that has become the reader since the event: it reads for all.
-    if (reading_ || (event.events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) == 0) {
+    if (reading_ || (events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) == 0) {
       // One event has switched off the others, which may still be waited for.
       arm();
       return false;
@@ -577,7 +439,7 @@ bool SharedConnection::serve() noexcept {
   }
   for (int i = 0; i < kReadsPerPass; ++i) {
     // Less than a full buffer came: the socket is empty, the next read would only say so.
-    if (readSome(nullptr, Clock::time_point::max()) < readBuffer_.size()) {
+    if (!input_.filled(receive(nullptr, Clock::time_point::max()))) {
       break;
     }
   }
@@ -590,8 +452,8 @@ SharedConnection::Clock::time_point SharedConnection::flush() noexcept {
   if (state_ != State::up || closing_) {
     return Clock::time_point::max();
   }
-  const auto due = stallDue();
-  if (!writing_) {
+  const auto due = pending_.backgroundDue();
+  if (!output_.hasWriter()) {
     write(lock);
   }
   if (lock.ownsLock() && state_ == State::up) {
@@ -605,7 +467,7 @@ SharedConnection::Clock::time_point SharedConnection::maintain() noexcept {
   if (state_ != State::up) {
     return Clock::time_point::max();
   }
-  const auto due = closing_ ? Clock::time_point::max() : stallDue();
+  const auto due = closing_ ? Clock::time_point::max() : pending_.backgroundDue();
   if (std::exchange(armFailed_, false)) {
     arm();
     if (armFailed_) {
@@ -615,15 +477,18 @@ SharedConnection::Clock::time_point SharedConnection::maintain() noexcept {
   return due;
 }
 
-SharedConnection::Clock::time_point SharedConnection::checkStall() noexcept {
-  const auto now = Clock::now();
+SharedConnection::Clock::time_point SharedConnection::checkStall(Clock::time_point now,
+                                                                 Watcher who) noexcept {
   ReleasableLock lock(mutex_);
-  return state_ == State::up && pending_.background() > 0 ? judgeStall(lock, now)
-                                                          : Clock::time_point::max();
-}
-
-SharedConnection::Clock::time_point SharedConnection::stallDue() const noexcept {
-  return pending_.background() > 0 ? pending_.stallDue() : Clock::time_point::max();
+  const bool concerned = who == Watcher::loop ? pending_.background() > 0 : !pending_.empty();
+  if (state_ != State::up || !concerned) {
+    return Clock::time_point::max();
+  }
+  const auto again = pending_.judgeStall(now);
+  if (again == Clock::time_point::max()) {
+    fail(lock, {Errc::timedOut, stallText_.c_str()});
+  }
+  return again;
 }
 
 void SharedConnection::takeCompleted(RequestQueue& queue) noexcept {
@@ -633,13 +498,12 @@ void SharedConnection::takeCompleted(RequestQueue& queue) noexcept {
 
 std::optional<SharedConnection::Remains> SharedConnection::dismantle() noexcept {
   const MutexLock lock(mutex_);
-  if (state_ != State::failing || reading_ || writing_) {
+  if (state_ != State::failing || reading_ || output_.hasWriter()) {
     return std::nullopt;
   }
-  poll_.reset();
-  epoll_.reset();
+  watch_.reset();
   state_ = closing_ ? State::closed : State::down;
-  return Remains{failure_, pending_.useful(), std::move(stream_)};
+  return Remains{failure_, pending_.useful(), upSince_, session_, std::move(stream_)};
 }
 
 std::optional<std::uint64_t> SharedConnection::answered() noexcept {

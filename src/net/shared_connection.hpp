@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "net/codec.hpp"
 #include "net/connector.hpp"
 #include "net/loop.hpp"
-#include "net/socket.hpp"
+#include "net/reply_input.hpp"
+#include "net/socket_watch.hpp"
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/net/output_queue.hpp>
 #include <rlock/detail/net/pending_requests.hpp>
 #include <rlock/detail/net/request.hpp>
-#include <rlock/detail/net/round_trip.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
 
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <sys/types.h>
 
 namespace rlock::detail::net {
 
@@ -53,6 +51,9 @@ class SharedConnection {
   using Awaited = CommandTransport::Awaited;
   using RequestPtr = PendingRequests::RequestPtr;
 
+  /// Who watches for replies that do not come: a thread that awaits one, or the loop for requests
+  /// that no thread awaits.
+  enum class Watcher : std::uint8_t { thread, loop };
   /// Why a connection was given up, in a form that takes no memory.
   struct Failure {
     Errc errc = Errc::connectionFailed;
@@ -64,6 +65,8 @@ class SharedConnection {
   struct Remains {
     Failure failure{};
     bool useful = false;  ///< see PendingRequests::useful()
+    Clock::time_point upSince{};
+    std::shared_ptr<const ServerSession> session{};
     std::unique_ptr<Stream> stream{};
   };
 
@@ -82,9 +85,6 @@ class SharedConnection {
   void distrust() noexcept;
   void abandon(Clock::time_point since, Errc errc, const char* what) noexcept;
   [[nodiscard]] bool up() const noexcept { return up_.load(std::memory_order_acquire); }
-  [[nodiscard]] std::chrono::nanoseconds roundTrip() const noexcept {
-    return roundTrip_.smoothed();
-  }
 
   /// Takes over a new connection, after the one before was dismantled.
   /// @param onPollable  has serve() called
@@ -98,18 +98,16 @@ class SharedConnection {
   Clock::time_point flush() noexcept;
   /// Tries again what could not be done elsewhere. Returns when checkStall() is due; max(): never.
   Clock::time_point maintain() noexcept;
-  /// Ends the connection if the server has been silent for too long. Returns when to call it again;
-  /// max(): when maintain() or flush() says so.
-  Clock::time_point checkStall() noexcept;
+  /// The one judgement of a silent connection: ends it if the server has been silent for too long
+  /// about a request that `who` waits for. Returns when to look again; max() when it has ended it,
+  /// or there is nothing to wait for. The loop then looks when maintain() or flush() says so.
+  Clock::time_point checkStall(Clock::time_point now, Watcher who) noexcept;
   /// Adds the requests that have ended in the background, in their order.
   void takeCompleted(RequestQueue& queue) noexcept;
   /// Nothing while there is no failed connection, or one that is still in use.
   std::optional<Remains> dismantle() noexcept;
   /// The replies that the connection has brought; nothing while there is none.
   std::optional<std::uint64_t> answered() noexcept;
-  /// The node of the last connection.
-  [[nodiscard]] const std::string& node() const noexcept { return session_->node; }
-  [[nodiscard]] Clock::time_point upSince() const noexcept { return upSince_; }
 
  private:
   enum class State : std::uint8_t { down, up, failing, closed };
@@ -118,69 +116,44 @@ class SharedConnection {
   Awaited lead(Request& request, Clock::time_point deadline) noexcept;
   Awaited follow(Request& request, Clock::time_point deadline) noexcept;
   bool leave(Request& request) noexcept;
-  Clock::time_point endStall(Clock::time_point now) noexcept;
 
   // As the reader.
-  std::size_t readSome(const Request* own, Clock::time_point until) noexcept;
-  void waitForSocket(Clock::duration left) noexcept;
-  void process(std::size_t size, const Request* own) noexcept;
-  bool hand(std::span<Reply> replies, const Request* own) noexcept;
+  ssize_t receive(const Request* own, Clock::time_point until) noexcept;
+  bool hand(const ReplyInput::Batch& batch, const Request* own) noexcept;
   void handOver() noexcept;
-  void resumeWriting() noexcept;
-  void fail(const Failure& why) noexcept;
 
   // A function that is given the lock may release it, also for good: the lock says whether it did.
-  void append(Request& request, std::string_view bytes, Mode mode, Clock::time_point now)
-      RLOCK_REQUIRES(mutex_);
-  void watchBackground() noexcept RLOCK_REQUIRES(mutex_);
   void write(ReleasableLock& lock) noexcept RLOCK_REQUIRES(mutex_);
+  void fail(const Failure& why) noexcept RLOCK_EXCLUDES(mutex_);
   void fail(ReleasableLock& lock, const Failure& why) noexcept RLOCK_REQUIRES(mutex_);
   void arm() noexcept RLOCK_REQUIRES(mutex_);
-  [[nodiscard]] Clock::time_point stallDue() const noexcept RLOCK_REQUIRES(mutex_);
-  Clock::time_point judgeStall(ReleasableLock& lock, Clock::time_point now) noexcept
-      RLOCK_REQUIRES(mutex_);
-
-  static void finish(Request& request) noexcept;
 
   const std::chrono::milliseconds replyTimeout_;
   const std::string stallText_;
-  const std::chrono::nanoseconds spin_;
   UniqueFunction<void()> wakeLoop_;
   std::atomic<bool> up_{false};
-  RoundTrip roundTrip_;
 
   AnnotatedMutex mutex_;
   State state_ RLOCK_GUARDED_BY(mutex_) = State::down;
-  bool reading_ RLOCK_GUARDED_BY(mutex_) = false;  // somebody is the reader
-  bool writing_ RLOCK_GUARDED_BY(mutex_) = false;  // somebody is the writer
-  // The writer is whoever first finds room in the socket. Read without the mutex by the reader,
-  // which then looks for room, too.
-  std::atomic<bool> writeBlocked_{false};
+  bool reading_ RLOCK_GUARDED_BY(mutex_) = false;    // somebody is the reader
   bool armFailed_ RLOCK_GUARDED_BY(mutex_) = false;  // the loop tries again
-  std::uint32_t armed_ RLOCK_GUARDED_BY(mutex_) = 0;
-  std::string out_ RLOCK_GUARDED_BY(mutex_);
   PendingRequests pending_ RLOCK_GUARDED_BY(mutex_);
   RequestQueue completed_ RLOCK_GUARDED_BY(mutex_);  // their completed() is due
   Failure failure_ RLOCK_GUARDED_BY(mutex_);
+
+  // Under mutex_, but for what each says of itself.
+  OutputQueue output_;
 
   // Written under mutex_ and on the loop thread only, which may read them without.
   bool closing_ = false;
   Clock::time_point upSince_{};
   std::shared_ptr<const ServerSession> session_;
 
-  // Owned by the writer.
-  std::string writeBuffer_;
-  std::size_t written_ = 0;
-
-  // Owned by the reader.
-  ReplyReader reader_;
-  std::vector<char> readBuffer_;
-  std::array<Reply, 32> replies_;
+  ReplyInput input_;  // owned by the reader
 
   // Replaced on the loop thread while nobody reads or writes.
   std::unique_ptr<Stream> stream_;
-  UniqueFd epoll_;
-  std::unique_ptr<Poll> poll_;  // before epoll_ is closed it must be gone
+  std::unique_ptr<SocketWatch> watch_;  // before the stream is closed it must be gone
 };
 
 }  // namespace rlock::detail::net

@@ -100,6 +100,11 @@ class PendingRequests {
   // The silence of the server.
   /// When the connection counts as dead if no reply comes; there are pending requests.
   [[nodiscard]] Clock::time_point stallDue() const noexcept;
+  /// The same, for the loop, which watches only for requests that no thread awaits: max() when
+  /// there are none.
+  [[nodiscard]] Clock::time_point backgroundDue() const noexcept {
+    return background_ > 0 ? stallDue() : Clock::time_point::max();
+  }
   /// Judges a connection with pending requests. Returns when to look again; max(): it is dead.
   ///
   /// The first look that finds it overdue grants a second one: it may be this process that was

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace rlock::detail::net {
+
+/// The bytes that one connection is still to send, and whether a thread has the role of the writer.
+///
+/// What others append during a call to the kernel waits behind the bytes of that call, which do not
+/// move meanwhile. A writer that finds the socket full leaves its role behind: the thread that
+/// first finds room takes it up again and goes on with the same bytes.
+///
+/// **Thread safety:** under the connection's mutex, on any thread, but blocked(), which needs none.
+/// The bytes of next() belong to the writer, who reads them without the mutex.
+class OutputQueue {
+ public:
+  /// @throws std::bad_alloc  nothing was appended then
+  void append(std::string_view bytes) { waiting_ += bytes; }
+
+  /// Whether a thread has the role, or has left it behind.
+  [[nodiscard]] bool hasWriter() const noexcept { return writer_; }
+  void enter() noexcept { writer_ = true; }
+  void leave() noexcept { writer_ = false; }
+  /// The bytes to be written next, until wrote() takes some away; empty: there are none.
+  std::string_view next() noexcept;
+  void wrote(std::size_t count) noexcept { written_ += count; }
+
+  /// The writer found the socket full.
+  void block() noexcept { blocked_.store(true, std::memory_order_relaxed); }
+  /// The socket may have room again. True: the role had been left behind, and is the caller's now.
+  bool unblock() noexcept { return blocked_.exchange(false, std::memory_order_relaxed); }
+  [[nodiscard]] bool blocked() const noexcept { return blocked_.load(std::memory_order_relaxed); }
+
+  /// The connection has failed. A writer goes on to have its bytes, until it leaves.
+  void drop() noexcept;
+  /// A new connection; there is no writer.
+  void reset() noexcept;
+
+ private:
+  // A buffer keeps no more memory of a burst.
+  static constexpr std::size_t kKept = std::size_t{1} << 20;
+
+  bool writer_ = false;
+  std::atomic<bool> blocked_{false};
+  std::string waiting_;
+  std::string writing_;  // of the writer
+  std::size_t written_ = 0;
+};
+
+inline std::string_view OutputQueue::next() noexcept {
+  if (written_ == writing_.size()) {
+    writing_.clear();
+    written_ = 0;
+    if (writing_.capacity() > kKept) {
+      writing_ = std::string();
+    }
+    writing_.swap(waiting_);
+  }
+  return std::string_view(writing_).substr(written_);
+}
+
+inline void OutputQueue::drop() noexcept {
+  waiting_.clear();
+  if (unblock()) {
+    writer_ = false;
+  }
+}
+
+inline void OutputQueue::reset() noexcept {
+  waiting_.clear();
+  writing_.clear();
+  written_ = 0;
+}
+
+}  // namespace rlock::detail::net

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/reply_input.hpp"
+
+#include "net/socket.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <poll.h>
+#include <sched.h>
+#include <thread>
+
+namespace rlock::detail::net {
+
+namespace {
+
+constexpr std::size_t kReplyReadSize = std::size_t{64} << 10;
+
+}  // namespace
+
+ReplyInput::ReplyInput(std::chrono::microseconds spin)
+    : spin_(spin),
+      roundTrip_(spin.count() > 0 && std::thread::hardware_concurrency() > 1),
+      buffer_(kReplyReadSize) {}
+
+ssize_t ReplyInput::take(Stream& stream) noexcept {
+  const ssize_t count = stream.read(buffer_.data(), buffer_.size(), false);
+  if (count > 0) {
+    reader_.feed(buffer_.data(), static_cast<std::size_t>(count));
+  }
+  return count;
+}
+
+ssize_t ReplyInput::await(Stream& stream,
+                          Clock::time_point until,
+                          const OutputQueue& output,
+                          bool& room) noexcept {
+  room = false;
+  if (roundTrip_.polls()) {
+    const ssize_t count = spin(stream);
+    if (count >= 0 || errno != EAGAIN) {
+      return count;
+    }
+  }
+  const auto left = until - Clock::now();
+  // The loop may be busy with application code for longer than a request may wait, so that the
+  // reader looks for room, too.
+  if (const bool forRoom = output.blocked(); forRoom || left < kReceiveSlice) {
+    room = sleep(stream, left, forRoom);
+    // After a pause of the process the reply may be there although its time is over.
+    return take(stream);
+  }
+  const ssize_t count = stream.read(buffer_.data(), buffer_.size(), true);
+  if (count > 0) {
+    reader_.feed(buffer_.data(), static_cast<std::size_t>(count));
+  }
+  return count;
+}
+
+ssize_t ReplyInput::spin(Stream& stream) noexcept {
+  const auto start = Clock::now();
+  for (;;) {
+    const ssize_t count = take(stream);
+    if (count >= 0 || errno != EAGAIN) {
+      return count;
+    }
+    if (Clock::now() - start >= spin_) {
+      errno = EAGAIN;
+      return -1;
+    }
+    // The server or another caller may need this processor to make the reply possible.
+    ::sched_yield();
+  }
+}
+
+/// Returns whether the socket has room.
+bool ReplyInput::sleep(Stream& stream, Clock::duration left, bool forRoom) noexcept {
+  if (left <= Clock::duration::zero() || stream.hasBufferedInput()) {
+    return false;
+  }
+  pollfd descriptor{stream.descriptor(), POLLIN, 0};
+  if (forRoom) {
+    descriptor.events |= POLLOUT;
+  }
+  const auto wait = std::min<Clock::duration>(left, kReceiveSlice);
+  ::poll(
+      &descriptor, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wait).count()));
+  return forRoom && (descriptor.revents & POLLOUT) != 0;
+}
+
+ReplyInput::Batch ReplyInput::next() noexcept {
+  std::size_t count = 0;
+  auto next = ReplyReader::Next::reply;
+  while (count < replies_.size()) {
+    next = reader_.next(replies_[count]);
+    if (next != ReplyReader::Next::reply) {
+      break;
+    }
+    ++count;
+  }
+  return {std::span(replies_).first(count), next};
+}
+
+}  // namespace rlock::detail::net
