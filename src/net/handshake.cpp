@@ -132,13 +132,18 @@ T parseNumber(std::string_view text) noexcept {
   return parsed.ec == std::errc() && parsed.ptr == end ? number : T{0};
 }
 
-/// The value of `name=value` in a line of CLIENT LIST.
-std::string_view clientField(std::string_view line, std::string_view name) noexcept {
+/// The value of the field `name` in a text.
+/// @param ends  the characters that end a field
+/// @param mark  stands between a name and its value
+std::string_view fieldOf(std::string_view text,
+                         std::string_view ends,
+                         std::string_view name,
+                         char mark) noexcept {
   std::size_t begin = 0;
-  while (begin < line.size()) {
-    const std::size_t end = std::min(line.find_first_of(" \r\n", begin), line.size());
-    const std::string_view field = line.substr(begin, end - begin);
-    if (field.size() > name.size() && field.starts_with(name) && field[name.size()] == '=') {
+  while (begin < text.size()) {
+    const std::size_t end = std::min(text.find_first_of(ends, begin), text.size());
+    const std::string_view field = text.substr(begin, end - begin);
+    if (field.size() > name.size() && field.starts_with(name) && field[name.size()] == mark) {
       return field.substr(name.size() + 1);
     }
     begin = end + 1;
@@ -146,18 +151,14 @@ std::string_view clientField(std::string_view line, std::string_view name) noexc
   return {};
 }
 
+/// The value of `name=value` in a line of CLIENT LIST.
+std::string_view clientField(std::string_view line, std::string_view name) noexcept {
+  return fieldOf(line, " \r\n", name, '=');
+}
+
 /// The value of `name:value` in the lines of INFO.
 std::string_view infoField(std::string_view lines, std::string_view name) noexcept {
-  std::size_t begin = 0;
-  while (begin < lines.size()) {
-    const std::size_t end = std::min(lines.find_first_of("\r\n", begin), lines.size());
-    const std::string_view line = lines.substr(begin, end - begin);
-    if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == ':') {
-      return line.substr(name.size() + 1);
-    }
-    begin = end + 1;
-  }
-  return {};
+  return fieldOf(lines, "\r\n", name, ':');
 }
 
 /// `ip:port` of one connection. The path of a Unix socket, which may hold blanks and looks like

@@ -152,24 +152,14 @@ Operation<bool> CountDownLatch::trySetCountAsync(std::int64_t count) {
           return !*exists;
         });
   }
-  return asking<bool, bool>(
-      backend_,
-      [scripts = backend_->counter(), count](Call& call) {
-        scripts->composeTrySet(call, count, std::chrono::milliseconds::zero());
-      },
-      detail::parseYesNo,
-      same<bool>);
+  return detail::settingOnce(backend_, count, std::chrono::milliseconds::zero());
 }
 
 Operation<bool> CountDownLatch::removeAsync() {
   if (!backend_) {
     return detail::movedFrom<bool>();
   }
-  return asking<bool, bool>(
-      backend_,
-      [scripts = backend_->counter()](Call& call) { scripts->composeRemove(call); },
-      detail::parseYesNo,
-      same<bool>);
+  return detail::removing(backend_);
 }
 
 }  // namespace rlock

@@ -2,12 +2,16 @@
 #pragma once
 
 #include "objects/operations.hpp"
+#include <rlock/detail/engine/parse_reply.hpp>
 #include <rlock/detail/engine/scripted_object.hpp>
+#include <rlock/detail/executor/counter_scripts.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/error.hpp>
 #include <rlock/operation.hpp>
 #include <rlock/owner.hpp>
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <stop_token>
 #include <type_traits>
@@ -56,6 +60,34 @@ Operation<T> asking(std::shared_ptr<const ScriptedObject> object,
                               object->askAsync<From>({}, std::move(handler), fill, parse);
                             },
                             convert);
+}
+
+/// An operation of one call of a counter, answered by yes or no.
+/// @param compose  `void(const CounterScripts&, Call&)`
+template <class Counter, class Compose>
+Operation<bool> askingYesNo(const std::shared_ptr<const Counter>& counter, Compose compose) {
+  return asking<bool, bool>(
+      counter,
+      [scripts = counter->counter(), compose](Call& call) { compose(*scripts, call); },
+      parseYesNo,
+      same<bool>);
+}
+
+/// Gives a counter its value, if it has none.
+/// @param life  zero: for ever
+template <class Counter>
+Operation<bool> settingOnce(const std::shared_ptr<const Counter>& counter,
+                            std::int64_t value,
+                            std::chrono::milliseconds life) {
+  return askingYesNo(counter, [value, life](const CounterScripts& scripts, Call& call) {
+    scripts.composeTrySet(call, value, life);
+  });
+}
+
+template <class Counter>
+Operation<bool> removing(const std::shared_ptr<const Counter>& counter) {
+  return askingYesNo(
+      counter, [](const CounterScripts& scripts, Call& call) { scripts.composeRemove(call); });
 }
 
 /// An operation that waits.

@@ -278,24 +278,14 @@ Operation<bool> Semaphore::trySetPermitsAsync(int permits, std::optional<Duratio
         backend_, fmt::format("a lifetime of {} is not between 1ns and 365d", toString(*ttl)));
   }
   const auto life = ttl ? ttl->ceilMilliseconds() : std::chrono::milliseconds::zero();
-  return asking<bool, bool>(
-      backend_,
-      [scripts = backend_->counter(), permits, life](Call& call) {
-        scripts->composeTrySet(call, permits, life);
-      },
-      detail::parseYesNo,
-      same<bool>);
+  return detail::settingOnce(backend_, permits, life);
 }
 
 Operation<bool> Semaphore::removeAsync() {
   if (!backend_) {
     return detail::movedFrom<bool>();
   }
-  return asking<bool, bool>(
-      backend_,
-      [scripts = backend_->counter()](Call& call) { scripts->composeRemove(call); },
-      detail::parseYesNo,
-      same<bool>);
+  return detail::removing(backend_);
 }
 
 }  // namespace rlock

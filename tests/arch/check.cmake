@@ -175,6 +175,25 @@ foreach(file IN LISTS net_files)
   endforeach()
 endforeach()
 
+# -------------------------------------------------------------------------------------------- atomics
+# An atomic that orders threads is an Atomic, so that tests/races gives way before each use of it.
+# These count, or are hints.
+
+set(counting_files
+  include/rlock/detail/engine/engine_context.hpp
+  include/rlock/detail/engine/lock_engine.hpp
+  include/rlock/detail/engine/outage_log.hpp)
+files_of(ordering_headers
+  include/rlock/detail/engine/*.hpp include/rlock/detail/group/*.hpp
+  include/rlock/detail/net/request.hpp)
+list(REMOVE_ITEM ordering_headers ${counting_files})
+foreach(file IN LISTS ordering_headers)
+  read_code("${file}" code)
+  if(code MATCHES "std::atomic[^a-z_]")
+    violation("${file}" "uses std::atomic instead of Atomic")
+  endif()
+endforeach()
+
 # -------------------------------------------------------------------------------------------- licence
 
 files_of(licensed

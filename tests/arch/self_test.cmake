@@ -145,6 +145,8 @@ expect_violation("\"link.hpp\" is not a path inside src/"
 # Words
 expect_violation("the engine names Redis: redisNode" include/rlock/detail/engine/acquire.hpp
   "${spdx}int redisNode;\n")
+expect_violation("uses std::atomic instead of Atomic" include/rlock/detail/engine/acquire.hpp
+  "${spdx}std::atomic<bool> done{false};\n")
 expect_violation("the engine names a Redis command: EVALSHA"
   include/rlock/detail/engine/acquire.hpp "${spdx}auto c = \"EVALSHA\";\n")
 expect_violation("the engine names a Redis command: SUBSCRIBE"
