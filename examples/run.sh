@@ -10,10 +10,17 @@
 #   examples/run.sh contend --help   what else it can be told
 #   examples/run.sh coroutine        one of the small examples, which are:
 #                                    @EXAMPLES@
+#   examples/run.sh --topology cluster [--keep-nodes] [NAME] [ARGUMENT...]
+#   examples/run.sh --topology sentinel ...
+#                                    against a Redis Cluster of three masters with a replica each, or
+#                                    a master with two replicas and three Sentinels; two seconds
+#                                    after the demonstration begins the master with its lock is
+#                                    killed, unless --keep-nodes
 #
 # Environment:
-#   RLOCK_URI       the server to use, such as redis://localhost:6379; unset: one is started for the
-#                   occasion and ended afterwards
+#   RLOCK_URI       the server to use, such as redis://localhost:6379 or
+#                   redis+cluster://host1:7000,host2:7000; unset: one is started for the occasion and
+#                   ended afterwards
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default: a build of the examples alone)
 #   RLOCK_JOBS      parallel compilations (default: processors)
 set -euo pipefail
@@ -21,6 +28,28 @@ script=$(cd "$(dirname "$0")" && pwd)/run.sh
 cd "$(dirname "$0")/.."
 
 examples=(callback coroutine count_down_latch fair_lock fenced future inspect lease_lost lock multi_lock non_reentrant own_loop permits read_write red_lock semaphore simple_lock spin_lock std_mutex try_lock)
+
+topology=single
+kill_node=yes
+while [[ ${1:-} == --topology || ${1:-} == --keep-nodes ]]; do
+  if [[ $1 == --keep-nodes ]]; then
+    kill_node=
+    shift
+    continue
+  fi
+  topology=${2:-}
+  case $topology in
+    single | sentinel | cluster) shift 2 ;;
+    *)
+      echo "run.sh: --topology is single, sentinel or cluster, not '$topology'" >&2
+      exit 2
+      ;;
+  esac
+done
+if [[ $topology != single && -n ${RLOCK_URI:-} ]]; then
+  echo "run.sh: --topology starts servers of its own, but RLOCK_URI names some" >&2
+  exit 2
+fi
 
 name=contend
 case ${1:-} in
@@ -47,14 +76,18 @@ fi
 bash cmake/install_packages.sh "${groups[@]}"
 
 directory=$(mktemp -d)
-server_pid=
+server_pids=()
 program_pid=
 signalled=
+end_server() {  # PID
+  kill -KILL "$1" 2>/dev/null || true
+  wait "$1" 2>/dev/null || true
+}
 cleanup() {
-  if [[ -n $server_pid ]]; then
-    kill -KILL "$server_pid" 2>/dev/null || true
-    wait "$server_pid" 2>/dev/null || true
-  fi
+  local pid
+  for pid in "${server_pids[@]}"; do
+    end_server "$pid"
+  done
   rm -rf "$directory"
 }
 interrupt() {  # STATUS
@@ -116,45 +149,59 @@ fi
 
 # -------------------------------------------------------------------------------------------- server
 
-start_server() {  # PORT
-  guarded KILL "$server" --port "$1" --bind 127.0.0.1 --dir "$directory" --save "" \
-    --appendonly no --daemonize no >"$directory/server.log" 2>&1 </dev/null &
-  server_pid=$!
-  local i
+# Starts a server in a folder of its own. Its pid is in $started, its port in $port then.
+try_server() {  # PORT ARGUMENT...
+  local log folder i
+  port=$1
+  shift
+  folder=$directory/$port
+  log=$folder/server.log
+  mkdir -p "$folder"
+  guarded KILL "$server" "$@" --port "$port" --bind 127.0.0.1 --dir "$folder" --daemonize no \
+    >"$log" 2>&1 </dev/null &
+  started=$!
   for ((i = 0; i < 200; i++)); do
-    if grep -q 'Ready to accept connections' "$directory/server.log"; then
+    if grep -qE 'Ready to accept connections|Sentinel ID is' "$log"; then
+      server_pids+=("$started")
       return 0
     fi
-    kill -0 "$server_pid" 2>/dev/null || break
+    kill -0 "$started" 2>/dev/null || break
     sleep 0.05
   done
-  kill -KILL "$server_pid" 2>/dev/null || true
-  wait "$server_pid" 2>/dev/null || true
-  server_pid=
+  end_server "$started"
   return 1
 }
 
-if [[ -z ${RLOCK_URI:-} ]]; then
-  # The server itself finds out whether a port is free.
+start_server() {  # [CONFIGURATION FILE] ARGUMENT...
+  # The server itself finds out whether a port is free. That of a cluster node needs another, 10000 above.
+  local attempt
   for ((attempt = 0; attempt < 10; attempt++)); do
-    port=$((20000 + RANDOM % 12000))
-    if start_server "$port"; then
-      export RLOCK_URI=redis://127.0.0.1:$port
-      break
+    if try_server $((20000 + RANDOM % 12000)) "$@"; then
+      return 0
     fi
   done
-  if [[ -z ${RLOCK_URI:-} ]]; then
-    echo "run.sh: $server did not start:" >&2
-    cat "$directory/server.log" >&2
-    exit 1
-  fi
-  echo "a private $server listens on 127.0.0.1:$port (pid $server_pid) until this ends"
+  echo "run.sh: $server did not start:" >&2
+  cat "$directory/$port/server.log" >&2
+  exit 1
+}
+
+plain=(--save "" --appendonly no)
+if [[ $topology != single ]]; then
+  source examples/topologies.sh
+  "start_$topology"
+elif [[ -z ${RLOCK_URI:-} ]]; then
+  start_server "${plain[@]}"
+  export RLOCK_URI=redis://127.0.0.1:$port
+  echo "a private $server listens on 127.0.0.1:$port (pid $started) until this ends"
 fi
 
 # ----------------------------------------------------------------------------------------------- run
 
 TMPDIR=$directory guarded TERM "$build/examples/$name" "$@" &
 program_pid=$!
+if [[ $topology != single && -n $kill_node && $name == contend ]]; then
+  kill_master_later &
+fi
 status=0
 wait "$program_pid" || status=$?
 # A signal ends the first wait; the program then takes its time to end well.
