@@ -371,6 +371,10 @@ inline void Node::send(const CallPtr& call) {
   if (!passesKills(call)) {
     return;
   }
+  if (!call->aboutToSend()) {
+    fail(call, Error(Errc::cancelled, "there is nothing left to ask for"));
+    return;
+  }
   if (call->late() != Call::Late::harmless && owner_.needsTombstone()) {
     call->recompose(true);
   }
