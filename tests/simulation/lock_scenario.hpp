@@ -85,8 +85,7 @@ class LockScenario final : public Scenario {
     bool freedAloud = false;
     bool wasHeld = false;  ///< before the command that is being executed
     std::uint64_t greatestToken = 0;
-    const void* greatestOwner = nullptr;  ///< the agent that has it
-    std::vector<std::string> order{};     ///< of the owners that wait
+    std::vector<std::string> order{};  ///< of the owners that wait
   };
 
   /// It consists of others.
