@@ -5,7 +5,7 @@
 # Usage: cmake/install_packages.sh [GROUP...]
 #   build   compiler, CMake, Ninja, the libraries (always included)
 #   test    GoogleTest, Lua 5.1, redis-server
-#   interop Java 17, Maven
+#   interop Java 17 or later, Maven
 #   lint    clang, clang-format, clang-tidy
 #   docs    Doxygen, Graphviz
 #
@@ -34,6 +34,18 @@ has_lua() {
   has_command pkg-config && { pkg-config --exists lua5.1 || pkg-config --exists lua-5.1; }
 }
 
+# Each release of Debian has another Java.
+known_package() {  # PACKAGE...   the first that apt can install; the first of all if it knows none
+  local package
+  for package in "$@"; do
+    if has_command apt-cache && apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [0-9]'; then
+      echo "$package"
+      return
+    fi
+  done
+  echo "$1"
+}
+
 missing=()
 need() {  # PACKAGE PROBE [ARGUMENT...]
   "${@:2}" || missing+=("$1")
@@ -59,7 +71,8 @@ find_missing() {
         need redis-server has_command "${RLOCK_TEST_REDIS_SERVER:-redis-server}"
         ;;
       interop)
-        need openjdk-17-jdk-headless has_java 17
+        need "$(known_package openjdk-17-jdk-headless openjdk-21-jdk-headless default-jdk-headless)" \
+          has_java 17
         need maven has_command mvn
         ;;
       lint)
@@ -134,7 +147,8 @@ apt_install() {
 echo "installing ${missing[*]}"
 # The lists are fetched only where there are none or where they are too old to be of use.
 if ! ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || ! apt_install; then
-  if ! apt-get update -qq >"$log" 2>&1 || ! apt_install; then
+  # With other lists another package may be the one that is needed.
+  if ! apt-get update -qq >"$log" 2>&1 || ! { find_missing "$@" && apt_install; }; then
     cat "$log" >&2
     echo "install_packages.sh: apt-get could not install ${missing[*]}" >&2
     exit 1

@@ -314,8 +314,15 @@ void Connector::Attempt::established(const Running& running, Established establi
           (session.serverVersion.empty() ? "" : ", server version " + session.serverVersion) +
           ", connection id " + std::to_string(session.clientId));
   if (session.role == "replica" || session.role == "slave") {
-    log(LogLevel::warning,
+    std::vector<std::string>& told = favourite_->replicas;
+    const bool news = std::find(told.begin(), told.end(), session.node) == told.end();
+    if (news) {
+      told.push_back(session.node);
+    }
+    log(news ? LogLevel::warning : LogLevel::debug,
         session.node + " is a replica, which takes no writes; give its master's address");
+  } else {
+    favourite_->replicas.clear();
   }
   finish(std::move(established));
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace rlock::detail::net {
 
@@ -54,6 +55,8 @@ class Connector {
     std::size_t endpoint = 0;
     std::string address{};
     bool preferred = true;
+    /// Replicas that were warned of since a master was found last.
+    std::vector<std::string> replicas{};
   };
 
   Loop& loop_;

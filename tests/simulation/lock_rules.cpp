@@ -120,15 +120,13 @@ void LockScenario::checkToken(const Agent& agent, const Handle& handle, const Le
   for (const Agent& other : agents_) {
     for (const Held& held : other.held) {
       if (held.lease.token() == lease.token() && held.lease.owner() == lease.owner() &&
-          held.handle->covers == handle.covers) {
+          held.handle->covers == handle.covers && held.lease.lossReason() == LossReason::none) {
         return;
       }
     }
   }
-  // The hold of an owner that counts as lost may still be there, and be taken again.
-  const bool again = *lease.token() == lock.greatestToken && lock.greatestOwner == &agent;
-  lock.greatestOwner = &agent;
-  if (*lease.token() <= lock.greatestToken && !again) {
+  // Also where an owner has lost its hold while it took the lock once more.
+  if (*lease.token() <= lock.greatestToken) {
     sim_.broken("token",
                 "token " + std::to_string(*lease.token()) + " comes after " +
                     std::to_string(lock.greatestToken));
@@ -221,14 +219,46 @@ void LockScenario::check() {
 
 // What is sent and executed.
 
-void LockScenario::sent(Peer& peer, Node& /*node*/, const Command& command) {
-  const ScriptCommand parsed(command);
-  const auto form = renewalForm(parsed);
-  if (!form || command[0] == "EVAL") {
-    // A request that the server wants once more, with the text, may have become pointless
-    // meanwhile.
+std::ptrdiff_t LockScenario::held(const Agent& agent, std::size_t lock, bool shared, bool lost) {
+  return std::count_if(agent.held.begin(), agent.held.end(), [&](const Held& held) {
+    return held.handle->covers.front() == lock && held.handle->shared == shared &&
+           (held.lease.lossReason() != LossReason::none) == lost;
+  });
+}
+
+/// Its client was the one that said so, so it has no reason left to renew anything. Members of a
+/// group are given back one after the other.
+bool LockScenario::allLost(const Agent& agent, std::size_t lock, bool shared) const {
+  return family_ != Family::multi && family_ != Family::red && !agent.calling &&
+         sim_.now() > agent.droppedUntil && held(agent, lock, shared, true) > 0 &&
+         held(agent, lock, shared, false) == 0;
+}
+
+/// From when the release of the last hold is sent, nothing may be renewed.
+void LockScenario::noteRelease(Peer& peer, const ScriptCommand& command) {
+  if (!command.is("_release") || command.keys.empty() || command.arguments.empty() ||
+      family_ == Family::multi || family_ == Family::red) {
     return;
   }
+  const auto lock = lockOf(command.keys.front());
+  Agent* const agent = find(ownerOf(command.arguments.front()));
+  const bool shared = command.script == "rw_read_release";
+  if (lock && agent != nullptr && agent->peer == &peer && agent->calling && !agent->held.empty() &&
+      agent->held.back().releasing && agent->held.back().handle->covers.front() == *lock &&
+      agent->held.back().handle->shared == shared && sim_.now() > agent->unclearUntil &&
+      held(*agent, *lock, shared, false) + held(*agent, *lock, shared, true) == 1) {
+    agent->over[*lock][shared] = true;
+  }
+}
+
+void LockScenario::sent(Peer& peer, Node& /*node*/, const Command& command) {
+  const ScriptCommand parsed(command);
+  noteRelease(peer, parsed);
+  const auto form = renewalForm(parsed);
+  if (!form) {
+    return;
+  }
+  const bool shared = parsed.script == "rw_read_renew";
   for (std::size_t i = 0; i * form->keys < parsed.keys.size(); ++i) {
     const auto lock = lockOf(parsed.keys[i * form->keys]);
     Agent* const agent = find(ownerOf(parsed.arguments[i * form->arguments + 1]));
@@ -244,6 +274,13 @@ void LockScenario::sent(Peer& peer, Node& /*node*/, const Command& command) {
       // and a renewal that waited for a connection goes out with the first of others.
       return std::find(covers.begin(), covers.end(), *lock) != covers.end();
     });
+    const bool releases = !agent->held.empty() && agent->held.back().releasing;
+    if ((agent->over[*lock][shared] && (!agent->calling || releases)) ||
+        allLost(*agent, *lock, shared)) {
+      sim_.broken("renewal",
+                  parsed.keys[i * form->keys] + " is renewed for " + agent->field +
+                      (releases ? ", which is about to be rid of it" : ", which has lost it"));
+    }
     if (!has && !agent->calling && sim_.now() > agent->unclearUntil) {
       sim_.broken("renewal",
                   agent->field + " does not hold " + parsed.keys[i * form->keys] +

@@ -38,6 +38,7 @@ void LockScenario::start(Peer& peer) {
     agent.owner = 2 * static_cast<std::uint64_t>(i) + 1;
     agent.field = peer.field(agent.owner);
     agent.handles = kind_->handles(peer);
+    agent.over.resize(locks_.size());
     next(agent, sim_.random().someMs(0, 10));
   }
 }
@@ -144,15 +145,17 @@ void LockScenario::forgetLost(Agent& agent) {
         Time(plan.options.watchdogTimeout) > 100 * plan.network.delayMax) {
       sim_.broken("kept", "a hold that the watchdog keeps is lost though nothing is broken");
     }
+    const std::size_t lock = held->handle->covers.front();
+    const bool shared = held->handle->shared;
+    agent.over[lock][shared] = agent.over[lock][shared] || allLost(agent, lock, shared);
     held = agent.held.erase(held);
     unclear(agent);
   }
 }
 
-void LockScenario::unclear(Agent& agent) {
-  agent.unclearUntil = sim_.now() + 3 * Time(sim_.callTimeout()) +
-                       2 * Time(sim_.plan().options.watchdogTimeout) + milliseconds(300) +
-                       sim_.plan().strandedFor();
+Time LockScenario::unclearFor() const {
+  return 3 * Time(sim_.callTimeout()) + 2 * Time(sim_.plan().options.watchdogTimeout) +
+         milliseconds(300) + sim_.plan().strandedFor();
 }
 
 void LockScenario::acquire(Agent& agent) {
@@ -173,6 +176,9 @@ void LockScenario::acquire(Agent& agent) {
   }
   if (random.chance(5)) {
     options.label = "agent " + std::to_string(agent.owner);
+  }
+  for (const std::size_t lock : handle.covers) {
+    agent.over[lock][handle.shared] = false;
   }
   agent.stop = std::stop_source();
   options.stop = agent.stop.get_token();
@@ -281,8 +287,10 @@ void LockScenario::release(Agent& agent) {
     if (!group(*held.handle) && where.front() == 0 && random.chance(50)) {
       static_cast<void>(held.lease.release());
     }
+    agent.over[held.handle->covers.front()][held.handle->shared] = false;
     agent.held.pop_back();
     unclear(agent);
+    agent.droppedUntil = agent.unclearUntil;
     return;
   }
   held.releasing = true;

@@ -7,6 +7,8 @@
 #include "simulation/simulation.hpp"
 #include <rlock/lease.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -22,7 +24,8 @@ namespace rlock::sim {
 ///
 ///  - validity: who believes to hold a lock has it on the server, so no two believe it at once; a
 ///    writer is alone. Excepted is what a force or a loss of data has just taken away.
-///  - renewal: nothing is renewed that was released or lost.
+///  - renewal: nothing is renewed that was released or lost: not from the moment on in which the
+///    last release was sent or the loss could be seen.
 ///  - count: while nothing of an owner is under way, the server counts as many holds as the owner.
 ///  - wake-up: a lock that is free does not stay so while somebody waits and nothing is broken.
 ///  - order: a fair lock is given in the order in which the server heard of the waiters.
@@ -69,6 +72,11 @@ class LockScenario final : public Scenario {
     std::stop_source stop{};
     /// Until then the server may count more than the owner does: something goes on unseen.
     Time unclearUntil{0};
+    /// Until then something that it has dropped may still be held, and renewed.
+    Time droppedUntil{0};
+    /// By lock and side: all is lost, or the release of the last is sent, and nothing was asked for
+    /// since.
+    std::vector<std::array<bool, 2>> over{};
   };
   struct Lock {
     Time lastForced = Time(-1);
@@ -77,8 +85,7 @@ class LockScenario final : public Scenario {
     bool freedAloud = false;
     bool wasHeld = false;  ///< before the command that is being executed
     std::uint64_t greatestToken = 0;
-    const void* greatestOwner = nullptr;  ///< the agent that has it
-    std::vector<std::string> order{};     ///< of the owners that wait
+    std::vector<std::string> order{};  ///< of the owners that wait
   };
 
   /// It consists of others.
@@ -96,7 +103,14 @@ class LockScenario final : public Scenario {
   void granted(Agent& agent, const Handle& handle, Lease lease, const AcquireOptions& options);
   void release(Agent& agent);
   void forgetLost(Agent& agent);
-  void unclear(Agent& agent);
+  [[nodiscard]] Time unclearFor() const;
+  void unclear(Agent& agent) { agent.unclearUntil = sim_.now() + unclearFor(); }
+  [[nodiscard]] static std::ptrdiff_t held(const Agent& agent,
+                                           std::size_t lock,
+                                           bool shared,
+                                           bool lost);
+  [[nodiscard]] bool allLost(const Agent& agent, std::size_t lock, bool shared) const;
+  void noteRelease(Peer& peer, const ScriptCommand& command);
   [[nodiscard]] Agent* find(std::string_view field);
   [[nodiscard]] std::optional<std::size_t> lockOf(std::string_view key) const;
   [[nodiscard]] bool disturbed(const Held& held) const;

@@ -194,7 +194,7 @@ class LockSteps : public StepMaker {
     } else if (dice < 80) {
       renew(call, lock);
     } else if (dice < 83) {
-      lock.composeForceRelease(call);
+      lock.composeForceRelease(call, kTombstoneLife);
     } else if (dice < 90 && lock.traits.queuesOnServer) {
       lock.composeWithdraw(call, owner());
     } else if (dice < 93) {
@@ -502,7 +502,7 @@ class PermitSteps final : public NumberedSteps {
                                     bytes(acquisition).substr(0, kPermitIdSize),
                                     chance(30) ? milliseconds(0) : lease());
     } else if (dice < 95) {
-      semaphore_.composeForceRelease(call);
+      semaphore_.composeForceRelease(call, kTombstoneLife);
     } else {
       question(call);
     }

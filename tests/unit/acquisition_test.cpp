@@ -328,6 +328,52 @@ TEST(Acquisition, HoldWithTheTokenOfALostOneGoesFirst) {
   EXPECT_TRUE(c.it->keeps());
 }
 
+TEST(Acquisition, TokenOfAHoldThatWasLostMeanwhileGoesFirst) {
+  AcquireReply reply = grantOf(2);
+  reply.token = 7;
+  Case c;
+  c.attempt(1).it->heldStill(0);
+  Finding finding = c.it->replied(reply, kStart);
+  EXPECT_EQ(finding.kind, Kind::leftover);
+  EXPECT_FALSE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::reconcileKeep);
+  c.reconcile(true);
+  EXPECT_FALSE(c.it->keeps());
+  EXPECT_EQ(c.it->reconciling("me").target, 0) << "the old hold stays";
+  EXPECT_EQ(c.decide(c.it->reconciled({2, 0}, false, kStart)), Step::attempt);
+  EXPECT_EQ(c.attempt().it->replied(reply, kStart).kind, Kind::granted) << "more than once";
+}
+
+TEST(Acquisition, ReconciledTokenOfAHoldThatWasLostMeanwhileGoesFirst) {
+  Case c;
+  EXPECT_EQ(c.decide(c.attempt(1).it->lost()), Step::reconcileKeep);
+  c.reconcile(true);
+  EXPECT_EQ(c.it->reconciling("me").target, 2);
+  ReconcileReply reply{2, 2};
+  reply.token = 7;
+  c.it->heldStill(0);
+  EXPECT_EQ(c.decide(c.it->reconciled(reply, false, kStart)), Step::reconcileKeep);
+  c.reconcile(true);
+  EXPECT_EQ(c.it->reconciling("me").target, 0);
+  EXPECT_EQ(c.decide(c.it->reconciled({2, 0}, false, kStart)), Step::attempt);
+}
+
+TEST(Acquisition, HoldThatTheServerHadDroppedHasATokenOfItsOwn) {
+  AcquireReply reply = grantOf(1);
+  reply.token = 8;
+  Case c;
+  c.attempt(1).it->heldStill(0);
+  EXPECT_EQ(c.it->replied(reply, kStart).kind, Kind::granted);
+}
+
+TEST(Acquisition, LossMeanwhileIsForgottenByTheNextAttempt) {
+  AcquireReply reply = grantOf(2);
+  reply.token = 7;
+  Case c;
+  c.attempt(1).it->heldStill(0);
+  EXPECT_EQ(c.attempt(1).it->replied(reply, kStart).kind, Kind::granted);
+}
+
 TEST(Acquisition, TokenOfAHoldThatIsKnownStays) {
   AcquireReply reply = grantOf(3);
   reply.token = 7;

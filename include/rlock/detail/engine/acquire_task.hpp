@@ -109,6 +109,7 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   void recompose(bool tombstone) override;
 
   // Their outcomes.
+  void noteLosses(bool hasToken);
   Step found(Finding finding);
   void book(int count);
   void tellUnreconciled(const Error& error);
@@ -238,6 +239,7 @@ inline AcquireTask::Step AcquireTask::replied() {
           {.kind = Outcome::Kind::failed,
            .error = Error(Errc::protocolError, "unexpected reply to a reconcile request")});
     }
+    noteLosses(parsed->token.has_value());
     const bool answered =
         tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end;
     return found(acquisition_.reconciled(*parsed, answered, timeOfReply()));
@@ -247,8 +249,16 @@ inline AcquireTask::Step AcquireTask::replied() {
     return failed({.kind = Outcome::Kind::failed,
                    .error = Error(Errc::protocolError, "unexpected reply to an acquire request")});
   }
+  noteLosses(parsed->token.has_value());
   return found(
       acquisition_.replied(*parsed, parsed->granted ? timeOfReply() : Clock::time_point::min()));
+}
+
+/// A grant with a token is a re-entry only if the holds before it were not lost meanwhile.
+inline void AcquireTask::noteLosses(bool hasToken) {
+  if (hasToken && acquisition_.before() > 0 && gate_.entered()) {
+    acquisition_.heldStill(engine_->gates().countOf(gate_.hold()));
+  }
 }
 
 inline AcquireTask::Step AcquireTask::failed(Outcome outcome) {
@@ -321,6 +331,7 @@ inline void AcquireTask::book(int count) {
   terms.wantsHandle = params_.wantsHandle;
   terms.afresh = params_.afresh;
   terms.label = params_.label;
+  terms.fenced = grant_.token.has_value();
   terms.kept = acquisition_.kept();
   grant_.hold = engine_->holds().granted(gate_.hold(), acquisition_.before(), count, terms);
   grant_.count = count;

@@ -28,7 +28,8 @@ namespace rlock::detail {
 /// clock, thread or mutex: points in time come in, nothing goes out.
 ///
 /// Invariants: before() is the count of holds that this owner knew of when the request at hand was
-/// composed, and stays the same until the gate is left, because the gate keeps others out. A
+/// composed, and stays the same until the gate is left, because the gate keeps others out; only
+/// where all of them must go before a new one, it becomes none. A
 /// tombstone belongs to one request with all its reconciliations. A hold that this client does not
 /// know is dropped once at most: a server that goes on to report one must not keep the call for
 /// ever.
@@ -120,6 +121,7 @@ class Acquisition {
   void beginAttempt(int before, std::string tombstone) {
     reconciling_ = false;
     before_ = before;
+    heldStill_ = before;
     reconciledRemaining_.reset();
     kept_.reset();
     tried_ = true;
@@ -177,6 +179,9 @@ class Acquisition {
   [[nodiscard]] Finding reconciled(const ReconcileReply& reply,
                                    bool answered,
                                    Clock::time_point now);
+  /// Before replied() or reconciled(): the holds that are left of before(), as far as this client
+  /// knows. None: they were lost while the request was under way.
+  void heldStill(int count) noexcept { heldStill_ = count; }
   /// The request at hand was not executed, for another reason than the caller's time.
   [[nodiscard]] Finding failed(Error error);
   /// There was a connection, but no time left to send on it.
@@ -247,6 +252,7 @@ class Acquisition {
   // Of the request at hand.
   bool reconciling_ = false;
   int before_ = 0;
+  int heldStill_ = 0;
   std::string tombstone_;
   std::int64_t reconciliations_ = 0;
   bool keeps_ = false;
@@ -315,10 +321,11 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
   }
   finding.count = static_cast<int>(count);
   finding.tooMany = count > before_ + 1;
-  // A hold that was lost is still there, and its token with it: a hold that is taken anew has a
-  // token of its own, so the old one goes first.
-  if (finding.tooMany && before_ == 0 && token_ && mayDrop()) {
+  // A hold that was lost, before the request or while it was under way, is still there, and its
+  // token with it: a hold that is taken anew has a token of its own, so the old one goes first.
+  if (count > 1 && heldStill_ == 0 && token_ && mayDrop()) {
     dropsAll_ = true;
+    before_ = 0;
     finding.kind = Finding::Kind::leftover;
     return finding;
   }

@@ -94,7 +94,8 @@ class HoldKeeper {
     bool watched = true;
     std::optional<std::chrono::nanoseconds> maxHold;
     bool wantsHandle = false;
-    int afresh = 0;  ///< AcquireParams::afresh
+    bool fenced = false;  ///< it has a fencing token
+    int afresh = 0;       ///< AcquireParams::afresh
     std::string_view label;
     PartIndexes kept{};  ///< AcquireReply::kept
   };
@@ -181,8 +182,10 @@ class HoldKeeper {
   static IntrusivePtr<HoldHandle> handleOf(Hold& hold,
                                            const GrantTerms& terms,
                                            const IntrusivePtr<HoldHandle>& fresh);
-  void bookWhatCameMeanwhile(Hold& hold, Clock::time_point sentAt, Aftermath& after)
-      RLOCK_REQUIRES(book_.mutex);
+  void bookWhatCameMeanwhile(Hold& hold,
+                             Clock::time_point sentAt,
+                             bool tokenIsOver,
+                             Aftermath& after) RLOCK_REQUIRES(book_.mutex);
   void wakeLoop() RLOCK_EXCLUDES(book_.mutex);
 
   EngineContext& context_;
@@ -262,6 +265,8 @@ inline IntrusivePtr<HoldHandle> HoldKeeper::granted(Hold& hold,
   context_.counters().acquired.fetch_add(1, std::memory_order_relaxed);
   {
     const MutexLock lock(book_.mutex);
+    // Lost since the reply was read: with the hold its token is over, which this grant has, too.
+    const bool tokenIsOver = terms.fenced && before > 0 && count > before && hold.lost;
     count = hold.kind == HoldKind::read ? countRead(hold, before, count, terms, fresh, after)
                                         : countWhole(hold, before, count, after);
     if (before <= terms.afresh) {
@@ -274,7 +279,7 @@ inline IntrusivePtr<HoldHandle> HoldKeeper::granted(Hold& hold,
                                             : Clock::time_point::max();
     book_.watchdog.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
     handle = handleOf(hold, terms, fresh);
-    bookWhatCameMeanwhile(hold, terms.sentAt, after);
+    bookWhatCameMeanwhile(hold, terms.sentAt, tokenIsOver, after);
     after.needsLoop = book_.needsTimer();
     after.needsLoop = !std::exchange(book_.listening, true) || after.needsLoop;
   }
@@ -349,6 +354,7 @@ inline IntrusivePtr<HoldHandle> HoldKeeper::handleOf(Hold& hold,
 /// Books the events between the request and now, which met no hold, because it was not booked yet.
 inline void HoldKeeper::bookWhatCameMeanwhile(Hold& hold,
                                               Clock::time_point sentAt,
+                                              bool tokenIsOver,
                                               Aftermath& after) {
   if (context_.closed()) {
     // Closing has counted what is held without this one: it is given back by itself.
@@ -360,6 +366,10 @@ inline void HoldKeeper::bookWhatCameMeanwhile(Hold& hold,
     // The owner's threadEnded() was called before this is booked, or comes when it is.
     loseAllOf(hold, LossReason::threadEnded, after.ended);
     hold.leftToExpire = true;
+    book_.watchdog.linger(hold);
+  } else if (tokenIsOver) {
+    // What the server has of it is given back.
+    loseAllOf(hold, LossReason::unreachable, after.ended);
     book_.watchdog.linger(hold);
   } else if (hold.doubtedAt >= sentAt) {
     // A forced release came while the request was under way: before it was executed, or after.
@@ -478,6 +488,7 @@ inline void HoldKeeper::released(Hold& hold, const HoldRelease& release) {
     losses_.announceOnLoop(std::move(found));
     return;
   }
+  losses_.recent().forget(hold);
   context_.counters().released.fetch_add(1, std::memory_order_relaxed);
   if (remain == 0 && !label.empty()) {
     labels_.note(hold, {}, std::chrono::milliseconds::zero());

@@ -312,7 +312,7 @@ inline PermitSemaphore::Request<void> PermitSemaphore::addPermits(int delta) con
 inline PermitSemaphore::Request<bool> PermitSemaphore::remove() const {
   Request<bool> request;
   request.compose = [](Call& call, const PermitScripts& scripts) {
-    scripts.composeForceRelease(call);
+    scripts.composeForceRelease(call, kTombstoneLife);
   };
   // Holders of this client that keep permits as objects are told.
   request.parse = [engine = object_.enginePtr(),

@@ -41,7 +41,9 @@ namespace rlock::detail {
 ///
 /// A renewal is never what makes a hold valid for longer than the server keeps it: validity counts
 /// from when the request was submitted, and an answer is booked only as long as the hold still
-/// waits for it (Hold::renewing).
+/// waits for it (Hold::renewing). A hold that was lost or is being released in the time that a
+/// batch waits for its turn, a connection or a script's text is taken out of it before it is sent:
+/// what was told to be lost must not live on.
 ///
 /// **Thread safety:** loop thread only. The books are touched under the mutex of the HoldBook.
 class Renewals {
@@ -84,6 +86,7 @@ class Renewals {
     bool sending = false;
   };
   void sendWaiting(std::uintptr_t node);
+  void dropOver(std::vector<HoldPtr>& holds) RLOCK_EXCLUDES(book_.mutex);
   bool split(const Batch& batch, const Outcome& outcome);
   void done(Batch& batch, const Outcome& outcome) RLOCK_EXCLUDES(book_.mutex);
   /// The consequences of the answers to a batch.
@@ -114,7 +117,16 @@ class Renewals::Batch final : public Call {
  public:
   Batch(std::shared_ptr<Renewals> renewals, std::vector<HoldPtr> holds, std::uintptr_t node)
       : renewals_(std::move(renewals)), holds_(std::move(holds)), node_(node) {
+    compose();
+    setFollowsUp(true);
+  }
+
+  [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
+
+ private:
+  void compose() {
     const EngineContext& context = renewals_->context_;
+    owners_.clear();
     owners_.reserve(holds_.size());
     std::vector<RenewalRequest> requests;
     requests.reserve(holds_.size());
@@ -124,20 +136,31 @@ class Renewals::Batch final : public Call {
                           context.options().watchdogTimeout});
     }
     scriptsOf(*holds_.front()).renewals()(*this, requests);
-    setFollowsUp(true);
   }
 
-  [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
+  bool aboutToSend() override {
+    const std::size_t before = holds_.size();
+    renewals_->dropOver(holds_);
+    if (!holds_.empty() && holds_.size() < before) {
+      const bool text = sendsText();
+      compose();
+      if (text) {
+        sendText();
+      }
+    }
+    return !holds_.empty();
+  }
 
- private:
   void finished(Outcome outcome) noexcept override {
-    renewals_->done(*this, outcome);
+    if (!holds_.empty()) {
+      renewals_->done(*this, outcome);
+    }
     --renewals_->lanes_[node_].underWay;
     renewals_->sendWaiting(node_);
   }
 
   const std::shared_ptr<Renewals> renewals_;
-  const std::vector<HoldPtr> holds_;
+  std::vector<HoldPtr> holds_;
   const std::uintptr_t node_;
   std::vector<std::string> owners_;
 };
@@ -234,6 +257,12 @@ inline void Renewals::sendWaiting(std::uintptr_t node) {
     // Nodes come and go.
     lanes_.erase(node);
   }
+}
+
+/// Whose renewal is pointless by now: they were lost or released since it was due.
+inline void Renewals::dropOver(std::vector<HoldPtr>& holds) {
+  const MutexLock lock(book_.mutex);
+  std::erase_if(holds, [](const HoldPtr& hold) { return !hold->renewing || hold->lost; });
 }
 
 /// The server refused a batch, perhaps for one of its keys: the others are renewed without it.

@@ -63,7 +63,8 @@ class ScriptedLock final : public LockMember {
   static std::optional<int> parseHoldCount(const Reply& reply);
   static void composeTimeToLive(Call& call, const LockScripts& scripts, std::string_view owner);
   static std::optional<TimeToLive> parseTimeToLive(const Reply& reply);
-  static void composeForceRelease(Call& call, const LockScripts& scripts, std::string_view owner);
+  using ComposeForce = std::function<void(Call&, const LockScripts&, std::string_view owner)>;
+  [[nodiscard]] ComposeForce composeForceRelease() const;
   /// Also tells the holders of this client.
   [[nodiscard]] ParseBool parseForceRelease() const;
 
@@ -104,10 +105,12 @@ inline std::optional<LockBackend::TimeToLive> ScriptedLock::parseTimeToLive(cons
                                       : std::chrono::milliseconds(reply.integer));
 }
 
-inline void ScriptedLock::composeForceRelease(Call& call,
-                                              const LockScripts& scripts,
-                                              std::string_view /*owner*/) {
-  scripts.composeForceRelease(call);
+inline ScriptedLock::ComposeForce ScriptedLock::composeForceRelease() const {
+  // It may be repeated for as long as the call may take.
+  return [remember = kTombstoneLife + object_.engine().callTimeout()](
+             Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
+    scripts.composeForceRelease(call, remember);
+  };
 }
 
 inline ScriptedLock::ParseBool ScriptedLock::parseForceRelease() const {
@@ -175,11 +178,11 @@ inline bool ScriptedLock::keeps(OwnerId owner) const {
 }
 
 inline Result<bool> ScriptedLock::forceRelease() {
-  return object_.ask<bool>({}, composeForceRelease, parseForceRelease());
+  return object_.ask<bool>({}, composeForceRelease(), parseForceRelease());
 }
 
 inline void ScriptedLock::forceReleaseAsync(Handler<bool> handler) {
-  object_.askAsync<bool>({}, std::move(handler), composeForceRelease, parseForceRelease());
+  object_.askAsync<bool>({}, std::move(handler), composeForceRelease(), parseForceRelease());
 }
 
 inline Result<bool> ScriptedLock::isLocked() {

@@ -224,6 +224,11 @@ class Call : public net::Request {
   /// makes it harmless, as what comes after the one that was lost otherwise.
   virtual void recompose(bool /*tombstone*/) {}
 
+  /// Called on the loop thread each time before the dispatcher sends it from there: a moment may
+  /// have passed since start(), and with it what the request was for. It may compose the request
+  /// anew. False: there is nothing left to send, and the call fails with `cancelled`.
+  virtual bool aboutToSend() { return true; }
+
   /// Called once on the loop thread for each Dispatcher::start() and resume().
   virtual void finished(Outcome outcome) noexcept = 0;
 

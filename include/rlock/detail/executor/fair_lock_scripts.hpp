@@ -26,7 +26,7 @@ class FairLockScripts final : public LockScripts {
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
   void composeRelease(Call& call, const ReleaseRequest& request) const override;
   void composeReconcile(Call& call, const ReconcileRequest& request) const override;
-  void composeForceRelease(Call& call) const override;
+  void composeForceRelease(Call& call, std::chrono::milliseconds remember) const override;
   void composeWithdraw(Call& call, std::string_view owner) const override;
   /// Two refreshes may fail before an entry dies.
   [[nodiscard]] std::chrono::milliseconds pollAfter(int /*attempts*/) const override {
@@ -101,9 +101,10 @@ inline void FairLockScripts::composeReconcile(Call& call, const ReconcileRequest
   addReconcileArguments(call, request);
 }
 
-inline void FairLockScripts::composeForceRelease(Call& call) const {
+inline void FairLockScripts::composeForceRelease(Call& call,
+                                                 std::chrono::milliseconds remember) const {
   startMarked(call, lua::fair_force_release, {name, queueKey_, deadlinesKey_, leasesKey_});
-  addForceArguments(call);
+  addForceArguments(call, remember);
 }
 
 inline void FairLockScripts::composeWithdraw(Call& call, std::string_view owner) const {

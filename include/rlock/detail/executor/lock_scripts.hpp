@@ -171,7 +171,8 @@ class LockScripts {
   [[nodiscard]] virtual ComposeRenewals renewals() const noexcept;
 
   /// Frees the lock whoever holds it; may be repeated. The reply is 1 or 0.
-  virtual void composeForceRelease(Call& call) const;
+  /// @param remember  how long the server recognises a repetition: longer than there may be one
+  virtual void composeForceRelease(Call& call, std::chrono::milliseconds remember) const;
   /// Whether that ends holds of a kind on this name.
   [[nodiscard]] virtual bool forceReleaseEnds(HoldKind kind) const noexcept {
     return kind == traits.holdKind;
@@ -199,7 +200,7 @@ class LockScripts {
   // keys.
   void addReleaseArguments(Call& call, const ReleaseRequest& request) const;
   void addReconcileArguments(Call& call, const ReconcileRequest& request) const;
-  void addForceArguments(Call& call) const;
+  void addForceArguments(Call& call, std::chrono::milliseconds remember) const;
   /// Starts a script that makes its own idempotency key, so that the call may be repeated. The
   /// idempotency key is the last key.
   void startMarked(Call& call,
@@ -397,15 +398,15 @@ inline ComposeRenewals LockScripts::renewals() const noexcept {
   return &composeHashRenewals;
 }
 
-inline void LockScripts::composeForceRelease(Call& call) const {
+inline void LockScripts::composeForceRelease(Call& call, std::chrono::milliseconds remember) const {
   startMarked(call, lua::lock_force_release, {name});
-  addForceArguments(call);
+  addForceArguments(call, remember);
 }
 
-inline void LockScripts::addForceArguments(Call& call) const {
+inline void LockScripts::addForceArguments(Call& call, std::chrono::milliseconds remember) const {
   call.addArgument(kReleaseMessage);
   call.addPublish();
-  call.addNumber(kTombstoneLife.count());
+  call.addNumber(remember.count());
   call.addArgument(channel);
   call.setFreesMemory(true);
 }

@@ -194,6 +194,7 @@ class Node final : private net::LinkEvents {
   std::uint32_t random_;
   Clock::time_point leaveReadOnlyFrom_{};
   std::chrono::nanoseconds readOnlyPause_{};
+  Clock::time_point readOnlyToldUntil_{};
   bool beenUp_ = false;
   bool closed_ = false;
   const Error* over_ = nullptr;
@@ -369,6 +370,10 @@ inline void Node::send(const CallPtr& call) {
     return;
   }
   if (!passesKills(call)) {
+    return;
+  }
+  if (!call->aboutToSend()) {
+    fail(call, Error(Errc::cancelled, "there is nothing left to ask for"));
     return;
   }
   if (call->late() != Call::Late::harmless && owner_.needsTombstone()) {
@@ -664,6 +669,9 @@ inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session)
   }
   mustGuard_.store(terms_.policy == LostReplyPolicy::marker || !canKill, std::memory_order_relaxed);
   owner_.guardChanged();
+  if (session->role == "master") {
+    readOnlyToldUntil_ = {};
+  }
   const bool again = linkError_.has_value() || beenUp_;
   beenUp_ = true;
   linkError_.reset();
@@ -676,7 +684,14 @@ inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session)
 
 inline void Node::onDown(const Error& error) {
   // Of an outage only its beginning is news, and what it turns into.
-  const bool known = linkError_ && linkError_->errc() == error.errc();
+  bool known = linkError_ && linkError_->errc() == error.errc();
+  if (error.errc() == Errc::readOnly) {
+    // A replica is left and connected to again and again: that is no news until a master is found.
+    constexpr std::chrono::minutes kToldFor{1};
+    const auto now = terms_.env->now();
+    known = known || now < readOnlyToldUntil_;
+    readOnlyToldUntil_ = now + kToldFor;
+  }
   // Its time is that of one attempt to connect; the calls that it ends have times of their own.
   ErrorContext context = error.context();
   context.elapsed = ErrorContext().elapsed;

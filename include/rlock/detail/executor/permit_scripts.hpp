@@ -60,7 +60,7 @@ class PermitScripts final : public LockScripts {
   [[nodiscard]] std::optional<ReconcileReply> parseReconcile(const Reply& reply) const override;
   [[nodiscard]] ComposeRenewals renewals() const noexcept override;
   /// Deletes the semaphore with all permits.
-  void composeForceRelease(Call& call) const override;
+  void composeForceRelease(Call& call, std::chrono::milliseconds remember) const override;
   [[nodiscard]] bool forceReleaseEnds(HoldKind kind) const noexcept override {
     return kind == HoldKind::permit;
   }
@@ -284,7 +284,8 @@ inline ComposeRenewals PermitScripts::renewals() const noexcept {
   };
 }
 
-inline void PermitScripts::composeForceRelease(Call& call) const {
+inline void PermitScripts::composeForceRelease(Call& call,
+                                               std::chrono::milliseconds /*remember*/) const {
   startChange(call, lua::permit_remove);
   call.setFreesMemory(true);
 }

@@ -20,7 +20,7 @@ namespace rlock::detail {
 /// **Thread safety:** Immutable, safe from any thread.
 class ReadWriteScripts : public LockScripts {
  public:
-  void composeForceRelease(Call& call) const override;
+  void composeForceRelease(Call& call, std::chrono::milliseconds remember) const override;
   void composeIsLocked(Call& call) const override;
 
  protected:
@@ -106,12 +106,13 @@ inline std::string_view ReadWriteScripts::side() const noexcept {
   return traits.holdKind == HoldKind::read ? "read" : "write";
 }
 
-inline void ReadWriteScripts::composeForceRelease(Call& call) const {
+inline void ReadWriteScripts::composeForceRelease(Call& call,
+                                                  std::chrono::milliseconds remember) const {
   startMarked(call, lua::rw_force_release, {name});
   call.addArgument(side());
   call.addArgument(holdKeys_);
   call.addPublish();
-  call.addNumber(kTombstoneLife.count());
+  call.addNumber(remember.count());
   call.addArgument(channel);
   call.setFreesMemory(true);
 }

@@ -21,7 +21,7 @@ class SimpleScripts final : public LockScripts {
   void composeRelease(Call& call, const ReleaseRequest& request) const override;
   void composeReconcile(Call& call, const ReconcileRequest& request) const override;
   [[nodiscard]] ComposeRenewals renewals() const noexcept override;
-  void composeForceRelease(Call& call) const override;
+  void composeForceRelease(Call& call, std::chrono::milliseconds remember) const override;
   void composeHoldCount(Call& call, std::string_view owner) const override;
 };
 
@@ -57,8 +57,9 @@ inline ComposeRenewals SimpleScripts::renewals() const noexcept {
   return &composeSimpleRenewals;
 }
 
-inline void SimpleScripts::composeForceRelease(Call& call) const {
-  LockScripts::composeForceRelease(call);
+inline void SimpleScripts::composeForceRelease(Call& call,
+                                               std::chrono::milliseconds remember) const {
+  LockScripts::composeForceRelease(call, remember);
   call.addArgument("string");
 }
 
