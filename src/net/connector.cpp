@@ -313,7 +313,7 @@ void Connector::Attempt::established(const Running& running, Established establi
           (session.address == session.node ? "" : " (" + session.address + ")") +
           (session.serverVersion.empty() ? "" : ", server version " + session.serverVersion) +
           ", connection id " + std::to_string(session.clientId));
-  if (session.role == "replica" || session.role == "slave") {
+  if (!settings_->cluster && (session.role == "replica" || session.role == "slave")) {
     std::vector<std::string>& told = favourite_->replicas;
     const bool news = std::find(told.begin(), told.end(), session.node) == told.end();
     if (news) {
