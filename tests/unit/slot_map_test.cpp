@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/redirection.hpp>
+#include <rlock/detail/executor/slot_map.hpp>
+#include <rlock/detail/net/hash_slot.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+Reply text(std::string value) {
+  Reply reply;
+  reply.type = Reply::Type::string;
+  reply.text = std::move(value);
+  return reply;
+}
+
+Reply number(std::int64_t value) {
+  Reply reply;
+  reply.type = Reply::Type::integer;
+  reply.integer = value;
+  return reply;
+}
+
+Reply list(std::vector<Reply> elements) {
+  Reply reply;
+  reply.type = Reply::Type::array;
+  reply.elements = std::move(elements);
+  return reply;
+}
+
+Endpoint at(std::string host, std::uint16_t port) {
+  Endpoint endpoint;
+  endpoint.host = std::move(host);
+  endpoint.port = port;
+  return endpoint;
+}
+
+Reply node(std::uint16_t port, const char* role, const char* health, Reply endpoint) {
+  return list({text("id"),
+               text("x"),
+               text("port"),
+               number(port),
+               text("tls-port"),
+               number(port + 1000),
+               text("ip"),
+               text("10.0.0.9"),
+               text("endpoint"),
+               std::move(endpoint),
+               text("role"),
+               text(role),
+               text("health"),
+               text(health)});
+}
+
+Reply shard(std::vector<Reply> slots, std::vector<Reply> nodes) {
+  return list({text("slots"), list(std::move(slots)), text("nodes"), list(std::move(nodes))});
+}
+
+TEST(HashSlot, IsWhatTheServersCompute) {
+  EXPECT_EQ(net::crc16("123456789"), 0x31C3);
+  // CLUSTER KEYSLOT of a Redis 7.0.
+  EXPECT_EQ(net::hashSlot("foo"), 12182);
+  EXPECT_EQ(net::hashSlot("{foo}bar"), 12182);
+  EXPECT_EQ(net::hashSlot("a{foo}b{bar}"), 12182);
+  EXPECT_EQ(net::hashSlot(""), 0);
+  EXPECT_EQ(net::hashSlot("}{foo}"), 12182);
+  EXPECT_EQ(net::hashSlot("{}foo"), net::crc16("{}foo") % net::kSlots) << "an empty tag is none";
+  EXPECT_EQ(net::hashSlot("{foo"), net::crc16("{foo") % net::kSlots) << "nor an open one";
+}
+
+TEST(HashSlot, W60NamesWhoseDerivedKeysFallIntoAnotherSlot) {
+  for (const char* name : {"a", "{tag}x", "a{t}b", "orders:17"}) {
+    EXPECT_EQ(net::hashSlot(lockChannel(name)), net::hashSlot(name)) << name;
+  }
+  for (const char* name : {"a{b", "{}x", "a{}b", "a}b"}) {
+    EXPECT_NE(net::hashSlot(lockChannel(name)), net::hashSlot(name)) << name;
+  }
+  EXPECT_NE(net::hashSlot(latchChannel("{tag}x")), net::hashSlot("{tag}x"));
+}
+
+TEST(SlotMap, KnowsTheOwnerOfEachSlot) {
+  SlotMap map;
+  EXPECT_EQ(map.owner(0), nullptr);
+  EXPECT_EQ(map.covered(), 0U);
+  map.assign(0, 5460, at("a", 1));
+  map.assign(5461, 20000, at("b", 2));
+  EXPECT_EQ(*map.owner(5460), at("a", 1));
+  EXPECT_EQ(*map.owner(16383), at("b", 2)) << "a range that ends too late is cut";
+  EXPECT_EQ(map.covered(), net::kSlots);
+  map.assign(std::size_t{7}, at("b", 2));
+  EXPECT_EQ(*map.owner(7), at("b", 2));
+  EXPECT_EQ(map.masters().size(), 2U);
+  EXPECT_EQ(map.parts(), (std::vector<std::uint16_t>{0, 7}));
+}
+
+TEST(SlotMap, IsReadFromShards) {
+  const Endpoint asked = at("asked", 9);
+  const Reply reply = list({shard({number(0), number(99), number(200), number(299)},
+                                  {node(7001, "replica", "online", text("10.0.0.1")),
+                                   node(7000, "master", "online", text("10.0.0.2"))}),
+                            // A master that was replaced may still be named beside the new one.
+                            shard({number(100), number(199)},
+                                  {node(7002, "master", "fail", text("10.0.0.3")),
+                                   node(7003, "master", "online", text("10.0.0.4"))}),
+                            shard({}, {node(7004, "master", "online", text("10.0.0.5"))}),
+                            shard({}, {node(7005, "master", "fail", text("10.0.0.6"))})});
+  const auto map = parseShards(reply, asked, false);
+  ASSERT_TRUE(map);
+  EXPECT_EQ(*map->owner(0), at("10.0.0.2", 7000));
+  EXPECT_EQ(*map->owner(299), at("10.0.0.2", 7000));
+  EXPECT_EQ(*map->owner(150), at("10.0.0.4", 7003));
+  EXPECT_EQ(map->owner(300), nullptr);
+  EXPECT_TRUE(map->has(at("10.0.0.5", 7004))) << "slots may be on their way to it";
+  EXPECT_FALSE(map->has(at("10.0.0.6", 7005)));
+  EXPECT_EQ(parseShards(reply, asked, true)->owner(0)->port, 8000) << "the port for TLS";
+}
+
+TEST(SlotMap, AFailingMasterKeepsItsSlotsUntilAnotherHasThem) {
+  const auto map = parseShards(list({shard({number(0), number(9)},
+                                           {node(7000, "master", "fail", text("10.0.0.2")),
+                                            node(7001, "replica", "online", text("10.0.0.1"))})}),
+                               at("asked", 9),
+                               false);
+  ASSERT_TRUE(map);
+  EXPECT_EQ(*map->owner(3), at("10.0.0.2", 7000));
+}
+
+TEST(SlotMap, AnAddressThatIsNotToldIsTheOneThatWasAsked) {
+  Reply nil;
+  EXPECT_EQ(
+      parseShards(
+          list({shard({number(0), number(9)}, {node(7000, "master", "online", std::move(nil))})}),
+          at("asked", 9),
+          false)
+          ->owner(0)
+          ->host,
+      "asked");
+  EXPECT_EQ(parseShards(
+                list({shard({number(0), number(9)}, {node(7000, "master", "online", text("?"))})}),
+                at("asked", 9),
+                false)
+                ->owner(0)
+                ->host,
+            "10.0.0.9");
+}
+
+TEST(SlotMap, IsReadFromSlots) {
+  const auto map =
+      parseSlots(list({list({number(0),
+                             number(5),
+                             list({text("10.0.0.1"), number(7000), text("id")}),
+                             list({text("10.0.0.2"), number(7001), text("id")})}),
+                       list({number(6), number(9), list({text(""), number(7002), text("id")})})}),
+                 at("asked", 9));
+  ASSERT_TRUE(map);
+  EXPECT_EQ(*map->owner(5), at("10.0.0.1", 7000));
+  EXPECT_EQ(*map->owner(6), at("asked", 7002));
+  EXPECT_EQ(map->covered(), 10U);
+}
+
+TEST(SlotMap, WhatIsNoMapIsNone) {
+  Reply error;
+  error.type = Reply::Type::error;
+  error.text = "ERR unknown subcommand";
+  EXPECT_FALSE(parseShards(error, at("a", 1), false));
+  EXPECT_FALSE(parseSlots(error, at("a", 1)));
+  EXPECT_FALSE(parseShards(list({list({text("other"), number(1)})}), at("a", 1), false));
+  EXPECT_FALSE(parseSlots(list({list({number(0)})}), at("a", 1)));
+  EXPECT_EQ(parseShards(list({}), at("a", 1), false)->covered(), 0U);
+}
+
+TEST(SlotMap, TheStateOfTheClusterIsRead) {
+  const ClusterState state = parseClusterInfo(
+      "cluster_enabled:1\r\ncluster_state:ok\r\ncluster_current_epoch:17\r\ncluster_my_epoch:"
+      "2\r\n");
+  EXPECT_TRUE(state.ok);
+  EXPECT_EQ(state.epoch, 17U);
+  EXPECT_FALSE(parseClusterInfo("cluster_state:fail\r\n").ok);
+  EXPECT_EQ(parseClusterInfo("").epoch, 0U);
+}
+
+TEST(Redirection, IsRead) {
+  const Endpoint asked = at("asked", 9);
+  const auto moved = parseRedirection("MOVED 3999 127.0.0.1:6381", asked);
+  ASSERT_TRUE(moved);
+  EXPECT_EQ(moved->kind, Redirection::Kind::moved);
+  EXPECT_EQ(moved->slot, 3999);
+  EXPECT_EQ(moved->to, at("127.0.0.1", 6381));
+  const auto ask = parseRedirection("ASK 16383 host.example:1", asked);
+  ASSERT_TRUE(ask);
+  EXPECT_EQ(ask->kind, Redirection::Kind::ask);
+  EXPECT_EQ(ask->to, at("host.example", 1));
+  EXPECT_EQ(parseRedirection("MOVED 1 ::1:7000", asked)->to, at("::1", 7000));
+  EXPECT_EQ(parseRedirection("MOVED 1 [::1]:7000", asked)->to, at("::1", 7000));
+  EXPECT_EQ(parseRedirection("MOVED 1 :7000", asked)->to, at("asked", 7000));
+  for (const char* bad : {"MOVED",
+                          "MOVED 1",
+                          "MOVED x 127.0.0.1:1",
+                          "MOVED 16384 127.0.0.1:1",
+                          "MOVED 1 127.0.0.1",
+                          "MOVED 1 127.0.0.1:0",
+                          "MOVED 1 127.0.0.1:70000",
+                          "ERR MOVED 1 127.0.0.1:1"}) {
+    EXPECT_FALSE(parseRedirection(bad, asked)) << bad;
+  }
+}
+
+TEST(RefreshPace, AsksOnceHoweverManyWantIt) {
+  RefreshPace pace;
+  const RefreshPace::TimePoint start{std::chrono::hours(1)};
+  EXPECT_EQ(pace.wanted(start), start) << "at once after a time of calm";
+  pace.asked();
+  EXPECT_EQ(pace.wanted(start), std::nullopt);
+  EXPECT_EQ(pace.wanted(start), std::nullopt);
+  EXPECT_TRUE(pace.asking());
+  const auto again = pace.answered(start, false);
+  ASSERT_TRUE(again) << "it was wanted meanwhile";
+  EXPECT_GT(*again, start);
+}
+
+TEST(RefreshPace, AsksMoreRarelyWhileNothingChanges) {
+  RefreshPace pace;
+  RefreshPace::TimePoint now{std::chrono::hours(1)};
+  std::chrono::nanoseconds last{};
+  for (int i = 0; i < 10; ++i) {
+    const auto when = pace.wanted(now);
+    ASSERT_TRUE(when);
+    EXPECT_GE(*when - now, last);
+    last = *when - now;
+    now = *when;
+    pace.asked();
+    EXPECT_EQ(pace.answered(now, false), std::nullopt);
+  }
+  EXPECT_GE(last, 500ms);
+  EXPECT_LE(last, 1s);
+  const auto when = pace.wanted(now);
+  pace.asked();
+  pace.answered(*when, true);
+  EXPECT_LE(*pace.wanted(*when) - *when, 100ms) << "something has changed, and more may follow";
+}
+
+}  // namespace
+}  // namespace rlock::detail
