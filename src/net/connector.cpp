@@ -313,7 +313,7 @@ void Connector::Attempt::established(const Running& running, Established establi
           (session.address == session.node ? "" : " (" + session.address + ")") +
           (session.serverVersion.empty() ? "" : ", server version " + session.serverVersion) +
           ", connection id " + std::to_string(session.clientId));
-  if (session.role == "replica" || session.role == "slave") {
+  if (!settings_->cluster && (session.role == "replica" || session.role == "slave")) {
     log(LogLevel::warning,
         session.node + " is a replica, which takes no writes; give its master's address");
   }

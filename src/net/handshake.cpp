@@ -70,17 +70,21 @@ std::optional<ConnectFailure> classifyAnywhere(std::string_view text) {
   return std::nullopt;
 }
 
-/// Names a server that is no single Redis, by its own answer. Empty: nothing speaks against it.
-std::optional<ConnectFailure> classifyMode(std::string_view mode) {
+/// Names a server that is not what is wanted, by its own answer. Empty: nothing speaks against it.
+std::optional<ConnectFailure> classifyMode(std::string_view mode, bool cluster) {
   if (mode == "sentinel") {
     return ConnectFailure{Errc::invalidArgument,
                           "this is a Sentinel, which keeps no locks; write the address of the "
                           "server that it watches"};
   }
-  if (mode == "cluster") {
+  if (mode == "cluster" && !cluster) {
     return ConnectFailure{Errc::invalidArgument,
-                          "this is a node of a cluster, which has only some of the keys; write the "
-                          "address of a server that is no node of a cluster"};
+                          "this is a node of a cluster, which has only some of the keys; write "
+                          "redis+cluster:// before the addresses of such nodes"};
+  }
+  if (mode == "standalone" && cluster) {
+    return ConnectFailure{Errc::invalidArgument,
+                          "this is no node of a cluster; write redis:// before its address"};
   }
   return std::nullopt;
 }
@@ -279,7 +283,7 @@ std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& rep
       break;
     case Step::serverInfo:
       session_.runId = infoField(reply.text, "run_id");
-      return classifyMode(infoField(reply.text, "redis_mode"));
+      return classifyMode(infoField(reply.text, "redis_mode"), settings_->cluster);
     case Step::probeKill:
       session_.canKill = reply.isInteger();
       break;
@@ -330,7 +334,7 @@ std::optional<ConnectFailure> Handshake::acceptHello(const Reply& reply) {
     } else if (name == "role") {
       session_.role = value.text;
     } else if (name == "mode") {
-      failure = classifyMode(value.text);
+      failure = classifyMode(value.text, settings_->cluster);
     } else if (name == "id" && value.isInteger() && value.integer > 0) {
       session_.clientId = static_cast<std::uint64_t>(value.integer);
     }

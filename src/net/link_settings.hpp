@@ -24,6 +24,8 @@ struct LinkSettings {
   std::string password{};
   std::string clientName{};
   int database = 0;
+  /// The server must be a node of a cluster; else it must be none.
+  bool cluster = false;
   /// Names, addresses and handshake of all endpoints together.
   std::chrono::milliseconds connectTimeout{};
   std::chrono::milliseconds reconnectDelayMin{};
@@ -48,6 +50,7 @@ inline LinkSettings linkSettings(const Options& options) {
   settings.password = options.password;
   settings.clientName = options.clientName;
   settings.database = options.database;
+  settings.cluster = options.topology == Topology::cluster;
   settings.connectTimeout = options.connectTimeout;
   settings.reconnectDelayMin = options.reconnectDelayMin;
   settings.reconnectDelayMax = options.reconnectDelayMax;

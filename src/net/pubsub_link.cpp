@@ -36,7 +36,7 @@ constexpr std::size_t kMessageReadSize = std::size_t{16} << 10;
 /// the book then starts over from the wanted channels, on the next one.
 class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(std::shared_ptr<Loop> loop, LinkSettings settings, PubSubEvents& events)
+  Impl(std::shared_ptr<Loop> loop, LinkSettings settings, ChannelKind kind, PubSubEvents& events)
       : loop_(std::move(loop)),
         log_(settings.log),
         replyTimeout_(settings.replyTimeout),
@@ -45,7 +45,8 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
                .heartbeatInterval = settings.heartbeatInterval,
                .idleLinger = settings.idleLinger,
                .retryDelayMin = settings.reconnectDelayMin,
-               .retryDelayMax = settings.reconnectDelayMax}),
+               .retryDelayMax = settings.reconnectDelayMax},
+              kind),
         timer_(*loop_, [this] { onTimer(); }),
         dialer_(*loop_, std::move(settings), false) {}
 
@@ -348,6 +349,12 @@ void PubSubLink::Impl::onReply(const Reply& reply) {
     case Kind::subscribed:
       tell([&] { events_->onSubscribed(*meaning.channel); });
       return;
+    case Kind::moved: {
+      // The event may give the channel up, and the name with it.
+      const std::string name = *meaning.channel;
+      tell([&] { events_->onMoved(name); });
+      return;
+    }
     case Kind::refused:
       tellRefused(*meaning.channel, meaning.errc, reply.text);
       return;
@@ -436,8 +443,11 @@ void PubSubLink::Impl::tell(F&& event) noexcept {
   }
 }
 
-PubSubLink::PubSubLink(std::shared_ptr<Loop> loop, LinkSettings settings, PubSubEvents& events)
-    : impl_(std::make_shared<Impl>(std::move(loop), std::move(settings), events)) {}
+PubSubLink::PubSubLink(std::shared_ptr<Loop> loop,
+                       LinkSettings settings,
+                       ChannelKind kind,
+                       PubSubEvents& events)
+    : impl_(std::make_shared<Impl>(std::move(loop), std::move(settings), kind, events)) {}
 
 PubSubLink::~PubSubLink() {
   close();

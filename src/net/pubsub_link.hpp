@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace rlock::detail::net {
 
@@ -21,7 +22,13 @@ namespace rlock::detail::net {
 class PubSubLink final : public SubscriptionTransport {
  public:
   /// @param events  must stay valid until close()
-  PubSubLink(std::shared_ptr<Loop> loop, LinkSettings settings, PubSubEvents& events);
+  PubSubLink(std::shared_ptr<Loop> loop,
+             LinkSettings settings,
+             ChannelKind kind,
+             PubSubEvents& events);
+  /// To classic channels.
+  PubSubLink(std::shared_ptr<Loop> loop, LinkSettings settings, PubSubEvents& events)
+      : PubSubLink(std::move(loop), std::move(settings), ChannelKind::classic, events) {}
   ~PubSubLink() override;
 
   void subscribe(std::string channel) override;

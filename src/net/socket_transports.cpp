@@ -19,13 +19,19 @@ Transports socketTransports(std::shared_ptr<Loop> loop,
     return std::make_shared<CommandLink>(loop, settings, events, spin);
   };
   transports.subscriptions = [loop, settings](PubSubEvents& events) {
-    return std::make_unique<PubSubLink>(loop, settings, events);
+    return std::make_unique<PubSubLink>(loop, settings, ChannelKind::classic, events);
   };
   transports.commandsTo = [loop, settings, spin = options.spin](const Endpoint& node,
                                                                 LinkEvents& events) {
     LinkSettings there = settings;
     there.endpoints = {node};
     return std::make_shared<CommandLink>(loop, std::move(there), events, spin);
+  };
+  transports.subscriptionsTo = [loop, settings](
+                                   const Endpoint& node, ChannelKind kind, PubSubEvents& events) {
+    LinkSettings there = settings;
+    there.endpoints = {node};
+    return std::make_unique<PubSubLink>(loop, std::move(there), kind, events);
   };
   return transports;
 }

@@ -201,6 +201,22 @@ TEST(Handshake, KnowsTheModeOfAnOldServerByItsInfo) {
   EXPECT_EQ(failure->errc, Errc::invalidArgument);
 }
 
+TEST(Handshake, AClusterIsMadeOfNodesOfOne) {
+  LinkSettings settings;
+  settings.cluster = true;
+  Handshake node = handshake(settings);
+  EXPECT_FALSE(answer(node, "*2\r\n$4\r\nmode\r\n$7\r\ncluster\r\n"));
+  Handshake single = handshake(settings);
+  auto failure = answer(single, "*2\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->errc, Errc::invalidArgument);
+  EXPECT_NE(failure->reason.find("no node of a cluster"), std::string::npos) << failure->reason;
+  Handshake sentinel = handshake(settings);
+  EXPECT_TRUE(answer(sentinel, "*2\r\n$4\r\nmode\r\n$8\r\nsentinel\r\n"));
+  Handshake silent = handshake(settings);
+  EXPECT_FALSE(answer(silent, "-ERR unknown command\r\n")) << "a server that does not say";
+}
+
 TEST(Handshake, APasswordThatIsNotNeededIsToldUnlessTheServerIsOfAnotherMode) {
   const std::string refusal =
       "-ERR AUTH <password> called without any password configured for the default user\r\n";

@@ -441,5 +441,54 @@ TEST_F(SubscriptionBookTest, EndsRightAfterAnyChurn) {
   EXPECT_EQ(onServer, wanted);
 }
 
+/// Sharded channels: `foo` and `{foo}1` share a slot, `bar` has another.
+class ShardedBookTest : public SubscriptionBookTest {
+ protected:
+  ShardedBookTest() {
+    shards.begin(now);
+    for (const char* name : {"foo", "bar", "{foo}1"}) {
+      shards.subscribe(name);
+    }
+  }
+  Requests asked() {
+    Requests requests;
+    shards.sendDue(now, [&](const std::vector<std::string_view>& words) {
+      requests.emplace_back(words.begin(), words.end());
+    });
+    return requests;
+  }
+  Kind told(const Reply& reply) { return shards.take(reply, now).kind; }
+
+  SubscriptionBook shards{{.replyTimeout = 3000ms,
+                           .heartbeatInterval = 5000ms,
+                           .idleLinger = 10000ms,
+                           .retryDelayMin = 20ms,
+                           .retryDelayMax = 100ms},
+                          ChannelKind::sharded};
+};
+
+TEST_F(ShardedBookTest, OneRequestNamesChannelsOfOneSlot) {
+  EXPECT_EQ(asked(), (Requests{{"SSUBSCRIBE", "bar"}, {"SSUBSCRIBE", "foo", "{foo}1"}}));
+  EXPECT_EQ(told(confirmation("ssubscribe", "bar")), Kind::subscribed);
+  EXPECT_EQ(told(confirmation("ssubscribe", "foo")), Kind::subscribed);
+  EXPECT_EQ(told(list("smessage", "foo", text("0"))), Kind::message);
+  EXPECT_EQ(told(list("message", "foo", text("0"))), Kind::nothing);
+  shards.unsubscribe("foo", now);
+  shards.unsubscribe("bar", now);
+  EXPECT_EQ(asked(), (Requests{{"SUNSUBSCRIBE", "bar"}, {"SUNSUBSCRIBE", "foo"}}));
+}
+
+TEST_F(ShardedBookTest, AChannelThatHasMovedIsToldAndAskedForAgainAfterAPause) {
+  asked();
+  EXPECT_EQ(told(error("MOVED 5061 127.0.0.1:7001")), Kind::moved);
+  EXPECT_EQ(asked(), Requests{}) << "this is a storm";
+  shards.retry(now + 20ms);
+  EXPECT_EQ(asked(), (Requests{{"SSUBSCRIBE", "bar"}}));
+  EXPECT_EQ(told(confirmation("ssubscribe", "foo")), Kind::subscribed);
+  // The slot is given away later.
+  EXPECT_EQ(told(confirmation("sunsubscribe", "foo")), Kind::moved);
+  EXPECT_EQ(asked(), (Requests{{"SSUBSCRIBE", "foo"}}));
+}
+
 }  // namespace
 }  // namespace rlock::detail::net

@@ -3,6 +3,8 @@
 
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/net/hash_slot.hpp>
+#include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
 
 #include <algorithm>
@@ -56,6 +58,7 @@ class SubscriptionBook {
       message,     ///< for a wanted channel
       subscribed,  ///< a wanted channel, by a request later than its last subscribe()
       refused,     ///< a wanted channel; it will be asked for again
+      moved,       ///< a wanted channel is at another node; it will be asked for again here
       broken,      ///< the connection is of no use
     };
     Kind kind = Kind::nothing;
@@ -65,7 +68,8 @@ class SubscriptionBook {
     Errc errc = Errc::connectionFailed;  ///< why it is refused or broken
   };
 
-  explicit SubscriptionBook(const Times& times) : times_(times) {}
+  explicit SubscriptionBook(const Times& times, ChannelKind kind = ChannelKind::classic)
+      : times_(times), sharded_(kind == ChannelKind::sharded) {}
 
   /// A further call for the same channel is confirmed anew.
   void subscribe(std::string channel);
@@ -158,6 +162,7 @@ class SubscriptionBook {
   [[nodiscard]] TimePoint peerDeadline() const noexcept;
 
   const Times times_;
+  const bool sharded_;
   bool connected_ = false;
   Channels channels_;
   std::size_t wanted_ = 0;
@@ -289,11 +294,22 @@ void SubscriptionBook::sendBatches(Command::Kind kind,
                                    const Entries& entries,
                                    TimePoint now,
                                    Send& send) {
+  // One request names channels of one slot only.
+  std::vector<std::pair<std::uint16_t, Entry*>> ordered;
+  ordered.reserve(entries.size());
+  for (Entry* entry : entries) {
+    ordered.emplace_back(sharded_ ? hashSlot(entry->first) : std::uint16_t{0}, entry);
+  }
+  std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
+    return a.first < b.first;
+  });
   Entries batch;
   std::size_t bytes = 0;
-  for (Entry* entry : entries) {
+  std::uint16_t last = 0;
+  for (const auto& [slot, entry] : ordered) {
     const std::size_t size = entry->first.size();
-    if (!batch.empty() && (batch.size() == kBatchChannels || bytes + size > kBatchBytes)) {
+    const bool other = slot != std::exchange(last, slot);
+    if (!batch.empty() && (other || batch.size() == kBatchChannels || bytes + size > kBatchBytes)) {
       sendCommand(kind, std::exchange(batch, {}), now, send);
       bytes = 0;
     }
@@ -310,7 +326,8 @@ void SubscriptionBook::sendCommand(Command::Kind kind, Entries entries, TimePoin
   const bool subscribing = kind == Command::Kind::subscribe;
   std::vector<std::string_view> words;
   words.reserve(entries.size() + 1);
-  words.emplace_back(subscribing ? "SUBSCRIBE" : "UNSUBSCRIBE");
+  words.emplace_back(sharded_ ? (subscribing ? "SSUBSCRIBE" : "SUNSUBSCRIBE")
+                              : (subscribing ? "SUBSCRIBE" : "UNSUBSCRIBE"));
   for (const Entry* entry : entries) {
     words.emplace_back(entry->first);
   }
@@ -353,15 +370,15 @@ inline SubscriptionBook::Meaning SubscriptionBook::take(const Reply& reply, Time
   }
   const Reply& kind = reply.elements.front();
   const std::string& name = reply.elements[1].text;
-  if (kind.is("message")) {
+  if (kind.is(sharded_ ? "smessage" : "message")) {
     const auto found = channels_.find(name);
     const bool wanted = found != channels_.end() && found->second.wanted;
     return wanted ? Meaning{.kind = Meaning::Kind::message, .channel = &name} : Meaning{};
   }
-  if (kind.is("subscribe")) {
+  if (kind.is(sharded_ ? "ssubscribe" : "subscribe")) {
     return takeConfirmation(Command::Kind::subscribe, name, now);
   }
-  if (kind.is("unsubscribe")) {
+  if (kind.is(sharded_ ? "sunsubscribe" : "unsubscribe")) {
     return takeConfirmation(Command::Kind::unsubscribe, name, now);
   }
   return {};
@@ -407,9 +424,12 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Command::Kin
     meaning.channel = &name;
   } else if (kind == Command::Kind::unsubscribe &&
              (channel.state == State::unsubscribing || channel.state == State::subscribed)) {
-    // A server may end a subscription unasked.
+    // A server may end a subscription unasked: its slot has gone to another node.
     if (channel.state == State::unsubscribing) {
       meaning.answered = answered(channel.command, now);
+    } else if (sharded_ && channel.wanted) {
+      meaning.kind = Meaning::Kind::moved;
+      meaning.channel = &name;
     }
     channel.state = State::none;
     reconsider(entry);
@@ -451,12 +471,18 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeError(std::string_view te
     }
     return {};
   }
-  if (code == "BUSY" || code == "LOADING" || code == "MASTERDOWN" || code == "TRYAGAIN") {
+  const bool moved = sharded_ && (code == "MOVED" || code == "CLUSTERDOWN");
+  if (moved || code == "BUSY" || code == "LOADING" || code == "MASTERDOWN" || code == "TRYAGAIN") {
     const auto pause = exponentialPause(times_.retryDelayMin, times_.retryDelayMax, busyAnswers_++);
+    const std::string* told = nullptr;
     for (Entry* entry : command.channels) {
+      if (entry->second.wanted) {
+        told = &entry->first;
+      }
       retryAt(*entry, now + pause);
     }
-    return {};
+    return moved && told != nullptr ? Meaning{.kind = Meaning::Kind::moved, .channel = told}
+                                    : Meaning{};
   }
   if (command.channels.size() == 1) {
     return refuse(
