@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Whether anybody holds one side of a read-write lock. A writer that reads as well holds both.
--- KEYS: [1] lock hash
+-- KEYS: [1] lock hash  [2] a key that never exists, which stands for the keys of the holds: see rw_write_release
 -- ARGV: [1] the side, read or write  [2] common prefix of the keys of all read holds
 -- Returns: 1 = yes, 0 = no
 -- When it runs twice: harmless, it changes nothing.

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Takes the write side of a read-write lock for one owner, or counts one more hold of the same owner.
--- KEYS: [1] lock hash  [2] intent of a waiting writer
---       [3] tombstone of this request, only where the old connection cannot be killed
+-- KEYS: [1] lock hash  [2] intent of a waiting writer  [3] a key that never exists, which stands for the keys of the
+--       holds: see rw_write_release
+--       [4] tombstone of this request, only where the old connection cannot be killed
 -- ARGV: [1] lease in ms, 1 or more  [2] owner field as a writer  [3] owner field  [4] common prefix of the keys of all
 --       read holds  [5] how long new readers are held back if it is refused, in ms, 0 = not at all
 -- Returns: array {hold count} when held; integer = remaining ms of the present holders, -1 = without expiry;
@@ -9,7 +10,7 @@
 -- When it runs twice: counts twice. A request is sent once; after a lost reply rw_write_reconcile decides.
 -- Cost: O(1) while it is free or written; O(h) of all h read holds while it is read
 -- Source: Redisson RedissonWriteLock.tryLockInnerAsync; the intent is this library's
-if KEYS[3] and redis.call('exists', KEYS[3]) == 1 then
+if KEYS[4] and redis.call('exists', KEYS[4]) == 1 then
   return redis.error_reply('RLOCKSETTLED this request was given up by its sender')
 end
 

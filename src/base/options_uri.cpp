@@ -122,8 +122,8 @@ const Scheme& findScheme(std::string_view text) {
     }
   }
   refuseUri(fmt::format(
-      "unknown scheme {}; write redis://host:6379 or unix:///path/to/redis.sock (rediss, "
-      "redis+sentinel and redis+cluster are not supported by this version)",
+      "unknown scheme {}; write redis://host:6379 or unix:///path/to/redis.sock (rediss "
+      "and redis+sentinel are not supported by this version)",
       inQuotes(text)));
 }
 

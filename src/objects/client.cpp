@@ -22,6 +22,7 @@
 #include <rlock/detail/engine/scripted_tokens.hpp>
 #include <rlock/detail/executor/fair_lock_scripts.hpp>
 #include <rlock/detail/executor/fenced_scripts.hpp>
+#include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/read_write_scripts.hpp>
 #include <rlock/detail/executor/simple_scripts.hpp>
 #include <rlock/detail/executor/spin_scripts.hpp>
@@ -50,17 +51,29 @@ void checkName(std::string_view name) {
   }
 }
 
+/// In a cluster one script can use the keys of one slot only.
+void checkSlot(const detail::ClientCore& core, std::string_view name, bool latch = false) {
+  if (core.engine()->options().topology != Topology::cluster ||
+      (latch ? detail::latchStaysInSlot(name) : detail::staysInSlot(name))) {
+    return;
+  }
+  ErrorContext context;
+  context.key = name;
+  throw Error(Errc::invalidArgument,
+              latch
+                  ? "in a cluster the name of a latch must have no braces, or its channel would be "
+                    "in another slot"
+                  : "in a cluster a name that has braces must have a part like {tag} first, or its "
+                    "keys would be in several slots",
+              std::move(context));
+}
+
 void refuseUnsupported(Topology topology, bool tls) {
   const auto refuse = [](const char* text) { throw Error(Errc::invalidArgument, text); };
   if (topology == Topology::sentinel) {
     refuse(
         "redis+sentinel:// is not supported by this version; write the addresses of the master and "
         "its replicas, as in redis://a:6379,b:6379, of which the one that takes writes is used");
-  }
-  if (topology == Topology::cluster) {
-    refuse(
-        "redis+cluster:// is not supported by this version; write the address of a server that is "
-        "no node of a cluster, as in redis://host:6379");
   }
   if (tls) {
     refuse(
@@ -75,9 +88,6 @@ Client Client::connect(std::string_view uri) {
   // Before what else may be wrong with it: nobody should complete an address that is refused then.
   if (uri.starts_with("redis+sentinel://")) {
     refuseUnsupported(Topology::sentinel, false);
-  }
-  if (uri.starts_with("redis+cluster://")) {
-    refuseUnsupported(Topology::cluster, false);
   }
   return connect(Options::fromUri(uri));
 }
@@ -133,17 +143,20 @@ const std::shared_ptr<detail::ClientCore>& Client::core() const {
 
 RLock Client::getLock(std::string_view name) {
   checkName(name);
+  checkSlot(*core(), name);
   return core()->lock(std::make_shared<detail::LockScripts>(name));
 }
 
 RLock Client::getFairLock(std::string_view name) {
   checkName(name);
+  checkSlot(*core(), name);
   return core()->lock(std::make_shared<detail::FairLockScripts>(
       name, core()->engine()->options().fairWaiterLease, true));
 }
 
 RLock Client::getNonReentrantLock(std::string_view name) {
   checkName(name);
+  checkSlot(*core(), name);
   detail::LockTraits traits;
   traits.reentrant = false;
   return core()->lock(std::make_shared<detail::LockScripts>(name, traits));
@@ -151,6 +164,7 @@ RLock Client::getNonReentrantLock(std::string_view name) {
 
 RLock Client::getNonReentrantFairLock(std::string_view name) {
   checkName(name);
+  checkSlot(*core(), name);
   return core()->lock(std::make_shared<detail::FairLockScripts>(
       name, core()->engine()->options().fairWaiterLease, false));
 }
@@ -165,6 +179,7 @@ Operation<std::optional<LockInfo>> Client::inspectAsync(std::string_view name) {
     return detail::movedFrom<Info>();
   }
   checkName(name);
+  checkSlot(*core_, name);
   return detail::makeOperation<Info>(
       [engine = core()->engine(), name = std::string(name)] {
         return detail::NameWalk::inspect(engine, name);
@@ -191,28 +206,33 @@ Operation<std::vector<LockInfo>> Client::listAsync(std::string_view pattern) {
 
 PermitExpirableSemaphore Client::getPermitExpirableSemaphore(std::string_view name) {
   checkName(name);
+  checkSlot(*core(), name);
   return PermitExpirableSemaphore(
       std::make_shared<detail::PermitSemaphore>(core()->engine(), name));
 }
 
 Semaphore Client::getSemaphore(std::string_view name) {
   checkName(name);
+  checkSlot(*core(), name);
   return Semaphore(std::make_shared<detail::ScriptedSemaphore>(core()->engine(), name));
 }
 
 CountDownLatch Client::getCountDownLatch(std::string_view name) {
   checkName(name);
+  checkSlot(*core(), name, true);
   return CountDownLatch(std::make_shared<detail::ScriptedLatch>(core()->engine(), name));
 }
 
 ReadWriteLock Client::getReadWriteLock(std::string_view name) {
   checkName(name);
+  checkSlot(*core(), name);
   return {core()->lock(std::make_shared<detail::ReadLockScripts>(name)),
           core()->lock(std::make_shared<detail::WriteLockScripts>(name))};
 }
 
 FencedLock Client::getFencedLock(std::string_view name) {
   checkName(name);
+  checkSlot(*core(), name);
   auto scripts = std::make_shared<const detail::FencedScripts>(
       name, core()->engine()->options().fencingTokenRetention);
   return FencedLock(std::make_shared<detail::ScriptedLock>(core()->engine(), scripts),
@@ -221,11 +241,13 @@ FencedLock Client::getFencedLock(std::string_view name) {
 
 RLock Client::getSpinLock(std::string_view name, const BackOff& backOff) {
   checkName(name);
+  checkSlot(*core(), name);
   return core()->lock(std::make_shared<detail::SpinScripts>(name, backOff));
 }
 
 RLock Client::getSimpleLock(std::string_view name) {
   checkName(name);
+  checkSlot(*core(), name);
   return core()->lock(std::make_shared<detail::SimpleScripts>(name));
 }
 

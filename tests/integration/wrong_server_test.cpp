@@ -89,9 +89,7 @@ TEST_F(WrongServer, WhatIsNotSupportedIsRefusedByItsName) {
                            Case{"redis+sentinel://127.0.0.1?master=m", "redis+sentinel://"},
                            // What else they lack is not asked for.
                            Case{"redis+sentinel://127.0.0.1", "redis+sentinel://"},
-                           Case{"redis+sentinel://127.0.0.1/master", "redis+sentinel://"},
-                           Case{"redis+cluster://127.0.0.1/1", "redis+cluster://"},
-                           Case{"redis+cluster://127.0.0.1", "redis+cluster://"}}) {
+                           Case{"redis+sentinel://127.0.0.1/master", "redis+sentinel://"}}) {
     const Error error = refusal(each.uri);
     EXPECT_EQ(error.errc(), Errc::invalidArgument) << each.uri;
     EXPECT_TRUE(says(error, each.name)) << error.what();

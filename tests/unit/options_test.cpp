@@ -327,7 +327,7 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"localhost:6379", "no scheme"},
       {"redis:/localhost", "no scheme"},
       {"http://localhost", "unknown scheme \"http\""},
-      {"redis-sentinel://localhost", "redis+sentinel and redis+cluster are not supported"},
+      {"redis-sentinel://localhost", "rediss and redis+sentinel are not supported"},
       {"redis://localhost?watchdog-timeout=30", "write a unit, as in 30s"},
       {"redis+tls://localhost", "unknown scheme \"redis+tls\""},
       {"://localhost", "unknown scheme \"\""},

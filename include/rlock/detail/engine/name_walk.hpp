@@ -129,7 +129,11 @@ inline bool NameWalk::over() noexcept {
 }
 
 inline std::vector<std::string> NameWalk::fresh(std::vector<std::string> names) {
-  std::erase_if(names, [this](const std::string& name) { return !seen_.insert(name).second; });
+  // What has keys in several slots of a cluster is no lock.
+  const bool cluster = object_.engine().options().topology == Topology::cluster;
+  std::erase_if(names, [this, cluster](const std::string& name) {
+    return (cluster && !staysInSlot(name)) || !seen_.insert(name).second;
+  });
   return names;
 }
 

@@ -5,6 +5,7 @@
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/executor/cluster_router.hpp>
 #include <rlock/detail/executor/node.hpp>
 #include <rlock/detail/executor/router.hpp>
 #include <rlock/detail/executor/single_router.hpp>
@@ -94,6 +95,10 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   [[nodiscard]] Counters counters() const noexcept { return router_->counters(); }
 
  private:
+  static std::unique_ptr<Router> makeRouter(NodeTerms terms,
+                                            const net::Transports& transports,
+                                            const Options& options,
+                                            DispatcherEvents& events);
   static void begin(Call& call, Clock::time_point sendBefore);
   void send(const CallPtr& call) {
     Node::guarded(call, [&] { router_->resend(call); });
@@ -109,8 +114,17 @@ inline Dispatcher::Dispatcher(std::shared_ptr<Env> env,
                               std::shared_ptr<const Logger> log,
                               DispatcherEvents& events)
     : env_(std::move(env)),
-      router_(std::make_unique<SingleRouter>(
-          NodeTerms(env_, options, std::move(log)), transports, options, events)) {}
+      router_(makeRouter(NodeTerms(env_, options, std::move(log)), transports, options, events)) {}
+
+inline std::unique_ptr<Router> Dispatcher::makeRouter(NodeTerms terms,
+                                                      const net::Transports& transports,
+                                                      const Options& options,
+                                                      DispatcherEvents& events) {
+  if (options.topology == Topology::cluster) {
+    return std::make_unique<ClusterRouter>(std::move(terms), transports, options, events);
+  }
+  return std::make_unique<SingleRouter>(std::move(terms), transports, options, events);
+}
 
 inline bool Dispatcher::direct(Call& call) {
   // Should the caller leave, the call must not be sent again on its behalf.

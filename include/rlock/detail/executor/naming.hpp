@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/net/hash_slot.hpp>
+
 #include <string>
 #include <string_view>
 
@@ -76,6 +78,17 @@ inline std::string fencingKey(std::string_view name) {
 /// The channel on which this library's own clients hear of the release of a simple lock.
 inline std::string simpleChannel(std::string_view name) {
   return prefixed("rlock_simple", name);
+}
+
+/// Whether a cluster has all that is derived from a name in the name's slot. It does for every name
+/// without braces, and for those whose first brace opens a tag that is not empty.
+inline bool staysInSlot(std::string_view name) {
+  return net::hashSlot(labelKey(name)) == net::hashSlot(name);
+}
+
+/// The same for a latch, whose channel is named in a way of its own.
+inline bool latchStaysInSlot(std::string_view name) {
+  return staysInSlot(name) && net::hashSlot(latchChannel(name)) == net::hashSlot(name);
 }
 
 /// A private key of one request, in the slot of the name.

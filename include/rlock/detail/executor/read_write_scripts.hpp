@@ -27,6 +27,7 @@ class ReadWriteScripts : public LockScripts {
   ReadWriteScripts(std::string_view lockName, LockTraits lockTraits);
 
   const std::string holdKeys_;  ///< what the keys of all read holds begin with
+  const std::string anyHold_;   ///< no key has this name; it stands for all of them
   const std::string intent_;    ///< the key of a waiting writer
 
  private:
@@ -100,6 +101,7 @@ inline std::string writerField(std::string_view owner) {
 inline ReadWriteScripts::ReadWriteScripts(std::string_view lockName, LockTraits lockTraits)
     : LockScripts(lockName, lockTraits, prefixed("redisson_rwlock", lockName)),
       holdKeys_(braced(lockName)),
+      anyHold_(suffixed(lockName, "rwlock_timeout")),
       intent_(prefixed("rlock_rw_intent", lockName)) {}
 
 inline std::string_view ReadWriteScripts::side() const noexcept {
@@ -117,8 +119,9 @@ inline void ReadWriteScripts::composeForceRelease(Call& call) const {
 }
 
 inline void ReadWriteScripts::composeIsLocked(Call& call) const {
-  call.setScript(lua::rw_is_locked, 1);
+  call.setScript(lua::rw_is_locked, 2);
   call.addArgument(name);
+  call.addArgument(anyHold_);
   call.addArgument(side());
   call.addArgument(holdKeys_);
 }
@@ -262,7 +265,7 @@ inline std::string_view WriteLockScripts::fieldOf(Call& call, std::string_view o
 }
 
 inline void WriteLockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
-  startScript(call, lua::rw_write_acquire, {name, intent_}, request.tombstone);
+  startScript(call, lua::rw_write_acquire, {name, intent_, anyHold_}, request.tombstone);
   call.addNumber(request.lease.count());
   call.addArgument(fieldOf(call, request.owner));
   call.addArgument(request.owner);
@@ -271,7 +274,7 @@ inline void WriteLockScripts::composeAcquire(Call& call, const AcquireRequest& r
 }
 
 inline void WriteLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
-  startScript(call, lua::rw_write_release, name, request.tombstone);
+  startScript(call, lua::rw_write_release, {name, anyHold_}, request.tombstone);
   call.addArgument(fieldOf(call, request.owner));
   call.addArgument(holdKeys_);
   call.addPublish();
@@ -281,7 +284,7 @@ inline void WriteLockScripts::composeRelease(Call& call, const ReleaseRequest& r
 }
 
 inline void WriteLockScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
-  startScript(call, lua::rw_write_reconcile, name, request.tombstone);
+  startScript(call, lua::rw_write_reconcile, {name, anyHold_}, request.tombstone);
   call.addArgument(fieldOf(call, request.owner));
   call.addArgument(holdKeys_);
   call.addPublish();
