@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Masters that die, stand still and are replaced.
+
+#include "cluster/cluster_harness.hpp"
+
+#include <atomic>
+#include <set>
+#include <vector>
+
+namespace rlock::test {
+namespace {
+
+class ClusterFailover : public ClusterTest {
+ protected:
+  /// Waits until the replicas of a node have what was written there.
+  static void replicate(RedisCluster& cluster, std::size_t node, const RLock& lock) {
+    // WAIT counts what its own connection has seen.
+    RawRedis raw = cluster.raw(node);
+    raw.run({"SET", "{" + lock.getName() + "}:mark", "1", "PX", "1000"});
+    ASSERT_GE(raw.run({"WAIT", "1", "10000"}).integer(), 1);
+  }
+  static bool replaced(RedisCluster& cluster, const std::string& name, std::size_t master) {
+    try {
+      return cluster.ownerOf(name) != master;
+    } catch (const std::runtime_error&) {
+      return false;
+    }
+  }
+};
+
+TEST_F(ClusterFailover, XFO5AHoldAndAWaiterOutliveTheMaster) {
+  RedisCluster cluster({.masters = 3, .replicasEach = 1});
+  Client holder = Client::connect(tuned(cluster.uri(3), 20s));
+  Client waiter = Client::connect(tuned(cluster.uri(3), 20s));
+  const std::string name = cluster.nameAt(0, "held:");
+  Lease lease = holder.getLock(name).acquire();
+  std::atomic<bool> entered{false};
+  auto waiting = inThread([&] {
+    RLock wanted = waiter.getLock(name);
+    wanted.lock();
+    entered = true;
+    wanted.unlock();
+  });
+  ASSERT_TRUE(waits(waiter));
+  replicate(cluster, 0, holder.getLock(name));
+  cluster.node(0).kill();
+  ASSERT_EVENTUALLY(kLong, replaced(cluster, name, 0));
+  const std::size_t master = cluster.ownerOf(name);
+  // It is verified at once, long before the next renewal is due.
+  EXPECT_EVENTUALLY(kLong, cluster.raw(master).pttl(name) > 18'000);
+  EXPECT_TRUE(lease.held());
+  EXPECT_FALSE(entered);
+  const auto released = Clock::now();
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready) << "the waiter was forgotten";
+  EXPECT_LT(Clock::now() - released, scaled(2s));
+}
+
+TEST_F(ClusterFailover, XFO4AHoldThatTheNewMasterDoesNotHaveIsTold) {
+  RedisCluster cluster({.masters = 3, .replicasEach = 1});
+  Client holder = Client::connect(tuned(cluster.uri(3), 60s));
+  const std::string name = cluster.nameAt(0, "lost:");
+  const std::size_t replica = 3;
+  // It does not hear of the hold, and has forgotten everything when it takes over.
+  cluster.node(replica).kill();
+  const Lease lease = holder.getLock(name).acquire();
+  cluster.node(0).kill();
+  cluster.node(replica).start();
+  ASSERT_EVENTUALLY(kLong, replaced(cluster, name, 0));
+  // Long before the next renewal, and before the validity ends.
+  EXPECT_EVENTUALLY(10s, !lease.held());
+  EXPECT_TRUE(holder.getLock(name).tryLock()) << "it is free, and the client knows";
+}
+
+TEST_F(ClusterFailover, XFO5APlannedFailoverLosesNothing) {
+  RedisCluster cluster({.masters = 3, .replicasEach = 1});
+  Client holder = Client::connect(tuned(cluster.uri(3)));
+  Client waiter = Client::connect(tuned(cluster.uri(3)));
+  const std::string name = cluster.nameAt(0, "planned:");
+  RLock held = holder.getLock(name);
+  held.lock();
+  auto waiting = inThread([&] {
+    RLock wanted = waiter.getLock(name);
+    wanted.lock();
+    wanted.unlock();
+  });
+  ASSERT_TRUE(waits(waiter));
+  cluster.raw(3).run({"CLUSTER", "FAILOVER"});
+  ASSERT_EVENTUALLY(kLong, replaced(cluster, name, 0));
+  EXPECT_TRUE(held.isHeldByCurrentThread());
+  held.unlock();
+  ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready) << "the waiter was forgotten";
+}
+
+TEST_F(ClusterFailover, XWD3AMasterThatStandsStillDoesNotDelayTheOthers) {
+  // Nobody declares it dead.
+  RedisCluster cluster({.masters = 3, .nodeTimeout = 60s});
+  std::atomic<int> lostThere{0};
+  std::atomic<int> lostElsewhere{0};
+  std::set<std::string> there;
+  Options options = tuned(cluster.uri(3), 3s);
+  options.onLost = [&](const LostHold& lost) {
+    ++(there.count(lost.name) > 0 ? lostThere : lostElsewhere);
+  };
+  Client client = Client::connect(options);
+  std::vector<std::string> names;
+  for (int i = 0; i < 300; ++i) {
+    names.push_back("many:" + std::to_string(i));
+    const std::uint16_t slot = RedisCluster::slotOf(names.back());
+    if (slot >= 10923) {
+      there.insert(names.back());
+    }
+  }
+  ASSERT_GT(there.size(), 60U);
+  std::vector<Lease> leases;
+  for (const std::string& name : names) {
+    leases.push_back(client.getLock(name).acquire());
+  }
+  cluster.node(2).freeze();
+  EXPECT_EVENTUALLY(kLong, lostThere == static_cast<int>(there.size()));
+  const auto renewed = client.stats().renewals;
+  EXPECT_EVENTUALLY(kLong, client.stats().renewals > renewed + 2 * (names.size() - there.size()))
+      << "the others are not renewed any more";
+  cluster.node(2).thaw();
+  EXPECT_EQ(lostElsewhere, 0);
+}
+
+TEST_F(ClusterFailover, XFO10TheWholeClusterIsDownAndComesBack) {
+  RedisCluster cluster({.masters = 3, .extraArgs = {"--appendonly", "yes"}});
+  Client client = Client::connect(tuned(cluster.uri(3)));
+  RLock lock = client.getLock("back");
+  lock.lock();
+  for (std::size_t i = 0; i < cluster.size(); ++i) {
+    cluster.node(i).kill();
+  }
+  for (std::size_t i = 0; i < cluster.size(); ++i) {
+    cluster.node(i).start();
+  }
+  cluster.waitUntilOk();
+  EXPECT_EVENTUALLY(kLong, [&] {
+    try {
+      return lock.isHeldByCurrentThread();
+    } catch (const Error&) {
+      return false;
+    }
+  }());
+  lock.unlock();
+}
+
+}  // namespace
+}  // namespace rlock::test

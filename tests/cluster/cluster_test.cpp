@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Clients on a healthy cluster, on one whose slots move, and on nodes that say strange things.
+
+#include "cluster/cluster_harness.hpp"
+#include "integration/fake_server.hpp"
+#include <rlock/detail/net/hash_slot.hpp>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace rlock::test {
+namespace {
+
+/// One cluster for all cases of a suite.
+class Cluster : public ClusterTest {
+ protected:
+  static void SetUpTestSuite() {
+    if (clusterAvailable()) {
+      cluster_ = std::make_unique<RedisCluster>();
+    }
+  }
+  static void TearDownTestSuite() { cluster_.reset(); }
+
+  [[nodiscard]] static RedisCluster& cluster() { return *cluster_; }
+  [[nodiscard]] Options options() { return tuned(cluster().uri()); }
+
+  /// Sharded or classic, whatever the client uses.
+  [[nodiscard]] static std::int64_t subscribers(std::size_t node, const std::string& channel) {
+    const Value reply = cluster().raw(node).run({"PUBSUB", "SHARDNUMSUB", channel});
+    return reply.array().at(1).integer();
+  }
+
+ private:
+  static std::unique_ptr<RedisCluster> cluster_;
+};
+
+std::unique_ptr<RedisCluster> Cluster::cluster_;
+
+struct Kind {
+  const char* name;
+  RLock (*make)(Client& client, std::string_view lockName);
+};
+
+constexpr Kind kKinds[] = {
+    {"plain", [](Client& client, std::string_view name) { return client.getLock(name); }},
+    {"fair", [](Client& client, std::string_view name) { return client.getFairLock(name); }},
+    {"nonReentrant",
+     [](Client& client, std::string_view name) { return client.getNonReentrantLock(name); }},
+    {"nonReentrantFair",
+     [](Client& client, std::string_view name) { return client.getNonReentrantFairLock(name); }},
+    {"fenced",
+     [](Client& client, std::string_view name) -> RLock { return client.getFencedLock(name); }},
+    {"simple", [](Client& client, std::string_view name) { return client.getSimpleLock(name); }},
+    {"spin", [](Client& client, std::string_view name) { return client.getSpinLock(name); }},
+    {"read",
+     [](Client& client, std::string_view name) {
+       return client.getReadWriteLock(name).readLock();
+     }},
+    {"write",
+     [](Client& client, std::string_view name) {
+       return client.getReadWriteLock(name).writeLock();
+     }},
+};
+
+TEST_F(Cluster, TP03EveryKindLocksWaitsAndUnlocksOnEveryNode) {
+  Client holder = Client::connect(options());
+  Client other = Client::connect(options());
+  for (const Kind& kind : kKinds) {
+    for (std::size_t node = 0; node < cluster().size(); ++node) {
+      SCOPED_TRACE(std::string(kind.name) + " on node " + std::to_string(node));
+      const std::string name = cluster().nameAt(node, std::string(kind.name) + ":");
+      RLock held = kind.make(holder, name);
+      // What a reader waits for is a writer.
+      RLock wanted = std::string_view(kind.name) == "read"
+                         ? other.getReadWriteLock(name).writeLock()
+                         : kind.make(other, name);
+      held.lock();
+      EXPECT_TRUE(held.isLocked());
+      EXPECT_TRUE(held.isHeldByCurrentThread());
+      EXPECT_FALSE(wanted.tryLock());
+      EXPECT_EQ(
+          cluster()
+                  .raw(node)
+                  .run({"CLUSTER", "COUNTKEYSINSLOT", std::to_string(RedisCluster::slotOf(name))})
+                  .integer() > 0,
+          true);
+      auto waiting = inThread([&] {
+        wanted.lock();
+        wanted.unlock();
+      });
+      ASSERT_TRUE(waits(other));
+      held.unlock();
+      ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready) << "nobody was woken";
+      waiting.get();
+      EXPECT_FALSE(held.isLocked());
+    }
+  }
+}
+
+TEST_F(Cluster, WaitersOfEachKindAreWokenByMessages) {
+  Client first = Client::connect(options());
+  Client second = Client::connect(options());
+  for (const Kind& kind : kKinds) {
+    if (std::string_view(kind.name) == "spin" || std::string_view(kind.name) == "read") {
+      continue;  // these have no messages, or were the same twice
+    }
+    SCOPED_TRACE(kind.name);
+    const std::string name = cluster().nameAt(1, std::string("woken:") + kind.name);
+    RLock held = kind.make(first, name);
+    RLock wanted = kind.make(second, name);
+    held.lock();
+    auto waiting = inThread([&] {
+      wanted.lock();
+      wanted.unlock();
+    });
+    ASSERT_TRUE(waits(second));
+    // The look after the confirmation is over, too.
+    std::int64_t sharded = 0;
+    ASSERT_EVENTUALLY(kLong, [&] {
+      sharded = 0;
+      const Value all = cluster().raw(1).run({"PUBSUB", "SHARDCHANNELS"});
+      for (const std::string& channel : all.strings()) {
+        sharded += channel.find(name) != std::string::npos ? 1 : 0;
+      }
+      return sharded > 0;
+    }());
+    const auto messages = second.stats().messages;
+    std::this_thread::sleep_for(scaled(50ms));
+    held.unlock();
+    ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready);
+    waiting.get();
+    EXPECT_GT(second.stats().messages, messages) << "it came by itself";
+  }
+}
+
+TEST_F(Cluster, SemaphoresAndLatchesWorkOnEveryNode) {
+  Client first = Client::connect(options());
+  Client second = Client::connect(options());
+  for (std::size_t node = 0; node < cluster().size(); ++node) {
+    SCOPED_TRACE(node);
+    {
+      const std::string name = cluster().nameAt(node, "semaphore:");
+      Semaphore semaphore = first.getSemaphore(name);
+      ASSERT_TRUE(semaphore.trySetPermits(1));
+      semaphore.acquire();
+      auto waiting = inThread([&] { second.getSemaphore(name).acquire(); });
+      ASSERT_TRUE(waits(second));
+      semaphore.release();
+      ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready);
+    }
+    {
+      const std::string name = cluster().nameAt(node, "permits:");
+      PermitExpirableSemaphore permits = first.getPermitExpirableSemaphore(name);
+      ASSERT_TRUE(permits.trySetPermits(1));
+      const std::string permit = permits.acquire();
+      auto waiting = inThread([&] {
+        PermitExpirableSemaphore mine = second.getPermitExpirableSemaphore(name);
+        mine.release(mine.acquire());
+      });
+      ASSERT_TRUE(waits(second));
+      permits.release(permit);
+      ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready);
+    }
+    {
+      const std::string name = cluster().nameAt(node, "latch:");
+      CountDownLatch latch = first.getCountDownLatch(name);
+      ASSERT_TRUE(latch.trySetCount(1));
+      auto waiting = inThread([&] { second.getCountDownLatch(name).await(); });
+      ASSERT_TRUE(waits(second));
+      latch.countDown();
+      ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready);
+    }
+  }
+}
+
+TEST_F(Cluster, LocksOfSeveralNodesAreOne) {
+  Client first = Client::connect(options());
+  Client second = Client::connect(options());
+  const auto members = [&](Client& client) {
+    std::vector<RLock> locks;
+    for (std::size_t node = 0; node < cluster().size(); ++node) {
+      locks.push_back(client.getLock(cluster().nameAt(node, "member:")));
+    }
+    return locks;
+  };
+  RLock all = multiLock(members(first));
+  RLock others = multiLock(members(second));
+  all.lock();
+  EXPECT_FALSE(others.tryLock());
+  all.unlock();
+  EXPECT_TRUE(others.tryLock(10s));
+  others.unlock();
+  RLock most = redLock(members(first));
+  most.lock();
+  EXPECT_FALSE(redLock(members(second)).tryLock());
+  most.unlock();
+}
+
+TEST_F(Cluster, NobodyIsInsideTogether) {
+  Client clients[] = {Client::connect(options()), Client::connect(options())};
+  struct Room {
+    std::string name;
+    std::atomic<int> inside{0};
+    long value = 0;
+  };
+  Room rooms[3];
+  for (std::size_t node = 0; node < 3; ++node) {
+    rooms[node].name = cluster().nameAt(node, "room:");
+  }
+  constexpr int kThreads = 6;
+  constexpr int kRounds = 40;
+  std::atomic<int> overlaps{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kRounds; ++i) {
+        Room& room = rooms[(t + i) % 3];
+        RLock lock = clients[t % 2].getLock(room.name);
+        lock.lock();
+        overlaps += room.inside.fetch_add(1) != 0 ? 1 : 0;
+        ++room.value;
+        room.inside.fetch_sub(1);
+        lock.unlock();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(overlaps, 0);
+  EXPECT_EQ(rooms[0].value + rooms[1].value + rooms[2].value, kThreads * kRounds);
+}
+
+TEST_F(Cluster, ForcedReleasesAreToldWhereverTheLockIs) {
+  Client holder = Client::connect(options());
+  Client other = Client::connect(options());
+  for (std::size_t node = 0; node < cluster().size(); ++node) {
+    SCOPED_TRACE(node);
+    const std::string name = cluster().nameAt(node, "forced:");
+    const Lease lease = holder.getLock(name).acquire();
+    // The client listens from a moment after its first hold on.
+    ASSERT_EVENTUALLY(kLong, [&] {
+      std::int64_t listeners = 0;
+      for (std::size_t i = 0; i < cluster().size(); ++i) {
+        RawRedis raw = cluster().raw(i);
+        listeners += raw.numsub("rlock_client:" + holder.id());
+      }
+      return listeners == 1;
+    }());
+    EXPECT_TRUE(other.getLock(name).forceUnlock());
+    EXPECT_EVENTUALLY(kLong, !lease.held());
+    EXPECT_EQ(lease.lossReason(), LossReason::forced);
+  }
+}
+
+TEST_F(Cluster, TheWalkThroughAllNamesVisitsEveryNode) {
+  Client client = Client::connect(options());
+  std::vector<Lease> leases;
+  for (std::size_t node = 0; node < cluster().size(); ++node) {
+    leases.push_back(client.getLock(cluster().nameAt(node, "listed:")).acquire());
+  }
+  EXPECT_EQ(client.list("listed:*").size(), cluster().size());
+  EXPECT_TRUE(client.inspect(cluster().nameAt(2, "listed:")));
+}
+
+TEST_F(Cluster, W60NamesThatCannotStayInOneSlotAreRefusedBeforeAnythingIsSent) {
+  Client client = Client::connect(options());
+  const auto commands = client.stats().commands;
+  for (const char* name : {"a{b", "{}x", "a{}b", "a}b"}) {
+    SCOPED_TRACE(name);
+    for (const auto& make :
+         std::vector<std::function<void()>>{[&] { (void)client.getLock(name); },
+                                            [&] { (void)client.getFairLock(name); },
+                                            [&] { (void)client.getNonReentrantLock(name); },
+                                            [&] { (void)client.getNonReentrantFairLock(name); },
+                                            [&] { (void)client.getFencedLock(name); },
+                                            [&] { (void)client.getSpinLock(name); },
+                                            [&] { (void)client.getSimpleLock(name); },
+                                            [&] { (void)client.getReadWriteLock(name); },
+                                            [&] { (void)client.getSemaphore(name); },
+                                            [&] { (void)client.getPermitExpirableSemaphore(name); },
+                                            [&] { (void)client.getCountDownLatch(name); }}) {
+      try {
+        make();
+        ADD_FAILURE() << "was not refused";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.errc(), Errc::invalidArgument) << error.what();
+      }
+    }
+  }
+  EXPECT_THROW((void)client.getCountDownLatch("{tag}x"), Error) << "its channel is elsewhere";
+  EXPECT_EQ(client.stats().commands, commands);
+  RLock lock = client.getLock("{tag}x");
+  lock.lock();
+  lock.unlock();
+}
+
+TEST_F(Cluster, ErrorsNameTheNodeConcerned) {
+  Client client = Client::connect(options());
+  const std::string name = cluster().nameAt(2, "wrong:");
+  cluster().raw(2).run({"SET", name, "no lock"});
+  try {
+    client.getLock(name).lock();
+    ADD_FAILURE() << "a string is no lock";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::wrongType);
+    EXPECT_EQ(error.node(), "127.0.0.1:" + std::to_string(cluster().node(2).port()));
+  }
+  cluster().raw(2).run({"DEL", name});
+}
+
+TEST_F(Cluster, AConnectionIsMadeToANodeThatIsNeededOnly) {
+  Options named = options();
+  named.clientName = "lazy";
+  Client client = Client::connect(named);
+  client.getLock(cluster().nameAt(1, "lazy:")).lock();
+  const auto connections = [&](std::size_t node) {
+    std::size_t count = 0;
+    for (auto& one : cluster().raw(node).clientList()) {
+      count += one["name"] == "lazy" ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_GE(connections(1), 1U);
+  EXPECT_EVENTUALLY(kLong, connections(0) + connections(2) <= 1) << "one may be for the channel";
+}
+
+TEST_F(Cluster, XFO7AHeldAndAwaitedLockMigrates) {
+  Options polling = options();
+  // While a slot is on its way its messages are not heard by all: that is what the poll is for.
+  polling.safetyPoll = 300ms;
+  Client holder = Client::connect(polling);
+  Client waiter = Client::connect(polling);
+  for (const Kind& kind : {kKinds[0], kKinds[1], kKinds[4], kKinds[5]}) {
+    SCOPED_TRACE(kind.name);
+    const std::string name = cluster().nameAt(0, std::string("migrates:") + kind.name);
+    const std::uint16_t slot = RedisCluster::slotOf(name);
+    RLock held = kind.make(holder, name);
+    RLock wanted = kind.make(waiter, name);
+    held.lock();
+    std::atomic<bool> entered{false};
+    auto waiting = inThread([&] {
+      wanted.lock();
+      entered = true;
+      wanted.unlock();
+    });
+    ASSERT_TRUE(waits(waiter));
+    cluster().beginMigration(slot, 0, 1);
+    cluster().moveKeys(slot, 0, 1);
+    // By ASK, where all keys of the request are there, and otherwise by TRYAGAIN until the end.
+    EXPECT_TRUE(held.isLocked());
+    EXPECT_FALSE(entered);
+    cluster().endMigration(slot, 0, 1);
+    held.unlock();
+    ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready);
+    EXPECT_FALSE(held.isLocked());
+    cluster().migrate(slot, 1, 0);
+  }
+}
+
+TEST_F(Cluster, XFO7AskIsFollowedWhileTheSlotIsOpen) {
+  Client client = Client::connect(options());
+  const std::string name = cluster().nameAt(0, "asked:");
+  const std::uint16_t slot = RedisCluster::slotOf(name);
+  RLock lock = client.getLock(name);
+  lock.lock();
+  cluster().beginMigration(slot, 0, 1);
+  cluster().moveKeys(slot, 0, 1);
+  EXPECT_TRUE(lock.isHeldByCurrentThread());
+  lock.lock();
+  EXPECT_EQ(lock.getHoldCount(), 2);
+  lock.unlock();
+  lock.unlock();
+  EXPECT_FALSE(lock.isLocked());
+  EXPECT_TRUE(lock.tryLock()) << "a new key is made where the slot goes";
+  RawRedis target = cluster().raw(1);
+  target.run({"ASKING"});
+  EXPECT_TRUE(target.exists(name));
+  lock.unlock();
+  cluster().endMigration(slot, 0, 1);
+  lock.lock();
+  lock.unlock();
+  cluster().migrate(slot, 1, 0);
+}
+
+TEST_F(Cluster, SU07TheChannelOfAWaiterFollowsItsSlot) {
+  Client holder = Client::connect(options());
+  Client waiter = Client::connect(options());
+  const std::string name = cluster().nameAt(0, "follows:");
+  const std::string channel = "redisson_lock__channel:{" + name + "}";
+  const std::uint16_t slot = RedisCluster::slotOf(name);
+  RLock held = holder.getLock(name);
+  held.lock();
+  auto waiting = inThread([&] {
+    RLock wanted = waiter.getLock(name);
+    wanted.lock();
+    wanted.unlock();
+  });
+  ASSERT_TRUE(waits(waiter));
+  ASSERT_EVENTUALLY(kLong, subscribers(0, channel) == 1);
+  cluster().migrate(slot, 0, 1);
+  EXPECT_EVENTUALLY(kLong, subscribers(1, channel) == 1);
+  held.unlock();
+  ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready) << "it was not woken by a message";
+  cluster().migrate(slot, 1, 0);
+}
+
+class StrangeCluster : public ClusterTest {
+ protected:
+  static std::string bulk(std::string_view text) {
+    return "$" + std::to_string(text.size()) + "\r\n" + std::string(text) + "\r\n";
+  }
+  /// The map of a cluster with one master.
+  static std::string slotsOf(std::uint16_t port) {
+    return "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n" + bulk("127.0.0.1") + ":" + std::to_string(port) +
+           "\r\n" + bulk("id");
+  }
+  /// Answers what is asked about the cluster; false: it was another command.
+  static bool answersTopology(FakeServer::Peer& peer,
+                              const FakeServer::Argv& argv,
+                              std::uint16_t master) {
+    if (argv[0] == "CLUSTER" && argv[1] == "INFO") {
+      return peer.send(bulk("cluster_state:ok\r\ncluster_current_epoch:1\r\n"));
+    }
+    if (argv[0] == "CLUSTER" && argv[1] == "SLOTS") {
+      return peer.send(slotsOf(master));
+    }
+    if (argv[0] == "CLUSTER" || argv[0] == "PUBSUB") {
+      return peer.send("-ERR unknown subcommand\r\n");
+    }
+    return false;
+  }
+};
+
+TEST_F(StrangeCluster, NodesThatSendARequestToAndFroAreAskedWithPauses) {
+  std::atomic<std::uint16_t> ports[2] = {0, 0};
+  std::atomic<int> requests{0};
+  std::atomic<int> maps{0};
+  const auto serve = [&](int me) {
+    return [&, me](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+      maps += argv[0] == "CLUSTER" && argv[1] == "SLOTS" ? 1 : 0;
+      if (answersTopology(peer, argv, ports[0])) {
+        return true;
+      }
+      ++requests;
+      return peer.send("-MOVED 1 127.0.0.1:" + std::to_string(ports[1 - me]) + "\r\n");
+    };
+  };
+  FakeServer first(serve(0));
+  FakeServer second(serve(1));
+  ports[0] = first.port();
+  ports[1] = second.port();
+  Options options = tuned("redis+cluster://127.0.0.1:" + std::to_string(first.port()));
+  options.callTimeout = 1s;
+  Client client = Client::connect(options);
+  const auto began = Clock::now();
+  try {
+    (void)client.getLock("n").tryLock();
+    ADD_FAILURE() << "there is no such lock";
+  } catch (const Error& error) {
+    EXPECT_FALSE(error.node().empty()) << error.what();
+  }
+  EXPECT_LT(Clock::now() - began, scaled(5s));
+  EXPECT_GE(requests, 6) << "some are followed at once";
+  EXPECT_LT(requests, 300) << "this is a storm";
+  EXPECT_LT(maps, 60) << "this is a storm";
+}
+
+TEST_F(StrangeCluster, AMoveToANodeThatIsNotThereEndsWithTheCall) {
+  const PortReservation nobody;
+  std::atomic<std::uint16_t> port{0};
+  FakeServer server([&](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+    return answersTopology(peer, argv, port) ||
+           peer.send("-MOVED 1 127.0.0.1:" + std::to_string(nobody.port()) + "\r\n");
+  });
+  port = server.port();
+  Options options = tuned("redis+cluster://127.0.0.1:" + std::to_string(server.port()));
+  options.callTimeout = 800ms;
+  Client client = Client::connect(options);
+  const auto began = Clock::now();
+  EXPECT_THROW((void)client.getLock("n").tryLock(), Error);
+  EXPECT_LT(Clock::now() - began, scaled(5s));
+}
+
+TEST_F(StrangeCluster, AServerThatIsNoNodeIsRefused) {
+  const RedisServer server;
+  try {
+    const Client client =
+        Client::connect(tuned("redis+cluster://127.0.0.1:" + std::to_string(server.port())));
+    ADD_FAILURE() << "this is no cluster";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::invalidArgument) << error.what();
+    EXPECT_NE(std::string_view(error.what()).find("no node of a cluster"), std::string_view::npos)
+        << error.what();
+  }
+}
+
+TEST_F(StrangeCluster, ANodeWithoutSlotsIsRefused) {
+  RedisServerOptions settings;
+  settings.extraArgs = {"--cluster-enabled", "yes", "--cluster-port"};
+  const PortReservation bus;
+  settings.extraArgs.push_back(std::to_string(bus.port()));
+  const RedisServer node(settings);
+  try {
+    const Client client =
+        Client::connect(tuned("redis+cluster://127.0.0.1:" + std::to_string(node.port())));
+    ADD_FAILURE() << "it has no slots";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::connectionFailed) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace rlock::test

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/redis_cluster.hpp"
+
+#include "support/eventually.hpp"
+#include <rlock/detail/net/hash_slot.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <stdexcept>
+#include <utility>
+
+namespace rlock::test {
+
+namespace {
+
+constexpr std::chrono::milliseconds kSetUp{30'000};
+
+void waitUntil(const char* what, const std::function<bool()>& condition) {
+  if (!eventually(kSetUp, condition)) {
+    throw std::runtime_error(std::string("redis cluster: ") + what + " did not come in time");
+  }
+}
+
+bool says(RawRedis& raw, std::string_view text) {
+  const Value info = raw.command({"CLUSTER", "INFO"});
+  return !info.isError() && info.string().find(text) != std::string::npos;
+}
+
+}  // namespace
+
+bool clusterAvailable() {
+  return RedisServer::available() && RedisServer::version().major >= 7;
+}
+
+RedisCluster::RedisCluster(Options options) : options_(std::move(options)) {
+  const std::size_t count = options_.masters * (1 + options_.replicasEach);
+  for (std::size_t i = 0; i < count; ++i) {
+    Node& node = nodes_.emplace_back();
+    node.bus = std::make_unique<PortReservation>();
+    RedisServerOptions server;
+    server.extraArgs = {"--cluster-enabled",
+                        "yes",
+                        "--cluster-port",
+                        std::to_string(node.bus->port()),
+                        "--cluster-node-timeout",
+                        std::to_string(options_.nodeTimeout.count()),
+                        "--cluster-replica-validity-factor",
+                        "0",
+                        "--cluster-allow-replica-migration",
+                        "no",
+                        "--cluster-require-full-coverage",
+                        "no",
+                        "--repl-diskless-sync-delay",
+                        "0"};
+    server.extraArgs.insert(
+        server.extraArgs.end(), options_.extraArgs.begin(), options_.extraArgs.end());
+    node.server = std::make_unique<RedisServer>(server);
+    RawRedis raw(*node.server);
+    node.id = raw.run({"CLUSTER", "MYID"}).string();
+    raw.run({"CLUSTER", "SET-CONFIG-EPOCH", std::to_string(i + 1)});
+    if (i < options_.masters) {
+      const std::size_t slots = rlock::detail::net::kSlots;
+      raw.run({"CLUSTER",
+               "ADDSLOTSRANGE",
+               std::to_string(slots * i / options_.masters),
+               std::to_string(slots * (i + 1) / options_.masters - 1)});
+    }
+  }
+  RawRedis first(*nodes_.front().server);
+  for (const Node& node : nodes_) {
+    first.run({"CLUSTER",
+               "MEET",
+               "127.0.0.1",
+               std::to_string(node.server->port()),
+               std::to_string(node.bus->port())});
+  }
+  const std::string known = "cluster_known_nodes:" + std::to_string(count) + "\r";
+  for (std::size_t i = 0; i < count; ++i) {
+    RawRedis raw(*nodes_[i].server);
+    waitUntil("the meeting of the nodes", [&] { return says(raw, known); });
+    if (i >= options_.masters) {
+      const std::string& master = nodes_[i % options_.masters].id;
+      waitUntil("the replication", [&] {
+        return !raw.command({"CLUSTER", "REPLICATE", master}).isError();
+      });
+    }
+  }
+  waitUntilOk();
+  waitForReplicas();
+}
+
+void RedisCluster::waitForReplicas() {
+  for (std::size_t i = options_.masters; i < nodes_.size(); ++i) {
+    RawRedis raw(*nodes_[i].server);
+    waitUntil("a replica", [&] { return raw.info("master_link_status") == "up"; });
+  }
+}
+
+void RedisCluster::waitUntilOk() {
+  for (const Node& node : nodes_) {
+    if (node.server->running()) {
+      RawRedis raw(*node.server);
+      waitUntil("the cluster", [&] {
+        return says(raw, "cluster_state:ok") && says(raw, "cluster_slots_ok:16384");
+      });
+    }
+  }
+}
+
+std::string RedisCluster::uri(std::size_t count) const {
+  std::string result = "redis+cluster://";
+  for (std::size_t i = 0; i < std::min(count, nodes_.size()); ++i) {
+    result += (i == 0 ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string(nodes_[i].server->port());
+  }
+  return result;
+}
+
+std::uint16_t RedisCluster::slotOf(std::string_view key) {
+  return rlock::detail::net::hashSlot(key);
+}
+
+std::size_t RedisCluster::ownerOf(std::string_view key) {
+  const auto slot = static_cast<std::int64_t>(slotOf(key));
+  for (const Node& witness : nodes_) {
+    if (!witness.server->running()) {
+      continue;
+    }
+    const Value map = RawRedis(*witness.server).run({"CLUSTER", "SLOTS"});
+    for (const Value& range : map.array()) {
+      const auto& parts = range.array();
+      if (slot < parts[0].integer() || slot > parts[1].integer()) {
+        continue;
+      }
+      for (std::size_t i = 0; i < nodes_.size(); ++i) {
+        if (nodes_[i].id == parts[2].array()[2].string() && nodes_[i].server->running()) {
+          return i;
+        }
+      }
+    }
+  }
+  throw std::runtime_error("no node that runs has the slot");
+}
+
+std::string RedisCluster::nameAt(std::size_t node, std::string_view prefix) {
+  for (int i = 0;; ++i) {
+    const std::string name = std::string(prefix) + std::to_string(i);
+    if (ownerOf(name) == node) {
+      return name;
+    }
+  }
+}
+
+void RedisCluster::beginMigration(std::uint16_t slot, std::size_t from, std::size_t to) {
+  const std::string number = std::to_string(slot);
+  raw(to).run({"CLUSTER", "SETSLOT", number, "IMPORTING", nodes_[from].id});
+  raw(from).run({"CLUSTER", "SETSLOT", number, "MIGRATING", nodes_[to].id});
+}
+
+void RedisCluster::moveKeys(std::uint16_t slot, std::size_t from, std::size_t to) {
+  RawRedis source = raw(from);
+  for (;;) {
+    const std::vector<std::string> keys =
+        source.run({"CLUSTER", "GETKEYSINSLOT", std::to_string(slot), "100"}).strings();
+    if (keys.empty()) {
+      return;
+    }
+    RawRedis::Args words{
+        "MIGRATE", "127.0.0.1", std::to_string(node(to).port()), "", "0", "5000", "KEYS"};
+    words.insert(words.end(), keys.begin(), keys.end());
+    source.run(words);
+  }
+}
+
+void RedisCluster::endMigration(std::uint16_t slot, std::size_t from, std::size_t to) {
+  const std::string number = std::to_string(slot);
+  raw(to).run({"CLUSTER", "SETSLOT", number, "NODE", nodes_[to].id});
+  raw(from).run({"CLUSTER", "SETSLOT", number, "NODE", nodes_[to].id});
+  for (std::size_t i = 0; i < options_.masters; ++i) {
+    if (i != from && i != to && node(i).running()) {
+      raw(i).run({"CLUSTER", "SETSLOT", number, "NODE", nodes_[to].id});
+    }
+  }
+}
+
+void RedisCluster::migrate(std::uint16_t slot, std::size_t from, std::size_t to) {
+  beginMigration(slot, from, to);
+  moveKeys(slot, from, to);
+  endMigration(slot, from, to);
+}
+
+}  // namespace rlock::test
