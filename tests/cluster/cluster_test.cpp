@@ -385,6 +385,42 @@ TEST_F(Cluster, XFO7AskIsFollowedWhileTheSlotIsOpen) {
   cluster().migrate(slot, 1, 0);
 }
 
+TEST_F(Cluster, XFO7AReadWriteLockInAnOpenSlotIsNotReleasedHalfWay) {
+  Client client = Client::connect(options());
+  const std::string name = cluster().nameAt(0, "halves:");
+  const std::uint16_t slot = RedisCluster::slotOf(name);
+  ReadWriteLock both = client.getReadWriteLock(name);
+  const OwnerId owner = newOwner();
+  both.writeLock().lockAsync({}, owner).get();
+  both.readLock().lockAsync({}, owner).get();
+  RawRedis source = cluster().raw(0);
+  const auto holds = source.keys("{" + name + "}:*:rwlock_timeout:1");
+  ASSERT_EQ(holds.size(), 1U);
+  cluster().beginMigration(slot, 0, 1);
+  source.run({"MIGRATE",
+              "127.0.0.1",
+              std::to_string(cluster().node(1).port()),
+              *holds.begin(),
+              "0",
+              "5000"});
+  // The script would not find the read hold, which is on the other node by now.
+  std::promise<Result<void>> released;
+  std::move(both.writeLock().unlockAsync(owner)).start([&](Result<void> result) {
+    released.set_value(std::move(result));
+  });
+  auto outcome = released.get_future();
+  EXPECT_EQ(outcome.wait_for(scaled(300ms)), std::future_status::timeout);
+  EXPECT_EQ(source.hget(name, "mode"), "write");
+  cluster().moveKeys(slot, 0, 1);
+  cluster().endMigration(slot, 0, 1);
+  ASSERT_EQ(outcome.wait_for(kLong), std::future_status::ready);
+  EXPECT_TRUE(outcome.get().has_value());
+  EXPECT_EQ(cluster().raw(1).hget(name, "mode"), "read");
+  both.readLock().unlockAsync(owner).get();
+  EXPECT_FALSE(cluster().raw(1).exists(name));
+  cluster().migrate(slot, 1, 0);
+}
+
 TEST_F(Cluster, SU07TheChannelOfAWaiterFollowsItsSlot) {
   Client holder = Client::connect(options());
   Client waiter = Client::connect(options());
