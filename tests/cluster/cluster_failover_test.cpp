@@ -126,6 +126,53 @@ TEST_F(ClusterFailover, XWD3AMasterThatStandsStillDoesNotDelayTheOthers) {
   EXPECT_EQ(lostElsewhere, 0);
 }
 
+TEST_F(ClusterFailover, ARequestThatIsLostOnOneNodeCountsOnce) {
+  RedisCluster cluster({.masters = 3, .nodeTimeout = 60s});
+  Options options = tuned(cluster.uri(3));
+  options.commandTimeout = 300ms;
+  Client client = Client::connect(options);
+  const std::string name = cluster.nameAt(1, "frozen:");
+  const std::string other = cluster.nameAt(0, "works:");
+  EXPECT_FALSE(client.getLock(name).isLocked());
+  const OwnerId owner = newOwner();
+  cluster.node(1).freeze();
+  auto waiting = inThread([&] { client.getLock(name).lockAsync({}, owner).get(); });
+  ASSERT_EVENTUALLY(kLong, log().contains("no reply within 300 ms"));
+  EXPECT_TRUE(client.getLock(other).tryLock()) << "the other nodes work";
+  cluster.node(1).thaw();
+  ASSERT_EVENTUALLY(kLong, waiting.wait_for(0s) == std::future_status::ready);
+  EXPECT_EQ(cluster.raw(1).hget(name, client.id() + ":" + std::to_string(owner.value)), "1");
+  EXPECT_GE(client.stats().lostReplies, 1U);
+}
+
+TEST_F(ClusterFailover, ARequestThatIsLostWithItsMasterCountsOnce) {
+  RedisCluster cluster({.masters = 3, .replicasEach = 1});
+  Options options = tuned(cluster.uri(3));
+  options.commandTimeout = 500ms;
+  Client client = Client::connect(options);
+  const std::string name = cluster.nameAt(0, "frozen:");
+  EXPECT_FALSE(client.getLock(name).isLocked());
+  const OwnerId owner = newOwner();
+  const std::string field = client.id() + ":" + std::to_string(owner.value);
+  // The request is in its socket, and is executed when it goes on.
+  cluster.node(0).freeze();
+  auto waiting = inThread([&] { client.getLock(name).lockAsync({}, owner).get(); });
+  ASSERT_EVENTUALLY(kLong, waiting.wait_for(0s) == std::future_status::ready);
+  waiting.get();
+  const std::size_t master = cluster.ownerOf(name, 1);
+  ASSERT_NE(master, 0U);
+  EXPECT_EQ(cluster.raw(master).hget(name, field), "1");
+  cluster.node(0).thaw();
+  // Its copy is discarded.
+  ASSERT_EVENTUALLY(kLong, cluster.raw(0).info("master_link_status") == "up");
+  RawRedis old = cluster.raw(0);
+  old.run({"READONLY"});
+  EXPECT_EVENTUALLY(kLong, old.hget(name, field) == "1");
+  EXPECT_EQ(cluster.raw(master).hget(name, field), "1");
+  client.getLock(name).unlockAsync(owner).get();
+  EXPECT_FALSE(cluster.raw(master).exists(name));
+}
+
 TEST_F(ClusterFailover, XFO10TheWholeClusterIsDownAndComesBack) {
   RedisCluster cluster({.masters = 3, .extraArgs = {"--appendonly", "yes"}});
   Client client = Client::connect(tuned(cluster.uri(3)));

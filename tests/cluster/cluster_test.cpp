@@ -99,6 +99,20 @@ TEST_F(Cluster, TP03EveryKindLocksWaitsAndUnlocksOnEveryNode) {
   }
 }
 
+TEST_F(Cluster, TombstonesAreInTheSlotOfTheirLock) {
+  Options marking = options();
+  marking.lostReplyPolicy = LostReplyPolicy::marker;
+  Client client = Client::connect(marking);
+  for (const Kind& kind : kKinds) {
+    SCOPED_TRACE(kind.name);
+    RLock lock = kind.make(client, cluster().nameAt(1, std::string("marked:") + kind.name));
+    lock.lock();
+    EXPECT_TRUE(lock.isHeldByCurrentThread());
+    lock.unlock();
+    EXPECT_FALSE(lock.isLocked());
+  }
+}
+
 TEST_F(Cluster, WaitersOfEachKindAreWokenByMessages) {
   Client first = Client::connect(options());
   Client second = Client::connect(options());
@@ -319,7 +333,7 @@ TEST_F(Cluster, AConnectionIsMadeToANodeThatIsNeededOnly) {
   const auto connections = [&](std::size_t node) {
     std::size_t count = 0;
     for (auto& one : cluster().raw(node).clientList()) {
-      count += one["name"] == "lazy" ? 1 : 0;
+      count += one["name"] == "lazy" ? 1U : 0U;
     }
     return count;
   };

@@ -119,13 +119,14 @@ std::uint16_t RedisCluster::slotOf(std::string_view key) {
   return rlock::detail::net::hashSlot(key);
 }
 
-std::size_t RedisCluster::ownerOf(std::string_view key) {
+std::size_t RedisCluster::ownerOf(std::string_view key, std::size_t witness) {
   const auto slot = static_cast<std::int64_t>(slotOf(key));
-  for (const Node& witness : nodes_) {
-    if (!witness.server->running()) {
+  for (std::size_t asked = 0; asked < nodes_.size(); ++asked) {
+    const RedisServer& server = *nodes_[(witness + asked) % nodes_.size()].server;
+    if (!server.running()) {
       continue;
     }
-    const Value map = RawRedis(*witness.server).run({"CLUSTER", "SLOTS"});
+    const Value map = RawRedis(server).run({"CLUSTER", "SLOTS"});
     for (const Value& range : map.array()) {
       const auto& parts = range.array();
       if (slot < parts[0].integer() || slot > parts[1].integer()) {

@@ -43,9 +43,9 @@ class RedisCluster {
   [[nodiscard]] std::string uri(std::size_t count = 2) const;
 
   [[nodiscard]] static std::uint16_t slotOf(std::string_view key);
-  /// The node that has the slot of a key, by the word of a node that runs; asks the others, too,
-  /// until one knows a master that runs.
-  [[nodiscard]] std::size_t ownerOf(std::string_view key);
+  /// The node that has the slot of a key, by the word of a node that runs, `witness` if it does;
+  /// asks the others, too, until one knows a master that runs.
+  [[nodiscard]] std::size_t ownerOf(std::string_view key, std::size_t witness = 0);
   /// A name in a slot that the node has now: `prefix` with a number.
   [[nodiscard]] std::string nameAt(std::size_t node, std::string_view prefix);
 
