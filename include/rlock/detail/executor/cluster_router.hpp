@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/cluster_channels.hpp>
 #include <rlock/detail/executor/map_source.hpp>
 #include <rlock/detail/executor/node.hpp>
+#include <rlock/detail/executor/node_table.hpp>
 #include <rlock/detail/executor/parked_calls.hpp>
 #include <rlock/detail/executor/redirection.hpp>
 #include <rlock/detail/executor/router.hpp>
@@ -50,13 +50,13 @@ class ClusterRouter final : public Router, private MapEvents {
   void close() noexcept override;
   Node* route(Call& call) override;
   [[nodiscard]] std::string nodeName(std::string_view key) const override;
-  [[nodiscard]] Place placeOf(std::string_view key) const override;
-  [[nodiscard]] std::vector<std::uint16_t> parts() const override;
+  [[nodiscard]] Place placeOf(std::string_view key) const override { return table_.placeOf(key); }
+  [[nodiscard]] std::vector<std::uint16_t> parts() const override { return table_.parts(); }
   void subscribe(std::string channel, Reach reach) override {
     channels_.subscribe(std::move(channel), reach);
   }
   void unsubscribe(const std::string& channel) override { channels_.unsubscribe(channel); }
-  [[nodiscard]] Counters counters() const noexcept override;
+  [[nodiscard]] Counters counters() const noexcept override { return table_.counters(); }
 
   void nodeUp(Node& node, bool again) override;
   bool nodeDown(Node& node, const Error& error) override;
@@ -70,10 +70,7 @@ class ClusterRouter final : public Router, private MapEvents {
 
  private:
   using NodePtr = std::shared_ptr<Node>;
-  struct Member {
-    Endpoint at;
-    NodePtr node;
-  };
+  using Member = ClusterMember;
 
   [[nodiscard]] std::vector<MapWitness> witnesses() const override;
   [[nodiscard]] bool unsettled() const override;
@@ -82,7 +79,6 @@ class ClusterRouter final : public Router, private MapEvents {
 
   [[nodiscard]] NodePtr nodeOf(std::uint16_t slot);
   [[nodiscard]] NodePtr nodeAt(const Endpoint& at);
-  void assign(std::uint16_t slot, const Endpoint& to);
   bool adopt(SlotMap map, std::vector<NodePtr>& dropped, std::vector<Endpoint>& successors);
   void verify(const std::vector<Endpoint>& successors);
   [[nodiscard]] bool isDown(const Endpoint& at) const;
@@ -99,11 +95,7 @@ class ClusterRouter final : public Router, private MapEvents {
   MapSource source_;
   ClusterChannels channels_;
 
-  mutable AnnotatedMutex mutex_;
-  SlotMap map_ RLOCK_GUARDED_BY(mutex_);
-  /// For each master of the map, null until it is needed.
-  std::vector<NodePtr> nodes_ RLOCK_GUARDED_BY(mutex_);
-  Counters past_ RLOCK_GUARDED_BY(mutex_){};  // of nodes that were dropped
+  NodeTable table_;
 
   // Loop thread only.
   SlotMap read_;  // the map as it was read last, without what redirections said
@@ -155,14 +147,7 @@ inline void ClusterRouter::close() noexcept {
 }
 
 inline Node* ClusterRouter::route(Call& call) {
-  const std::uint16_t slot = call.slot();
-  NodePtr node;
-  {
-    const MutexLock lock(mutex_);
-    if (const auto index = map_.indexOf(slot)) {
-      node = nodes_[*index];
-    }
-  }
+  NodePtr node = table_.nodeOf(call.slot());
   Node* const chosen = node.get();
   if (chosen != nullptr) {
     call.setNode(*chosen, std::move(node));
@@ -172,58 +157,16 @@ inline Node* ClusterRouter::route(Call& call) {
 
 inline std::string ClusterRouter::nodeName(std::string_view key) const {
   // In a child another thread of the parent may have the mutex for ever.
-  if (terms_.env->abandoned()) {
-    return {};
-  }
-  const MutexLock lock(mutex_);
-  const Endpoint* const owner = map_.owner(net::hashSlot(key));
-  return owner == nullptr ? std::string() : toString(*owner);
-}
-
-inline Router::Place ClusterRouter::placeOf(std::string_view key) const {
-  Place place{.slot = net::hashSlot(key)};
-  const MutexLock lock(mutex_);
-  if (const auto index = map_.indexOf(place.slot)) {
-    const NodePtr& node = nodes_[*index];
-    place.node = node ? reinterpret_cast<std::uintptr_t>(node.get()) : *index + 1;
-  }
-  return place;
-}
-
-inline std::vector<std::uint16_t> ClusterRouter::parts() const {
-  const MutexLock lock(mutex_);
-  return map_.parts();
-}
-
-inline Router::Counters ClusterRouter::counters() const noexcept {
-  const MutexLock lock(mutex_);
-  Counters sum = past_;
-  for (const NodePtr& node : nodes_) {
-    if (node) {
-      const net::CommandTransport::Totals link = node->totals();
-      sum.commands += link.commands;
-      sum.reconnects += link.connections > 0 ? link.connections - 1 : 0;
-      sum.scriptsLoaded += node->scriptsLoaded();
-    }
-  }
-  return sum;
+  return terms_.env->abandoned() ? std::string() : table_.nameOf(key);
 }
 
 /// Makes the node if need be. Null: the slot has no owner.
 inline ClusterRouter::NodePtr ClusterRouter::nodeOf(std::uint16_t slot) {
-  Endpoint owner;
-  {
-    const MutexLock lock(mutex_);
-    const auto index = map_.indexOf(slot);
-    if (!index) {
-      return nullptr;
-    }
-    if (nodes_[*index]) {
-      return nodes_[*index];
-    }
-    owner = map_.masters()[*index];
+  NodeTable::Found found = table_.find(slot);
+  if (!found.node && found.owner) {
+    return nodeAt(*found.owner);
   }
-  return nodeAt(owner);
+  return std::move(found.node);
 }
 
 /// Makes the node if need be.
@@ -238,16 +181,8 @@ inline ClusterRouter::NodePtr ClusterRouter::nodeAt(const Endpoint& at) {
       [&](net::LinkEvents& events) { return transports_.commandsTo(at, events); },
       toString(at),
       static_cast<NodeOwner&>(*this));
-  members_.push_back({at, node});
-  {
-    const MutexLock lock(mutex_);
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (map_.masters()[i] == at) {
-        nodes_[i] = node;
-      }
-    }
-  }
-  node->open();
+  table_.put(members_.emplace_back(Member{at, node}));
+  node->link().open();
   return node;
 }
 
@@ -297,7 +232,7 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
   }
   const bool moved = redirection->kind == Redirection::Kind::moved;
   if (moved) {
-    assign(redirection->slot, redirection->to);
+    table_.assign(redirection->slot, redirection->to, members_);
     source_.want();
   }
   if (++call->redirections_ > kRedirectionsAtOnce || redirection->to == asked) {
@@ -313,18 +248,6 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
   call->setNode(*target, target);
   target->send(call);
   return Follow::done;
-}
-
-/// What a redirection says of one slot, until the map is read again.
-inline void ClusterRouter::assign(std::uint16_t slot, const Endpoint& to) {
-  const MutexLock lock(mutex_);
-  map_.assign(slot, to);
-  nodes_.resize(map_.masters().size());
-  for (const Member& member : members_) {
-    if (member.at == to) {
-      nodes_[*map_.indexOf(slot)] = member.node;
-    }
-  }
 }
 
 inline void ClusterRouter::nodeUp(Node& node, bool again) {
@@ -349,7 +272,7 @@ inline void ClusterRouter::guardChanged() noexcept {
 inline std::vector<MapWitness> ClusterRouter::witnesses() const {
   std::vector<MapWitness> result;
   for (const Member& member : members_) {
-    if (member.node->up()) {
+    if (member.node->link().up()) {
       result.push_back({member.at, &member.node->link()});
     }
   }
@@ -358,7 +281,7 @@ inline std::vector<MapWitness> ClusterRouter::witnesses() const {
 
 inline bool ClusterRouter::unsettled() const {
   return !waiting_.empty() || std::any_of(members_.begin(), members_.end(), [](const Member& m) {
-    return !m.node->up();
+    return !m.node->link().up();
   });
 }
 
@@ -409,29 +332,16 @@ inline bool ClusterRouter::adopt(SlotMap map,
       }
     }
   }
-  std::vector<NodePtr> nodes(map.masters().size());
-  for (auto member = members_.begin(); member != members_.end();) {
-    const auto& masters = map.masters();
-    const auto at = std::find(masters.begin(), masters.end(), member->at);
-    if (at == masters.end()) {
-      std::erase(successors_, member->node.get());
-      dropped.push_back(std::move(member->node));
-      member = members_.erase(member);
-    } else {
-      nodes[static_cast<std::size_t>(at - masters.begin())] = member->node;
-      ++member;
+  std::erase_if(members_, [&](const Member& member) {
+    if (map.has(member.at)) {
+      return false;
     }
-  }
+    std::erase(successors_, member.node.get());
+    dropped.push_back(member.node);
+    return true;
+  });
   read_ = map;
-  const MutexLock lock(mutex_);
-  for (const NodePtr& node : dropped) {
-    const net::CommandTransport::Totals link = node->totals();
-    past_.commands += link.commands;
-    past_.reconnects += link.connections;
-    past_.scriptsLoaded += node->scriptsLoaded();
-  }
-  map_ = std::move(map);
-  nodes_ = std::move(nodes);
+  table_.replace(std::move(map), members_, dropped);
   return changed;
 }
 
@@ -440,7 +350,7 @@ inline bool ClusterRouter::adopt(SlotMap map,
 inline void ClusterRouter::verify(const std::vector<Endpoint>& successors) {
   for (const Endpoint& at : successors) {
     const NodePtr node = nodeAt(at);
-    if (!node->up() &&
+    if (!node->link().up() &&
         std::find(successors_.begin(), successors_.end(), node.get()) == successors_.end()) {
       successors_.push_back(node.get());
     }
@@ -450,7 +360,7 @@ inline void ClusterRouter::verify(const std::vector<Endpoint>& successors) {
 
 inline bool ClusterRouter::isDown(const Endpoint& at) const {
   return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
-    return member.at == at && !member.node->up();
+    return member.at == at && !member.node->link().up();
   });
 }
 

@@ -113,8 +113,6 @@ class Node final : private net::LinkEvents {
   Node(const NodeTerms& terms, const MakeLink& makeLink, std::string name, NodeOwner& owner);
   ~Node() override;
 
-  /// Starts connecting.
-  void open() { link_->open(); }
   /// Ends the connection for good. Calls that are under way or wait here go to the node that has
   /// their keys by now, or finish with `over`, which must stay.
   void close(const Error* over) noexcept;
@@ -145,9 +143,8 @@ class Node final : private net::LinkEvents {
   }
   /// For messages.
   [[nodiscard]] std::string name() const;
-  [[nodiscard]] bool up() const noexcept { return link_->up(); }
-  [[nodiscard]] net::CommandTransport& link() noexcept { return *link_; }
-  [[nodiscard]] net::CommandTransport::Totals totals() const noexcept { return link_->totals(); }
+  /// The connection to it; open() begins it.
+  [[nodiscard]] net::CommandTransport& link() const noexcept { return *link_; }
   [[nodiscard]] std::uint64_t scriptsLoaded() const noexcept {
     return scriptsLoaded_.load(std::memory_order_relaxed);
   }
@@ -159,7 +156,6 @@ class Node final : private net::LinkEvents {
   class Asking;
 
   bool submit(Call& call, net::CommandTransport::Mode mode);
-  bool submitBehindAsking(Call& call);
   /// False: the call cannot go out yet, and was parked or finished.
   bool passesKills(const CallPtr& call);
   void supplyScript(Call& call);
@@ -171,22 +167,18 @@ class Node final : private net::LinkEvents {
   static void fail(const CallPtr& call, Error error, bool answered = false);
   void leaveReadOnly(const Call& call);
   [[nodiscard]] Error describe(Errc errc, std::string_view text) const;
-  [[nodiscard]] bool firstAhead(const lua::Script& script);
 
   const NodeTerms& terms_;  // its owner's
   NodeOwner& owner_;
   std::atomic<bool> mustGuard_;
   std::atomic<std::uint64_t> scriptsLoaded_{0};
   ScriptTexts texts_;
+  TextsSentAhead ahead_;
   const std::shared_ptr<net::CommandTransport> link_;
   ConnectionKiller killer_;
 
   mutable AnnotatedMutex nameMutex_;
   std::string name_ RLOCK_GUARDED_BY(nameMutex_);
-
-  AnnotatedMutex aheadMutex_;
-  /// On this connection.
-  std::vector<const lua::Script*> sentAhead_ RLOCK_GUARDED_BY(aheadMutex_);
 
   // Loop thread only.
   ParkedCalls parked_;
@@ -333,19 +325,10 @@ inline Error Node::takeError(Call& call) const {
   return describe(classifyError(text).errc, text);
 }
 
-inline bool Node::firstAhead(const lua::Script& script) {
-  const MutexLock lock(aheadMutex_);
-  if (std::find(sentAhead_.begin(), sentAhead_.end(), &script) != sentAhead_.end()) {
-    return false;
-  }
-  sentAhead_.push_back(&script);
-  return true;
-}
-
 inline bool Node::sendAhead(Call& call) {
   // A server that does not know the script would ask for its text, and by the time that comes the
   // call would not be ahead any more.
-  if (call.script_ != nullptr && firstAhead(*call.script_)) {
+  if (call.script_ != nullptr && ahead_.first(*call.script_)) {
     call.sendText();
   }
   return !terms_.env->onLoopThread() && submit(call, net::CommandTransport::Mode::background);
@@ -374,17 +357,9 @@ inline void Node::send(const CallPtr& call) {
   if (call->late() != Call::Late::harmless && owner_.needsTombstone()) {
     call->recompose(true);
   }
-  if (call->asking_ ? !submitBehindAsking(*call)
-                    : !submit(*call, net::CommandTransport::Mode::background)) {
+  if (!submit(*call, net::CommandTransport::Mode::background)) {
     waitForLink(call);
   }
-}
-
-inline bool Node::submit(Call& call, net::CommandTransport::Mode mode) {
-  if (!terms_.publish.empty()) {
-    call.setPublish(terms_.publish);
-  }
-  return link_->submit(call, call.argv(), mode);
 }
 
 /// Lets the node execute the next command although the slot is not its own yet. The answer has
@@ -397,8 +372,13 @@ class Node::Asking final : public net::Request {
   void completed() noexcept override {}
 };
 
-inline bool Node::submitBehindAsking(Call& call) {
-  call.setPublish(terms_.publish.empty() ? "PUBLISH" : terms_.publish);
+inline bool Node::submit(Call& call, net::CommandTransport::Mode mode) {
+  if (!terms_.publish.empty()) {
+    call.setPublish(terms_.publish);
+  }
+  if (!call.asking_) {
+    return link_->submit(call, call.argv(), mode);
+  }
   constexpr std::array<std::string_view, 1> kAsking{"ASKING"};
   const auto asking = makeIntrusive<Asking>();
   const std::array<net::CommandTransport::Part, 2> group{{{*asking, kAsking}, {call, call.argv()}}};
@@ -413,7 +393,7 @@ inline bool Node::passesKills(const CallPtr& call) {
   Node* asked = nullptr;
   for (const Call::Straggler& straggler : call->stragglers_) {
     ConnectionKiller& killer = straggler.node->killer_;
-    if (straggler.node != this && !straggler.node->up()) {
+    if (straggler.node != this && !straggler.node->link_->up()) {
       // It has the key no more: it would answer a late request with a redirection, or execute it on
       // a copy that is discarded when it joins the others again.
       continue;
@@ -648,10 +628,7 @@ inline std::string Node::name() const {
 }
 
 inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session) {
-  {
-    const MutexLock lock(aheadMutex_);
-    sentAhead_.clear();
-  }
+  ahead_.forget();
   {
     const MutexLock lock(nameMutex_);
     name_ = session->node;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <vector>
 
 namespace rlock::detail {
 
@@ -42,6 +43,31 @@ class ScriptTexts {
   AnnotatedMutex mutex_;
   std::array<const lua::Script*, 32> underWay_ RLOCK_GUARDED_BY(mutex_){};
   std::size_t count_ RLOCK_GUARDED_BY(mutex_) = 0;
+};
+
+/// The scripts whose texts were sent ahead over the present connection to a server.
+///
+/// **Thread safety:** safe from any thread.
+class TextsSentAhead {
+ public:
+  /// True for the first time that a script is named since forget().
+  bool first(const lua::Script& script) {
+    const MutexLock lock(mutex_);
+    if (std::find(sent_.begin(), sent_.end(), &script) != sent_.end()) {
+      return false;
+    }
+    sent_.push_back(&script);
+    return true;
+  }
+  /// There is another connection.
+  void forget() noexcept {
+    const MutexLock lock(mutex_);
+    sent_.clear();
+  }
+
+ private:
+  AnnotatedMutex mutex_;
+  std::vector<const lua::Script*> sent_ RLOCK_GUARDED_BY(mutex_);
 };
 
 }  // namespace rlock::detail

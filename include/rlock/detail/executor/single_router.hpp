@@ -105,7 +105,7 @@ inline SingleRouter::~SingleRouter() = default;
 
 inline void SingleRouter::open(UniqueFunction<void(Result<void>)> ready) {
   ready_ = std::move(ready);
-  node_.open();
+  node_.link().open();
 }
 
 inline void SingleRouter::close() noexcept {
@@ -141,7 +141,7 @@ inline bool SingleRouter::nodeDown(Node& /*node*/, const Error& error) {
 }
 
 inline Router::Counters SingleRouter::counters() const noexcept {
-  const net::CommandTransport::Totals link = node_.totals();
+  const net::CommandTransport::Totals link = node_.link().totals();
   return {link.commands, link.connections > 0 ? link.connections - 1 : 0, node_.scriptsLoaded()};
 }
 
