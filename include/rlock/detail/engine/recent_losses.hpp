@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/lock_traits.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/error.hpp>
@@ -63,7 +64,7 @@ class RecentLosses {
   std::array<Entry, kMost> entries_ RLOCK_GUARDED_BY(mutex_){};
   std::size_t next_ RLOCK_GUARDED_BY(mutex_) = 0;
   /// There may be an entry: releases in order pass the mutex by as long as nothing was ever lost.
-  std::atomic<bool> any_{false};
+  Atomic<bool> any_{false};
 };
 
 inline void RecentLosses::note(const Hold& hold, const Loss& loss) noexcept {
