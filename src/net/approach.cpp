@@ -26,6 +26,11 @@ ConnectFailure systemFailure(int error) {
   return {Errc::connectionFailed, std::generic_category().message(error)};
 }
 
+ConnectFailure streamFailure(const Stream& stream, int error) {
+  const StreamFailure* const why = stream.failure();
+  return why != nullptr ? ConnectFailure{why->errc, why->text} : systemFailure(error);
+}
+
 }  // namespace
 
 Approach::Approach(Loop& loop,
@@ -69,6 +74,9 @@ std::string_view Approach::whatIsMissing() const noexcept {
   switch (stage_) {
     case Stage::queueFull:
       return "timed out, the server accepts no connections";
+    case Stage::opening:
+      return "connected, but timed out in the TLS handshake, as with a port that speaks no TLS; if "
+             "it is one, write redis:// before its address";
     case Stage::handshake:
       return "connected, but timed out without an answer";
     default:
@@ -162,12 +170,12 @@ std::optional<ConnectFailure> Approach::connected() {
   if (!stream) {
     return ConnectFailure{Errc::connectionFailed, "no encrypted stream could be made"};
   }
-  startHandshake(std::move(stream));
+  openStream(std::move(stream));
   return std::nullopt;
 }
 
-void Approach::startHandshake(std::unique_ptr<Stream> stream) {
-  stage_ = Stage::handshake;
+void Approach::openStream(std::unique_ptr<Stream> stream) {
+  stage_ = Stage::opening;
   stream_ = std::move(stream);
   handshake_.emplace(settings_, probeKill_, toString(endpoint_), address_.text);
 
@@ -175,12 +183,18 @@ void Approach::startHandshake(std::unique_ptr<Stream> stream) {
   // Writable at once unless the connection is broken: the first write happens there.
   poll_->start(UV_READABLE | UV_WRITABLE, [weak = weak_from_this()](int status, int) {
     if (const auto self = weak.lock()) {
-      self->guarded([&] { self->onHandshake(status); });
+      self->guarded([&] { self->onReady(status); });
     }
   });
 }
 
-void Approach::onHandshake(int status) {
+void Approach::onReady(int status) {
+  if (stage_ == Stage::opening && !opened()) {
+    if (status < 0) {
+      fail({Errc::connectionFailed, "the connection failed in the TLS handshake"});
+    }
+    return;
+  }
   if (!writeHandshake() || !readReplies()) {
     return;
   }
@@ -189,6 +203,23 @@ void Approach::onHandshake(int status) {
     return;
   }
   poll_->setEvents(handshake_->unsent().empty() ? UV_READABLE : UV_READABLE | UV_WRITABLE);
+}
+
+/// Returns false when the stream has to wait for the server, and for nothing else: the socket of a
+/// new connection always has room.
+bool Approach::opened() {
+  switch (stream_->open()) {
+    case Stream::Opening::needsInput:
+      poll_->setEvents(UV_READABLE);
+      return false;
+    case Stream::Opening::needsRoom:
+      poll_->setEvents(UV_WRITABLE);
+      return false;
+    case Stream::Opening::done:
+      break;
+  }
+  stage_ = Stage::handshake;
+  return true;
 }
 
 /// Returns false when the approach is over.
@@ -204,7 +235,7 @@ bool Approach::writeHandshake() {
       // The server may have said why before it closed.
       handshake_->sent(bytes.size());
     } else {
-      fail(systemFailure(errno));
+      fail(streamFailure(*stream_, errno));
       return false;
     }
   }
@@ -218,15 +249,17 @@ bool Approach::readReplies() {
     const ssize_t count = stream_->read(buffer.data(), buffer.size(), false);
     if (count == 0 || (count < 0 && errno == ECONNRESET)) {
       fail({Errc::connectionFailed,
-            "the server closed the connection in the handshake, as a port does that expects TLS; "
-            "if it is one, write the address of a port without it"});
+            settings_->wrap
+                ? "the server closed the connection in the handshake"
+                : "the server closed the connection in the handshake, as a port does that expects "
+                  "TLS; if it is one, write rediss:// before its address"});
       return false;
     }
     if (count < 0) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return true;
       }
-      fail(systemFailure(errno));
+      fail(streamFailure(*stream_, errno));
       return false;
     }
     if (auto failure = handshake_->received(buffer.data(), static_cast<std::size_t>(count))) {

@@ -52,16 +52,17 @@ class Approach : public std::enable_shared_from_this<Approach> {
   [[nodiscard]] std::string_view whatIsMissing() const noexcept;
 
  private:
-  enum class Stage { idle, connecting, queueFull, handshake, done };
+  enum class Stage { idle, connecting, queueFull, opening, handshake, done };
 
   /// These return what has gone wrong at once.
   std::optional<ConnectFailure> connect();
   std::optional<ConnectFailure> connected();
-  void startHandshake(std::unique_ptr<Stream> stream);
+  void openStream(std::unique_ptr<Stream> stream);
 
   void onConnectable();
   void onTimer();
-  void onHandshake(int status);
+  void onReady(int status);
+  bool opened();
   bool writeHandshake();
   bool readReplies();
   void handshakeDone();

@@ -158,7 +158,6 @@ void CommandLink::tearDown() noexcept {
   if (!remains) {
     return;
   }
-  remains->stream.reset();
   heartbeat_.disarm();
   stall_.disarm();
   if (closing_) {
@@ -174,6 +173,8 @@ void CommandLink::tearDown() noexcept {
   }
   std::optional<Error> error;
   tell([&] { error = describe(failure, remains->session->node); });
+  // After its words were copied.
+  remains->stream.reset();
   dial();
   if (error) {
     tell([&] { events_.onDown(*error); });

@@ -220,7 +220,7 @@ void Handshake::append(Step step, std::initializer_list<std::string_view> argv) 
 std::optional<ConnectFailure> Handshake::received(const char* data, std::size_t size) {
   if (stepIndex_ == 0 && reader_.pendingBytes() == 0 && looksLikeTls(data, size)) {
     return ConnectFailure{Errc::protocolError,
-                          "this port expects TLS; write the address of a port without it"};
+                          "this port expects TLS; write rediss:// before its address"};
   }
   reader_.feed(data, size);
   Reply reply;

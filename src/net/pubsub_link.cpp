@@ -69,6 +69,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   bool writePending();
   void lose(const std::string& reason, Errc errc = Errc::connectionFailed);
   void loseAfter(const std::exception& error, std::uint64_t connection);
+  void loseAfterError(int error);
   void dropConnection() noexcept;
 
   void onReply(const Reply& reply);
@@ -243,7 +244,7 @@ bool PubSubLink::Impl::readAvailable() {
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         break;
       }
-      lose(std::generic_category().message(errno));
+      loseAfterError(errno);
       return false;
     }
     reader_->feed(buffer_.data(), static_cast<std::size_t>(count));
@@ -278,7 +279,7 @@ bool PubSubLink::Impl::writePending() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else {
-      lose(std::generic_category().message(errno));
+      loseAfterError(errno);
       return false;
     }
   }
@@ -313,6 +314,12 @@ void PubSubLink::Impl::lose(const std::string& reason, Errc errc) {
   const Error error(errc, "subscriber connection lost: " + reason, std::move(context));
   tell([&] { events_->onDown(error); });
   connect();
+}
+
+void PubSubLink::Impl::loseAfterError(int error) {
+  const StreamFailure* const why = stream_->failure();
+  // Copied: the stream goes with the connection.
+  lose(std::string(why != nullptr ? why->text : std::generic_category().message(error)));
 }
 
 /// It cannot be known how far a function came that threw; a new connection starts from what is

@@ -16,6 +16,12 @@ namespace rlock::detail::net {
 
 namespace {
 
+SharedConnection::Failure socketFailure(const Stream& stream, const char* what, int error) {
+  const StreamFailure* const why = stream.failure();
+  return why != nullptr ? SharedConnection::Failure{Errc::connectionFailed, what, why->text.c_str()}
+                        : SharedConnection::Failure{Errc::connectionFailed, what, "", error};
+}
+
 /// Sets the done bit of a request that has ended, and wakes its thread.
 void finish(Request& request) noexcept {
   if (PendingRequests::finish(request)) {
@@ -55,6 +61,7 @@ void SharedConnection::start(Loop& loop, Established established, Poll::Callback
   input_.begin(std::move(reader));
   output_.reset();
   armFailed_ = false;
+  buffered_ = false;
   state_ = State::up;
   up_.store(true, std::memory_order_release);
 }
@@ -259,7 +266,7 @@ ssize_t SharedConnection::receive(const Request* own, Clock::time_point until) n
   } else if (count == 0) {
     fail({Errc::connectionFailed, "the server closed the connection"});
   } else if (error != EAGAIN) {
-    fail({Errc::connectionFailed, "reading failed", "", error});
+    fail(socketFailure(*stream_, "reading failed", error));
   }
   return count;
 }
@@ -359,7 +366,7 @@ void SharedConnection::write(ReleasableLock& lock) noexcept {
       return;
     }
     output_.leave();
-    fail(lock, {Errc::connectionFailed, "writing failed", "", count == 0 ? EPIPE : error});
+    fail(lock, socketFailure(*stream_, "writing failed", count == 0 ? EPIPE : error));
     return;
   }
   output_.leave();
@@ -373,6 +380,10 @@ void SharedConnection::arm() noexcept {
   const bool input = pending_.background() > 0 && !reading_;
   const std::uint32_t events = (input ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
                                (output_.blocked() ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
+  // Of what the stream has taken from the socket, the socket tells nothing.
+  if (input && stream_->hasBufferedInput() && !std::exchange(buffered_, true)) {
+    wakeLoop_();
+  }
   if (!watch_->arm(events) && !std::exchange(armFailed_, true)) {
     wakeLoop_();
   }
@@ -437,14 +448,20 @@ bool SharedConnection::serve() noexcept {
     }
     reading_ = true;
   }
+  readOnLoop();
+  return true;
+}
+
+/// The loop is the reader.
+void SharedConnection::readOnLoop() noexcept {
   for (int i = 0; i < kReadsPerPass; ++i) {
-    // Less than a full buffer came: the socket is empty, the next read would only say so.
-    if (!input_.filled(receive(nullptr, Clock::time_point::max()))) {
+    const ssize_t count = receive(nullptr, Clock::time_point::max());
+    // Less than a full buffer came, and the stream has nothing: the next read would only say so.
+    if (count <= 0 || !(input_.filled(count) || stream_->hasBufferedInput())) {
       break;
     }
   }
   handOver();
-  return true;
 }
 
 SharedConnection::Clock::time_point SharedConnection::flush() noexcept {
@@ -463,17 +480,26 @@ SharedConnection::Clock::time_point SharedConnection::flush() noexcept {
 }
 
 SharedConnection::Clock::time_point SharedConnection::maintain() noexcept {
-  ReleasableLock lock(mutex_);
-  if (state_ != State::up) {
-    return Clock::time_point::max();
-  }
-  const auto due = closing_ ? Clock::time_point::max() : pending_.backgroundDue();
-  if (std::exchange(armFailed_, false)) {
-    arm();
-    if (armFailed_) {
-      fail(lock, {Errc::connectionFailed, "cannot watch the socket"});
+  auto due = Clock::time_point::max();
+  {
+    ReleasableLock lock(mutex_);
+    if (state_ != State::up) {
+      return due;
+    }
+    due = closing_ ? due : pending_.backgroundDue();
+    if (std::exchange(armFailed_, false)) {
+      arm();
+      if (armFailed_) {
+        fail(lock, {Errc::connectionFailed, "cannot watch the socket"});
+        return due;
+      }
+    }
+    // A thread that has become the reader meanwhile reads for all.
+    if (!std::exchange(buffered_, false) || std::exchange(reading_, true)) {
+      return due;
     }
   }
+  readOnLoop();
   return due;
 }
 

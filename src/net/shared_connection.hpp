@@ -58,7 +58,7 @@ class SharedConnection {
   struct Failure {
     Errc errc = Errc::connectionFailed;
     const char* what = "";    // static, or of the connection
-    const char* detail = "";  // likewise
+    const char* detail = "";  // likewise, or of its stream
     int error = 0;            // errno, or 0
   };
   /// A connection that has ended.
@@ -96,7 +96,8 @@ class SharedConnection {
   bool serve() noexcept;
   /// Writes what submit() was given on the loop. Returns when checkStall() is due; max(): never.
   Clock::time_point flush() noexcept;
-  /// Tries again what could not be done elsewhere. Returns when checkStall() is due; max(): never.
+  /// Does what needs no event of the socket: tries again what could not be done elsewhere, and
+  /// reads what the stream has already. Returns when checkStall() is due; max(): never.
   Clock::time_point maintain() noexcept;
   /// The one judgement of a silent connection: ends it if the server has been silent for too long
   /// about a request that `who` waits for. Returns when to look again; max() when it has ended it,
@@ -120,6 +121,7 @@ class SharedConnection {
   // As the reader.
   ssize_t receive(const Request* own, Clock::time_point until) noexcept;
   bool hand(const ReplyInput::Batch& batch, const Request* own) noexcept;
+  void readOnLoop() noexcept;
   void handOver() noexcept;
 
   // A function that is given the lock may release it, also for good: the lock says whether it did.
@@ -137,6 +139,7 @@ class SharedConnection {
   State state_ RLOCK_GUARDED_BY(mutex_) = State::down;
   bool reading_ RLOCK_GUARDED_BY(mutex_) = false;    // somebody is the reader
   bool armFailed_ RLOCK_GUARDED_BY(mutex_) = false;  // the loop tries again
+  bool buffered_ RLOCK_GUARDED_BY(mutex_) = false;   // the loop reads what the stream has
   PendingRequests pending_ RLOCK_GUARDED_BY(mutex_);
   RequestQueue completed_ RLOCK_GUARDED_BY(mutex_);  // their completed() is due
   Failure failure_ RLOCK_GUARDED_BY(mutex_);

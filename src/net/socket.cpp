@@ -160,6 +160,33 @@ bool setBlocking(int fd, bool blocking) noexcept {
   return wanted == flags || ::fcntl(fd, F_SETFL, wanted) == 0;
 }
 
+ssize_t receiveSome(int fd, char* data, std::size_t size, bool mayBlock) noexcept {
+  const int flags = mayBlock ? 0 : MSG_DONTWAIT;
+  ssize_t count = ::recv(fd, data, size, flags);
+  if (count >= 0 || errno != EINTR) {
+    return count;
+  }
+  // Each interruption starts the socket's receive timeout anew, so under a storm of signals only a
+  // clock ends the wait.
+  const auto end = std::chrono::steady_clock::now() + kReceiveSlice;
+  do {
+    count = ::recv(fd, data, size, flags);
+    if (count >= 0 || errno != EINTR) {
+      return count;
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  errno = EAGAIN;
+  return -1;
+}
+
+ssize_t sendSome(int fd, const char* data, std::size_t size) noexcept {
+  ssize_t count = 0;
+  do {
+    count = ::send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (count < 0 && errno == EINTR);
+  return count;
+}
+
 namespace {
 
 class PlainStream final : public Stream {
@@ -174,30 +201,11 @@ class PlainStream final : public Stream {
   }
 
   ssize_t read(char* data, std::size_t size, bool mayBlock) noexcept override {
-    const int flags = mayBlock ? 0 : MSG_DONTWAIT;
-    ssize_t count = ::recv(fd_.get(), data, size, flags);
-    if (count >= 0 || errno != EINTR) {
-      return count;
-    }
-    // Each interruption starts the socket's receive timeout anew, so under a storm of signals only
-    // a clock ends the wait.
-    const auto end = std::chrono::steady_clock::now() + kReceiveSlice;
-    do {
-      count = ::recv(fd_.get(), data, size, flags);
-      if (count >= 0 || errno != EINTR) {
-        return count;
-      }
-    } while (std::chrono::steady_clock::now() < end);
-    errno = EAGAIN;
-    return -1;
+    return receiveSome(fd_.get(), data, size, mayBlock);
   }
 
   ssize_t write(const char* data, std::size_t size) noexcept override {
-    ssize_t count = 0;
-    do {
-      count = ::send(fd_.get(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    } while (count < 0 && errno == EINTR);
-    return count;
+    return sendSome(fd_.get(), data, size);
   }
 
   void shutdown() noexcept override { static_cast<void>(::shutdown(fd_.get(), SHUT_RDWR)); }

@@ -5,9 +5,11 @@
 #include <rlock/detail/base/fork.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <sys/socket.h>
+#include <sys/types.h>
 
 namespace rlock::detail::net {
 
@@ -49,6 +51,11 @@ void abortSocket(int fd) noexcept;
 
 /// Returns false with errno.
 bool setBlocking(int fd, bool blocking) noexcept;
+
+/// Reads what has come from a socket that configureSocket() has seen. As Stream::read().
+ssize_t receiveSome(int fd, char* data, std::size_t size, bool mayBlock) noexcept;
+/// As Stream::write().
+ssize_t sendSome(int fd, const char* data, std::size_t size) noexcept;
 
 /// Plain bytes over a connected socket, which the stream owns from here on.
 /// @throws std::bad_alloc  then the descriptor is closed
