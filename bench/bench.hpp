@@ -22,6 +22,7 @@ enum class Effort {
 
 struct Context {
   std::string uri;
+  std::string tlsUri;    ///< of the same server; empty: it has no port with TLS
   Options options;       ///< made from the URI
   pid_t serverPid = -1;  ///< -1: not on this machine, its CPU time is unknown
   std::string serverVersion;
@@ -39,6 +40,7 @@ void runPairs(const Context& context, Report& report);
 void runAsync(const Context& context, Report& report);
 void runSparse(const Context& context, Report& report);
 void runHandOff(const Context& context, Report& report);
+void runTls(const Context& context, Report& report);
 void runWaiters(const Context& context, Report& report);
 void runRenew(const Context& context, Report& report);
 

@@ -39,12 +39,14 @@ constexpr std::array kModes{
     Mode{"sparse", runSparse, "latency of a pair with random pauses before it"},
     Mode{"handoff", runHandOff, "from an unlock to the next process' entry"},
     Mode{"waiters", runWaiters, "commands per hand-off, and of an idle waiter"},
+    Mode{"tls", runTls, "pairs on an encrypted connection, compared with a plain one"},
     Mode{"renew", runRenew, "processor time of 100,000 renewed holds (takes a minute)"},
 };
 
 struct Settings {
   std::vector<const Mode*> modes;
   std::string uri;
+  std::string tlsUri;
   std::string server = "redis-server";
   std::string json;
   Effort effort = Effort::full;
@@ -63,6 +65,7 @@ void printUsage() {
       "  --smoke          each mode for a moment, only to see that it works\n"
       "  --json FILE      write all figures there, too\n"
       "  --uri URI        measure against this server (default: one of its own)\n"
+      "  --tls-uri URI    the same server's port with TLS, for the mode tls\n"
       "  --server FILE    the redis-server to start (default: the one in PATH)\n"
       "  --help           show this\n\n"
       "Modes (default: all):\n");
@@ -89,6 +92,8 @@ Settings parse(const std::vector<std::string_view>& arguments) {
       settings.json = value();
     } else if (argument == "--uri") {
       settings.uri = value();
+    } else if (argument == "--tls-uri") {
+      settings.tlsUri = value();
     } else if (argument == "--server") {
       settings.server = value();
     } else if (argument == "--help") {
@@ -189,7 +194,8 @@ int run(const Settings& settings) {
   if (settings.uri.empty()) {
     server.emplace(settings.server);
   }
-  const Context context = makeContext(server ? server->uri() : settings.uri, settings.effort);
+  Context context = makeContext(server ? server->uri() : settings.uri, settings.effort);
+  context.tlsUri = server ? server->tlsUri() : settings.tlsUri;
   Report report;
   gatherFacts(context, report);
   for (const Mode* mode : settings.modes) {

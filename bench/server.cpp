@@ -49,8 +49,11 @@ OwnServer::OwnServer(const std::string& program) {
     throw std::system_error(errno, std::generic_category(), pattern);
   }
   directory_ = pattern;
+  makeCertificate();
   for (int attempt = 0; attempt < 5; ++attempt) {
-    if (start(program, freePort())) {
+    // A server that knows no TLS does not start with it.
+    hasCertificate_ = hasCertificate_ && attempt < 2;
+    if (start(program, freePort(), freePort())) {
       return;
     }
   }
@@ -66,7 +69,26 @@ std::string OwnServer::uri() const {
   return fmt::format("redis://127.0.0.1:{}", port_);
 }
 
-bool OwnServer::start(const std::string& program, std::uint16_t port) {
+std::string OwnServer::tlsUri() const {
+  return hasCertificate_ ? fmt::format("rediss://127.0.0.1:{}?tls-ca-file={}",
+                                       tlsPort_,
+                                       (directory_ / "cert.pem").string())
+                         : "";
+}
+
+void OwnServer::makeCertificate() {
+#if RLOCK_BENCH_TLS
+  // The directory's name is made by this program, and needs no quotes.
+  const std::string command = fmt::format(
+      "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=rlock_bench "
+      "-addext subjectAltName=IP:127.0.0.1 -keyout {0}/key.pem -out {0}/cert.pem "
+      ">/dev/null 2>&1",
+      directory_.string());
+  hasCertificate_ = std::system(command.c_str()) == 0;
+#endif
+}
+
+bool OwnServer::start(const std::string& program, std::uint16_t port, std::uint16_t tlsPort) {
   std::vector<std::string> words{program,
                                  "--port",
                                  std::to_string(port),
@@ -80,6 +102,20 @@ bool OwnServer::start(const std::string& program, std::uint16_t port) {
                                  "no",
                                  "--daemonize",
                                  "no"};
+  if (hasCertificate_) {
+    for (const std::string& word : {std::string("--tls-port"),
+                                    std::to_string(tlsPort),
+                                    std::string("--tls-cert-file"),
+                                    (directory_ / "cert.pem").string(),
+                                    std::string("--tls-key-file"),
+                                    (directory_ / "key.pem").string(),
+                                    std::string("--tls-ca-cert-file"),
+                                    (directory_ / "cert.pem").string(),
+                                    std::string("--tls-auth-clients"),
+                                    std::string("no")}) {
+      words.push_back(word);
+    }
+  }
   std::vector<char*> arguments;
   for (std::string& word : words) {
     arguments.push_back(word.data());
@@ -101,6 +137,7 @@ bool OwnServer::start(const std::string& program, std::uint16_t port) {
     ::_exit(127);
   }
   port_ = port;
+  tlsPort_ = tlsPort;
   for (int i = 0; i < 200; ++i) {
     int status = 0;
     if (::waitpid(pid_, &status, WNOHANG) == pid_) {

@@ -16,8 +16,9 @@ struct redisReply;
 
 namespace rlock::bench {
 
-/// A redis-server for this benchmark alone, on a loopback port and without persistence. The kernel
-/// ends it with this process.
+/// A redis-server for this benchmark alone, on a loopback port and without persistence, and on
+/// another port with TLS if there is an openssl command to make a certificate with. The kernel ends
+/// it with this process.
 class OwnServer {
  public:
   explicit OwnServer(const std::string& program);
@@ -26,13 +27,18 @@ class OwnServer {
   ~OwnServer();
 
   [[nodiscard]] std::string uri() const;
+  /// Empty without TLS.
+  [[nodiscard]] std::string tlsUri() const;
 
  private:
-  bool start(const std::string& program, std::uint16_t port);
+  void makeCertificate();
+  bool start(const std::string& program, std::uint16_t port, std::uint16_t tlsPort);
   void end();
 
   std::filesystem::path directory_;
   std::uint16_t port_ = 0;
+  std::uint16_t tlsPort_ = 0;
+  bool hasCertificate_ = false;
   pid_t pid_ = -1;
 };
 

@@ -22,6 +22,15 @@ else()
   set(RLOCK_CONFIG_STATIC OFF)
   set(RLOCK_PC_CFLAGS "")
 endif()
+if(RLOCK_WITH_TLS)
+  set(RLOCK_CONFIG_TLS ON)
+  set(RLOCK_CONFIG_TLS_LIBRARIES ";OpenSSL::SSL;OpenSSL::Crypto")
+  set(RLOCK_PC_TLS ", openssl >= 3.0")
+else()
+  set(RLOCK_CONFIG_TLS OFF)
+  set(RLOCK_CONFIG_TLS_LIBRARIES "")
+  set(RLOCK_PC_TLS "")
+endif()
 
 install(FILES "${RLOCK_GENERATED_DIR}/include/rlock/src.hpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/rlock"

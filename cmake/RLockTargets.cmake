@@ -97,7 +97,7 @@ function(rlock_configure_library target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(${target}
     PUBLIC Threads::Threads
-    PRIVATE RLock::hiredis RLock::libuv $<BUILD_INTERFACE:fmt::fmt-header-only>)
+    PRIVATE RLock::hiredis RLock::libuv ${rlock_tls_libraries} $<BUILD_INTERFACE:fmt::fmt-header-only>)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "STATIC_LIBRARY")
     target_compile_definitions(${target} PUBLIC RLOCK_STATIC_DEFINE)

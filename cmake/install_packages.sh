@@ -48,6 +48,7 @@ find_missing() {
   need libhiredis-dev has_header hiredis/hiredis.h
   need libuv1-dev has_header uv.h
   need libfmt-dev has_header fmt/format.h
+  need libssl-dev has_header openssl/ssl.h
   local group
   for group in "$@"; do
     case $group in

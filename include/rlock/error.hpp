@@ -37,7 +37,8 @@ enum class Errc {
   /// A request that was on its way when the connection ended is treated as with timedOut. Check
   /// address, network and server; try again later.
   connectionFailed,
-  /// The server refused the user name or password, or demands one. Correct the credentials.
+  /// The server refused the user name or password, or demands one; or, with TLS, it has not proved
+  /// who it is, or refused the client's certificate. Correct the credentials.
   authenticationFailed,
   /// The server's access rules forbid a command, key or channel (NOPERM). Have the rule changed.
   denied,

@@ -160,8 +160,25 @@ struct Options {
   std::function<void(const LostHold&)> onLost{};
   /// The role of the endpoints. single.
   Topology topology = Topology::single;
-  /// Encrypts the connections. Not with Unix sockets. false.
+  /// Encrypts the connections. The server has to prove its name by a certificate; nothing switches
+  /// that off. Not with Unix sockets. false.
   bool tls = false;
+  /// PEM file with the certificates that are trusted: of roots, of issuers below them, or the
+  /// server's own. Only with tls, as the options below. Empty: see tlsCaPath. No NUL.
+  std::string tlsCaFile{};
+  /// Directory with such files, each named by the hash of its subject (c_rehash does that). Besides
+  /// tlsCaFile; both empty: the certificates that the system trusts. No NUL.
+  std::string tlsCaPath{};
+  /// PEM file with the client's certificate, and after it those of its issuers. Empty: the client
+  /// shows none. No NUL.
+  std::string tlsCertFile{};
+  /// PEM file with the private key of that certificate. Empty: it is in tlsCertFile. No NUL.
+  std::string tlsKeyFile{};
+  /// The password of an encrypted key. No NUL.
+  std::string tlsKeyPassword{};
+  /// The name or IP address that the server's certificate has to be for, and, if it is a name, that
+  /// the server is told. Empty: the host of each endpoint.
+  std::string tlsServerName{};
   /// The name by which the Sentinels know the master. Required with sentinel, else empty. At most
   /// 256 printable ASCII characters, no spaces.
   std::string sentinelMaster{};

@@ -46,6 +46,14 @@ struct LabelSetting {
   std::string_view unit;
 };
 
+/// Any text, such as a path.
+struct TextSetting {
+  std::string Options::*member;
+  std::string_view unit;
+  std::string_view range;
+  bool secret = false;  ///< never printed
+};
+
 struct BoolSetting {
   bool Options::*member;
 };
@@ -66,6 +74,7 @@ struct Setting {
                EnumSetting<LostReplyPolicy>,
                EnumSetting<LogLevel>,
                LabelSetting,
+               TextSetting,
                BoolSetting,
                OtherSetting>
       kind;

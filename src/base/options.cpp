@@ -112,6 +112,16 @@ constexpr std::array kSettings{
     Setting{"onLost", "(none)", OtherSetting{"function", "", "any"}},
     Setting{"topology", "(scheme)", OtherSetting{"choice", "single", "single, sentinel, cluster"}},
     Setting{"tls", "tls", BoolSetting{&Options::tls}},
+    Setting{"tlsCaFile", "tls-ca-file", TextSetting{&Options::tlsCaFile, "path", "no NUL"}},
+    Setting{"tlsCaPath", "tls-ca-path", TextSetting{&Options::tlsCaPath, "path", "no NUL"}},
+    Setting{"tlsCertFile", "tls-cert-file", TextSetting{&Options::tlsCertFile, "path", "no NUL"}},
+    Setting{"tlsKeyFile", "tls-key-file", TextSetting{&Options::tlsKeyFile, "path", "no NUL"}},
+    Setting{"tlsKeyPassword",
+            "tls-key-password",
+            TextSetting{&Options::tlsKeyPassword, "text", "no NUL", true}},
+    Setting{"tlsServerName",
+            "tls-server-name",
+            TextSetting{&Options::tlsServerName, "text", "a host name or an IP address"}},
     Setting{"sentinelMaster", "master", LabelSetting{&Options::sentinelMaster, "text"}},
 };
 
@@ -186,6 +196,9 @@ namespace {
 std::string rangeOf(const LabelSetting&) {
   return fmt::format("up to {} printable ASCII characters, no spaces", kMaxLabelLength);
 }
+std::string rangeOf(const TextSetting& setting) {
+  return std::string(setting.range);
+}
 std::string rangeOf(const BoolSetting&) {
   return "true, false";
 }
@@ -209,6 +222,9 @@ std::string unitOf(const EnumSetting<Enum>&) {
 std::string unitOf(const LabelSetting& setting) {
   return std::string(setting.unit);
 }
+std::string unitOf(const TextSetting& setting) {
+  return std::string(setting.unit);
+}
 std::string unitOf(const BoolSetting&) {
   return "switch";
 }
@@ -228,6 +244,9 @@ std::string valueOf(const EnumSetting<Enum>& setting, const Options& options) {
   return std::string(toString(options.*setting.member));
 }
 std::string valueOf(const LabelSetting& setting, const Options& options) {
+  return options.*setting.member;
+}
+std::string valueOf(const TextSetting& setting, const Options& options) {
   return options.*setting.member;
 }
 std::string valueOf(const BoolSetting& setting, const Options& options) {
@@ -253,6 +272,9 @@ bool inRange(const LabelSetting& setting, const Options& options) {
   const std::string& text = options.*setting.member;
   return text.size() <= kMaxLabelLength && std::all_of(text.begin(), text.end(), isPrintableAscii);
 }
+bool inRange(const TextSetting& setting, const Options& options) {
+  return (options.*setting.member).find('\0') == std::string::npos;
+}
 bool inRange(const BoolSetting&, const Options&) {
   return true;
 }
@@ -262,6 +284,9 @@ bool inRange(const OtherSetting&, const Options&) {
 
 std::string displayed(const LabelSetting& setting, const Options& options) {
   return inQuotes(options.*setting.member);
+}
+std::string displayed(const TextSetting& setting, const Options& options) {
+  return setting.secret ? "not shown" : inQuotes(options.*setting.member);
 }
 template <class Kind>
 std::string displayed(const Kind& setting, const Options& options) {
@@ -312,6 +337,33 @@ void checkEndpoint(const Endpoint& endpoint, bool tls) {
   if (local && tls) {
     refuseOption(fmt::format("option tls is true, but endpoint {} is a Unix socket",
                              inQuotes(endpoint.path)));
+  }
+}
+
+/// Options of TLS that would have no effect, or not the one that is meant.
+void checkTls(const Options& options) {
+  for (const Setting& setting : kSettings) {
+    const auto* const text = std::get_if<TextSetting>(&setting.kind);
+    if (!options.tls && text != nullptr && setting.name.starts_with("tls") &&
+        !(options.*text->member).empty()) {
+      refuseOption(
+          fmt::format("{} is set, but tls is false; write rediss:// for an encrypted "
+                      "connection",
+                      titleOf(setting)));
+    }
+  }
+  if (options.tlsCertFile.empty() && !options.tlsKeyFile.empty()) {
+    refuseOption("option tlsKeyFile is set, but tlsCertFile is empty; a key needs its certificate");
+  }
+  if (options.tlsCertFile.empty() && !options.tlsKeyPassword.empty()) {
+    refuseOption(
+        "option tlsKeyPassword is set, but tlsCertFile is empty; there is no key that it is for");
+  }
+  if (!options.tlsServerName.empty()) {
+    if (const auto problem = hostProblem(options.tlsServerName); !problem.empty()) {
+      refuseOption(
+          fmt::format("option tlsServerName: {}: {}", inQuotes(options.tlsServerName), problem));
+    }
   }
 }
 
@@ -424,6 +476,7 @@ void Options::validate() const {
   for (const detail::Setting& setting : detail::settings()) {
     detail::checkRange(setting, *this);
   }
+  detail::checkTls(*this);
   detail::checkOrder(
       reconnectDelayMin, reconnectDelayMax, "reconnectDelayMin", "reconnectDelayMax");
   detail::checkOrder(retryDelayMin, retryDelayMax, "retryDelayMin", "retryDelayMax");

@@ -35,6 +35,7 @@ using detail::isDigit;
 using detail::LabelSetting;
 using detail::OtherSetting;
 using detail::Setting;
+using detail::TextSetting;
 
 constexpr std::uint16_t kRedisPort = 6379;
 constexpr std::uint16_t kSentinelPort = 26379;
@@ -122,8 +123,9 @@ const Scheme& findScheme(std::string_view text) {
     }
   }
   refuseUri(fmt::format(
-      "unknown scheme {}; write redis://host:6379 or unix:///path/to/redis.sock (rediss, "
-      "redis+sentinel and redis+cluster are not supported by this version)",
+      "unknown scheme {}; write redis://host:6379, rediss://host:6379 for TLS, or "
+      "unix:///path/to/redis.sock (redis+sentinel and redis+cluster are not supported by this "
+      "version)",
       inQuotes(text)));
 }
 
@@ -311,6 +313,9 @@ void assign(const EnumSetting<Enum>& setting, const Parameter& parameter, Option
                         rangeOf(setting)));
 }
 void assign(const LabelSetting& setting, const Parameter& parameter, Options& options) {
+  options.*setting.member = parameter.value;
+}
+void assign(const TextSetting& setting, const Parameter& parameter, Options& options) {
   options.*setting.member = parameter.value;
 }
 void assign(const BoolSetting& setting, const Parameter& parameter, Options& options) {

@@ -4,6 +4,7 @@
 #include "net/command_link.hpp"
 #include "net/link_settings.hpp"
 #include "net/pubsub_link.hpp"
+#include "net/tls.hpp"
 
 #include <utility>
 
@@ -13,6 +14,9 @@ Transports socketTransports(std::shared_ptr<Loop> loop,
                             const Options& options,
                             std::shared_ptr<const Logger> log) {
   LinkSettings settings = linkSettings(options);
+  if (options.tls) {
+    settings.wrap = tlsStreams(options, log);
+  }
   settings.log = std::move(log);
   Transports transports;
   transports.commands = [loop, settings, spin = options.spin](LinkEvents& events) {

@@ -11,6 +11,7 @@
 namespace rlock::detail::net {
 
 /// The connections of a client over sockets, driven by `loop`. `options` and `log` are copied.
+/// @throws rlock::Error  invalidArgument: a file of the options for TLS cannot be used
 Transports socketTransports(std::shared_ptr<Loop> loop,
                             const Options& options,
                             std::shared_ptr<const Logger> log);

@@ -50,7 +50,7 @@ void checkName(std::string_view name) {
   }
 }
 
-void refuseUnsupported(Topology topology, bool tls) {
+void refuseUnsupported(Topology topology) {
   const auto refuse = [](const char* text) { throw Error(Errc::invalidArgument, text); };
   if (topology == Topology::sentinel) {
     refuse(
@@ -62,11 +62,6 @@ void refuseUnsupported(Topology topology, bool tls) {
         "redis+cluster:// is not supported by this version; write the address of a server that is "
         "no node of a cluster, as in redis://host:6379");
   }
-  if (tls) {
-    refuse(
-        "rediss:// (TLS) is not supported by this version; write redis:// and the address of a "
-        "tunnel on this machine, or of a port without TLS");
-  }
 }
 
 }  // namespace
@@ -74,17 +69,17 @@ void refuseUnsupported(Topology topology, bool tls) {
 Client Client::connect(std::string_view uri) {
   // Before what else may be wrong with it: nobody should complete an address that is refused then.
   if (uri.starts_with("redis+sentinel://")) {
-    refuseUnsupported(Topology::sentinel, false);
+    refuseUnsupported(Topology::sentinel);
   }
   if (uri.starts_with("redis+cluster://")) {
-    refuseUnsupported(Topology::cluster, false);
+    refuseUnsupported(Topology::cluster);
   }
   return connect(Options::fromUri(uri));
 }
 
 Client Client::connect(const Options& options) {
   options.validate();
-  refuseUnsupported(options.topology, options.tls);
+  refuseUnsupported(options.topology);
   const auto log = std::make_shared<const detail::Logger>(options.log, options.logLevel);
   const bool ownsLoop = options.loop == nullptr;
   const auto loop =

@@ -192,7 +192,7 @@ TEST_F(BadInput, UnknownOptions) {
 }
 
 TEST_F(BadInput, KindsOfServerThatThisVersionDoesNotSpeakTo) {
-  expectConnectError("rediss://127.0.0.1:6379", Errc::invalidArgument, 0ms, {"TLS"});
+  expectConnectError("redis+cluster://127.0.0.1:6379", Errc::invalidArgument, 0ms, {"cluster"});
 }
 
 TEST_F(BadInput, UnlockOfWhatIsNotHeld) {

@@ -95,6 +95,14 @@ std::string settingsOf(const Options& o) {
   add("level", std::string(toString(o.logLevel)));
   add("topology", std::string(toString(o.topology)));
   add("tls", o.tls ? "true" : "false");
+  for (const std::string* text : {&o.tlsCaFile,
+                                  &o.tlsCaPath,
+                                  &o.tlsCertFile,
+                                  &o.tlsKeyFile,
+                                  &o.tlsKeyPassword,
+                                  &o.tlsServerName}) {
+    add("tls text", *text);
+  }
   add("master", o.sentinelMaster);
   return text;
 }
@@ -218,6 +226,25 @@ TEST(OptionsUri, ReadsWhatItShould) {
       {"rediss://localhost?tls=true", [](Options& o) { o.tls = true; }},
       {"redis://localhost?tls=true", [](Options& o) { o.tls = true; }},
       {"redis://localhost?tls=false", [](Options&) {}},
+      {"rediss://localhost?tls-ca-file=/etc/ca%20s.pem&tls-ca-path=/etc/ssl",
+       [](Options& o) {
+         o.tls = true;
+         o.tlsCaFile = "/etc/ca s.pem";
+         o.tlsCaPath = "/etc/ssl";
+       }},
+      {"rediss://localhost?tls-cert-file=/c&tls-key-file=/k&tls-key-password=p%26w",
+       [](Options& o) {
+         o.tls = true;
+         o.tlsCertFile = "/c";
+         o.tlsKeyFile = "/k";
+         o.tlsKeyPassword = "p&w";
+       }},
+      {"rediss://10.0.0.1?tls-server-name=redis.internal",
+       [](Options& o) {
+         o.endpoints = {tcp("10.0.0.1")};
+         o.tls = true;
+         o.tlsServerName = "redis.internal";
+       }},
       {"unix:///run/redis.sock", [](Options& o) { o.endpoints = {local("/run/redis.sock")}; }},
       {"unix:///run/a%20b%3F@c.sock",
        [](Options& o) { o.endpoints = {local("/run/a b?@c.sock")}; }},
@@ -327,7 +354,7 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"localhost:6379", "no scheme"},
       {"redis:/localhost", "no scheme"},
       {"http://localhost", "unknown scheme \"http\""},
-      {"redis-sentinel://localhost", "redis+sentinel and redis+cluster are not supported"},
+      {"redis-sentinel://localhost", "rediss://host:6379 for TLS"},
       {"redis://localhost?watchdog-timeout=30", "write a unit, as in 30s"},
       {"redis+tls://localhost", "unknown scheme \"redis+tls\""},
       {"://localhost", "unknown scheme \"\""},
@@ -580,6 +607,37 @@ TEST(OptionsValidate, RefusesEverythingElseOutOfRange) {
          o.tls = true;
        },
        "option tls is true, but endpoint \"/s\" is a Unix socket"},
+      {[](Options& o) { o.tlsCaFile = "/ca"; },
+       "option tlsCaFile (URI parameter tls-ca-file) is set, but tls is false"},
+      {[](Options& o) { o.tlsServerName = "a"; }, "option tlsServerName (URI parameter"},
+      {[](Options& o) { o.tlsKeyPassword = "Tr0ub4dor"; },
+       "option tlsKeyPassword (URI parameter tls-key-password) is set, but tls is false"},
+      {[](Options& o) {
+         o.tls = true;
+         o.tlsKeyFile = "/k";
+       },
+       "option tlsKeyFile is set, but tlsCertFile is empty"},
+      {[](Options& o) {
+         o.tls = true;
+         o.tlsKeyPassword = "Tr0ub4dor";
+       },
+       "option tlsKeyPassword is set, but tlsCertFile is empty"},
+      {[](Options& o) {
+         o.tls = true;
+         o.tlsCertFile = "/c";
+         o.tlsKeyPassword = std::string("Tr0ub4dor\0", 10);
+       },
+       "option tlsKeyPassword (URI parameter tls-key-password) is not shown; allowed: no NUL"},
+      {[&](Options& o) {
+         o.tls = true;
+         o.tlsCaFile = nul;
+       },
+       "option tlsCaFile (URI parameter tls-ca-file) is \""},
+      {[](Options& o) {
+         o.tls = true;
+         o.tlsServerName = "https://a";
+       },
+       "option tlsServerName: \"https://a\": a URI stands where the host belongs"},
       {[](Options& o) { o.username = "a b"; }, "option username contains"},
       {[&](Options& o) { o.username = nul; }, "option username contains"},
       {[](Options& o) { o.password = std::string("Tr0ub4dor\0", 10); },
@@ -732,8 +790,14 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         onLost,
         topology,
         tls,
+        tlsCaFile,
+        tlsCaPath,
+        tlsCertFile,
+        tlsKeyFile,
+        tlsKeyPassword,
+        tlsServerName,
         sentinelMaster] = Options{};
-  EXPECT_EQ(detail::optionRows().size(), 32U);
+  EXPECT_EQ(detail::optionRows().size(), 38U);
   EXPECT_TRUE(endpoints.empty());
 }
 

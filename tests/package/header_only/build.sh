@@ -7,4 +7,4 @@ cd "$(dirname "$0")/../common"
 # The library, which is installed as well, is not looked for.
 set -x
 "${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror -I"$1/include" main.cpp second.cpp all_of_rlock.cpp \
-  -lhiredis -luv -pthread -o "$2"
+  -lhiredis -luv -lssl -lcrypto -pthread -o "$2"
