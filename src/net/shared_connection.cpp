@@ -339,6 +339,16 @@ void SharedConnection::handOver() noexcept {
 void SharedConnection::write(ReleasableLock& lock) noexcept {
   output_.enter();
   while (state_ == State::up) {
+    if (stream_->packsWrites() && pending_.size() > 1) {
+      // Others are at work on this connection: those who are about to send something come along.
+      // Where nobody is, this returns at once.
+      mutex_.unlock();
+      ::sched_yield();
+      mutex_.lock();
+      if (state_ != State::up) {
+        break;
+      }
+    }
     const std::string_view bytes = output_.next();
     if (bytes.empty()) {
       break;

@@ -66,6 +66,10 @@ class Stream {
   /// polling the descriptor would not tell. By the reader, or while there is none.
   [[nodiscard]] virtual bool hasBufferedInput() const noexcept { return false; }
 
+  /// True when the peer reads what was written in one call apart from the rest (TLS), so that many
+  /// small writes cost it much more than one.
+  [[nodiscard]] virtual bool packsWrites() const noexcept { return false; }
+
   /// Why a call has failed with EPROTO; null before. Stays as it is then. From any thread.
   [[nodiscard]] virtual const StreamFailure* failure() const noexcept { return nullptr; }
 };

@@ -45,6 +45,7 @@ class TlsStream final : public Stream {
   [[nodiscard]] bool hasBufferedInput() const noexcept override {
     return buffered_.load(std::memory_order_relaxed);
   }
+  [[nodiscard]] bool packsWrites() const noexcept override { return true; }
   [[nodiscard]] const StreamFailure* failure() const noexcept override {
     return failed_.load(std::memory_order_acquire) ? &failure_ : nullptr;
   }

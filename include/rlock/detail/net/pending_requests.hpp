@@ -112,6 +112,8 @@ class PendingRequests {
   Clock::time_point judgeStall(Clock::time_point now) noexcept;
 
   [[nodiscard]] bool empty() const noexcept { return order_.empty(); }
+  /// How many are pending on this connection.
+  [[nodiscard]] std::uint64_t size() const noexcept { return submitted_ - answered_; }
   /// How many pending requests no thread awaits.
   [[nodiscard]] std::size_t background() const noexcept { return background_; }
   /// How many replies this connection has brought.
@@ -146,6 +148,7 @@ class PendingRequests {
   const std::chrono::milliseconds replyTimeout_;
   bool killable_ = false;
   bool useful_ = false;
+  std::uint64_t submitted_ = 0;
   std::uint64_t answered_ = 0;
   RequestQueue order_;
   std::size_t background_ = 0;
@@ -162,6 +165,7 @@ class PendingRequests {
 inline void PendingRequests::begin(bool killable, Clock::time_point now) noexcept {
   killable_ = killable;
   useful_ = false;
+  submitted_ = 0;
   answered_ = 0;
   appended_ = 0;
   possiblySent_ = 0;
@@ -185,6 +189,7 @@ inline void PendingRequests::append(Request& request,
                                     std::size_t bytes,
                                     Mode mode,
                                     Clock::time_point now) noexcept {
+  ++submitted_;
   appended_ += bytes;
   // An interrupt() may come before the request is submitted, and counts.
   request.state_.fetch_and(Request::kInterrupted, std::memory_order_relaxed);
