@@ -65,6 +65,10 @@ TlsFront::TlsFront(std::uint16_t server, TlsFrontOptions options)
     SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   }
   listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (options_.receiveBuffer > 0) {
+    ::setsockopt(
+        listener_, SOL_SOCKET, SO_RCVBUF, &options_.receiveBuffer, sizeof(options_.receiveBuffer));
+  }
   sockaddr_in address = loopback(0);
   socklen_t size = sizeof(address);
   if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||

@@ -27,6 +27,7 @@ struct TlsFrontOptions {
   std::size_t cutAfter = 0;
   /// Asks for new keys, and for the client's, after so many bytes to the client; 0: never.
   std::size_t updateKeysEvery = 0;
+  int receiveBuffer = 0;   ///< of its sockets to clients; 0: the kernel's own
   int highestVersion = 0;  ///< TLS1_2_VERSION and so on; 0: what OpenSSL has
 };
 

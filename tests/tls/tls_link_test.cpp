@@ -97,7 +97,6 @@ class TlsLink : public ::testing::Test {
     EXPECT_EQ(front_->accepted(), 1);
   }
 
- private:
   TestCa ca_;
   std::unique_ptr<RedisServer> server_;
   std::unique_ptr<TlsFront> front_;
@@ -107,6 +106,25 @@ class TlsLink : public ::testing::Test {
 TEST_F(TlsLink, ManyThreadsPipelineLargeReplies) {
   open();
   echoLarge(8, 12, 300'000);
+}
+
+TEST_F(TlsLink, AFullSocketLosesNothing) {
+  open({.receiveBuffer = 4096});
+  server_->freeze();
+  // More than all buffers on the way hold.
+  std::vector<std::pair<IntrusivePtr<TestRequest>, std::string>> sent;
+  for (int i = 0; i < 60; ++i) {
+    sent.emplace_back(makeIntrusive<TestRequest>(), textOf(300'000, i));
+    const std::array<std::string_view, 2> argv{"ECHO", sent.back().second};
+    ASSERT_TRUE(link_->link().submit(*sent.back().first, argv, CommandLink::Mode::background));
+  }
+  server_->thaw();
+  for (const auto& [request, text] : sent) {
+    ASSERT_EVENTUALLY(kLong, request->isCompleted());
+    EXPECT_EQ(request->delivery(), Request::Delivery::replied);
+    EXPECT_EQ(request->reply().text, text);
+  }
+  EXPECT_EQ(link_->downs(), 0);
 }
 
 TEST_F(TlsLink, SmallRecordsAndLargeReplies) {
