@@ -29,7 +29,7 @@ class ClusterFailover : public ClusterTest {
   }
 };
 
-TEST_F(ClusterFailover, XFO5AHoldAndAWaiterOutliveTheMaster) {
+TEST_F(ClusterFailover, XFO5_AHoldAndAWaiterOutliveTheMaster) {
   RedisCluster cluster({.masters = 3, .replicasEach = 1});
   Client holder = Client::connect(tuned(cluster.uri(3), 20s));
   Client waiter = Client::connect(tuned(cluster.uri(3), 20s));
@@ -57,7 +57,7 @@ TEST_F(ClusterFailover, XFO5AHoldAndAWaiterOutliveTheMaster) {
   EXPECT_LT(Clock::now() - released, scaled(2s));
 }
 
-TEST_F(ClusterFailover, XFO4AHoldThatTheNewMasterDoesNotHaveIsTold) {
+TEST_F(ClusterFailover, XFO4_AHoldThatTheNewMasterDoesNotHaveIsTold) {
   RedisCluster cluster({.masters = 3, .replicasEach = 1});
   Client holder = Client::connect(tuned(cluster.uri(3), 60s));
   const std::string name = cluster.nameAt(0, "lost:");
@@ -73,7 +73,7 @@ TEST_F(ClusterFailover, XFO4AHoldThatTheNewMasterDoesNotHaveIsTold) {
   EXPECT_TRUE(holder.getLock(name).tryLock()) << "it is free, and the client knows";
 }
 
-TEST_F(ClusterFailover, XFO5APlannedFailoverLosesNothing) {
+TEST_F(ClusterFailover, XFO5_APlannedFailoverLosesNothing) {
   RedisCluster cluster({.masters = 3, .replicasEach = 1});
   Client holder = Client::connect(tuned(cluster.uri(3)));
   Client waiter = Client::connect(tuned(cluster.uri(3)));
@@ -93,7 +93,7 @@ TEST_F(ClusterFailover, XFO5APlannedFailoverLosesNothing) {
   ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready) << "the waiter was forgotten";
 }
 
-TEST_F(ClusterFailover, XWD3AMasterThatStandsStillDoesNotDelayTheOthers) {
+TEST_F(ClusterFailover, XWD3_AMasterThatStandsStillDoesNotDelayTheOthers) {
   // Nobody declares it dead.
   RedisCluster cluster({.masters = 3, .nodeTimeout = 60s});
   std::atomic<int> lostThere{0};
@@ -124,6 +124,10 @@ TEST_F(ClusterFailover, XWD3AMasterThatStandsStillDoesNotDelayTheOthers) {
       << "the others are not renewed any more";
   cluster.node(2).thaw();
   EXPECT_EQ(lostElsewhere, 0);
+  for (const std::size_t node : {0U, 1U}) {
+    const auto errors = cluster.raw(node).infoSection("errorstats");
+    EXPECT_EQ(errors.count("errorstat_CROSSSLOT"), 0U) << "a renewal named keys of several slots";
+  }
 }
 
 TEST_F(ClusterFailover, ARequestThatIsLostOnOneNodeCountsOnce) {
@@ -173,7 +177,7 @@ TEST_F(ClusterFailover, ARequestThatIsLostWithItsMasterCountsOnce) {
   EXPECT_FALSE(cluster.raw(master).exists(name));
 }
 
-TEST_F(ClusterFailover, XFO10TheWholeClusterIsDownAndComesBack) {
+TEST_F(ClusterFailover, XFO10_TheWholeClusterIsDownAndComesBack) {
   RedisCluster cluster({.masters = 3, .extraArgs = {"--appendonly", "yes"}});
   Client client = Client::connect(tuned(cluster.uri(3)));
   RLock lock = client.getLock("back");

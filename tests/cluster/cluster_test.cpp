@@ -64,7 +64,7 @@ constexpr Kind kKinds[] = {
      }},
 };
 
-TEST_F(Cluster, TP03EveryKindLocksWaitsAndUnlocksOnEveryNode) {
+TEST_F(Cluster, TP03_EveryKindLocksWaitsAndUnlocksOnEveryNode) {
   Client holder = Client::connect(options());
   Client other = Client::connect(options());
   for (const Kind& kind : kKinds) {
@@ -279,7 +279,7 @@ TEST_F(Cluster, TheWalkThroughAllNamesVisitsEveryNode) {
   EXPECT_TRUE(client.inspect(cluster().nameAt(2, "listed:")));
 }
 
-TEST_F(Cluster, W60NamesThatCannotStayInOneSlotAreRefusedBeforeAnythingIsSent) {
+TEST_F(Cluster, W60_NamesThatCannotStayInOneSlotAreRefusedBeforeAnythingIsSent) {
   Client client = Client::connect(options());
   const auto commands = client.stats().commands;
   for (const char* name : {"a{b", "{}x", "a{}b", "a}b"}) {
@@ -341,7 +341,7 @@ TEST_F(Cluster, AConnectionIsMadeToANodeThatIsNeededOnly) {
   EXPECT_EVENTUALLY(kLong, connections(0) + connections(2) <= 1) << "one may be for the channel";
 }
 
-TEST_F(Cluster, XFO7AHeldAndAwaitedLockMigrates) {
+TEST_F(Cluster, XFO7_AHeldAndAwaitedLockMigrates) {
   Options polling = options();
   // While a slot is on its way its messages are not heard by all: that is what the poll is for.
   polling.safetyPoll = 300ms;
@@ -374,7 +374,7 @@ TEST_F(Cluster, XFO7AHeldAndAwaitedLockMigrates) {
   }
 }
 
-TEST_F(Cluster, XFO7AskIsFollowedWhileTheSlotIsOpen) {
+TEST_F(Cluster, XFO7_AskIsFollowedWhileTheSlotIsOpen) {
   Client client = Client::connect(options());
   const std::string name = cluster().nameAt(0, "asked:");
   const std::uint16_t slot = RedisCluster::slotOf(name);
@@ -399,7 +399,7 @@ TEST_F(Cluster, XFO7AskIsFollowedWhileTheSlotIsOpen) {
   cluster().migrate(slot, 1, 0);
 }
 
-TEST_F(Cluster, XFO7AReadWriteLockInAnOpenSlotIsNotReleasedHalfWay) {
+TEST_F(Cluster, XFO7_AReadWriteLockInAnOpenSlotIsNotReleasedHalfWay) {
   Client client = Client::connect(options());
   const std::string name = cluster().nameAt(0, "halves:");
   const std::uint16_t slot = RedisCluster::slotOf(name);
@@ -435,7 +435,7 @@ TEST_F(Cluster, XFO7AReadWriteLockInAnOpenSlotIsNotReleasedHalfWay) {
   cluster().migrate(slot, 1, 0);
 }
 
-TEST_F(Cluster, SU07TheChannelOfAWaiterFollowsItsSlot) {
+TEST_F(Cluster, SU07_TheChannelOfAWaiterFollowsItsSlot) {
   Client holder = Client::connect(options());
   Client waiter = Client::connect(options());
   const std::string name = cluster().nameAt(0, "follows:");

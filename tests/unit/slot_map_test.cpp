@@ -80,7 +80,7 @@ TEST(HashSlot, IsWhatTheServersCompute) {
   EXPECT_EQ(net::hashSlot("{foo"), net::crc16("{foo") % net::kSlots) << "nor an open one";
 }
 
-TEST(HashSlot, W60NamesWhoseDerivedKeysFallIntoAnotherSlot) {
+TEST(HashSlot, W60_NamesWhoseDerivedKeysFallIntoAnotherSlot) {
   for (const char* name : {"a", "{tag}x", "a{t}b", "orders:17"}) {
     EXPECT_EQ(net::hashSlot(lockChannel(name)), net::hashSlot(name)) << name;
   }
