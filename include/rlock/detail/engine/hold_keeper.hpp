@@ -488,6 +488,7 @@ inline void HoldKeeper::released(Hold& hold, const HoldRelease& release) {
     losses_.announceOnLoop(std::move(found));
     return;
   }
+  losses_.recent().forget(hold);
   context_.counters().released.fetch_add(1, std::memory_order_relaxed);
   if (remain == 0 && !label.empty()) {
     labels_.note(hold, {}, std::chrono::milliseconds::zero());

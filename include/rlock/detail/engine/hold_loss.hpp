@@ -26,6 +26,8 @@ struct HoldLoss {
   std::uint64_t incarnation = 0;
   IntrusivePtr<HoldHandle> handle{};  ///< marked; null: nobody watches, or it was told before
   std::string label{};
+  std::chrono::milliseconds lease{0};
+  std::chrono::steady_clock::time_point validUntil{};
 };
 
 /// Marks the handle, which is told later, unless it is lost already.
@@ -39,13 +41,25 @@ inline HoldLoss markedLoss(HoldLoss loss) {
 /// Decides that a hold is lost. Not for one that is lost already.
 inline HoldLoss lose(Hold& hold, LossReason reason) {
   hold.lost = true;
-  return markedLoss({HoldPtr(&hold), reason, hold.incarnation, hold.handle, hold.label});
+  return markedLoss({HoldPtr(&hold),
+                     reason,
+                     hold.incarnation,
+                     hold.handle,
+                     hold.label,
+                     hold.lease,
+                     hold.validUntil});
 }
 
 /// As above, for a part of a hold, which has a lease of its own.
 inline HoldLoss lose(Hold& hold, HoldPart& part, LossReason reason) {
   part.lost = true;
-  return markedLoss({HoldPtr(&hold), reason, part.incarnation, part.handle, part.label});
+  return markedLoss({HoldPtr(&hold),
+                     reason,
+                     part.incarnation,
+                     part.handle,
+                     part.label,
+                     part.lease,
+                     part.validUntil});
 }
 
 /// As above, for all that an owner holds.

@@ -15,6 +15,7 @@
 #include <rlock/detail/engine/hold_labels.hpp>
 #include <rlock/detail/engine/loss_teller.hpp>
 #include <rlock/detail/engine/outage_report.hpp>
+#include <rlock/detail/engine/recent_losses.hpp>
 #include <rlock/detail/engine/renewals.hpp>
 #include <rlock/detail/engine/waiting_room.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
@@ -62,6 +63,7 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
   [[nodiscard]] const HoldKeeper& holds() const noexcept { return holds_; }
   [[nodiscard]] Callbacks& callbacks() noexcept { return callbacks_; }
   [[nodiscard]] OutageReport& outages() noexcept { return outages_; }
+  [[nodiscard]] const RecentLosses& recentLosses() noexcept { return losses_.recent(); }
   [[nodiscard]] Closing& closing() noexcept { return closing_; }
 
   [[nodiscard]] Stats stats() const;

@@ -7,6 +7,8 @@
 #include <rlock/detail/engine/hold_book.hpp>
 #include <rlock/detail/engine/hold_loss.hpp>
 #include <rlock/detail/engine/outage_report.hpp>
+#include <rlock/detail/engine/recent_losses.hpp>
+#include <rlock/detail/engine/validity.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>
@@ -45,6 +47,8 @@ class LossTeller {
   void announce(const Losses& losses);
   void announceOnLoop(Losses losses);
 
+  [[nodiscard]] RecentLosses& recent() noexcept { return recent_; }
+
  private:
   void tell(const HoldLoss& lost);
   void write(const HoldLoss& lost);
@@ -54,6 +58,7 @@ class LossTeller {
   Callbacks& callbacks_;
   OutageReport& outages_;
   const GiveBack giveBack_;
+  RecentLosses recent_;
 };
 
 inline void LossTeller::announce(const Losses& losses) {
@@ -83,6 +88,12 @@ inline void LossTeller::giveBack(const HoldLoss& lost) {
 inline void LossTeller::tell(const HoldLoss& lost) {
   const Hold& hold = *lost.hold;
   context_.counters().lost.fetch_add(1, std::memory_order_relaxed);
+  recent_.note(
+      hold,
+      {lost.reason,
+       lost.lease,
+       lost.reason == LossReason::expired ? lost.validUntil + Validity::allowance(lost.lease)
+                                          : context_.now()});
   if (lost.handle) {
     lost.handle->signalLoss();
   }

@@ -301,6 +301,11 @@ inline Result<ReleaseOutcome> ReleaseTask::takeResult() {
 /// Not held by the owner that was given, but perhaps by the one that was meant.
 inline Error ReleaseTask::notHeld() const {
   std::string text = "not held by this owner, or no longer";
+  if (const std::string ended = engine_->recentLosses().tell(
+          scripts_->traits.holdKind, scripts_->name, owner_, engine_->now());
+      !ended.empty()) {
+    text += ": " + ended;
+  }
   if (const auto other =
           incarnation_ == 0 ? engine_->holds().anotherHolder(*scripts_, owner_) : std::nullopt) {
     text += fmt::format(
