@@ -91,9 +91,9 @@ class [[nodiscard]] Lease {
 
   /// Gives the hold back and empties the Lease. One round trip; blocks until the answer, at most
   /// `Options::callTimeout`. On the loop thread it sends the release and returns `unknown` without
-  /// waiting. `lost` for an empty Lease, and when the hold was lost: then the rest of that hold on
-  /// the server is given back, but never a hold that the same owner has taken since. A second call
-  /// says `lost`.
+  /// waiting. `lost` for an empty Lease, when something else stands where the lock was, and when
+  /// the hold was lost: then the rest of that hold on the server is given back, but never a hold
+  /// that the same owner has taken since. A second call says `lost`.
   RLOCK_EXPORT ReleaseResult release() noexcept;
 
  private:
