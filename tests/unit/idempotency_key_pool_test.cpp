@@ -45,6 +45,15 @@ TEST_F(IdempotencyKeyPoolTest, LendsAgainWhatCameBackAndCountsOn) {
   EXPECT_EQ(borrow()->id, "id2") << "a copy is still out";
 }
 
+TEST_F(IdempotencyKeyPoolTest, LendsAllThatCameBackBeforeAnythingNew) {
+  for (int round = 0; round < 3; ++round) {
+    const auto first = borrow();
+    const auto second = borrow();
+    EXPECT_NE(first->id, second->id);
+  }
+  EXPECT_EQ(made, 2);
+}
+
 TEST_F(IdempotencyKeyPoolTest, LoanMayOutliveThePool) {
   const auto loan = borrow();
   pool.reset();

@@ -85,6 +85,15 @@ TEST_F(ReadPartsTest, APartWhoseTimeIsOverIsALossOnlyToWhoeverWatchesIt) {
   EXPECT_EQ(losses_[0].reason, LossReason::expired);
 }
 
+TEST_F(ReadPartsTest, APartWhoseTimeIsOverHasExpired) {
+  add(10s, true);
+  add(30s);
+  now_ += 10s;
+  ReadParts(*hold_).keep(std::vector<int>{2}, 1, now_, losses_);
+  ASSERT_EQ(losses_.size(), 1U);
+  EXPECT_EQ(losses_[0].reason, LossReason::expired);
+}
+
 TEST_F(ReadPartsTest, AReleaseWithoutAnIncarnationTakesTheLatest) {
   add(10s);
   add(10s, true);

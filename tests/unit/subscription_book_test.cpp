@@ -172,6 +172,31 @@ TEST_F(SubscriptionBookTest, ASubscriptionThatTheServerEndsIsMadeAgain) {
   EXPECT_EQ(sent(), (Requests{{"SUBSCRIBE", "a"}}));
 }
 
+TEST_F(SubscriptionBookTest, ASecondWishIsForgottenWithTheChannel) {
+  book.subscribe("a");
+  sent();
+  book.subscribe("a");
+  book.unsubscribe("a", now);
+  book.subscribe("a");
+  // One more request confirms this wish; a third would be for the one that was given up.
+  EXPECT_EQ(subscribed("a"), Kind::nothing);
+  EXPECT_EQ(sent(), (Requests{{"SUBSCRIBE", "a"}}));
+  EXPECT_EQ(subscribed("a"), Kind::subscribed);
+  EXPECT_EQ(sent(), Requests{});
+}
+
+TEST_F(SubscriptionBookTest, ARefusalAnswersTheSecondWishToo) {
+  book.subscribe("a");
+  sent();
+  book.subscribe("a");
+  EXPECT_EQ(take(error("NOPERM no")), Kind::refused);
+  now += 1s;
+  book.retry(now);
+  EXPECT_EQ(sent(), (Requests{{"SUBSCRIBE", "a"}}));
+  EXPECT_EQ(subscribed("a"), Kind::subscribed);
+  EXPECT_EQ(sent(), Requests{});
+}
+
 TEST_F(SubscriptionBookTest, SaysNothingWhenAChannelComesAndGoesAtOnce) {
   book.subscribe("a");
   book.unsubscribe("a", now);

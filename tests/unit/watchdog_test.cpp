@@ -488,6 +488,116 @@ TEST(Watchdog, GrantAfterALossBeginsAnew) {
   EXPECT_EQ(watchdog.nextDue(), at(6'000 + 2'000 - 3 - 100));
 }
 
+// ---- After a reconnection
+
+TEST(Watchdog, EveryWatchedHoldIsDueAfterAReconnection) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr renewed = watched(watchdog);
+  const HoldPtr kept = leased(watchdog, kTimeout);
+  watchdog.renewAll(at(5));
+  expectRenewal(watchdog.collect(at(5)), renewed);
+  EXPECT_FALSE(kept->renewing);
+}
+
+TEST(Watchdog, ALostHoldIsNotRenewedAfterAReconnection) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr lost = watched(watchdog);
+  static_cast<void>(lose(*lost, LossReason::unreachable));
+  watchdog.linger(*lost);
+  const TimePoint due = watchdog.nextDue();
+  watchdog.renewAll(at(5));
+  EXPECT_EQ(watchdog.nextDue(), due) << "it is kept until the server must have dropped it";
+  expectNothing(watchdog.collect(at(5)));
+}
+
+TEST(Watchdog, IsNotRenewedForAMaxHoldThatEndsBefore) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0), at(9'000));
+  EXPECT_EQ(watchdog.nextDue(), at(9'000));
+  watchdog.renewed(*hold, at(100), at(101));
+  EXPECT_EQ(watchdog.nextDue(), at(9'000));
+  expectLoss(watchdog.collect(at(9'000)), hold, LossReason::maxHold);
+}
+
+// ---- Another lease
+
+TEST(Watchdog, AnotherLeaseCountsFromWhenItIsAskedFor) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(10'000));
+  watchdog.changeLease(*hold, at(1000), milliseconds(100), false);
+  EXPECT_EQ(hold->validUntil, at(1100) - Validity::allowance(milliseconds(100)));
+  watchdog.changeLease(*hold, at(1000), milliseconds(50'000), false);
+  EXPECT_EQ(hold->validUntil, at(1100) - Validity::allowance(milliseconds(100)))
+      << "longer only when that is confirmed";
+}
+
+TEST(Watchdog, AConfirmedLeaseIsTheHolds) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(1000));
+  watchdog.changeLease(*hold, at(100), milliseconds(50'000), false);
+  watchdog.leaseChanged(*hold, at(100), milliseconds(50'000));
+  EXPECT_EQ(hold->validUntil, at(50'100) - Validity::allowance(milliseconds(50'000)));
+}
+
+// Nobody knows in which order the server had them.
+TEST(Watchdog, OfTwoLeasesAtATimeTheShorterCounts) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(1000));
+  watchdog.changeLease(*hold, at(100), milliseconds(500), false);
+  watchdog.changeLease(*hold, at(100), milliseconds(50'000), false);
+  const TimePoint until = hold->validUntil;
+  watchdog.leaseChanged(*hold, at(100), milliseconds(500));
+  watchdog.leaseChanged(*hold, at(100), milliseconds(50'000));
+  EXPECT_EQ(hold->validUntil, until);
+  // Once both are over the next counts again.
+  watchdog.changeLease(*hold, at(200), milliseconds(2000), false);
+  watchdog.leaseChanged(*hold, at(200), milliseconds(2000));
+  EXPECT_EQ(hold->validUntil, at(2200) - Validity::allowance(milliseconds(2000)));
+}
+
+TEST(Watchdog, AnotherLeaseBeginsNoRenewals) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, kTimeout);
+  watchdog.changeLease(*hold, at(0), kTimeout, true);
+  EXPECT_FALSE(hold->watched);
+  const HoldPtr other = watched(watchdog);
+  watchdog.changeLease(*other, at(0), kTimeout, false);
+  EXPECT_FALSE(other->watched);
+}
+
+// ---- Several leases in one hold
+
+TEST(Watchdog, WhatTheServerSaysLimitsEachLease) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = makeHold(2);
+  for (const std::int64_t lease : {10'000, 20'000}) {
+    hold->parts.emplace_back();
+    watchdog.granted(*hold, at(0), milliseconds(lease), false, kNever);
+  }
+  watchdog.limit(*hold, at(15'000));
+  EXPECT_EQ(hold->validUntil, at(15'000));
+  EXPECT_EQ(hold->parts[0].validUntil, at(10'000) - Validity::allowance(milliseconds(10'000)));
+  EXPECT_EQ(hold->parts[1].validUntil, at(15'000));
+}
+
+TEST(Watchdog, EachLeaseHasAMaxHoldOfItsOwn) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = makeHold(2);
+  for (const std::int64_t most : {1000, 2000}) {
+    hold->parts.emplace_back().handle = makeIntrusive<HoldHandle>();
+    watchdog.granted(*hold, at(0), kTimeout, true, at(most));
+  }
+  Watchdog::Work work = watchdog.collect(at(1000));
+  ASSERT_EQ(work.lost.size(), 1U);
+  EXPECT_EQ(work.lost.front().reason, LossReason::maxHold);
+  EXPECT_TRUE(hold->parts[0].lost);
+  EXPECT_FALSE(hold->lost);
+  work = watchdog.collect(at(2000));
+  ASSERT_EQ(work.lost.size(), 1U);
+  EXPECT_EQ(work.lost.front().reason, LossReason::maxHold);
+  EXPECT_TRUE(hold->lost);
+}
+
 TEST(Watchdog, WorksWithoutAHandle) {
   Watchdog watchdog(kTimeout);
   const HoldPtr hold = makeHold();

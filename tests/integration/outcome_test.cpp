@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What callers, holders and the log are told of a release that finds nothing, of a repetition and
+// of an outage.
+
+#include "integration/lock_harness.hpp"
+
+namespace rlock::test {
+namespace {
+
+class Outcome : public LockTest {
+ protected:
+  /// The error of unlock() by the calling thread.
+  static std::string refusalOf(RLock lock) {
+    try {
+      lock.unlock();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.errc(), Errc::notOwner);
+      return error.what();
+    }
+    ADD_FAILURE() << "it was released";
+    return {};
+  }
+  static bool says(const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+  }
+  [[nodiscard]] std::size_t warnings(std::string_view part) {
+    std::size_t found = 0;
+    for (const CapturedLog::Line& line : log().lines()) {
+      found += line.level == static_cast<int>(LogLevel::warning) && says(line.text, part) ? 1U : 0U;
+    }
+    return found;
+  }
+};
+
+TEST_F(Outcome, AnUnlockAfterTheLeaseSaysWhenThatEnded) {
+  Client client = connect();
+  RLock lock = client.getLock("late");
+  lock.lock(300ms);
+  ASSERT_EVENTUALLY(kLong, client.stats().lost == 1 && !raw().exists("late"));
+  const std::string refusal = refusalOf(lock);
+  EXPECT_TRUE(says(refusal, "the lease of 300 ms ended ")) << refusal;
+  EXPECT_TRUE(says(refusal, " ms ago")) << refusal;
+}
+
+TEST_F(Outcome, AnUnlockAfterALossSaysWhatBecameOfTheHold) {
+  Client client = connect();
+  RLock lock = client.getLock("taken");
+  lock.lock();
+  client.getLock("taken").forceUnlock();
+  ASSERT_EVENTUALLY(kLong, client.stats().lost == 1);
+  const std::string refusal = refusalOf(lock);
+  EXPECT_TRUE(says(refusal, "it was lost ") && says(refusal, "forced")) << refusal;
+}
+
+TEST_F(Outcome, AnUnlockTooManySaysNothingOfEarlierLosses) {
+  Client client = connect();
+  RLock lock = client.getLock("again");
+  lock.lock(50ms);
+  ASSERT_EVENTUALLY(kLong, client.stats().lost == 1 && !raw().exists("again"));
+  lock.lock();
+  lock.unlock();
+  const std::string refusal = refusalOf(lock);
+  EXPECT_FALSE(says(refusal, "lease of")) << refusal;
+}
+
+TEST_F(Outcome, ALeaseWhoseKeyHoldsSomethingElseIsLost) {
+  Client client = connect();
+  Lease lease = client.getLock("other").acquire();
+  raw().run({"SET", "other", "data"});
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  EXPECT_EQ(raw().run({"GET", "other"}).string(), "data");
+}
+
+// A repetition is recognised for as long as there may be one.
+TEST_F(Outcome, AForcedReleaseIsRememberedForLongerThanItIsRepeated) {
+  Options settings = options();
+  settings.callTimeout = 1h;
+  Client client = Client::connect(settings);
+  const std::vector<std::pair<std::string, std::function<RLock()>>> kinds{
+      {"plain", [&] { return client.getLock("forced"); }},
+      {"fair", [&] { return client.getFairLock("forced"); }},
+      {"simple", [&] { return client.getSimpleLock("forced"); }},
+      {"write", [&] { return client.getReadWriteLock("forced").writeLock(); }}};
+  for (const auto& [kind, make] : kinds) {
+    raw().run({"FLUSHALL"});
+    RLock lock = make();
+    lock.lock();
+    EXPECT_TRUE(lock.forceUnlock()) << kind;
+    const std::set<std::string> left = raw().keys();
+    ASSERT_EQ(left.size(), 1U) << kind;
+    EXPECT_GT(raw().pttl(*left.begin()), std::chrono::milliseconds(1h).count()) << kind;
+  }
+}
+
+TEST_F(Outcome, AReplicaIsWarnedOfOnce) {
+  raw().run({"REPLICAOF", "127.0.0.1", "1"});
+  Options settings = options();
+  settings.callTimeout = 200ms;
+  settings.retryDelayMin = 1ms;
+  settings.retryDelayMax = 10ms;
+  settings.reconnectDelayMin = 1ms;
+  settings.reconnectDelayMax = 10ms;
+  Client client = Client::connect(settings);
+  RLock lock = client.getLock("r");
+  const auto connectsAgain = [&](std::uint64_t times) {
+    const std::uint64_t before = client.stats().reconnects;
+    return eventually(kLong, [&] {
+      EXPECT_FALSE(lock.forceUnlockAsync().wait().has_value());
+      return client.stats().reconnects >= before + times;
+    });
+  };
+  ASSERT_TRUE(connectsAgain(4));
+  EXPECT_EQ(warnings("is a replica"), 1U);
+  EXPECT_EQ(warnings("no connection"), 1U);
+
+  raw().run({"REPLICAOF", "NO", "ONE"});
+  ASSERT_EVENTUALLY(kLong, lock.forceUnlockAsync().wait().has_value());
+  // A connection to a master, so that the next replica is news.
+  raw().run({"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"});
+  ASSERT_EVENTUALLY(kLong,
+                    log().count("connected to") >= 2 && lock.isLockedAsync().wait().has_value());
+  log().clear();
+  raw().run({"REPLICAOF", "127.0.0.1", "1"});
+  ASSERT_TRUE(connectsAgain(4));
+  EXPECT_EQ(warnings("is a replica"), 1U);
+}
+
+}  // namespace
+}  // namespace rlock::test

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/executor/connection_killer.hpp>
+#include <rlock/detail/net/pending_requests.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+using Clock = Env::Clock;
+using State = ConnectionKiller::State;
+using SessionPtr = ConnectionKiller::SessionPtr;
+using Words = std::vector<std::string>;
+
+/// A clock that is set by hand, and one timer.
+class ManualEnv final : public Env {
+ public:
+  [[nodiscard]] Clock::time_point now() const noexcept override { return now_; }
+  [[nodiscard]] std::unique_ptr<Timer> makeTimer(UniqueFunction<void()> onExpiry) override {
+    onExpiry_ = std::move(onExpiry);
+    return std::make_unique<OneTimer>(*this);
+  }
+  /// Time goes on to the timer's, if it is set. Returns how long that took.
+  Clock::duration expire() {
+    const auto before = std::exchange(now_, due_);
+    due_ = Clock::time_point::max();
+    onExpiry_();
+    return now_ - before;
+  }
+  [[nodiscard]] bool armed() const noexcept { return due_ != Clock::time_point::max(); }
+
+  void post(UniqueFunction<void()> /*function*/) override { none(); }
+  [[nodiscard]] std::unique_ptr<ReadyTask> makeTask(UniqueFunction<void()> /*function*/) override {
+    none();
+  }
+  [[nodiscard]] bool onLoopThread() const noexcept override { return true; }
+  void runElsewhere(UniqueFunction<void()> /*function*/) override { none(); }
+  void sleep(const std::atomic<std::uint32_t>& /*word*/,
+             std::uint32_t /*expected*/,
+             Clock::time_point /*deadline*/) noexcept override {}
+  void wakeOne(const std::atomic<std::uint32_t>* /*word*/) noexcept override {}
+  void stop(Clock::time_point /*deadline*/) noexcept override {}
+  void abandonInChild() noexcept override {}
+  [[nodiscard]] bool abandoned() const noexcept override { return false; }
+
+ private:
+  class OneTimer final : public Timer {
+   public:
+    explicit OneTimer(ManualEnv& env) noexcept : env_(env) {}
+    ~OneTimer() override { env_.due_ = Clock::time_point::max(); }
+    void armAt(Clock::time_point due) noexcept override { env_.due_ = due; }
+    void disarm() noexcept override { env_.due_ = Clock::time_point::max(); }
+    [[nodiscard]] bool armed() const noexcept override { return env_.armed(); }
+
+   private:
+    ManualEnv& env_;
+  };
+
+  [[noreturn]] static void none() { throw std::logic_error("there is no loop"); }
+
+  Clock::time_point now_ = Clock::time_point(1h);
+  Clock::time_point due_ = Clock::time_point::max();
+  UniqueFunction<void()> onExpiry_;
+};
+
+/// Notes what is sent; the test answers.
+class FakeLink final : public net::CommandTransport {
+ public:
+  void open() override {}
+  void close() noexcept override {}
+  bool submit(net::Request& request, std::span<const std::string_view> argv, Mode mode) override {
+    if (!up_) {
+      return false;
+    }
+    sent.emplace_back(argv.begin(), argv.end());
+    pending_.append(request, 1, mode, Clock::now());
+    pending_.offer(1);
+    return true;
+  }
+  Awaited await(net::Request& /*request*/, Clock::time_point /*deadline*/) override {
+    return Awaited::complete;
+  }
+  void distrust() noexcept override {}
+  void abandon(Clock::time_point /*since*/, Errc /*errc*/, const char* /*what*/) noexcept override {
+  }
+  [[nodiscard]] bool up() const noexcept override { return up_; }
+  [[nodiscard]] Totals totals() const noexcept override { return {}; }
+
+  void setUp(bool up) noexcept { up_ = up; }
+  void answer(Reply::Type type, std::string_view text, std::int64_t integer = 0) {
+    Reply reply;
+    reply.type = type;
+    reply.text = text;
+    reply.integer = integer;
+    net::PendingRequests::Ended ended;
+    pending_.take(std::move(reply), Clock::now(), ended);
+    complete(ended);
+  }
+  /// The connection breaks.
+  void lose() {
+    up_ = false;
+    net::PendingRequests::Ended ended;
+    pending_.fail(nullptr, ended);
+    complete(ended);
+  }
+
+  std::vector<Words> sent;
+
+ private:
+  static void complete(net::PendingRequests::Ended& ended) {
+    while (const auto request = ended.background.pop()) {
+      net::PendingRequests::complete(*request);
+    }
+  }
+
+  bool up_ = true;
+  net::PendingRequests pending_{3000ms};
+};
+
+class ConnectionKillerTest : public testing::Test {
+ protected:
+  static SessionPtr session(std::uint64_t id,
+                            const std::string& run = "run",
+                            const std::string& address = "127.0.0.1:1") {
+    auto made = std::make_shared<net::ServerSession>();
+    made->node = "node";
+    made->clientId = id;
+    made->clientAddress = address;
+    made->runId = run;
+    made->canKill = true;
+    return made;
+  }
+  void answer(std::int64_t killed) { link->answer(Reply::Type::integer, {}, killed); }
+  void refuse(std::string_view text) { link->answer(Reply::Type::error, text); }
+
+  int changes = 0;
+  int denials = 0;
+  std::vector<std::string> warnings;
+  std::shared_ptr<ManualEnv> env = std::make_shared<ManualEnv>();
+  std::shared_ptr<FakeLink> link = std::make_shared<FakeLink>();
+  ConnectionKiller killer{
+      env,
+      link,
+      std::make_shared<const Logger>(
+          [this](LogLevel, std::string_view text) { warnings.emplace_back(text); },
+          LogLevel::warning),
+      [this] { ++changes; },
+      [this] { ++denials; }};
+};
+
+TEST_F(ConnectionKillerTest, IsDeadOnlyWhenTheServerHasSaidSo) {
+  killer.up(session(2));
+  const SessionPtr lost = session(1);
+  EXPECT_EQ(killer.check(lost), State::asked);
+  EXPECT_EQ(link->sent, (std::vector<Words>{{"CLIENT", "KILL", "ID", "1"}}));
+  EXPECT_EQ(killer.check(lost), State::asked) << "one request, however many ask";
+  EXPECT_EQ(link->sent.size(), 1U);
+  EXPECT_EQ(changes, 0);
+  answer(1);
+  EXPECT_EQ(changes, 1);
+  EXPECT_EQ(killer.check(lost), State::dead);
+}
+
+TEST_F(ConnectionKillerTest, OneThatIsNotThereIsDeadToo) {
+  killer.up(session(2));
+  const SessionPtr lost = session(1);
+  killer.check(lost);
+  answer(0);
+  EXPECT_EQ(killer.check(lost), State::dead);
+}
+
+TEST_F(ConnectionKillerTest, AnotherProcessOfTheServerHasNothingOfIt) {
+  killer.up(session(2, "another run"));
+  EXPECT_EQ(killer.check(session(1)), State::dead);
+  EXPECT_TRUE(link->sent.empty());
+}
+
+// An id may have been given anew, to somebody else's connection.
+TEST_F(ConnectionKillerTest, WithoutTheProcessesNameTheAddressMustFitAsWell) {
+  killer.up(session(2, ""));
+  killer.check(session(1, "run", "10.0.0.7:99"));
+  EXPECT_EQ(link->sent, (std::vector<Words>{{"CLIENT", "KILL", "ID", "1", "ADDR", "10.0.0.7:99"}}));
+}
+
+TEST_F(ConnectionKillerTest, WhatCannotBeNamedIsRefused) {
+  killer.up(session(2, ""));
+  EXPECT_EQ(killer.check(session(1, "run", "")), State::refused);
+  EXPECT_EQ(killer.check(session(0, "run")), State::refused);
+  EXPECT_TRUE(link->sent.empty());
+}
+
+TEST_F(ConnectionKillerTest, NeverAsksForTheConnectionThatItAsksOn) {
+  const SessionPtr current = session(1);
+  killer.up(current);
+  EXPECT_EQ(killer.check(current), State::asked);
+  EXPECT_TRUE(link->sent.empty());
+  // The connection that comes after it asks.
+  killer.up(session(2));
+  EXPECT_EQ(link->sent, (std::vector<Words>{{"CLIENT", "KILL", "ID", "1"}}));
+}
+
+TEST_F(ConnectionKillerTest, WaitsForAConnection) {
+  link->setUp(false);
+  const SessionPtr lost = session(1);
+  EXPECT_EQ(killer.check(lost), State::asked);
+  link->setUp(true);
+  killer.up(session(2));
+  EXPECT_EQ(link->sent.size(), 1U);
+  // It breaks under the request, and the next one asks again.
+  link->lose();
+  EXPECT_EQ(killer.check(lost), State::asked);
+  link->setUp(true);
+  killer.up(session(3));
+  EXPECT_EQ(link->sent.size(), 2U);
+  answer(1);
+  EXPECT_EQ(killer.check(lost), State::dead);
+}
+
+TEST_F(ConnectionKillerTest, ARefusalIsAskedAgainMoreAndMoreRarely) {
+  killer.up(session(2));
+  const SessionPtr lost = session(1);
+  killer.check(lost);
+  refuse("NOPERM no");
+  EXPECT_EQ(killer.check(lost), State::refused);
+  ASSERT_TRUE(killer.refusal(lost));
+  EXPECT_EQ(killer.refusal(lost)->errc(), Errc::denied);
+  EXPECT_EQ(denials, 1);
+  EXPECT_EQ(changes, 1);
+  for (const auto pause : {20ms, 40ms, 80ms}) {
+    ASSERT_TRUE(env->armed());
+    EXPECT_EQ(env->expire(), pause);
+    refuse("NOPERM no");
+  }
+  EXPECT_EQ(warnings.size(), 1U) << "one warning for all";
+  env->expire();
+  answer(1);
+  EXPECT_EQ(killer.check(lost), State::dead);
+}
+
+TEST_F(ConnectionKillerTest, ABusyServerIsNoRefusal) {
+  killer.up(session(2));
+  const SessionPtr lost = session(1);
+  killer.check(lost);
+  refuse("LOADING wait");
+  EXPECT_EQ(killer.check(lost), State::asked);
+  EXPECT_EQ(denials, 0);
+}
+
+TEST_F(ConnectionKillerTest, ARefusalSaysNothingAboutTheNextConnection) {
+  killer.up(session(2));
+  const SessionPtr lost = session(1);
+  killer.check(lost);
+  refuse("NOPERM no");
+  killer.up(session(3));
+  EXPECT_EQ(killer.check(lost), State::asked);
+  EXPECT_FALSE(killer.refusal(lost));
+}
+
+TEST_F(ConnectionKillerTest, ForgetsWhatNobodyWaitsForAnyMore) {
+  killer.up(session(2));
+  SessionPtr lost = session(1);
+  killer.check(lost);
+  refuse("NOPERM no");
+  const std::weak_ptr<const net::ServerSession> kept = lost;
+  lost.reset();
+  EXPECT_FALSE(kept.expired());
+  env->expire();
+  EXPECT_TRUE(kept.expired());
+  EXPECT_EQ(link->sent.size(), 1U);
+}
+
+TEST_F(ConnectionKillerTest, AnAnswerAfterTheEndIsNobodys) {
+  killer.up(session(2));
+  killer.check(session(1));
+  killer.close();
+  answer(1);
+  EXPECT_EQ(changes, 0);
+}
+
+}  // namespace
+}  // namespace rlock::detail
