@@ -2,27 +2,87 @@
 # SPDX-License-Identifier: Apache-2.0
 # Breaks the product on purpose, one line at a time, and says which test found each break.
 #
-# Usage: tests/mutants/run.sh [NAME...]     all of mutants.txt, or only these
+# Usage: tests/mutants/run.sh [--shard K/N] [NAME...]
 #
-# It works on a copy, build/mutants. A mutant that the tests named beside it do not find meets the whole
-# suite but for what is slow. Takes a minute for each, and ten minutes for each that is not found at once.
+#   NAME...       only these breaks of mutants.txt, not all
+#   --shard K/N   every N-th, beginning with the K-th: N runs, with one build directory each, share the work
+#
+# It works on a copy, build/mutants. For each mutant only the programs are built that hold the tests named
+# beside it: nearly always one of those finds it, in one to two minutes. One that is not found meets all other
+# tests but the slow ones, the quick programs first; that takes ten minutes more. ccache is used if it is there.
 # Exit status 1: one was not found, or its line is not there any more.
 #
 # Environment: RLOCK_MUTANTS_DIR (build/mutants), RLOCK_JOBS (processors)
 set -euo pipefail
 
-case ${1:-} in
-  -h | --help)
-    sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
-    exit 0
-    ;;
-esac
+shard=1 shards=1
+names=()
+while (($# > 0)); do
+  case $1 in
+    -h | --help)
+      sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
+      exit 0
+      ;;
+    --shard)
+      if [[ ! ${2:-} =~ ^([1-9][0-9]*)/([1-9][0-9]*)$ ]] || ((BASH_REMATCH[1] > BASH_REMATCH[2])); then
+        echo "run.sh: --shard needs K/N, with K from 1 to N" >&2
+        exit 2
+      fi
+      shard=${BASH_REMATCH[1]} shards=${BASH_REMATCH[2]}
+      shift
+      ;;
+    -*)
+      echo "run.sh: there is no option $1, see --help" >&2
+      exit 2
+      ;;
+    *) names+=("$1") ;;
+  esac
+  shift
+done
 cd "$(dirname "$0")/../.."
 dir=$(realpath -m "${RLOCK_MUTANTS_DIR:-build/mutants}")
 jobs=${RLOCK_JOBS:-$(nproc)}
-list=$dir/src/tests/mutants/mutants.txt
-wanted=" $* "
+list=tests/mutants/mutants.txt
 export RLOCK_TEST_REQUIRE_REDIS=1
+
+# Programs that are built and run together when the named ones have found nothing.
+stages=("unit simulation races outcome" "integration lock_integration" "fault model")
+
+# The entries to be tried: their numbers, and all programs that are named beside them.
+declare -A chosen=() needed=() known=()
+number=0 name=''
+while IFS= read -r line || [[ -n $line ]]; do
+  case $line in
+    '= '*)
+      name=${line#= }
+      known[$name]=1
+      ;;
+    '? '*)
+      if [[ ! $line =~ ^'? '([a-z_ ]+)': '(.+)$ ]]; then
+        echo "run.sh: $name does not say which program to begin with: $line" >&2
+        exit 2
+      fi
+      if ((${#names[@]} == 0)) || [[ " ${names[*]} " == *" $name "* ]]; then
+        if ((number++ % shards == shard - 1)); then
+          chosen[$name]=1
+          for program in ${BASH_REMATCH[1]}; do
+            needed[$program]=1
+          done
+        fi
+      fi
+      ;;
+  esac
+done <"$list"
+for name in "${names[@]}"; do
+  if [[ -z ${known[$name]:-} ]]; then
+    echo "run.sh: there is no mutant $name" >&2
+    exit 2
+  fi
+done
+if ((${#chosen[@]} == 0)); then
+  echo "0 not found"
+  exit 0
+fi
 
 # What is not touched keeps its time, so that it is not compiled again.
 mkdir -p "$dir/src"
@@ -33,35 +93,59 @@ git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' 
   fi
 done
 
-programs=(unit simulation races integration lock_integration fault model)
-build() {
-  ninja -C "$dir/build" -j "$jobs" "${programs[@]}" >"$dir/build.log" 2>&1
+build() {  # PROGRAM...
+  ninja -C "$dir/build" -j "$jobs" "$@" >"$dir/build.log" 2>&1
 }
-run_tests() {  # CTEST ARGUMENTS...
+run_tests() {  # "PROGRAM..." REGEX [CTEST ARGUMENT...]
   # A test that hangs has found the mutant, too.
-  ctest --test-dir "$dir/build" --timeout 60 -j 6 --stop-on-failure "$@" >"$dir/ctest.log" 2>&1
+  ctest --test-dir "$dir/build" --timeout 60 -j 6 --stop-on-failure --no-tests=error \
+    -R "^(${1// /|})[.].*($2)" "${@:3}" >"$dir/ctest.log" 2>&1
 }
 
+launcher=
+if command -v ccache >/dev/null; then
+  launcher=ccache
+fi
 cmake -S "$dir/src" -B "$dir/build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -DRLOCK_BUILD_EXAMPLES=OFF >"$dir/configure.log"
-echo "building what is not broken"
-build || {
+  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -DRLOCK_BUILD_EXAMPLES=OFF \
+  -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher" >"$dir/configure.log"
+echo "building what is not broken: ${!needed[*]}"
+build "${!needed[@]}" || {
   tail -n 20 "$dir/build.log"
   exit 1
 }
 
-if ! run_tests -L 'unit|simulation'; then
-  echo "a test fails although nothing is broken:"
-  grep -m 1 -E '\*\*\*' "$dir/ctest.log"
-  exit 1
-fi
+# That a test fails says nothing if it fails anyway.
+for program in unit simulation; do
+  if [[ -n ${needed[$program]:-} ]] && ! run_tests "$program" ''; then
+    echo "a test fails although nothing is broken:"
+    grep -m 1 -E '\*\*\*' "$dir/ctest.log"
+    exit 1
+  fi
+done
+
+# Whether a test finds the mutant that stands in the sources; sets verdict.
+meet() {  # "PROGRAM..." REGEX VERDICT [CTEST ARGUMENT...]
+  # shellcheck disable=SC2086  # several programs
+  if ! build $1; then
+    verdict="DOES NOT COMPILE ($(grep -m 1 error: "$dir/build.log" | cut -c 1-150))"
+  elif ! run_tests "$1" "$2" "${@:4}"; then
+    if grep -q 'No tests were found' "$dir/ctest.log"; then
+      verdict="NO SUCH TEST ($1: $2)"
+    else
+      verdict=$3
+    fi
+  else
+    return 1
+  fi
+}
 
 bad=0
-try() {  # uses name, file, from, to, tests
-  if [[ $wanted != "  " && $wanted != *" $name "* ]]; then
+try() {  # uses name, file, from, to, programs, tests
+  if [[ -z ${chosen[$name]:-} ]]; then
     return
   fi
-  local path=$dir/src/$file begin=$SECONDS verdict
+  local path=$dir/src/$file begin=$SECONDS verdict=''
   cp -p "$path" "$dir/kept"
   if ! FROM=$from TO=$to perl -0pi -e '
       my $at = index($_, $ENV{FROM});
@@ -69,15 +153,15 @@ try() {  # uses name, file, from, to, tests
       die "there twice\n" if index($_, $ENV{FROM}, $at + 1) >= 0;
       substr($_, $at, length($ENV{FROM})) = $ENV{TO};' "$path" 2>"$dir/perl.log"; then
     verdict="LINE NOT FOUND ($(head -n 1 "$dir/perl.log"))"
-  elif ! build; then
-    verdict="DOES NOT COMPILE ($(grep -m 1 error: "$dir/build.log" | cut -c 1-150))"
-  elif ! run_tests -R "$tests"; then
-    verdict=found
-  elif ! run_tests -L "unit|simulation|races|integration" -LE 'slow|interop|package'; then
-    verdict="found, not by $tests"
-  else
-    verdict=SURVIVED
+  elif ! meet "$programs" "$tests" found; then
+    for stage in "${stages[@]}"; do
+      if meet "$stage" '' "found, not by $programs: $tests" -LE 'slow|interop|package'; then
+        break
+      fi
+    done
+    verdict=${verdict:-SURVIVED}
   fi
+  # With a new time, for what was compiled from the mutant is newer than the file.
   cp "$dir/kept" "$path"
   case $verdict in
     found*)
@@ -89,15 +173,15 @@ try() {  # uses name, file, from, to, tests
   printf '%-36s %s (%d s)\n' "$name" "$verdict" $((SECONDS - begin))
 }
 
-name='' file='' from='' to='' tests=''
+name='' file='' from='' to='' programs='' tests=''
 while IFS= read -r -u 3 line || [[ -n $line ]]; do
   case $line in
-    '= '*) name=${line#= } from='' to='' tests='' ;;
+    '= '*) name=${line#= } from='' to='' ;;
     '@ '*) file=${line#@ } ;;
     '- '* | -) from+=${from:+$'\n'}${line:2} ;;
     '+ '* | +) to+=${to:+$'\n'}${line:2} ;;
     '? '*)
-      tests=${line#\? }
+      programs=${line%%: *} programs=${programs#\? } tests=${line#*: }
       try </dev/null
       ;;
   esac
