@@ -73,6 +73,25 @@ TEST_F(LoopOrder, AStaleRenewalDoesNotLengthenAShorterHold) {
   EXPECT_LE(again.validUntil(), latest);
 }
 
+// The server still has the hold, and would count one more under its token.
+TEST_F(LoopOrder, AFencedHoldLostWhileItIsTakenAgainHasANewToken) {
+  Client client = connect();
+  FencedLock lock = client.getFencedLock("fenced");
+  const OwnerId owner = newOwner();
+  const Lease first = lock.acquire({.lease = 500ms}, owner);
+  raw().run({"PEXPIRE", "fenced", "120000"});
+  server().freeze();
+  auto again = lock.tryAcquireAsync({}, owner).toFuture();
+  ASSERT_EVENTUALLY(kLong, first.lossReason() == LossReason::expired);
+  server().thaw();
+  std::optional<Lease> second = again.get();
+  ASSERT_TRUE(second && second->held());
+  ASSERT_TRUE(first.token() && second->token());
+  EXPECT_GT(*second->token(), *first.token());
+  EXPECT_EQ(raw().hgetall("fenced").begin()->second, "1");
+  EXPECT_EQ(second->release(), ReleaseResult::released);
+}
+
 // Nobody passes the gate on to a call that waits for another one of its owner when the client ends.
 TEST_F(LoopOrder, ClosingEndsACallThatWaitsForAnother) {
   Client client = connect();
