@@ -46,6 +46,13 @@ struct LabelSetting {
   std::string_view unit;
 };
 
+/// What may be a secret: no message quotes it.
+struct SecretSetting {
+  std::string Options::*member;
+  std::string_view range;
+  std::string_view forbidden;
+};
+
 struct BoolSetting {
   bool Options::*member;
 };
@@ -66,6 +73,7 @@ struct Setting {
                EnumSetting<LostReplyPolicy>,
                EnumSetting<LogLevel>,
                LabelSetting,
+               SecretSetting,
                BoolSetting,
                OtherSetting>
       kind;

@@ -12,6 +12,8 @@
 
 namespace rlock::detail::net {
 
+class MasterWatch;
+
 /// A connection for subscriptions, kept alive and repaired, with any number of channels.
 ///
 /// **Thread safety:** loop thread only.
@@ -21,7 +23,11 @@ namespace rlock::detail::net {
 class PubSubLink final : public SubscriptionTransport {
  public:
   /// @param events  must stay valid until close()
-  PubSubLink(std::shared_ptr<Loop> loop, LinkSettings settings, PubSubEvents& events);
+  /// @param watch   leads the link to the master; null: the server does not move
+  PubSubLink(std::shared_ptr<Loop> loop,
+             LinkSettings settings,
+             PubSubEvents& events,
+             const std::shared_ptr<MasterWatch>& watch = nullptr);
   ~PubSubLink() override;
 
   void subscribe(std::string channel) override;

@@ -3,7 +3,9 @@
 
 #include "net/command_link.hpp"
 #include "net/link_settings.hpp"
+#include "net/master_watch.hpp"
 #include "net/pubsub_link.hpp"
+#include "net/sentinel_access.hpp"
 
 #include <utility>
 
@@ -14,12 +16,20 @@ Transports socketTransports(std::shared_ptr<Loop> loop,
                             std::shared_ptr<const Logger> log) {
   LinkSettings settings = linkSettings(options);
   settings.log = std::move(log);
+  std::shared_ptr<MasterWatch> watch;
+  if (options.topology == Topology::sentinel) {
+    LinkSettings toSentinels = sentinelSettings(options);
+    toSentinels.log = settings.log;
+    settings.peer = Peer::master;
+    settings.sentinels = std::make_shared<SentinelAccess>(std::move(toSentinels));
+    watch = std::make_shared<MasterWatch>(loop, settings);
+  }
   Transports transports;
-  transports.commands = [loop, settings, spin = options.spin](LinkEvents& events) {
-    return std::make_shared<CommandLink>(loop, settings, events, spin);
+  transports.commands = [loop, settings, watch, spin = options.spin](LinkEvents& events) {
+    return std::make_shared<CommandLink>(loop, settings, events, spin, watch);
   };
-  transports.subscriptions = [loop, settings](PubSubEvents& events) {
-    return std::make_unique<PubSubLink>(loop, settings, events);
+  transports.subscriptions = [loop, settings, watch](PubSubEvents& events) {
+    return std::make_unique<PubSubLink>(loop, settings, events, watch);
   };
   transports.commandsTo = [loop, settings, spin = options.spin](const Endpoint& node,
                                                                 LinkEvents& events) {

@@ -52,11 +52,6 @@ void checkName(std::string_view name) {
 
 void refuseUnsupported(Topology topology, bool tls) {
   const auto refuse = [](const char* text) { throw Error(Errc::invalidArgument, text); };
-  if (topology == Topology::sentinel) {
-    refuse(
-        "redis+sentinel:// is not supported by this version; write the addresses of the master and "
-        "its replicas, as in redis://a:6379,b:6379, of which the one that takes writes is used");
-  }
   if (topology == Topology::cluster) {
     refuse(
         "redis+cluster:// is not supported by this version; write the address of a server that is "
@@ -73,9 +68,6 @@ void refuseUnsupported(Topology topology, bool tls) {
 
 Client Client::connect(std::string_view uri) {
   // Before what else may be wrong with it: nobody should complete an address that is refused then.
-  if (uri.starts_with("redis+sentinel://")) {
-    refuseUnsupported(Topology::sentinel, false);
-  }
   if (uri.starts_with("redis+cluster://")) {
     refuseUnsupported(Topology::cluster, false);
   }
@@ -84,7 +76,7 @@ Client Client::connect(std::string_view uri) {
 
 Client Client::connect(const Options& options) {
   options.validate();
-  refuseUnsupported(options.topology, options.tls);
+  refuseUnsupported(options.topology, options.tls || options.sentinelTls);
   const auto log = std::make_shared<const detail::Logger>(options.log, options.logLevel);
   const bool ownsLoop = options.loop == nullptr;
   const auto loop =

@@ -86,10 +86,6 @@ TEST_F(WrongServer, WhatIsNotSupportedIsRefusedByItsName) {
   };
   for (const Case& each : {Case{"rediss://127.0.0.1", "rediss://"},
                            Case{"redis://127.0.0.1?tls=true", "TLS"},
-                           Case{"redis+sentinel://127.0.0.1?master=m", "redis+sentinel://"},
-                           // What else they lack is not asked for.
-                           Case{"redis+sentinel://127.0.0.1", "redis+sentinel://"},
-                           Case{"redis+sentinel://127.0.0.1/master", "redis+sentinel://"},
                            Case{"redis+cluster://127.0.0.1/1", "redis+cluster://"},
                            Case{"redis+cluster://127.0.0.1", "redis+cluster://"}}) {
     const Error error = refusal(each.uri);

@@ -33,7 +33,7 @@ git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' 
   fi
 done
 
-programs=(unit simulation races integration lock_integration fault model)
+programs=(unit simulation races integration lock_integration sentinel fault model)
 build() {
   ninja -C "$dir/build" -j "$jobs" "${programs[@]}" >"$dir/build.log" 2>&1
 }
