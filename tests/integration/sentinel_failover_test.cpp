@@ -102,6 +102,18 @@ class SentinelFailover : public SentinelTest {
   }
 };
 
+/// Ends the waits of a client's callers when a test ends early, which then would wait for them.
+class ClosedAtEnd {
+ public:
+  explicit ClosedAtEnd(Client& client) : client_(client) {}
+  ClosedAtEnd(const ClosedAtEnd&) = delete;
+  ClosedAtEnd& operator=(const ClosedAtEnd&) = delete;
+  ~ClosedAtEnd() { client_.close(0ms); }
+
+ private:
+  Client& client_;
+};
+
 class SentinelEvents : public SentinelFailover, public ::testing::WithParamInterface<Event> {};
 
 INSTANTIATE_TEST_SUITE_P(All,
@@ -162,6 +174,7 @@ TEST_P(SentinelEvents, XFO5_HoldsAreKeptAndWaitersEnterOnTheNewMaster) {
   Entrant reading([&] { others.getReadWriteLock("rw").readLock().lock(60s); });
   Entrant onSemaphore([&] { others.getSemaphore("semaphore").acquire(); });
   Entrant onLatch([&] { others.getCountDownLatch("latch").await(); });
+  const ClosedAtEnd end(others);
   const std::array<Entrant*, 6> all{
       &onWatched, &onLeased, &onFair, &reading, &onSemaphore, &onLatch};
   ASSERT_EVENTUALLY(kLong, others.stats().waiters == all.size());
@@ -260,6 +273,7 @@ TEST_F(SentinelFailover, C9_AHoldThatTheNewMasterDoesNotKnowIsToldAsLost) {
   RLock plain = holder.getLock("plain");
   plain.lock(300s);
   Entrant waiter([&] { others.getLock("leased").lock(60s); });
+  const ClosedAtEnd end(others);
   ASSERT_EVENTUALLY(kLong, others.stats().waiters == 1);
   const std::size_t master = world().awaitMaster(0);
   const auto isLost = [&](const Lease& lease) {
@@ -300,6 +314,7 @@ TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
     RLock fair = others.getFairLock("watched-fair");
     fair.lock(60s);
   });
+  const ClosedAtEnd end(others);
   EXPECT_EVENTUALLY(kLong, onFair.in());
   for (std::size_t i = 0; i < world().sentinels(); ++i) {
     world().sentinel(i).kill();
@@ -324,6 +339,7 @@ TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
   RLock lock = holder.getLock("after");
   lock.lock();
   Entrant waiter([&] { others.getLock("after").lock(60s); });
+  const ClosedAtEnd endAfter(others);
   ASSERT_EVENTUALLY(kLong, others.stats().waiters == 1);
   lock.unlock();
   EXPECT_EVENTUALLY(kLong, waiter.in());

@@ -255,22 +255,34 @@ std::string RedisSentinels::uri() const {
 
 std::size_t RedisSentinels::failover() {
   const std::size_t before = awaitMaster();
+  // A failover that was begun may be given up, and has to be asked for again then; but not while it
+  // may be under way, or the master would move twice.
+  const auto again = scaled(2 * options_.failoverTimeout);
+  std::optional<std::size_t> master;
   std::string answer;
-  const bool begun = eventually(kEnough, [&] {
-    try {
-      RawRedis client(at(sentinels_.front()->port(), options_.sentinelPassword));
-      const Value reply = client.command({"SENTINEL", "FAILOVER", options_.masterName});
-      answer = reply.describe();
-      return !reply.isError();
-    } catch (const std::runtime_error& error) {
-      answer = error.what();
-      return false;
-    }
-  });
-  if (!begun) {
-    throw std::runtime_error("no failover: " + answer);
+  std::optional<Stopwatch> begun;
+  if (!eventually(kEnough, [&] {
+        master = masterNow();
+        if (master && master != before) {
+          return true;
+        }
+        try {
+          if (!begun || begun->elapsedMs() > again) {
+            RawRedis client(at(sentinels_.front()->port(), options_.sentinelPassword));
+            const Value reply = client.command({"SENTINEL", "FAILOVER", options_.masterName});
+            answer = reply.describe();
+            if (!reply.isError()) {
+              begun.emplace();
+            }
+          }
+        } catch (const std::runtime_error& error) {
+          answer = error.what();
+        }
+        return false;
+      })) {
+    throw std::runtime_error("no failover: " + answer + "\n" + log());
   }
-  return awaitMaster(before);
+  return *master;
 }
 
 std::optional<std::size_t> RedisSentinels::masterNow() {
