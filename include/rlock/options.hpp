@@ -182,9 +182,18 @@ struct Options {
   /// The name by which the Sentinels know the master. Required with sentinel, else empty. At most
   /// 256 printable ASCII characters, no spaces.
   std::string sentinelMaster{};
+  /// ACL user at the Sentinels; empty = their default user. No spaces, no NUL. Only with sentinel.
+  std::string sentinelUsername{};
+  /// The Sentinels' own password. With an empty user name and an empty password they are sent no
+  /// AUTH. No NUL. Only with sentinel.
+  std::string sentinelPassword{};
+  /// Encrypts the connections to the Sentinels; `tls` is about those to the master. Only with
+  /// sentinel, and not with Unix sockets. false.
+  bool sentinelTls = false;
 
   /// Reads `redis://`, `rediss://`, `unix://`, `redis+sentinel://` and `redis+cluster://` URIs:
   /// `redis://[[user][:password]@]host[:port][,host[:port]...][/database][?parameter=value&...]`.
+  /// With Sentinels the path is `/master[/database]`, and user and password are the master's.
   ///
   /// @param uri  user, password, socket path and parameter values are percent-decoded
   /// @returns the settings, already validated

@@ -54,6 +54,13 @@ struct TextSetting {
   bool secret = false;  ///< never printed
 };
 
+/// What may be a secret: no message quotes it.
+struct SecretSetting {
+  std::string Options::*member;
+  std::string_view range;
+  std::string_view forbidden;
+};
+
 struct BoolSetting {
   bool Options::*member;
 };
@@ -75,6 +82,7 @@ struct Setting {
                EnumSetting<LogLevel>,
                LabelSetting,
                TextSetting,
+               SecretSetting,
                BoolSetting,
                OtherSetting>
       kind;

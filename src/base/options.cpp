@@ -42,6 +42,9 @@ using Microseconds = DurationSetting<microseconds>;
 
 constexpr hours kYear{365 * 24};
 
+constexpr std::string_view kNoNameCharacters("\0 ", 2);
+constexpr std::string_view kNoPasswordCharacters("\0", 1);
+
 constexpr std::array kSettings{
     Setting{"endpoints", "(host list)", OtherSetting{"address", "", "1 or more"}},
     Setting{"username", "(user)", OtherSetting{"text", "", "no spaces, no NUL"}},
@@ -123,6 +126,13 @@ constexpr std::array kSettings{
             "tls-server-name",
             TextSetting{&Options::tlsServerName, "text", "a host name or an IP address"}},
     Setting{"sentinelMaster", "master", LabelSetting{&Options::sentinelMaster, "text"}},
+    Setting{"sentinelUsername",
+            "sentinel-username",
+            SecretSetting{&Options::sentinelUsername, "no spaces, no NUL", kNoNameCharacters}},
+    Setting{"sentinelPassword",
+            "sentinel-password",
+            SecretSetting{&Options::sentinelPassword, "no NUL", kNoPasswordCharacters}},
+    Setting{"sentinelTls", "sentinel-tls", BoolSetting{&Options::sentinelTls}},
 };
 
 bool isPrintableAscii(char c) {
@@ -199,6 +209,9 @@ std::string rangeOf(const LabelSetting&) {
 std::string rangeOf(const TextSetting& setting) {
   return std::string(setting.range);
 }
+std::string rangeOf(const SecretSetting& setting) {
+  return std::string(setting.range);
+}
 std::string rangeOf(const BoolSetting&) {
   return "true, false";
 }
@@ -225,6 +238,9 @@ std::string unitOf(const LabelSetting& setting) {
 std::string unitOf(const TextSetting& setting) {
   return std::string(setting.unit);
 }
+std::string unitOf(const SecretSetting&) {
+  return "text";
+}
 std::string unitOf(const BoolSetting&) {
   return "switch";
 }
@@ -248,6 +264,9 @@ std::string valueOf(const LabelSetting& setting, const Options& options) {
 }
 std::string valueOf(const TextSetting& setting, const Options& options) {
   return options.*setting.member;
+}
+std::string valueOf(const SecretSetting&, const Options&) {
+  return {};
 }
 std::string valueOf(const BoolSetting& setting, const Options& options) {
   return options.*setting.member ? "true" : "false";
@@ -275,6 +294,9 @@ bool inRange(const LabelSetting& setting, const Options& options) {
 bool inRange(const TextSetting& setting, const Options& options) {
   return (options.*setting.member).find('\0') == std::string::npos;
 }
+bool inRange(const SecretSetting& setting, const Options& options) {
+  return (options.*setting.member).find_first_of(setting.forbidden) == std::string::npos;
+}
 bool inRange(const BoolSetting&, const Options&) {
   return true;
 }
@@ -282,6 +304,9 @@ bool inRange(const OtherSetting&, const Options&) {
   return true;
 }
 
+std::string displayed(const SecretSetting&, const Options&) {
+  return "not allowed as it is";
+}
 std::string displayed(const LabelSetting& setting, const Options& options) {
   return inQuotes(options.*setting.member);
 }
@@ -319,7 +344,8 @@ std::string_view socketPathProblem(std::string_view path) {
   return path.find('\0') == std::string_view::npos ? "" : "the socket path contains a NUL byte";
 }
 
-void checkEndpoint(const Endpoint& endpoint, bool tls) {
+/// @param tlsOption  which option encrypts the connections to it; empty: none does
+void checkEndpoint(const Endpoint& endpoint, std::string_view tlsOption) {
   const bool local = !endpoint.path.empty();
   const std::string_view problem =
       local ? socketPathProblem(endpoint.path) : hostProblem(endpoint.host);
@@ -334,9 +360,9 @@ void checkEndpoint(const Endpoint& endpoint, bool tls) {
     refuseOption(fmt::format("option endpoints: the port of {} is 0; allowed: 1 to 65535",
                              inQuotes(endpoint.host)));
   }
-  if (local && tls) {
-    refuseOption(fmt::format("option tls is true, but endpoint {} is a Unix socket",
-                             inQuotes(endpoint.path)));
+  if (local && !tlsOption.empty()) {
+    refuseOption(fmt::format(
+        "option {} is true, but endpoint {} is a Unix socket", tlsOption, inQuotes(endpoint.path)));
   }
 }
 
@@ -344,7 +370,7 @@ void checkEndpoint(const Endpoint& endpoint, bool tls) {
 void checkTls(const Options& options) {
   for (const Setting& setting : kSettings) {
     const auto* const text = std::get_if<TextSetting>(&setting.kind);
-    if (!options.tls && text != nullptr && setting.name.starts_with("tls") &&
+    if (!options.tls && !options.sentinelTls && text != nullptr && setting.name.starts_with("tls") &&
         !(options.*text->member).empty()) {
       refuseOption(
           fmt::format("{} is set, but tls is false; write rediss:// for an encrypted "
@@ -463,8 +489,12 @@ void Options::validate() const {
         "option endpoints is empty; at least one address is needed, as "
         "Options::fromUri(\"redis://host:6379\") gives");
   }
+  const bool sentinels = topology == Topology::sentinel;
+  const std::string_view tlsOption = !(sentinels ? sentinelTls : tls) ? ""
+                                     : sentinels                      ? "sentinelTls"
+                                                                      : "tls";
   for (const Endpoint& endpoint : endpoints) {
-    detail::checkEndpoint(endpoint, tls);
+    detail::checkEndpoint(endpoint, tlsOption);
   }
   // The messages quote neither of the two: a password may have been put into the wrong field.
   if (username.find('\0') != std::string::npos || username.find(' ') != std::string::npos) {
@@ -492,13 +522,20 @@ void Options::validate() const {
   }
   if (topology == Topology::sentinel && sentinelMaster.empty()) {
     detail::refuseOption(
-        "option sentinelMaster (URI parameter master) is empty; Sentinels need the master's name");
+        "option sentinelMaster is empty; Sentinels need the master's name, as in "
+        "redis+sentinel://host:26379/mymaster");
   }
   if (topology != Topology::sentinel && !sentinelMaster.empty()) {
     detail::refuseOption(
         fmt::format("option sentinelMaster (URI parameter master) is {}, but the topology is {}",
                     detail::inQuotes(sentinelMaster),
                     toString(topology)));
+  }
+  if (topology != Topology::sentinel &&
+      (!sentinelUsername.empty() || !sentinelPassword.empty() || sentinelTls)) {
+    detail::refuseOption(fmt::format(
+        "option sentinelUsername, sentinelPassword or sentinelTls is given, but the topology is {}",
+        toString(topology)));
   }
 }
 

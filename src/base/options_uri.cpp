@@ -34,6 +34,7 @@ using detail::IntSetting;
 using detail::isDigit;
 using detail::LabelSetting;
 using detail::OtherSetting;
+using detail::SecretSetting;
 using detail::Setting;
 using detail::TextSetting;
 
@@ -124,8 +125,8 @@ const Scheme& findScheme(std::string_view text) {
   }
   refuseUri(fmt::format(
       "unknown scheme {}; write redis://host:6379, rediss://host:6379 for TLS, "
-      "redis+cluster://host:6379 or unix:///path/to/redis.sock (redis+sentinel is not supported by "
-      "this version)",
+      "redis+sentinel://host:26379/mymaster, redis+cluster://host:6379 or "
+      "unix:///path/to/redis.sock",
       inQuotes(text)));
 }
 
@@ -318,6 +319,9 @@ void assign(const LabelSetting& setting, const Parameter& parameter, Options& op
 void assign(const TextSetting& setting, const Parameter& parameter, Options& options) {
   options.*setting.member = parameter.value;
 }
+void assign(const SecretSetting& setting, const Parameter& parameter, Options& options) {
+  options.*setting.member = parameter.value;
+}
 void assign(const BoolSetting& setting, const Parameter& parameter, Options& options) {
   if (parameter.value != "true" && parameter.value != "false") {
     refuseUri(fmt::format(
@@ -326,6 +330,34 @@ void assign(const BoolSetting& setting, const Parameter& parameter, Options& opt
   options.*setting.member = parameter.value == "true";
 }
 void assign(const OtherSetting&, const Parameter&, Options&) {}
+
+/// `/master`, `/master/database`, or, where a parameter has named the master, `/database`.
+void parseMasterPath(std::string_view path, Options& options) {
+  if (path.empty()) {
+    return;
+  }
+  if (!options.sentinelMaster.empty()) {
+    options.database = parseDatabase(path);
+    return;
+  }
+  const std::size_t slash = std::min(path.find('/'), path.size());
+  options.sentinelMaster = percentDecode(path.substr(0, slash), "the master's name");
+  if (slash + 1 < path.size()) {
+    options.database = parseDatabase(path.substr(slash + 1));
+  }
+}
+
+/// Whether the path of a URI names a database beside other things.
+bool namesDatabase(const Scheme& scheme, std::string_view path, std::string_view query) {
+  if (scheme.topology != Topology::sentinel) {
+    return path.size() > 1;
+  }
+  const bool masterInQuery =
+      query.starts_with("master=") || query.find("&master=") != std::string_view::npos;
+  const std::size_t slash = path.find('/', 1);
+  return masterInQuery ? path.size() > 1
+                       : slash != std::string_view::npos && slash + 1 < path.size();
+}
 
 std::string knownParameters() {
   std::string text;
@@ -438,12 +470,15 @@ Options Options::fromUri(std::string_view uri) {
       more = comma != std::string_view::npos;
       authority = more ? authority.substr(comma + 1) : std::string_view();
     }
-    if (path.size() > 1) {
-      databaseInPath = true;
+    databaseInPath = namesDatabase(scheme, path, query);
+    if (databaseInPath && scheme.topology != Topology::sentinel) {
       options.database = parseDatabase(path.substr(1));
     }
   }
   parseQuery(query, scheme, databaseInPath, options);
+  if (scheme.topology == Topology::sentinel) {
+    parseMasterPath(path.substr(std::min<std::size_t>(1, path.size())), options);
+  }
   options.validate();
   return options;
 }

@@ -284,7 +284,7 @@ void Approach::handshakeDone() {
     return;
   }
   const auto session = std::make_shared<const ServerSession>(handshake_->session());
-  finish(Established{std::move(stream_), session});
+  finish(Established{std::move(stream_), session, handshake_->sentinelAnswer()});
 }
 
 void Approach::closeSocket() noexcept {

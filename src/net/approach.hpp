@@ -21,6 +21,7 @@ namespace rlock::detail::net {
 struct Established {
   std::unique_ptr<Stream> stream;
   std::shared_ptr<const ServerSession> session;
+  std::shared_ptr<const SentinelAnswer> sentinel{};  ///< where the peer is a Sentinel, never null
 };
 
 /// Connects to one address and shakes hands with whoever is there.

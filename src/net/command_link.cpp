@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/command_link.hpp"
 
+#include "net/master_watch.hpp"
 #include <rlock/detail/net/pending_requests.hpp>
 
 #include <array>
@@ -31,10 +32,12 @@ class CommandLink::Ping final : public Request {
 CommandLink::CommandLink(std::shared_ptr<Loop> loop,
                          LinkSettings settings,
                          LinkEvents& events,
-                         std::chrono::microseconds spin)
+                         std::chrono::microseconds spin,
+                         std::shared_ptr<MasterWatch> watch)
     : loop_(std::move(loop)),
       settings_(std::move(settings)),
       events_(events),
+      watch_(std::move(watch)),
       connection_(settings_.replyTimeout, spin, [this] { wakeLoop(); }),
       dialer_(*loop_, settings_, true),
       work_(*loop_, [this] { work(); }),
@@ -46,7 +49,24 @@ CommandLink::CommandLink(std::shared_ptr<Loop> loop,
 CommandLink::~CommandLink() = default;
 
 void CommandLink::open() {
+  if (watch_) {
+    watch_->follow([weak = weak_from_this()](const ServerSession& master) {
+      if (const auto self = weak.lock()) {
+        self->masterIs(master);
+      }
+    });
+    watch_->open();
+  }
   dial();
+}
+
+/// A master that is frozen, or cut off from those who have chosen another, keeps its connections.
+void CommandLink::masterIs(const ServerSession& master) noexcept {
+  if (!connection_.up()) {
+    dialer_.hurry();
+  } else if (!session_->sameServer(master)) {
+    connection_.abandon(Clock::now(), Errc::connectionFailed, "another server is the master now");
+  }
 }
 
 void CommandLink::dial() noexcept {
@@ -76,14 +96,21 @@ void CommandLink::established(Established established) noexcept {
     tell([&] { events_.onDown(Error(Errc::connectionFailed, error.what())); });
     return;
   }
+  session_ = session;
   connections_.fetch_add(1, std::memory_order_relaxed);
   answeredAtHeartbeat_ = 0;
   heartbeat_.armAt(Clock::now() + settings_.heartbeatInterval);
   tell([&] { events_.onUp(session); });
+  if (watch_ && !closing_) {
+    tell([&] { watch_->tell(*session); });
+  }
 }
 
 void CommandLink::close() noexcept {
   closing_ = true;
+  if (watch_) {
+    watch_->close();
+  }
   dialer_.cancel();
   redial_.disarm();
   heartbeat_.disarm();

@@ -19,6 +19,8 @@
 
 namespace rlock::detail::net {
 
+class MasterWatch;
+
 /// The connection to one node that everybody shares, kept alive and replaced when it is lost.
 ///
 /// The threads of callers write and read it themselves, in its SharedConnection; the loop thread
@@ -41,10 +43,14 @@ class CommandLink final : public CommandTransport,
  public:
   /// @param events  must stay valid until close()
   /// @param spin    a reading thread polls that long before it sleeps; 0: never
+  /// @param watch   opened and closed with the link, which leads the others to the master; null:
+  /// the
+  ///                server does not move
   CommandLink(std::shared_ptr<Loop> loop,
               LinkSettings settings,
               LinkEvents& events,
-              std::chrono::microseconds spin);
+              std::chrono::microseconds spin,
+              std::shared_ptr<MasterWatch> watch = nullptr);
   ~CommandLink() override;
 
   void open() override;
@@ -74,6 +80,7 @@ class CommandLink final : public CommandTransport,
   // Loop thread.
   void dial() noexcept;
   void established(Established established) noexcept;
+  void masterIs(const ServerSession& master) noexcept;
   void onPollable() noexcept;
   void work() noexcept;
   void runCompleted() noexcept;
@@ -90,11 +97,13 @@ class CommandLink final : public CommandTransport,
   const std::shared_ptr<Loop> loop_;
   const LinkSettings settings_;
   LinkEvents& events_;
+  const std::shared_ptr<MasterWatch> watch_;
   std::atomic<std::uint64_t> commands_{0};
   std::atomic<std::uint64_t> connections_{0};
   SharedConnection connection_;
 
   // Loop thread only.
+  std::shared_ptr<const ServerSession> session_;  ///< of the last connection
   Dialer dialer_;
   bool closing_ = false;
   LoopTask work_;  // may be posted by any thread

@@ -308,7 +308,7 @@ void Connector::Attempt::established(const Running& running, Established establi
   favourite_->endpoint = running.endpoint;
   favourite_->address = running.address;
   favourite_->preferred = true;
-  log(LogLevel::info,
+  log(settings_->peer == Peer::sentinel ? LogLevel::debug : LogLevel::info,
       "connected to " + session.node +
           (session.address == session.node ? "" : " (" + session.address + ")") +
           (session.serverVersion.empty() ? "" : ", server version " + session.serverVersion) +

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "net/approach.hpp"
+#include "net/connection_source.hpp"
 #include "net/link_settings.hpp"
 #include "net/loop.hpp"
 #include <rlock/detail/base/unique_function.hpp>
@@ -22,16 +23,11 @@ namespace rlock::detail::net {
 /// second, less when there is no time for that; then the next is tried beside it, and the first
 /// whose handshake is complete is the connection. So one that drops packets, or a name that is not
 /// resolved, delays by its head start only.
-class Connector {
+class Connector final : public ConnectionSource {
  public:
   /// @param probeKill  whether to find out ServerSession::canKill
   Connector(Loop& loop, LinkSettings settings, bool probeKill);
-  Connector(const Connector&) = delete;
-  Connector& operator=(const Connector&) = delete;
-  /// Cancels.
-  ~Connector();
-
-  using Handler = UniqueFunction<void(Result<Established>)>;
+  ~Connector() override;
 
   /// Calls the handler once, never inside start(), within connectTimeout. Cancels an earlier start.
   ///
@@ -39,14 +35,14 @@ class Connector {
   /// authenticationFailed, denied, invalidArgument (no such database, unusable path),
   /// serverError, protocolError. When endpoints fail differently, the reason that no later attempt
   /// would cure is the one reported.
-  void start(Handler handler);
+  void start(Handler handler) override;
 
   /// Drops the handler uncalled.
-  void cancel() noexcept;
+  void cancel() noexcept override;
 
   /// The endpoint that worked last comes last in the next start(): its server is not the one that
   /// is wanted.
-  void preferOthers() noexcept { favourite_->preferred = false; }
+  void preferOthers() noexcept override { favourite_->preferred = false; }
 
  private:
   class Attempt;

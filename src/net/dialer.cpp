@@ -12,29 +12,35 @@ namespace rlock::detail::net {
 Dialer::Dialer(Loop& loop, LinkSettings settings, bool probeKill)
     : delayMin_(settings.reconnectDelayMin),
       delayMax_(settings.reconnectDelayMax),
-      connector_(loop, std::move(settings), probeKill),
-      timer_(loop, [this] { connector_.start(std::move(waiting_)); }),
+      source_(connectionSource(loop, std::move(settings), probeKill)),
+      timer_(loop, [this] { source_->start(std::move(waiting_)); }),
       // Clients that lost the same server at the same moment must not come back in step.
       random_(static_cast<std::minstd_rand::result_type>(
           static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
           (reinterpret_cast<std::uintptr_t>(this) >> 4U))) {}
 
-void Dialer::dial(Connector::Handler handler) {
+void Dialer::dial(ConnectionSource::Handler handler) {
   cancel();
   const auto delay = pause();
   constexpr int kEnough = 32;
   failures_ = std::min(failures_ + 1, kEnough);
   if (delay <= std::chrono::steady_clock::duration::zero()) {
-    connector_.start(std::move(handler));
+    source_->start(std::move(handler));
     return;
   }
   waiting_ = std::move(handler);
   timer_.armAt(std::chrono::steady_clock::now() + delay);
 }
 
+void Dialer::hurry() noexcept {
+  if (timer_.armed()) {
+    timer_.armAt(std::chrono::steady_clock::now());
+  }
+}
+
 void Dialer::cancel() noexcept {
   timer_.disarm();
-  connector_.cancel();
+  source_->cancel();
   waiting_ = nullptr;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "net/connector.hpp"
+#include "net/connection_source.hpp"
 #include "net/link_settings.hpp"
 #include "net/loop.hpp"
 
 #include <chrono>
+#include <memory>
 #include <random>
 
 namespace rlock::detail::net {
@@ -20,14 +21,17 @@ class Dialer {
   /// One attempt: at once, or after the back-off pause when the last one was not followed by
   /// succeeded(). The pause doubles from reconnectDelayMin to reconnectDelayMax; a random part of
   /// its second half is left out.
-  void dial(Connector::Handler handler);
+  void dial(ConnectionSource::Handler handler);
 
   /// The connection of the last dial() has proved usable: the next dial() starts at once. An owner
   /// that never says so makes each reconnect wait longer.
   void succeeded() noexcept { failures_ = 0; }
 
-  /// As Connector::preferOthers().
-  void preferOthers() noexcept { connector_.preferOthers(); }
+  /// As ConnectionSource::preferOthers().
+  void preferOthers() noexcept { source_->preferOthers(); }
+
+  /// Something has changed: the pause of a dial() that waits is over.
+  void hurry() noexcept;
 
   /// Drops the handler uncalled; the back-off is kept.
   void cancel() noexcept;
@@ -37,8 +41,8 @@ class Dialer {
 
   std::chrono::milliseconds delayMin_;
   std::chrono::milliseconds delayMax_;
-  Connector connector_;
-  Connector::Handler waiting_;
+  const std::unique_ptr<ConnectionSource> source_;
+  ConnectionSource::Handler waiting_;
   Timer timer_;
   int failures_ = 0;
   std::minstd_rand random_;

@@ -36,6 +36,11 @@ std::string_view commandName(Handshake::Step step) noexcept {
       return "CLIENT SETNAME";
     case Handshake::Step::hello:
       return "HELLO";
+    case Handshake::Step::role:
+      return "ROLE";
+    case Handshake::Step::masterAddress:
+    case Handshake::Step::otherSentinels:
+      return "SENTINEL";
     case Handshake::Step::clientInfo:
       return "CLIENT INFO";
     case Handshake::Step::clientId:
@@ -199,6 +204,10 @@ Handshake::Handshake(std::shared_ptr<const LinkSettings> settings,
   // Says the version, the mode and the role; the protocol stays the one a new connection has.
   // Before what a server of another mode refuses.
   append(Step::hello, {"HELLO", "2"});
+  if (settings_->peer == Peer::sentinel) {
+    askSentinel();
+    return;
+  }
   if (settings_->database != 0) {
     append(Step::select, {"SELECT", std::to_string(settings_->database)});
   }
@@ -213,6 +222,16 @@ Handshake::Handshake(std::shared_ptr<const LinkSettings> settings,
     append(Step::probeKill,
            {"CLIENT", "KILL", "ID", nobody, "ADDR", "0.0.0.0:0", "TYPE", "normal"});
   }
+  append(Step::ping, {"PING"});
+}
+
+void Handshake::askSentinel() {
+  sentinel_ = std::make_shared<SentinelAnswer>();
+  if (!settings_->clientName.empty()) {
+    append(Step::setName, {"CLIENT", "SETNAME", settings_->clientName});
+  }
+  append(Step::masterAddress, {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", settings_->sentinelMaster});
+  append(Step::otherSentinels, {"SENTINEL", "SENTINELS", settings_->sentinelMaster});
   append(Step::ping, {"PING"});
 }
 
@@ -250,7 +269,15 @@ std::optional<ConnectFailure> Handshake::received(const char* data, std::size_t 
     return ConnectFailure{Errc::protocolError,
                           "the server sent more replies than it was asked for"};
   }
-  if (session_.clientId == 0 && steps_.back() != Step::clientId) {
+  if (settings_->peer == Peer::sentinel) {
+    return std::nullopt;
+  }
+  const bool all = steps_.back() == Step::ping;
+  if (all && settings_->peer == Peer::master && session_.role.empty()) {
+    // Servers older than 6 do not know HELLO.
+    append(Step::role, {"ROLE"});
+  }
+  if (all && session_.clientId == 0) {
     // Servers older than 6.2 know neither of the other ways.
     append(Step::clientId, {"CLIENT", "ID"});
   }
@@ -273,6 +300,17 @@ std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& rep
       break;
     case Step::hello:
       return acceptHello(reply);
+    case Step::role:
+      if (reply.isArray() && !reply.elements.empty()) {
+        session_.role = reply.elements.front().text;
+      }
+      return judgeRole();
+    case Step::masterAddress:
+      sentinel_->master = masterOf(reply);
+      break;
+    case Step::otherSentinels:
+      sentinel_->others = sentinelsOf(reply);
+      break;
     case Step::clientInfo:
       acceptClientInfo(reply);
       break;
@@ -296,7 +334,47 @@ std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& rep
   return std::nullopt;
 }
 
+std::optional<ConnectFailure> Handshake::judgeRole() const {
+  if (settings_->peer != Peer::master || session_.role == "master") {
+    return std::nullopt;
+  }
+  if (session_.role.empty()) {
+    return ConnectFailure{Errc::denied, "the server does not say whether it is the master"};
+  }
+  return ConnectFailure{Errc::readOnly, "it is a " + session_.role + ", not the master"};
+}
+
+std::optional<ConnectFailure> Handshake::refusedBySentinel(Step step, const Reply& reply) const {
+  const std::string_view code = firstWord(reply.text);
+  if (code == "NOAUTH") {
+    return ConnectFailure{Errc::authenticationFailed,
+                          "the Sentinel wants a password of its own; give it as sentinelPassword "
+                          "(URI parameter sentinel-password)",
+                          quoteServer(reply.text)};
+  }
+  if (code == "WRONGPASS" || (step == Step::auth && !needsNoPassword(reply.text))) {
+    return ConnectFailure{Errc::authenticationFailed,
+                          "the Sentinel refused sentinelUsername or sentinelPassword"};
+  }
+  if (step == Step::masterAddress && code == "NOPERM") {
+    return ConnectFailure{
+        Errc::denied, "the user may not ask the Sentinel for the master", quoteServer(reply.text)};
+  }
+  if (step == Step::masterAddress && code == "ERR") {
+    return ConnectFailure{Errc::invalidArgument,
+                          "this is no Sentinel; write the addresses of Sentinels, or redis:// "
+                          "before that of a server",
+                          quoteServer(reply.text)};
+  }
+  return std::nullopt;
+}
+
 std::optional<ConnectFailure> Handshake::acceptError(Step step, const Reply& reply) {
+  if (settings_->peer == Peer::sentinel) {
+    if (auto failure = refusedBySentinel(step, reply)) {
+      return failure;
+    }
+  }
   if (auto failure = classifyAnywhere(reply.text)) {
     return failure;
   }
@@ -312,6 +390,9 @@ std::optional<ConnectFailure> Handshake::acceptError(Step step, const Reply& rep
       return std::nullopt;
     }
     return failure;
+  }
+  if (step == Step::role) {
+    return judgeRole();
   }
   if (step == Step::select) {
     return classifySelect(reply.text, settings_->database);
@@ -334,12 +415,14 @@ std::optional<ConnectFailure> Handshake::acceptHello(const Reply& reply) {
     } else if (name == "role") {
       session_.role = value.text;
     } else if (name == "mode") {
-      failure = classifyMode(value.text, settings_->cluster);
+      failure = settings_->peer == Peer::sentinel
+                    ? std::nullopt
+                    : classifyMode(value.text, settings_->cluster);
     } else if (name == "id" && value.isInteger() && value.integer > 0) {
       session_.clientId = static_cast<std::uint64_t>(value.integer);
     }
   }
-  return failure;
+  return failure || session_.role.empty() ? failure : judgeRole();
 }
 
 void Handshake::acceptClientInfo(const Reply& reply) {

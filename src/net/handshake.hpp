@@ -3,6 +3,7 @@
 
 #include "net/codec.hpp"
 #include "net/link_settings.hpp"
+#include <rlock/detail/net/sentinel_list.hpp>
 #include <rlock/detail/net/server_session.hpp>
 #include <rlock/error.hpp>
 
@@ -25,7 +26,8 @@ struct ConnectFailure {
 };
 
 /// The words on a new connection before its first command: who we are, which database, and what
-/// the server tells of itself. The requests go out together.
+/// the server tells of itself; a Sentinel is asked for the master, too. The requests go out
+/// together.
 ///
 /// Moves no bytes: the owner sends unsent() and hands in what comes.
 ///
@@ -37,8 +39,11 @@ class Handshake {
     select,
     setName,
     hello,
+    role,
     clientInfo,
     clientId,
+    masterAddress,
+    otherSentinels,
     serverInfo,
     probeKill,
     ping,
@@ -65,6 +70,10 @@ class Handshake {
 
   /// The facts learnt so far; complete when done().
   [[nodiscard]] const ServerSession& session() const noexcept { return session_; }
+  /// What a Sentinel has said; null for other peers.
+  [[nodiscard]] const std::shared_ptr<SentinelAnswer>& sentinelAnswer() const noexcept {
+    return sentinel_;
+  }
 
  private:
   void append(Step step, std::initializer_list<std::string_view> argv);
@@ -72,6 +81,11 @@ class Handshake {
   std::optional<ConnectFailure> acceptError(Step step, const Reply& reply);
   std::optional<ConnectFailure> acceptHello(const Reply& reply);
   void acceptClientInfo(const Reply& reply);
+  /// The role of a server, where only a master will do.
+  [[nodiscard]] std::optional<ConnectFailure> judgeRole() const;
+  void askSentinel();
+  [[nodiscard]] std::optional<ConnectFailure> refusedBySentinel(Step step,
+                                                                const Reply& reply) const;
 
   std::shared_ptr<const LinkSettings> settings_;
   std::vector<Step> steps_;
@@ -80,6 +94,7 @@ class Handshake {
   std::size_t sent_ = 0;
   ReplyReader reader_;
   ServerSession session_;
+  std::shared_ptr<SentinelAnswer> sentinel_;
   std::optional<ConnectFailure> refusedPassword_;  // told unless the next reply says more
 };
 

@@ -13,6 +13,15 @@
 
 namespace rlock::detail::net {
 
+struct SentinelAccess;
+
+/// What has to be at the other end of a connection.
+enum class Peer {
+  server,    ///< a Redis server
+  master,    ///< one that takes writes
+  sentinel,  ///< a Sentinel, which is asked for the master
+};
+
 /// How often the loop reads from one connection before it lets its other work run.
 inline constexpr int kReadsPerPass = 16;
 
@@ -41,6 +50,11 @@ struct LinkSettings {
   std::function<std::unique_ptr<Stream>(int fd, const Endpoint& endpoint)> wrap{};
   /// May be null.
   std::shared_ptr<const Logger> log{};
+  Peer peer = Peer::server;
+  /// The name by which Sentinels know the master.
+  std::string sentinelMaster{};
+  /// Who knows the endpoint; null: `endpoints` are the server's own.
+  std::shared_ptr<SentinelAccess> sentinels{};
 };
 
 inline LinkSettings linkSettings(const Options& options) {
@@ -57,6 +71,19 @@ inline LinkSettings linkSettings(const Options& options) {
   settings.replyTimeout = options.commandTimeout;
   settings.heartbeatInterval = options.heartbeatInterval;
   settings.idleLinger = options.subscriptionLinger;
+  return settings;
+}
+
+/// Of the connections to the Sentinels: their own credentials, and no database. `wrap` is theirs,
+/// too.
+inline LinkSettings sentinelSettings(const Options& options) {
+  LinkSettings settings = linkSettings(options);
+  settings.username = options.sentinelUsername;
+  settings.password = options.sentinelPassword;
+  settings.database = 0;
+  settings.peer = Peer::sentinel;
+  settings.sentinelMaster = options.sentinelMaster;
+  settings.wrap = nullptr;
   return settings;
 }
 

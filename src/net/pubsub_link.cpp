@@ -2,6 +2,7 @@
 #include "net/pubsub_link.hpp"
 
 #include "net/codec.hpp"
+#include "net/master_watch.hpp"
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/net/subscription_book.hpp>
 
@@ -53,6 +54,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   void subscribe(std::string channel);
   void unsubscribe(const std::string& channel);
   void close() noexcept;
+  void follow(MasterWatch& watch);
   [[nodiscard]] bool up() const noexcept { return stream_ != nullptr; }
   [[nodiscard]] std::size_t channels() const noexcept { return book_.wanted(); }
 
@@ -104,6 +106,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   /// Counts connections, so that a loop over replies notices that an event ended its own.
   std::uint64_t connection_ = 0;
   std::string node_;
+  std::shared_ptr<const ServerSession> session_;
   std::optional<ReplyReader> reader_;
   std::array<char, kMessageReadSize> buffer_;
   std::string out_;
@@ -184,7 +187,8 @@ void PubSubLink::Impl::onDialled(Result<Established> result) {
 
 void PubSubLink::Impl::open(Established established) {
   stream_ = std::move(established.stream);
-  node_ = established.session->node;
+  session_ = established.session;
+  node_ = session_->node;
   reader_.emplace();
   pollingWrites_ = false;
   poll_.emplace(*loop_, stream_->descriptor());
@@ -294,6 +298,20 @@ bool PubSubLink::Impl::writePending() {
     poll_->setEvents(pending ? UV_READABLE | UV_WRITABLE : UV_READABLE);
   }
   return true;
+}
+
+void PubSubLink::Impl::follow(MasterWatch& watch) {
+  watch.follow([weak = weak_from_this()](const ServerSession& master) {
+    const auto self = weak.lock();
+    if (!self || self->closed_) {
+      return;
+    }
+    if (!self->up()) {
+      self->dialer_.hurry();
+    } else if (!self->session_->sameServer(master)) {
+      self->lose("another server is the master now");
+    }
+  });
 }
 
 void PubSubLink::Impl::dropConnection() noexcept {
@@ -453,8 +471,13 @@ void PubSubLink::Impl::tell(F&& event) noexcept {
 PubSubLink::PubSubLink(std::shared_ptr<Loop> loop,
                        LinkSettings settings,
                        ChannelKind kind,
-                       PubSubEvents& events)
-    : impl_(std::make_shared<Impl>(std::move(loop), std::move(settings), kind, events)) {}
+                       PubSubEvents& events,
+                       const std::shared_ptr<MasterWatch>& watch)
+    : impl_(std::make_shared<Impl>(std::move(loop), std::move(settings), kind, events)) {
+  if (watch) {
+    impl_->follow(*watch);
+  }
+}
 
 PubSubLink::~PubSubLink() {
   close();

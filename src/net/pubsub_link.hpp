@@ -13,6 +13,8 @@
 
 namespace rlock::detail::net {
 
+class MasterWatch;
+
 /// A connection for subscriptions, kept alive and repaired, with any number of channels.
 ///
 /// **Thread safety:** loop thread only.
@@ -22,13 +24,18 @@ namespace rlock::detail::net {
 class PubSubLink final : public SubscriptionTransport {
  public:
   /// @param events  must stay valid until close()
+  /// @param watch   leads the link to the master; null: the server does not move
   PubSubLink(std::shared_ptr<Loop> loop,
              LinkSettings settings,
              ChannelKind kind,
-             PubSubEvents& events);
+             PubSubEvents& events,
+             const std::shared_ptr<MasterWatch>& watch = nullptr);
   /// To classic channels.
-  PubSubLink(std::shared_ptr<Loop> loop, LinkSettings settings, PubSubEvents& events)
-      : PubSubLink(std::move(loop), std::move(settings), ChannelKind::classic, events) {}
+  PubSubLink(std::shared_ptr<Loop> loop,
+             LinkSettings settings,
+             PubSubEvents& events,
+             const std::shared_ptr<MasterWatch>& watch = nullptr)
+      : PubSubLink(std::move(loop), std::move(settings), ChannelKind::classic, events, watch) {}
   ~PubSubLink() override;
 
   void subscribe(std::string channel) override;

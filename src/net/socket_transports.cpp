@@ -3,7 +3,9 @@
 
 #include "net/command_link.hpp"
 #include "net/link_settings.hpp"
+#include "net/master_watch.hpp"
 #include "net/pubsub_link.hpp"
+#include "net/sentinel_access.hpp"
 #include "net/tls.hpp"
 
 #include <utility>
@@ -18,12 +20,23 @@ Transports socketTransports(std::shared_ptr<Loop> loop,
     settings.wrap = tlsStreams(options, log);
   }
   settings.log = std::move(log);
+  std::shared_ptr<MasterWatch> watch;
+  if (options.topology == Topology::sentinel) {
+    LinkSettings toSentinels = sentinelSettings(options);
+    if (options.sentinelTls) {
+      toSentinels.wrap = options.tls ? settings.wrap : tlsStreams(options, settings.log);
+    }
+    toSentinels.log = settings.log;
+    settings.peer = Peer::master;
+    settings.sentinels = std::make_shared<SentinelAccess>(std::move(toSentinels));
+    watch = std::make_shared<MasterWatch>(loop, settings);
+  }
   Transports transports;
-  transports.commands = [loop, settings, spin = options.spin](LinkEvents& events) {
-    return std::make_shared<CommandLink>(loop, settings, events, spin);
+  transports.commands = [loop, settings, watch, spin = options.spin](LinkEvents& events) {
+    return std::make_shared<CommandLink>(loop, settings, events, spin, watch);
   };
-  transports.subscriptions = [loop, settings](PubSubEvents& events) {
-    return std::make_unique<PubSubLink>(loop, settings, ChannelKind::classic, events);
+  transports.subscriptions = [loop, settings, watch](PubSubEvents& events) {
+    return std::make_unique<PubSubLink>(loop, settings, events, watch);
   };
   transports.commandsTo = [loop, settings, spin = options.spin](const Endpoint& node,
                                                                 LinkEvents& events) {

@@ -68,28 +68,14 @@ void checkSlot(const detail::ClientCore& core, std::string_view name, bool latch
               std::move(context));
 }
 
-void refuseUnsupported(Topology topology) {
-  const auto refuse = [](const char* text) { throw Error(Errc::invalidArgument, text); };
-  if (topology == Topology::sentinel) {
-    refuse(
-        "redis+sentinel:// is not supported by this version; write the addresses of the master and "
-        "its replicas, as in redis://a:6379,b:6379, of which the one that takes writes is used");
-  }
-}
-
 }  // namespace
 
 Client Client::connect(std::string_view uri) {
-  // Before what else may be wrong with it: nobody should complete an address that is refused then.
-  if (uri.starts_with("redis+sentinel://")) {
-    refuseUnsupported(Topology::sentinel);
-  }
   return connect(Options::fromUri(uri));
 }
 
 Client Client::connect(const Options& options) {
   options.validate();
-  refuseUnsupported(options.topology);
   const auto log = std::make_shared<const detail::Logger>(options.log, options.logLevel);
   const bool ownsLoop = options.loop == nullptr;
   const auto loop =

@@ -74,6 +74,7 @@ TEST_F(LockRestartSlow, XFO1_RestartedEmptyWithWaiters) {
   EXPECT_EVENTUALLY(kLong, waiters.entered() == 1);
   EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
   EXPECT_FALSE(lease.held());
+  EXPECT_EQ(lease.lossReason(), LossReason::failover);
   std::this_thread::sleep_for(kWatchdog);
   EXPECT_EQ(waiters.entered(), 1) << "exactly one";
   const auto before = raw().hgetall("fo1");
@@ -342,6 +343,28 @@ TEST_F(LockRestartSlow, XCPP10_AProcessThatEndsPolitelyGivesItsLocksBack) {
   ASSERT_TRUE(status);
   EXPECT_TRUE(status->success());
   expectNoKeys();
+}
+
+TEST_F(LockRestart, AProcessThatDoesNotKnowAHoldEndsItAtOnce) {
+  Client client = connect();
+  Lease watched = client.getLock("watched").acquire();
+  Lease leased = client.getLock("leased").acquire({.lease = 300s});
+  server().restart();
+  EXPECT_EVENTUALLY(kLong, watched.lossReason() == LossReason::failover);
+  EXPECT_EVENTUALLY(kLong, leased.lossReason() == LossReason::failover);
+  EXPECT_TRUE(leased.lostToken().stop_requested());
+  EXPECT_FALSE(leased.held());
+}
+
+TEST_F(LockRestart, AConnectionThatWasCutDoesNotMakeAHoldSuspect) {
+  Client client = Client::connect(proxied());
+  Lease leased = client.getLock("leased").acquire({.lease = 300s});
+  raw().del("leased");
+  proxy().cutAll();
+  EXPECT_EVENTUALLY(kLong, client.stats().reconnects == 1);
+  EXPECT_EQ(outcomeOf([&] { client.getLock("other").lock(); }), "ok");
+  EXPECT_TRUE(leased.held()) << "nobody asks the same process";
+  EXPECT_EQ(leased.release(), ReleaseResult::lost);
 }
 
 TEST_F(LockRestart, ReconnectsAreCountedAndLogged) {

@@ -79,21 +79,5 @@ TEST_F(WrongServer, AReplicaIsNamedWhereItRefusesToWrite) {
   EXPECT_TRUE(says(*error, "replica")) << error->what();
 }
 
-TEST_F(WrongServer, WhatIsNotSupportedIsRefusedByItsName) {
-  struct Case {
-    const char* uri;
-    const char* name;
-  };
-  for (const Case& each : {Case{"redis+sentinel://127.0.0.1?master=m", "redis+sentinel://"},
-                           // What else they lack is not asked for.
-                           Case{"redis+sentinel://127.0.0.1", "redis+sentinel://"},
-                           Case{"redis+sentinel://127.0.0.1/master", "redis+sentinel://"}}) {
-    const Error error = refusal(each.uri);
-    EXPECT_EQ(error.errc(), Errc::invalidArgument) << each.uri;
-    EXPECT_TRUE(says(error, each.name)) << error.what();
-    EXPECT_TRUE(says(error, "write ")) << error.what();
-  }
-}
-
 }  // namespace
 }  // namespace rlock::test

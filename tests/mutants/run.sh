@@ -46,7 +46,7 @@ list=tests/mutants/mutants.txt
 export RLOCK_TEST_REQUIRE_REDIS=1
 
 # Programs that are built and run together when the named ones have found nothing.
-stages=("unit simulation races outcome" "integration lock_integration" "fault model" "tls cluster")
+stages=("unit simulation races outcome" "integration lock_integration" "fault model" "tls cluster sentinel")
 
 # The entries to be tried: their numbers, and all programs that are named beside them.
 declare -A chosen=() needed=() known=()

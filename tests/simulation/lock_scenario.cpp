@@ -138,7 +138,7 @@ void LockScenario::forgetLost(Agent& agent) {
                std::as_const(held->handle->lock).getName());
     const auto reason = held->lease.lossReason();
     const bool byItself = reason == LossReason::expired || reason == LossReason::unreachable ||
-                          reason == LossReason::refused;
+                          reason == LossReason::refused || reason == LossReason::failover;
     const Plan& plan = sim_.plan();
     if (byItself && held->watched && !held->limited && plan.faults.none() &&
         plan.network.spikePercent == 0 &&

@@ -282,5 +282,125 @@ TEST(Handshake, KeepsTheServersWordsWhenThePasswordIsEmpty) {
   EXPECT_NE(failure->serverMessage.find("WRONGPASS"), std::string::npos);
 }
 
+LinkSettings ofMaster() {
+  LinkSettings settings;
+  settings.peer = Peer::master;
+  return settings;
+}
+
+std::string hello(std::string_view role) {
+  return "*2\r\n" + bulk("role") + bulk(role);
+}
+
+TEST(MasterHandshake, OnlyAMasterWillDo) {
+  Handshake master = handshake(ofMaster(), false);
+  ASSERT_FALSE(answer(master, hello("master") + kInfo + "+PONG\r\n"));
+  EXPECT_TRUE(master.done());
+  for (const char* const role : {"replica", "slave"}) {
+    Handshake shake = handshake(ofMaster(), false);
+    const auto failure = answer(shake, hello(role));
+    ASSERT_TRUE(failure) << role;
+    EXPECT_EQ(failure->errc, Errc::readOnly);
+    EXPECT_NE(failure->reason.find("not the master"), std::string::npos) << failure->reason;
+  }
+}
+
+TEST(MasterHandshake, AnOldServerIsAskedForItsRoleOnItsOwn) {
+  const std::string unknown = "-ERR unknown command\r\n" + kInfo + "+PONG\r\n";
+  const auto asked = [&] {
+    Handshake shake = handshake(ofMaster(), false);
+    shake.sent(shake.unsent().size());
+    EXPECT_FALSE(answer(shake, unknown));
+    EXPECT_FALSE(shake.done());
+    EXPECT_EQ(shake.unsent(), "*1\r\n$4\r\nROLE\r\n");
+    return shake;
+  };
+  Handshake master = asked();
+  EXPECT_FALSE(answer(master, "*3\r\n" + bulk("master") + ":0\r\n*0\r\n"));
+  EXPECT_TRUE(master.done());
+  EXPECT_EQ(master.session().role, "master");
+  Handshake replica = asked();
+  EXPECT_EQ(answer(replica, "*2\r\n" + bulk("slave") + bulk("h")).value().errc, Errc::readOnly);
+  Handshake mute = asked();
+  EXPECT_EQ(answer(mute, "-NOPERM no\r\n").value().errc, Errc::denied);
+}
+
+LinkSettings ofSentinel() {
+  LinkSettings settings;
+  settings.peer = Peer::sentinel;
+  settings.sentinelMaster = "main";
+  settings.password = "secret";
+  settings.database = 3;
+  return settings;
+}
+
+TEST(SentinelHandshake, AsksForTheMasterAndTheOthersAtOnce) {
+  const Handshake shake = handshake(ofSentinel(), false);
+  const std::string sent(shake.unsent());
+  std::size_t position = 0;
+  for (const char* const word : {"AUTH",
+                                 "secret",
+                                 "HELLO",
+                                 "GET-MASTER-ADDR-BY-NAME",
+                                 "main",
+                                 "SENTINELS",
+                                 "main",
+                                 "PING"}) {
+    position = sent.find(word, position);
+    ASSERT_NE(position, std::string::npos) << word;
+  }
+  EXPECT_EQ(sent.find("SELECT"), std::string::npos);
+}
+
+TEST(SentinelHandshake, BringsTheAnswer) {
+  Handshake shake = handshake(ofSentinel(), false);
+  const std::string other = "*4\r\n" + bulk("ip") + bulk("10.0.0.7") + bulk("port") + bulk("26379");
+  ASSERT_FALSE(answer(shake,
+                      "+OK\r\n*2\r\n" + bulk("mode") + bulk("sentinel") + "*2\r\n" +
+                          bulk("10.0.0.5") + bulk("6379") + "*1\r\n" + other + "+PONG\r\n"));
+  ASSERT_TRUE(shake.done());
+  ASSERT_TRUE(shake.sentinelAnswer()->master);
+  EXPECT_EQ(toString(*shake.sentinelAnswer()->master), "10.0.0.5:6379");
+  ASSERT_EQ(shake.sentinelAnswer()->others.size(), 1U);
+  EXPECT_EQ(toString(shake.sentinelAnswer()->others.front()), "10.0.0.7:26379");
+}
+
+TEST(SentinelHandshake, AnUnknownNameIsAnAnswer) {
+  Handshake shake = handshake(ofSentinel(), false);
+  ASSERT_FALSE(
+      answer(shake, "+OK\r\n*0\r\n*-1\r\n-ERR No such master with that name\r\n+PONG\r\n"));
+  ASSERT_TRUE(shake.done());
+  EXPECT_FALSE(shake.sentinelAnswer()->master);
+}
+
+TEST(SentinelHandshake, WhatIsWrongIsSaid) {
+  struct Case {
+    const char* replies;
+    Errc errc;
+    const char* says;
+  };
+  for (const Case& each :
+       {Case{"-WRONGPASS invalid username-password pair\r\n",
+             Errc::authenticationFailed,
+             "sentinelPassword"},
+        Case{"+OK\r\n-NOAUTH Authentication required.\r\n",
+             Errc::authenticationFailed,
+             "sentinelPassword"},
+        Case{"-ERR AUTH <password> called without any password configured\r\n*0\r\n",
+             Errc::authenticationFailed,
+             "leave it out"},
+        Case{"+OK\r\n*0\r\n-NOPERM no\r\n", Errc::denied, "may not ask"},
+        Case{"+OK\r\n*0\r\n-ERR unknown command 'SENTINEL'\r\n",
+             Errc::invalidArgument,
+             "no Sentinel"}}) {
+    Handshake shake = handshake(ofSentinel(), false);
+    const auto failure = answer(shake, each.replies);
+    ASSERT_TRUE(failure) << each.replies;
+    EXPECT_EQ(failure->errc, each.errc) << each.replies;
+    EXPECT_NE(failure->reason.find(each.says), std::string::npos) << failure->reason;
+    EXPECT_EQ(failure->reason.find("secret"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace rlock::detail::net

@@ -104,6 +104,9 @@ std::string settingsOf(const Options& o) {
     add("tls text", *text);
   }
   add("master", o.sentinelMaster);
+  add("sentinelUsername", o.sentinelUsername);
+  add("sentinelPassword", o.sentinelPassword);
+  add("sentinelTls", o.sentinelTls ? "true" : "false");
   return text;
 }
 
@@ -270,6 +273,43 @@ TEST(OptionsUri, ReadsWhatItShould) {
          o.sentinelMaster = "m";
          o.tls = true;
        }},
+      {"redis+sentinel://svc:s3cret@h1:26379,h2:1/mymaster/2",
+       [](Options& o) {
+         o.endpoints = {tcp("h1", 26379), tcp("h2", 1)};
+         o.username = "svc";
+         o.password = "s3cret";
+         o.database = 2;
+         o.topology = Topology::sentinel;
+         o.sentinelMaster = "mymaster";
+       }},
+      {"redis+sentinel://a/my%2Fmaster",
+       [](Options& o) {
+         o.endpoints = {tcp("a", 26379)};
+         o.topology = Topology::sentinel;
+         o.sentinelMaster = "my/master";
+       }},
+      {"redis+sentinel://a/7/",
+       [](Options& o) {
+         o.endpoints = {tcp("a", 26379)};
+         o.topology = Topology::sentinel;
+         o.sentinelMaster = "7";
+       }},
+      {"redis+sentinel://a/m?db=3&sentinel-username=watch&sentinel-password=p%40s%20s",
+       [](Options& o) {
+         o.endpoints = {tcp("a", 26379)};
+         o.database = 3;
+         o.topology = Topology::sentinel;
+         o.sentinelMaster = "m";
+         o.sentinelUsername = "watch";
+         o.sentinelPassword = "p@s s";
+       }},
+      {"redis+sentinel://a/m?sentinel-tls=true",
+       [](Options& o) {
+         o.endpoints = {tcp("a", 26379)};
+         o.topology = Topology::sentinel;
+         o.sentinelMaster = "m";
+         o.sentinelTls = true;
+       }},
       {"redis+cluster://a,b:7000",
        [](Options& o) {
          o.endpoints = {tcp("a"), tcp("b", 7000)};
@@ -354,7 +394,7 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"localhost:6379", "no scheme"},
       {"redis:/localhost", "no scheme"},
       {"http://localhost", "unknown scheme \"http\""},
-      {"redis-sentinel://localhost", "rediss://host:6379 for TLS"},
+      {"redis-sentinel://localhost", "redis+sentinel://host:26379/mymaster"},
       {"redis://localhost?watchdog-timeout=30", "write a unit, as in 30s"},
       {"redis+tls://localhost", "unknown scheme \"redis+tls\""},
       {"://localhost", "unknown scheme \"\""},
@@ -401,8 +441,18 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis://a?db=", "database \"\" is not a number"},
       {"redis://a/1?db=1", "the database is given twice"},
       {"redis+cluster://a/1", "a cluster has database 0 only"},
-      {"redis+sentinel://a", "sentinelMaster (URI parameter master) is empty"},
-      {"redis+sentinel://a?master=", "sentinelMaster (URI parameter master) is empty"},
+      {"redis+sentinel://a", "sentinelMaster is empty"},
+      {"redis+sentinel://a/", "sentinelMaster is empty"},
+      {"redis+sentinel://a?master=", "sentinelMaster is empty"},
+      {"redis+sentinel://a/m/x", "database \"x\" is not a number"},
+      {"redis+sentinel://a/m/1/2", "database \"1/2\" is not a number"},
+      {"redis+sentinel://a/m/1?db=1", "the database is given twice"},
+      {"redis+sentinel://a/m?master=n", "database \"m\" is not a number"},
+      {"redis+sentinel://a/m%00", "the master's name contains a NUL byte"},
+      {"redis+sentinel://a/m?sentinel-username=w%20x", "sentinel-username) is not allowed"},
+      {"redis+sentinel://a/m?sentinel-password=Tr0ub4dor%00", "sentinel-password contains a NUL"},
+      {"redis+sentinel://a/m?sentinel-tls=1", "parameter sentinel-tls"},
+      {"redis://a?sentinel-password=Tr0ub4dor", "sentinelPassword or sentinelTls is given"},
       {"redis+sentinel://a?master=a%20b", "sentinelMaster (URI parameter master) is \"a b\""},
       {"redis://a?master=m", "the topology is single"},
       {"redis+cluster://a?master=m", "the topology is cluster"},
@@ -673,6 +723,15 @@ TEST(OptionsValidate, RefusesEverythingElseOutOfRange) {
        "option database is 1; a cluster has database 0 only"},
       {[](Options& o) { o.topology = Topology::sentinel; }, "option sentinelMaster"},
       {[](Options& o) { o.sentinelMaster = "m"; }, "but the topology is single"},
+      {[](Options& o) { o.sentinelUsername = "u"; }, "but the topology is single"},
+      {[](Options& o) { o.sentinelPassword = kSecret; }, "but the topology is single"},
+      {[](Options& o) { o.sentinelTls = true; }, "but the topology is single"},
+      {[](Options& o) {
+         o.topology = Topology::sentinel;
+         o.sentinelMaster = "m";
+         o.sentinelPassword = std::string(kSecret) + std::string(1, '\0');
+       },
+       "option sentinelPassword (URI parameter sentinel-password) is not allowed"},
   };
   for (const Case& test : cases) {
     Options options = valid();
@@ -796,8 +855,11 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         tlsKeyFile,
         tlsKeyPassword,
         tlsServerName,
-        sentinelMaster] = Options{};
-  EXPECT_EQ(detail::optionRows().size(), 38U);
+        sentinelMaster,
+        sentinelUsername,
+        sentinelPassword,
+        sentinelTls] = Options{};
+  EXPECT_EQ(detail::optionRows().size(), 41U);
   EXPECT_TRUE(endpoints.empty());
 }
 

@@ -56,6 +56,7 @@ HoldPtr leased(Watchdog& watchdog, milliseconds lease, TimePoint sentAt = at(0))
 
 void expectNothing(const Watchdog::Work& work) {
   EXPECT_TRUE(work.renew.empty());
+  EXPECT_TRUE(work.verify.empty());
   EXPECT_TRUE(work.lost.empty());
   EXPECT_TRUE(work.gone.empty());
 }
@@ -664,6 +665,65 @@ TEST(Watchdog, KeepsAHundredThousandHoldsOverTwoPeriods) {
   }
   EXPECT_EQ(watchdog.size(), 0U);
   EXPECT_EQ(watchdog.nextDue(), kNever);
+}
+
+TEST(Watchdog, ANewConnectionToTheSameServerRenewsWhatIsWatched) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr kept = watched(watchdog);
+  const HoldPtr other = leased(watchdog, milliseconds(60'000));
+  watchdog.renewAll(at(5), false);
+  const auto work = watchdog.collect(at(5));
+  EXPECT_EQ(work.renew, std::vector<HoldPtr>{kept});
+  EXPECT_TRUE(work.verify.empty());
+  EXPECT_EQ(goneReason(*kept), LossReason::refused);
+  EXPECT_EQ(goneReason(*other), LossReason::refused);
+}
+
+TEST(Watchdog, AnotherServerIsAskedForEveryHold) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr kept = watched(watchdog);
+  const HoldPtr other = leased(watchdog, milliseconds(60'000));
+  watchdog.renewAll(at(5), true);
+  const auto work = watchdog.collect(at(5));
+  EXPECT_EQ(work.renew, std::vector<HoldPtr>{kept});
+  EXPECT_EQ(work.verify, std::vector<HoldPtr>{other});
+  EXPECT_EQ(goneReason(*kept), LossReason::failover);
+  EXPECT_EQ(goneReason(*other), LossReason::failover);
+  const auto until = other->validUntil;
+  watchdog.renewed(*kept, at(6), at(7));
+  watchdog.verified(*other, at(6));
+  EXPECT_EQ(other->validUntil, until) << "a question is no renewal";
+  EXPECT_EQ(goneReason(*kept), LossReason::refused);
+  EXPECT_EQ(goneReason(*other), LossReason::refused);
+  expectNothing(watchdog.collect(at(9000)));
+}
+
+TEST(Watchdog, AQuestionWithoutAnswerIsAskedAgain) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(60'000));
+  watchdog.renewAll(at(5), true);
+  EXPECT_EQ(watchdog.collect(at(5)).verify.size(), 1U);
+  watchdog.renewalFailed(*hold, at(6));
+  EXPECT_EQ(watchdog.nextDue(), at(106));
+  EXPECT_EQ(watchdog.collect(at(106)).verify.size(), 1U);
+}
+
+TEST(Watchdog, AnAnswerOfTheServerBeforeProvesNothing) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr early = watched(watchdog);
+  EXPECT_EQ(watchdog.collect(at(kPeriod)).renew.size(), 1U);
+  watchdog.renewAll(at(kPeriod) + milliseconds(10), true);
+  // The answer is booked late.
+  watchdog.renewed(*early, at(kPeriod), at(kPeriod) + milliseconds(20));
+  EXPECT_EQ(goneReason(*early), LossReason::failover);
+  EXPECT_EQ(watchdog.collect(at(kPeriod) + milliseconds(20)).renew.size(), 1U);
+  // So is a grant.
+  const HoldPtr late = leased(watchdog, milliseconds(60'000), at(kPeriod));
+  EXPECT_EQ(goneReason(*late), LossReason::failover);
+  EXPECT_EQ(watchdog.collect(at(kPeriod) + milliseconds(20)).verify.size(), 1U);
+  // A grant of the new one is beyond doubt.
+  const HoldPtr fresh = leased(watchdog, milliseconds(60'000), at(kPeriod) + milliseconds(10));
+  EXPECT_EQ(goneReason(*fresh), LossReason::refused);
 }
 
 }  // namespace

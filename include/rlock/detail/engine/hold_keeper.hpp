@@ -325,7 +325,7 @@ inline int HoldKeeper::countWhole(Hold& hold, int before, int count, Aftermath& 
   if (before > 0 && alone && !hold.lost) {
     // The server had dropped the holds that came before this one. A holder that hears of this
     // grant must not take them for valid.
-    after.vanished.push_back(lose(hold, LossReason::refused));
+    after.vanished.push_back(lose(hold, goneReason(hold)));
   }
   if (before == 0 || alone || hold.lost) {
     // Holds that were lost, perhaps while this request was under way, are not counted: the release
@@ -468,7 +468,7 @@ inline void HoldKeeper::released(Hold& hold, const HoldRelease& release) {
     if (!hold.parts.empty()) {
       remain = ReadParts(hold).released(release, context_.now(), book_.watchdog, found);
     } else if (lost && remain == 0 && hold.count > 0 && !hold.lost) {
-      found.push_back(lose(hold, LossReason::refused));
+      found.push_back(lose(hold, goneReason(hold)));
     }
     hold.count = remain;
     if (remain == 0) {
@@ -534,7 +534,7 @@ inline void HoldKeeper::leaseChanged(Hold& hold,
     if (taken) {
       book_.watchdog.leaseChanged(hold, sentAt, lease);
     } else if (hold.count > 0 && !hold.lost) {
-      book_.end(hold, LossReason::refused, lost);
+      book_.end(hold, goneReason(hold), lost);
     }
     needsLoop = book_.needsTimer();
   }

@@ -100,6 +100,7 @@ struct Hold : RefCounted<Hold> {
   bool leftToExpire = false;       ///< its owner's thread has ended: closing does not give it back
   bool busy = false;               ///< a request about this hold is under way
   bool known = false;              ///< a HoldLedger has it
+  bool suspect = false;       ///< the server is another since: it may not know the hold
   GateWaiter* firstAtGate = nullptr;
   GateWaiter* lastAtGate = nullptr;
   TableHook<Hold> byKey;

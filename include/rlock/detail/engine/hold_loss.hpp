@@ -38,6 +38,11 @@ inline HoldLoss markedLoss(HoldLoss loss) {
   return loss;
 }
 
+/// Why a hold is lost of which the server says that it is not there.
+inline LossReason goneReason(const Hold& hold) noexcept {
+  return hold.suspect ? LossReason::failover : LossReason::refused;
+}
+
 /// Decides that a hold is lost. Not for one that is lost already.
 inline HoldLoss lose(Hold& hold, LossReason reason) {
   hold.lost = true;

@@ -83,7 +83,7 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
   void threadEnded(OwnerId owner) noexcept override { holds_.threadEnded(owner); }
 
  private:
-  void reconnected() override { renewals_.renewAll(); }
+  void reconnected(bool replaced) override { renewals_.renewAll(replaced); }
   void channelConfirmed(const std::string& channel) override { waiting_.confirmed(channel); }
   void channelRefused(const std::string& channel, const Error& error) override;
   void channelMessage(const std::string& channel, std::string_view payload) override;

@@ -103,7 +103,7 @@ inline void ReadParts::keep(const PartIndexes& indexes,
     if (kept[i]) {
       left.push_back(std::move(part));
     } else if (const bool over = now >= part.validUntil; !part.lost && (part.handle || !over)) {
-      losses.push_back(lose(hold_, part, over ? LossReason::expired : LossReason::refused));
+      losses.push_back(lose(hold_, part, over ? LossReason::expired : goneReason(hold_)));
     }
   }
   parts_ = std::move(left);
@@ -119,7 +119,7 @@ inline int ReadParts::released(const HoldRelease& release,
     if (part->lost) {
       // Its holder was told when it was lost.
     } else if (release.lost) {
-      losses.push_back(lose(hold_, *part, LossReason::refused));
+      losses.push_back(lose(hold_, *part, goneReason(hold_)));
     } else if (part->handle) {
       part->handle->setReleased();
     }

@@ -66,10 +66,16 @@ class Renewals {
   void begin();
   void stop() noexcept { timer_->disarm(); }
   /// There is a connection again: what is on the other side may have forgotten every hold.
-  void renewAll();
+  /// @param replaced  it is another server: every hold is verified, the unwatched ones, too
+  void renewAll(bool replaced);
 
  private:
   class Batch;
+
+  enum class Aim {
+    renew,
+    verify,  ///< only to learn whether they are there
+  };
 
   /// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
   static constexpr std::chrono::milliseconds kPatience{5};
@@ -78,7 +84,7 @@ class Renewals {
   static constexpr int kAtOnce = 16;
 
   void serve() RLOCK_EXCLUDES(book_.mutex);
-  void renew(std::vector<HoldPtr> holds) RLOCK_EXCLUDES(book_.mutex);
+  void renew(std::vector<HoldPtr> holds, Aim aim) RLOCK_EXCLUDES(book_.mutex);
   /// The way to one node.
   struct Lane {
     net::RequestQueue waiting{};
@@ -112,28 +118,34 @@ class Renewals {
   std::map<std::uintptr_t, Lane> lanes_;
 };
 
-/// One request that renews several holds.
+/// One request that renews several holds, or verifies them: that is a renewal of a millisecond,
+/// which never shortens a lease.
 class Renewals::Batch final : public Call {
  public:
-  Batch(std::shared_ptr<Renewals> renewals, std::vector<HoldPtr> holds, std::uintptr_t node)
-      : renewals_(std::move(renewals)), holds_(std::move(holds)), node_(node) {
+  Batch(std::shared_ptr<Renewals> renewals,
+        std::vector<HoldPtr> holds,
+        std::uintptr_t node,
+        Aim aim)
+      : renewals_(std::move(renewals)), holds_(std::move(holds)), node_(node), aim_(aim) {
     compose();
     setFollowsUp(true);
   }
 
   [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
+  [[nodiscard]] Aim aim() const noexcept { return aim_; }
 
  private:
   void compose() {
     const EngineContext& context = renewals_->context_;
+    const auto lease =
+        aim_ == Aim::renew ? context.options().watchdogTimeout : std::chrono::milliseconds(1);
     owners_.clear();
     owners_.reserve(holds_.size());
     std::vector<RenewalRequest> requests;
     requests.reserve(holds_.size());
     for (const HoldPtr& hold : holds_) {
-      requests.push_back({&scriptsOf(*hold),
-                          owners_.emplace_back(context.ownerField(hold->owner)),
-                          context.options().watchdogTimeout});
+      requests.push_back(
+          {&scriptsOf(*hold), owners_.emplace_back(context.ownerField(hold->owner)), lease});
     }
     scriptsOf(*holds_.front()).renewals()(*this, requests);
   }
@@ -162,6 +174,7 @@ class Renewals::Batch final : public Call {
   const std::shared_ptr<Renewals> renewals_;
   std::vector<HoldPtr> holds_;
   const std::uintptr_t node_;
+  const Aim aim_;
   std::vector<std::string> owners_;
 };
 
@@ -174,13 +187,13 @@ inline void Renewals::begin() {
   timer_->armAt(due);
 }
 
-inline void Renewals::renewAll() {
+inline void Renewals::renewAll(bool replaced) {
   if (context_.closed()) {
     return;
   }
   {
     const MutexLock lock(book_.mutex);
-    book_.watchdog.renewAll(context_.now());
+    book_.watchdog.renewAll(context_.now(), replaced);
   }
   serve();
 }
@@ -202,10 +215,11 @@ inline void Renewals::serve() {
   }
   timer_->armAt(due);
   losses_.announce(work.lost);
-  renew(std::move(work.renew));
+  renew(std::move(work.renew), Aim::renew);
+  renew(std::move(work.verify), Aim::verify);
 }
 
-inline void Renewals::renew(std::vector<HoldPtr> holds) {
+inline void Renewals::renew(std::vector<HoldPtr> holds, Aim aim) {
   const auto batchSize = static_cast<std::size_t>(context_.options().watchdogBatchSize);
   struct Due {
     Dispatcher::Place place;
@@ -233,7 +247,7 @@ inline void Renewals::renew(std::vector<HoldPtr> holds) {
     }
     const std::uintptr_t node = due[first].place.node;
     lanes_[node].waiting.push(
-        makeIntrusive<Batch>(context_.sharing(*this), std::move(batch), node));
+        makeIntrusive<Batch>(context_.sharing(*this), std::move(batch), node, aim));
     sendWaiting(node);
   }
 }
@@ -286,8 +300,8 @@ inline bool Renewals::split(const Batch& batch, const Outcome& outcome) {
     return false;
   }
   const auto half = due.begin() + static_cast<std::ptrdiff_t>(due.size() / 2);
-  renew({half, due.end()});
-  renew({due.begin(), half});
+  renew({half, due.end()}, batch.aim());
+  renew({due.begin(), half}, batch.aim());
   return true;
 }
 
@@ -342,6 +356,9 @@ inline void Renewals::bookOne(
     if (reply != nullptr) {
       to.refusal = reply->text;
     }
+  } else if (reply->integer == 1 && batch.aim() == Aim::verify) {
+    book_.watchdog.verified(hold, batch.submittedAt());
+    hold.renewedAlone = false;
   } else if (reply->integer == 1) {
     counters.renewals.fetch_add(1, std::memory_order_relaxed);
     book_.watchdog.renewed(hold, batch.submittedAt(), now);
@@ -353,7 +370,7 @@ inline void Renewals::bookOne(
                              context_.options().watchdogTimeout});
     }
   } else {
-    book_.end(hold, LossReason::refused, to.lost);
+    book_.end(hold, goneReason(hold), to.lost);
   }
 }
 

@@ -24,9 +24,10 @@ class Watchdog {
   using TimePoint = Clock::time_point;
 
   struct Work {
-    std::vector<HoldPtr> renew;  ///< to be renewed now, in order of their deadlines
-    std::vector<HoldLoss> lost;  ///< to be announced now
-    std::vector<HoldPtr> gone;   ///< announced before; the server must have dropped them by now
+    std::vector<HoldPtr> renew;   ///< to be renewed now, in order of their deadlines
+    std::vector<HoldPtr> verify;  ///< to be asked about now; their leases stay what they are
+    std::vector<HoldLoss> lost;   ///< to be announced now
+    std::vector<HoldPtr> gone;    ///< announced before; the server must have dropped them by now
   };
 
   explicit Watchdog(std::chrono::milliseconds timeout) noexcept : timeout_(timeout) {}
@@ -70,6 +71,11 @@ class Watchdog {
     hold.renewalFailures = 0;
     if (watched) {
       hold.renewAt = sentAt + period();
+    }
+    // An answer of the server that is there now proves the holds before this one, too.
+    hold.suspect = sentAt < replacedAt_;
+    if (hold.suspect) {
+      hold.renewAt = replacedAt_;
     }
     if (!hold.parts.empty()) {
       HoldPart& part = hold.parts.back();
@@ -123,7 +129,19 @@ class Watchdog {
     Validity::sum(hold);
     hold.renewalFailures = 0;
     hold.renewAt = sentAt + period();
+    proved(hold, sentAt);
     Validity::publish(hold);
+    schedule(hold);
+  }
+
+  /// The server has the hold, says the answer to a question that was sent at `sentAt`.
+  void verified(Hold& hold, TimePoint sentAt) {
+    hold.renewing = false;
+    if (!hold.hook.linked() || hold.lost) {
+      return;
+    }
+    hold.renewalFailures = 0;
+    proved(hold, sentAt);
     schedule(hold);
   }
 
@@ -178,11 +196,19 @@ class Watchdog {
   }
 
   /// Every watched hold is due now: what is on the other side may have forgotten it.
-  void renewAll(TimePoint now) {
+  /// @param replaced  it is another server: holds that are not watched are asked about, too
+  void renewAll(TimePoint now, bool replaced) {
+    if (replaced) {
+      replacedAt_ = now;
+    }
     // A copy: scheduling changes the order.
     const std::vector<Hold*> all = heap_.elements();
     for (Hold* hold : all) {
-      if (hold->watched && !hold->lost) {
+      if (hold->lost) {
+        continue;
+      }
+      hold->suspect = hold->suspect || replaced;
+      if (looksAfter(*hold)) {
         hold->renewAt = now;
         schedule(*hold);
       }
@@ -213,7 +239,7 @@ class Watchdog {
         continue;
       }
       hold.renewing = true;
-      work.renew.emplace_back(&hold);
+      (hold.watched ? work.renew : work.verify).emplace_back(&hold);
       heap_.schedule(hold, Validity::lossAt(hold));
     }
     return work;
@@ -233,14 +259,26 @@ class Watchdog {
     return std::max<Clock::duration>(std::chrono::milliseconds(1), period() / 100);
   }
 
+  static bool looksAfter(const Hold& hold) noexcept { return hold.watched || hold.suspect; }
+
+  void proved(Hold& hold, TimePoint sentAt) const noexcept {
+    if (sentAt >= replacedAt_) {
+      hold.suspect = false;
+    } else if (hold.suspect) {
+      // That was the server before.
+      hold.renewAt = replacedAt_;
+    }
+  }
+
   void schedule(Hold& hold) {
-    const bool renews = hold.watched && !hold.renewing && hold.renewAt < hold.maxHoldUntil;
+    const bool renews = looksAfter(hold) && !hold.renewing && hold.renewAt < hold.maxHoldUntil;
     heap_.schedule(
         hold, renews ? std::min(hold.renewAt, Validity::lossAt(hold)) : Validity::lossAt(hold));
   }
 
   const std::chrono::milliseconds timeout_;
   Heap heap_;
+  TimePoint replacedAt_ = TimePoint::min();  ///< when the server was last found to be another
 };
 
 }  // namespace rlock::detail

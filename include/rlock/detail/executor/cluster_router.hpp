@@ -58,7 +58,7 @@ class ClusterRouter final : public Router, private MapEvents {
   void unsubscribe(const std::string& channel) override { channels_.unsubscribe(channel); }
   [[nodiscard]] Counters counters() const noexcept override { return table_.counters(); }
 
-  void nodeUp(Node& node, bool again) override;
+  void nodeUp(Node& node, bool again, bool replaced) override;
   bool nodeDown(Node& node, const Error& error) override;
   void guardChanged() noexcept override;
   [[nodiscard]] bool needsTombstone() const noexcept override {
@@ -250,9 +250,10 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
   return Follow::done;
 }
 
-inline void ClusterRouter::nodeUp(Node& node, bool again) {
-  if (again || std::erase(successors_, &node) > 0) {
-    events_.reconnected();
+inline void ClusterRouter::nodeUp(Node& node, bool again, bool replaced) {
+  const bool successor = std::erase(successors_, &node) > 0;
+  if (again || successor) {
+    events_.reconnected(replaced || successor);
   }
 }
 
@@ -345,7 +346,7 @@ inline bool ClusterRouter::adopt(SlotMap map,
   return changed;
 }
 
-/// Has all holds renewed, of which those whose slots these masters have taken over may be gone:
+/// Has all holds verified, of which those whose slots these masters have taken over may be gone:
 /// now, and when there is a connection where there is none yet.
 inline void ClusterRouter::verify(const std::vector<Endpoint>& successors) {
   for (const Endpoint& at : successors) {
@@ -355,7 +356,7 @@ inline void ClusterRouter::verify(const std::vector<Endpoint>& successors) {
       successors_.push_back(node.get());
     }
   }
-  events_.reconnected();
+  events_.reconnected(true);
 }
 
 inline bool ClusterRouter::isDown(const Endpoint& at) const {

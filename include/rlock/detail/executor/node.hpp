@@ -48,7 +48,8 @@ class NodeOwner {
 
   /// The node has a connection.
   /// @param again  the server behind it may be another than before, or have lost its data
-  virtual void nodeUp(Node& node, bool again) = 0;
+  /// @param replaced  the server is another process than that of the connection before
+  virtual void nodeUp(Node& node, bool again, bool replaced) = 0;
   /// The node has none, or another attempt to connect failed. True: somebody was told why.
   virtual bool nodeDown(Node& node, const Error& error) = 0;
   /// Node::mustGuard() has another answer.
@@ -188,6 +189,7 @@ class Node final : private net::LinkEvents {
   std::chrono::nanoseconds readOnlyPause_{};
   Clock::time_point readOnlyToldUntil_{};
   bool beenUp_ = false;
+  std::shared_ptr<const net::ServerSession> session_;  ///< the last connection
   bool closed_ = false;
   const Error* over_ = nullptr;
 };
@@ -650,13 +652,19 @@ inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session)
     readOnlyToldUntil_ = {};
   }
   const bool again = linkError_.has_value() || beenUp_;
+  const bool replaced = session_ && !session->sameServer(*session_);
   beenUp_ = true;
+  session_ = session;
   linkError_.reset();
-  terms_.log->write(LogLevel::info,
-                    fmt::format("connected to {} as client {}", session->node, session->clientId));
+  terms_.log->write(
+      LogLevel::info,
+      fmt::format("connected to {} as client {}{}",
+                  session->node,
+                  session->clientId,
+                  replaced ? ", another process than before: holds are verified" : ""));
   killer_.up(session);
   sendParked();
-  owner_.nodeUp(*this, again);
+  owner_.nodeUp(*this, again, replaced);
 }
 
 inline void Node::onDown(const Error& error) {

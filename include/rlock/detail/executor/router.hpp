@@ -24,8 +24,9 @@ class DispatcherEvents {
   DispatcherEvents& operator=(const DispatcherEvents&) = delete;
   virtual ~DispatcherEvents() = default;
 
-  /// There is a connection again: the server behind it may be another, or have lost its data.
-  virtual void reconnected() = 0;
+  /// There is a connection again: the server behind it may have lost its data.
+  /// @param replaced  it is another process than the one before
+  virtual void reconnected(bool replaced) = 0;
 
   virtual void channelConfirmed(const std::string& channel) = 0;
   virtual void channelRefused(const std::string& channel, const Error& error) = 0;

@@ -43,7 +43,7 @@ class SingleRouter final : public Router {
   void unsubscribe(const std::string& channel) override { pubsub_->unsubscribe(channel); }
   [[nodiscard]] Counters counters() const noexcept override;
 
-  void nodeUp(Node& node, bool again) override;
+  void nodeUp(Node& node, bool again, bool replaced) override;
   bool nodeDown(Node& node, const Error& error) override;
   void guardChanged() noexcept override {}
   [[nodiscard]] bool needsTombstone() const noexcept override { return node_.mustGuard(); }
@@ -123,12 +123,12 @@ inline void SingleRouter::resend(const IntrusivePtr<Call>& call) {
   node_.send(call);
 }
 
-inline void SingleRouter::nodeUp(Node& /*node*/, bool again) {
+inline void SingleRouter::nodeUp(Node& /*node*/, bool again, bool replaced) {
   if (ready_) {
     std::exchange(ready_, nullptr)(Result<void>());
   }
   if (again) {
-    events_.reconnected();
+    events_.reconnected(replaced);
   }
 }
 

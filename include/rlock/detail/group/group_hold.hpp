@@ -378,7 +378,8 @@ inline std::vector<std::size_t> GroupHold::takeMissing() {
     const LossReason reason =
         member.held.empty() ? LossReason::unreachable : member.held.back()->reason();
     if (reason == LossReason::expired || reason == LossReason::refused ||
-        reason == LossReason::unreachable || reason == LossReason::maxHold) {
+        reason == LossReason::unreachable || reason == LossReason::maxHold ||
+        reason == LossReason::failover) {
       member.repairing = true;
       missing.push_back(i);
     }

@@ -25,6 +25,11 @@ struct ServerSession {
   [[nodiscard]] bool identified() const noexcept {
     return clientId != 0 && (!runId.empty() || !clientAddress.empty());
   }
+  /// Whether both lead to one process, as far as can be told: where the run id is not known, the
+  /// address has to do.
+  [[nodiscard]] bool sameServer(const ServerSession& other) const noexcept {
+    return runId.empty() || other.runId.empty() ? node == other.node : runId == other.runId;
+  }
   /// Whether it can be closed from another connection once it is lost.
   [[nodiscard]] bool canBeKilled() const noexcept { return canKill && identified(); }
 };

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/net/sentinel_list.hpp>
+#include <rlock/error.hpp>
+#include <rlock/options.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail::net {
+
+/// Decides how a master is found: which Sentinel is asked when, and which address is connected to.
+///
+/// It goes in rounds. In a round each Sentinel is asked once, in the order that the SentinelList
+/// had at the beginning, and each has a head start before the next is asked beside it. An answer is
+/// no more than a candidate: its address is to be connected to, and only a server that says itself
+/// that it is the master ends the search. No majority is needed for that. When a candidate is none,
+/// or cannot be reached, the other Sentinels are asked at once, and after a pause all of them once
+/// more: during a failover they need a moment. The search is over when no Sentinel names an
+/// address, when a reason was found that waiting does not cure, or when its time is over.
+///
+/// The owner does what next() says until it says `wait` or `over`, tells what came of it, and asks
+/// again.
+///
+/// **Thread safety:** One thread at a time.
+class MasterSearch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using TimePoint = Clock::time_point;
+
+  struct Action {
+    enum class Kind : std::uint8_t {
+      ask,     ///< the Sentinel at `endpoint`; answered() or failed() follows
+      verify,  ///< whether the master is at `endpoint`; refuted() follows, or the search has
+               ///< succeeded
+      drop,    ///< no Sentinel names that `endpoint` any more; nothing follows
+      wait,    ///< until then, unless something comes
+      over,    ///< failure() says why
+    };
+    Kind kind = Kind::wait;
+    Endpoint endpoint{};
+    TimePoint until{};
+  };
+
+  /// @param list  must outlive the search; others may use it meanwhile
+  MasterSearch(SentinelList& list, std::string master, TimePoint now, TimePoint deadline)
+      : list_(list), master_(std::move(master)), deadline_(deadline), headStartEnd_(now) {
+    beginRound(now);
+    if (auto hint = list.hint(now)) {
+      candidates_.push_back({*std::move(hint)});
+    }
+  }
+
+  [[nodiscard]] Action next(TimePoint now);
+
+  void answered(const Endpoint& sentinel, const SentinelAnswer& answer, TimePoint now);
+  void failed(const Endpoint& sentinel, const Error& error, TimePoint now);
+  void refuted(const Endpoint& candidate, const Error& error, TimePoint now);
+
+  /// Why no master was found.
+  [[nodiscard]] Error failure() const;
+
+ private:
+  struct Sentinel {
+    Endpoint endpoint;
+    bool due = true;
+    bool asked = false;  ///< and not yet answered
+    std::string note{};  ///< of its last answer that was of no use
+  };
+  enum class State : std::uint8_t { fresh, tried, refuted };
+  struct Candidate {
+    Endpoint endpoint;
+    State state = State::fresh;
+    bool named = true;  ///< in this round
+  };
+
+  static constexpr std::chrono::milliseconds kHeadStart{250};
+  static constexpr std::chrono::milliseconds kFirstPause{50};
+  static constexpr std::chrono::milliseconds kLongestPause{500};
+
+  /// Failures that another try does not cure, as far as one server can tell.
+  static bool lasts(Errc errc) noexcept {
+    return errc != Errc::connectionFailed && errc != Errc::readOnly;
+  }
+  /// The error without the address, which the text of the whole has already.
+  static std::string reasonOf(const Endpoint& endpoint, const Error& error) {
+    const std::string prefix = "cannot connect to " + toString(endpoint) + ": ";
+    const std::string& text = error.message();
+    return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
+  }
+
+  void beginRound(TimePoint now);
+  [[nodiscard]] Action waitUntil(TimePoint until) const {
+    return {Action::Kind::wait, {}, std::min(until, deadline_)};
+  }
+  [[nodiscard]] Clock::duration headStart(TimePoint now) const;
+  Sentinel* find(const Endpoint& sentinel);
+  Candidate* candidate(const Endpoint& endpoint);
+  [[nodiscard]] bool under(State state) const;
+
+  SentinelList& list_;
+  const std::string master_;
+  const TimePoint deadline_;
+  std::vector<Sentinel> sentinels_;
+  std::vector<Candidate> candidates_;
+  TimePoint headStartEnd_;
+  std::optional<TimePoint> pauseEnd_;
+  std::chrono::milliseconds pause_ = kFirstPause;
+  bool named_ = false;    ///< a Sentinel has named an address in this round
+  bool unknown_ = false;  ///< one knows no master of that name
+  std::string refutation_;
+  std::optional<Error> lastingMaster_;
+  std::optional<Error> lastingSentinel_;
+  std::string node_;  ///< of the last candidate that was refuted
+};
+
+inline void MasterSearch::beginRound(TimePoint now) {
+  for (const Endpoint& endpoint : list_.order()) {
+    if (find(endpoint) == nullptr) {
+      sentinels_.push_back({endpoint});
+    }
+  }
+  for (Sentinel& sentinel : sentinels_) {
+    sentinel.due = !sentinel.asked;
+  }
+  std::erase_if(candidates_, [](const Candidate& each) { return each.state == State::refuted; });
+  for (Candidate& each : candidates_) {
+    each.named = false;
+  }
+  named_ = false;
+  unknown_ = false;
+  lastingMaster_.reset();
+  lastingSentinel_.reset();
+  headStartEnd_ = now;
+  pauseEnd_.reset();
+}
+
+inline MasterSearch::Action MasterSearch::next(TimePoint now) {
+  for (;;) {
+    if (now >= deadline_) {
+      return {Action::Kind::over};
+    }
+    for (Candidate& each : candidates_) {
+      if (each.state == State::fresh) {
+        each.state = State::tried;
+        headStartEnd_ = now + headStart(now);
+        return {Action::Kind::verify, each.endpoint};
+      }
+    }
+    const auto due = std::find_if(
+        sentinels_.begin(), sentinels_.end(), [](const Sentinel& each) { return each.due; });
+    if (due != sentinels_.end()) {
+      if (now < headStartEnd_) {
+        return waitUntil(headStartEnd_);
+      }
+      due->due = false;
+      due->asked = true;
+      headStartEnd_ = now + headStart(now);
+      return {Action::Kind::ask, due->endpoint};
+    }
+    const bool asking = std::any_of(
+        sentinels_.begin(), sentinels_.end(), [](const Sentinel& each) { return each.asked; });
+    if (!pauseEnd_) {
+      if (!asking && !under(State::tried) && (lastingMaster_ || !named_)) {
+        return {Action::Kind::over};
+      }
+      if (asking && now < headStartEnd_) {
+        return waitUntil(headStartEnd_);
+      }
+      pauseEnd_ = now + pause_;
+      pause_ = std::min(2 * pause_, kLongestPause);
+    }
+    if (named_) {
+      const auto old =
+          std::find_if(candidates_.begin(), candidates_.end(), [](const Candidate& each) {
+            return each.state == State::tried && !each.named;
+          });
+      if (old != candidates_.end()) {
+        Action drop{Action::Kind::drop, std::move(old->endpoint)};
+        candidates_.erase(old);
+        return drop;
+      }
+    }
+    if (now < *pauseEnd_) {
+      return waitUntil(*pauseEnd_);
+    }
+    beginRound(now);
+  }
+}
+
+/// Everybody has a turn before the time is over, however many there are.
+inline MasterSearch::Clock::duration MasterSearch::headStart(TimePoint now) const {
+  const auto waiting = std::count_if(
+      sentinels_.begin(), sentinels_.end(), [](const Sentinel& each) { return each.due; });
+  return std::min<Clock::duration>(kHeadStart, (deadline_ - now) / (waiting + 2));
+}
+
+inline MasterSearch::Sentinel* MasterSearch::find(const Endpoint& sentinel) {
+  const auto at = std::find_if(sentinels_.begin(), sentinels_.end(), [&](const Sentinel& each) {
+    return each.endpoint == sentinel;
+  });
+  return at == sentinels_.end() ? nullptr : &*at;
+}
+
+inline MasterSearch::Candidate* MasterSearch::candidate(const Endpoint& endpoint) {
+  const auto at = std::find_if(candidates_.begin(), candidates_.end(), [&](const Candidate& each) {
+    return each.endpoint == endpoint;
+  });
+  return at == candidates_.end() ? nullptr : &*at;
+}
+
+inline bool MasterSearch::under(State state) const {
+  return std::any_of(candidates_.begin(), candidates_.end(), [state](const Candidate& each) {
+    return each.state == state;
+  });
+}
+
+inline void MasterSearch::answered(const Endpoint& sentinel,
+                                   const SentinelAnswer& answer,
+                                   TimePoint now) {
+  list_.answered(sentinel, answer.others);
+  Sentinel* const known = find(sentinel);
+  if (known != nullptr) {
+    known->asked = false;
+    known->note.clear();
+  }
+  for (const Endpoint& other : answer.others) {
+    if (find(other) == nullptr) {
+      sentinels_.push_back({other});
+    }
+  }
+  if (!answer.master) {
+    unknown_ = true;
+    if (Sentinel* const again = find(sentinel)) {
+      again->note = "knows no master of that name";
+    }
+    headStartEnd_ = now;
+    return;
+  }
+  named_ = true;
+  if (Candidate* const same = candidate(*answer.master)) {
+    same->named = true;
+    if (same->state == State::refuted) {
+      headStartEnd_ = now;
+    }
+    return;
+  }
+  candidates_.push_back({*answer.master});
+}
+
+inline void MasterSearch::failed(const Endpoint& sentinel, const Error& error, TimePoint now) {
+  if (Sentinel* const known = find(sentinel)) {
+    known->asked = false;
+    known->note = reasonOf(sentinel, error);
+  }
+  if (lasts(error.errc()) && !lastingSentinel_) {
+    lastingSentinel_ = error;
+  }
+  headStartEnd_ = now;
+}
+
+inline void MasterSearch::refuted(const Endpoint& endpoint, const Error& error, TimePoint now) {
+  if (Candidate* const known = candidate(endpoint)) {
+    known->state = State::refuted;
+  }
+  node_ = toString(endpoint);
+  refutation_ = reasonOf(endpoint, error);
+  if (lasts(error.errc())) {
+    lastingMaster_ = error;
+  }
+  headStartEnd_ = now;
+}
+
+inline Error MasterSearch::failure() const {
+  if (lastingMaster_) {
+    return *lastingMaster_;
+  }
+  if (lastingSentinel_ && !named_) {
+    return *lastingSentinel_;
+  }
+  ErrorContext context;
+  context.node = !node_.empty() ? node_ : toString(sentinels_.front().endpoint);
+  std::string text = "no Sentinel leads to a master \"" + escapeForDisplay(master_) + "\"";
+  std::string separator = ": ";
+  for (const Sentinel& each : sentinels_) {
+    const std::string note = each.asked ? "timed out" : each.note;
+    if (!note.empty()) {
+      text += separator + "Sentinel " + toString(each.endpoint) + ": " + note;
+      separator = "; ";
+    }
+  }
+  for (const Candidate& each : candidates_) {
+    if (each.state == State::tried) {
+      text += separator + "master " + toString(each.endpoint) + ": timed out";
+      separator = "; ";
+    }
+  }
+  if (!refutation_.empty()) {
+    text += separator + "master " + node_ + ": " + refutation_;
+  }
+  // A name that was right once does not become wrong: then the Sentinels are.
+  const bool wrongName = unknown_ && !named_ && !list_.everFound();
+  return Error(
+      wrongName ? Errc::invalidArgument : Errc::connectionFailed, text, std::move(context));
+}
+
+}  // namespace rlock::detail::net

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/reply.hpp>
+#include <rlock/options.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail::net {
+
+/// What a Sentinel says of a master.
+struct SentinelAnswer {
+  std::optional<Endpoint> master{};  ///< empty: it knows none of that name
+  std::vector<Endpoint> others{};    ///< further Sentinels that watch it
+};
+
+/// An address as a Sentinel writes it. Empty: it is none.
+inline std::optional<Endpoint> endpointOf(std::string_view host, std::string_view port) {
+  std::uint16_t number = 0;
+  const char* const end = port.data() + port.size();
+  const auto parsed = std::from_chars(port.data(), end, number);
+  if (host.empty() || parsed.ec != std::errc() || parsed.ptr != end || number == 0) {
+    return std::nullopt;
+  }
+  Endpoint endpoint;
+  endpoint.host = host;
+  endpoint.port = number;
+  return endpoint;
+}
+
+/// The reply to SENTINEL GET-MASTER-ADDR-BY-NAME.
+inline std::optional<Endpoint> masterOf(const Reply& reply) {
+  return reply.isArray() && reply.elements.size() == 2
+             ? endpointOf(reply.elements[0].text, reply.elements[1].text)
+             : std::nullopt;
+}
+
+/// The reply to SENTINEL SENTINELS: for each a list of names and values.
+inline std::vector<Endpoint> sentinelsOf(const Reply& reply) {
+  std::vector<Endpoint> result;
+  if (!reply.isArray()) {
+    return result;
+  }
+  for (const Reply& each : reply.elements) {
+    std::string_view host;
+    std::string_view port;
+    for (std::size_t i = 0; each.isArray() && i + 1 < each.elements.size(); i += 2) {
+      const std::string& name = each.elements[i].text;
+      if (name == "ip") {
+        host = each.elements[i + 1].text;
+      } else if (name == "port") {
+        port = each.elements[i + 1].text;
+      }
+    }
+    if (auto endpoint = endpointOf(host, port)) {
+      result.push_back(*std::move(endpoint));
+    }
+  }
+  return result;
+}
+
+/// The new address in a message of the channel +switch-master, `name old-ip old-port new-ip
+/// new-port`. Empty: it is about another master.
+inline std::optional<Endpoint> switchedTo(std::string_view message, std::string_view master) {
+  std::vector<std::string_view> words;
+  while (!message.empty()) {
+    const std::size_t end = std::min(message.find(' '), message.size());
+    words.push_back(message.substr(0, end));
+    message = message.substr(std::min(end + 1, message.size()));
+  }
+  return words.size() == 5 && words[0] == master ? endpointOf(words[3], words[4]) : std::nullopt;
+}
+
+/// The Sentinels that a client knows: those of its configuration, which it never forgets, and those
+/// that these have named.
+///
+/// **Thread safety:** One thread at a time.
+class SentinelList {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  explicit SentinelList(std::vector<Endpoint> configured)
+      : known_(std::move(configured)), configured_(known_.size()) {}
+
+  /// All of them, in the order in which they are to be asked: the one that answered last comes
+  /// first.
+  [[nodiscard]] std::vector<Endpoint> order() const {
+    std::vector<Endpoint> result = known_;
+    const auto last = std::find(result.begin(), result.end(), answeredLast_);
+    if (last != result.end()) {
+      std::rotate(result.begin(), last, last + 1);
+    }
+    return result;
+  }
+
+  /// One has answered, and named others.
+  void answered(const Endpoint& sentinel, const std::vector<Endpoint>& others) {
+    answeredLast_ = sentinel;
+    for (const Endpoint& other : others) {
+      if (std::find(known_.begin(), known_.end(), other) == known_.end()) {
+        known_.push_back(other);
+      }
+    }
+    // Addresses that change all the time are forgotten in the order in which they came, but not
+    // the one that answers.
+    while (known_.size() > configured_ + kLearnt) {
+      const auto first = known_.begin() + static_cast<std::ptrdiff_t>(configured_);
+      known_.erase(*first == answeredLast_ ? first + 1 : first);
+    }
+  }
+
+  /// The master was found there.
+  void found(Endpoint master, TimePoint now) {
+    everFound_ = true;
+    hint(std::move(master), now);
+  }
+  /// The name is right, whatever a Sentinel says later on.
+  [[nodiscard]] bool everFound() const noexcept { return everFound_; }
+
+  /// A Sentinel has just said where the master is: the searches of the next moment look there
+  /// first.
+  void hint(Endpoint master, TimePoint now) {
+    hint_ = std::move(master);
+    hintedAt_ = now;
+  }
+  [[nodiscard]] std::optional<Endpoint> hint(TimePoint now) const {
+    return now - hintedAt_ < kHintLife ? hint_ : std::nullopt;
+  }
+
+ private:
+  static constexpr std::size_t kLearnt = 16;
+  /// It is short, because later the master may be elsewhere, and the server at this address say
+  /// that it is a master all the same: one that was restarted does, until the Sentinels notice.
+  static constexpr std::chrono::seconds kHintLife{2};
+
+  std::vector<Endpoint> known_;
+  std::size_t configured_;
+  Endpoint answeredLast_{};
+  bool everFound_ = false;
+  std::optional<Endpoint> hint_;
+  TimePoint hintedAt_{};
+};
+
+}  // namespace rlock::detail::net

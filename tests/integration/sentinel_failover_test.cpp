@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The master moves, dies, freezes or is cut off while locks are held and waited for.
+
+#include "integration/sentinel_harness.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace rlock::test {
+namespace {
+
+/// What happens. Afterwards there is a settled master again, which may be another.
+enum class Event {
+  plannedFailover,
+  masterKilled,
+  masterFrozen,
+  masterCutOff,
+  everyNodeRestarted,
+  masterMovedThereAndBack,
+};
+
+const char* toString(Event event) {
+  switch (event) {
+    case Event::plannedFailover:
+      return "plannedFailover";
+    case Event::masterKilled:
+      return "masterKilled";
+    case Event::masterFrozen:
+      return "masterFrozen";
+    case Event::masterCutOff:
+      return "masterCutOff";
+    case Event::everyNodeRestarted:
+      return "everyNodeRestarted";
+    case Event::masterMovedThereAndBack:
+      return "masterMovedThereAndBack";
+  }
+  return "unknown";
+}
+
+class SentinelFailover : public SentinelTest {
+ protected:
+  static constexpr std::string_view kClientName = "inside";
+
+  /// Its connections are told from those of servers and Sentinels.
+  [[nodiscard]] Options named(std::chrono::milliseconds watchdog) {
+    Options settings = options(watchdog);
+    settings.clientName = kClientName;
+    return settings;
+  }
+  /// Cuts a node off from everybody but the clients of this test.
+  void cutOff(std::size_t node) {
+    world().proxy(node).blackHole(
+        TcpProxy::Direction::both,
+        [](const TcpProxy::ConnectionInfo& info) { return info.clientName != kClientName; });
+  }
+
+  std::size_t happen(Event event, std::size_t master) {
+    switch (event) {
+      case Event::plannedFailover:
+        return world().failover();
+      case Event::masterKilled:
+        world().node(master).kill();
+        return world().awaitMaster(master);
+      case Event::masterFrozen: {
+        world().node(master).freeze();
+        return world().awaitMaster(master);
+      }
+      case Event::masterCutOff:
+        cutOff(master);
+        return world().awaitMaster(master);
+      case Event::everyNodeRestarted: {
+        for (std::size_t i = 0; i < world().sentinels(); ++i) {
+          world().sentinel(i).kill();
+          world().sentinel(i).start();
+        }
+        for (std::size_t i = 0; i < world().nodes(); ++i) {
+          if (i != master) {
+            world().node(i).restart();
+          }
+        }
+        world().awaitSettled();
+        const std::size_t next = world().failover();
+        world().awaitSettled();
+        world().node(master).restart();
+        world().awaitSettled();
+        return next;
+      }
+      case Event::masterMovedThereAndBack: {
+        (void)world().failover();
+        world().awaitSettled();
+        const std::size_t next = world().failover();
+        return next;
+      }
+    }
+    return master;
+  }
+};
+
+/// Ends the waits of a client's callers when a test ends early, which then would wait for them.
+class ClosedAtEnd {
+ public:
+  explicit ClosedAtEnd(Client& client) : client_(client) {}
+  ClosedAtEnd(const ClosedAtEnd&) = delete;
+  ClosedAtEnd& operator=(const ClosedAtEnd&) = delete;
+  ~ClosedAtEnd() { client_.close(0ms); }
+
+ private:
+  Client& client_;
+};
+
+class SentinelEvents : public SentinelFailover, public ::testing::WithParamInterface<Event> {};
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         SentinelEvents,
+                         ::testing::Values(Event::plannedFailover,
+                                           Event::masterKilled,
+                                           Event::masterFrozen,
+                                           Event::masterCutOff,
+                                           Event::everyNodeRestarted,
+                                           Event::masterMovedThereAndBack),
+                         [](const ::testing::TestParamInfo<Event>& test) {
+                           return std::string(toString(test.param));
+                         });
+
+/// A waiter that says when it is in, and goes out when told.
+class Entrant {
+ public:
+  template <class Enter>
+  explicit Entrant(Enter enter)
+      : outcome_(inThread([this, enter] {
+          return outcomeOf([&] {
+            enter();
+            in_ = true;
+          });
+        })) {}
+  Entrant(const Entrant&) = delete;
+  Entrant& operator=(const Entrant&) = delete;
+
+  [[nodiscard]] bool in() const { return in_; }
+  std::string outcome() { return outcome_.get(); }
+
+ private:
+  std::atomic<bool> in_{false};
+  std::future<std::string> outcome_;
+};
+
+TEST_P(SentinelEvents, XFO5_HoldsAreKeptAndWaitersEnterOnTheNewMaster) {
+  RedisSentinelsOptions setup;
+  setup.proxied = GetParam() == Event::masterCutOff;
+  start(setup);
+  // Nothing but the Sentinels says that a frozen master is none any more.
+  Client holder = Client::connect(patient(named(60s)));
+  Client others = Client::connect(patient(named(60s)));
+
+  Lease watched = holder.getLock("watched").acquire();
+  Lease leased = holder.getLock("leased").acquire({.lease = 300s});
+  Lease fair = holder.getFairLock("fair").acquire();
+  Lease written = holder.getReadWriteLock("rw").writeLock().acquire();
+  Semaphore semaphore = holder.getSemaphore("semaphore");
+  ASSERT_TRUE(semaphore.trySetPermits(1));
+  semaphore.acquire();
+  CountDownLatch latch = holder.getCountDownLatch("latch");
+  ASSERT_TRUE(latch.trySetCount(1));
+
+  Entrant onWatched([&] { others.getLock("watched").lock(60s); });
+  Entrant onLeased([&] { others.getLock("leased").lock(60s); });
+  Entrant onFair([&] { others.getFairLock("fair").lock(60s); });
+  Entrant reading([&] { others.getReadWriteLock("rw").readLock().lock(60s); });
+  Entrant onSemaphore([&] { others.getSemaphore("semaphore").acquire(); });
+  Entrant onLatch([&] { others.getCountDownLatch("latch").await(); });
+  const ClosedAtEnd end(others);
+  const std::array<Entrant*, 6> all{
+      &onWatched, &onLeased, &onFair, &reading, &onSemaphore, &onLatch};
+  ASSERT_EVENTUALLY(kLong, others.stats().waiters == all.size());
+  replicate(0);
+
+  const std::size_t master = happen(GetParam(), 0);
+  // What the master before grants or frees at the last moment may be lost.
+  const std::uint64_t moves = GetParam() == Event::masterMovedThereAndBack ? 2 : 1;
+  EXPECT_EVENTUALLY(kLong, holder.stats().reconnects >= moves);
+  EXPECT_EVENTUALLY(kLong, others.stats().reconnects >= moves);
+  RawRedis server = raw(master);
+  EXPECT_TRUE(watched.held());
+  EXPECT_TRUE(leased.held());
+  EXPECT_TRUE(fair.held());
+  EXPECT_TRUE(written.held());
+  EXPECT_TRUE(server.exists("watched"));
+  for (const Entrant* each : all) {
+    EXPECT_FALSE(each->in());
+  }
+
+  const auto entersSoon = [](const Entrant& entrant, const char* what) {
+    const Stopwatch watch;
+    EXPECT_EVENTUALLY(kLong, entrant.in()) << what;
+    EXPECT_LE(watch.elapsedMs(), scaled(2000ms)) << what;
+  };
+  EXPECT_EQ(watched.release(), ReleaseResult::released);
+  entersSoon(onWatched, "watched");
+  EXPECT_EQ(leased.release(), ReleaseResult::released);
+  entersSoon(onLeased, "leased");
+  EXPECT_EQ(fair.release(), ReleaseResult::released);
+  entersSoon(onFair, "fair");
+  EXPECT_EQ(written.release(), ReleaseResult::released);
+  entersSoon(reading, "reading");
+  semaphore.release();
+  entersSoon(onSemaphore, "semaphore");
+  latch.countDown();
+  entersSoon(onLatch, "latch");
+  for (Entrant* each : all) {
+    EXPECT_EQ(each->outcome(), "ok");
+  }
+  EXPECT_TRUE(server.exists("watched")) << "not the master is asked";
+  if (GetParam() == Event::masterFrozen) {
+    world().node(0).thaw();
+  }
+}
+
+TEST_P(SentinelEvents, AWatchedHoldIsRenewedOnTheNewMaster) {
+  RedisSentinelsOptions setup;
+  setup.proxied = GetParam() == Event::masterCutOff;
+  start(setup);
+  // Longer than a failover takes, shorter than the test.
+  Client holder = Client::connect(patient(named(scaled(12s))));
+  Lease lease = holder.getLock("renewed").acquire();
+  replicate(0);
+  const std::size_t master = happen(GetParam(), 0);
+  RawRedis server = raw(master);
+  // Verified at once: the lease is a fresh one long before a third of it is over.
+  EXPECT_EVENTUALLY(kLong, server.pttl("renewed") > scaled(10s).count());
+  const auto until = lease.validUntil();
+  EXPECT_EVENTUALLY(kLong, lease.validUntil() > until);
+  EXPECT_TRUE(lease.held());
+  EXPECT_EQ(lease.lossReason(), LossReason::none);
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  EXPECT_FALSE(server.exists("renewed"));
+  if (GetParam() == Event::masterFrozen) {
+    world().node(0).thaw();
+  }
+}
+
+TEST_F(SentinelFailover, C9_AHoldThatTheNewMasterDoesNotKnowIsToldAsLost) {
+  RedisSentinelsOptions setup;
+  setup.proxied = true;
+  start(setup);
+  std::mutex mutex;
+  std::vector<LostHold> told;
+  Options settings = patient(named(60s));
+  settings.onLost = [&](const LostHold& hold) {
+    const std::lock_guard guard(mutex);
+    told.push_back(hold);
+  };
+  Client holder = Client::connect(settings);
+  Client others = Client::connect(patient(named(60s)));
+  holder.getLock("before").lock();
+  replicate(0);
+  // From here on nothing reaches the replica, and a moment later it is the master.
+  cutOff(0);
+  Lease watched = holder.getLock("watched").acquire();
+  Lease leased = holder.getLock("leased").acquire({.lease = 300s});
+  Lease written = holder.getReadWriteLock("rw").writeLock().acquire();
+  Lease read = holder.getReadWriteLock("rw2").readLock().acquire({.lease = 300s});
+  Permit permit = [&] {
+    PermitExpirableSemaphore semaphore = holder.getPermitExpirableSemaphore("permits");
+    EXPECT_TRUE(semaphore.trySetPermits(1));
+    return semaphore.hold();
+  }();
+  RLock plain = holder.getLock("plain");
+  plain.lock(300s);
+  Entrant waiter([&] { others.getLock("leased").lock(60s); });
+  const ClosedAtEnd end(others);
+  ASSERT_EVENTUALLY(kLong, others.stats().waiters == 1);
+  const std::size_t master = world().awaitMaster(0);
+  const auto isLost = [&](const Lease& lease) {
+    return lease.lossReason() == LossReason::failover && lease.lostToken().stop_requested() &&
+           !lease.held();
+  };
+  EXPECT_EVENTUALLY(kLong, isLost(watched));
+  EXPECT_EVENTUALLY(kLong, isLost(leased));
+  EXPECT_EVENTUALLY(kLong, isLost(written));
+  EXPECT_EVENTUALLY(kLong, isLost(read));
+  EXPECT_EVENTUALLY(kLong, isLost(permit));
+  EXPECT_EVENTUALLY(kLong, [&] {
+    const std::lock_guard guard(mutex);
+    return told.size() == 6;
+  }());
+  for (const LostHold& each : told) {
+    EXPECT_EQ(each.reason, LossReason::failover) << each.name;
+    EXPECT_NE(each.name, "before");
+  }
+  EXPECT_EVENTUALLY(kLong, waiter.in());
+  EXPECT_EQ(leased.release(), ReleaseResult::lost);
+  EXPECT_EQ(outcomeOf([&] { plain.unlock(); }), "notOwner");
+  EXPECT_TRUE(raw(master).exists("leased")) << "the other's";
+  EXPECT_EQ(outcomeOf([&] { holder.getLock("before").unlock(); }), "ok");
+}
+
+TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
+  start();
+  Options settings = named(1s);
+  settings.commandTimeout = 500ms;
+  Client holder = Client::connect(settings);
+  Client others = Client::connect(settings);
+  Lease watched = holder.getLock("watched").acquire();
+  Lease leased = holder.getLock("leased").acquire({.lease = 1s});
+  Entrant onWatched([&] { others.getLock("watched").lock(60s); });
+  Entrant onLeased([&] { others.getLock("leased").lock(60s); });
+  Entrant onFair([&] {
+    RLock fair = others.getFairLock("watched-fair");
+    fair.lock(60s);
+  });
+  const ClosedAtEnd end(others);
+  EXPECT_EVENTUALLY(kLong, onFair.in());
+  for (std::size_t i = 0; i < world().sentinels(); ++i) {
+    world().sentinel(i).kill();
+  }
+  for (std::size_t i = 0; i < world().nodes(); ++i) {
+    world().node(i).kill();
+  }
+  EXPECT_EVENTUALLY(kLong, watched.lossReason() == LossReason::unreachable);
+  EXPECT_EVENTUALLY(kLong, leased.lossReason() == LossReason::expired);
+  EXPECT_FALSE(onWatched.in());
+  EXPECT_FALSE(onLeased.in());
+  for (std::size_t i = 0; i < world().nodes(); ++i) {
+    world().node(i).start();
+  }
+  for (std::size_t i = 0; i < world().sentinels(); ++i) {
+    world().sentinel(i).start();
+  }
+  world().awaitMaster();
+  EXPECT_EVENTUALLY(kLong, onWatched.in());
+  EXPECT_EVENTUALLY(kLong, onLeased.in());
+  // A message wakes them again, within less than a safety poll.
+  RLock lock = holder.getLock("after");
+  lock.lock();
+  Entrant waiter([&] { others.getLock("after").lock(60s); });
+  const ClosedAtEnd endAfter(others);
+  ASSERT_EVENTUALLY(kLong, others.stats().waiters == 1);
+  lock.unlock();
+  EXPECT_EVENTUALLY(kLong, waiter.in());
+}
+
+TEST_F(SentinelFailover, AServerThatBecomesAReplicaIsNoErrorForTheCaller) {
+  start();
+  Client client = Client::connect(named(60s));
+  std::atomic<bool> done{false};
+  auto work = inThread([&] {
+    // Each call may take as long as a failover does.
+    std::vector<std::string> outcomes;
+    for (int i = 0; !done || i < 100; ++i) {
+      RLock lock = client.getLock("work" + std::to_string(i % 10));
+      const std::string outcome = outcomeOf([&] {
+        lock.lock(60s);
+        lock.unlock();
+      });
+      if (outcome != "ok" && outcome != "notOwner") {
+        outcomes.push_back(outcome);
+      }
+    }
+    return outcomes;
+  });
+  const std::size_t master = world().failover();
+  EXPECT_EVENTUALLY(kLong, log().contains("connected to " + world().address(master)));
+  done = true;
+  EXPECT_EQ(work.get(), std::vector<std::string>());
+}
+
+TEST_F(SentinelFailover, TP01_ManyNamesOverAFailoverAndTheReturnOfTheOldMaster) {
+  start();
+  Client client = Client::connect(named(60s));
+  std::atomic<bool> done{false};
+  std::vector<std::future<std::pair<std::string, std::string>>> loads;
+  for (int load = 0; load < 5; ++load) {
+    loads.push_back(inThread([&, load] {
+      std::string last;
+      std::string bad;
+      for (unsigned i = 0; !done; ++i) {
+        RLock lock =
+            client.getLock("tp" + std::to_string((i * 7 + static_cast<unsigned>(load)) % 20));
+        last = outcomeOf([&] {
+          lock.lock(10s);
+          lock.unlock();
+        });
+        if (last != "ok" && last != "readOnly" && last != "notOwner") {
+          bad += last + " ";
+        }
+        std::this_thread::sleep_for(5ms);
+      }
+      return std::pair(last, bad);
+    }));
+  }
+  const auto acquired = [&] { return client.stats().acquired; };
+  EXPECT_EVENTUALLY(kLong, acquired() > 100);
+  world().node(0).kill();
+  (void)world().awaitMaster(0);
+  const auto moved = acquired();
+  EXPECT_EVENTUALLY(kLong, acquired() > moved + 100);
+  world().node(0).start();
+  world().awaitSettled();
+  const auto returned = acquired();
+  EXPECT_EVENTUALLY(kLong, acquired() > returned + 100);
+  done = true;
+  for (auto& load : loads) {
+    const auto [last, bad] = load.get();
+    EXPECT_EQ(last, "ok");
+    EXPECT_EQ(bad, "");
+  }
+}
+
+}  // namespace
+}  // namespace rlock::test

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// How a client finds the master: Sentinels that are dead, silent, wrong, or want a password.
+
+#include "integration/sentinel_harness.hpp"
+#include "support/free_port.hpp"
+
+#include <fstream>
+
+namespace rlock::test {
+namespace {
+
+class SentinelSearch : public SentinelTest {
+ protected:
+  static Endpoint loopback(std::uint16_t port) {
+    Endpoint endpoint;
+    endpoint.host = "127.0.0.1";
+    endpoint.port = port;
+    return endpoint;
+  }
+  static bool works(Client& client) {
+    RLock lock = client.getLock("works");
+    const bool taken = lock.tryLock();
+    lock.unlock();
+    return taken;
+  }
+};
+
+TEST_F(SentinelSearch, TheUriWithUserAndPasswords) {
+  RedisSentinelsOptions setup;
+  setup.password = "s3cret";
+  setup.sentinelPassword = "w4tch";
+  start(setup);
+  const std::string hosts = world().uri().substr(world().uri().find('@') + 1);
+  Client client = Client::connect(options("redis+sentinel://default:s3cret@" + hosts));
+  RLock lock = client.getLock("uri");
+  lock.lock();
+  EXPECT_TRUE(raw(0).exists("uri"));
+  lock.unlock();
+  EXPECT_TRUE(log().contains("connected to " + world().address(0)));
+  EXPECT_FALSE(log().contains("s3cret"));
+  EXPECT_FALSE(log().contains("w4tch"));
+}
+
+TEST_F(SentinelSearch, TheDatabaseIsTheMasters) {
+  start();
+  Client client = Client::connect(options(world().uri() + "/3"));
+  client.getLock("third").lock(30s);
+  EXPECT_FALSE(raw(0).exists("third"));
+  RawRedis third = raw(0);
+  third.run({"SELECT", "3"});
+  EXPECT_TRUE(third.exists("third"));
+}
+
+TEST_F(SentinelSearch, CredentialsThatAreWrongAreNamedAfterTheirServer) {
+  RedisSentinelsOptions setup;
+  setup.password = "s3cret";
+  setup.sentinelPassword = "w4tch";
+  start(setup);
+  Options settings = options();
+
+  settings.sentinelPassword.clear();
+  Error error = refusal(settings);
+  EXPECT_EQ(error.errc(), Errc::authenticationFailed) << error.what();
+  EXPECT_TRUE(says(error, "sentinelPassword")) << error.what();
+  EXPECT_TRUE(says(error, ":" + std::to_string(world().sentinel(0).port()))) << error.what();
+
+  settings.sentinelPassword = "Tr0ub4dor";
+  error = refusal(settings);
+  EXPECT_EQ(error.errc(), Errc::authenticationFailed) << error.what();
+  EXPECT_TRUE(says(error, "the Sentinel refused")) << error.what();
+  EXPECT_FALSE(says(error, "Tr0ub4dor"));
+
+  settings.sentinelPassword = "w4tch";
+  settings.password = "Tr0ub4dor";
+  error = refusal(settings);
+  EXPECT_EQ(error.errc(), Errc::authenticationFailed) << error.what();
+  EXPECT_EQ(error.node(), world().address(0)) << error.what();
+  EXPECT_FALSE(says(error, "Tr0ub4dor"));
+  EXPECT_FALSE(log().contains("Tr0ub4dor"));
+}
+
+TEST_F(SentinelSearch, AWrongNameIsSaid) {
+  start();
+  Options settings = options();
+  settings.sentinelMaster = "another";
+  const Error error = refusal(settings);
+  EXPECT_EQ(error.errc(), Errc::invalidArgument) << error.what();
+  EXPECT_TRUE(says(error, "\"another\"")) << error.what();
+  EXPECT_TRUE(says(error, "knows no master of that name")) << error.what();
+}
+
+TEST_F(SentinelSearch, AServerIsNoSentinel) {
+  start();
+  Options settings = options();
+  settings.endpoints = {loopback(world().node(0).port())};
+  const Error error = refusal(settings);
+  EXPECT_EQ(error.errc(), Errc::invalidArgument) << error.what();
+  EXPECT_TRUE(says(error, "no Sentinel")) << error.what();
+}
+
+TEST_F(SentinelSearch, DeadSentinelsAreNamed) {
+  start();
+  for (std::size_t i = 0; i < world().sentinels(); ++i) {
+    world().sentinel(i).kill();
+  }
+  const Error error = refusal(options());
+  EXPECT_EQ(error.errc(), Errc::connectionFailed) << error.what();
+  for (std::size_t i = 0; i < world().sentinels(); ++i) {
+    EXPECT_TRUE(says(error, ":" + std::to_string(world().sentinel(i).port()))) << error.what();
+  }
+}
+
+TEST_F(SentinelSearch, TheFirstSentinelIsDead) {
+  start();
+  world().sentinel(0).kill();
+  Client client = Client::connect(options());
+  EXPECT_TRUE(works(client));
+}
+
+TEST_F(SentinelSearch, ASilentSentinelCostsItsHeadStart) {
+  start();
+  world().sentinel(0).freeze();
+  const Stopwatch watch;
+  Client client = Client::connect(options());
+  EXPECT_LT(watch.elapsedMs(), scaled(1500ms));
+  EXPECT_TRUE(works(client));
+  world().sentinel(0).thaw();
+}
+
+TEST_F(SentinelSearch, FurtherSentinelsAreLearnt) {
+  start();
+  Options settings = options();
+  settings.endpoints = {loopback(world().sentinel(0).port())};
+  Client client = Client::connect(settings);
+  EXPECT_TRUE(works(client));
+  // The only one that was configured is gone when the others move the master.
+  world().sentinel(0).kill();
+  world().node(0).kill();
+  const std::size_t master = world().awaitMaster(0);
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("learnt").lock(60s); }) == "ok");
+  EXPECT_TRUE(raw(master).exists("learnt"));
+}
+
+TEST_F(SentinelSearch, AStaleSentinelIsNotBelieved) {
+  start();
+  // It says that a replica is the master, and knows nobody who knows better.
+  const RedisServer elsewhere;
+  RedisServerOptions replicaOf;
+  replicaOf.extraArgs = {"--replicaof", "127.0.0.1", std::to_string(elsewhere.port())};
+  const RedisServer replica(replicaOf);
+  RedisSentinel stale(PortReservation(),
+                      "sentinel monitor mymaster 127.0.0.1 " + std::to_string(replica.port()) +
+                          " 5\nsentinel down-after-milliseconds mymaster 60000\n",
+                      "");
+  Options settings = options();
+  settings.endpoints.insert(settings.endpoints.begin(), loopback(stale.port()));
+  const Stopwatch watch;
+  Client client = Client::connect(settings);
+  EXPECT_LT(watch.elapsedMs(), scaled(1500ms));
+  EXPECT_TRUE(works(client));
+  // Alone it leads nowhere, and the error says where it led.
+  settings.endpoints = {loopback(stale.port())};
+  settings.connectTimeout = 500ms;
+  const Error error = refusal(settings);
+  EXPECT_EQ(error.errc(), Errc::connectionFailed) << error.what();
+  EXPECT_EQ(error.node(), "127.0.0.1:" + std::to_string(replica.port())) << error.what();
+  EXPECT_TRUE(says(error, "not the master")) << error.what();
+}
+
+TEST_F(SentinelSearch, ConnectingDuringAFailoverTakesAsLongAsThat) {
+  start();
+  world().node(0).kill();
+  Options settings = options();
+  settings.connectTimeout = 20s;
+  Client client = Client::connect(settings);
+  EXPECT_TRUE(works(client));
+  EXPECT_FALSE(log().contains("connected to " + world().address(0)));
+}
+
+TEST_F(SentinelSearch, AllSentinelsDieAndHoldsGoOn) {
+  start();
+  Client client = Client::connect(options(1s));
+  Client other = Client::connect(options(1s));
+  Lease lease = client.getLock("alone").acquire();
+  auto waiter = inThread([&] { return outcomeOf([&] { other.getLock("alone").lock(30s); }); });
+  ASSERT_EVENTUALLY(kLong, other.stats().waiters == 1);
+  for (std::size_t i = 0; i < world().sentinels(); ++i) {
+    world().sentinel(i).kill();
+  }
+  const auto renewals = client.stats().renewals;
+  EXPECT_EVENTUALLY(kLong, client.stats().renewals > renewals + 6);
+  EXPECT_TRUE(lease.held());
+  EXPECT_EQ(client.stats().reconnects, 0U);
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  EXPECT_EQ(waiter.get(), "ok");
+  // They come back, and the client hears from them again.
+  for (std::size_t i = 0; i < world().sentinels(); ++i) {
+    world().sentinel(i).start();
+  }
+  world().awaitSettled();
+  world().node(0).kill();
+  const std::size_t master = world().awaitMaster(0);
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("again").lock(60s); }) == "ok");
+  EXPECT_TRUE(raw(master).exists("again"));
+}
+
+TEST_F(SentinelSearch, WhileAllIsWellNobodyIsAsked) {
+  start();
+  Client client = Client::connect(options());
+  ASSERT_TRUE(works(client));
+  RawRedisOptions target;
+  const auto questions = [&] {
+    std::int64_t all = 0;
+    for (std::size_t i = 0; i < world().sentinels(); ++i) {
+      target.port = world().sentinel(i).port();
+      RawRedis sentinel(target);
+      for (const auto& [name, calls] : sentinel.commandStats()) {
+        all += name == "sentinel|get-master-addr-by-name" ? calls : 0;
+      }
+    }
+    return all;
+  };
+  // The connections, and one look when the subscription stands.
+  ASSERT_EVENTUALLY(kLong, log().contains("connected to " + world().address(0)));
+  std::int64_t before = questions();
+  ASSERT_EVENTUALLY(kLong, questions() == std::exchange(before, questions()));
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(works(client));
+  }
+  EXPECT_LE(questions(), before + 1);
+}
+
+}  // namespace
+}  // namespace rlock::test

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/net/master_search.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail::net {
+namespace {
+
+using std::chrono::milliseconds;
+using Kind = MasterSearch::Action::Kind;
+using TimePoint = MasterSearch::TimePoint;
+
+Endpoint endpoint(std::string host, std::uint16_t port = 1) {
+  Endpoint result;
+  result.host = std::move(host);
+  result.port = port;
+  return result;
+}
+
+Reply bulk(std::string text) {
+  Reply reply;
+  reply.type = Reply::Type::string;
+  reply.text = std::move(text);
+  return reply;
+}
+
+Reply list(std::vector<Reply> elements) {
+  Reply reply;
+  reply.type = Reply::Type::array;
+  reply.elements = std::move(elements);
+  return reply;
+}
+
+Error refused() {
+  return Error(Errc::connectionFailed, "Connection refused");
+}
+Error isReplica() {
+  return Error(Errc::readOnly, "it is a replica, not the master");
+}
+
+/// A search over a list of Sentinels, at a clock that is set by hand.
+class MasterSearchTest : public ::testing::Test {
+ protected:
+  explicit MasterSearchTest() : list_({endpoint("s1"), endpoint("s2"), endpoint("s3")}) { begin(); }
+
+  void begin() { search_.emplace(list_, "main", now_, now_ + milliseconds(3000)); }
+  MasterSearch& search() { return *search_; }
+  SentinelList& list() { return list_; }
+  TimePoint now() const { return now_; }
+  void pass(milliseconds time) { now_ += time; }
+
+  /// What is to be done now: `ask s1`, `verify m`, `drop m`, `wait 250`, `over`.
+  std::string next() {
+    const MasterSearch::Action action = search_->next(now_);
+    switch (action.kind) {
+      case Kind::ask:
+        return "ask " + action.endpoint.host;
+      case Kind::verify:
+        return "verify " + action.endpoint.host;
+      case Kind::drop:
+        return "drop " + action.endpoint.host;
+      case Kind::over:
+        return "over";
+      case Kind::wait:
+        break;
+    }
+    return "wait " +
+           std::to_string(std::chrono::duration_cast<milliseconds>(action.until - now_).count());
+  }
+  void names(const std::string& sentinel, const std::string& master) {
+    SentinelAnswer answer;
+    answer.master = endpoint(master);
+    search_->answered(endpoint(sentinel), answer, now_);
+  }
+  void knowsNone(const std::string& sentinel) { search_->answered(endpoint(sentinel), {}, now_); }
+  void fails(const std::string& sentinel, const Error& error = refused()) {
+    search_->failed(endpoint(sentinel), error, now_);
+  }
+  void refutes(const std::string& master, const Error& error = isReplica()) {
+    search_->refuted(endpoint(master), error, now_);
+  }
+
+ private:
+  SentinelList list_;
+  TimePoint now_{milliseconds(1'000'000)};
+  std::optional<MasterSearch> search_;
+};
+
+TEST_F(MasterSearchTest, OneAnswerIsEnoughForACandidate) {
+  EXPECT_EQ(next(), "ask s1");
+  EXPECT_EQ(next(), "wait 250");
+  names("s1", "m");
+  EXPECT_EQ(next(), "verify m");
+  EXPECT_EQ(next(), "wait 250");
+}
+
+TEST_F(MasterSearchTest, ASentinelThatFailsHandsOnAtOnce) {
+  EXPECT_EQ(next(), "ask s1");
+  fails("s1");
+  EXPECT_EQ(next(), "ask s2");
+  EXPECT_EQ(next(), "wait 250");
+}
+
+TEST_F(MasterSearchTest, ASilentSentinelHasItsHeadStart) {
+  EXPECT_EQ(next(), "ask s1");
+  pass(milliseconds(249));
+  EXPECT_EQ(next(), "wait 1");
+  pass(milliseconds(1));
+  EXPECT_EQ(next(), "ask s2");
+  names("s2", "m");
+  EXPECT_EQ(next(), "verify m");
+}
+
+TEST_F(MasterSearchTest, EverybodyHasATurnInAShortTime) {
+  search().next(now());
+  pass(milliseconds(2900));
+  EXPECT_EQ(next(), "ask s2");
+  EXPECT_EQ(next(), "wait 33");
+}
+
+TEST_F(MasterSearchTest, ACandidateThatIsNoneHasTheOthersAskedAtOnce) {
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "stale");
+  EXPECT_EQ(next(), "verify stale");
+  refutes("stale");
+  EXPECT_EQ(next(), "ask s2");
+  names("s2", "stale");
+  EXPECT_EQ(next(), "ask s3") << "it is not tried again in the same round";
+  names("s3", "m");
+  EXPECT_EQ(next(), "verify m");
+}
+
+TEST_F(MasterSearchTest, WhatIsRefusedByAllIsTriedAgainAfterAPause) {
+  const auto round = [&] {
+    std::string asked = next();
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(asked.substr(0, 4), "ask ") << asked;
+      names(asked.substr(4), "m");
+      asked = next();
+      if (asked == "verify m") {
+        refutes("m");
+        asked = next();
+      }
+    }
+    return asked;
+  };
+  EXPECT_EQ(round(), "wait 50");
+  pass(milliseconds(50));
+  EXPECT_EQ(round(), "wait 100");
+  pass(milliseconds(100));
+  EXPECT_EQ(round(), "wait 200");
+  pass(milliseconds(200));
+  EXPECT_EQ(round(), "wait 400");
+  pass(milliseconds(400));
+  EXPECT_EQ(round(), "wait 500");
+  pass(milliseconds(500));
+  EXPECT_EQ(round(), "wait 500");
+  pass(milliseconds(1750));
+  EXPECT_EQ(next(), "over");
+  const Error error = search().failure();
+  EXPECT_EQ(error.errc(), Errc::connectionFailed);
+  EXPECT_EQ(error.node(), "m:1");
+  EXPECT_NE(error.message().find("not the master"), std::string::npos) << error.message();
+}
+
+TEST_F(MasterSearchTest, AFrozenMasterIsLeftWhenTheSentinelsNameAnother) {
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "frozen");
+  EXPECT_EQ(next(), "verify frozen");
+  pass(milliseconds(250));
+  EXPECT_EQ(next(), "ask s2");
+  names("s2", "frozen");
+  pass(milliseconds(250));
+  EXPECT_EQ(next(), "ask s3");
+  names("s3", "frozen");
+  EXPECT_EQ(next(), "wait 50");
+  pass(milliseconds(50));
+  // They have moved the master meanwhile.
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "m");
+  EXPECT_EQ(next(), "verify m");
+  pass(milliseconds(250));
+  EXPECT_EQ(next(), "ask s2");
+  names("s2", "m");
+  pass(milliseconds(250));
+  EXPECT_EQ(next(), "ask s3");
+  names("s3", "m");
+  EXPECT_EQ(next(), "drop frozen");
+}
+
+TEST_F(MasterSearchTest, WithoutAnySentinelItIsOverAtOnce) {
+  for (const char* const sentinel : {"s1", "s2", "s3"}) {
+    EXPECT_EQ(next(), std::string("ask ") + sentinel);
+    fails(sentinel);
+  }
+  EXPECT_EQ(next(), "over");
+  const Error error = search().failure();
+  EXPECT_EQ(error.errc(), Errc::connectionFailed);
+  for (const char* const sentinel : {"s1:1", "s2:1", "s3:1", "refused", "\"main\""}) {
+    EXPECT_NE(error.message().find(sentinel), std::string::npos) << error.message();
+  }
+}
+
+TEST_F(MasterSearchTest, ANameThatNobodyKnowsIsWrong) {
+  EXPECT_EQ(next(), "ask s1");
+  knowsNone("s1");
+  EXPECT_EQ(next(), "ask s2");
+  fails("s2");
+  EXPECT_EQ(next(), "ask s3");
+  knowsNone("s3");
+  EXPECT_EQ(next(), "over");
+  EXPECT_EQ(search().failure().errc(), Errc::invalidArgument);
+  EXPECT_NE(search().failure().message().find("knows no master of that name"), std::string::npos);
+}
+
+TEST_F(MasterSearchTest, ANameThatWasRightOnceIsNotWrongLater) {
+  list().found(endpoint("m"), now());
+  pass(milliseconds(60'000));
+  begin();
+  for (const char* const sentinel : {"s1", "s2", "s3"}) {
+    EXPECT_EQ(next(), std::string("ask ") + sentinel);
+    knowsNone(sentinel);
+  }
+  EXPECT_EQ(next(), "over");
+  EXPECT_EQ(search().failure().errc(), Errc::connectionFailed);
+}
+
+TEST_F(MasterSearchTest, ASentinelThatRefusesUsDoesNotStandInTheWay) {
+  EXPECT_EQ(next(), "ask s1");
+  fails("s1", Error(Errc::authenticationFailed, "no"));
+  EXPECT_EQ(next(), "ask s2");
+  names("s2", "m");
+  EXPECT_EQ(next(), "verify m");
+}
+
+TEST_F(MasterSearchTest, WhatWaitingDoesNotCureEndsTheSearch) {
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "m");
+  EXPECT_EQ(next(), "verify m");
+  refutes("m", Error(Errc::authenticationFailed, "no"));
+  // The others may know a better one.
+  EXPECT_EQ(next(), "ask s2");
+  names("s2", "m");
+  EXPECT_EQ(next(), "ask s3");
+  names("s3", "m");
+  EXPECT_EQ(next(), "over");
+  EXPECT_EQ(search().failure().errc(), Errc::authenticationFailed);
+}
+
+TEST_F(MasterSearchTest, AHintIsTriedFirstAndForAMomentOnly) {
+  list().hint(endpoint("hinted"), now());
+  begin();
+  EXPECT_EQ(next(), "verify hinted");
+  refutes("hinted", refused());
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "hinted");
+  EXPECT_EQ(next(), "ask s2") << "it is not tried again in the same round";
+  pass(milliseconds(2000));
+  begin();
+  EXPECT_EQ(next(), "ask s1");
+}
+
+TEST_F(MasterSearchTest, FurtherSentinelsAreAskedInTheSameSearch) {
+  EXPECT_EQ(next(), "ask s1");
+  SentinelAnswer answer;
+  answer.master = endpoint("m");
+  answer.others = {endpoint("s4"), endpoint("s2")};
+  search().answered(endpoint("s1"), answer, now());
+  EXPECT_EQ(next(), "verify m");
+  refutes("m");
+  for (const char* const sentinel : {"s2", "s3", "s4"}) {
+    EXPECT_EQ(next(), std::string("ask ") + sentinel);
+    fails(sentinel);
+  }
+}
+
+TEST(SentinelList, TheOneThatAnsweredLastIsAskedFirst) {
+  SentinelList list({endpoint("a"), endpoint("b"), endpoint("c")});
+  EXPECT_EQ(list.order().front().host, "a");
+  list.answered(endpoint("c"), {endpoint("d")});
+  std::vector<std::string> hosts;
+  for (const Endpoint& each : list.order()) {
+    hosts.push_back(each.host);
+  }
+  EXPECT_EQ(hosts, (std::vector<std::string>{"c", "a", "b", "d"}));
+}
+
+TEST(SentinelList, TheConfiguredOnesAreNeverForgotten) {
+  SentinelList list({endpoint("a")});
+  for (std::uint16_t port = 2; port < 1000; ++port) {
+    list.answered(endpoint("a", static_cast<std::uint16_t>(port - 1)), {endpoint("a", port)});
+  }
+  const auto order = list.order();
+  EXPECT_EQ(order.size(), 17U);
+  EXPECT_NE(std::find(order.begin(), order.end(), endpoint("a")), order.end());
+  EXPECT_EQ(order.front(), endpoint("a", 998)) << "the one that answers";
+}
+
+TEST(SentinelReplies, AreRead) {
+  EXPECT_EQ(masterOf(list({bulk("10.0.0.1"), bulk("6380")})), endpoint("10.0.0.1", 6380));
+  EXPECT_EQ(masterOf(Reply()), std::nullopt);
+  EXPECT_EQ(masterOf(list({bulk("10.0.0.1")})), std::nullopt);
+  EXPECT_EQ(masterOf(list({bulk("10.0.0.1"), bulk("70000")})), std::nullopt);
+  EXPECT_EQ(masterOf(list({bulk(""), bulk("1")})), std::nullopt);
+  const Reply one =
+      list({bulk("name"), bulk("x"), bulk("ip"), bulk("::1"), bulk("port"), bulk("7")});
+  const Reply broken = list({bulk("ip"), bulk("h"), bulk("port")});
+  EXPECT_EQ(sentinelsOf(list({one, broken, bulk("?")})), (std::vector{endpoint("::1", 7)}));
+  EXPECT_EQ(switchedTo("main 10.0.0.1 1 10.0.0.2 2", "main"), endpoint("10.0.0.2", 2));
+  EXPECT_EQ(switchedTo("other 10.0.0.1 1 10.0.0.2 2", "main"), std::nullopt);
+  EXPECT_EQ(switchedTo("main 10.0.0.1 1", "main"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace rlock::detail::net
