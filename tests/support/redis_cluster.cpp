@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
+#include <set>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -24,6 +27,26 @@ void waitUntil(const char* what, const std::function<bool()>& condition) {
 bool says(RawRedis& raw, std::string_view text) {
   const Value info = raw.command({"CLUSTER", "INFO"});
   return !info.isError() && info.string().find(text) != std::string::npos;
+}
+
+/// Of each node in a reply to CLUSTER NODES its id, epoch and slots; not what is on its way.
+std::set<std::string> epochsAndSlots(const std::string& nodes) {
+  constexpr std::size_t kEpoch = 6;
+  constexpr std::size_t kFirstSlot = 8;
+  std::set<std::string> result;
+  std::istringstream lines(nodes);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string facts;
+    std::string word;
+    for (std::size_t i = 0; words >> word; ++i) {
+      if ((i == 0 || i == kEpoch || i >= kFirstSlot) && word.front() != '[') {
+        facts += word + ' ';
+      }
+    }
+    result.insert(std::move(facts));
+  }
+  return result;
 }
 
 }  // namespace
@@ -151,7 +174,27 @@ std::string RedisCluster::nameAt(std::size_t node, std::string_view prefix) {
   }
 }
 
+void RedisCluster::waitUntilAgreed() {
+  const auto agree = [&] {
+    std::optional<std::set<std::string>> first;
+    for (const Node& node : nodes_) {
+      if (!node.server->running()) {
+        continue;
+      }
+      auto seen = epochsAndSlots(RawRedis(*node.server).run({"CLUSTER", "NODES"}).string());
+      if (!first) {
+        first = std::move(seen);
+      } else if (*first != seen) {
+        return false;
+      }
+    }
+    return true;
+  };
+  waitUntil("an agreement", agree);
+}
+
 void RedisCluster::beginMigration(std::uint16_t slot, std::size_t from, std::size_t to) {
+  waitUntilAgreed();
   const std::string number = std::to_string(slot);
   raw(to).run({"CLUSTER", "SETSLOT", number, "IMPORTING", nodes_[from].id});
   raw(from).run({"CLUSTER", "SETSLOT", number, "MIGRATING", nodes_[to].id});

@@ -59,6 +59,9 @@ class RedisCluster {
 
   /// Waits until the running nodes agree that the cluster works.
   void waitUntilOk();
+  /// Waits until the running nodes agree on the epoch of each node and on its slots. Before that a
+  /// node that takes a slot over may not know that another's epoch is higher, and lose it again.
+  void waitUntilAgreed();
 
  private:
   struct Node {
