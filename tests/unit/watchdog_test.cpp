@@ -495,7 +495,7 @@ TEST(Watchdog, EveryWatchedHoldIsDueAfterAReconnection) {
   Watchdog watchdog(kTimeout);
   const HoldPtr renewed = watched(watchdog);
   const HoldPtr kept = leased(watchdog, kTimeout);
-  watchdog.renewAll(at(5));
+  watchdog.renewAll(at(5), false);
   expectRenewal(watchdog.collect(at(5)), renewed);
   EXPECT_FALSE(kept->renewing);
 }
@@ -506,7 +506,7 @@ TEST(Watchdog, ALostHoldIsNotRenewedAfterAReconnection) {
   static_cast<void>(lose(*lost, LossReason::unreachable));
   watchdog.linger(*lost);
   const TimePoint due = watchdog.nextDue();
-  watchdog.renewAll(at(5));
+  watchdog.renewAll(at(5), true);
   EXPECT_EQ(watchdog.nextDue(), due) << "it is kept until the server must have dropped it";
   expectNothing(watchdog.collect(at(5)));
 }
