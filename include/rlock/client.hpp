@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/back_off.hpp>
+#include <rlock/capabilities.hpp>
 #include <rlock/count_down_latch.hpp>
 #include <rlock/export.hpp>
 #include <rlock/fenced_lock.hpp>
@@ -45,7 +46,9 @@ class RLOCK_EXPORT Client {
   /// @par Blocking  until connected, at most `connectTimeout`
   static Client connect(std::string_view uri);
   /// Connects by Options. With `Options::loop` it returns at once and connects when that loop runs;
-  /// call it on the loop's thread or before the loop runs.
+  /// call it on the loop's thread or before the loop runs. With `ConnectMode::lazy` it returns at
+  /// once and connects in the background; calls wait for the connection as in an outage, and fail
+  /// at once with what no waiting cures, such as `authenticationFailed`.
   static Client connect(const Options& options);
 
   ///@{
@@ -133,6 +136,33 @@ class RLOCK_EXPORT Client {
   /// The UUID in every owner field of this client. A temporary client returns it by value.
   const std::string& id() const&;
   std::string id() const&&;
+  ///@}
+  /// Whether there is a connection to the server; in a cluster, to at least one node. It may end at
+  /// any moment, so this is for health checks; calls wait for a connection by themselves. See also
+  /// Options::onStateChange. No round trip.
+  [[nodiscard]] bool connected() const noexcept;
+  ///@{
+  /// Asks the server for a sign of life.
+  /// @returns how long the request and its reply took, without any wait for a connection
+  /// @par Errors  as other questions: `connectionFailed`, `timedOut` after Options::callTimeout,
+  /// ...
+  /// @par Cost    1 round trip
+  std::chrono::nanoseconds ping();
+  Operation<std::chrono::nanoseconds> pingAsync();
+  ///@}
+  /// What the latest connection has found out about the server; all empty before the first. No
+  /// round trip.
+  [[nodiscard]] Capabilities capabilities() const;
+  ///@{
+  /// Authenticates the connection anew, with what Options::credentials gives now: call it when the
+  /// password or token has changed or is about to expire. Requests under way are not disturbed. The
+  /// subscriber connection is replaced. Without a connection nothing is sent: the next one is made
+  /// with the new credentials anyway.
+  /// @par Errors  `authenticationFailed`: the server refuses, which is logged, and the connection
+  ///              goes on as it was; `invalidArgument`: there is no Options::credentials
+  /// @par Cost    1 round trip for each node
+  void refreshCredentials();
+  Operation<void> refreshCredentialsAsync();
   ///@}
   /// Counters since connect, and the present numbers of holds, waiters and channels. No round trip.
   Stats stats() const;

@@ -34,6 +34,21 @@ RLOCK_EXPORT std::string toString(const Endpoint& endpoint);
 /// thread. It is called on the client's loop thread and must not block.
 using Executor = std::function<void(std::function<void()>)>;
 
+/// A user name and password for AUTH.
+struct Credentials {
+  std::string username{};  ///< empty: the default user. No spaces, no NUL
+  std::string password{};  ///< no NUL. Both empty: no AUTH is sent
+};
+
+/// When Client::connect() returns.
+enum class ConnectMode {
+  eager,  ///< when the client is connected; it throws when that fails
+  lazy,   ///< at once: the client connects in the background, for as long as it takes
+};
+
+/// Whether a client has a connection to its server; in a cluster, to at least one node.
+enum class ConnectionState { disconnected, connected };
+
 enum class Topology {
   single,    ///< one server; several endpoints are addresses of it, tried in order
   sentinel,  ///< the endpoints are Sentinels, which know the address of Options::sentinelMaster
@@ -68,6 +83,8 @@ enum class LossReason {
 };
 
 /// The enumerator's name; "unknown" for any other number.
+RLOCK_EXPORT std::string_view toString(ConnectMode mode) noexcept;
+RLOCK_EXPORT std::string_view toString(ConnectionState state) noexcept;
 RLOCK_EXPORT std::string_view toString(Topology topology) noexcept;
 RLOCK_EXPORT std::string_view toString(LostReplyPolicy policy) noexcept;
 RLOCK_EXPORT std::string_view toString(LossReason reason) noexcept;
@@ -92,11 +109,29 @@ struct Options {
   std::string username{};
   /// The password. With an empty user name and an empty password no AUTH is sent. No NUL.
   std::string password{};
+  /// Gives user name and password instead of those two, anew for every connection: for passwords
+  /// and tokens that change. It is called on the loop thread and must return at once and call
+  /// nothing of the library: fetch the secret elsewhere and hand out the latest. If it throws, the
+  /// attempt to connect fails and is repeated; what it throws is not logged, and neither is what it
+  /// returns. See Client::refreshCredentials().
+  std::function<Credentials()> credentials{};
   /// Shown by CLIENT LIST; empty = no name. At most 256 printable ASCII characters, no spaces.
   std::string clientName{};
   /// 0 to 2147483647; 0 in a cluster. The server's own limit is 16 databases unless configured.
   int database = 0;
+  /// Is put before every name that the application uses: the keys and channels on the server are
+  /// those of the longer name. getName(), errors and Client::list() keep to the application's name.
+  /// At most 256 printable ASCII characters, no spaces.
+  std::string namePrefix{};
+  /// Makes the server's name of the application's, as `namePrefix` does; not with it. It must
+  /// return the same for the same name whenever and in whichever client it is called, 1 byte to 64
+  /// KiB, and a different one for a different name. It is called once for each handle that is made,
+  /// on that thread; what it throws, and a name of another length, is `invalidArgument`.
+  /// Client::list() goes by the server's names.
+  std::function<std::string(std::string_view)> nameMapper{};
 
+  /// Whether Client::connect() waits for the connection. With `loop` it never does. eager.
+  ConnectMode connect = ConnectMode::eager;
   /// Time to resolve names, connect and authenticate, for all endpoints together. 3 s; 1 ms to 1 h.
   std::chrono::milliseconds connectTimeout{3000};
   /// Time to wait for one reply; after it the connection counts as dead, unless a reply to an
@@ -158,6 +193,10 @@ struct Options {
   /// not told here. Runs on the executor, or else on the loop thread; an exception that it throws
   /// is swallowed and counted.
   std::function<void(const LostHold&)> onLost{};
+  /// Told of every change, in order: `connected` when the client has a connection for the first
+  /// time or again, `disconnected` when it has lost it; not that of close(). Runs on the executor,
+  /// or else on the loop thread; an exception that it throws is swallowed and counted.
+  std::function<void(ConnectionState)> onStateChange{};
   /// The role of the endpoints. single.
   Topology topology = Topology::single;
   /// Encrypts the connections. The server has to prove its name by a certificate; nothing switches

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/back_off.hpp>
+#include <rlock/capabilities.hpp>
 #include <rlock/client.hpp>
 #include <rlock/count_down_latch.hpp>
 #include <rlock/duration.hpp>

@@ -80,6 +80,7 @@ struct Setting {
                IntSetting,
                EnumSetting<LostReplyPolicy>,
                EnumSetting<LogLevel>,
+               EnumSetting<ConnectMode>,
                LabelSetting,
                TextSetting,
                SecretSetting,

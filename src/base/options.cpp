@@ -49,10 +49,14 @@ constexpr std::array kSettings{
     Setting{"endpoints", "(host list)", OtherSetting{"address", "", "1 or more"}},
     Setting{"username", "(user)", OtherSetting{"text", "", "no spaces, no NUL"}},
     Setting{"password", "(password)", OtherSetting{"text", "", "no NUL"}},
+    Setting{"credentials", "(none)", OtherSetting{"function", "", "any"}},
     Setting{"clientName", "client-name", LabelSetting{&Options::clientName, "text"}},
     Setting{"database",
             "db",
             IntSetting{&Options::database, "number", 0, std::numeric_limits<int>::max()}},
+    Setting{"namePrefix", "name-prefix", LabelSetting{&Options::namePrefix, "text"}},
+    Setting{"nameMapper", "(none)", OtherSetting{"function", "", "any"}},
+    Setting{"connect", "connect", EnumSetting<ConnectMode>{&Options::connect, ConnectMode::lazy}},
     Setting{"connectTimeout",
             "connect-timeout",
             Milliseconds{&Options::connectTimeout, milliseconds(1), hours(1)}},
@@ -113,6 +117,7 @@ constexpr std::array kSettings{
             EnumSetting<LostReplyPolicy>{&Options::lostReplyPolicy, LostReplyPolicy::marker}},
     Setting{"logLevel", "log-level", EnumSetting<LogLevel>{&Options::logLevel, LogLevel::error}},
     Setting{"onLost", "(none)", OtherSetting{"function", "", "any"}},
+    Setting{"onStateChange", "(none)", OtherSetting{"function", "", "any"}},
     Setting{"topology", "(scheme)", OtherSetting{"choice", "single", "single, sentinel, cluster"}},
     Setting{"tls", "tls", BoolSetting{&Options::tls}},
     Setting{"tlsCaFile", "tls-ca-file", TextSetting{&Options::tlsCaFile, "path", "no NUL"}},
@@ -435,6 +440,26 @@ std::string toString(const Endpoint& endpoint) {
   return fmt::format(fmt::runtime(brackets ? "[{}]:{}" : "{}:{}"), endpoint.host, endpoint.port);
 }
 
+std::string_view toString(ConnectMode mode) noexcept {
+  switch (mode) {
+    case ConnectMode::eager:
+      return "eager";
+    case ConnectMode::lazy:
+      return "lazy";
+  }
+  return "unknown";
+}
+
+std::string_view toString(ConnectionState state) noexcept {
+  switch (state) {
+    case ConnectionState::disconnected:
+      return "disconnected";
+    case ConnectionState::connected:
+      return "connected";
+  }
+  return "unknown";
+}
+
 std::string_view toString(Topology topology) noexcept {
   switch (topology) {
     case Topology::single:
@@ -502,6 +527,16 @@ void Options::validate() const {
   }
   if (password.find('\0') != std::string::npos) {
     detail::refuseOption("option password contains a NUL byte");
+  }
+  if (credentials && (!username.empty() || !password.empty())) {
+    detail::refuseOption(
+        "option credentials is set, and so is username or password; give only one of them");
+  }
+  if (nameMapper && !namePrefix.empty()) {
+    detail::refuseOption(
+        fmt::format("option nameMapper is set, and so is namePrefix (URI parameter name-prefix), "
+                    "{}; give only one of them",
+                    detail::inQuotes(namePrefix)));
   }
   for (const detail::Setting& setting : detail::settings()) {
     detail::checkRange(setting, *this);

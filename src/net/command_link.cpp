@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/command_link.hpp"
 
+#include "net/handshake.hpp"
 #include "net/master_watch.hpp"
 #include <rlock/detail/net/pending_requests.hpp>
 
@@ -8,7 +9,10 @@
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail::net {
 
@@ -27,6 +31,42 @@ class CommandLink::Ping final : public Request {
 
  private:
   void completed() noexcept override {}
+};
+
+/// Other credentials for the connection that it goes out on.
+class CommandLink::Auth final : public Request {
+ public:
+  Auth(Credentials credentials, std::string node)
+      : Request(Purpose::upkeep), credentials_(std::move(credentials)), node_(std::move(node)) {}
+
+  /// Before the loop goes on: the answer comes on the loop.
+  void onAnswer(UniqueFunction<void(Result<void>)> done) noexcept { done_ = std::move(done); }
+
+  [[nodiscard]] std::vector<std::string_view> argv() const {
+    if (credentials_.username.empty()) {
+      return {"AUTH", credentials_.password};
+    }
+    return {"AUTH", credentials_.username, credentials_.password};
+  }
+
+ private:
+  void completed() noexcept override {
+    auto done = std::exchange(done_, nullptr);
+    // Lost with its connection, it is not missed: the next one begins with the credentials.
+    if (delivery() != Delivery::replied || !reply().isError()) {
+      done(Result<void>());
+      return;
+    }
+    const ConnectFailure failure = classifyAuth(reply().text, credentials_);
+    ErrorContext context;
+    context.node = node_;
+    context.serverMessage = failure.serverMessage;
+    done(Result<void>(Error(failure.errc, failure.reason, std::move(context))));
+  }
+
+  const Credentials credentials_;
+  const std::string node_;
+  UniqueFunction<void(Result<void>)> done_;
 };
 
 CommandLink::CommandLink(std::shared_ptr<Loop> loop,
@@ -138,6 +178,23 @@ bool CommandLink::submitGroup(std::span<const Part> group) {
   commands_.fetch_add(group.size(), std::memory_order_relaxed);
   flush_.atPassEnd(shared_from_this());
   return true;
+}
+
+void CommandLink::authenticate(UniqueFunction<void(Result<void>)> done) {
+  std::optional<Error> failure;
+  try {
+    Credentials credentials = currentCredentials(settings_);
+    const bool empty = credentials.username.empty() && credentials.password.empty();
+    const auto auth =
+        makeIntrusive<Auth>(std::move(credentials), toString(settings_.endpoints.front()));
+    if (!empty && submit(*auth, auth->argv(), Mode::background)) {
+      auth->onAnswer(std::move(done));
+      return;
+    }
+  } catch (const Error& error) {
+    failure = error;
+  }
+  done(failure ? Result<void>(*failure) : Result<void>());
 }
 
 void CommandLink::flushAtPassEnd() noexcept {

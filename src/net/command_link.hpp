@@ -64,6 +64,7 @@ class CommandLink final : public CommandTransport,
   void abandon(Clock::time_point since, Errc errc, const char* what) noexcept override {
     connection_.abandon(since, errc, what);
   }
+  void authenticate(UniqueFunction<void(Result<void>)> done) override;
   [[nodiscard]] bool up() const noexcept override { return connection_.up(); }
   [[nodiscard]] Totals totals() const noexcept override {
     return {commands_.load(std::memory_order_relaxed),
@@ -73,6 +74,7 @@ class CommandLink final : public CommandTransport,
  private:
   using RequestPtr = IntrusivePtr<Request>;
   class Ping;
+  class Auth;
 
   /// Has work() run soon. Any thread.
   void wakeLoop() noexcept { work_.post(shared_from_this()); }

@@ -4,6 +4,7 @@
 #include <rlock/detail/base/reply.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <span>
@@ -12,10 +13,8 @@
 
 namespace rlock::detail::net {
 
-namespace {
-
-/// One printable line of bounded length. Servers repeat a rejected command's arguments; those are
-/// cut off, since they may be a password or its beginning.
+/// Servers repeat a rejected command's arguments; those are cut off, since they may be a password
+/// or its beginning.
 std::string quoteServer(std::string_view text) {
   constexpr std::size_t kLongest = 200;
   text = text.substr(0, text.find(", with args beginning with"));
@@ -25,6 +24,8 @@ std::string quoteServer(std::string_view text) {
       result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return result;
 }
+
+namespace {
 
 std::string_view commandName(Handshake::Step step) noexcept {
   switch (step) {
@@ -49,6 +50,8 @@ std::string_view commandName(Handshake::Step step) noexcept {
       return "INFO";
     case Handshake::Step::probeKill:
       return "CLIENT KILL";
+    case Handshake::Step::commands:
+      return "COMMAND INFO";
     case Handshake::Step::ping:
       return "PING";
   }
@@ -102,23 +105,6 @@ bool looksLikeTls(const char* data, std::size_t size) noexcept {
 bool needsNoPassword(std::string_view text) noexcept {
   return text.find("without any password") != std::string_view::npos ||
          text.find("no password is set") != std::string_view::npos;
-}
-
-ConnectFailure classifyAuth(std::string_view text, bool passwordGiven) {
-  if (needsNoPassword(text)) {
-    return {Errc::authenticationFailed,
-            "a password was given, but the server has none for this user; leave it out",
-            quoteServer(text)};
-  }
-  if (!passwordGiven) {
-    return {Errc::authenticationFailed,
-            "the server refused the user name, which was given without a password; a password "
-            "without a user name has a ':' before it, as in redis://:password@host",
-            quoteServer(text)};
-  }
-  return {Errc::authenticationFailed,
-          "the server refused the user name or password",
-          quoteServer(text)};
 }
 
 ConnectFailure classifySelect(std::string_view text, int database) {
@@ -186,20 +172,72 @@ bool isPeerAddress(std::string_view text) noexcept {
          std::count(number.begin(), number.end(), ':') >= 2;
 }
 
+/// The commands whose presence the server is asked for, and where the answer goes.
+struct AskedCommand {
+  std::string_view name;
+  std::optional<bool> Capabilities::*found;
+};
+constexpr std::array kAskedCommands{
+    AskedCommand{"evalsha", &Capabilities::scripts},
+    AskedCommand{"eval", &Capabilities::scripts},
+    AskedCommand{"script", &Capabilities::scriptLoad},
+    AskedCommand{"wait", &Capabilities::wait},
+    AskedCommand{"waitaof", &Capabilities::waitAof},
+    AskedCommand{"spublish", &Capabilities::shardedPubSub},
+    AskedCommand{"ssubscribe", &Capabilities::shardedPubSub},
+};
+
 }  // namespace
+
+ConnectFailure classifyAuth(std::string_view text, const Credentials& credentials) {
+  std::string message = quoteServer(text);
+  const std::string& password = credentials.password;
+  if (!password.empty() && message.find(password) != std::string::npos) {
+    message.clear();
+  }
+  const char* why = "the server refused the user name or password";
+  if (needsNoPassword(text)) {
+    why = "a password was given, but the server has none for this user; leave it out";
+  } else if (password.empty()) {
+    why =
+        "the server refused the user name, which was given without a password; a password "
+        "without a user name has a ':' before it, as in redis://:password@host";
+  }
+  return {Errc::authenticationFailed, why, std::move(message)};
+}
+
+Credentials currentCredentials(const LinkSettings& settings) {
+  if (!settings.credentials) {
+    return {settings.username, settings.password};
+  }
+  Credentials credentials;
+  try {
+    credentials = settings.credentials();
+  } catch (...) {
+    // What it says may contain a secret.
+    throw Error(Errc::connectionFailed, "Options::credentials threw an exception");
+  }
+  if (credentials.username.find_first_of(std::string_view(" \0", 2)) != std::string::npos ||
+      credentials.password.find('\0') != std::string::npos) {
+    throw Error(Errc::authenticationFailed,
+                "Options::credentials gave a user name with a space or NUL byte, or a password "
+                "with a NUL byte, which no server allows");
+  }
+  return credentials;
+}
 
 Handshake::Handshake(std::shared_ptr<const LinkSettings> settings,
                      bool probeKill,
                      std::string node,
                      std::string address)
-    : settings_(std::move(settings)) {
+    : settings_(std::move(settings)), credentials_(currentCredentials(*settings_)) {
   session_.node = std::move(node);
   session_.address = std::move(address);
 
-  if (!settings_->username.empty()) {
-    append(Step::auth, {"AUTH", settings_->username, settings_->password});
-  } else if (!settings_->password.empty()) {
-    append(Step::auth, {"AUTH", settings_->password});
+  if (!credentials_.username.empty()) {
+    append(Step::auth, {"AUTH", credentials_.username, credentials_.password});
+  } else if (!credentials_.password.empty()) {
+    append(Step::auth, {"AUTH", credentials_.password});
   }
   // Says the version, the mode and the role; the protocol stays the one a new connection has.
   // Before what a server of another mode refuses.
@@ -221,6 +259,12 @@ Handshake::Handshake(std::shared_ptr<const LinkSettings> settings,
     const std::string nobody = std::to_string(std::numeric_limits<std::int64_t>::max());
     append(Step::probeKill,
            {"CLIENT", "KILL", "ID", nobody, "ADDR", "0.0.0.0:0", "TYPE", "normal"});
+    steps_.push_back(Step::commands);
+    std::vector<std::string_view> words{"COMMAND", "INFO"};
+    for (const AskedCommand& asked : kAskedCommands) {
+      words.push_back(asked.name);
+    }
+    appendCommand(out_, words);
   }
   append(Step::ping, {"PING"});
 }
@@ -320,10 +364,13 @@ std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& rep
       }
       break;
     case Step::serverInfo:
-      session_.runId = infoField(reply.text, "run_id");
-      return classifyMode(infoField(reply.text, "redis_mode"), settings_->cluster);
+      return acceptServerInfo(reply);
     case Step::probeKill:
       session_.canKill = reply.isInteger();
+      session_.found.clientKill = session_.canKill;
+      break;
+    case Step::commands:
+      acceptCommands(reply);
       break;
     case Step::ping:
       if (!reply.is("PONG")) {
@@ -379,11 +426,7 @@ std::optional<ConnectFailure> Handshake::acceptError(Step step, const Reply& rep
     return failure;
   }
   if (step == Step::auth) {
-    ConnectFailure failure = classifyAuth(reply.text, !settings_->password.empty());
-    if (!settings_->password.empty() &&
-        failure.serverMessage.find(settings_->password) != std::string::npos) {
-      failure.serverMessage.clear();
-    }
+    ConnectFailure failure = classifyAuth(reply.text, credentials_);
     if (needsNoPassword(reply.text)) {
       // It may be a Sentinel, which seldom has one and says with the next reply what it is.
       refusedPassword_ = std::move(failure);
@@ -396,6 +439,11 @@ std::optional<ConnectFailure> Handshake::acceptError(Step step, const Reply& rep
   }
   if (step == Step::select) {
     return classifySelect(reply.text, settings_->database);
+  }
+  if (step == Step::serverInfo) {
+    session_.found.info = false;
+  } else if (step == Step::probeKill) {
+    session_.found.clientKill = false;
   }
   if (settings_->log && settings_->log->enabled(LogLevel::debug)) {
     settings_->log->write(LogLevel::debug,
@@ -412,9 +460,12 @@ std::optional<ConnectFailure> Handshake::acceptHello(const Reply& reply) {
     const Reply& value = reply.elements[i + 1];
     if (name == "version") {
       session_.serverVersion = value.text;
+    } else if (name == "server") {
+      session_.found.server = value.text;
     } else if (name == "role") {
       session_.role = value.text;
     } else if (name == "mode") {
+      session_.found.mode = value.text;
       failure = settings_->peer == Peer::sentinel
                     ? std::nullopt
                     : classifyMode(value.text, settings_->cluster);
@@ -423,6 +474,37 @@ std::optional<ConnectFailure> Handshake::acceptHello(const Reply& reply) {
     }
   }
   return failure || session_.role.empty() ? failure : judgeRole();
+}
+
+std::optional<ConnectFailure> Handshake::acceptServerInfo(const Reply& reply) {
+  session_.runId = infoField(reply.text, "run_id");
+  Capabilities& found = session_.found;
+  found.info = !reply.text.empty();
+  if (const auto name = infoField(reply.text, "server_name"); !name.empty()) {
+    found.server = name;
+  }
+  // Valkey gives the version of the Redis that it is like, and its own.
+  if (const auto version = infoField(reply.text, "valkey_version"); !version.empty()) {
+    session_.serverVersion = version;
+  } else if (session_.serverVersion.empty()) {
+    session_.serverVersion = infoField(reply.text, "redis_version");
+  }
+  const auto mode = infoField(reply.text, "redis_mode");
+  if (found.mode.empty()) {
+    found.mode = mode;
+  }
+  return classifyMode(mode, settings_->cluster);
+}
+
+void Handshake::acceptCommands(const Reply& reply) {
+  if (!reply.isArray() || reply.elements.size() != kAskedCommands.size()) {
+    return;
+  }
+  for (std::size_t i = 0; i < kAskedCommands.size(); ++i) {
+    const bool known = !reply.elements[i].isNil();
+    std::optional<bool>& found = session_.found.*kAskedCommands[i].found;
+    found = found.value_or(true) && known;
+  }
 }
 
 void Handshake::acceptClientInfo(const Reply& reply) {

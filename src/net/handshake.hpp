@@ -25,6 +25,12 @@ struct ConnectFailure {
   std::string serverMessage{};  ///< what the server said, made printable
 };
 
+/// One printable line of bounded length of what a server said, without any password.
+std::string quoteServer(std::string_view text);
+
+/// Why a server refuses an AUTH.
+ConnectFailure classifyAuth(std::string_view text, const Credentials& credentials);
+
 /// The words on a new connection before its first command: who we are, which database, and what
 /// the server tells of itself; a Sentinel is asked for the master, too. The requests go out
 /// together.
@@ -46,11 +52,13 @@ class Handshake {
     otherSentinels,
     serverInfo,
     probeKill,
+    commands,
     ping,
   };
 
   /// @param node     where the connection leads, as configured
   /// @param address  the address connected to
+  /// @throws Error  as currentCredentials()
   Handshake(std::shared_ptr<const LinkSettings> settings,
             bool probeKill,
             std::string node,
@@ -86,8 +94,11 @@ class Handshake {
   void askSentinel();
   [[nodiscard]] std::optional<ConnectFailure> refusedBySentinel(Step step,
                                                                 const Reply& reply) const;
+  std::optional<ConnectFailure> acceptServerInfo(const Reply& reply);
+  void acceptCommands(const Reply& reply);
 
   std::shared_ptr<const LinkSettings> settings_;
+  const Credentials credentials_;
   std::vector<Step> steps_;
   std::size_t stepIndex_ = 0;
   std::string out_;

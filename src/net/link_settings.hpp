@@ -31,6 +31,8 @@ struct LinkSettings {
   std::vector<Endpoint> endpoints{};
   std::string username{};
   std::string password{};
+  /// Gives those two anew for each connection. Empty: they stay.
+  std::function<Credentials()> credentials{};
   std::string clientName{};
   int database = 0;
   /// The server must be a node of a cluster; else it must be none.
@@ -57,11 +59,17 @@ struct LinkSettings {
   std::shared_ptr<SentinelAccess> sentinels{};
 };
 
+/// The user name and password for a connection that is made now.
+/// @throws Error  connectionFailed: they cannot be had; authenticationFailed: they cannot be sent.
+///                No message contains them, or what the application's function threw
+Credentials currentCredentials(const LinkSettings& settings);
+
 inline LinkSettings linkSettings(const Options& options) {
   LinkSettings settings;
   settings.endpoints = options.endpoints;
   settings.username = options.username;
   settings.password = options.password;
+  settings.credentials = options.credentials;
   settings.clientName = options.clientName;
   settings.database = options.database;
   settings.cluster = options.topology == Topology::cluster;
@@ -80,6 +88,7 @@ inline LinkSettings sentinelSettings(const Options& options) {
   LinkSettings settings = linkSettings(options);
   settings.username = options.sentinelUsername;
   settings.password = options.sentinelPassword;
+  settings.credentials = nullptr;
   settings.database = 0;
   settings.peer = Peer::sentinel;
   settings.sentinelMaster = options.sentinelMaster;

@@ -53,6 +53,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
 
   void subscribe(std::string channel);
   void unsubscribe(const std::string& channel);
+  void renew();
   void close() noexcept;
   void follow(MasterWatch& watch);
   [[nodiscard]] bool up() const noexcept { return stream_ != nullptr; }
@@ -349,6 +350,15 @@ void PubSubLink::Impl::loseAfter(const std::exception& error, std::uint64_t conn
   }
 }
 
+void PubSubLink::Impl::renew() {
+  loop_->post([weak = weak_from_this(), connection = connection_] {
+    const auto self = weak.lock();
+    if (self && self->connection_ == connection && self->up()) {
+      self->lose("replaced, because the credentials have changed");
+    }
+  });
+}
+
 void PubSubLink::Impl::close() noexcept {
   closed_ = true;
   ++connection_;
@@ -489,6 +499,10 @@ void PubSubLink::subscribe(std::string channel) {
 
 void PubSubLink::unsubscribe(const std::string& channel) {
   impl_->unsubscribe(channel);
+}
+
+void PubSubLink::renew() {
+  impl_->renew();
 }
 
 void PubSubLink::close() noexcept {

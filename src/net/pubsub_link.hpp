@@ -40,6 +40,7 @@ class PubSubLink final : public SubscriptionTransport {
 
   void subscribe(std::string channel) override;
   void unsubscribe(const std::string& channel) override;
+  void renew() override;
   void close() noexcept override;
 
   [[nodiscard]] bool up() const noexcept;

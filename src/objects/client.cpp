@@ -14,12 +14,14 @@
 #include "objects/operations.hpp"
 #include <rlock/client.hpp>
 #include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/base/name_map.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/engine/name_walk.hpp>
 #include <rlock/detail/engine/permit_semaphore.hpp>
 #include <rlock/detail/engine/scripted_counter.hpp>
 #include <rlock/detail/engine/scripted_lock.hpp>
 #include <rlock/detail/engine/scripted_tokens.hpp>
+#include <rlock/detail/engine/server_questions.hpp>
 #include <rlock/detail/executor/fair_lock_scripts.hpp>
 #include <rlock/detail/executor/fenced_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
@@ -27,34 +29,23 @@
 #include <rlock/detail/executor/simple_scripts.hpp>
 #include <rlock/detail/executor/spin_scripts.hpp>
 
-#include <fmt/format.h>
-
-#include <cstddef>
 #include <memory>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 namespace rlock {
 
 namespace {
 
-constexpr std::size_t kLongestName = std::size_t{64} << 10;
-
-void checkName(std::string_view name) {
-  if (name.empty() || name.size() > kLongestName) {
-    ErrorContext context;
-    context.key = name;
-    throw Error(
-        Errc::invalidArgument,
-        fmt::format(
-            "a name of {} bytes is not between 1 and {} bytes long", name.size(), kLongestName),
-        std::move(context));
-  }
-}
-
 /// In a cluster one script can use the keys of one slot only.
-void checkSlot(const detail::ClientCore& core, std::string_view name, bool latch = false) {
-  if (core.engine()->options().topology != Topology::cluster ||
-      (latch ? detail::latchStaysInSlot(name) : detail::staysInSlot(name))) {
+/// @param onServer  the server's name for it
+void checkSlot(const detail::LockEngine& engine,
+               std::string_view name,
+               std::string_view onServer,
+               bool latch = false) {
+  if (engine.options().topology != Topology::cluster ||
+      (latch ? detail::latchStaysInSlot(onServer) : detail::staysInSlot(onServer))) {
     return;
   }
   ErrorContext context;
@@ -66,6 +57,20 @@ void checkSlot(const detail::ClientCore& core, std::string_view name, bool latch
                   : "in a cluster a name that has braces must have a part like {tag} first, or its "
                     "keys would be in several slots",
               std::move(context));
+}
+
+/// The scripts for a name of the application, by the server's name for it.
+template <class Scripts, class... More>
+std::shared_ptr<Scripts> scriptsFor(const detail::LockEngine& engine,
+                                    std::string_view name,
+                                    More&&... more) {
+  const std::string onServer = detail::NameMap(engine.options()).toServer(name);
+  checkSlot(engine, name, onServer, std::is_same_v<Scripts, detail::LatchScripts>);
+  auto scripts = std::make_shared<Scripts>(onServer, std::forward<More>(more)...);
+  if (onServer != name) {
+    scripts->setTitle(name);
+  }
+  return scripts;
 }
 
 }  // namespace
@@ -123,31 +128,25 @@ const std::shared_ptr<detail::ClientCore>& Client::core() const {
 }
 
 RLock Client::getLock(std::string_view name) {
-  checkName(name);
-  checkSlot(*core(), name);
-  return core()->lock(std::make_shared<detail::LockScripts>(name));
+  return core()->lock(scriptsFor<detail::LockScripts>(*core()->engine(), name));
 }
 
 RLock Client::getFairLock(std::string_view name) {
-  checkName(name);
-  checkSlot(*core(), name);
-  return core()->lock(std::make_shared<detail::FairLockScripts>(
-      name, core()->engine()->options().fairWaiterLease, true));
+  const detail::LockEngine& engine = *core()->engine();
+  return core()->lock(
+      scriptsFor<detail::FairLockScripts>(engine, name, engine.options().fairWaiterLease, true));
 }
 
 RLock Client::getNonReentrantLock(std::string_view name) {
-  checkName(name);
-  checkSlot(*core(), name);
   detail::LockTraits traits;
   traits.reentrant = false;
-  return core()->lock(std::make_shared<detail::LockScripts>(name, traits));
+  return core()->lock(scriptsFor<detail::LockScripts>(*core()->engine(), name, traits));
 }
 
 RLock Client::getNonReentrantFairLock(std::string_view name) {
-  checkName(name);
-  checkSlot(*core(), name);
-  return core()->lock(std::make_shared<detail::FairLockScripts>(
-      name, core()->engine()->options().fairWaiterLease, false));
+  const detail::LockEngine& engine = *core()->engine();
+  return core()->lock(
+      scriptsFor<detail::FairLockScripts>(engine, name, engine.options().fairWaiterLease, false));
 }
 
 std::optional<LockInfo> Client::inspect(std::string_view name) {
@@ -159,15 +158,16 @@ Operation<std::optional<LockInfo>> Client::inspectAsync(std::string_view name) {
   if (!core_) {
     return detail::movedFrom<Info>();
   }
-  checkName(name);
-  checkSlot(*core_, name);
+  const auto& engine = core()->engine();
+  const std::string onServer = detail::NameMap(engine->options()).toServer(name);
+  checkSlot(*engine, name, onServer);
   return detail::makeOperation<Info>(
-      [engine = core()->engine(), name = std::string(name)] {
-        return detail::NameWalk::inspect(engine, name);
+      [engine, onServer, title = std::string(name)] {
+        return detail::NameWalk::inspect(engine, onServer, title);
       },
-      [engine = core()->engine(),
-       name = std::string(name)](detail::UniqueFunction<void(Result<Info>)> handler) {
-        detail::NameWalk::inspectAsync(engine, name, std::move(handler));
+      [engine, onServer, title = std::string(name)](
+          detail::UniqueFunction<void(Result<Info>)> handler) {
+        detail::NameWalk::inspectAsync(engine, onServer, title, std::move(handler));
       });
 }
 
@@ -186,50 +186,84 @@ Operation<std::vector<LockInfo>> Client::listAsync(std::string_view pattern) {
 }
 
 PermitExpirableSemaphore Client::getPermitExpirableSemaphore(std::string_view name) {
-  checkName(name);
-  checkSlot(*core(), name);
-  return PermitExpirableSemaphore(
-      std::make_shared<detail::PermitSemaphore>(core()->engine(), name));
+  const auto& engine = core()->engine();
+  return PermitExpirableSemaphore(std::make_shared<detail::PermitSemaphore>(
+      engine, scriptsFor<detail::PermitScripts>(*engine, name, engine->idempotencyKeys())));
 }
 
 Semaphore Client::getSemaphore(std::string_view name) {
-  checkName(name);
-  checkSlot(*core(), name);
-  return Semaphore(std::make_shared<detail::ScriptedSemaphore>(core()->engine(), name));
+  const auto& engine = core()->engine();
+  return Semaphore(std::make_shared<detail::ScriptedSemaphore>(
+      engine, scriptsFor<detail::SemaphoreScripts>(*engine, name, engine->idempotencyKeys())));
 }
 
 CountDownLatch Client::getCountDownLatch(std::string_view name) {
-  checkName(name);
-  checkSlot(*core(), name, true);
-  return CountDownLatch(std::make_shared<detail::ScriptedLatch>(core()->engine(), name));
+  const auto& engine = core()->engine();
+  return CountDownLatch(std::make_shared<detail::ScriptedLatch>(
+      engine, scriptsFor<detail::LatchScripts>(*engine, name, engine->idempotencyKeys())));
 }
 
 ReadWriteLock Client::getReadWriteLock(std::string_view name) {
-  checkName(name);
-  checkSlot(*core(), name);
-  return {core()->lock(std::make_shared<detail::ReadLockScripts>(name)),
-          core()->lock(std::make_shared<detail::WriteLockScripts>(name))};
+  const detail::LockEngine& engine = *core()->engine();
+  return {core()->lock(scriptsFor<detail::ReadLockScripts>(engine, name)),
+          core()->lock(scriptsFor<detail::WriteLockScripts>(engine, name))};
 }
 
 FencedLock Client::getFencedLock(std::string_view name) {
-  checkName(name);
-  checkSlot(*core(), name);
-  auto scripts = std::make_shared<const detail::FencedScripts>(
-      name, core()->engine()->options().fencingTokenRetention);
-  return FencedLock(std::make_shared<detail::ScriptedLock>(core()->engine(), scripts),
-                    std::make_shared<detail::ScriptedTokens>(core()->engine(), scripts));
+  const auto& engine = core()->engine();
+  const std::shared_ptr<const detail::FencedScripts> scripts =
+      scriptsFor<detail::FencedScripts>(*engine, name, engine->options().fencingTokenRetention);
+  return FencedLock(std::make_shared<detail::ScriptedLock>(engine, scripts),
+                    std::make_shared<detail::ScriptedTokens>(engine, scripts));
 }
 
 RLock Client::getSpinLock(std::string_view name, const BackOff& backOff) {
-  checkName(name);
-  checkSlot(*core(), name);
-  return core()->lock(std::make_shared<detail::SpinScripts>(name, backOff));
+  return core()->lock(scriptsFor<detail::SpinScripts>(*core()->engine(), name, backOff));
 }
 
 RLock Client::getSimpleLock(std::string_view name) {
-  checkName(name);
-  checkSlot(*core(), name);
-  return core()->lock(std::make_shared<detail::SimpleScripts>(name));
+  return core()->lock(scriptsFor<detail::SimpleScripts>(*core()->engine(), name));
+}
+
+bool Client::connected() const noexcept {
+  return core_ && !core_->forked() && core_->engine()->dispatcher().liveNodes().connected();
+}
+
+Capabilities Client::capabilities() const {
+  // In a child the mutex may be locked for ever.
+  return core()->forked() ? Capabilities()
+                          : core()->engine()->dispatcher().liveNodes().capabilities();
+}
+
+std::chrono::nanoseconds Client::ping() {
+  return pingAsync().get();
+}
+
+Operation<std::chrono::nanoseconds> Client::pingAsync() {
+  if (!core_) {
+    return detail::movedFrom<std::chrono::nanoseconds>();
+  }
+  const auto server = std::make_shared<detail::ServerQuestions>(core()->engine());
+  return detail::makeOperation<std::chrono::nanoseconds>(
+      [server] { return server->ping(); },
+      [server](detail::ServerQuestions::PingHandler handler) {
+        server->pingAsync(std::move(handler));
+      });
+}
+
+void Client::refreshCredentials() {
+  refreshCredentialsAsync().get();
+}
+
+Operation<void> Client::refreshCredentialsAsync() {
+  if (!core_) {
+    return detail::movedFrom<void>();
+  }
+  const auto server = std::make_shared<detail::ServerQuestions>(core()->engine());
+  return detail::makeOperation<void>([server] { return server->authenticate(); },
+                                     [server](detail::ServerQuestions::DoneHandler handler) {
+                                       server->authenticateAsync(std::move(handler));
+                                     });
 }
 
 const std::string& Client::id() const& {

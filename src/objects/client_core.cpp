@@ -74,8 +74,8 @@ ClientCore::ClientCore(ClientWorld world,
       disconnect_(env_->makeTask([this] { engine_->disconnect(); })) {}
 
 void ClientCore::open(const Options& options) {
-  if (!ownsLoop_) {
-    // The caller may run its loop only after this call, so waiting here would never end.
+  if (!ownsLoop_ || options.connect == ConnectMode::lazy) {
+    // The caller may run its own loop only after this call, so waiting here would never end.
     env_->post([engine = engine_, log = log_] {
       engine->open([log](const Result<void>& result) {
         if (!result.has_value()) {

@@ -132,7 +132,13 @@ TEST_P(AccessRules, OfPlainLocks) {
 
 TEST_P(AccessRules, TheWordsThatMayBeLeftOut) {
   allow("getLock()",
-        {"+client|info", "+client|id", "+client|setname", "+client|kill", "+info", "+unsubscribe"});
+        {"+client|info",
+         "+client|id",
+         "+client|setname",
+         "+client|kill",
+         "+command|info",
+         "+info",
+         "+unsubscribe"});
   Client client = Client::connect(user());
   RLock lock = client.getLock("orders:17");
   for (const lua::Script* script : {&lua::lock_acquire, &lua::lock_release}) {

@@ -149,6 +149,9 @@ class FakeServer {
     if (argv[0] == "INFO") {
       return peer.send("$7\r\nnothing\r\n");
     }
+    if (argv[0] == "COMMAND") {
+      return peer.send("*0\r\n");
+    }
     if (argv[0] == "CLIENT") {
       return peer.send(":0\r\n");
     }

@@ -108,6 +108,7 @@ write_if_different("${OUTPUT_DIR}/fragments.cpp" "${includes}#include <rlock/rlo
 #include <future>
 #include <mutex>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -126,6 +127,8 @@ inline void work() {}
 inline void stopWorking() {}
 inline void rollBack() {}
 inline void stopJob(std::string_view) {}
+inline void setReady(bool) {}
+inline std::string latestToken() { return {}; }
 struct Storage {
   void write(int, std::uint64_t) {}
 };

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,13 +42,25 @@ const std::string kHello = "*6\r\n" + bulk("version") + bulk("7.0.15") + bulk("i
 const std::string kInfo = bulk("id=12 addr=10.0.0.9:4242 laddr=10.0.0.5:6379 name=name\n");
 const std::string kServer =
     bulk("# Server\r\nredis_version:7.0.15\r\nrun_id:feed\r\ntcp_port:1\r\n");
+// evalsha, eval, script, wait, waitaof, spublish, ssubscribe: all but waitaof.
+const std::string kCommands =
+    "*7\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n*0\r\n*0\r\n*-1\r\n*0\r\n*0\r\n";
 
 TEST(Handshake, AsksForEverythingAtOnce) {
   Handshake shake = handshake(secured());
   const std::string sent(shake.unsent());
   std::size_t position = 0;
-  for (const char* const command :
-       {"AUTH", "user", "secret", "HELLO", "SELECT", "3", "SETNAME", "INFO", "KILL", "PING"}) {
+  for (const char* const command : {"AUTH",
+                                    "user",
+                                    "secret",
+                                    "HELLO",
+                                    "SELECT",
+                                    "3",
+                                    "SETNAME",
+                                    "INFO",
+                                    "KILL",
+                                    "COMMAND",
+                                    "PING"}) {
     position = sent.find(command, position);
     ASSERT_NE(position, std::string::npos) << command;
   }
@@ -59,14 +72,14 @@ TEST(Handshake, AsksForEverythingAtOnce) {
 
 TEST(Handshake, SendsNothingThatIsNotSet) {
   const Handshake shake = handshake({}, false);
-  for (const char* const command : {"AUTH", "SELECT", "SETNAME", "KILL"}) {
+  for (const char* const command : {"AUTH", "SELECT", "SETNAME", "KILL", "COMMAND"}) {
     EXPECT_EQ(shake.unsent().find(command), std::string_view::npos) << command;
   }
 }
 
 TEST(Handshake, LearnsTheSessionHoweverTheBytesAreSplit) {
   const std::string replies =
-      "+OK\r\n" + kHello + "+OK\r\n+OK\r\n" + kInfo + kServer + ":0\r\n+PONG\r\n";
+      "+OK\r\n" + kHello + "+OK\r\n+OK\r\n" + kInfo + kServer + ":0\r\n" + kCommands + "+PONG\r\n";
   for (std::size_t piece = 1; piece <= replies.size(); ++piece) {
     Handshake shake = handshake(secured());
     for (std::size_t i = 0; i < replies.size(); i += piece) {
@@ -82,6 +95,66 @@ TEST(Handshake, LearnsTheSessionHoweverTheBytesAreSplit) {
     EXPECT_EQ(shake.session().serverVersion, "7.0.15");
     EXPECT_EQ(shake.session().role, "master");
     EXPECT_TRUE(shake.session().canKill);
+    const Capabilities& found = shake.session().found;
+    EXPECT_EQ(found.info, true);
+    EXPECT_EQ(found.clientKill, true);
+    EXPECT_EQ(found.scripts, true);
+    EXPECT_EQ(found.scriptLoad, true);
+    EXPECT_EQ(found.wait, true);
+    EXPECT_EQ(found.waitAof, false);
+    EXPECT_EQ(found.shardedPubSub, true);
+  }
+}
+
+TEST(Handshake, TakesTheNameAndVersionOfValkeyFromItsInfo) {
+  Handshake shake = handshake({});
+  ASSERT_FALSE(answer(shake,
+                      kHello + kInfo +
+                          bulk("redis_version:7.2.4\r\nserver_name:valkey\r\n"
+                               "valkey_version:8.0.1\r\nredis_mode:standalone\r\n") +
+                          "-NOPERM no\r\n-NOPERM no\r\n+PONG\r\n"));
+  ASSERT_TRUE(shake.done());
+  EXPECT_EQ(shake.session().found.server, "valkey");
+  EXPECT_EQ(shake.session().serverVersion, "8.0.1");
+  EXPECT_EQ(shake.session().found.mode, "standalone");
+  EXPECT_EQ(shake.session().found.clientKill, false);
+  EXPECT_EQ(shake.session().found.scripts, std::nullopt);
+}
+
+TEST(Handshake, AsksTheApplicationForTheCredentials) {
+  int asked = 0;
+  LinkSettings settings;
+  settings.credentials = [&asked] {
+    return Credentials{"app", "token-" + std::to_string(++asked)};
+  };
+  const auto shared = std::make_shared<const LinkSettings>(std::move(settings));
+  Handshake first(shared, false, "node", "address");
+  EXPECT_NE(first.unsent().find("token-1"), std::string_view::npos);
+  const Handshake second(shared, false, "node", "address");
+  EXPECT_NE(second.unsent().find("token-2"), std::string_view::npos);
+  const auto failure = answer(first, "-ERR unknown command 'AUTH', 'app' 'token-1'\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->errc, Errc::authenticationFailed);
+  EXPECT_EQ(failure->serverMessage.find("token-1"), std::string::npos);
+}
+
+TEST(Handshake, SaysNothingOfWhatTheCredentialsFunctionThrew) {
+  LinkSettings settings;
+  settings.credentials = []() -> Credentials { throw std::runtime_error("vault: s3cret"); };
+  try {
+    const Handshake shake = handshake(settings);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::connectionFailed);
+    EXPECT_EQ(std::string(error.what()).find("s3cret"), std::string::npos) << error.what();
+  }
+  settings.credentials = [] { return Credentials{"a user", "s3cret"}; };
+  try {
+    const Handshake shake = handshake(settings);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::authenticationFailed);
+    EXPECT_EQ(std::string(error.what()).find("s3cret"), std::string::npos) << error.what();
   }
 }
 
@@ -90,7 +163,7 @@ TEST(Handshake, AsksAnOldServerForTheIdOnItsOwn) {
   shake.sent(shake.unsent().size());
   ASSERT_FALSE(answer(shake,
                       "-ERR unknown command 'HELLO'\r\n-ERR unknown subcommand\r\n"
-                      "-NOPERM no\r\n-NOPERM no\r\n+PONG\r\n"));
+                      "-NOPERM no\r\n-NOPERM no\r\n-NOPERM no\r\n+PONG\r\n"));
   EXPECT_FALSE(shake.done());
   EXPECT_EQ(shake.unsent(), "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n");
   ASSERT_FALSE(answer(shake, ":7\r\n"));
@@ -156,7 +229,8 @@ TEST(Handshake, KnowsAConnectionOnlyByWhatNoOtherHas) {
        }) {
     Handshake shake(std::make_shared<const LinkSettings>(), true, "node", each.address);
     shake.sent(shake.unsent().size());
-    ASSERT_FALSE(answer(shake, kHello + each.info + each.server + ":0\r\n+PONG\r\n"));
+    ASSERT_FALSE(
+        answer(shake, kHello + each.info + each.server + ":0\r\n" + kCommands + "+PONG\r\n"));
     EXPECT_TRUE(shake.done());
     EXPECT_EQ(shake.session().clientId, 12U);
     EXPECT_EQ(shake.session().clientAddress, each.known) << each.info;

@@ -816,13 +816,47 @@ TEST(ConfigurationDocument, AgreesWithTheCode) {
   EXPECT_EQ(order, expectedOrder);
 }
 
+TEST(Options, CredentialsComeFromOnePlaceAndNamesAreMappedInOneWay) {
+  Options options = Options::fromUri("redis://host?connect=lazy&name-prefix=app%3A");
+  EXPECT_EQ(options.connect, ConnectMode::lazy);
+  EXPECT_EQ(options.namePrefix, "app:");
+  const auto refused = [&]() -> std::string {
+    try {
+      options.validate();
+      return "";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.errc(), Errc::invalidArgument);
+      return error.what();
+    }
+  };
+  options.credentials = [] { return Credentials{}; };
+  EXPECT_EQ(refused(), "");
+  options.password = "s3cret";
+  EXPECT_NE(refused().find("option credentials"), std::string::npos);
+  EXPECT_EQ(refused().find("s3cret"), std::string::npos);
+  options.password.clear();
+  options.username = "user";
+  EXPECT_NE(refused().find("option credentials"), std::string::npos);
+  options.username.clear();
+  options.nameMapper = [](std::string_view name) { return std::string(name); };
+  EXPECT_NE(refused().find("option nameMapper"), std::string::npos);
+  options.namePrefix = "has space";
+  options.nameMapper = nullptr;
+  EXPECT_NE(refused().find("option namePrefix"), std::string::npos);
+  EXPECT_THROW(Options::fromUri("redis://host?connect=later"), Error);
+}
+
 TEST(ConfigurationDocument, CoversTheWholeStruct) {
   // Structured binding counts the members: a new one that is not in the table breaks the build.
   auto [endpoints,
         username,
         password,
+        credentials,
         clientName,
         database,
+        namePrefix,
+        nameMapper,
+        connect,
         connectTimeout,
         commandTimeout,
         watchdogTimeout,
@@ -847,6 +881,7 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         lostReplyPolicy,
         logLevel,
         onLost,
+        onStateChange,
         topology,
         tls,
         tlsCaFile,
@@ -859,7 +894,7 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         sentinelUsername,
         sentinelPassword,
         sentinelTls] = Options{};
-  EXPECT_EQ(detail::optionRows().size(), 41U);
+  EXPECT_EQ(detail::optionRows().size(), 46U);
   EXPECT_TRUE(endpoints.empty());
 }
 

@@ -43,6 +43,11 @@ Client connected(uv_loop_t* loop) {
   options.log = [](LogLevel, std::string_view) {};
   options.executor = Executor{};
   options.loop = loop;
+  options.credentials = [] { return Credentials{"user", "password"}; };
+  options.connect = ConnectMode::lazy;
+  options.namePrefix = "app:";
+  options.nameMapper = [](std::string_view name) { return std::string(name); };
+  options.onStateChange = [](ConnectionState) {};
   is<Client>(Client::connect("redis://localhost"));
   return Client::connect(options);
 }
@@ -50,6 +55,12 @@ Client connected(uv_loop_t* loop) {
 void locks(Client& client, std::stop_token stop) {
   is<std::string>(client.id());
   is<Stats>(client.stats());
+  is<bool>(client.connected());
+  is<std::chrono::nanoseconds>(client.ping());
+  is<Operation<std::chrono::nanoseconds>>(client.pingAsync());
+  is<Capabilities>(client.capabilities());
+  client.refreshCredentials();
+  is<Operation<void>>(client.refreshCredentialsAsync());
   client.close(1s);
   std::vector<RLock> all{client.getLock("a"),
                          client.getFairLock("a"),

@@ -52,7 +52,7 @@ struct ReleaseTarget {
 struct LockPlace {
   std::string node;
   int database = 0;
-  std::string name;
+  std::string name;  ///< on the server
   HoldKind kind;
   std::string client;  ///< the id of the client it belongs to
 };

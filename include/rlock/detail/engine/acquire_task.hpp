@@ -275,7 +275,7 @@ inline void AcquireTask::tellUnreconciled(const Error& error) {
                          fmt::format("{} \"{}\": owner {}: a request whose reply was lost could "
                                      "not be reconciled: {}",
                                      scripts_->noun(),
-                                     escapeForDisplay(scripts_->name),
+                                     escapeForDisplay(scripts_->title()),
                                      ownerField_,
                                      error.what()));
   }

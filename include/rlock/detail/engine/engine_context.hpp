@@ -169,7 +169,7 @@ inline Error EngineContext::describe(Error error,
                                      OwnerId owner,
                                      Clock::time_point since) const {
   ErrorContext context;
-  context.key = scripts.name;
+  context.key = scripts.title();
   context.kind = scripts.noun();
   if (scripts.traits.holdKind != HoldKind::none) {
     context.owner = ownerField(owner);

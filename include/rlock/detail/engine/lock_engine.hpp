@@ -89,6 +89,7 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
   void channelMessage(const std::string& channel, std::string_view payload) override;
   void channelsLost() override { waiting_.disconnected(); }
   void channelLost(const std::string& channel) override { waiting_.disconnected(channel); }
+  void connectionChanged(bool connected) override;
 
   /// Releases in the background what the server may still have of a lost hold. Defined with
   /// ReleaseTask, which is built on the engine.
@@ -153,6 +154,13 @@ inline void LockEngine::channelMessage(const std::string& channel, std::string_v
     listener_.heard(payload);
   } else {
     waiting_.message(channel, payload);
+  }
+}
+
+inline void LockEngine::connectionChanged(bool connected) {
+  if (options().onStateChange && !closed()) {
+    const auto state = connected ? ConnectionState::connected : ConnectionState::disconnected;
+    callbacks_.deliver([self = sharing(*this), state] { self->options().onStateChange(state); });
   }
 }
 

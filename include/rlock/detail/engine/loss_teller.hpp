@@ -102,7 +102,7 @@ inline void LossTeller::tell(const HoldLoss& lost) {
   if (onLost) {
     callbacks_.deliver(
         [self = context_.sharing(*this),
-         told = LostHold{std::string(hold.name), context_.ownerField(hold.owner), lost.reason}] {
+         told = LostHold{scriptsOf(hold).title(), context_.ownerField(hold.owner), lost.reason}] {
           self->context_.options().onLost(told);
         });
   }
@@ -116,7 +116,7 @@ inline void LossTeller::write(const HoldLoss& lost) {
   if (lost.reason != LossReason::unreachable || outages_.tells(OutageLog::Event::loss)) {
     context_.log().write(level,
                          fmt::format("lock \"{}\": owner {}{}{} lost its hold: {}",
-                                     escapeForDisplay(hold.name),
+                                     escapeForDisplay(scriptsOf(hold).title()),
                                      context_.ownerField(hold.owner),
                                      lost.label.empty() ? "" : ", ",
                                      escapeForDisplay(lost.label),

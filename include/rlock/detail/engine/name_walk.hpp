@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/name_map.hpp>
 #include <rlock/detail/engine/scripted_object.hpp>
 #include <rlock/detail/executor/inspection_scripts.hpp>
 #include <rlock/inspection.hpp>
@@ -34,11 +35,17 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
 
   NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern);
 
+  ///@{
   /// Looks at one name.
-  static Result<Info> inspect(const std::shared_ptr<LockEngine>& engine, std::string_view name);
+  /// @param title  the application's name for it
+  static Result<Info> inspect(const std::shared_ptr<LockEngine>& engine,
+                              std::string_view name,
+                              std::string_view title);
   static void inspectAsync(const std::shared_ptr<LockEngine>& engine,
                            std::string_view name,
+                           std::string_view title,
                            UniqueFunction<void(Result<Info>)> handler);
+  ///@}
 
   /// Walks on the calling thread.
   Result<Found> run();
@@ -51,7 +58,14 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
   /// So many questions of one walk are under way at once.
   static constexpr std::size_t kAtOnce = 64;
 
-  static ScriptedObject objectOf(const std::shared_ptr<LockEngine>& engine, std::string_view name);
+  static ScriptedObject objectOf(const std::shared_ptr<LockEngine>& engine,
+                                 std::string_view name,
+                                 std::string_view title);
+  /// One of the names that the walk has found.
+  [[nodiscard]] ScriptedObject found(std::string_view name) const {
+    const std::shared_ptr<LockEngine>& engine = object_.enginePtr();
+    return objectOf(engine, name, NameMap(engine->options()).toApplication(name));
+  }
   void composeStep(Call& call) const;
   /// Whether all parts have been walked through.
   bool over() noexcept;
@@ -87,8 +101,11 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
 };
 
 inline ScriptedObject NameWalk::objectOf(const std::shared_ptr<LockEngine>& engine,
-                                         std::string_view name) {
-  return {engine, std::make_shared<LockScripts>(name)};
+                                         std::string_view name,
+                                         std::string_view title) {
+  const auto scripts = std::make_shared<LockScripts>(name);
+  scripts->setTitle(title);
+  return {engine, scripts};
 }
 
 inline void NameWalk::composeLook(Call& call,
@@ -99,25 +116,29 @@ inline void NameWalk::composeLook(Call& call,
 
 inline NameWalk::ParseLook NameWalk::parseLook(const ScriptedObject& object) {
   return [scripts = object.scripts()](const Reply& reply) {
-    return parseInspect(scripts->name, reply);
+    return parseInspect(scripts->title(), reply);
   };
 }
 
 inline Result<NameWalk::Info> NameWalk::inspect(const std::shared_ptr<LockEngine>& engine,
-                                                std::string_view name) {
-  const ScriptedObject object = objectOf(engine, name);
+                                                std::string_view name,
+                                                std::string_view title) {
+  const ScriptedObject object = objectOf(engine, name, title);
   return object.ask<Info>({}, composeLook, parseLook(object));
 }
 
 inline void NameWalk::inspectAsync(const std::shared_ptr<LockEngine>& engine,
                                    std::string_view name,
+                                   std::string_view title,
                                    UniqueFunction<void(Result<Info>)> handler) {
-  const ScriptedObject object = objectOf(engine, name);
+  const ScriptedObject object = objectOf(engine, name, title);
   object.askAsync<Info>({}, std::move(handler), composeLook, parseLook(object));
 }
 
 inline NameWalk::NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern)
-    : object_(objectOf(engine, pattern)), pattern_(pattern), parts_(engine->dispatcher().parts()) {}
+    : object_(objectOf(engine, pattern, pattern)),
+      pattern_(NameMap(engine->options()).patternToServer(pattern)),
+      parts_(engine->dispatcher().parts()) {}
 
 inline void NameWalk::composeStep(Call& call) const {
   composeScan(call, cursor_, pattern_);
@@ -163,7 +184,7 @@ inline Result<NameWalk::Found> NameWalk::run() {
     }
     cursor_ = step->cursor;
     for (const std::string& name : fresh(std::move(step->names))) {
-      const ScriptedObject object = objectOf(object_.enginePtr(), name);
+      const ScriptedObject object = found(name);
       Result<Info> info = object.ask<Info>({}, composeLook, parseLook(object), deadline_);
       if (!info.has_value()) {
         return soFar(info.error());
@@ -220,7 +241,7 @@ inline void NameWalk::lookOn() {
       names_.pop_back();
       ++pending_;
     }
-    const ScriptedObject object = objectOf(object_.enginePtr(), name);
+    const ScriptedObject object = found(name);
     object.askAsync<Info>(
         {},
         [self = shared_from_this()](Result<Info> info) {

@@ -44,8 +44,9 @@ class PermitSemaphore {
   /// How many permits one call may name. The server does nothing else meanwhile: about 25 ms.
   static constexpr int kMost = 10'000;
 
-  PermitSemaphore(const std::shared_ptr<LockEngine>& engine, std::string_view name)
-      : PermitSemaphore(engine, std::make_shared<PermitScripts>(name, engine->idempotencyKeys())) {}
+  PermitSemaphore(const std::shared_ptr<LockEngine>& engine,
+                  std::shared_ptr<const PermitScripts> scripts)
+      : object_(engine, scripts), scripts_(std::move(scripts)) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return object_.name(); }
 
@@ -128,9 +129,6 @@ class PermitSemaphore {
   [[nodiscard]] static Error tooMany(std::size_t permits);
   [[nodiscard]] static Error malformedId();
   [[nodiscard]] static Error notTaken();
-
-  PermitSemaphore(const std::shared_ptr<LockEngine>& engine, Scripts scripts)
-      : object_(engine, scripts), scripts_(std::move(scripts)) {}
 
   template <class T>
   auto composeOf(const Request<T>& request) const {

@@ -259,7 +259,7 @@ class QueryTask final : public Task<T> {
         LogLevel::error,
         fmt::format("{} \"{}\": what was to be given back or counted is given up, {}: {}",
                     this->scripts_->noun(),
-                    escapeForDisplay(this->scripts_->name),
+                    escapeForDisplay(this->scripts_->title()),
                     lost ? "and whether it took effect is not known" : "it took no effect",
                     why.what()));
     return step;

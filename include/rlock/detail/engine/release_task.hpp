@@ -205,7 +205,7 @@ inline ReleaseTask::Step ReleaseTask::replied() {
   if (finding.kind == Finding::Kind::released && !parsed->publishError.empty()) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("lock \"{}\" is free, but waiters could not be told: {}",
-                                     escapeForDisplay(scripts_->name),
+                                     escapeForDisplay(scripts_->title()),
                                      parsed->publishError));
   }
   return found(std::move(finding));
@@ -252,7 +252,7 @@ inline void ReleaseTask::tellUnreconciled(const Error& error) {
     engine_->log().write(LogLevel::warning,
                          fmt::format("lock \"{}\": owner {}: a release could not be completed, "
                                      "the hold is left to expire: {}",
-                                     escapeForDisplay(scripts_->name),
+                                     escapeForDisplay(scripts_->title()),
                                      ownerField_,
                                      error.what()));
   }

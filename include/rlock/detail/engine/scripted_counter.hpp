@@ -16,18 +16,15 @@ namespace rlock::detail {
 template <class CounterKind>
 class ScriptedCounter : public ScriptedObject {
  public:
-  ScriptedCounter(const std::shared_ptr<LockEngine>& engine, std::string_view name)
-      : ScriptedCounter(engine, std::make_shared<CounterKind>(name, engine->idempotencyKeys())) {}
+  ScriptedCounter(const std::shared_ptr<LockEngine>& engine,
+                  std::shared_ptr<const CounterKind> counter)
+      : ScriptedObject(engine, counter), counter_(std::move(counter)) {}
 
   [[nodiscard]] const std::shared_ptr<const CounterKind>& counter() const noexcept {
     return counter_;
   }
 
  private:
-  ScriptedCounter(const std::shared_ptr<LockEngine>& engine,
-                  std::shared_ptr<const CounterKind> counter)
-      : ScriptedObject(engine, counter), counter_(std::move(counter)) {}
-
   const std::shared_ptr<const CounterKind> counter_;
 };
 

@@ -135,9 +135,10 @@ inline std::shared_ptr<LockMember> ScriptedLock::member() const {
 }
 
 inline LockPlace ScriptedLock::place() const {
-  return {object_.engine().dispatcher().node(object_.name()),
+  const std::string& onServer = object_.scripts()->name;
+  return {object_.engine().dispatcher().node(onServer),
           object_.engine().options().database,
-          object_.name(),
+          onServer,
           object_.scripts()->traits.holdKind,
           object_.engine().clientId()};
 }

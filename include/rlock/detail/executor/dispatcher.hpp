@@ -6,6 +6,7 @@
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/cluster_router.hpp>
+#include <rlock/detail/executor/live_nodes.hpp>
 #include <rlock/detail/executor/node.hpp>
 #include <rlock/detail/executor/router.hpp>
 #include <rlock/detail/executor/single_router.hpp>
@@ -16,8 +17,10 @@
 #include <rlock/result.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -89,6 +92,11 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   }
   void unsubscribe(const std::string& channel) { router_->unsubscribe(channel); }
 
+  [[nodiscard]] const LiveNodes& liveNodes() const noexcept { return *live_; }
+  /// Authenticates all connections anew, with what Options::credentials gives now. `done` is called
+  /// when the servers have answered, with the first refusal if there was one. Loop thread.
+  void authenticate(UniqueFunction<void(Result<void>)> done);
+
   void post(UniqueFunction<void()> function) { env_->post(std::move(function)); }
   [[nodiscard]] bool onLoopThread() const noexcept { return env_->onLoopThread(); }
 
@@ -105,6 +113,7 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   }
 
   const std::shared_ptr<Env> env_;
+  const std::shared_ptr<LiveNodes> live_;
   const std::unique_ptr<Router> router_;
 };
 
@@ -114,7 +123,12 @@ inline Dispatcher::Dispatcher(std::shared_ptr<Env> env,
                               std::shared_ptr<const Logger> log,
                               DispatcherEvents& events)
     : env_(std::move(env)),
-      router_(makeRouter(NodeTerms(env_, options, std::move(log)), transports, options, events)) {}
+      live_(std::make_shared<LiveNodes>(
+          log,
+          options.lostReplyPolicy != LostReplyPolicy::marker,
+          [&events](bool connected) { events.connectionChanged(connected); })),
+      router_(makeRouter(
+          NodeTerms(env_, options, std::move(log), live_), transports, options, events)) {}
 
 inline std::unique_ptr<Router> Dispatcher::makeRouter(NodeTerms terms,
                                                       const net::Transports& transports,
@@ -166,6 +180,35 @@ inline void Dispatcher::resume(CallPtr call, Clock::time_point sendBefore) {
       Node::guarded(call, [&] { call->node_->judge(call); });
     }
   });
+}
+
+inline void Dispatcher::authenticate(UniqueFunction<void(Result<void>)> done) {
+  struct Round {
+    UniqueFunction<void(Result<void>)> done;
+    std::size_t pending = 0;
+    std::optional<Error> refusal;
+  };
+  auto round = std::make_shared<Round>();
+  round->done = std::move(done);
+  // One more for this function itself.
+  const std::vector<Node*> nodes = live_->nodes();
+  round->pending = nodes.size() + 1;
+  const auto answered = [self = shared_from_this(), round](const Result<void>& answer) {
+    if (!answer.has_value() && !round->refusal) {
+      round->refusal = answer.error();
+    }
+    if (--round->pending > 0) {
+      return;
+    }
+    if (!round->refusal) {
+      self->router_->renewSubscriptions();
+    }
+    round->done(round->refusal ? Result<void>(*round->refusal) : Result<void>());
+  };
+  for (Node* const node : nodes) {
+    node->link().authenticate(answered);
+  }
+  answered(Result<void>());
 }
 
 inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {

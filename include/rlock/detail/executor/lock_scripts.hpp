@@ -134,9 +134,14 @@ class LockScripts {
   LockScripts& operator=(const LockScripts&) = delete;
   virtual ~LockScripts() = default;
 
-  const std::string name;
+  const std::string name;  ///< on the server
   const LockTraits traits;
   const std::string channel;  ///< where releases are announced
+
+  /// The application's name for it, which messages and getName() give.
+  [[nodiscard]] const std::string& title() const noexcept { return title_.empty() ? name : title_; }
+  /// Where it is not that on the server. Before anybody else uses the object.
+  void setTitle(std::string_view title) { title_ = title; }
 
   /// The word for it in errors.
   [[nodiscard]] virtual std::string_view noun() const noexcept { return "lock"; }
@@ -214,6 +219,9 @@ class LockScripts {
                      std::initializer_list<std::string_view> keys,
                      const IdempotencyKeyPool::Loan& idempotencyKey,
                      std::chrono::milliseconds life) const;
+
+ private:
+  std::string title_;
 };
 
 inline void composeHashRenewals(Call& call, std::span<const RenewalRequest> renewals) {

@@ -8,6 +8,7 @@
 #include <rlock/detail/base/random_bits.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/connection_killer.hpp>
+#include <rlock/detail/executor/live_nodes.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/parked_calls.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
@@ -75,15 +76,18 @@ class NodeOwner {
 struct NodeTerms {
   NodeTerms(std::shared_ptr<Env> world,
             const Options& options,
-            std::shared_ptr<const Logger> logger)
+            std::shared_ptr<const Logger> logger,
+            std::shared_ptr<LiveNodes> liveNodes)
       : env(std::move(world)),
         log(std::move(logger)),
+        live(std::move(liveNodes)),
         policy(options.lostReplyPolicy),
         retryMin(options.retryDelayMin),
         retryMax(options.retryDelayMax) {}
 
   std::shared_ptr<Env> env;
   std::shared_ptr<const Logger> log;
+  std::shared_ptr<LiveNodes> live;
   LostReplyPolicy policy;
   std::chrono::nanoseconds retryMin;
   std::chrono::nanoseconds retryMax;
@@ -277,6 +281,7 @@ inline void Node::close(const Error* over) noexcept {
   over_ = over;
   killer_.close();
   link_->close();
+  terms_.live->down(*this);
   while (!parked_.empty()) {
     const CallPtr call = parked_.last();
     ParkedCalls::unpark(*call);
@@ -641,11 +646,6 @@ inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session)
     name_ = session->node;
   }
   const bool canKill = session->canBeKilled();
-  if (!canKill && terms_.policy == LostReplyPolicy::fence) {
-    terms_.log->write(LogLevel::warning,
-                      "lostReplyPolicy is fence, but the server does not allow CLIENT KILL: "
-                      "tombstones are used");
-  }
   mustGuard_.store(terms_.policy == LostReplyPolicy::marker || !canKill, std::memory_order_relaxed);
   owner_.guardChanged();
   if (session->role == "master") {
@@ -663,11 +663,13 @@ inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session)
                   session->clientId,
                   replaced ? ", another process than before: holds are verified" : ""));
   killer_.up(session);
+  terms_.live->up(*this, *session);
   sendParked();
   owner_.nodeUp(*this, again, replaced);
 }
 
 inline void Node::onDown(const Error& error) {
+  terms_.live->down(*this);
   // Of an outage only its beginning is news, and what it turns into.
   bool known = linkError_ && linkError_->errc() == error.errc();
   if (error.errc() == Errc::readOnly) {

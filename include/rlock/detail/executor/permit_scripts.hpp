@@ -184,7 +184,9 @@ inline PermitScripts::PermitScripts(const PermitScripts& semaphore,
       taken_(semaphore.taken_),
       ids_(newPermitIds(permits)),
       expires_(expires),
-      idempotencyKeys_(semaphore.idempotencyKeys_) {}
+      idempotencyKeys_(semaphore.idempotencyKeys_) {
+  setTitle(semaphore.title());
+}
 
 inline std::vector<std::string> PermitScripts::ids() const {
   std::vector<std::string> result;

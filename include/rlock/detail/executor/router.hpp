@@ -35,6 +35,9 @@ class DispatcherEvents {
   virtual void channelsLost() = 0;
   /// That of one of them was.
   virtual void channelLost(const std::string& channel) = 0;
+
+  /// The client has a connection, or none any more.
+  virtual void connectionChanged(bool /*connected*/) {}
 };
 
 /// Knows which node a call goes to. It owns the nodes and the connections for subscriptions;
@@ -80,6 +83,8 @@ class Router : public NodeOwner {
   };
   virtual void subscribe(std::string channel, Reach reach) = 0;
   virtual void unsubscribe(const std::string& channel) = 0;
+  /// Replaces the connections for subscriptions by others.
+  virtual void renewSubscriptions() {}
 
   [[nodiscard]] virtual Counters counters() const noexcept = 0;
 };

@@ -41,6 +41,7 @@ class SingleRouter final : public Router {
     pubsub_->subscribe(std::move(channel));
   }
   void unsubscribe(const std::string& channel) override { pubsub_->unsubscribe(channel); }
+  void renewSubscriptions() override { pubsub_->renew(); }
   [[nodiscard]] Counters counters() const noexcept override;
 
   void nodeUp(Node& node, bool again, bool replaced) override;

@@ -126,7 +126,7 @@ inline GroupMembers::List membersOf(const std::vector<std::shared_ptr<LockBacken
       if (std::tie(there.node, there.database, there.name, there.kind) ==
           std::tie(place.node, place.database, place.name, place.kind)) {
         ErrorContext context;
-        context.key = place.name;
+        context.key = member->name();
         context.node = place.node;
         throw Error(Errc::invalidArgument,
                     "a lock cannot be part of another one twice",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/capabilities.hpp>
+
 #include <cstdint>
 #include <string>
 
@@ -17,6 +19,8 @@ struct ServerSession {
   bool canKill = false;         ///< CLIENT KILL with filters is allowed
   std::string serverVersion{};  ///< empty: unknown
   std::string role{};           ///< `master`, `replica`; empty: unknown
+  /// What else the server has told, where it was asked: without version and role.
+  Capabilities found{};
   /// Nothing that was sent on it can still be executed: the server has closed it, or is another
   /// process. Set by the executor on the loop thread, once.
   mutable bool dead = false;

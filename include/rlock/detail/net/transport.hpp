@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/net/request.hpp>
 #include <rlock/detail/net/server_session.hpp>
 #include <rlock/error.hpp>
 #include <rlock/options.hpp>
+#include <rlock/result.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -83,6 +85,11 @@ class CommandTransport {
   /// Gives the connection up for another, if it is the one that `since` belongs to.
   virtual void abandon(Clock::time_point since, Errc errc, const char* what) noexcept = 0;
 
+  /// Authenticates the connection anew, with what Options::credentials gives now. If the server
+  /// refuses, the connection goes on as it was. Without a connection there is nothing to do: the
+  /// next one is made with the new credentials. `done` is called once, perhaps at once.
+  virtual void authenticate(UniqueFunction<void(Result<void>)> done) { done(Result<void>()); }
+
   [[nodiscard]] virtual bool up() const noexcept = 0;
   [[nodiscard]] virtual Totals totals() const noexcept = 0;
 };
@@ -130,6 +137,8 @@ class SubscriptionTransport {
   virtual void subscribe(std::string channel) = 0;
   /// No event for the channel comes after it. Unknown channels are ignored.
   virtual void unsubscribe(const std::string& channel) = 0;
+  /// Replaces the connection by another, if there is one: a subscriber cannot authenticate anew.
+  virtual void renew() {}
   /// Drops channels and connection. No event comes after it.
   virtual void close() noexcept = 0;
 };
