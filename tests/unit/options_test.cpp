@@ -496,7 +496,7 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis://a?(none)=1", "unknown parameter \"(none)\""},
       {"redis://a?=1", "unknown parameter \"\""},
       {"redis://a?spin=1&&db=1", "unknown parameter \"\""},
-      {"redis://a?nope=1", "known: client-name, db, connect-timeout"},
+      {"redis://a?nope=1", "known: client-name, db, name-prefix, connect, connect-timeout"},
       {"redis://a?spin", "parameter spin has no value"},
       {"redis://a?spin=1&spin=1", "parameter spin is given twice"},
       {"redis://a?db=1&db=2", "parameter db is given twice"},

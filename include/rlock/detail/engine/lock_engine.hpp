@@ -31,6 +31,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -157,10 +158,18 @@ inline void LockEngine::channelMessage(const std::string& channel, std::string_v
   }
 }
 
+/// Not inside the event: whoever waits for the connection comes first.
 inline void LockEngine::connectionChanged(bool connected) {
-  if (options().onStateChange && !closed()) {
-    const auto state = connected ? ConnectionState::connected : ConnectionState::disconnected;
-    callbacks_.deliver([self = sharing(*this), state] { self->options().onStateChange(state); });
+  if (!options().onStateChange || closed()) {
+    return;
+  }
+  const auto state = connected ? ConnectionState::connected : ConnectionState::disconnected;
+  try {
+    dispatcher().post([self = sharing(*this), state] {
+      self->callbacks_.deliver([self, state] { self->options().onStateChange(state); });
+    });
+  } catch (const std::bad_alloc&) {
+    log().write(LogLevel::error, "no memory to tell onStateChange");
   }
 }
 
