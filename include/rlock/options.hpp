@@ -194,8 +194,9 @@ struct Options {
   /// is swallowed and counted.
   std::function<void(const LostHold&)> onLost{};
   /// Told of every change, in order: `connected` when the client has a connection for the first
-  /// time or again, `disconnected` when it has lost it; not that of close(). Runs on the executor,
-  /// or else on the loop thread; an exception that it throws is swallowed and counted.
+  /// time or again, `disconnected` when it has lost it; not that of close(). The first may
+  /// come before Client::connect() has returned. Runs on the executor, or else on the loop thread;
+  /// an exception that it throws is swallowed and counted.
   std::function<void(ConnectionState)> onStateChange{};
   /// The role of the endpoints. single.
   Topology topology = Topology::single;

@@ -45,6 +45,8 @@ class ClusterChannels {
   /// Has each channel where the map says. Before the first one channels only wait.
   /// @param sharded  messages of one slot are heard at its node only
   void follow(const SlotMap& map, bool sharded);
+  /// Replaces the connections by others.
+  void renew();
   /// No event comes after it.
   void close() noexcept;
 
@@ -198,6 +200,12 @@ inline void ClusterChannels::follow(const SlotMap& map, bool sharded) {
   std::erase_if(ways_, [this](const std::unique_ptr<Way>& way) {
     return way->names.empty() && !map_.has(way->at);
   });
+}
+
+inline void ClusterChannels::renew() {
+  for (const auto& way : ways_) {
+    way->transport->renew();
+  }
 }
 
 inline void ClusterChannels::close() noexcept {

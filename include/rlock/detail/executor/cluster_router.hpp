@@ -56,6 +56,7 @@ class ClusterRouter final : public Router, private MapEvents {
     channels_.subscribe(std::move(channel), reach);
   }
   void unsubscribe(const std::string& channel) override { channels_.unsubscribe(channel); }
+  void renewSubscriptions() override { channels_.renew(); }
   [[nodiscard]] Counters counters() const noexcept override { return table_.counters(); }
 
   void nodeUp(Node& node, bool again, bool replaced) override;
