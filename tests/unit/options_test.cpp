@@ -95,13 +95,13 @@ std::string settingsOf(const Options& o) {
   add("level", std::string(toString(o.logLevel)));
   add("topology", std::string(toString(o.topology)));
   add("tls", o.tls ? "true" : "false");
-  for (const std::string* text : {&o.tlsCaFile,
+  for (const std::string* each : {&o.tlsCaFile,
                                   &o.tlsCaPath,
                                   &o.tlsCertFile,
                                   &o.tlsKeyFile,
                                   &o.tlsKeyPassword,
                                   &o.tlsServerName}) {
-    add("tls text", *text);
+    add("tls text", *each);
   }
   add("master", o.sentinelMaster);
   add("sentinelUsername", o.sentinelUsername);
