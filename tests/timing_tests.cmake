@@ -8,10 +8,16 @@
 # Adds the label to those tests of a program that rlock_add_gtest() made. Call it after what else sets
 # their labels. A name that no test has is an error when ctest starts.
 function(rlock_label_timing program)
+  set(own "")
+  if(program STREQUAL "sync")
+    set(own ";sync")
+  endif()
   list(JOIN ARGN " " names)
   set(script "${CMAKE_CURRENT_BINARY_DIR}/${program}_timing.cmake")
   file(WRITE "${script}" "set(program_cases \"\${${program}_cases}\")
 foreach(name IN ITEMS ${names})")
+  file(APPEND "${script}" "
+  set(own \"${own}\")")
   file(APPEND "${script}" [==[
 
   if(NOT program_cases)
@@ -24,9 +30,9 @@ foreach(name IN ITEMS ${names})")
     message(FATAL_ERROR "tests/timing_tests.cmake names ${name}, which no test is")
   endif()
   if(name MATCHES "Slow[.]")
-    set_tests_properties(${cases} PROPERTIES LABELS "integration;slow;timing")
+    set_tests_properties(${cases} PROPERTIES LABELS "integration;slow;timing${own}")
   else()
-    set_tests_properties(${cases} PROPERTIES LABELS "integration;timing")
+    set_tests_properties(${cases} PROPERTIES LABELS "integration;timing${own}")
   endif()
 endforeach()
 ]==])
@@ -61,6 +67,13 @@ rlock_label_timing(lock_integration
   # A lease that is renewed through a slow network or lost through a frozen one.
   LockNetworkSlow.XNET5_AFewBytesAtATime
   LockRestartSlow.XCLK7_AServerFrozenForLongerThanTheLease)
+
+rlock_label_timing(sync
+  # Acknowledgements that do not come end a call when its time is up, and delay no others.
+  Sync.ACallerThatLeavesLeavesNothingBehind
+  Sync.AGrantThatIsNotAcknowledgedIsUndone
+  Sync.OthersAreNotDelayedByAReplicaThatHangs
+  SyncSlow.ARenewalThatIsNotAcknowledgedIsNone)
 
 rlock_label_timing(integration
   # Connecting ends when its time is up.

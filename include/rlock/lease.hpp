@@ -86,6 +86,10 @@ class [[nodiscard]] Lease {
   /// The fencing token of this hold, if the kind of lock issues one.
   [[nodiscard]] std::optional<std::uint64_t> token() const noexcept { return token_; }
 
+  /// How many replicas had acknowledged the acquisition when it was told: at least as many as its
+  /// SyncPolicy asked for. 0 without a policy, and for a hold that consists of several.
+  [[nodiscard]] int acknowledged() const noexcept { return acknowledged_; }
+
   /// The owner in whose name the lock is held.
   [[nodiscard]] OwnerId owner() const noexcept { return owner_; }
 
@@ -103,6 +107,7 @@ class [[nodiscard]] Lease {
   OwnerId owner_{};
   detail::IntrusivePtr<detail::HoldHandle> hold_;
   std::optional<std::uint64_t> token_;
+  int acknowledged_ = 0;
 };
 
 /// Exchanges the holds.

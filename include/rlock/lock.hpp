@@ -6,6 +6,7 @@
 #include <rlock/lease.hpp>
 #include <rlock/operation.hpp>
 #include <rlock/owner.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <chrono>
 #include <concepts>
@@ -45,6 +46,10 @@ struct AcquireOptions {
   /// Names the hold in logs and inspection; at most 256 bytes. Kept beside the lock, under a key of
   /// its own.
   std::string label{};
+  /// Who must have the hold before the call ends well; each of its renewals, too. Empty:
+  /// `Options::sync`. A policy that is not met undoes the acquisition, and the call fails with
+  /// `notSynced`.
+  std::optional<SyncPolicy> sync{};
 };
 
 /// A re-entrant lock shared by every client that uses the same name on the same Redis, Redisson's

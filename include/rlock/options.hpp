@@ -3,6 +3,7 @@
 
 #include <rlock/export.hpp>
 #include <rlock/log.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -230,6 +231,8 @@ struct Options {
   /// Encrypts the connections to the Sentinels; `tls` is about those to the master. Only with
   /// sentinel, and not with Unix sockets. false.
   bool sentinelTls = false;
+  /// Who must acknowledge each grant and each renewal. nobody; AcquireOptions::sync overrides it.
+  SyncPolicy sync{};
 
   /// Reads `redis://`, `rediss://`, `unix://`, `redis+sentinel://` and `redis+cluster://` URIs:
   /// `redis://[[user][:password]@]host[:port][,host[:port]...][/database][?parameter=value&...]`.

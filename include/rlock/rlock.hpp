@@ -23,4 +23,5 @@
 #include <rlock/result.hpp>
 #include <rlock/semaphore.hpp>
 #include <rlock/stats.hpp>
+#include <rlock/sync_policy.hpp>
 #include <rlock/version.hpp>

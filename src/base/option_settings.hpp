@@ -65,6 +65,10 @@ struct BoolSetting {
   bool Options::*member;
 };
 
+/// Options::sync, in two parameters: who, and how long.
+struct SyncSetting {};
+struct SyncLimitSetting {};
+
 /// An option that a part of the URI sets which is not a parameter, or that no URI can set.
 struct OtherSetting {
   std::string_view unit;
@@ -85,6 +89,8 @@ struct Setting {
                TextSetting,
                SecretSetting,
                BoolSetting,
+               SyncSetting,
+               SyncLimitSetting,
                OtherSetting>
       kind;
 };

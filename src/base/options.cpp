@@ -138,6 +138,8 @@ constexpr std::array kSettings{
             "sentinel-password",
             SecretSetting{&Options::sentinelPassword, "no NUL", kNoPasswordCharacters}},
     Setting{"sentinelTls", "sentinel-tls", BoolSetting{&Options::sentinelTls}},
+    Setting{"sync", "sync", SyncSetting{}},
+    Setting{"sync.limit", "sync-timeout", SyncLimitSetting{}},
 };
 
 bool isPrintableAscii(char c) {
@@ -220,6 +222,12 @@ std::string rangeOf(const SecretSetting& setting) {
 std::string rangeOf(const BoolSetting&) {
   return "true, false";
 }
+std::string rangeOf(const SyncSetting&) {
+  return fmt::format("none, 1 to {}, majority, local-aof, remote-aof, remote-aof:N", kMostReplicas);
+}
+std::string rangeOf(const SyncLimitSetting&) {
+  return "1ms to 1h";
+}
 std::string rangeOf(const OtherSetting& setting) {
   return std::string(setting.range);
 }
@@ -249,6 +257,12 @@ std::string unitOf(const SecretSetting&) {
 std::string unitOf(const BoolSetting&) {
   return "switch";
 }
+std::string unitOf(const SyncSetting&) {
+  return "choice";
+}
+std::string unitOf(const SyncLimitSetting&) {
+  return "ms";
+}
 std::string unitOf(const OtherSetting& setting) {
   return std::string(setting.unit);
 }
@@ -275,6 +289,12 @@ std::string valueOf(const SecretSetting&, const Options&) {
 }
 std::string valueOf(const BoolSetting& setting, const Options& options) {
   return options.*setting.member ? "true" : "false";
+}
+std::string valueOf(const SyncSetting&, const Options& options) {
+  return toString(options.sync);
+}
+std::string valueOf(const SyncLimitSetting&, const Options& options) {
+  return toString(Duration(options.sync.limit));
 }
 std::string valueOf(const OtherSetting& setting, const Options&) {
   return std::string(setting.defaultValue);
@@ -304,6 +324,14 @@ bool inRange(const SecretSetting& setting, const Options& options) {
 }
 bool inRange(const BoolSetting&, const Options&) {
   return true;
+}
+bool inRange(const SyncSetting&, const Options& options) {
+  SyncPolicy who = options.sync;
+  who.limit = SyncPolicy().limit;
+  return syncProblem(who).empty();
+}
+bool inRange(const SyncLimitSetting&, const Options& options) {
+  return syncProblem(SyncPolicy::majority(options.sync.limit)).empty();
 }
 bool inRange(const OtherSetting&, const Options&) {
   return true;

@@ -36,6 +36,8 @@ using detail::LabelSetting;
 using detail::OtherSetting;
 using detail::SecretSetting;
 using detail::Setting;
+using detail::SyncLimitSetting;
+using detail::SyncSetting;
 using detail::TextSetting;
 
 constexpr std::uint16_t kRedisPort = 6379;
@@ -328,6 +330,39 @@ void assign(const BoolSetting& setting, const Parameter& parameter, Options& opt
         "parameter {}: {} is not true or false", parameter.name, inQuotes(parameter.value)));
   }
   options.*setting.member = parameter.value == "true";
+}
+void assign(const SyncSetting&, const Parameter& parameter, Options& options) {
+  using Kind = SyncPolicy::Kind;
+  constexpr std::string_view kRemote = "remote-aof";
+  std::string_view value = parameter.value;
+  SyncPolicy& sync = options.sync;
+  sync.count = 1;
+  if (value == "none") {
+    sync.kind = Kind::none;
+  } else if (value == "majority") {
+    sync.kind = Kind::majority;
+  } else if (value == "local-aof") {
+    sync.kind = Kind::localAof;
+  } else if (value == kRemote) {
+    sync.kind = Kind::remoteAof;
+  } else {
+    sync.kind = Kind::replicas;
+    if (value.starts_with("remote-aof:")) {
+      sync.kind = Kind::remoteAof;
+      value.remove_prefix(kRemote.size() + 1);
+    }
+    if (parseNumber(value, sync.count) != std::errc()) {
+      refuseUri(fmt::format(
+          "parameter {}: {} is not none, a number of replicas, majority, local-aof, remote-aof or "
+          "remote-aof:N",
+          parameter.name,
+          inQuotes(parameter.value)));
+    }
+  }
+}
+void assign(const SyncLimitSetting&, const Parameter& parameter, Options& options) {
+  options.sync.limit =
+      roundUp<std::chrono::milliseconds>(parseDuration(parameter.value, parameter.name));
 }
 void assign(const OtherSetting&, const Parameter&, Options&) {}
 

@@ -47,6 +47,7 @@ inline AcquireParams params(AcquireOptions options,
   result.maxHold = options.maxHold;
   result.stop = std::move(options.stop);
   result.label = std::move(options.label);
+  result.sync = options.sync;
   result.wantsHandle = wantsHandle;
   return result;
 }

@@ -12,7 +12,8 @@ Lease::Lease(std::shared_ptr<detail::LockBackend> backend,
     : backend_(std::move(backend)),
       owner_(owner),
       hold_(std::move(grant.hold)),
-      token_(grant.token) {}
+      token_(grant.token),
+      acknowledged_(grant.acknowledged) {}
 
 Lease::Lease(Lease&& other) noexcept {
   swap(other);
@@ -35,6 +36,7 @@ void Lease::swap(Lease& other) noexcept {
   std::swap(owner_, other.owner_);
   std::swap(hold_, other.hold_);
   std::swap(token_, other.token_);
+  std::swap(acknowledged_, other.acknowledged_);
 }
 
 bool Lease::held() const noexcept {
@@ -57,6 +59,7 @@ ReleaseResult Lease::release() noexcept {
   const auto backend = std::exchange(backend_, nullptr);
   const auto hold = std::exchange(hold_, nullptr);
   token_.reset();
+  acknowledged_ = 0;
   if (!backend || !hold) {
     return ReleaseResult::lost;
   }

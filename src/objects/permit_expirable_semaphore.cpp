@@ -37,6 +37,7 @@ AcquireParams params(AcquireOptions options, Duration defaultWait) {
       params(options.wait.value_or(defaultWait), options.lease, std::move(options.stop));
   result.maxHold = options.maxHold;
   result.label = std::move(options.label);
+  result.sync = options.sync;
   return result;
 }
 

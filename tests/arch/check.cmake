@@ -77,7 +77,8 @@ endforeach()
 
 # A folder of src/ and of include/rlock/detail/ is a layer. The headers in include/rlock/ are the public
 # objects, but for these, which every layer may use.
-set(base_headers back_off capabilities error inspection result duration owner log options version stats export)
+set(base_headers back_off capabilities error inspection result duration owner log options version stats sync_policy
+    export)
 
 set(layers objects group engine executor net base)
 function(layer_of path out)

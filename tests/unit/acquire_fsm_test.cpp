@@ -48,6 +48,74 @@ TEST(AcquireFsm, FreeLockIsGrantedAtOnce) {
   EXPECT_FALSE(fsm.contended());
 }
 
+TEST(AcquireFsm, AGrantThatMustBeAcknowledgedIsOneWhenItIs) {
+  AcquireFsm fsm(false, true);
+  EXPECT_EQ(fsm.start(false), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::acknowledge);
+  EXPECT_TRUE(fsm.syncing());
+  EXPECT_FALSE(fsm.answered());
+  EXPECT_EQ(fsm.acknowledged(), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::granted);
+}
+
+TEST(AcquireFsm, AGrantThatIsNotAcknowledgedIsUndoneBeforeItsCallerIsTold) {
+  AcquireFsm fsm(false, true);
+  EXPECT_EQ(fsm.start(false), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::acknowledge);
+  EXPECT_EQ(fsm.notAcknowledged(Error(Errc::notSynced)), Step::reconcileBack);
+  EXPECT_TRUE(fsm.undoing());
+  EXPECT_FALSE(fsm.answered());
+  EXPECT_EQ(fsm.acknowledged(), Step::none) << "too late";
+  EXPECT_EQ(fsm.unknown(), Step::reconcileBack) << "lost, so once more, and never to keep it";
+  EXPECT_EQ(fsm.reconciled(false), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::failed);
+  expectFailed(fsm, Errc::notSynced);
+}
+
+TEST(AcquireFsm, AnUndoingThatFailsIsStillTheSameFailure) {
+  AcquireFsm fsm(false, true);
+  EXPECT_EQ(fsm.start(false), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::acknowledge);
+  EXPECT_EQ(fsm.notAcknowledged(Error(Errc::notSynced)), Step::reconcileBack);
+  EXPECT_EQ(fsm.reconcileFailed(Error(Errc::connectionFailed)), Step::finish);
+  expectFailed(fsm, Errc::notSynced);
+}
+
+TEST(AcquireFsm, ACallerDoesNotWaitForAnUndoingForEver) {
+  AcquireFsm fsm(false, true);
+  EXPECT_EQ(fsm.start(false), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::acknowledge);
+  EXPECT_EQ(fsm.notAcknowledged(Error(Errc::notSynced)), Step::reconcileBack);
+  EXPECT_EQ(fsm.expired(Error(Errc::timedOut)), Step::finishEarly);
+  expectFailed(fsm, Errc::notSynced);
+  EXPECT_EQ(fsm.expired(Error(Errc::timedOut)), Step::none);
+  EXPECT_EQ(fsm.reconciled(false), Step::end);
+}
+
+TEST(AcquireFsm, ACallerThatLeavesBeforeTheAcknowledgementsHasNothing) {
+  for (const bool met : {true, false}) {
+    AcquireFsm fsm(false, true);
+    EXPECT_EQ(fsm.start(false), Step::attempt);
+    EXPECT_EQ(fsm.granted(false), Step::acknowledge);
+    EXPECT_EQ(fsm.stopped(Error(Errc::cancelled)), Step::finishEarly);
+    expectFailed(fsm, Errc::cancelled);
+    EXPECT_EQ(met ? fsm.acknowledged() : fsm.notAcknowledged(Error(Errc::notSynced)),
+              Step::reconcileBack);
+    EXPECT_EQ(fsm.reconciled(false), Step::end);
+    expectFailed(fsm, Errc::cancelled);
+  }
+}
+
+TEST(AcquireFsm, AGrantOfWhichTheLeaseRanOutMeanwhileIsNone) {
+  AcquireFsm fsm(false, true);
+  EXPECT_EQ(fsm.start(false), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::acknowledge);
+  EXPECT_EQ(fsm.refused(), Step::queue);
+  EXPECT_EQ(fsm.turn(), Step::attempt);
+  EXPECT_EQ(fsm.granted(false), Step::acknowledge);
+  EXPECT_EQ(fsm.acknowledged(), Step::finish);
+}
+
 TEST(AcquireFsm, WaitsForAHolderAndTriesAgainAtItsTurn) {
   AcquireFsm fsm(false);
   EXPECT_EQ(fsm.start(false), Step::attempt);

@@ -13,6 +13,7 @@ inline void PrintTo(CallStep step, std::ostream* out) {
                                         "queue",
                                         "reconcileKeep",
                                         "reconcileBack",
+                                        "acknowledge",
                                         "finish",
                                         "finishEarly",
                                         "finishAndReconcileBack",

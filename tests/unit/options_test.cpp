@@ -107,6 +107,8 @@ std::string settingsOf(const Options& o) {
   add("sentinelUsername", o.sentinelUsername);
   add("sentinelPassword", o.sentinelPassword);
   add("sentinelTls", o.sentinelTls ? "true" : "false");
+  add("sync", toString(o.sync));
+  add("time", std::to_string(o.sync.limit.count()));
   return text;
 }
 
@@ -258,6 +260,32 @@ TEST(OptionsUri, ReadsWhatItShould) {
          o.password = "pw";
          o.database = 2;
        }},
+      {"redis://a?sync=majority",
+       [](Options& o) {
+         o.endpoints = {tcp("a")};
+         o.sync = SyncPolicy::majority();
+       }},
+      {"redis://a?sync=2&sync-timeout=500ms",
+       [](Options& o) {
+         o.endpoints = {tcp("a")};
+         o.sync = SyncPolicy::replicas(2, milliseconds(500));
+       }},
+      {"redis://a?sync-timeout=2s&sync=remote-aof:3",
+       [](Options& o) {
+         o.endpoints = {tcp("a")};
+         o.sync = SyncPolicy::remoteAof(3, seconds(2));
+       }},
+      {"redis://a?sync=remote-aof",
+       [](Options& o) {
+         o.endpoints = {tcp("a")};
+         o.sync = SyncPolicy::remoteAof();
+       }},
+      {"redis://a?sync=local-aof",
+       [](Options& o) {
+         o.endpoints = {tcp("a")};
+         o.sync = SyncPolicy::localAof();
+       }},
+      {"redis://a?sync=none", [](Options& o) { o.endpoints = {tcp("a")}; }},
       {"redis+sentinel://a,b:7?master=m",
        [](Options& o) {
          o.endpoints = {tcp("a", 26379), tcp("b", 7)};
@@ -434,6 +462,12 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis://" + kibi, "longer than 253"},
       {"redis://a/x", "database \"x\" is not a number; write one, as in redis://host:6379/0"},
       {"redis://a/1x", "database \"1x\" is not a number"},
+      {"redis://a?sync=all", "parameter sync: \"all\" is not none, a number of replicas"},
+      {"redis://a?sync=remote-aof:x", "parameter sync: \"remote-aof:x\" is not none"},
+      {"redis://a?sync=0", "option sync (URI parameter sync) is 0; allowed: none, 1 to 1000"},
+      {"redis://a?sync=1001", "option sync (URI parameter sync) is 1001; allowed: none"},
+      {"redis://a?sync-timeout=0", "(URI parameter sync-timeout) is 0ms; allowed: 1ms to 1h"},
+      {"redis://a?sync-timeout=2h", "(URI parameter sync-timeout) is 2h; allowed: 1ms to 1h"},
       {"redis://a/1/2", "database \"1/2\" is not a number"},
       {"redis://a/-1", "database -1 is out of range; allowed: 0 to 2147483647"},
       {"redis://a/2147483648", "database 2147483648 is out of range"},
@@ -893,8 +927,10 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         sentinelMaster,
         sentinelUsername,
         sentinelPassword,
-        sentinelTls] = Options{};
-  EXPECT_EQ(detail::optionRows().size(), 46U);
+        sentinelTls,
+        sync] = Options{};
+  // sync has a row more, for its limit.
+  EXPECT_EQ(detail::optionRows().size(), 48U);
   EXPECT_TRUE(endpoints.empty());
 }
 

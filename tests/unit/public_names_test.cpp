@@ -40,6 +40,8 @@ Client connected(uv_loop_t* loop) {
   options.connectTimeout = options.commandTimeout = options.watchdogTimeout = 1s;
   options.safetyPoll = options.fairWaiterLease = options.outageTimeout = 1s;
   options.watchdogBatchSize = 100;
+  options.sync = SyncPolicy::majority(1s);
+  is<std::string>(toString(SyncPolicy::none()));
   options.log = [](LogLevel, std::string_view) {};
   options.executor = Executor{};
   options.loop = loop;
@@ -100,13 +102,18 @@ void locks(Client& client, std::stop_token stop) {
   is<std::future<int>>(lock.getHoldCountAsync().toFuture());
   lock.unlockAsync(newOwner()).start([](Result<void> result) { is<bool>(result.has_value()); });
 
-  Lease lease = lock.acquire({.lease = 1s, .maxHold = 2s, .stop = stop, .label = "label"});
+  Lease lease = lock.acquire({.lease = 1s,
+                              .maxHold = 2s,
+                              .stop = stop,
+                              .label = "label",
+                              .sync = SyncPolicy::replicas(1)});
   is<std::optional<Lease>>(lock.tryAcquire());
   is<bool>(lease.held());
   is<std::chrono::steady_clock::time_point>(lease.validUntil());
   is<std::stop_token>(lease.lostToken());
   is<LossReason>(lease.lossReason());
   is<std::optional<std::uint64_t>>(lease.token());
+  is<int>(lease.acknowledged());
   is<ReleaseResult>(lease.release());
 
   Mutex mutex(lock);

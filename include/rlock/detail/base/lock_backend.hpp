@@ -9,6 +9,7 @@
 #include <rlock/duration.hpp>
 #include <rlock/owner.hpp>
 #include <rlock/result.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -28,16 +29,18 @@ struct AcquireParams {
   std::optional<Duration> maxHold{};
   std::stop_token stop{};
   std::string label{};
-  bool wantsHandle = false;  ///< the caller will make a Lease of it
-  bool willRetry = false;    ///< the caller goes on after a refusal without a wait
-  bool forEver = false;      ///< the caller has no time limit; outageTimeout bounds outages
-  int afresh = 0;            ///< the number of the owner's holds that are over for their maxHold
+  bool wantsHandle = false;          ///< the caller will make a Lease of it
+  bool willRetry = false;            ///< the caller goes on after a refusal without a wait
+  bool forEver = false;              ///< the caller has no time limit; outageTimeout bounds outages
+  std::optional<SyncPolicy> sync{};  ///< empty: the client's
+  int afresh = 0;  ///< the number of the owner's holds that are over for their maxHold
 };
 
 struct Grant {
   IntrusivePtr<HoldHandle> hold{};  ///< only with AcquireParams::wantsHandle
   std::optional<std::uint64_t> token{};
-  int count = 0;  ///< the server's hold count of the owner; only together with `hold`
+  int count = 0;         ///< the server's hold count of the owner; only together with `hold`
+  int acknowledged = 0;  ///< replicas, with a SyncPolicy
 };
 
 /// The hold that a release is for.

@@ -28,7 +28,9 @@ class AcquireFsm {
   enum class Result : std::uint8_t { pending, granted, refused, failed };
 
   /// @param oneAttempt  never wait for another holder
-  explicit AcquireFsm(bool oneAttempt) noexcept : oneAttempt_(oneAttempt) {}
+  /// @param syncs       a grant is one when others have acknowledged it
+  explicit AcquireFsm(bool oneAttempt, bool syncs = false) noexcept
+      : oneAttempt_(oneAttempt), syncs_(syncs) {}
 
   [[nodiscard]] Result result() const noexcept { return result_; }
   /// Why it failed.
@@ -36,6 +38,10 @@ class AcquireFsm {
   [[nodiscard]] bool queued() const noexcept { return state_ == State::queued; }
   /// The caller has its answer, whatever is still going on.
   [[nodiscard]] bool answered() const noexcept { return result_ != Result::pending; }
+  /// It waits for acknowledgements.
+  [[nodiscard]] bool syncing() const noexcept { return state_ == State::syncing; }
+  /// There were too few, and what was granted is on its way back.
+  [[nodiscard]] bool undoing() const noexcept { return state_ == State::undoing; }
   [[nodiscard]] bool ended() const noexcept { return state_ == State::ended; }
   /// Other owners held it at least once.
   [[nodiscard]] bool contended() const noexcept { return contended_; }
@@ -62,7 +68,37 @@ class AcquireFsm {
       state_ = State::reconciling;
       return Step::reconcileKeep;
     }
+    if (syncs_) {
+      state_ = State::syncing;
+      return Step::acknowledge;
+    }
     return finish(Result::granted);
+  }
+
+  /// All have it who must have it.
+  Step acknowledged() noexcept {
+    if (state_ != State::syncing) {
+      return Step::none;
+    }
+    if (answered()) {
+      state_ = State::givingBack;
+      return Step::reconcileBack;
+    }
+    return finish(Result::granted);
+  }
+
+  /// They do not. The caller gets its answer when the grant is undone, or when it leaves before.
+  Step notAcknowledged(Error why) noexcept {
+    if (state_ != State::syncing) {
+      return Step::none;
+    }
+    if (answered()) {
+      state_ = State::givingBack;
+      return Step::reconcileBack;
+    }
+    error_ = std::move(why);
+    state_ = State::undoing;
+    return Step::reconcileBack;
   }
 
   /// The grant could not be booked, and the caller has not been told of it.
@@ -103,6 +139,9 @@ class AcquireFsm {
       state_ = State::givingBack;
       return Step::reconcileBack;
     }
+    if (undoing()) {
+      return Step::reconcileBack;
+    }
     state_ = State::reconciling;
     return Step::reconcileKeep;
   }
@@ -112,6 +151,9 @@ class AcquireFsm {
   Step reconciled(bool held) noexcept {
     if (state_ == State::givingBack) {
       return end();
+    }
+    if (undoing()) {
+      return undone();
     }
     if (answered()) {
       if (!held) {
@@ -127,6 +169,9 @@ class AcquireFsm {
   Step reconcileFailed(Error error) noexcept {
     if (state_ == State::givingBack) {
       return end();
+    }
+    if (undoing()) {
+      return undone();
     }
     state_ = State::givingBack;
     if (answered()) {
@@ -168,7 +213,16 @@ class AcquireFsm {
   }
 
  private:
-  enum class State : std::uint8_t { ready, attempting, queued, reconciling, givingBack, ended };
+  enum class State : std::uint8_t {
+    ready,
+    attempting,
+    queued,
+    reconciling,
+    syncing,
+    undoing,
+    givingBack,
+    ended
+  };
 
   Step attempt() noexcept {
     state_ = State::attempting;
@@ -185,15 +239,19 @@ class AcquireFsm {
   }
   Step leave(Error why) noexcept {
     result_ = Result::failed;
-    error_ = std::move(why);
+    if (!undoing()) {
+      error_ = std::move(why);
+    }
     return Step::finishEarly;
   }
+  Step undone() noexcept { return answered() ? end() : finish(Result::failed); }
   Step end() noexcept {
     state_ = State::ended;
     return Step::end;
   }
 
   const bool oneAttempt_;
+  const bool syncs_;
   bool contended_ = false;
   State state_ = State::ready;
   Result result_ = Result::pending;

@@ -8,11 +8,13 @@
 #include <rlock/detail/engine/server_queue_entry.hpp>
 #include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/engine/wakeup_queues.hpp>
+#include <rlock/detail/executor/ack_lane.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/naming.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <new>
@@ -55,7 +57,10 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
                      lease_,
                      params_.wait.isPositive() ? params_.wait.deadlineFrom(began_)
                                                : began_ + engine_->callTimeout()),
-        fsm_(!acquisition_.waits()),
+        sync_(!scripts_->traits.changesState ? SyncPolicy()
+              : params_.sync                 ? *params_.sync
+                                             : engine_->options().sync),
+        fsm_(!acquisition_.waits(), sync_.any()),
         seat_(*this) {
     deadline_ = acquisition_.deadline();
   }
@@ -90,6 +95,7 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   Step leave(Leave why) override;
   Step leaveQueued(Leave why) override;
   bool queued() override;
+  void askForAcks() override;
   Step enqueue() override;
   Clock::time_point prepareReconciling(bool keep) override;
   Step withoutMemory(bool executed) override;
@@ -97,6 +103,10 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
     // After everything else: nothing is on its way that could take the entry again.
     if (acquisition_.takeQueueEntry()) {
       queueEntry_.withdraw();
+    }
+    // It is the loop thread's, and so is the end of an acquisition that has one.
+    if (undoTimer_) {
+      undoTimer_.reset();
     }
   }
   Clock::time_point sendBefore(Driver driver) const override;
@@ -112,6 +122,7 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   void noteLosses(bool hasToken);
   Step found(Finding finding);
   void book(int count);
+  Step acksCame(Acks acks);
   void tellUnreconciled(const Error& error);
   [[nodiscard]] Clock::time_point timeOfReply() const {
     // Nothing depends on it otherwise.
@@ -144,10 +155,12 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   const std::string ownChannel_;  // empty: the lock's
   ServerQueueEntry queueEntry_;
   Acquisition acquisition_;
+  const SyncPolicy sync_;
   AcquireFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   Seat seat_;
   std::optional<WakeupQueues::Mark> mark_;
   Grant grant_;
+  std::unique_ptr<Timer> undoTimer_;
 };
 
 // The beginning, and requests.
@@ -240,8 +253,9 @@ inline AcquireTask::Step AcquireTask::replied() {
            .error = Error(Errc::protocolError, "unexpected reply to a reconcile request")});
     }
     noteLosses(parsed->token.has_value());
-    const bool answered =
-        tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end;
+    const bool answered = tell([](AcquireFsm& fsm) {
+                            return fsm.answered() || fsm.undoing() ? Step::end : Step::none;
+                          }) == Step::end;
     return found(acquisition_.reconciled(*parsed, answered, timeOfReply()));
   }
   const auto parsed = scripts_->parseAcquire(reply());
@@ -333,11 +347,60 @@ inline void AcquireTask::book(int count) {
   terms.label = params_.label;
   terms.fenced = grant_.token.has_value();
   terms.kept = acquisition_.kept();
+  terms.sync = sync_;
   grant_.hold = engine_->holds().granted(gate_.hold(), acquisition_.before(), count, terms);
   grant_.count = count;
   if (const auto remaining = acquisition_.reconciledRemaining()) {
     engine_->holds().limit(gate_.hold(), submittedAt(), *remaining);
   }
+}
+
+// Acknowledgements.
+
+/// The gate stays closed meanwhile: the count before this request is what a grant that is undone
+/// goes back to.
+inline void AcquireTask::askForAcks() {
+  AckTicket ticket;
+  ticket.policy = sync_;
+  ticket.since = engine_->now();
+  ticket.until = std::min(deadline_, Acquisition::later(ticket.since, sync_.limit));
+  ticket.done = [self = IntrusivePtr<AcquireTask>(this)](Acks acks) {
+    self->guarded([&] { self->perform(self->acksCame(std::move(acks))); });
+  };
+  ticket.abandoned = [this] {
+    const MutexLock lock(mutex_);
+    return !fsm_.syncing();
+  };
+  Dispatcher::acknowledge(*this, std::move(ticket));
+}
+
+inline AcquireTask::Step AcquireTask::acksCame(Acks acks) {
+  {
+    const MutexLock lock(mutex_);
+    if (!fsm_.syncing()) {
+      // Its caller left, and what was granted is on its way back.
+      return Step::none;
+    }
+  }
+  if (acks.met) {
+    grant_.acknowledged = acks.replicas;
+    return found(acquisition_.acknowledged(timeOfReply()));
+  }
+  const Step step = found({.kind = Finding::Kind::unsynced,
+                           .error = Error(Errc::notSynced,
+                                          fmt::format("it was granted, not acknowledged as its "
+                                                      "SyncPolicy ({}) asks, and is undone: {}",
+                                                      toString(sync_),
+                                                      acks.why))});
+  if (step == Step::reconcileBack) {
+    // A caller does not wait for long until it is undone.
+    undoTimer_ = engine_->env()->makeTimer([this] {
+      const IntrusivePtr<AcquireTask> self(this);
+      guarded([this] { perform(leave(Leave::late)); });
+    });
+    undoTimer_->armAt(engine_->now() + kReplyGrace);
+  }
+  return step;
 }
 
 inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
@@ -371,9 +434,20 @@ inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
 }
 
 inline AcquireTask::Step AcquireTask::leave(Leave why) {
-  return tell([&](AcquireFsm& fsm) {
-    return why == Leave::stopped ? fsm.stopped(stopError()) : fsm.expired(lateError());
+  bool syncing = false;
+  const Step step = tell([&](AcquireFsm& fsm) {
+    syncing = fsm.syncing();
+    if (why == Leave::stopped) {
+      return fsm.stopped(stopError());
+    }
+    return fsm.expired(syncing ? Error(Errc::notSynced, "the acknowledgements did not come in time")
+                               : lateError());
   });
+  if (syncing) {
+    // It is given back at once.
+    soon([this] { perform(acksCame({})); });
+  }
+  return step;
 }
 
 inline AcquireTask::Step AcquireTask::leaveQueued(Leave why) {

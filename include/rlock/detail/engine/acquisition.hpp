@@ -44,16 +44,18 @@ class Acquisition {
   /// The meaning of an event.
   struct Finding {
     enum class Kind : std::uint8_t {
-      refused,     ///< another owner has it
-      tooLate,     ///< granted, but the lease ran out on the way here
-      happened,    ///< granted by a kind that leaves nothing behind which could be given back
-      leftover,    ///< a hold that counts as over is still there: everything goes, then again
-      granted,     ///< granted, with a lease that is good
-      resolved,    ///< a lost request is reconciled, and the caller gets nothing of it
-      unresolved,  ///< a lost request could not be reconciled in its time
-      lost,        ///< the request may have been executed
-      notSent,     ///< the caller's time was up before the request was sent
-      failed       ///< certainly not executed, and will not be
+      refused,       ///< another owner has it
+      tooLate,       ///< granted, but the lease ran out on the way here
+      happened,      ///< granted by a kind that leaves nothing behind which could be given back
+      leftover,      ///< a hold that counts as over is still there: everything goes, then again
+      granted,       ///< granted, with a lease that is good
+      resolved,      ///< a lost request is reconciled, and the caller gets nothing of it
+      unresolved,    ///< a lost request could not be reconciled in its time
+      lost,          ///< the request may have been executed
+      acknowledged,  ///< granted, and those have it who must have it
+      unsynced,      ///< granted, and they have it not
+      notSent,       ///< the caller's time was up before the request was sent
+      failed         ///< certainly not executed, and will not be
     };
     Kind kind = Kind::failed;
     int count = 0;                  ///< granted: holds now
@@ -74,6 +76,8 @@ class Acquisition {
           return true;
         case Kind::leftover:
         case Kind::granted:
+        case Kind::acknowledged:
+        case Kind::unsynced:
         case Kind::resolved:
         case Kind::unresolved:
         case Kind::lost:
@@ -175,7 +179,9 @@ class Acquisition {
   // Events.
 
   [[nodiscard]] Finding replied(const AcquireReply& reply, Clock::time_point now);
-  /// @param answered  the caller has its answer already
+  /// Those have it who must have it, which took a while.
+  [[nodiscard]] Finding acknowledged(Clock::time_point now) const;
+  /// @param answered  the caller has its answer already, or is to get none of it
   [[nodiscard]] Finding reconciled(const ReconcileReply& reply,
                                    bool answered,
                                    Clock::time_point now);
@@ -200,13 +206,15 @@ class Acquisition {
   /// Whether the caller has it, so that it is to be booked before the gate is left.
   [[nodiscard]] static bool obtains(Finding::Kind kind, Step next) noexcept {
     return next == Step::finish &&
-           (kind == Finding::Kind::granted || kind == Finding::Kind::happened);
+           (kind == Finding::Kind::granted || kind == Finding::Kind::acknowledged ||
+            kind == Finding::Kind::happened);
   }
   /// As Finding::leavesGate(), once the state machine has said what comes next.
   [[nodiscard]] static bool leavesGate(Finding::Kind kind, Step next) noexcept {
-    return (kind == Finding::Kind::granted && next == Step::finish) ||
+    return ((kind == Finding::Kind::granted || kind == Finding::Kind::acknowledged) &&
+            next == Step::finish) ||
            (kind == Finding::Kind::resolved && next != Step::reconcileBack) ||
-           (kind == Finding::Kind::unresolved && next == Step::end);
+           (kind == Finding::Kind::unresolved && (next == Step::end || next == Step::finish));
   }
   /// There is no memory to go on with.
   /// @param executed  the server may have the request at hand
@@ -271,6 +279,7 @@ class Acquisition {
   std::chrono::milliseconds remaining_{-1};
 
   // Of the grant.
+  int count_ = 0;
   std::optional<std::uint64_t> token_;
   PartIndexes kept_;  // AcquireReply::kept
   std::optional<std::chrono::milliseconds> reconciledRemaining_;
@@ -320,6 +329,7 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
     return finding;
   }
   finding.count = static_cast<int>(count);
+  count_ = finding.count;
   finding.tooMany = count > before_ + 1;
   // A hold that was lost, before the request or while it was under way, is still there, and its
   // token with it: a hold that is taken anew has a token of its own, so the old one goes first.
@@ -331,6 +341,13 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
   }
   finding.kind = Finding::Kind::granted;
   return finding;
+}
+
+inline Acquisition::Finding Acquisition::acknowledged(Clock::time_point now) const {
+  if (tooLate(now)) {
+    return {.kind = Finding::Kind::tooLate};
+  }
+  return {.kind = Finding::Kind::acknowledged, .count = count_};
 }
 
 inline Acquisition::Finding Acquisition::reconciled(const ReconcileReply& reply,
@@ -396,6 +413,18 @@ inline Acquisition::Step Acquisition::decide(AcquireFsm& fsm, Finding finding, b
         return Step::finishAndReconcileBack;
       }
       return fsm.granted(finding.tooMany);
+    case Finding::Kind::acknowledged:
+      if (closed && fsm.stopped(closedError()) != Step::none) {
+        static_cast<void>(fsm.acknowledged());
+        return Step::finishAndReconcileBack;
+      }
+      return fsm.acknowledged();
+    case Finding::Kind::unsynced:
+      if (closed && fsm.stopped(closedError()) != Step::none) {
+        static_cast<void>(fsm.notAcknowledged(std::move(*finding.error)));
+        return Step::finishAndReconcileBack;
+      }
+      return fsm.notAcknowledged(std::move(*finding.error));
     case Finding::Kind::leftover:
     case Finding::Kind::lost:
       return fsm.unknown();

@@ -57,6 +57,10 @@ class CallRunner : public SteppedCall {
   void startOnLoop() { performer_.start(); }
   void perform(Step step) { performer_.perform(step); }
   void performSoon(Step step) { performer_.performSoon(step); }
+  template <class Action>
+  void soon(Action action) {
+    performer_.soon(std::move(action));
+  }
   void attemptOnLoop() { performer_.attempt(); }
   void attemptForSleeper() { performer_.attemptForSleeper(); }
   template <class Action>

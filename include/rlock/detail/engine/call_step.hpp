@@ -17,6 +17,7 @@ enum class CallStep : std::uint8_t {
   queue,          ///< sleep behind the other waiters until it is this one's turn
   reconcileKeep,  ///< find out whether a lost request was executed; keep one hold more than before
   reconcileBack,  ///< bring the holds down to what they must be
+  acknowledge,    ///< wait until those have it who must have it
   finish,         ///< give the caller its answer; no event is expected after it
   finishEarly,    ///< give the caller its answer, then wait for the event that is still to come
   finishAndReconcileBack,  ///< both

@@ -71,6 +71,7 @@ inline bool CallingThread::run() {
         return true;
       case Step::none:
         break;
+      case Step::acknowledge:
       case Step::reconcileKeep:
       case Step::reconcileBack:
       case Step::end:

@@ -98,6 +98,7 @@ class HoldKeeper {
     int afresh = 0;       ///< AcquireParams::afresh
     std::string_view label;
     PartIndexes kept{};  ///< AcquireReply::kept
+    SyncPolicy sync{};
   };
   /// Books a grant, and returns the handle if one is wanted. The gate must be held.
   /// @param before  holds before the request
@@ -275,6 +276,9 @@ inline IntrusivePtr<HoldHandle> HoldKeeper::granted(Hold& hold,
     hold.count = count;
     hold.grantedAt = context_.now();
     hold.label = terms.label;
+    if (before == 0 || terms.sync.any()) {
+      hold.setSync(terms.sync);
+    }
     const auto maxHoldUntil = terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(context_.now())
                                             : Clock::time_point::max();
     book_.watchdog.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);

@@ -7,6 +7,7 @@
 #include <rlock/detail/base/intrusive_table.hpp>
 #include <rlock/detail/base/lock_traits.hpp>
 #include <rlock/owner.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -95,12 +96,27 @@ struct Hold : RefCounted<Hold> {
   /// then said of all of them, and `validUntil` is the latest.
   std::vector<HoldPart> parts;
 
+  ///@{
+  /// The policy of the latest grant that had one, in the room that the numbers around leave.
+  [[nodiscard]] SyncPolicy sync() const noexcept {
+    return {syncKind, syncCount, std::chrono::milliseconds(syncLimit)};
+  }
+  void setSync(const SyncPolicy& policy) noexcept {
+    syncKind = policy.kind;
+    syncCount = static_cast<std::uint16_t>(policy.count);
+    syncLimit = static_cast<std::uint32_t>(policy.limit.count());
+  }
+  ///@}
+
   bool leaseChangesMixed = false;  ///< several at a time: nobody knows which is the last
-  int leaseChanges = 0;            ///< under way, by the id of what is held
-  bool leftToExpire = false;       ///< its owner's thread has ended: closing does not give it back
-  bool busy = false;               ///< a request about this hold is under way
-  bool known = false;              ///< a HoldLedger has it
+  SyncPolicy::Kind syncKind = SyncPolicy::Kind::none;
+  std::uint16_t syncCount = 1;
+  int leaseChanges = 0;       ///< under way, by the id of what is held
+  bool leftToExpire = false;  ///< its owner's thread has ended: closing does not give it back
+  bool busy = false;          ///< a request about this hold is under way
+  bool known = false;         ///< a HoldLedger has it
   bool suspect = false;       ///< the server is another since: it may not know the hold
+  std::uint32_t syncLimit = 0;
   GateWaiter* firstAtGate = nullptr;
   GateWaiter* lastAtGate = nullptr;
   TableHook<Hold> byKey;

@@ -10,11 +10,13 @@
 #include <rlock/detail/engine/hold_labels.hpp>
 #include <rlock/detail/engine/loss_teller.hpp>
 #include <rlock/detail/engine/outage_report.hpp>
+#include <rlock/detail/executor/ack_lane.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/inspection_scripts.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
 #include <rlock/log.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <fmt/format.h>
 
@@ -26,6 +28,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -38,6 +42,9 @@ namespace rlock::detail {
 /// batch that the server refuses, perhaps for one of its keys, is split until the others are
 /// renewed without it. Only so many batches are under way at once to one node; the others wait
 /// here. What goes to another node does not wait for them.
+///
+/// A batch whose holds have a SyncPolicy is booked when that is met; only what it says of holds
+/// that are gone is booked at once. Holds of different policies go in different batches.
 ///
 /// A renewal is never what makes a hold valid for longer than the server keeps it: validity counts
 /// from when the request was submitted, and an answer is booked only as long as the hold still
@@ -95,6 +102,16 @@ class Renewals {
   void dropOver(std::vector<HoldPtr>& holds) RLOCK_EXCLUDES(book_.mutex);
   bool split(const Batch& batch, const Outcome& outcome);
   void done(Batch& batch, const Outcome& outcome) RLOCK_EXCLUDES(book_.mutex);
+  /// Which elements of an answer are booked.
+  enum class Part : std::uint8_t { all, refusals, renewals };
+  /// Books an answer, or that there is none, and tells what follows from it.
+  /// @param failure  why nothing is renewed; empty: it is
+  void conclude(Batch& batch, bool answered, Part part, std::string_view failure)
+      RLOCK_EXCLUDES(book_.mutex);
+  void askForAcks(Batch& batch);
+  [[nodiscard]] static bool renewed(const Reply& answer) noexcept {
+    return answer.isInteger() && answer.integer == 1;
+  }
   /// The consequences of the answers to a batch.
   struct Booked {
     LossTeller::Losses lost;
@@ -102,7 +119,8 @@ class Renewals {
     std::string refusal;  ///< of one hold, in the server's words
     Clock::time_point due{};
   };
-  [[nodiscard]] Booked book(Batch& batch, bool answered, Clock::time_point now);
+  [[nodiscard]] Booked book(
+      Batch& batch, bool answered, Part part, bool renews, Clock::time_point now);
   void bookOne(Hold& hold,
                const Reply* reply,
                const Batch& batch,
@@ -125,14 +143,20 @@ class Renewals::Batch final : public Call {
   Batch(std::shared_ptr<Renewals> renewals,
         std::vector<HoldPtr> holds,
         std::uintptr_t node,
-        Aim aim)
-      : renewals_(std::move(renewals)), holds_(std::move(holds)), node_(node), aim_(aim) {
+        Aim aim,
+        const SyncPolicy& sync)
+      : renewals_(std::move(renewals)),
+        holds_(std::move(holds)),
+        node_(node),
+        aim_(aim),
+        sync_(sync) {
     compose();
     setFollowsUp(true);
   }
 
   [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
   [[nodiscard]] Aim aim() const noexcept { return aim_; }
+  [[nodiscard]] const SyncPolicy& sync() const noexcept { return sync_; }
 
  private:
   void compose() {
@@ -175,6 +199,7 @@ class Renewals::Batch final : public Call {
   std::vector<HoldPtr> holds_;
   const std::uintptr_t node_;
   const Aim aim_;
+  const SyncPolicy sync_;
   std::vector<std::string> owners_;
 };
 
@@ -225,19 +250,31 @@ inline void Renewals::renew(std::vector<HoldPtr> holds, Aim aim) {
     Dispatcher::Place place;
     ComposeRenewals form;
     HoldPtr hold;
+    SyncPolicy sync;
   };
   std::vector<Due> due;
   due.reserve(holds.size());
   for (HoldPtr& hold : holds) {
     const ComposeRenewals form = scriptsOf(*hold).renewals();
-    due.push_back({context_.dispatcher().placeOf(hold->name), form, std::move(hold)});
+    due.push_back({context_.dispatcher().placeOf(hold->name), form, std::move(hold), {}});
   }
-  // Holds of different forms and slots need different requests; each keeps its order.
+  {
+    const MutexLock lock(book_.mutex);
+    for (Due& one : due) {
+      one.sync = one.hold->sync();
+    }
+  }
+  // Holds of different forms, slots and policies need different requests; each keeps its order.
   const auto together = [](const Due& a, const Due& b) {
-    return a.form == b.form && a.place == b.place;
+    return a.form == b.form && a.place == b.place && a.sync == b.sync;
   };
   std::stable_sort(due.begin(), due.end(), [](const Due& a, const Due& b) {
-    return a.place != b.place ? a.place < b.place : std::less<>()(a.form, b.form);
+    if (a.place != b.place) {
+      return a.place < b.place;
+    }
+    return a.form != b.form ? std::less<>()(a.form, b.form)
+                            : std::tie(a.sync.kind, a.sync.count, a.sync.limit) <
+                                  std::tie(b.sync.kind, b.sync.count, b.sync.limit);
   });
   for (std::size_t first = 0, last = 0; first < due.size(); first = last) {
     std::vector<HoldPtr> batch;
@@ -246,8 +283,8 @@ inline void Renewals::renew(std::vector<HoldPtr> holds, Aim aim) {
       batch.push_back(std::move(due[last++].hold));
     }
     const std::uintptr_t node = due[first].place.node;
-    lanes_[node].waiting.push(
-        makeIntrusive<Batch>(context_.sharing(*this), std::move(batch), node, aim));
+    lanes_[node].waiting.push(makeIntrusive<Batch>(
+        context_.sharing(*this), std::move(batch), node, aim, due[first].sync));
     sendWaiting(node);
   }
 }
@@ -309,38 +346,75 @@ inline void Renewals::done(Batch& batch, const Outcome& outcome) {
   if (split(batch, outcome)) {
     return;
   }
-  const auto now = context_.now();
   const bool answered = outcome.kind == Outcome::Kind::replied && batch.reply().isArray() &&
                         batch.reply().elements.size() == batch.holds().size();
-  Booked booked = book(batch, answered, now);
+  if (answered && batch.sync().any() && batch.aim() != Aim::verify) {
+    conclude(batch, true, Part::refusals, {});
+    askForAcks(batch);
+    return;
+  }
+  conclude(batch,
+           answered,
+           Part::all,
+           answered        ? std::string_view()
+           : outcome.error ? std::string_view(outcome.error->what())
+                           : "the reply was lost");
+}
+
+inline void Renewals::askForAcks(Batch& batch) {
+  const std::vector<Reply>& answers = batch.reply().elements;
+  if (std::none_of(answers.begin(), answers.end(), &Renewals::renewed)) {
+    return;
+  }
+  AckTicket ticket;
+  ticket.policy = batch.sync();
+  ticket.since = context_.now();
+  ticket.until = ticket.since + batch.sync().limit;
+  ticket.done = [this, self = IntrusivePtr<Batch>(&batch)](const Acks& acks) {
+    conclude(*self,
+             true,
+             Part::renewals,
+             acks.met ? std::string() : "not acknowledged as their SyncPolicy asks: " + acks.why);
+  };
+  Dispatcher::acknowledge(batch, std::move(ticket));
+}
+
+inline void Renewals::conclude(Batch& batch, bool answered, Part part, std::string_view failure) {
+  const auto now = context_.now();
+  Booked booked = book(batch, answered, part, failure.empty(), now);
   if (!context_.closed()) {
     timer_->armAt(booked.due);
   }
   if (!booked.labelled.empty()) {
     labels_.note(std::move(booked.labelled));
   }
-  if (answered && booked.refusal.empty()) {
-    outages_.over(now);
+  if (failure.empty() && booked.refusal.empty()) {
+    if (part != Part::refusals) {
+      outages_.over(now);
+    }
   } else if (outages_.tells(OutageLog::Event::renewal, batch.holds().size())) {
     context_.log().write(LogLevel::warning,
                          fmt::format("{} holds not renewed, trying again: {}",
                                      batch.holds().size(),
-                                     outcome.error             ? outcome.error->what()
-                                     : !booked.refusal.empty() ? booked.refusal.c_str()
-                                                               : "the reply was lost"));
+                                     failure.empty() ? std::string_view(booked.refusal) : failure));
   }
   losses_.announce(booked.lost);
 }
 
-inline Renewals::Booked Renewals::book(Batch& batch, bool answered, Clock::time_point now) {
+inline Renewals::Booked Renewals::book(
+    Batch& batch, bool answered, Part part, bool renews, Clock::time_point now) {
   Booked booked;
   const MutexLock lock(book_.mutex);
   for (std::size_t i = 0; i < batch.holds().size(); ++i) {
     Hold& hold = *batch.holds()[i];
+    const Reply* const reply = answered ? &batch.reply().elements[i] : nullptr;
+    if (part != Part::all && renewed(*reply) != (part == Part::renewals)) {
+      continue;
+    }
     // The hold may have been released while its renewal was under way, and taken again: then the
     // answer is not about what is held now.
     if (hold.renewing) {
-      bookOne(hold, answered ? &batch.reply().elements[i] : nullptr, batch, now, booked);
+      bookOne(hold, renews ? reply : nullptr, batch, now, booked);
     }
   }
   booked.due = book_.arm();

@@ -147,6 +147,11 @@ inline std::optional<Error> ScriptedObject::check(const AcquireParams& params) {
     return Error(Errc::invalidArgument,
                  fmt::format("a longest hold of {} is not above 0", toString(*params.maxHold)));
   }
+  if (params.sync) {
+    if (const std::string problem = syncProblem(*params.sync); !problem.empty()) {
+      return Error(Errc::invalidArgument, "AcquireOptions::sync: " + problem);
+    }
+  }
   if (params.label.size() > kLongestLabel) {
     return Error(
         Errc::invalidArgument,

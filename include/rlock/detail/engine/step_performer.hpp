@@ -148,6 +148,9 @@ inline void StepPerformer::perform(Step step) {
     case Step::reconcileBack:
       reconcile(false);
       return;
+    case Step::acknowledge:
+      call_.askForAcks();
+      return;
     case Step::finish:
       conclude();
       end();

@@ -83,6 +83,8 @@ class SteppedCall : public Call {
   virtual Step leaveQueued(Leave /*why*/) { return Step::none; }
   /// It sleeps in the queue, where it leaves at its deadline without grace.
   virtual bool queued() { return false; }
+  /// Asks for the acknowledgements of what was granted. Loop thread.
+  virtual void askForAcks() {}
   /// Fills in the request that reconciles the one before. Returns until when it may be sent.
   virtual Clock::time_point prepareReconciling(bool /*keep*/) { return {}; }
   /// There is no memory to go on with. Any thread that had something to do.

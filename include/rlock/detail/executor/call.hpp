@@ -264,6 +264,7 @@ class Call : public net::Request {
   // While the dispatcher has it. The node is chosen before it is sent; the rest on the loop thread
   // only.
   Node* node_ = nullptr;
+  Node* answeredBy_ = nullptr;      // once it is finished
   std::shared_ptr<Node> nodeKept_;  // where nodes come and go
   std::chrono::steady_clock::time_point sendBefore_{};
   int attempts_ = 0;

@@ -48,6 +48,7 @@ class ClusterRouter final : public Router, private MapEvents {
 
   void open(UniqueFunction<void(Result<void>)> ready) override;
   void close() noexcept override;
+  void endAcks() override;
   Node* route(Call& call) override;
   [[nodiscard]] std::string nodeName(std::string_view key) const override;
   [[nodiscard]] Place placeOf(std::string_view key) const override { return table_.placeOf(key); }
@@ -147,6 +148,14 @@ inline void ClusterRouter::close() noexcept {
   }
 }
 
+inline void ClusterRouter::endAcks() {
+  // A copy: what ends may be sent again, to a node that is made for it.
+  const std::vector<Member> all = members_;
+  for (const Member& member : all) {
+    member.node->endAcks();
+  }
+}
+
 inline Node* ClusterRouter::route(Call& call) {
   NodePtr node = table_.nodeOf(call.slot());
   Node* const chosen = node.get();
@@ -179,7 +188,7 @@ inline ClusterRouter::NodePtr ClusterRouter::nodeAt(const Endpoint& at) {
   }
   auto node = std::make_shared<Node>(
       terms_,
-      [&](net::LinkEvents& events) { return transports_.commandsTo(at, events); },
+      [this, at](net::LinkEvents& events) { return transports_.commandsTo(at, events); },
       toString(at),
       static_cast<NodeOwner&>(*this));
   table_.put(members_.emplace_back(Member{at, node}));

@@ -73,6 +73,12 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   /// As start(), after the call has ended in trouble or was lost and is to be judged.
   void resume(CallPtr call, Clock::time_point sendBefore);
 
+  /// Asks who has the write of a call that was answered: the replicas of the server that answered
+  /// it, as the ticket's policy says. Loop thread.
+  static void acknowledge(Call& call, AckTicket ticket);
+  /// Nobody waits for acknowledgements any more: the client is being closed. Loop thread.
+  void endAcks() { router_->endAcks(); }
+
   /// Whether requests must carry a tombstone, because a lost one cannot be fenced on some server.
   /// A guess before there is a connection, and where it changes: a call that was composed for
   /// another is composed again before it goes out.
@@ -209,6 +215,16 @@ inline void Dispatcher::authenticate(UniqueFunction<void(Result<void>)> done) {
     node->link().authenticate(answered);
   }
   answered(Result<void>());
+}
+
+inline void Dispatcher::acknowledge(Call& call, AckTicket ticket) {
+  // A direct call still has its node.
+  Node* const node = call.node_ != nullptr ? call.node_ : call.answeredBy_;
+  if (node == nullptr) {
+    ticket.done({false, 0, "no node is known that has it"});
+    return;
+  }
+  node->acknowledge(call, std::move(ticket));
 }
 
 inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {

@@ -6,6 +6,7 @@
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/random_bits.hpp>
+#include <rlock/detail/executor/ack_lane.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/connection_killer.hpp>
 #include <rlock/detail/executor/live_nodes.hpp>
@@ -83,7 +84,8 @@ struct NodeTerms {
         live(std::move(liveNodes)),
         policy(options.lostReplyPolicy),
         retryMin(options.retryDelayMin),
-        retryMax(options.retryDelayMax) {}
+        retryMax(options.retryDelayMax),
+        commandTimeout(options.commandTimeout) {}
 
   std::shared_ptr<Env> env;
   std::shared_ptr<const Logger> log;
@@ -91,6 +93,7 @@ struct NodeTerms {
   LostReplyPolicy policy;
   std::chrono::nanoseconds retryMin;
   std::chrono::nanoseconds retryMax;
+  std::chrono::milliseconds commandTimeout;
   /// The command with which scripts announce something, where it is not PUBLISH.
   std::string_view publish{};
 };
@@ -114,6 +117,7 @@ class Node final : private net::LinkEvents {
     interrupted,  ///< likewise
   };
 
+  /// @param makeLink  kept, for a second connection if acknowledgements are asked for
   /// @param name      for messages, until the connection says it better
   Node(const NodeTerms& terms, const MakeLink& makeLink, std::string name, NodeOwner& owner);
   ~Node() override;
@@ -136,6 +140,14 @@ class Node final : private net::LinkEvents {
   /// Does one step for a call on the loop. A call that there is no memory for is over.
   template <class Step>
   static void guarded(const CallPtr& call, Step step) noexcept;
+  /// Asks who has the write of a call that this node has answered.
+  void acknowledge(const Call& call, AckTicket ticket);
+  /// Nobody waits for acknowledgements any more: the client is being closed.
+  void endAcks() {
+    if (acks_) {
+      acks_->close();
+    }
+  }
   /// Sends the calls again that wait for a connection or a kill.
   void sendParked();
   static void finish(const CallPtr& call, Outcome outcome) noexcept;
@@ -195,6 +207,11 @@ class Node final : private net::LinkEvents {
   bool beenUp_ = false;
   std::shared_ptr<const net::ServerSession> session_;  ///< the last connection
   bool closed_ = false;
+  const MakeLink makeLink_;
+  std::unique_ptr<AckLane> acks_;  // null until somebody asks
+  std::string server_;             // AckLane::serverOf()
+  /// What was submitted since then was answered by that server.
+  Clock::time_point serverSince_ = Clock::time_point::min();
   const Error* over_ = nullptr;
 };
 
@@ -270,7 +287,8 @@ inline Node::Node(const NodeTerms& terms,
                   guarded(call, [&] { timeIsUp(call); });
                 }
               }),
-      random_(static_cast<std::uint32_t>(randomBits())) {
+      random_(static_cast<std::uint32_t>(randomBits())),
+      makeLink_(makeLink) {
   noMemory();
 }
 
@@ -282,6 +300,7 @@ inline void Node::close(const Error* over) noexcept {
   killer_.close();
   link_->close();
   terms_.live->down(*this);
+  endAcks();
   while (!parked_.empty()) {
     const CallPtr call = parked_.last();
     ParkedCalls::unpark(*call);
@@ -340,6 +359,25 @@ inline bool Node::sendAhead(Call& call) {
     call.sendText();
   }
   return !terms_.env->onLoopThread() && submit(call, net::CommandTransport::Mode::background);
+}
+
+inline void Node::acknowledge(const Call& call, AckTicket ticket) {
+  if (call.submittedAt() < serverSince_) {
+    ticket.done({false, 0, "the server was replaced"});
+    return;
+  }
+  try {
+    if (!acks_) {
+      acks_ = std::make_unique<AckLane>(terms_.env, makeLink_, terms_.commandTimeout);
+      acks_->setServer(server_);
+      if (closed_) {
+        acks_->close();
+      }
+    }
+    acks_->add(std::move(ticket));
+  } catch (const std::bad_alloc&) {
+    ticket.done({false, 0, "this process has no memory to ask for it"});
+  }
 }
 
 inline void Node::send(const CallPtr& call) {
@@ -616,6 +654,7 @@ inline void Node::sendParked() {
 inline void Node::finish(const CallPtr& call, Outcome outcome) noexcept {
   if (Node* const node = std::exchange(call->node_, nullptr); node != nullptr) {
     node->noteAnswered(*call);
+    call->answeredBy_ = node;
   }
   call->finished(std::move(outcome));
 }
@@ -644,6 +683,17 @@ inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session)
   {
     const MutexLock lock(nameMutex_);
     name_ = session->node;
+  }
+  // A server without a name of its own may be another after each reconnection.
+  std::string server = AckLane::serverOf(*session);
+  if (server != server_ || session->runId.empty()) {
+    if (beenUp_) {
+      serverSince_ = terms_.env->now();
+    }
+    server_ = std::move(server);
+    if (acks_) {
+      acks_->setServer(server_);
+    }
   }
   const bool canKill = session->canBeKilled();
   mustGuard_.store(terms_.policy == LostReplyPolicy::marker || !canKill, std::memory_order_relaxed);

@@ -58,6 +58,8 @@ class Router : public NodeOwner {
   virtual void open(UniqueFunction<void(Result<void>)> ready) = 0;
   /// Ends all connections; calls under way finish with `closed`.
   virtual void close() noexcept = 0;
+  /// As Node::endAcks(), for all of them.
+  virtual void endAcks() {}
 
   /// Chooses the node that a call goes to now. Null: none is known; resend() waits for one.
   virtual Node* route(Call& call) = 0;

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/executor/ack_lane.hpp>
+#include <rlock/detail/net/pending_requests.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = AckLane::Clock;
+
+/// A clock that is set, and the timers on it.
+class ManualEnv final : public Env {
+ public:
+  [[nodiscard]] Clock::time_point now() const noexcept override { return now_; }
+  [[nodiscard]] std::unique_ptr<Timer> makeTimer(UniqueFunction<void()> onExpiry) override {
+    return std::make_unique<ManualTimer>(*this, std::move(onExpiry));
+  }
+  void post(UniqueFunction<void()> /*function*/) override { throw std::logic_error("no loop"); }
+  [[nodiscard]] std::unique_ptr<ReadyTask> makeTask(UniqueFunction<void()> /*function*/) override {
+    throw std::logic_error("no loop");
+  }
+  [[nodiscard]] bool onLoopThread() const noexcept override { return true; }
+  void runElsewhere(UniqueFunction<void()> /*function*/) override {
+    throw std::logic_error("no other threads");
+  }
+  void sleep(const std::atomic<std::uint32_t>& /*word*/,
+             std::uint32_t /*expected*/,
+             Clock::time_point /*deadline*/) noexcept override {}
+  void wakeOne(const std::atomic<std::uint32_t>* /*word*/) noexcept override {}
+  void stop(Clock::time_point /*deadline*/) noexcept override {}
+  void abandonInChild() noexcept override {}
+  [[nodiscard]] bool abandoned() const noexcept override { return false; }
+
+  void advance(Clock::duration by) {
+    now_ += by;
+    if (timer_ != nullptr && timer_->due_ <= now_) {
+      timer_->expire();
+    }
+  }
+
+ private:
+  class ManualTimer final : public Timer {
+   public:
+    ManualTimer(ManualEnv& env, UniqueFunction<void()> onExpiry)
+        : env_(env), onExpiry_(std::move(onExpiry)) {
+      env_.timer_ = this;
+    }
+    ~ManualTimer() override { env_.timer_ = nullptr; }
+    void armAt(Clock::time_point due) noexcept override { due_ = due; }
+    void disarm() noexcept override { due_ = Clock::time_point::max(); }
+    [[nodiscard]] bool armed() const noexcept override { return due_ != Clock::time_point::max(); }
+    void expire() {
+      disarm();
+      onExpiry_();
+    }
+
+    ManualEnv& env_;
+    UniqueFunction<void()> onExpiry_;
+    Clock::time_point due_ = Clock::time_point::max();
+  };
+
+  Clock::time_point now_ = Clock::time_point(1h);
+  ManualTimer* timer_ = nullptr;
+};
+
+/// A connection whose other end is the test.
+class FakeLink final : public net::CommandTransport {
+ public:
+  FakeLink(std::shared_ptr<ManualEnv> env, net::LinkEvents& events)
+      : env_(std::move(env)), events_(events) {}
+
+  void open() override { opened = true; }
+  void close() noexcept override { break_(); }
+  bool submit(net::Request& request,
+              std::span<const std::string_view> argv,
+              Mode /*mode*/) override {
+    if (!up_) {
+      return false;
+    }
+    std::string text;
+    for (const std::string_view word : argv) {
+      text.append(text.empty() ? "" : " ").append(word);
+    }
+    sent.push_back(std::move(text));
+    pending_.append(request, 1, Mode::background, env_->now());
+    pending_.offer(1);
+    return true;
+  }
+  Awaited await(net::Request& /*request*/, Clock::time_point /*deadline*/) override {
+    return Awaited::timedOut;
+  }
+  void distrust() noexcept override {}
+  void abandon(Clock::time_point /*since*/, Errc /*errc*/, const char* /*what*/) noexcept override {
+    ++abandoned;
+    break_();
+  }
+  [[nodiscard]] bool up() const noexcept override { return up_; }
+  [[nodiscard]] Totals totals() const noexcept override { return {}; }
+
+  void connect(std::string runId) {
+    up_ = true;
+    pending_.begin(true, env_->now());
+    auto session = std::make_shared<net::ServerSession>();
+    session->runId = std::move(runId);
+    events_.onUp(session);
+  }
+  void lose() {
+    break_();
+    events_.onDown(Error(Errc::connectionFailed, "cut"));
+  }
+  void answer(Reply reply) {
+    net::PendingRequests::Ended ended;
+    ASSERT_TRUE(pending_.take(std::move(reply), env_->now(), ended));
+    tell(ended);
+  }
+
+  bool opened = false;
+  int abandoned = 0;
+  std::vector<std::string> sent;
+
+ private:
+  void break_() noexcept {
+    up_ = false;
+    net::PendingRequests::Ended ended;
+    pending_.fail(std::make_shared<net::ServerSession>(), ended);
+    tell(ended);
+  }
+  static void tell(net::PendingRequests::Ended& ended) noexcept {
+    while (const auto request = ended.background.pop()) {
+      net::PendingRequests::complete(*request);
+    }
+  }
+
+  std::shared_ptr<ManualEnv> env_;
+  net::LinkEvents& events_;
+  net::PendingRequests pending_{3s};
+  bool up_ = false;
+};
+
+Reply number(std::int64_t value) {
+  Reply reply;
+  reply.type = Reply::Type::integer;
+  reply.integer = value;
+  return reply;
+}
+Reply text(Reply::Type type, std::string words) {
+  Reply reply;
+  reply.type = type;
+  reply.text = std::move(words);
+  return reply;
+}
+Reply pong() {
+  return text(Reply::Type::status, "PONG");
+}
+Reply error(std::string words) {
+  return text(Reply::Type::error, std::move(words));
+}
+Reply info(int replicas) {
+  return text(
+      Reply::Type::string,
+      "# Replication\r\nrole:master\r\nconnected_slaves:" + std::to_string(replicas) + "\r\n");
+}
+Reply files(int local, int remote) {
+  Reply reply;
+  reply.type = Reply::Type::array;
+  reply.elements = {number(local), number(remote)};
+  return reply;
+}
+
+using Sent = std::vector<std::string>;
+
+class AckLaneTest : public ::testing::Test {
+ protected:
+  using Outcome = std::shared_ptr<std::optional<Acks>>;
+
+  AckLaneTest() {
+    lane = std::make_unique<AckLane>(
+        env,
+        [this](net::LinkEvents& events) {
+          link = std::make_shared<FakeLink>(env, events);
+          return link;
+        },
+        3s);
+    lane->setServer("run-1");
+  }
+
+  Outcome add(SyncPolicy policy) {
+    auto outcome = std::make_shared<std::optional<Acks>>();
+    lane->add({policy, env->now(), env->now() + policy.limit, [outcome](Acks acks) {
+                 ASSERT_FALSE(outcome->has_value()) << "told twice";
+                 *outcome = std::move(acks);
+               }});
+    return outcome;
+  }
+  Sent sent() { return std::exchange(link->sent, {}); }
+  static bool met(const Outcome& outcome) { return outcome->has_value() && (*outcome)->met; }
+  static bool waits(const Outcome& outcome) { return !outcome->has_value(); }
+  static std::string why(const Outcome& outcome) {
+    return outcome->has_value() ? (*outcome)->why : "waits";
+  }
+  /// To both commands of a round.
+  void answers(Reply last, Reply first = pong()) {
+    link->answer(std::move(first));
+    link->answer(std::move(last));
+  }
+
+  std::shared_ptr<ManualEnv> env = std::make_shared<ManualEnv>();
+  std::shared_ptr<FakeLink> link;
+  std::unique_ptr<AckLane> lane;
+};
+
+TEST_F(AckLaneTest, ConnectsOnlyWhenSomebodyAsks) {
+  EXPECT_FALSE(link->opened);
+  const auto one = add(SyncPolicy::replicas(1));
+  EXPECT_TRUE(link->opened);
+  EXPECT_EQ(sent(), Sent());
+  link->connect("run-1");
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  answers(number(2));
+  ASSERT_TRUE(met(one));
+  EXPECT_EQ((*one)->replicas, 2);
+  EXPECT_EQ(sent(), Sent());
+}
+
+TEST_F(AckLaneTest, TicketsThatComeDuringARoundShareTheNext) {
+  link->connect("run-1");
+  const auto first = add(SyncPolicy::replicas(1));
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  std::vector<Outcome> later;
+  for (int i = 0; i < 99; ++i) {
+    later.push_back(add(SyncPolicy::replicas(1)));
+  }
+  EXPECT_EQ(sent(), Sent());
+  answers(number(1));
+  EXPECT_TRUE(met(first));
+  for (const Outcome& one : later) {
+    EXPECT_TRUE(waits(one)) << "its write may be newer than what was acknowledged";
+  }
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  answers(number(1));
+  for (const Outcome& one : later) {
+    EXPECT_TRUE(met(one));
+  }
+  EXPECT_EQ(sent(), Sent());
+}
+
+TEST_F(AckLaneTest, ATicketThatNeedsLessDoesNotWaitForOneThatNeedsMore) {
+  const auto hard = add(SyncPolicy::replicas(2));
+  const auto easy = add(SyncPolicy::replicas(1));
+  link->connect("run-1");
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  answers(number(1));
+  EXPECT_TRUE(met(easy));
+  EXPECT_TRUE(waits(hard));
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 2 100"}));
+  const auto next = add(SyncPolicy::replicas(1));
+  env->advance(100ms);
+  answers(number(1));
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  answers(number(1));
+  EXPECT_TRUE(met(next));
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 2 100"}));
+  env->advance(900ms);
+  EXPECT_EQ(why(hard), "1 of 2 replicas within 1000 ms");
+  EXPECT_EQ((*hard)->replicas, 1);
+}
+
+TEST_F(AckLaneTest, TheLastRoundOfATicketIsNoLongerThanItsTime) {
+  link->connect("run-1");
+  const auto one = add(SyncPolicy::replicas(1, 30ms));
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 30"}));
+  env->advance(29ms);
+  EXPECT_TRUE(waits(one));
+  env->advance(1ms);
+  EXPECT_EQ(why(one), "0 of 1 replicas within 30 ms");
+  // What comes after that belongs to nobody.
+  answers(number(1));
+  EXPECT_EQ(sent(), Sent());
+}
+
+TEST_F(AckLaneTest, AMajorityIsOfTheReplicasThatThereAre) {
+  link->connect("run-1");
+  const std::vector<std::pair<int, int>> cases{{1, 1}, {2, 1}, {3, 2}, {4, 2}, {5, 3}};
+  for (const auto& [replicas, needed] : cases) {
+    SCOPED_TRACE(replicas);
+    link->lose();
+    link->connect("run-1");
+    const auto one = add(SyncPolicy::majority());
+    EXPECT_EQ(sent(), (Sent{"INFO replication"}));
+    link->answer(info(replicas));
+    EXPECT_EQ(sent(), (Sent{"INFO replication", "WAIT " + std::to_string(needed) + " 100"}));
+    answers(number(needed - 1), info(replicas));
+    EXPECT_TRUE(waits(one));
+    sent();
+    answers(number(needed), info(replicas));
+    EXPECT_TRUE(met(one));
+  }
+  const auto grown = add(SyncPolicy::majority());
+  EXPECT_EQ(sent(), (Sent{"INFO replication", "WAIT 3 100"}));
+  answers(number(3), info(7));
+  EXPECT_TRUE(waits(grown)) << "there are more replicas by now";
+  EXPECT_EQ(sent(), (Sent{"INFO replication", "WAIT 4 100"}));
+  env->advance(1s);
+  EXPECT_EQ(why(grown), "3 of 4 replicas within 1000 ms");
+}
+
+TEST_F(AckLaneTest, AMasterWithoutReplicasIsAMajority) {
+  link->connect("run-1");
+  const auto one = add(SyncPolicy::majority());
+  link->answer(info(0));
+  ASSERT_TRUE(met(one));
+  EXPECT_EQ((*one)->replicas, 0);
+}
+
+TEST_F(AckLaneTest, WithoutTheRightToCountThereIsNoMajority) {
+  link->connect("run-1");
+  const auto one = add(SyncPolicy::majority());
+  link->answer(error("NOPERM this user has no permissions to run the 'info' command"));
+  EXPECT_NE(why(one).find("the user may not ask"), std::string::npos) << why(one);
+}
+
+TEST_F(AckLaneTest, AsksForAppendOnlyFiles) {
+  link->connect("run-1");
+  const auto local = add(SyncPolicy::localAof());
+  EXPECT_EQ(sent(), (Sent{"PING", "WAITAOF 1 0 100"}));
+  answers(files(0, 2));
+  EXPECT_TRUE(waits(local));
+  sent();
+  answers(files(1, 0));
+  EXPECT_TRUE(met(local));
+  const auto remote = add(SyncPolicy::remoteAof(2));
+  EXPECT_EQ(sent(), (Sent{"PING", "WAITAOF 0 2 100"}));
+  answers(files(1, 1));
+  EXPECT_TRUE(waits(remote));
+  answers(files(0, 2));
+  EXPECT_TRUE(met(remote));
+}
+
+TEST_F(AckLaneTest, FormsTakeTurns) {
+  link->connect("run-1");
+  const auto file = add(SyncPolicy::localAof());
+  const auto replica = add(SyncPolicy::replicas(1));
+  sent();
+  answers(files(0, 0));
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  answers(number(0));
+  EXPECT_EQ(sent(), (Sent{"PING", "WAITAOF 1 0 100"}));
+  EXPECT_TRUE(waits(file));
+  EXPECT_TRUE(waits(replica));
+}
+
+TEST_F(AckLaneTest, ARefusalIsToldInWordsAtOnce) {
+  link->connect("run-1");
+  const auto file = add(SyncPolicy::remoteAof());
+  answers(error("ERR unknown command 'WAITAOF', with args beginning with: '0' '1'"));
+  EXPECT_NE(why(file).find("it does not know WAITAOF, which came with Redis 7.2"),
+            std::string::npos)
+      << why(file);
+  const auto plain = add(SyncPolicy::replicas(1));
+  answers(error("ERR unknown command 'WAIT'"));
+  EXPECT_NE(why(plain).find("it does not know WAIT ("), std::string::npos) << why(plain);
+  const auto denied = add(SyncPolicy::replicas(1));
+  answers(error("NOPERM User x has no permissions to run the 'wait' command"));
+  EXPECT_NE(why(denied).find("the user may not ask"), std::string::npos) << why(denied);
+  const auto replica = add(SyncPolicy::replicas(1));
+  answers(error("ERR WAIT cannot be used with replica instances."));
+  EXPECT_NE(why(replica).find("replica instances"), std::string::npos) << why(replica);
+}
+
+TEST_F(AckLaneTest, APassingRefusalIsAskedAgain) {
+  link->connect("run-1");
+  const auto one = add(SyncPolicy::replicas(1));
+  sent();
+  answers(error("LOADING Redis is loading the dataset in memory"));
+  EXPECT_TRUE(waits(one));
+  EXPECT_EQ(sent(), Sent());
+  env->advance(100ms);
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  answers(number(1));
+  EXPECT_TRUE(met(one));
+}
+
+TEST_F(AckLaneTest, ALostConnectionAcknowledgesNothing) {
+  link->connect("run-1");
+  const auto one = add(SyncPolicy::replicas(1));
+  link->answer(pong());
+  link->lose();
+  EXPECT_TRUE(waits(one));
+  sent();
+  link->connect("run-1");
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  answers(number(1));
+  EXPECT_TRUE(met(one));
+}
+
+TEST_F(AckLaneTest, SaysThatThereWasNoConnection) {
+  const auto one = add(SyncPolicy::replicas(1));
+  link->lose();
+  env->advance(1s);
+  EXPECT_TRUE(why(one).starts_with("0 of 1 replicas within 1000 ms; no connection to ask on: "))
+      << why(one);
+}
+
+TEST_F(AckLaneTest, AnotherServerAcknowledgesNothing) {
+  const auto one = add(SyncPolicy::replicas(1));
+  link->connect("run-2");
+  EXPECT_EQ(sent(), Sent());
+  EXPECT_EQ(link->abandoned, 1);
+  EXPECT_TRUE(waits(one));
+  link->connect("run-1");
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  lane->setServer("run-2");
+  EXPECT_EQ(why(one), "the server was replaced");
+  answers(number(1));
+  const auto next = add(SyncPolicy::replicas(1));
+  EXPECT_EQ(link->abandoned, 2);
+  link->connect("run-2");
+  answers(number(1));
+  EXPECT_TRUE(met(next));
+}
+
+TEST_F(AckLaneTest, ClosingEndsWhatWaits) {
+  link->connect("run-1");
+  const auto one = add(SyncPolicy::replicas(1));
+  lane->close();
+  EXPECT_EQ(why(one), "its connection was given up");
+  EXPECT_EQ(why(add(SyncPolicy::replicas(1))), "its connection was given up");
+}
+
+TEST_F(AckLaneTest, NothingIsAskedForWhoHasLeft) {
+  link->connect("run-1");
+  bool left = false;
+  bool told = false;
+  lane->add({SyncPolicy::replicas(1),
+             env->now(),
+             env->now() + 1h,
+             [&told](const Acks& acks) { told = !acks.met; },
+             [&left] { return left; }});
+  sent();
+  answers(number(0));
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  left = true;
+  answers(number(0));
+  EXPECT_TRUE(told);
+  EXPECT_EQ(sent(), Sent());
+}
+
+TEST_F(AckLaneTest, ATicketMayBeFollowedByAnother) {
+  link->connect("run-1");
+  auto second = std::make_shared<std::optional<Acks>>();
+  lane->add({SyncPolicy::replicas(1), env->now(), env->now() + 1s, [this, &second](const Acks&) {
+               second = add(SyncPolicy::replicas(1));
+             }});
+  sent();
+  answers(number(1));
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  answers(number(1));
+  EXPECT_TRUE(met(second));
+}
+
+}  // namespace
+}  // namespace rlock::detail
