@@ -403,8 +403,8 @@ void checkEndpoint(const Endpoint& endpoint, std::string_view tlsOption) {
 void checkTls(const Options& options) {
   for (const Setting& setting : kSettings) {
     const auto* const text = std::get_if<TextSetting>(&setting.kind);
-    if (!options.tls && !options.sentinelTls && text != nullptr && setting.name.starts_with("tls") &&
-        !(options.*text->member).empty()) {
+    if (!options.tls && !options.sentinelTls && text != nullptr &&
+        setting.name.starts_with("tls") && !(options.*text->member).empty()) {
       refuseOption(
           fmt::format("{} is set, but tls is false; write rediss:// for an encrypted "
                       "connection",

@@ -125,11 +125,11 @@ const Scheme& findScheme(std::string_view text) {
       return scheme;
     }
   }
-  refuseUri(fmt::format(
-      "unknown scheme {}; write redis://host:6379, rediss://host:6379 for TLS, "
-      "redis+sentinel://host:26379/mymaster, redis+cluster://host:6379 or "
-      "unix:///path/to/redis.sock",
-      inQuotes(text)));
+  refuseUri(
+      fmt::format("unknown scheme {}; write redis://host:6379, rediss://host:6379 for TLS, "
+                  "redis+sentinel://host:26379/mymaster, redis+cluster://host:6379 or "
+                  "unix:///path/to/redis.sock",
+                  inQuotes(text)));
 }
 
 Endpoint parseHostPort(std::string_view text, std::uint16_t defaultPort) {

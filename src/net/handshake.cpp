@@ -466,9 +466,8 @@ std::optional<ConnectFailure> Handshake::acceptHello(const Reply& reply) {
       session_.role = value.text;
     } else if (name == "mode") {
       session_.found.mode = value.text;
-      failure = settings_->peer == Peer::sentinel
-                    ? std::nullopt
-                    : classifyMode(value.text, settings_->cluster);
+      failure = settings_->peer == Peer::sentinel ? std::nullopt
+                                                  : classifyMode(value.text, settings_->cluster);
     } else if (name == "id" && value.isInteger() && value.integer > 0) {
       session_.clientId = static_cast<std::uint64_t>(value.integer);
     }

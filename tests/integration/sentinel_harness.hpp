@@ -69,8 +69,8 @@ class SentinelTest : public ::testing::Test {
   [[nodiscard]] Options options(std::chrono::milliseconds watchdog = 60s) {
     return options(world_->uri(), watchdog);
   }
-  /// As long as nobody hears that the master has moved, nothing happens for long, and waiters rely on
-  /// messages.
+  /// As long as nobody hears that the master has moved, nothing happens for long, and waiters rely
+  /// on messages.
   [[nodiscard]] static Options patient(Options options) {
     options.commandTimeout = 60s;
     options.heartbeatInterval = 60s;
