@@ -191,8 +191,10 @@ TEST_F(BadInput, UnknownOptions) {
       uri + "?watchdog-timeout=soon", Errc::invalidArgument, 0ms, {"watchdog-timeout", "soon"});
 }
 
-TEST_F(BadInput, KindsOfServerThatThisVersionDoesNotSpeakTo) {
-  expectConnectError("redis+cluster://127.0.0.1:6379", Errc::invalidArgument, 0ms, {"cluster"});
+TEST_F(BadInput, WhatAClusterOrSentinelsCannotHave) {
+  expectConnectError(
+      "redis+cluster://127.0.0.1/1", Errc::invalidArgument, 0ms, {"cluster", "database"});
+  expectConnectError("redis+sentinel://127.0.0.1", Errc::invalidArgument, 0ms, {"sentinelMaster"});
 }
 
 TEST_F(BadInput, UnlockOfWhatIsNotHeld) {
