@@ -80,8 +80,9 @@ server_pids=()
 program_pid=
 signalled=
 end_server() {  # PID
-  kill -KILL "$1" 2>/dev/null || true
-  wait "$1" 2>/dev/null || true
+  while kill -KILL "$1" 2>/dev/null; do
+    sleep 0.01
+  done
 }
 cleanup() {
   local pid
@@ -160,6 +161,8 @@ try_server() {  # PORT ARGUMENT...
   guarded KILL "$server" "$@" --port "$port" --bind 127.0.0.1 --dir "$folder" --daemonize no \
     >"$log" 2>&1 </dev/null &
   started=$!
+  # Nobody is told when it is killed.
+  disown "$started"
   for ((i = 0; i < 200; i++)); do
     if grep -qE 'Ready to accept connections|Sentinel ID is' "$log"; then
       server_pids+=("$started")
