@@ -3,6 +3,7 @@
 # Breaks the product on purpose, one line at a time, and says which test found each break.
 #
 # Usage: tests/mutants/run.sh [--shard K/N] [NAME...]
+#        tests/mutants/run.sh --table    the breaks as the table of docs/testing.md
 #
 #   NAME...       only these breaks of mutants.txt, not all
 #   --shard K/N   every N-th, beginning with the K-th: N runs, with one build directory each, share the work
@@ -21,6 +22,14 @@ while (($# > 0)); do
   case $1 in
     -h | --help)
       sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
+      exit 0
+      ;;
+    --table)
+      awk '/^= / { name = substr($0, 3) } /^@ / { file = substr($0, 3) }
+        /^\? / { split(substr($0, 3), found, ": "); gsub(/\|/, " ", found[2])
+          sub(/^include\/rlock\/detail\//, "", file)
+          printf "| `%s` | `%s` | %s: %s |\n", name, file, found[1], found[2] }' \
+        "$(dirname "$0")/mutants.txt" | sort
       exit 0
       ;;
     --shard)
