@@ -25,10 +25,10 @@ namespace {
 // Ten times as slow, and there is one thread: a sanitizer sees no more in more of them.
 constexpr std::uint64_t kSeeds = 40;
 #else
-constexpr std::uint64_t kSeeds = 500;
+constexpr std::uint64_t kSeeds = 200;
 #endif
 /// So many schedules reach everything that there is.
-constexpr std::uint64_t kManySeeds = 500;
+constexpr std::uint64_t kManySeeds = 200;
 
 std::optional<std::uint64_t> numberFrom(const char* variable) {
   const char* const text = std::getenv(variable);
