@@ -15,6 +15,7 @@ namespace rlock {
 ///
 /// **Thread safety:** A plain value; one thread at a time.
 struct SyncPolicy {
+  /// Who must have it.
   enum class Kind : std::uint8_t {
     none,       ///< nobody: the master's reply is enough
     replicas,   ///< `count` replicas have received it
@@ -23,6 +24,7 @@ struct SyncPolicy {
     remoteAof,  ///< `count` replicas have done that; Redis 7.2
   };
 
+  /// Who must have it.
   Kind kind = Kind::none;
   /// With `replicas` and `remoteAof`: how many. 1 to 1000.
   int count = 1;
@@ -56,6 +58,7 @@ struct SyncPolicy {
   /// Whether there is anything to wait for.
   [[nodiscard]] constexpr bool any() const noexcept { return kind != Kind::none; }
 
+  /// Compares field by field.
   friend constexpr bool operator==(const SyncPolicy&, const SyncPolicy&) = default;
 };
 

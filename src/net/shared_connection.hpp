@@ -44,6 +44,8 @@ namespace rlock::detail::net {
 /// fail for want of memory, and then nothing was sent.
 ///
 /// **Thread safety:** the first group of functions from any thread, the second on the loop thread.
+// Its members are in groups by who may touch them.
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
 class SharedConnection {
  public:
   using Clock = CommandTransport::Clock;

@@ -62,7 +62,7 @@ class MasterSearch {
 
   void answered(const Endpoint& sentinel, const SentinelAnswer& answer, TimePoint now);
   void failed(const Endpoint& sentinel, const Error& error, TimePoint now);
-  void refuted(const Endpoint& candidate, const Error& error, TimePoint now);
+  void refuted(const Endpoint& endpoint, const Error& error, TimePoint now);
 
   /// Why no master was found.
   [[nodiscard]] Error failure() const;
@@ -292,7 +292,8 @@ inline Error MasterSearch::failure() const {
   for (const Sentinel& each : sentinels_) {
     const std::string note = each.asked ? "timed out" : each.note;
     if (!note.empty()) {
-      text += separator + "Sentinel " + toString(each.endpoint) + ": " + note;
+      text.append(separator).append("Sentinel ").append(toString(each.endpoint));
+      text.append(": ").append(note);
       separator = "; ";
     }
   }
