@@ -230,7 +230,8 @@ inline Error noMemoryError() {
 
 /// What a call ends with that there is no memory for; made in time.
 inline const Error& noMemory() {
-  static const Error made = noMemoryError();
+  // Never destroyed: a client may outlive what ends at the process' exit.
+  static const Error& made = *new Error(noMemoryError());
   return made;
 }
 

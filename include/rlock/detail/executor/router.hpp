@@ -72,6 +72,7 @@ class Router : public NodeOwner {
     std::uint16_t slot = 0;
     std::uintptr_t node = 0;  ///< stands for the node
 
+    // NOLINTNEXTLINE(modernize-use-nullptr): the zero is the compiler's own
     friend auto operator<=>(const Place&, const Place&) = default;
   };
   [[nodiscard]] virtual Place placeOf(std::string_view key) const = 0;
