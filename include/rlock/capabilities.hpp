@@ -6,8 +6,8 @@
 
 namespace rlock {
 
-/// What the server is and can do, as the latest connection to it has found. Empty: it did not say,
-/// or the user may not ask (`COMMAND INFO`, `HELLO`, `INFO`).
+/// The facts about a server that the latest connection to it has found. An empty one: it did not
+/// say, or the user may not ask (`COMMAND INFO`, `HELLO`, `INFO`).
 struct Capabilities {
   std::string server{};   ///< `redis`, `valkey`, or another name that it gives itself
   std::string version{};  ///< such as `7.2.4`

@@ -150,8 +150,8 @@ class RLOCK_EXPORT Client {
   std::chrono::nanoseconds ping();
   Operation<std::chrono::nanoseconds> pingAsync();
   ///@}
-  /// What the latest connection has found out about the server; all empty before the first. No
-  /// round trip.
+  /// The facts about the server that the latest connection has found; all empty before the first.
+  /// No round trip.
   [[nodiscard]] Capabilities capabilities() const;
   ///@{
   /// Authenticates the connection anew, with what Options::credentials gives now: call it when the

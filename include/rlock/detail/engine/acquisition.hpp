@@ -179,7 +179,7 @@ class Acquisition {
   // Events.
 
   [[nodiscard]] Finding replied(const AcquireReply& reply, Clock::time_point now);
-  /// Those have it who must have it, which took a while.
+  /// The policy is met. The waiting took a while, so the grant may be too late by now.
   [[nodiscard]] Finding acknowledged(Clock::time_point now) const;
   /// @param answered  the caller has its answer already, or is to get none of it
   [[nodiscard]] Finding reconciled(const ReconcileReply& reply,

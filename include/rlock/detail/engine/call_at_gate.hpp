@@ -10,8 +10,8 @@ namespace rlock::detail {
 /// A call before the gate of its hold: at most one request about a hold is under way, and who finds
 /// another there is told when the gate is passed on, or that it never will be.
 ///
-/// Whoever leaves the gate, or closes it, tells on its own thread; what follows from it happens on
-/// the loop thread, which drives the call from then on.
+/// The thread that leaves the gate, or closes it, tells the next call; that call continues on the
+/// loop thread, which drives it from then on.
 ///
 /// **Thread safety:** enter() on the thread that drives, the rest from any.
 class CallAtGate final : public GateWaiter {

@@ -20,7 +20,7 @@ class ChannelChanges {
     std::string channel;
     bool subscribe;
   };
-  /// What was asked for and confirmed of one channel.
+  /// The requests for one channel, and those of them that were confirmed.
   struct Confirmations {
     std::uint64_t asked = 0;
     std::uint64_t askedBefore = 0;  // which taking of the changes

@@ -372,7 +372,7 @@ inline void HoldKeeper::bookWhatCameMeanwhile(Hold& hold,
     hold.leftToExpire = true;
     book_.watchdog.linger(hold);
   } else if (tokenIsOver) {
-    // What the server has of it is given back.
+    // The rest of it on the server is given back.
     loseAllOf(hold, LossReason::unreachable, after.ended);
     book_.watchdog.linger(hold);
   } else if (hold.doubtedAt >= sentAt) {

@@ -215,7 +215,7 @@ inline void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void
   callbacks_.close();
   waiting_.close();
   gates_.dismissAll();
-  // What waits for acknowledgements is given back at once.
+  // A grant that waits for acknowledgements is given back at once.
   dispatcher().endAcks();
   closing_.begin(holds_.loseAll(), deadline, std::move(done));
 }

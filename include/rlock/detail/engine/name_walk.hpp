@@ -150,7 +150,7 @@ inline bool NameWalk::over() noexcept {
 }
 
 inline std::vector<std::string> NameWalk::fresh(std::vector<std::string> names) {
-  // What has keys in several slots of a cluster is no lock.
+  // A name whose keys would be in several slots of a cluster is no lock.
   const bool cluster = object_.engine().options().topology == Topology::cluster;
   std::erase_if(names, [this, cluster](const std::string& name) {
     return (cluster && !staysInSlot(name)) || !seen_.insert(name).second;
