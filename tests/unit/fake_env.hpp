@@ -3,16 +3,18 @@
 
 #include <rlock/detail/base/env.hpp>
 
+#include <memory>
 #include <stdexcept>
 
 namespace rlock::detail {
 
-/// The system's clock and nothing else: for what is tested without a loop.
+/// The system's clock, timers that never expire, and nothing else: for what is tested without a
+/// loop.
 class FakeEnv final : public Env {
  public:
   [[nodiscard]] Clock::time_point now() const noexcept override { return Clock::now(); }
   [[nodiscard]] std::unique_ptr<Timer> makeTimer(UniqueFunction<void()> /*onExpiry*/) override {
-    throw std::logic_error("there is no loop");
+    return std::make_unique<StoppedTimer>();
   }
   void post(UniqueFunction<void()> /*function*/) override {
     throw std::logic_error("there is no loop");
@@ -31,6 +33,17 @@ class FakeEnv final : public Env {
   void stop(Clock::time_point /*deadline*/) noexcept override {}
   void abandonInChild() noexcept override {}
   [[nodiscard]] bool abandoned() const noexcept override { return false; }
+
+ private:
+  class StoppedTimer final : public Timer {
+   public:
+    void armAt(Clock::time_point /*due*/) noexcept override { armed_ = true; }
+    void disarm() noexcept override { armed_ = false; }
+    [[nodiscard]] bool armed() const noexcept override { return armed_; }
+
+   private:
+    bool armed_ = false;
+  };
 };
 
 }  // namespace rlock::detail

@@ -283,7 +283,10 @@ class Call : public net::Request {
       stragglers_;  // until they are resolved, from one request of the call to the next
   std::unique_ptr<Timer> timer_;
   ParkedCalls* parkedIn_ = nullptr;
-  std::size_t parkedAt_ = 0;
+  IntrusivePtr<Call> parkedSelf_;  // while it is parked: the list's reference
+  Call* parkedBefore_ = nullptr;
+  Call* parkedAfter_ = nullptr;
+  std::uint64_t parkedNumber_ = 0;
   enum class Wait : std::uint8_t { pause, link, kill };
   Wait waitsFor_ = Wait::pause;
   std::optional<Error> lastError_;

@@ -383,11 +383,11 @@ inline void ClusterRouter::sendWaiting() {
   for (const Member& member : members) {
     member.node->sendParked();
   }
-  for (const IntrusivePtr<Call>& call : waiting_.waitingFor(Call::Wait::link)) {
+  waiting_.each(Call::Wait::link, [this](const IntrusivePtr<Call>& call) {
     if (ParkedCalls::unpark(*call)) {
       Node::guarded(call, [&] { resend(call); });
     }
-  }
+  });
 }
 
 inline void ClusterRouter::mapFailed(const Error& error) {

@@ -269,11 +269,7 @@ inline Node::Node(const NodeTerms& terms,
           terms.env,
           link_,
           terms.log,
-          [this] {
-            for (const CallPtr& call : parked_.waitingFor(Call::Wait::kill)) {
-              sendAgain(call);
-            }
-          },
+          [this] { parked_.each(Call::Wait::kill, sendAgain); },
           [this] {
             mustGuard_.store(true, std::memory_order_relaxed);
             owner_.guardChanged();
@@ -644,12 +640,9 @@ inline void Node::sendAgain(const CallPtr& call) {
 }
 
 inline void Node::sendParked() {
-  std::vector<CallPtr> waiting = parked_.waitingFor(Call::Wait::link);
-  const std::vector<CallPtr> fenced = parked_.waitingFor(Call::Wait::kill);
-  waiting.insert(waiting.end(), fenced.begin(), fenced.end());
-  for (const CallPtr& call : waiting) {
-    sendAgain(call);
-  }
+  // In this order: what waited for the connection may have to wait for a kill now.
+  parked_.each(Call::Wait::kill, sendAgain);
+  parked_.each(Call::Wait::link, sendAgain);
 }
 
 inline void Node::finish(const CallPtr& call, Outcome outcome) noexcept {
@@ -742,11 +735,11 @@ inline void Node::onDown(const Error& error) {
     return;
   }
   for (const Call::Wait wait : {Call::Wait::link, Call::Wait::kill}) {
-    for (const CallPtr& call : parked_.waitingFor(wait)) {
+    parked_.each(wait, [this](const CallPtr& call) {
       if (!call->persistent_ && ParkedCalls::unpark(*call)) {
         fail(call, *linkError_);
       }
-    }
+    });
   }
 }
 

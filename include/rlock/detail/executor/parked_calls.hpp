@@ -5,63 +5,89 @@
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/executor/call.hpp>
 
-#include <algorithm>
 #include <chrono>
-#include <cstddef>
+#include <cstdint>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace rlock::detail {
 
 /// Calls that wait: for a pause to be over, for a connection, or for a kill. Each has a time at
 /// which it waits no longer. A call is in one of these at most.
 ///
+/// The calls are a list through the calls themselves, in the order in which they were parked: to go
+/// through it needs no memory, because that happens in answers to events that nobody can refuse.
+///
 /// **Thread safety:** loop thread only.
 class ParkedCalls {
  public:
   using Clock = std::chrono::steady_clock;
   using CallPtr = IntrusivePtr<Call>;
+  using Wait = Call::Wait;
 
   /// @param due  called for a call whose time has come; it is parked no more then
   ParkedCalls(std::shared_ptr<Env> env, std::function<void(const CallPtr&)> due)
       : env_(std::move(env)), due_(std::move(due)) {}
   ParkedCalls(const ParkedCalls&) = delete;
   ParkedCalls& operator=(const ParkedCalls&) = delete;
-  ~ParkedCalls() = default;
+  ~ParkedCalls();
 
-  void park(const CallPtr& call, Clock::time_point until, Call::Wait wait);
+  /// Throws std::bad_alloc; the call is not parked then.
+  void park(const CallPtr& call, Clock::time_point until, Wait wait);
   /// Returns whether the call was parked, here or elsewhere.
   static bool unpark(Call& call) noexcept;
 
-  [[nodiscard]] std::vector<CallPtr> waitingFor(Call::Wait wait) const;
-  [[nodiscard]] bool empty() const noexcept { return calls_.empty(); }
+  /// Calls `visit(const CallPtr&)` for each call that waits for this and was parked before. The
+  /// visit may park and unpark calls, the visited one included.
+  template <class Visit>
+  void each(Wait wait, Visit visit);
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
   /// One of them; there is one.
-  [[nodiscard]] CallPtr last() const { return calls_.back(); }
+  [[nodiscard]] CallPtr last() const { return CallPtr(last_); }
 
  private:
+  /// A walk through the list: where it goes on. Walks may be nested.
+  struct Walk {
+    Call* next;
+    Walk* outer;
+  };
+
   void remove(Call& call) noexcept;
 
   const std::shared_ptr<Env> env_;
   const std::function<void(const CallPtr&)> due_;
-  std::vector<CallPtr> calls_;
+  Call* first_ = nullptr;
+  Call* last_ = nullptr;
+  Walk* walk_ = nullptr;
+  std::uint64_t parked_ = 0;
 };
 
-inline void ParkedCalls::park(const CallPtr& call, Clock::time_point until, Call::Wait wait) {
-  call->waitsFor_ = wait;
-  call->timer_ = env_->makeTimer([this, raw = call.get()] {
+inline ParkedCalls::~ParkedCalls() {
+  while (!empty()) {
+    const CallPtr call = last();
+    remove(*call);
+  }
+}
+
+inline void ParkedCalls::park(const CallPtr& call, Clock::time_point until, Wait wait) {
+  std::unique_ptr<Timer> timer = env_->makeTimer([this, raw = call.get()] {
     // With the timer goes this function and what it has captured.
     ParkedCalls& self = *this;
     const CallPtr parked(raw);
     self.remove(*parked);
     self.due_(parked);
   });
-  calls_.push_back(call);
+  timer->armAt(until);
+  call->timer_ = std::move(timer);
+  call->waitsFor_ = wait;
   call->parkedIn_ = this;
-  call->parkedAt_ = calls_.size() - 1;
-  call->timer_->armAt(until);
+  call->parkedSelf_ = call;
+  call->parkedNumber_ = parked_++;
+  call->parkedBefore_ = last_;
+  call->parkedAfter_ = nullptr;
+  (last_ != nullptr ? last_->parkedAfter_ : first_) = call.get();
+  last_ = call.get();
 }
 
 inline bool ParkedCalls::unpark(Call& call) noexcept {
@@ -73,23 +99,31 @@ inline bool ParkedCalls::unpark(Call& call) noexcept {
 }
 
 inline void ParkedCalls::remove(Call& call) noexcept {
-  const std::size_t index = call.parkedAt_;
+  const CallPtr kept = std::move(call.parkedSelf_);
+  for (Walk* walk = walk_; walk != nullptr; walk = walk->outer) {
+    if (walk->next == &call) {
+      walk->next = call.parkedAfter_;
+    }
+  }
+  (call.parkedBefore_ != nullptr ? call.parkedBefore_->parkedAfter_ : first_) = call.parkedAfter_;
+  (call.parkedAfter_ != nullptr ? call.parkedAfter_->parkedBefore_ : last_) = call.parkedBefore_;
   call.parkedIn_ = nullptr;
   call.timer_.reset();
-  if (index + 1 != calls_.size()) {
-    calls_[index] = std::move(calls_.back());
-    calls_[index]->parkedAt_ = index;
-  }
-  calls_.pop_back();
 }
 
-inline std::vector<ParkedCalls::CallPtr> ParkedCalls::waitingFor(Call::Wait wait) const {
-  std::vector<CallPtr> result;
-  std::copy_if(
-      calls_.begin(), calls_.end(), std::back_inserter(result), [wait](const CallPtr& call) {
-        return call->waitsFor_ == wait;
-      });
-  return result;
+template <class Visit>
+void ParkedCalls::each(Wait wait, Visit visit) {
+  const std::uint64_t end = parked_;
+  Walk walk{first_, walk_};
+  walk_ = &walk;
+  while (walk.next != nullptr && walk.next->parkedNumber_ < end) {
+    const CallPtr call(walk.next);
+    walk.next = call->parkedAfter_;
+    if (call->waitsFor_ == wait) {
+      visit(call);
+    }
+  }
+  walk_ = walk.outer;
 }
 
 }  // namespace rlock::detail
