@@ -79,7 +79,7 @@ foreach(discover_test IN LISTS ${discover_name}_cases)
     COST ${discover_cost}
     ENVIRONMENT "${discover_environment}"
     LABELS "${discover_labels}"
-    PROCESSORS 2
+    PROCESSORS ${discover_processors}
     TIMEOUT ${discover_limit})
   if(discover_count EQUAL 1)
     set_tests_properties("${discover_test}" PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")

@@ -68,6 +68,42 @@ function(rlock_set_target_options target)
   endif()
 endfunction()
 
+# For small programs that use rlock as its users do, and link rlock::rlock: warnings, sanitizers, and <rlock/rlock.hpp>
+# precompiled once for all of them. That header only, or they would not show which others they need.
+function(rlock_set_example_options target)
+  rlock_set_target_options(${target})
+  rlock_precompile_example_header()
+  rlock_precompile_headers(${target} REUSE_FROM rlock_example_header)
+endfunction()
+
+function(rlock_precompile_example_header)
+  if(NOT TARGET rlock_example_header)
+    file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/example_header.cpp" CONTENT "")
+    add_library(rlock_example_header OBJECT "${PROJECT_BINARY_DIR}/generated/example_header.cpp")
+    rlock_set_target_options(rlock_example_header)
+    target_link_libraries(rlock_example_header PRIVATE rlock::rlock)
+    rlock_precompile_headers(rlock_example_header <rlock/rlock.hpp>)
+  endif()
+endfunction()
+
+# rlock_compile_together(<target> <units> [ALONE <source>...])
+#
+# With RLOCK_UNITY_BUILD the sources of the target are compiled as so many translation units: in a test, what
+# it includes and instantiates takes longer than what it says. ALONE names those whose local names clash with
+# others' names.
+function(rlock_compile_together target units)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "ALONE")
+  if(NOT RLOCK_UNITY_BUILD)
+    return()
+  endif()
+  set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  get_target_property(sources ${target} SOURCES)
+  list(LENGTH sources count)
+  list(LENGTH arg_ALONE alone)
+  math(EXPR batch "(${count} - ${alone} + ${units} - 1) / ${units}")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
+endfunction()
+
 # The engine is headers. Each of these sources compiles all of it, and together they take a third of the time.
 set(RLOCK_ENGINE_SOURCES
   src/objects/client.cpp
@@ -84,11 +120,16 @@ function(rlock_configure_library target)
   target_sources(${target} PRIVATE ${RLOCK_SOURCES} ${rlock_lua_sources})
   rlock_precompile_headers(${target} ${RLOCK_COMMON_HEADERS} <fmt/format.h> <uv.h>)
   if(RLOCK_UNITY_BUILD)
+    set(others ${RLOCK_SOURCES} ${rlock_lua_sources})
+    list(REMOVE_ITEM others ${RLOCK_ENGINE_SOURCES})
     set_source_files_properties(${RLOCK_ENGINE_SOURCES} PROPERTIES UNITY_GROUP engine)
+    set_source_files_properties(${others} PROPERTIES UNITY_GROUP others)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   endif()
-  # Each of these is a few lines that include nothing of it.
-  set_source_files_properties(${rlock_lua_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  if(NOT RLOCK_UNITY_BUILD)
+    # Each of these is a few lines that include nothing of it.
+    set_source_files_properties(${rlock_lua_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  endif()
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden

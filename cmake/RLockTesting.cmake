@@ -35,7 +35,7 @@ endfunction()
 #
 # Properties that every ctest test of this project has. TIMEOUT is multiplied by
 # RLOCK_TEST_TIME_FACTOR; the default is 60 s. A test counts as two jobs, so that those that only wait,
-# the slow ones, can count as half of one: see tests/run.sh.
+# the slow ones, can count as half of one, and those that compute as three: see tests/run.sh.
 function(rlock_set_test_properties)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "TIMEOUT" "LABELS")
   if(NOT arg_TIMEOUT)
@@ -52,20 +52,21 @@ endfunction()
 # rlock_add_gtest(NAME <target> LABELS <label>... SOURCES <file>...
 #                 [GROUP suite|test|case] [APART <regex>]
 #                 [LIBRARIES <target>...] [DEPENDS <target>...] [TIMEOUT <seconds per case>]
-#                 [COMPUTES] [APART_FROM_LIBRARY])
+#                 [COMPUTES] [APART_FROM_LIBRARY] [UNITS <number> [ALONE <file>...]])
 #
 # One test program, and the ctest tests that run it. GROUP says what shares a process: all cases of a
 # suite (the ctest test is named <target>.<Suite>), a TEST_P with all its parameters or a single TEST
 # (<target>.<Suite>.<Test>, the default), or nothing (<target>.<Suite>.<Test>/<parameter>). Cases whose
 # <Suite>.<Test>/<parameter> matches APART share nothing in any case. DEPENDS names programs that the
 # tests start: their paths are in the environment variable RLOCK_TEST_PROGRAM_DIR. With
-# APART_FROM_LIBRARY the program brings its own copy of the library.
+# APART_FROM_LIBRARY the program brings its own copy of the library. For UNITS and ALONE see
+# rlock_compile_together().
 #
 # ctest asks the program for its cases each time it starts, see RLockDiscoverTests.cmake; files in
 # TEST_INCLUDE_FILES that come later find the names of the tests in <target>_cases.
 function(rlock_add_gtest)
   cmake_parse_arguments(PARSE_ARGV 0 arg
-    "APART_FROM_LIBRARY;COMPUTES" "NAME;TIMEOUT;GROUP;APART" "LABELS;SOURCES;LIBRARIES;DEPENDS")
+    "APART_FROM_LIBRARY;COMPUTES" "NAME;TIMEOUT;GROUP;APART;UNITS" "LABELS;SOURCES;LIBRARIES;DEPENDS;ALONE")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -87,6 +88,9 @@ function(rlock_add_gtest)
     endif()
     target_link_libraries(${arg_NAME} PRIVATE rlock_internal)
   endif()
+  if(arg_UNITS)
+    rlock_compile_together(${arg_NAME} ${arg_UNITS} ALONE ${arg_ALONE})
+  endif()
   target_include_directories(${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${arg_NAME} PRIVATE ${arg_LIBRARIES} GTest::gtest_main GTest::gmock)
   if(arg_DEPENDS)
@@ -102,6 +106,7 @@ set(discover_apart [==[${arg_APART}]==])
 set(discover_labels [==[${arg_LABELS}]==])
 set(discover_timeout [==[${timeout}]==])
 set(discover_environment [==[${environment}]==])
+set(discover_processors $<IF:$<BOOL:${arg_COMPUTES}>,6,2>)
 include([==[${CMAKE_CURRENT_FUNCTION_LIST_DIR}/RLockDiscoverTests.cmake]==])
 ")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${discovery}")

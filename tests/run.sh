@@ -20,7 +20,8 @@
 # Environment:
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
 #   RLOCK_JOBS      parallel compilations (default: processors)
-#   RLOCK_TEST_JOBS   tests at a time (5; 3 with one processor); those that mostly wait count as half
+#   RLOCK_TEST_JOBS   tests at a time (8; 5 with one processor); those that mostly wait count as half, those
+#                     that compute as three
 #   RLOCK_EXCLUDE   labels to leave out, separated by blanks
 #   RLOCK_BUILD_ONLY=1   stop after the build
 #   RLOCK_TEST_REQUIRE_INTEROP=1   fail when Java or Maven cannot be had, instead of skipping
@@ -60,8 +61,8 @@ fi
 preset=${RLOCK_PRESET:-release}
 build=build/$preset
 jobs=${RLOCK_JOBS:-$(nproc)}
-# Many tests measure time: more of them at once than this, and they would measure each other.
-test_jobs=${RLOCK_TEST_JOBS:-$((jobs < 2 ? 3 : 5))}
+# Most tests wait most of the time. But many measure it: more of them at once, and they would measure each other.
+test_jobs=${RLOCK_TEST_JOBS:-$((jobs < 2 ? 5 : 8))}
 
 read -ra excluded <<<"${RLOCK_EXCLUDE:-}"
 if ((${#labels[@]} > 0)) && [[ " ${labels[*]} " != *" slow "* ]]; then
@@ -101,10 +102,14 @@ quietly() {  # NAME COMMAND...
 
 echo "preset $preset, build directory $build"
 quietly configure cmake --preset "$preset"
+targets=(all)
+if [[ " ${labels[*]:-} " == *" interop "* ]]; then
+  targets+=(rlock_interop)
+fi
 if [[ -t 1 ]]; then
-  cmake --build --preset "$preset" -j "$jobs"
+  cmake --build --preset "$preset" -j "$jobs" --target "${targets[@]}"
 else
-  quietly build cmake --build --preset "$preset" -j "$jobs"
+  quietly build cmake --build --preset "$preset" -j "$jobs" --target "${targets[@]}"
 fi
 if [[ ${RLOCK_BUILD_ONLY:-} == 1 ]]; then
   exit 0
@@ -140,7 +145,7 @@ count_cases() {
 }
 
 run_tests() {
-  # A test counts as two, but for the slow ones, which only wait.
+  # A test counts as two; the slow ones, which only wait, as one; those that compute as six.
   local run=(ctest --test-dir "$build" -j $((2 * test_jobs)) --output-on-failure --no-tests=error
     --no-label-summary "${selection[@]}")
   local status=0

@@ -9,13 +9,13 @@
 namespace rlock::test {
 namespace {
 
-class LeaseTime : public FaceTest {};
+class LeaseTimes : public FaceTest {};
 class LeaseObject : public LockTest {};
 class LeaseObjectSlow : public LockTest {};
 
-INSTANTIATE_TEST_SUITE_P(Faces, LeaseTime, ::testing::ValuesIn(kFaces), faceName);
+INSTANTIATE_TEST_SUITE_P(Faces, LeaseTimes, ::testing::ValuesIn(kFaces), faceName);
 
-TEST_P(LeaseTime, XTTL2_AnExplicitLeaseInsideAWatchedHoldLeavesItWatched) {
+TEST_P(LeaseTimes, XTTL2_AnExplicitLeaseInsideAWatchedHoldLeavesItWatched) {
   Client client = connect(kWatchdog);
   FaceLock lock = lockOf(client, "ttl2");
   lock.lock().value();
@@ -27,7 +27,7 @@ TEST_P(LeaseTime, XTTL2_AnExplicitLeaseInsideAWatchedHoldLeavesItWatched) {
   EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
 }
 
-TEST_P(LeaseTime, XTTL3_AWatchedHoldInsideALongLeaseNeverShortensIt) {
+TEST_P(LeaseTimes, XTTL3_AWatchedHoldInsideALongLeaseNeverShortensIt) {
   Client client = connect(kWatchdog);
   FaceLock lock = lockOf(client, "ttl3");
   lock.lock(currentOwner(), 60s).value();
@@ -40,7 +40,7 @@ TEST_P(LeaseTime, XTTL3_AWatchedHoldInsideALongLeaseNeverShortensIt) {
   lock.unlock().value();
 }
 
-TEST_P(LeaseTime, ReentryNeverShortensALease) {
+TEST_P(LeaseTimes, ReentryNeverShortensALease) {
   Client client = connect();
   FaceLock lock = lockOf(client, "ttl");
   lock.lock(currentOwner(), 60s).value();
@@ -51,7 +51,7 @@ TEST_P(LeaseTime, ReentryNeverShortensALease) {
   EXPECT_EQ(lock.holdCount(), 3);
 }
 
-TEST_P(LeaseTime, APartialReleaseLeavesAnExplicitLeaseAlone) {
+TEST_P(LeaseTimes, APartialReleaseLeavesAnExplicitLeaseAlone) {
   Client client = connect();
   FaceLock lock = lockOf(client, "ttl");
   lock.lock(currentOwner(), 20s).value();
@@ -62,7 +62,7 @@ TEST_P(LeaseTime, APartialReleaseLeavesAnExplicitLeaseAlone) {
   EXPECT_GT(raw().pttl("ttl"), 4000);
 }
 
-TEST_P(LeaseTime, XTTL4_ALeaseBelowAMillisecondRoundsUp) {
+TEST_P(LeaseTimes, XTTL4_ALeaseBelowAMillisecondRoundsUp) {
   proxy().recordCommands(true);
   Client client = Client::connect(proxied());
   for (const Duration lease : {Duration(500us), Duration(1ns), Duration(1ms)}) {
@@ -78,7 +78,7 @@ TEST_P(LeaseTime, XTTL4_ALeaseBelowAMillisecondRoundsUp) {
   }
 }
 
-TEST_P(LeaseTime, XTTL5_ZeroAndNegativeLeasesAreRefusedBeforeAnythingIsSent) {
+TEST_P(LeaseTimes, XTTL5_ZeroAndNegativeLeasesAreRefusedBeforeAnythingIsSent) {
   Client client = connect();
   FaceLock lock = lockOf(client, "ttl5");
   raw().resetStats();
@@ -95,7 +95,7 @@ TEST_P(LeaseTime, XTTL5_ZeroAndNegativeLeasesAreRefusedBeforeAnythingIsSent) {
   expectNoKeys();
 }
 
-TEST_P(LeaseTime, XTTL6_EndlessLeasesAreRefusedAndTheLongestWorks) {
+TEST_P(LeaseTimes, XTTL6_EndlessLeasesAreRefusedAndTheLongestWorks) {
   Client client = connect();
   FaceLock lock = lockOf(client, "ttl6");
   for (const Duration lease :
@@ -114,7 +114,7 @@ TEST_P(LeaseTime, XTTL6_EndlessLeasesAreRefusedAndTheLongestWorks) {
   EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
 }
 
-TEST_P(LeaseTime, XTTL7_Waits) {
+TEST_P(LeaseTimes, XTTL7_Waits) {
   Client client = connect();
   rawHold("ttl7", "foreign:1", 20s);
   FaceLock lock = lockOf(client, "ttl7");
@@ -139,7 +139,7 @@ TEST_P(LeaseTime, XTTL7_Waits) {
   }
 }
 
-TEST_P(LeaseTime, XTTL10_AKeyAboutToExpireIsNoReasonToSpin) {
+TEST_P(LeaseTimes, XTTL10_AKeyAboutToExpireIsNoReasonToSpin) {
   Client client = connect();
   FaceLock lock = lockOf(client, "ttl10");
   EXPECT_EQ(answerOf(lock.tryLock()), "true");
@@ -155,7 +155,7 @@ TEST_P(LeaseTime, XTTL10_AKeyAboutToExpireIsNoReasonToSpin) {
   EXPECT_LE(raw().commandCalls("evalsha"), 8 * kRounds);
 }
 
-TEST_P(LeaseTime, XTTL11_AStrangersUnlockDoesNotTouchTheLease) {
+TEST_P(LeaseTimes, XTTL11_AStrangersUnlockDoesNotTouchTheLease) {
   Client client = connect();
   FaceLock lock = lockOf(client, "ttl11");
   lock.lock(currentOwner(), 20s).value();

@@ -20,7 +20,7 @@ std::ostream& operator<<(std::ostream& out, const ValidKind& kind) {
 }
 
 // The lock of the given name is the first that a group asks.
-constexpr ValidKind kKinds[] = {
+constexpr ValidKind kValidKinds[] = {
     {"plain", [](Client& client, const std::string& name) { return client.getLock(name); }},
     {"fair", [](Client& client, const std::string& name) { return client.getFairLock(name); }},
     {"nonReentrant",
@@ -70,9 +70,10 @@ class LockValidity : public LockTest, public ::testing::WithParamInterface<Valid
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, LockValidity, ::testing::ValuesIn(kKinds), [](const auto& test) {
-  return std::string(test.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Kinds,
+                         LockValidity,
+                         ::testing::ValuesIn(kValidKinds),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(LockValidity, AGrantCountsFromItsRequest) {
   Options settings = proxied();

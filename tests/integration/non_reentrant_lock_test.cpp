@@ -11,9 +11,9 @@ namespace rlock::test {
 namespace {
 
 using Fields = std::map<std::string, std::string>;
-using Params = std::tuple<bool, Face>;
+using NonReentrantParams = std::tuple<bool, Face>;
 
-class NonReentrantLock : public LockTest, public ::testing::WithParamInterface<Params> {
+class NonReentrantLock : public LockTest, public ::testing::WithParamInterface<NonReentrantParams> {
  protected:
   [[nodiscard]] static bool fair() { return std::get<0>(GetParam()); }
   [[nodiscard]] static const lua::Script& acquireScript() {
@@ -28,7 +28,7 @@ class NonReentrantLock : public LockTest, public ::testing::WithParamInterface<P
 INSTANTIATE_TEST_SUITE_P(Kinds,
                          NonReentrantLock,
                          ::testing::Combine(::testing::Bool(), ::testing::ValuesIn(kFaces)),
-                         [](const ::testing::TestParamInfo<Params>& test) {
+                         [](const ::testing::TestParamInfo<NonReentrantParams>& test) {
                            return std::string(std::get<0>(test.param) ? "fair_" : "plain_") +
                                   toString(std::get<1>(test.param));
                          });

@@ -247,16 +247,16 @@ TEST_P(SpinLock, BadPausesAreRefusedAtOnce) {
 }
 
 // Signals are to a C++ thread what an interrupt is to a Java thread that may not be interrupted.
-namespace signals {
-std::atomic<int> handled{0};
+namespace spin_signals {
+std::atomic<int> handledBySpin{0};
 extern "C" void countSpinSignal(int /*number*/) {
-  handled.fetch_add(1);
+  handledBySpin.fetch_add(1);
 }
-}  // namespace signals
+}  // namespace spin_signals
 
 TEST_F(SpinLockKinds, SP13_LockSurvivesInterruption) {
   struct sigaction action {};
-  action.sa_handler = signals::countSpinSignal;
+  action.sa_handler = spin_signals::countSpinSignal;
   struct sigaction old {};
   ASSERT_EQ(::sigaction(SIGUSR1, &action, &old), 0);
   Client client = connect();
@@ -278,7 +278,7 @@ TEST_F(SpinLockKinds, SP13_LockSurvivesInterruption) {
     std::this_thread::sleep_for(10ms);
   }
   EXPECT_FALSE(ready(waiter, 50ms));
-  EXPECT_GE(signals::handled.load(), 1);
+  EXPECT_GE(spin_signals::handledBySpin.load(), 1);
   lock.unlock();
   EXPECT_EQ(waiter.get(), "ok");
   ::sigaction(SIGUSR1, &old, nullptr);

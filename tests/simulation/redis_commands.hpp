@@ -67,6 +67,10 @@ struct RedisCommand {
   }
 };
 
+/// The flags of most commands: of one that writes, and of one that may need more memory, too.
+inline constexpr unsigned kWrite = RedisCommand::kWrite;
+inline constexpr unsigned kGrows = RedisCommand::kWrite | RedisCommand::kDenyOom;
+
 /// Those about keys of any type, strings and hashes.
 std::span<const RedisCommand> keyCommands();
 /// Those about lists and sorted sets.

@@ -469,10 +469,7 @@ Reply hscan(const CommandContext& context, RedisArgv argv) {
   return scanReply(end == entries.size() ? 0 : end, std::move(found));
 }
 
-constexpr unsigned kWrite = RedisCommand::kWrite;
-constexpr unsigned kGrows = RedisCommand::kWrite | RedisCommand::kDenyOom;
-
-constexpr auto kCommands = std::to_array<RedisCommand>({
+constexpr auto kKeyCommands = std::to_array<RedisCommand>({
     {"del", -2, kWrite, del},
     {"unlink", -2, kWrite, del},
     {"exists", -2, 0, exists},
@@ -510,7 +507,7 @@ constexpr auto kCommands = std::to_array<RedisCommand>({
 }  // namespace
 
 std::span<const RedisCommand> keyCommands() {
-  return kCommands;
+  return kKeyCommands;
 }
 
 }  // namespace rlock::sim

@@ -10,7 +10,6 @@ using std::string_view;
 
 namespace {
 
-constexpr unsigned kWrite = RedisCommand::kWrite;
 constexpr unsigned kNoScript = RedisCommand::kNoScript;
 constexpr unsigned kLoading = RedisCommand::kLoading;
 constexpr unsigned kNoAuth = RedisCommand::kNoAuth;

@@ -455,10 +455,7 @@ Reply zremrangebyrank(const CommandContext& context, RedisArgv argv) {
   return replyInteger(removeMembers(context, argv[1], *looked.value, members));
 }
 
-constexpr unsigned kWrite = RedisCommand::kWrite;
-constexpr unsigned kGrows = RedisCommand::kWrite | RedisCommand::kDenyOom;
-
-constexpr auto kCommands = std::to_array<RedisCommand>({
+constexpr auto kOrderedCommands = std::to_array<RedisCommand>({
     {"lpush", -3, kGrows, lpush},
     {"rpush", -3, kGrows, rpush},
     {"linsert", 5, kGrows, linsert},
@@ -483,7 +480,7 @@ constexpr auto kCommands = std::to_array<RedisCommand>({
 }  // namespace
 
 std::span<const RedisCommand> orderedCommands() {
-  return kCommands;
+  return kOrderedCommands;
 }
 
 }  // namespace rlock::sim
