@@ -246,8 +246,8 @@ TEST_F(NameMapping, GoesIntoLocksOfSeveral) {
   members = {client.getLock("1"), client.getLock("2"), plain.getLock("3")};
   RLock most = redLock(members);
   most.lock();
-  EXPECT_TRUE(raw().exists("app:2"));
-  EXPECT_TRUE(raw().exists("3"));
+  // Two of three are enough; the third may still be on its way.
+  EXPECT_TRUE(eventually(5s, [&] { return raw().exists("app:2") && raw().exists("3"); }));
   most.unlock();
   // The same lock by two names is the same lock.
   members = {client.getLock("1"), plain.getLock("app:1")};
