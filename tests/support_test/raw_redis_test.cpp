@@ -13,6 +13,7 @@
 #include <string>
 
 namespace rlock::test {
+namespace raw_redis_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -242,4 +243,5 @@ TEST(RawRedisConnecting, EndsAtTheTimeout) {
 }
 
 }  // namespace
+}  // namespace raw_redis_test
 }  // namespace rlock::test

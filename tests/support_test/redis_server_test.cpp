@@ -21,6 +21,7 @@
 #include <vector>
 
 namespace rlock::test {
+namespace redis_server_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -279,4 +280,5 @@ TEST_F(RedisServerTest, DiesWithTheTestProcess) {
 }
 
 }  // namespace
+}  // namespace redis_server_test
 }  // namespace rlock::test

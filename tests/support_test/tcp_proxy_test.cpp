@@ -15,6 +15,7 @@
 #include <vector>
 
 namespace rlock::test {
+namespace tcp_proxy_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -839,4 +840,5 @@ TEST_F(TcpProxyTest, FaultsFromManyThreadsWhileClientsWork) {
 }
 
 }  // namespace
+}  // namespace tcp_proxy_test
 }  // namespace rlock::test

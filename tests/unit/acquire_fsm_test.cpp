@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace rlock::detail {
+namespace acquire_fsm_test {
 namespace {
 
 using Step = AcquireFsm::Step;
@@ -445,4 +446,5 @@ TEST(AcquireFsm, NothingChangesAnAnswer) {
 }
 
 }  // namespace
+}  // namespace acquire_fsm_test
 }  // namespace rlock::detail

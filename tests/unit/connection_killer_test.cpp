@@ -14,6 +14,7 @@
 #include <vector>
 
 namespace rlock::detail {
+namespace connection_killer_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -289,4 +290,5 @@ TEST_F(ConnectionKillerTest, AnAnswerAfterTheEndIsNobodys) {
 }
 
 }  // namespace
+}  // namespace connection_killer_test
 }  // namespace rlock::detail

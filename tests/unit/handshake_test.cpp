@@ -11,6 +11,7 @@
 #include <utility>
 
 namespace rlock::detail::net {
+namespace handshake_test {
 namespace {
 
 LinkSettings secured() {
@@ -477,4 +478,5 @@ TEST(SentinelHandshake, WhatIsWrongIsSaid) {
 }
 
 }  // namespace
+}  // namespace handshake_test
 }  // namespace rlock::detail::net

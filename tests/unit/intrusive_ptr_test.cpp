@@ -10,6 +10,7 @@
 #include <vector>
 
 namespace rlock::detail {
+namespace intrusive_ptr_test {
 namespace {
 
 class Node : public RefCounted<Node> {
@@ -127,4 +128,5 @@ TEST(IntrusivePtr, CountsAcrossThreads) {
 }
 
 }  // namespace
+}  // namespace intrusive_ptr_test
 }  // namespace rlock::detail

@@ -8,6 +8,7 @@
 #include <set>
 
 namespace rlock::detail {
+namespace intrusive_table_test {
 namespace {
 
 struct Item {
@@ -81,4 +82,5 @@ TEST(IntrusiveTable, EveryElementMayLeaveWhileAllAreVisited) {
 }
 
 }  // namespace
+}  // namespace intrusive_table_test
 }  // namespace rlock::detail

@@ -6,6 +6,7 @@
 #include <optional>
 
 namespace rlock::detail {
+namespace live_nodes_test {
 namespace {
 
 net::ServerSession good() {
@@ -55,4 +56,5 @@ TEST(LiveNodes, TheApplicationSeesOneWordForARole) {
 }
 
 }  // namespace
+}  // namespace live_nodes_test
 }  // namespace rlock::detail

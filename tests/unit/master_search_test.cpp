@@ -13,6 +13,7 @@
 #include <vector>
 
 namespace rlock::detail::net {
+namespace master_search_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -321,4 +322,5 @@ TEST(SentinelReplies, AreRead) {
 }
 
 }  // namespace
+}  // namespace master_search_test
 }  // namespace rlock::detail::net

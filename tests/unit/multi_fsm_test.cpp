@@ -17,6 +17,7 @@ inline void PrintTo(MultiFsm::Result result, std::ostream* out) {
   *out << kNames[static_cast<int>(result)];
 }
 
+namespace multi_fsm_test {
 namespace {
 
 using Step = MultiFsm::Step;
@@ -211,4 +212,5 @@ TEST(MultiFsm, ASuccessIsNotTakenBack) {
 }
 
 }  // namespace
+}  // namespace multi_fsm_test
 }  // namespace rlock::detail

@@ -15,6 +15,7 @@
 #include <vector>
 
 namespace rlock::detail {
+namespace multi_lock_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -144,4 +145,5 @@ TEST(MultiLockOfMembers, OneThatRanOutMeanwhileIsTakenAgain) {
 }
 
 }  // namespace
+}  // namespace multi_lock_test
 }  // namespace rlock::detail

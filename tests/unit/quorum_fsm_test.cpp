@@ -20,6 +20,7 @@ inline void PrintTo(QuorumFsm::Result result, std::ostream* out) {
   *out << kNames[static_cast<int>(result)];
 }
 
+namespace quorum_fsm_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -323,4 +324,5 @@ TEST(GroupRelease, OfAReentryThatFewMembersSaw) {
 }
 
 }  // namespace
+}  // namespace quorum_fsm_test
 }  // namespace rlock::detail

@@ -13,6 +13,7 @@ inline void PrintTo(ReleaseFsm::Result result, std::ostream* out) {
   *out << kNames[static_cast<int>(result)];
 }
 
+namespace release_fsm_test {
 namespace {
 
 using Step = ReleaseFsm::Step;
@@ -216,4 +217,5 @@ TEST(ReleaseFsm, TimeIsUpAfterTheAnswer) {
 }
 
 }  // namespace
+}  // namespace release_fsm_test
 }  // namespace rlock::detail

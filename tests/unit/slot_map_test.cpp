@@ -15,6 +15,7 @@
 #include <vector>
 
 namespace rlock::detail {
+namespace slot_map_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -252,4 +253,5 @@ TEST(RefreshPace, AsksMoreRarelyWhileNothingChanges) {
 }
 
 }  // namespace
+}  // namespace slot_map_test
 }  // namespace rlock::detail

@@ -11,6 +11,7 @@
 #include <vector>
 
 namespace rlock::detail {
+namespace watchdog_test {
 namespace {
 
 using std::chrono::microseconds;
@@ -727,4 +728,5 @@ TEST(Watchdog, AnAnswerOfTheServerBeforeProvesNothing) {
 }
 
 }  // namespace
+}  // namespace watchdog_test
 }  // namespace rlock::detail
