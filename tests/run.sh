@@ -20,7 +20,7 @@
 # Environment:
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
 #   RLOCK_JOBS      parallel compilations (default: processors)
-#   RLOCK_TEST_JOBS   tests at a time (9; 5 with one processor); those that mostly wait count as half, those
+#   RLOCK_TEST_JOBS   tests at a time (10; 5 with one processor); those that mostly wait count as half, those
 #                     that compute as three
 #   RLOCK_EXCLUDE   labels to leave out, separated by blanks
 #   RLOCK_BUILD_ONLY=1   stop after the build
@@ -62,7 +62,7 @@ preset=${RLOCK_PRESET:-release}
 build=build/$preset
 jobs=${RLOCK_JOBS:-$(nproc)}
 # Most tests wait most of the time. But many measure it: more of them at once, and they would measure each other.
-test_jobs=${RLOCK_TEST_JOBS:-$((jobs < 2 ? 5 : 9))}
+test_jobs=${RLOCK_TEST_JOBS:-$((jobs < 2 ? 5 : 10))}
 
 read -ra excluded <<<"${RLOCK_EXCLUDE:-}"
 if ((${#labels[@]} > 0)) && [[ " ${labels[*]} " != *" slow "* ]]; then
