@@ -46,9 +46,9 @@ struct AcquireOptions {
   /// Names the hold in logs and inspection; at most 256 bytes. Kept beside the lock, under a key of
   /// its own.
   std::string label{};
-  /// Who must have the hold before the call ends well; each of its renewals, too. Empty:
-  /// `Options::sync`. A policy that is not met undoes the acquisition, and the call fails with
-  /// `notSynced`.
+  /// The policy says who must have the hold before the call ends well, and each of its renewals.
+  /// Empty: `Options::sync`. A policy that is not met undoes the acquisition, and the call fails
+  /// with `notSynced`.
   std::optional<SyncPolicy> sync{};
 };
 

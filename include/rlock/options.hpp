@@ -231,7 +231,8 @@ struct Options {
   /// Encrypts the connections to the Sentinels; `tls` is about those to the master. Only with
   /// sentinel, and not with Unix sockets. false.
   bool sentinelTls = false;
-  /// Who must acknowledge each grant and each renewal. nobody; AcquireOptions::sync overrides it.
+  /// Says who must acknowledge each grant and each renewal. nobody; AcquireOptions::sync overrides
+  /// it.
   SyncPolicy sync{};
 
   /// Reads `redis://`, `rediss://`, `unix://`, `redis+sentinel://` and `redis+cluster://` URIs:

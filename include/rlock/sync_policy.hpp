@@ -9,13 +9,13 @@
 
 namespace rlock {
 
-/// Who must have a grant, besides the master's memory, before its caller is told of it; and each
-/// renewal, before the hold counts as renewed. A plain value; see docs/semantics.md for what it
-/// does and does not protect from.
+/// Says who must have a grant, besides the master's memory, before its caller is told of it; and
+/// each renewal, before the hold counts as renewed. A plain value; see docs/semantics.md for what
+/// it does and does not protect from.
 ///
 /// **Thread safety:** A plain value; one thread at a time.
 struct SyncPolicy {
-  /// Who must have it.
+  /// The kinds of those who must have it.
   enum class Kind : std::uint8_t {
     none,       ///< nobody: the master's reply is enough
     replicas,   ///< `count` replicas have received it
@@ -24,7 +24,7 @@ struct SyncPolicy {
     remoteAof,  ///< `count` replicas have done that; Redis 7.2
   };
 
-  /// Who must have it.
+  /// The ones who must have it.
   Kind kind = Kind::none;
   /// With `replicas` and `remoteAof`: how many. 1 to 1000.
   int count = 1;

@@ -54,7 +54,7 @@ struct TextSetting {
   bool secret = false;  ///< never printed
 };
 
-/// What may be a secret: no message quotes it.
+/// A value that may be a secret: no message quotes it.
 struct SecretSetting {
   std::string Options::*member;
   std::string_view range;

@@ -214,7 +214,7 @@ Credentials currentCredentials(const LinkSettings& settings) {
   try {
     credentials = settings.credentials();
   } catch (...) {
-    // What it says may contain a secret.
+    // Its text may contain a secret.
     throw Error(Errc::connectionFailed, "Options::credentials threw an exception");
   }
   if (credentials.username.find_first_of(std::string_view(" \0", 2)) != std::string::npos ||

@@ -78,7 +78,7 @@ class Handshake {
 
   /// The facts learnt so far; complete when done().
   [[nodiscard]] const ServerSession& session() const noexcept { return session_; }
-  /// What a Sentinel has said; null for other peers.
+  /// The answer of a Sentinel; null for other peers.
   [[nodiscard]] const std::shared_ptr<SentinelAnswer>& sentinelAnswer() const noexcept {
     return sentinel_;
   }

@@ -15,7 +15,7 @@ namespace rlock::detail::net {
 
 struct SentinelAccess;
 
-/// What has to be at the other end of a connection.
+/// The kind of server that has to be at the other end of a connection.
 enum class Peer {
   server,    ///< a Redis server
   master,    ///< one that takes writes
@@ -55,7 +55,7 @@ struct LinkSettings {
   Peer peer = Peer::server;
   /// The name by which Sentinels know the master.
   std::string sentinelMaster{};
-  /// Who knows the endpoint; null: `endpoints` are the server's own.
+  /// The Sentinels that know the endpoint; null: `endpoints` are the server's own.
   std::shared_ptr<SentinelAccess> sentinels{};
 };
 

@@ -50,7 +50,7 @@ void MasterWatch::tell(const ServerSession& master) {
 }
 
 void MasterWatch::onSubscribed(const std::string& /*channel*/) {
-  // Whatever was said while nobody listened.
+  // A Sentinel may have spoken while nobody listened.
   search();
 }
 

@@ -8,7 +8,7 @@
 
 namespace rlock::detail::net {
 
-/// What all connections of one client share about its Sentinels.
+/// All that the connections of one client share about its Sentinels.
 ///
 /// **Thread safety:** loop thread only.
 struct SentinelAccess {

@@ -53,7 +53,7 @@ class SharedConnection {
   using Awaited = CommandTransport::Awaited;
   using RequestPtr = PendingRequests::RequestPtr;
 
-  /// Who watches for replies that do not come: a thread that awaits one, or the loop for requests
+  /// The watch for replies that do not come: a thread that awaits one, or the loop for requests
   /// that no thread awaits.
   enum class Watcher : std::uint8_t { thread, loop };
   /// Why a connection was given up, in a form that takes no memory.

@@ -10,7 +10,7 @@
 
 namespace rlock::detail::net {
 
-/// What is behind EPROTO, as the stream knows it.
+/// The reason behind EPROTO, as the stream knows it.
 struct StreamFailure {
   Errc errc = Errc::protocolError;
   std::string text{};
@@ -33,7 +33,7 @@ class Stream {
   /// Ends the connection and closes the socket; in a child process only closes its copy.
   virtual ~Stream() = default;
 
-  /// What open() waits for.
+  /// The event that open() waits for.
   enum class Opening : std::uint8_t { done, needsInput, needsRoom };
   /// Goes on with what the two ends have to say to each other before anything else (TLS), without
   /// blocking: called again whenever the descriptor has what the last call waits for, until it is

@@ -10,7 +10,7 @@
 
 namespace rlock::detail::net {
 
-/// What makes the streams of encrypted connections, for LinkSettings::wrap: it takes a connected
+/// Makes the streams of encrypted connections, for LinkSettings::wrap: it takes a connected
 /// socket and the endpoint that it leads to, by whose host the server has to prove itself.
 ///
 /// The files that the options name are read once, here. All streams share the sessions, so that a

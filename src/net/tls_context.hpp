@@ -30,8 +30,8 @@ class TlsSessions {
   std::map<std::string, TlsHandle<SSL_SESSION>> sessions_ RLOCK_GUARDED_BY(mutex_);
 };
 
-/// What the encrypted connections of a client have in common: whom it trusts, its own certificate,
-/// and the sessions. Servers are always verified; nothing switches that off.
+/// The ground that the encrypted connections of a client share: whom it trusts, its own
+/// certificate, and the sessions. Servers are always verified; nothing switches that off.
 ///
 /// **Thread safety:** any thread.
 class TlsContext {

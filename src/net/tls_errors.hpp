@@ -9,8 +9,8 @@
 
 namespace rlock::detail::net {
 
-// What OpenSSL's errors mean, in words. Pure but for OpenSSL's queue of errors, which each thread
-// has its own of.
+// The meaning of OpenSSL's errors, in words. Pure but for OpenSSL's queue of errors, which each
+// thread has its own of.
 
 /// The reason that is first in this thread's queue, or what `error` of errno says; the queue is
 /// empty afterwards.
@@ -28,7 +28,7 @@ std::string describeRefusal(int code,
                             const std::string& expected,
                             const std::string& trusted);
 
-/// What went wrong at the end of a failed call, by the first error in this thread's queue, which is
+/// The reason for the end of a failed call, by the first error in this thread's queue, which is
 /// empty afterwards.
 /// @param hasCertificate  whether this client has one to show
 StreamFailure explainTlsFailure(bool hasCertificate);

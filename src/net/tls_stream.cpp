@@ -199,7 +199,7 @@ ssize_t TlsStream::decrypt(char* data, std::size_t size) noexcept {
     break;
   }
   if (total > 0) {
-    // What comes after it, be it an end or a failure, is found again by the next call.
+    // The end or failure that comes after it is found again by the next call.
     if (error != EAGAIN) {
       buffered_.store(true, std::memory_order_relaxed);
     }

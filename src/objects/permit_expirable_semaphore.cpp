@@ -117,7 +117,7 @@ Permit permitOf(const SemaphorePtr& semaphore, const Acquisition& what, detail::
 }
 
 template <class T>
-Operation<T> request(const SemaphorePtr& semaphore, const PermitSemaphore::Request<T>& what) {
+Operation<T> request(const SemaphorePtr& semaphore, const detail::PermitRequest<T>& what) {
   return detail::operation<T, T>([semaphore, what] { return semaphore->run(what); },
                                  [semaphore, what](PermitSemaphore::Handler<T> handler) {
                                    semaphore->start(what, std::move(handler));
@@ -348,21 +348,21 @@ Operation<void> PermitExpirableSemaphore::releaseAsync(std::string_view id) {
   if (!semaphore_) {
     return detail::movedFrom<void>();
   }
-  return request(semaphore_, semaphore_->release({&id, 1}));
+  return request(semaphore_, semaphore_->requests().release({&id, 1}));
 }
 
 Operation<void> PermitExpirableSemaphore::releaseAsync(std::span<const std::string> ids) {
   if (!semaphore_) {
     return detail::movedFrom<void>();
   }
-  return request(semaphore_, semaphore_->release(viewsOf(ids)));
+  return request(semaphore_, semaphore_->requests().release(viewsOf(ids)));
 }
 
 Operation<bool> PermitExpirableSemaphore::tryReleaseAsync(std::string_view id) {
   if (!semaphore_) {
     return detail::movedFrom<bool>();
   }
-  const auto what = semaphore_->tryRelease({&id, 1});
+  const auto what = semaphore_->requests().tryRelease({&id, 1});
   return detail::operation<bool, int>(
       [semaphore = semaphore_, what] { return semaphore->run(what); },
       [semaphore = semaphore_, what](PermitSemaphore::Handler<int> handler) {
@@ -380,56 +380,56 @@ Operation<int> PermitExpirableSemaphore::tryReleaseAsync(std::span<const std::st
   if (!semaphore_) {
     return detail::movedFrom<int>();
   }
-  return request(semaphore_, semaphore_->tryRelease(viewsOf(ids)));
+  return request(semaphore_, semaphore_->requests().tryRelease(viewsOf(ids)));
 }
 
 Operation<int> PermitExpirableSemaphore::availablePermitsAsync() {
   if (!semaphore_) {
     return detail::movedFrom<int>();
   }
-  return request(semaphore_, semaphore_->availablePermits());
+  return request(semaphore_, semaphore_->requests().availablePermits());
 }
 
 Operation<int> PermitExpirableSemaphore::getPermitsAsync() {
   if (!semaphore_) {
     return detail::movedFrom<int>();
   }
-  return request(semaphore_, semaphore_->getPermits());
+  return request(semaphore_, semaphore_->requests().getPermits());
 }
 
 Operation<int> PermitExpirableSemaphore::acquiredPermitsAsync() {
   if (!semaphore_) {
     return detail::movedFrom<int>();
   }
-  return request(semaphore_, semaphore_->acquiredPermits());
+  return request(semaphore_, semaphore_->requests().acquiredPermits());
 }
 
 Operation<bool> PermitExpirableSemaphore::trySetPermitsAsync(int permits) {
   if (!semaphore_) {
     return detail::movedFrom<bool>();
   }
-  return request(semaphore_, semaphore_->trySetPermits(permits));
+  return request(semaphore_, semaphore_->requests().trySetPermits(permits));
 }
 
 Operation<void> PermitExpirableSemaphore::setPermitsAsync(int permits) {
   if (!semaphore_) {
     return detail::movedFrom<void>();
   }
-  return request(semaphore_, semaphore_->setPermits(permits));
+  return request(semaphore_, semaphore_->requests().setPermits(permits));
 }
 
 Operation<void> PermitExpirableSemaphore::addPermitsAsync(int delta) {
   if (!semaphore_) {
     return detail::movedFrom<void>();
   }
-  return request(semaphore_, semaphore_->addPermits(delta));
+  return request(semaphore_, semaphore_->requests().addPermits(delta));
 }
 
 Operation<bool> PermitExpirableSemaphore::removeAsync() {
   if (!semaphore_) {
     return detail::movedFrom<bool>();
   }
-  return request(semaphore_, semaphore_->remove());
+  return request(semaphore_, semaphore_->requests().remove());
 }
 
 Operation<bool> PermitExpirableSemaphore::updateLeaseTimeAsync(std::string_view id,
@@ -437,7 +437,7 @@ Operation<bool> PermitExpirableSemaphore::updateLeaseTimeAsync(std::string_view 
   if (!semaphore_) {
     return detail::movedFrom<bool>();
   }
-  return request(semaphore_, semaphore_->updateLeaseTime(id, lease));
+  return request(semaphore_, semaphore_->requests().updateLeaseTime(id, lease));
 }
 
 Operation<PermitExpirableSemaphore::LeaseTime> PermitExpirableSemaphore::getLeaseTimeAsync(
@@ -445,7 +445,7 @@ Operation<PermitExpirableSemaphore::LeaseTime> PermitExpirableSemaphore::getLeas
   if (!semaphore_) {
     return detail::movedFrom<PermitExpirableSemaphore::LeaseTime>();
   }
-  return request(semaphore_, semaphore_->getLeaseTime(id));
+  return request(semaphore_, semaphore_->requests().getLeaseTime(id));
 }
 
 Operation<Permit> PermitExpirableSemaphore::holdAsync(AcquireOptions options) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/manual_env.hpp"
 #include <rlock/detail/executor/ack_lane.hpp>
 #include <rlock/detail/net/pending_requests.hpp>
 
@@ -20,61 +21,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = AckLane::Clock;
-
-/// A clock that is set, and the timers on it.
-class ManualEnv final : public Env {
- public:
-  [[nodiscard]] Clock::time_point now() const noexcept override { return now_; }
-  [[nodiscard]] std::unique_ptr<Timer> makeTimer(UniqueFunction<void()> onExpiry) override {
-    return std::make_unique<ManualTimer>(*this, std::move(onExpiry));
-  }
-  void post(UniqueFunction<void()> /*function*/) override { throw std::logic_error("no loop"); }
-  [[nodiscard]] std::unique_ptr<ReadyTask> makeTask(UniqueFunction<void()> /*function*/) override {
-    throw std::logic_error("no loop");
-  }
-  [[nodiscard]] bool onLoopThread() const noexcept override { return true; }
-  void runElsewhere(UniqueFunction<void()> /*function*/) override {
-    throw std::logic_error("no other threads");
-  }
-  void sleep(const std::atomic<std::uint32_t>& /*word*/,
-             std::uint32_t /*expected*/,
-             Clock::time_point /*deadline*/) noexcept override {}
-  void wakeOne(const std::atomic<std::uint32_t>* /*word*/) noexcept override {}
-  void stop(Clock::time_point /*deadline*/) noexcept override {}
-  void abandonInChild() noexcept override {}
-  [[nodiscard]] bool abandoned() const noexcept override { return false; }
-
-  void advance(Clock::duration by) {
-    now_ += by;
-    if (timer_ != nullptr && timer_->due_ <= now_) {
-      timer_->expire();
-    }
-  }
-
- private:
-  class ManualTimer final : public Timer {
-   public:
-    ManualTimer(ManualEnv& env, UniqueFunction<void()> onExpiry)
-        : env_(env), onExpiry_(std::move(onExpiry)) {
-      env_.timer_ = this;
-    }
-    ~ManualTimer() override { env_.timer_ = nullptr; }
-    void armAt(Clock::time_point due) noexcept override { due_ = due; }
-    void disarm() noexcept override { due_ = Clock::time_point::max(); }
-    [[nodiscard]] bool armed() const noexcept override { return due_ != Clock::time_point::max(); }
-    void expire() {
-      disarm();
-      onExpiry_();
-    }
-
-    ManualEnv& env_;
-    UniqueFunction<void()> onExpiry_;
-    Clock::time_point due_ = Clock::time_point::max();
-  };
-
-  Clock::time_point now_ = Clock::time_point(1h);
-  ManualTimer* timer_ = nullptr;
-};
 
 /// A connection whose other end is the test.
 class FakeLink final : public net::CommandTransport {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/manual_env.hpp"
 #include <rlock/detail/executor/connection_killer.hpp>
 #include <rlock/detail/net/pending_requests.hpp>
 
@@ -23,57 +24,6 @@ using Clock = Env::Clock;
 using State = ConnectionKiller::State;
 using SessionPtr = ConnectionKiller::SessionPtr;
 using Words = std::vector<std::string>;
-
-/// A clock that is set by hand, and one timer.
-class ManualEnv final : public Env {
- public:
-  [[nodiscard]] Clock::time_point now() const noexcept override { return now_; }
-  [[nodiscard]] std::unique_ptr<Timer> makeTimer(UniqueFunction<void()> onExpiry) override {
-    onExpiry_ = std::move(onExpiry);
-    return std::make_unique<OneTimer>(*this);
-  }
-  /// Time goes on to the timer's, if it is set. Returns how long that took.
-  Clock::duration expire() {
-    const auto before = std::exchange(now_, due_);
-    due_ = Clock::time_point::max();
-    onExpiry_();
-    return now_ - before;
-  }
-  [[nodiscard]] bool armed() const noexcept { return due_ != Clock::time_point::max(); }
-
-  void post(UniqueFunction<void()> /*function*/) override { none(); }
-  [[nodiscard]] std::unique_ptr<ReadyTask> makeTask(UniqueFunction<void()> /*function*/) override {
-    none();
-  }
-  [[nodiscard]] bool onLoopThread() const noexcept override { return true; }
-  void runElsewhere(UniqueFunction<void()> /*function*/) override { none(); }
-  void sleep(const std::atomic<std::uint32_t>& /*word*/,
-             std::uint32_t /*expected*/,
-             Clock::time_point /*deadline*/) noexcept override {}
-  void wakeOne(const std::atomic<std::uint32_t>* /*word*/) noexcept override {}
-  void stop(Clock::time_point /*deadline*/) noexcept override {}
-  void abandonInChild() noexcept override {}
-  [[nodiscard]] bool abandoned() const noexcept override { return false; }
-
- private:
-  class OneTimer final : public Timer {
-   public:
-    explicit OneTimer(ManualEnv& env) noexcept : env_(env) {}
-    ~OneTimer() override { env_.due_ = Clock::time_point::max(); }
-    void armAt(Clock::time_point due) noexcept override { env_.due_ = due; }
-    void disarm() noexcept override { env_.due_ = Clock::time_point::max(); }
-    [[nodiscard]] bool armed() const noexcept override { return env_.armed(); }
-
-   private:
-    ManualEnv& env_;
-  };
-
-  [[noreturn]] static void none() { throw std::logic_error("there is no loop"); }
-
-  Clock::time_point now_ = Clock::time_point(1h);
-  Clock::time_point due_ = Clock::time_point::max();
-  UniqueFunction<void()> onExpiry_;
-};
 
 /// Notes what is sent; the test answers.
 class FakeLink final : public net::CommandTransport {

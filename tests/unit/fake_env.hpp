@@ -10,7 +10,7 @@ namespace rlock::detail {
 
 /// The system's clock, timers that never expire, and nothing else: for what is tested without a
 /// loop.
-class FakeEnv final : public Env {
+class FakeEnv : public Env {
  public:
   [[nodiscard]] Clock::time_point now() const noexcept override { return Clock::now(); }
   [[nodiscard]] std::unique_ptr<Timer> makeTimer(UniqueFunction<void()> /*onExpiry*/) override {

@@ -261,68 +261,6 @@ TEST(QuorumFsm, ACallerWhoLeavesInAPauseIsRefused) {
 
 // ---- Releasing
 
-TEST(GroupRelease, OfAllNeedsEveryAnswer) {
-  GroupRelease tally;
-  tally.members = 2;
-  tally.valid = true;
-  tally.released = 1;
-  EXPECT_EQ(tally.ofAll(), GroupRelease::Result::pending);
-  tally.released = 2;
-  EXPECT_EQ(tally.ofAll(), GroupRelease::Result::released);
-  tally.valid = false;
-  EXPECT_EQ(tally.ofAll(), GroupRelease::Result::notOwner);
-}
-
-TEST(GroupRelease, OfAllALostMemberCountsMoreThanAFailure) {
-  GroupRelease tally;
-  tally.members = 3;
-  tally.valid = true;
-  tally.released = 1;
-  tally.failed = 1;
-  tally.notOwner = 1;
-  EXPECT_EQ(tally.ofAll(), GroupRelease::Result::notOwner);
-  tally.notOwner = 0;
-  tally.released = 2;
-  EXPECT_EQ(tally.ofAll(), GroupRelease::Result::failed);
-}
-
-TEST(GroupRelease, OfAMajorityDoesNotWaitForTheRest) {
-  GroupRelease tally;
-  tally.members = 5;
-  tally.valid = true;
-  tally.released = 2;
-  EXPECT_EQ(tally.ofMajority(3), GroupRelease::Result::pending);
-  tally.released = 3;
-  EXPECT_EQ(tally.ofMajority(3), GroupRelease::Result::released);
-}
-
-TEST(GroupRelease, OfAMajorityThatWasNotHeldIsNotOwner) {
-  GroupRelease tally;
-  tally.members = 3;
-  tally.valid = false;
-  tally.released = 3;
-  EXPECT_EQ(tally.ofMajority(2), GroupRelease::Result::notOwner);
-  tally.valid = true;
-  tally.released = 1;
-  tally.notOwner = 2;
-  EXPECT_EQ(tally.ofMajority(2), GroupRelease::Result::notOwner);
-  tally.notOwner = 1;
-  tally.failed = 1;
-  EXPECT_EQ(tally.ofMajority(2), GroupRelease::Result::failed);
-}
-
-TEST(GroupRelease, OfAReentryThatFewMembersSaw) {
-  GroupRelease tally;
-  tally.members = 1;
-  tally.valid = true;
-  EXPECT_EQ(tally.ofMajority(3), GroupRelease::Result::pending);
-  tally.released = 1;
-  EXPECT_EQ(tally.ofMajority(3), GroupRelease::Result::released);
-  tally = GroupRelease();
-  tally.valid = true;
-  EXPECT_EQ(tally.ofMajority(3), GroupRelease::Result::released);
-}
-
 }  // namespace
 }  // namespace quorum_fsm_test
 }  // namespace rlock::detail

@@ -17,7 +17,6 @@
 #include <rlock/detail/engine/renewals.hpp>
 #include <rlock/detail/engine/validity.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
-#include <rlock/detail/executor/permit_scripts.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/options.hpp>
 #include <rlock/owner.hpp>
@@ -27,7 +26,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,15 +34,15 @@
 
 namespace rlock::detail {
 
-/// Books what the client's owners obtain, release and lose, and answers from the books.
+/// Books what the client's owners obtain and release, and answers from the books.
 ///
 /// A grant and a release are booked by whoever has the gate of the hold (HoldGates), on the thread
-/// that took the reply. Everything else comes at any time from elsewhere: renewals and losses from
-/// the loop thread, the end of a thread from that thread, a forced release from its caller. So each
-/// booking asks what has become of the hold since its request was sent: a grant that meets a lost
-/// hold begins a new incarnation, and one that meets a closed client or an ended thread is lost at
-/// once. Each is one step under the mutex of the HoldBook; what follows from it, such as telling
-/// the holder or setting the timer, is done after that.
+/// that took the reply: AcquireTask and ReleaseTask. Everything else comes at any time from
+/// elsewhere (HoldEvents, Renewals). So each booking asks what has become of the hold since its
+/// request was sent: a grant that meets a lost hold begins a new incarnation, and one that meets a
+/// closed client or an ended thread is lost at once. Each is one step under the mutex of the
+/// HoldBook; what follows from it, such as telling the holder or setting the timer, is done after
+/// that.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread. The caller holds no lock of the
 /// engine.
@@ -130,35 +128,6 @@ class HoldKeeper {
   void notReleased(Hold& hold);
   void released(Hold& hold, const HoldRelease& release);
 
-  // Events from elsewhere.
-
-  /// The permit with this id is about to get another lease; if it is held as an object, that one
-  /// follows. Null: it is not. `sentAt` is a moment before the request is sent.
-  [[nodiscard]] HoldPtr changingLease(std::string_view semaphore,
-                                      std::string_view id,
-                                      Clock::time_point sentAt,
-                                      std::chrono::milliseconds lease,
-                                      bool watched);
-  /// The answer.
-  /// @param taken  there is such a permit
-  void leaseChanged(Hold& hold,
-                    Clock::time_point sentAt,
-                    std::chrono::milliseconds lease,
-                    bool taken);
-  /// This client freed the lock by force, with a request sent at `sentAt`: its own holders are
-  /// told.
-  void forced(const LockScripts& scripts, Clock::time_point sentAt);
-  /// A thread ended that may hold locks.
-  void threadEnded(OwnerId owner) noexcept;
-
-  // The end.
-
-  /// The client was closed: every Lease shows it at once. Its stop token follows in loseAll().
-  void invalidateAll() noexcept;
-  /// Ends every hold of a closed client and tells the holders. Returns those to be given back. Loop
-  /// thread.
-  std::vector<HoldPtr> loseAll();
-
  private:
   /// The kinds of holds that shut others out of a name.
   static constexpr std::array kLockKinds{
@@ -197,8 +166,6 @@ class HoldKeeper {
   HoldLabels& labels_;
   Closing& closing_;
   std::uint64_t incarnations_ RLOCK_GUARDED_BY(book_.mutex) = 0;
-  /// Invalid for the application, to be signalled on the loop.
-  std::vector<IntrusivePtr<HoldHandle>> invalidated_ RLOCK_GUARDED_BY(book_.mutex);
 };
 
 // Questions.
@@ -497,153 +464,6 @@ inline void HoldKeeper::released(Hold& hold, const HoldRelease& release) {
   if (remain == 0 && !label.empty()) {
     labels_.note(hold, {}, std::chrono::milliseconds::zero());
   }
-}
-
-// Events from elsewhere.
-
-inline HoldPtr HoldKeeper::changingLease(std::string_view semaphore,
-                                         std::string_view id,
-                                         Clock::time_point sentAt,
-                                         std::chrono::milliseconds lease,
-                                         bool watched) {
-  HoldPtr hold;
-  bool needsLoop = false;
-  {
-    const MutexLock lock(book_.mutex);
-    const std::vector<HoldPtr> permits = book_.ledger.named(semaphore);
-    const auto held = std::find_if(permits.begin(), permits.end(), [&](const HoldPtr& each) {
-      return each->kind == HoldKind::permit && each->count > 0 &&
-             static_cast<const PermitScripts&>(scriptsOf(*each)).isFor(id);
-    });
-    if (held != permits.end()) {
-      hold = *held;
-      book_.watchdog.changeLease(*hold, sentAt, lease, watched);
-      needsLoop = book_.needsTimer();
-    }
-  }
-  if (needsLoop) {
-    wakeLoop();
-  }
-  return hold;
-}
-
-inline void HoldKeeper::leaseChanged(Hold& hold,
-                                     Clock::time_point sentAt,
-                                     std::chrono::milliseconds lease,
-                                     bool taken) {
-  bool needsLoop = false;
-  std::vector<HoldLoss> lost;
-  {
-    const MutexLock lock(book_.mutex);
-    if (taken) {
-      book_.watchdog.leaseChanged(hold, sentAt, lease);
-    } else if (hold.count > 0 && !hold.lost) {
-      book_.end(hold, goneReason(hold), lost);
-    }
-    needsLoop = book_.needsTimer();
-  }
-  if (needsLoop) {
-    wakeLoop();
-  }
-  losses_.announceOnLoop(std::move(lost));
-}
-
-inline void HoldKeeper::forced(const LockScripts& scripts, Clock::time_point sentAt) {
-  std::vector<HoldLoss> lost;
-  std::vector<HoldDoubt> unsure;
-  {
-    const MutexLock lock(book_.mutex);
-    for (const HoldPtr& hold : book_.ledger.named(scripts.name)) {
-      if (!scripts.forceReleaseEnds(hold->kind)) {
-        continue;
-      }
-      if (hold->busy) {
-        // A grant that is on its way may have been made before the lock was freed.
-        hold->doubtedAt = context_.now();
-      }
-      if (hold->count == 0) {
-        continue;
-      }
-      if (hold->grantedAt >= sentAt) {
-        // It may be of the time after, when the lock was free for it.
-        unsure.push_back({hold, hold->grantedAt});
-      } else {
-        book_.end(*hold, LossReason::forced, lost);
-      }
-    }
-  }
-  losses_.announceOnLoop(std::move(lost));
-  listener_.check(std::move(unsure));
-}
-
-inline void HoldKeeper::threadEnded(OwnerId owner) noexcept {
-  // A closing client gives back what it holds, also that of a thread which ends because of it.
-  if (!context_.inItsProcess() || context_.closed()) {
-    return;
-  }
-  std::vector<HoldLoss> lost;
-  {
-    const MutexLock lock(book_.mutex);
-    for (const HoldPtr& hold : book_.ledger.ownedBy(owner)) {
-      if (hold->count > 0 && !hold->lost) {
-        // Left to expire: the work it protects may go on elsewhere.
-        loseAllOf(*hold, LossReason::threadEnded, lost);
-        hold->leftToExpire = true;
-        book_.watchdog.linger(*hold);
-      }
-    }
-  }
-  losses_.announceOnLoop(std::move(lost));
-}
-
-// The end.
-
-inline void HoldKeeper::invalidateAll() noexcept {
-  // Not left to the loop, which may be in a callback of the application.
-  try {
-    const MutexLock lock(book_.mutex);
-    invalidated_.reserve(book_.ledger.size());
-    for (const HoldPtr& hold : book_.ledger.all()) {
-      if (hold->handle && hold->handle->markLost(LossReason::clientClosed)) {
-        invalidated_.push_back(hold->handle);
-      }
-      for (const HoldPart& part : hold->parts) {
-        if (part.handle && part.handle->markLost(LossReason::clientClosed)) {
-          invalidated_.push_back(part.handle);
-        }
-      }
-    }
-  } catch (const std::bad_alloc&) {
-    // The loop does it.
-  }
-}
-
-inline std::vector<HoldPtr> HoldKeeper::loseAll() {
-  std::vector<HoldLoss> lost;
-  std::vector<HoldPtr> held;
-  std::vector<IntrusivePtr<HoldHandle>> invalidated;
-  {
-    const MutexLock lock(book_.mutex);
-    invalidated.swap(invalidated_);
-    for (const HoldPtr& hold : book_.ledger.all()) {
-      if (hold->count == 0) {
-        continue;
-      }
-      book_.watchdog.retire(*hold);
-      if (hold->leftToExpire) {
-        hold->count = 0;
-        continue;
-      }
-      held.push_back(hold);
-      loseAllOf(*hold, LossReason::clientClosed, lost);
-      hold->count = 0;
-    }
-  }
-  losses_.announce(lost);
-  for (const auto& handle : invalidated) {
-    handle->signalLoss();
-  }
-  return held;
 }
 
 }  // namespace rlock::detail

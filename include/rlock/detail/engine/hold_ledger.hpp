@@ -129,6 +129,11 @@ using HoldPtr = IntrusivePtr<Hold>;
 /// All holds of one client, by kind, lock and owner. Requests about one hold go one after the
 /// other, so that the count known before a request says what the server must count after it.
 ///
+/// Invariants: there is one Hold for a kind, name and owner; it is kept while it is held, lost but
+/// perhaps still on the server, or somebody is at its gate, and is forgotten otherwise. At most one
+/// request is inside a gate; those that wait have it in the order they came. It is a part of the
+/// HoldBook and called under its mutex, by HoldGates (the gates) and by those who book.
+///
 /// **Thread safety:** One thread at a time.
 class HoldLedger {
  public:

@@ -10,6 +10,7 @@
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/force_listener.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/hold_events.hpp>
 #include <rlock/detail/engine/hold_gates.hpp>
 #include <rlock/detail/engine/hold_keeper.hpp>
 #include <rlock/detail/engine/hold_labels.hpp>
@@ -39,8 +40,8 @@
 namespace rlock::detail {
 
 /// The work that the library does for all locks of one client, put together from its parts: the
-/// waiting room, the gates and the keeper of the holds, renewals and losses, callbacks, closing.
-/// The tasks of acquire_task.hpp and release_task.hpp are written on top of it.
+/// waiting room, the gates and the keeper of the holds, what happens to them, renewals and losses,
+/// callbacks, closing. The tasks of acquire_task.hpp and release_task.hpp are written on top of it.
 ///
 /// The engine itself only passes on what comes from the dispatcher and from ending threads, and
 /// opens and closes its parts in order. A part knows the EngineContext and the parts it tells
@@ -62,6 +63,7 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
   [[nodiscard]] HoldGates& gates() noexcept { return gates_; }
   [[nodiscard]] HoldKeeper& holds() noexcept { return holds_; }
   [[nodiscard]] const HoldKeeper& holds() const noexcept { return holds_; }
+  [[nodiscard]] HoldEvents& events() noexcept { return events_; }
   [[nodiscard]] Callbacks& callbacks() noexcept { return callbacks_; }
   [[nodiscard]] OutageReport& outages() noexcept { return outages_; }
   [[nodiscard]] const RecentLosses& recentLosses() noexcept { return losses_.recent(); }
@@ -81,7 +83,7 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
   /// has no effect.
   void disconnect() noexcept;
 
-  void threadEnded(OwnerId owner) noexcept override { holds_.threadEnded(owner); }
+  void threadEnded(OwnerId owner) noexcept override { events_.threadEnded(owner); }
 
  private:
   void reconnected(bool replaced) override { renewals_.renewAll(replaced); }
@@ -106,6 +108,7 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
   Renewals renewals_;
   HoldGates gates_;
   HoldKeeper holds_;
+  HoldEvents events_;
   WaitingRoom waiting_;
 };
 
@@ -135,6 +138,7 @@ inline LockEngine::LockEngine(std::string clientId,
       renewals_(*this, book_, losses_, labels_, outages_),
       gates_(*this, book_, listener_, closing_),
       holds_(*this, book_, renewals_, listener_, losses_, labels_, closing_),
+      events_(*this, book_, renewals_, listener_, losses_),
       waiting_(*this) {}
 
 inline void LockEngine::open(UniqueFunction<void(Result<void>)> ready) {
@@ -204,7 +208,7 @@ inline Stats LockEngine::stats() const {
 
 inline void LockEngine::markClosed() noexcept {
   if (setClosed()) {
-    holds_.invalidateAll();
+    events_.invalidateAll();
   }
 }
 
@@ -217,7 +221,7 @@ inline void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void
   gates_.dismissAll();
   // A grant that waits for acknowledgements is given back at once.
   dispatcher().endAcks();
-  closing_.begin(holds_.loseAll(), deadline, std::move(done));
+  closing_.begin(events_.loseAll(), deadline, std::move(done));
 }
 
 inline void LockEngine::disconnect() noexcept {

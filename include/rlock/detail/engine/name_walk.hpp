@@ -26,6 +26,10 @@ namespace rlock::detail {
 /// Walks through all names that match a pattern and looks at each, without ever keeping the server
 /// from other work, for callTimeout at most. An error says how far it came.
 ///
+/// ServerQuestions makes one for each call. Each step is a small request of its own: SCAN, then one
+/// script for each name that it found, so many at once (kAtOnce). The next step begins in the last
+/// handler of the one before, and the handler of the whole is called once.
+///
 /// **Thread safety:** One thread at a time; its own handlers may run on several.
 class NameWalk : public std::enable_shared_from_this<NameWalk> {
  public:

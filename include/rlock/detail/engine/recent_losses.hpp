@@ -42,7 +42,7 @@ class RecentLosses {
   void note(const Hold& hold, const Loss& loss) noexcept;
   /// Its owner has taken it since, and released it in order.
   void forget(const Hold& hold) noexcept;
-  /// What became of the latest hold of this owner, as a sentence's end; empty: that is not known.
+  /// The end of the latest hold of this owner, as a sentence's end; empty: it is not known.
   [[nodiscard]] std::string tell(HoldKind kind,
                                  std::string_view name,
                                  OwnerId owner,

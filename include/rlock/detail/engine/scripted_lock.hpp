@@ -2,23 +2,22 @@
 #pragma once
 
 #include <rlock/detail/base/lock_backend.hpp>
-#include <rlock/detail/engine/parse_reply.hpp>
+#include <rlock/detail/engine/lock_questions.hpp>
 #include <rlock/detail/engine/release_task.hpp>
 #include <rlock/detail/engine/scripted_object.hpp>
-#include <rlock/detail/executor/reply_number.hpp>
 
-#include <chrono>
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace rlock::detail {
 
-/// A lock of one node, of whatever kind its LockScripts are.
+/// A lock of one node, of whatever kind its LockScripts are: the LockBackend that an RLock asks,
+/// and a member of a GroupLock.
+///
+/// It has no state of its own. What it is asked it passes on: acquiring and releasing to a task
+/// (AcquireTask, ReleaseTask), questions to the server (LockQuestions), and the rest to the engine.
+/// Blocking calls are made on the caller's thread; handlers run where `place` says.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class ScriptedLock final : public LockMember {
@@ -56,74 +55,21 @@ class ScriptedLock final : public LockMember {
   void runHandler(UniqueFunction<void()> handler) override;
 
  private:
-  using ParseBool = std::function<std::optional<bool>(const Reply&)>;
-
-  static void composeIsLocked(Call& call, const LockScripts& scripts, std::string_view owner);
-  static void composeHoldCount(Call& call, const LockScripts& scripts, std::string_view owner);
-  static std::optional<int> parseHoldCount(const Reply& reply);
-  static void composeTimeToLive(Call& call, const LockScripts& scripts, std::string_view owner);
-  static std::optional<TimeToLive> parseTimeToLive(const Reply& reply);
-  using ComposeForce = std::function<void(Call&, const LockScripts&, std::string_view owner)>;
-  [[nodiscard]] ComposeForce composeForceRelease() const;
-  /// Also tells the holders of this client.
-  [[nodiscard]] ParseBool parseForceRelease() const;
+  template <class T>
+  Result<T> ask(OwnerId owner, LockQuestion<T> question) const {
+    return object_.ask<T>(owner, std::move(question.compose), std::move(question.parse));
+  }
+  template <class T>
+  void askAsync(OwnerId owner, Handler<T> handler, LockQuestion<T> question) const {
+    object_.askAsync<T>(
+        owner, std::move(handler), std::move(question.compose), std::move(question.parse));
+  }
+  [[nodiscard]] LockQuestion<bool> forcing() const {
+    return LockQuestions::forceRelease(object_.enginePtr(), object_.scripts());
+  }
 
   const ScriptedObject object_;
 };
-
-inline void ScriptedLock::composeIsLocked(Call& call,
-                                          const LockScripts& scripts,
-                                          std::string_view /*owner*/) {
-  scripts.composeIsLocked(call);
-}
-
-inline void ScriptedLock::composeHoldCount(Call& call,
-                                           const LockScripts& scripts,
-                                           std::string_view owner) {
-  scripts.composeHoldCount(call, owner);
-}
-
-inline std::optional<int> ScriptedLock::parseHoldCount(const Reply& reply) {
-  const std::optional<std::int64_t> count = parseNumber(reply);
-  return count ? std::optional(saturated(*count)) : std::nullopt;
-}
-
-inline void ScriptedLock::composeTimeToLive(Call& call,
-                                            const LockScripts& scripts,
-                                            std::string_view /*owner*/) {
-  scripts.composeTimeToLive(call);
-}
-
-inline std::optional<LockBackend::TimeToLive> ScriptedLock::parseTimeToLive(const Reply& reply) {
-  if (!reply.isInteger()) {
-    return std::nullopt;
-  }
-  if (reply.integer == -2) {
-    return TimeToLive();
-  }
-  return TimeToLive(reply.integer < 0 ? std::chrono::milliseconds::max()
-                                      : std::chrono::milliseconds(reply.integer));
-}
-
-inline ScriptedLock::ComposeForce ScriptedLock::composeForceRelease() const {
-  // It may be repeated for as long as the call may take.
-  return [remember = kTombstoneLife + object_.engine().callTimeout()](
-             Call& call, const LockScripts& scripts, std::string_view /*owner*/) {
-    scripts.composeForceRelease(call, remember);
-  };
-}
-
-inline ScriptedLock::ParseBool ScriptedLock::parseForceRelease() const {
-  return [engine = object_.enginePtr(),
-          scripts = object_.scripts(),
-          sentAt = object_.engine().now()](const Reply& reply) -> std::optional<bool> {
-    const std::optional<bool> freed = parseYesNo(reply);
-    if (freed.value_or(false)) {
-      engine->holds().forced(*scripts, sentAt);
-    }
-    return freed;
-  };
-}
 
 inline ScriptedLock::ScriptedLock(std::shared_ptr<LockEngine> engine,
                                   std::shared_ptr<const LockScripts> scripts,
@@ -179,35 +125,35 @@ inline bool ScriptedLock::keeps(OwnerId owner) const {
 }
 
 inline Result<bool> ScriptedLock::forceRelease() {
-  return object_.ask<bool>({}, composeForceRelease(), parseForceRelease());
+  return ask({}, forcing());
 }
 
 inline void ScriptedLock::forceReleaseAsync(Handler<bool> handler) {
-  object_.askAsync<bool>({}, std::move(handler), composeForceRelease(), parseForceRelease());
+  askAsync({}, std::move(handler), forcing());
 }
 
 inline Result<bool> ScriptedLock::isLocked() {
-  return object_.ask<bool>({}, composeIsLocked, parseYesNo);
+  return ask({}, LockQuestions::isLocked());
 }
 
 inline void ScriptedLock::isLockedAsync(Handler<bool> handler) {
-  object_.askAsync<bool>({}, std::move(handler), composeIsLocked, parseYesNo);
+  askAsync({}, std::move(handler), LockQuestions::isLocked());
 }
 
 inline Result<int> ScriptedLock::holdCount(OwnerId owner) {
-  return object_.ask<int>(owner, composeHoldCount, parseHoldCount);
+  return ask(owner, LockQuestions::holdCount());
 }
 
 inline void ScriptedLock::holdCountAsync(OwnerId owner, Handler<int> handler) {
-  object_.askAsync<int>(owner, std::move(handler), composeHoldCount, parseHoldCount);
+  askAsync(owner, std::move(handler), LockQuestions::holdCount());
 }
 
 inline Result<LockBackend::TimeToLive> ScriptedLock::timeToLive() {
-  return object_.ask<TimeToLive>({}, composeTimeToLive, parseTimeToLive);
+  return ask({}, LockQuestions::timeToLive());
 }
 
 inline void ScriptedLock::timeToLiveAsync(Handler<TimeToLive> handler) {
-  object_.askAsync<TimeToLive>({}, std::move(handler), composeTimeToLive, parseTimeToLive);
+  askAsync({}, std::move(handler), LockQuestions::timeToLive());
 }
 
 inline LockLimits ScriptedLock::limits() const {

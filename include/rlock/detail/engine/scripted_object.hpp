@@ -23,6 +23,11 @@ namespace rlock::detail {
 /// The part that all objects of one node have in common: it can run a task on the calling thread or
 /// in the background, or say at once why not.
 ///
+/// It guarantees that a call is either refused before anything is sent (closed, forked, on the loop
+/// thread, too many, wrong arguments) or is a task that ends; that a refusal reaches a handler
+/// later and never inside the call; and that each error names the lock, the owner and the node.
+/// Called on the application's threads.
+///
 /// **Thread safety:** Immutable, safe from any thread.
 class ScriptedObject {
  public:

@@ -19,7 +19,8 @@
 
 namespace rlock::detail {
 
-/// What can be asked of the server and not of a lock.
+/// Questions to the server that are about no lock: a ping, and what is found there. Each is asked
+/// on the caller's thread or in the background, like one about a lock, and takes no gate.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 class ServerQuestions {

@@ -98,7 +98,7 @@ class SteppedCall : public Call {
   [[nodiscard]] virtual Clock::time_point sendBefore(Driver /*driver*/) const { return deadline_; }
   ///@}
 
-  // Who drives. Any thread.
+  // Taking and giving up the right to drive. Any thread.
 
   /// The loop thread drives from here on.
   void moveToLoop() {

@@ -44,6 +44,7 @@ class Waiter {
   [[nodiscard]] bool happened() const noexcept { return happened_.load(std::memory_order_acquire); }
 
  private:
+  friend class BestFitOrder;
   friend class PollingWaiters;
   friend class WaiterTurns;
   friend class WakeupQueue;
@@ -58,8 +59,8 @@ class Waiter {
   bool alone_ = false;
   bool trying_ = false;  // it was given a turn and has not come back
   Atomic<bool> happened_{false};
-  int need_ = 1;
-  std::uint64_t number_ = 0;    // in the order of arrival
+  int need_ = 1;                // WakeRule::bestFit
+  std::uint64_t number_ = 0;    // WakeRule::bestFit: in the order of arrival
   std::uint64_t seen_ = 0;      // the channel's generation when its last try began
   std::uint64_t openings_ = 0;  // the wake-up queue's last opening then
   std::uint64_t wave_ = 0;      // which the turn belongs to

@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/deadline_heap.hpp>
 #include <rlock/detail/base/lock_traits.hpp>
+#include <rlock/detail/engine/best_fit_order.hpp>
 #include <rlock/detail/engine/channel_changes.hpp>
 #include <rlock/detail/engine/waiter.hpp>
 
@@ -12,8 +13,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -62,11 +61,8 @@ struct WakeupChannel;
 /// those who get in by that opening have nothing to tell the others. A waiter that tried while the
 /// wake-up queue was opened, or came meanwhile, has missed it and tries once more.
 ///
-/// Where waiters need different amounts (WakeRule::bestFit), smaller ones pass a first one that is
-/// refused, so that nothing lies idle: after each refusal the next one tries that needs less than
-/// whatever was refused. But when somebody has passed the first, time is divided into spans as long
-/// as the safety poll: in the first one others pass, in the second nobody does, so that what
-/// becomes free can add up, and so on in turns.
+/// Where waiters need different amounts (WakeRule::bestFit), smaller ones may pass a first one that
+/// is refused: BestFitOrder says who.
 ///
 /// **Thread safety:** One thread at a time, together with the other wake-up queues of the client.
 class WakeupQueue {
@@ -94,7 +90,7 @@ class WakeupQueue {
   /// Takes the memory that enter() needs.
   void makeRoom(const WaitTerms& terms) {
     if (terms.rule == WakeRule::bestFit) {
-      needs_.try_emplace(terms.need);
+      fit_.makeRoom(terms.need);
     }
   }
   /// A new waiter is the last; it has not tried, or sleep() says so.
@@ -132,10 +128,7 @@ class WakeupQueue {
   }
 
  private:
-  static constexpr int kNothing = std::numeric_limits<int>::max();
-
   using Line = WaiterChain<&Waiter::line_>;
-  using Fellows = WaiterChain<&Waiter::fellows_>;
   struct Parting {
     bool first;
     bool obtained;
@@ -162,7 +155,6 @@ class WakeupQueue {
                     bool hadTurn,
                     TimePoint now,
                     Turns& turns) noexcept;
-  void noteRefusal(const Waiter& waiter) noexcept;
   void passOn(TimePoint now, Turns& turns) noexcept;
 
   WakeupChannel& channel_;
@@ -178,11 +170,7 @@ class WakeupQueue {
   std::string opensOn_;
   std::uint64_t openedIn_ = 0;  // the last confirmation before the last such message
   Line told_;                   // for whom it has happened
-  // WakeRule::bestFit.
-  std::map<int, Fellows> needs_;  // the line once more, by what they need
-  int refused_ = kNothing;        // the least that was refused since the first waiter last tried
-  bool passing_ = false;          // the present first waiter was passed
-  TimePoint passedSince_{};       // for the first time
+  BestFitOrder fit_;            // WakeRule::bestFit: the line once more, by what they need
 };
 
 /// A channel with its wake-up queues.
@@ -207,12 +195,11 @@ struct WakeupChannel {
   DeadlineHook linger;
 };
 
-/// What the wake-up queues of a client have in common.
+/// The state that the wake-up queues of a client have in common.
 struct WakeupQueue::Shared {
   explicit Shared(std::chrono::milliseconds poll) noexcept : safetyPoll(poll) {}
 
   const std::chrono::milliseconds safetyPoll;
-  std::uint64_t arrivals = 0;
   std::uint64_t openings = 0;
   DeadlineHeap<WakeupQueue, &WakeupQueue::poll_> polls;  // when each first one looks by itself
 };
@@ -228,27 +215,20 @@ inline void WakeupQueue::enter(Waiter& waiter,
                                std::uint64_t round) noexcept {
   waiter.waiterAddRef();
   waiter.wakeupQueue_ = this;
-  waiter.need_ = terms.need;
-  waiter.number_ = ++shared_.arrivals;
   waiter.round_ = round;
   waiter.trying_ = false;
   waiter.happened_.store(false, std::memory_order_release);
   waiter.queued_ = true;
   line_.pushBack(waiter);
   if (rule_ == WakeRule::bestFit) {
-    needs_.find(terms.need)->second.pushBack(waiter);
+    fit_.add(waiter, terms.need);
   }
 }
 
 inline void WakeupQueue::remove(Waiter& waiter) noexcept {
   line_.remove(waiter);
-  if (rule_ != WakeRule::bestFit) {
-    return;
-  }
-  const auto found = needs_.find(waiter.need_);
-  found->second.remove(waiter);
-  if (found->second.empty()) {
-    needs_.erase(found);
+  if (rule_ == WakeRule::bestFit) {
+    fit_.remove(waiter);
   }
 }
 
@@ -299,7 +279,7 @@ inline void WakeupQueue::sleep(Waiter& waiter,
   }
   shared_.polls.schedule(*this, waiter.looksAt_);
   if (rule_ == WakeRule::bestFit) {
-    noteRefusal(waiter);
+    fit_.refused(waiter);
     passOn(now, turns);
   }
 }
@@ -317,10 +297,10 @@ inline void WakeupQueue::leave(Waiter& waiter,
   const bool first = line_.front() == &waiter;
   remove(waiter);
   if (first) {
-    passing_ = false;
+    fit_.firstHasLeft();
   }
   if (line_.empty()) {
-    refused_ = kNothing;
+    fit_.firstTries();
     stopPolling();
   } else {
     handOn(waiter, {first, obtained, hadTurn}, lease, now, turns);
@@ -397,7 +377,7 @@ inline void WakeupQueue::give(Waiter& waiter, std::uint64_t wave, Turns& turns) 
   waiter.openings_ = openings_;
   waiter.wave_ = wave;
   if (line_.front() == &waiter) {
-    refused_ = kNothing;
+    fit_.firstTries();
   }
   waiter.waiterAddRef();
   turns.pushBack(waiter);
@@ -462,44 +442,19 @@ inline void WakeupQueue::sleepFitting(
     return;
   }
   if (tried) {
-    noteRefusal(waiter);
+    fit_.refused(waiter);
   }
   if (hadTurn || (!tried && trying_ == 0)) {
     passOn(now, turns);
   }
 }
 
-/// Within one generation a waiter that needs as much will be refused, too: others only take.
-inline void WakeupQueue::noteRefusal(const Waiter& waiter) noexcept {
-  refused_ = std::min(refused_, waiter.need_);
-}
-
-/// Gives the next waiter behind the first a turn that needs less than what was refused, unless the
-/// present span of time is the first one's own.
+/// Gives a turn to a waiter behind the first, if one may pass it.
 inline void WakeupQueue::passOn(TimePoint now, Turns& turns) noexcept {
-  if (passing_ && (now - passedSince_) / shared_.safetyPoll % 2 != 0) {
-    return;
+  const auto hasTurn = [](const Waiter& waiter) { return waiter.trying_; };
+  if (Waiter* const next = fit_.pass(now, shared_.safetyPoll, hasTurn); next != nullptr) {
+    give(*next, turns);
   }
-  Waiter* next = nullptr;
-  for (const auto& [need, fellows] : needs_) {
-    if (need >= refused_) {
-      break;
-    }
-    Waiter* asleep = fellows.front();
-    while (asleep != nullptr && asleep->trying_) {
-      asleep = Fellows::after(*asleep);
-    }
-    if (asleep != nullptr && (next == nullptr || asleep->number_ < next->number_)) {
-      next = asleep;
-    }
-  }
-  if (next == nullptr) {
-    return;
-  }
-  if (!std::exchange(passing_, true)) {
-    passedSince_ = now;
-  }
-  give(*next, turns);
 }
 
 }  // namespace rlock::detail

@@ -17,6 +17,13 @@ namespace rlock::detail {
 /// Decides when each hold is renewed and when it counts as lost. It knows one point in time per
 /// hold and says which is next; whoever owns the clock and the connection does the rest.
 ///
+/// Invariants: a hold that it looks after is scheduled once, for its next renewal or for the moment
+/// of its loss (Validity::lossAt()), whichever comes first; a lost one for when the server must
+/// have dropped it, too; a retired one not at all. One renewal of a hold is under way at a time.
+/// Validity only ever comes from a moment before the request was sent, never from its reply. It is
+/// a part of the HoldBook and called under its mutex: by HoldKeeper and HoldEvents on any thread,
+/// by Renewals on the loop thread.
+///
 /// **Thread safety:** One thread at a time, together with the HoldLedger.
 class Watchdog {
  public:

@@ -4,7 +4,7 @@
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/reply.hpp>
-#include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/executor/ack_tickets.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
 #include <rlock/detail/net/request.hpp>
 #include <rlock/detail/net/server_session.hpp>
@@ -32,25 +32,9 @@
 
 namespace rlock::detail {
 
-/// What became of a wait for acknowledgements.
-struct Acks {
-  bool met = false;
-  int replicas = 0;  ///< how many had acknowledged, as far as is known
-  std::string why;   ///< not met: in words
-};
-
-/// A write that has been answered and is to be acknowledged.
-struct AckTicket {
-  SyncPolicy policy;
-  std::chrono::steady_clock::time_point since;  ///< the wait
-  std::chrono::steady_clock::time_point until;
-  UniqueFunction<void(Acks acks)> done;        ///< called once
-  UniqueFunction<bool()> abandoned = nullptr;  ///< nobody waits any more; empty: somebody does
-};
-
-/// Asks one server how far its replicas are, over a connection of its own: a server that waits for
-/// replicas answers nothing else on that connection meanwhile, so that one hung replica would hold
-/// up all who share it.
+/// Asks one server how far its replicas are, for the tickets that wait for it (AckTickets), over a
+/// connection of its own: a server that waits for replicas answers nothing else on that connection
+/// meanwhile, so that one hung replica would hold up all who share it.
 ///
 /// One *round* is under way at a time: a command that stamps the connection with the server's
 /// present replication offset, then the wait for that offset. A round covers all tickets that were
@@ -97,13 +81,6 @@ class AckLane final : private net::LinkEvents {
   class Question;
   using Kind = SyncPolicy::Kind;
 
-  struct Waiting {
-    AckTicket ticket;
-    std::uint64_t round = 0;  ///< the latest that covered it; 0: none yet
-    int replicas = 0;
-    int wanted = 0;  ///< by majority: known when the number of replicas is
-  };
-
   void onUp(const std::shared_ptr<const net::ServerSession>& session) override;
   void onDown(const Error& error) override;
 
@@ -116,15 +93,10 @@ class AckLane final : private net::LinkEvents {
   void answered(Question& question);
   void judge(Reply& reply);
   void countReplicas(const Reply& reply);
-  [[nodiscard]] int need(const Waiting& one) const;
-  [[nodiscard]] std::string shortfall(const Waiting& one) const;
+  [[nodiscard]] std::string shortfall(const AckTickets::Waiting& one) const;
   [[nodiscard]] std::string refusal(std::string_view text) const;
-  [[nodiscard]] bool covers(const Waiting& one) const {
-    return one.round == round_ && one.ticket.policy.kind == form_;
-  }
-  /// Ends those tickets of which `judge` gives something else than nothing.
-  template <class Judge>
-  void settle(Judge judge);
+  /// Ends the tickets of the round alike.
+  void settleRound(bool met, std::string_view why);
   void expire();
   void arm();
   void drop() noexcept;
@@ -133,7 +105,7 @@ class AckLane final : private net::LinkEvents {
   const std::chrono::milliseconds slice_;
   const std::shared_ptr<net::CommandTransport> link_;
   std::unique_ptr<Timer> timer_;  // null: closed
-  std::vector<Waiting> waiting_;
+  AckTickets tickets_;
   std::string server_;      // the node's
   std::string laneServer_;  // this connection's; empty: there is none
   std::string downBecause_;
@@ -141,13 +113,10 @@ class AckLane final : private net::LinkEvents {
   bool closed_ = false;
 
   // The round under way, or the last one.
-  std::uint64_t round_ = 0;
-  Kind form_ = Kind::none;
   std::array<IntrusivePtr<Question>, 2> asked_;
   bool underWay_ = false;
 
-  std::optional<int> connected_;  // replicas, at the last look
-  std::string countRefusal_;      // why they cannot be counted
+  std::string countRefusal_;  // why they cannot be counted
   Clock::time_point pausedUntil_{};
 };
 
@@ -200,7 +169,7 @@ inline void AckLane::setServer(std::string server) {
   guarded([&] {
     drop();
     server_ = std::move(server);
-    settle([](const Waiting&) { return std::optional(Acks{false, 0, "the server was replaced"}); });
+    tickets_.endAll("the server was replaced");
   });
 }
 
@@ -209,10 +178,7 @@ inline void AckLane::add(AckTicket ticket) {
     ticket.done({false, 0, "its connection was given up"});
     return;
   }
-  if (waiting_.size() == waiting_.capacity()) {
-    waiting_.reserve(2 * waiting_.size() + 8);
-  }
-  waiting_.push_back({.ticket = std::move(ticket)});
+  tickets_.add(std::move(ticket));
   guarded([this] {
     pump();
     arm();
@@ -227,11 +193,7 @@ inline void AckLane::close() {
   drop();
   timer_.reset();
   link_->close();
-  guarded([this] {
-    settle([](const Waiting&) {
-      return std::optional(Acks{false, 0, "its connection was given up"});
-    });
-  });
+  guarded([this] { tickets_.endAll("its connection was given up"); });
 }
 
 inline void AckLane::drop() noexcept {
@@ -250,7 +212,7 @@ inline void AckLane::onUp(const std::shared_ptr<const net::ServerSession>& sessi
   guarded([&] {
     drop();
     laneServer_ = serverOf(*session);
-    connected_.reset();
+    tickets_.forgetReplicas();
     downBecause_.clear();
     pump();
   });
@@ -267,13 +229,13 @@ inline void AckLane::onDown(const Error& error) {
 // Rounds.
 
 inline void AckLane::pump() {
-  settle([this](Waiting& one) -> std::optional<Acks> {
+  tickets_.settle([this](AckTickets::Waiting& one) -> std::optional<Acks> {
     if (env_->now() >= one.ticket.until || (one.ticket.abandoned && one.ticket.abandoned())) {
       return Acks{false, one.replicas, shortfall(one)};
     }
     return std::nullopt;
   });
-  if (!closed_ && !underWay_ && !waiting_.empty() && ready()) {
+  if (!closed_ && !underWay_ && !tickets_.empty() && ready()) {
     begin();
   }
 }
@@ -297,40 +259,27 @@ inline bool AckLane::ready() {
 }
 
 inline void AckLane::begin() {
-  ++round_;
-  // The one that has waited longest for a round says of which form it is.
-  form_ =
-      std::min_element(waiting_.begin(), waiting_.end(), [](const Waiting& a, const Waiting& b) {
-        return a.round < b.round;
-      })->ticket.policy.kind;
-  const auto now = env_->now();
-  int wanted = kMostReplicas;
-  Clock::duration longest{0};
-  for (Waiting& one : waiting_) {
-    if (one.ticket.policy.kind == form_) {
-      one.round = round_;
-      wanted = std::min(wanted, need(one));
-      longest = std::max(longest, one.ticket.until - now);
-    }
-  }
+  const AckTickets::Round round = tickets_.beginRound(env_->now());
   // 0 would be for ever.
   const auto slice = std::clamp<std::chrono::milliseconds>(
-      std::chrono::ceil<std::chrono::milliseconds>(longest), std::chrono::milliseconds(1), slice_);
-  const std::string count = std::to_string(wanted);
+      std::chrono::ceil<std::chrono::milliseconds>(round.longest),
+      std::chrono::milliseconds(1),
+      slice_);
+  const std::string count = std::to_string(round.wanted);
   const std::string limit = std::to_string(slice.count());
   underWay_ = true;
-  // Whatever comes first stamps the connection with the offset of the newest write.
+  // The first command, whichever it is, stamps the connection with the offset of the newest write.
   bool sent = false;
-  if (form_ == Kind::majority) {
-    const bool known = connected_.has_value();
+  if (tickets_.form() == Kind::majority) {
+    const bool known = tickets_.connected().has_value();
     sent = ask(std::array<std::string_view, 2>{"INFO", "replication"}, true, !known) &&
            (!known || ask(std::array<std::string_view, 3>{"WAIT", count, limit}, false, true));
   } else {
     sent = ask(std::array<std::string_view, 1>{"PING"}, false, false);
-    if (sent && form_ == Kind::replicas) {
+    if (sent && tickets_.form() == Kind::replicas) {
       sent = ask(std::array<std::string_view, 3>{"WAIT", count, limit}, false, true);
     } else if (sent) {
-      const bool local = form_ == Kind::localAof;
+      const bool local = tickets_.form() == Kind::localAof;
       sent = ask(
           std::array<std::string_view, 4>{
               "WAITAOF", local ? "1" : "0", local ? std::string_view("0") : count, limit},
@@ -363,17 +312,13 @@ inline void AckLane::answered(Question& question) {
     // The connection is gone, and the tickets wait for another.
     return;
   }
-  if (form_ == Kind::majority && !connected_) {
-    settle([this](const Waiting& one) -> std::optional<Acks> {
-      return covers(one) ? std::optional(Acks{false, 0, countRefusal_}) : std::nullopt;
-    });
+  if (tickets_.form() == Kind::majority && !tickets_.connected()) {
+    settleRound(false, countRefusal_);
   } else if (!question.counts()) {
     judge(question.reply());
-  } else if (*connected_ < 1) {
+  } else if (*tickets_.connected() < 1) {
     // Nobody to ask.
-    settle([this](const Waiting& one) -> std::optional<Acks> {
-      return covers(one) ? std::optional(Acks{true, 0, {}}) : std::nullopt;
-    });
+    settleRound(true, {});
   }
   pump();
   if (!closed_) {
@@ -388,38 +333,31 @@ inline void AckLane::judge(Reply& reply) {
       pausedUntil_ = env_->now() + slice_;
       return;
     }
-    settle([&](const Waiting& one) -> std::optional<Acks> {
-      return covers(one) ? std::optional(Acks{false, 0, refusal(reply.text)}) : std::nullopt;
-    });
+    settleRound(false, refusal(reply.text));
     return;
   }
-  const bool file = form_ == Kind::localAof || form_ == Kind::remoteAof;
+  const bool file = tickets_.form() == Kind::localAof || tickets_.form() == Kind::remoteAof;
   const bool asExpected = file ? reply.isArray() && reply.elements.size() == 2 &&
                                      reply.elements[0].isInteger() && reply.elements[1].isInteger()
                                : reply.isInteger();
   if (!asExpected) {
-    settle([this](const Waiting& one) -> std::optional<Acks> {
-      return covers(one) ? std::optional(Acks{false, 0, "the server's answer makes no sense"})
-                         : std::nullopt;
-    });
+    settleRound(false, "the server's answer makes no sense");
     return;
   }
   const int replicas = static_cast<int>(file ? reply.elements[1].integer : reply.integer);
   const bool local = file && reply.elements[0].integer > 0;
-  settle([&](Waiting& one) -> std::optional<Acks> {
-    if (!covers(one)) {
-      return std::nullopt;
-    }
-    one.replicas = replicas;
-    one.wanted = need(one);
-    const bool met = form_ == Kind::localAof ? local : replicas >= one.wanted;
-    return met ? std::optional(Acks{true, replicas, {}}) : std::nullopt;
+  tickets_.acknowledged(replicas, local);
+}
+
+inline void AckLane::settleRound(bool met, std::string_view why) {
+  tickets_.settle([&](const AckTickets::Waiting& one) -> std::optional<Acks> {
+    return tickets_.covers(one) ? std::optional(Acks{met, 0, std::string(why)}) : std::nullopt;
   });
 }
 
 inline void AckLane::countReplicas(const Reply& reply) {
   constexpr std::string_view kField = "connected_slaves:";
-  connected_.reset();
+  tickets_.forgetReplicas();
   if (reply.isError()) {
     countRefusal_ = refusal(reply.text);
     return;
@@ -430,56 +368,13 @@ inline void AckLane::countReplicas(const Reply& reply) {
   if (at != std::string::npos &&
       std::from_chars(reply.text.data() + at + kField.size(), end, number).ec == std::errc() &&
       number >= 0) {
-    connected_ = number;
+    tickets_.countedReplicas(number);
   } else {
     countRefusal_ = "the server does not say how many replicas it has";
   }
 }
 
-/// How many replicas a ticket needs, as far as is known.
-inline int AckLane::need(const Waiting& one) const {
-  switch (one.ticket.policy.kind) {
-    case Kind::majority:
-      return (connected_.value_or(0) + 1) / 2;
-    case Kind::localAof:
-      return 0;
-    case Kind::none:
-    case Kind::replicas:
-    case Kind::remoteAof:
-      break;
-  }
-  return one.ticket.policy.count;
-}
-
-// The end of a ticket.
-
-template <class Judge>
-void AckLane::settle(Judge judge) {
-  std::vector<std::pair<AckTicket, Acks>> over;
-  bool noMemory = false;
-  try {
-    for (Waiting& one : waiting_) {
-      if (std::optional<Acks> acks = judge(one)) {
-        // Room for all at once: no ticket may get lost on the way.
-        if (over.empty()) {
-          over.reserve(waiting_.size());
-        }
-        over.emplace_back(std::move(one.ticket), std::move(*acks));
-      }
-    }
-  } catch (const std::bad_alloc&) {
-    noMemory = true;
-  }
-  if (!over.empty()) {
-    std::erase_if(waiting_, [](const Waiting& one) { return !one.ticket.done; });
-  }
-  for (auto& [ticket, acks] : over) {
-    ticket.done(std::move(acks));
-  }
-  if (noMemory) {
-    throw std::bad_alloc();
-  }
-}
+// The end of tickets.
 
 inline void AckLane::expire() {
   pump();
@@ -489,17 +384,14 @@ inline void AckLane::expire() {
 }
 
 inline void AckLane::arm() {
-  auto due = Clock::time_point::max();
-  for (const Waiting& one : waiting_) {
-    due = std::min(due, one.ticket.until);
-  }
+  auto due = tickets_.nextDue();
   if (due != Clock::time_point::max() && pausedUntil_ > env_->now()) {
     due = std::min(due, pausedUntil_);
   }
   timer_->armAt(due);
 }
 
-inline std::string AckLane::shortfall(const Waiting& one) const {
+inline std::string AckLane::shortfall(const AckTickets::Waiting& one) const {
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(one.ticket.until - one.ticket.since);
   std::string text;
@@ -511,7 +403,7 @@ inline std::string AckLane::shortfall(const Waiting& one) const {
   } else {
     text = fmt::format("{} of {} replicas within {} ms",
                        one.replicas,
-                       policy.kind == Kind::majority ? std::max(one.wanted, need(one)) : need(one),
+                       std::max(one.wanted, tickets_.need(one)),
                        limit.count());
   }
   if (laneServer_.empty()) {
@@ -524,7 +416,7 @@ inline std::string AckLane::shortfall(const Waiting& one) const {
 /// An error reply in words.
 inline std::string AckLane::refusal(std::string_view text) const {
   const bool unknown = text.find("unknown command") != std::string_view::npos;
-  if (unknown && (form_ == Kind::localAof || form_ == Kind::remoteAof)) {
+  if (unknown && (tickets_.form() == Kind::localAof || tickets_.form() == Kind::remoteAof)) {
     return fmt::format(
         "the server cannot say what is in an append-only file: it does not know WAITAOF, which "
         "came with Redis 7.2 (\"{}\")",

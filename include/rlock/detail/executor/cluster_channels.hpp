@@ -28,6 +28,10 @@ namespace rlock::detail {
 /// over one connection for each node. A channel whose slot goes to another node is subscribed
 /// there, and confirmed anew.
 ///
+/// Invariants: a channel that is wanted is at one node, or waits for a map that names one; a
+/// connection is there while a channel is at its node. ClusterRouter is its only caller, and passes
+/// on each map.
+///
 /// **Thread safety:** loop thread only.
 class ClusterChannels {
  public:

@@ -4,6 +4,7 @@
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/cluster_channels.hpp>
+#include <rlock/detail/executor/map_change.hpp>
 #include <rlock/detail/executor/map_source.hpp>
 #include <rlock/detail/executor/node.hpp>
 #include <rlock/detail/executor/node_table.hpp>
@@ -38,6 +39,14 @@ namespace rlock::detail {
 ///
 /// A call is routed by the slot of its first key. A call for which there is no node waits here
 /// until the map has one.
+///
+/// Invariants: a call belongs to one node at a time, or waits here; it is redirected a limited
+/// number of times at once, and then after a pause. There is one Node for an address, which is not
+/// destroyed while a call refers to it. When the slots of a master go to another one because it
+/// failed, all holds are verified: at once, and again when the successor is connected.
+///
+/// **Thread safety:** route(), nodeName(), placeOf(), parts(), counters() and needsTombstone() from
+/// any thread, by way of NodeTable; the rest on the loop thread.
 class ClusterRouter final : public Router, private MapEvents {
  public:
   ClusterRouter(NodeTerms terms,
@@ -331,19 +340,8 @@ inline bool ClusterRouter::mapRead(SlotMap map, bool sharded) {
 inline bool ClusterRouter::adopt(SlotMap map,
                                  std::vector<NodePtr>& dropped,
                                  std::vector<Endpoint>& successors) {
-  bool changed = false;
-  for (std::size_t slot = 0; slot < net::kSlots; ++slot) {
-    const Endpoint* const before = read_.owner(slot);
-    const Endpoint* const now = map.owner(slot);
-    if (before == nullptr || now == nullptr ? before != now : *before != *now) {
-      changed = true;
-      const bool replaced = before != nullptr && (!map.has(*before) || isDown(*before));
-      if (replaced && now != nullptr &&
-          std::find(successors.begin(), successors.end(), *now) == successors.end()) {
-        successors.push_back(*now);
-      }
-    }
-  }
+  MapChange change = changeOf(read_, map, [this](const Endpoint& at) { return isDown(at); });
+  successors = std::move(change.successors);
   std::erase_if(members_, [&](const Member& member) {
     if (map.has(member.at)) {
       return false;
@@ -354,7 +352,7 @@ inline bool ClusterRouter::adopt(SlotMap map,
   });
   read_ = map;
   table_.replace(std::move(map), members_, dropped);
-  return changed;
+  return change.any;
 }
 
 /// Has all holds verified, of which those whose slots these masters have taken over may be gone:

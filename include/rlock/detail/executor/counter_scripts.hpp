@@ -17,7 +17,8 @@
 namespace rlock::detail {
 
 /// The scripts that semaphores and latches share, about one decimal number that belongs to nobody.
-/// A request that changes it carries an idempotency key.
+/// A request that changes it carries an idempotency key: the script notes it with its answer, so
+/// that a repetition after a lost reply changes nothing and is answered alike.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class CounterScripts : public LockScripts {

@@ -19,7 +19,8 @@ namespace rlock::detail {
 
 class Node;
 
-/// What a server found on a connection means for the client: warnings, most of the time none.
+/// Judges what a server found on a connection means for the client: warnings, most of the time
+/// none.
 inline std::vector<std::string_view> shortcomings(const net::ServerSession& session,
                                                   bool wantsKills) {
   std::vector<std::string_view> found;

@@ -28,13 +28,13 @@
 
 namespace rlock::detail {
 
-/// Who can be asked for the map of a cluster.
+/// A node that can be asked for the map of a cluster.
 struct MapWitness {
   Endpoint at;
   net::CommandTransport* link;
 };
 
-/// What the source of the map needs of its owner, and tells it. Loop thread.
+/// The owner of a MapSource, which it asks and tells. Loop thread.
 class MapEvents {
  public:
   MapEvents() = default;
@@ -56,6 +56,11 @@ class MapEvents {
 /// Reads the map of a cluster: from any node that has a connection, and otherwise over a connection
 /// of its own to one of the configured addresses, which is closed again when a map was read. One
 /// question is under way at a time, and RefreshPace says when.
+///
+/// It guarantees that somebody who wants the map is told of it, or of an error, as long as it is
+/// not closed: a question that gets no answer is given up and put to another node. A node that is
+/// not with the majority is not believed if it knows an older epoch than another has told.
+/// ClusterRouter is its owner.
 ///
 /// **Thread safety:** loop thread only.
 class MapSource final : private net::LinkEvents {

@@ -30,12 +30,15 @@ struct ClusterMember {
 /// Which node has which slot of a cluster: the part of the ClusterRouter that callers' threads look
 /// at. A master of the map has a node once it was needed.
 ///
+/// It has the one mutex of a ClusterRouter, held for a look or a change. Invariant: a slot's owner
+/// and its node are of one map, the last that was put in, with what redirections have said since.
+///
 /// **Thread safety:** safe from any thread; it is changed on the loop thread only.
 class NodeTable {
  public:
   using NodePtr = std::shared_ptr<Node>;
 
-  /// What is known of a slot.
+  /// All that is known of a slot.
   struct Found {
     NodePtr node{};                   ///< null: none was needed yet, or it has no owner
     std::optional<Endpoint> owner{};  ///< empty: it has none
@@ -50,7 +53,7 @@ class NodeTable {
 
   /// A master has a node from now on.
   void put(const ClusterMember& member);
-  /// What a redirection says of one slot, until the map is read again.
+  /// A redirection has said who has one slot, until the map is read again.
   void assign(std::uint16_t slot, const Endpoint& to, const std::vector<ClusterMember>& members);
   /// Another map. The `dropped` nodes still count in counters().
   void replace(SlotMap map,

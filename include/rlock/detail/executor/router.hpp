@@ -79,7 +79,7 @@ class Router : public NodeOwner {
   /// A slot of each node: together they stand for all keys.
   [[nodiscard]] virtual std::vector<std::uint16_t> parts() const = 0;
 
-  /// Who hears what is published on a channel.
+  /// The reach of what is published on a channel.
   enum class Reach : std::uint8_t {
     slot,        ///< who subscribed where the channel's slot is; scripts of that slot publish
     everywhere,  ///< who subscribed anywhere; scripts of every slot publish

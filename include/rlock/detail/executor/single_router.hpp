@@ -20,7 +20,10 @@
 
 namespace rlock::detail {
 
-/// One node for everything.
+/// One node for everything: a single server, or the master that Sentinels name. Its calls wait in
+/// the Node, which is there as long as this.
+///
+/// **Thread safety:** as Router.
 class SingleRouter final : public Router {
  public:
   SingleRouter(NodeTerms terms,

@@ -19,7 +19,8 @@
 
 namespace rlock::detail {
 
-/// Which master has which slot of a cluster.
+/// Which master has which slot of a cluster. Invariants: a master is in it once; a slot has one
+/// owner or none.
 ///
 /// **Thread safety:** a plain value; one thread at a time.
 class SlotMap {
@@ -72,7 +73,7 @@ std::optional<SlotMap> parseShards(const Reply& reply, const Endpoint& asked, bo
 /// Reads the reply to CLUSTER SLOTS, for servers older than 7.0. As parseShards().
 std::optional<SlotMap> parseSlots(const Reply& reply, const Endpoint& asked);
 
-/// What a node says of the cluster beside its map, by CLUSTER INFO.
+/// A node's account of the cluster beside its map, by CLUSTER INFO.
 struct ClusterState {
   bool ok = false;          ///< the node is with the majority, and all slots are served
   std::uint64_t epoch = 0;  ///< rises with each change of the map; 0: not told

@@ -6,7 +6,8 @@
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/group/earliest_plan.hpp>
-#include <rlock/detail/group/quorum_fsm.hpp>
+#include <rlock/detail/group/member_hold.hpp>
+#include <rlock/detail/group/quorum.hpp>
 #include <rlock/options.hpp>
 #include <rlock/owner.hpp>
 
@@ -24,19 +25,15 @@
 
 namespace rlock::detail {
 
-using StopListener = std::stop_callback<std::function<void()>>;
-/// The grants of the members, in the order of the members; an entry without a hold is a member that
-/// was not obtained.
-using MemberGrants = std::vector<Grant>;
-
 /// The hold of one owner on a lock that consists of others. It is valid while at least `need` of
 /// its members are, and lost as soon as fewer are left.
 ///
 /// GroupLock makes it at the first grant (GroupLock::book()) and books re-entries by enter(). The
 /// members' stop callbacks report losses on the loop threads of their clients; releases come from
-/// any thread. Invariants: each booked acquisition adds one hold per obtained member; a hold of a
-/// member is planned for release exactly once (planRelease() removes it from `held`); the loss is
-/// announced at most once, with no lock held.
+/// any thread. What the owner has of each member is in a MemberHold. Invariants: each booked
+/// acquisition adds one hold per obtained member; a hold of a member is planned for release exactly
+/// once (planRelease() takes it out of its MemberHold); the loss is announced at most once, with no
+/// lock held.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class GroupHold final : public HoldHandle {
@@ -119,23 +116,6 @@ class GroupHold final : public HoldHandle {
   [[nodiscard]] bool over() const;
 
  private:
-  struct Listening {
-    IntrusivePtr<HoldHandle> to;
-    std::list<StopListener> listener;  // empty: still to be made
-  };
-  struct Member {
-    /// One handle for each acquisition that went through the group; several may be of one
-    /// incarnation.
-    std::vector<IntrusivePtr<HoldHandle>> held;
-    int seen = 0;  // the highest count that the server has told of the latest incarnation
-    bool repairing = false;
-    std::list<Listening> listening;
-  };
-
-  [[nodiscard]] static bool alive(const HoldHandle& handle) noexcept;
-  [[nodiscard]] static bool alive(const Member& member) noexcept;
-  [[nodiscard]] static LossReason reasonOf(const Member& member) noexcept;
-  static void add(Member& member, const Grant& grant) noexcept;
   Plan planRelease() RLOCK_REQUIRES(mutex_);
   [[nodiscard]] Clock::time_point membersUntil() const noexcept RLOCK_REQUIRES(mutex_);
   void memberLost() noexcept;
@@ -156,7 +136,7 @@ class GroupHold final : public HoldHandle {
   mutable std::vector<Clock::time_point> scratch_ RLOCK_GUARDED_BY(mutex_);
   std::stop_source repairs_;
   /// Declared last, so destroyed first: its listeners use the other members.
-  std::vector<Member> members_ RLOCK_GUARDED_BY(mutex_);
+  std::vector<MemberHold> members_ RLOCK_GUARDED_BY(mutex_);
 };
 
 inline GroupHold::GroupHold(std::shared_ptr<const Env> env,
@@ -175,31 +155,10 @@ inline GroupHold::GroupHold(std::shared_ptr<const Env> env,
   scratch_.reserve(members);
 }
 
-inline bool GroupHold::alive(const HoldHandle& handle) noexcept {
-  return handle.reason() == LossReason::none && !handle.released();
-}
-
-inline bool GroupHold::alive(const Member& member) noexcept {
-  return std::any_of(
-      member.held.begin(), member.held.end(), [](const auto& handle) { return alive(*handle); });
-}
-
-/// Why the member is lost; `none` while any of its holds is alive. A member may have been lost and
-/// taken again, so the latest hold decides.
-inline LossReason GroupHold::reasonOf(const Member& member) noexcept {
-  return member.held.empty() || alive(member) ? LossReason::none : member.held.back()->reason();
-}
-
 inline GroupHold::Clock::time_point GroupHold::membersUntil() const noexcept {
   scratch_.clear();
-  for (const Member& member : members_) {
-    auto until = Clock::time_point::min();
-    for (const auto& handle : member.held) {
-      if (alive(*handle)) {
-        until = std::max(until, handle->validUntil());
-      }
-    }
-    scratch_.push_back(until);
+  for (const MemberHold& member : members_) {
+    scratch_.push_back(member.validUntil());
   }
   const auto until = Quorum::validUntil(scratch_, need_);
   return until == Clock::time_point::min() ? Clock::time_point{} : until - terms_.margin;
@@ -220,28 +179,6 @@ inline GroupHold::Terms GroupHold::terms() const {
   return terms_;
 }
 
-/// Books one more hold of a member. Lost holds are dropped, because they have ended by themselves.
-/// The group must release neither holds that the owner took outside the group nor holds that it has
-/// given back outside the group; `seen`, the server's count, bounds what is kept for that reason.
-inline void GroupHold::add(Member& member, const Grant& grant) noexcept {
-  std::erase_if(member.held, [](const auto& handle) { return !alive(*handle); });
-  const bool same =
-      !member.held.empty() && member.held.back()->incarnation() == grant.hold->incarnation();
-  // Race: between the server's count and this booking another call of the owner may have been
-  // booked with a higher count.
-  member.seen = same ? std::max(member.seen, grant.count) : grant.count;
-  member.held.push_back(grant.hold);
-  while (same && member.held.size() > static_cast<std::size_t>(std::max(member.seen, 1))) {
-    member.held.erase(member.held.begin());
-  }
-  const bool listening = std::any_of(member.listening.begin(),
-                                     member.listening.end(),
-                                     [&](const Listening& each) { return each.to == grant.hold; });
-  if (!listening) {
-    member.listening.push_back({grant.hold, {}});
-  }
-}
-
 inline void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
   const MutexLock lock(mutex_);
   ++count_;
@@ -257,19 +194,19 @@ inline void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
   }
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (grants[i].hold) {
-      add(members_[i], grants[i]);
+      members_[i].add(grants[i]);
     }
   }
 }
 
 inline bool GroupHold::join(std::size_t number, const Grant& grant) {
   const MutexLock lock(mutex_);
-  Member& member = members_[number];
-  member.repairing = false;
+  MemberHold& member = members_[number];
+  member.repaired();
   if (count_ == 0 || reason() != LossReason::none || repairs_.stop_requested()) {
     return false;
   }
-  add(member, grant);
+  member.add(grant);
   return true;
 }
 
@@ -277,18 +214,10 @@ inline void GroupHold::listen() {
   for (std::size_t i = 0; i < size_; ++i) {
     for (;;) {
       IntrusivePtr<HoldHandle> handle;
-      std::list<Listening> old;
+      MemberHold::Listeners old;
       {
         const MutexLock lock(mutex_);
-        Member& member = members_[i];
-        for (auto it = member.listening.begin(); it != member.listening.end();) {
-          const auto each = it++;
-          if (std::find(member.held.begin(), member.held.end(), each->to) == member.held.end()) {
-            old.splice(old.end(), member.listening, each);
-          } else if (each->listener.empty() && !handle) {
-            handle = each->to;
-          }
-        }
+        handle = members_[i].unheard(old);
       }
       // Race: a stop callback runs at once when the member is lost already, and its destructor
       // waits while another thread runs it. Both would deadlock under mutex_, so listeners are made
@@ -300,11 +229,7 @@ inline void GroupHold::listen() {
       std::list<StopListener> listener;
       listener.emplace_back(handle->lostToken(), [this] { memberLost(); });
       const MutexLock lock(mutex_);
-      for (Listening& each : members_[i].listening) {
-        if (each.to == handle && each.listener.empty()) {
-          each.listener.swap(listener);
-        }
-      }
+      members_[i].hear(handle, listener);
     }
   }
 }
@@ -321,9 +246,9 @@ inline void GroupHold::memberLost() noexcept {
   {
     const MutexLock lock(mutex_);
     std::size_t left = 0;
-    for (const Member& member : members_) {
-      const LossReason reason = reasonOf(member);
-      left += static_cast<std::size_t>(alive(member));
+    for (const MemberHold& member : members_) {
+      const LossReason reason = member.reason();
+      left += static_cast<std::size_t>(member.alive());
       ended = ended || reason == LossReason::threadEnded;
       first = first == LossReason::none ? reason : first;
     }
@@ -367,20 +292,7 @@ inline std::vector<std::size_t> GroupHold::takeMissing() {
   std::vector<std::size_t> missing;
   const MutexLock lock(mutex_);
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    Member& member = members_[i];
-    const bool held = std::any_of(member.held.begin(), member.held.end(), [&](const auto& handle) {
-      return handle->heldAt(now);
-    });
-    if (member.repairing || held) {
-      continue;
-    }
-    // A member that somebody ended on purpose (release, force, close) stays ended.
-    const LossReason reason =
-        member.held.empty() ? LossReason::unreachable : member.held.back()->reason();
-    if (reason == LossReason::expired || reason == LossReason::refused ||
-        reason == LossReason::unreachable || reason == LossReason::maxHold ||
-        reason == LossReason::failover) {
-      member.repairing = true;
+    if (members_[i].beginRepair(now)) {
       missing.push_back(i);
     }
   }
@@ -389,19 +301,14 @@ inline std::vector<std::size_t> GroupHold::takeMissing() {
 
 inline void GroupHold::repaired(std::size_t member) {
   const MutexLock lock(mutex_);
-  members_[member].repairing = false;
+  members_[member].repaired();
 }
 
 inline GroupHold::Plan GroupHold::planRelease() {
   Plan plan;
   plan.last = count_ == 0;
-  for (Member& member : members_) {
-    std::vector<std::uint64_t>& incarnations = plan.incarnations.emplace_back();
-    while (member.held.size() > static_cast<std::size_t>(count_)) {
-      incarnations.push_back(member.held.back()->incarnation());
-      member.held.pop_back();
-      --member.seen;
-    }
+  for (MemberHold& member : members_) {
+    plan.incarnations.push_back(member.takeSurplus(count_));
   }
   return plan;
 }
@@ -411,7 +318,7 @@ inline int GroupHold::overtime(std::size_t member) const {
   const MutexLock lock(mutex_);
   const bool over =
       why == LossReason::maxHold || (why == LossReason::none && env_->now() >= terms_.maxHoldUntil);
-  return over ? static_cast<int>(members_[member].held.size()) : 0;
+  return over ? members_[member].count() : 0;
 }
 
 inline GroupHold::Plan GroupHold::leave() {
@@ -476,7 +383,7 @@ inline bool GroupHold::survives(const std::vector<bool>& gone) const {
   const MutexLock lock(mutex_);
   std::size_t left = 0;
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    left += static_cast<std::size_t>(!gone[i] && alive(members_[i]));
+    left += static_cast<std::size_t>(!gone[i] && members_[i].alive());
   }
   return left >= need_;
 }
@@ -497,10 +404,8 @@ inline bool GroupHold::over() const {
   }
   const auto now = env_->now();
   const MutexLock lock(mutex_);
-  return std::none_of(members_.begin(), members_.end(), [&](const Member& member) {
-    return std::any_of(member.held.begin(), member.held.end(), [&](const auto& handle) {
-      return handle->heldAt(now);
-    });
+  return std::none_of(members_.begin(), members_.end(), [&](const MemberHold& member) {
+    return member.heldAt(now);
   });
 }
 

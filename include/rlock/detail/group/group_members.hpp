@@ -23,8 +23,12 @@
 namespace rlock::detail {
 
 /// The members of a lock that consists of others: which they are, how many of them make the lock,
-/// and what they have in common. They stand in the order in which every client takes them, and do
-/// not change.
+/// and what they have in common. They stand in the order in which every client takes them, so that
+/// two clients never wait for each other, and do not change.
+///
+/// It also speaks for the whole: errors name the group, handlers and timers run by the client of
+/// one member, and a call is refused in a forked child or, if it blocks, on the loop thread of any
+/// member's client.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class GroupMembers : public std::enable_shared_from_this<GroupMembers> {

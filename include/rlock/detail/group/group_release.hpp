@@ -2,7 +2,7 @@
 #pragma once
 
 #include <rlock/detail/group/group_lock.hpp>
-#include <rlock/detail/group/quorum_fsm.hpp>
+#include <rlock/detail/group/release_tally.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -50,7 +50,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
  private:
   void begin(GroupHold::Plan plan) RLOCK_REQUIRES(mutex_) {
     plan_ = std::move(plan);
-    tally_ = GroupRelease();
+    tally_ = ReleaseTally();
     tally_.valid = plan_.valid;
     tally_.members = static_cast<std::size_t>(std::count_if(
         plan_.incarnations.begin(), plan_.incarnations.end(), [](const auto& incarnations) {
@@ -115,14 +115,14 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
       }
       switch (group_->members().needsAll() ? tally_.ofAll()
                                            : tally_.ofMajority(group_->members().need())) {
-        case GroupRelease::Result::pending:
+        case ReleaseTally::Result::pending:
           return;
-        case GroupRelease::Result::released:
+        case ReleaseTally::Result::released:
           result.emplace(plan_.last && stillHeld_ < group_->members().need()
                              ? ReleaseOutcome::released
                              : ReleaseOutcome::stillHeld);
           break;
-        case GroupRelease::Result::notOwner:
+        case ReleaseTally::Result::notOwner:
           if (!plan_.last && rest_ == Rest::unknown) {
             rest_ = Rest::asked;
             break;
@@ -130,7 +130,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
           result.emplace(group_->members().describe(Error(
               Errc::notOwner, "not held by this owner, or no longer; nothing is left of it")));
           break;
-        case GroupRelease::Result::failed:
+        case ReleaseTally::Result::failed:
           result.emplace(error_ ? *error_ : Error(Errc::serverError, "no outcome"));
           break;
       }
@@ -175,7 +175,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   AnnotatedMutex mutex_;
   std::vector<bool> gone_ RLOCK_GUARDED_BY(mutex_);  // members on which nothing was left
   GroupHold::Plan plan_ RLOCK_GUARDED_BY(mutex_);
-  GroupRelease tally_ RLOCK_GUARDED_BY(mutex_);
+  ReleaseTally tally_ RLOCK_GUARDED_BY(mutex_);
   Rest rest_ RLOCK_GUARDED_BY(mutex_) = Rest::unknown;
   std::size_t stillHeld_ RLOCK_GUARDED_BY(mutex_) = 0;
   std::optional<Error> error_ RLOCK_GUARDED_BY(mutex_);

@@ -1,55 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/group/quorum.hpp>
 #include <rlock/error.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace rlock::detail {
-
-/// The arithmetic of a lock that is held when a majority of its members is.
-struct Quorum {
-  using Clock = std::chrono::steady_clock;
-
-  /// The smallest size for which any two sets of members of that size have a member in common.
-  static constexpr std::size_t majority(std::size_t members) noexcept { return members / 2 + 1; }
-
-  /// The part of a lease that does not count as valid: clocks of different machines drift apart by
-  /// up to 1 %, and the server's expiry is precise to a few milliseconds.
-  static constexpr std::chrono::nanoseconds drift(std::chrono::nanoseconds lease) noexcept {
-    return lease / 100 + std::chrono::milliseconds(2);
-  }
-
-  /// How long one node is asked before it counts as unreachable: a small part of the lease, so that
-  /// most of the validity is left.
-  static std::chrono::nanoseconds patience(std::chrono::nanoseconds lease,
-                                           std::chrono::nanoseconds commandTimeout) noexcept {
-    constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(10);
-    constexpr std::chrono::nanoseconds kLongest = std::chrono::seconds(1);
-    return std::max(kShortest, std::min({lease / 10, commandTimeout, kLongest}));
-  }
-
-  /// Until when at least `need` of the members are valid.
-  /// @param until  the end of each member's validity; time_point::min() for a member that is not
-  ///               held. The call reorders the elements.
-  static Clock::time_point validUntil(std::span<Clock::time_point> until,
-                                      std::size_t need) noexcept {
-    if (need == 0 || need > until.size()) {
-      return Clock::time_point::min();
-    }
-    std::sort(until.begin(), until.end(), std::greater<>());
-    return until[need - 1];
-  }
-};
 
 /// The state machine of one acquisition of a majority of independent locks. It has no clock, thread
 /// or connection: QuorumAcquire tells it what happened, and it returns the next step.
@@ -306,44 +269,6 @@ class QuorumFsm {
   std::optional<Error> error_;
   std::optional<Error> lastError_;
   std::optional<Error> stop_;
-};
-
-/// The outcome of the release of a lock that consists of several.
-struct GroupRelease {
-  enum class Result : std::uint8_t { pending, released, notOwner, failed };
-
-  std::size_t members = 0;   ///< members on which a hold is released
-  std::size_t released = 0;  ///< members that have confirmed the release
-  std::size_t notOwner = 0;  ///< members on which nothing was held any more
-  std::size_t failed = 0;    ///< members that could not be asked
-  bool valid = false;        ///< the whole was held when the release began
-
-  [[nodiscard]] bool complete() const noexcept { return released + notOwner + failed == members; }
-
-  /// For a lock that is held when all members are.
-  [[nodiscard]] Result ofAll() const noexcept {
-    if (!complete()) {
-      return Result::pending;
-    }
-    if (!valid || notOwner > 0) {
-      return Result::notOwner;
-    }
-    return failed > 0 ? Result::failed : Result::released;
-  }
-
-  /// For a lock that is held when `majority` members are. A re-entry may have been granted by other
-  /// members than the acquisitions before it; then fewer members are released, and all of them
-  /// count.
-  [[nodiscard]] Result ofMajority(std::size_t majority) const noexcept {
-    const std::size_t need = std::min(majority, members);
-    if (valid && released >= need) {
-      return Result::released;
-    }
-    if (!complete()) {
-      return Result::pending;
-    }
-    return valid && released + failed >= need ? Result::failed : Result::notOwner;
-  }
 };
 
 }  // namespace rlock::detail

@@ -10,9 +10,9 @@ namespace rlock::detail::net {
 
 /// The bytes that one connection is still to send, and whether a thread has the role of the writer.
 ///
-/// What others append during a call to the kernel waits behind the bytes of that call, which do not
-/// move meanwhile. A writer that finds the socket full leaves its role behind: the thread that
-/// first finds room takes it up again and goes on with the same bytes.
+/// Bytes that others append during a call to the kernel wait behind the bytes of that call, which
+/// do not move meanwhile. A writer that finds the socket full leaves its role behind: the thread
+/// that first finds room takes it up again and goes on with the same bytes.
 ///
 /// **Thread safety:** under the connection's mutex, on any thread, but blocked(), which needs none.
 /// The bytes of next() belong to the writer, who reads them without the mutex.

@@ -18,7 +18,7 @@
 
 namespace rlock::detail::net {
 
-/// What a Sentinel says of a master.
+/// A Sentinel's answer about a master.
 struct SentinelAnswer {
   std::optional<Endpoint> master{};  ///< empty: it knows none of that name
   std::vector<Endpoint> others{};    ///< further Sentinels that watch it
@@ -82,7 +82,9 @@ inline std::optional<Endpoint> switchedTo(std::string_view message, std::string_
 }
 
 /// The Sentinels that a client knows: those of its configuration, which it never forgets, and those
-/// that these have named.
+/// that these have named. Invariants: an address is in it once, and no more than kLearnt are kept
+/// that only Sentinels have named. MasterSearch asks them in order(); all searches of a client have
+/// one list, so that each knows what those before it have learnt.
 ///
 /// **Thread safety:** One thread at a time.
 class SentinelList {

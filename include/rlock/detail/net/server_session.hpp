@@ -19,7 +19,7 @@ struct ServerSession {
   bool canKill = false;         ///< CLIENT KILL with filters is allowed
   std::string serverVersion{};  ///< empty: unknown
   std::string role{};           ///< `master`, `replica`; empty: unknown
-  /// What else the server has told, where it was asked: without version and role.
+  /// The server has told this, too, where it was asked: without version and role.
   Capabilities found{};
   /// Nothing that was sent on it can still be executed: the server has closed it, or is another
   /// process. Set by the executor on the loop thread, once.

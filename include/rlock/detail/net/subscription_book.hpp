@@ -4,6 +4,7 @@
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/net/hash_slot.hpp>
+#include <rlock/detail/net/subscriber_requests.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
 
@@ -11,8 +12,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -23,7 +24,9 @@ namespace rlock::detail::net {
 
 /// The channels of one subscriber connection: which of them are wanted, asked for, confirmed and
 /// refused, what each reply of the server means for them, and which request is to be sent next. It
-/// is the half of a SubscriptionTransport that needs no socket.
+/// is the half of a SubscriptionTransport that needs no socket; its caller is PubSubLink, or the
+/// simulation. The requests that are unanswered, and how long the server may be silent, are in
+/// SubscriberRequests.
 ///
 /// Invariants: per channel there is at most one unanswered request, so what is wanted and what the
 /// server has can be compared whenever an answer comes, whatever was asked for in between. A
@@ -99,14 +102,14 @@ class SubscriptionBook {
   void retry(TimePoint now);
   /// Whether a request has gone unanswered for so long that the peer counts as dead.
   [[nodiscard]] bool silent(TimePoint now) const noexcept {
-    return !inFlight_.empty() && now >= peerDeadline();
+    return requests_.silent(now, times_.replyTimeout);
   }
   /// Whether nobody has needed the connection for so long that it is to be closed.
   [[nodiscard]] bool idle(TimePoint now) const noexcept {
-    return inFlight_.empty() && channels_.empty() && now >= idleSince_ + times_.idleLinger;
+    return requests_.empty() && channels_.empty() && now >= idleSince_ + times_.idleLinger;
   }
   [[nodiscard]] bool pingDue(TimePoint now) const noexcept {
-    return inFlight_.empty() && now >= lastReceived_ + times_.heartbeatInterval;
+    return requests_.empty() && now >= requests_.lastReceived() + times_.heartbeatInterval;
   }
   /// When to look at retry(), silent(), idle() and pingDue() again. Replies only move it back,
   /// while there are requests; there is a connection.
@@ -123,7 +126,7 @@ class SubscriptionBook {
 
   enum class State : std::uint8_t { none, subscribing, subscribed, unsubscribing };
   struct Channel {
-    std::uint64_t command = 0;  ///< the unanswered request while subscribing or unsubscribing
+    std::uint64_t request = 0;  ///< the unanswered one while subscribing or unsubscribing
     State state = State::none;
     bool wanted = false;
     bool listed = false;  ///< in due_ or retrying_
@@ -136,30 +139,23 @@ class SubscriptionBook {
   using Entry = Channels::value_type;
   using Entries = std::vector<Entry*>;
 
-  struct Command {
-    enum class Kind : std::uint8_t { subscribe, unsubscribe, ping };
-    Kind kind = Kind::ping;
-    Entries channels{};
-    std::size_t unanswered = 1;
-  };
+  using Requests = SubscriberRequests<Entry>;
+  using Kind = Requests::Kind;
 
   template <class Send>
-  void sendBatches(Command::Kind kind, const Entries& entries, TimePoint now, Send& send);
+  void sendBatches(Kind kind, const Entries& entries, TimePoint now, Send& send);
   template <class Send>
-  void sendCommand(Command::Kind kind, Entries entries, TimePoint now, Send& send);
-  void record(Command command, TimePoint now);
+  void sendRequest(Kind kind, const Entries& entries, TimePoint now, Send& send);
   void makeDue(Entry& entry);
   /// Makes a channel due that is wanted, and forgets it if it is of no use.
   void reconsider(Entry& entry);
   void forgetIfUnused(Entry& entry) noexcept;
 
-  bool answered(std::uint64_t command, TimePoint now) noexcept;
-  Meaning takeConfirmation(Command::Kind kind, const std::string& name, TimePoint now);
-  bool takePong(TimePoint now) noexcept;
+  bool answered(std::uint64_t request, TimePoint now) noexcept;
+  Meaning takeConfirmation(Kind kind, const std::string& name, TimePoint now);
   Meaning takeError(std::string_view text, TimePoint now);
   Meaning refuse(Entry& entry, Errc errc, TimePoint now);
   void retryAt(Entry& entry, TimePoint when);
-  [[nodiscard]] TimePoint peerDeadline() const noexcept;
 
   const Times times_;
   const bool sharded_;
@@ -170,10 +166,7 @@ class SubscriptionBook {
   /// Channels whose request met a server that was busy or refused them, by when to ask again.
   std::multimap<TimePoint, Entry*> retrying_;
   int busyAnswers_ = 0;  // in a row
-  std::deque<Command> inFlight_;
-  std::uint64_t firstCommand_ = 0;  // the number of the first in it
-  TimePoint lastReceived_{};
-  TimePoint lastProgress_{};  // the last answer, or the first request after a time without one
+  Requests requests_;
   TimePoint idleSince_{};
 };
 
@@ -216,7 +209,8 @@ inline void SubscriptionBook::clear() noexcept {
 
 inline void SubscriptionBook::begin(TimePoint now) {
   connected_ = true;
-  lastReceived_ = lastProgress_ = idleSince_ = now;
+  requests_.begin(now);
+  idleSince_ = now;
   busyAnswers_ = 0;
   for (Entry& entry : channels_) {
     makeDue(entry);
@@ -225,7 +219,7 @@ inline void SubscriptionBook::begin(TimePoint now) {
 
 inline void SubscriptionBook::end() noexcept {
   connected_ = false;
-  inFlight_.clear();
+  requests_.clear();
   retrying_.clear();
   due_.clear();
   for (auto it = channels_.begin(); it != channels_.end();) {
@@ -282,18 +276,15 @@ void SubscriptionBook::sendDue(TimePoint now, Send&& send) {
       unsubscribing.push_back(entry);
     }
   }
-  sendBatches(Command::Kind::unsubscribe, unsubscribing, now, send);
-  sendBatches(Command::Kind::subscribe, subscribing, now, send);
+  sendBatches(Kind::unsubscribe, unsubscribing, now, send);
+  sendBatches(Kind::subscribe, subscribing, now, send);
   for (Entry* entry : subscribingAlone) {
-    sendCommand(Command::Kind::subscribe, {entry}, now, send);
+    sendRequest(Kind::subscribe, {entry}, now, send);
   }
 }
 
 template <class Send>
-void SubscriptionBook::sendBatches(Command::Kind kind,
-                                   const Entries& entries,
-                                   TimePoint now,
-                                   Send& send) {
+void SubscriptionBook::sendBatches(Kind kind, const Entries& entries, TimePoint now, Send& send) {
   // One request names channels of one slot only.
   std::vector<std::pair<std::uint16_t, Entry*>> ordered;
   ordered.reserve(entries.size());
@@ -310,20 +301,21 @@ void SubscriptionBook::sendBatches(Command::Kind kind,
     const std::size_t size = entry->first.size();
     const bool other = slot != std::exchange(last, slot);
     if (!batch.empty() && (other || batch.size() == kBatchChannels || bytes + size > kBatchBytes)) {
-      sendCommand(kind, std::exchange(batch, {}), now, send);
+      sendRequest(kind, batch, now, send);
+      batch.clear();
       bytes = 0;
     }
     batch.push_back(entry);
     bytes += size;
   }
   if (!batch.empty()) {
-    sendCommand(kind, std::move(batch), now, send);
+    sendRequest(kind, batch, now, send);
   }
 }
 
 template <class Send>
-void SubscriptionBook::sendCommand(Command::Kind kind, Entries entries, TimePoint now, Send& send) {
-  const bool subscribing = kind == Command::Kind::subscribe;
+void SubscriptionBook::sendRequest(Kind kind, const Entries& entries, TimePoint now, Send& send) {
+  const bool subscribing = kind == Kind::subscribe;
   std::vector<std::string_view> words;
   words.reserve(entries.size() + 1);
   words.emplace_back(sharded_ ? (subscribing ? "SSUBSCRIBE" : "SUNSUBSCRIBE")
@@ -331,39 +323,31 @@ void SubscriptionBook::sendCommand(Command::Kind kind, Entries entries, TimePoin
   for (const Entry* entry : entries) {
     words.emplace_back(entry->first);
   }
-  const std::size_t count = entries.size();
-  record(Command{kind, std::move(entries), count}, now);
-  const std::uint64_t number = firstCommand_ + inFlight_.size() - 1;
-  for (Entry* entry : inFlight_.back().channels) {
+  const std::uint64_t number = requests_.add(kind, entries, now);
+  for (Entry* entry : entries) {
     entry->second.state = subscribing ? State::subscribing : State::unsubscribing;
-    entry->second.command = number;
+    entry->second.request = number;
   }
   send(words);
 }
 
 template <class Send>
 void SubscriptionBook::sendPing(TimePoint now, Send&& send) {
-  record(Command{}, now);
+  requests_.add(Kind::ping, {}, now);
   const std::vector<std::string_view> words{"PING"};
   send(words);
 }
 
-inline void SubscriptionBook::record(Command command, TimePoint now) {
-  if (inFlight_.empty()) {
-    lastProgress_ = now;
-  }
-  inFlight_.push_back(std::move(command));
-}
-
 inline SubscriptionBook::Meaning SubscriptionBook::take(const Reply& reply, TimePoint now) {
   // Bytes alone do not count: a peer that sends one now and then tells nobody anything.
-  lastReceived_ = now;
+  requests_.received(now);
   if (reply.isError()) {
     return takeError(reply.text, now);
   }
   const bool isList = reply.isArray() && !reply.elements.empty();
   if (reply.is("PONG") || (isList && reply.elements.front().is("pong"))) {
-    return {.answered = takePong(now)};
+    const std::optional<std::uint64_t> ping = requests_.oldest(Kind::ping);
+    return {.answered = ping && answered(*ping, now)};
   }
   if (!isList || reply.elements.size() != 3 || reply.elements[1].type != Reply::Type::string) {
     return {};
@@ -376,31 +360,24 @@ inline SubscriptionBook::Meaning SubscriptionBook::take(const Reply& reply, Time
     return wanted ? Meaning{.kind = Meaning::Kind::message, .channel = &name} : Meaning{};
   }
   if (kind.is(sharded_ ? "ssubscribe" : "subscribe")) {
-    return takeConfirmation(Command::Kind::subscribe, name, now);
+    return takeConfirmation(Kind::subscribe, name, now);
   }
   if (kind.is(sharded_ ? "sunsubscribe" : "unsubscribe")) {
-    return takeConfirmation(Command::Kind::unsubscribe, name, now);
+    return takeConfirmation(Kind::unsubscribe, name, now);
   }
   return {};
 }
 
 /// Returns false for a request that is no longer there.
-inline bool SubscriptionBook::answered(std::uint64_t command, TimePoint now) noexcept {
-  const std::uint64_t index = command - firstCommand_;
-  if (index >= inFlight_.size()) {
+inline bool SubscriptionBook::answered(std::uint64_t request, TimePoint now) noexcept {
+  if (!requests_.answered(request, now)) {
     return false;
   }
-  --inFlight_[static_cast<std::size_t>(index)].unanswered;
-  while (!inFlight_.empty() && inFlight_.front().unanswered == 0) {
-    inFlight_.pop_front();
-    ++firstCommand_;
-  }
-  lastProgress_ = now;
   busyAnswers_ = 0;
   return true;
 }
 
-inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Command::Kind kind,
+inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Kind kind,
                                                                     const std::string& name,
                                                                     TimePoint now) {
   const auto found = channels_.find(name);
@@ -410,8 +387,8 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Command::Kin
   Entry& entry = *found;
   Channel& channel = entry.second;
   Meaning meaning;
-  if (kind == Command::Kind::subscribe && channel.state == State::subscribing) {
-    meaning.answered = answered(channel.command, now);
+  if (kind == Kind::subscribe && channel.state == State::subscribing) {
+    meaning.answered = answered(channel.request, now);
     channel.state = State::subscribed;
     channel.alone = false;
     channel.refusals = 0;
@@ -422,11 +399,11 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Command::Kin
     }
     meaning.kind = Meaning::Kind::subscribed;
     meaning.channel = &name;
-  } else if (kind == Command::Kind::unsubscribe &&
+  } else if (kind == Kind::unsubscribe &&
              (channel.state == State::unsubscribing || channel.state == State::subscribed)) {
     // A server may end a subscription unasked: its slot has gone to another node.
     if (channel.state == State::unsubscribing) {
-      meaning.answered = answered(channel.command, now);
+      meaning.answered = answered(channel.request, now);
     } else if (sharded_ && channel.wanted) {
       meaning.kind = Meaning::Kind::moved;
       meaning.channel = &name;
@@ -437,35 +414,23 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Command::Kin
   return meaning;
 }
 
-inline bool SubscriptionBook::takePong(TimePoint now) noexcept {
-  for (std::size_t i = 0; i < inFlight_.size(); ++i) {
-    if (inFlight_[i].kind == Command::Kind::ping && inFlight_[i].unanswered > 0) {
-      return answered(firstCommand_ + i, now);
-    }
-  }
-  return false;
-}
-
 /// The server answers in order, and everything before the oldest unanswered request has been
 /// confirmed: the error is that request's.
 inline SubscriptionBook::Meaning SubscriptionBook::takeError(std::string_view text, TimePoint now) {
   const std::string_view code = firstWord(text);
-  if (inFlight_.empty() || code == "NOAUTH") {
+  if (requests_.empty() || code == "NOAUTH") {
     return {.kind = Meaning::Kind::broken,
             .errc = code == "NOAUTH" ? Errc::authenticationFailed : Errc::connectionFailed};
   }
-  const Command command = std::move(inFlight_.front());
-  inFlight_.pop_front();
-  ++firstCommand_;
-  lastProgress_ = now;
-  if (command.kind == Command::Kind::ping) {
+  const Requests::Unanswered request = requests_.takeOldest(now);
+  if (request.kind == Kind::ping) {
     return {};
   }
-  for (Entry* entry : command.channels) {
+  for (Entry* entry : request.channels) {
     entry->second.state = State::none;
   }
-  if (command.kind == Command::Kind::unsubscribe) {
-    for (Entry* entry : command.channels) {
+  if (request.kind == Kind::unsubscribe) {
+    for (Entry* entry : request.channels) {
       // The server goes on sending; what is not wanted is dropped on arrival.
       reconsider(*entry);
     }
@@ -475,7 +440,7 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeError(std::string_view te
   if (moved || code == "BUSY" || code == "LOADING" || code == "MASTERDOWN" || code == "TRYAGAIN") {
     const auto pause = exponentialPause(times_.retryDelayMin, times_.retryDelayMax, busyAnswers_++);
     const std::string* told = nullptr;
-    for (Entry* entry : command.channels) {
+    for (Entry* entry : request.channels) {
       if (entry->second.wanted) {
         told = &entry->first;
       }
@@ -484,12 +449,12 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeError(std::string_view te
     return moved && told != nullptr ? Meaning{.kind = Meaning::Kind::moved, .channel = told}
                                     : Meaning{};
   }
-  if (command.channels.size() == 1) {
+  if (request.channels.size() == 1) {
     return refuse(
-        *command.channels.front(), code == "NOPERM" ? Errc::denied : Errc::serverError, now);
+        *request.channels.front(), code == "NOPERM" ? Errc::denied : Errc::serverError, now);
   }
   // One of them spoils the request for all, and the answer does not say which.
-  for (Entry* entry : command.channels) {
+  for (Entry* entry : request.channels) {
     entry->second.alone = true;
     reconsider(*entry);
   }
@@ -524,19 +489,12 @@ inline void SubscriptionBook::retry(TimePoint now) {
   }
 }
 
-inline SubscriptionBook::TimePoint SubscriptionBook::peerDeadline() const noexcept {
-  // Messages prove that the peer lives, but not that it still hears us.
-  constexpr int kPatience = 2;
-  return std::min(std::max(lastReceived_, lastProgress_) + times_.replyTimeout,
-                  lastProgress_ + kPatience * times_.replyTimeout);
-}
-
 inline SubscriptionBook::TimePoint SubscriptionBook::nextDue() const noexcept {
   const TimePoint due = retrying_.empty() ? TimePoint::max() : retrying_.begin()->first;
-  if (!inFlight_.empty()) {
-    return std::min(due, peerDeadline());
+  if (!requests_.empty()) {
+    return std::min(due, requests_.peerDeadline(times_.replyTimeout));
   }
-  const TimePoint ping = std::min(due, lastReceived_ + times_.heartbeatInterval);
+  const TimePoint ping = std::min(due, requests_.lastReceived() + times_.heartbeatInterval);
   return channels_.empty() ? std::min(ping, idleSince_ + times_.idleLinger) : ping;
 }
 

@@ -36,6 +36,10 @@ class LinkEvents {
 /// lost connection is replaced by itself. CommandLink is the one over sockets; a simulation has
 /// another.
 ///
+/// A request that submit() has taken completes once: with its reply, or unsent, or lost when its
+/// connection broke after it may have reached the server. Replies come in the order of the
+/// requests. Node is the caller, AckLane for a connection of its own.
+///
 /// **Thread safety:** submit(), await() and the observers from any thread; the rest on the loop
 /// thread.
 class CommandTransport {

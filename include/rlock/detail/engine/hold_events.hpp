@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/hold_handle.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/lock_traits.hpp>
+#include <rlock/detail/engine/engine_context.hpp>
+#include <rlock/detail/engine/force_listener.hpp>
+#include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/hold_loss.hpp>
+#include <rlock/detail/engine/loss_teller.hpp>
+#include <rlock/detail/engine/renewals.hpp>
+#include <rlock/detail/executor/lock_scripts.hpp>
+#include <rlock/detail/executor/permit_scripts.hpp>
+#include <rlock/options.hpp>
+#include <rlock/owner.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// Books what happens to holds without their gate: another lease for a permit, a forced release by
+/// this client, the end of a thread, and the end of the client.
+///
+/// Nobody who calls this knows whether a request about the hold is under way. So an event ends only
+/// holds that were granted before it; a grant that may be of the time after is doubted
+/// (Hold::doubtedAt) or asked for (ForceListener), and a grant that is booked later finds the
+/// event's mark (HoldKeeper::granted()). A hold is lost once, whatever ends it first. Each event is
+/// one step under the mutex of the HoldBook, and the holders are told after that, on the loop
+/// thread.
+///
+/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
+/// The caller holds no lock of the engine.
+class HoldEvents {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  HoldEvents(EngineContext& context,
+             HoldBook& book,
+             Renewals& renewals,
+             ForceListener& listener,
+             LossTeller& losses) noexcept
+      : context_(context), book_(book), renewals_(renewals), listener_(listener), losses_(losses) {}
+
+  /// The permit with this id is about to get another lease; if it is held as an object, that one
+  /// follows. Null: it is not. `sentAt` is a moment before the request is sent.
+  [[nodiscard]] HoldPtr changingLease(std::string_view semaphore,
+                                      std::string_view id,
+                                      Clock::time_point sentAt,
+                                      std::chrono::milliseconds lease,
+                                      bool watched);
+  /// The answer.
+  /// @param taken  there is such a permit
+  void leaseChanged(Hold& hold,
+                    Clock::time_point sentAt,
+                    std::chrono::milliseconds lease,
+                    bool taken);
+  /// This client freed the lock by force, with a request sent at `sentAt`: its own holders are
+  /// told.
+  void forced(const LockScripts& scripts, Clock::time_point sentAt);
+  /// A thread ended that may hold locks.
+  void threadEnded(OwnerId owner) noexcept;
+
+  // The end.
+
+  /// The client was closed: every Lease shows it at once. Its stop token follows in loseAll().
+  void invalidateAll() noexcept;
+  /// Ends every hold of a closed client and tells the holders. Returns those to be given back. Loop
+  /// thread.
+  std::vector<HoldPtr> loseAll();
+
+ private:
+  /// The timer is to be set earlier.
+  void wakeLoop() RLOCK_EXCLUDES(book_.mutex);
+
+  EngineContext& context_;
+  HoldBook& book_;
+  Renewals& renewals_;
+  ForceListener& listener_;
+  LossTeller& losses_;
+  /// Invalid for the application, to be signalled on the loop.
+  std::vector<IntrusivePtr<HoldHandle>> invalidated_ RLOCK_GUARDED_BY(book_.mutex);
+};
+
+inline void HoldEvents::wakeLoop() {
+  context_.dispatcher().post([self = context_.sharing(*this)] {
+    if (!self->context_.closed()) {
+      self->renewals_.begin();
+    }
+  });
+}
+
+inline HoldPtr HoldEvents::changingLease(std::string_view semaphore,
+                                         std::string_view id,
+                                         Clock::time_point sentAt,
+                                         std::chrono::milliseconds lease,
+                                         bool watched) {
+  HoldPtr hold;
+  bool needsLoop = false;
+  {
+    const MutexLock lock(book_.mutex);
+    const std::vector<HoldPtr> permits = book_.ledger.named(semaphore);
+    const auto held = std::find_if(permits.begin(), permits.end(), [&](const HoldPtr& each) {
+      return each->kind == HoldKind::permit && each->count > 0 &&
+             static_cast<const PermitScripts&>(scriptsOf(*each)).isFor(id);
+    });
+    if (held != permits.end()) {
+      hold = *held;
+      book_.watchdog.changeLease(*hold, sentAt, lease, watched);
+      needsLoop = book_.needsTimer();
+    }
+  }
+  if (needsLoop) {
+    wakeLoop();
+  }
+  return hold;
+}
+
+inline void HoldEvents::leaseChanged(Hold& hold,
+                                     Clock::time_point sentAt,
+                                     std::chrono::milliseconds lease,
+                                     bool taken) {
+  bool needsLoop = false;
+  std::vector<HoldLoss> lost;
+  {
+    const MutexLock lock(book_.mutex);
+    if (taken) {
+      book_.watchdog.leaseChanged(hold, sentAt, lease);
+    } else if (hold.count > 0 && !hold.lost) {
+      book_.end(hold, goneReason(hold), lost);
+    }
+    needsLoop = book_.needsTimer();
+  }
+  if (needsLoop) {
+    wakeLoop();
+  }
+  losses_.announceOnLoop(std::move(lost));
+}
+
+inline void HoldEvents::forced(const LockScripts& scripts, Clock::time_point sentAt) {
+  std::vector<HoldLoss> lost;
+  std::vector<HoldDoubt> unsure;
+  {
+    const MutexLock lock(book_.mutex);
+    for (const HoldPtr& hold : book_.ledger.named(scripts.name)) {
+      if (!scripts.forceReleaseEnds(hold->kind)) {
+        continue;
+      }
+      if (hold->busy) {
+        // A grant that is on its way may have been made before the lock was freed.
+        hold->doubtedAt = context_.now();
+      }
+      if (hold->count == 0) {
+        continue;
+      }
+      if (hold->grantedAt >= sentAt) {
+        // It may be of the time after, when the lock was free for it.
+        unsure.push_back({hold, hold->grantedAt});
+      } else {
+        book_.end(*hold, LossReason::forced, lost);
+      }
+    }
+  }
+  losses_.announceOnLoop(std::move(lost));
+  listener_.check(std::move(unsure));
+}
+
+inline void HoldEvents::threadEnded(OwnerId owner) noexcept {
+  // A closing client gives back what it holds, also that of a thread which ends because of it.
+  if (!context_.inItsProcess() || context_.closed()) {
+    return;
+  }
+  std::vector<HoldLoss> lost;
+  {
+    const MutexLock lock(book_.mutex);
+    for (const HoldPtr& hold : book_.ledger.ownedBy(owner)) {
+      if (hold->count > 0 && !hold->lost) {
+        // Left to expire: the work it protects may go on elsewhere.
+        loseAllOf(*hold, LossReason::threadEnded, lost);
+        hold->leftToExpire = true;
+        book_.watchdog.linger(*hold);
+      }
+    }
+  }
+  losses_.announceOnLoop(std::move(lost));
+}
+
+// The end.
+
+inline void HoldEvents::invalidateAll() noexcept {
+  // Not left to the loop, which may be in a callback of the application.
+  try {
+    const MutexLock lock(book_.mutex);
+    invalidated_.reserve(book_.ledger.size());
+    for (const HoldPtr& hold : book_.ledger.all()) {
+      if (hold->handle && hold->handle->markLost(LossReason::clientClosed)) {
+        invalidated_.push_back(hold->handle);
+      }
+      for (const HoldPart& part : hold->parts) {
+        if (part.handle && part.handle->markLost(LossReason::clientClosed)) {
+          invalidated_.push_back(part.handle);
+        }
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    // The loop does it.
+  }
+}
+
+inline std::vector<HoldPtr> HoldEvents::loseAll() {
+  std::vector<HoldLoss> lost;
+  std::vector<HoldPtr> held;
+  std::vector<IntrusivePtr<HoldHandle>> invalidated;
+  {
+    const MutexLock lock(book_.mutex);
+    invalidated.swap(invalidated_);
+    for (const HoldPtr& hold : book_.ledger.all()) {
+      if (hold->count == 0) {
+        continue;
+      }
+      book_.watchdog.retire(*hold);
+      if (hold->leftToExpire) {
+        hold->count = 0;
+        continue;
+      }
+      held.push_back(hold);
+      loseAllOf(*hold, LossReason::clientClosed, lost);
+      hold->count = 0;
+    }
+  }
+  losses_.announce(lost);
+  for (const auto& handle : invalidated) {
+    handle->signalLoss();
+  }
+  return held;
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/unique_function.hpp>
+#include <rlock/sync_policy.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// How a wait for acknowledgements ended.
+struct Acks {
+  bool met = false;
+  int replicas = 0;  ///< how many had acknowledged, as far as is known
+  std::string why;   ///< not met: in words
+};
+
+/// A write that has been answered and is to be acknowledged.
+struct AckTicket {
+  SyncPolicy policy;
+  std::chrono::steady_clock::time_point since;  ///< the wait
+  std::chrono::steady_clock::time_point until;
+  UniqueFunction<void(Acks acks)> done;        ///< called once
+  UniqueFunction<bool()> abandoned = nullptr;  ///< nobody waits any more; empty: somebody does
+};
+
+/// The tickets that wait for one server, and the rounds of questions that cover them.
+///
+/// A round asks about one form of policy; tickets of different forms take turns, and the one that
+/// has waited longest for a round says which form is next. Invariants: a round covers all tickets
+/// of its form that were there when it began, and none that came later, whose writes may be newer
+/// than the question; it asks for as few replicas as the easiest of them needs; a ticket's `done`
+/// is called once, after the ticket has gone from here, so that it may add another.
+///
+/// AckLane is its only caller: it asks the questions and reports the answers.
+///
+/// **Thread safety:** loop thread only. It reads no clock: time is a parameter.
+class AckTickets {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Kind = SyncPolicy::Kind;
+
+  struct Waiting {
+    AckTicket ticket;
+    std::uint64_t round = 0;  ///< the latest that covered it; 0: none yet
+    int replicas = 0;         ///< had acknowledged in that round
+    int wanted = 0;           ///< by majority: known when the number of replicas is
+  };
+
+  void add(AckTicket ticket) {
+    if (waiting_.size() == waiting_.capacity()) {
+      waiting_.reserve(2 * waiting_.size() + 8);
+    }
+    waiting_.push_back({.ticket = std::move(ticket)});
+  }
+  [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+  /// When the first of them is over; time_point::max(): there is none.
+  [[nodiscard]] Clock::time_point nextDue() const noexcept;
+
+  ///@{
+  /// How many replicas the server has: counted, or not known.
+  void countedReplicas(int number) noexcept { connected_ = number; }
+  void forgetReplicas() noexcept { connected_.reset(); }
+  [[nodiscard]] const std::optional<int>& connected() const noexcept { return connected_; }
+  ///@}
+  /// How many replicas a ticket needs, as far as is known.
+  [[nodiscard]] int need(const Waiting& one) const noexcept;
+
+  /// The question of a round.
+  struct Round {
+    int wanted = kMostReplicas;  ///< replicas, for the easiest of its tickets
+    Clock::duration longest{0};  ///< that one of its tickets waits
+  };
+  /// Begins the next round. There are tickets.
+  Round beginRound(Clock::time_point now);
+  /// The form of the present round, or of the last one.
+  [[nodiscard]] Kind form() const noexcept { return form_; }
+  [[nodiscard]] bool covers(const Waiting& one) const noexcept {
+    return one.round == round_ && one.ticket.policy.kind == form_;
+  }
+  /// The answer of the round: ends the tickets for which it is enough.
+  /// @param local  the write is in the server's own append-only file
+  void acknowledged(int replicas, bool local);
+
+  /// Ends those tickets of which `judge` gives something else than nothing.
+  /// @param judge  `std::optional<Acks>(Waiting&)`
+  /// @throws std::bad_alloc after it has ended those for which there was memory
+  template <class Judge>
+  void settle(Judge judge);
+  void endAll(std::string_view why) {
+    settle([&](const Waiting&) { return std::optional(Acks{false, 0, std::string(why)}); });
+  }
+
+ private:
+  std::vector<Waiting> waiting_;
+  std::uint64_t round_ = 0;
+  Kind form_ = Kind::none;
+  std::optional<int> connected_;  // replicas, at the last look
+};
+
+inline AckTickets::Clock::time_point AckTickets::nextDue() const noexcept {
+  auto due = Clock::time_point::max();
+  for (const Waiting& one : waiting_) {
+    due = std::min(due, one.ticket.until);
+  }
+  return due;
+}
+
+inline int AckTickets::need(const Waiting& one) const noexcept {
+  switch (one.ticket.policy.kind) {
+    case Kind::majority:
+      return (connected_.value_or(0) + 1) / 2;
+    case Kind::localAof:
+      return 0;
+    case Kind::none:
+    case Kind::replicas:
+    case Kind::remoteAof:
+      break;
+  }
+  return one.ticket.policy.count;
+}
+
+inline AckTickets::Round AckTickets::beginRound(Clock::time_point now) {
+  ++round_;
+  const auto eldest =
+      std::min_element(waiting_.begin(), waiting_.end(), [](const Waiting& a, const Waiting& b) {
+        return a.round < b.round;
+      });
+  form_ = eldest->ticket.policy.kind;
+  Round round;
+  for (Waiting& one : waiting_) {
+    if (one.ticket.policy.kind == form_) {
+      one.round = round_;
+      round.wanted = std::min(round.wanted, need(one));
+      round.longest = std::max(round.longest, one.ticket.until - now);
+    }
+  }
+  return round;
+}
+
+inline void AckTickets::acknowledged(int replicas, bool local) {
+  settle([&](Waiting& one) -> std::optional<Acks> {
+    if (!covers(one)) {
+      return std::nullopt;
+    }
+    one.replicas = replicas;
+    one.wanted = need(one);
+    const bool met = form_ == Kind::localAof ? local : replicas >= one.wanted;
+    return met ? std::optional(Acks{true, replicas, {}}) : std::nullopt;
+  });
+}
+
+template <class Judge>
+void AckTickets::settle(Judge judge) {
+  std::vector<std::pair<AckTicket, Acks>> over;
+  bool noMemory = false;
+  try {
+    for (Waiting& one : waiting_) {
+      if (std::optional<Acks> acks = judge(one)) {
+        // Room for all at once: no ticket may get lost on the way.
+        if (over.empty()) {
+          over.reserve(waiting_.size());
+        }
+        over.emplace_back(std::move(one.ticket), std::move(*acks));
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    noMemory = true;
+  }
+  if (!over.empty()) {
+    std::erase_if(waiting_, [](const Waiting& one) { return !one.ticket.done; });
+  }
+  for (auto& [ticket, acks] : over) {
+    ticket.done(std::move(acks));
+  }
+  if (noMemory) {
+    throw std::bad_alloc();
+  }
+}
+
+}  // namespace rlock::detail

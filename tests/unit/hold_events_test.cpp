@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/engine_fixture.hpp"
+#include <rlock/detail/engine/hold_events.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+
+namespace rlock::detail {
+namespace hold_events_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class NoGateWaiter final : public GateWaiter {
+ public:
+  void gateOpened() noexcept override {}
+  void gateClosed() noexcept override {}
+  void gateAddRef() noexcept override {}
+  void gateDropRef() noexcept override {}
+};
+
+class HoldEventsTest : public EngineFixture {
+ protected:
+  /// An owner takes the lock by a request that is sent now.
+  IntrusivePtr<HoldHandle> take(std::uint64_t owner = 1) {
+    const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{owner}, waiter_);
+    const IntrusivePtr<HoldHandle> handle = book(*gate.hold, env_->now());
+    engine_->gates().leave(*gate.hold);
+    return handle;
+  }
+  IntrusivePtr<HoldHandle> book(Hold& hold, Env::Clock::time_point sentAt) {
+    HoldKeeper::GrantTerms terms{};
+    terms.sentAt = sentAt;
+    terms.lease = 30s;
+    terms.wantsHandle = true;
+    return engine_->holds().granted(hold, 0, 1, terms);
+  }
+  [[nodiscard]] bool isHeld(std::uint64_t owner = 1) const {
+    return engine_->holds().holds("orders", OwnerId{owner});
+  }
+
+  NoGateWaiter waiter_;
+};
+
+TEST_F(HoldEventsTest, AForcedReleaseEndsWhatWasGrantedBeforeIt) {
+  const auto handle = take();
+  env_->advance(1ms);
+  engine_->events().forced(*scripts_, env_->now());
+  EXPECT_EQ(handle->reason(), LossReason::forced);
+  EXPECT_FALSE(isHeld());
+}
+
+TEST_F(HoldEventsTest, AForcedReleaseDoubtsWhatWasGrantedSince) {
+  const auto sentAt = env_->now();
+  env_->advance(1ms);
+  const auto handle = take();
+  engine_->events().forced(*scripts_, sentAt);
+  EXPECT_EQ(handle->reason(), LossReason::none)
+      << "it may be of the time after: the server is asked";
+  EXPECT_TRUE(isHeld());
+}
+
+TEST_F(HoldEventsTest, AForcedReleaseIsAboutItsNameOnly) {
+  const auto handle = take();
+  env_->advance(1ms);
+  engine_->events().forced(LockScripts("invoices"), env_->now());
+  EXPECT_EQ(handle->reason(), LossReason::none);
+}
+
+TEST_F(HoldEventsTest, HoldsOfAnEndedThreadAreLostAndLeftToExpire) {
+  const auto handle = take(1);
+  const auto other = take(2);
+  engine_->threadEnded(OwnerId{1});
+  EXPECT_EQ(handle->reason(), LossReason::threadEnded);
+  EXPECT_EQ(other->reason(), LossReason::none);
+  EXPECT_TRUE(engine_->events().loseAll().size() == 1) << "closing gives back the other's only";
+}
+
+TEST_F(HoldEventsTest, EachHoldIsInvalidAtOnceWhenTheClientIsClosed) {
+  const auto handle = take();
+  const std::stop_token lost = handle->lostToken();
+  engine_->markClosed();
+  EXPECT_EQ(handle->reason(), LossReason::clientClosed);
+  EXPECT_FALSE(lost.stop_requested()) << "this is told on the loop thread";
+  EXPECT_EQ(engine_->events().loseAll().size(), 1U);
+  EXPECT_TRUE(lost.stop_requested());
+  EXPECT_FALSE(isHeld());
+}
+
+TEST_F(HoldEventsTest, AHoldIsLostOnce) {
+  const auto handle = take();
+  env_->advance(1ms);
+  engine_->events().forced(*scripts_, env_->now());
+  engine_->threadEnded(OwnerId{1});
+  engine_->markClosed();
+  EXPECT_EQ(handle->reason(), LossReason::forced);
+  EXPECT_TRUE(engine_->events().loseAll().empty());
+}
+
+TEST_F(HoldEventsTest, AGrantThatIsBookedAfterTheClientWasClosedIsOver) {
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{1}, waiter_);
+  const auto sentAt = env_->now();
+  engine_->markClosed();
+  const auto handle = book(*gate.hold, sentAt);
+  EXPECT_EQ(handle->reason(), LossReason::clientClosed);
+  engine_->gates().leave(*gate.hold);
+}
+
+}  // namespace
+}  // namespace hold_events_test
+}  // namespace rlock::detail

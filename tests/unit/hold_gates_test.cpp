@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/engine_fixture.hpp"
+#include <rlock/detail/engine/hold_gates.hpp>
+
+#include <gtest/gtest.h>
+
+namespace rlock::detail {
+namespace hold_gates_test {
+namespace {
+
+/// Each reference to it is counted, as a task would count it.
+class FakeGateWaiter final : public GateWaiter {
+ public:
+  void gateOpened() noexcept override { ++opened; }
+  void gateClosed() noexcept override { ++closed; }
+  void gateAddRef() noexcept override { ++references; }
+  void gateDropRef() noexcept override { --references; }
+
+  int opened = 0;
+  int closed = 0;
+  int references = 0;
+};
+
+class HoldGatesTest : public EngineFixture {
+ protected:
+  HoldGates::Gate enter(GateWaiter& waiter, std::uint64_t owner = 1) {
+    return engine_->gates().enter(scripts_, OwnerId{owner}, waiter);
+  }
+
+  FakeGateWaiter first_;
+  FakeGateWaiter second_;
+};
+
+TEST_F(HoldGatesTest, OneRequestAboutAHoldAtATime) {
+  const HoldGates::Gate gate = enter(first_);
+  EXPECT_TRUE(gate.entered);
+  const HoldGates::Gate next = enter(second_);
+  EXPECT_FALSE(next.entered);
+  EXPECT_FALSE(next.refused);
+  EXPECT_TRUE(enter(first_, 2).entered) << "another owner has another gate";
+  engine_->gates().leave(*gate.hold);
+  EXPECT_EQ(second_.opened, 1);
+  EXPECT_EQ(second_.references, 0);
+}
+
+TEST_F(HoldGatesTest, AClosedClientLetsNobodyWaitAtAGate) {
+  const HoldGates::Gate gate = enter(first_);
+  engine_->markClosed();
+  // Nobody would wake it: closing has dismissed those who wait, and the loop may end.
+  const HoldGates::Gate late = enter(second_);
+  EXPECT_TRUE(late.refused);
+  EXPECT_FALSE(late.entered);
+  engine_->gates().leave(*gate.hold);
+  EXPECT_EQ(second_.opened, 0);
+  EXPECT_EQ(second_.closed, 0);
+  EXPECT_EQ(second_.references, 0);
+}
+
+TEST_F(HoldGatesTest, AClosedClientStillLetsARequestIntoAFreeGate) {
+  engine_->markClosed();
+  const HoldGates::Gate gate = enter(first_);
+  EXPECT_TRUE(gate.entered) << "a release may be under way that gives something back";
+  EXPECT_FALSE(gate.refused);
+  engine_->gates().leave(*gate.hold);
+}
+
+TEST_F(HoldGatesTest, WhoWaitsWhenTheClientIsClosedIsSentAway) {
+  const HoldGates::Gate gate = enter(first_);
+  EXPECT_FALSE(enter(second_).entered);
+  engine_->markClosed();
+  engine_->gates().dismissAll();
+  EXPECT_EQ(second_.closed, 1);
+  EXPECT_EQ(second_.references, 0);
+  engine_->gates().leave(*gate.hold);
+  EXPECT_EQ(second_.opened, 0);
+}
+
+}  // namespace
+}  // namespace hold_gates_test
+}  // namespace rlock::detail

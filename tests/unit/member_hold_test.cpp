@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/group/member_hold.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+namespace member_hold_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class MemberHoldTest : public testing::Test {
+ protected:
+  /// A hold of one incarnation that is valid for ten seconds.
+  IntrusivePtr<HoldHandle> handle(std::uint64_t incarnation) const {
+    auto made = makeIntrusive<HoldHandle>(incarnation);
+    made->setValidUntil(now_ + 10s);
+    return made;
+  }
+  /// @param count  the server's
+  static Grant grant(const IntrusivePtr<HoldHandle>& hold, int count) {
+    Grant result;
+    result.hold = hold;
+    result.count = count;
+    return result;
+  }
+
+  using Incarnations = std::vector<std::uint64_t>;
+
+  MemberHold::Clock::time_point now_ = MemberHold::Clock::time_point(1h);
+  MemberHold member_;
+};
+
+TEST_F(MemberHoldTest, ReleasesTheNewestFirst) {
+  const auto hold = handle(7);
+  member_.add(grant(hold, 1));
+  member_.add(grant(hold, 2));
+  EXPECT_EQ(member_.count(), 2);
+  EXPECT_EQ(member_.takeSurplus(1), Incarnations{7});
+  EXPECT_EQ(member_.takeSurplus(1), Incarnations{}) << "each is released once";
+  EXPECT_EQ(member_.takeSurplus(0), Incarnations{7});
+}
+
+TEST_F(MemberHoldTest, NeverCountsMoreThanTheServer) {
+  const auto hold = handle(7);
+  member_.add(grant(hold, 1));
+  member_.add(grant(hold, 2));
+  member_.takeSurplus(1);
+  // The owner gives one back outside the group, and takes the lock again through it.
+  member_.add(grant(hold, 1));
+  EXPECT_EQ(member_.count(), 1);
+}
+
+TEST_F(MemberHoldTest, ALostHoldIsDroppedByTheNextGrant) {
+  const auto first = handle(7);
+  member_.add(grant(first, 1));
+  first->markLost(LossReason::expired);
+  EXPECT_FALSE(member_.alive());
+  EXPECT_EQ(member_.reason(), LossReason::expired);
+  member_.add(grant(handle(8), 1));
+  EXPECT_TRUE(member_.alive());
+  EXPECT_EQ(member_.reason(), LossReason::none);
+  EXPECT_EQ(member_.takeSurplus(0), Incarnations{8});
+}
+
+TEST_F(MemberHoldTest, IsValidAsLongAsTheLongest) {
+  EXPECT_EQ(member_.validUntil(), MemberHold::Clock::time_point::min());
+  const auto hold = handle(7);
+  member_.add(grant(hold, 1));
+  EXPECT_EQ(member_.validUntil(), now_ + 10s);
+  EXPECT_TRUE(member_.heldAt(now_ + 9s));
+  EXPECT_FALSE(member_.heldAt(now_ + 10s));
+}
+
+TEST_F(MemberHoldTest, IsRepairedByOneAtATimeAndOnlyIfNobodyEndedIt) {
+  const auto hold = handle(7);
+  member_.add(grant(hold, 1));
+  EXPECT_FALSE(member_.beginRepair(now_)) << "it is held";
+  hold->markLost(LossReason::unreachable);
+  EXPECT_TRUE(member_.beginRepair(now_));
+  EXPECT_FALSE(member_.beginRepair(now_));
+  member_.repaired();
+  EXPECT_TRUE(member_.beginRepair(now_));
+
+  MemberHold forced;
+  const auto ended = handle(8);
+  forced.add(grant(ended, 1));
+  ended->markLost(LossReason::forced);
+  EXPECT_FALSE(forced.beginRepair(now_));
+}
+
+TEST_F(MemberHoldTest, EachHoldIsHeardOnceUntilItIsGone) {
+  const auto first = handle(7);
+  member_.add(grant(first, 1));
+  MemberHold::Listeners old;
+  EXPECT_EQ(member_.unheard(old), first);
+  std::list<StopListener> listener;
+  int losses = 0;
+  listener.emplace_back(first->lostToken(), [&losses] { ++losses; });
+  member_.hear(first, listener);
+  EXPECT_TRUE(listener.empty()) << "it is kept";
+  EXPECT_EQ(member_.unheard(old), nullptr);
+  EXPECT_TRUE(old.empty());
+  member_.takeSurplus(0);
+  EXPECT_EQ(member_.unheard(old), nullptr);
+  EXPECT_EQ(old.size(), 1U) << "handed out, to be destroyed without the mutex";
+}
+
+}  // namespace
+}  // namespace member_hold_test
+}  // namespace rlock::detail
