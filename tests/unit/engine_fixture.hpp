@@ -3,6 +3,7 @@
 
 #include "unit/manual_env.hpp"
 #include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/scripted_lock.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/net/transport.hpp>
 

@@ -71,7 +71,7 @@ TEST_F(HoldEventsTest, AForcedReleaseIsAboutItsNameOnly) {
 
 TEST_F(HoldEventsTest, HoldsOfAnEndedThreadAreLostAndLeftToExpire) {
   const auto handle = take(1);
-  const auto other = take(2);
+  const auto other = take(3);
   engine_->threadEnded(OwnerId{1});
   EXPECT_EQ(handle->reason(), LossReason::threadEnded);
   EXPECT_EQ(other->reason(), LossReason::none);
