@@ -31,17 +31,16 @@ ssize_t ReplyInput::take(Stream& stream) noexcept {
 }
 
 ssize_t ReplyInput::await(Stream& stream,
-                          Clock::time_point until,
+                          Clock::duration left,
                           const OutputQueue& output,
                           bool& room) noexcept {
   room = false;
-  if (roundTrip_.polls()) {
+  if (roundTrip_.polls(pending_)) {
     const ssize_t count = spin(stream);
     if (count >= 0 || errno != EAGAIN) {
       return count;
     }
   }
-  const auto left = until - Clock::now();
   // The loop may be busy with application code for longer than a request may wait, so that the
   // reader looks for room, too.
   if (const bool forRoom = output.blocked(); forRoom || left < kReceiveSlice) {

@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <sys/types.h>
 #include <utility>
@@ -33,10 +34,10 @@ class ReplyInput {
 
   /// Takes what has come. As Stream::read(), and what was read is the next() replies.
   ssize_t take(Stream& stream) noexcept;
-  /// The same, and waits for it if nothing has come: at most until then, and a little while. While
+  /// The same, and waits for it if nothing has come: at most for `left`, and a little while. While
   /// `output` is blocked it waits for room as well, and says whether there is some.
   ssize_t await(Stream& stream,
-                Clock::time_point until,
+                Clock::duration left,
                 const OutputQueue& output,
                 bool& room) noexcept;
   /// Whether as much came as could be taken at once, so that there may be more.
@@ -52,7 +53,9 @@ class ReplyInput {
   [[nodiscard]] const char* errorText() const noexcept { return reader_.errorText(); }
 
   /// How long the reader's own reply took.
-  void noteRoundTrip(Clock::duration measured) noexcept { roundTrip_.note(measured); }
+  void noteRoundTrip(Clock::duration measured) noexcept { roundTrip_.note(measured, pending_); }
+  /// How many requests are pending now. By the reader, or the thread that makes one.
+  void setPending(std::uint64_t pending) noexcept { pending_ = pending; }
 
  private:
   ssize_t spin(Stream& stream) noexcept;
@@ -60,6 +63,7 @@ class ReplyInput {
 
   const std::chrono::nanoseconds spin_;
   RoundTrip roundTrip_;
+  std::uint64_t pending_ = 0;
   ReplyReader reader_;
   std::vector<char> buffer_;
   std::array<Reply, 32> replies_;

@@ -116,7 +116,7 @@ inline void StepPerformer::failWithoutMemory() {
 inline void StepPerformer::attemptForSleeper() {
   const Step step = call_.prepare(SteppedCall::Driver::caller);
   Dispatcher& dispatcher = call_.engine_->dispatcher();
-  if (step == Step::attempt && dispatcher.direct(call_)) {
+  if (step == Step::attempt && dispatcher.direct(call_, Dispatcher::Mode::awaited)) {
     call_.signals_.give(CallerSignals::kSent);
     return;
   }
