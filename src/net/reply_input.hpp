@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <sys/types.h>
 #include <utility>
 #include <vector>
@@ -30,7 +31,10 @@ class ReplyInput {
   explicit ReplyInput(std::chrono::microseconds spin);
 
   /// A new connection, whose replies `reader` cuts.
-  void begin(ReplyReader reader) noexcept { reader_ = std::move(reader); }
+  void begin(ReplyReader reader) noexcept {
+    reader_ = std::move(reader);
+    unread_ = {};
+  }
 
   /// Takes what has come. As Stream::read(), and what was read is the next() replies.
   ssize_t take(Stream& stream) noexcept;
@@ -58,14 +62,19 @@ class ReplyInput {
   void setPending(std::uint64_t pending) noexcept { pending_ = pending; }
 
  private:
+  ssize_t took(ssize_t count) noexcept;
+  ReplyReader::Next read(Reply& reply) noexcept;
   ssize_t spin(Stream& stream) noexcept;
   bool sleep(Stream& stream, Clock::duration left, bool forRoom) noexcept;
 
   const std::chrono::nanoseconds spin_;
   RoundTrip roundTrip_;
   std::uint64_t pending_ = 0;
-  ReplyReader reader_;
+  // What was taken is read from the buffer as long as the replies are simple ones. The reader gets
+  // the rest, and has bytes of its own only while there are none of these.
   std::vector<char> buffer_;
+  std::string_view unread_;
+  ReplyReader reader_;
   std::array<Reply, 32> replies_;
 };
 

@@ -73,7 +73,7 @@ void StepPerformer::soon(Action action) {
 }
 
 inline void StepPerformer::start() {
-  call_.background_ = true;
+  call_.goToBackground();
   soon([this] {
     if (call_.deadline_ != Clock::time_point::max()) {
       armDeadline(call_.deadline_);

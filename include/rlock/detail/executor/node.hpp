@@ -387,7 +387,8 @@ inline void Node::send(const CallPtr& call) {
     owner_.resend(call);
     return;
   }
-  if (terms_.env->now() >= call->sendBefore_) {
+  const auto now = terms_.env->now();
+  if (now >= call->sendBefore_) {
     timeIsUp(call);
     return;
   }
@@ -405,6 +406,7 @@ inline void Node::send(const CallPtr& call) {
   if (call->late() != Call::Late::harmless && owner_.needsTombstone()) {
     call->recompose(true);
   }
+  call->setSubmitTime(now);
   if (!submit(*call, Mode::background)) {
     waitForLink(call);
   }
@@ -434,6 +436,9 @@ inline bool Node::submit(Call& call, Mode mode) {
 }
 
 inline bool Node::passesKills(const CallPtr& call) {
+  if (call->stragglers_.empty()) {
+    return true;
+  }
   const auto now = terms_.env->now();
   std::erase_if(call->stragglers_, [now](const Call::Straggler& straggler) {
     return straggler.session->dead || now - straggler.lostAt >= kTombstoneLife;

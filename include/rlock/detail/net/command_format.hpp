@@ -50,7 +50,11 @@ class CommandFormat {
   static char* writeHeader(char* place, char type, std::size_t number) noexcept {
     constexpr std::size_t kMostDigits = 20;
     *place++ = type;
-    place = std::to_chars(place, place + kMostDigits, number).ptr;
+    if (number < 10) {
+      *place++ = static_cast<char>('0' + number);
+    } else {
+      place = std::to_chars(place, place + kMostDigits, number).ptr;
+    }
     return write(place, kEnd);
   }
   static char* write(char* place, std::string_view bytes) noexcept {

@@ -43,8 +43,8 @@ class Request : public RefCounted<Request> {
   [[nodiscard]] std::chrono::steady_clock::time_point submittedAt() const noexcept {
     return submittedAt_;
   }
-  /// Once CommandTransport::await() has said `complete` and there is a reply: a moment between its
-  /// arrival and the return of await(), after the thread last slept.
+  /// Once there is a reply and await() has returned, or in completed(): a moment after the reply
+  /// came, and after the thread that is told of it last waited for anything.
   [[nodiscard]] std::chrono::steady_clock::time_point answeredAt() const noexcept {
     return answeredAt_;
   }
