@@ -63,8 +63,9 @@ class HoldGates {
     std::optional<HoldDoubt> doubt{};
   };
   ///@{
-  /// The two halves of leave(), for who has booked something and leaves in the same step.
-  [[nodiscard]] Left leaveWithin(Hold& hold) RLOCK_REQUIRES(book_.mutex);
+  /// The two halves of leave(), for who has booked something and leaves in the same step. The book
+  /// is the one of these gates.
+  [[nodiscard]] Left leaveWithin(HoldBook& book, Hold& hold) RLOCK_REQUIRES(book.mutex);
   void settle(Left left) RLOCK_EXCLUDES(book_.mutex);
   ///@}
   /// Sends everybody away who waits: a gate is passed on only as long as there is a loop to do it.
@@ -122,25 +123,25 @@ inline void HoldGates::leave(Hold& hold) {
   Left left;
   {
     const MutexLock lock(book_.mutex);
-    left = leaveWithin(hold);
+    left = leaveWithin(book_, hold);
   }
   settle(std::move(left));
 }
 
-inline HoldGates::Left HoldGates::leaveWithin(Hold& hold) {
+inline HoldGates::Left HoldGates::leaveWithin(HoldBook& book, Hold& hold) {
   Left left;
   const bool unreconciled = mayObtain(hold);
   if (hold.doubtedAt >= hold.grantedAt && hold.count > 0 && !hold.lost) {
     left.doubt = HoldDoubt{HoldPtr(&hold), hold.grantedAt};
   }
-  left.next = book_.ledger.leave(hold);
+  left.next = book.ledger.leave(hold);
   if (left.next == nullptr) {
     // No request is under way that may have been executed before the doubt.
     hold.doubtedAt = Clock::time_point::min();
   }
   // A gate that is passed on stays counted for the next one.
   if (unreconciled && left.next == nullptr) {
-    left.lastUnreconciled = --book_.unreconciled == 0 && context_.closed();
+    left.lastUnreconciled = --book.unreconciled == 0 && context_.closed();
   }
   return left;
 }

@@ -274,7 +274,7 @@ inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
     after.needsLoop = !std::exchange(book_.listening, true) || after.needsLoop;
     if (terms.mayLeaveGate && terms.label.empty() && after.empty()) {
       // The usual case. Nothing follows that can fail, and would have to be undone at the gate.
-      result.left = gates_.leaveWithin(hold);
+      result.left = gates_.leaveWithin(book_, hold);
       return result;
     }
   }
@@ -479,7 +479,7 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold, const Hol
       needsLoop = book_.needsTimer();
     }
     if (!needsLoop && !lost && label.empty()) {
-      left = gates_.leaveWithin(hold);
+      left = gates_.leaveWithin(book_, hold);
     }
   }
   if (needsLoop) {
