@@ -8,6 +8,7 @@
 #   interop Java 17 or later, Maven
 #   lint    clang, clang-format, clang-tidy
 #   docs    Doxygen, Graphviz
+#   bench   Valgrind, which counts instructions
 #
 # With apt and as root the missing packages are installed. Anywhere else they are listed and the
 # script fails. What is found without a package, such as a redis-server of your own, counts.
@@ -84,6 +85,9 @@ find_missing() {
       docs)
         need doxygen has_command doxygen
         need graphviz has_command dot
+        ;;
+      bench)
+        need valgrind has_command valgrind
         ;;
       *)
         echo "install_packages.sh: unknown group $group" >&2

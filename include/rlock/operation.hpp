@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/block_cache.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/error.hpp>
 #include <rlock/result.hpp>
@@ -33,7 +34,8 @@ class OperationBody {
 };
 
 template <class T, class Run, class Start>
-class FunctionBody final : public OperationBody<T> {
+class FunctionBody final : public OperationBody<T>,
+                           public FromBlockCache<FunctionBody<T, Run, Start>> {
  public:
   FunctionBody(Run run, Start start) : run_(std::move(run)), start_(std::move(start)) {}
   Result<T> run() override { return run_(); }

@@ -3,54 +3,13 @@
 
 #include "net/hiredis_compat.hpp"
 
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <utility>
-#include <vector>
 
 namespace rlock::detail::net {
-
-FormattedCommand::FormattedCommand(std::span<const std::string_view> argv) {
-  if (argv.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
-    throw std::bad_alloc();
-  }
-  constexpr std::size_t kUsual = 24;
-  std::array<const char*, kUsual> usualPointers;
-  std::array<std::size_t, kUsual> usualSizes;
-  std::vector<const char*> manyPointers;
-  std::vector<std::size_t> manySizes;
-  const char** pointers = usualPointers.data();
-  std::size_t* sizes = usualSizes.data();
-  if (argv.size() > kUsual) {
-    manyPointers.resize(argv.size());
-    manySizes.resize(argv.size());
-    pointers = manyPointers.data();
-    sizes = manySizes.data();
-  }
-  for (std::size_t i = 0; i < argv.size(); ++i) {
-    pointers[i] = argv[i].empty() ? "" : argv[i].data();
-    sizes[i] = argv[i].size();
-  }
-
-  const auto length =
-      redisFormatCommandArgv(&bytes_, static_cast<int>(argv.size()), pointers, sizes);
-  if (length < 0) {
-    throw std::bad_alloc();
-  }
-  size_ = static_cast<std::size_t>(length);
-}
-
-FormattedCommand::~FormattedCommand() {
-  redisFreeCommand(bytes_);
-}
-
-void appendCommand(std::string& out, std::span<const std::string_view> argv) {
-  out += FormattedCommand(argv).bytes();
-}
 
 /// Where the reply under construction grows. hiredis hands its address to each callback.
 struct ReplyReader::State {

@@ -5,34 +5,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
-#include <string>
-#include <string_view>
 
 // Declared as in hiredis, whose header only codec.cpp needs.
 struct redisReader;
 
 namespace rlock::detail::net {
-
-/// One request as it is sent. Any bytes are allowed in any argument.
-class FormattedCommand {
- public:
-  /// @throws std::bad_alloc
-  explicit FormattedCommand(std::span<const std::string_view> argv);
-  FormattedCommand(const FormattedCommand&) = delete;
-  FormattedCommand& operator=(const FormattedCommand&) = delete;
-  ~FormattedCommand();
-
-  [[nodiscard]] std::string_view bytes() const noexcept { return {bytes_, size_}; }
-
- private:
-  char* bytes_ = nullptr;
-  std::size_t size_ = 0;
-};
-
-/// Appends one request. Any bytes are allowed in any argument.
-/// @throws std::bad_alloc
-void appendCommand(std::string& out, std::span<const std::string_view> argv);
 
 /// Cuts a stream of bytes into replies, however the bytes are split.
 ///

@@ -228,11 +228,14 @@ void CommandLink::runCompleted() noexcept {
   const auto end = Clock::now() + kCompletingPerPass;
   for (int count = 0; !running_.empty(); ++count) {
     // The loop of a closed link may take no more work.
-    if (!closing_ && (count >= kCompletionsPerPass || Clock::now() >= end)) {
+    const auto now = Clock::now();
+    if (!closing_ && (count >= kCompletionsPerPass || now >= end)) {
       wakeLoop();
       return;
     }
     const RequestPtr request = running_.pop();
+    // The loop may have had other things to do since the reply came.
+    request->setAnsweredAt(now);
     PendingRequests::complete(*request);
   }
 }

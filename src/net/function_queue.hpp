@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/atomic.hpp>
+#include <rlock/detail/base/block_cache.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 
 #include <atomic>
@@ -12,7 +13,7 @@ namespace rlock::detail::net {
 
 /// One function in a queue. Queueing takes no memory, so that what has been made can be queued
 /// whatever happens.
-struct QueuedFunction {
+struct QueuedFunction final : FromBlockCache<QueuedFunction> {
   QueuedFunction(UniqueFunction<void()> work, bool belongsToTask) noexcept
       : function(std::move(work)), ofTask(belongsToTask) {}
 

@@ -2,6 +2,7 @@
 #include "net/handshake.hpp"
 
 #include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/net/command_format.hpp>
 
 #include <algorithm>
 #include <array>

@@ -2,6 +2,7 @@
 #include "net/loop_env.hpp"
 
 #include "base/futex.hpp"
+#include <rlock/detail/base/block_cache.hpp>
 
 #include <thread>
 #include <utility>
@@ -10,7 +11,7 @@ namespace rlock::detail::net {
 
 namespace {
 
-class LoopTimer final : public detail::Timer {
+class LoopTimer final : public detail::Timer, public FromBlockCache<LoopTimer> {
  public:
   LoopTimer(Loop& loop, UniqueFunction<void()> onExpiry) : timer_(loop, std::move(onExpiry)) {}
 

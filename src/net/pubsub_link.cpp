@@ -4,6 +4,7 @@
 #include "net/codec.hpp"
 #include "net/master_watch.hpp"
 #include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/net/command_format.hpp>
 #include <rlock/detail/net/subscription_book.hpp>
 
 #include <array>

@@ -2,9 +2,11 @@
 #include "net/reply_input.hpp"
 
 #include "net/socket.hpp"
+#include <rlock/detail/net/simple_reply.hpp>
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <poll.h>
 #include <sched.h>
 #include <thread>
@@ -23,25 +25,27 @@ ReplyInput::ReplyInput(std::chrono::microseconds spin)
       buffer_(kReplyReadSize) {}
 
 ssize_t ReplyInput::take(Stream& stream) noexcept {
-  const ssize_t count = stream.read(buffer_.data(), buffer_.size(), false);
+  return took(stream.read(buffer_.data(), buffer_.size(), false));
+}
+
+ssize_t ReplyInput::took(ssize_t count) noexcept {
   if (count > 0) {
-    reader_.feed(buffer_.data(), static_cast<std::size_t>(count));
+    unread_ = {buffer_.data(), static_cast<std::size_t>(count)};
   }
   return count;
 }
 
 ssize_t ReplyInput::await(Stream& stream,
-                          Clock::time_point until,
+                          Clock::duration left,
                           const OutputQueue& output,
                           bool& room) noexcept {
   room = false;
-  if (roundTrip_.polls()) {
+  if (roundTrip_.polls(pending_)) {
     const ssize_t count = spin(stream);
     if (count >= 0 || errno != EAGAIN) {
       return count;
     }
   }
-  const auto left = until - Clock::now();
   // The loop may be busy with application code for longer than a request may wait, so that the
   // reader looks for room, too.
   if (const bool forRoom = output.blocked(); forRoom || left < kReceiveSlice) {
@@ -49,11 +53,7 @@ ssize_t ReplyInput::await(Stream& stream,
     // After a pause of the process the reply may be there although its time is over.
     return take(stream);
   }
-  const ssize_t count = stream.read(buffer_.data(), buffer_.size(), true);
-  if (count > 0) {
-    reader_.feed(buffer_.data(), static_cast<std::size_t>(count));
-  }
-  return count;
+  return took(stream.read(buffer_.data(), buffer_.size(), true));
 }
 
 ssize_t ReplyInput::spin(Stream& stream) noexcept {
@@ -87,11 +87,32 @@ bool ReplyInput::sleep(Stream& stream, Clock::duration left, bool forRoom) noexc
   return forRoom && (descriptor.revents & POLLOUT) != 0;
 }
 
+ReplyReader::Next ReplyInput::read(Reply& reply) noexcept {
+  const bool readerIdle = reader_.pendingBytes() == 0 && *reader_.errorText() == '\0';
+  if (readerIdle && unread_.empty()) {
+    return ReplyReader::Next::needMore;
+  }
+  if (readerIdle) {
+    try {
+      const std::size_t size = SimpleReply::read(unread_, reply);
+      unread_.remove_prefix(size);
+      if (size > 0) {
+        return ReplyReader::Next::reply;
+      }
+    } catch (const std::bad_alloc&) {
+      // The reader has its own way to say so.
+    }
+  }
+  reader_.feed(unread_.data(), unread_.size());
+  unread_ = {};
+  return reader_.next(reply);
+}
+
 ReplyInput::Batch ReplyInput::next() noexcept {
   std::size_t count = 0;
   auto next = ReplyReader::Next::reply;
   while (count < replies_.size()) {
-    next = reader_.next(replies_[count]);
+    next = read(replies_[count]);
     if (next != ReplyReader::Next::reply) {
       break;
     }

@@ -10,7 +10,9 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string_view>
 #include <sys/types.h>
 #include <utility>
 #include <vector>
@@ -29,14 +31,17 @@ class ReplyInput {
   explicit ReplyInput(std::chrono::microseconds spin);
 
   /// A new connection, whose replies `reader` cuts.
-  void begin(ReplyReader reader) noexcept { reader_ = std::move(reader); }
+  void begin(ReplyReader reader) noexcept {
+    reader_ = std::move(reader);
+    unread_ = {};
+  }
 
   /// Takes what has come. As Stream::read(), and what was read is the next() replies.
   ssize_t take(Stream& stream) noexcept;
-  /// The same, and waits for it if nothing has come: at most until then, and a little while. While
+  /// The same, and waits for it if nothing has come: at most for `left`, and a little while. While
   /// `output` is blocked it waits for room as well, and says whether there is some.
   ssize_t await(Stream& stream,
-                Clock::time_point until,
+                Clock::duration left,
                 const OutputQueue& output,
                 bool& room) noexcept;
   /// Whether as much came as could be taken at once, so that there may be more.
@@ -52,16 +57,24 @@ class ReplyInput {
   [[nodiscard]] const char* errorText() const noexcept { return reader_.errorText(); }
 
   /// How long the reader's own reply took.
-  void noteRoundTrip(Clock::duration measured) noexcept { roundTrip_.note(measured); }
+  void noteRoundTrip(Clock::duration measured) noexcept { roundTrip_.note(measured, pending_); }
+  /// How many requests are pending now. By the reader, or the thread that makes one.
+  void setPending(std::uint64_t pending) noexcept { pending_ = pending; }
 
  private:
+  ssize_t took(ssize_t count) noexcept;
+  ReplyReader::Next read(Reply& reply) noexcept;
   ssize_t spin(Stream& stream) noexcept;
   bool sleep(Stream& stream, Clock::duration left, bool forRoom) noexcept;
 
   const std::chrono::nanoseconds spin_;
   RoundTrip roundTrip_;
-  ReplyReader reader_;
+  std::uint64_t pending_ = 0;
+  // What was taken is read from the buffer as long as the replies are simple ones. The reader gets
+  // the rest, and has bytes of its own only while there are none of these.
   std::vector<char> buffer_;
+  std::string_view unread_;
+  ReplyReader reader_;
   std::array<Reply, 32> replies_;
 };
 

@@ -22,6 +22,13 @@ SharedConnection::Failure socketFailure(const Stream& stream, const char* what, 
                         : SharedConnection::Failure{Errc::connectionFailed, what, "", error};
 }
 
+/// Wakes a thread that was made the reader.
+void wake(const PendingRequests::Leader& leader) noexcept {
+  if (leader.asleep) {
+    futexWakeOne(&PendingRequests::word(*leader.request));
+  }
+}
+
 /// Sets the done bit of a request that has ended, and wakes its thread.
 void finish(Request& request) noexcept {
   if (PendingRequests::finish(request)) {
@@ -84,29 +91,33 @@ bool SharedConnection::submit(Request& request,
                               std::span<const std::string_view> argv,
                               Mode mode,
                               bool onLoop) {
-  const FormattedCommand command(argv);
-  const auto now = Clock::now();
-  ReleasableLock lock(mutex_);
-  if (state_ != State::up || !pending_.accepts(request)) {
-    return false;
-  }
-  // The last step that can fail. Were the command appended without its place in the order of
-  // replies, or the other way round, each later reply would reach the wrong request.
-  output_.append(command.bytes());
-  pending_.append(request, command.bytes().size(), mode, now);
-  if (onLoop) {
-    return true;
-  }
-  if (mode == Mode::background) {
-    if (pending_.background() == 1) {
-      // The loop must watch for its reply not coming.
-      wakeLoop_();
+  const auto known = request.takeSubmitTime();
+  const auto now = known == Clock::time_point() ? Clock::now() : known;
+  std::string_view bytes;
+  {
+    const MutexLock lock(mutex_);
+    if (state_ != State::up || !pending_.accepts(request)) {
+      return false;
     }
-    arm();
+    // The last step that can fail. Were the command appended without its place in the order of
+    // replies, or the other way round, each later reply would reach the wrong request.
+    const std::size_t size = output_.append(argv);
+    pending_.append(request, size, mode, now);
+    if (onLoop) {
+      return true;
+    }
+    if (mode == Mode::awaitedAtOnce) {
+      enlist(request);
+    } else if (mode == Mode::background) {
+      if (pending_.background() == 1) {
+        // The loop must watch for its reply not coming.
+        wakeLoop_();
+      }
+      arm();
+    }
+    bytes = beginWriting();
   }
-  if (!output_.hasWriter()) {
-    write(lock);
-  }
+  write(bytes);
   return true;
 }
 
@@ -114,9 +125,9 @@ bool SharedConnection::submitGroup(std::span<const CommandTransport::Part> group
   std::string bytes;
   std::vector<std::size_t> sizes;
   for (const CommandTransport::Part& part : group) {
-    const FormattedCommand command(part.argv);
-    bytes += command.bytes();
-    sizes.push_back(command.bytes().size());
+    const std::size_t before = bytes.size();
+    appendCommand(bytes, part.argv);
+    sizes.push_back(bytes.size() - before);
   }
   const auto now = Clock::now();
   const MutexLock lock(mutex_);
@@ -148,36 +159,46 @@ void SharedConnection::abandon(Clock::time_point since, Errc errc, const char* w
   }
 }
 
+/// The thread that awaits the request becomes the reader if there is none, and stands in line
+/// otherwise.
+void SharedConnection::enlist(Request& request) noexcept {
+  if (std::exchange(reading_, true)) {
+    pending_.enlist(request);
+  } else {
+    pending_.appoint(request);
+    input_.setPending(pending_.size());
+  }
+}
+
 SharedConnection::Awaited SharedConnection::await(Request& request,
                                                   Clock::time_point deadline) noexcept {
-  if (PendingRequests::done(request)) {
-    return Awaited::complete;
-  }
-  bool leading = false;
-  {
+  if (!PendingRequests::enlisted(request)) {
+    if (PendingRequests::done(request)) {
+      return Awaited::complete;
+    }
     const MutexLock lock(mutex_);
     // The race with the reader, or with a failure: the request may have ended under the mutex while
     // its done bit is yet to be set. It has no connection to read any more, and its thread waits
     // for that bit.
     if (request.delivery() == Request::Delivery::pending) {
-      leading = !std::exchange(reading_, true);
-      if (!leading) {
-        pending_.enlist(request);
-      }
+      enlist(request);
     }
   }
-  return leading ? lead(request, deadline) : follow(request, deadline);
+  return follow(request, deadline);
 }
 
 SharedConnection::Awaited SharedConnection::follow(Request& request,
                                                    Clock::time_point deadline) noexcept {
   auto stallAt = request.submittedAt() + replyTimeout_;
+  auto now = request.submittedAt();
   for (;;) {
     std::uint32_t word = 0;
     switch (PendingRequests::next(request, word)) {
       case PendingRequests::Next::lead:
-        return lead(request, deadline);
+        return lead(request, deadline, now);
       case PendingRequests::Next::done:
+        // The reader's time may be long past: this thread was woken since.
+        request.setAnsweredAt(now == request.submittedAt() ? Clock::now() : now);
         return Awaited::complete;
       case PendingRequests::Next::interrupt:
         if (leave(request)) {
@@ -191,7 +212,7 @@ SharedConnection::Awaited SharedConnection::follow(Request& request,
         break;
     }
     futexWait(PendingRequests::word(request), word, std::min(deadline, stallAt));
-    const auto now = Clock::now();
+    now = Clock::now();
     if (now >= deadline) {
       if (leave(request)) {
         return Awaited::timedOut;
@@ -216,17 +237,21 @@ bool SharedConnection::leave(Request& request) noexcept {
   return true;
 }
 
+/// @param now  a moment ago
 SharedConnection::Awaited SharedConnection::lead(Request& request,
-                                                 Clock::time_point deadline) noexcept {
+                                                 Clock::time_point deadline,
+                                                 Clock::time_point now) noexcept {
   auto stallAt = request.submittedAt() + replyTimeout_;
   Awaited result = Awaited::complete;
   while (!PendingRequests::done(request)) {
-    receive(&request, std::min(deadline, stallAt));
+    if (receive(&request, std::min(deadline, stallAt) - now) == Reading::over) {
+      return result;
+    }
     if (PendingRequests::done(request)) {
       break;
     }
     const bool interrupted = PendingRequests::interrupted(request);
-    const auto now = Clock::now();
+    now = Clock::now();
     if (interrupted || now >= deadline) {
       const MutexLock lock(mutex_);
       if (pending_.toBackground(request)) {
@@ -247,43 +272,59 @@ SharedConnection::Awaited SharedConnection::lead(Request& request,
   return result;
 }
 
-/// Takes what has come, and waits for it if `own` is given, the request of this thread. Returns as
-/// Stream::read().
-ssize_t SharedConnection::receive(const Request* own, Clock::time_point until) noexcept {
+/// Takes what has come, and waits for it if `own` is given, the request of this thread.
+SharedConnection::Reading SharedConnection::receive(const Request* own,
+                                                    Clock::duration left) noexcept {
   bool room = false;
   const ssize_t count =
-      own == nullptr ? input_.take(*stream_) : input_.await(*stream_, until, output_, room);
+      own == nullptr ? input_.take(*stream_) : input_.await(*stream_, left, output_, room);
   const int error = errno;
   if (room) {
-    ReleasableLock lock(mutex_);
-    if (state_ == State::up && output_.unblock()) {
-      write(lock);
+    std::string_view bytes;
+    {
+      const MutexLock lock(mutex_);
+      if (state_ == State::up && output_.unblock()) {
+        bytes = nextBytes();
+      }
     }
+    write(bytes);
   }
-  if (count > 0) {
-    while (hand(input_.next(), own)) {
-    }
-  } else if (count == 0) {
+  if (count == 0) {
     fail({Errc::connectionFailed, "the server closed the connection"});
-  } else if (error != EAGAIN) {
+  } else if (count < 0 && error != EAGAIN) {
     fail(socketFailure(*stream_, "reading failed", error));
   }
-  return count;
+  if (count <= 0) {
+    return Reading::nothing;
+  }
+  // The reader's own reply may pass the role on, and with it the input.
+  const bool filled = input_.filled(count);
+  Reading reading = Reading::more;
+  while (reading == Reading::more) {
+    reading = hand(input_.next(), own);
+  }
+  // When less than a full buffer came, and the stream has nothing, the next read would only say so.
+  return reading == Reading::nothing && (filled || stream_->hasBufferedInput()) ? Reading::more
+                                                                                : reading;
 }
 
-/// Gives the replies to their requests. Returns whether there may be more of them.
-bool SharedConnection::hand(const ReplyInput::Batch& batch, const Request* own) noexcept {
+/// Gives the replies to their requests.
+SharedConnection::Reading SharedConnection::hand(const ReplyInput::Batch& batch,
+                                                 const Request* own) noexcept {
   if (batch.replies.empty() && batch.then == ReplyReader::Next::needMore) {
-    return false;
+    return Reading::nothing;
   }
   const auto now = Clock::now();
   bool expected = true;
+  bool over = false;
   PendingRequests::Ended ended;
+  PendingRequests::Leader next;
   {
     const MutexLock lock(mutex_);
     if (state_ != State::up) {
-      return false;
+      return Reading::nothing;
     }
+    const bool waits = own != nullptr && own->delivery() == Request::Delivery::pending;
     for (Reply& reply : batch.replies) {
       expected = pending_.take(std::move(reply), now, ended);
       if (!expected) {
@@ -295,20 +336,41 @@ bool SharedConnection::hand(const ReplyInput::Batch& batch, const Request* own) 
       wakeLoop_();
     }
     completed_.append(ended.background);
+    const bool mine = own != nullptr && own->delivery() == Request::Delivery::replied;
+    if (mine && waits) {
+      input_.noteRoundTrip(now - own->submittedAt());
+    }
+    input_.setPending(pending_.size());
+    over = mine && expected && batch.then == ReplyReader::Next::needMore;
+    if (over) {
+      next = passRole();
+    }
   }
   // Taken out of the queue first: once finished, its thread may submit it again.
   while (const RequestPtr request = ended.awaited.pop()) {
-    if (request.get() == own) {
-      input_.noteRoundTrip(now - own->submittedAt());
-    }
     finish(*request);
+  }
+  if (over) {
+    wake(next);
+    return Reading::over;
   }
   if (!expected || batch.then == ReplyReader::Next::protocolError) {
     fail(
         {Errc::protocolError, "the server sent what is no reply to a request", input_.errorText()});
-    return false;
+    return Reading::nothing;
   }
-  return batch.then == ReplyReader::Next::reply;
+  return batch.then == ReplyReader::Next::reply ? Reading::more : Reading::nothing;
+}
+
+/// The thread that has waited longest is the reader from here on, if there is one. It may read at
+/// once, so that the input is no longer this thread's.
+PendingRequests::Leader SharedConnection::passRole() noexcept {
+  PendingRequests::Leader next = pending_.appoint();
+  if (!next.request) {
+    reading_ = false;
+    arm();
+  }
+  return next;
 }
 
 void SharedConnection::handOver() noexcept {
@@ -322,67 +384,82 @@ void SharedConnection::handOver() noexcept {
       wakeLoop_();
       return;
     }
-    next = pending_.appoint();
-    if (!next.request) {
-      reading_ = false;
-      arm();
+    next = passRole();
+  }
+  wake(next);
+}
+
+/// Makes this thread the writer if there is none. Returns the bytes that it is to write().
+std::string_view SharedConnection::beginWriting() noexcept {
+  return output_.enter() ? nextBytes() : std::string_view();
+}
+
+/// What the writer writes next, as far as it is known; it leaves when there is nothing.
+std::string_view SharedConnection::nextBytes() noexcept {
+  if (stream_->packsWrites() && pending_.size() > 1) {
+    // Others are at work on this connection: those who are about to send something come along.
+    // Where nobody is, this returns at once.
+    mutex_.unlock();
+    ::sched_yield();
+    mutex_.lock();
+  }
+  const std::string_view bytes = state_ == State::up ? output_.next() : std::string_view();
+  if (bytes.empty()) {
+    output_.leave();
+    if (state_ == State::failing) {
+      // The loop takes the socket away now that it has no writer.
+      wakeLoop_();
+    }
+  } else {
+    pending_.offer(bytes.size());
+  }
+  return bytes;
+}
+
+/// Writes until there is no more or the socket is full. Commands that others append during a call
+/// to the kernel are written by the next one. A writer for whom nobody has left anything leaves
+/// without the mutex.
+void SharedConnection::write(std::string_view bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t count = stream_->write(bytes.data(), bytes.size());
+    const int error = errno;
+    if (count > 0) {
+      output_.wrote(static_cast<std::size_t>(count));
+    }
+    if (count == static_cast<ssize_t>(bytes.size()) && output_.leaveIfIdle()) {
+      // The race with a failure during the call: the loop takes the socket away now that it has no
+      // writer. Whoever comes second of this thread and fail() sees the other.
+      if (!up_.load()) {
+        wakeLoop_();
+      }
       return;
     }
-  }
-  if (next.asleep) {
-    futexWakeOne(&PendingRequests::word(*next.request));
+    bytes = goOnWriting(bytes, count, error);
   }
 }
 
-/// Makes this thread the writer until all is written or the socket is full. Commands that others
-/// append during a call to the kernel are written by the next one.
-void SharedConnection::write(ReleasableLock& lock) noexcept {
-  output_.enter();
-  while (state_ == State::up) {
-    if (stream_->packsWrites() && pending_.size() > 1) {
-      // Others are at work on this connection: those who are about to send something come along.
-      // Where nobody is, this returns at once.
-      mutex_.unlock();
-      ::sched_yield();
-      mutex_.lock();
-      if (state_ != State::up) {
-        break;
-      }
-    }
-    const std::string_view bytes = output_.next();
-    if (bytes.empty()) {
-      break;
-    }
-    pending_.offer(bytes.size());
-    // Not by the lock, where the analysis would lose sight of it.
-    mutex_.unlock();
-    const ssize_t count = stream_->write(bytes.data(), bytes.size());
-    const int error = errno;
-    mutex_.lock();
-    if (state_ != State::up) {
-      // The race with a reader whose failure came during the call: it has ended every request.
-      break;
-    }
-    if (count > 0) {
-      output_.wrote(static_cast<std::size_t>(count));
+/// The kernel has taken `count` of the bytes, or none because of `error`. Returns what to write
+/// next.
+std::string_view SharedConnection::goOnWriting(std::string_view bytes,
+                                               ssize_t count,
+                                               int error) noexcept {
+  ReleasableLock lock(mutex_);
+  if (state_ != State::up || count > 0) {
+    if (state_ == State::up) {
       pending_.refused(bytes.size() - static_cast<std::size_t>(count));
-      continue;
     }
-    pending_.refused(bytes.size());
-    if (count < 0 && error == EAGAIN) {
-      // No caller may wait for room: the loop goes on, or the reader if it finds room first.
-      output_.block();
-      arm();
-      return;
-    }
-    output_.leave();
-    fail(lock, socketFailure(*stream_, "writing failed", count == 0 ? EPIPE : error));
-    return;
+    return nextBytes();
+  }
+  pending_.refused(bytes.size());
+  if (count < 0 && error == EAGAIN) {
+    // No caller may wait for room: the loop goes on, or the reader if it finds room first.
+    output_.block();
+    arm();
+    return {};
   }
   output_.leave();
-  if (state_ == State::failing) {
-    wakeLoop_();
-  }
+  fail(lock, socketFailure(*stream_, "writing failed", count == 0 ? EPIPE : error));
+  return {};
 }
 
 /// Has the loop woken for what nobody else waits for.
@@ -411,7 +488,7 @@ void SharedConnection::fail(ReleasableLock& lock,
     return;
   }
   state_ = State::failing;
-  up_.store(false, std::memory_order_release);
+  up_.store(false);
   failure_ = why;
   const bool unanswered = !pending_.empty();
   PendingRequests::Ended ended;
@@ -438,17 +515,22 @@ bool SharedConnection::serve() noexcept {
   if (events == 0) {
     return false;
   }
+  std::string_view bytes;
   {
-    ReleasableLock lock(mutex_);
+    const MutexLock lock(mutex_);
     watch_->disarmed();
     if (state_ != State::up) {
       return false;
     }
     if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0 && output_.unblock()) {
-      write(lock);
-      if (!lock.ownsLock() || state_ != State::up) {
-        return false;
-      }
+      bytes = nextBytes();
+    }
+  }
+  write(bytes);
+  {
+    const MutexLock lock(mutex_);
+    if (state_ != State::up) {
+      return false;
     }
     // The race with a thread that has become the reader since the event: it reads for all.
     if (reading_ || (events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) == 0) {
@@ -465,9 +547,7 @@ bool SharedConnection::serve() noexcept {
 /// The loop is the reader.
 void SharedConnection::readOnLoop() noexcept {
   for (int i = 0; i < kReadsPerPass; ++i) {
-    const ssize_t count = receive(nullptr, Clock::time_point::max());
-    // Less than a full buffer came, and the stream has nothing: the next read would only say so.
-    if (count <= 0 || !(input_.filled(count) || stream_->hasBufferedInput())) {
+    if (receive(nullptr, Clock::duration::zero()) != Reading::more) {
       break;
     }
   }
@@ -475,17 +555,19 @@ void SharedConnection::readOnLoop() noexcept {
 }
 
 SharedConnection::Clock::time_point SharedConnection::flush() noexcept {
-  ReleasableLock lock(mutex_);
-  if (state_ != State::up || closing_) {
-    return Clock::time_point::max();
-  }
-  const auto due = pending_.backgroundDue();
-  if (!output_.hasWriter()) {
-    write(lock);
-  }
-  if (lock.ownsLock() && state_ == State::up) {
+  auto due = Clock::time_point::max();
+  std::string_view bytes;
+  {
+    const MutexLock lock(mutex_);
+    if (state_ != State::up || closing_) {
+      return due;
+    }
+    due = pending_.backgroundDue();
+    // Before they are written: an event that comes meanwhile finds this thread here.
     arm();
+    bytes = beginWriting();
   }
+  write(bytes);
   return due;
 }
 

@@ -116,18 +116,32 @@ class SharedConnection {
   enum class State : std::uint8_t { down, up, failing, closed };
 
   // As a thread in await().
-  Awaited lead(Request& request, Clock::time_point deadline) noexcept;
+  void enlist(Request& request) noexcept RLOCK_REQUIRES(mutex_);
+  Awaited lead(Request& request, Clock::time_point deadline, Clock::time_point now) noexcept;
   Awaited follow(Request& request, Clock::time_point deadline) noexcept;
   bool leave(Request& request) noexcept;
 
   // As the reader.
-  ssize_t receive(const Request* own, Clock::time_point until) noexcept;
-  bool hand(const ReplyInput::Batch& batch, const Request* own) noexcept;
+  /// How far the reader has come.
+  enum class Reading : std::uint8_t {
+    more,     ///< there may be more at once
+    nothing,  ///< that was all for now
+    over      ///< its own reply has come, and the role is another's, or nobody's
+  };
+  Reading receive(const Request* own, Clock::duration left) noexcept;
+  Reading hand(const ReplyInput::Batch& batch, const Request* own) noexcept;
   void readOnLoop() noexcept;
   void handOver() noexcept;
+  PendingRequests::Leader passRole() noexcept RLOCK_REQUIRES(mutex_);
+
+  // As the writer.
+  std::string_view beginWriting() noexcept RLOCK_REQUIRES(mutex_);
+  std::string_view nextBytes() noexcept RLOCK_REQUIRES(mutex_);
+  std::string_view goOnWriting(std::string_view bytes, ssize_t count, int error) noexcept
+      RLOCK_EXCLUDES(mutex_);
+  void write(std::string_view bytes) noexcept RLOCK_EXCLUDES(mutex_);
 
   // A function that is given the lock may release it, also for good: the lock says whether it did.
-  void write(ReleasableLock& lock) noexcept RLOCK_REQUIRES(mutex_);
   void fail(const Failure& why) noexcept RLOCK_EXCLUDES(mutex_);
   void fail(ReleasableLock& lock, const Failure& why) noexcept RLOCK_REQUIRES(mutex_);
   void arm() noexcept RLOCK_REQUIRES(mutex_);
@@ -146,7 +160,7 @@ class SharedConnection {
   RequestQueue completed_ RLOCK_GUARDED_BY(mutex_);  // their completed() is due
   Failure failure_ RLOCK_GUARDED_BY(mutex_);
 
-  // Under mutex_, but for what each says of itself.
+  // Under mutex_, but for what it says of itself.
   OutputQueue output_;
 
   // Written under mutex_ and on the loop thread only, which may read them without.

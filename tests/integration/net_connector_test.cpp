@@ -9,6 +9,7 @@
 #include "support/raw_redis.hpp"
 #include "support/redis_server.hpp"
 #include "support/tcp_proxy.hpp"
+#include <rlock/detail/net/command_format.hpp>
 
 #include <gtest/gtest.h>
 

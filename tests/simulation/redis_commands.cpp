@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -53,7 +54,8 @@ Reply replyError(std::string_view text) {
 Reply replyArray(std::vector<Reply> elements) {
   Reply reply;
   reply.type = Reply::Type::array;
-  reply.elements = std::move(elements);
+  reply.elements.assign(std::make_move_iterator(elements.begin()),
+                        std::make_move_iterator(elements.end()));
   return reply;
 }
 

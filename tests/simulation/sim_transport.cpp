@@ -138,7 +138,7 @@ void SimCommandTransport::close() noexcept {
 bool SimCommandTransport::submit(detail::net::Request& request,
                                  std::span<const std::string_view> argv,
                                  Mode mode) {
-  if (mode == Mode::awaited) {
+  if (mode != Mode::background) {
     std::fprintf(stderr, "the simulation has one thread, which cannot await a reply\n");
     std::abort();
   }

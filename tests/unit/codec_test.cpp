@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/codec.hpp"
 
+#include <rlock/detail/net/command_format.hpp>
+
 #include <gtest/gtest.h>
 
 #include <initializer_list>

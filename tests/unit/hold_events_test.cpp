@@ -17,7 +17,7 @@ class NoGateWaiter final : public GateWaiter {
  public:
   void gateOpened() noexcept override {}
   void gateClosed() noexcept override {}
-  void gateAddRef() noexcept override {}
+  void gateShut() noexcept override {}
   void gateDropRef() noexcept override {}
 };
 
@@ -33,9 +33,10 @@ class HoldEventsTest : public EngineFixture {
   IntrusivePtr<HoldHandle> book(Hold& hold, Env::Clock::time_point sentAt) {
     HoldKeeper::GrantTerms terms{};
     terms.sentAt = sentAt;
+    terms.now = env_->now();
     terms.lease = 30s;
     terms.wantsHandle = true;
-    return engine_->holds().granted(hold, 0, 1, terms);
+    return engine_->holds().granted(hold, 0, 1, terms).handle;
   }
   [[nodiscard]] bool isHeld(std::uint64_t owner = 1) const {
     return engine_->holds().holds("orders", OwnerId{owner});

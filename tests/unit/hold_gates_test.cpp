@@ -13,7 +13,7 @@ class FakeGateWaiter final : public GateWaiter {
  public:
   void gateOpened() noexcept override { ++opened; }
   void gateClosed() noexcept override { ++closed; }
-  void gateAddRef() noexcept override { ++references; }
+  void gateShut() noexcept override { ++references; }
   void gateDropRef() noexcept override { --references; }
 
   int opened = 0;

@@ -17,7 +17,7 @@ class FakeGateWaiter final : public GateWaiter {
  public:
   void gateClosed() noexcept override {}
   void gateOpened() noexcept override { ++opened; }
-  void gateAddRef() noexcept override { ++references; }
+  void gateShut() noexcept override { ++references; }
   void gateDropRef() noexcept override { --references; }
 
   int opened = 0;

@@ -34,7 +34,7 @@ Reply bulk(std::string text) {
   return reply;
 }
 
-Reply list(std::vector<Reply> elements) {
+Reply list(Reply::Elements elements) {
   Reply reply;
   reply.type = Reply::Type::array;
   reply.elements = std::move(elements);

@@ -34,7 +34,7 @@ Reply number(std::int64_t value) {
   return reply;
 }
 
-Reply list(std::vector<Reply> elements) {
+Reply list(Reply::Elements elements) {
   Reply reply;
   reply.type = Reply::Type::array;
   reply.elements = std::move(elements);
@@ -65,7 +65,7 @@ Reply node(std::uint16_t port, const char* role, const char* health, Reply endpo
                text(health)});
 }
 
-Reply shard(std::vector<Reply> slots, std::vector<Reply> nodes) {
+Reply shard(Reply::Elements slots, Reply::Elements nodes) {
   return list({text("slots"), list(std::move(slots)), text("nodes"), list(std::move(nodes))});
 }
 

@@ -67,15 +67,16 @@ class RLOCK_CAPABILITY("mutex") AnnotatedMutex {
 };
 
 /// Holds a mutex as long as it lives: a std::lock_guard with attributes, for the same reason.
+template <class Mutex>
 class RLOCK_SCOPED_CAPABILITY MutexLock {
  public:
-  explicit MutexLock(AnnotatedMutex& mutex) RLOCK_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  explicit MutexLock(Mutex& mutex) RLOCK_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
   ~MutexLock() RLOCK_RELEASE() { mutex_.unlock(); }
 
  private:
-  AnnotatedMutex& mutex_;
+  Mutex& mutex_;
 };
 
 /// A MutexLock that can be released before it ends. A function that passes it on must ask

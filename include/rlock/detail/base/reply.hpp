@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/block_cache.hpp>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,12 +13,13 @@ namespace rlock::detail {
 /// One parsed server reply (a tree for arrays). It is a value with no ties to its connection.
 /// **Thread safety:** one thread at a time.
 struct Reply {
+  using Elements = std::vector<Reply, BlockAllocator<Reply>>;
   enum class Type : std::uint8_t { nil, integer, status, string, error, array };
 
   Type type = Type::nil;
   std::int64_t integer = 0;
-  std::string text;             ///< status, string or error text
-  std::vector<Reply> elements;  ///< array
+  std::string text;   ///< status, string or error text
+  Elements elements;  ///< array
 
   [[nodiscard]] bool isNil() const noexcept { return type == Type::nil; }
   [[nodiscard]] bool isError() const noexcept { return type == Type::error; }

@@ -36,7 +36,7 @@ namespace rlock::detail {
 ///
 /// **Thread safety:** `fsm_` is guarded by the mutex, because turns, deadlines and stops meet
 /// there; everything else belongs to the thread that drives.
-class AcquireTask final : public Task<LockBackend::Acquired> {
+class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCache<AcquireTask> {
  public:
   using Acquired = LockBackend::Acquired;
 
@@ -121,13 +121,9 @@ class AcquireTask final : public Task<LockBackend::Acquired> {
   // Their outcomes.
   void noteLosses(bool hasToken);
   Step found(Finding finding);
-  void book(int count);
+  void book(int count, bool leavesGate);
   Step acksCame(Acks acks);
   void tellUnreconciled(const Error& error);
-  [[nodiscard]] Clock::time_point timeOfReply() const {
-    // Nothing depends on it otherwise.
-    return acquisition_.expires() ? engine_->now() : Clock::time_point::min();
-  }
   [[nodiscard]] Error lateError() const;
   [[nodiscard]] Error stopError() const;
   template <class Event>
@@ -200,7 +196,7 @@ inline AcquireTask::Step AcquireTask::compose(Driver driver) {
   if (acquisition_.enrols()) {
     queueEntry_.taken();
   }
-  acquisition_.sentAt(engine_->now());
+  acquisition_.sentAt(timeOfRequest(driver));
   return Step::attempt;
 }
 
@@ -256,7 +252,7 @@ inline AcquireTask::Step AcquireTask::replied() {
     const bool answered = tell([](AcquireFsm& fsm) {
                             return fsm.answered() || fsm.undoing() ? Step::end : Step::none;
                           }) == Step::end;
-    return found(acquisition_.reconciled(*parsed, answered, timeOfReply()));
+    return found(acquisition_.reconciled(*parsed, answered, answeredAt()));
   }
   const auto parsed = scripts_->parseAcquire(reply());
   if (!parsed) {
@@ -264,8 +260,7 @@ inline AcquireTask::Step AcquireTask::replied() {
                    .error = Error(Errc::protocolError, "unexpected reply to an acquire request")});
   }
   noteLosses(parsed->token.has_value());
-  return found(
-      acquisition_.replied(*parsed, parsed->granted ? timeOfReply() : Clock::time_point::min()));
+  return found(acquisition_.replied(*parsed, answeredAt()));
 }
 
 /// A grant with a token is a re-entry only if the holds before it were not lost meanwhile.
@@ -290,7 +285,7 @@ inline void AcquireTask::tellUnreconciled(const Error& error) {
                                      "not be reconciled: {}",
                                      scripts_->noun(),
                                      escapeForDisplay(scripts_->title()),
-                                     ownerField_,
+                                     ownerField_.text(),
                                      error.what()));
   }
 }
@@ -321,22 +316,27 @@ inline AcquireTask::Step AcquireTask::found(Finding finding) {
     return Acquisition::decide(fsm, std::move(finding), engine_->closed());
   });
   if (Acquisition::obtains(kind, step)) {
-    book(count);
-  }
-  if (Acquisition::leavesGate(kind, step)) {
+    book(count, Acquisition::leavesGate(kind, step));
+  } else if (Acquisition::leavesGate(kind, step)) {
     leaveGate();
   }
   return step;
 }
 
-inline void AcquireTask::book(int count) {
+/// @param leavesGate  the gate is left, in the step that books the grant if that is all
+inline void AcquireTask::book(int count, bool leavesGate) {
   grant_.token = acquisition_.token();
   if (!acquisition_.keepsHold() || !gate_.entered()) {
     engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
+    if (leavesGate) {
+      leaveGate();
+    }
     return;
   }
+  const auto remaining = acquisition_.reconciledRemaining();
   HoldKeeper::GrantTerms terms;
   terms.sentAt = acquisition_.validFrom();
+  terms.now = answeredAt();
   terms.lease = lease_;
   terms.watched = !params_.lease;
   if (params_.maxHold) {
@@ -348,10 +348,20 @@ inline void AcquireTask::book(int count) {
   terms.fenced = grant_.token.has_value();
   terms.kept = acquisition_.kept();
   terms.sync = sync_;
-  grant_.hold = engine_->holds().granted(gate_.hold(), acquisition_.before(), count, terms);
+  terms.mayLeaveGate = leavesGate && !remaining;
+  HoldKeeper::Granted granted =
+      engine_->holds().granted(gate_.hold(), acquisition_.before(), count, terms);
+  grant_.hold = std::move(granted.handle);
   grant_.count = count;
-  if (const auto remaining = acquisition_.reconciledRemaining()) {
+  if (granted.left) {
+    gate_.leave(std::move(*granted.left));
+    return;
+  }
+  if (remaining) {
     engine_->holds().limit(gate_.hold(), submittedAt(), *remaining);
+  }
+  if (leavesGate) {
+    leaveGate();
   }
 }
 
@@ -384,7 +394,8 @@ inline AcquireTask::Step AcquireTask::acksCame(Acks acks) {
   }
   if (acks.met) {
     grant_.acknowledged = acks.replicas;
-    return found(acquisition_.acknowledged(timeOfReply()));
+    setAnsweredAt(engine_->now());
+    return found(acquisition_.acknowledged(answeredAt()));
   }
   const Step step = found({.kind = Finding::Kind::unsynced,
                            .error = Error(Errc::notSynced,
@@ -503,6 +514,9 @@ inline AcquireTask::Step AcquireTask::enqueue() {
   terms.poll = scripts_->pollAfter(acquisition_.attempts());
   // Nobody but this owner can use a channel of its own.
   terms.lingers = !traits.channelPerOwner;
+  willWait();
+  // Turns come on other threads from here on.
+  mutex_.share();
   try {
     engine_->waiting().queue(seat_,
                              terms,

@@ -5,6 +5,8 @@
 #include <rlock/detail/engine/step_performer.hpp>
 #include <rlock/detail/engine/stepped_call.hpp>
 
+#include <utility>
+
 namespace rlock::detail {
 
 /// A call before the gate of its hold: at most one request about a hold is under way, and who finds
@@ -20,17 +22,26 @@ class CallAtGate final : public GateWaiter {
       : call_(call), performer_(performer) {}
 
   /// False: SteppedCall::gatePassed() or gateRefused() will come.
-  bool enter() {
-    const bool endless = call_.deadline_ == SteppedCall::Clock::time_point::max();
-    if (call_.gate_.enter(*this, endless)) {
+  /// @param inside  as in HoldGates::enter()
+  template <class Inside>
+  bool enter(Inside inside) {
+    if (call_.gate_.enter(*this, std::move(inside))) {
       return true;
     }
-    if (endless && call_.background_) {
+    if (endless() && call_.background_) {
       performer_.armDeadline(call_.gate_.limit());
     }
     return false;
   }
 
+  void gateShut() noexcept override {
+    call_.addRef();
+    // The loop thread may go on with the call from here on.
+    call_.mutex_.share();
+    if (endless()) {
+      call_.gate_.limitByOutage();
+    }
+  }
   void gateOpened() noexcept override {
     performer_.soon([this] {
       call_.wakeToWait();
@@ -39,15 +50,19 @@ class CallAtGate final : public GateWaiter {
     });
   }
   void gateClosed() noexcept override {
+    call_.mutex_.share();
     performer_.soon([this] {
       call_.wakeToWait();
       performer_.perform(call_.gateRefused());
     });
   }
-  void gateAddRef() noexcept override { call_.addRef(); }
   void gateDropRef() noexcept override { call_.dropRef(); }
 
  private:
+  [[nodiscard]] bool endless() const noexcept {
+    return call_.deadline_ == SteppedCall::Clock::time_point::max();
+  }
+
   SteppedCall& call_;
   StepPerformer& performer_;
 };

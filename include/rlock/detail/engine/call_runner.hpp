@@ -69,7 +69,14 @@ class CallRunner : public SteppedCall {
   }
 
   // The gate: CallAtGate.
-  bool enterGate() { return atGate_.enter(); }
+  bool enterGate() {
+    return enterGate([](Hold& /*hold*/) {});
+  }
+  /// @param inside  as in HoldGates::enter()
+  template <class Inside>
+  bool enterGate(Inside inside) {
+    return atGate_.enter(std::move(inside));
+  }
   void leaveGate() { gate_.leave(); }
 
   // Reasons to leave.

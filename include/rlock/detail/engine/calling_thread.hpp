@@ -91,7 +91,7 @@ inline CallingThread::Step CallingThread::attempt() {
     return step;
   }
   Dispatcher& dispatcher = call_.engine_->dispatcher();
-  if (dispatcher.direct(call_)) {
+  if (dispatcher.direct(call_, Dispatcher::Mode::awaitedAtOnce, call_.composedAt_)) {
     return await();
   }
   call_.moveToLoop();

@@ -23,29 +23,29 @@ class GatePass {
       : engine_(engine), scripts_(scripts), owner_(owner) {}
 
   /// False: another call has it, and `waiter` will be told.
-  /// @param endless  the call has no time limit of its own. An outage is the only thing that keeps
-  ///                 another request of the same owner at the gate for long, so that the limit for
-  ///                 outages holds here, too
-  bool enter(GateWaiter& waiter, bool endless) {
-    if (endless) {
-      const auto now = engine_.now();
-      const auto outage = engine_.options().outageTimeout;
-      const bool ever = now > Clock::time_point::max() - outage;
-      limit_.store(ever ? kNoLimit : (now + outage).time_since_epoch().count());
-    }
-    auto gate = engine_.gates().enter(scripts_, owner_, waiter);
+  /// @param inside  as in HoldGates::enter()
+  template <class Inside>
+  bool enter(GateWaiter& waiter, Inside inside) {
+    auto gate = engine_.gates().enter(scripts_, owner_, waiter, std::move(inside));
     if (gate.refused) {
       waiter.gateClosed();
     }
     if (!gate.entered) {
       return false;
     }
-    if (endless) {
-      limit_.store(kNoLimit);
-    }
     hold_ = std::move(gate.hold);
     count_ = gate.count;
     return true;
+  }
+
+  /// The gate is taken, and the call has no time limit of its own. An outage is the only thing that
+  /// keeps another request of the same owner at the gate for long, so that the limit for outages
+  /// holds here, too.
+  void limitByOutage() noexcept {
+    const auto now = engine_.now();
+    const auto outage = engine_.options().outageTimeout;
+    const bool ever = now > Clock::time_point::max() - outage;
+    limit_.store(ever ? kNoLimit : (now + outage).time_since_epoch().count());
   }
 
   /// It was passed on to this call.
@@ -55,6 +55,12 @@ class GatePass {
     count_ = engine_.gates().countOf(*hold_);
   }
 
+  /// The gate was left with a booking.
+  void leave(HoldGates::Left left) {
+    maybeExecuted_ = false;
+    hold_ = nullptr;
+    engine_.gates().settle(std::move(left));
+  }
   void leave() {
     maybeExecuted_ = false;
     if (const HoldPtr hold = std::exchange(hold_, nullptr)) {

@@ -48,7 +48,9 @@ struct HoldBook {
     armed = due;
     return true;
   }
-  /// Returns the time that the timer is to be set to.
+  /// The watchdog has just looked. Returns the time that the timer is to be set to; until then
+  /// `armed` stays, also when what it was set for goes: the next grant is due later and needs no
+  /// other time, where it would have to wake the loop thread otherwise.
   [[nodiscard]] Clock::time_point arm() noexcept RLOCK_REQUIRES(mutex) {
     return armed = watchdog.nextDue();
   }

@@ -40,7 +40,15 @@ class HoldGates {
     bool refused = false;  ///< the client is closed: nothing follows
     int count = 0;         ///< countOf() when it was entered
   };
-  Gate enter(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner, GateWaiter& waiter);
+  Gate enter(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner, GateWaiter& waiter) {
+    return enter(scripts, owner, waiter, [](Hold& /*hold*/) {});
+  }
+  /// @param inside  `void(Hold&)`, called under the mutex of the book when the gate is entered
+  template <class Inside>
+  Gate enter(const std::shared_ptr<const LockScripts>& scripts,
+             OwnerId owner,
+             GateWaiter& waiter,
+             Inside inside) RLOCK_EXCLUDES(book_.mutex);
   /// The hold whose gate was passed to a waiter.
   [[nodiscard]] HoldPtr entry(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner);
   /// How often a hold that is not lost is held.
@@ -48,6 +56,18 @@ class HoldGates {
   /// Passes the gate on. If a doubt about the hold came while it was held, the server is asked now
   /// that nothing goes on which could change the answer.
   void leave(Hold& hold) RLOCK_EXCLUDES(book_.mutex);
+  /// The consequences of leaving, for when the mutex is free.
+  struct Left {
+    GateWaiter* next = nullptr;
+    bool lastUnreconciled = false;
+    std::optional<HoldDoubt> doubt{};
+  };
+  ///@{
+  /// The two halves of leave(), for who has booked something and leaves in the same step. The book
+  /// is the one of these gates.
+  [[nodiscard]] Left leaveWithin(HoldBook& book, Hold& hold) RLOCK_REQUIRES(book.mutex);
+  void settle(Left left) RLOCK_EXCLUDES(book_.mutex);
+  ///@}
   /// Sends everybody away who waits: a gate is passed on only as long as there is a loop to do it.
   /// Loop thread.
   void dismissAll() noexcept RLOCK_EXCLUDES(book_.mutex);
@@ -64,9 +84,11 @@ class HoldGates {
   Closing& closing_;
 };
 
-inline HoldGates::Gate HoldGates::enter(const std::shared_ptr<const LockScripts>& scripts,
-                                        OwnerId owner,
-                                        GateWaiter& waiter) {
+template <class Inside>
+HoldGates::Gate HoldGates::enter(const std::shared_ptr<const LockScripts>& scripts,
+                                 OwnerId owner,
+                                 GateWaiter& waiter,
+                                 Inside inside) {
   const MutexLock lock(book_.mutex);
   Gate gate;
   gate.hold = book_.ledger.find(scripts, scripts->traits.holdKind, scripts->name, owner);
@@ -81,6 +103,9 @@ inline HoldGates::Gate HoldGates::enter(const std::shared_ptr<const LockScripts>
     ++book_.unreconciled;
   }
   gate.count = gate.hold->lost ? 0 : gate.hold->count;
+  if (gate.entered) {
+    inside(*gate.hold);
+  }
   return gate;
 }
 
@@ -95,34 +120,42 @@ inline int HoldGates::countOf(const Hold& hold) {
 }
 
 inline void HoldGates::leave(Hold& hold) {
-  GateWaiter* next = nullptr;
-  bool lastUnreconciled = false;
-  std::optional<HoldDoubt> doubt;
+  Left left;
   {
     const MutexLock lock(book_.mutex);
-    const bool unreconciled = mayObtain(hold);
-    if (hold.doubtedAt >= hold.grantedAt && hold.count > 0 && !hold.lost) {
-      doubt = HoldDoubt{HoldPtr(&hold), hold.grantedAt};
-    }
-    next = book_.ledger.leave(hold);
-    if (next == nullptr) {
-      // No request is under way that may have been executed before the doubt.
-      hold.doubtedAt = Clock::time_point::min();
-    }
-    // A gate that is passed on stays counted for the next one.
-    if (unreconciled && next == nullptr) {
-      lastUnreconciled = --book_.unreconciled == 0 && context_.closed();
-    }
+    left = leaveWithin(book_, hold);
   }
-  if (lastUnreconciled) {
+  settle(std::move(left));
+}
+
+inline HoldGates::Left HoldGates::leaveWithin(HoldBook& book, Hold& hold) {
+  Left left;
+  const bool unreconciled = mayObtain(hold);
+  if (hold.doubtedAt >= hold.grantedAt && hold.count > 0 && !hold.lost) {
+    left.doubt = HoldDoubt{HoldPtr(&hold), hold.grantedAt};
+  }
+  left.next = book.ledger.leave(hold);
+  if (left.next == nullptr) {
+    // No request is under way that may have been executed before the doubt.
+    hold.doubtedAt = Clock::time_point::min();
+  }
+  // A gate that is passed on stays counted for the next one.
+  if (unreconciled && left.next == nullptr) {
+    left.lastUnreconciled = --book.unreconciled == 0 && context_.closed();
+  }
+  return left;
+}
+
+inline void HoldGates::settle(Left left) {
+  if (left.lastUnreconciled) {
     closing_.mayBeOver();
   }
-  if (doubt) {
-    listener_.check(std::move(*doubt));
+  if (left.doubt) {
+    listener_.check(std::move(*left.doubt));
   }
-  if (next != nullptr) {
-    next->gateOpened();
-    next->gateDropRef();
+  if (left.next != nullptr) {
+    left.next->gateOpened();
+    left.next->gateDropRef();
   }
 }
 

@@ -10,6 +10,7 @@
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/force_listener.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/hold_gates.hpp>
 #include <rlock/detail/engine/hold_labels.hpp>
 #include <rlock/detail/engine/hold_loss.hpp>
 #include <rlock/detail/engine/loss_teller.hpp>
@@ -52,6 +53,7 @@ class HoldKeeper {
 
   HoldKeeper(EngineContext& context,
              HoldBook& book,
+             HoldGates& gates,
              Renewals& renewals,
              ForceListener& listener,
              LossTeller& losses,
@@ -59,6 +61,7 @@ class HoldKeeper {
              Closing& closing) noexcept
       : context_(context),
         book_(book),
+        gates_(gates),
         renewals_(renewals),
         listener_(listener),
         losses_(losses),
@@ -75,8 +78,6 @@ class HoldKeeper {
   /// Whether this owner has a hold that shuts out everybody else who wants the lock by these
   /// scripts, renewed until it is released.
   [[nodiscard]] bool keeps(const LockScripts& scripts, OwnerId owner) const;
-  /// Whether a hold was valid at some time in the past.
-  [[nodiscard]] bool wasValidAt(const Hold& hold, Clock::time_point when) const;
   /// When a hold is over at the latest unless renewed.
   [[nodiscard]] Clock::time_point endOf(const Hold& hold) const {
     return book_.endOf(hold, context_.now());
@@ -88,6 +89,7 @@ class HoldKeeper {
 
   struct GrantTerms {
     Clock::time_point sentAt;
+    Clock::time_point now;  ///< or a moment ago, when the reply had come
     std::chrono::milliseconds lease;
     bool watched = true;
     std::optional<std::chrono::nanoseconds> maxHold;
@@ -97,11 +99,16 @@ class HoldKeeper {
     std::string_view label;
     PartIndexes kept{};  ///< AcquireReply::kept
     SyncPolicy sync{};
+    bool mayLeaveGate = false;  ///< in the same step, if nothing else is to be done
   };
-  /// Books a grant, and returns the handle if one is wanted. The gate must be held.
+  struct Granted {
+    IntrusivePtr<HoldHandle> handle{};      ///< if one is wanted
+    std::optional<HoldGates::Left> left{};  ///< the gate was left, and this is to be settled
+  };
+  /// Books a grant. The gate must be held.
   /// @param before  holds before the request
   /// @param count   holds now, says the server
-  IntrusivePtr<HoldHandle> granted(Hold& hold, int before, int count, const GrantTerms& terms);
+  Granted granted(Hold& hold, int before, int count, const GrantTerms& terms);
   /// The holds that remain last so long by the server's clock, as a request sent at `sentAt` says.
   void limit(Hold& hold, Clock::time_point sentAt, std::chrono::milliseconds remaining);
 
@@ -110,23 +117,35 @@ class HoldKeeper {
   /// Says what a release is to do.
   struct ReleasePlan {
     bool nothing = false;  ///< what it is about is over: nothing may be sent
-    bool all = false;   ///< the hold is lost: what is left of it goes, however often it was taken
-    bool lost = false;  ///< what it is about is lost, so that nobody is told that it is released
-    int before = 0;     ///< holds before the request
-    int partIndex = 0;  ///< ReleaseRequest::partIndex
+    bool all = false;    ///< the hold is lost: what is left of it goes, however often it was taken
+    bool lost = false;   ///< what it is about is lost, so that nobody is told that it is released
+    int before = 0;      ///< holds before the request
+    int partIndex = 0;   ///< ReleaseRequest::partIndex
+    bool valid = false;  ///< the hold was certainly there
     std::chrono::milliseconds restore{0};  ///< the lease to restore if holds remain; zero: leave it
   };
   /// A release is about to be sent: the last hold is not renewed from here on. The gate must be
   /// held.
   /// @param incarnation  ReleaseTarget::incarnation
-  ReleasePlan releasing(Hold& hold, std::uint64_t incarnation);
+  /// @param now          or a moment ago
+  ReleasePlan releasing(Hold& hold, std::uint64_t incarnation, Clock::time_point now) {
+    const MutexLock lock(book_.mutex);
+    return releasingWithin(hold, incarnation, now);
+  }
+  /// The same where the gate is entered: HoldGates::enter() has the mutex, which the analysis
+  /// cannot see there.
+  ReleasePlan releasingWithin(Hold& hold,
+                              std::uint64_t incarnation,
+                              Clock::time_point now) RLOCK_NO_THREAD_SAFETY_ANALYSIS;
   /// As releasing() would find that there is nothing to release, whatever is under way.
   [[nodiscard]] bool isOver(const LockScripts& scripts,
                             OwnerId owner,
                             std::uint64_t incarnation) const;
   /// A release was not executed after all.
   void notReleased(Hold& hold);
-  void released(Hold& hold, const HoldRelease& release);
+  /// A release was executed, or found nothing. If nothing else is to be done the gate is left in
+  /// the same step, and what is returned is to be settled.
+  std::optional<HoldGates::Left> released(Hold& hold, const HoldRelease& release);
 
  private:
   /// The kinds of holds that shut others out of a name.
@@ -139,6 +158,10 @@ class HoldKeeper {
     std::vector<HoldLoss> ended;     ///< the grant itself, which came too late
     std::vector<HoldDoubt> unsure;
     bool needsLoop = false;
+
+    [[nodiscard]] bool empty() const noexcept {
+      return !needsLoop && vanished.empty() && ended.empty() && unsure.empty();
+    }
   };
   /// One more read hold. Returns how many there are.
   int countRead(Hold& hold,
@@ -160,6 +183,7 @@ class HoldKeeper {
 
   EngineContext& context_;
   HoldBook& book_;
+  HoldGates& gates_;
   Renewals& renewals_;
   ForceListener& listener_;
   LossTeller& losses_;
@@ -209,11 +233,6 @@ inline bool HoldKeeper::keeps(const LockScripts& scripts, OwnerId owner) const {
   return false;
 }
 
-inline bool HoldKeeper::wasValidAt(const Hold& hold, Clock::time_point when) const {
-  const MutexLock lock(book_.mutex);
-  return hold.count > 0 && when < hold.validUntil;
-}
-
 inline std::size_t HoldKeeper::size() const {
   const MutexLock lock(book_.mutex);
   return book_.watchdog.size();
@@ -221,11 +240,11 @@ inline std::size_t HoldKeeper::size() const {
 
 // Grants.
 
-inline IntrusivePtr<HoldHandle> HoldKeeper::granted(Hold& hold,
-                                                    int before,
-                                                    int count,
-                                                    const GrantTerms& terms) {
-  IntrusivePtr<HoldHandle> handle;
+inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
+                                               int before,
+                                               int count,
+                                               const GrantTerms& terms) {
+  Granted result;
   // Made before anything is booked: a grant is booked whole or, without memory, not at all.
   const IntrusivePtr<HoldHandle> fresh =
       terms.wantsHandle ? makeIntrusive<HoldHandle>() : IntrusivePtr<HoldHandle>();
@@ -241,18 +260,23 @@ inline IntrusivePtr<HoldHandle> HoldKeeper::granted(Hold& hold,
       hold.maxHoldUntil = Clock::time_point::max();
     }
     hold.count = count;
-    hold.grantedAt = context_.now();
+    hold.grantedAt = terms.now;
     hold.label = terms.label;
     if (before == 0 || terms.sync.any()) {
       hold.setSync(terms.sync);
     }
-    const auto maxHoldUntil = terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(context_.now())
-                                            : Clock::time_point::max();
+    const auto maxHoldUntil =
+        terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(terms.now) : Clock::time_point::max();
     book_.watchdog.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
-    handle = handleOf(hold, terms, fresh);
+    result.handle = handleOf(hold, terms, fresh);
     bookWhatCameMeanwhile(hold, terms.sentAt, tokenIsOver, after);
     after.needsLoop = book_.needsTimer();
     after.needsLoop = !std::exchange(book_.listening, true) || after.needsLoop;
+    if (terms.mayLeaveGate && terms.label.empty() && after.empty()) {
+      // The usual case. Nothing follows that can fail, and would have to be undone at the gate.
+      result.left = gates_.leaveWithin(book_, hold);
+      return result;
+    }
   }
   if (after.needsLoop) {
     wakeLoop();
@@ -266,7 +290,7 @@ inline IntrusivePtr<HoldHandle> HoldKeeper::granted(Hold& hold,
   }
   losses_.announceOnLoop(std::move(after.vanished));
   listener_.check(std::move(after.unsure));
-  return handle;
+  return result;
 }
 
 inline int HoldKeeper::countRead(Hold& hold,
@@ -375,9 +399,11 @@ inline void HoldKeeper::wakeLoop() {
 
 // Releases.
 
-inline HoldKeeper::ReleasePlan HoldKeeper::releasing(Hold& hold, std::uint64_t incarnation) {
-  const MutexLock lock(book_.mutex);
+inline HoldKeeper::ReleasePlan HoldKeeper::releasingWithin(Hold& hold,
+                                                           std::uint64_t incarnation,
+                                                           Clock::time_point now) {
   ReleasePlan plan;
+  plan.valid = hold.count > 0 && now < hold.validUntil;
   if (incarnation != 0) {
     // The decision is made here, where no other request about the hold is under way.
     plan.nothing = hold.incarnation != incarnation || hold.count == 0;
@@ -427,12 +453,13 @@ inline void HoldKeeper::notReleased(Hold& hold) {
   }
 }
 
-inline void HoldKeeper::released(Hold& hold, const HoldRelease& release) {
+inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold, const HoldRelease& release) {
   int remain = release.remain;
   const bool lost = release.lost;
   std::string label;
   bool needsLoop = false;
   std::vector<HoldLoss> found;
+  std::optional<HoldGates::Left> left;
   {
     const MutexLock lock(book_.mutex);
     label = hold.label;
@@ -451,19 +478,23 @@ inline void HoldKeeper::released(Hold& hold, const HoldRelease& release) {
       book_.watchdog.resume(hold);
       needsLoop = book_.needsTimer();
     }
+    if (!needsLoop && !lost && label.empty()) {
+      left = gates_.leaveWithin(book_, hold);
+    }
   }
   if (needsLoop) {
     wakeLoop();
   }
   if (lost) {
     losses_.announceOnLoop(std::move(found));
-    return;
+  } else {
+    losses_.recent().forget(hold);
+    context_.counters().released.fetch_add(1, std::memory_order_relaxed);
+    if (remain == 0 && !label.empty()) {
+      labels_.note(hold, {}, std::chrono::milliseconds::zero());
+    }
   }
-  losses_.recent().forget(hold);
-  context_.counters().released.fetch_add(1, std::memory_order_relaxed);
-  if (remain == 0 && !label.empty()) {
-    labels_.note(hold, {}, std::chrono::milliseconds::zero());
-  }
+  return left;
 }
 
 }  // namespace rlock::detail

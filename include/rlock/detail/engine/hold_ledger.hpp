@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/block_cache.hpp>
 #include <rlock/detail/base/deadline_heap.hpp>
 #include <rlock/detail/base/hold_handle.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
@@ -33,7 +34,9 @@ class GateWaiter {
   /// The client was closed: the gate will not be passed to this waiter. Called with no lock held,
   /// on the loop thread.
   virtual void gateClosed() noexcept = 0;
-  virtual void gateAddRef() noexcept = 0;
+  /// The gate is taken: one of the two above will be called, from now on. Keeps the waiter until
+  /// gateDropRef(). Called on its own thread, under the mutex of the holds.
+  virtual void gateShut() noexcept = 0;
   virtual void gateDropRef() noexcept = 0;
 
  private:
@@ -55,17 +58,28 @@ struct HoldPart {
 };
 
 /// All that one owner holds of one lock, as far as this client knows.
-struct Hold : RefCounted<Hold> {
+struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
   using Clock = std::chrono::steady_clock;
 
   Hold(std::shared_ptr<const void> lockAlive,
        HoldKind holdKind,
        std::string_view lockName,
        OwnerId holder) noexcept
+      : Hold(std::move(lockAlive),
+             holdKind,
+             lockName,
+             holder,
+             std::hash<std::string_view>{}(lockName)) {}
+  /// @param hashOfName  std::hash of it
+  Hold(std::shared_ptr<const void> lockAlive,
+       HoldKind holdKind,
+       std::string_view lockName,
+       OwnerId holder,
+       std::size_t hashOfName) noexcept
       : keepAlive(std::move(lockAlive)),
         name(lockName),
         owner(holder),
-        nameHash(std::hash<std::string_view>{}(lockName)),
+        nameHash(hashOfName),
         kind(holdKind) {}
 
   const std::shared_ptr<const void> keepAlive;  ///< owns the bytes of `name`
@@ -149,10 +163,11 @@ class HoldLedger {
                HoldKind kind,
                std::string_view name,
                OwnerId owner) {
-    if (HoldPtr known = peek(kind, name, owner)) {
+    const std::size_t hash = std::hash<std::string_view>{}(name);
+    if (HoldPtr known = peek(kind, name, hash, owner)) {
       return known;
     }
-    auto hold = makeIntrusive<Hold>(keepAlive, kind, name, owner);
+    auto hold = makeIntrusive<Hold>(keepAlive, kind, name, owner, hash);
     hold->addRef();
     hold->known = true;
     byKey_.insert(*hold);
@@ -163,10 +178,7 @@ class HoldLedger {
 
   /// Null when this client knows of no hold.
   [[nodiscard]] HoldPtr peek(HoldKind kind, std::string_view name, OwnerId owner) const {
-    const std::size_t hash = keyHash(std::hash<std::string_view>{}(name), owner, kind);
-    return HoldPtr(byKey_.find(hash, [&](const Hold& hold) {
-      return hold.owner == owner && hold.kind == kind && hold.name == name;
-    }));
+    return peek(kind, name, std::hash<std::string_view>{}(name), owner);
   }
 
   /// Takes the gate of a hold; false when another request has it, then `waiter` is queued.
@@ -175,7 +187,7 @@ class HoldLedger {
       hold.busy = true;
       return true;
     }
-    waiter.gateAddRef();
+    waiter.gateShut();
     waiter.nextAtGate_ = nullptr;
     (hold.lastAtGate != nullptr ? hold.lastAtGate->nextAtGate_ : hold.firstAtGate) = &waiter;
     hold.lastAtGate = &waiter;
@@ -254,6 +266,14 @@ class HoldLedger {
   }
 
  private:
+  [[nodiscard]] HoldPtr peek(HoldKind kind,
+                             std::string_view name,
+                             std::size_t nameHash,
+                             OwnerId owner) const {
+    return HoldPtr(byKey_.find(keyHash(nameHash, owner, kind), [&](const Hold& hold) {
+      return hold.owner == owner && hold.kind == kind && hold.name == name;
+    }));
+  }
   static std::size_t keyHash(std::size_t nameHash, OwnerId owner, HoldKind kind) noexcept {
     return nameHash ^
            static_cast<std::size_t>((owner.value + (static_cast<std::uint64_t>(kind) << 56U)) *

@@ -137,7 +137,7 @@ inline LockEngine::LockEngine(std::string clientId,
       listener_(*this, book_, losses_),
       renewals_(*this, book_, losses_, labels_, outages_),
       gates_(*this, book_, listener_, closing_),
-      holds_(*this, book_, renewals_, listener_, losses_, labels_, closing_),
+      holds_(*this, book_, gates_, renewals_, listener_, losses_, labels_, closing_),
       events_(*this, book_, renewals_, listener_, losses_),
       waiting_(*this) {}
 

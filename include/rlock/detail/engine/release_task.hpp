@@ -31,7 +31,7 @@ namespace rlock::detail {
 ///
 /// **Thread safety:** `fsm_` is guarded by the mutex, because deadlines and closing meet there;
 /// everything else belongs to the thread that drives.
-class ReleaseTask final : public Task<ReleaseOutcome> {
+class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<ReleaseTask> {
  public:
   ReleaseTask(std::shared_ptr<LockEngine> engine,
               std::shared_ptr<const LockScripts> scripts,
@@ -56,8 +56,8 @@ class ReleaseTask final : public Task<ReleaseOutcome> {
   using Finding = Relinquishment::Finding;
 
   // CallRunner's hooks.
-  Step prepare(Driver /*driver*/) override { return enterGate() ? compose() : Step::none; }
-  Step gatePassed() override { return compose(); }
+  Step prepare(Driver driver) override;
+  Step gatePassed() override;
   Step gateRefused() override {
     // Closing gives the hold back.
     return tell([](ReleaseFsm& fsm) { return fsm.failed(closedError()); });
@@ -72,7 +72,7 @@ class ReleaseTask final : public Task<ReleaseOutcome> {
   Result<ReleaseOutcome> takeResult() override;
 
   // Requests.
-  Step compose();
+  Step compose(const HoldKeeper::ReleasePlan& plan);
   void composeAttempt();
   void composeReconciling();
   void recompose(bool tombstone) override;
@@ -119,7 +119,7 @@ inline void ReleaseTask::startAhead(Handler handler) {
     return;
   }
   handler_ = std::move(handler);
-  background_ = true;
+  goToBackground();
   const Step step = prepare(Driver::caller);
   if (step == Step::attempt) {
     engine_->dispatcher().startAhead(Dispatcher::CallPtr(this), deadline_);
@@ -130,17 +130,28 @@ inline void ReleaseTask::startAhead(Handler handler) {
 
 // Requests.
 
-inline ReleaseTask::Step ReleaseTask::compose() {
-  const HoldKeeper::ReleasePlan plan = engine_->holds().releasing(gate_.hold(), incarnation_);
+inline ReleaseTask::Step ReleaseTask::prepare(Driver driver) {
+  HoldKeeper::ReleasePlan plan;
+  sentAt_ = timeOfRequest(driver);
+  const bool entered = enterGate(
+      [&](Hold& hold) { plan = engine_->holds().releasingWithin(hold, incarnation_, sentAt_); });
+  return entered ? compose(plan) : Step::none;
+}
+
+inline ReleaseTask::Step ReleaseTask::gatePassed() {
+  sentAt_ = timeOfRequest(Driver::loop);
+  return compose(engine_->holds().releasing(gate_.hold(), incarnation_, sentAt_));
+}
+
+inline ReleaseTask::Step ReleaseTask::compose(const HoldKeeper::ReleasePlan& plan) {
   if (plan.nothing) {
     return found({.kind = Finding::Kind::notOwner});
   }
   const bool guarded = release_.needsGuard() && engine_->dispatcher().needsTombstone();
   std::string tombstone = guarded ? newKey() : std::string();
-  sentAt_ = engine_->now();
   release_.beginAttempt({plan.all, plan.lost, plan.before, plan.partIndex, plan.restore},
                         std::move(tombstone),
-                        engine_->holds().wasValidAt(gate_.hold(), sentAt_));
+                        plan.valid);
   setPersistent(false);
   composeAttempt();
   return Step::attempt;
@@ -236,12 +247,15 @@ inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
         gate_.hold(), release_.reconciles() ? submittedAt() : sentAt_, *finding.lasts);
   }
   if (finding.booked) {
-    engine_->holds().released(
+    auto left = engine_->holds().released(
         gate_.hold(), {incarnation_, finding.remain, finding.lostHold, std::move(finding.kept)});
+    if (left) {
+      gate_.leave(std::move(*left));
+    }
   } else if (finding.kind == Finding::Kind::notReleased) {
     engine_->holds().notReleased(gate_.hold());
   }
-  if (finding.leavesGate()) {
+  if (finding.leavesGate() && gate_.entered()) {
     leaveGate();
   }
   return tell([&](ReleaseFsm& fsm) { return Relinquishment::decide(fsm, std::move(finding)); });
@@ -253,7 +267,7 @@ inline void ReleaseTask::tellUnreconciled(const Error& error) {
                          fmt::format("lock \"{}\": owner {}: a release could not be completed, "
                                      "the hold is left to expire: {}",
                                      escapeForDisplay(scripts_->title()),
-                                     ownerField_,
+                                     ownerField_.text(),
                                      error.what()));
   }
 }

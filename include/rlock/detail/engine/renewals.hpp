@@ -207,7 +207,7 @@ inline void Renewals::begin() {
   Clock::time_point due{};
   {
     const MutexLock lock(book_.mutex);
-    due = book_.arm();
+    due = book_.armed;
   }
   timer_->armAt(due);
 }
@@ -362,7 +362,7 @@ inline void Renewals::done(Batch& batch, const Outcome& outcome) {
 }
 
 inline void Renewals::askForAcks(Batch& batch) {
-  const std::vector<Reply>& answers = batch.reply().elements;
+  const Reply::Elements& answers = batch.reply().elements;
   if (std::none_of(answers.begin(), answers.end(), &Renewals::renewed)) {
     return;
   }

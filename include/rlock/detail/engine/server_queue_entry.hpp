@@ -27,11 +27,12 @@ class ServerQueueEntry {
   /// The arguments must outlive it.
   ServerQueueEntry(const std::shared_ptr<LockEngine>& engine,
                    const std::shared_ptr<const LockScripts>& scripts,
-                   const std::string& owner)
+                   const OwnerField& owner)
       : engine_(engine),
         scripts_(scripts),
         owner_(owner),
-        name_(scripts->traits.queuesOnServer ? scripts->channel + ':' + owner : std::string()) {}
+        name_(scripts->traits.queuesOnServer ? scripts->channel + ':' + std::string(owner.text())
+                                             : std::string()) {}
 
   /// A request is about to be sent that may take it.
   void taken() { engine_->closing().entryTaken(name_); }
@@ -46,7 +47,7 @@ class ServerQueueEntry {
  private:
   const std::shared_ptr<LockEngine>& engine_;
   const std::shared_ptr<const LockScripts>& scripts_;
-  const std::string& owner_;
+  const OwnerField& owner_;
   const std::string name_;
 };
 
@@ -92,7 +93,7 @@ inline void ServerQueueEntry::withdraw() {
     return;
   }
   const auto until = engine_->now() + engine_->options().fairWaiterLease;
-  auto call = makeIntrusive<Withdrawal>(engine_, scripts_, owner_, until);
+  auto call = makeIntrusive<Withdrawal>(engine_, scripts_, std::string(owner_.text()), until);
   Dispatcher& dispatcher = engine_->dispatcher();
   if (dispatcher.onLoopThread() || !dispatcher.direct(*call)) {
     dispatcher.start(call, until);

@@ -73,7 +73,7 @@ void StepPerformer::soon(Action action) {
 }
 
 inline void StepPerformer::start() {
-  call_.background_ = true;
+  call_.goToBackground();
   soon([this] {
     if (call_.deadline_ != Clock::time_point::max()) {
       armDeadline(call_.deadline_);
@@ -116,7 +116,7 @@ inline void StepPerformer::failWithoutMemory() {
 inline void StepPerformer::attemptForSleeper() {
   const Step step = call_.prepare(SteppedCall::Driver::caller);
   Dispatcher& dispatcher = call_.engine_->dispatcher();
-  if (step == Step::attempt && dispatcher.direct(call_)) {
+  if (step == Step::attempt && dispatcher.direct(call_, Dispatcher::Mode::awaited)) {
     call_.signals_.give(CallerSignals::kSent);
     return;
   }

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/late_mutex.hpp>
 #include <rlock/detail/engine/call_step.hpp>
 #include <rlock/detail/engine/caller_signals.hpp>
 #include <rlock/detail/engine/gate_pass.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/owner_field.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/error.hpp>
@@ -51,7 +53,7 @@ class SteppedCall : public Call {
       : engine_(std::move(engine)),
         scripts_(std::move(scripts)),
         owner_(owner),
-        ownerField_(engine_->ownerField(owner)),
+        ownerField_(engine_->clientId(), owner),
         began_(engine_->now()),
         signals_(*engine_->env()),
         gate_(*engine_, scripts_, owner_) {}
@@ -102,6 +104,7 @@ class SteppedCall : public Call {
 
   /// The loop thread drives from here on.
   void moveToLoop() {
+    mutex_.share();
     const MutexLock lock(mutex_);
     onLoop_ = true;
   }
@@ -114,6 +117,24 @@ class SteppedCall : public Call {
     }
   }
   [[nodiscard]] bool drivenByLoop() const RLOCK_REQUIRES(mutex_) { return background_ || onLoop_; }
+
+  /// The call goes on without its caller's thread, for a handler. Before that.
+  void goToBackground() noexcept {
+    mutex_.share();
+    background_ = true;
+    justBegun_ = false;
+  }
+
+  // The time. The thread that drives.
+
+  /// For a request that is about to be sent: the beginning of the call if that is just now.
+  [[nodiscard]] Clock::time_point timeOfRequest(Driver driver) noexcept {
+    const bool justBegun = std::exchange(justBegun_, false) && driver == Driver::caller;
+    composedAt_ = justBegun ? began_ : engine_->now();
+    return composedAt_;
+  }
+  /// The call is about to wait for something.
+  void willWait() noexcept { justBegun_ = false; }
 
   // How long its caller waits. Any thread.
 
@@ -138,11 +159,13 @@ class SteppedCall : public Call {
   const std::shared_ptr<LockEngine> engine_;
   const std::shared_ptr<const LockScripts> scripts_;
   const OwnerId owner_;
-  const std::string ownerField_;
+  const OwnerField ownerField_;
   const Clock::time_point began_;
   /// Constant once the subclass is constructed; time_point::max(): the caller has all the time.
   Clock::time_point deadline_ = Clock::time_point::max();
-  AnnotatedMutex mutex_;
+  /// For what several threads may want at once. The caller's thread has the call for itself until
+  /// it stands in a queue or at a gate, or the loop thread has it.
+  LateMutex mutex_;
   /// A handler waits, not a thread. Constant once the call runs.
   bool background_ = false;
   CallerSignals signals_;
@@ -153,6 +176,8 @@ class SteppedCall : public Call {
   friend class CallingThread;
   friend class StepPerformer;
 
+  bool justBegun_ = true;
+  Clock::time_point composedAt_{};  // of the request at hand, if anybody asked
   bool onLoop_ RLOCK_GUARDED_BY(mutex_) = false;
 };
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <rlock/detail/base/env.hpp>
+#include <rlock/detail/executor/argument_list.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/net/hash_slot.hpp>
 #include <rlock/detail/net/request.hpp>
 #include <rlock/error.hpp>
 
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -49,7 +51,10 @@ class Call : public net::Request {
   void setCommand(std::initializer_list<std::string_view> argv) {
     script_ = nullptr;
     // The words may lie in the call's own store.
-    argv_.assign(argv.begin(), argv.end());
+    argv_.clear();
+    for (const std::string_view word : argv) {
+      argv_.push_back(word);
+    }
     asText_ = false;
     despiteLimit_ = false;
     publishAt_ = 0;
@@ -72,18 +77,27 @@ class Call : public net::Request {
     spilled_.clear();
     argv_.clear();
     setLate(Late::harmless);
-    argv_.emplace_back("EVALSHA");
+    argv_.push_back("EVALSHA");
     argv_.push_back(script.sha1);
     addNumber(static_cast<std::int64_t>(keys));
   }
   void addArgument(std::string_view bytes) { argv_.push_back(bytes); }
-  void addNumber(std::int64_t number) { argv_.push_back(store(std::to_string(number))); }
+  void addNumber(std::int64_t number) {
+    constexpr std::string_view kDigits = "0123456789";
+    if (number >= 0 && number < 10) {
+      argv_.push_back(kDigits.substr(static_cast<std::size_t>(number), 1));
+      return;
+    }
+    std::array<char, 20> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+    argv_.push_back(store(std::string_view(digits.data(), end)));
+  }
 
   /// The command with which the script announces something, which is the server's matter: see
   /// setPublish().
   void addPublish() {
     publishAt_ = argv_.size();
-    argv_.emplace_back("PUBLISH");
+    argv_.push_back("PUBLISH");
   }
   /// Before it is sent. The command's name must stay.
   void setPublish(std::string_view command) noexcept {
@@ -95,7 +109,8 @@ class Call : public net::Request {
   /// The first key; empty without one.
   [[nodiscard]] std::string_view key() const noexcept {
     const std::size_t at = script_ != nullptr ? 3 : 1;
-    return at < argv_.size() ? argv_[at] : std::string_view();
+    const auto words = argv();
+    return at < words.size() ? words[at] : std::string_view();
   }
   /// For a command without a key: the node that has this slot is asked.
   void setSlot(std::uint16_t slot) noexcept { slot_ = slot; }
@@ -153,7 +168,7 @@ class Call : public net::Request {
     return true;
   }
   [[nodiscard]] bool sendsText() const noexcept { return asText_; }
-  [[nodiscard]] std::span<const std::string_view> argv() const noexcept { return argv_; }
+  [[nodiscard]] std::span<const std::string_view> argv() const noexcept { return argv_.words(); }
 
   /// May be sent again when its reply was lost.
   void setRepeatable(bool repeatable) noexcept { repeatable_ = repeatable; }
@@ -207,7 +222,7 @@ class Call : public net::Request {
   /// The key, the number and the life; empty without an idempotency key.
   [[nodiscard]] std::span<const std::string_view> idempotencyKey() const noexcept {
     return idempotencyKeyAt_ == 0 ? std::span<const std::string_view>()
-                                  : std::span(argv_).subspan(idempotencyKeyAt_, 3);
+                                  : argv().subspan(idempotencyKeyAt_, 3);
   }
   /// From here on the request is executed only while its idempotency key is there.
   void setAgain() {
@@ -218,7 +233,7 @@ class Call : public net::Request {
   }
 
  protected:
-  Call() { argv_.reserve(10); }
+  Call() = default;
 
   /// Composes the request at hand once more, on the loop thread: with a tombstone if that is what
   /// makes it harmless, as what comes after the one that was lost otherwise.
@@ -255,7 +270,7 @@ class Call : public net::Request {
   std::size_t idempotencyKeyAt_ = 0;
   std::size_t publishAt_ = 0;
   std::optional<std::uint16_t> slot_;
-  std::vector<std::string_view> argv_;
+  ArgumentList argv_;
   std::array<char, 128> store_{};
   std::size_t stored_ = 0;
   std::vector<std::unique_ptr<std::string>> spilled_;

@@ -43,6 +43,7 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   using Clock = std::chrono::steady_clock;
   using CallPtr = IntrusivePtr<Call>;
   using Direct = Node::Direct;
+  using Mode = Node::Mode;
   using Counters = Router::Counters;
 
   Dispatcher(std::shared_ptr<Env> env,
@@ -58,7 +59,9 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   void close() noexcept { router_->close(); }
 
   /// Sends on the calling thread, which then takes the reply with await(). False: no connection.
-  bool direct(Call& call);
+  /// @param mode  awaited: it is another thread that takes the reply, when it has woken up
+  /// @param now   `time_point()`: the clock is read
+  bool direct(Call& call, Mode mode = Mode::awaitedAtOnce, Clock::time_point now = {});
   /// Waits for a direct call. Sends a script's text on this thread if the server wants it.
   Direct await(Call& call, Clock::time_point deadline) { return call.node_->await(call, deadline); }
   /// Why await() said `failed`.
@@ -146,11 +149,12 @@ inline std::unique_ptr<Router> Dispatcher::makeRouter(NodeTerms terms,
   return std::make_unique<SingleRouter>(std::move(terms), transports, options, events);
 }
 
-inline bool Dispatcher::direct(Call& call) {
+inline bool Dispatcher::direct(Call& call, Mode mode, Clock::time_point now) {
   // Should the caller leave, the call must not be sent again on its behalf.
   begin(call, Clock::time_point::min());
+  call.setSubmitTime(now);
   Node* const node = router_->route(call);
-  return node != nullptr && node->direct(call);
+  return node != nullptr && node->direct(call, mode);
 }
 
 inline void Dispatcher::start(CallPtr call, Clock::time_point sendBefore) {
@@ -229,6 +233,7 @@ inline void Dispatcher::acknowledge(Call& call, AckTicket ticket) {
 
 inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
   call.sendBefore_ = sendBefore;
+  call.setSubmitTime({});
   call.attempts_ = 0;
   call.redirections_ = 0;
   call.asking_ = false;

@@ -84,7 +84,7 @@ inline std::string toHex(std::string_view bytes) {
 using Labels = std::map<std::string_view, std::string_view>;
 
 /// Reads the fields of a hash as holders; false: these are no holders.
-inline bool readHolders(const std::vector<Reply>& fields, const Labels& labels, LockInfo& info) {
+inline bool readHolders(const Reply::Elements& fields, const Labels& labels, LockInfo& info) {
   constexpr std::string_view kWriter = ":write";
   bool readWrite = false;
   for (std::size_t i = 0; i + 1 < fields.size(); i += 2) {
@@ -122,7 +122,7 @@ inline bool readHolders(const std::vector<Reply>& fields, const Labels& labels, 
   return true;
 }
 
-inline void readPermits(const std::vector<Reply>& permits, std::int64_t now, LockInfo& info) {
+inline void readPermits(const Reply::Elements& permits, std::int64_t now, LockInfo& info) {
   for (std::size_t i = 0; i + 1 < permits.size(); i += 2) {
     LockHolder holder;
     const std::string_view id = permits[i].text;
@@ -156,7 +156,7 @@ inline std::optional<std::optional<LockInfo>> parseInspect(std::string_view name
     return std::nullopt;
   }
   const std::string_view type = reply.elements[0].text;
-  const std::vector<Reply>& content = reply.elements[2].elements;
+  const Reply::Elements& content = reply.elements[2].elements;
   LockInfo info;
   info.name = name;
   if (type != "none") {
@@ -167,9 +167,9 @@ inline std::optional<std::optional<LockInfo>> parseInspect(std::string_view name
     info.waiters.emplace_back(waiter.text);
   }
   info.token = numberIn<std::uint64_t>(reply.elements[4].text);
-  const std::vector<Reply>& permits = reply.elements[5].elements;
+  const Reply::Elements& permits = reply.elements[5].elements;
   Labels labels;
-  const std::vector<Reply>& noted = reply.elements[7].elements;
+  const Reply::Elements& noted = reply.elements[7].elements;
   for (std::size_t i = 0; i + 1 < noted.size(); i += 2) {
     labels.emplace(noted[i].text, noted[i + 1].text);
   }

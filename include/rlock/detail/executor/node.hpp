@@ -108,6 +108,7 @@ class Node final : private net::LinkEvents {
  public:
   using Clock = std::chrono::steady_clock;
   using CallPtr = IntrusivePtr<Call>;
+  using Mode = net::CommandTransport::Mode;
   using MakeLink = std::function<std::shared_ptr<net::CommandTransport>(net::LinkEvents& events)>;
   enum class Direct : std::uint8_t {
     replied,      ///< Call::reply() is the answer, no error
@@ -128,7 +129,7 @@ class Node final : private net::LinkEvents {
 
   ///@{
   /// As in Dispatcher, for a call of this node.
-  bool direct(Call& call) { return submit(call, net::CommandTransport::Mode::awaited); }
+  bool direct(Call& call, Mode mode) { return submit(call, mode); }
   Direct await(Call& call, Clock::time_point deadline);
   [[nodiscard]] Error takeError(Call& call) const;
   ///@}
@@ -172,7 +173,7 @@ class Node final : private net::LinkEvents {
 
   class Asking;
 
-  bool submit(Call& call, net::CommandTransport::Mode mode);
+  bool submit(Call& call, Mode mode);
   /// False: the call cannot go out yet, and was parked or finished.
   bool passesKills(const CallPtr& call);
   void supplyScript(Call& call);
@@ -324,7 +325,7 @@ inline Node::Direct Node::await(Call& call, Clock::time_point deadline) {
     }
     const ErrorClass known = classifyError(call.reply().text);
     if (known.errc == Errc::outOfMemory && call.sendDespiteMemoryLimit()) {
-      if (!submit(call, net::CommandTransport::Mode::awaited)) {
+      if (!submit(call, Mode::awaitedAtOnce)) {
         call.unsent_ = true;
         return Direct::trouble;
       }
@@ -337,7 +338,7 @@ inline Node::Direct Node::await(Call& call, Clock::time_point deadline) {
       return Direct::trouble;
     }
     supplyScript(call);
-    if (!submit(call, net::CommandTransport::Mode::awaited)) {
+    if (!submit(call, Mode::awaitedAtOnce)) {
       call.unsent_ = true;
       return Direct::trouble;
     }
@@ -355,7 +356,7 @@ inline bool Node::sendAhead(Call& call) {
   if (call.script_ != nullptr && ahead_.first(*call.script_)) {
     call.sendText();
   }
-  return !terms_.env->onLoopThread() && submit(call, net::CommandTransport::Mode::background);
+  return !terms_.env->onLoopThread() && submit(call, Mode::background);
 }
 
 inline void Node::acknowledge(const Call& call, AckTicket ticket) {
@@ -386,7 +387,8 @@ inline void Node::send(const CallPtr& call) {
     owner_.resend(call);
     return;
   }
-  if (terms_.env->now() >= call->sendBefore_) {
+  const auto now = terms_.env->now();
+  if (now >= call->sendBefore_) {
     timeIsUp(call);
     return;
   }
@@ -404,7 +406,8 @@ inline void Node::send(const CallPtr& call) {
   if (call->late() != Call::Late::harmless && owner_.needsTombstone()) {
     call->recompose(true);
   }
-  if (!submit(*call, net::CommandTransport::Mode::background)) {
+  call->setSubmitTime(now);
+  if (!submit(*call, Mode::background)) {
     waitForLink(call);
   }
 }
@@ -419,7 +422,7 @@ class Node::Asking final : public net::Request {
   void completed() noexcept override {}
 };
 
-inline bool Node::submit(Call& call, net::CommandTransport::Mode mode) {
+inline bool Node::submit(Call& call, Mode mode) {
   if (!terms_.publish.empty()) {
     call.setPublish(terms_.publish);
   }
@@ -433,6 +436,9 @@ inline bool Node::submit(Call& call, net::CommandTransport::Mode mode) {
 }
 
 inline bool Node::passesKills(const CallPtr& call) {
+  if (call->stragglers_.empty()) {
+    return true;
+  }
   const auto now = terms_.env->now();
   std::erase_if(call->stragglers_, [now](const Call::Straggler& straggler) {
     return straggler.session->dead || now - straggler.lostAt >= kTombstoneLife;

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
+#include <rlock/detail/net/command_format.hpp>
+
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,17 +19,40 @@ namespace rlock::detail::net {
 /// do not move meanwhile. A writer that finds the socket full leaves its role behind: the thread
 /// that first finds room takes it up again and goes on with the same bytes.
 ///
-/// **Thread safety:** under the connection's mutex, on any thread, but blocked(), which needs none.
-/// The bytes of next() belong to the writer, who reads them without the mutex.
+/// **Thread safety:** under the connection's mutex, on any thread, but blocked(), wrote() and
+/// leaveIfIdle(), which need none. The bytes of next() belong to the writer, who reads them without
+/// the mutex.
 class OutputQueue {
  public:
-  /// @throws std::bad_alloc  nothing was appended then
+  /// Appends a command, and returns its size.
+  /// @throws std::bad_alloc, std::length_error  nothing was appended then
+  std::size_t append(std::span<const std::string_view> argv) {
+    const std::size_t size = CommandFormat::sizeOf(argv);
+    CommandFormat::append(waiting_, argv, size);
+    return size;
+  }
+  /// Appends commands that are formatted already.
+  /// @throws std::bad_alloc, std::length_error  nothing was appended then
   void append(std::string_view bytes) { waiting_ += bytes; }
 
   /// Whether a thread has the role, or has left it behind.
-  [[nodiscard]] bool hasWriter() const noexcept { return writer_; }
-  void enter() noexcept { writer_ = true; }
-  void leave() noexcept { writer_ = false; }
+  [[nodiscard]] bool hasWriter() const noexcept { return writer_.load() != Writer::none; }
+  /// Whether the caller has the role now. Otherwise another has it, who is told that there is more
+  /// to write.
+  [[nodiscard]] bool enter() noexcept {
+    if (writer_.exchange(Writer::hasMore) != Writer::none) {
+      return false;
+    }
+    writer_.store(Writer::busy);
+    return true;
+  }
+  void leave() noexcept { writer_.store(Writer::none); }
+  /// The writer has written all that it had. It leaves, unless it was told of more since next();
+  /// returns whether it left.
+  [[nodiscard]] bool leaveIfIdle() noexcept {
+    Writer busy = Writer::busy;
+    return writer_.compare_exchange_strong(busy, Writer::none);
+  }
   /// The bytes to be written next, until wrote() takes some away; empty: there are none.
   std::string_view next() noexcept;
   void wrote(std::size_t count) noexcept { written_ += count; }
@@ -44,7 +72,13 @@ class OutputQueue {
   // A buffer keeps no more memory of a burst.
   static constexpr std::size_t kKept = std::size_t{1} << 20;
 
-  bool writer_ = false;
+  enum class Writer : std::uint8_t {
+    none,
+    busy,    // it has all that there is to write
+    hasMore  // or others have appended since
+  };
+
+  Atomic<Writer> writer_{Writer::none};
   std::atomic<bool> blocked_{false};
   std::string waiting_;
   std::string writing_;  // of the writer
@@ -53,6 +87,7 @@ class OutputQueue {
 
 inline std::string_view OutputQueue::next() noexcept {
   if (written_ == writing_.size()) {
+    writer_.store(Writer::busy);
     writing_.clear();
     written_ = 0;
     if (writing_.capacity() > kKept) {
@@ -66,7 +101,7 @@ inline std::string_view OutputQueue::next() noexcept {
 inline void OutputQueue::drop() noexcept {
   waiting_.clear();
   if (unblock()) {
-    writer_ = false;
+    leave();
   }
 }
 

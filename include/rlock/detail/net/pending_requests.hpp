@@ -86,8 +86,12 @@ class PendingRequests {
   bool take(Reply&& reply, Clock::time_point now, Ended& ended) noexcept;
 
   // The threads that wait for replies, of which one reads for all.
-  /// A thread waits for this request and may be made the reader.
+  /// A thread waits for this request, or is about to, and may be made the reader.
   void enlist(Request& request) noexcept;
+  /// The same, and it is the reader now: there is none.
+  void appoint(Request& request) noexcept;
+  /// Whether enlist() or appoint() was called since it was appended. The request's thread.
+  [[nodiscard]] static bool enlisted(const Request& request) noexcept { return request.enlisted_; }
   /// Makes the thread that has waited longest the reader.
   Leader appoint() noexcept;
   /// The reader, or a thread that never waited, awaits the request no longer: it goes on in the
@@ -194,8 +198,9 @@ inline void PendingRequests::append(Request& request,
   // An interrupt() may come before the request is submitted, and counts.
   request.state_.fetch_and(Request::kInterrupted, std::memory_order_relaxed);
   request.delivery_ = Request::Delivery::pending;
-  request.awaited_ = mode == Mode::awaited;
+  request.awaited_ = mode != Mode::background;
   request.waiting_ = false;
+  request.enlisted_ = false;
   request.session_.reset();
   request.submittedAt_ = now;
   request.endOffset_ = appended_;
@@ -213,6 +218,7 @@ inline bool PendingRequests::take(Reply&& reply, Clock::time_point now, Ended& e
   secondLook_ = Clock::time_point::max();
   useful_ = useful_ || (request->purpose_ == Request::Purpose::work && !reply.isError());
   request->reply_ = std::move(reply);
+  request->answeredAt_ = now;
   end(std::move(request), Request::Delivery::replied, ended);
   return true;
 }
@@ -231,11 +237,17 @@ inline void PendingRequests::end(RequestPtr request,
 }
 
 inline void PendingRequests::enlist(Request& request) noexcept {
+  request.enlisted_ = true;
   request.waiting_ = true;
   request.nextWaiting_ = nullptr;
   request.previousWaiting_ = lastWaiting_;
   (lastWaiting_ == nullptr ? firstWaiting_ : lastWaiting_->nextWaiting_) = &request;
   lastWaiting_ = &request;
+}
+
+inline void PendingRequests::appoint(Request& request) noexcept {
+  request.enlisted_ = true;
+  request.state_.fetch_or(Request::kLead, std::memory_order_relaxed);
 }
 
 inline void PendingRequests::delist(Request& request) noexcept {

@@ -43,6 +43,18 @@ class Request : public RefCounted<Request> {
   [[nodiscard]] std::chrono::steady_clock::time_point submittedAt() const noexcept {
     return submittedAt_;
   }
+  /// Once there is a reply and await() has returned, or in completed(): a moment after the reply
+  /// came, and after the thread that is told of it last waited for anything.
+  [[nodiscard]] std::chrono::steady_clock::time_point answeredAt() const noexcept {
+    return answeredAt_;
+  }
+  /// The time is `now`: the next submit(), which is about to follow, need not look at the clock.
+  void setSubmitTime(std::chrono::steady_clock::time_point now) noexcept { submitTime_ = now; }
+  /// What was set, once; `time_point()` otherwise. For transports.
+  [[nodiscard]] std::chrono::steady_clock::time_point takeSubmitTime() noexcept {
+    return std::exchange(submitTime_, {});
+  }
+  void setAnsweredAt(std::chrono::steady_clock::time_point now) noexcept { answeredAt_ = now; }
 
   /// Makes an await() of this request, present or future, return `interrupted`. Any thread.
   void interrupt() noexcept;
@@ -72,9 +84,12 @@ class Request : public RefCounted<Request> {
   const Purpose purpose_;
   bool awaited_ = false;
   bool onlyIfKillable_ = false;
-  bool waiting_ = false;  // its thread may be made the reader
+  bool waiting_ = false;   // its thread may be made the reader
+  bool enlisted_ = false;  // it may, or is it, or was
   std::uint64_t endOffset_ = 0;
+  std::chrono::steady_clock::time_point submitTime_{};
   std::chrono::steady_clock::time_point submittedAt_{};
+  std::chrono::steady_clock::time_point answeredAt_{};
   Reply reply_;
   std::shared_ptr<const ServerSession> session_;
   // The queue it is in, and the list of those whose threads wait. Links in the requests take no

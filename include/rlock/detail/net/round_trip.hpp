@@ -1,27 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 
 namespace rlock::detail::net {
 
-/// How long replies take on a connection, and whether a thread that waits for one should poll the
-/// socket before it sleeps.
+/// Whether a thread that waits for a reply should poll the socket before it sleeps: if the server
+/// answers quicker than a sleeping thread is woken, and few requests are pending. With many the
+/// next reply comes at once anyway, and a reader that sleeps meanwhile finds more of them in one
+/// read, as the server finds more requests in one.
 ///
-/// **Thread safety:** note() from one thread at a time, the reader; the rest from any thread.
+/// **Thread safety:** one thread at a time, the reader.
 class RoundTrip {
  public:
-  /// @param mayPoll  false: it never polls
-  explicit RoundTrip(bool mayPoll) noexcept : mayPoll_(mayPoll), polls_(mayPoll) {}
+  /// So many are few.
+  static constexpr std::uint64_t kFew = 8;
 
-  void note(std::chrono::steady_clock::duration measured) noexcept;
+  /// @param mayPoll  false: it never polls
+  explicit RoundTrip(bool mayPoll) noexcept : mayPoll_(mayPoll), quick_(mayPoll) {}
+
+  /// @param pending  requests that were pending when the reply came: behind many of them it says
+  ///                 how long the queue was, and nothing of the server
+  void note(std::chrono::steady_clock::duration measured, std::uint64_t pending) noexcept;
   /// Smoothed; 0 before the first.
-  [[nodiscard]] std::chrono::nanoseconds smoothed() const noexcept {
-    return std::chrono::nanoseconds(smoothed_.load(std::memory_order_relaxed));
+  [[nodiscard]] std::chrono::nanoseconds smoothed() const noexcept { return smoothed_; }
+  /// @param pending  requests that are pending now
+  [[nodiscard]] bool polls(std::uint64_t pending) const noexcept {
+    return quick_ && pending <= kFew;
   }
-  [[nodiscard]] bool polls() const noexcept { return polls_.load(std::memory_order_relaxed); }
 
  private:
   // Polling pays while replies come quicker than a sleeping thread is woken. The two limits differ
@@ -30,22 +37,19 @@ class RoundTrip {
   static constexpr std::chrono::nanoseconds kSleepAbove = std::chrono::microseconds(200);
 
   const bool mayPoll_;
-  std::atomic<std::int64_t> smoothed_{0};
-  std::atomic<bool> polls_;
+  std::chrono::nanoseconds smoothed_{0};
+  bool quick_;
 };
 
-inline void RoundTrip::note(std::chrono::steady_clock::duration measured) noexcept {
-  const std::int64_t sample = std::chrono::nanoseconds(measured).count();
-  const std::int64_t old = smoothed_.load(std::memory_order_relaxed);
-  const std::int64_t smooth = old == 0 ? sample : old + (sample - old) / 8;
-  smoothed_.store(smooth, std::memory_order_relaxed);
+inline void RoundTrip::note(std::chrono::steady_clock::duration measured,
+                            std::uint64_t pending) noexcept {
+  if (pending > kFew) {
+    return;
+  }
+  const std::chrono::nanoseconds sample(measured);
+  smoothed_ = smoothed_.count() == 0 ? sample : smoothed_ + (sample - smoothed_) / 8;
   if (mayPoll_) {
-    const bool polling = polls();
-    if (polling && smooth > kSleepAbove.count()) {
-      polls_.store(false, std::memory_order_relaxed);
-    } else if (!polling && smooth < kPollBelow.count()) {
-      polls_.store(true, std::memory_order_relaxed);
-    }
+    quick_ = quick_ ? smoothed_ <= kSleepAbove : smoothed_ < kPollBelow;
   }
 }
 

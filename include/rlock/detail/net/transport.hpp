@@ -45,8 +45,12 @@ class LinkEvents {
 class CommandTransport {
  public:
   using Clock = std::chrono::steady_clock;
-  /// How the reply is taken: by a thread in await(), or by completed() on the loop.
-  enum class Mode : std::uint8_t { awaited, background };
+  /// How the reply is taken.
+  enum class Mode : std::uint8_t {
+    awaited,        ///< by a thread in await()
+    awaitedAtOnce,  ///< likewise, and it is this thread, which does nothing else in between
+    background      ///< by completed() on the loop
+  };
   enum class Awaited : std::uint8_t { complete, timedOut, interrupted };
 
   /// Since it was opened.
