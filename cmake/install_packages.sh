@@ -62,6 +62,8 @@ find_missing() {
   need libuv1-dev has_header uv.h
   need libfmt-dev has_header fmt/format.h
   need libssl-dev has_header openssl/ssl.h
+  need libcli11-dev has_header CLI/CLI.hpp
+  need nlohmann-json3-dev has_header nlohmann/json.hpp
   local group
   for group in "$@"; do
     case $group in

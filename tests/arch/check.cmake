@@ -80,7 +80,7 @@ endforeach()
 set(base_headers back_off capabilities error inspection result duration owner log options version stats sync_policy
     export)
 
-set(layers objects group engine executor net base)
+set(layers cli objects group engine executor net base)
 function(layer_of path out)
   set(layer "")
   string(REGEX REPLACE "^(include/rlock/|rlock/|src/)(detail/)?" "" inner "${path}")
@@ -98,6 +98,8 @@ function(layer_of path out)
 endfunction()
 
 # Each includes itself, the layers below it, and base.
+# The program is a user of the library like any other.
+set(may_include_cli cli objects base)
 set(may_include_objects objects group engine executor net base)
 set(may_include_group group engine executor net base)
 set(may_include_engine engine executor net base)
@@ -124,6 +126,10 @@ foreach(file IN LISTS headers sources)
       continue()
     endif()
     layer_of("${included}" other)
+    if(layer STREQUAL "cli" AND NOT included MATCHES "^(rlock/[a-z0-9_]+\\.hpp|cli/.*)$")
+      violation("${file}" "the program includes ${included}, which is not public")
+      continue()
+    endif()
     if(file MATCHES "^include/rlock/[a-z0-9_]+\\.hpp$" AND NOT other MATCHES "^(objects|base)$")
       violation("${file}" "a public header includes ${included} of layer ${other}")
       continue()

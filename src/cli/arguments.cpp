@@ -1,0 +1,579 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/arguments.hpp"
+
+#include "cli/duration_text.hpp"
+#include "cli/settings.hpp"
+#include <rlock/version.hpp>
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace rlock::cli {
+
+namespace {
+
+constexpr std::string_view kDefaultUri = "redis://127.0.0.1:6379";
+
+struct Words {
+  std::string_view name;
+  std::string_view synopsis;
+  std::string_view description;
+  std::string_view details;
+  bool takesLockName;
+};
+
+// NAME is first among the operands wherever it is one.
+constexpr std::array<Words, 12> kSubcommands{{
+    {"run",
+     "rlock run [OPTIONS] NAME [--] COMMAND [ARGUMENT...]",
+     "Run a command while holding a lock",
+     "Options end at NAME: what follows is the command's, with or without \"--\" before it. The\n"
+     "command has this program's standard streams, terminal and exit status; signals are passed\n"
+     "on to it. Should the lock be about to be lost, the command gets SIGTERM, and SIGKILL\n"
+     "before another can have the lock.\n\n"
+     "Examples:\n"
+     "  rlock run nightly-backup -- backup.sh --full\n"
+     "  rlock run --wait 10s --max-hold 1h report make-report > report.txt\n"
+     "  rlock run --no-wait cron:cleanup cleanup || [ $? = 75 ]\n"
+     "  rlock run --semaphore 3 encoders ffmpeg -i in.mkv out.mp4",
+     true},
+    {"try",
+     "rlock try [OPTIONS] NAME [--] COMMAND [ARGUMENT...]",
+     "Run a command if the lock is free now",
+     "The same as \"rlock run --no-wait\": ends with 75 when another owner holds the lock.",
+     true},
+    {"hold",
+     "rlock hold [OPTIONS] NAME",
+     "Hold a lock until a signal or the end of input",
+     "Prints one line when the lock is held, and releases it on SIGINT, SIGTERM, SIGHUP or when\n"
+     "standard input ends.\n\n"
+     "Example, a lock around several steps of a shell script:\n"
+     "  coproc rlock hold deploy; read -r line <&${COPROC[0]}\n"
+     "  step-one; step-two\n"
+     "  kill $COPROC_PID; wait $COPROC_PID",
+     true},
+    {"wait",
+     "rlock wait [OPTIONS] NAME",
+     "Wait until a lock is free, without taking it",
+     "It may be taken again by the time that this program has ended.",
+     true},
+    {"show",
+     "rlock show [OPTIONS] NAME",
+     "Show who holds a lock",
+     "Ends with 1 when nothing is there.",
+     true},
+    {"list",
+     "rlock list [OPTIONS] [PATTERN]",
+     "List locks",
+     "PATTERN is as for Redis' SCAN: *, ?, [abc]. The whole database is walked, in small steps.",
+     false},
+    {"top",
+     "rlock top [OPTIONS] [PATTERN]",
+     "Watch locks, their holders and waiters",
+     "The bar is the time that is left unless the hold is renewed. Press q to end.",
+     false},
+    {"unlock",
+     "rlock unlock --force [OPTIONS] NAME",
+     "Free a lock, whoever holds it",
+     "The holder is not stopped: it hears of its loss within a round trip if it is a client of\n"
+     "rlock, and at its next renewal otherwise. Until then two may believe that they hold it.",
+     true},
+    {"doctor",
+     "rlock doctor [OPTIONS] [NAME]",
+     "Check that a server can be used for locks, and what is in the way",
+     "Connects, asks the server about itself and takes locks of each kind, under names that\n"
+     "begin with NAME (\"rlock-doctor\"): give one that your access rules allow. Ends with 1 when\n"
+     "something would not work.",
+     true},
+    {"bench",
+     "rlock bench [OPTIONS]",
+     "Measure lock and unlock",
+     "Every thread takes and releases a lock of its own, under names that begin with\n"
+     "\"rlock-bench\".",
+     false},
+    {"completion",
+     "rlock completion bash|zsh|fish",
+     "Print a completion script for a shell",
+     "Example: rlock completion bash > ~/.local/share/bash-completion/completions/rlock",
+     false},
+    {"man", "rlock man", "Print the manual page, in roff", "Example: rlock man | man -l -", false},
+}};
+
+constexpr std::string_view kFooter =
+    "The server is named by --uri, or by RLOCK_URI, or by \"uri = ...\" in the configuration file\n"
+    "(~/.config/rlock/config), and is redis://127.0.0.1:6379 otherwise.\n\n"
+    "\"rlock SUBCOMMAND --help\" says more. Lengths of time are such as 500ms, 10s, 1h30m.\n\n"
+    "Exit status: that of the command; 64 usage, 69 no server, 75 lock not obtained, 76 server\n"
+    "unsuitable, 77 not permitted, 78 configuration, 79 lock lost, 126 or 127 command not run.";
+
+// Without the checks that CLI11 adds to the name of a type.
+std::string argumentOf(const CLI::Option& option) {
+  if (option.get_items_expected_max() <= 0) {
+    return {};
+  }
+  const std::string type = option.get_type_name();
+  return type.substr(0, type.find(':'));
+}
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string argument = argumentOf(*option);
+    return argument.empty() ? argument : " " + argument;
+  }
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    for (const Words& words : kSubcommands) {
+      if (words.name == app->get_name()) {
+        return fmt::format("Usage: {}\n", words.synopsis);
+      }
+    }
+    return fmt::format("Usage: {} SUBCOMMAND [OPTIONS] ...\n", name.empty() ? "rlock" : name);
+  }
+};
+
+Duration readDuration(const std::string& option, const std::string& text) {
+  const auto parsed = parseDuration(text);
+  if (!parsed) {
+    throw CLI::ValidationError(
+        option, fmt::format("\"{}\" is no length of time such as 500ms, 10s or 1h30m", text));
+  }
+  return *parsed;
+}
+
+/// The options as CLI11 keeps them, bound to an Arguments.
+class Parser {
+ public:
+  Parser() : app_("Distributed locks on Redis, for the command line", "rlock") {
+    app_.formatter(std::make_shared<HelpFormatter>());
+    app_.get_formatter()->column_width(34);
+    app_.set_help_flag("-h,--help", "Show this help");
+    app_.set_version_flag("--version", fmt::format("rlock {}", version()), "Show the version");
+    app_.footer(std::string(kFooter));
+    app_.require_subcommand(1);
+    addCommon(app_);
+    for (const Words& words : kSubcommands) {
+      CLI::App* const sub =
+          app_.add_subcommand(std::string(words.name), std::string(words.description));
+      sub->footer(std::string(words.details));
+      sub->fallthrough();
+      if (words.name == "man") {
+        sub->group("");
+      }
+    }
+    addLockOptions("run");
+    addLockOptions("try");
+    addLockOptions("hold");
+    addRunOptions("run");
+    addRunOptions("try");
+    addOthers();
+  }
+
+  CLI::App& app() { return app_; }
+  Arguments& arguments() { return arguments_; }
+  const std::optional<std::string>& configPath() const { return configPath_; }
+  bool noWait() const { return noWait_; }
+
+  // Options of the command line are more than the file's.
+  void applySettings(const Settings& settings) {
+    if (arguments_.uri.empty()) {
+      const char* const environment = std::getenv("RLOCK_URI");
+      arguments_.uri = environment != nullptr && *environment != '\0'
+                           ? environment
+                           : settings.uri.value_or(std::string(kDefaultUri));
+    }
+    LockChoice& lock = arguments_.lock;
+    if (!lock.wait && settings.wait) {
+      lock.wait = settingDuration("wait", *settings.wait);
+    }
+    if (!lock.lease && settings.lease) {
+      lock.lease = settingDuration("lease", *settings.lease);
+    }
+    if (!killAfterGiven_ && settings.killAfter) {
+      arguments_.command.killAfter =
+          settingDuration("kill-after", *settings.killAfter).ceilMilliseconds();
+    }
+    if (lock.label.empty() && settings.label) {
+      lock.label = *settings.label;
+    }
+    if (!colorGiven_ && settings.color) {
+      const auto mode = colorModes().find(*settings.color);
+      if (mode == colorModes().end()) {
+        throw SettingsError(
+            fmt::format("color = {}: there are auto, always and never", *settings.color));
+      }
+      arguments_.color = mode->second;
+    }
+  }
+
+ private:
+  static const std::map<std::string, ColorMode>& colorModes() {
+    static const std::map<std::string, ColorMode> modes{
+        {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
+    return modes;
+  }
+
+  static Duration settingDuration(const char* key, const std::string& text) {
+    const auto parsed = parseDuration(text);
+    if (!parsed) {
+      throw SettingsError(fmt::format("{} = {}: is no length of time", key, text));
+    }
+    return *parsed;
+  }
+
+  template <class Set>
+  static CLI::Option* addDuration(CLI::App& app,
+                                  const std::string& name,
+                                  Set set,
+                                  const std::string& text) {
+    return app
+        .add_option_function<std::string>(
+            name, [name, set](const std::string& value) { set(readDuration(name, value)); }, text)
+        ->type_name("DURATION");
+  }
+
+  void addCommon(CLI::App& app) {
+    app.add_option("-u,--uri", arguments_.uri, "The server, as redis://user:password@host:port/db")
+        ->type_name("URI");
+    app.add_option_function<std::string>(
+           "--config",
+           [this](const std::string& path) { configPath_ = path; },
+           "Configuration file")
+        ->type_name("FILE");
+    app.add_flag("-v,--verbose", arguments_.verbose, "Say more on standard error");
+    app.add_option_function<std::string>(
+           "--color",
+           [this](const std::string& value) {
+             colorGiven_ = true;
+             arguments_.color = colorModes().at(value);
+           },
+           "Colours: auto (on a terminal, unless NO_COLOR is set), always, never")
+        ->type_name("WHEN")
+        ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}));
+  }
+
+  void addLockOptions(const std::string& name) {
+    CLI::App& app = *app_.get_subcommand(name);
+    LockChoice& lock = arguments_.lock;
+    CLI::Option* const fair = app.add_flag("--fair", lock.fair, "First come, first served");
+    CLI::Option* const read = app.add_flag("--read", lock.read, "Share the lock with other --read");
+    CLI::Option* const write =
+        app.add_flag("--write", lock.write, "Exclude --read and --write of the same name");
+    CLI::Option* const fenced = app.add_flag(
+        "--fenced", lock.fenced, "Get a fencing token, a number that rises with each hold");
+    CLI::Option* const semaphore =
+        app.add_option(
+               "--semaphore", lock.semaphore, "Let N hold it at once; all must say the same N")
+            ->type_name("N")
+            ->check(CLI::Range(1, 1'000'000));
+    CLI::Option* const red =
+        app.add_option("--red", lock.red, "RedLock over independent servers, instead of --uri")
+            ->type_name("URI,...")
+            ->delimiter(',')
+            ->take_all();
+    const std::vector<CLI::Option*> kinds{fair, read, write, fenced, semaphore, red};
+    for (CLI::Option* kind : kinds) {
+      for (CLI::Option* other : kinds) {
+        // A RedLock has no kinds of its own, and the others are kinds.
+        if (kind != other) {
+          kind->excludes(other);
+        }
+      }
+    }
+    if (name != "try") {
+      CLI::Option* const wait = addDuration(
+          app,
+          "-w,--wait",
+          [&lock](Duration value) { lock.wait = value; },
+          "Give up after so long; without, wait for ever");
+      app.add_flag("-n,--no-wait", noWait_, "Give up at once")->excludes(wait);
+    }
+    addDuration(
+        app,
+        "--lease",
+        [&lock](Duration value) { lock.lease = value; },
+        "How long the lock outlives this program if it dies; it is renewed while it lives (30s)");
+    addDuration(
+        app,
+        "--max-hold",
+        [&lock](Duration value) { lock.maxHold = value; },
+        "Give the lock up after so long, whatever happens");
+    app.add_option("--label", lock.label, "What others see of the holder; the command's name")
+        ->type_name("TEXT");
+    app.add_flag("--no-label", lock.noLabel, "Show nothing of the holder to others");
+    app.add_option("-E,--conflict-exit-code",
+                   lock.conflictCode,
+                   "Exit status when another owner holds the lock (75)")
+        ->type_name("N")
+        ->check(CLI::Range(0, 255));
+    if (name == "hold") {
+      app.add_option("NAME", lock.name, "The lock")->required();
+      app.add_flag("--no-stdin", arguments_.noStdin, "Do not end when standard input does");
+      app.add_flag("--json", arguments_.json, "Print JSON");
+    }
+  }
+
+  void addRunOptions(const std::string& name) {
+    CLI::App& app = *app_.get_subcommand(name);
+    addDuration(
+        app,
+        "-k,--kill-after",
+        [this](Duration value) {
+          killAfterGiven_ = true;
+          arguments_.command.killAfter = value.ceilMilliseconds();
+        },
+        "Time between SIGTERM and SIGKILL when the lock is being lost (5s); at most a third of the "
+        "lease");
+    app.add_flag("-c,--shell", arguments_.command.shell, "COMMAND is a line for sh -c");
+    app.add_flag(
+        "--foreground",
+        arguments_.command.foreground,
+        "Run the command in this process group: for pipelines that read the terminal. What it "
+        "starts is then not killed with it");
+  }
+
+  CLI::App& named(const std::string& name, bool required, const std::string& text) {
+    CLI::App& app = *app_.get_subcommand(name);
+    CLI::Option* const operand = app.add_option("NAME", arguments_.lock.name, text);
+    if (required) {
+      operand->required();
+    }
+    return app;
+  }
+
+  void addOthers() {
+    CLI::App& wait = named("wait", true, "The lock");
+    addDuration(
+        wait,
+        "-w,--wait",
+        [this](Duration value) { arguments_.lock.wait = value; },
+        "Give up after so long, with 75");
+    named("show", true, "The lock").add_flag("--json", arguments_.json, "Print JSON");
+    CLI::App& unlock = named("unlock", true, "The lock");
+    unlock.add_flag("--force", arguments_.force, "Yes, although it is somebody else's");
+    CLI::App& doctor = named("doctor", false, "Beginning of the names that the checks use");
+    doctor.add_flag("--json", arguments_.json, "Print JSON");
+    for (const char* name : {"list", "top"}) {
+      CLI::App& app = *app_.get_subcommand(name);
+      app.add_option("PATTERN", arguments_.pattern, "Names to show, *");
+      if (std::string_view(name) == "list") {
+        app.add_flag("--json", arguments_.json, "Print JSON, one array");
+        app.add_flag("--names", arguments_.namesOnly, "Print names only, one a line");
+      } else {
+        addDuration(
+            app,
+            "-i,--interval",
+            [this](Duration value) {
+              arguments_.interval =
+                  std::max(std::chrono::milliseconds(100), value.ceilMilliseconds());
+            },
+            "Time between two looks at the server (1s)");
+        app.add_option("--frames", arguments_.frames, "End after so many pictures")
+            ->type_name("N")
+            ->check(CLI::Range(1, 1'000'000));
+      }
+    }
+    CLI::App& bench = *app_.get_subcommand("bench");
+    bench.add_option("-t,--threads", arguments_.threads, "Threads (4)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1000));
+    addDuration(
+        bench,
+        "-d,--duration",
+        [this](Duration value) { arguments_.duration = value.ceilMilliseconds(); },
+        "How long to measure (3s)");
+    bench.add_flag("--json", arguments_.json, "Print JSON");
+    app_.get_subcommand("completion")
+        ->add_option("SHELL", arguments_.shell, "bash, zsh or fish")
+        ->required()
+        ->check(CLI::IsMember(std::vector<std::string>{"bash", "zsh", "fish"}));
+  }
+
+  Arguments arguments_;
+  std::optional<std::string> configPath_;
+  bool noWait_ = false;
+  bool killAfterGiven_ = false;
+  bool colorGiven_ = false;
+  CLI::App app_;
+};
+
+// Whether the argument after this one is the value of an option in it.
+bool takesNext(const CLI::App* sub, const CLI::App& app, const std::string& argument) {
+  const auto wantsValue = [&](const std::string& name) {
+    const CLI::Option* option = sub != nullptr ? sub->get_option_no_throw(name) : nullptr;
+    if (option == nullptr) {
+      option = app.get_option_no_throw(name);
+    }
+    return option != nullptr && option->get_items_expected_max() > 0;
+  };
+  if (argument.starts_with("--")) {
+    return argument.find('=') == std::string::npos && wantsValue(argument);
+  }
+  for (std::size_t i = 1; i < argument.size(); ++i) {
+    if (wantsValue(std::string("-") + argument[i])) {
+      return i + 1 == argument.size();
+    }
+  }
+  return false;
+}
+
+// Where the options of `run` and `try` end: at the lock's name, or at "--"; the number of arguments
+// for other subcommands.
+std::size_t endOfOptions(const CLI::App& app, const std::vector<std::string>& args) {
+  const CLI::App* sub = nullptr;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    const std::string& argument = args[i];
+    const bool option = argument.size() > 1 && argument.front() == '-';
+    if (option && argument != "--") {
+      i += takesNext(sub, app, argument) ? 1U : 0U;
+      continue;
+    }
+    if (sub != nullptr) {
+      return i;
+    }
+    if (argument == "--") {
+      return args.size();
+    }
+    for (const char* name : {"run", "try"}) {
+      if (argument == name) {
+        sub = app.get_subcommand(name);
+      }
+    }
+    if (sub == nullptr) {
+      return args.size();
+    }
+  }
+  return args.size();
+}
+
+Ended usageError(const std::string& text) {
+  return {number(ExitCode::usage), "", fmt::format("rlock: {}\nTry \"rlock --help\".\n", text)};
+}
+
+// The operands of `run` and `try`.
+std::optional<Ended> takeCommand(Arguments& arguments, std::vector<std::string> rest) {
+  if (!rest.empty() && rest.front() == "--") {
+    rest.erase(rest.begin());
+  }
+  if (rest.empty() || rest.front().empty()) {
+    return usageError(fmt::format("{}: the name of a lock is missing", arguments.subcommand));
+  }
+  arguments.lock.name = rest.front();
+  rest.erase(rest.begin());
+  if (!rest.empty() && rest.front() == "--") {
+    rest.erase(rest.begin());
+  }
+  if (rest.empty() || rest.front().empty()) {
+    return usageError(fmt::format("{}: a command is missing", arguments.subcommand));
+  }
+  arguments.command.argv = std::move(rest);
+  return std::nullopt;
+}
+
+std::optional<Ended> checked(const Arguments& arguments) {
+  const auto tooSmall = [](const std::optional<Duration>& value, Duration least) {
+    return value && *value < least;
+  };
+  const LockChoice& lock = arguments.lock;
+  if (tooSmall(lock.lease, std::chrono::milliseconds(100)) ||
+      (lock.lease && *lock.lease > std::chrono::hours(24 * 365))) {
+    return usageError("--lease: from 100ms to 365d");
+  }
+  if (tooSmall(lock.maxHold, std::chrono::milliseconds(100))) {
+    return usageError("--max-hold: 100ms at least");
+  }
+  if (arguments.subcommand == "unlock" && !arguments.force) {
+    return usageError(
+        "unlock: takes the lock from its holder, who is not stopped by that; say --force to mean "
+        "it");
+  }
+  return std::nullopt;
+}
+
+std::vector<OptionEntry> optionsOf(const CLI::App& app) {
+  std::vector<OptionEntry> entries;
+  for (const CLI::Option* option : app.get_options()) {
+    OptionEntry entry;
+    for (const std::string& name : option->get_snames()) {
+      entry.names.push_back("-" + name);
+    }
+    for (const std::string& name : option->get_lnames()) {
+      entry.names.push_back("--" + name);
+    }
+    if (entry.names.empty()) {
+      continue;
+    }
+    entry.argument = argumentOf(*option);
+    entry.description = option->get_description();
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+}  // namespace
+
+ParsedArguments parseArguments(const std::vector<std::string>& args) {
+  Parser parser;
+  CLI::App& app = parser.app();
+  try {
+    const std::size_t end = endOfOptions(app, args);
+    // CLI11 takes them from the back.
+    std::vector<std::string> reversed(args.begin(),
+                                      args.begin() + static_cast<std::ptrdiff_t>(end));
+    std::reverse(reversed.begin(), reversed.end());
+    app.parse(reversed);
+    Arguments& arguments = parser.arguments();
+    arguments.subcommand = app.get_subcommands().front()->get_name();
+    if (arguments.subcommand == "run" || arguments.subcommand == "try") {
+      if (auto ended = takeCommand(arguments,
+                                   {args.begin() + static_cast<std::ptrdiff_t>(end), args.end()})) {
+        return {std::nullopt, std::move(*ended)};
+      }
+    }
+    if (parser.noWait() || arguments.subcommand == "try") {
+      arguments.lock.wait = Duration::zero();
+    }
+    parser.applySettings(readSettings(parser.configPath()));
+    if (auto ended = checked(arguments)) {
+      return {std::nullopt, std::move(*ended)};
+    }
+    return {std::move(arguments), {}};
+  } catch (const CLI::CallForHelp&) {
+    const auto subs = app.get_subcommands();
+    return {std::nullopt, {0, subs.empty() ? app.help() : subs.front()->help("rlock"), ""}};
+  } catch (const CLI::CallForVersion& version) {
+    return {std::nullopt, {0, std::string(version.what()) + "\n", ""}};
+  } catch (const CLI::ParseError& error) {
+    return {std::nullopt, usageError(error.what())};
+  } catch (const SettingsError& error) {
+    return {std::nullopt,
+            {number(ExitCode::configuration), "", fmt::format("rlock: {}\n", error.what())}};
+  }
+}
+
+std::vector<SubcommandEntry> subcommandTable() {
+  Parser parser;
+  std::vector<SubcommandEntry> table;
+  for (const Words& words : kSubcommands) {
+    table.push_back({std::string(words.name),
+                     std::string(words.synopsis),
+                     std::string(words.description),
+                     std::string(words.details),
+                     optionsOf(*parser.app().get_subcommand(std::string(words.name))),
+                     words.takesLockName});
+  }
+  return table;
+}
+
+std::vector<OptionEntry> commonOptionTable() {
+  Parser parser;
+  return optionsOf(parser.app());
+}
+
+}  // namespace rlock::cli

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/child_process.hpp"
+
+#include "cli/exit_codes.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <system_error>
+#include <unistd.h>
+
+extern char** environ;  // NOLINT(readability-redundant-declaration): not every libc declares it
+
+namespace rlock::cli {
+
+namespace {
+
+std::set<int> openDescriptors() {
+  std::set<int> open;
+  DIR* const listing = ::opendir("/proc/self/fd");
+  if (listing == nullptr) {
+    return {0, 1, 2};
+  }
+  const int own = ::dirfd(listing);
+  while (const dirent* const entry = ::readdir(listing)) {
+    char* end = nullptr;
+    const long number = std::strtol(entry->d_name, &end, 10);
+    if (*end == '\0' && end != entry->d_name && number != own) {
+      open.insert(static_cast<int>(number));
+    }
+  }
+  ::closedir(listing);
+  return open;
+}
+
+std::vector<std::string> environmentWith(const std::vector<std::string>& added) {
+  std::vector<std::string> result = added;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    bool replaced = false;
+    for (const std::string& other : added) {
+      replaced |= std::string_view(other).substr(0, other.find('=')) == name;
+    }
+    if (!replaced) {
+      result.emplace_back(text);
+    }
+  }
+  return result;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (const std::string& text : texts) {
+    result.push_back(const_cast<char*>(text.c_str()));
+  }
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+InheritedDescriptors::InheritedDescriptors() : open_(openDescriptors()) {}
+
+void InheritedDescriptors::keepOthersFromChildren() const {
+  for (const int descriptor : openDescriptors()) {
+    if (!open_.contains(descriptor)) {
+      const int flags = ::fcntl(descriptor, F_GETFD);
+      if (flags >= 0) {
+        ::fcntl(descriptor, F_SETFD, flags | FD_CLOEXEC);
+      }
+    }
+  }
+}
+
+ChildProcess::ChildProcess(const ChildSettings& settings,
+                           const SignalInbox& signals,
+                           const InheritedDescriptors& inherited,
+                           const ControllingTerminal* terminal,
+                           Guardian& guardian)
+    : ownGroup_(settings.ownGroup) {
+  const std::vector<std::string> environment = environmentWith(settings.environment);
+  const std::vector<char*> argv = pointers(settings.argv);
+  const std::vector<char*> envp = pointers(environment);
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw std::system_error(errno, std::generic_category(), "pipe");
+  }
+  Descriptor read(ends[0]);
+  Descriptor write(ends[1]);
+  inherited.keepOthersFromChildren();
+
+  const pid_t parent = ::getpid();
+  pid_ = ::fork();
+  if (pid_ < 0) {
+    throw std::system_error(errno, std::generic_category(), "fork");
+  }
+  if (pid_ == 0) {
+    // Only what is safe after a fork() of a process with threads, until exec.
+    const pid_t own = ::getpid();
+    if (ownGroup_) {
+      ::setpgid(0, 0);
+    }
+    guardian.setTarget(ownGroup_ ? -own : own);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) {
+      // Race: the parent was killed before the kernel knew that we want to hear of it.
+      ::_exit(numberOfSignal(SIGTERM));
+    }
+    if (terminal != nullptr) {
+      terminal->giveTo(own);
+    }
+    signals.restoreInChild();
+    ::execvpe(argv[0], argv.data(), envp.data());
+    const int error = errno;
+    if (::write(write.get(), &error, sizeof error) < 0) {
+      // The parent is gone.
+    }
+    ::_exit(number(ExitCode::notFound));
+  }
+  if (ownGroup_) {
+    // Race: a signal may have to be passed on before the child has come that far.
+    ::setpgid(pid_, pid_);
+  }
+  guardian.setTarget(ownGroup_ ? -pid_ : pid_);
+  if (terminal != nullptr) {
+    terminal->giveTo(pid_);
+  }
+  write.close();
+  int error = 0;
+  ssize_t got = 0;
+  do {
+    got = ::read(read.get(), &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  if (got == static_cast<ssize_t>(sizeof error)) {
+    guardian.setTarget(0);
+    reap();
+    throw CannotStart(fmt::format("{}: {}", settings.argv.front(), std::strerror(error)), error);
+  }
+}
+
+void ChildProcess::send(int signal) const noexcept {
+  ::kill(ownGroup_ ? -pid_ : pid_, signal);
+}
+
+std::optional<ChildProcess::Change> ChildProcess::change() {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+      info.si_pid == pid_) {
+    const int code = info.si_code == CLD_EXITED ? info.si_status : numberOfSignal(info.si_status);
+    return Change{false, code};
+  }
+  info = {};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG) == 0 &&
+      info.si_pid == pid_) {
+    return Change{true, 0};
+  }
+  return std::nullopt;
+}
+
+void ChildProcess::reap() noexcept {
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace rlock::cli

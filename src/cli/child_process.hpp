@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/guardian.hpp"
+#include "cli/signal_inbox.hpp"
+#include "cli/terminal.hpp"
+
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+namespace rlock::cli {
+
+/// The descriptors that were open when this program began: the command inherits these and no other.
+class InheritedDescriptors {
+ public:
+  /// Made before anything is opened.
+  InheritedDescriptors();
+  /// Has all others closed by exec. Before fork().
+  void keepOthersFromChildren() const;
+
+ private:
+  std::set<int> open_;
+};
+
+/// A command that could not be started.
+class CannotStart : public std::runtime_error {
+ public:
+  CannotStart(const std::string& text, int error) : std::runtime_error(text), error_(error) {}
+  /// The errno of exec.
+  [[nodiscard]] int error() const noexcept { return error_; }
+
+ private:
+  int error_;
+};
+
+struct ChildSettings {
+  std::vector<std::string> argv{};
+  std::vector<std::string> environment{};  ///< "NAME=value", added to ours
+  bool ownGroup = true;
+};
+
+/// The command: in a process group of its own unless it is to stay in the foreground's. If this
+/// process dies, the kernel sends it SIGTERM, and the guardian does the rest.
+///
+/// One thread, the one that started it: the kernel takes the end of that for the end of the parent.
+class ChildProcess {
+ public:
+  struct Change {
+    bool stopped = false;  ///< by job control; otherwise it has ended
+    int code = 0;          ///< how it ended, as a shell reports it
+  };
+
+  /// @throws CannotStart, std::system_error
+  ChildProcess(const ChildSettings& settings,
+               const SignalInbox& signals,
+               const InheritedDescriptors& inherited,
+               const ControllingTerminal* terminal,
+               Guardian& guardian);
+
+  /// To the command, with its group if it has one.
+  void send(int signal) const noexcept;
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+  /// What has become of it since the last call; empty: nothing. A process that has ended is not
+  /// reaped by this, so that its number stays its own.
+  [[nodiscard]] std::optional<Change> change();
+  /// Reaps the process that has ended.
+  void reap() noexcept;
+
+ private:
+  pid_t pid_ = -1;
+  bool ownGroup_;
+};
+
+}  // namespace rlock::cli

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/connection.hpp"
+
+#include "cli/exit_codes.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string_view>
+
+namespace rlock::cli {
+
+Options clientOptions(const Arguments& arguments, const std::string& uri) {
+  Options options = Options::fromUri(uri);
+  if (options.clientName.empty()) {
+    options.clientName = "rlock-" + arguments.subcommand;
+  }
+  if (arguments.lock.lease) {
+    options.watchdogTimeout = arguments.lock.lease->ceilMilliseconds();
+  }
+  options.log = [verbose = arguments.verbose](LogLevel level, std::string_view text) {
+    if (verbose && level >= LogLevel::warning) {
+      complain(std::string(text));
+    }
+  };
+  return options;
+}
+
+Client connectClient(const Arguments& arguments) {
+  return Client::connect(clientOptions(arguments, arguments.uri));
+}
+
+void complain(const std::string& text) {
+  fmt::print(stderr, "rlock: {}\n", text);
+}
+
+int reportError(const std::exception& error) {
+  complain(error.what());
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  return number(own != nullptr ? exitCodeOf(own->errc()) : ExitCode::internal);
+}
+
+std::string uriWithoutSecrets(const std::string& uri) {
+  const std::size_t scheme = uri.find("://");
+  if (scheme == std::string::npos) {
+    return uri;
+  }
+  const std::size_t begin = scheme + 3;
+  const std::size_t query = uri.find('?', begin);
+  // A path of a Unix socket may have an @ of its own; user and password end before the first slash.
+  const std::size_t at = uri.rfind('@', std::min(uri.find('/', begin), query));
+  const std::size_t host = at == std::string::npos || at < begin ? begin : at + 1;
+  return uri.substr(0, begin) + uri.substr(host, query == std::string::npos ? query : query - host);
+}
+
+}  // namespace rlock::cli

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/arguments.hpp"
+#include <rlock/client.hpp>
+#include <rlock/options.hpp>
+
+#include <string>
+
+namespace rlock::cli {
+
+/// The settings of a client of this program. Its log lines go to standard error: warnings with
+/// --verbose only, for what fails is said anyway.
+/// @throws rlock::Error  invalidArgument
+[[nodiscard]] Options clientOptions(const Arguments& arguments, const std::string& uri);
+
+/// Connects, or throws rlock::Error.
+[[nodiscard]] Client connectClient(const Arguments& arguments);
+
+/// `rlock: text` on standard error.
+void complain(const std::string& text);
+
+/// Reports an error that ends the program. @returns its exit code
+int reportError(const std::exception& error);
+
+/// The address without user and password, for people.
+[[nodiscard]] std::string uriWithoutSecrets(const std::string& uri);
+
+}  // namespace rlock::cli

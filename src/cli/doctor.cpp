@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands.hpp"
+namespace rlock::cli {
+int doctorCommand(const Arguments&) {
+  return 0;
+}
+}  // namespace rlock::cli

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/acquisition.hpp"
+#include "cli/arguments.hpp"
+#include <rlock/duration.hpp>
+#include <rlock/inspection.hpp>
+
+#include <chrono>
+#include <future>
+#include <optional>
+#include <string>
+
+namespace rlock::cli {
+
+/// One line for somebody who waits: who holds the lock, since when, for how long at most.
+/// @param info    what is known of the lock; empty: nothing
+/// @param now     the time of day, to compare with the holder's
+[[nodiscard]] std::string waitingLine(const std::string& name,
+                                      const std::optional<LockInfo>& info,
+                                      std::chrono::milliseconds waited,
+                                      std::optional<Duration> limit,
+                                      std::chrono::sys_seconds now);
+
+/// Shows such a line on standard error while this program waits: kept up to date on a terminal, now
+/// and then with --verbose, else never. One thread at a time.
+class Progress {
+ public:
+  explicit Progress(const Arguments& arguments);
+
+  /// How long until tick() wants to be called again; negative: never.
+  [[nodiscard]] int untilNextTickMs() const;
+  /// Asks the server or shows what it has said. Does not block.
+  void tick(const Acquisition& acquisition);
+  /// Removes the line from the terminal.
+  void clear();
+
+ private:
+  [[nodiscard]] bool wanted() const { return terminal_ || verbose_; }
+
+  const LockChoice& lock_;
+  bool terminal_;
+  bool verbose_;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point began_;
+  std::chrono::steady_clock::time_point next_;
+  std::future<std::optional<LockInfo>> answer_;
+};
+
+}  // namespace rlock::cli

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands.hpp"
+#include "cli/connection.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/supervision.hpp"
+#include "cli/waiting.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace rlock::cli {
+
+namespace {
+
+// What the command can know of the lock. The deadline is that of the beginning: it moves on while
+// this program renews the hold.
+std::vector<std::string> environmentFor(const Arguments& arguments, const Held& held) {
+  using std::chrono::milliseconds;
+  const auto left =
+      std::chrono::floor<milliseconds>(held.lease.validUntil() - std::chrono::steady_clock::now());
+  const auto deadline =
+      std::chrono::floor<milliseconds>(std::chrono::system_clock::now().time_since_epoch() + left);
+  std::vector<std::string> environment{
+      "RLOCK_NAME=" + arguments.lock.name,
+      "RLOCK_OWNER=" + held.owner,
+      fmt::format("RLOCK_DEADLINE_MS={}", deadline.count()),
+      fmt::format("RLOCK_LEASE_MS={}", held.span.count()),
+  };
+  // An outer lock's token would be taken for this one's.
+  environment.push_back(held.lease.token() ? fmt::format("RLOCK_TOKEN={}", *held.lease.token())
+                                           : "RLOCK_TOKEN=" + held.owner);
+  return environment;
+}
+
+// A pipeline's next command reads the terminal, too, from the group in which we are.
+bool outputIsPipe() {
+  struct stat status {};
+  return ::fstat(STDOUT_FILENO, &status) == 0 && S_ISFIFO(status.st_mode);
+}
+
+int released(const Held& held, Lease& lease, int code) {
+  switch (lease.release()) {
+    case ReleaseResult::lost:
+      complain("the lock was lost before the command had ended");
+      return number(ExitCode::lost);
+    case ReleaseResult::unknown:
+      complain(
+          fmt::format("the server has not confirmed the release; the lock is free in {} ms at most",
+                      held.span.count()));
+      return code;
+    default:
+      return code;
+  }
+}
+
+int runUnderLock(const Arguments& arguments,
+                 Held& held,
+                 const SignalInbox& signals,
+                 const InheritedDescriptors& inherited,
+                 Guardian& guardian) {
+  const CommandChoice& choice = arguments.command;
+  ChildSettings settings;
+  settings.argv = choice.argv;
+  if (choice.shell) {
+    settings.argv = {"/bin/sh", "-c"};
+    settings.argv.insert(settings.argv.end(), choice.argv.begin(), choice.argv.end());
+  }
+  settings.environment = environmentFor(arguments, held);
+  settings.ownGroup = !choice.foreground;
+
+  const ControllingTerminal controlling;
+  const bool handOver = settings.ownGroup && controlling.foreground() &&
+                        ::isatty(STDIN_FILENO) == 1 && !outputIsPipe();
+  const ControllingTerminal* const terminal = handOver ? &controlling : nullptr;
+  guardian.setKillTime(planLoss(held.lease.validUntil(), held.span, choice.killAfter).killAt);
+  int code = 0;
+  bool lost = false;
+  try {
+    ChildProcess child(settings, signals, inherited, terminal, guardian);
+    code = Supervision(choice, held, child, signals, terminal, guardian).run();
+    lost = code == number(ExitCode::lost) && !held.lease.held();
+  } catch (const CannotStart& error) {
+    complain(error.what());
+    code = number(error.error() == ENOENT ? ExitCode::notFound : ExitCode::cannotExecute);
+  }
+  if (terminal != nullptr) {
+    controlling.giveTo(::getpgrp());
+  }
+  if (lost) {
+    held.lease.release();
+    return code;
+  }
+  return released(held, held.lease, code);
+}
+
+}  // namespace
+
+int runCommand(const Arguments& arguments) {
+  // In this order: what is open belongs to our caller; the guardian is forked from a process with
+  // one thread.
+  const InheritedDescriptors inherited;
+  const SignalInbox signals;
+  Guardian guardian(arguments.command.killAfter);
+  WaitOutcome outcome =
+      waitForLock(arguments, labelFor(arguments.lock, arguments.command.argv.front()), signals);
+  if (!outcome.held) {
+    return outcome.code;
+  }
+  return runUnderLock(arguments, *outcome.held, signals, inherited, guardian);
+}
+
+}  // namespace rlock::cli

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands.hpp"
+#include "cli/connection.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/lock_text.hpp"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+namespace rlock::cli {
+
+namespace {
+
+std::chrono::sys_seconds timeOfDay() {
+  return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+}
+
+}  // namespace
+
+int showCommand(const Arguments& arguments) {
+  Client client = connectClient(arguments);
+  const auto info = client.inspect(arguments.lock.name);
+  if (arguments.json) {
+    fmt::print("{}\n", info ? jsonOfLock(*info) : "null");
+  } else if (info) {
+    fmt::print("{}", describeLock(*info, timeOfDay(), Style(arguments.color, STDOUT_FILENO)));
+  } else {
+    fmt::print("{}  free\n", detail::escapeForDisplay(arguments.lock.name));
+  }
+  return number(info ? ExitCode::success : ExitCode::failure);
+}
+
+int listCommand(const Arguments& arguments) {
+  Client client = connectClient(arguments);
+  const auto locks = client.list(arguments.pattern);
+  if (arguments.json) {
+    fmt::print("{}\n", jsonOfLocks(locks));
+  } else if (arguments.namesOnly) {
+    for (const LockInfo& info : locks) {
+      fmt::print("{}\n", info.name);
+    }
+  } else if (locks.empty()) {
+    complain("no locks");
+  } else {
+    fmt::print("{}", tableOfLocks(locks, timeOfDay(), Style(arguments.color, STDOUT_FILENO)));
+  }
+  return 0;
+}
+
+}  // namespace rlock::cli

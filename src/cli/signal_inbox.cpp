@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/signal_inbox.hpp"
+
+#include <cerrno>
+#include <sys/signalfd.h>
+#include <system_error>
+
+namespace rlock::cli {
+
+SignalInbox::SignalInbox() {
+  // With an inherited SIG_IGN there would be nothing to wait for.
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &standard, &originalChild_);
+  ::sigaction(SIGPIPE, nullptr, &originalPipe_);
+
+  sigset_t read;
+  sigemptyset(&read);
+  sigaddset(&read, SIGCHLD);
+  for (const int signal :
+       {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH}) {
+    struct sigaction present {};
+    ::sigaction(signal, nullptr, &present);
+    if (present.sa_handler != SIG_IGN) {
+      sigaddset(&read, signal);
+    }
+  }
+  sigset_t blocked = read;
+  // Giving the terminal to another group is a write of a background process.
+  sigaddset(&blocked, SIGTTOU);
+  // Nobody reads our messages any more: that must not end us while a command runs.
+  sigaddset(&blocked, SIGPIPE);
+  if (::pthread_sigmask(SIG_BLOCK, &blocked, &original_) != 0) {
+    throw std::system_error(errno, std::generic_category(), "pthread_sigmask");
+  }
+  descriptor_ = Descriptor(::signalfd(-1, &read, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!descriptor_) {
+    throw std::system_error(errno, std::generic_category(), "signalfd");
+  }
+}
+
+std::optional<int> SignalInbox::next() const noexcept {
+  signalfd_siginfo info{};
+  if (::read(descriptor_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) {
+    return std::nullopt;
+  }
+  return static_cast<int>(info.ssi_signo);
+}
+
+void SignalInbox::restoreInChild() const noexcept {
+  ::sigaction(SIGCHLD, &originalChild_, nullptr);
+  ::sigaction(SIGPIPE, &originalPipe_, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &original_, nullptr);
+}
+
+}  // namespace rlock::cli

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/supervision.hpp"
+
+#include "cli/connection.hpp"
+#include "cli/exit_codes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <poll.h>
+#include <stop_token>
+
+namespace rlock::cli {
+
+using std::chrono::milliseconds;
+
+Supervision::Supervision(const CommandChoice& choice,
+                         const Held& held,
+                         ChildProcess& child,
+                         const SignalInbox& signals,
+                         const ControllingTerminal* terminal,
+                         Guardian& guardian)
+    : choice_(choice),
+      held_(held),
+      child_(child),
+      signals_(signals),
+      terminal_(terminal),
+      guardian_(guardian) {}
+
+int Supervision::run() {
+  const std::stop_callback told(held_.lease.lostToken(), [this]() noexcept { lost_.set(); });
+  for (;;) {
+    look();
+    pollfd watched[] = {{signals_.descriptor(), POLLIN, 0},
+                        {killed_ ? -1 : lost_.descriptor(), POLLIN, 0}};
+    ::poll(watched, 2, untilNextLookMs());
+    forward();
+    const auto change = child_.change();
+    if (!change) {
+      continue;
+    }
+    if (change->stopped) {
+      followStop();
+      continue;
+    }
+    if (killAt_) {
+      // What the command has started may have outlived it.
+      child_.send(SIGKILL);
+    }
+    guardian_.setTarget(0);
+    child_.reap();
+    return killAt_ ? number(ExitCode::lost) : change->code;
+  }
+}
+
+// Renewals move the plan on; the guardian has to know.
+void Supervision::look() {
+  const auto now = Clock::now();
+  plan_ = planLoss(held_.lease.validUntil(), held_.span, choice_.killAfter);
+  if (held_.lease.lostToken().stop_requested()) {
+    if (!killed_) {
+      // Another owner may have the lock already.
+      beginEnding(lossText() + "; the command is killed", now);
+      kill();
+    }
+    return;
+  }
+  guardian_.setKillTime(killAt_ ? std::min(*killAt_, plan_.killAt) : plan_.killAt);
+  if (!killAt_ && now >= plan_.terminateAt) {
+    beginEnding("the lock's time is nearly over; the command is told to end", plan_.killAt);
+  }
+  if (killAt_ && !killed_ && now >= *killAt_) {
+    kill();
+  }
+}
+
+void Supervision::forward() {
+  while (const auto signal = signals_.next()) {
+    switch (*signal) {
+      case SIGCHLD:
+        break;
+      case SIGCONT:
+        // The shell has put us into the foreground again, or the background.
+        if (terminal_ != nullptr && own_.foreground()) {
+          own_.giveTo(child_.pid());
+        }
+        child_.send(SIGCONT);
+        break;
+      default:
+        child_.send(*signal);
+    }
+  }
+}
+
+void Supervision::beginEnding(const std::string& why, Clock::time_point killAt) {
+  if (!killAt_) {
+    complain(why);
+    child_.send(SIGTERM);
+    // A stopped process sees the signal when it continues.
+    child_.send(SIGCONT);
+  }
+  killAt_ = killAt;
+}
+
+void Supervision::kill() {
+  child_.send(SIGKILL);
+  killed_ = true;
+}
+
+// Job control: the user's shell has to see that the job has stopped. We stop like the command, and
+// nothing renews the hold meanwhile; the guardian ends the command when the hold does.
+void Supervision::followStop() {
+  if (!own_.exists() || killAt_) {
+    return;
+  }
+  if (terminal_ != nullptr) {
+    own_.giveTo(::getpgrp());
+  }
+  ::raise(SIGSTOP);
+}
+
+int Supervision::untilNextLookMs() const {
+  const auto now = Clock::now();
+  // Often enough that the guardian knows of each renewal well before the old end.
+  auto next =
+      now + std::max<milliseconds>(std::min<milliseconds>(held_.span / 10, milliseconds(2000)),
+                                   milliseconds(5));
+  if (!killed_) {
+    next = std::min(next, killAt_.value_or(plan_.terminateAt));
+  }
+  const auto left = std::chrono::ceil<milliseconds>(next - now);
+  return static_cast<int>(std::max<milliseconds::rep>(0, left.count()));
+}
+
+std::string Supervision::lossText() const {
+  const LossReason reason = held_.lease.lossReason();
+  switch (reason) {
+    case LossReason::forced:
+      return "the lock was taken away by force";
+    case LossReason::refused:
+      return "the lock is gone from the server";
+    case LossReason::failover:
+      return "the server was replaced by one that does not know the lock";
+    case LossReason::maxHold:
+      return "the longest time for holding the lock is over";
+    case LossReason::unreachable:
+      return "the lock could not be renewed in time";
+    default:
+      return fmt::format("the lock was lost ({})", toString(reason));
+  }
+}
+
+}  // namespace rlock::cli

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/acquisition.hpp"
+#include "cli/arguments.hpp"
+#include "cli/child_process.hpp"
+#include "cli/guardian.hpp"
+#include "cli/loss_plan.hpp"
+#include "cli/signal_inbox.hpp"
+#include "cli/terminal.hpp"
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace rlock::cli {
+
+/// Watches over a command that runs under a lock: passes signals on, follows it into and out of
+/// stops, and ends it in time when the lock is about to be lost.
+///
+/// One thread, the one that started the command.
+class Supervision {
+ public:
+  /// @param terminal  handed to the command's group; null: it was not
+  Supervision(const CommandChoice& choice,
+              const Held& held,
+              ChildProcess& child,
+              const SignalInbox& signals,
+              const ControllingTerminal* terminal,
+              Guardian& guardian);
+
+  /// Blocks until the command has ended; it is reaped then, and so is what it left in its group if
+  /// it had to be ended.
+  /// @returns its exit code, or ExitCode::lost when it was ended because of the lock
+  int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void look();
+  void forward();
+  void beginEnding(const std::string& why, Clock::time_point killAt);
+  void kill();
+  void followStop();
+  [[nodiscard]] int untilNextLookMs() const;
+  [[nodiscard]] std::string lossText() const;
+
+  const CommandChoice& choice_;
+  const Held& held_;
+  ChildProcess& child_;
+  const SignalInbox& signals_;
+  const ControllingTerminal* terminal_;
+  ControllingTerminal own_;
+  Guardian& guardian_;
+  Event lost_;
+  LossPlan plan_;
+  std::optional<Clock::time_point> killAt_;  // the command was told to end
+  bool killed_ = false;
+};
+
+}  // namespace rlock::cli

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/terminal.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+
+namespace rlock::cli {
+
+ControllingTerminal::ControllingTerminal()
+    : device_(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)) {}
+
+bool ControllingTerminal::foreground() const noexcept {
+  return device_ && ::tcgetpgrp(device_.get()) == ::getpgrp();
+}
+
+void ControllingTerminal::giveTo(pid_t group) const noexcept {
+  if (device_) {
+    ::tcsetpgrp(device_.get(), group);
+  }
+}
+
+Style::Style(ColorMode mode, int descriptor) : on_(mode == ColorMode::always) {
+  if (mode == ColorMode::automatic) {
+    const char* const refused = std::getenv("NO_COLOR");
+    const char* const kind = std::getenv("TERM");
+    on_ = (refused == nullptr || *refused == '\0') && ::isatty(descriptor) == 1 &&
+          (kind == nullptr || std::string_view(kind) != "dumb");
+  }
+}
+
+std::string Style::wrap(std::string_view code, std::string_view text) const {
+  return on_ ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
+}
+
+TerminalSize terminalSize(int descriptor) {
+  TerminalSize size;
+  winsize window{};
+  if (::ioctl(descriptor, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 && window.ws_row > 0) {
+    size.columns = window.ws_col;
+    size.rows = window.ws_row;
+    return size;
+  }
+  const auto fromEnvironment = [](const char* name, int& value) {
+    const char* const text = std::getenv(name);
+    const long number = text != nullptr ? std::strtol(text, nullptr, 10) : 0;
+    if (number > 0 && number < 10'000) {
+      value = static_cast<int>(number);
+    }
+  };
+  fromEnvironment("COLUMNS", size.columns);
+  fromEnvironment("LINES", size.rows);
+  return size;
+}
+
+}  // namespace rlock::cli

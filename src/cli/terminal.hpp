@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/arguments.hpp"
+#include "cli/descriptor.hpp"
+
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+
+namespace rlock::cli {
+
+/// The controlling terminal of this process, for handing it to the command's process group and
+/// back.
+class ControllingTerminal {
+ public:
+  ControllingTerminal();
+
+  /// Whether there is one and this process is in its foreground.
+  [[nodiscard]] bool foreground() const noexcept;
+  [[nodiscard]] bool exists() const noexcept { return static_cast<bool>(device_); }
+  /// Makes a process group the foreground. Safe after fork().
+  void giveTo(pid_t group) const noexcept;
+
+ private:
+  Descriptor device_;
+};
+
+/// Escape sequences for colours, or nothing.
+class Style {
+ public:
+  /// @param mode        automatic: on if `descriptor` is a terminal and NO_COLOR is not set
+  Style(ColorMode mode, int descriptor);
+
+  [[nodiscard]] bool on() const noexcept { return on_; }
+  [[nodiscard]] std::string bold(std::string_view text) const { return wrap("1", text); }
+  [[nodiscard]] std::string dim(std::string_view text) const { return wrap("2", text); }
+  [[nodiscard]] std::string red(std::string_view text) const { return wrap("31", text); }
+  [[nodiscard]] std::string green(std::string_view text) const { return wrap("32", text); }
+  [[nodiscard]] std::string yellow(std::string_view text) const { return wrap("33", text); }
+
+ private:
+  [[nodiscard]] std::string wrap(std::string_view code, std::string_view text) const;
+
+  bool on_;
+};
+
+struct TerminalSize {
+  int columns = 80;
+  int rows = 24;
+};
+
+/// Of the terminal that is open as `descriptor`; COLUMNS and LINES otherwise, else 80 x 24.
+[[nodiscard]] TerminalSize terminalSize(int descriptor);
+
+}  // namespace rlock::cli

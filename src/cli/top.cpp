@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands.hpp"
+#include "cli/connection.hpp"
+#include "cli/holder_label.hpp"
+#include "cli/signal_inbox.hpp"
+#include "cli/top_view.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
+#include <poll.h>
+#include <termios.h>
+#include <unistd.h>
+
+namespace rlock::cli {
+
+namespace {
+
+/// The terminal while pictures are drawn on it: the alternative screen, no cursor, keys at once.
+/// Nothing of that if it is no terminal.
+class Screen {
+ public:
+  Screen() : terminal_(::isatty(STDOUT_FILENO) == 1) {
+    if (terminal_ && ::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &original_) == 0) {
+      termios raw = original_;
+      raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+      keys_ = ::tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+    }
+    if (terminal_) {
+      fmt::print("\033[?1049h\033[?25l");
+    }
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+  ~Screen() {
+    if (terminal_) {
+      fmt::print("\033[?25h\033[?1049l");
+      std::fflush(stdout);
+    }
+    if (keys_) {
+      ::tcsetattr(STDIN_FILENO, TCSANOW, &original_);
+    }
+  }
+
+  [[nodiscard]] bool readsKeys() const { return keys_; }
+
+  void draw(std::vector<std::string> lines) const {
+    if (!terminal_) {
+      while (!lines.empty() && lines.back().empty()) {
+        lines.pop_back();
+      }
+      fmt::print("{}\n", fmt::join(lines, "\n"));
+    } else {
+      std::string text = "\033[H";
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        text += (i > 0 ? "\r\n" : "") + lines[i] + "\033[K";
+      }
+      fmt::print("{}", text);
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  bool terminal_;
+  bool keys_ = false;
+  termios original_{};
+};
+
+bool quitPressed() {
+  std::array<char, 64> keys{};
+  const ssize_t got = ::read(STDIN_FILENO, keys.data(), keys.size());
+  return got <= 0 || std::find(keys.begin(), keys.begin() + got, 'q') != keys.begin() + got;
+}
+
+}  // namespace
+
+int topCommand(const Arguments& arguments) {
+  const SignalInbox signals;
+  Client client = connectClient(arguments);
+  const Style style(arguments.color, STDOUT_FILENO);
+  const Screen screen;
+  TopTracker tracker;
+  std::vector<LockInfo> locks;
+  TopHeader header;
+  header.server = uriWithoutSecrets(arguments.uri);
+  auto next = std::chrono::steady_clock::now();
+  int frame = 0;
+  for (;;) {
+    const auto steadyNow = std::chrono::steady_clock::now();
+    const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+    if (steadyNow >= next) {
+      next = steadyNow + arguments.interval;
+      header.time = showTime(now).substr(11, 8);
+      try {
+        header.roundTrip = std::chrono::duration_cast<std::chrono::microseconds>(client.ping());
+        locks = client.list(arguments.pattern);
+        const Capabilities capabilities = client.capabilities();
+        header.version = capabilities.server + " " + capabilities.version;
+        header.error.clear();
+        tracker.update(locks, steadyNow);
+      } catch (const Error& error) {
+        header.error = error.what();
+      }
+      ++frame;
+      screen.draw(
+          topPicture(header, locks, tracker, now, steadyNow, terminalSize(STDOUT_FILENO), style));
+      if (frame == arguments.frames) {
+        return 0;
+      }
+    }
+    std::array<pollfd, 2> watched{
+        {{signals.descriptor(), POLLIN, 0}, {screen.readsKeys() ? STDIN_FILENO : -1, POLLIN, 0}}};
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(next - std::chrono::steady_clock::now())
+            .count();
+    ::poll(watched.data(), watched.size(), static_cast<int>(std::max<std::int64_t>(0, left)));
+    if (watched[1].revents != 0 && quitPressed()) {
+      return 0;
+    }
+    while (const auto signal = signals.next()) {
+      if (SignalInbox::asksToEnd(*signal)) {
+        return 0;
+      }
+      if (*signal == SIGTSTP) {
+        ::raise(SIGSTOP);
+      }
+      // A window of another size, too, is drawn anew.
+      next = std::chrono::steady_clock::now();
+    }
+  }
+}
+
+}  // namespace rlock::cli

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands.hpp"
+#include "cli/connection.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/lock_text.hpp"
+
+#include <fmt/format.h>
+
+namespace rlock::cli {
+
+namespace {
+
+bool freed(Client& client, const LockInfo& info) {
+  switch (info.kind) {
+    case LockKind::lock:
+      return client.getLock(info.name).forceUnlock();
+    case LockKind::fairLock:
+      return client.getFairLock(info.name).forceUnlock();
+    case LockKind::fencedLock:
+      return client.getFencedLock(info.name).forceUnlock();
+    case LockKind::simpleLock:
+      return client.getSimpleLock(info.name).forceUnlock();
+    case LockKind::readWriteLock: {
+      const ReadWriteLock lock = client.getReadWriteLock(info.name);
+      const bool writer = lock.writeLock().forceUnlock();
+      return lock.readLock().forceUnlock() || writer;
+    }
+    case LockKind::permitSemaphore: {
+      auto semaphore = client.getPermitExpirableSemaphore(info.name);
+      bool any = false;
+      for (const LockHolder& holder : info.holders) {
+        any |= semaphore.tryRelease(holder.owner);
+      }
+      return any;
+    }
+    default:
+      throw Error(Errc::invalidArgument,
+                  fmt::format("\"{}\" is no lock that somebody holds ({})",
+                              detail::escapeForDisplay(info.name),
+                              kindText(info.kind)));
+  }
+}
+
+}  // namespace
+
+int unlockCommand(const Arguments& arguments) {
+  Client client = connectClient(arguments);
+  const auto info = client.inspect(arguments.lock.name);
+  if (!info || info->holders.empty()) {
+    complain(fmt::format("\"{}\" is free", detail::escapeForDisplay(arguments.lock.name)));
+    return number(ExitCode::failure);
+  }
+  const bool any = freed(client, *info);
+  for (const LockHolder& holder : info->holders) {
+    fmt::print("{} {}\n", any ? "freed from" : "no longer held by", holderText(holder));
+  }
+  return number(any ? ExitCode::success : ExitCode::failure);
+}
+
+}  // namespace rlock::cli

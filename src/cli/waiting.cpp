@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/waiting.hpp"
+
+#include "cli/connection.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/holder_label.hpp"
+#include "cli/progress.hpp"
+#include "cli/settings.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <poll.h>
+
+namespace rlock::cli {
+
+namespace {
+
+// Whether the result of a call that was asked to end is there in time. It may have a grant to give
+// back; but a server that does not answer must not keep us.
+bool endsSoon(const Acquisition& acquisition) {
+  pollfd done{acquisition.descriptor(), POLLIN, 0};
+  constexpr int kPatienceMs = 3000;
+  return ::poll(&done, 1, acquisition.connected() ? kPatienceMs : 0) > 0;
+}
+
+// An exception on the way to the lock. @returns the exit code
+int reportFailure(const std::exception& error) {
+  if (dynamic_cast<const SettingsError*>(&error) != nullptr) {
+    complain(error.what());
+    return number(ExitCode::configuration);
+  }
+  return reportError(error);
+}
+
+}  // namespace
+
+std::string labelFor(const LockChoice& lock, const std::string& command) {
+  if (lock.noLabel) {
+    return {};
+  }
+  const std::string text =
+      lock.label.empty() ? command.substr(command.find_last_of('/') + 1) : lock.label;
+  return composeLabel(ownLabel(text));
+}
+
+WaitOutcome waitForLock(const Arguments& arguments,
+                        const std::string& label,
+                        const SignalInbox& signals) {
+  Acquisition acquisition(arguments, label);
+  Progress progress(arguments);
+  for (;;) {
+    pollfd watched[] = {{acquisition.descriptor(), POLLIN, 0}, {signals.descriptor(), POLLIN, 0}};
+    ::poll(watched, 2, progress.untilNextTickMs());
+    while (const auto signal = signals.next()) {
+      if (SignalInbox::asksToEnd(*signal)) {
+        progress.clear();
+        acquisition.stop();
+        if (!endsSoon(acquisition)) {
+          // A thread is in a call that cannot be ended: nothing is held, or it will expire.
+          std::fflush(stderr);
+          std::_Exit(numberOfSignal(*signal));
+        }
+        try {
+          if (auto held = acquisition.result()) {
+            held->lease.release();
+          }
+        } catch (const std::exception&) {
+          // Cancelled, as asked.
+        }
+        return {std::nullopt, numberOfSignal(*signal)};
+      }
+      if (*signal == SIGTSTP) {
+        progress.clear();
+        ::raise(SIGSTOP);
+      }
+    }
+    if ((watched[0].revents & POLLIN) != 0) {
+      break;
+    }
+    progress.tick(acquisition);
+  }
+  progress.clear();
+  try {
+    if (auto held = acquisition.result()) {
+      return {std::move(held), 0};
+    }
+    if (arguments.verbose || arguments.lock.wait != Duration::zero()) {
+      complain(fmt::format("lock \"{}\": held by another, given up",
+                           detail::escapeForDisplay(arguments.lock.name)));
+    }
+    return {std::nullopt, arguments.lock.conflictCode};
+  } catch (const std::exception& error) {
+    return {std::nullopt, reportFailure(error)};
+  }
+}
+
+}  // namespace rlock::cli
