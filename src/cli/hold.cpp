@@ -70,10 +70,11 @@ int holdCommand(const Arguments& arguments) {
     if (!ends && !isLost) {
       continue;
     }
-    if (held.lease.release() == ReleaseResult::lost || isLost) {
+    const LossReason reason = held.lease.lossReason();
+    if (isLost || held.lease.release() == ReleaseResult::lost) {
       complain(fmt::format("lock \"{}\" was lost: {}",
                            detail::escapeForDisplay(arguments.lock.name),
-                           toString(held.lease.lossReason())));
+                           toString(reason)));
       return number(ExitCode::lost);
     }
     return 0;

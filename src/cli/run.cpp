@@ -80,8 +80,9 @@ int runUnderLock(const Arguments& arguments,
   bool lost = false;
   try {
     ChildProcess child(settings, signals, inherited, terminal, guardian);
-    code = Supervision(choice, held, child, signals, terminal, guardian).run();
-    lost = code == number(ExitCode::lost) && !held.lease.held();
+    Supervision supervision(choice, held, child, signals, terminal, guardian);
+    code = supervision.run();
+    lost = supervision.ended();
   } catch (const CannotStart& error) {
     complain(error.what());
     code = number(error.error() == ENOENT ? ExitCode::notFound : ExitCode::cannotExecute);
@@ -90,7 +91,7 @@ int runUnderLock(const Arguments& arguments,
     controlling.giveTo(::getpgrp());
   }
   if (lost) {
-    held.lease.release();
+    // What may be left of it is given back in the background: the server may be away.
     return code;
   }
   return released(held, held.lease, code);

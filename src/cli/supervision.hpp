@@ -33,6 +33,8 @@ class Supervision {
   /// it had to be ended.
   /// @returns its exit code, or ExitCode::lost when it was ended because of the lock
   int run();
+  /// Whether the command had to be ended.
+  [[nodiscard]] bool ended() const noexcept { return killAt_.has_value(); }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -1,1 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/cli_harness.hpp"
+
+#include <fstream>
+
+namespace rlock::test {
+
+std::string cliProgram() {
+  return RLOCK_TEST_CLI;
+}
+
+ChildProcess startCli(const std::string& uri,
+                      const std::vector<std::string>& args,
+                      std::vector<std::string> environment) {
+  ChildProcess::Options options;
+  options.environment = std::move(environment);
+  options.environment.push_back("RLOCK_URI=" + uri);
+  options.environment.emplace_back("XDG_CONFIG_HOME=/nonexistent");
+  options.environment.emplace_back("RLOCK_CONFIG=");
+  options.mergeStandardError = true;
+  return ChildProcess(cliProgram(), args, options);
+}
+
+CliOutcome finish(ChildProcess& process) {
+  process.closeInput();
+  CliOutcome outcome;
+  while (process.readLine(kLong)) {
+  }
+  for (const std::string& line : process.linesRead()) {
+    outcome.output += line + "\n";
+  }
+  const auto status = process.wait(kLong);
+  if (status) {
+    outcome.code = status->signal != 0 ? 128 + status->signal : status->code;
+  }
+  return outcome;
+}
+
+CliOutcome runCli(const std::string& uri,
+                  const std::vector<std::string>& args,
+                  std::vector<std::string> environment) {
+  ChildProcess process = startCli(uri, args, std::move(environment));
+  return finish(process);
+}
+
+bool alive(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (!std::getline(file, line)) {
+    return false;
+  }
+  const std::size_t state = line.rfind(") ");
+  return state != std::string::npos && line[state + 2] != 'Z' && line[state + 2] != 'X';
+}
+
+}  // namespace rlock::test

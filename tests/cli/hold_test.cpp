@@ -1,1 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
+// `rlock hold` and `rlock wait`.
+#include "cli/cli_harness.hpp"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+namespace rlock::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class CliHold : public CliTest {};
+
+TEST_F(CliHold, UntilTheEndOfInput) {
+  ChildProcess holder = start({"hold", "a"});
+  EXPECT_THAT(holder.expectLine(kSoon), StartsWith("held a owner "));
+  EXPECT_TRUE(redis().exists("a"));
+  holder.send("this is of no interest");
+  EXPECT_EQ(run({"try", "a", "true"}).code, 75);
+  EXPECT_EQ(finish(holder).code, 0);
+  EXPECT_FALSE(redis().exists("a"));
+}
+
+TEST_F(CliHold, UntilASignal) {
+  ChildProcess holder = start({"hold", "--no-stdin", "--json", "--fenced", "a"});
+  EXPECT_THAT(holder.expectLine(kSoon), HasSubstr("\"token\":1"));
+  holder.closeInput();
+  EXPECT_EQ(run({"try", "a", "true"}).code, 75);
+  holder.kill(SIGTERM);
+  EXPECT_EQ(finish(holder).code, 0);
+  EXPECT_FALSE(redis().exists("a"));
+}
+
+TEST_F(CliHold, ALossIsTold) {
+  ChildProcess holder = start({"hold", "--lease", "300ms", "a"});
+  holder.expectLine(kSoon);
+  redis().del("a");
+  EXPECT_THAT(holder.expectLine(kSoon), HasSubstr("was lost: refused"));
+  EXPECT_EQ(finish(holder).code, 79);
+}
+
+TEST_F(CliHold, WaitingTakesNothing) {
+  EXPECT_EQ(run({"wait", "a"}).code, 0);
+  occupy("a");
+  EXPECT_EQ(run({"wait", "--wait", "50ms", "a"}).code, 75);
+  ChildProcess waiting = start({"wait", "a"});
+  EXPECT_FALSE(waiting.wait(std::chrono::milliseconds(100)));
+  redis().del("a");
+  EXPECT_EQ(finish(waiting).code, 0);
+  EXPECT_FALSE(redis().exists("a"));
+}
+
+}  // namespace
+}  // namespace rlock::test

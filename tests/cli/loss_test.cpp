@@ -1,1 +1,168 @@
 // SPDX-License-Identifier: Apache-2.0
+// A command under a lock that is lost: it is gone before another can begin, whoever is to blame.
+#include "cli/cli_harness.hpp"
+#include "support/tcp_proxy.hpp"
+#include "support/temp_dir.hpp"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <fstream>
+
+namespace rlock::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Writes the time, in ns, again and again; hard to end.
+constexpr const char* kStubborn =
+    "trap '' TERM; echo ready; while :; do date +%s%N >>$LOG; sleep 0.02; done";
+
+class CliLoss : public CliTest {
+ protected:
+  std::vector<std::string> holderArgs(const std::string& script = kStubborn) const {
+    return {"run", "--lease", "900ms", "--kill-after", "100ms", "a", "sh", "-c", script};
+  }
+  ChildProcess startHolder(const std::string& uri) {
+    return startCli(uri, holderArgs(), {"LOG=" + log()});
+  }
+  /// Prints the time at which it has got the lock.
+  ChildProcess startNext() {
+    return startCli(server().uri(), {"run", "--wait", "15s", "a", "date", "+%s%N"});
+  }
+  std::string log() const { return directory_.file("log"); }
+  std::int64_t lastSignOfLife() const {
+    std::ifstream file(log());
+    std::int64_t last = 0;
+    for (std::int64_t time = 0; file >> time;) {
+      last = time;
+    }
+    return last;
+  }
+  void expectGoneBefore(ChildProcess& next) {
+    const CliOutcome outcome = finish(next);
+    ASSERT_EQ(outcome.code, 0) << outcome.output;
+    EXPECT_GT(lastSignOfLife(), 0);
+    EXPECT_LT(lastSignOfLife(), std::stoll(outcome.output));
+  }
+
+ private:
+  TempDir directory_;
+};
+
+TEST_F(CliLoss, CR4_ANetworkThatSwallowsEverything) {
+  TcpProxy proxy(server());
+  ChildProcess holder = startHolder(proxy.uri());
+  holder.expectLineContaining("ready", kSoon);
+  ChildProcess next = startNext();
+  ASSERT_EVENTUALLY(kSoon, awaited("a"));
+  proxy.blackHole();
+  const CliOutcome outcome = finish(holder);
+  EXPECT_EQ(outcome.code, 79);
+  EXPECT_THAT(outcome.output, HasSubstr("told to end"));
+  expectGoneBefore(next);
+}
+
+TEST_F(CliLoss, CR4_AServerThatIsFrozen) {
+  ChildProcess holder = startHolder(server().uri());
+  holder.expectLineContaining("ready", kSoon);
+  ChildProcess next = startNext();
+  ASSERT_EVENTUALLY(kSoon, awaited("a"));
+  server().freeze();
+  ASSERT_EVENTUALLY(kSoon, !holder.running());
+  server().thaw();
+  EXPECT_EQ(finish(holder).code, 79);
+  expectGoneBefore(next);
+}
+
+TEST_F(CliLoss, CR4_AWrapperThatIsFrozen) {
+  ChildProcess holder = startHolder(server().uri());
+  holder.expectLineContaining("ready", kSoon);
+  ChildProcess next = startNext();
+  ASSERT_EVENTUALLY(kSoon, awaited("a"));
+  holder.stop();
+  expectGoneBefore(next);
+  holder.cont();
+  EXPECT_EQ(finish(holder).code, 79);
+}
+
+TEST_F(CliLoss, CR4_AWrapperThatIsKilled) {
+  ChildProcess holder = startHolder(server().uri());
+  holder.expectLineContaining("ready", kSoon);
+  ChildProcess next = startNext();
+  ASSERT_EVENTUALLY(kSoon, awaited("a"));
+  holder.kill(SIGKILL);
+  expectGoneBefore(next);
+}
+
+TEST_F(CliLoss, CR4_ADeletedKeyIsNoticedAtTheNextRenewal) {
+  ChildProcess holder = startHolder(server().uri());
+  holder.expectLineContaining("ready", kSoon);
+  redis().del("a");
+  const Stopwatch watch;
+  const CliOutcome outcome = finish(holder);
+  EXPECT_EQ(outcome.code, 79);
+  EXPECT_THAT(outcome.output, HasSubstr("gone from the server"));
+  // A third of the lease, and some time for a busy machine.
+  EXPECT_LT(watch.elapsed(), scaled(std::chrono::milliseconds(900)));
+}
+
+TEST_F(CliLoss, CR4_AForcedReleaseKillsAtOnce) {
+  ChildProcess holder =
+      startCli(server().uri(),
+               {"run", "a", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"});
+  holder.expectLineContaining("ready", kSoon);
+  // A client listens for that from 100 ms after its first hold.
+  ASSERT_EVENTUALLY(kSoon, redis().pubsubChannels("rlock_client:*").size() == 1);
+  EXPECT_EQ(run({"unlock", "a"}).code, 64);
+  EXPECT_TRUE(redis().exists("a"));
+  const CliOutcome forced = run({"unlock", "--force", "a"});
+  EXPECT_EQ(forced.code, 0);
+  EXPECT_THAT(forced.output, HasSubstr("freed from sh ("));
+  const CliOutcome outcome = finish(holder);
+  EXPECT_EQ(outcome.code, 79);
+  EXPECT_THAT(outcome.output, HasSubstr("by force"));
+  EXPECT_EQ(run({"unlock", "--force", "a"}).code, 1);
+}
+
+TEST_F(CliLoss, TheCommandMayCleanUpBeforeItIsKilled) {
+  TcpProxy proxy(server());
+  ChildProcess holder =
+      startCli(proxy.uri(),
+               {"run",
+                "--lease",
+                "1200ms",
+                "a",
+                "sh",
+                "-c",
+                "trap 'echo cleaned; exit 0' TERM; echo ready; while :; do sleep 0.02; done"});
+  holder.expectLineContaining("ready", kSoon);
+  proxy.blackHole();
+  const CliOutcome outcome = finish(holder);
+  EXPECT_EQ(outcome.code, 79);
+  EXPECT_THAT(outcome.output, HasSubstr("cleaned"));
+}
+
+TEST_F(CliLoss, ALockIsRenewedForAsLongAsTheCommandTakes) {
+  const CliOutcome outcome = run({"run", "--lease", "300ms", "a", "sh", "-c", "sleep 1; exit 9"});
+  EXPECT_EQ(outcome.code, 9) << outcome.output;
+}
+
+TEST_F(CliLoss, TheLongestTimeEndsTheCommand) {
+  const Stopwatch watch;
+  const CliOutcome outcome = run({"run", "--max-hold", "600ms", "a", "sleep", "60"});
+  EXPECT_EQ(outcome.code, 79);
+  EXPECT_LT(watch.elapsed(), scaled(std::chrono::seconds(5)));
+  EXPECT_FALSE(redis().exists("a"));
+}
+
+TEST_F(CliLoss, ALossThatWasNotNoticedIsTold) {
+  ChildProcess holder = start({"run", "a", "sh", "-c", "echo ready; read line; exit 0"});
+  holder.expectLine(kSoon);
+  redis().del("a");
+  holder.send("end");
+  EXPECT_EQ(finish(holder).code, 79);
+}
+
+}  // namespace
+}  // namespace rlock::test

@@ -1,1 +1,274 @@
 // SPDX-License-Identifier: Apache-2.0
+// `rlock run`: exit status, signals, streams, and what is left when it is killed.
+#include "cli/cli_harness.hpp"
+#include "support/temp_dir.hpp"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <csignal>
+#include <fstream>
+
+namespace rlock::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CliRun : public CliTest {};
+
+TEST_F(CliRun, CR1_TheExitStatusIsTheCommands) {
+  struct Row {
+    std::string script;
+    int code;
+  };
+  const std::array<Row, 6> rows{{{"exit 0", 0},
+                                 {"exit 1", 1},
+                                 {"exit 37", 37},
+                                 {"kill -TERM $$", 128 + SIGTERM},
+                                 {"kill -KILL $$", 128 + SIGKILL},
+                                 {"ulimit -c 0; kill -SEGV $$", 128 + SIGSEGV}}};
+  for (const Row& row : rows) {
+    EXPECT_EQ(run({"run", "a", "sh", "-c", row.script}).code, row.code) << row.script;
+    EXPECT_EQ(run({"run", "--shell", "a", row.script}).code, row.code) << row.script;
+    EXPECT_EQ(run({"run", "a", "--", "sh", "-c", "sh -c '" + row.script + "'; exit $?"}).code,
+              row.code)
+        << "grandchild: " << row.script;
+  }
+  EXPECT_FALSE(redis().exists("a"));
+}
+
+TEST_F(CliRun, CR1_WhatCannotRunHasCodesOfItsOwn) {
+  EXPECT_EQ(run({"run", "a", "/nonexistent/program"}).code, 127);
+  EXPECT_EQ(run({"run", "a", "/etc/passwd"}).code, 126);
+  EXPECT_EQ(run({"run", "a"}).code, 64);
+  EXPECT_EQ(run({"run", "--lease", "soon", "a", "true"}).code, 64);
+  EXPECT_EQ(run({"run", "--fair", "--read", "a", "true"}).code, 64);
+  EXPECT_FALSE(redis().exists("a"));
+  EXPECT_EQ(runCli("redis://127.0.0.1:1", {"run", "a", "true"}).code, 69);
+  EXPECT_EQ(runCli("nonsense", {"run", "a", "true"}).code, 64);
+  redis().set("text", "not a lock");
+  EXPECT_EQ(run({"run", "text", "true"}).code, 76);
+}
+
+TEST_F(CliRun, CR1_ALockThatIsHeldIsItsOwnCode) {
+  occupy("a");
+  EXPECT_EQ(run({"try", "a", "false"}).code, 75);
+  EXPECT_EQ(run({"run", "-n", "a", "false"}).code, 75);
+  EXPECT_EQ(run({"run", "--no-wait", "-E", "0", "a", "false"}).code, 0);
+  const CliOutcome late = run({"run", "-w", "100ms", "a", "false"});
+  EXPECT_EQ(late.code, 75);
+  EXPECT_THAT(late.output, HasSubstr("held by another"));
+}
+
+TEST_F(CliRun, CR2_SignalsEndAWaitAndNothingIsHeld) {
+  occupy("a");
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+    ChildProcess waiting = start({"run", "--fair", "a", "echo", "must not run"});
+    // A fair waiter is in the queue of the server.
+    ASSERT_EVENTUALLY(kSoon, redis().exists("redisson_lock_queue:{a}"));
+    waiting.kill(signal);
+    const CliOutcome outcome = finish(waiting);
+    EXPECT_EQ(outcome.code, 128 + signal);
+    EXPECT_EQ(outcome.output, "");
+    EXPECT_FALSE(redis().exists("redisson_lock_queue:{a}"));
+  }
+}
+
+TEST_F(CliRun, CR2_SignalsReachTheWholeGroupOfTheCommand) {
+  const std::array<std::pair<int, const char*>, 6> signals{{{SIGTERM, "TERM"},
+                                                            {SIGINT, "INT"},
+                                                            {SIGHUP, "HUP"},
+                                                            {SIGQUIT, "QUIT"},
+                                                            {SIGUSR1, "USR1"},
+                                                            {SIGUSR2, "USR2"}}};
+  for (const auto& [signal, name] : signals) {
+    // A program of the command's is told, too. A shell has those in its background ignore two of
+    // them.
+    const std::string trap =
+        std::string("trap 'echo $who got ") + name + "; exit 5' " + name + "; ";
+    ChildProcess running =
+        startCli(server().uri(),
+                 {"run",
+                  "a",
+                  "sh",
+                  "-c",
+                  "who=inner env --default-signal=INT,QUIT sh -c \"$SCRIPT\" & "
+                  "who=outer; eval \"$SCRIPT\""},
+                 {"SCRIPT=" + trap + "echo $who ready; while :; do sleep 0.02; done"});
+    running.expectLineContaining("ready", kSoon);
+    running.expectLineContaining("ready", kSoon);
+    running.kill(signal);
+    const CliOutcome outcome = finish(running);
+    EXPECT_EQ(outcome.code, 5) << name;
+    EXPECT_THAT(outcome.output, HasSubstr(std::string("inner got ") + name));
+    EXPECT_THAT(outcome.output, HasSubstr(std::string("outer got ") + name));
+    EXPECT_FALSE(redis().exists("a"));
+  }
+}
+
+TEST_F(CliRun, CR2_ACommandThatIgnoresASignalKeepsTheLock) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+    ChildProcess running = start({"run",
+                                  "a",
+                                  "sh",
+                                  "-c",
+                                  "trap '' TERM INT HUP QUIT; trap 'echo seen' USR1; echo ready; "
+                                  "while ! read line; do :; done; echo $line; exit 3"});
+    running.expectLine(kSoon);
+    running.kill(signal);
+    running.kill(SIGUSR1);
+    running.send("");
+    ASSERT_TRUE(running.running());
+    EXPECT_TRUE(redis().exists("a"));
+    EXPECT_EQ(finish(running).code, 3);
+    EXPECT_FALSE(redis().exists("a"));
+  }
+}
+
+TEST_F(CliRun, CR2_ASignalThatWasIgnoredStaysIgnored) {
+  ChildProcess::Options options;
+  options.environment = {"RLOCK_URI=" + server().uri()};
+  options.mergeStandardError = true;
+  ChildProcess running(
+      "nohup", {cliProgram(), "run", "a", "sh", "-c", "echo $PPID; read line; exit 4"}, options);
+  running.expectLine(kSoon);
+  running.kill(SIGHUP);
+  EXPECT_EQ(finish(running).code, 4);
+}
+
+TEST_F(CliRun, CR3_AKilledWrapperLeavesNoCommandBehind) {
+  constexpr int kWrappers = 20;
+  std::vector<ChildProcess> wrappers;
+  std::vector<pid_t> commands;
+  for (int i = 0; i < kWrappers; ++i) {
+    // Every other one ignores SIGTERM, and has a child that does.
+    const std::string script =
+        i % 2 == 0 ? "echo $$; exec sleep 60" : "trap '' TERM; sleep 60 & echo $$; echo $!; wait";
+    wrappers.push_back(
+        start({"run", "--kill-after", "200ms", "a" + std::to_string(i), "sh", "-c", script}));
+  }
+  for (int i = 0; i < kWrappers; ++i) {
+    auto& wrapper = wrappers[static_cast<std::size_t>(i)];
+    for (int lines = i % 2; lines >= 0; --lines) {
+      commands.push_back(std::stoi(wrapper.expectLine(kLong)));
+    }
+  }
+  for (ChildProcess& wrapper : wrappers) {
+    wrapper.kill(SIGKILL);
+  }
+  for (const pid_t command : commands) {
+    EXPECT_EVENTUALLY(std::chrono::milliseconds(1000), !alive(command));
+  }
+}
+
+TEST_F(CliRun, CR5_StreamsAreTheCommands) {
+  ChildProcess running = start({"run", "a", "cat"});
+  running.send("one");
+  EXPECT_EQ(running.expectLine(kSoon), "one");
+  running.send("two");
+  EXPECT_EQ(finish(running).output, "one\ntwo\n");
+}
+
+TEST_F(CliRun, CR5_NoDescriptorOfOursIsInherited) {
+  // One that the caller has opened is passed on, as a shell would.
+  const TempDir directory;
+  const std::string script =
+      "exec 7>" + directory.file("seven") + "; exec 0</dev/null; " + cliProgram() +
+      " run a sh -c 'ls /proc/$$/fd | sort -n | tr \"\\n\" \" \"; echo seven >&7'";
+  ChildProcess::Options options;
+  options.environment = {"RLOCK_URI=" + server().uri()};
+  options.mergeStandardError = true;
+  ChildProcess shell("bash", {"-c", script}, options);
+  const std::string output = finish(shell).output;
+  EXPECT_THAT(output, ::testing::MatchesRegex("0 1 2 7 (10 )?(255 )?\n?")) << output;
+  std::ifstream file(directory.file("seven"));
+  std::string line;
+  std::getline(file, line);
+  EXPECT_EQ(line, "seven");
+}
+
+TEST_F(CliRun, CR5_TheCommandKnowsItsLock) {
+  const CliOutcome plain =
+      run({"run", "--lease", "20s", "a", "sh", "-c", "env | grep ^RLOCK_; date +%s%3N"});
+  EXPECT_THAT(plain.output, HasSubstr("RLOCK_NAME=a\n"));
+  EXPECT_THAT(plain.output, HasSubstr("RLOCK_OWNER="));
+  EXPECT_THAT(plain.output, HasSubstr("RLOCK_LEASE_MS=20000\n"));
+  const std::size_t at = plain.output.find("RLOCK_DEADLINE_MS=");
+  ASSERT_NE(at, std::string::npos);
+  const std::int64_t deadline = std::stoll(plain.output.substr(at + 18));
+  const std::int64_t now =
+      std::stoll(plain.output.substr(plain.output.rfind('\n', plain.output.size() - 2) + 1));
+  EXPECT_LT(deadline - now, 20'000);
+  EXPECT_GT(deadline - now, 10'000);
+
+  const CliOutcome first = run({"run", "--fenced", "f", "sh", "-c", "echo $RLOCK_TOKEN"});
+  const CliOutcome second = run({"run", "--fenced", "f", "sh", "-c", "echo $RLOCK_TOKEN"});
+  EXPECT_EQ(first.output, "1\n");
+  EXPECT_EQ(second.output, "2\n");
+}
+
+TEST_F(CliRun, CR6_OptionsAfterTheNameAreTheCommands) {
+  EXPECT_EQ(run({"run", "a", "printf", "[%s]", "-n", "--wait", "--", "-h"}).output,
+            "[-n][--wait][--][-h]\n");
+  EXPECT_EQ(run({"run", "--wait", "5s", "a", "--", "printf", "[%s]", "--uri", "x"}).output,
+            "[--uri][x]\n");
+  EXPECT_EQ(run({"run", "--", "a", "printf", "[%s]", "--help"}).output, "[--help]\n");
+}
+
+TEST_F(CliRun, CR7_AHundredShellsAddUp) {
+  const TempDir directory;
+  const std::string file = directory.file("f");
+  std::ofstream(file) << "0\n";
+  // As many at a time as a crowd needs; a hundred processes at once would only wait for the
+  // processor.
+  const std::string script = "seq 100 | xargs -P 12 -I{} " + cliProgram() +
+                             " run --no-label c sh -c 'expr 1 + $(cat " + file + ") > " + file +
+                             "'";
+  ChildProcess::Options options;
+  options.environment = {"RLOCK_URI=" + server().uri()};
+  options.mergeStandardError = true;
+  ChildProcess shell("sh", {"-c", script}, options);
+  EXPECT_EQ(finish(shell).code, 0);
+  std::ifstream result(file);
+  int sum = 0;
+  result >> sum;
+  EXPECT_EQ(sum, 100);
+}
+
+TEST_F(CliRun, KindsExcludeAsTheyShould) {
+  ChildProcess reader = start({"run", "--read", "rw", "sh", "-c", "echo ready; read line"});
+  reader.expectLine(kSoon);
+  EXPECT_EQ(run({"try", "--read", "rw", "true"}).code, 0);
+  EXPECT_EQ(run({"try", "--write", "rw", "true"}).code, 75);
+  EXPECT_EQ(finish(reader).code, 1);
+  EXPECT_EQ(run({"try", "--write", "rw", "true"}).code, 0);
+
+  ChildProcess one = start({"run", "--semaphore", "2", "s", "sh", "-c", "echo ready; read line"});
+  one.expectLine(kSoon);
+  ChildProcess two = start({"run", "--semaphore", "2", "s", "sh", "-c", "echo ready; read line"});
+  two.expectLine(kSoon);
+  EXPECT_EQ(run({"try", "--semaphore", "2", "s", "true"}).code, 75);
+  EXPECT_EQ(run({"try", "--semaphore", "3", "s", "true"}).code, 78);
+  EXPECT_EQ(finish(one).code, 1);
+  EXPECT_EQ(run({"try", "--semaphore", "2", "s", "true"}).code, 0);
+  EXPECT_EQ(finish(two).code, 1);
+}
+
+TEST_F(CliRun, ARedLockOutlivesAMinorityOfItsServers) {
+  RedisServer second;
+  const std::string uris = server().uri() + "," + second.uri() + ",redis://127.0.0.1:1";
+  ChildProcess holder =
+      start({"run", "--red", uris, "r", "sh", "-c", "echo ready; read line; exit 6"});
+  holder.expectLine(kSoon);
+  EXPECT_TRUE(redis().exists("r"));
+  EXPECT_EQ(run({"try", "--red", uris, "r", "true"}).code, 75);
+  EXPECT_EQ(finish(holder).code, 6);
+  EXPECT_EQ(
+      run({"try", "--red", "redis://127.0.0.1:1,redis://127.0.0.1:2," + second.uri(), "r", "true"})
+          .code,
+      69);
+}
+
+}  // namespace
+}  // namespace rlock::test

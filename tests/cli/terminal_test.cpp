@@ -1,1 +1,188 @@
 // SPDX-License-Identifier: Apache-2.0
+// A terminal belongs to the command: its group is the foreground, and job control reaches the
+// user's shell.
+#include "cli/cli_harness.hpp"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstdlib>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace rlock::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// A program on a terminal of its own, whose other end we have.
+class OnTerminal {
+ public:
+  OnTerminal(const std::string& uri, const std::vector<std::string>& argv) {
+    master_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    ::grantpt(master_);
+    ::unlockpt(master_);
+    std::array<char, 128> name{};
+    ::ptsname_r(master_, name.data(), name.size());
+    winsize size{24, 80, 0, 0};
+    std::vector<char*> pointers;
+    for (const std::string& argument : argv) {
+      pointers.push_back(const_cast<char*>(argument.c_str()));
+    }
+    pointers.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::setsid();
+      const int terminal = ::open(name.data(), O_RDWR);
+      ::ioctl(terminal, TIOCSWINSZ, &size);
+      for (int standard = 0; standard <= 2; ++standard) {
+        ::dup2(terminal, standard);
+      }
+      ::close(terminal);
+      ::setenv("RLOCK_URI", uri.c_str(), 1);
+      ::setenv("TERM", "xterm", 1);
+      ::setenv("PS1", "prompt> ", 1);
+      ::execvp(pointers[0], pointers.data());
+      ::_exit(127);
+    }
+  }
+  OnTerminal(const OnTerminal&) = delete;
+  OnTerminal& operator=(const OnTerminal&) = delete;
+  ~OnTerminal() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    ::close(master_);
+  }
+
+  void type(std::string_view keys) const {
+    ASSERT_GT(::write(master_, keys.data(), keys.size()), 0);
+  }
+
+  /// Reads until the text has come, after what was expected before.
+  [[nodiscard]] bool shows(std::string_view text) {
+    const Deadline deadline(kLong);
+    for (;;) {
+      const std::size_t at = unread_.find(text);
+      if (at != std::string::npos) {
+        unread_.erase(0, at + text.size());
+        return true;
+      }
+      if (!readSome(deadline)) {
+        return false;
+      }
+    }
+  }
+
+  /// @returns the exit code as a shell reports it, or -1
+  int wait() {
+    const Deadline deadline(kLong);
+    while (readSome(deadline)) {
+    }
+    int status = 0;
+    if (::waitpid(pid_, &status, 0) != pid_) {
+      return -1;
+    }
+    pid_ = -1;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  [[nodiscard]] const std::string& all() const { return all_; }
+
+ private:
+  bool readSome(const Deadline& deadline) {
+    pollfd watched{master_, POLLIN, 0};
+    if (::poll(&watched, 1, static_cast<int>(deadline.remaining().count())) <= 0) {
+      return false;
+    }
+    std::array<char, 4096> buffer{};
+    const ssize_t got = ::read(master_, buffer.data(), buffer.size());
+    if (got <= 0) {
+      return false;
+    }
+    unread_.append(buffer.data(), static_cast<std::size_t>(got));
+    all_.append(buffer.data(), static_cast<std::size_t>(got));
+    return true;
+  }
+
+  int master_ = -1;
+  pid_t pid_ = -1;
+  std::string unread_;
+  std::string all_;
+};
+
+class CliTerminal : public CliTest {};
+
+TEST_F(CliTerminal, CR5_TheCommandHasTheTerminal) {
+  OnTerminal terminal(
+      server().uri(),
+      {cliProgram(),
+       "run",
+       "a",
+       "sh",
+       "-c",
+       "test -t 0 && test -t 1 && test -t 2 && echo a terminal; read line; echo got $line"});
+  ASSERT_TRUE(terminal.shows("a terminal"));
+  terminal.type("words\n");
+  EXPECT_TRUE(terminal.shows("got words"));
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(CliTerminal, CR5_AKeyThatInterruptsReachesTheCommand) {
+  OnTerminal terminal(server().uri(),
+                      {cliProgram(), "run", "a", "sh", "-c", "echo ready; sleep 60"});
+  ASSERT_TRUE(terminal.shows("ready"));
+  terminal.type("\x03");
+  EXPECT_EQ(terminal.wait(), 128 + SIGINT);
+  EXPECT_FALSE(redis().exists("a"));
+}
+
+TEST_F(CliTerminal, CR5_AShellsJobControlWorks) {
+  OnTerminal terminal(server().uri(), {"bash", "--norc", "--noprofile", "-i"});
+  terminal.type(cliProgram() + " run a sh -c 'echo read''y; cat; exit 8'\n");
+  ASSERT_TRUE(terminal.shows("ready"));
+  terminal.type("\x1a");
+  ASSERT_TRUE(terminal.shows("Stopped"));
+  EXPECT_TRUE(redis().exists("a"));
+  terminal.type("echo shell''works\n");
+  ASSERT_TRUE(terminal.shows("shellworks"));
+  terminal.type("fg\n");
+  ASSERT_TRUE(terminal.shows("run a sh"));
+  terminal.type("to the command\n");
+  // Once by the terminal, once by cat.
+  ASSERT_TRUE(terminal.shows("to the command"));
+  ASSERT_TRUE(terminal.shows("to the command"));
+  terminal.type("\x04");
+  terminal.type("echo status=$?\n");
+  EXPECT_TRUE(terminal.shows("status=8")) << terminal.all();
+  terminal.type("exit 0\n");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(CliTerminal, WhoeverWaitsSeesForWhom) {
+  ChildProcess holder =
+      start({"run", "--label", "night shift", "a", "sh", "-c", "echo ready; read line"});
+  holder.expectLine(kSoon);
+  OnTerminal terminal(server().uri(), {cliProgram(), "run", "--wait", "30s", "a", "true"});
+  ASSERT_TRUE(terminal.shows("for \"a\" (at most 30s): held by night shift (")) << terminal.all();
+  (void)finish(holder);
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(CliTerminal, TopFitsTheTerminal) {
+  occupy("locked");
+  OnTerminal terminal(server().uri(), {cliProgram(), "top", "--interval", "100ms"});
+  ASSERT_TRUE(terminal.shows("1 held"));
+  ASSERT_TRUE(terminal.shows("locked"));
+  terminal.type("q");
+  EXPECT_EQ(terminal.wait(), 0);
+  // The screen is as it was.
+  EXPECT_THAT(terminal.all(), HasSubstr("\033[?1049l"));
+}
+
+}  // namespace
+}  // namespace rlock::test

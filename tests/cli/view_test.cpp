@@ -1,1 +1,98 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the program shows of the locks on a server.
+#include "cli/cli_harness.hpp"
+#include "support/temp_dir.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+namespace rlock::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CliView : public CliTest {};
+
+TEST_F(CliView, OneLock) {
+  EXPECT_EQ(run({"show", "a"}).code, 1);
+  ChildProcess holder =
+      start({"run", "--label", "night shift", "a", "sh", "-c", "echo ready; read line"});
+  holder.expectLine(kSoon);
+  const CliOutcome shown = run({"show", "a"});
+  EXPECT_EQ(shown.code, 0);
+  EXPECT_THAT(shown.output, HasSubstr("held by     night shift ("));
+  EXPECT_THAT(shown.output, Not(HasSubstr("\033")));
+  EXPECT_THAT(run({"show", "--color", "always", "a"}).output, HasSubstr("\033[1ma\033[0m"));
+  const std::string json = run({"show", "--json", "a"}).output;
+  EXPECT_THAT(json, HasSubstr("\"text\": \"night shift\""));
+  EXPECT_THAT(json, HasSubstr("\"kind\": \"lock\""));
+  (void)finish(holder);
+}
+
+TEST_F(CliView, SeveralLocks) {
+  occupy("b:1");
+  occupy("b:2");
+  redis().set("other", "no lock");
+  EXPECT_EQ(run({"list", "--names", "b:*"}).output, "b:1\nb:2\n");
+  EXPECT_THAT(run({"list"}).output, HasSubstr("6f1ed9a2-0b3c-4c57-9d52-3a4e7f60b1aa:1"));
+  EXPECT_THAT(run({"list", "--json", "c:*"}).output, HasSubstr("[]"));
+  const std::string top = run({"top", "--frames", "1"}).output;
+  EXPECT_THAT(top, HasSubstr("2 held"));
+  EXPECT_THAT(top, HasSubstr("b:2"));
+}
+
+TEST_F(CliView, EveryKindCanBeFreedByForce) {
+  for (const std::string kind : {"", "--fair", "--fenced", "--read", "--write", "--semaphore"}) {
+    const std::string name = "n" + kind;
+    std::vector<std::string> args{"hold"};
+    if (!kind.empty()) {
+      args.push_back(kind);
+    }
+    if (kind == "--semaphore") {
+      args.emplace_back("1");
+    }
+    args.push_back(name);
+    ChildProcess holder = start(args);
+    holder.expectLine(kSoon);
+    EXPECT_EQ(run({"unlock", "--force", name}).code, 0) << kind;
+    args.front() = "run";
+    args.insert(args.begin() + 1, "--no-wait");
+    args.emplace_back("true");
+    EXPECT_EQ(run(args).code, 0) << kind;
+    holder.kill(SIGKILL);
+  }
+}
+
+TEST_F(CliView, TheServerIsNamedByOptionEnvironmentOrFile) {
+  const TempDir directory;
+  const std::string path = directory.file("config");
+  std::ofstream(path) << "# ours\nuri = " << server().uri() << "\nwait = 10ms\n";
+  occupy("a");
+  const auto coded =
+      [&](const std::string& uri, std::vector<std::string> args, const std::string& config) {
+        ChildProcess::Options options;
+        options.environment = {"RLOCK_URI=" + uri, "RLOCK_CONFIG=" + config};
+        options.mergeStandardError = true;
+        ChildProcess process(cliProgram(), args, options);
+        return finish(process).code;
+      };
+  EXPECT_EQ(coded("", {"show", "a"}, path), 0);
+  EXPECT_EQ(coded("", {"run", "a", "true"}, path), 75);
+  EXPECT_EQ(coded("redis://127.0.0.1:1", {"show", "a"}, path), 69);
+  EXPECT_EQ(coded("redis://127.0.0.1:1", {"show", "--uri", server().uri(), "a"}, path), 0);
+  EXPECT_EQ(coded("", {"show", "a"}, directory.file("missing")), 78);
+  std::ofstream(path) << "url = x\n";
+  EXPECT_EQ(coded("", {"show", "a"}, path), 78);
+}
+
+TEST_F(CliView, Benchmark) {
+  const CliOutcome outcome = run({"bench", "--json", "--duration", "100ms", "--threads", "2"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.output, HasSubstr("\"pairsPerSecond\":"));
+  EXPECT_EQ(redis().dbsize(), 0);
+}
+
+}  // namespace
+}  // namespace rlock::test
