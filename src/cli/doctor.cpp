@@ -1,7 +1,285 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands.hpp"
+#include "cli/connection.hpp"
+#include "cli/doctor_probe.hpp"
+#include "cli/doctor_report.hpp"
+#include "cli/exit_codes.hpp"
+#include <rlock/count_down_latch.hpp>
+#include <rlock/rlock.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
 namespace rlock::cli {
-int doctorCommand(const Arguments&) {
-  return 0;
+
+namespace {
+
+using std::chrono::milliseconds;
+
+/// The client's warnings, from any thread.
+class Warnings {
+ public:
+  void add(std::string_view line) {
+    const std::scoped_lock lock(mutex_);
+    lines_.emplace_back(line);
+  }
+  std::vector<std::string> take() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(lines_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+/// The checks, one after the other, and what they have found.
+class Doctor {
+ public:
+  explicit Doctor(const Arguments& arguments)
+      : arguments_(arguments),
+        prefix_(fmt::format("{}:{}",
+                            arguments.lock.name.empty() ? "rlock-doctor" : arguments.lock.name,
+                            ::getpid())) {}
+
+  std::vector<Finding> examine() {
+    if (connect()) {
+      askServer();
+      measure();
+      tryKinds();
+    }
+    return std::move(findings_);
+  }
+
+ private:
+  bool connect() {
+    try {
+      options_ = clientOptions(arguments_, arguments_.uri);
+    } catch (const Error& error) {
+      findings_.push_back(
+          {Verdict::bad, "URI", error.message(), "see docs/configuration.md, URIs"});
+      return false;
+    }
+    options_.log = [warnings = warnings_](LogLevel level, std::string_view line) {
+      if (level >= LogLevel::warning) {
+        warnings->add(line);
+      }
+    };
+    // The counters of fenced locks last longer than the locks: those of these checks shall not.
+    options_.fencingTokenRetention = std::chrono::seconds(1);
+    options_.commandTimeout = std::min(options_.commandTimeout, milliseconds(2000));
+    options_.callTimeout = milliseconds(2000);
+    try {
+      client_.emplace(Client::connect(options_));
+    } catch (const Error& error) {
+      const bool plain = !options_.tls && options_.topology == Topology::single;
+      const Peer peer =
+          plain && (error.errc() == Errc::connectionFailed || error.errc() == Errc::timedOut ||
+                    error.errc() == Errc::protocolError || error.errc() == Errc::serverError ||
+                    error.errc() == Errc::denied || error.errc() == Errc::authenticationFailed)
+              ? lookAt(options_.endpoints.front())
+              : Peer::unknown;
+      findings_.push_back(judgeConnection(error, peer));
+      return false;
+    }
+    findings_.push_back({Verdict::good, "connection", uriWithoutSecrets(arguments_.uri), ""});
+    return true;
+  }
+
+  // What the client does not ask itself. Over TLS, and behind Sentinels, what it has found must do.
+  void askServer() {
+    if (options_.tls || options_.topology != Topology::single) {
+      const Capabilities found = client_->capabilities();
+      findings_.push_back({Verdict::good, "version", found.server + " " + found.version, ""});
+      if (!found.mode.empty()) {
+        findings_.push_back({Verdict::good, "mode", found.mode, ""});
+      }
+      findings_.push_back(
+          {Verdict::note,
+           "server",
+           "memory, persistence and clock are not looked at over TLS, Sentinels or a cluster",
+           "name a single node without TLS to have them looked at"});
+      return;
+    }
+    Probe probe(options_.endpoints.front(), milliseconds(2000));
+    probe.authenticate(options_);
+    const auto info = probe.askForText("INFO");
+    if (!info) {
+      findings_.push_back({Verdict::note,
+                           "INFO",
+                           "is not permitted, so less is known of the server",
+                           "grant +info"});
+    }
+    for (Finding& finding : judgeServer(parseInfo(info.value_or("")), skewOf(probe))) {
+      findings_.push_back(std::move(finding));
+    }
+  }
+
+  static std::optional<milliseconds> skewOf(Probe& probe) {
+    const std::string answer = probe.ask("TIME");
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    // *2, then seconds and microseconds as bulk strings.
+    std::vector<std::string> lines;
+    for (std::size_t begin = 0; begin < answer.size();) {
+      const std::size_t end = answer.find("\r\n", begin);
+      if (end == std::string::npos) {
+        break;
+      }
+      lines.push_back(answer.substr(begin, end - begin));
+      begin = end + 2;
+    }
+    if (lines.size() != 5) {
+      return std::nullopt;
+    }
+    const std::chrono::microseconds theirs(std::strtoll(lines[2].c_str(), nullptr, 10) * 1'000'000 +
+                                           std::strtoll(lines[4].c_str(), nullptr, 10));
+    return std::chrono::duration_cast<milliseconds>(theirs - now);
+  }
+
+  void measure() {
+    std::vector<std::chrono::nanoseconds> times;
+    try {
+      for (int i = 0; i < 20; ++i) {
+        times.push_back(client_->ping());
+      }
+      findings_.push_back(judgeRoundTrips(std::move(times)));
+    } catch (const Error& error) {
+      findings_.push_back(judgeUse("round trips", error));
+    }
+  }
+
+  // Uses something, and tells how that went.
+  void attempt(const std::string& subject,
+               const std::function<void(const std::string& name)>& use) {
+    (void)warnings_->take();
+    bool complained = false;
+    try {
+      use(prefix_ + ":" + std::to_string(++names_));
+    } catch (const Error& error) {
+      findings_.push_back(judgeUse(subject, error));
+      complained = true;
+    }
+    for (const std::string& line : warnings_->take()) {
+      if (auto finding = judgeLogLine(subject, line)) {
+        findings_.push_back(std::move(*finding));
+        complained = true;
+      }
+    }
+    if (!complained) {
+      findings_.push_back({Verdict::good, subject, "works", ""});
+    }
+  }
+
+  void takeAndRelease(RLock lock, const std::string& label = {}) {
+    AcquireOptions options;
+    options.label = label;
+    Lease lease = lock.acquire(std::move(options), newOwner());
+    lease.release();
+  }
+
+  // A waiter that is woken by a message is much faster than its next look, after safetyPoll.
+  void handOver(const std::string& name) {
+    RLock lock = client_->getLock(name);
+    Lease held = lock.acquire();
+    AcquireOptions options;
+    options.wait = std::chrono::seconds(4);
+    auto next = lock.tryAcquireAsync(std::move(options)).toFuture();
+    const auto patience = std::chrono::steady_clock::now() + milliseconds(500);
+    while (client_->stats().messages == 0 && client_->stats().channels == 0 &&
+           std::chrono::steady_clock::now() < patience) {
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    // The confirmation has its waiter look once more, which must not be taken for a message.
+    std::this_thread::sleep_for(milliseconds(50));
+    const auto before = client_->stats().messages;
+    held.release();
+    auto lease = next.get();
+    if (client_->stats().messages == before) {
+      findings_.push_back(
+          {Verdict::bad,
+           "waking waiters",
+           "no message came when a lock was released",
+           "waiters would only look once a second: check PUBLISH, SUBSCRIBE and channels (&...)"});
+    }
+    if (lease) {
+      lease->release();
+    }
+  }
+
+  void tryKinds() {
+    Client& client = *client_;
+    attempt("lock", [&](const std::string& name) { takeAndRelease(client.getLock(name)); });
+    attempt("waiting", [&](const std::string& name) { handOver(name); });
+    attempt("label",
+            [&](const std::string& name) { takeAndRelease(client.getLock(name), "rlock doctor"); });
+    attempt("fair lock",
+            [&](const std::string& name) { takeAndRelease(client.getFairLock(name)); });
+    attempt("fenced lock",
+            [&](const std::string& name) { takeAndRelease(client.getFencedLock(name)); });
+    attempt("read-write lock", [&](const std::string& name) {
+      takeAndRelease(client.getReadWriteLock(name).readLock());
+      takeAndRelease(client.getReadWriteLock(name).writeLock());
+    });
+    attempt("simple lock",
+            [&](const std::string& name) { takeAndRelease(client.getSimpleLock(name)); });
+    attempt("semaphore", [&](const std::string& name) {
+      Semaphore semaphore = client.getSemaphore(name);
+      semaphore.trySetPermits(1, std::chrono::seconds(60));
+      if (semaphore.tryAcquire()) {
+        semaphore.release();
+      }
+      semaphore.remove();
+    });
+    attempt("expiring permits", [&](const std::string& name) {
+      auto semaphore = client.getPermitExpirableSemaphore(name);
+      semaphore.trySetPermits(1);
+      if (auto permit = semaphore.tryHold()) {
+        permit->release();
+      }
+      semaphore.remove();
+    });
+    attempt("latch", [&](const std::string& name) {
+      CountDownLatch latch = client.getCountDownLatch(name);
+      latch.trySetCount(1);
+      latch.countDown();
+    });
+    attempt("show", [&](const std::string& name) { (void)client.inspect(name); });
+    attempt("list", [&](const std::string& name) { (void)client.list(name); });
+  }
+
+  const Arguments& arguments_;
+  std::string prefix_;
+  int names_ = 0;
+  Options options_;
+  std::shared_ptr<Warnings> warnings_ = std::make_shared<Warnings>();
+  std::optional<Client> client_;
+  std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+int doctorCommand(const Arguments& arguments) {
+  const std::vector<Finding> findings = Doctor(arguments).examine();
+  if (arguments.json) {
+    fmt::print("{}\n", jsonOf(findings));
+  } else {
+    fmt::print("{}", textOf(findings, Style(arguments.color, STDOUT_FILENO)));
+  }
+  const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.verdict == Verdict::bad;
+  });
+  return number(healthy ? ExitCode::success : ExitCode::failure);
 }
+
 }  // namespace rlock::cli
