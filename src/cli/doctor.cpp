@@ -162,6 +162,9 @@ class Doctor {
   // Uses something, and tells how that went.
   void attempt(const std::string& subject,
                const std::function<void(const std::string& name)>& use) {
+    if (hopeless_) {
+      return;
+    }
     (void)warnings_->take();
     bool complained = false;
     try {
@@ -169,6 +172,8 @@ class Doctor {
     } catch (const Error& error) {
       findings_.push_back(judgeUse(subject, error));
       complained = true;
+      // What is no matter of rights stands in the way of every kind, and costs the same time each.
+      hopeless_ |= error.errc() != Errc::denied && error.errc() != Errc::wrongType;
     }
     for (const std::string& line : warnings_->take()) {
       if (auto finding = judgeLogLine(subject, line)) {
@@ -184,14 +189,19 @@ class Doctor {
   void takeAndRelease(RLock lock, const std::string& label = {}) {
     AcquireOptions options;
     options.label = label;
-    Lease lease = lock.acquire(std::move(options), newOwner());
-    lease.release();
+    auto lease = lock.tryAcquire(std::move(options));
+    if (lease && lease->release() == ReleaseResult::unknown) {
+      throw Error(Errc::denied, "a lock could be taken and not be released");
+    }
   }
 
   // A waiter that is woken by a message is much faster than its next look, after safetyPoll.
   void handOver(const std::string& name) {
     RLock lock = client_->getLock(name);
-    Lease held = lock.acquire();
+    auto held = lock.tryAcquire();
+    if (!held) {
+      return;
+    }
     AcquireOptions options;
     options.wait = std::chrono::seconds(4);
     auto next = lock.tryAcquireAsync(std::move(options)).toFuture();
@@ -203,7 +213,7 @@ class Doctor {
     // The confirmation has its waiter look once more, which must not be taken for a message.
     std::this_thread::sleep_for(milliseconds(50));
     const auto before = client_->stats().messages;
-    held.release();
+    held->release();
     auto lease = next.get();
     if (client_->stats().messages == before) {
       findings_.push_back(
@@ -261,6 +271,7 @@ class Doctor {
   const Arguments& arguments_;
   std::string prefix_;
   int names_ = 0;
+  bool hopeless_ = false;
   Options options_;
   std::shared_ptr<Warnings> warnings_ = std::make_shared<Warnings>();
   std::optional<Client> client_;

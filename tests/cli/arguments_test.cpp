@@ -1,1 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/arguments.hpp"
+
+#include "cli/settings.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace rlock::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CliArguments : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
+    ::unsetenv("RLOCK_CONFIG");
+    ::unsetenv("RLOCK_URI");
+  }
+  static Arguments parsed(const std::vector<std::string>& args) {
+    auto result = parseArguments(args);
+    EXPECT_TRUE(result.arguments) << result.ended.error;
+    return result.arguments.value_or(Arguments());
+  }
+  static Ended refused(const std::vector<std::string>& args) {
+    auto result = parseArguments(args);
+    EXPECT_FALSE(result.arguments);
+    return result.ended;
+  }
+};
+
+TEST_F(CliArguments, OptionsEndAtTheName) {
+  const Arguments arguments =
+      parsed({"run", "-vw", "10s", "--lease=2m", "a", "cmd", "-w", "x", "--", "-h"});
+  EXPECT_EQ(arguments.lock.name, "a");
+  EXPECT_THAT(arguments.command.argv, ElementsAre("cmd", "-w", "x", "--", "-h"));
+  EXPECT_EQ(arguments.lock.wait, Duration(std::chrono::seconds(10)));
+  EXPECT_EQ(arguments.lock.lease, Duration(std::chrono::minutes(2)));
+  EXPECT_TRUE(arguments.verbose);
+}
+
+TEST_F(CliArguments, DashesBetweenNameAndCommandBelongToUs) {
+  EXPECT_THAT(parsed({"run", "a", "--", "-x"}).command.argv, ElementsAre("-x"));
+  EXPECT_THAT(parsed({"run", "--", "-a", "--", "x"}).command.argv, ElementsAre("x"));
+  EXPECT_EQ(parsed({"run", "--", "-a", "--", "x"}).lock.name, "-a");
+}
+
+TEST_F(CliArguments, ANameMayBeThatOfASubcommand) {
+  EXPECT_EQ(parsed({"run", "--label", "try", "run", "run"}).lock.name, "run");
+}
+
+TEST_F(CliArguments, TryDoesNotWait) {
+  EXPECT_EQ(parsed({"try", "a", "x"}).lock.wait, Duration::zero());
+  EXPECT_EQ(parsed({"run", "-n", "a", "x"}).lock.wait, Duration::zero());
+  EXPECT_FALSE(parsed({"run", "a", "x"}).lock.wait);
+}
+
+TEST_F(CliArguments, SeveralServers) {
+  EXPECT_THAT(parsed({"run", "--red", "redis://a,redis://b", "n", "x"}).lock.red,
+              ElementsAre("redis://a", "redis://b"));
+}
+
+TEST_F(CliArguments, Mistakes) {
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{},
+                                             {"nonsense"},
+                                             {"run"},
+                                             {"run", "a"},
+                                             {"run", "", "x"},
+                                             {"run", "--nonsense", "a", "x"},
+                                             {"run", "--wait", "soon", "a", "x"},
+                                             {"run", "--wait"},
+                                             {"run", "-n", "-w", "1s", "a", "x"},
+                                             {"run", "--semaphore", "0", "a", "x"},
+                                             {"run", "--fair", "--read", "a", "x"},
+                                             {"run", "--lease", "1ms", "a", "x"},
+                                             {"run", "--max-hold", "1ms", "a", "x"},
+                                             {"show"},
+                                             {"unlock", "a"},
+                                             {"list", "--color", "purple"},
+                                             {"completion", "tcsh"}}) {
+    const Ended ended = refused(args);
+    EXPECT_EQ(ended.code, 64) << ::testing::PrintToString(args);
+    EXPECT_THAT(ended.error, HasSubstr("rlock: "));
+  }
+}
+
+TEST_F(CliArguments, HelpIsNoMistake) {
+  EXPECT_EQ(refused({"--help"}).code, 0);
+  const Ended help = refused({"run", "--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.output, HasSubstr("rlock run [OPTIONS] NAME"));
+  EXPECT_THAT(help.output, HasSubstr("Examples:"));
+  EXPECT_THAT(refused({"--version"}).output, HasSubstr("rlock "));
+}
+
+TEST_F(CliArguments, TheUriComesFromTheNearestPlace) {
+  EXPECT_EQ(parsed({"list"}).uri, "redis://127.0.0.1:6379");
+  ::setenv("RLOCK_URI", "redis://b", 1);
+  EXPECT_EQ(parsed({"list"}).uri, "redis://b");
+  EXPECT_EQ(parsed({"list", "-u", "redis://c"}).uri, "redis://c");
+  EXPECT_EQ(parsed({"-u", "redis://c", "list"}).uri, "redis://c");
+}
+
+TEST(CliSettings, ReadsLines) {
+  const Settings settings = parseSettings("# comment\n\n uri = redis://x?a=b \r\nlease=1m", "f");
+  EXPECT_EQ(settings.uri, "redis://x?a=b");
+  EXPECT_EQ(settings.lease, "1m");
+  EXPECT_FALSE(settings.wait);
+}
+
+TEST(CliSettings, SaysWhereAMistakeIs) {
+  const auto message = [](const char* text) {
+    try {
+      (void)parseSettings(text, "f");
+    } catch (const SettingsError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message("uri = a\nurl = b\n"), HasSubstr("f:2: unknown key \"url\""));
+  EXPECT_THAT(message("uri = a\nuri = b\n"), HasSubstr("f:2: uri is given twice"));
+  EXPECT_THAT(message("nonsense"), HasSubstr("f:1:"));
+}
+
+}  // namespace
+}  // namespace rlock::cli
