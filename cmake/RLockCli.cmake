@@ -21,7 +21,7 @@ if(RLOCK_PRECOMPILED_HEADERS)
   rlock_precompile_headers(rlock_cli_parts ${RLOCK_COMMON_HEADERS} <fmt/format.h>)
 endif()
 
-add_executable(rlock_cli src/cli/main.cpp)
+add_executable(rlock_cli ${RLOCK_CLI_MAIN})
 rlock_set_target_options(rlock_cli)
 target_link_libraries(rlock_cli PRIVATE rlock_cli_parts fmt::fmt-header-only)
 set_target_properties(rlock_cli PROPERTIES

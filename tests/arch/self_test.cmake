@@ -19,6 +19,7 @@ set(FILES
   include/rlock/detail/engine/acquire.hpp
   include/rlock/detail/executor/command.hpp
   src/objects/client.cpp
+  src/cli/main.cpp
   src/base/error.cpp
   src/engine/engine.cpp
   src/executor/single.cpp
@@ -48,6 +49,8 @@ struct Port { void subscribe(); void unsubscribe(); };  // SUBSCRIBE to redis
 ")
   file(WRITE "${root}/include/rlock/detail/executor/command.hpp" "${spdx}#include <rlock/error.hpp>\n")
   file(WRITE "${root}/src/objects/client.cpp" "${spdx}#include \"net/link.hpp\"\n#include <rlock/lock.hpp>\n")
+  file(WRITE "${root}/src/cli/run.hpp" "${spdx}#include <rlock/lock.hpp>\n")
+  file(WRITE "${root}/src/cli/main.cpp" "${spdx}#include \"cli/run.hpp\"\n#include <rlock/error.hpp>\n")
   file(WRITE "${root}/src/base/error.cpp" "${spdx}#include <rlock/error.hpp>\n")
   file(WRITE "${root}/src/engine/engine.cpp" "${spdx}#include <rlock/detail/engine/acquire.hpp>\n")
   file(WRITE "${root}/src/executor/single.cpp"
@@ -123,6 +126,12 @@ expect_violation("layer engine includes group/group.hpp of layer group"
   src/engine/engine.cpp "${spdx}#include \"group/group.hpp\"\n")
 expect_violation("a public header includes rlock/detail/executor/command.hpp of layer executor"
   include/rlock/lock.hpp "${spdx}#include <rlock/detail/executor/command.hpp>\n")
+expect_violation("the program includes rlock/detail/base/clock.hpp, which is not public" src/cli/main.cpp
+  "${spdx}#include <rlock/detail/base/clock.hpp>\n")
+expect_violation("the program includes net/link.hpp, which is not public" src/cli/main.cpp
+  "${spdx}#include \"net/link.hpp\"\n")
+expect_violation("layer objects includes cli/run.hpp of layer cli" src/objects/client.cpp
+  "${spdx}#include \"cli/run.hpp\"\n")
 expect_violation("layer base includes rlock/lock.hpp of layer objects"
   include/rlock/error.hpp "${spdx}#include <rlock/lock.hpp>\n")
 expect_violation("layer base includes rlock/detail/engine/acquire.hpp of layer engine"
