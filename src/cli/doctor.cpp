@@ -83,14 +83,14 @@ class Doctor {
     try {
       client_.emplace(Client::connect(options_));
     } catch (const Error& error) {
-      const bool plain = !options_.tls && options_.topology == Topology::single;
+      const bool single = options_.topology == Topology::single;
       const Peer peer =
-          plain && (error.errc() == Errc::connectionFailed || error.errc() == Errc::timedOut ||
-                    error.errc() == Errc::protocolError || error.errc() == Errc::serverError ||
-                    error.errc() == Errc::denied || error.errc() == Errc::authenticationFailed)
+          single && (error.errc() == Errc::connectionFailed || error.errc() == Errc::timedOut ||
+                     error.errc() == Errc::protocolError || error.errc() == Errc::serverError ||
+                     error.errc() == Errc::denied || error.errc() == Errc::authenticationFailed)
               ? lookAt(options_.endpoints.front())
               : Peer::unknown;
-      findings_.push_back(judgeConnection(error, peer));
+      findings_.push_back(judgeConnection(error, peer, options_.tls));
       return false;
     }
     findings_.push_back({Verdict::good, "connection", uriWithoutSecrets(arguments_.uri), ""});

@@ -122,7 +122,7 @@ void Probe::authenticate(const Options& options) {
 }
 
 Peer lookAt(const Endpoint& endpoint) {
-  Probe probe(endpoint, std::chrono::milliseconds(1000));
+  Probe probe(endpoint, std::chrono::milliseconds(2000));
   if (!probe.connected()) {
     return Peer::nobody;
   }

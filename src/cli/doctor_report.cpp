@@ -194,10 +194,16 @@ Peer peerOf(std::string_view answer) {
   return answer[0] == '+' || answer[0] == '-' ? Peer::redis : Peer::unknown;
 }
 
-Finding judgeConnection(const Error& error, Peer peer) {
+Finding judgeConnection(const Error& error, Peer peer, bool tls) {
   const std::string text = shortText(error);
+  if (tls && (peer == Peer::redis || peer == Peer::protectedMode)) {
+    return bad("connection", text, "the port speaks no TLS: write redis:// instead of rediss://");
+  }
   switch (peer) {
     case Peer::tls:
+      if (tls) {
+        break;
+      }
       return bad("connection", text, "the port speaks TLS: write rediss:// instead of redis://");
     case Peer::http:
       return bad("connection", text, "a web server listens there, not Redis: check the port");

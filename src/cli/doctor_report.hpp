@@ -31,7 +31,8 @@ enum class Peer { unknown, nobody, redis, tls, http, ssh, silent, protectedMode,
 
 /// A connection that could not be made.
 /// @param peer  what listens there, if somebody has looked
-[[nodiscard]] Finding judgeConnection(const Error& error, Peer peer);
+/// @param tls   whether the connection was to be encrypted
+[[nodiscard]] Finding judgeConnection(const Error& error, Peer peer, bool tls = false);
 
 /// A lock, or whatever `subject` names, that could not be used.
 [[nodiscard]] Finding judgeUse(const std::string& subject, const Error& error);

@@ -143,7 +143,7 @@ TEST_F(CliDoctor, TlsWhereThereIsNone) {
   expectBad(
       runCli("rediss://127.0.0.1:" + std::to_string(server().port()) + "?connect-timeout=500ms",
              {"doctor"}),
-      "TLS",
+      "connection",
       "redis:// instead of rediss://");
 }
 #endif
