@@ -26,7 +26,7 @@ TEST(CommandFormat, WritesSizesAndBytes) {
 }
 
 TEST(CommandFormat, WritesSizesOfAllLengths) {
-  for (const std::size_t size : {1, 9, 10, 99, 100, 999, 1000, 70'000}) {
+  for (const std::size_t size : {1U, 9U, 10U, 99U, 100U, 999U, 1000U, 70'000U}) {
     const std::string word(size, 'x');
     EXPECT_EQ(format({word}), "*1\r\n$" + std::to_string(size) + "\r\n" + word + "\r\n");
   }
