@@ -178,7 +178,7 @@ std::vector<std::string> topPicture(const TopHeader& header,
   std::size_t held = 0;
   std::size_t waiting = 0;
   for (const LockInfo& info : locks) {
-    held += info.holders.empty() ? 0 : 1;
+    held += info.holders.empty() ? 0U : 1U;
     waiting += info.waiters.size();
   }
   std::vector<std::string> lines;

@@ -114,6 +114,20 @@ using Changes = std::vector<std::string>;
 
 // ---- Going to sleep
 
+// The subscription may be confirmed by the new server while requests still go to the old one.
+TEST_F(WakeupQueuesTest, TheFirstOfEachChannelLooksWhenRequestsGoToAnotherServer) {
+  sleepSubscribed(a);
+  ASSERT_EQ(sleep(b), nullptr);
+  ASSERT_EQ(one(queues.queue(c, {"d"}, WakeupQueues::Mark{}, true, kUnknown, at(0))), nullptr);
+  const List turns = listed(queues.serverReplaced());
+  EXPECT_EQ(turns.size(), 2U);
+  EXPECT_EQ(std::count(turns.begin(), turns.end(), &a), 1);
+  EXPECT_EQ(std::count(turns.begin(), turns.end(), &c), 1);
+  drop(a);
+  drop(c);
+  EXPECT_EQ(sleepAgain(a), nullptr) << "it has looked at the new one";
+}
+
 TEST_F(WakeupQueuesTest, IsIdleAtFirst) {
   EXPECT_TRUE(queues.idle());
   EXPECT_EQ(queues.waiting(), 0U);

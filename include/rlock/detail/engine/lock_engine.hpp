@@ -86,7 +86,12 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
   void threadEnded(OwnerId owner) noexcept override { events_.threadEnded(owner); }
 
  private:
-  void reconnected(bool replaced) override { renewals_.renewAll(replaced); }
+  void reconnected(bool replaced) override {
+    renewals_.renewAll(replaced);
+    if (replaced) {
+      waiting_.serverReplaced();
+    }
+  }
   void channelConfirmed(const std::string& channel) override { waiting_.confirmed(channel); }
   void channelRefused(const std::string& channel, const Error& error) override;
   void channelMessage(const std::string& channel, std::string_view payload) override;

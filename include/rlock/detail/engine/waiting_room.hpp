@@ -63,6 +63,8 @@ class WaitingRoom {
   void disconnected();
   void disconnected(const std::string& channel);
   ///@}
+  /// Requests go to another server from here on: everybody looks there. Loop thread.
+  void serverReplaced();
 
   /// The client is closed: everybody is told. Loop thread.
   void close();
@@ -324,6 +326,15 @@ inline void WaitingRoom::message(const std::string& channel, std::string_view pa
     turns = queues_.message(channel, payload);
   }
   context_.counters().wakeUps.fetch_add(turns.size(), std::memory_order_relaxed);
+  give(turns);
+}
+
+inline void WaitingRoom::serverReplaced() {
+  WakeupQueues::Turns turns;
+  {
+    const MutexLock lock(mutex_);
+    turns = queues_.serverReplaced();
+  }
   give(turns);
 }
 

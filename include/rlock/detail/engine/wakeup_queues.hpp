@@ -93,6 +93,9 @@ class WakeupQueues {
   /// The channel cannot be subscribed for now; its waiters poll until a confirmation comes. Returns
   /// whether that is new.
   bool refused(std::string_view channelName) noexcept;
+  /// Requests go to another server from here on. A waiter that tried after its subscription was
+  /// confirmed there, but while requests still went to the old server, has looked at the wrong one.
+  Turns serverReplaced();
   /// The connection for subscriptions is gone; each channel will be confirmed again.
   void disconnected() noexcept {
     for (const auto& [name, channel] : channels_) {
@@ -254,6 +257,14 @@ inline WakeupQueues::Turns WakeupQueues::subscribed(std::string_view channelName
     changes_.confirmed(found->second->name, found->second->confirmations);
   }
   beginGeneration(channelName, true, turns);
+  return turns;
+}
+
+inline WakeupQueues::Turns WakeupQueues::serverReplaced() {
+  Turns turns;
+  for (const auto& [name, channel] : channels_) {
+    beginGeneration(name, false, turns);
+  }
   return turns;
 }
 
