@@ -133,8 +133,15 @@ TEST_F(CliTerminal, CR5_TheCommandHasTheTerminal) {
 }
 
 TEST_F(CliTerminal, CR5_AKeyThatInterruptsReachesTheCommand) {
-  OnTerminal terminal(server().uri(),
-                      {cliProgram(), "run", "a", "sh", "-c", "echo ready; sleep 60"});
+  OnTerminal terminal(
+      server().uri(),
+      {cliProgram(),
+       "run",
+       "a",
+       "sh",
+       "-c",
+       // A shell that is interrupted just before it starts a program waits for that first.
+       "trap 'exit 130' INT; echo ready; while :; do sleep 0.1; done"});
   ASSERT_TRUE(terminal.shows("ready"));
   terminal.type("\x03");
   EXPECT_EQ(terminal.wait(), 128 + SIGINT);
