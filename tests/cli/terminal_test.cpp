@@ -149,7 +149,9 @@ TEST_F(CliTerminal, CR5_AKeyThatInterruptsReachesTheCommand) {
 }
 
 TEST_F(CliTerminal, CR5_AShellsJobControlWorks) {
-  OnTerminal terminal(server().uri(), {"bash", "--norc", "--noprofile", "-i"});
+  OnTerminal terminal(server().uri(), {"env", "PS1=next> ", "bash", "--norc", "--noprofile", "-i"});
+  // Before its prompt the shell changes the terminal's mode, and may lose what is typed.
+  ASSERT_TRUE(terminal.shows("next> "));
   terminal.type(cliProgram() + " run a sh -c 'echo read''y; cat; exit 8'\n");
   ASSERT_TRUE(terminal.shows("ready"));
   // A shell that is stopped while it starts a program may hang until it is continued, so cat comes
@@ -159,9 +161,11 @@ TEST_F(CliTerminal, CR5_AShellsJobControlWorks) {
   ASSERT_TRUE(terminal.shows("first words"));
   terminal.type("\x1a");
   ASSERT_TRUE(terminal.shows("Stopped"));
+  ASSERT_TRUE(terminal.shows("next> "));
   EXPECT_TRUE(redis().exists("a"));
   terminal.type("echo shell''works\n");
   ASSERT_TRUE(terminal.shows("shellworks"));
+  ASSERT_TRUE(terminal.shows("next> "));
   terminal.type("fg\n");
   ASSERT_TRUE(terminal.shows("run a sh"));
   terminal.type("to the command\n");
@@ -169,8 +173,10 @@ TEST_F(CliTerminal, CR5_AShellsJobControlWorks) {
   ASSERT_TRUE(terminal.shows("to the command"));
   ASSERT_TRUE(terminal.shows("to the command"));
   terminal.type("\x04");
+  ASSERT_TRUE(terminal.shows("next> "));
   terminal.type("echo status=$?\n");
   EXPECT_TRUE(terminal.shows("status=8")) << terminal.all();
+  ASSERT_TRUE(terminal.shows("next> "));
   terminal.type("exit 0\n");
   EXPECT_EQ(terminal.wait(), 0);
 }
