@@ -30,6 +30,7 @@ struct AckTicket {
   std::chrono::steady_clock::time_point until;
   UniqueFunction<void(Acks acks)> done;        ///< called once
   UniqueFunction<bool()> abandoned = nullptr;  ///< nobody waits any more; empty: somebody does
+  std::string markKey{};                       ///< a key that may be written, of the same slot
 };
 
 /// The tickets that wait for one server, and the rounds of questions that cover them.
@@ -78,6 +79,7 @@ class AckTickets {
   struct Round {
     int wanted = kMostReplicas;  ///< replicas, for the easiest of its tickets
     Clock::duration longest{0};  ///< that one of its tickets waits
+    std::string_view markKey{};  ///< of the latest of its tickets
   };
   /// Begins the next round. There are tickets.
   Round beginRound(Clock::time_point now);
@@ -141,6 +143,7 @@ inline AckTickets::Round AckTickets::beginRound(Clock::time_point now) {
       one.round = round_;
       round.wanted = std::min(round.wanted, need(one));
       round.longest = std::max(round.longest, one.ticket.until - now);
+      round.markKey = one.ticket.markKey;
     }
   }
   return round;
