@@ -171,6 +171,7 @@ class LockCrowd : public LockTest, public ::testing::WithParamInterface<Kind> {
 INSTANTIATE_TEST_SUITE_P(Kinds, LockCrowd, ::testing::ValuesIn(kinds()), kindName);
 
 TEST_P(LockCrowd, AChangedPasswordEndsAllWaits) {
+  RLOCK_DEFAULT_USER_ONLY("changes the password of the default user");
   RLOCK_ONE_SERVER_ONLY("changes the password of its server");
   Client holder = connect();
   GetParam().take(holder);

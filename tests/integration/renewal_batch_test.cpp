@@ -29,6 +29,7 @@ class RenewalBatch : public LockTest {
 };
 
 TEST_F(RenewalBatch, ARefusedKeyDoesNotTakeTheOthersWithIt) {
+  RLOCK_DEFAULT_USER_ONLY("changes the rights of the default user");
   for (const std::string& label : {std::string(), std::string("job")}) {
     SCOPED_TRACE(label);
     Client client = connect(kWatchdog);

@@ -62,6 +62,7 @@ std::string leastRights() {
   if (commands.empty()) {
     throw std::runtime_error("docs/configuration.md has no access rules");
   }
+  commands.insert("+select");  // for databases other than 0, as the document says below
   std::string user = std::string(kUser) + " on >" + kPassword + " ~* &*";
   for (const std::string& command : commands) {
     user += " " + command;

@@ -66,7 +66,8 @@ class TestServers {
 }  // namespace rlock::test
 
 /// First line of a test that is about one server: the servers of others may not be treated so, or
-/// what they do is counted. (RLOCK_ONE_MASTER_ONLY: that cannot be in a cluster.)
+/// what they do is counted. (RLOCK_ONE_MASTER_ONLY: that cannot be in a cluster.
+/// RLOCK_DEFAULT_USER_ONLY: it is about what that user may do, or how.)
 #define RLOCK_ONE_SERVER_ONLY(why)           \
   do {                                       \
     if (::rlock::test::serversAreShared()) { \
@@ -78,4 +79,10 @@ class TestServers {
     if (::rlock::test::testTopology() == ::rlock::test::Topology::cluster) { \
       ::rlock::test::endForTopology(why);                                    \
     }                                                                        \
+  } while (false)
+#define RLOCK_DEFAULT_USER_ONLY(why)                                     \
+  do {                                                                   \
+    if (::rlock::test::testTopology() == ::rlock::test::Topology::acl) { \
+      ::rlock::test::endForTopology(why);                                \
+    }                                                                    \
   } while (false)

@@ -448,6 +448,28 @@ TEST_F(AckLaneTest, WhereOnlyWritesStampAConnectionTheRoundBeginsWithOne) {
   EXPECT_TRUE(met(many));
 }
 
+TEST_F(AckLaneTest, AnOffsetThatCoversAllDoesNotMoveOn) {
+  const auto one = add(SyncPolicy::remoteAof(2));
+  link->connect("run-1", "8.0.2");
+  EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAITAOF 0 2 100"}));
+  answers(files(0, 1), text(Reply::Type::status, "OK"));
+  // The same question again, about the same offset.
+  EXPECT_EQ(sent(), Sent{"WAITAOF 0 2 100"});
+  link->answer(files(0, 1));
+  EXPECT_EQ(sent(), Sent{"WAITAOF 0 2 100"});
+  // A newer write needs a newer offset.
+  const auto two = add(SyncPolicy::remoteAof(2));
+  link->answer(files(0, 1));
+  EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAITAOF 0 2 100"}));
+  // Another connection has none.
+  link->lose();
+  link->connect("run-1", "8.0.2");
+  EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAITAOF 0 2 100"}));
+  answers(files(0, 2), text(Reply::Type::status, "OK"));
+  EXPECT_TRUE(met(one));
+  EXPECT_TRUE(met(two));
+}
+
 TEST_F(AckLaneTest, WithoutAStampNothingIsAcknowledged) {
   const auto denied = add(SyncPolicy::replicas(1));
   link->connect("run-1", "7.2.0");

@@ -40,9 +40,12 @@ namespace rlock::detail {
 /// present replication offset, then the wait for that offset. Before Redis 7.2 every command
 /// stamps. From then on, and in Valkey, only one that is replicated does, and a connection that has
 /// written nothing is told at once that all replicas have all of it: there the round begins with a
-/// write, of a key that lasts for a millisecond. A round covers all tickets that were
-/// there when it began, and no others, whose writes may be newer. So the tickets that come during a
-/// round share the next one, as the transactions of a write-ahead log share a sync to disk.
+/// write, of a key that lasts for a millisecond, if it has a ticket that no such write has followed
+/// yet. For others the offset must stay: replicas tell of their files once a second, each at a time
+/// of its own, and a later offset would be one that not all of them have told of. A round covers
+/// all tickets that were there when it began, and no others, whose writes may be newer. So the
+/// tickets that come during a round share the next one, as the transactions of a write-ahead log
+/// share a sync to disk.
 ///
 /// A round asks for as few replicas as the easiest of its tickets needs, and blocks the connection
 /// for a *slice* of time at most: a ticket whose replicas hang delays another by no more than that.
@@ -239,6 +242,7 @@ inline void AckLane::onUp(const std::shared_ptr<const net::ServerSession>& sessi
     drop();
     laneServer_ = serverOf(*session);
     writesToStamp_ = stampsByWritesOnly(session->serverVersion);
+    tickets_.forgetStamps();
     tickets_.forgetReplicas();
     downBecause_.clear();
     pump();
@@ -299,7 +303,7 @@ inline void AckLane::begin() {
   bool sent = false;
   if (tickets_.form() == Kind::majority) {
     const bool known = tickets_.connected().has_value();
-    sent = (!known || !writesToStamp_ || stamp(round.markKey)) &&
+    sent = (!known || !writesToStamp_ || stamp(round.markKey)) &&  // INFO stamps, too
            ask(std::array<std::string_view, 2>{"INFO", "replication"}, Part::count, !known) &&
            (!known || ask(std::array<std::string_view, 3>{"WAIT", count, limit}, Part::wait, true));
   } else {
@@ -325,6 +329,10 @@ inline bool AckLane::stamp(std::string_view key) {
   if (!writesToStamp_) {
     return ask(std::array<std::string_view, 1>{"PING"}, Part::stamp);
   }
+  if (!tickets_.unstamped()) {
+    return true;
+  }
+  tickets_.stamped();
   return ask(std::array<std::string_view, 5>{"SET", key, "", "PX", "1"}, Part::stamp);
 }
 
@@ -352,6 +360,7 @@ inline void AckLane::answered(Question& question) {
   }
   if (!stampError_.empty()) {
     // Whatever is said after it is about an older offset, or about none.
+    tickets_.forgetStamps();
     refused(stampError_);
   } else if (tickets_.form() == Kind::majority && !tickets_.connected()) {
     settleRound(false, countRefusal_);

@@ -54,6 +54,7 @@ class AckTickets {
     std::uint64_t round = 0;  ///< the latest that covered it; 0: none yet
     int replicas = 0;         ///< had acknowledged in that round
     int wanted = 0;           ///< by majority: known when the number of replicas is
+    bool stamped = false;     ///< the connection has an offset that is not older than its write
   };
 
   void add(AckTicket ticket) {
@@ -88,6 +89,25 @@ class AckTickets {
   [[nodiscard]] bool covers(const Waiting& one) const noexcept {
     return one.round == round_ && one.ticket.policy.kind == form_;
   }
+  ///@{
+  /// Whether the connection has to be stamped for the present round, and that it is.
+  [[nodiscard]] bool unstamped() const noexcept {
+    return std::any_of(waiting_.begin(), waiting_.end(), [this](const Waiting& one) {
+      return covers(one) && !one.stamped;
+    });
+  }
+  void stamped() noexcept {
+    for (Waiting& one : waiting_) {
+      one.stamped = one.stamped || covers(one);
+    }
+  }
+  /// It is another connection, or the stamp was refused.
+  void forgetStamps() noexcept {
+    for (Waiting& one : waiting_) {
+      one.stamped = false;
+    }
+  }
+  ///@}
   /// The answer of the round: ends the tickets for which it is enough.
   /// @param local  the write is in the server's own append-only file
   void acknowledged(int replicas, bool local);
