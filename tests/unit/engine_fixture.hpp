@@ -47,7 +47,11 @@ class NoSubscriptions final : public net::SubscriptionTransport {
 /// books, the others find.
 class EngineFixture : public testing::Test {
  protected:
-  ~EngineFixture() override { engine_->disconnect(); }
+  ~EngineFixture() override {
+    engine_->disconnect();
+    // What is posted keeps the engine, which keeps the loop.
+    env_->dropPosted();
+  }
 
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   const std::shared_ptr<LockEngine> engine_ = std::make_shared<LockEngine>(

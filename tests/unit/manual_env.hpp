@@ -47,6 +47,14 @@ class ManualEnv final : public FakeEnv {
       next();
     }
   }
+  /// The loop ends without running what was posted.
+  void dropPosted() {
+    while (!posted_.empty()) {
+      // Its end may post again.
+      std::deque<UniqueFunction<void()>> dropped;
+      dropped.swap(posted_);
+    }
+  }
 
  private:
   class ManualTimer final : public Timer {
