@@ -44,12 +44,26 @@ std::uint16_t freePort() {
 }  // namespace
 
 OwnServer::OwnServer(const std::string& program) {
+  makeDirectory();
+  makeCertificate();
+  startSomewhere(program);
+}
+
+OwnServer::OwnServer(const std::string& program, std::vector<std::string> settings)
+    : settings_(std::move(settings)) {
+  makeDirectory();
+  startSomewhere(program);
+}
+
+void OwnServer::makeDirectory() {
   std::string pattern = std::filesystem::temp_directory_path() / "rlock-bench-XXXXXX";
   if (::mkdtemp(pattern.data()) == nullptr) {
     throw std::system_error(errno, std::generic_category(), pattern);
   }
   directory_ = pattern;
-  makeCertificate();
+}
+
+void OwnServer::startSomewhere(const std::string& program) {
   for (int attempt = 0; attempt < 5; ++attempt) {
     // A server that knows no TLS does not start with it.
     hasCertificate_ = hasCertificate_ && attempt < 2;
@@ -116,6 +130,7 @@ bool OwnServer::start(const std::string& program, std::uint16_t port, std::uint1
       words.push_back(word);
     }
   }
+  words.insert(words.end(), settings_.begin(), settings_.end());
   std::vector<char*> arguments;
   for (std::string& word : words) {
     arguments.push_back(word.data());

@@ -22,6 +22,9 @@ namespace rlock::bench {
 class OwnServer {
  public:
   explicit OwnServer(const std::string& program);
+  /// As those of the other modes, without a port for TLS.
+  /// @param settings  more words of the command line
+  OwnServer(const std::string& program, std::vector<std::string> settings);
   OwnServer(const OwnServer&) = delete;
   OwnServer& operator=(const OwnServer&) = delete;
   ~OwnServer();
@@ -31,11 +34,14 @@ class OwnServer {
   [[nodiscard]] std::string tlsUri() const;
 
  private:
+  void makeDirectory();
   void makeCertificate();
+  void startSomewhere(const std::string& program);
   bool start(const std::string& program, std::uint16_t port, std::uint16_t tlsPort);
   void end();
 
   std::filesystem::path directory_;
+  std::vector<std::string> settings_;
   std::uint16_t port_ = 0;
   std::uint16_t tlsPort_ = 0;
   bool hasCertificate_ = false;

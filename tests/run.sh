@@ -11,7 +11,7 @@
 #   tests/run.sh --repeat 20      N times in a row after one build, until a round fails; a line for each
 #   tests/run.sh matrix           other systems, servers and compilers, see tests/matrix; takes hours, needs root
 #
-# Labels: unit, integration, cluster, sentinel, simulation, races, support, example, package, slow, interop,
+# Labels: unit, integration, cluster, sentinel, topology, simulation, races, support, example, package, slow, interop,
 # timing, ...
 #
 # If nothing failed but at most 5 tests labelled timing (tests/timing_tests.cmake says what that means),

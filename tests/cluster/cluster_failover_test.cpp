@@ -4,7 +4,10 @@
 
 #include "cluster/cluster_harness.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <iostream>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -28,6 +31,8 @@ class ClusterFailover : public ClusterTest {
     }
   }
 };
+
+class ClusterFailoverSlow : public ClusterFailover {};
 
 TEST_F(ClusterFailover, XFO5_AHoldAndAWaiterOutliveTheMaster) {
   RedisCluster cluster({.masters = 3, .replicasEach = 1});
@@ -128,6 +133,73 @@ TEST_F(ClusterFailover, XWD3_AMasterThatStandsStillDoesNotDelayTheOthers) {
     const auto errors = cluster.raw(node).infoSection("errorstats");
     EXPECT_EQ(errors.count("errorstat_CROSSSLOT"), 0U) << "a renewal named keys of several slots";
   }
+}
+
+TEST_F(ClusterFailoverSlow, XWD3_ThreeThousandHoldsOfWhichAThirdStandsStill) {
+  constexpr std::chrono::milliseconds kLease{6000};
+  constexpr int kHolds = 3000;
+  RedisCluster cluster({.masters = 3, .nodeTimeout = 60s});
+  std::atomic<int> lostThere{0};
+  std::atomic<int> lostElsewhere{0};
+  std::set<std::string> there;
+  std::vector<std::vector<std::string>> others(2);
+  std::vector<std::string> names;
+  for (int i = 0; i < kHolds; ++i) {
+    names.push_back("many:" + std::to_string(i));
+    const std::uint16_t slot = RedisCluster::slotOf(names.back());
+    if (slot >= 10923) {
+      there.insert(names.back());
+    } else {
+      others[slot >= 5461 ? 1U : 0U].push_back(names.back());
+    }
+  }
+  Options options = tuned(cluster.uri(3), scaled(kLease));
+  options.logLevel = LogLevel::warning;
+  options.onLost = [&](const LostHold& lost) {
+    ++(there.count(lost.name) > 0 ? lostThere : lostElsewhere);
+  };
+  Client client = Client::connect(options);
+  std::vector<Lease> leases;
+  for (const std::string& name : names) {
+    leases.push_back(client.getLock(name).acquire());
+  }
+  cluster.node(2).freeze();
+  // A hold is due when a third of its lease is over. How much less than two thirds is left, at the
+  // worst for each hold, is how late its renewal was.
+  std::map<std::string, std::int64_t> least;
+  std::vector<RawRedis> masters;
+  masters.push_back(cluster.raw(0));
+  masters.push_back(cluster.raw(1));
+  const Deadline until(2 * kLease);
+  while (!until.expired()) {
+    for (std::size_t node = 0; node < masters.size(); ++node) {
+      for (const std::string& name : others[node]) {
+        masters[node].send({"PTTL", name});
+      }
+      for (const std::string& name : others[node]) {
+        const std::int64_t left = masters[node].receive().integer();
+        const auto known = least.emplace(name, left).first;
+        known->second = std::min(known->second, left);
+      }
+    }
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_EVENTUALLY(kLong, lostThere == static_cast<int>(there.size()));
+  cluster.node(2).thaw();
+  EXPECT_EQ(lostElsewhere, 0);
+  std::vector<std::int64_t> lags;
+  const std::int64_t due = scaled(kLease).count() * 2 / 3;
+  for (const auto& [name, left] : least) {
+    EXPECT_GE(left, 0) << name << " was gone";
+    lags.push_back(due - left);
+  }
+  ASSERT_EQ(lags.size(), names.size() - there.size());
+  std::sort(lags.begin(), lags.end());
+  const std::int64_t p99 = lags[lags.size() * 99 / 100];
+  RecordProperty("lag_p99_ms", static_cast<int>(p99));
+  EXPECT_LT(p99, scaled(kLease).count() / 10) << "renewals are late";
+  std::cout << "renewal lag: p50 " << lags[lags.size() / 2] << " ms, p99 " << p99 << " ms, most "
+            << lags.back() << " ms of a lease of " << scaled(kLease).count() << " ms\n";
 }
 
 TEST_F(ClusterFailover, ARequestThatIsLostOnOneNodeCountsOnce) {

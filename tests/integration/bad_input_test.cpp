@@ -85,6 +85,7 @@ TEST_F(BadInput, Ports) {
 }
 
 TEST_F(BadInput, WrongPassword) {
+  RLOCK_ONE_SERVER_ONLY("connects to the address of its server");
   raw().run({"ACL", "SETUSER", "svc", "on", ">right", "~*", "&*", "+@all"});
   const std::string address = "127.0.0.1:" + std::to_string(server().port());
   expectConnectError(
@@ -120,6 +121,7 @@ TEST_F(BadInput, MissingUnixSocket) {
 }
 
 TEST_F(BadInput, ADatabaseThatDoesNotExist) {
+  RLOCK_ONE_SERVER_ONLY("connects to the address of its server");
   const std::string uri = "redis://127.0.0.1:" + std::to_string(server().port());
   const Stopwatch watch;
   const std::string outcome =
@@ -183,6 +185,7 @@ TEST_F(BadInput, ALockNameThatHoldsAString) {
 }
 
 TEST_F(BadInput, UnknownOptions) {
+  RLOCK_ONE_SERVER_ONLY("connects to the address of its server");
   const std::string uri = server().uri();
   expectConnectError(uri + "?watchdog=1s", Errc::invalidArgument, 0ms, {"watchdog"});
   expectConnectError(

@@ -303,6 +303,7 @@ class NumberedScripts : public LockTest {
 };
 
 TEST_F(NumberedScripts, OneThatMayHaveRunDoesNothingWithoutItsMarker) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   add("7");
   EXPECT_EQ(raw().get("s"), "1");
   raw().del("marker");
@@ -311,6 +312,7 @@ TEST_F(NumberedScripts, OneThatMayHaveRunDoesNothingWithoutItsMarker) {
 }
 
 TEST_F(NumberedScripts, OneThatIsPreparedRunsOnceInWhateverOrderItsCopiesCome) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   EXPECT_EQ(again("7").integer(), 0);
   EXPECT_GT(raw().pttl("marker"), 0);
   // The first copy comes after all.

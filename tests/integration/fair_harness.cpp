@@ -51,9 +51,10 @@ void ForeignClient::release() {
     end
     redis.call('del', KEYS[1])
     local first = redis.call('lindex', KEYS[2], 0)
-    if first then redis.call('publish', ARGV[2] .. ':' .. first, '0') end
+    if first then redis.call(ARGV[3], ARGV[2] .. ':' .. first, '0') end
     return 1)";
-  redis_.eval(kScript, keys(), {now(), "redisson_lock__channel:{" + name_ + "}"});
+  redis_.eval(
+      kScript, keys(), {now(), "redisson_lock__channel:{" + name_ + "}", redis_.publishing()});
 }
 
 void ForeignClient::leave(const std::string& owner) {
@@ -89,7 +90,7 @@ std::optional<std::int64_t> Steps::acquire(const std::string& owner,
                                    std::to_string(static_cast<int>(wait)),
                                    std::to_string(place_.count()),
                                    "0",
-                                   "PUBLISH",
+                                   redis_.publishing(),
                                    channel()});
   if (reply.kind() == Value::Kind::array) {
     return std::nullopt;
@@ -98,11 +99,12 @@ std::optional<std::int64_t> Steps::acquire(const std::string& owner,
 }
 
 Value Steps::release(const std::string& owner) {
-  return redis_.eval(lua::fair_release.body, keys(4), {owner, "0", "PUBLISH", "0", channel()});
+  return redis_.eval(
+      lua::fair_release.body, keys(4), {owner, "0", redis_.publishing(), "0", channel()});
 }
 
 std::int64_t Steps::withdraw(const std::string& owner) {
-  return redis_.eval(lua::fair_withdraw.body, keys(6), {owner, "0", "PUBLISH", channel()})
+  return redis_.eval(lua::fair_withdraw.body, keys(6), {owner, "0", redis_.publishing(), channel()})
       .integer();
 }
 

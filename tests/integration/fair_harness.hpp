@@ -151,8 +151,7 @@ class FairLockTest : public LockTest {
   }
   /// A worker process whose locks are fair.
   [[nodiscard]] std::unique_ptr<Worker> fairWorker() {
-    auto worker =
-        std::make_unique<Worker>(server().uri() + "?watchdog-timeout=1s&fair-waiter-lease=1s");
+    auto worker = std::make_unique<Worker>(uri("watchdog-timeout=1s&fair-waiter-lease=1s"));
     EXPECT_EQ(worker->ask("kind fair"), "ok");
     return worker;
   }

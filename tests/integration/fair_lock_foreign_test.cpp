@@ -19,7 +19,7 @@ TEST_F(FairLock, Interop_AForeignWaiterIsServedInItsTurn) {
   visitors.send(client.getFairLock("interop"), 1);
   ASSERT_EVENTUALLY(kLong, waiting("interop", 3));
   EXPECT_EQ(queue("interop")[1], "foreign:7");
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.subscribe(channelOf("interop") + ":foreign:7");
   lock.unlock();
   // The first of ours had it, and told the foreign one.

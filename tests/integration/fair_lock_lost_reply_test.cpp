@@ -137,7 +137,7 @@ TEST_P(FairLockLostReply, XAMB3_ALostReleaseStillTellsTheNext) {
   RLock lock = client().getFairLock("told");
   lock.lock();
   rawEnrol("told", "foreign:7");
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.subscribe(channelOf("told") + ":foreign:7");
   const auto fault = breakOnce(lua::fair_release);
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
@@ -210,20 +210,22 @@ TEST_F(FairLock, ARequestWithATombstoneDoesNothingWhenItComesLate) {
     EXPECT_TRUE(raw()
                     .eval(lua::fair_acquire.body,
                           keys,
-                          {"1000", "me:1", wait, "1000", "0", "PUBLISH", channel})
+                          {"1000", "me:1", wait, "1000", "0", raw().publishing(), channel})
                     .error()
                     .starts_with("RLOCKSETTLED"));
   }
   EXPECT_EQ(raw().keys(), std::set<std::string>{keys[6]});
   rawHold("late", "me:1", 60s);
-  EXPECT_TRUE(raw()
-                  .eval(lua::fair_release.body, fewer, {"me:1", "0", "PUBLISH", "0", channel})
-                  .error()
-                  .starts_with("RLOCKSETTLED"));
+  EXPECT_TRUE(
+      raw()
+          .eval(lua::fair_release.body, fewer, {"me:1", "0", raw().publishing(), "0", channel})
+          .error()
+          .starts_with("RLOCKSETTLED"));
   EXPECT_EQ(raw().hgetall("late"), (Fields{{"me:1", "1"}}));
   // And reconciling leaves one.
   raw().del(keys[6]);
-  raw().eval(lua::fair_reconcile.body, fewer, {"me:1", "0", "0", "PUBLISH", "60000", channel});
+  raw().eval(
+      lua::fair_reconcile.body, fewer, {"me:1", "0", "0", raw().publishing(), "60000", channel});
   EXPECT_FALSE(raw().exists("late"));
   EXPECT_TRUE(raw().exists(keys[6]));
   expectNoEternalKeys();

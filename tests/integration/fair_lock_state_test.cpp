@@ -20,7 +20,7 @@ TEST_F(FairLock, V23_AcquireEnqueueReleaseStep) {
   const std::string fieldB = ownerField(client, b);
   const std::string fieldD = ownerField(client, d);
   RLock lock = client.getFairLock("V23");
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.psubscribe("*");
 
   lock.lockAsync({}, a).wait().value();
@@ -160,6 +160,7 @@ TEST_P(FairLockDamage, XFAIR5_TheQueueHealsItself) {
 }
 
 TEST_F(FairLockSlow, XFAIR5_AnEmptyRestartWithAFullQueue) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connectFair();
   rawHold("restart", "foreign:1", 60s);
   Visitors visitors;

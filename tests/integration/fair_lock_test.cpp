@@ -307,7 +307,7 @@ TEST_F(FairLock, WhoRemovesADeadHeadWakesTheNext) {
   rawEnrol("buried", "dead:1");
   rawEnrol("buried", "foreign:7");
   raw().run({"ZADD", deadlinesKey("buried"), "1", "dead:1"});
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.psubscribe("*");
   EXPECT_FALSE(client.getFairLock("buried").tryLock());
   EXPECT_EQ(queue("buried"), Names{"foreign:7"});
@@ -488,7 +488,7 @@ TEST_P(FairLockFaces, D01_XFAIR7_OnlyAnOwnerCanUnlockEvenIfNobodyHoldsIt) {
   lock.lock(currentOwner(), 60ms).value();
   ASSERT_EVENTUALLY(kLong, !raw().exists("D01"));
   rawEnrol("D01", "foreign:7");
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.subscribe(channelOf("D01") + ":foreign:7");
   EXPECT_EQ(outcomeOf(lock.unlock()), "notOwner");
   rawHold("D01", "foreign:1", 60s);

@@ -240,7 +240,7 @@ TEST_P(Fenced, V23_StateAfterEachStep) {
   const OwnerId b = newOwner();
   for (const std::string name : {"L", "a{t}b"}) {
     FencedLock lock = client.getFencedLock(name);
-    RawSubscriber subscriber(server());
+    RawSubscriber subscriber(rawOptions());
     subscriber.subscribe(channelOf(name));
     EXPECT_EQ(take(lock, a, 30s), "1");
     EXPECT_EQ(take(lock, a, 30s), "1");
@@ -339,6 +339,7 @@ TEST_F(FencedKinds, ABlockingCallOnTheLoopThreadWouldDeadlock) {
 }
 
 TEST_F(FencedKinds, XFE4_TokensGoOnAfterARestartThatKeptTheData) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connect();
   FencedLock lock = client.getFencedLock("kept");
   EXPECT_EQ(lock.lockAndGetToken(), 1U);
@@ -491,7 +492,7 @@ TEST_F(FencedSlow, XFE1_TokensGrowOverExpiriesAndKills) {
   }
   int killed = 0;
   for (int victim = 0; victim < 4; ++victim) {
-    Worker worker(server().uri() + "?watchdog-timeout=150ms");
+    Worker worker(uri("watchdog-timeout=150ms"));
     const Token before = highest;
     const std::string answer = worker.ask("fenced XFE1");
     ASSERT_FALSE(answer.empty());

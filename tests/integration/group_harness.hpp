@@ -12,17 +12,38 @@
 
 namespace rlock::test {
 
-/// Several servers, each behind a proxy, and one client for each.
+/// Several servers, each behind a proxy, and one client for each. Where the servers are shared, the
+/// members of a group differ by their names, and there is no proxy.
 class GroupTest : public LockTest {
  protected:
-  struct Node {
-    explicit Node(const RedisServerOptions& options)
-        : server(options), raw(std::make_unique<RawRedis>(server)), proxy(server) {}
+  class Node {
+   public:
+    explicit Node(const RedisServerOptions& options) : servers_(options) {
+      if (testTopology() == Topology::single || testTopology() == Topology::acl) {
+        proxy_ = servers_.makeProxy();
+      }
+      reconnectRaw();
+    }
 
-    RedisServer server;
+    [[nodiscard]] RedisServer& server() { return servers_.server(); }
+    [[nodiscard]] bool running() { return serversAreShared() || server().running(); }
+    [[nodiscard]] TcpProxy& proxy() {
+      if (!proxy_) {
+        endForTopology("breaks the connections of one member");
+      }
+      return *proxy_;
+    }
+    [[nodiscard]] std::string uri() const {
+      return proxy_ ? servers_.uriThrough(*proxy_) : servers_.uri();
+    }
+    void reconnectRaw() { raw = std::make_unique<RawRedis>(servers_.raw()); }
+
     std::unique_ptr<RawRedis> raw;
-    TcpProxy proxy;
     std::unique_ptr<Client> client;
+
+   private:
+    TestServers servers_;
+    std::unique_ptr<TcpProxy> proxy_;
   };
 
   /// Starts them; node(i) and its client are there afterwards.
@@ -41,7 +62,7 @@ class GroupTest : public LockTest {
 
   /// Through the proxy, with limits that notice a dead peer soon.
   [[nodiscard]] Options alert(Node& node) {
-    Options options = tuned(node.proxy.uri(), watchdog_);
+    Options options = tuned(node.uri(), watchdog_);
     options.commandTimeout = 500ms;
     options.connectTimeout = 500ms;
     options.heartbeatInterval = 200ms;
@@ -50,11 +71,15 @@ class GroupTest : public LockTest {
     return options;
   }
 
-  /// The same name on every node.
+  /// What a member is called there.
+  [[nodiscard]] static std::string memberName(std::size_t i, const std::string& name) {
+    return serversAreShared() && i > 0 ? name + "-" + std::to_string(i) : name;
+  }
+  /// One on every node.
   [[nodiscard]] std::vector<RLock> locks(const std::string& name) {
     std::vector<RLock> result;
-    for (const auto& each : nodes_) {
-      result.push_back(each->client->getLock(name));
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      result.push_back(node(i).client->getLock(memberName(i, name)));
     }
     return result;
   }
@@ -62,35 +87,35 @@ class GroupTest : public LockTest {
   [[nodiscard]] std::vector<RLock> otherLocks(
       const std::string& name, std::optional<std::chrono::milliseconds> outageTimeout = {}) {
     std::vector<RLock> result;
-    for (const auto& each : nodes_) {
-      Options settings = alert(*each);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      Options settings = alert(node(i));
       settings.outageTimeout = outageTimeout.value_or(settings.outageTimeout);
       others_.push_back(std::make_unique<Client>(Client::connect(settings)));
-      result.push_back(others_.back()->getLock(name));
+      result.push_back(others_.back()->getLock(memberName(i, name)));
     }
     return result;
   }
 
   void stopNode(std::size_t i) {
-    node(i).server.kill();
-    node(i).proxy.cutAll();
+    node(i).server().kill();
+    node(i).proxy().cutAll();
   }
   void restartNode(std::size_t i) {
-    node(i).server.start();
-    node(i).raw = std::make_unique<RawRedis>(node(i).server);
+    node(i).server().start();
+    node(i).reconnectRaw();
   }
 
   [[nodiscard]] bool existsOn(std::size_t i, const std::string& name) {
-    return node(i).raw->exists(name);
+    return node(i).raw->exists(memberName(i, name));
   }
   /// What is held there outlives the test unless it is released.
   void outlives(std::size_t i, const std::string& name) {
-    node(i).raw->run({"PEXPIRE", name, "600000"});
+    node(i).raw->run({"PEXPIRE", memberName(i, name), "600000"});
   }
   [[nodiscard]] std::size_t countWith(const std::string& name) {
     std::size_t count = 0;
     for (std::size_t i = 0; i < nodeCount(); ++i) {
-      count += static_cast<std::size_t>(node(i).server.running() && existsOn(i, name));
+      count += static_cast<std::size_t>(node(i).running() && existsOn(i, name));
     }
     return count;
   }

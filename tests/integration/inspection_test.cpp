@@ -375,6 +375,7 @@ TEST_F(ForcedRelease, ClientStopsListeningWhenItHoldsNothing) {
 }
 
 TEST_F(Inspection, AQuestionWithoutAnAnswerSpeaksOfNoEffect) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Options impatient = options();
   impatient.callTimeout = 200ms;
   Client client = Client::connect(impatient);

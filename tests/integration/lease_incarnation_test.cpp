@@ -472,6 +472,7 @@ TEST_F(ReadLeases, AForcedReleaseTellsEachOfThem) {
 class LostGroup : public GroupTest {};
 
 TEST_F(LostGroup, ALostRedLockIsNotRenewedAndGivesBackWhatIsLeft) {
+  RLOCK_ONE_SERVER_ONLY("stops the server of one member");
   startNodes(3, kWatchdog);
   RLock lock = redLock(locks("r"));
   Lease lease = lock.acquire();

@@ -42,7 +42,7 @@ TEST_P(LockConformanceSlow, LK14_AutoExpireAfterTheOwnersThreadEnded) {
 
 TEST_P(LockConformanceSlow, LK14_AutoExpireAfterTheOwnerWasKilled) {
   Client other = connect(kWatchdog);
-  Worker worker(server().uri() + "?watchdog-timeout=1s");
+  Worker worker(uri("watchdog-timeout=1s"));
   EXPECT_EQ(worker.ask("lock LK14"), "ok");
   // It is renewed as long as its owner lives.
   std::this_thread::sleep_for(2 * kWatchdog);
@@ -85,6 +85,7 @@ TEST_P(LockConformance, LK16_NotRenewedAfterAStoppedTryLock) {
 }
 
 TEST_P(LockConformance, LK17_RedisStopped) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Options settings = options();
   settings.outageTimeout = 700ms;
   Client client = Client::connect(settings);
@@ -101,6 +102,7 @@ TEST_P(LockConformance, LK17_RedisStopped) {
 }
 
 TEST_P(LockConformance, LK18_OneSubscriberConnection) {
+  RLOCK_ONE_SERVER_ONLY("counts subscribers, of which Sentinels are some");
   Client client = connect();
   std::vector<std::future<std::string>> threads;
   for (int thread = 0; thread < 4; ++thread) {
@@ -342,6 +344,7 @@ TEST_F(LockLoadSlow, HV02_TryLockWithShortWaitsOnManyNames) {
 // Renewal across a restart.
 
 TEST_P(LockConformanceSlow, RN01_RenewalWorksAgainAfterARestart) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connect(kWatchdog);
   FaceLock lock = lockOf(client, "RN01");
   lock.lock().value();

@@ -171,9 +171,11 @@ class LockCrowd : public LockTest, public ::testing::WithParamInterface<Kind> {
 INSTANTIATE_TEST_SUITE_P(Kinds, LockCrowd, ::testing::ValuesIn(kinds()), kindName);
 
 TEST_P(LockCrowd, AChangedPasswordEndsAllWaits) {
+  RLOCK_DEFAULT_USER_ONLY("changes the password of the default user");
+  RLOCK_ONE_SERVER_ONLY("changes the password of its server");
   Client holder = connect();
   GetParam().take(holder);
-  Client client = Client::connect(probed(server().uri()));
+  Client client = Client::connect(probed(uri()));
   gather(client);
   raw().run({"CONFIG", "SET", "requirepass", "changed"});
   raw().run({"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"});
@@ -187,7 +189,7 @@ TEST_P(LockCrowd, AChangedPasswordEndsAllWaits) {
 TEST_P(LockCrowd, CloseEndsAllWaitsWhileThereIsNoServer) {
   Client holder = connect();
   GetParam().take(holder);
-  Client client = Client::connect(probed(proxy().uri()));
+  Client client = Client::connect(probed(proxyUri()));
   gather(client);
   proxy().refuseConnections(true);
   proxy().cutAll();
@@ -203,7 +205,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, LockCrowdPlain, ::testing::Values(kinds().front(
 TEST_P(LockCrowdPlain, TheSameTimeLimitEndsAllWaitsWhileThereIsNoServer) {
   Client holder = connect();
   GetParam().take(holder);
-  Client client = Client::connect(probed(proxy().uri()));
+  Client client = Client::connect(probed(proxyUri()));
   for (std::size_t i = 0; i < kCrowd; ++i) {
     tell(client.getLock("crowd").tryLockAsync({.wait = Duration(scaled(1s))}, newOwner()),
          answers_);
@@ -220,7 +222,7 @@ TEST_P(LockCrowdPlain, TheSameTimeLimitEndsAllWaitsWhileThereIsNoServer) {
 
 TEST_P(LockCrowdPlain, ManyCallsOfOneOwnerEndWithTheClient) {
   const auto stalled = proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::stallReply());
-  Client client = Client::connect(probed(proxy().uri()));
+  Client client = Client::connect(probed(proxyUri()));
   const OwnerId owner = newOwner();
   for (std::size_t i = 0; i < kCrowd; ++i) {
     tell(client.getLock("crowd").lockAsync({}, owner), answers_);
@@ -233,7 +235,7 @@ TEST_P(LockCrowdPlain, ManyCallsOfOneOwnerEndWithTheClient) {
 }
 
 TEST_P(LockCrowdPlain, ManyCallsOfOneOwnerAreAllServed) {
-  Client client = Client::connect(probed(server().uri()));
+  Client client = Client::connect(probed(uri()));
   const OwnerId owner = newOwner();
   for (std::size_t i = 0; i < kCrowd; ++i) {
     tell(client.getLock("crowd").lockAsync({}, owner), answers_);

@@ -9,6 +9,7 @@
 #include "support/redis_server.hpp"
 #include "support/tcp_proxy.hpp"
 #include "support/temp_dir.hpp"
+#include "support/test_servers.hpp"
 #include "support/threads.hpp"
 #include "support/unprotected_counter.hpp"
 #include <rlock/detail/executor/lua_scripts.hpp>
@@ -92,7 +93,8 @@ template <class T>
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
 }
 
-/// A server, a raw connection to it, and clients.
+/// A server, or what RLOCK_TEST_TOPOLOGY says, a raw connection to it, and clients. A test that
+/// asks for server() or for a proxy is about one server, and ends, skipped, where there is none.
 class LockTest : public ::testing::Test {
  protected:
   /// For tests that wait for a renewal or an expiry.
@@ -102,31 +104,40 @@ class LockTest : public ::testing::Test {
 
   void SetUp() override {
     RLOCK_REQUIRE_REDIS_SERVER();
-    server_ = std::make_unique<RedisServer>(serverOptions());
-    raw_ = std::make_unique<RawRedis>(*server_);
+    servers_ = std::make_unique<TestServers>(serverOptions());
+    reconnectRaw();
   }
 
   virtual RedisServerOptions serverOptions() { return {}; }
 
-  [[nodiscard]] RedisServer& server() { return *server_; }
+  [[nodiscard]] RedisServer& server() { return servers_->server(); }
+  /// For clients, with more parameters if there are any.
+  [[nodiscard]] std::string uri(std::string_view parameters = "") const {
+    return parameters.empty() ? servers_->uri() : with(servers_->uri(), parameters);
+  }
   [[nodiscard]] RawRedis& raw() { return *raw_; }
-  void reconnectRaw() { raw_ = std::make_unique<RawRedis>(*server_); }
+  /// For more raw connections and subscribers.
+  [[nodiscard]] RawRedisOptions rawOptions() const { return servers_->raw(); }
+  void reconnectRaw() { raw_ = std::make_unique<RawRedis>(rawOptions()); }
   [[nodiscard]] CapturedLog& log() { return log_; }
 
   /// A proxy before the server, made at the first call.
   [[nodiscard]] TcpProxy& proxy() {
     if (!proxy_) {
-      proxy_ = std::make_unique<TcpProxy>(*server_);
+      proxy_ = servers_->makeProxy();
     }
     return *proxy_;
   }
 
+  /// As uri(), through the proxy.
+  [[nodiscard]] std::string proxyUri() { return servers_->uriThrough(proxy()); }
+
   /// Waiters rely on messages: the safety poll is as good as off.
   [[nodiscard]] Options options(std::chrono::milliseconds watchdog = kLongWatchdog) {
-    return tuned(server_->uri(), watchdog);
+    return tuned(uri(), watchdog);
   }
   [[nodiscard]] Options proxied(std::chrono::milliseconds watchdog = kLongWatchdog) {
-    return tuned(proxy().uri(), watchdog);
+    return tuned(proxyUri(), watchdog);
   }
   [[nodiscard]] Options tuned(std::string_view uri,
                               std::chrono::milliseconds watchdog = kLongWatchdog) {
@@ -160,11 +171,13 @@ class LockTest : public ::testing::Test {
     raw().publish(channelOf(name), "0");
   }
 
-  /// Nothing is left: no key but fencing counters, which are to stay.
+  /// Nothing is left: no key but fencing counters, which are to stay, and what an ack lane has
+  /// written within the last millisecond.
   void expectNoKeys() {
     std::set<std::string> keys = raw().keys();
-    std::erase_if(keys,
-                  [](const std::string& key) { return key.starts_with("redisson_lock_token:"); });
+    std::erase_if(keys, [](const std::string& key) {
+      return key.starts_with("redisson_lock_token:") || key.ends_with("}:acks");
+    });
     EXPECT_EQ(keys, std::set<std::string>());
   }
   /// Every key ends by itself.
@@ -176,7 +189,7 @@ class LockTest : public ::testing::Test {
 
  private:
   CapturedLog log_;
-  std::unique_ptr<RedisServer> server_;
+  std::unique_ptr<TestServers> servers_;
   std::unique_ptr<RawRedis> raw_;
   std::unique_ptr<TcpProxy> proxy_;
 };

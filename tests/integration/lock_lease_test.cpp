@@ -354,6 +354,7 @@ bool survivesItsEnd(Client& client, RLock& lock, Lease lease) {
 }
 
 TEST_F(LeaseObject, AHoldThatWasRefusedOrForcedIsNotReleasedAgain) {
+  RLOCK_ONE_MASTER_ONLY("counts the commands of one connection");
   Client client = connect(kWatchdog);
   RLock lock = client.getLock("ended");
   Lease forced = lock.acquire({.lease = 20s});
@@ -390,6 +391,7 @@ TEST_F(LeaseObject, StillHeldWithTheOwnerOfAnotherHold) {
 }
 
 TEST_F(LeaseObject, UnknownWhenTheServerDoesNotAnswer) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Options settings = options();
   settings.commandTimeout = 150ms;
   settings.watchdogTimeout = 20s;
@@ -443,6 +445,7 @@ TEST_F(LeaseObject, TheDestructorReleases) {
 }
 
 TEST_F(LeaseObject, XCPP1_TheDestructorNeitherThrowsNorHangsWhenRedisIsDown) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connect();
   std::optional<Lease> lease = client.getLock("down").acquire();
   std::optional<Lease> unwound = client.getLock("unwound").acquire();
@@ -472,6 +475,7 @@ TEST_F(LeaseObject, XCPP1_TheDestructorAfterTheLoss) {
 }
 
 TEST_F(LeaseObject, XCPP1_AnUndoneReleaseIsDoneWhenRedisAnswersAgain) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Options settings = options();
   settings.watchdogTimeout = 20s;
   Client client = Client::connect(settings);

@@ -114,6 +114,7 @@ TEST_F(LockLifecycle, XCPP3_CloseEndsEveryWaitingCall) {
 }
 
 TEST_F(LockLifecycle, XCPP3_CloseWhileTheServerIsFrozen) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   rawHold("cpp3", "foreign:1", 60s);
   Client client = connect();
   auto waiter = inThread([&] { return outcomeOf([&] { client.getLock("cpp3").lock(); }); });
@@ -130,6 +131,7 @@ TEST_F(LockLifecycle, XCPP3_CloseWhileTheServerIsFrozen) {
 }
 
 TEST_F(LockLifecycle, XCPP3_CloseWhileTheServerIsAway) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connect();
   client.getLock("cpp3").lock();
   server().kill();
@@ -212,6 +214,8 @@ TEST_F(LockLifecycle, CallsRacingWithCloseEndWithoutAnswerOrWithClosed) {
   settings.watchdogTimeout = 4 * kLong;
   for (int round = 0; round < 10; ++round) {
     auto client = std::make_unique<Client>(Client::connect(settings));
+    // In a cluster it has a connection to the node of the lock from here on.
+    EXPECT_FALSE(client->getLock("race").isLocked());
     std::vector<std::future<std::vector<std::string>>> threads;
     std::atomic<bool> started{false};
     for (int i = 0; i < 6; ++i) {
@@ -248,6 +252,7 @@ TEST_F(LockLifecycle, CallsRacingWithCloseEndWithoutAnswerOrWithClosed) {
 }
 
 TEST_F(LockLifecycle, C6_NoThreadDescriptorOrConnectionIsLeft) {
+  RLOCK_ONE_SERVER_ONLY("counts all connections to its server");
   static_cast<void>(connect());
   const std::size_t threads = entriesOf("/proc/self/task");
   const std::size_t descriptors = entriesOf("/proc/self/fd");
@@ -611,6 +616,7 @@ TEST_F(LockOwnLoop, BlockingCallsWorkOnOtherThreads) {
 }
 
 TEST_F(LockOwnLoop, ARefusedConnectionEndsTheCallsInTime) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   uv_loop_t loop;
   ASSERT_EQ(::uv_loop_init(&loop), 0);
   Options settings = options();
@@ -739,6 +745,7 @@ TEST_F(LockMutex, SharedLocksOverAPlainLockExclude) {
 }
 
 TEST_F(LockMutex, UnlockNeitherThrowsNorWaitsWhenRedisIsDown) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connect();
   Mutex mutex(client.getLock("down"));
   mutex.lock();

@@ -116,7 +116,7 @@ TEST_P(LostReply, XAMB3_UnlockReleasesOnce) {
 }
 
 TEST_P(LostReply, XAMB3_ALostReleaseStillWakesAForeignWaiter) {
-  RawSubscriber foreign(server());
+  RawSubscriber foreign(rawOptions());
   foreign.subscribe(channelOf("amb3"));
   RLock lock = client().getLock("amb3");
   lock.lock();

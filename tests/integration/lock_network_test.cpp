@@ -249,7 +249,7 @@ class Deadlines : public LockTest, public ::testing::WithParamInterface<std::tup
     }
   }
   void TearDown() override {
-    if (!IsSkipped()) {
+    if (!IsSkipped() && std::get<0>(GetParam()) == Stage::frozen) {
       server().thaw();
     }
   }
@@ -343,6 +343,7 @@ TEST_P(Deadlines, C4_AWaiterEndsInItsTimeWhenTheServerGoesAway) {
 class DeadlinesOfConnect : public LockTest {};
 
 TEST_F(DeadlinesOfConnect, C4_ConnectEndsInItsTime) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   const SilentListener silent;
   const PortReservation refused;
   const std::vector<std::pair<std::string, std::string>> addresses{
@@ -387,6 +388,7 @@ class UnixSocket : public LockTest {
 };
 
 TEST_F(UnixSocket, LocksWorkOverAUnixSocket) {
+  RLOCK_ONE_SERVER_ONLY("connects to the address of its server");
   Client client = Client::connect(server().unixUri());
   RLock lock = client.getLock("unix");
   lock.lock();

@@ -204,7 +204,7 @@ TEST_F(LockOwnership, XOWN4_IdsOfProcessesStartedTogetherDiffer) {
   std::vector<std::unique_ptr<ChildProcess>> processes;
   for (int i = 0; i < kProcesses; ++i) {
     processes.push_back(std::make_unique<ChildProcess>(testProgram("rlock_lock_worker"),
-                                                       std::vector<std::string>{server().uri()}));
+                                                       std::vector<std::string>{uri()}));
   }
   std::set<std::string> ids;
   for (auto& process : processes) {
@@ -340,7 +340,7 @@ TEST_F(LockOwnership, XOWN5_AChildDoesNotKeepAClosedClientConnected) {
 TEST_F(LockOwnership, XOWN6_ADeadProcessIsNotKeptConnectedByItsChildren) {
   for (const std::string how : {"fork-exec", "fork"}) {
     SCOPED_TRACE(how);
-    Worker worker(server().uri() + "?client-name=own6&watchdog-timeout=1s");
+    Worker worker(uri("client-name=own6&watchdog-timeout=1s"));
     EXPECT_EQ(worker.ask("lock own6"), "ok");
     const pid_t sleeper = static_cast<pid_t>(std::stol(worker.ask(how + " 60")));
     const auto connections = [&] {

@@ -60,6 +60,7 @@ class Keepers {
 };
 
 TEST_F(LockRestartSlow, XFO1_RestartedEmptyWithWaiters) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client owner = connect(kWatchdog);
   Client others = connect(kWatchdog);
   Lease lease = owner.getLock("fo1").acquire();
@@ -87,6 +88,7 @@ TEST_F(LockRestartSlow, XFO1_RestartedEmptyWithWaiters) {
 }
 
 TEST_F(LockPersistentSlow, XFO2_RestartedWithItsData) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Options settings = options();
   settings.watchdogTimeout = 3s;
   Client owner = Client::connect(settings);
@@ -118,7 +120,7 @@ TEST_F(LockPersistentSlow, XFO2_RestartedWithItsData) {
 }
 
 TEST_F(LockRestartSlow, XCLK1_AHolderStoppedPastItsLease) {
-  Worker worker(server().uri() + "?watchdog-timeout=500ms");
+  Worker worker(uri("watchdog-timeout=500ms"));
   EXPECT_EQ(worker.ask("acquire clk1"), "ok");
   EXPECT_EQ(worker.ask("lock clk1-plain"), "ok");
   EXPECT_EQ(worker.ask("held"), "yes");
@@ -139,6 +141,7 @@ TEST_F(LockRestartSlow, XCLK1_AHolderStoppedPastItsLease) {
 }
 
 TEST_F(LockRestartSlow, XCLK7_AServerFrozenForLongerThanTheLease) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Options settings = options();
   settings.commandTimeout = 300ms;
   settings.watchdogTimeout = 600ms;
@@ -197,7 +200,7 @@ class WorkersSlow : public LockTest, public ::testing::WithParamInterface<Troubl
   void startWorkers() {
     for (int i = 0; i < kWorkers; ++i) {
       workers_.push_back(std::make_unique<Worker>(
-          proxy().uri() + "?watchdog-timeout=1s&command-timeout=300ms&reconnect-delay-max=100ms" +
+          proxyUri() + "?watchdog-timeout=1s&command-timeout=300ms&reconnect-delay-max=100ms" +
           "&heartbeat-interval=200ms&safety-poll=200ms&log-level=error"));
     }
     startWork();
@@ -334,7 +337,7 @@ TEST_P(WorkersKilledSlow, AKilledHolderDelaysTheOthersByOneLease) {
 }
 
 TEST_F(LockRestartSlow, XCPP10_AProcessThatEndsPolitelyGivesItsLocksBack) {
-  Worker worker(server().uri() + "?watchdog-timeout=30s");
+  Worker worker(uri("watchdog-timeout=30s"));
   EXPECT_EQ(worker.ask("lock polite"), "ok");
   EXPECT_EQ(worker.ask("acquire polite2"), "ok");
   EXPECT_TRUE(raw().exists("polite"));
@@ -346,6 +349,7 @@ TEST_F(LockRestartSlow, XCPP10_AProcessThatEndsPolitelyGivesItsLocksBack) {
 }
 
 TEST_F(LockRestart, AProcessThatDoesNotKnowAHoldEndsItAtOnce) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connect();
   Lease watched = client.getLock("watched").acquire();
   Lease leased = client.getLock("leased").acquire({.lease = 300s});
@@ -368,6 +372,7 @@ TEST_F(LockRestart, AConnectionThatWasCutDoesNotMakeAHoldSuspect) {
 }
 
 TEST_F(LockRestart, ReconnectsAreCountedAndLogged) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connect();
   server().restart();
   reconnectRaw();

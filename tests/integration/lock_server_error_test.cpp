@@ -140,7 +140,7 @@ TEST_P(ServerErrors, XERR3_MemoryLimit) {
   Client client = connect(kWatchdog);
   FaceLock held = lockOf(client, "held");
   FaceLock nested = lockOf(client, "nested");
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.subscribe(channelOf("held"));
   held.lock().value();
   nested.lock().value();
@@ -245,6 +245,7 @@ TEST_F(ServerTrouble, XERR7_WithoutSubscribeWaitersPoll) {
 }
 
 TEST_F(ServerTrouble, XERR7_WhatIsAllowedAgainIsSubscribed) {
+  RLOCK_ONE_MASTER_ONLY("forbids a command that sharded channels do not need");
   raw().run({"ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe"});
   Options settings = options();
   settings.username = "deaf";
@@ -326,6 +327,7 @@ TEST_F(ServerTrouble, XERR8_WithoutTheClientCommandEverythingElseWorks) {
 }
 
 TEST_F(ServerTrouble, XERR9_AReplicaByMistake) {
+  RLOCK_ONE_SERVER_ONLY("makes a replica of its server");
   Client client = connect();
   ASSERT_TRUE(client.getLock("warm").tryLock());
   raw().run({"REPLICAOF", "127.0.0.1", "1"});
@@ -365,6 +367,7 @@ TEST_P(ServerErrors, XERR10_LoadingIsWaitedFor) {
 }
 
 TEST_F(ServerTroubleSlow, XERR11_ABusyServer) {
+  RLOCK_ONE_MASTER_ONLY("keeps one node busy, which may have another slot");
   raw().configSet("lua-time-limit", "20");
   Options settings = options();
   settings.watchdogTimeout = 5s;
@@ -372,7 +375,7 @@ TEST_F(ServerTroubleSlow, XERR11_ABusyServer) {
   Lease held = client.getLock("held").acquire();
   RLock toRelease = client.getLock("release");
   toRelease.lock();
-  RawRedis other(server());
+  RawRedis other(rawOptions());
   const auto occupy = [&] {
     other.send({"EVAL",
                 "local t = redis.call('time'); local s = t[1] * 1000000 + t[2]; "
@@ -398,6 +401,7 @@ TEST_F(ServerTroubleSlow, XERR11_ABusyServer) {
 }
 
 TEST_F(ServerTrouble, XERR13_WritesThatNeedReplicas) {
+  RLOCK_ONE_SERVER_ONLY("wants a master without replicas");
   Client client = connect(kWatchdog);
   Lease held = client.getLock("held").acquire();
   raw().configSet("min-replicas-to-write", "1");
@@ -412,6 +416,7 @@ TEST_F(ServerTrouble, XERR13_WritesThatNeedReplicas) {
 }
 
 TEST_F(ServerTroubleSlow, XERR14_TheLimitOfConnections) {
+  RLOCK_ONE_MASTER_ONLY("uses up the connections of one node");
   Client client = connect(kWatchdog);
   Lease held = client.getLock("held").acquire();
   EXPECT_FALSE(inThread([&] { return client.getLock("held").tryLock(100ms); }).get());

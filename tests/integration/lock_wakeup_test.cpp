@@ -44,6 +44,7 @@ TEST_P(LockWakeup, ReleaseWakesAWaiter) {
 }
 
 TEST_P(LockWakeup, XSUB1_AReleaseWhileTheSubscriberConnectionIsGone) {
+  RLOCK_ONE_SERVER_ONLY("closes the subscribers of its server, of which Sentinels are some");
   Client client = connect();
   rawHold("sub1", "foreign:1", 30s);
   auto waiter = waitFor(client, "sub1");
@@ -361,6 +362,7 @@ TEST_F(LockHerdSlow, XSUB6_ManyClientsWithManyWaiters) {
 }
 
 TEST_F(LockHerdSlow, XSUB11_ABurstOfMessagesLeavesNoTriesBehind) {
+  RLOCK_ONE_MASTER_ONLY("sends messages by the one connection that it has");
   constexpr int kMessages = 50'000;
   Client client = connect();
   rawHold("sub11", "foreign:1", 120s);
@@ -368,7 +370,7 @@ TEST_F(LockHerdSlow, XSUB11_ABurstOfMessagesLeavesNoTriesBehind) {
   ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("sub11")) == 1);
   for (int i = 0; i < kMessages; i += 1000) {
     for (int j = 0; j < 1000; ++j) {
-      raw().send({"PUBLISH", channelOf("sub11"), "0"});
+      raw().send({raw().publishing(), channelOf("sub11"), "0"});
     }
     for (int j = 0; j < 1000; ++j) {
       static_cast<void>(raw().receive());

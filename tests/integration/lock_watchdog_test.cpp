@@ -67,7 +67,7 @@ TEST_F(LockWatchdogSlow, ARenewalThatFailsOnceIsTriedAgainSoon) {
 }
 
 TEST_F(LockWatchdogSlow, XWD9_AProcessStoppedForMostOfALeaseKeepsItsLock) {
-  Worker worker(server().uri() + "?watchdog-timeout=2s");
+  Worker worker(uri("watchdog-timeout=2s"));
   EXPECT_EQ(worker.ask("acquire wd9"), "ok");
   worker.process().stop();
   std::this_thread::sleep_for(1600ms);
@@ -247,6 +247,7 @@ TEST_F(LockWatchdogSlow, XWD16_NothingIsRenewedAfterClose) {
 }
 
 TEST_F(LockWatchdogSlow, XWD16_CloseDoesNotWaitForAServerThatDoesNotAnswer) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connect(kWatchdog);
   client.getLock("wd16").lock();
   server().freeze();
@@ -258,6 +259,7 @@ TEST_F(LockWatchdogSlow, XWD16_CloseDoesNotWaitForAServerThatDoesNotAnswer) {
 }
 
 TEST_F(LockWatchdogSlow, ManyHoldsAreRenewedInBatches) {
+  RLOCK_ONE_MASTER_ONLY("counts commands, which are one for each slot there");
   constexpr int kHolds = 250;
   Client client = connect(kWatchdog);
   for (int i = 0; i < kHolds; ++i) {

@@ -289,6 +289,7 @@ TEST_F(LostConnection, ALostConnectionIsClosedOnceForAllThatWasOnIt) {
 }
 
 TEST_F(LostConnection, AServerThatWasStartedAnewIsNotAskedToCloseAnybody) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   raw().denyClient("default", {"info"});
   Options options = proxied();
   options.commandTimeout = 2s;
@@ -413,6 +414,7 @@ TEST_F(LostConnection, AReleaseGoesOnWhenThePasswordIsRefusedForAMoment) {
 // A master that became a replica.
 
 TEST_F(LostConnection, AServerThatTakesNoWritesAnyMoreIsLeftForTheNewMaster) {
+  RLOCK_ONE_SERVER_ONLY("makes a replica of its server");
   RedisServer promoted;
   Options patient = settings();
   patient.username.clear();
@@ -434,6 +436,7 @@ TEST_F(LostConnection, AServerThatTakesNoWritesAnyMoreIsLeftForTheNewMaster) {
 }
 
 TEST_F(LostConnection, AServerThatIsReadOnlyForGoodIsNotConnectedToOverAndOver) {
+  RLOCK_ONE_SERVER_ONLY("makes a replica of its server");
   RedisServer elsewhere;
   Options short_ = settings();
   short_.username.clear();

@@ -310,14 +310,15 @@ TEST_F(MultiLock, XML4_AMemberThatGrantedBeforeTheConnectionBroke) {
   const OwnerId owner = currentOwner();
   lock.lock();
   lock.unlock();
-  const auto cut =
-      node(1).proxy.addRule(TcpProxy::script("m"), TcpProxy::Action::swallowReplyAndCut(), once());
+  const auto cut = node(1).proxy().addRule(
+      TcpProxy::script("m"), TcpProxy::Action::swallowReplyAndCut(), once());
   EXPECT_EQ(answerOf([&] { return lock.tryLock(kLong); }), "true");
   EXPECT_EQ(cut.hits(), 1U);
   EXPECT_EQ(lock.getHoldCount(), 1) << "once, not twice";
   EXPECT_TRUE(lock.isHeldBy(owner));
   for (std::size_t i = 0; i < nodeCount(); ++i) {
-    EXPECT_EQ(node(i).raw->run({"HVALS", "m"}).strings(), std::vector<std::string>{"1"});
+    EXPECT_EQ(node(i).raw->run({"HVALS", memberName(i, "m")}).strings(),
+              std::vector<std::string>{"1"});
   }
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
   EXPECT_EQ(countWith("m"), 0U);
@@ -329,14 +330,14 @@ TEST_F(MultiLock, XML4_AMemberWhoseAnswerNeverComesIsGivenBack) {
   lock.lock();
   lock.unlock();
   const auto stalled =
-      node(1).proxy.addRule(TcpProxy::script("m"), TcpProxy::Action::stallReply(), once());
+      node(1).proxy().addRule(TcpProxy::script("m"), TcpProxy::Action::stallReply(), once());
   const Stopwatch watch;
   EXPECT_EQ(answerOf([&] { return lock.tryLock(300ms); }), "timedOut");
   EXPECT_LT(watch.elapsedMs(), 300ms + scaled(200ms));
   EXPECT_FALSE(existsOn(0, "m")) << "given back before the call returned";
   EXPECT_TRUE(stalled.waitForHits(1, kLong));
-  node(1).proxy.heal();
-  node(1).proxy.cutAll();
+  node(1).proxy().heal();
+  node(1).proxy().cutAll();
   EXPECT_EVENTUALLY(kLong, !existsOn(1, "m"));
 }
 
@@ -346,13 +347,13 @@ TEST_F(MultiLock, XML5_ASlowMemberOutlastsTheLeaseOfTheOthers) {
   lock.lock();
   lock.unlock();
   // Each by itself is quick enough for the lease; the first is over when the last is there.
-  node(1).proxy.setDelay(TcpProxy::Direction::toClient, 250ms);
-  node(2).proxy.setDelay(TcpProxy::Direction::toClient, 250ms);
+  node(1).proxy().setDelay(TcpProxy::Direction::toClient, 250ms);
+  node(2).proxy().setDelay(TcpProxy::Direction::toClient, 250ms);
   EXPECT_EQ(answerOf([&] { return lock.tryLock(0ms, 400ms); }), "false");
   const std::string timed = answerOf([&] { return lock.tryLock(1200ms, 400ms); });
   EXPECT_TRUE(timed == "false" || timed == "timedOut") << timed;
-  node(1).proxy.heal();
-  node(2).proxy.heal();
+  node(1).proxy().heal();
+  node(2).proxy().heal();
   EXPECT_EVENTUALLY(kLong, countWith("m") == 0);
   EXPECT_EQ(answerOf([&] { return lock.tryLock(5s, 5s); }), "true");
   lock.unlock();
@@ -363,7 +364,7 @@ TEST_F(MultiLock, XML5_ALeaseThatIsLongEnoughForASlowMemberIsHeld) {
   RLock lock = multiLock(locks("m"));
   lock.lock();
   lock.unlock();
-  node(1).proxy.setDelay(TcpProxy::Direction::toClient, 250ms);
+  node(1).proxy().setDelay(TcpProxy::Direction::toClient, 250ms);
   AcquireOptions options;
   options.wait = 10s;
   options.lease = 3s;
@@ -379,12 +380,12 @@ TEST_F(MultiLock, C4_AMemberThatDoesNotAnswer) {
   lock.lock();
   lock.unlock();
   for (const std::size_t dead : {0U, 1U}) {
-    node(dead).proxy.blackHole();
+    node(dead).proxy().blackHole();
     const Stopwatch watch;
     const std::string answer = answerOf([&] { return lock.tryLock(300ms); });
     EXPECT_NE(answer, "true");
     EXPECT_LT(watch.elapsedMs(), 300ms + scaled(200ms));
-    node(dead).proxy.heal();
+    node(dead).proxy().heal();
     EXPECT_EVENTUALLY(kLong, countWith("m") == 0);
     // The connection may have been given up meanwhile.
     ASSERT_EVENTUALLY(kLong, answerOf([&] { return lock.tryLock(1s); }) == "true");
@@ -393,6 +394,7 @@ TEST_F(MultiLock, C4_AMemberThatDoesNotAnswer) {
 }
 
 TEST_F(MultiLock, ANodeThatIsAwayIsWaitedForLongerThanTheLease) {
+  RLOCK_ONE_SERVER_ONLY("stops the server of one member");
   startNodes(2);
   RLock lock = multiLock(locks("m"));
   lock.lock();
@@ -408,6 +410,7 @@ TEST_F(MultiLock, ANodeThatIsAwayIsWaitedForLongerThanTheLease) {
 }
 
 TEST_F(MultiLock, ANodeThatStaysAwayIsAnErrorWhenTheWaitIsOver) {
+  RLOCK_ONE_SERVER_ONLY("stops the server of one member");
   startNodes(2);
   RLock lock = multiLock(otherLocks("m", 900ms));
   stopNode(1);
@@ -431,7 +434,7 @@ TEST_F(MultiLock, ANodeThatHangsIsAnErrorAfterTheOutageTimeout) {
   RLock lock = multiLock(otherLocks("m", 1500ms));
   lock.lock();
   lock.unlock();
-  node(1).proxy.blackHole();
+  node(1).proxy().blackHole();
   for (const bool leased : {true, false}) {
     AcquireOptions options;
     if (leased) {
@@ -523,7 +526,7 @@ TEST_F(MultiLock, TheLossOfOneMemberIsTheLossOfAll) {
   EXPECT_TRUE(lease.held());
   std::atomic<int> told{0};
   const std::stop_callback callback(lease.lostToken(), [&] { ++told; });
-  node(1).raw->run({"DEL", "m"});
+  node(1).raw->run({"DEL", memberName(1, "m")});
   EXPECT_EVENTUALLY(kLong, told == 1);
   EXPECT_FALSE(lease.held());
   EXPECT_EQ(lease.lossReason(), LossReason::refused);
@@ -576,7 +579,7 @@ TEST_F(MultiLock, C2_TheLossIsToldBeforeTheEndOfTheValidity) {
   std::atomic<Clock::rep> toldAt{0};
   const std::stop_callback callback(lease.lostToken(),
                                     [&] { toldAt = Clock::now().time_since_epoch().count(); });
-  node(1).proxy.blackHole();
+  node(1).proxy().blackHole();
   auto until = lease.validUntil();
   ASSERT_EVENTUALLY(kLong, [&] {
     until = std::max(until, lease.validUntil());
@@ -732,13 +735,13 @@ TEST_F(MultiLock, ReleasesThatFailAreAllMadeUpFor) {
     options.lease = 60s;
     lock.lockAsync(std::move(options), owner).wait().value();
   }
-  node(1).raw->run({"DEL", "m"});
-  node(0).proxy.blackHole();
+  node(1).raw->run({"DEL", memberName(1, "m")});
+  node(0).proxy().blackHole();
   // Longer than each call; the holder's client cannot know whether the hold is still there.
   EXPECT_EQ(outcomeOf(lock.unlockAsync(owner).wait()), "notOwner");
   EXPECT_TRUE(existsOn(0, "m"));
-  node(0).proxy.heal();
-  node(0).proxy.cutAll();
+  node(0).proxy().heal();
+  node(0).proxy().cutAll();
   EXPECT_EVENTUALLY(kLong, !existsOn(0, "m"));
 }
 
@@ -856,6 +859,7 @@ TEST_F(MultiLock, XML7_MembersThatCannotBe) {
 }
 
 TEST_F(MultiLock, MembersOfOneNameInTwoDatabasesAreTwo) {
+  RLOCK_ONE_MASTER_ONLY("uses a second database");
   Options elsewhere = options();
   elsewhere.database = 1;
   Client first = connect();

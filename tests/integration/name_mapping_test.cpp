@@ -255,7 +255,7 @@ TEST_F(NameMapping, GoesIntoLocksOfSeveral) {
 }
 
 TEST_F(NameMapping, IsAnOptionOfTheUri) {
-  Client client = Client::connect(server().uri() + "?name-prefix=svc%3A");
+  Client client = Client::connect(uri("name-prefix=svc%3A"));
   client.getLock("17").lock();
   EXPECT_TRUE(raw().exists("svc:17"));
 }

@@ -639,6 +639,7 @@ TEST_F(PermitFault, WhatIsForbiddenLeavesNothingHalfDone) {
 }
 
 TEST_F(PermitFault, WaitersPollWhereNobodyMayPublish) {
+  RLOCK_ONE_MASTER_ONLY("forbids a command that sharded channels do not need");
   raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-publish"});
   Options settings = options();
   settings.username = "weak";

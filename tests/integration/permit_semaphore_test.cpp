@@ -461,8 +461,8 @@ TEST_F(PermitTest, XSEM7_AWaiterInAnotherProcessGetsAKilledHoldersPermit) {
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("s");
   semaphore.trySetPermits(1);
-  Worker holder(server().uri());
-  Worker waiter(server().uri());
+  Worker holder(uri());
+  Worker waiter(uri());
   const std::string id = holder.ask("permit s 0 1000");
   ASSERT_EQ(id.size(), 32U);
   const std::int64_t expiry = std::stoll(*score("s", id));
@@ -606,7 +606,7 @@ TEST_F(PermitTest, SetPermitsCountsWhatIsTaken) {
   auto semaphore = client.getPermitExpirableSemaphore("s");
   semaphore.setPermits(5);
   const Ids two = semaphore.acquireMany(2);
-  RawSubscriber listener(server());
+  RawSubscriber listener(rawOptions());
   listener.subscribe(semaphoreChannel("s"));
   semaphore.setPermits(8);
   EXPECT_EQ(free("s"), "6");
@@ -660,7 +660,7 @@ TEST_F(PermitTest, Wire_StateAfterEachStep) {
   const std::chrono::milliseconds lease = scaled(500ms);
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("w");
-  RawSubscriber listener(server());
+  RawSubscriber listener(rawOptions());
   listener.subscribe("redisson_sc:{w}");
   semaphore.trySetPermits(2);
   ASSERT_TRUE(listener.waitFor(1, kLong));
@@ -699,7 +699,7 @@ TEST_F(PermitTest, Wire_AnExpiredPermitThatIsStillThere) {
   semaphore.trySetPermits(2);
   const std::string id = semaphore.acquire();
   raw().run({"ZADD", "{w}:timeout", std::to_string(serverMs() - 1), rawId(id)});
-  RawSubscriber listener(server());
+  RawSubscriber listener(rawOptions());
   listener.subscribe("redisson_sc:{w}");
   EXPECT_FALSE(semaphore.tryRelease(id));
   EXPECT_EQ(raw().get("w"), "2");
@@ -710,7 +710,7 @@ TEST_F(PermitTest, Wire_AnExpiredPermitThatIsStillThere) {
 TEST_F(PermitTest, Wire_NamesWithABrace) {
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("a{t}b");
-  RawSubscriber listener(server());
+  RawSubscriber listener(rawOptions());
   listener.subscribe("redisson_sc:a{t}b");
   semaphore.trySetPermits(1);
   static_cast<void>(semaphore.acquire());
@@ -791,7 +791,8 @@ TEST_F(PermitTest, AnAcquisitionThatRunsTwiceTakesOnce) {
   raw().set("w", "3");
   const std::vector<std::string> ids{rawId(kUnknown), "0123456789abcdef"};
   const auto acquire = [&](const std::string& lease) {
-    std::vector<std::string> args{lease, std::to_string(kNever), "PUBLISH", "redisson_sc:{w}"};
+    std::vector<std::string> args{
+        lease, std::to_string(kNever), raw().publishing(), "redisson_sc:{w}"};
     args.insert(args.end(), ids.begin(), ids.end());
     return raw().eval(lua::permit_acquire.body, {"w", takenKey("w")}, args).describe();
   };

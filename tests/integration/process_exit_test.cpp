@@ -94,6 +94,7 @@ TEST_F(ProcessExit, ForkedChildrenExit) {
 
 // With no server, errors are made all the time: by destructors, and by the loop beside them.
 TEST_F(ProcessExit, TheServerIsAway) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   for (const char* way : {"static-client", "static-lease", "static-guard", "never-destroyed"}) {
     SCOPED_TRACE(way);
     ChildProcess worker = start(way);

@@ -109,7 +109,7 @@ TEST_P(ReadWriteLostReply, AWriteLockIsReleasedOnceAndItsReadersAreWoken) {
   EXPECT_EQ(inner.hits(), 1U);
   deliverLate();
   EXPECT_EQ(writes("write", owner), "1");
-  RawSubscriber peer(server());
+  RawSubscriber peer(rawOptions());
   peer.subscribe(rwChannel("write"));
   const auto last = breakOnce(lua::rw_write_release);
   EXPECT_EQ(outcomeOf(lock.unlock(owner)), "ok");

@@ -295,7 +295,7 @@ TEST_P(ReadWriteConformanceSlow, ADeadWaitingWriterDelaysReadersForTwoSeconds) {
   Client client = connect();
   FaceSides lock = sidesOf(client, "dead-writer");
   lock.read.lock().value();
-  Worker worker(server().uri());
+  Worker worker(uri());
   worker.tell("try write:dead-writer 60000");
   ASSERT_EVENTUALLY(kLong, raw().exists(intentKey("dead-writer")));
   worker.process().kill();

@@ -371,7 +371,7 @@ TEST_P(ReadWriteConformance, RW24_AnExpiredWriterIsFollowed) {
 
 TEST_P(ReadWriteConformanceSlow, RW25_AutoExpireAfterTheWriterWasKilled) {
   Client other = connect(kWatchdog);
-  Worker worker(server().uri() + "?watchdog-timeout=1s");
+  Worker worker(uri("watchdog-timeout=1s"));
   EXPECT_EQ(worker.ask("lock write:RW25"), "ok");
   std::this_thread::sleep_for(2 * kWatchdog);
   EXPECT_EQ(answerOf(sidesOf(other, "RW25").read.tryLock()), "false");
@@ -385,7 +385,7 @@ TEST_P(ReadWriteConformanceSlow, ADeadReaderDoesNotLiveOnTheRenewalsOfOthers) {
   Client client = connect(kWatchdog);
   FaceSides lock = sidesOf(client, "dead");
   lock.read.lock().value();
-  Worker worker(server().uri() + "?watchdog-timeout=1s");
+  Worker worker(uri("watchdog-timeout=1s"));
   EXPECT_EQ(worker.ask("lock read:dead"), "ok");
   EXPECT_EQ(worker.ask("lock read:dead"), "ok");
   std::this_thread::sleep_for(2 * kWatchdog);
@@ -419,6 +419,7 @@ TEST_F(ReadWriteLoadSlow, RW27_SixtyDeadReadHolds) {
 }
 
 TEST_F(ReadWriteLoad, RW28_NamesWithColonsAndBraces) {
+  RLOCK_ONE_MASTER_ONLY("has braces that a cluster cannot have");
   for (const char* name : {"{test}:abc:key", "a:b:c", "p{tag}s", "}odd{"}) {
     Client client = connect();
     ReadWriteLock lock = client.getReadWriteLock(name);
@@ -518,6 +519,7 @@ TEST_F(ReadWriteLoadSlow, RW31_SustainedBetween16Clients) {
 }
 
 TEST_P(ReadWriteConformanceSlow, RN02_ReadRenewalWorksAgainAfterARestart) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connect(kWatchdog);
   FaceSides lock = sidesOf(client, "RN02");
   lock.read.lock().value();
@@ -531,6 +533,7 @@ TEST_P(ReadWriteConformanceSlow, RN02_ReadRenewalWorksAgainAfterARestart) {
 }
 
 TEST_P(ReadWriteConformanceSlow, RN03_WriteRenewalWorksAgainAfterARestart) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Client client = connect(kWatchdog);
   FaceSides lock = sidesOf(client, "RN03");
   lock.write.lock().value();
@@ -595,7 +598,7 @@ TEST_P(ReadWriteConformance, DowngradingWakesReaders) {
 
 TEST_P(ReadWriteConformanceSlow, XRW4_TheWriterDiesAfterItsDowngrade) {
   Client client = connect(kWatchdog);
-  Worker worker(server().uri() + "?watchdog-timeout=1s");
+  Worker worker(uri("watchdog-timeout=1s"));
   EXPECT_EQ(worker.ask("lock write:XRW4"), "ok");
   EXPECT_EQ(worker.ask("lock read:XRW4"), "ok");
   EXPECT_EQ(worker.ask("unlock write:XRW4"), "ok");

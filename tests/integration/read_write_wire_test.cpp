@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Faces, ReadWriteWire, ::testing::ValuesIn(kFaces), face
 
 TEST_P(ReadWriteWire, V23_ReadHolds) {
   Client client = patient();
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.subscribe("redisson_rwlock:{M}");
   const OwnerId a = newOwner();
   const std::string field = ownerField(client, a);
@@ -63,7 +63,7 @@ TEST_P(ReadWriteWire, V23_ReadHolds) {
 
 TEST_P(ReadWriteWire, V23_D02_NothingIsHeld) {
   Client client = patient();
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.subscribe(rwChannel("M"));
   FaceSides lock = sidesOf(client, "M");
   for (int twice = 0; twice < 2; ++twice) {
@@ -86,7 +86,7 @@ TEST_P(ReadWriteWire, V23_D02_NothingIsHeld) {
 
 TEST_P(ReadWriteWire, V23_WriteHolds) {
   Client client = patient();
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.subscribe(rwChannel("M"));
   const OwnerId a = newOwner();
   const std::string field = ownerField(client, a);
@@ -126,7 +126,7 @@ TEST_P(ReadWriteWire, V23_WriteHolds) {
 
 TEST_P(ReadWriteWire, V9_Force) {
   Client client = patient();
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.subscribe(rwChannel("M"));
   FaceSides lock = sidesOf(client, "M");
   rawRead("M", "foreign:1", 20s);
@@ -170,7 +170,7 @@ TEST_P(ReadWriteWire, V4_OneRenewalForTheHoldsOfAnOwnerAndNobodyElses) {
 }
 
 TEST_P(ReadWriteWire, TheSidesOfManyLocksAreRenewedInFewRequests) {
-  Options settings = tuned(proxy().uri());
+  Options settings = tuned(proxyUri());
   settings.watchdogTimeout = 600ms;
   Client client = Client::connect(settings);
   std::vector<FaceSides> locks;

@@ -29,6 +29,7 @@ class RenewalBatch : public LockTest {
 };
 
 TEST_F(RenewalBatch, ARefusedKeyDoesNotTakeTheOthersWithIt) {
+  RLOCK_DEFAULT_USER_ONLY("changes the rights of the default user");
   for (const std::string& label : {std::string(), std::string("job")}) {
     SCOPED_TRACE(label);
     Client client = connect(kWatchdog);
@@ -47,6 +48,7 @@ TEST_F(RenewalBatch, ARefusedKeyDoesNotTakeTheOthersWithIt) {
 }
 
 TEST_F(RenewalBatch, LabelsAreNotedByTheBatch) {
+  RLOCK_ONE_MASTER_ONLY("counts commands, which are one for each slot there");
   constexpr int kHolds = 400;
   Options settings = options();
   settings.watchdogTimeout = scaled(1500ms);
@@ -66,6 +68,7 @@ TEST_F(RenewalBatch, LabelsAreNotedByTheBatch) {
 }
 
 TEST_F(RenewalBatch, AnOutageIsNotLoggedOnceForEachHold) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   constexpr std::size_t kHolds = 300;
   Options settings = options(kWatchdog);
   settings.commandTimeout = 200ms;

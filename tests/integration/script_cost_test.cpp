@@ -56,6 +56,7 @@ class ScriptCost : public LockTest {
 };
 
 TEST_F(ScriptCost, ReleasingAReadHoldDoesNotGrowWithTheReaders) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   std::map<int, long> most;
   for (const int readers : {10, 3000}) {
     raw().flushAll();
@@ -70,6 +71,7 @@ TEST_F(ScriptCost, ReleasingAReadHoldDoesNotGrowWithTheReaders) {
 }
 
 TEST_F(ScriptCost, AReadLockLastsAsLongAsTheLongestThatIsLeft) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   read(0, "60000");
   read(1, "9000");
   read(2, "20000");
@@ -97,6 +99,7 @@ TEST_F(ScriptCost, AReadLockLastsAsLongAsTheLongestThatIsLeft) {
 }
 
 TEST_F(ScriptCost, DeadReadersDoNotKeepALockWhoseLastReaderLeaves) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   for (int i = 0; i < 200; ++i) {
     read(i, "40");
   }
@@ -107,6 +110,7 @@ TEST_F(ScriptCost, DeadReadersDoNotKeepALockWhoseLastReaderLeaves) {
 }
 
 TEST_F(ScriptCost, AFairHandOverDoesNotGrowWithTheWaiters) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   std::map<int, long> cost;
   for (const int waiters : {10, 2000}) {
     raw().flushAll();

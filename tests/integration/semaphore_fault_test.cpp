@@ -182,6 +182,7 @@ class CounterScript : public LockTest {
 };
 
 TEST_F(CounterScript, C7_ARequestThatComesAfterALaterOneDoesNothing) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   const std::vector<std::pair<lua::Script, std::vector<std::string>>> scripts{
       {lua::semaphore_acquire, {"1"}},
       {lua::semaphore_add, {"1", "0", "PUBLISH", "channel"}},
@@ -208,6 +209,7 @@ TEST_F(CounterScript, C7_ARequestThatComesAfterALaterOneDoesNothing) {
 }
 
 TEST_F(CounterScript, C7_AReconciliationThatComesAfterALaterRequestDoesNothing) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   raw().set("counter", "10");
   const std::vector<std::string> giveBack{"2", "0", "PUBLISH", "channel"};
   EXPECT_FALSE(run(lua::semaphore_acquire, 5, {"2"}).isError());

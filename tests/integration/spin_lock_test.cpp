@@ -37,7 +37,7 @@ TEST_P(SpinLock, SP11_TryLockWaitsForADeadOwner) {
 
 TEST_P(SpinLockSlow, SP12_AutoExpireAfterTheOwnerWasKilled) {
   Client client = connect(kWatchdog);
-  Worker worker(server().uri() + "?watchdog-timeout=1s");
+  Worker worker(uri("watchdog-timeout=1s"));
   EXPECT_EQ(worker.ask("lock SP12"), "ok");
   worker.process().kill();
   const Stopwatch watch;
@@ -46,6 +46,7 @@ TEST_P(SpinLockSlow, SP12_AutoExpireAfterTheOwnerWasKilled) {
 }
 
 TEST_P(SpinLock, SP14_RedisStopped) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
   Options settings = options();
   settings.outageTimeout = 300ms;
   Client client = Client::connect(settings);
@@ -138,7 +139,7 @@ TEST_P(SpinLock, V11_StateIsThePlainLocks) {
   Client client = connect();
   FaceLock spin = lockOf(client, "V11");
   const OwnerId owner = newOwner();
-  RawSubscriber subscriber(server());
+  RawSubscriber subscriber(rawOptions());
   subscriber.subscribe(channelOf("V11"));
   spin.lock(owner, 20s).value();
   spin.lock(owner, 20s).value();

@@ -62,6 +62,7 @@ TEST_F(WrongServer, ANodeOfAClusterIsRefused) {
 }
 
 TEST_F(WrongServer, AReplicaIsNamedWhereItRefusesToWrite) {
+  RLOCK_ONE_SERVER_ONLY("makes a replica of its server");
   raw().run({"REPLICAOF", "127.0.0.1", "1"});
   Options settings = options();
   settings.callTimeout = 300ms;

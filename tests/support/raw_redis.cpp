@@ -3,6 +3,7 @@
 
 #include "support/eventually.hpp"
 #include "support/redis_server.hpp"
+#include "support/test_servers.hpp"
 
 #include <hiredis/hiredis.h>
 
@@ -98,14 +99,6 @@ Value fromReply(const redisReply& reply) {
   }
 }
 
-RawRedisOptions optionsFor(const RedisServer& server) {
-  RawRedisOptions options;
-  options.port = server.port();
-  options.unixPath = options.port == 0 ? server.socketPath() : "";
-  options.password = server.options().password;
-  return options;
-}
-
 RawRedisOptions optionsFor(std::uint16_t port) {
   RawRedisOptions options;
   options.port = port;
@@ -118,6 +111,23 @@ std::string lowerCase(std::string_view text) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
   return lower;
+}
+
+/// The fields of an answer to INFO.
+std::map<std::string, std::string> fieldsOf(const std::string& info) {
+  std::map<std::string, std::string> fields;
+  std::istringstream text(info);
+  std::string line;
+  while (std::getline(text, line)) {
+    if (!line.empty() && line.back() == '\r') {
+      line.pop_back();
+    }
+    const std::size_t colon = line.find(':');
+    if (colon != std::string::npos && line.front() != '#') {
+      fields.emplace(line.substr(0, colon), line.substr(colon + 1));
+    }
+  }
+  return fields;
 }
 
 }  // namespace
@@ -324,6 +334,44 @@ class RespConnection {
                                                                    &redisReaderFree};
 };
 
+/// Connections to the masters of a cluster.
+class RawCluster {
+ public:
+  explicit RawCluster(RawRedisOptions options) : options_(std::move(options)) {}
+
+  RespConnection& at(std::uint16_t port) {
+    auto& connection = connections_[port];
+    if (!connection) {
+      RawRedisOptions options = options_;
+      options.port = port;
+      connection = std::make_unique<RespConnection>(options);
+    }
+    return *connection;
+  }
+  [[nodiscard]] const std::vector<std::uint16_t>& ports() const { return options_.clusterPorts; }
+  [[nodiscard]] std::uint16_t home() const { return options_.port; }
+
+  /// The port that a reply sends to; 0: none.
+  static std::uint16_t movedTo(const Value& reply) {
+    if (!reply.isError() || reply.error().rfind("MOVED ", 0) != 0) {
+      return 0;
+    }
+    return static_cast<std::uint16_t>(
+        toNumber(std::string_view(reply.error()).substr(reply.error().rfind(':') + 1)));
+  }
+  /// Whether a command is about servers and not about a key.
+  static bool aboutServers(const std::vector<std::string>& args) {
+    const std::string name = lowerCase(args.front());
+    const std::string word = args.size() > 1 ? lowerCase(args[1]) : "";
+    return name == "config" || name == "acl" || name == "script" || name == "flushall" ||
+           (name == "client" && (word == "pause" || word == "unpause" || word == "kill"));
+  }
+
+ private:
+  const RawRedisOptions options_;
+  std::map<std::uint16_t, std::unique_ptr<RespConnection>> connections_;
+};
+
 }  // namespace detail
 
 Value Value::makeInteger(std::int64_t number) {
@@ -409,10 +457,20 @@ std::ostream& operator<<(std::ostream& out, const Value& value) {
   return out << value.describe();
 }
 
-RawRedis::RawRedis(const RedisServer& server) : RawRedis(optionsFor(server)) {}
+RawRedisOptions rawOptionsFor(const RedisServer& server) {
+  RawRedisOptions options;
+  options.port = server.port();
+  options.unixPath = options.port == 0 ? server.socketPath() : "";
+  options.password = server.options().password;
+  return options;
+}
+
+RawRedis::RawRedis(const RedisServer& server) : RawRedis(rawOptionsFor(server)) {}
 RawRedis::RawRedis(std::uint16_t port) : RawRedis(optionsFor(port)) {}
 RawRedis::RawRedis(const RawRedisOptions& options)
-    : connection_(std::make_unique<detail::RespConnection>(options)) {}
+    : connection_(std::make_unique<detail::RespConnection>(options)),
+      cluster_(options.clusterPorts.empty() ? nullptr
+                                            : std::make_unique<detail::RawCluster>(options)) {}
 RawRedis::RawRedis(RawRedis&&) noexcept = default;
 RawRedis& RawRedis::operator=(RawRedis&&) noexcept = default;
 RawRedis::~RawRedis() = default;
@@ -433,9 +491,55 @@ void RawRedis::sendRaw(std::string_view bytes) {
   connection_->sendBytes(bytes);
 }
 
-Value RawRedis::command(const Args& args) {
+Value RawRedis::exchange(const Args& args) {
   send(args);
   return receive();
+}
+
+std::vector<Value> RawRedis::fromAll(const Args& args) {
+  if (!cluster_) {
+    return {exchange(args)};
+  }
+  std::vector<Value> replies;
+  for (const std::uint16_t port : cluster_->ports()) {
+    cluster_->at(port).send(args);
+    replies.push_back(cluster_->at(port).receive());
+  }
+  return replies;
+}
+
+Value RawRedis::command(const Args& args) {
+  if (!cluster_) {
+    return exchange(args);
+  }
+  if (detail::RawCluster::aboutServers(args)) {
+    const std::vector<Value> replies = fromAll(args);
+    for (const Value& reply : replies) {
+      if (reply.isError()) {
+        return reply;
+      }
+    }
+    if (replies.front().kind() != Value::Kind::integer) {
+      return replies.front();
+    }
+    std::int64_t sum = 0;
+    for (const Value& reply : replies) {
+      sum += reply.integer();
+    }
+    return Value::makeInteger(sum);
+  }
+  Value reply = exchange(args);
+  if (const std::uint16_t port = detail::RawCluster::movedTo(reply); port != 0) {
+    cluster_->at(port).send(args);
+    return cluster_->at(port).receive();
+  }
+  return reply;
+}
+
+std::uint16_t RawRedis::portOf(std::string_view key) {
+  const Value reply = exchange({"EXISTS", std::string(key)});
+  const std::uint16_t port = detail::RawCluster::movedTo(reply);
+  return port != 0 ? port : cluster_ ? cluster_->home() : std::uint16_t{0};
 }
 
 Value RawRedis::command(std::initializer_list<std::string_view> args) {
@@ -506,19 +610,33 @@ std::optional<std::string> RawRedis::hget(std::string_view key, std::string_view
 
 std::set<std::string> RawRedis::keys(std::string_view pattern) {
   std::set<std::string> found;
-  std::string cursor = "0";
-  do {
-    const Value reply = run({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"});
-    cursor = reply.array().at(0).string();
-    for (std::string& key : reply.array().at(1).strings()) {
-      found.insert(std::move(key));
-    }
-  } while (cursor != "0");
+  const auto scan = [&](detail::RespConnection& connection) {
+    std::string cursor = "0";
+    do {
+      connection.send({"SCAN", cursor, "MATCH", std::string(pattern), "COUNT", "1000"});
+      const Value reply = connection.receive();
+      cursor = reply.array().at(0).string();
+      for (std::string& key : reply.array().at(1).strings()) {
+        found.insert(std::move(key));
+      }
+    } while (cursor != "0");
+  };
+  if (!cluster_) {
+    scan(*connection_);
+    return found;
+  }
+  for (const std::uint16_t port : cluster_->ports()) {
+    scan(cluster_->at(port));
+  }
   return found;
 }
 
 std::int64_t RawRedis::dbsize() {
-  return run({"DBSIZE"}).integer();
+  std::int64_t sum = 0;
+  for (const Value& reply : fromAll({"DBSIZE"})) {
+    sum += reply.integer();
+  }
+  return sum;
 }
 void RawRedis::flushAll() {
   run({"FLUSHALL"});
@@ -531,17 +649,38 @@ Value RawRedis::eval(std::string_view script, const Args& keys, const Args& args
   return command(all);
 }
 
+std::string RawRedis::publishing() const {
+  return cluster_ ? "SPUBLISH" : "PUBLISH";
+}
+
 std::int64_t RawRedis::publish(std::string_view channel, std::string_view payload) {
-  return run({"PUBLISH", channel, payload}).integer();
+  return run({publishing(), channel, payload}).integer();
 }
 
 std::set<std::string> RawRedis::pubsubChannels(std::string_view pattern) {
-  const std::vector<std::string> names = run({"PUBSUB", "CHANNELS", pattern}).strings();
-  return {names.begin(), names.end()};
+  std::set<std::string> names;
+  for (const char* const kind : {"CHANNELS", "SHARDCHANNELS"}) {
+    if (cluster_ || kind == std::string_view("CHANNELS")) {
+      for (const Value& reply : fromAll({"PUBSUB", kind, std::string(pattern)})) {
+        for (std::string& name : reply.strings()) {
+          names.insert(std::move(name));
+        }
+      }
+    }
+  }
+  return names;
 }
 
 std::int64_t RawRedis::numsub(std::string_view channel) {
-  return run({"PUBSUB", "NUMSUB", channel}).array().at(1).integer();
+  std::int64_t sum = 0;
+  for (const char* const kind : {"NUMSUB", "SHARDNUMSUB"}) {
+    if (cluster_ || kind == std::string_view("NUMSUB")) {
+      for (const Value& reply : fromAll({"PUBSUB", kind, std::string(channel)})) {
+        sum += reply.array().at(1).integer();
+      }
+    }
+  }
+  return sum;
 }
 
 std::int64_t RawRedis::numpat() {
@@ -550,7 +689,11 @@ std::int64_t RawRedis::numpat() {
 
 std::vector<std::map<std::string, std::string>> RawRedis::clientList() {
   std::vector<std::map<std::string, std::string>> clients;
-  std::istringstream text(run({"CLIENT", "LIST"}).string());
+  std::string all;
+  for (const Value& reply : fromAll({"CLIENT", "LIST"})) {
+    all += reply.string();
+  }
+  std::istringstream text(all);
   std::string line;
   while (std::getline(text, line)) {
     std::map<std::string, std::string> client;
@@ -570,36 +713,25 @@ std::vector<std::map<std::string, std::string>> RawRedis::clientList() {
 }
 
 std::map<std::string, std::string> RawRedis::infoSection(std::string_view section) {
-  std::map<std::string, std::string> fields;
-  std::istringstream text(run({"INFO", section}).string());
-  std::string line;
-  while (std::getline(text, line)) {
-    if (!line.empty() && line.back() == '\r') {
-      line.pop_back();
-    }
-    const std::size_t colon = line.find(':');
-    if (colon != std::string::npos && line.front() != '#') {
-      fields.emplace(line.substr(0, colon), line.substr(colon + 1));
-    }
-  }
-  return fields;
+  return fieldsOf(run({"INFO", section}).string());
 }
 
 std::map<std::string, std::int64_t> RawRedis::commandStats() {
   constexpr std::string_view kPrefix = "cmdstat_";
   constexpr std::string_view kCalls = "calls=";
   std::map<std::string, std::int64_t> calls;
-  for (const auto& [name, fields] : infoSection("commandstats")) {
-    if (name.rfind(kPrefix, 0) == 0 && fields.rfind(kCalls, 0) == 0) {
-      const std::int64_t number = toNumber(std::string_view(fields).substr(kCalls.size()));
-      if (number > 0) {
-        calls.emplace(name.substr(kPrefix.size()), number);
+  for (const Value& reply : fromAll({"INFO", "commandstats"})) {
+    for (const auto& [name, fields] : fieldsOf(reply.string())) {
+      if (name.rfind(kPrefix, 0) == 0 && fields.rfind(kCalls, 0) == 0) {
+        const std::int64_t number = toNumber(std::string_view(fields).substr(kCalls.size()));
+        if (number > 0) {
+          calls[name.substr(kPrefix.size())] += number;
+        }
       }
     }
   }
   return calls;
 }
-
 std::int64_t RawRedis::commandCalls(std::string_view name) {
   const auto calls = commandStats();
   const auto found = calls.find(lowerCase(name));
@@ -676,8 +808,10 @@ struct RawSubscriber::State {
     const std::vector<Value>& parts = reply.array();
     const std::string& kind = parts.at(0).string();
     const std::lock_guard guard(mutex);
-    if (kind == "message") {
+    if (kind == "message" || kind == "smessage") {
       messages.push_back({"", parts.at(1).string(), parts.at(2).string()});
+    } else if (kind == "pmessage" && parts.at(2).string() == "__sentinel__:hello") {
+      // Sentinels talk to one another through the master.
     } else if (kind == "pmessage") {
       messages.push_back({parts.at(1).string(), parts.at(2).string(), parts.at(3).string()});
     } else {
@@ -699,10 +833,18 @@ struct RawSubscriber::State {
   std::thread thread;
 };
 
-RawSubscriber::RawSubscriber(const RedisServer& server) : RawSubscriber(optionsFor(server)) {}
+RawSubscriber::RawSubscriber(const RedisServer& server) : RawSubscriber(rawOptionsFor(server)) {}
 
-RawSubscriber::RawSubscriber(const RawRedisOptions& options)
-    : state_(std::make_unique<State>(options)), owner_(::getpid()) {
+RawSubscriber::RawSubscriber(const RawRedisOptions& options) : owner_(::getpid()) {
+  if (options.clusterPorts.empty()) {
+    start(options);
+  } else {
+    cluster_ = options;
+  }
+}
+
+void RawSubscriber::start(const RawRedisOptions& options) {
+  state_ = std::make_unique<State>(options);
   state_->thread = std::thread([this] { collect(); });
 }
 
@@ -710,6 +852,9 @@ RawSubscriber::~RawSubscriber() {
   if (owner_ != ::getpid()) {
     // Its thread does not exist here and cannot be joined.
     (void)state_.release();
+    return;
+  }
+  if (!state_) {
     return;
   }
   state_->stop = true;
@@ -764,13 +909,25 @@ void RawSubscriber::request(std::string_view verb,
 }
 
 void RawSubscriber::subscribe(std::string_view channel) {
-  request("SUBSCRIBE", channel);
+  if (!cluster_) {
+    request("SUBSCRIBE", channel);
+    return;
+  }
+  if (!state_) {
+    RawRedisOptions options = *cluster_;
+    options.port = RawRedis(*cluster_).portOf(channel);
+    start(options);
+  }
+  request("SSUBSCRIBE", channel);
 }
 void RawSubscriber::psubscribe(std::string_view pattern) {
+  if (cluster_) {
+    endForTopology("hears all channels by a pattern, which is for classic ones");
+  }
   request("PSUBSCRIBE", pattern);
 }
 void RawSubscriber::unsubscribe(std::string_view channel) {
-  request("UNSUBSCRIBE", channel);
+  request(cluster_ ? "SUNSUBSCRIBE" : "UNSUBSCRIBE", channel);
 }
 
 /// The answer comes behind every message that the server had sent.

@@ -61,15 +61,24 @@ struct RawRedisOptions {
   std::string clientName;
   int database = 0;
   std::chrono::milliseconds timeout{5'000};  ///< for connecting and for each reply; scaled
+  /// All masters of the cluster that `port` belongs to; empty: no cluster.
+  std::vector<std::uint16_t> clusterPorts{};
 };
+
+/// Of a connection to a server, with its own password.
+[[nodiscard]] RawRedisOptions rawOptionsFor(const RedisServer& server);
 
 namespace detail {
 class RespConnection;
-}
+class RawCluster;
+}  // namespace detail
 
 /// A plain blocking RESP2 client for assertions, independent of the library under test. Binary
 /// safe; never raises SIGPIPE. Throws std::runtime_error when the connection fails or times out.
 /// After a time-out the reply is still owed: a later receive() may get it. One thread at a time.
+/// In a cluster a command goes to the master of its key; what is about servers (settings, users,
+/// scripts, counters) goes to all, and what is published goes to sharded channels. send() and what
+/// belongs to it stay with one master.
 class RawRedis {
  public:
   using Args = std::vector<std::string>;
@@ -119,6 +128,8 @@ class RawRedis {
   void flushAll();
   Value eval(std::string_view script, const Args& keys = {}, const Args& args = {});
 
+  /// PUBLISH, or in a cluster SPUBLISH.
+  [[nodiscard]] std::string publishing() const;
   std::int64_t publish(std::string_view channel, std::string_view payload);
   std::set<std::string> pubsubChannels(std::string_view pattern = "*");
   /// Subscribers of exactly this channel.
@@ -150,13 +161,21 @@ class RawRedis {
   void configSet(std::string_view name, std::string_view value);
   /// Microseconds since the epoch by the server's clock.
   std::int64_t serverTimeUs();
+  /// The port of the master that has a key.
+  std::uint16_t portOf(std::string_view key);
 
  private:
+  Value exchange(const Args& args);
+  /// The replies of all masters.
+  std::vector<Value> fromAll(const Args& args);
+
   std::unique_ptr<detail::RespConnection> connection_;
+  std::unique_ptr<detail::RawCluster> cluster_;  // the other masters; none: no cluster
 };
 
 /// A subscriber whose messages a background thread collects. Safe from any thread. A broken
-/// connection shows in error(), and every wait then returns false at once.
+/// connection shows in error(), and every wait then returns false at once. In a cluster it has
+/// sharded channels of one master, whose first decides which.
 class RawSubscriber {
  public:
   struct Message {
@@ -191,12 +210,14 @@ class RawSubscriber {
 
  private:
   struct State;
+  void start(const RawRedisOptions& options);
   void request(std::string_view verb, std::string_view name) const;
   void request(std::string_view verb, std::string_view name, std::string_view answer) const;
   void catchUp() const;
   void collect();
 
   std::unique_ptr<State> state_;
+  std::optional<RawRedisOptions> cluster_;
   pid_t owner_;
 };
 

@@ -77,6 +77,12 @@ RedisCluster::RedisCluster(Options options) : options_(std::move(options)) {
                         "0"};
     server.extraArgs.insert(
         server.extraArgs.end(), options_.extraArgs.begin(), options_.extraArgs.end());
+    if (options_.tls) {
+      node.tls = std::make_unique<PortReservation>();
+      const std::vector<std::string> words = options_.tls->arguments(node.tls->port());
+      server.extraArgs.insert(server.extraArgs.end(), words.begin(), words.end());
+      server.extraArgs.insert(server.extraArgs.end(), {"--tls-cluster", "yes"});
+    }
     node.server = std::make_unique<RedisServer>(server);
     RawRedis raw(*node.server);
     node.id = raw.run({"CLUSTER", "MYID"}).string();
@@ -94,7 +100,7 @@ RedisCluster::RedisCluster(Options options) : options_(std::move(options)) {
     first.run({"CLUSTER",
                "MEET",
                "127.0.0.1",
-               std::to_string(node.server->port()),
+               std::to_string(node.tls ? node.tls->port() : node.server->port()),
                std::to_string(node.bus->port())});
   }
   const std::string known = "cluster_known_nodes:" + std::to_string(count) + "\r";
@@ -136,6 +142,11 @@ std::string RedisCluster::uri(std::size_t count) const {
     result += (i == 0 ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string(nodes_[i].server->port());
   }
   return result;
+}
+
+std::string RedisCluster::tlsUri() const {
+  return "redis+cluster://127.0.0.1:" + std::to_string(nodes_.front().tls->port()) +
+         "?tls=true&tls-ca-file=" + options_.tls->ca;
 }
 
 std::uint16_t RedisCluster::slotOf(std::string_view key) {
@@ -208,8 +219,9 @@ void RedisCluster::moveKeys(std::uint16_t slot, std::size_t from, std::size_t to
     if (keys.empty()) {
       return;
     }
-    RawRedis::Args words{
-        "MIGRATE", "127.0.0.1", std::to_string(node(to).port()), "", "0", "5000", "KEYS"};
+    // With TLS the nodes speak it among themselves.
+    const std::uint16_t port = options_.tls ? nodes_[to].tls->port() : node(to).port();
+    RawRedis::Args words{"MIGRATE", "127.0.0.1", std::to_string(port), "", "0", "5000", "KEYS"};
     words.insert(words.end(), keys.begin(), keys.end());
     source.run(words);
   }

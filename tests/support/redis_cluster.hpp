@@ -4,11 +4,13 @@
 #include "support/free_port.hpp"
 #include "support/raw_redis.hpp"
 #include "support/redis_server.hpp"
+#include "support/tls_files.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +25,7 @@ struct RedisClusterOptions {
   std::size_t replicasEach = 0;
   std::chrono::milliseconds nodeTimeout{1500};
   std::vector<std::string> extraArgs{};  ///< of each node
+  std::optional<TlsFiles> tls{};         ///< each node has a port with TLS, too
 };
 
 /// A Redis Cluster on loopback ports: masters that share the slots evenly, and replicas. The nodes
@@ -41,6 +44,8 @@ class RedisCluster {
   [[nodiscard]] RawRedis raw(std::size_t index) { return RawRedis(node(index)); }
   /// `redis+cluster://127.0.0.1:port` of the nodes, or of the first few.
   [[nodiscard]] std::string uri(std::size_t count = 2) const;
+  /// The same with the ports for TLS; `rediss` has no clusters, so `tls` is a parameter.
+  [[nodiscard]] std::string tlsUri() const;
 
   [[nodiscard]] static std::uint16_t slotOf(std::string_view key);
   /// The node that has the slot of a key, by the word of a node that runs, `witness` if it does;
@@ -66,6 +71,7 @@ class RedisCluster {
  private:
   struct Node {
     std::unique_ptr<PortReservation> bus;
+    std::unique_ptr<PortReservation> tls;
     std::unique_ptr<RedisServer> server;
     std::string id;
   };

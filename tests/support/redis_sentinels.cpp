@@ -216,6 +216,12 @@ void RedisSentinels::makeSentinels() {
       config += "requirepass " + options_.sentinelPassword + "\nsentinel sentinel-pass " +
                 options_.sentinelPassword + "\n";
     }
+    if (options_.tls) {
+      tlsPorts_.push_back(std::make_unique<PortReservation>());
+      config += "tls-port " + std::to_string(tlsPorts_.back()->port()) + "\ntls-cert-file " +
+                options_.tls->certificate + "\ntls-key-file " + options_.tls->key +
+                "\ntls-ca-cert-file " + options_.tls->ca + "\ntls-auth-clients no\n";
+    }
     for (std::size_t node = 1; node < nodes_.size(); ++node) {
       config +=
           "sentinel known-replica " + name + " 127.0.0.1 " + std::to_string(portOf(node)) + "\n";
@@ -251,6 +257,14 @@ std::string RedisSentinels::uri() const {
   return options_.sentinelPassword.empty()
              ? result
              : result + "?sentinel-password=" + options_.sentinelPassword;
+}
+
+std::string RedisSentinels::tlsUri() const {
+  std::string result = "redis+sentinel://";
+  for (std::size_t i = 0; i < tlsPorts_.size(); ++i) {
+    result += (i == 0 ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string(tlsPorts_[i]->port());
+  }
+  return result + "/" + options_.masterName + "?sentinel-tls=true&tls-ca-file=" + options_.tls->ca;
 }
 
 std::size_t RedisSentinels::failover() {

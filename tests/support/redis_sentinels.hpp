@@ -5,6 +5,7 @@
 #include "support/redis_server.hpp"
 #include "support/tcp_proxy.hpp"
 #include "support/temp_dir.hpp"
+#include "support/tls_files.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -27,6 +28,7 @@ struct RedisSentinelsOptions {
   bool persistence = false;      ///< as RedisServerOptions::persistence
   /// Each server has a proxy, and everybody but itself knows it by the address of that.
   bool proxied = false;
+  std::optional<TlsFiles> tls{};  ///< each Sentinel has a port with TLS, too
   std::chrono::milliseconds downAfter{500};
   std::chrono::milliseconds failoverTimeout{3000};
 };
@@ -83,6 +85,8 @@ class RedisSentinels {
   [[nodiscard]] RedisSentinel& sentinel(std::size_t index) { return *sentinels_.at(index); }
   /// `redis+sentinel://[:password@]127.0.0.1:port,.../master`, with the Sentinels' password.
   [[nodiscard]] std::string uri() const;
+  /// The same with the Sentinels' ports for TLS.
+  [[nodiscard]] std::string tlsUri() const;
 
   /// Has the Sentinels move the master to a replica; returns which it is when that is done.
   std::size_t failover();
@@ -106,6 +110,7 @@ class RedisSentinels {
   std::vector<std::unique_ptr<RedisServer>> nodes_;
   std::vector<std::unique_ptr<TcpProxy>> proxies_;
   std::vector<std::unique_ptr<RedisSentinel>> sentinels_;
+  std::vector<std::unique_ptr<PortReservation>> tlsPorts_;
 };
 
 }  // namespace rlock::test

@@ -56,11 +56,12 @@ class FakeLink final : public net::CommandTransport {
   [[nodiscard]] bool up() const noexcept override { return up_; }
   [[nodiscard]] Totals totals() const noexcept override { return {}; }
 
-  void connect(std::string runId) {
+  void connect(std::string runId, std::string version = "7.0.15") {
     up_ = true;
     pending_.begin(true, env_->now());
     auto session = std::make_shared<net::ServerSession>();
     session->runId = std::move(runId);
+    session->serverVersion = std::move(version);
     events_.onUp(session);
   }
   void lose() {
@@ -145,10 +146,15 @@ class AckLaneTest : public ::testing::Test {
 
   Outcome add(SyncPolicy policy) {
     auto outcome = std::make_shared<std::optional<Acks>>();
-    lane->add({policy, env->now(), env->now() + policy.limit, [outcome](Acks acks) {
+    lane->add({policy,
+               env->now(),
+               env->now() + policy.limit,
+               [outcome](Acks acks) {
                  ASSERT_FALSE(outcome->has_value()) << "told twice";
                  *outcome = std::move(acks);
-               }});
+               },
+               nullptr,
+               markKey});
     return outcome;
   }
   Sent sent() { return std::exchange(link->sent, {}); }
@@ -164,6 +170,7 @@ class AckLaneTest : public ::testing::Test {
   }
 
   std::shared_ptr<ManualEnv> env = std::make_shared<ManualEnv>();
+  std::string markKey = "mark";  // of the tickets from here on
   std::shared_ptr<FakeLink> link;
   std::unique_ptr<AckLane> lane;
 };
@@ -415,6 +422,72 @@ TEST_F(AckLaneTest, ATicketMayBeFollowedByAnother) {
   EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
   answers(number(1));
   EXPECT_TRUE(met(second));
+}
+
+TEST_F(AckLaneTest, WhereOnlyWritesStampAConnectionTheRoundBeginsWithOne) {
+  for (const char* const version : {"7.2.0", "8.0.2", "10.1.0", "", "unstable"}) {
+    const auto one = add(SyncPolicy::replicas(1));
+    link->connect("run-1", version);
+    EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAIT 1 100"})) << version;
+    answers(number(1), text(Reply::Type::status, "OK"));
+    EXPECT_TRUE(met(one));
+    link->lose();
+  }
+  markKey = "of the last";
+  const auto file = add(SyncPolicy::localAof());
+  link->connect("run-1", "7.4.1");
+  EXPECT_EQ(sent(), (Sent{"SET of the last  PX 1", "WAITAOF 1 0 100"}));
+  answers(files(1, 0), text(Reply::Type::status, "OK"));
+  EXPECT_TRUE(met(file));
+  const auto many = add(SyncPolicy::majority());
+  EXPECT_EQ(sent(), Sent{"INFO replication"});
+  link->answer(info(2));
+  EXPECT_EQ(sent(), (Sent{"SET of the last  PX 1", "INFO replication", "WAIT 1 100"}));
+  link->answer(text(Reply::Type::status, "OK"));
+  answers(number(1), info(2));
+  EXPECT_TRUE(met(many));
+}
+
+TEST_F(AckLaneTest, AnOffsetThatCoversAllDoesNotMoveOn) {
+  const auto one = add(SyncPolicy::remoteAof(2));
+  link->connect("run-1", "8.0.2");
+  EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAITAOF 0 2 100"}));
+  answers(files(0, 1), text(Reply::Type::status, "OK"));
+  // The same question again, about the same offset.
+  EXPECT_EQ(sent(), Sent{"WAITAOF 0 2 100"});
+  link->answer(files(0, 1));
+  EXPECT_EQ(sent(), Sent{"WAITAOF 0 2 100"});
+  // A newer write needs a newer offset.
+  const auto two = add(SyncPolicy::remoteAof(2));
+  link->answer(files(0, 1));
+  EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAITAOF 0 2 100"}));
+  // Another connection has none.
+  link->lose();
+  link->connect("run-1", "8.0.2");
+  EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAITAOF 0 2 100"}));
+  answers(files(0, 2), text(Reply::Type::status, "OK"));
+  EXPECT_TRUE(met(one));
+  EXPECT_TRUE(met(two));
+}
+
+TEST_F(AckLaneTest, WithoutAStampNothingIsAcknowledged) {
+  const auto denied = add(SyncPolicy::replicas(1));
+  link->connect("run-1", "7.2.0");
+  answers(number(2), error("NOPERM No permissions to access a key"));
+  ASSERT_TRUE(denied->has_value());
+  EXPECT_FALSE(met(denied));
+  EXPECT_NE(why(denied).find("WAIT, PING or SET"), std::string::npos) << why(denied);
+  // A passing state, and a key that another node has now: the next round may do better.
+  for (const char* const passing : {"MOVED 1 127.0.0.1:7000", "READONLY You can't write"}) {
+    const auto one = add(SyncPolicy::replicas(1));
+    answers(number(2), error(passing));
+    EXPECT_TRUE(waits(one)) << passing;
+    sent();
+    env->advance(AckLane::kSlice);
+    EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAIT 1 100"})) << passing;
+    answers(number(1), text(Reply::Type::status, "OK"));
+    EXPECT_TRUE(met(one));
+  }
 }
 
 }  // namespace

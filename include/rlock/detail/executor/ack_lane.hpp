@@ -37,9 +37,15 @@ namespace rlock::detail {
 /// meanwhile, so that one hung replica would hold up all who share it.
 ///
 /// One *round* is under way at a time: a command that stamps the connection with the server's
-/// present replication offset, then the wait for that offset. A round covers all tickets that were
-/// there when it began, and no others, whose writes may be newer. So the tickets that come during a
-/// round share the next one, as the transactions of a write-ahead log share a sync to disk.
+/// present replication offset, then the wait for that offset. Before Redis 7.2 every command
+/// stamps. From then on, and in Valkey, only one that is replicated does, and a connection that has
+/// written nothing is told at once that all replicas have all of it: there the round begins with a
+/// write, of a key that lasts for a millisecond, if it has a ticket that no such write has followed
+/// yet. For others the offset must stay: replicas tell of their files once a second, each at a time
+/// of its own, and a later offset would be one that not all of them have told of. A round covers
+/// all tickets that were there when it began, and no others, whose writes may be newer. So the
+/// tickets that come during a round share the next one, as the transactions of a write-ahead log
+/// share a sync to disk.
 ///
 /// A round asks for as few replicas as the easiest of its tickets needs, and blocks the connection
 /// for a *slice* of time at most: a ticket whose replicas hang delays another by no more than that.
@@ -80,6 +86,12 @@ class AckLane final : private net::LinkEvents {
  private:
   class Question;
   using Kind = SyncPolicy::Kind;
+  /// What an answer is for.
+  enum class Part : std::uint8_t {
+    stamp,  ///< the connection has the present offset
+    count,  ///< says how many replicas there are
+    wait,   ///< says how many have it
+  };
 
   void onUp(const std::shared_ptr<const net::ServerSession>& session) override;
   void onDown(const Error& error) override;
@@ -89,9 +101,11 @@ class AckLane final : private net::LinkEvents {
   void pump();
   [[nodiscard]] bool ready();
   void begin();
-  bool ask(std::span<const std::string_view> argv, bool counts, bool last);
+  bool ask(std::span<const std::string_view> argv, Part part, bool last = false);
+  bool stamp(std::string_view key);
   void answered(Question& question);
   void judge(Reply& reply);
+  void refused(std::string_view text);
   void countReplicas(const Reply& reply);
   [[nodiscard]] std::string shortfall(const AckTickets::Waiting& one) const;
   [[nodiscard]] std::string refusal(std::string_view text) const;
@@ -109,11 +123,13 @@ class AckLane final : private net::LinkEvents {
   std::string server_;      // the node's
   std::string laneServer_;  // this connection's; empty: there is none
   std::string downBecause_;
+  bool writesToStamp_ = false;  // this server's connections are stamped by writes only
   bool opened_ = false;
   bool closed_ = false;
 
   // The round under way, or the last one.
-  std::array<IntrusivePtr<Question>, 2> asked_;
+  std::array<IntrusivePtr<Question>, 3> asked_;  // by their parts
+  std::string stampError_;                       // empty: there was none
   bool underWay_ = false;
 
   std::string countRefusal_;  // why they cannot be counted
@@ -123,10 +139,9 @@ class AckLane final : private net::LinkEvents {
 /// One command of a round.
 class AckLane::Question final : public net::Request {
  public:
-  Question(AckLane& lane, bool counts, bool last) noexcept
-      : lane_(&lane), counts_(counts), last_(last) {}
+  Question(AckLane& lane, Part part, bool last) noexcept : lane_(&lane), part_(part), last_(last) {}
 
-  [[nodiscard]] bool counts() const noexcept { return counts_; }
+  [[nodiscard]] Part part() const noexcept { return part_; }
   [[nodiscard]] bool last() const noexcept { return last_; }
   /// Nobody asks any more.
   void forget() noexcept { lane_ = nullptr; }
@@ -140,9 +155,23 @@ class AckLane::Question final : public net::Request {
   }
 
   AckLane* lane_;
-  const bool counts_;  // the answer says how many replicas there are
-  const bool last_;    // the answer ends the round
+  const Part part_;
+  const bool last_;  // the answer ends the round
 };
+
+/// Whether only commands that are replicated stamp a connection, so from Redis 7.2 on; also where
+/// the version is not known.
+inline bool stampsByWritesOnly(std::string_view version) noexcept {
+  int major = 0;
+  int minor = 0;
+  const char* const end = version.data() + version.size();
+  const auto [dot, error] = std::from_chars(version.data(), end, major);
+  if (error != std::errc() || dot == end || *dot != '.' ||
+      std::from_chars(dot + 1, end, minor).ec != std::errc()) {
+    return true;
+  }
+  return major > 7 || (major == 7 && minor >= 2);
+}
 
 inline AckLane::AckLane(std::shared_ptr<Env> env,
                         const MakeLink& makeLink,
@@ -212,6 +241,8 @@ inline void AckLane::onUp(const std::shared_ptr<const net::ServerSession>& sessi
   guarded([&] {
     drop();
     laneServer_ = serverOf(*session);
+    writesToStamp_ = stampsByWritesOnly(session->serverVersion);
+    tickets_.forgetStamps();
     tickets_.forgetReplicas();
     downBecause_.clear();
     pump();
@@ -268,22 +299,23 @@ inline void AckLane::begin() {
   const std::string count = std::to_string(round.wanted);
   const std::string limit = std::to_string(slice.count());
   underWay_ = true;
-  // The first command, whichever it is, stamps the connection with the offset of the newest write.
+  stampError_.clear();
   bool sent = false;
   if (tickets_.form() == Kind::majority) {
     const bool known = tickets_.connected().has_value();
-    sent = ask(std::array<std::string_view, 2>{"INFO", "replication"}, true, !known) &&
-           (!known || ask(std::array<std::string_view, 3>{"WAIT", count, limit}, false, true));
+    sent = (!known || !writesToStamp_ || stamp(round.markKey)) &&  // INFO stamps, too
+           ask(std::array<std::string_view, 2>{"INFO", "replication"}, Part::count, !known) &&
+           (!known || ask(std::array<std::string_view, 3>{"WAIT", count, limit}, Part::wait, true));
   } else {
-    sent = ask(std::array<std::string_view, 1>{"PING"}, false, false);
+    sent = stamp(round.markKey);
     if (sent && tickets_.form() == Kind::replicas) {
-      sent = ask(std::array<std::string_view, 3>{"WAIT", count, limit}, false, true);
+      sent = ask(std::array<std::string_view, 3>{"WAIT", count, limit}, Part::wait, true);
     } else if (sent) {
       const bool local = tickets_.form() == Kind::localAof;
       sent = ask(
           std::array<std::string_view, 4>{
               "WAITAOF", local ? "1" : "0", local ? std::string_view("0") : count, limit},
-          false,
+          Part::wait,
           true);
     }
   }
@@ -293,16 +325,30 @@ inline void AckLane::begin() {
   }
 }
 
-inline bool AckLane::ask(std::span<const std::string_view> argv, bool counts, bool last) {
-  IntrusivePtr<Question>& place = asked_[last ? 1 : 0];
-  place = makeIntrusive<Question>(*this, counts, last);
+inline bool AckLane::stamp(std::string_view key) {
+  if (!writesToStamp_) {
+    return ask(std::array<std::string_view, 1>{"PING"}, Part::stamp);
+  }
+  if (!tickets_.unstamped()) {
+    return true;
+  }
+  tickets_.stamped();
+  return ask(std::array<std::string_view, 5>{"SET", key, "", "PX", "1"}, Part::stamp);
+}
+
+inline bool AckLane::ask(std::span<const std::string_view> argv, Part part, bool last) {
+  IntrusivePtr<Question>& place = asked_[static_cast<std::size_t>(part)];
+  place = makeIntrusive<Question>(*this, part, last);
   return link_->submit(*place, argv, net::CommandTransport::Mode::background);
 }
 
 inline void AckLane::answered(Question& question) {
   const bool replied = question.delivery() == net::Request::Delivery::replied;
-  if (replied && question.counts()) {
+  if (replied && question.part() == Part::count) {
     countReplicas(question.reply());
+  }
+  if (replied && question.part() == Part::stamp && question.reply().isError()) {
+    stampError_ = question.reply().text;
   }
   if (!question.last()) {
     return;
@@ -312,9 +358,13 @@ inline void AckLane::answered(Question& question) {
     // The connection is gone, and the tickets wait for another.
     return;
   }
-  if (tickets_.form() == Kind::majority && !tickets_.connected()) {
+  if (!stampError_.empty()) {
+    // Whatever is said after it is about an older offset, or about none.
+    tickets_.forgetStamps();
+    refused(stampError_);
+  } else if (tickets_.form() == Kind::majority && !tickets_.connected()) {
     settleRound(false, countRefusal_);
-  } else if (!question.counts()) {
+  } else if (question.part() == Part::wait) {
     judge(question.reply());
   } else if (*tickets_.connected() < 1) {
     // Nobody to ask.
@@ -329,11 +379,7 @@ inline void AckLane::answered(Question& question) {
 /// The answer of the command that waited.
 inline void AckLane::judge(Reply& reply) {
   if (reply.isError()) {
-    if (classifyError(reply.text).action == ErrorAction::retry) {
-      pausedUntil_ = env_->now() + slice_;
-      return;
-    }
-    settleRound(false, refusal(reply.text));
+    refused(reply.text);
     return;
   }
   const bool file = tickets_.form() == Kind::localAof || tickets_.form() == Kind::remoteAof;
@@ -347,6 +393,17 @@ inline void AckLane::judge(Reply& reply) {
   const int replicas = static_cast<int>(file ? reply.elements[1].integer : reply.integer);
   const bool local = file && reply.elements[0].integer > 0;
   tickets_.acknowledged(replicas, local);
+}
+
+inline void AckLane::refused(std::string_view text) {
+  const ErrorAction action = classifyError(text).action;
+  if (action == ErrorAction::retry || action == ErrorAction::redirect) {
+    // A slot that has moved away takes what is to be acknowledged along, but only for its own
+    // tickets: the next round has another key, or these are over.
+    pausedUntil_ = env_->now() + slice_;
+    return;
+  }
+  settleRound(false, refusal(text));
 }
 
 inline void AckLane::settleRound(bool met, std::string_view why) {
@@ -427,8 +484,8 @@ inline std::string AckLane::refusal(std::string_view text) const {
   }
   if (classifyError(text).errc == Errc::denied) {
     return fmt::format(
-        "the user may not ask for acknowledgements: it needs PING and WAIT, with a majority INFO, "
-        "with an append-only file WAITAOF (\"{}\")",
+        "the user may not ask for acknowledgements: it needs WAIT, PING or SET, with a majority "
+        "INFO, with an append-only file WAITAOF (\"{}\")",
         text);
   }
   return fmt::format("the server cannot follow this policy (\"{}\")", text);

@@ -30,6 +30,7 @@ struct AckTicket {
   std::chrono::steady_clock::time_point until;
   UniqueFunction<void(Acks acks)> done;        ///< called once
   UniqueFunction<bool()> abandoned = nullptr;  ///< nobody waits any more; empty: somebody does
+  std::string markKey{};                       ///< a key that may be written, of the same slot
 };
 
 /// The tickets that wait for one server, and the rounds of questions that cover them.
@@ -53,6 +54,7 @@ class AckTickets {
     std::uint64_t round = 0;  ///< the latest that covered it; 0: none yet
     int replicas = 0;         ///< had acknowledged in that round
     int wanted = 0;           ///< by majority: known when the number of replicas is
+    bool stamped = false;     ///< the connection has an offset that is not older than its write
   };
 
   void add(AckTicket ticket) {
@@ -78,6 +80,7 @@ class AckTickets {
   struct Round {
     int wanted = kMostReplicas;  ///< replicas, for the easiest of its tickets
     Clock::duration longest{0};  ///< that one of its tickets waits
+    std::string_view markKey{};  ///< of the latest of its tickets
   };
   /// Begins the next round. There are tickets.
   Round beginRound(Clock::time_point now);
@@ -86,6 +89,25 @@ class AckTickets {
   [[nodiscard]] bool covers(const Waiting& one) const noexcept {
     return one.round == round_ && one.ticket.policy.kind == form_;
   }
+  ///@{
+  /// Whether the connection has to be stamped for the present round, and that it is.
+  [[nodiscard]] bool unstamped() const noexcept {
+    return std::any_of(waiting_.begin(), waiting_.end(), [this](const Waiting& one) {
+      return covers(one) && !one.stamped;
+    });
+  }
+  void stamped() noexcept {
+    for (Waiting& one : waiting_) {
+      one.stamped = one.stamped || covers(one);
+    }
+  }
+  /// It is another connection, or the stamp was refused.
+  void forgetStamps() noexcept {
+    for (Waiting& one : waiting_) {
+      one.stamped = false;
+    }
+  }
+  ///@}
   /// The answer of the round: ends the tickets for which it is enough.
   /// @param local  the write is in the server's own append-only file
   void acknowledged(int replicas, bool local);
@@ -141,6 +163,7 @@ inline AckTickets::Round AckTickets::beginRound(Clock::time_point now) {
       one.round = round_;
       round.wanted = std::min(round.wanted, need(one));
       round.longest = std::max(round.longest, one.ticket.until - now);
+      round.markKey = one.ticket.markKey;
     }
   }
   return round;

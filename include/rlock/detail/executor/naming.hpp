@@ -75,6 +75,12 @@ inline std::string fencingKey(std::string_view name) {
   return prefixed("redisson_lock_token", name);
 }
 
+/// The key whose writing stamps a connection with the server's present replication offset. Its
+/// prefix is one that every user has who may take locks.
+inline std::string ackMarkKey(std::string_view name) {
+  return prefixed("rlock_request", name) + ":acks";
+}
+
 /// The channel on which this library's own clients hear of the release of a simple lock.
 inline std::string simpleChannel(std::string_view name) {
   return prefixed("rlock_simple", name);

@@ -372,6 +372,7 @@ inline void Node::acknowledge(const Call& call, AckTicket ticket) {
         acks_->close();
       }
     }
+    ticket.markKey = ackMarkKey(call.key());
     acks_->add(std::move(ticket));
   } catch (const std::bad_alloc&) {
     ticket.done({false, 0, "this process has no memory to ask for it"});

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the tests of all locks on other servers than a plain one for each test: behind Sentinels, on a
+# cluster, encrypted, and with no more rights than docs/configuration.md gives. A test that is about one
+# server is skipped there and says why.
+#
+# Usage: tests/matrix/topologies.sh [TOPOLOGY...]
+#
+# Topologies: sentinel, cluster, tls, acl (default: all of them)
+#
+# Environment:
+#   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
+#   RLOCK_TEST_JOBS   processes at a time (6); each has servers of its own
+#   RLOCK_FILTER    which tests, as for --gtest_filter (default: all)
+set -euo pipefail
+case ${1:-} in
+  -h | --help)
+    sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
+    exit 0
+    ;;
+esac
+cd "$(dirname "$0")/../.."
+
+preset=${RLOCK_PRESET:-release}
+jobs=${RLOCK_TEST_JOBS:-6}
+RLOCK_PRESET=$preset RLOCK_BUILD_ONLY=1 tests/run.sh
+logs=build/$preset/topologies
+mkdir -p "$logs"
+export RLOCK_TEST_REQUIRE_REDIS=1
+
+# Runs the tests of one topology in several processes; prints what failed and how many were skipped.
+run() {  # TOPOLOGY
+  local topology=$1 status=0 shard pids=() pid
+  rm -f "$logs/$topology".*
+  for ((shard = 0; shard < jobs; ++shard)); do
+    RLOCK_TEST_TOPOLOGY=$topology GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$shard \
+      "build/$preset/tests/lock_integration" --gtest_filter="${RLOCK_FILTER:-*}" \
+      >"$logs/$topology.$shard" 2>&1 &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do
+    wait "$pid" || status=1
+  done
+  if ((status != 0)); then
+    # Limits of time may be broken by the others; what fails alone, too, has failed.
+    local failed
+    failed=$(sed -nE 's/^\[  FAILED  \] ([^ ,]+)(,.*)? \([0-9]+ ms\)$/\1/p' "$logs/$topology".[0-9]* | paste -sd:)
+    grep -LE '^\[  (PASSED|FAILED)  \] [0-9]+ test' "$logs/$topology".[0-9]* |
+      sed 's/$/: did not come to an end/' && return 1
+    RLOCK_TEST_TOPOLOGY=$topology "build/$preset/tests/lock_integration" --gtest_filter="$failed" \
+      >"$logs/$topology.again" 2>&1 || {
+      grep -E '^\[  FAILED  \] .*ms\)$|Failure$' "$logs/$topology.again"
+      return 1
+    }
+    echo "$topology: only at the second attempt, alone: ${failed//:/ }"
+  fi
+  awk -v name="$topology" '/^\[==========\] .* ran\./ { cases += $2 }
+    /^\[  SKIPPED \] [0-9]+ tests?, listed below/ { skipped += $4 }
+    END { printf "%s: passed, %d cases, %d of them skipped there:\n", name, cases, skipped }' "$logs/$topology".[0-9]*
+  sed -nE 's/^RLOCK_TEST_TOPOLOGY=[a-z]+: (.*)$/  \1/p' "$logs/$topology".[0-9]* | sort | uniq -c | sort -rn
+}
+
+failed=()
+topologies=("$@")
+if ((${#topologies[@]} == 0)); then
+  topologies=(sentinel cluster tls acl)
+fi
+for topology in "${topologies[@]}"; do
+  run "$topology" || failed+=("$topology")
+done
+if ((${#failed[@]} > 0)); then
+  echo "topologies.sh: failed: ${failed[*]}; see $logs"
+  exit 1
+fi

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Encrypted connections to Sentinels and to the nodes of a cluster.
+
+#include "tls/certificates.hpp"
+#include "topology/topology_harness.hpp"
+
+namespace rlock::test {
+namespace {
+
+class Encrypted : public TopologyTest {
+ protected:
+  [[nodiscard]] TlsFiles files() {
+    const CertificateFiles issued = ca_.issue();
+    return {issued.certificate, issued.key, ca_.file()};
+  }
+
+ private:
+  TestCa ca_;
+};
+
+TEST_F(Encrypted, Sentinels) {
+  RedisSentinelsOptions options;
+  options.tls = files();
+  RedisSentinels world(options);
+  use([](Client& client) { return client.getLock("used"); }, tuned(world.tlsUri(), 2s));
+
+  // The connection on which the Sentinels tell of a new master is encrypted, too.
+  Client client = Client::connect(tuned(world.tlsUri()));
+  RLock lock = client.getLock("moved");
+  lock.lock();
+  // WAIT counts from the connection's own last write.
+  RawRedis raw(world.node(0));
+  raw.set("replicated", "");
+  ASSERT_EQ(raw.run({"WAIT", "1", "20000"}).integer(), 1);
+  const std::size_t master = world.failover();
+  ASSERT_NE(master, 0U);
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+  EXPECT_FALSE(RawRedis(world.node(master)).exists("moved"));
+
+  // Without the certificates of the authority nobody is trusted.
+  Options stranger = tuned(world.tlsUri());
+  stranger.tlsCaFile.clear();
+  stranger.connectTimeout = 3s;
+  EXPECT_NE(outcomeOf([&] { Client::connect(stranger); }), "ok");
+  // Nor is a plain connection to that port of any use.
+  Options plain = tuned(world.tlsUri());
+  plain.sentinelTls = false;
+  plain.tlsCaFile.clear();
+  plain.connectTimeout = 1s;
+  EXPECT_NE(outcomeOf([&] { Client::connect(plain); }), "ok");
+}
+
+TEST_F(Encrypted, ClusterNodes) {
+  RedisClusterOptions options;
+  options.tls = files();
+  RedisCluster cluster(options);
+  for (std::size_t node = 0; node < cluster.size(); ++node) {
+    const std::string name = cluster.nameAt(node, "used:");
+    // The first node says where it is, by a port with TLS.
+    use([&](Client& client) { return client.getLock(name); }, tuned(cluster.tlsUri(), 2s));
+    EXPECT_FALSE(cluster.raw(node).exists(name));
+  }
+  Client client = Client::connect(tuned(cluster.tlsUri()));
+  const std::string name = cluster.nameAt(1, "moves:");
+  RLock lock = client.getLock(name);
+  lock.lock();
+  cluster.migrate(RedisCluster::slotOf(name), 1, 2);
+  EXPECT_TRUE(lock.isHeldByCurrentThread()) << "the redirection names a port with TLS";
+  lock.unlock();
+  EXPECT_FALSE(cluster.raw(2).exists(name));
+  Options stranger = tuned(cluster.tlsUri());
+  stranger.tlsCaFile.clear();
+  stranger.connectTimeout = 3s;
+  EXPECT_NE(outcomeOf([&] { Client::connect(stranger); }), "ok");
+}
+
+}  // namespace
+}  // namespace rlock::test
