@@ -203,8 +203,9 @@ class Parser {
       lock.label = *settings.label;
     }
     if (!colorGiven_ && settings.color) {
-      const auto mode = colorModes().find(*settings.color);
-      if (mode == colorModes().end()) {
+      const auto modes = colorModes();
+      const auto mode = modes.find(*settings.color);
+      if (mode == modes.end()) {
         throw SettingsError(
             fmt::format("color = {}: there are auto, always and never", *settings.color));
       }
@@ -213,10 +214,9 @@ class Parser {
   }
 
  private:
-  static const std::map<std::string, ColorMode>& colorModes() {
-    static const std::map<std::string, ColorMode> modes{
+  static std::map<std::string, ColorMode> colorModes() {
+    return {
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
-    return modes;
   }
 
   static Duration settingDuration(const char* key, const std::string& text) {
@@ -560,6 +560,7 @@ ParsedArguments parseArguments(const std::vector<std::string>& args) {
 std::vector<SubcommandEntry> subcommandTable() {
   Parser parser;
   std::vector<SubcommandEntry> table;
+  table.reserve(kSubcommands.size());
   for (const Words& words : kSubcommands) {
     table.push_back({std::string(words.name),
                      std::string(words.synopsis),

@@ -53,6 +53,7 @@ int benchCommand(const Arguments& arguments) {
   Samples all;
   std::exception_ptr failure;
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(arguments.threads));
   for (int i = 0; i < arguments.threads; ++i) {
     threads.emplace_back([&, i] {
       try {

@@ -57,6 +57,7 @@ std::vector<std::string> environmentWith(const std::vector<std::string>& added) 
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
+  result.reserve(texts.size() + 1);
   for (const std::string& text : texts) {
     result.push_back(const_cast<char*>(text.c_str()));
   }

@@ -107,7 +107,7 @@ std::string holderText(const LockHolder& holder) {
     return detail::escapeForDisplay(holder.owner);
   }
   const HolderLabel label = parseLabel(holder.label);
-  const std::string text = detail::escapeForDisplay(label.text);
+  std::string text = detail::escapeForDisplay(label.text);
   if (!label.since) {
     return text;
   }

@@ -91,7 +91,7 @@ std::string bar(const LockInfo& info,
   const auto longest = std::max<milliseconds::rep>(history.longest.count(), 1);
   const double part = std::clamp(
       static_cast<double>(info.timeToLive->count()) / static_cast<double>(longest), 0.0, 1.0);
-  const auto full = static_cast<std::size_t>(part * static_cast<double>(width) + 0.5);
+  const auto full = static_cast<std::size_t>(std::lround(part * static_cast<double>(width)));
   const std::string filled(full, '#');
   const std::string empty(width - full, '.');
   // A renewed hold never falls below half.

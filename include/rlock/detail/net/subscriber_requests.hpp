@@ -104,7 +104,8 @@ bool SubscriberRequests<Channel>::answered(std::uint64_t number, TimePoint now) 
 }
 
 template <class Channel>
-SubscriberRequests<Channel>::Unanswered SubscriberRequests<Channel>::takeOldest(TimePoint now) {
+typename SubscriberRequests<Channel>::Unanswered SubscriberRequests<Channel>::takeOldest(
+    TimePoint now) {
   Unanswered request = std::move(unanswered_.front());
   unanswered_.pop_front();
   ++first_;
