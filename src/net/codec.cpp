@@ -223,8 +223,11 @@ const char* ReplyReader::errorText() const noexcept {
   return state_->error;
 }
 
-std::size_t ReplyReader::pendingBytes() const noexcept {
-  return reader_->len - reader_->pos;
+bool ReplyReader::betweenReplies() const noexcept {
+  // hiredis prepares an item of no type yet before it looks whether there are bytes.
+  const redisReadTask* const item = compat::currentTask(*reader_);
+  const bool begun = item != nullptr && (item->parent != nullptr || item->type >= 0);
+  return reader_->len == reader_->pos && !begun;
 }
 
 }  // namespace rlock::detail::net

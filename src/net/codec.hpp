@@ -45,8 +45,9 @@ class ReplyReader {
   /// Why next() said protocolError; a static empty string before.
   [[nodiscard]] const char* errorText() const noexcept;
 
-  /// Bytes fed that are not part of a reply handed out yet.
-  [[nodiscard]] std::size_t pendingBytes() const noexcept;
+  /// Whether all bytes fed belong to replies that were handed out. A reply may have begun although
+  /// no byte of it is left in the reader's buffer: a type or the header of an array.
+  [[nodiscard]] bool betweenReplies() const noexcept;
 
  private:
   struct State;

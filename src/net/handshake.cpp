@@ -286,7 +286,7 @@ void Handshake::append(Step step, std::initializer_list<std::string_view> argv) 
 }
 
 std::optional<ConnectFailure> Handshake::received(const char* data, std::size_t size) {
-  if (stepIndex_ == 0 && reader_.pendingBytes() == 0 && looksLikeTls(data, size)) {
+  if (stepIndex_ == 0 && reader_.betweenReplies() && looksLikeTls(data, size)) {
     return ConnectFailure{Errc::protocolError,
                           "this port expects TLS; write rediss:// before its address"};
   }
@@ -310,7 +310,7 @@ std::optional<ConnectFailure> Handshake::received(const char* data, std::size_t 
     }
     ++stepIndex_;
   }
-  if (reader_.pendingBytes() > 0) {
+  if (!reader_.betweenReplies()) {
     return ConnectFailure{Errc::protocolError,
                           "the server sent more replies than it was asked for"};
   }

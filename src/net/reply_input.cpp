@@ -88,7 +88,7 @@ bool ReplyInput::sleep(Stream& stream, Clock::duration left, bool forRoom) noexc
 }
 
 ReplyReader::Next ReplyInput::read(Reply& reply) noexcept {
-  const bool readerIdle = reader_.pendingBytes() == 0 && *reader_.errorText() == '\0';
+  const bool readerIdle = reader_.betweenReplies() && *reader_.errorText() == '\0';
   if (readerIdle && unread_.empty()) {
     return ReplyReader::Next::needMore;
   }
