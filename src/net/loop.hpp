@@ -56,8 +56,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   /// idle loop by itself.
   void atPassEnd(UniqueFunction<void()> function);
 
-  /// Takes no more functions, runs those already queued, then closes all handles, Polls included,
-  /// and disarms all Timers.
+  /// Takes no more functions of other threads, runs those already queued and what they queue in
+  /// turn, then closes all handles, Polls included, and disarms all Timers.
   ///
   /// On the loop thread it only marks the end, and the next pass does the rest. Elsewhere it waits
   /// for that, at most until `deadline`; past it the loop finishes on its own.

@@ -113,7 +113,7 @@ void LoopCore::closeAll() noexcept {
   if (!loopThread_.usable()) {
     return;
   }
-  passEnd_.run();
+  runLast();
   loopThread_.setClosing();
   passEnd_.clear();
   timers_.disarmAll();
@@ -121,6 +121,18 @@ void LoopCore::closeAll() noexcept {
   close(reinterpret_cast<uv_handle_t*>(&async_));
   close(reinterpret_cast<uv_handle_t*>(&passEnd_.handle()));
   close(reinterpret_cast<uv_handle_t*>(&timers_.handle()));
+}
+
+/// Runs what is left, and what that leaves: the end of a request is told in steps.
+void LoopCore::runLast() noexcept {
+  for (int pass = 0; pass < kLastPasses; ++pass) {
+    passEnd_.run();
+    if (posted_.idle() || !loopThread_.usable()) {
+      break;
+    }
+    posted_.run();
+  }
+  posted_.end();
 }
 
 void LoopCore::close(uv_handle_t* handle) noexcept {

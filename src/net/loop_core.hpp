@@ -58,8 +58,12 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
 
   void runThread(const std::string& name) noexcept;
   void closeAll() noexcept;
+  void runLast() noexcept;
   void close(uv_handle_t* handle) noexcept;
   void markFinished() noexcept;
+
+  /// Far more than the end of anything takes. What would queue itself for ever is dropped then.
+  static constexpr int kLastPasses = 64;
 
   uv_loop_t ownLoop_{};
   uv_loop_t* loop_ = nullptr;

@@ -19,7 +19,7 @@ void PostedFunctions::post(UniqueFunction<void()> function) {
   // Both outlive the lock, so a refused function is destroyed without it.
   std::unique_ptr<QueuedFunction> node(new (std::nothrow) QueuedFunction(nullptr, false));
   const MutexLock lock(mutex_);
-  if (!accepting_) {
+  if (!accepts()) {
     return;
   }
   if (!node) {
@@ -40,7 +40,7 @@ void PostedFunctions::post(QueuedFunction& task, std::shared_ptr<const void> own
     return;
   }
   const MutexLock lock(mutex_);
-  if (accepting_) {
+  if (accepts()) {
     task.owner = std::move(owner);
     queue_.push(&task);
     wakeLoop();
@@ -67,6 +67,20 @@ void PostedFunctions::close() noexcept {
     accepting_ = false;
     wakeLoop();
   }
+}
+
+bool PostedFunctions::idle() noexcept {
+  const MutexLock lock(mutex_);
+  return queue_.empty();
+}
+
+void PostedFunctions::end() noexcept {
+  // What a function owns may be destroyed with it, and queue more in vain.
+  FunctionQueue dropped;
+  const MutexLock lock(mutex_);
+  accepting_ = false;
+  ended_ = true;
+  dropped.swap(queue_);
 }
 
 void PostedFunctions::fillReserve() noexcept {

@@ -29,12 +29,23 @@ class PostedFunctions {
   void post(QueuedFunction& task, std::shared_ptr<const void> owner) noexcept;
   /// The loop thread is to run() even if nothing is queued.
   void wake() noexcept;
-  /// From here on functions are destroyed unrun; what is queued already will run. Wakes the loop.
+  /// From here on functions of other threads are destroyed unrun; what is queued already will run.
+  /// Wakes the loop.
   void close() noexcept;
-  /// Runs what was queued when it began. Returns whether they are closed: nothing more comes.
+  /// Runs what was queued when it began. Returns whether they are closed: only the loop thread can
+  /// queue more.
   bool run() noexcept;
+  /// Whether nothing is queued. Of use when they are closed.
+  [[nodiscard]] bool idle() noexcept;
+  /// From here on functions of the loop thread are destroyed unrun, too, as is what is queued.
+  void end() noexcept;
 
  private:
+  /// What ends with the loop may have something left to do on it: had it to queue that in vain, a
+  /// caller would never be answered.
+  [[nodiscard]] bool accepts() noexcept RLOCK_REQUIRES(mutex_) {
+    return accepting_ || (!ended_ && thread_.onIt());
+  }
   void wakeLoop() noexcept RLOCK_REQUIRES(mutex_);
   void fillReserve() noexcept RLOCK_REQUIRES(mutex_);
 
@@ -49,6 +60,7 @@ class PostedFunctions {
   int reserved_ RLOCK_GUARDED_BY(mutex_) = 0;
   bool signalled_ RLOCK_GUARDED_BY(mutex_) = false;
   bool accepting_ RLOCK_GUARDED_BY(mutex_) = true;
+  bool ended_ RLOCK_GUARDED_BY(mutex_) = false;
   FunctionQueue running_;  // loop thread only
 };
 

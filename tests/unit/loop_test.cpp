@@ -12,6 +12,7 @@
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -512,6 +513,42 @@ TEST(LoopStopTest, RunsWhatIsQueuedAndDestroysTheRestUnrun) {
   leave.set_value();
   stopper.join();
   EXPECT_EQ(ran, 100);
+}
+
+TEST(LoopStopTest, RunsWhatTheLastFunctionsQueue) {
+  const auto loop = Loop::createOwned("last");
+  std::promise<void> entered;
+  std::promise<void> stopping;
+  std::vector<int> ran;
+  loop->post([&] {
+    entered.set_value();
+    stopping.get_future().wait();
+    // The loop takes nothing of others any more.
+    loop->post([&] {
+      ran.push_back(1);
+      loop->atPassEnd([&] {
+        ran.push_back(2);
+        loop->post([&] { ran.push_back(3); });
+      });
+    });
+  });
+  entered.get_future().wait();
+  EXPECT_FALSE(loop->stop(SteadyClock::now()));
+  stopping.set_value();
+  EXPECT_TRUE(loop->stop(soon()));
+  EXPECT_EQ(ran, (std::vector{1, 2, 3}));
+}
+
+TEST(LoopStopTest, IsNotKeptByAFunctionThatQueuesItselfForEver) {
+  const auto loop = Loop::createOwned("last");
+  auto again = std::make_shared<std::function<void()>>();
+  *again = [&loop, again = std::weak_ptr(again)] {
+    if (const auto self = again.lock()) {
+      loop->post([self] { (*self)(); });
+    }
+  };
+  loop->post([again] { (*again)(); });
+  EXPECT_TRUE(loop->stop(soon()));
 }
 
 TEST(LoopStopTest, EndsWhenStoppedOnItsOwnThread) {
