@@ -44,8 +44,10 @@ class ModelEnd {
   /// Never.
   ModelEnd() = default;
   ModelEnd(const ModelWindow& window, std::chrono::milliseconds lease)
-      : earliest_(window.from + lease),
-        // The server counts whole milliseconds and may be late by some.
+      // A client gives its hold up a twentieth of the lease and its allowance before the server
+      // does, and both count whole milliseconds, which a lease begins in the midst of. The server
+      // may be late by some.
+      : earliest_(window.from + lease - lease / 20 - std::chrono::milliseconds(3)),
         latest_(window.to + lease + std::chrono::milliseconds(3)) {}
 
   [[nodiscard]] bool certainlyBefore(const ModelWindow& window) const {
