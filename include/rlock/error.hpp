@@ -151,6 +151,10 @@ class RLOCK_EXPORT Error : public std::system_error {
 
 namespace detail {
 
+/// Throws a copy. In a function of its own, so that code that is compiled without exceptions can
+/// include what throws.
+[[noreturn]] RLOCK_EXPORT void throwError(const Error& error);
+
 /// Returns `text` for a log line or an error: bytes outside printable ASCII, `"` and `\` are
 /// escaped as in C. A result longer than `limit` characters is cut there, and "..." follows.
 RLOCK_EXPORT std::string escapeForDisplay(std::string_view text, std::size_t limit = 120);

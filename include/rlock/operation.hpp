@@ -123,7 +123,7 @@ class [[nodiscard]] Operation {
   /// started.
   void start(Handler handler) && {
     if (!body_) {
-      throw alreadyStarted();
+      detail::throwError(alreadyStarted());
     }
     std::exchange(body_, nullptr)->start(std::move(handler));
   }

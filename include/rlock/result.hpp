@@ -113,7 +113,7 @@ class [[nodiscard]] Result {
  private:
   void throwIfError() const {
     if (const Error* error = std::get_if<1>(&state_)) {
-      throw Error(*error);
+      detail::throwError(*error);
     }
   }
 
@@ -147,7 +147,7 @@ class [[nodiscard]] Result<void> {
   /// @throws rlock::Error  the error that is held
   void value() const {
     if (error_) {
-      throw Error(*error_);
+      detail::throwError(*error_);
     }
   }
   /// Does nothing; generic code may dereference any success.

@@ -312,5 +312,9 @@ std::string escapeForDisplay(std::string_view text, std::size_t limit) {
   return result;
 }
 
+void throwError(const Error& error) {
+  throw Error(error);
+}
+
 }  // namespace detail
 }  // namespace rlock

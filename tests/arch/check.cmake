@@ -208,7 +208,7 @@ files_of(licensed
   CMakeLists.txt .gitignore .gitattributes .editorconfig .clang-format .clang-tidy)
 foreach(file IN LISTS licensed)
   # JSON has no comments; documents, pictures and package-config templates are covered by LICENSE.
-  if(file MATCHES "\\.(json|md|svg|png|txt|pc\\.in)$" AND NOT file MATCHES "CMakeLists\\.txt$")
+  if(file MATCHES "(/usage|\\.(json|md|svg|png|txt|pc\\.in))$" AND NOT file MATCHES "CMakeLists\\.txt$")
     continue()
   endif()
   file(READ "${ROOT}/${file}" head LIMIT 300)
