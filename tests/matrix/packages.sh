@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 make_packages() {
+  mkdir -p build
   bash cmake/install_packages.sh build
   cmake --workflow --preset deb >build/packages.log 2>&1 || {
     tail -n 40 build/packages.log
