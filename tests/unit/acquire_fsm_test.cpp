@@ -296,16 +296,27 @@ TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatFails) {
 TEST(AcquireFsm, TimeIsUpBeforeAnAttemptIsSent) {
   AcquireFsm fsm(false);
   fsm.start(false);
-  EXPECT_EQ(fsm.notSent(), Step::finish);
+  EXPECT_EQ(fsm.refused(), Step::queue);
+  EXPECT_EQ(fsm.turn(), Step::attempt);
+  EXPECT_EQ(fsm.notSent(late()), Step::finish);
   EXPECT_EQ(fsm.result(), Result::refused);
   EXPECT_FALSE(fsm.error().has_value());
+}
+
+TEST(AcquireFsm, TimeIsUpBeforeAnybodyHasLooked) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.unknown(), Step::reconcileKeep);
+  EXPECT_EQ(fsm.reconciled(false), Step::attempt);
+  EXPECT_EQ(fsm.notSent(late()), Step::finish);
+  expectFailed(fsm, Errc::timedOut);
 }
 
 TEST(AcquireFsm, TimeIsUpBeforeAnAttemptOfWhoLeftIsSent) {
   AcquireFsm fsm(false);
   fsm.start(false);
   EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
-  EXPECT_EQ(fsm.notSent(), Step::end);
+  EXPECT_EQ(fsm.notSent(broken()), Step::end);
   expectFailed(fsm, Errc::timedOut);
 }
 

@@ -656,7 +656,8 @@ TEST(Acquisition, NoTimeToSendIsTheEndOfTheWait) {
   EXPECT_TRUE(finding.leavesGate());
   EXPECT_TRUE(finding.leavesQueueEntry) << "it was never taken";
   EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
-  EXPECT_EQ(c.fsm->result(), AcquireFsm::Result::refused);
+  EXPECT_EQ(c.fsm->result(), AcquireFsm::Result::failed);
+  EXPECT_EQ(c.fsm->error()->errc(), Errc::timedOut) << "nobody was seen to hold it";
 }
 
 TEST(Acquisition, NoTimeToSendKeepsAPlaceThatWasTakenBefore) {

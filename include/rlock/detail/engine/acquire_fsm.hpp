@@ -131,7 +131,14 @@ class AcquireFsm {
   }
 
   /// The caller's time was up before the request was sent.
-  Step notSent() noexcept { return answered() ? end() : finish(Result::refused); }
+  /// @param never  the answer if no other owner was ever seen: that nobody has looked does not mean
+  ///               that another has it
+  Step notSent(Error never) noexcept {
+    if (answered()) {
+      return end();
+    }
+    return contended_ ? finish(Result::refused) : fail(std::move(never));
+  }
 
   /// The request may have been executed.
   Step unknown() noexcept {

@@ -386,7 +386,9 @@ inline Acquisition::Finding Acquisition::notSent(Error error) {
     return failed(std::move(error));
   }
   // The wait is over, as it would be if it had ended between two attempts.
-  return {.kind = Finding::Kind::notSent, .leavesQueueEntry = std::exchange(enrols_, false)};
+  return {.kind = Finding::Kind::notSent,
+          .leavesQueueEntry = std::exchange(enrols_, false),
+          .error = Error(Errc::timedOut, "there was no time left to ask the server")};
 }
 
 inline Acquisition::Finding Acquisition::lost() {
@@ -433,7 +435,7 @@ inline Acquisition::Step Acquisition::decide(AcquireFsm& fsm, Finding finding, b
     case Finding::Kind::unresolved:
       return fsm.reconcileFailed(std::move(*finding.error));
     case Finding::Kind::notSent:
-      return fsm.notSent();
+      return fsm.notSent(std::move(*finding.error));
     case Finding::Kind::failed:
       return fsm.failed(std::move(*finding.error));
   }
