@@ -4,11 +4,17 @@
 
 #include "unit/engine_fixture.hpp"
 #include <rlock/detail/engine/hold_keeper.hpp>
+#include <rlock/detail/engine/release_task.hpp>
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
 
 namespace rlock::detail {
 namespace want_of_memory_test {
@@ -81,6 +87,48 @@ TEST_F(WantOfMemory, TheTimerIsSetForAShorterRestAlsoWithoutMemory) {
   env_->runPosted();
   env_->advance(2s);
   EXPECT_EQ(handle->reason(), LossReason::expired);
+}
+
+/// A connection that takes no request for want of memory.
+class FullCommands final : public net::CommandTransport {
+ public:
+  void open() override {}
+  void close() noexcept override {}
+  bool submit(net::Request& /*request*/,
+              std::span<const std::string_view> /*argv*/,
+              Mode /*mode*/) override {
+    throw std::bad_alloc();
+  }
+  Awaited await(net::Request& /*request*/, Env::Clock::time_point /*deadline*/) override {
+    return Awaited::timedOut;
+  }
+  void distrust() noexcept override {}
+  void abandon(Env::Clock::time_point /*since*/,
+               Errc /*errc*/,
+               const char* /*what*/) noexcept override {}
+  [[nodiscard]] bool up() const noexcept override { return true; }
+  [[nodiscard]] Totals totals() const noexcept override { return {}; }
+};
+
+class WantOfMemoryToSend : public WantOfMemory {
+ protected:
+  WantOfMemoryToSend() : WantOfMemory(std::make_shared<FullCommands>()) {}
+};
+
+// Nobody is there any more to whom an exception would say that the gate is still held.
+TEST_F(WantOfMemoryToSend, AReleaseThatNobodyAwaitsLeavesTheGate) {
+  const auto handle = take(1, 10s);
+  env_->runPosted();
+  env_->setOnLoopThread(false);
+  EXPECT_NO_THROW(
+      ReleaseTask::releaseQuietly(engine_, scripts_, {OwnerId{1}, handle->incarnation()}));
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{1}, waiter_);
+  EXPECT_TRUE(gate.entered);
+  engine_->gates().leave(*gate.hold);
+  env_->setOnLoopThread(true);
+  env_->runPosted();
+  env_->advance(11s);
+  EXPECT_EQ(handle->reason(), LossReason::expired) << "it is watched as before";
 }
 
 }  // namespace
