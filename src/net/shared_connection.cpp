@@ -174,6 +174,9 @@ SharedConnection::Awaited SharedConnection::await(Request& request,
                                                   Clock::time_point deadline) noexcept {
   if (!PendingRequests::enlisted(request)) {
     if (PendingRequests::done(request)) {
+      // Somebody else sent it and somebody else read its reply, perhaps long before this thread was
+      // awake.
+      request.setAnsweredAt(Clock::now());
       return Awaited::complete;
     }
     const MutexLock lock(mutex_);

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace rlock::detail {
 
@@ -47,19 +48,23 @@ class NoSubscriptions final : public net::SubscriptionTransport {
 /// books, the others find.
 class EngineFixture : public testing::Test {
  protected:
+  explicit EngineFixture(
+      std::shared_ptr<net::CommandTransport> commands = std::make_shared<NoCommands>())
+      : commands_(std::move(commands)) {}
   ~EngineFixture() override {
     engine_->disconnect();
     // What is posted keeps the engine, which keeps the loop.
     env_->dropPosted();
   }
 
+  const std::shared_ptr<net::CommandTransport> commands_;
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   const std::shared_ptr<LockEngine> engine_ = std::make_shared<LockEngine>(
       "client",
       Options::fromUri("redis://host"),
       std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
       env_,
-      net::Transports{[](net::LinkEvents&) { return std::make_shared<NoCommands>(); },
+      net::Transports{[this](net::LinkEvents&) { return commands_; },
                       [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }});
   const std::shared_ptr<const LockScripts> scripts_ = std::make_shared<const LockScripts>("orders");
 };

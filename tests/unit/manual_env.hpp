@@ -7,6 +7,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -19,12 +20,20 @@ class ManualEnv final : public FakeEnv {
   [[nodiscard]] std::unique_ptr<Timer> makeTimer(UniqueFunction<void()> onExpiry) override {
     return std::make_unique<ManualTimer>(*this, std::move(onExpiry));
   }
-  void post(UniqueFunction<void()> function) override { posted_.push_back(std::move(function)); }
+  void post(UniqueFunction<void()> function) override {
+    if (full_) {
+      throw std::bad_alloc();
+    }
+    posted_.push_back(std::move(function));
+  }
   [[nodiscard]] std::unique_ptr<ReadyTask> makeTask(UniqueFunction<void()> function) override {
     return std::make_unique<ManualTask>(*this, std::move(function));
   }
-  [[nodiscard]] bool onLoopThread() const noexcept override { return true; }
+  [[nodiscard]] bool onLoopThread() const noexcept override { return onLoopThread_; }
+  void setOnLoopThread(bool on) noexcept { onLoopThread_ = on; }
 
+  /// While there is no memory only what was made in advance can be queued.
+  void setFull(bool full) noexcept { full_ = full; }
   /// Time passes, and the timers expire that are due then.
   void advance(Clock::duration by) {
     now_ += by;
@@ -82,7 +91,7 @@ class ManualEnv final : public FakeEnv {
     ManualTask(ManualEnv& env, UniqueFunction<void()> function)
         : env_(env), function_(std::move(function)) {}
     void post(std::shared_ptr<const void> owner) noexcept override {
-      env_.post([this, owner = std::move(owner)] { function_(); });
+      env_.posted_.emplace_back([this, owner = std::move(owner)] { function_(); });
     }
 
    private:
@@ -104,6 +113,8 @@ class ManualEnv final : public FakeEnv {
   Clock::time_point now_ = Clock::time_point(std::chrono::hours(1));
   std::vector<ManualTimer*> timers_;
   std::deque<UniqueFunction<void()>> posted_;
+  bool full_ = false;
+  bool onLoopThread_ = true;
 };
 
 }  // namespace rlock::detail

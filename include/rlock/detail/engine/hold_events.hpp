@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/hold_handle.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/lock_traits.hpp>
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -45,8 +47,13 @@ class HoldEvents {
              HoldBook& book,
              Renewals& renewals,
              ForceListener& listener,
-             LossTeller& losses) noexcept
-      : context_(context), book_(book), renewals_(renewals), listener_(listener), losses_(losses) {}
+             LossTeller& losses)
+      : context_(context),
+        book_(book),
+        renewals_(renewals),
+        listener_(listener),
+        losses_(losses),
+        begin_(context.env()->makeTask([this] { beginOnLoop(); })) {}
 
   /// The permit with this id is about to get another lease; if it is held as an object, that one
   /// follows. Null: it is not. `sentAt` is a moment before the request is sent.
@@ -76,24 +83,24 @@ class HoldEvents {
   std::vector<HoldPtr> loseAll();
 
  private:
-  /// The timer is to be set earlier.
-  void wakeLoop() RLOCK_EXCLUDES(book_.mutex);
+  /// The timer is to be set earlier. It cannot fail, as in HoldKeeper.
+  void wakeLoop() noexcept RLOCK_EXCLUDES(book_.mutex) { begin_->post(context_.sharing(*this)); }
+  void beginOnLoop();
 
   EngineContext& context_;
   HoldBook& book_;
   Renewals& renewals_;
   ForceListener& listener_;
   LossTeller& losses_;
+  const std::unique_ptr<ReadyTask> begin_;
   /// Invalid for the application, to be signalled on the loop.
   std::vector<IntrusivePtr<HoldHandle>> invalidated_ RLOCK_GUARDED_BY(book_.mutex);
 };
 
-inline void HoldEvents::wakeLoop() {
-  context_.dispatcher().post([self = context_.sharing(*this)] {
-    if (!self->context_.closed()) {
-      self->renewals_.begin();
-    }
-  });
+inline void HoldEvents::beginOnLoop() {
+  if (!context_.closed()) {
+    renewals_.begin();
+  }
 }
 
 inline HoldPtr HoldEvents::changingLease(std::string_view semaphore,

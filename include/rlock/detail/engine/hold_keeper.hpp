@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/hold_handle.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/lock_traits.hpp>
@@ -27,6 +28,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,7 +60,7 @@ class HoldKeeper {
              ForceListener& listener,
              LossTeller& losses,
              HoldLabels& labels,
-             Closing& closing) noexcept
+             Closing& closing)
       : context_(context),
         book_(book),
         gates_(gates),
@@ -66,7 +68,8 @@ class HoldKeeper {
         listener_(listener),
         losses_(losses),
         labels_(labels),
-        closing_(closing) {}
+        closing_(closing),
+        begin_(context.env()->makeTask([this] { beginOnLoop(); })) {}
 
   // Questions.
 
@@ -179,7 +182,10 @@ class HoldKeeper {
                              Clock::time_point sentAt,
                              bool tokenIsOver,
                              Aftermath& after) RLOCK_REQUIRES(book_.mutex);
-  void wakeLoop() RLOCK_EXCLUDES(book_.mutex);
+  /// The timer is to be set earlier, or the client is to begin to listen. It cannot fail: the book
+  /// says already that it is done, so that nobody would try again.
+  void wakeLoop() noexcept RLOCK_EXCLUDES(book_.mutex) { begin_->post(context_.sharing(*this)); }
+  void beginOnLoop();
 
   EngineContext& context_;
   HoldBook& book_;
@@ -189,6 +195,7 @@ class HoldKeeper {
   LossTeller& losses_;
   HoldLabels& labels_;
   Closing& closing_;
+  const std::unique_ptr<ReadyTask> begin_;
   std::uint64_t incarnations_ RLOCK_GUARDED_BY(book_.mutex) = 0;
 };
 
@@ -248,6 +255,7 @@ inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
   // Made before anything is booked: a grant is booked whole or, without memory, not at all.
   const IntrusivePtr<HoldHandle> fresh =
       terms.wantsHandle ? makeIntrusive<HoldHandle>() : IntrusivePtr<HoldHandle>();
+  std::string label(terms.label);
   Aftermath after;
   context_.counters().acquired.fetch_add(1, std::memory_order_relaxed);
   {
@@ -261,7 +269,7 @@ inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
     }
     hold.count = count;
     hold.grantedAt = terms.now;
-    hold.label = terms.label;
+    hold.label = std::move(label);
     if (before == 0 || terms.sync.any()) {
       hold.setSync(terms.sync);
     }
@@ -304,10 +312,11 @@ inline int HoldKeeper::countRead(Hold& hold,
                        count - 1,
                        context_.now(),
                        after.vanished);
+  HoldPart latest;
+  latest.label = terms.label;
+  HoldPart& part = hold.parts.emplace_back(std::move(latest));
   hold.incarnation = ++incarnations_;
-  HoldPart& part = hold.parts.emplace_back();
   part.incarnation = hold.incarnation;
-  part.label = terms.label;
   if (fresh) {
     fresh->setIncarnation(part.incarnation);
     part.handle = fresh;
@@ -386,15 +395,12 @@ inline void HoldKeeper::limit(Hold& hold,
   }
 }
 
-/// The timer is to be set earlier, or the client is to begin to listen. Each clears its own flag on
-/// the loop thread.
-inline void HoldKeeper::wakeLoop() {
-  context_.dispatcher().post([self = context_.sharing(*this)] {
-    if (!self->context_.closed()) {
-      self->listener_.begin();
-      self->renewals_.begin();
-    }
-  });
+/// Each clears its own flag.
+inline void HoldKeeper::beginOnLoop() {
+  if (!context_.closed()) {
+    listener_.begin();
+    renewals_.begin();
+  }
 }
 
 // Releases.

@@ -120,12 +120,16 @@ inline void ReleaseTask::startAhead(Handler handler) {
   }
   handler_ = std::move(handler);
   goToBackground();
-  const Step step = prepare(Driver::caller);
-  if (step == Step::attempt) {
-    engine_->dispatcher().startAhead(Dispatcher::CallPtr(this), deadline_);
-  } else {
-    perform(step);
-  }
+  // Its caller is no longer there to see to a gate that is held, so a want of memory is dealt with
+  // here.
+  guarded([this] {
+    const Step step = prepare(Driver::caller);
+    if (step == Step::attempt) {
+      engine_->dispatcher().startAhead(Dispatcher::CallPtr(this), deadline_);
+    } else {
+      perform(step);
+    }
+  });
 }
 
 // Requests.

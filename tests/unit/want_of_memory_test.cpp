@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What is booked, and what is given back, while there is no memory.
+
+#include "unit/engine_fixture.hpp"
+#include <rlock/detail/engine/hold_keeper.hpp>
+#include <rlock/detail/engine/release_task.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace rlock::detail {
+namespace want_of_memory_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class NoGateWaiter final : public GateWaiter {
+ public:
+  void gateOpened() noexcept override {}
+  void gateClosed() noexcept override {}
+  void gateShut() noexcept override {}
+  void gateDropRef() noexcept override {}
+};
+
+class WantOfMemory : public EngineFixture {
+ protected:
+  using EngineFixture::EngineFixture;
+
+  /// An owner takes the lock for so long, by a request that is sent now.
+  IntrusivePtr<HoldHandle> take(std::uint64_t owner, std::chrono::milliseconds lease) {
+    const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{owner}, waiter_);
+    HoldKeeper::GrantTerms terms{};
+    terms.sentAt = env_->now();
+    terms.now = env_->now();
+    terms.lease = lease;
+    terms.watched = false;
+    terms.wantsHandle = true;
+    const auto handle = engine_->holds().granted(*gate.hold, 0, 1, terms).handle;
+    engine_->gates().leave(*gate.hold);
+    return handle;
+  }
+
+  NoGateWaiter waiter_;
+};
+
+TEST_F(WantOfMemory, WhoeverIsDueFirstSetsTheTimer) {
+  const auto later = take(1, 10s);
+  const auto sooner = take(3, 1s);
+  env_->runPosted();
+  env_->advance(2s);
+  EXPECT_EQ(sooner->reason(), LossReason::expired);
+  EXPECT_EQ(later->reason(), LossReason::none);
+  env_->advance(9s);
+  EXPECT_EQ(later->reason(), LossReason::expired);
+}
+
+// The book says from the first hold on that the timer is set, so that no later one would set it.
+TEST_F(WantOfMemory, TheTimerIsSetAlsoWithoutMemory) {
+  env_->setFull(true);
+  IntrusivePtr<HoldHandle> first;
+  EXPECT_NO_THROW(first = take(1, 1s));
+  env_->setFull(false);
+  const auto second = take(3, 2s);
+  env_->runPosted();
+  env_->advance(3s);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->reason(), LossReason::expired);
+  EXPECT_EQ(second->reason(), LossReason::expired);
+}
+
+TEST_F(WantOfMemory, TheTimerIsSetForAShorterRestAlsoWithoutMemory) {
+  const auto handle = take(1, 10s);
+  env_->runPosted();
+  env_->setFull(true);
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{1}, waiter_);
+  EXPECT_NO_THROW(engine_->holds().limit(*gate.hold, env_->now(), 1s));
+  engine_->gates().leave(*gate.hold);
+  env_->setFull(false);
+  env_->runPosted();
+  env_->advance(2s);
+  EXPECT_EQ(handle->reason(), LossReason::expired);
+}
+
+/// A connection that takes no request for want of memory.
+class FullCommands final : public net::CommandTransport {
+ public:
+  void open() override {}
+  void close() noexcept override {}
+  bool submit(net::Request& /*request*/,
+              std::span<const std::string_view> /*argv*/,
+              Mode /*mode*/) override {
+    throw std::bad_alloc();
+  }
+  Awaited await(net::Request& /*request*/, Env::Clock::time_point /*deadline*/) override {
+    return Awaited::timedOut;
+  }
+  void distrust() noexcept override {}
+  void abandon(Env::Clock::time_point /*since*/,
+               Errc /*errc*/,
+               const char* /*what*/) noexcept override {}
+  [[nodiscard]] bool up() const noexcept override { return true; }
+  [[nodiscard]] Totals totals() const noexcept override { return {}; }
+};
+
+class WantOfMemoryToSend : public WantOfMemory {
+ protected:
+  WantOfMemoryToSend() : WantOfMemory(std::make_shared<FullCommands>()) {}
+};
+
+// Nobody is there any more to whom an exception would say that the gate is still held.
+TEST_F(WantOfMemoryToSend, AReleaseThatNobodyAwaitsLeavesTheGate) {
+  const auto handle = take(1, 10s);
+  env_->runPosted();
+  env_->setOnLoopThread(false);
+  EXPECT_NO_THROW(
+      ReleaseTask::releaseQuietly(engine_, scripts_, {OwnerId{1}, handle->incarnation()}));
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{1}, waiter_);
+  EXPECT_TRUE(gate.entered);
+  engine_->gates().leave(*gate.hold);
+  env_->setOnLoopThread(true);
+  env_->runPosted();
+  env_->advance(11s);
+  EXPECT_EQ(handle->reason(), LossReason::expired) << "it is watched as before";
+}
+
+}  // namespace
+}  // namespace want_of_memory_test
+}  // namespace rlock::detail
