@@ -13,6 +13,7 @@ part ./debian.sh trixie tests/run.sh
 part ./debian.sh trixie examples/run.sh
 part ./servers.sh
 part ./topologies.sh
+part ./prometheus.sh ../../build/release/examples/prometheus
 part ./clang.sh 14
 part ./debian.sh trixie tests/matrix/clang.sh 19
 if ((${#failed[@]} > 0)); then
