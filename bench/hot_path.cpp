@@ -218,8 +218,13 @@ int run(const std::string& mode, int pairs) {
   rlock::Options options = rlock::Options::fromUri(server.uri());
   // How often a thread polls depends on the machine.
   options.spin = std::chrono::microseconds(0);
+  if (mode == "observed") {
+    // It does nothing: what is counted is the library's part.
+    struct Idle final : rlock::Observer {};
+    options.observer = std::make_shared<Idle>();
+  }
   rlock::Client client = rlock::Client::connect(options);
-  if (mode == "blocking") {
+  if (mode == "blocking" || mode == "observed") {
     Blocking load(client);
     measure(load, pairs);
     return 0;
@@ -239,7 +244,7 @@ int main(int count, char** words) {
   try {
     const int status = count == 3 ? run(words[1], std::atoi(words[2])) : 2;  // NOLINT(cert-err34-c)
     if (status == 2) {
-      fmt::print(stderr, "usage: {} blocking|async PAIRS\n", words[0]);
+      fmt::print(stderr, "usage: {} blocking|async|observed PAIRS\n", words[0]);
     }
     return status;
   } catch (const std::exception& error) {

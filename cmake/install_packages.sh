@@ -9,6 +9,7 @@
 #   lint    clang, clang-format, clang-tidy
 #   docs    Doxygen, Graphviz
 #   bench   Valgrind, which counts instructions
+#   metrics prometheus-cpp and spdlog, for the component rlock::prometheus and an example
 #
 # With apt and as root the missing packages are installed. Anywhere else they are listed and the
 # script fails. What is found without a package, such as a redis-server of your own, counts.
@@ -90,6 +91,10 @@ find_missing() {
         ;;
       bench)
         need valgrind has_command valgrind
+        ;;
+      metrics)
+        need prometheus-cpp-dev has_header prometheus/collectable.h
+        need libspdlog-dev has_header spdlog/spdlog.h
         ;;
       *)
         echo "install_packages.sh: unknown group $group" >&2

@@ -164,8 +164,15 @@ class RLOCK_EXPORT Client {
   void refreshCredentials();
   Operation<void> refreshCredentialsAsync();
   ///@}
-  /// Counters since connect, and the present numbers of holds, waiters and channels. No round trip.
+  /// Counters and durations since connect, and the present numbers of holds, waiters and channels.
+  /// No round trip.
   Stats stats() const;
+  /// The names that come first in the given order, by what this client has seen of them. Kept for
+  /// Options::topNames names, which is what bounds the memory: what a name has done before it came
+  /// among them is not shown, so that the numbers are never too high; a name that deserves to be
+  /// among them is. Empty without the option. No round trip.
+  /// @param most  so many lines at most
+  std::vector<TopName> topNames(TopBy order, std::size_t most = 10) const;
 
   /// Stops renewing, ends every waiting call with `closed`, and releases all holds if the server
   /// answers in time (otherwise they expire). Then it closes the connections and joins the loop

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,8 @@ struct uv_loop_s;
 typedef struct uv_loop_s uv_loop_t;  // NOLINT(modernize-use-using): must equal libuv's own line
 
 namespace rlock {
+
+class Observer;
 
 /// One address of a server: a host name or IP address with a port, or a Unix socket.
 struct Endpoint {
@@ -199,6 +202,12 @@ struct Options {
   /// come before Client::connect() has returned. Runs on the executor, or else on the loop thread;
   /// an exception that it throws is swallowed and counted.
   std::function<void(ConnectionState)> onStateChange{};
+  /// Is told what happens to the client's locks, on whichever thread it happens; see
+  /// `rlock/observer.hpp`. Several clients may share one. Null: nobody is.
+  std::shared_ptr<Observer> observer{};
+  /// How many names Client::topNames() keeps for each of its orders, in full length. 0 (none) to
+  /// 1000.
+  int topNames = 0;
   /// The role of the endpoints. single.
   Topology topology = Topology::single;
   /// Encrypts the connections. The server has to prove its name by a certificate; nothing switches

@@ -8,12 +8,14 @@
 #include <rlock/duration.hpp>
 #include <rlock/error.hpp>
 #include <rlock/fenced_lock.hpp>
+#include <rlock/histogram.hpp>
 #include <rlock/inspection.hpp>
 #include <rlock/lease.hpp>
 #include <rlock/lock.hpp>
 #include <rlock/log.hpp>
 #include <rlock/multi_lock.hpp>
 #include <rlock/mutex.hpp>
+#include <rlock/observer.hpp>
 #include <rlock/operation.hpp>
 #include <rlock/options.hpp>
 #include <rlock/owner.hpp>

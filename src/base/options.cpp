@@ -118,6 +118,8 @@ constexpr std::array kSettings{
     Setting{"logLevel", "log-level", EnumSetting<LogLevel>{&Options::logLevel, LogLevel::error}},
     Setting{"onLost", "(none)", OtherSetting{"function", "", "any"}},
     Setting{"onStateChange", "(none)", OtherSetting{"function", "", "any"}},
+    Setting{"observer", "(none)", OtherSetting{"pointer", "null", "any"}},
+    Setting{"topNames", "top-names", IntSetting{&Options::topNames, "names", 0, 1000}},
     Setting{"topology", "(scheme)", OtherSetting{"choice", "single", "single, sentinel, cluster"}},
     Setting{"tls", "tls", BoolSetting{&Options::tls}},
     Setting{"tlsCaFile", "tls-ca-file", TextSetting{&Options::tlsCaFile, "path", "no NUL"}},

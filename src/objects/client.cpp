@@ -279,6 +279,10 @@ Stats Client::stats() const {
   return core()->forked() ? Stats() : core()->engine()->stats();
 }
 
+std::vector<TopName> Client::topNames(TopBy order, std::size_t most) const {
+  return core()->forked() ? std::vector<TopName>() : core()->engine()->telemetry().top(order, most);
+}
+
 void Client::close(std::chrono::milliseconds deadline) {
   if (!core()->forked()) {
     core()->close(deadline);

@@ -77,7 +77,7 @@ endforeach()
 
 # A folder of src/ and of include/rlock/detail/ is a layer. The headers in include/rlock/ are the public
 # objects, but for these, which every layer may use.
-set(base_headers back_off capabilities error inspection result duration owner log options version stats sync_policy
+set(base_headers back_off capabilities error histogram inspection observer result duration owner log options version stats sync_policy
     export)
 
 set(layers cli objects group engine executor net base)
@@ -189,7 +189,8 @@ endforeach()
 set(counting_files
   include/rlock/detail/engine/engine_context.hpp
   include/rlock/detail/engine/lock_engine.hpp
-  include/rlock/detail/engine/outage_log.hpp)
+  include/rlock/detail/engine/outage_log.hpp
+  include/rlock/detail/engine/telemetry.hpp)
 files_of(ordering_headers
   include/rlock/detail/engine/*.hpp include/rlock/detail/group/*.hpp
   include/rlock/detail/net/request.hpp)

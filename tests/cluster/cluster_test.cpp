@@ -7,6 +7,9 @@
 #include <rlock/detail/net/hash_slot.hpp>
 
 #include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -371,6 +374,41 @@ TEST_F(Cluster, XFO7_AHeldAndAwaitedLockMigrates) {
     EXPECT_FALSE(held.isLocked());
     cluster().migrate(slot, 1, 0);
   }
+}
+
+TEST_F(Cluster, AnObserverIsToldOfRedirections) {
+  class Redirections : public Observer {
+   public:
+    void redirected(const RedirectedEvent& event) override {
+      const std::lock_guard guard(mutex_);
+      told_.push_back(std::string(event.from) + " " + std::string(event.to) + " " +
+                      std::to_string(event.slot) + (event.moved ? " moved" : " ask"));
+    }
+    [[nodiscard]] std::vector<std::string> told() const {
+      const std::lock_guard guard(mutex_);
+      return told_;
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    std::vector<std::string> told_;
+  };
+  const auto redirections = std::make_shared<Redirections>();
+  Options settings = options();
+  settings.observer = redirections;
+  Client client = Client::connect(settings);
+  const std::string name = cluster().nameAt(0, "observed:");
+  const std::uint16_t slot = detail::net::hashSlot(name);
+  RLock lock = client.getLock(name);
+  lock.lock();
+  EXPECT_TRUE(redirections->told().empty());
+  cluster().migrate(slot, 0, 1);
+  lock.unlock();
+  ASSERT_TRUE(eventually(kLong, [&] { return !redirections->told().empty(); }));
+  const std::string told = redirections->told().front();
+  EXPECT_TRUE(told.ends_with(" " + std::to_string(slot) + " moved")) << told;
+  EXPECT_TRUE(log().contains("event=redirected from=\""));
+  cluster().migrate(slot, 1, 0);
 }
 
 TEST_F(Cluster, XFO7_AskIsFollowedWhileTheSlotIsOpen) {

@@ -20,6 +20,7 @@ part ./packages.sh bookworm
 part ./packages.sh trixie
 part ./conan.sh
 part ./abi.sh
+part ./prometheus.sh ../../build/release/examples/prometheus
 part ./clang.sh 14
 part ./debian.sh trixie tests/matrix/clang.sh 19
 if ((${#failed[@]} > 0)); then

@@ -76,9 +76,13 @@ elseif(STEP STREQUAL "find_package")
   file(REMOVE_RECURSE "${build}")
   configure("${consumer}" "${build}"
     "-DCMAKE_PREFIX_PATH=${prefix}"
+    "-DWITH_PROMETHEUS=${WITH_PROMETHEUS}"
     -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON)
   run("${CMAKE_COMMAND}" --build "${build}")
   run_program("${build}/consumer")
+  if(WITH_PROMETHEUS)
+    run_program("${build}/scraped")
+  endif()
 
 elseif(STEP STREQUAL "pkg_config")
   file(REMOVE_RECURSE "${build}")

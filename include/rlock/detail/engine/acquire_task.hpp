@@ -123,6 +123,12 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
   Step found(Finding finding);
   void book(int count, bool leavesGate);
   Step acksCame(Acks acks);
+  void noteEnd(AcquireFsm::Result result, bool contended) noexcept;
+  void tellEnd(AcquireFsm::Result result,
+               bool contended,
+               Clock::time_point now,
+               std::chrono::nanoseconds waited) noexcept;
+  void noteSettled(Finding::Kind kind, bool held, bool undone, Step next) noexcept;
   void tellUnreconciled(const Error& error);
   [[nodiscard]] Error lateError() const;
   [[nodiscard]] Error stopError() const;
@@ -156,6 +162,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
   Seat seat_;
   std::optional<WakeupQueues::Mark> mark_;
   Grant grant_;
+  std::optional<Clock::time_point> lostAt_;  // a reply was, and what that means is not known
   std::unique_ptr<Timer> undoTimer_;
 };
 
@@ -294,6 +301,7 @@ inline AcquireTask::Step AcquireTask::lost() {
   Finding finding = acquisition_.lost();
   if (finding.kind == Finding::Kind::lost) {
     engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
+    lostAt_ = lostAt_ ? lostAt_ : engine_->now();
   }
   return found(std::move(finding));
 }
@@ -312,6 +320,8 @@ inline AcquireTask::Step AcquireTask::found(Finding finding) {
     engine_->counters().undone.fetch_add(1, std::memory_order_relaxed);
   }
   const int count = finding.count;
+  const bool held = finding.held;
+  const bool undone = finding.undone;
   const Step step = tell([&](AcquireFsm& fsm) {
     return Acquisition::decide(fsm, std::move(finding), engine_->closed());
   });
@@ -320,7 +330,41 @@ inline AcquireTask::Step AcquireTask::found(Finding finding) {
   } else if (Acquisition::leavesGate(kind, step)) {
     leaveGate();
   }
+  if (lostAt_) {
+    noteSettled(kind, held, undone, step);
+  }
   return step;
+}
+
+/// Once it is certain what became of a request whose reply was lost, or that it will not be found
+/// out.
+inline void AcquireTask::noteSettled(Finding::Kind kind,
+                                     bool held,
+                                     bool undone,
+                                     Step next) noexcept {
+  using Settled = SettledEvent::Outcome;
+  Settled outcome = Settled::notExecuted;
+  if (kind == Finding::Kind::granted || kind == Finding::Kind::acknowledged) {
+    outcome = Settled::executed;
+  } else if (kind == Finding::Kind::resolved) {
+    outcome = undone ? Settled::undone : held ? Settled::executed : Settled::notExecuted;
+  } else if (kind == Finding::Kind::unresolved) {
+    outcome = Settled::unknown;
+  } else {
+    return;
+  }
+  if (next == Step::reconcileBack || next == Step::reconcileKeep ||
+      next == Step::finishAndReconcileBack || next == Step::acknowledge) {
+    return;
+  }
+  const auto since = *std::exchange(lostAt_, std::nullopt);
+  if (engine_->telemetry().listens()) {
+    const auto now = engine_->now();
+    engine_->telemetry().tell(SettledEvent{Telemetry::about(*scripts_, ownerField_, now),
+                                           SettledEvent::Request::acquire,
+                                           outcome,
+                                           now - since});
+  }
 }
 
 /// @param leavesGate  the gate is left, in the step that books the grant if that is all
@@ -431,6 +475,7 @@ inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
   if (contended) {
     counters.contended.fetch_add(1, std::memory_order_relaxed);
   }
+  noteEnd(result, contended);
   switch (result) {
     case AcquireFsm::Result::granted:
       return Acquired(std::move(grant_));
@@ -442,6 +487,47 @@ inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
       break;
   }
   return describe(error ? std::move(*error) : Error(Errc::serverError, "no outcome"));
+}
+
+/// Everything that the call does is done, but for what goes on without its caller.
+inline void AcquireTask::noteEnd(AcquireFsm::Result result, bool contended) noexcept {
+  const bool granted = result == AcquireFsm::Result::granted;
+  if (!granted && !contended) {
+    return;
+  }
+  // One that has waited may have been told without another reply.
+  const auto now = contended ? engine_->now() : answeredAt();
+  const auto waited = now - began_;
+  if (granted) {
+    engine_->telemetry().durations().waits.add(waited);
+  }
+  if (contended) {
+    engine_->telemetry().noteContended(*scripts_, waited);
+  }
+  if (engine_->telemetry().listens()) {
+    tellEnd(result, contended, now, waited);
+  }
+}
+
+inline void AcquireTask::tellEnd(AcquireFsm::Result result,
+                                 bool contended,
+                                 Clock::time_point now,
+                                 std::chrono::nanoseconds waited) noexcept {
+  Telemetry& telemetry = engine_->telemetry();
+  const LockEvent about = Telemetry::about(*scripts_, ownerField_, now);
+  const bool granted = result == AcquireFsm::Result::granted;
+  if (contended) {
+    telemetry.tell(WaitedEvent{about,
+                               waited,
+                               granted ? WaitedEvent::Outcome::acquired
+                               : result == AcquireFsm::Result::refused
+                                   ? WaitedEvent::Outcome::refused
+                                   : WaitedEvent::Outcome::failed});
+  }
+  if (granted) {
+    telemetry.tell(AcquiredEvent{
+        about, std::max(grant_.count, 1), waited, contended, grant_.token, params_.label});
+  }
 }
 
 inline AcquireTask::Step AcquireTask::leave(Leave why) {

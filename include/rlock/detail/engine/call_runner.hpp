@@ -117,6 +117,7 @@ inline void CallRunner::finished(Outcome outcome) noexcept {
     gate_.setMaybeExecuted(outcome.kind != Outcome::Kind::failed);
     switch (outcome.kind) {
       case Outcome::Kind::replied:
+        noteRoundTrip();
         perform(replied());
         return;
       case Outcome::Kind::failed:

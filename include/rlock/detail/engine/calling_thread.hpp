@@ -104,6 +104,7 @@ inline CallingThread::Step CallingThread::await() {
   call_.gate_.setMaybeExecuted(true);
   switch (dispatcher.await(call_, call_.replyLimit())) {
     case Dispatcher::Direct::replied:
+      call_.noteRoundTrip();
       return call_.replied();
     case Dispatcher::Direct::failed:
       return call_.failed(

@@ -4,6 +4,7 @@
 #include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/fork.hpp>
+#include <rlock/detail/engine/telemetry.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
 #include <rlock/detail/executor/idempotency_key_pool.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
@@ -56,6 +57,8 @@ class EngineContext : public std::enable_shared_from_this<EngineContext> {
   [[nodiscard]] const Logger& log() const noexcept { return *log_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
+  [[nodiscard]] Telemetry& telemetry() noexcept { return telemetry_; }
+  [[nodiscard]] const Telemetry& telemetry() const noexcept { return telemetry_; }
 
   [[nodiscard]] std::string ownerField(OwnerId owner) const;
   /// How long a call without a time limit of its own may take.
@@ -107,6 +110,7 @@ class EngineContext : public std::enable_shared_from_this<EngineContext> {
   Atomic<bool> closed_{false};
   std::atomic<int> operations_{0};
   Counters counters_;
+  Telemetry telemetry_;
   const std::shared_ptr<Env> env_;
   const std::shared_ptr<Dispatcher> dispatcher_;
   const std::shared_ptr<IdempotencyKeyPool> idempotencyKeys_;
@@ -122,6 +126,7 @@ inline EngineContext::EngineContext(std::string clientId,
       options_(options),
       log_(std::move(log)),
       forkGeneration_(forkGeneration()),
+      telemetry_(options_, *log_, counters_.handlerFailures),
       env_(std::move(env)),
       dispatcher_(std::make_shared<Dispatcher>(env_, transports, options_, log_, events)),
       // Longer than any request is repeated or reconciled.

@@ -146,9 +146,14 @@ class HoldKeeper {
                             std::uint64_t incarnation) const;
   /// A release was not executed after all.
   void notReleased(Hold& hold);
+  /// What a release left of a hold.
+  struct Released {
+    int remain = 0;             ///< holds that are left
+    Clock::time_point since{};  ///< when the first of all began
+  };
   /// A release was executed, or found nothing. If nothing else is to be done the gate is left in
   /// the same step, and what is returned is to be settled.
-  std::optional<HoldGates::Left> released(Hold& hold, const HoldRelease& release);
+  std::optional<HoldGates::Left> released(Hold& hold, const HoldRelease& release, Released& result);
 
  private:
   /// The kinds of holds that shut others out of a name.
@@ -269,6 +274,9 @@ inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
     }
     hold.count = count;
     hold.grantedAt = terms.now;
+    if (before == 0 || count <= 1) {
+      hold.heldSince = terms.now;
+    }
     hold.label = std::move(label);
     if (before == 0 || terms.sync.any()) {
       hold.setSync(terms.sync);
@@ -459,7 +467,9 @@ inline void HoldKeeper::notReleased(Hold& hold) {
   }
 }
 
-inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold, const HoldRelease& release) {
+inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
+                                                           const HoldRelease& release,
+                                                           Released& result) {
   int remain = release.remain;
   const bool lost = release.lost;
   std::string label;
@@ -469,12 +479,14 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold, const Hol
   {
     const MutexLock lock(book_.mutex);
     label = hold.label;
+    result.since = hold.heldSince;
     if (!hold.parts.empty()) {
       remain = ReadParts(hold).released(release, context_.now(), book_.watchdog, found);
     } else if (lost && remain == 0 && hold.count > 0 && !hold.lost) {
       found.push_back(lose(hold, goneReason(hold)));
     }
     hold.count = remain;
+    result.remain = remain;
     if (remain == 0) {
       book_.watchdog.retire(hold);
       if (const auto handle = std::exchange(hold.handle, nullptr); handle && !lost) {

@@ -97,6 +97,7 @@ struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
   int renewalFailures = 0;
   std::chrono::milliseconds lease{0};
   Clock::time_point grantedAt{};  ///< when the last grant was booked
+  Clock::time_point heldSince{};  ///< when the first was, of those that are counted
   /// When it was last heard that somebody had ended it, while a request about it was under way:
   /// what that one is granted may have been there before the end.
   Clock::time_point doubtedAt = Clock::time_point::min();

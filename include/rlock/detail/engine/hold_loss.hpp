@@ -28,6 +28,7 @@ struct HoldLoss {
   std::string label{};
   std::chrono::milliseconds lease{0};
   std::chrono::steady_clock::time_point validUntil{};
+  std::chrono::steady_clock::time_point heldSince{};
 };
 
 /// Marks the handle, which is told later, unless it is lost already.
@@ -52,7 +53,8 @@ inline HoldLoss lose(Hold& hold, LossReason reason) {
                      hold.handle,
                      hold.label,
                      hold.lease,
-                     hold.validUntil});
+                     hold.validUntil,
+                     hold.heldSince});
 }
 
 /// As above, for a part of a hold, which has a lease of its own.
@@ -64,7 +66,8 @@ inline HoldLoss lose(Hold& hold, HoldPart& part, LossReason reason) {
                      part.handle,
                      part.label,
                      part.lease,
-                     part.validUntil});
+                     part.validUntil,
+                     hold.heldSince});
 }
 
 /// As above, for all that an owner holds.

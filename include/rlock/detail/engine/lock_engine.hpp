@@ -98,7 +98,11 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
   void channelsLost() override { waiting_.disconnected(); }
   void channelLost(const std::string& channel) override { waiting_.disconnected(channel); }
   void connectionChanged(bool connected) override;
+  void nodeReconnected(const std::string& node, bool replaced) override;
+  void redirected(const Redirected& redirected) override;
 
+  template <class Tell>
+  void tellLater(Tell tell);
   /// Releases in the background what the server may still have of a lost hold. Defined with
   /// ReleaseTask, which is built on the engine.
   void giveBack(const std::shared_ptr<const LockScripts>& scripts, ReleaseTarget target);
@@ -182,6 +186,32 @@ inline void LockEngine::connectionChanged(bool connected) {
   }
 }
 
+inline void LockEngine::nodeReconnected(const std::string& node, bool replaced) {
+  tellLater([this, node, replaced](Clock::time_point at) {
+    telemetry().tell(ReconnectedEvent{node, replaced, at});
+  });
+}
+
+inline void LockEngine::redirected(const Redirected& redirected) {
+  tellLater([this, redirected](Clock::time_point at) {
+    telemetry().tell(
+        RedirectedEvent{redirected.from, redirected.to, redirected.slot, redirected.moved, at});
+  });
+}
+
+/// Not inside the event, where the router is in the middle of something.
+template <class Tell>
+void LockEngine::tellLater(Tell tell) {
+  if (!telemetry().listens() || closed()) {
+    return;
+  }
+  try {
+    dispatcher().post([self = sharing(*this), tell = std::move(tell), at = now()] { tell(at); });
+  } catch (const std::bad_alloc&) {
+    log().write(LogLevel::error, "no memory to tell the observer");
+  }
+}
+
 inline Stats LockEngine::stats() const {
   const auto read = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
@@ -208,6 +238,11 @@ inline Stats LockEngine::stats() const {
   const WaitingRoom::Size waiting = waiting_.size();
   stats.waiters = waiting.waiters;
   stats.channels = waiting.channels;
+  const Telemetry::Durations& durations = telemetry().durations();
+  stats.waits = durations.waits.read();
+  stats.holdTimes = durations.holdTimes.read();
+  stats.renewalLags = durations.renewalLags.read();
+  stats.roundTrips = durations.roundTrips.read();
   return stats;
 }
 

@@ -52,6 +52,7 @@ class LossTeller {
  private:
   void tell(const HoldLoss& lost);
   void write(const HoldLoss& lost);
+  void tellObserver(const HoldLoss& lost);
   void giveBack(const HoldLoss& lost);
 
   EngineContext& context_;
@@ -98,6 +99,7 @@ inline void LossTeller::tell(const HoldLoss& lost) {
     lost.handle->signalLoss();
   }
   write(lost);
+  tellObserver(lost);
   const auto& onLost = context_.options().onLost;
   if (onLost) {
     callbacks_.deliver(
@@ -105,6 +107,20 @@ inline void LossTeller::tell(const HoldLoss& lost) {
          told = LostHold{scriptsOf(hold).title(), context_.ownerField(hold.owner), lost.reason}] {
           self->context_.options().onLost(told);
         });
+  }
+}
+
+inline void LossTeller::tellObserver(const HoldLoss& lost) {
+  const auto now = context_.now();
+  const auto held = now - lost.heldSince;
+  const LockScripts& scripts = scriptsOf(*lost.hold);
+  context_.telemetry().noteHold(scripts, held);
+  if (context_.telemetry().listens()) {
+    context_.telemetry().tell(
+        LostEvent{Telemetry::about(scripts, context_.ownerField(lost.hold->owner), now),
+                  lost.reason,
+                  held,
+                  lost.label});
   }
 }
 

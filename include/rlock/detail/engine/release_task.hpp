@@ -79,6 +79,8 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
 
   // Their outcomes.
   Step found(Finding finding);
+  void noteReleased(const HoldKeeper::Released& released) noexcept;
+  void noteSettled(Finding::Kind kind, ReleaseFsm::Result outcome) noexcept;
   void tellUnreconciled(const Error& error);
   [[nodiscard]] Error notHeld() const;
   template <class Event>
@@ -91,6 +93,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
   Relinquishment release_;
   ReleaseFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   Clock::time_point sentAt_{};
+  std::optional<Clock::time_point> lostAt_;  // a reply was, and what that means is not known
 };
 
 inline void ReleaseTask::releaseQuietly(const std::shared_ptr<LockEngine>& engine,
@@ -238,6 +241,7 @@ inline ReleaseTask::Step ReleaseTask::failed(Outcome outcome) {
 
 inline ReleaseTask::Step ReleaseTask::lost() {
   engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
+  lostAt_ = lostAt_ ? lostAt_ : engine_->now();
   return found({.kind = Finding::Kind::lost});
 }
 
@@ -250,9 +254,13 @@ inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
     engine_->holds().limit(
         gate_.hold(), release_.reconciles() ? submittedAt() : sentAt_, *finding.lasts);
   }
+  HoldKeeper::Released released;
+  const bool tells = finding.booked && !finding.lostHold;
   if (finding.booked) {
     auto left = engine_->holds().released(
-        gate_.hold(), {incarnation_, finding.remain, finding.lostHold, std::move(finding.kept)});
+        gate_.hold(),
+        {incarnation_, finding.remain, finding.lostHold, std::move(finding.kept)},
+        released);
     if (left) {
       gate_.leave(std::move(*left));
     }
@@ -262,7 +270,45 @@ inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
   if (finding.leavesGate() && gate_.entered()) {
     leaveGate();
   }
-  return tell([&](ReleaseFsm& fsm) { return Relinquishment::decide(fsm, std::move(finding)); });
+  const auto kind = finding.kind;
+  const auto outcome = finding.outcome;
+  const Step step =
+      tell([&](ReleaseFsm& fsm) { return Relinquishment::decide(fsm, std::move(finding)); });
+  if (tells) {
+    noteReleased(released);
+  }
+  if (lostAt_) {
+    noteSettled(kind, outcome);
+  }
+  return step;
+}
+
+inline void ReleaseTask::noteReleased(const HoldKeeper::Released& released) noexcept {
+  const auto held = sentAt_ - released.since;
+  if (released.remain == 0) {
+    engine_->telemetry().noteHold(*scripts_, held);
+  }
+  if (engine_->telemetry().listens()) {
+    engine_->telemetry().tell(
+        ReleasedEvent{Telemetry::about(*scripts_, ownerField_, sentAt_), released.remain, held});
+  }
+}
+
+inline void ReleaseTask::noteSettled(Finding::Kind kind, ReleaseFsm::Result outcome) noexcept {
+  if (kind != Finding::Kind::reconciled && kind != Finding::Kind::unreconciled) {
+    return;
+  }
+  const auto since = *std::exchange(lostAt_, std::nullopt);
+  if (engine_->telemetry().listens()) {
+    const auto now = engine_->now();
+    engine_->telemetry().tell(
+        SettledEvent{Telemetry::about(*scripts_, ownerField_, now),
+                     SettledEvent::Request::release,
+                     kind == Finding::Kind::unreconciled       ? SettledEvent::Outcome::unknown
+                     : outcome == ReleaseFsm::Result::notOwner ? SettledEvent::Outcome::notExecuted
+                                                               : SettledEvent::Outcome::executed,
+                     now - since});
+  }
 }
 
 inline void ReleaseTask::tellUnreconciled(const Error& error) {

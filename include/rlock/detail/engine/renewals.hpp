@@ -112,10 +112,16 @@ class Renewals {
   [[nodiscard]] static bool renewed(const Reply& answer) noexcept {
     return answer.isInteger() && answer.integer == 1;
   }
+  struct LateRenewal {
+    HoldPtr hold;
+    std::chrono::nanoseconds lag;
+    std::chrono::nanoseconds left;
+  };
   /// The consequences of the answers to a batch.
   struct Booked {
     LossTeller::Losses lost;
     std::vector<LabelNote> labelled;
+    std::vector<LateRenewal> late;
     std::string refusal;  ///< of one hold, in the server's words
     Clock::time_point due{};
   };
@@ -126,6 +132,9 @@ class Renewals {
                const Batch& batch,
                Clock::time_point now,
                Booked& to) RLOCK_REQUIRES(book_.mutex);
+
+  void noteLag(Hold& hold, Clock::time_point now, Booked& to) RLOCK_REQUIRES(book_.mutex);
+  void tellLate(const std::vector<LateRenewal>& late, Clock::time_point now);
 
   EngineContext& context_;
   HoldBook& book_;
@@ -188,6 +197,9 @@ class Renewals::Batch final : public Call {
   }
 
   void finished(Outcome outcome) noexcept override {
+    if (outcome.kind == Outcome::Kind::replied) {
+      renewals_->context_.telemetry().durations().roundTrips.add(answeredAt() - submittedAt());
+    }
     if (!holds_.empty()) {
       renewals_->done(*this, outcome);
     }
@@ -399,6 +411,7 @@ inline void Renewals::conclude(Batch& batch, bool answered, Part part, std::stri
                                      failure.empty() ? std::string_view(booked.refusal) : failure));
   }
   losses_.announce(booked.lost);
+  tellLate(booked.late, now);
 }
 
 inline Renewals::Booked Renewals::book(
@@ -435,6 +448,7 @@ inline void Renewals::bookOne(
     hold.renewedAlone = false;
   } else if (reply->integer == 1) {
     counters.renewals.fetch_add(1, std::memory_order_relaxed);
+    noteLag(hold, now, to);
     book_.watchdog.renewed(hold, batch.submittedAt(), now);
     hold.renewedAlone = false;
     if (!hold.label.empty()) {
@@ -445,6 +459,26 @@ inline void Renewals::bookOne(
     }
   } else {
     book_.end(hold, goneReason(hold), to.lost);
+  }
+}
+
+inline void Renewals::noteLag(Hold& hold, Clock::time_point now, Booked& to) {
+  const auto lag = std::max<std::chrono::nanoseconds>(now - book_.watchdog.dueOf(hold), {});
+  context_.telemetry().durations().renewalLags.add(lag);
+  // It is due when a third of the lease is over, so this is half of it.
+  if (lag >= std::chrono::nanoseconds(book_.watchdog.timeout()) / 6 &&
+      context_.telemetry().listens()) {
+    const auto left = std::max<std::chrono::nanoseconds>(hold.validUntil - now, {});
+    to.late.push_back({HoldPtr(&hold), lag, left});
+  }
+}
+
+inline void Renewals::tellLate(const std::vector<LateRenewal>& late, Clock::time_point now) {
+  for (const LateRenewal& each : late) {
+    context_.telemetry().tell(RenewedLateEvent{
+        Telemetry::about(scriptsOf(*each.hold), context_.ownerField(each.hold->owner), now),
+        each.lag,
+        each.left});
   }
 }
 

@@ -136,6 +136,11 @@ class SteppedCall : public Call {
   /// The call is about to wait for something.
   void willWait() noexcept { justBegun_ = false; }
 
+  /// There is a reply to the request at hand.
+  void noteRoundTrip() noexcept {
+    engine_->telemetry().durations().roundTrips.add(answeredAt() - submittedAt());
+  }
+
   // How long its caller waits. Any thread.
 
   /// For a reply that is on its way.

@@ -141,6 +141,14 @@ class Watchdog {
     schedule(hold);
   }
 
+  /// When the renewal of a watched hold was due, whose confirmation is about to be booked: later
+  /// than that after failures.
+  [[nodiscard]] TimePoint dueOf(const Hold& hold) const noexcept {
+    return hold.renewalFailures == 0
+               ? hold.renewAt
+               : hold.validUntil + Validity::allowance(hold.lease) - hold.lease + period();
+  }
+
   /// The server has the hold, says the answer to a question that was sent at `sentAt`.
   void verified(Hold& hold, TimePoint sentAt) {
     hold.renewing = false;

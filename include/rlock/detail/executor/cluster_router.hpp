@@ -251,6 +251,7 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
     return Follow::no;
   }
   const bool moved = redirection->kind == Redirection::Kind::moved;
+  events_.redirected({toString(asked), toString(redirection->to), redirection->slot, moved});
   if (moved) {
     table_.assign(redirection->slot, redirection->to, members_);
     source_.want();
@@ -272,6 +273,9 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
 
 inline void ClusterRouter::nodeUp(Node& node, bool again, bool replaced) {
   const bool successor = std::erase(successors_, &node) > 0;
+  if (again) {
+    events_.nodeReconnected(node.name(), replaced);
+  }
   if (again || successor) {
     events_.reconnected(replaced || successor);
   }

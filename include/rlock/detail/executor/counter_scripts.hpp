@@ -68,6 +68,7 @@ class SemaphoreScripts : public CounterScripts {
                    std::shared_ptr<IdempotencyKeyPool> idempotencyKeys);
 
   [[nodiscard]] std::string_view noun() const noexcept override { return "semaphore"; }
+  [[nodiscard]] std::string_view kind() const noexcept override { return "semaphore"; }
 
   void composeTrySet(Call& call, std::int64_t value, std::chrono::milliseconds life) const override;
   void composeRemove(Call& call) const override;
@@ -109,6 +110,7 @@ class LatchScripts final : public CounterScripts {
   LatchScripts(std::string_view latchName, std::shared_ptr<IdempotencyKeyPool> idempotencyKeys);
 
   [[nodiscard]] std::string_view noun() const noexcept override { return "latch"; }
+  [[nodiscard]] std::string_view kind() const noexcept override { return "latch"; }
 
   void composeTrySet(Call& call, std::int64_t value, std::chrono::milliseconds life) const override;
   void composeRemove(Call& call) const override;

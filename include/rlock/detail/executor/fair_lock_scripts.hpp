@@ -21,6 +21,7 @@ class FairLockScripts final : public LockScripts {
   /// @param waiterLease  how long an entry lasts unless refreshed
   /// @param reentrant    an owner that holds the lock may take it again
   FairLockScripts(std::string_view lockName, std::chrono::milliseconds waiterLease, bool reentrant);
+  [[nodiscard]] std::string_view kind() const noexcept override { return "fairLock"; }
 
   [[nodiscard]] std::string channelOf(std::string_view owner) const override;
   void composeAcquire(Call& call, const AcquireRequest& request) const override;

@@ -25,6 +25,7 @@ class FencedScripts final : public LockScripts {
   /// @param retention  how long the counter is kept after an acquisition or renewal at least;
   /// zero: for ever
   FencedScripts(std::string_view lockName, std::chrono::milliseconds retention);
+  [[nodiscard]] std::string_view kind() const noexcept override { return "fencedLock"; }
 
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
   [[nodiscard]] std::optional<AcquireReply> parseAcquire(const Reply& reply) const override;

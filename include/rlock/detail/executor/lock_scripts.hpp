@@ -146,6 +146,9 @@ class LockScripts {
   /// The word for it in errors.
   [[nodiscard]] virtual std::string_view noun() const noexcept { return "lock"; }
 
+  /// The word for it in events, the log and metrics. Of static storage.
+  [[nodiscard]] virtual std::string_view kind() const noexcept { return "lock"; }
+
   /// Where an owner hears of them, if traits.channelPerOwner.
   [[nodiscard]] virtual std::string channelOf(std::string_view /*owner*/) const { return channel; }
 

@@ -46,6 +46,7 @@ class PermitScripts final : public LockScripts {
   PermitScripts(const PermitScripts& semaphore, int permits, HoldKind kind, bool expires);
 
   [[nodiscard]] std::string_view noun() const noexcept override { return "semaphore"; }
+  [[nodiscard]] std::string_view kind() const noexcept override { return "permitSemaphore"; }
 
   /// It is an acquisition of this one permit.
   [[nodiscard]] bool isFor(std::string_view id) const noexcept { return ids_ == id; }

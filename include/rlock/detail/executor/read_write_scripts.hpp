@@ -38,6 +38,7 @@ class ReadWriteScripts : public LockScripts {
 class ReadLockScripts final : public ReadWriteScripts {
  public:
   explicit ReadLockScripts(std::string_view lockName);
+  [[nodiscard]] std::string_view kind() const noexcept override { return "readLock"; }
 
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
   [[nodiscard]] std::optional<AcquireReply> parseAcquire(const Reply& reply) const override;
@@ -65,6 +66,7 @@ class WriteLockScripts final : public ReadWriteScripts {
   static constexpr std::chrono::milliseconds kIntentRefresh{1000};
 
   explicit WriteLockScripts(std::string_view lockName);
+  [[nodiscard]] std::string_view kind() const noexcept override { return "writeLock"; }
 
   [[nodiscard]] std::string_view fieldOf(Call& call, std::string_view owner) const override;
   void composeAcquire(Call& call, const AcquireRequest& request) const override;

@@ -38,6 +38,17 @@ class DispatcherEvents {
 
   /// The client has a connection, or none any more.
   virtual void connectionChanged(bool /*connected*/) {}
+  /// There is a connection again to this node.
+  /// @param replaced  it is another process than the one before
+  virtual void nodeReconnected(const std::string& /*node*/, bool /*replaced*/) {}
+  struct Redirected {
+    std::string from;
+    std::string to;
+    std::uint16_t slot;
+    bool moved;
+  };
+  /// A node of a cluster has named another one.
+  virtual void redirected(const Redirected& /*redirected*/) {}
 };
 
 /// Knows which node a call goes to. It owns the nodes and the connections for subscriptions;

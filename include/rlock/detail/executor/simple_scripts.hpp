@@ -16,6 +16,7 @@ namespace rlock::detail {
 class SimpleScripts final : public LockScripts {
  public:
   explicit SimpleScripts(std::string_view lockName);
+  [[nodiscard]] std::string_view kind() const noexcept override { return "simpleLock"; }
 
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
   void composeRelease(Call& call, const ReleaseRequest& request) const override;

@@ -129,11 +129,12 @@ inline void SingleRouter::resend(const IntrusivePtr<Call>& call) {
   node_.send(call);
 }
 
-inline void SingleRouter::nodeUp(Node& /*node*/, bool again, bool replaced) {
+inline void SingleRouter::nodeUp(Node& node, bool again, bool replaced) {
   if (ready_) {
     std::exchange(ready_, nullptr)(Result<void>());
   }
   if (again) {
+    events_.nodeReconnected(node.name(), replaced);
     events_.reconnected(replaced);
   }
 }

@@ -16,6 +16,7 @@ class SpinScripts final : public LockScripts {
  public:
   SpinScripts(std::string_view lockName, const BackOff& backOff)
       : LockScripts(lockName, {.wakeRule = WakeRule::polling}), backOff_(backOff) {}
+  [[nodiscard]] std::string_view kind() const noexcept override { return "spinLock"; }
 
   [[nodiscard]] std::chrono::milliseconds pollAfter(int attempts) const override {
     return backOff_.next(attempts);
