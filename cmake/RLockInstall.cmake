@@ -15,7 +15,7 @@ install(EXPORT rlockTargets
 export(EXPORT rlockTargets NAMESPACE rlock::)
 
 set(RLOCK_CONFIG_TESTING OFF)
-if(RLOCK_BUILD_TESTING)
+if(RLOCK_WITH_TESTING)
   set(RLOCK_CONFIG_TESTING ON)
   install(TARGETS rlock_testing EXPORT rlockTestingTargets
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT dev

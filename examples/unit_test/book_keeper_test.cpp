@@ -80,9 +80,7 @@ TEST_F(BookKeeperTest, ALostReplyChangesNothing) {
 TEST_F(BookKeeperTest, WaitsForAnotherThread) {
   rlock::Lease theirs = redis.otherHolds("books:monday");
   auto closing = std::async(std::launch::async, [this] { return close(); });
-  while (client.stats().waiters == 0) {
-    std::this_thread::yield();
-  }
+  redis.clock().awaitWaiting();
   theirs.release();
   EXPECT_EQ(closing.get(), Outcome::closed);
 }

@@ -63,6 +63,10 @@ class TestClock {
   /// published has woken its waiter, a callback has been called.
   /// @throws Error  as advance()
   void settle() { advance(Duration::zero()); }
+  /// Returns when so many calls wait, in other threads, for a lock or for anything else that does
+  /// not come by itself. Time does not pass meanwhile.
+  /// @throws Error  as advance(); `timedOut` when there are fewer after 10 s of real time
+  void awaitWaiting(std::size_t calls = 1);
 
  private:
   friend class TestServer;

@@ -82,8 +82,8 @@ std::shared_ptr<TestLoop> TestLoop::start(std::shared_ptr<Timekeeper> time,
   auto loop = std::make_shared<TestLoop>(std::move(time), std::move(log));
   const Timekeeper::Lock lock(loop->time_->mutex());
   loop->reached_ = loop->time_->now();
-  loop->time_->add(*loop);
   loop->thread_ = std::thread([loop] { loop->run(); });
+  loop->time_->add(*loop);
   return loop;
 }
 
@@ -95,13 +95,13 @@ void TestLoop::run() noexcept {
     if (!ready_.empty()) {
       Function function = std::move(ready_.front());
       ready_.pop_front();
-      perform(lock, function);
+      perform(lock, std::move(function), nullptr);
       last -= stopping_ ? 1 : 0;
     } else if (timerDue()) {
-      const TimerPtr timer = *timers_.begin();
+      TimerPtr timer = *timers_.begin();
       timers_.erase(timers_.begin());
       timer->armed = false;
-      perform(lock, timer->onExpiry);
+      perform(lock, {}, std::move(timer));
     } else {
       time_->wait(lock, timers_.empty() ? TimePoint::max() : (*timers_.begin())->due);
     }
@@ -114,19 +114,23 @@ void TestLoop::run() noexcept {
   dropped.clear();
 }
 
-void TestLoop::perform(Timekeeper::Lock& lock, Function& function) noexcept {
+/// Runs and destroys it without the mutex: what it owns may go with it, timers of this loop
+/// included.
+void TestLoop::perform(Timekeeper::Lock& lock, Function function, TimerPtr timer) noexcept {
   working_ = true;
   lock.unlock();
   const auto failed = [this](const char* what) {
     log_->write(LogLevel::error, std::string("a function on the loop thread has thrown: ") + what);
   };
   try {
-    function();
+    timer ? timer->onExpiry() : function();
   } catch (const std::exception& error) {
     failed(error.what());
   } catch (...) {
     failed("what is no std::exception");
   }
+  function = nullptr;
+  timer = nullptr;
   lock.lock();
   working_ = false;
   time_->changed();

@@ -93,7 +93,7 @@ class TestLoop : public std::enable_shared_from_this<TestLoop> {
   };
 
   void run() noexcept;
-  void perform(Timekeeper::Lock& lock, Function& function) noexcept;
+  void perform(Timekeeper::Lock& lock, Function function, TimerPtr timer) noexcept;
   [[nodiscard]] bool timerDue() const noexcept;
 
   const std::shared_ptr<Timekeeper> time_;

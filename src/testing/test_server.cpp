@@ -45,6 +45,10 @@ void TestClock::advance(Duration span) {
   time_->advance(span.nanoseconds());
 }
 
+void TestClock::awaitWaiting(std::size_t calls) {
+  time_->awaitSleepers(calls);
+}
+
 // The server.
 
 class TestServer::Impl {

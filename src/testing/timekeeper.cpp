@@ -65,6 +65,26 @@ void Timekeeper::settle() {
   }
 }
 
+void Timekeeper::awaitSleepers(std::size_t count) {
+  Lock lock(mutex_);
+  begin(lock);
+  const auto asleep = [this] {
+    return static_cast<std::size_t>(std::count_if(
+        sleepers_.begin(), sleepers_.end(), [](const Sleeper& each) { return !each.woken; }));
+  };
+  const auto limit = Clock::now() + kLongestWork;
+  bool done = settle(lock, nullptr);
+  while (done && asleep() < count) {
+    changed_.wait_until(lock, limit);
+    done = settle(lock, nullptr) && Clock::now() < limit;
+  }
+  moving_ = false;
+  changed();
+  if (!done) {
+    throw Error(Errc::timedOut, "fewer calls wait than were expected to");
+  }
+}
+
 /// One thread moves time.
 void Timekeeper::begin(Lock& lock) {
   if (TestLoop::ofThisThread() != nullptr || TestLoop::helperThread()) {

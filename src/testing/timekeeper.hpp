@@ -47,6 +47,9 @@ class Timekeeper {
   /// Has done what is to be done now.
   /// @throws Error  as advance()
   void settle();
+  /// Returns when so many threads wait in calls, and nothing else goes on.
+  /// @throws Error  as advance()
+  void awaitSleepers(std::size_t count);
 
   // Threads that call.
 

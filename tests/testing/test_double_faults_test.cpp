@@ -110,20 +110,13 @@ TEST_F(TestDoubleFaults, ALostRequestIsRepeated) {
 TEST_F(TestDoubleFaults, ALostMessageIsMadeUpForByAPoll) {
   std::optional<Lease> theirs = server.otherHolds("x");
   auto waiting = std::async(std::launch::async, [&] { return client.getLock("x").tryLock(1min); });
-  while (client.stats().channels == 0) {
-    std::this_thread::sleep_for(1ms);
-  }
-  server.clock().settle();
+  server.clock().awaitWaiting();
   server.dropMessages();
   theirs->release();
   server.clock().settle();
   EXPECT_EQ(client.stats().waiters, 1U);
-  const auto before = server.clock().now();
-  while (client.stats().waiters != 0) {
-    server.clock().advance(100ms);
-  }
+  server.clock().advance(1s);
   EXPECT_TRUE(waiting.get());
-  EXPECT_LE(server.clock().now(), before + 1500ms);
   EXPECT_GE(client.stats().safetyPolls, 1U);
 }
 
@@ -216,9 +209,7 @@ TEST_F(TestDoubleFaults, ARestartWithoutDataIsToldOnceReconnected) {
 TEST_F(TestDoubleFaults, WaitersAreWokenAfterARestart) {
   const Lease theirs = server.otherHolds("x", 1h);
   auto waiting = std::async(std::launch::async, [&] { return client.getLock("x").tryLock(10min); });
-  while (client.stats().waiters == 0) {
-    std::this_thread::sleep_for(1ms);
-  }
+  server.clock().awaitWaiting();
   server.restartEmpty();
   server.clock().advance(2s);
   EXPECT_TRUE(waiting.get());

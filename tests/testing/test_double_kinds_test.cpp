@@ -61,9 +61,7 @@ TEST_P(TestDoubleLocks, HandsOver) {
     }
     return got;
   });
-  while (other.stats().waiters == 0) {
-    std::this_thread::sleep_for(1ms);
-  }
+  server.clock().awaitWaiting();
   EXPECT_EQ(lease.release(), ReleaseResult::released);
   // A spin lock's waiter polls.
   server.clock().advance(5s);
@@ -160,9 +158,7 @@ TEST_F(TestDoubleKinds, Latches) {
   ASSERT_TRUE(mine.trySetCount(2));
   auto waiting =
       std::async(std::launch::async, [&] { return other.getCountDownLatch("k").await(1h); });
-  while (other.stats().waiters == 0) {
-    std::this_thread::sleep_for(1ms);
-  }
+  server.clock().awaitWaiting();
   mine.countDown();
   mine.countDown();
   EXPECT_TRUE(waiting.get());

@@ -133,9 +133,7 @@ TEST_F(TestDouble, AWaitBesideOtherThreadsLastsUntilTimeIsMoved) {
     over = true;
     return got;
   });
-  while (client.stats().waiters == 0) {
-    std::this_thread::sleep_for(1ms);
-  }
+  server.clock().awaitWaiting();
   server.clock().advance(9s);
   std::this_thread::sleep_for(20ms);
   EXPECT_FALSE(over);
@@ -152,9 +150,7 @@ TEST_F(TestDouble, AReleaseWakesTheWaiterWithoutTime) {
     lock.unlock();
     return got;
   });
-  while (client.stats().waiters == 0) {
-    std::this_thread::sleep_for(1ms);
-  }
+  server.clock().awaitWaiting();
   EXPECT_EQ(theirs.release(), ReleaseResult::released);
   EXPECT_TRUE(waiting.get());
   EXPECT_EQ(server.clock().now(), before);
@@ -171,9 +167,7 @@ TEST_F(TestDouble, AStopRequestEndsAWait) {
     }
     return Errc::serverError;
   });
-  while (client.stats().waiters == 0) {
-    std::this_thread::sleep_for(1ms);
-  }
+  server.clock().awaitWaiting();
   stop.request_stop();
   EXPECT_EQ(waiting.get(), Errc::cancelled);
 }
@@ -273,9 +267,7 @@ TEST_F(TestDouble, ClosingEndsWaitingCalls) {
     }
     return Errc::serverError;
   });
-  while (client.stats().waiters == 0) {
-    std::this_thread::sleep_for(1ms);
-  }
+  server.clock().awaitWaiting();
   client.close(1s);
   EXPECT_EQ(waiting.get(), Errc::closed);
 }

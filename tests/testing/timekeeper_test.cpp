@@ -150,6 +150,23 @@ TEST_F(TimekeeperTest, ItsLastFunctionsRunWhenALoopIsStopped) {
   EXPECT_EQ(noted.size(), 1U);
 }
 
+TEST_F(TimekeeperTest, WhatAFunctionOwnsGoesWithIt) {
+  const auto loop = env();
+  const std::shared_ptr<detail::Timer> timer = loop->makeTimer([&] { note("never"); });
+  timer->armAt(time->now() + 1s);
+  loop->post([owned = loop->makeTimer([] {}), last = std::shared_ptr(loop->makeTimer([] {}))] {
+    owned->armAt(std::chrono::steady_clock::time_point::max());
+  });
+  std::unique_ptr<detail::Timer> itself;
+  itself = loop->makeTimer([&] { itself.reset(); });
+  itself->armAt(time->now());
+  time->settle();
+  EXPECT_EQ(itself, nullptr);
+  loop->post([&] { timer->disarm(); });
+  time->advance(1s);
+  EXPECT_TRUE(noted.empty());
+}
+
 TEST_F(TimekeeperTest, AFunctionThatThrowsEndsNothing) {
   const auto loop = env();
   loop->post([] { throw std::runtime_error("broken"); });
