@@ -14,6 +14,22 @@ install(EXPORT rlockTargets
   COMPONENT dev)
 export(EXPORT rlockTargets NAMESPACE rlock::)
 
+set(RLOCK_CONFIG_TESTING OFF)
+if(RLOCK_WITH_TESTING)
+  set(RLOCK_CONFIG_TESTING ON)
+  install(TARGETS rlock_testing EXPORT rlockTestingTargets
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT dev
+    FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT dev)
+  install(EXPORT rlockTestingTargets
+    NAMESPACE rlock::
+    DESTINATION "${RLOCK_CMAKE_DIR}"
+    COMPONENT dev)
+  export(EXPORT rlockTestingTargets NAMESPACE rlock::)
+  install(FILES "${RLOCK_GENERATED_DIR}/include/rlock/testing_src.hpp"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/rlock"
+    COMPONENT dev)
+endif()
+
 get_target_property(rlock_type rlock TYPE)
 if(rlock_type STREQUAL "STATIC_LIBRARY")
   set(RLOCK_CONFIG_STATIC ON)
@@ -59,6 +75,7 @@ install(FILES
   "${PROJECT_BINARY_DIR}/rlockConfigVersion.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindRLockHiredis.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindRLockLibuv.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/FindRLockLua.cmake"
   DESTINATION "${RLOCK_CMAKE_DIR}"
   COMPONENT dev)
 

@@ -86,15 +86,19 @@ Client Client::connect(const Options& options) {
   const auto loop =
       ownsLoop ? detail::net::Loop::createOwned("rlock") : detail::net::Loop::adopt(options.loop);
   loop->setErrorHook([log](const char* text) { log->write(LogLevel::error, text); });
-  auto core = std::make_shared<detail::ClientCore>(
-      detail::ClientWorld{std::make_shared<detail::net::LoopEnv>(loop),
-                          detail::net::socketTransports(loop, options, log),
-                          ownsLoop},
-      detail::newUuid(),
-      options,
-      log);
+  return detail::connectIn({std::make_shared<detail::net::LoopEnv>(loop),
+                            detail::net::socketTransports(loop, options, log),
+                            ownsLoop},
+                           options,
+                           log);
+}
+
+Client detail::connectIn(ClientWorld world,
+                         const Options& options,
+                         const std::shared_ptr<const Logger>& log) {
+  auto core = std::make_shared<ClientCore>(std::move(world), newUuid(), options, log);
   core->open(options);
-  return Client(std::move(core));
+  return ClientAccess::make(std::move(core));
 }
 
 Client::Client(std::shared_ptr<detail::ClientCore> core) noexcept : core_(std::move(core)) {}

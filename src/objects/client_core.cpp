@@ -86,7 +86,7 @@ void ClientCore::open(const Options& options) {
     });
     return;
   }
-  auto outcome = std::make_shared<OneShot<Result<void>>>();
+  auto outcome = std::make_shared<OneShot<Result<void>>>(env_);
   env_->post([engine = engine_, outcome] {
     engine->open([outcome](Result<void> result) { outcome->put(std::move(result)); });
   });
@@ -107,6 +107,7 @@ void ClientCore::close(std::chrono::milliseconds limit) {
     return;
   }
   engine_->markClosed();
+  env_->closing();
   try {
     closeInOrder(limit);
   } catch (const std::bad_alloc&) {
@@ -118,7 +119,7 @@ void ClientCore::close(std::chrono::milliseconds limit) {
 
 void ClientCore::closeInOrder(std::chrono::milliseconds limit) {
   const auto deadline = Duration(limit).deadlineFrom(env_->now());
-  auto done = std::make_shared<OneShot<bool>>();
+  auto done = std::make_shared<OneShot<bool>>(env_);
   const auto finish = [self = shared_from_this(), done] {
     self->engine_->disconnect();
     // Calls that were told of the end may have something left to do on the loop.

@@ -5,7 +5,7 @@
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
-#include <rlock/detail/net/transport.hpp>
+#include <rlock/detail/objects/client_world.hpp>
 #include <rlock/lock.hpp>
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>
@@ -21,14 +21,6 @@ namespace rlock::detail {
 
 /// A version 4 UUID in lower case.
 std::string newUuid();
-
-/// The environment and the connections that a client is built on.
-struct ClientWorld {
-  std::shared_ptr<Env> env;
-  net::Transports transports;
-  /// True when the loop has a thread of its own, so that its client can wait for it.
-  bool ownsLoop = true;
-};
 
 /// One client: its engine, and the order in which the engine is opened and closed.
 ///

@@ -71,6 +71,9 @@ foreach(file IN LISTS sources)
   if(code MATCHES "#[ \t]*include[ \t]*[<\"](uv\\.h|uv/|hiredis|openssl)[^\n]*")
     violation("${file}" "includes a C library outside src/net: ${CMAKE_MATCH_0}")
   endif()
+  if(NOT file MATCHES "^src/testing/" AND code MATCHES "#[ \t]*include[ \t]*[<\"]lua[^\n]*")
+    violation("${file}" "includes Lua outside src/testing: ${CMAKE_MATCH_0}")
+  endif()
 endforeach()
 
 # -------------------------------------------------------------------------------------------- layers
@@ -80,7 +83,7 @@ endforeach()
 set(base_headers back_off capabilities error histogram inspection observer result duration owner log options version stats sync_policy
     export)
 
-set(layers cli objects group engine executor net base)
+set(layers cli testing objects group engine executor net base)
 function(layer_of path out)
   set(layer "")
   string(REGEX REPLACE "^(include/rlock/|rlock/|src/)(detail/)?" "" inner "${path}")
@@ -92,6 +95,8 @@ function(layer_of path out)
     set(layer objects)
     if(CMAKE_MATCH_2 IN_LIST base_headers)
       set(layer base)
+    elseif(CMAKE_MATCH_2 STREQUAL "testing")
+      set(layer testing)
     endif()
   endif()
   set(${out} "${layer}" PARENT_SCOPE)
@@ -100,6 +105,9 @@ endfunction()
 # Each includes itself, the layers below it, and base.
 # The program is a user of the library like any other.
 set(may_include_cli cli objects base)
+# The test double stands on the way in which every client is made, and on the connections' half that needs no
+# socket; nothing of the library includes it.
+set(may_include_testing testing objects executor net base)
 set(may_include_objects objects group engine executor net base)
 set(may_include_group group engine executor net base)
 set(may_include_engine engine executor net base)

@@ -12,6 +12,8 @@ cd "$(dirname "$0")/../.."
 make_packages() {
   mkdir -p build
   bash cmake/install_packages.sh build
+  # The test double is packaged where there is Lua.
+  apt-get install -qq -y liblua5.1-0-dev >/dev/null 2>&1
   cmake --workflow --preset deb >build/packages.log 2>&1 || {
     tail -n 40 build/packages.log
     return 1
@@ -35,11 +37,13 @@ use_packages() {
   rlock --version
   ! dpkg -l | grep -E '^ii +lib(hiredis|uv1|ssl|fmt)-dev' || fail "a runtime package brings -dev packages"
   apt-get install -qq -y ./build/packages/librlock-dev*.deb g++ cmake ninja-build pkgconf redis-server \
+    liblua5.1-0-dev \
     >>build/use.log 2>&1 || fail "$(tail -n 20 build/use.log)"
   rm -rf build/use
   cmake -S tests/package/find_package -B build/use -G Ninja >>build/use.log 2>&1 &&
     cmake --build build/use >>build/use.log 2>&1 || fail "$(tail -n 20 build/use.log)"
   tests/with_redis.sh build/use/consumer
+  build/use/double
   tests/package/pkg_config/build.sh shared build/use/by_pkg_config 2>>build/use.log
   tests/with_redis.sh build/use/by_pkg_config
   tests/package/header_only/build.sh /usr build/use/header_only >>build/use.log 2>&1 ||

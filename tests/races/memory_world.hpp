@@ -2,7 +2,7 @@
 #pragma once
 
 #include "net/loop.hpp"
-#include "simulation/redis_model.hpp"
+#include "testing/redis_model.hpp"
 #include <rlock/client.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/net/transport.hpp>

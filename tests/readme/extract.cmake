@@ -3,7 +3,7 @@
 #
 # Usage: cmake -DDOCUMENTS=<file.md;...> -DOUTPUT_DIR=<directory> -P extract.cmake
 #
-# A block with a main() becomes program_<n>.cpp. All others become functions of fragments.cpp that have
+# A block with a main() becomes program_<n>.cpp; those with a TEST() together are tests.cpp. All others become functions of fragments.cpp that have
 # an `rlock::Client& client`; their #include lines go to its top, and a block with co_await becomes a
 # coroutine. #line makes the compiler name the place in the document. The first program of the first
 # document is the one a reader sees first: it may have 15 lines at most.
@@ -17,6 +17,7 @@ set(includes "")
 set(fragments "")
 set(fragment_count 0)
 set(program_count 0)
+set(tests "")
 
 function(write_if_different file text)
   file(WRITE "${file}.new" "${text}")
@@ -41,6 +42,10 @@ function(add_block document line code)
     endif()
     write_if_different("${OUTPUT_DIR}/program_${number}.cpp" "#line ${line} \"${document}\"\n${code}")
     set(program_count ${number} PARENT_SCOPE)
+    return()
+  endif()
+  if(code MATCHES "(^|\n)TEST\\(")
+    set(tests "${tests}#line ${line} \"${document}\"\n${code}" PARENT_SCOPE)
     return()
   endif()
   string(REGEX MATCHALL "#include <[^>\n]*>\n" block_includes "${code}")
@@ -88,6 +93,12 @@ foreach(document IN LISTS DOCUMENTS)
 endforeach()
 if(program_count EQUAL 0)
   message(FATAL_ERROR "no document has a program")
+endif()
+
+if(tests)
+  write_if_different("${OUTPUT_DIR}/tests.cpp" "${tests}")
+else()
+  file(REMOVE "${OUTPUT_DIR}/tests.cpp")
 endif()
 
 # What an earlier run wrote and this one did not.

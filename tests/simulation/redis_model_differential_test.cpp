@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulation/redis_model.hpp"
 #include "simulation/redis_model_steps.hpp"
 #include "support/raw_redis.hpp"
 #include "support/redis_server.hpp"
+#include "testing/redis_model.hpp"
 #include <rlock/detail/executor/lua_scripts.hpp>
 
 #include <gtest/gtest.h>

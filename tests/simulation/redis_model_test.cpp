@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulation/redis_model.hpp"
+#include "testing/redis_model.hpp"
 
-#include "simulation/redis_commands.hpp"
-#include "simulation/redis_lua.hpp"
+#include "testing/redis_commands.hpp"
+#include "testing/redis_lua.hpp"
 #include <rlock/detail/executor/lua_scripts.hpp>
 
 #include <gmock/gmock.h>

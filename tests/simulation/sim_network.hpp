@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "simulation/redis_model.hpp"
 #include "simulation/sim_env.hpp"
 #include "simulation/sim_world.hpp"
+#include "testing/redis_model.hpp"
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/net/server_session.hpp>
 

@@ -81,6 +81,9 @@ class Env {
   /// Wakes one thread that sleeps on `word`. The word may be gone already: then no thread is woken.
   virtual void wakeOne(const std::atomic<std::uint32_t>* word) noexcept = 0;
 
+  /// The client is being closed: from here on a thread that sleeps waits for the loop, and not for
+  /// what other clients do. For an Env whose time does not pass by itself.
+  virtual void closing() noexcept {}
   /// Accepts no more functions, runs the functions already queued and ends the loop. On a thread
   /// other than the loop thread it waits for the end, at most until `deadline`.
   virtual void stop(Clock::time_point deadline) noexcept = 0;

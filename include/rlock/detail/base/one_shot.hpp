@@ -1,38 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
+#include <rlock/detail/base/env.hpp>
+
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 
 namespace rlock::detail {
 
-/// One thread waits for the one thing that another has to say.
+/// One thread waits for the one thing that another has to say, by the clock of an Env.
 ///
-/// **Thread safety:** put() from one thread, the rest from another.
+/// **Thread safety:** put() from one thread, the rest from another. Whoever calls put() keeps the
+/// object alive until it returns.
 template <class T>
 class OneShot {
  public:
   using Clock = std::chrono::steady_clock;
 
+  explicit OneShot(std::shared_ptr<Env> env) noexcept : env_(std::move(env)) {}
+
   void put(T value) {
-    // Told under the mutex: once it is free the waiting thread may destroy this object.
-    const std::lock_guard lock(mutex_);
     value_.emplace(std::move(value));
-    changed_.notify_all();
+    there_.store(1, std::memory_order_release);
+    env_->wakeOne(&there_.word());
   }
 
   /// False: it did not come in time. time_point::max() is without limit.
   bool waitUntil(Clock::time_point deadline) {
-    std::unique_lock lock(mutex_);
-    const auto there = [this] { return value_.has_value(); };
-    if (deadline == Clock::time_point::max()) {
-      changed_.wait(lock, there);
-      return true;
+    while (there_.load(std::memory_order_acquire) == 0) {
+      if (deadline != Clock::time_point::max() && env_->now() >= deadline) {
+        return false;
+      }
+      env_->sleep(there_.word(), 0, deadline);
     }
-    return changed_.wait_until(lock, deadline, there);
+    return true;
   }
 
   /// Waits for it, and takes it.
@@ -42,9 +47,9 @@ class OneShot {
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<T> value_;
+  const std::shared_ptr<Env> env_;
+  std::optional<T> value_;  // put()'s until there_ is 1, and take()'s from then on
+  Atomic<std::uint32_t> there_{0};
 };
 
 }  // namespace rlock::detail

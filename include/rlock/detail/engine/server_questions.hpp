@@ -128,7 +128,7 @@ inline Result<void> ServerQuestions::authenticate() const {
     return object_.describe(std::move(*why));
   }
   const LockEngine& engine = object_.engine();
-  auto outcome = std::make_shared<OneShot<Result<void>>>();
+  auto outcome = std::make_shared<OneShot<Result<void>>>(engine.env());
   authenticateOnLoop([outcome](Result<void> result) { outcome->put(std::move(result)); });
   if (!outcome->waitUntil(engine.now() + engine.callTimeout())) {
     return object_.describe(Error(Errc::timedOut, "the server has not answered in time"));

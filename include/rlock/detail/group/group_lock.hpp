@@ -114,7 +114,7 @@ Result<T> GroupLock::runHere(Start start) {
   if (auto why = members_->refuse(true)) {
     return std::move(*why);
   }
-  auto answer = std::make_shared<OneShot<Result<T>>>();
+  auto answer = std::make_shared<OneShot<Result<T>>>(members_->env());
   start([answer](Result<T> result) { answer->put(std::move(result)); });
   return answer->take();
 }
@@ -140,7 +140,7 @@ inline Result<LockBackend::Acquired> GroupLock::acquire(AcquireParams params) {
   if (auto why = members_->refuse(true)) {
     return std::move(*why);
   }
-  auto answer = std::make_shared<OneShot<Result<Acquired>>>();
+  auto answer = std::make_shared<OneShot<Result<Acquired>>>(members_->env());
   const auto acquisition = makeAcquire(
       std::move(params), [answer](Result<Acquired> result) { answer->put(std::move(result)); });
   acquisition->start();

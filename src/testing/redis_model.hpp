@@ -20,6 +20,9 @@ struct RedisModelOptions {
   std::string password{};
   /// Run ids follow from it. Servers of one simulation need different ones.
   std::uint64_t seed = 1;
+  /// A key is gone as soon as its time is over. Redis keeps it for the rest of that millisecond,
+  /// which a test whose time moves in steps would have to know of.
+  bool punctual = false;
 };
 
 /// A Redis 7.0 server in memory, without a network: what a command answers, publishes and leaves

@@ -82,6 +82,8 @@ class RedisKeyspace {
 
   /// Nothing if there is no such key at that time.
   RedisObject* find(std::string_view key, std::int64_t nowMs);
+  /// See RedisModelOptions::punctual.
+  void setPunctual(bool punctual) noexcept { punctual_ = punctual; }
   /// Replaces what stands there, expiry and all.
   RedisObject& put(std::string_view key, decltype(RedisObject::value) value);
   /// Returns whether there was one.
@@ -93,6 +95,7 @@ class RedisKeyspace {
  private:
   Map keys_;
   std::uint64_t births_ = 0;
+  bool punctual_ = false;
 };
 
 }  // namespace rlock::sim

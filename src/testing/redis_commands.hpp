@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "simulation/redis_keyspace.hpp"
+#include "testing/redis_keyspace.hpp"
 #include <rlock/detail/base/reply.hpp>
 
 #include <cstdint>

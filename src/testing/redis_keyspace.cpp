@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulation/redis_keyspace.hpp"
+#include "testing/redis_keyspace.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,8 +12,9 @@ namespace {
 constexpr std::size_t kListpackEntries = 512;
 constexpr std::size_t kListpackValue = 64;
 
-bool isOver(const RedisObject& object, std::int64_t nowMs) {
-  return object.expiresAt && nowMs > *object.expiresAt;
+/// Redis keeps a key to the end of the millisecond in which its time is over.
+bool isOver(const RedisObject& object, std::int64_t nowMs, bool punctual) {
+  return object.expiresAt && nowMs + (punctual ? 1 : 0) > *object.expiresAt;
 }
 
 }  // namespace
@@ -82,7 +83,7 @@ RedisObject* RedisKeyspace::find(std::string_view key, std::int64_t nowMs) {
   if (found == keys_.end()) {
     return nullptr;
   }
-  if (isOver(found->second, nowMs)) {
+  if (isOver(found->second, nowMs, punctual_)) {
     keys_.erase(found);
     return nullptr;
   }
@@ -112,7 +113,7 @@ std::vector<const RedisKeyspace::Map::value_type*> RedisKeyspace::all(std::int64
   std::vector<const Map::value_type*> result;
   result.reserve(keys_.size());
   for (const auto& key : keys_) {
-    if (!isOver(key.second, nowMs)) {
+    if (!isOver(key.second, nowMs, punctual_)) {
       result.push_back(&key);
     }
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "simulation/redis_commands.hpp"
-#include "simulation/redis_keyspace.hpp"
-#include "simulation/redis_lua.hpp"
-#include "simulation/redis_model.hpp"
+#include "testing/redis_commands.hpp"
+#include "testing/redis_keyspace.hpp"
+#include "testing/redis_lua.hpp"
+#include "testing/redis_model.hpp"
 
 #include <array>
 #include <cstddef>
@@ -64,6 +64,9 @@ class RedisModel::Impl {
         clock_(std::move(clock)),
         options_(std::move(options)),
         lua_([this](Argv argv) { return performInScript(argv); }) {
+    for (RedisKeyspace& keys : databases_) {
+      keys.setPunctual(options_.punctual);
+    }
     start();
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulation/redis_model_impl.hpp"
+#include "testing/redis_model_impl.hpp"
 
 #include <algorithm>
 #include <unordered_map>

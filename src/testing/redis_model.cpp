@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulation/redis_model.hpp"
+#include "testing/redis_model.hpp"
 
-#include "simulation/redis_model_impl.hpp"
+#include "testing/redis_model_impl.hpp"
 
 #include <algorithm>
 #include <cstdio>

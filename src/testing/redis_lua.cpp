@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulation/redis_lua.hpp"
+#include "testing/redis_lua.hpp"
 
-#include "simulation/redis_commands.hpp"
+#include "testing/redis_commands.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulation/redis_commands.hpp"
+#include "testing/redis_commands.hpp"
 
 #include <algorithm>
 #include <array>

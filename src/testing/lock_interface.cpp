@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/error.hpp>
+#include <rlock/testing.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace rlock {
+
+/// The holds that somebody has a Lease of, or may have.
+struct LockInterface::Holds {
+  using Handle = detail::IntrusivePtr<detail::HoldHandle>;
+
+  /// The present incarnation of the owner's hold; a new one if it has none that lasts.
+  Handle of(OwnerId owner) {
+    const std::lock_guard lock(mutex);
+    Handle& handle = handles[owner.value];
+    if (!handle || handle->reason() != LossReason::none || handle->released()) {
+      handle = detail::makeIntrusive<detail::HoldHandle>(++last);
+    }
+    return handle;
+  }
+  /// Null: there is none.
+  Handle find(OwnerId owner) {
+    const std::lock_guard lock(mutex);
+    const auto found = handles.find(owner.value);
+    return found == handles.end() ? nullptr : found->second;
+  }
+  Handle take(OwnerId owner) {
+    const std::lock_guard lock(mutex);
+    const auto found = handles.find(owner.value);
+    if (found == handles.end()) {
+      return nullptr;
+    }
+    const Handle handle = found->second;
+    handles.erase(found);
+    return handle;
+  }
+
+  std::mutex mutex;
+  std::map<std::uint64_t, Handle> handles;
+  std::uint64_t last = 0;
+};
+
+LockInterface::LockInterface() : holds_(std::make_shared<Holds>()) {}
+
+LockInterface::~LockInterface() = default;
+
+std::optional<std::chrono::milliseconds> LockInterface::timeToLive() {
+  if (!isLocked()) {
+    return std::nullopt;
+  }
+  return std::chrono::milliseconds::max();
+}
+
+void LockInterface::tellLost(OwnerId owner, LossReason reason) {
+  const auto handle = holds_->take(owner);
+  if (handle && handle->markLost(reason)) {
+    handle->signalLoss();
+  }
+}
+
+namespace sim {
+
+/// RLock's view of a LockInterface.
+class InterfaceBackend final : public detail::LockBackend,
+                               public std::enable_shared_from_this<InterfaceBackend> {
+ public:
+  using Outcome = detail::ReleaseOutcome;
+  using Clock = detail::HoldHandle::Clock;
+
+  InterfaceBackend(std::string name, std::shared_ptr<LockInterface> lock)
+      : name_(std::move(name)), lock_(std::move(lock)) {}
+
+  [[nodiscard]] const std::string& name() const noexcept override { return name_; }
+  [[nodiscard]] Clock::time_point now() const noexcept override { return Clock::now(); }
+  [[nodiscard]] detail::LockPlace place() const override {
+    return {"interface", 0, name_, detail::HoldKind(), {}};
+  }
+  [[nodiscard]] bool refusesBlocking() const noexcept override { return false; }
+  [[nodiscard]] bool keeps(OwnerId /*owner*/) const override { return false; }
+
+  Result<Acquired> acquire(detail::AcquireParams params) override;
+  void acquireAsync(detail::AcquireParams params, Handler<Acquired> handler) override {
+    behind([params = std::move(params)](InterfaceBackend& self) { return self.acquire(params); },
+           std::move(handler));
+  }
+  Result<Outcome> release(detail::ReleaseTarget target) override;
+  void releaseAsync(detail::ReleaseTarget target, Handler<Outcome> handler) override {
+    behind([target](InterfaceBackend& self) { return self.release(target); }, std::move(handler));
+  }
+  void releaseQuietly(detail::ReleaseTarget target) override { static_cast<void>(release(target)); }
+  Result<bool> forceRelease() override {
+    return guarded<bool>([this] { return lock_->forceRelease(); });
+  }
+  void forceReleaseAsync(Handler<bool> handler) override {
+    behind([](InterfaceBackend& self) { return self.forceRelease(); }, std::move(handler));
+  }
+  Result<bool> isLocked() override {
+    return guarded<bool>([this] { return lock_->isLocked(); });
+  }
+  void isLockedAsync(Handler<bool> handler) override {
+    behind([](InterfaceBackend& self) { return self.isLocked(); }, std::move(handler));
+  }
+  Result<int> holdCount(OwnerId owner) override {
+    return guarded<int>([this, owner] { return lock_->holdCount(owner); });
+  }
+  void holdCountAsync(OwnerId owner, Handler<int> handler) override {
+    behind([owner](InterfaceBackend& self) { return self.holdCount(owner); }, std::move(handler));
+  }
+  Result<TimeToLive> timeToLive() override {
+    return guarded<TimeToLive>([this] { return lock_->timeToLive(); });
+  }
+  void timeToLiveAsync(Handler<TimeToLive> handler) override {
+    behind([](InterfaceBackend& self) { return self.timeToLive(); }, std::move(handler));
+  }
+
+ private:
+  [[nodiscard]] Error problem(Errc errc, const char* what) const {
+    ErrorContext context;
+    context.key = name_;
+    return Error(errc, what, std::move(context));
+  }
+
+  template <class T, class Call>
+  Result<T> guarded(Call call) {
+    try {
+      return call();
+    } catch (const Error& error) {
+      return error;
+    } catch (const std::exception& failure) {
+      return problem(Errc::serverError, failure.what());
+    }
+  }
+
+  /// Each call has a thread of its own, because it may wait for another.
+  template <class Call, class T>
+  void behind(Call call, Handler<T> handler) {
+    std::thread([self = shared_from_this(),
+                 call = std::move(call),
+                 handler = std::move(handler)]() mutable {
+      handler(call(*self));
+    }).detach();
+  }
+
+  const std::string name_;
+  const std::shared_ptr<LockInterface> lock_;
+};
+
+Result<detail::LockBackend::Acquired> InterfaceBackend::acquire(detail::AcquireParams params) {
+  constexpr auto kLongestLease = std::chrono::hours(24) * 365;
+  if (params.lease && (!params.lease->isPositive() || *params.lease > Duration(kLongestLease))) {
+    return problem(Errc::invalidArgument, "a lease is more than 0 and at most 365 days");
+  }
+  if (params.maxHold && !params.maxHold->isPositive()) {
+    return problem(Errc::invalidArgument, "a longest hold is more than 0");
+  }
+  return guarded<Acquired>([&]() -> Acquired {
+    const Clock::time_point begun = now();
+    if (!lock_->acquire({params.owner, params.wait, params.lease, params.stop})) {
+      return std::nullopt;
+    }
+    const auto hold = lock_->holds_->of(params.owner);
+    const Duration time =
+        std::min(params.lease.value_or(Duration::max()), params.maxHold.value_or(Duration::max()));
+    hold->setValidUntil(std::max(hold->validUntil(), time.deadlineFrom(begun)));
+    detail::Grant grant;
+    if (params.wantsHandle) {
+      grant.hold = hold;
+      grant.count = lock_->holdCount(params.owner);
+    }
+    return grant;
+  });
+}
+
+Result<detail::ReleaseOutcome> InterfaceBackend::release(detail::ReleaseTarget target) {
+  return guarded<Outcome>([&] {
+    const auto hold = lock_->holds_->find(target.owner);
+    if (target.incarnation != 0 && (!hold || hold->incarnation() != target.incarnation)) {
+      throw problem(Errc::notOwner, "that hold is over");
+    }
+    if (lock_->release(target.owner) > 0) {
+      return Outcome::stillHeld;
+    }
+    if (const auto gone = lock_->holds_->take(target.owner)) {
+      gone->setReleased();
+    }
+    return Outcome::released;
+  });
+}
+
+}  // namespace sim
+
+RLock makeLock(std::string name, std::shared_ptr<LockInterface> lock) {
+  if (!lock || name.empty()) {
+    throw Error(Errc::invalidArgument, "a lock has a name and an implementation");
+  }
+  return RLock(std::make_shared<sim::InterfaceBackend>(std::move(name), std::move(lock)));
+}
+
+}  // namespace rlock

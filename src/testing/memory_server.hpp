@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "testing/redis_model.hpp"
+#include "testing/timekeeper.hpp"
+#include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/net/server_session.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rlock::sim {
+
+/// The client's end of a connection to a MemoryServer. Called on any thread, with no mutex of the
+/// server held.
+class MemoryPeer {
+ public:
+  /// Of a connection. None is used twice, unlike the server's own ids, which begin again when it
+  /// restarts.
+  using Number = std::uint64_t;
+
+  MemoryPeer() = default;
+  MemoryPeer(const MemoryPeer&) = delete;
+  MemoryPeer& operator=(const MemoryPeer&) = delete;
+  virtual ~MemoryPeer() = default;
+
+  /// The server has closed it.
+  virtual void broken(Number connection) = 0;
+  virtual void heard(const std::string& /*channel*/, const std::string& /*payload*/) {}
+};
+
+/// A Redis in this process for clients on real threads: the model behind a mutex, connections
+/// without sockets, and what can be made to go wrong with them.
+///
+/// **Thread safety:** Safe to call concurrently from any thread.
+class MemoryServer {
+ public:
+  using Number = MemoryPeer::Number;
+  using Argv = RedisModel::Argv;
+  using TimePoint = Timekeeper::TimePoint;
+  /// What became of a command.
+  enum class Fate : std::uint8_t {
+    answered,
+    lost,  ///< its connection is gone, before it was executed or after
+  };
+  /// What may be ordered to go wrong a number of times.
+  enum class Fault : std::uint8_t {
+    replyLost,    ///< a script is executed, and its connection breaks before the reply
+    requestLost,  ///< the connection breaks before the script is executed
+    messageLost,  ///< a message does not reach its subscriber
+  };
+
+  MemoryServer(std::shared_ptr<Timekeeper> time, std::string name);
+
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] Timekeeper& time() const noexcept { return *time_; }
+
+  // Connections.
+
+  struct Accepted {
+    Number number;
+    detail::net::ServerSession session;
+  };
+  /// Empty: it is down.
+  std::optional<Accepted> connect(std::weak_ptr<MemoryPeer> peer);
+  void disconnect(Number connection) noexcept;
+  Fate execute(Number connection, Argv argv, detail::Reply& reply);
+  /// Until when it answers nothing.
+  [[nodiscard]] TimePoint frozenUntil() const;
+
+  // A look from outside, whatever is broken.
+
+  detail::Reply look(std::initializer_list<std::string_view> argv);
+  [[nodiscard]] std::string dump() const;
+  [[nodiscard]] std::uint64_t commandCount() const;
+  [[nodiscard]] std::size_t connectionCount() const;
+
+  // What can go wrong.
+
+  void order(Fault fault, int times);
+  /// All connections break, and there is no other until then.
+  void down(TimePoint until);
+  void freeze(TimePoint until);
+  void restart(bool keepData);
+  void setOutOfMemory(bool outOfMemory);
+  void setReadOnly(bool readOnly);
+
+ private:
+  struct Message {
+    std::shared_ptr<MemoryPeer> to;
+    std::string channel;
+    std::string payload;
+  };
+  struct Connection {
+    std::weak_ptr<MemoryPeer> peer;
+    RedisModel::ClientId client;
+  };
+  using Connections = std::map<Number, Connection>;
+  /// What is told when the mutex is free.
+  struct News {
+    std::vector<Message> messages{};
+    Connections broken{};
+  };
+
+  [[nodiscard]] bool happens(Fault fault) noexcept;
+  [[nodiscard]] Connections::iterator find(RedisModel::ClientId client) noexcept;
+  void forget(Connections::iterator connection);
+  static void tell(const News& news);
+
+  const std::shared_ptr<Timekeeper> time_;
+  const std::string name_;
+  mutable std::mutex mutex_;
+  RedisModel model_;
+  Connections connections_;
+  Number lastNumber_ = 0;
+  News news_;
+  std::map<Fault, int> faults_;
+  TimePoint downUntil_ = TimePoint::min();
+  TimePoint frozenUntil_ = TimePoint::min();
+};
+
+}  // namespace rlock::sim

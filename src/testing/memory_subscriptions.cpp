@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "testing/memory_subscriptions.hpp"
+
+#include <rlock/error.hpp>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace rlock::sim {
+
+/// The connection, which outlives what asks for it by what is queued. Loop thread, but for what the
+/// server tells.
+class MemorySubscriptions::Line final : public MemoryPeer,
+                                        public std::enable_shared_from_this<Line> {
+ public:
+  Line(std::shared_ptr<detail::Env> env,
+       std::shared_ptr<MemoryServer> server,
+       const Options& options,
+       detail::net::PubSubEvents& events)
+      : env_(std::move(env)),
+        server_(std::move(server)),
+        events_(events),
+        redial_(*env_, options, [this] { dial(); }) {}
+
+  void subscribe(std::string channel) {
+    wanted_.insert(channel);
+    if (connection_ != 0) {
+      confirmSoon(std::move(channel));
+    } else if (!std::exchange(dialling_, true)) {
+      redial_.start();
+    }
+  }
+
+  void unsubscribe(const std::string& channel) {
+    if (wanted_.erase(channel) != 0 && connection_ != 0) {
+      say("UNSUBSCRIBE", channel);
+    }
+  }
+
+  void close() noexcept {
+    closed_ = true;
+    redial_.stop();
+    wanted_.clear();
+    if (const Number gone = std::exchange(connection_, 0); gone != 0) {
+      server_->disconnect(gone);
+    }
+  }
+
+  void broken(Number connection) override {
+    env_->post([self = shared_from_this(), connection] { self->lose(connection); });
+  }
+
+  void heard(const std::string& channel, const std::string& payload) override {
+    env_->post([self = shared_from_this(), channel, payload] {
+      if (!self->closed_ && self->wanted_.contains(channel)) {
+        self->events_.onMessage(channel, payload);
+      }
+    });
+  }
+
+ private:
+  void dial() {
+    dialling_ = false;
+    if (closed_ || connection_ != 0 || wanted_.empty()) {
+      return;
+    }
+    if (server_->frozenUntil() > env_->now()) {
+      dialling_ = true;
+      redial_.startAt(server_->frozenUntil());
+      return;
+    }
+    const auto made = server_->connect(weak_from_this());
+    if (!made) {
+      dialling_ = true;
+      redial_.start();
+      events_.onDown(problem("connection refused"));
+      return;
+    }
+    connection_ = made->number;
+    redial_.succeeded();
+    events_.onUp();
+    for (const std::string& channel : std::set(wanted_)) {
+      confirmSoon(channel);
+    }
+  }
+
+  void lose(Number connection) {
+    if (closed_ || connection_ != connection) {
+      return;
+    }
+    connection_ = 0;
+    if (!wanted_.empty() && !std::exchange(dialling_, true)) {
+      redial_.start();
+    }
+    events_.onDown(problem("the server closed the connection"));
+  }
+
+  /// An event never comes inside of a call.
+  void confirmSoon(std::string channel) {
+    env_->post([self = shared_from_this(), channel = std::move(channel)] {
+      if (!self->closed_ && self->connection_ != 0 && self->wanted_.contains(channel) &&
+          self->say("SUBSCRIBE", channel)) {
+        self->events_.onSubscribed(channel);
+      }
+    });
+  }
+
+  bool say(std::string_view verb, std::string_view channel) {
+    const std::array<std::string_view, 2> argv{verb, channel};
+    detail::Reply reply;
+    return server_->execute(connection_, argv, reply) == MemoryServer::Fate::answered;
+  }
+
+  [[nodiscard]] Error problem(const char* what) const {
+    ErrorContext context;
+    context.node = server_->name();
+    return Error(Errc::connectionFailed, what, std::move(context));
+  }
+
+  const std::shared_ptr<detail::Env> env_;
+  const std::shared_ptr<MemoryServer> server_;
+  detail::net::PubSubEvents& events_;
+  MemoryRedial redial_;
+  std::set<std::string> wanted_;
+  Number connection_ = 0;
+  bool dialling_ = false;
+  bool closed_ = false;
+};
+
+MemorySubscriptions::MemorySubscriptions(std::shared_ptr<detail::Env> env,
+                                         std::shared_ptr<MemoryServer> server,
+                                         const Options& options,
+                                         detail::net::PubSubEvents& events)
+    : line_(std::make_shared<Line>(std::move(env), std::move(server), options, events)) {}
+
+MemorySubscriptions::~MemorySubscriptions() {
+  line_->close();
+}
+
+void MemorySubscriptions::subscribe(std::string channel) {
+  line_->subscribe(std::move(channel));
+}
+
+void MemorySubscriptions::unsubscribe(const std::string& channel) {
+  line_->unsubscribe(channel);
+}
+
+void MemorySubscriptions::close() noexcept {
+  line_->close();
+}
+
+}  // namespace rlock::sim

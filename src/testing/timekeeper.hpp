@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace rlock::sim {
+
+class TestLoop;
+
+/// The time of a test: when it moves, and who has something to do before it may. All loops of its
+/// clients, and the threads that wait in their calls, are known here. Time goes from one event to
+/// the next, and each event's consequences are over before the next one.
+///
+/// One mutex guards it, the loops' queues and their timers; nothing is called with it held.
+///
+/// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
+class Timekeeper {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using TimePoint = Clock::time_point;
+  using Lock = std::unique_lock<std::mutex>;
+
+  /// @param runs  time passes by itself, too
+  explicit Timekeeper(bool runs);
+  Timekeeper(const Timekeeper&) = delete;
+  Timekeeper& operator=(const Timekeeper&) = delete;
+
+  [[nodiscard]] TimePoint now() const noexcept;
+  [[nodiscard]] std::chrono::nanoseconds elapsed() const noexcept { return now() - begin_; }
+
+  // The test.
+
+  /// Moves time, and has done what falls into it.
+  /// @throws Error  wouldDeadlock on a thread of the library, timedOut when a callback of the
+  ///                application does not return
+  void advance(std::chrono::nanoseconds span);
+  /// Has done what is to be done now.
+  /// @throws Error  as advance()
+  void settle();
+  /// Returns when so many threads wait in calls, and nothing else goes on.
+  /// @throws Error  as advance()
+  void awaitSleepers(std::size_t count);
+
+  // Threads that call.
+
+  /// The calling thread uses a client, if it is one of the application.
+  void noteCaller() noexcept;
+  /// As Env::sleep().
+  /// @param loop     whose clients the call belongs to
+  void sleep(TestLoop& loop,
+             const std::atomic<std::uint32_t>& word,
+             std::uint32_t expected,
+             TimePoint deadline) noexcept;
+  void wakeOne(const std::atomic<std::uint32_t>* word) noexcept;
+  /// A thread of the library's own begins or ends.
+  void countHelper(int change) noexcept;
+
+  // Loops, which hold the mutex.
+
+  [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
+  void add(TestLoop& loop) { loops_.push_back(&loop); }
+  void remove(TestLoop& loop) noexcept { std::erase(loops_, &loop); }
+  void changed() noexcept { changed_.notify_all(); }
+  /// Waits until something has changed, or it is `until`.
+  void wait(Lock& lock, TimePoint until);
+  /// The same by the system's clock.
+  void waitReally(Lock& lock, Clock::time_point until) { changed_.wait_until(lock, until); }
+  /// Up to when timers may expire without a turn of their own.
+  [[nodiscard]] TimePoint passed() const noexcept { return runs_ ? now() : TimePoint::min(); }
+
+ private:
+  struct Sleeper {
+    const std::atomic<std::uint32_t>* word;
+    TimePoint deadline;
+    bool woken = false;
+    bool moves = false;  ///< it moves time itself meanwhile
+    std::thread::id thread{};
+  };
+  struct Awake {
+    std::thread::id thread;
+    Clock::time_point since;
+  };
+
+  void note() noexcept;
+  [[nodiscard]] bool onlyCaller() const noexcept;
+  void begin(Lock& lock);
+  [[nodiscard]] bool idle() const noexcept;
+  [[nodiscard]] std::optional<Clock::time_point> graceEnds() noexcept;
+  bool settle(Lock& lock, const Sleeper* but);
+  [[nodiscard]] TimePoint next() const noexcept;
+  void moveTo(TimePoint when) noexcept;
+  bool step(Lock& lock, TimePoint when, const Sleeper* but);
+  bool skip(Lock& lock, Sleeper& sleeper);
+  void wake(Sleeper& sleeper) noexcept;
+  void hint(Clock::time_point since) noexcept;
+
+  const bool runs_;
+  const TimePoint begin_;
+  std::atomic<std::int64_t> ahead_{
+      0};  ///< ns: of the real clock, or of begin_ if time stands still
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<TestLoop*> loops_;
+  std::list<Sleeper> sleepers_;
+  std::vector<Awake> awake_;  ///< woken, and not asleep again yet
+  std::thread::id caller_{};
+  bool manyCallers_ = false;
+  bool moving_ = false;
+  int helpers_ = 0;
+  bool hinted_ = false;
+  std::chrono::nanoseconds skipped_{0};  ///< since the last call began
+};
+
+}  // namespace rlock::sim

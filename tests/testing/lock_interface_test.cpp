@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// An RLock over an implementation of the test's own.
+
+#include <rlock/rlock.hpp>
+#include <rlock/testing.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+
+namespace rlock {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Belongs to one owner at a time, and notes what it was asked for.
+class Noted : public LockInterface {
+ public:
+  bool acquire(const Attempt& attempt) override {
+    const std::lock_guard lock(mutex);
+    last = attempt;
+    if (failure) {
+      throw *failure;
+    }
+    if (broken) {
+      throw std::runtime_error("broken");
+    }
+    if (count > 0 && owner != attempt.owner) {
+      return false;
+    }
+    owner = attempt.owner;
+    ++count;
+    return true;
+  }
+  int release(OwnerId by) override {
+    const std::lock_guard lock(mutex);
+    if (count == 0 || owner != by) {
+      throw Error(Errc::notOwner, "not held");
+    }
+    return --count;
+  }
+  int holdCount(OwnerId of) override {
+    const std::lock_guard lock(mutex);
+    return owner == of ? count : 0;
+  }
+  bool isLocked() override {
+    const std::lock_guard lock(mutex);
+    return count > 0;
+  }
+  bool forceRelease() override {
+    const std::lock_guard lock(mutex);
+    return std::exchange(count, 0) > 0;
+  }
+  void takeAway() {
+    const OwnerId loser = owner;
+    forceRelease();
+    tellLost(loser);
+  }
+
+  std::mutex mutex;
+  Attempt last;
+  OwnerId owner{};
+  int count = 0;
+  std::optional<Error> failure;
+  bool broken = false;
+};
+
+class MadeLock : public testing::Test {
+ protected:
+  std::shared_ptr<Noted> noted = std::make_shared<Noted>();
+  RLock lock = makeLock("printer", noted);
+};
+
+TEST_F(MadeLock, PassesTheCallsOn) {
+  EXPECT_EQ(lock.getName(), "printer");
+  EXPECT_TRUE(lock.tryLock(5s, 10s));
+  EXPECT_EQ(noted->last.owner, currentOwner());
+  EXPECT_EQ(noted->last.wait, Duration(5s));
+  EXPECT_EQ(noted->last.lease, Duration(10s));
+  lock.lock();
+  EXPECT_TRUE(noted->last.wait.isInfinite());
+  EXPECT_EQ(lock.getHoldCount(), 2);
+  EXPECT_EQ(lock.remainTimeToLive(), std::chrono::milliseconds::max());
+  lock.unlock();
+  lock.unlock();
+  EXPECT_FALSE(lock.isLocked());
+  EXPECT_FALSE(lock.remainTimeToLive().has_value());
+  EXPECT_THROW(lock.unlock(), Error);
+}
+
+TEST_F(MadeLock, RefusesWhoeverComesSecond) {
+  Lease lease = lock.acquire();
+  EXPECT_TRUE(lease.held());
+  EXPECT_FALSE(lock.tryLock());
+  EXPECT_THROW(lock.lock(), Error);
+  EXPECT_FALSE(lock.tryAcquire().has_value());
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  EXPECT_TRUE(lock.tryLock());
+  EXPECT_TRUE(lock.forceUnlock());
+}
+
+TEST_F(MadeLock, ALeaseOfItCanBeLost) {
+  Lease lease = lock.acquire();
+  noted->takeAway();
+  EXPECT_FALSE(lease.held());
+  EXPECT_TRUE(lease.lostToken().stop_requested());
+  EXPECT_EQ(lease.lossReason(), LossReason::refused);
+  const Lease next = lock.acquire();
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  EXPECT_TRUE(next.held());
+  EXPECT_TRUE(lock.isLocked());
+}
+
+TEST_F(MadeLock, AnOldLeaseCannotReleaseALaterHold) {
+  const OwnerId owner = newOwner();
+  Lease first = lock.acquire({}, owner);
+  noted->takeAway();
+  const Lease second = lock.acquire({}, owner);
+  EXPECT_EQ(first.release(), ReleaseResult::lost);
+  EXPECT_TRUE(second.held());
+  EXPECT_EQ(noted->count, 1);
+}
+
+TEST_F(MadeLock, AnotherHoldOfTheOwnerStays) {
+  const OwnerId owner = newOwner();
+  Lease first = lock.acquire({}, owner);
+  const Lease second = lock.acquire({}, owner);
+  EXPECT_EQ(first.release(), ReleaseResult::stillHeld);
+  EXPECT_TRUE(second.held());
+}
+
+TEST_F(MadeLock, ALeaseIsReleasedByItsDestructor) {
+  { const Lease lease = lock.acquire(); }
+  EXPECT_FALSE(lock.isLocked());
+}
+
+TEST_F(MadeLock, ALeaseEndsWithItsTime) {
+  const Lease lease = lock.acquire({.lease = 1ms});
+  while (lease.held()) {
+  }
+  EXPECT_LE(lease.validUntil(), std::chrono::steady_clock::now());
+  EXPECT_THROW(static_cast<void>(lock.tryLock(0s, -1s)), Error);
+}
+
+TEST_F(MadeLock, FailuresAreTheCallers) {
+  noted->failure = Error(Errc::connectionFailed, "unplugged");
+  try {
+    lock.lock();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::connectionFailed);
+  }
+  noted->failure.reset();
+  noted->broken = true;
+  try {
+    lock.lock();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::serverError);
+  }
+}
+
+TEST_F(MadeLock, HasAllFaces) {
+  Lease lease = lock.acquireAsync().toFuture().get();
+  EXPECT_TRUE(lease.held());
+  std::promise<bool> got;
+  lock.tryLockAsync(AcquireOptions{}, newOwner()).start([&](Result<bool> result) {
+    got.set_value(*result);
+  });
+  EXPECT_FALSE(got.get_future().get());
+  Mutex mutex(makeLock("another", std::make_shared<Noted>()));
+  const std::lock_guard guard(mutex);
+  EXPECT_TRUE(mutex.lease().held());
+}
+
+TEST_F(MadeLock, IsNoMemberOfAGroup) {
+  EXPECT_THROW(static_cast<void>(multiLock({lock, makeLock("b", noted)})), Error);
+  EXPECT_THROW(static_cast<void>(makeLock("", noted)), Error);
+  EXPECT_THROW(static_cast<void>(makeLock("x", nullptr)), Error);
+}
+
+}  // namespace
+}  // namespace rlock
