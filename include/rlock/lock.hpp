@@ -100,10 +100,11 @@ class RLOCK_EXPORT RLock {
                              Duration wait,
                              std::optional<Duration> lease = {});
 
-  /// Gives one hold of this thread back.
+  /// Gives one hold of this thread back. The last one goes straight to the next waiter of this
+  /// client, if there is one, within Options::handOverLimit and handOverTime.
   /// @throws Error  `notOwner` when this thread does not hold the lock, or no longer
   /// @par Cost    1 round trip
-  /// @par Source  Redisson `RLock.unlock()`; lua/lock_release.lua
+  /// @par Source  Redisson `RLock.unlock()`; lua/lock_release.lua, lua/lock_hand_over.lua
   void unlock();
 
   /// Frees the lock, whoever holds it, and tells the holder: in this client, or in another client

@@ -132,7 +132,9 @@ const std::shared_ptr<detail::ClientCore>& Client::core() const {
 }
 
 RLock Client::getLock(std::string_view name) {
-  return core()->lock(scriptsFor<detail::LockScripts>(*core()->engine(), name));
+  detail::LockTraits traits;
+  traits.handsOver = true;
+  return core()->lock(scriptsFor<detail::LockScripts>(*core()->engine(), name, traits));
 }
 
 RLock Client::getFairLock(std::string_view name) {
@@ -144,6 +146,7 @@ RLock Client::getFairLock(std::string_view name) {
 RLock Client::getNonReentrantLock(std::string_view name) {
   detail::LockTraits traits;
   traits.reentrant = false;
+  traits.handsOver = true;
   return core()->lock(scriptsFor<detail::LockScripts>(*core()->engine(), name, traits));
 }
 

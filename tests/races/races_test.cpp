@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <barrier>
 #include <condition_variable>
 #include <cstdlib>
@@ -298,6 +299,50 @@ TEST_F(Races, GrantingAndClosing) {
     EXPECT_EQ(server_.command({"EXISTS", "l"}).integer, 0) << server_.dump();
     server_.command({"DEL", "l"});
   });
+}
+
+// The lock is on its way from one owner of a client to the next one.
+TEST_F(Races, HandingOverAndClosing) {
+  rounds(2'000, [&](std::uint64_t seed) {
+    Client client = connect();
+    auto lease = std::make_optional(client.getLock("l").acquire());
+    std::string outcome;
+    atOnce(seed,
+           {[&] { outcome = outcomeOf([&] { client.getLock("l").lock(); }); },
+            [&] { lease->release(); },
+            [&] { client.close(5s); }});
+    EXPECT_TRUE(outcome == "ok" || outcome == "closed") << outcome;
+    EXPECT_EQ(server_.command({"EXISTS", "l"}).integer, 0) << server_.dump();
+    server_.command({"DEL", "l"});
+  });
+}
+
+// Owners of one client only, which hand the lock over, more often than one after the other may.
+TEST_F(Races, HandingOver) {
+  Client client = connect();
+  long unprotected = 0;
+  std::atomic<std::uint64_t> done{0};
+  rounds(4'000, [&](std::uint64_t seed) {
+    const auto take = [&] {
+      RLock lock = client.getLock("l");
+      for (int i = 0; i < 4; ++i) {
+        if (draw() % 4 == 0) {
+          if (!lock.tryLock(std::chrono::microseconds(1 + draw() % 200))) {
+            continue;
+          }
+        } else {
+          lock.lock();
+        }
+        const long seen = unprotected;
+        unprotected = seen + 1;
+        ++done;
+        lock.unlock();
+      }
+    };
+    atOnce(seed, {take, take, take});
+    expectFree();
+  });
+  EXPECT_EQ(static_cast<std::uint64_t>(unprotected), done.load());
 }
 
 TEST_F(Races, WaitingAndClosing) {

@@ -236,8 +236,8 @@ bool LockScenario::allLost(const Agent& agent, std::size_t lock, bool shared) co
 
 /// From when the release of the last hold is sent, nothing may be renewed.
 void LockScenario::noteRelease(Peer& peer, const ScriptCommand& command) {
-  if (!command.is("_release") || command.keys.empty() || command.arguments.empty() ||
-      family_ == Family::multi || family_ == Family::red) {
+  if ((!command.is("_release") && !command.is("_hand_over")) || command.keys.empty() ||
+      command.arguments.empty() || family_ == Family::multi || family_ == Family::red) {
     return;
   }
   const auto lock = lockOf(command.keys.front());
@@ -312,7 +312,8 @@ void LockScenario::executed(Node& node, const Command& command, const detail::Re
     return;
   }
   Lock& lock = locks_[*index];
-  if (parsed.is("_renew") || parsed.is("_acquire")) {
+  const bool handedOver = parsed.is("_hand_over") && reply.isArray() && reply.elements.size() == 1;
+  if (parsed.is("_renew") || parsed.is("_acquire") || handedOver) {
     // When it expires is the last moment at which anybody may believe in it.
     for (const std::string& key : parsed.keys) {
       const auto which = lockOf(key);
@@ -326,7 +327,11 @@ void LockScenario::executed(Node& node, const Command& command, const detail::Re
       }
     }
   }
-  if (parsed.is("_acquire")) {
+  if (handedOver) {
+    sim_.count("handed over");
+    lock.freeSince = Time::max();
+    checkHolds(*index);
+  } else if (parsed.is("_acquire")) {
     if (reply.isArray() || reply.isNil()) {
       lock.freeSince = Time::max();
     }
@@ -336,7 +341,7 @@ void LockScenario::executed(Node& node, const Command& command, const detail::Re
     checkHolds(*index);
   } else if (parsed.is("_withdraw")) {
     std::erase(lock.order, parsed.arguments.front());
-  } else if (parsed.is("_release") || parsed.is("_reconcile")) {
+  } else if (parsed.is("_release") || parsed.is("_hand_over") || parsed.is("_reconcile")) {
     lock.freedAloud = lock.freedAloud || (lock.wasHeld && kind_->free(sim_.nodes(), *index));
     checkHolds(*index);
   }

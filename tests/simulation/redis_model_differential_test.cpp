@@ -436,6 +436,10 @@ TEST_F(RedisModelDifferential, ASmallChangeOfAScriptIsNoticed) {
       // A reply, a message, an expiry, a score, a condition at the memory limit.
       {&lua::lock_reconcile, "plain", "return {before, left,", "return {left, left,"},
       {&lua::lock_release, "plain", "redis.pcall(publish, channel, message)", "{}"},
+      {&lua::lock_hand_over,
+       "plain",
+       "'pexpire', KEYS[1], ARGV[7]",
+       "'pexpire', KEYS[1], ARGV[7] + 1"},
       {&lua::lock_renew,
        "plain",
        "redis.pcall('pexpire', key, lease)",

@@ -176,6 +176,10 @@ class LockSteps : public StepMaker {
     if (dice < 38) {
       lock.composeAcquire(call,
                           {owner(), lease(), tombstone(), chance(60), chance(40), chance(50)});
+    } else if (dice < 46 && lock.traits.handsOver) {
+      const auto next = owner();
+      lock.composeHandOver(
+          call, {owner(), chance(60) ? milliseconds(0) : lease(), {}}, {next, lease()});
     } else if (dice < 60) {
       lock.composeRelease(call,
                           {owner(),
@@ -568,7 +572,7 @@ const std::vector<Kind>& kinds() {
        [](std::uint64_t seed) {
          return std::make_unique<LockSteps>(
              seed,
-             joined(bothNames<LockScripts>(LockTraits{}),
+             joined(bothNames<LockScripts>(LockTraits{.handsOver = true}),
                     bothNames<LockScripts>(LockTraits{.reentrant = false})));
        }},
       {"fenced",

@@ -456,6 +456,87 @@ TEST(AcquireFsm, NothingChangesAnAnswer) {
   EXPECT_FALSE(fsm.error().has_value());
 }
 
+// ---- The lock from the hands of its holder
+
+AcquireFsm waiting() {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  fsm.refused();
+  return fsm;
+}
+
+TEST(AcquireFsm, OnlyAWaiterTakesOver) {
+  AcquireFsm fsm(false);
+  EXPECT_FALSE(fsm.offered());
+  fsm.start(false);
+  EXPECT_FALSE(fsm.offered());
+  fsm.refused();
+  EXPECT_TRUE(fsm.offered());
+  EXPECT_TRUE(fsm.takingOver());
+  EXPECT_FALSE(fsm.queued());
+  EXPECT_FALSE(fsm.answered());
+  // It has its turn already.
+  EXPECT_FALSE(fsm.offered());
+  EXPECT_EQ(fsm.turn(), Step::none);
+}
+
+TEST(AcquireFsm, TakesOver) {
+  AcquireFsm fsm = waiting();
+  ASSERT_TRUE(fsm.offered());
+  EXPECT_EQ(fsm.granted(false), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::granted);
+  EXPECT_TRUE(fsm.contended());
+  EXPECT_FALSE(fsm.takingOver());
+}
+
+TEST(AcquireFsm, TriesByItselfIfNothingWasHandedOver) {
+  AcquireFsm fsm = waiting();
+  ASSERT_TRUE(fsm.offered());
+  EXPECT_EQ(fsm.notHandedOver(), Step::attempt);
+  EXPECT_EQ(fsm.refused(), Step::queue);
+  EXPECT_TRUE(fsm.offered());
+}
+
+TEST(AcquireFsm, ReconcilesAHandOverThatWasLost) {
+  AcquireFsm fsm = waiting();
+  ASSERT_TRUE(fsm.offered());
+  EXPECT_EQ(fsm.unknown(), Step::reconcileKeep);
+  EXPECT_EQ(fsm.reconciled(true), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::granted);
+
+  AcquireFsm nothing = waiting();
+  ASSERT_TRUE(nothing.offered());
+  EXPECT_EQ(nothing.unknown(), Step::reconcileKeep);
+  EXPECT_EQ(nothing.reconciled(false), Step::attempt);
+}
+
+TEST(AcquireFsm, LeavesWhileTheLockIsOnItsWay) {
+  AcquireFsm fsm = waiting();
+  ASSERT_TRUE(fsm.offered());
+  EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
+  expectFailed(fsm, Errc::timedOut);
+  // What comes is given back.
+  EXPECT_EQ(fsm.granted(false), Step::reconcileBack);
+  EXPECT_EQ(fsm.reconciled(false), Step::end);
+  EXPECT_TRUE(fsm.ended());
+  expectFailed(fsm, Errc::timedOut);
+}
+
+TEST(AcquireFsm, IsStoppedWhileTheLockIsOnItsWay) {
+  AcquireFsm fsm = waiting();
+  ASSERT_TRUE(fsm.offered());
+  EXPECT_EQ(fsm.stopped(stop()), Step::finishEarly);
+  EXPECT_EQ(fsm.notHandedOver(), Step::end);
+  EXPECT_TRUE(fsm.ended());
+
+  AcquireFsm lost = waiting();
+  ASSERT_TRUE(lost.offered());
+  EXPECT_EQ(lost.stopped(stop()), Step::finishEarly);
+  EXPECT_EQ(lost.unknown(), Step::reconcileBack);
+  EXPECT_EQ(lost.reconciled(false), Step::end);
+  expectFailed(lost, Errc::cancelled);
+}
+
 }  // namespace
 }  // namespace acquire_fsm_test
 }  // namespace rlock::detail

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 namespace rlock::detail {
 namespace hold_events_test {
@@ -107,6 +108,24 @@ TEST_F(HoldEventsTest, AGrantThatIsBookedAfterTheClientWasClosedIsOver) {
   const auto handle = book(*gate.hold, sentAt);
   EXPECT_EQ(handle->reason(), LossReason::clientClosed);
   engine_->gates().leave(*gate.hold);
+}
+
+/// The timer stays as it was set for a hold that is gone: the next one is due later.
+TEST_F(HoldEventsTest, AGrantAfterAReleaseWakesNobody) {
+  take();
+  EXPECT_GT(env_->posted(), 0U) << "the timer is to be set";
+  env_->runPosted();
+  for (int i = 0; i < 3; ++i) {
+    const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{1}, waiter_);
+    engine_->holds().releasing(*gate.hold, 0, env_->now());
+    auto left = engine_->holds().released(*gate.hold, {});
+    ASSERT_TRUE(left);
+    engine_->gates().settle(std::move(*left));
+    EXPECT_FALSE(isHeld());
+    env_->advance(1ms);
+    take();
+    EXPECT_EQ(env_->posted(), 0U);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <memory>
 #include <new>
@@ -48,6 +49,8 @@ class ManualEnv final : public FakeEnv {
     advance(took);
     return took;
   }
+  /// How many functions the loop has been woken for and has not run yet.
+  [[nodiscard]] std::size_t posted() const noexcept { return posted_.size(); }
   /// Runs what was posted, and what that posts.
   void runPosted() {
     while (!posted_.empty()) {

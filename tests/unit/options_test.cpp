@@ -75,6 +75,7 @@ std::string settingsOf(const Options& o) {
                                   o.commandTimeout,
                                   o.watchdogTimeout,
                                   o.safetyPoll,
+                                  o.handOverTime,
                                   o.fairWaiterLease,
                                   o.outageTimeout,
                                   o.heartbeatInterval,
@@ -89,6 +90,7 @@ std::string settingsOf(const Options& o) {
     add("time", std::to_string(time.count()));
   }
   add("batch", std::to_string(o.watchdogBatchSize));
+  add("handOvers", std::to_string(o.handOverLimit));
   add("operations", std::to_string(o.maxOperations));
   add("spin", std::to_string(o.spin.count()));
   add("policy", std::string(toString(o.lostReplyPolicy)));
@@ -371,8 +373,10 @@ TEST(OptionsUri, ReadsWhatItShould) {
        "&retry-delay-min=18&retry-delay-max=19&call-timeout=24&close-timeout=20"
        "&subscription-linger=21&fencing-token-retention=25h"
        "&watchdog-batch-size=22&max-operations=23&watchdog-timeout=230&lost-reply-policy=marker&"
-       "log-level=trace",
+       "log-level=trace&hand-over-limit=26&hand-over-time=27",
        [](Options& o) {
+         o.handOverLimit = 26;
+         o.handOverTime = milliseconds(27);
          o.commandTimeout = milliseconds(11);
          o.safetyPoll = milliseconds(12);
          o.fairWaiterLease = milliseconds(1300);
@@ -623,6 +627,7 @@ TEST(OptionsValidate, EnforcesEveryTimeRange) {
   add("commandTimeout", &Options::commandTimeout, kMs, hours(1), "1ms to 1h");
   add("watchdogTimeout", &Options::watchdogTimeout, 100 * kMs, hours(8760), "100ms to 365d");
   add("safetyPoll", &Options::safetyPoll, 10 * kMs, hours(1), "10ms to 1h");
+  add("handOverTime", &Options::handOverTime, 0 * kMs, hours(1), "0ms to 1h");
   add("fairWaiterLease", &Options::fairWaiterLease, seconds(1), minutes(5), "1s to 5m");
   add("outageTimeout", &Options::outageTimeout, kMs, hours(8760), "1ms to 365d");
   add("heartbeatInterval", &Options::heartbeatInterval, 10 * kMs, hours(1), "10ms to 1h");
@@ -895,6 +900,8 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         commandTimeout,
         watchdogTimeout,
         safetyPoll,
+        handOverLimit,
+        handOverTime,
         fairWaiterLease,
         outageTimeout,
         watchdogBatchSize,

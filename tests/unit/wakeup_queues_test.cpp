@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rlock::detail {
@@ -1304,6 +1306,64 @@ TEST_F(OpeningTest, AConfirmationIsForThoseWhoCameBeforeItsRequest) {
   EXPECT_TRUE(late.heard);
   queues.leave(late, true, at(0));
   EXPECT_EQ(sent(), 0U);
+}
+
+// ---- The lock from the hands of its holder
+
+constexpr HandOverLimits kHandOvers{2, milliseconds(50)};
+
+WaitTerms takingOver(std::string_view lock) {
+  WaitTerms terms{"c"};
+  terms.takesOver = lock;
+  return terms;
+}
+
+TEST_F(WakeupQueuesTest, TheFirstTakesTheLockFromItsHoldersHands) {
+  EXPECT_EQ(one(in(takingOver("lock"), a)), nullptr);
+  EXPECT_EQ(one(in(takingOver("lock"), b)), nullptr);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), &a);
+  // It has a turn: whatever comes is not for another one.
+  EXPECT_EQ(one(queues.message("c")), nullptr);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), nullptr);
+  EXPECT_EQ(one(queues.leave(a, true, at(0))), nullptr);
+  drop(a);
+  EXPECT_EQ(a.references, 0);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), &b);
+  // Without the lock it hands its turn on.
+  EXPECT_EQ(one(in(takingOver("lock"), c)), nullptr);
+  EXPECT_EQ(one(queues.leave(b, false, at(0))), &c);
+  drop(b);
+}
+
+TEST_F(WakeupQueuesTest, NobodyTakesOverWhoWaitsForAnotherLockOrTries) {
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), nullptr);
+  EXPECT_EQ(sleep(a), nullptr);
+  EXPECT_EQ(one(in(takingOver("lock"), b)), nullptr);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), nullptr);
+  EXPECT_EQ(one(queues.leave(a, false, at(0))), nullptr);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "other", kHandOvers, at(0)), nullptr);
+  EXPECT_EQ(one(queues.subscribed("c")), &b);
+  // It is trying, and may have been refused before the lock is free.
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), nullptr);
+  drop(b);
+}
+
+TEST_F(WakeupQueuesTest, AfterSomeHandOversTheLockIsForEverybody) {
+  std::array<FakeWaiter, 5> crowd;
+  for (FakeWaiter& waiter : crowd) {
+    one(in(takingOver("lock"), waiter));
+  }
+  for (int i = 0; i < 2; ++i) {
+    FakeWaiter& next = crowd[static_cast<std::size_t>(i)];
+    ASSERT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), &next);
+    one(queues.leave(next, true, at(0)));
+    drop(next);
+  }
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), nullptr);
+  ASSERT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), &crowd[2]);
+  one(queues.leave(crowd[2], true, at(0)));
+  drop(crowd[2]);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(50)), nullptr);
 }
 
 }  // namespace

@@ -48,6 +48,8 @@ struct LockTraits {
   /// For how long a lost request can be reconciled. Zero: as long as its lease could last.
   std::chrono::milliseconds reconcileWithin{0};
   bool reentrant = true;  ///< an owner that holds it may take it again
+  /// Its last hold may be given to a waiting owner of the same client in one request.
+  bool handsOver = false;
   /// Each hold has an id of its own, so a release that runs late finds nothing of a later hold.
   bool ownIds = false;
 };

@@ -36,6 +36,8 @@ class AcquireFsm {
   /// Why it failed.
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
   [[nodiscard]] bool queued() const noexcept { return state_ == State::queued; }
+  /// The holder's release takes the lock for it.
+  [[nodiscard]] bool takingOver() const noexcept { return state_ == State::takingOver; }
   /// The caller has its answer, whatever is still going on.
   [[nodiscard]] bool answered() const noexcept { return result_ != Result::pending; }
   /// It waits for acknowledgements.
@@ -192,6 +194,19 @@ class AcquireFsm {
   /// It is this waiter's turn to try.
   Step turn() noexcept { return state_ == State::queued ? attempt() : Step::none; }
 
+  /// It is this waiter's turn, and the holder's release takes the lock for it: the outcome is one
+  /// of granted(), unknown() and notHandedOver(). False: it does not wait any longer.
+  bool offered() noexcept {
+    if (state_ != State::queued) {
+      return false;
+    }
+    state_ = State::takingOver;
+    return true;
+  }
+
+  /// The release did not take the lock for it, so that it is its turn to try.
+  Step notHandedOver() noexcept { return answered() ? end() : attempt(); }
+
   /// The event that it waits for has come while it slept, so there is nothing left to try.
   Step happened() noexcept {
     return state_ == State::queued ? finish(Result::granted) : Step::none;
@@ -224,6 +239,7 @@ class AcquireFsm {
     ready,
     attempting,
     queued,
+    takingOver,
     reconciling,
     syncing,
     undoing,

@@ -76,6 +76,24 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
     explicit Seat(AcquireTask& task) noexcept : task_(task) {}
     void turn() noexcept override { task_.turn(); }
     void shutDown() noexcept override { task_.interruptCaller(Signals::kClosed); }
+    bool offered(Clock::time_point sentAt, HandOverRequest& next) noexcept override {
+      return task_.offered(sentAt, next);
+    }
+    void handedOver(Clock::time_point answeredAt) noexcept override {
+      task_.tookOver([answeredAt](AcquireTask& task) {
+        task.setAnsweredAt(answeredAt);
+        return task.found(task.acquisition_.replied({.granted = true}, answeredAt));
+      });
+    }
+    void notHandedOver() noexcept override {
+      task_.tookOver([](AcquireTask& task) { return task.tryInstead(); });
+    }
+    void handOverLost(const Call& request) noexcept override {
+      task_.tookOver([&request](AcquireTask& task) {
+        task.shareLoss(request, Late::adds);
+        return task.lost();
+      });
+    }
     void waiterAddRef() noexcept override { task_.addRef(); }
     void waiterDropRef() noexcept override { task_.dropRef(); }
     using Waiter::happened;
@@ -95,6 +113,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
   Step leave(Leave why) override;
   Step leaveQueued(Leave why) override;
   bool queued() override;
+  bool takingOver() override;
   void askForAcks() override;
   Step enqueue() override;
   Clock::time_point prepareReconciling(bool keep) override;
@@ -143,6 +162,11 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
     guarded([this] { takeTurn(); });
   }
   void takeTurn();
+  bool offered(Clock::time_point sentAt, HandOverRequest& next) noexcept;
+  Step tryInstead();
+  template <class Settle>
+  void tookOver(Settle settle) noexcept;
+  [[nodiscard]] bool takesOver() const noexcept;
   void leaveQueue(bool obtained) noexcept {
     // A hold that nobody renews may end without a message.
     engine_->waiting().leave(
@@ -571,6 +595,11 @@ inline AcquireTask::Step AcquireTask::withoutMemory(bool executed) {
   return step;
 }
 
+inline bool AcquireTask::takingOver() {
+  const MutexLock lock(mutex_);
+  return fsm_.takingOver();
+}
+
 inline Error AcquireTask::lateError() const {
   if (engine_->now() >= gate_.limit()) {
     return Error(Errc::connectionFailed,
@@ -600,6 +629,9 @@ inline AcquireTask::Step AcquireTask::enqueue() {
   terms.poll = scripts_->pollAfter(acquisition_.attempts());
   // Nobody but this owner can use a channel of its own.
   terms.lingers = !traits.channelPerOwner;
+  if (takesOver()) {
+    terms.takesOver = scripts_->name;
+  }
   willWait();
   // Turns come on other threads from here on.
   mutex_.share();
@@ -653,6 +685,61 @@ inline void AcquireTask::takeTurn() {
     // Not from here: its handler must not keep the others from their turns.
     performSoon(step);
   }
+}
+
+// The lock from the hands of its holder, by the holder's release.
+
+/// Acknowledgements are asked for the request that an acquisition has sent itself.
+inline bool AcquireTask::takesOver() const noexcept {
+  return scripts_->traits.handsOver && !sync_.any();
+}
+
+/// The thread that offers drives for this call, as in a turn, until it has told the outcome: the
+/// caller's thread sleeps, or waits as for the loop thread.
+inline bool AcquireTask::offered(Clock::time_point sentAt, HandOverRequest& next) noexcept {
+  {
+    const MutexLock lock(mutex_);
+    if (!fsm_.offered()) {
+      return false;
+    }
+  }
+  bool taken = false;
+  guarded([&] {
+    taken = gate_.tryEnter() && gate_.count() == 0;
+    if (!taken) {
+      // Another request of this owner is under way.
+      tookOver([](AcquireTask& task) { return task.tryInstead(); });
+      return;
+    }
+    acquisition_.beginAttempt(0, {});
+    acquisition_.sentAt(sentAt);
+    gate_.setMaybeExecuted(true);
+    next = {ownerField_.text(), lease_};
+  });
+  return taken;
+}
+
+inline AcquireTask::Step AcquireTask::tryInstead() {
+  leaveGate();
+  return tell([](AcquireFsm& fsm) { return fsm.notHandedOver(); });
+}
+
+/// @param settle  says what comes next, on the thread that drives
+template <class Settle>
+void AcquireTask::tookOver(Settle settle) noexcept {
+  guarded([&] {
+    if (!background_) {
+      moveToLoop();
+    }
+    const Step step = settle(*this);
+    if (!background_ && step == Step::finish) {
+      // At once, so that the caller's thread wakes up only for its answer.
+      perform(step);
+      return;
+    }
+    wakeToWait();
+    performSoon(step);
+  });
 }
 
 }  // namespace rlock::detail

@@ -139,7 +139,7 @@ inline CallingThread::Step CallingThread::sleepInQueue() {
       call_.signals_.take(CallerSignals::kSent);
       return await();
     }
-    if ((seen & CallerSignals::kMoved) != 0) {
+    if ((seen & (CallerSignals::kMoved | CallerSignals::kAnswered)) != 0) {
       return Step::none;
     }
     const bool told = CallerSignals::sayLeave(seen);
@@ -148,6 +148,11 @@ inline CallingThread::Step CallingThread::sleepInQueue() {
           call_.leaveQueued(told ? SteppedCall::Leave::stopped : SteppedCall::Leave::late);
       if (step != Step::none) {
         return step;
+      }
+      if (call_.takingOver()) {
+        // The answer is another call's matter, which may take longer than this caller waits.
+        call_.moveToLoop();
+        return Step::none;
       }
       // A turn came at this moment: somebody is just sending on this thread's behalf, and will say
       // so.

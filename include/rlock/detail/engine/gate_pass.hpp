@@ -38,6 +38,16 @@ class GatePass {
     return true;
   }
 
+  /// False: another call has it, or the client is closed.
+  bool tryEnter() {
+    auto gate = engine_.gates().tryEnter(scripts_, owner_);
+    if (gate.entered) {
+      hold_ = std::move(gate.hold);
+      count_ = gate.count;
+    }
+    return gate.entered;
+  }
+
   /// The gate is taken, and the call has no time limit of its own. An outage is the only thing that
   /// keeps another request of the same owner at the gate for long, so that the limit for outages
   /// holds here, too.

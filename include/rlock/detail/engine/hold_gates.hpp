@@ -49,6 +49,10 @@ class HoldGates {
              OwnerId owner,
              GateWaiter& waiter,
              Inside inside) RLOCK_EXCLUDES(book_.mutex);
+  /// As enter(), for one who does not wait: enters only if nobody is inside and the client is not
+  /// closed.
+  Gate tryEnter(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner)
+      RLOCK_EXCLUDES(book_.mutex);
   /// The hold whose gate was passed to a waiter.
   [[nodiscard]] HoldPtr entry(const std::shared_ptr<const LockScripts>& scripts, OwnerId owner);
   /// How often a hold that is not lost is held.
@@ -106,6 +110,23 @@ HoldGates::Gate HoldGates::enter(const std::shared_ptr<const LockScripts>& scrip
   if (gate.entered) {
     inside(*gate.hold);
   }
+  return gate;
+}
+
+inline HoldGates::Gate HoldGates::tryEnter(const std::shared_ptr<const LockScripts>& scripts,
+                                           OwnerId owner) {
+  const MutexLock lock(book_.mutex);
+  Gate gate;
+  gate.hold = book_.ledger.find(scripts, scripts->traits.holdKind, scripts->name, owner);
+  if (context_.closed() || !HoldLedger::tryEnter(*gate.hold)) {
+    book_.ledger.forgetIfUnused(*gate.hold);
+    return gate;
+  }
+  gate.entered = true;
+  if (mayObtain(*gate.hold)) {
+    ++book_.unreconciled;
+  }
+  gate.count = gate.hold->lost ? 0 : gate.hold->count;
   return gate;
 }
 

@@ -182,10 +182,11 @@ class HoldLedger {
     return peek(kind, name, std::hash<std::string_view>{}(name), owner);
   }
 
-  /// Takes the gate of a hold; false when another request has it, then `waiter` is queued.
+  /// Takes the gate of a hold; false when another request has it.
+  static bool tryEnter(Hold& hold) noexcept { return !std::exchange(hold.busy, true); }
+  /// The same; when another request has it, `waiter` is queued.
   static bool enter(Hold& hold, GateWaiter& waiter) noexcept {
-    if (!hold.busy) {
-      hold.busy = true;
+    if (tryEnter(hold)) {
       return true;
     }
     waiter.gateShut();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/engine/hand_over.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/engine/release_fsm.hpp>
@@ -68,6 +69,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
   Step leave(Leave why) override;
   Clock::time_point prepareReconciling(bool keep) override;
   Step withoutMemory(bool executed) override;
+  bool aboutToSend() override;
   Clock::time_point sendBefore(Driver driver) const override;
   Result<ReleaseOutcome> takeResult() override;
 
@@ -76,6 +78,8 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
   void composeAttempt();
   void composeReconciling();
   void recompose(bool tombstone) override;
+  [[nodiscard]] bool mayHandOver(const HoldKeeper::ReleasePlan& plan, bool guarded) const noexcept;
+  void keepForAll();
 
   // Their outcomes.
   Step found(Finding finding);
@@ -94,6 +98,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
   ReleaseFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   Clock::time_point sentAt_{};
   std::optional<Clock::time_point> lostAt_;  // a reply was, and what that means is not known
+  HandOver handOver_;  // of the request at hand
 };
 
 inline void ReleaseTask::releaseQuietly(const std::shared_ptr<LockEngine>& engine,
@@ -159,14 +164,48 @@ inline ReleaseTask::Step ReleaseTask::compose(const HoldKeeper::ReleasePlan& pla
   release_.beginAttempt({plan.all, plan.lost, plan.before, plan.partIndex, plan.restore},
                         std::move(tombstone),
                         plan.valid);
+  if (mayHandOver(plan, guarded)) {
+    const LockScripts& lock = *scripts_;
+    handOver_.offer(
+        engine_->waiting().takeSuccessor(lock.channel, lock.traits.wakeupQueue, lock.name, sentAt_),
+        sentAt_);
+  }
   setPersistent(false);
   composeAttempt();
   return Step::attempt;
 }
 
 inline void ReleaseTask::composeAttempt() {
-  scripts_->composeRelease(*this, release_.attempt(ownerField_));
+  if (handOver_.open()) {
+    scripts_->composeHandOver(*this, release_.attempt(ownerField_), handOver_.next());
+  } else {
+    scripts_->composeRelease(*this, release_.attempt(ownerField_));
+  }
   setLate(release_.late());
+}
+
+/// Only the last hold, which is certainly there. Where a lost request is not killed with its
+/// connection, one tombstone would have to serve two owners.
+inline bool ReleaseTask::mayHandOver(const HoldKeeper::ReleasePlan& plan,
+                                     bool guarded) const noexcept {
+  return scripts_->traits.handsOver && plan.before == 1 && plan.valid && !plan.all && !plan.lost &&
+         !guarded && !engine_->closed();
+}
+
+/// The waiter tries by itself, and the release is one for everybody.
+inline void ReleaseTask::keepForAll() {
+  handOver_.refused();
+  composeAttempt();
+}
+
+/// What could not go out for a while is for everybody: by now the waiter may have left. But a
+/// server that asks for the script's text gets it.
+inline bool ReleaseTask::aboutToSend() {
+  constexpr std::chrono::milliseconds kAWhile{50};
+  if (handOver_.open() && !sendsText() && engine_->now() - sentAt_ > kAWhile) {
+    keepForAll();
+  }
+  return true;
 }
 
 inline ReleaseTask::Clock::time_point ReleaseTask::prepareReconciling(bool /*keep*/) {
@@ -192,7 +231,7 @@ inline void ReleaseTask::recompose(bool tombstone) {
   if (release_.reconciles()) {
     composeReconciling();
   } else {
-    composeAttempt();
+    keepForAll();
   }
 }
 
@@ -214,7 +253,9 @@ inline ReleaseTask::Step ReleaseTask::replied() {
                             .answered = true});
   }
   const auto parsed = scripts_->parseRelease(reply());
-  if (!parsed) {
+  if (!parsed || (parsed->handedOver && !handOver_.open())) {
+    // Whatever the server has done.
+    handOver_.lost(*this);
     return failed({.kind = Outcome::Kind::failed,
                    .error = Error(Errc::protocolError, "unexpected reply to a release request"),
                    .answered = true});
@@ -226,10 +267,18 @@ inline ReleaseTask::Step ReleaseTask::replied() {
                                      escapeForDisplay(scripts_->title()),
                                      parsed->publishError));
   }
-  return found(std::move(finding));
+  const bool handedOver = parsed->handedOver;
+  const Step step = found(std::move(finding));
+  if (handedOver) {
+    handOver_.done(answeredAt());
+  } else {
+    handOver_.refused();
+  }
+  return step;
 }
 
 inline ReleaseTask::Step ReleaseTask::failed(Outcome outcome) {
+  handOver_.refused();
   const Step step = found(release_.failed(*outcome.error, outcome.answered));
   if (release_.reconciles() && step == Step::end) {
     tellUnreconciled(*outcome.error);
@@ -242,6 +291,8 @@ inline ReleaseTask::Step ReleaseTask::failed(Outcome outcome) {
 inline ReleaseTask::Step ReleaseTask::lost() {
   engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
   lostAt_ = lostAt_ ? lostAt_ : engine_->now();
+  // Each of the two owners reconciles its own count; neither can run before the request is dead.
+  handOver_.lost(*this);
   return found({.kind = Finding::Kind::lost});
 }
 
@@ -333,6 +384,11 @@ inline ReleaseTask::Step ReleaseTask::leave(Leave why) {
 }
 
 inline ReleaseTask::Step ReleaseTask::withoutMemory(bool executed) {
+  if (executed) {
+    handOver_.lost(*this);
+  } else {
+    handOver_.refused();
+  }
   if (!executed && gate_.entered()) {
     engine_->holds().notReleased(gate_.hold());
   }

@@ -85,6 +85,8 @@ class SteppedCall : public Call {
   virtual Step leaveQueued(Leave /*why*/) { return Step::none; }
   /// It sleeps in the queue, where it leaves at its deadline without grace.
   virtual bool queued() { return false; }
+  /// It stands in the queue, but another call's request is about it, too.
+  virtual bool takingOver() { return false; }
   /// Asks for the acknowledgements of what was granted. Loop thread.
   virtual void askForAcks() {}
   /// Fills in the request that reconciles the one before. Returns until when it may be sent.

@@ -8,13 +8,16 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace rlock::detail {
 
+class Call;
 class Waiter;
 class WakeupQueue;
+struct HandOverRequest;
 
 /// The neighbours of a waiter in a WaiterChain.
 struct WaiterLink {
@@ -35,6 +38,25 @@ class Waiter {
   virtual void turn() noexcept = 0;
   /// The client is closed: stop waiting. Called with no lock held, from any thread.
   virtual void shutDown() noexcept = 0;
+
+  ///@{
+  /// A turn of another sort, for a waiter with WaitTerms::takesOver: the holder's release takes the
+  /// lock for it. Called with no lock held, from any thread, handOverLost() on the loop thread.
+
+  /// It is to say for whom. False: it does not take it, and uses its turn as after turn(). True:
+  /// one of the others follows, unless the client is closed before.
+  virtual bool offered(std::chrono::steady_clock::time_point /*sentAt*/,
+                       HandOverRequest& /*next*/) noexcept {
+    return false;
+  }
+  /// It has the lock.
+  virtual void handedOver(std::chrono::steady_clock::time_point /*answeredAt*/) noexcept {}
+  /// It has not, and tries by itself.
+  virtual void notHandedOver() noexcept {}
+  /// Whether it has the lock is not known.
+  virtual void handOverLost(const Call& /*request*/) noexcept {}
+  ///@}
+
   virtual void waiterAddRef() noexcept = 0;
   virtual void waiterDropRef() noexcept = 0;
 
@@ -55,6 +77,7 @@ class Waiter {
   WaiterLink line_;
   WaiterLink fellows_;  // WakeRule::bestFit: those who need as much
   Waiter* nextTurn_ = nullptr;
+  std::string_view takesOver_;  // WaitTerms::takesOver
   bool queued_ = false;
   bool alone_ = false;
   bool trying_ = false;  // it was given a turn and has not come back

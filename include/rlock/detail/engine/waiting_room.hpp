@@ -43,6 +43,7 @@ class WaitingRoom {
   explicit WaitingRoom(EngineContext& context)
       : context_(context),
         queues_(context.options().safetyPoll, context.options().subscriptionLinger),
+        handOvers_{context.options().handOverLimit, context.options().handOverTime},
         timer_(context.env()->makeTimer([this] { serve(); })) {}
 
   [[nodiscard]] WakeupQueues::Mark mark(std::string_view channel, std::uint8_t wakeupQueue) const;
@@ -54,6 +55,15 @@ class WaitingRoom {
              std::chrono::milliseconds remaining) RLOCK_EXCLUDES(mutex_);
   void leave(Waiter& waiter, bool obtained, std::chrono::milliseconds lease) noexcept
       RLOCK_EXCLUDES(mutex_);
+
+  /// The waiter to whom a lock that is about to be released may be handed over, with a reference
+  /// that the caller drops. It has its turn, and must be told of it by Waiter::offered(). Null: the
+  /// lock is to be released for everybody.
+  /// @param lock  its name
+  [[nodiscard]] Waiter* takeSuccessor(std::string_view channel,
+                                      std::uint8_t wakeupQueue,
+                                      std::string_view lock,
+                                      Clock::time_point now) noexcept RLOCK_EXCLUDES(mutex_);
 
   ///@{
   /// Of the channels that the wake-up queues wants. Loop thread.
@@ -94,6 +104,7 @@ class WaitingRoom {
   WakeupQueues queues_ RLOCK_GUARDED_BY(mutex_);
   Clock::time_point armed_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
   bool changesPosted_ RLOCK_GUARDED_BY(mutex_) = false;
+  const HandOverLimits handOvers_;
   Atomic<bool> idle_{true};             // so that uncontended calls pass without the mutex
   const std::unique_ptr<Timer> timer_;  // loop thread only
 };
@@ -267,6 +278,18 @@ inline void WaitingRoom::leave(Waiter& waiter,
     wakeLoop();
   }
   give(turns);
+}
+
+/// A stale look at idle_ only costs a message: whoever came meanwhile hears it, or has not tried.
+inline Waiter* WaitingRoom::takeSuccessor(std::string_view channel,
+                                          std::uint8_t wakeupQueue,
+                                          std::string_view lock,
+                                          Clock::time_point now) noexcept {
+  if (idle_.load(std::memory_order_acquire)) {
+    return nullptr;
+  }
+  const MutexLock lockOfQueues(mutex_);
+  return queues_.takeSuccessor(channel, wakeupQueue, lock, handOvers_, now);
 }
 
 inline void WaitingRoom::serve() {

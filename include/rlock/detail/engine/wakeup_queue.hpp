@@ -5,6 +5,7 @@
 #include <rlock/detail/base/lock_traits.hpp>
 #include <rlock/detail/engine/best_fit_order.hpp>
 #include <rlock/detail/engine/channel_changes.hpp>
+#include <rlock/detail/engine/hand_over_chain.hpp>
 #include <rlock/detail/engine/waiter.hpp>
 
 #include <algorithm>
@@ -38,6 +39,9 @@ struct WaitTerms {
   std::chrono::milliseconds poll{0};
   /// The channel is kept for a while after its last waiter, because others may need it soon.
   bool lingers = true;
+  /// WakeRule::fifo: the name of the lock that the waiter takes from the hands of its holder. The
+  /// bytes must stay. Empty: it does not.
+  std::string_view takesOver{};
 };
 
 /// A mark to take before a try: by it a wake-up queue sees whether a new generation has begun
@@ -117,6 +121,12 @@ class WakeupQueue {
              TimePoint now,
              Turns& turns) noexcept;
 
+  /// The lock is about to be released. Gives the first one a turn in which it takes the lock from
+  /// its holder's hands. Null: the lock is to be released for everybody.
+  Waiter* takeSuccessor(std::string_view lock,
+                        const HandOverLimits& limits,
+                        TimePoint now) noexcept;
+
   /// A message came, of which the text may be the one that opens.
   void heard(std::string_view text, Turns& turns) noexcept;
   /// Something may have changed on the server: the first one looks.
@@ -161,6 +171,7 @@ class WakeupQueue {
   Shared& shared_;
   WakeRule rule_ = WakeRule::fifo;
   Line line_;
+  HandOverChain handOvers_;
   DeadlineHook poll_;
   std::size_t trying_ = 0;  // how many have a turn
   // WakeRule::broadcast. A turn that comes from outside begins a wave.
@@ -216,6 +227,7 @@ inline void WakeupQueue::enter(Waiter& waiter,
   waiter.waiterAddRef();
   waiter.wakeupQueue_ = this;
   waiter.round_ = round;
+  waiter.takesOver_ = rule_ == WakeRule::fifo ? terms.takesOver : std::string_view();
   waiter.trying_ = false;
   waiter.happened_.store(false, std::memory_order_release);
   waiter.queued_ = true;
@@ -388,6 +400,21 @@ inline bool WakeupQueue::endTurn(Waiter& waiter) noexcept {
   const bool had = std::exchange(waiter.trying_, false);
   trying_ -= had ? 1 : 0;
   return had;
+}
+
+/// One who is trying may be refused before the lock is free, so that it needs the message.
+inline Waiter* WakeupQueue::takeSuccessor(std::string_view lock,
+                                          const HandOverLimits& limits,
+                                          TimePoint now) noexcept {
+  Waiter* const first = line_.front();
+  if (first == nullptr || first->trying_ || first->takesOver_ != lock ||
+      !handOvers_.next(limits, now)) {
+    handOvers_.end();
+    return nullptr;
+  }
+  Turns turns;
+  give(*first, turns);
+  return turns.popFront();
 }
 
 inline void WakeupQueue::lookAgain(Turns& turns) noexcept {

@@ -85,6 +85,18 @@ class WakeupQueues {
               TimePoint now,
               std::chrono::milliseconds lease = {}) noexcept;
 
+  /// As WakeupQueue::takeSuccessor().
+  Waiter* takeSuccessor(std::string_view channelName,
+                        std::uint8_t wakeupQueue,
+                        std::string_view lock,
+                        const HandOverLimits& limits,
+                        TimePoint now) noexcept {
+    const auto found = channels_.find(channelName);
+    return found == channels_.end()
+               ? nullptr
+               : found->second->queues[wakeupQueue].takeSuccessor(lock, limits, now);
+  }
+
   /// A message came.
   Turns message(std::string_view channelName, std::string_view text = {});
   /// The subscription is confirmed: what is published from here on will be heard, what was before

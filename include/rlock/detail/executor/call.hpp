@@ -202,6 +202,16 @@ class Call : public net::Request {
   void setGoesOn(bool goesOn) noexcept { goesOn_ = goesOn; }
   [[nodiscard]] bool goesOn() const noexcept { return goesOn_; }
 
+  /// Another call's lost request was about this one, too: what is sent for this one waits, as for a
+  /// lost request of its own, until that can do no harm. Loop thread.
+  /// @param late  the harm
+  void shareLoss(const Call& lost, Late late) {
+    for (Straggler straggler : lost.stragglers_) {
+      straggler.late = late;
+      stragglers_.push_back(std::move(straggler));
+    }
+  }
+
   /// Where it is sent, which is the Router's decision.
   /// @param kept  the node's owner, where nodes come and go
   void setNode(Node& node, std::shared_ptr<Node> kept = nullptr) noexcept {

@@ -76,13 +76,19 @@ struct ReleaseRequest {
   std::string_view tombstone;         ///< empty: a lost request can be fenced
   int partIndex = 0;  ///< of the hold to release, where each has a lease of its own; 0: the latest
 };
+/// The owner that gets the lock from the one that releases it.
+struct HandOverRequest {
+  std::string_view owner;
+  std::chrono::milliseconds lease;
+};
 struct ReleaseReply {
   bool owned = false;  ///< a hold was there to be released
   std::int64_t remain = 0;
   std::string_view publishError{};  ///< why waiters were not told; empty: they were
   /// How long the holds that remain last, where that depends on which one was released.
   std::optional<std::chrono::milliseconds> remaining{};
-  PartIndexes kept{};  ///< of those that were held before
+  PartIndexes kept{};       ///< of those that were held before
+  bool handedOver = false;  ///< the next owner has the lock, once
 };
 
 struct ReconcileRequest {
@@ -162,6 +168,11 @@ class LockScripts {
 
   virtual void composeRelease(Call& call, const ReleaseRequest& request) const;
   [[nodiscard]] virtual std::optional<ReleaseReply> parseRelease(const Reply& reply) const;
+  /// Gives the last hold to another owner instead of making the lock free, if traits.handsOver.
+  /// Never with a tombstone. The reply is for parseRelease().
+  virtual void composeHandOver(Call& call,
+                               const ReleaseRequest& request,
+                               const HandOverRequest& next) const;
 
   /// Ends the doubt about a lost request: brings the owner's holds down to a target.
   virtual void composeReconcile(Call& call, const ReconcileRequest& request) const;
@@ -343,6 +354,16 @@ inline void LockScripts::composeRelease(Call& call, const ReleaseRequest& reques
   addReleaseArguments(call, request);
 }
 
+inline void LockScripts::composeHandOver(Call& call,
+                                         const ReleaseRequest& request,
+                                         const HandOverRequest& next) const {
+  startScript(call, lua::lock_hand_over, name, {});
+  addReleaseArguments(call, request);
+  // The next owner may be gone before the request is.
+  call.addArgument(call.store(next.owner));
+  call.addNumber(next.lease.count());
+}
+
 inline void LockScripts::addReleaseArguments(Call& call, const ReleaseRequest& request) const {
   call.addArgument(request.owner);
   call.addArgument(kReleaseMessage);
@@ -358,6 +379,10 @@ inline std::optional<ReleaseReply> LockScripts::parseRelease(const Reply& reply)
     return result;
   }
   result.owned = true;
+  if (traits.handsOver && reply.isArray() && reply.elements.size() == 1) {
+    result.handedOver = true;
+    return countIn(reply.elements[0]) == 1 ? std::optional(result) : std::nullopt;
+  }
   const bool pair = reply.isArray() && reply.elements.size() == 2;
   const auto remain = countIn(pair ? reply.elements[0] : reply);
   if (!remain) {

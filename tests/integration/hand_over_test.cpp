@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A lock that goes straight from one owner to the next of the same client.
+
+#include "integration/lost_reply_harness.hpp"
+
+#include <algorithm>
+#include <deque>
+
+namespace rlock::test {
+namespace {
+
+/// Owners of one client that wait for a lock in this order, each in the background.
+class Waiters {
+ public:
+  Waiters(Client& client, const std::string& name, std::size_t count, AcquireOptions terms = {}) {
+    const std::size_t others = client.stats().waiters;
+    for (std::size_t i = 0; i < count; ++i) {
+      owners_.push_back(newOwner());
+      RLock lock = client.getLock(name);
+      lock.acquireAsync(terms, owners_.back()).start([this, i](Result<Lease> lease) {
+        const std::lock_guard guard(mutex_);
+        outcomes_.push_back(outcomeOf(lease));
+        leases_.push_back(lease.has_value() ? std::optional(std::move(*lease)) : std::nullopt);
+        granted_.push_back(i);
+      });
+      EXPECT_EVENTUALLY(kLong, client.stats().waiters == others + i + 1);
+    }
+  }
+  [[nodiscard]] OwnerId owner(std::size_t i) const { return owners_[i]; }
+  [[nodiscard]] std::vector<std::size_t> granted() const {
+    const std::lock_guard guard(mutex_);
+    return granted_;
+  }
+  [[nodiscard]] std::vector<std::string> outcomes() const {
+    const std::lock_guard guard(mutex_);
+    return outcomes_;
+  }
+  [[nodiscard]] bool answered(std::size_t count) const { return granted().size() >= count; }
+  [[nodiscard]] Clock::time_point validUntil(std::size_t n) const {
+    const std::lock_guard guard(mutex_);
+    return leases_[n]->validUntil();
+  }
+  /// Gives back what the n-th to be served got.
+  void release(std::size_t n) {
+    std::optional<Lease> lease;
+    {
+      const std::lock_guard guard(mutex_);
+      lease = std::move(leases_[n]);
+    }
+    EXPECT_EQ(lease->release(), ReleaseResult::released);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<OwnerId> owners_;
+  std::vector<std::size_t> granted_;
+  std::deque<std::optional<Lease>> leases_;
+  std::vector<std::string> outcomes_;
+};
+
+class HandOverTest : public LockTest {
+ protected:
+  [[nodiscard]] Options endless() {
+    Options options = LockTest::options();
+    options.handOverLimit = 10'000;
+    options.handOverTime = 1h;
+    return options;
+  }
+  /// The scripts are known to the server, and the channel is subscribed.
+  void warm(Client& client, const std::string& name) {
+    RLock lock = client.getLock(name);
+    const OwnerId owner = newOwner();
+    lock.lockAsync({}, owner).get();
+    Waiters waiters(client, name, 1);
+    EXPECT_EVENTUALLY(kLong, raw().numsub(channelOf(name)) == 1);
+    std::this_thread::sleep_for(50ms);
+    lock.unlockAsync(owner).get();
+    EXPECT_EVENTUALLY(kLong, waiters.answered(1));
+    waiters.release(0);
+    EXPECT_FALSE(raw().exists(name));
+  }
+};
+
+TEST_F(HandOverTest, OneCommandForEachAndNoMessage) {
+  Client client = Client::connect(endless());
+  warm(client, "one");
+  RLock lock = client.getLock("one");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  constexpr std::size_t kWaiters = 20;
+  Waiters waiters(client, "one", kWaiters);
+  std::this_thread::sleep_for(50ms);
+  RawSubscriber listener(rawOptions());
+  listener.subscribe(channelOf("one"));
+  const Stats before = client.stats();
+  lock.unlockAsync(first).get();
+  for (std::size_t i = 0; i < kWaiters; ++i) {
+    ASSERT_EVENTUALLY(kLong, waiters.answered(i + 1));
+    EXPECT_EQ(waiters.granted().back(), i) << "in the order in which they came";
+    EXPECT_EQ(raw().hgetall("one"),
+              (std::map<std::string, std::string>{{ownerField(client, waiters.owner(i)), "1"}}));
+    EXPECT_EQ(client.stats().holds, 1U);
+    if (i + 1 < kWaiters) {
+      EXPECT_EQ(listener.messages().size(), 0U);
+    }
+    waiters.release(i);
+  }
+  EXPECT_EQ(client.stats().commands - before.commands, kWaiters + 1);
+  EXPECT_EQ(client.stats().acquired - before.acquired, kWaiters);
+  EXPECT_EQ(client.stats().contended - before.contended, kWaiters);
+  EXPECT_EQ(client.stats().released - before.released, kWaiters + 1);
+  EXPECT_TRUE(listener.waitFor(1, kLong));
+  EXPECT_EQ(listener.messages().size(), 1U);
+  expectNoKeys();
+}
+
+TEST_F(HandOverTest, AThousandWaitersTakeAboutAThousandCommands) {
+  Client client = connect();
+  warm(client, "crowd");
+  RLock lock = client.getLock("crowd");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  constexpr std::size_t kWaiters = 1000;
+  Resource resource;
+  std::atomic<std::size_t> left{kWaiters};
+  for (std::size_t i = 0; i < kWaiters; ++i) {
+    const OwnerId owner = newOwner();
+    client.getLock("crowd").lockAsync({}, owner).start([&, owner](const Result<void>& result) {
+      EXPECT_EQ(outcomeOf(result), "ok");
+      resource.use();
+      client.getLock("crowd").unlockAsync(owner).start([&](const Result<void>&) { --left; });
+    });
+  }
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == kWaiters);
+  const Stats before = client.stats();
+  lock.unlockAsync(first).get();
+  EXPECT_EVENTUALLY(kLong, left == 0);
+  const auto commands = client.stats().commands - before.commands;
+  // After each 16 a release that is announced, and an attempt.
+  EXPECT_LE(commands, kWaiters + 2 * (kWaiters / 16) + 20);
+  EXPECT_GE(client.stats().messages - before.messages, kWaiters / 17);
+  EXPECT_EQ(resource.value(), static_cast<long>(kWaiters));
+  EXPECT_EQ(resource.overlaps(), 0);
+}
+
+TEST_F(HandOverTest, OthersAreToldWhenTheNumberIsReached) {
+  Options settings = endless();
+  settings.handOverLimit = 2;
+  Client client = Client::connect(settings);
+  warm(client, "bound");
+  RLock lock = client.getLock("bound");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  Waiters waiters(client, "bound", 6);
+  RawSubscriber listener(rawOptions());
+  listener.subscribe(channelOf("bound"));
+  lock.unlockAsync(first).get();
+  const std::vector<std::size_t> messages{0, 0, 1, 1, 1, 2};
+  for (std::size_t i = 0; i < 6; ++i) {
+    ASSERT_EVENTUALLY(kLong, waiters.answered(i + 1));
+    EXPECT_TRUE(listener.waitFor(messages[i], kLong));
+    EXPECT_EQ(listener.messages().size(), messages[i]) << i;
+    waiters.release(i);
+  }
+}
+
+TEST_F(HandOverTest, OthersAreToldWhenTheTimeIsOver) {
+  Options settings = endless();
+  settings.handOverTime = scaled(100ms);
+  Client client = Client::connect(settings);
+  warm(client, "time");
+  RLock lock = client.getLock("time");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  Waiters waiters(client, "time", 2);
+  RawSubscriber listener(rawOptions());
+  listener.subscribe(channelOf("time"));
+  lock.unlockAsync(first).get();
+  ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+  EXPECT_EQ(listener.messages().size(), 0U);
+  std::this_thread::sleep_for(scaled(150ms));
+  waiters.release(0);
+  EXPECT_TRUE(listener.waitFor(1, kLong));
+  ASSERT_EVENTUALLY(kLong, waiters.answered(2));
+  waiters.release(1);
+}
+
+TEST_F(HandOverTest, ZeroSwitchesItOff) {
+  for (const bool number : {true, false}) {
+    Options settings = endless();
+    settings.handOverLimit = number ? 0 : 16;
+    settings.handOverTime = number ? 1h : 0ms;
+    Client client = Client::connect(settings);
+    RLock lock = client.getLock("off");
+    const OwnerId first = newOwner();
+    lock.lockAsync({}, first).get();
+    Waiters waiters(client, "off", 1);
+    RawSubscriber listener(rawOptions());
+    listener.subscribe(channelOf("off"));
+    lock.unlockAsync(first).get();
+    EXPECT_TRUE(listener.waitFor(1, kLong));
+    ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+    waiters.release(0);
+  }
+}
+
+/// A client whose owners always want the lock does not keep it from another one for ever.
+TEST_F(HandOverTest, AnotherClientGetsItsTurn) {
+  Client busy = connect();
+  Client other = connect();
+  std::atomic<bool> over{false};
+  Resource resource;
+  std::vector<std::future<long>> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.push_back(inThread([&] {
+      RLock lock = busy.getLock("turns");
+      long uses = 0;
+      while (!over) {
+        lock.lock();
+        resource.use();
+        ++uses;
+        lock.unlock();
+      }
+      return uses;
+    }));
+  }
+  RLock lock = other.getLock("turns");
+  long uses = 0;
+  for (; uses < 20; ++uses) {
+    ASSERT_TRUE(lock.tryLock(kLong)) << uses;
+    resource.use();
+    lock.unlock();
+  }
+  over = true;
+  for (auto& thread : threads) {
+    uses += thread.get();
+  }
+  EXPECT_EQ(resource.value(), uses);
+  EXPECT_EQ(resource.overlaps(), 0);
+  expectNoKeys();
+}
+
+TEST_F(HandOverTest, NobodyElseIsInside) {
+  Client one = connect();
+  Client two = connect();
+  Resource resource;
+  constexpr int kThreads = 16;
+  constexpr int kUses = 40;
+  std::vector<std::future<void>> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.push_back(inThread([&, i] {
+      Client& client = i % 4 == 0 ? two : one;
+      RLock lock = i % 3 == 0 ? client.getNonReentrantLock("resource") : client.getLock("resource");
+      for (int use = 0; use < kUses; ++use) {
+        lock.lock();
+        EXPECT_TRUE(lock.isHeldByCurrentThread());
+        resource.use();
+        lock.unlock();
+      }
+    }));
+  }
+  for (auto& thread : threads) {
+    thread.get();
+  }
+  EXPECT_EQ(resource.value(), kThreads * kUses);
+  EXPECT_EQ(resource.overlaps(), 0);
+  EXPECT_EQ(one.stats().holds + two.stats().holds, 0U);
+  expectNoKeys();
+}
+
+/// The terms are those of the next owner.
+TEST_F(HandOverTest, TheLeaseIsTheNextOwners) {
+  Client client = Client::connect(endless());
+  warm(client, "lease");
+  RLock lock = client.getLock("lease");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  Waiters brief(client, "lease", 1, {.lease = 20s});
+  Waiters watched(client, "lease", 1);
+  lock.unlockAsync(first).get();
+  ASSERT_EVENTUALLY(kLong, brief.answered(1));
+  EXPECT_LE(raw().pttl("lease"), 20'000);
+  EXPECT_GT(raw().pttl("lease"), 1000);
+  brief.release(0);
+  ASSERT_EVENTUALLY(kLong, watched.answered(1));
+  EXPECT_GT(raw().pttl("lease"), 60'000);
+  watched.release(0);
+}
+
+TEST_F(HandOverTest, TheWatchdogKeepsWhatWasHandedOver) {
+  Client client = connect(kWatchdog);
+  RLock lock = client.getLock("kept");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  Waiters waiters(client, "kept", 1);
+  lock.unlockAsync(first).get();
+  ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+  std::this_thread::sleep_for(2 * kWatchdog);
+  EXPECT_EQ(raw().hget("kept", ownerField(client, waiters.owner(0))), "1");
+  EXPECT_EQ(raw().hget("kept", ownerField(client, first)), std::nullopt);
+  waiters.release(0);
+}
+
+TEST_F(HandOverTest, OnlyTheLastHoldIsHandedOver) {
+  Client client = Client::connect(endless());
+  RLock lock = client.getLock("nested");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  lock.lockAsync({}, first).get();
+  Waiters waiters(client, "nested", 1);
+  lock.unlockAsync(first).get();
+  EXPECT_EQ(raw().hget("nested", ownerField(client, first)), "1");
+  EXPECT_FALSE(waiters.answered(1));
+  lock.unlockAsync(first).get();
+  ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+  waiters.release(0);
+}
+
+TEST_F(HandOverTest, AHoldThatWasLostIsNotHandedOver) {
+  Client client = Client::connect(endless());
+  warm(client, "lost");
+  RLock lock = client.getLock("lost");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  Waiters waiters(client, "lost", 1);
+  std::this_thread::sleep_for(50ms);
+  raw().run({"DEL", "lost"});
+  EXPECT_EQ(outcomeOf([&] { lock.unlockAsync(first).get(); }), "notOwner");
+  // By an attempt of its own.
+  ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+  EXPECT_EQ(waiters.outcomes().front(), "ok");
+  waiters.release(0);
+  // Somebody else has it.
+  lock.lockAsync({}, first).get();
+  Waiters late(client, "lost", 1);
+  std::this_thread::sleep_for(50ms);
+  raw().run({"DEL", "lost"});
+  rawHold("lost", "foreign:1", 60s);
+  EXPECT_EQ(outcomeOf([&] { lock.unlockAsync(first).get(); }), "notOwner");
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(late.answered(1));
+  EXPECT_EQ(raw().hgetall("lost"), (std::map<std::string, std::string>{{"foreign:1", "1"}}));
+  rawRelease("lost");
+  ASSERT_EVENTUALLY(kLong, late.answered(1));
+  late.release(0);
+}
+
+/// The server counts one hold more than this client knows of.
+TEST_F(HandOverTest, AHoldTooManyIsReleasedForEverybody) {
+  Client client = Client::connect(endless());
+  warm(client, "many");
+  RLock lock = client.getLock("many");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  raw().run({"HINCRBY", "many", ownerField(client, first), "1"});
+  Waiters waiters(client, "many", 1);
+  std::this_thread::sleep_for(50ms);
+  lock.unlockAsync(first).get();
+  ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+  EXPECT_EQ(waiters.outcomes().front(), "ok");
+  waiters.release(0);
+  expectNoKeys();
+}
+
+/// An acknowledged acquisition asks for its own request.
+TEST_F(HandOverTest, NotToAWaiterThatWantsAcknowledgements) {
+  Client client = Client::connect(proxied());
+  const auto handOvers =
+      proxy().addRule(running(lua::lock_hand_over), TcpProxy::Action::pass(), {});
+  RLock lock = client.getLock("acks");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  Waiters waiters(client, "acks", 1);
+  Waiters asking(client, "acks", 1, {.sync = SyncPolicy::replicas(1, 100ms)});
+  std::this_thread::sleep_for(50ms);
+  lock.unlockAsync(first).get();
+  ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+  // With the text, which the server did not know.
+  EXPECT_EQ(handOvers.hits(), 2U);
+  waiters.release(0);
+  ASSERT_EVENTUALLY(kLong, asking.answered(1));
+  EXPECT_EQ(asking.outcomes().front(), "notSynced");
+  EXPECT_EQ(handOvers.hits(), 2U);
+}
+
+/// By the time that it goes out the next owner may have left.
+TEST_F(HandOverTest, AReleaseThatMustWaitIsForEverybody) {
+  Client client = Client::connect(proxied());
+  warm(client, "outage");
+  RLock lock = client.getLock("outage");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  Waiters waiters(client, "outage", 1);
+  std::this_thread::sleep_for(50ms);
+  const auto handOvers =
+      proxy().addRule(running(lua::lock_hand_over), TcpProxy::Action::pass(), {});
+  const auto releases = proxy().addRule(running(lua::lock_release), TcpProxy::Action::pass(), {});
+  proxy().refuseConnections(true);
+  proxy().cutAll();
+  ASSERT_EVENTUALLY(kLong, !client.connected());
+  auto unlocking = inThread([&] { return outcomeOf([&] { lock.unlockAsync(first).get(); }); });
+  std::this_thread::sleep_for(200ms);
+  proxy().refuseConnections(false);
+  EXPECT_EQ(unlocking.get(), "ok");
+  ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+  EXPECT_EQ(waiters.outcomes().front(), "ok");
+  EXPECT_EQ(handOvers.hits(), 0U);
+  EXPECT_EQ(releases.hits(), 1U);
+  waiters.release(0);
+}
+
+TEST_F(HandOverTest, AnotherKindOnTheSameNameTriesByItself) {
+  Client client = Client::connect(endless());
+  RLock lock = client.getLock("kinds");
+  const OwnerId first = newOwner();
+  lock.lockAsync({}, first).get();
+  const OwnerId next = newOwner();
+  FencedLock fenced = client.getFencedLock("kinds");
+  auto waiting = fenced.acquireAsync({}, next).toFuture();
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
+  std::this_thread::sleep_for(50ms);
+  lock.unlockAsync(first).get();
+  ASSERT_TRUE(ready(waiting, kLong));
+  EXPECT_TRUE(waiting.get().token().has_value());
+}
+
+// The next owner leaves while the lock is on its way to it.
+
+class HandOverLeaveTest : public HandOverTest {
+ protected:
+  /// The reply to the hand-over is held back.
+  void SetUp() override {
+    HandOverTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) {
+      return;
+    }
+    Options settings = proxied();
+    settings.handOverLimit = 10'000;
+    settings.handOverTime = 1h;
+    client_.emplace(Client::connect(settings));
+    warm(*client_, "leave");
+    listener_.emplace(rawOptions());
+    listener_->subscribe(channelOf("leave"));
+    client_->getLock("leave").lockAsync({}, first_).get();
+    proxy().addRule(running(lua::lock_hand_over), TcpProxy::Action::delayReply(scaled(400ms)));
+  }
+  /// What the next owner got is given back, and the others hear of it.
+  void expectGivenBack() {
+    EXPECT_EVENTUALLY(kLong, !raw().exists("leave"));
+    EXPECT_TRUE(listener_->waitFor(1, kLong));
+    EXPECT_EVENTUALLY(kLong, client_->stats().holds == 0);
+  }
+
+  std::optional<Client> client_;
+  std::optional<RawSubscriber> listener_;
+  const OwnerId first_ = newOwner();
+};
+
+/// What was handed over is valid from when the release was sent, not from its reply.
+TEST_F(HandOverLeaveTest, ItIsValidFromWhenItWasSent) {
+  Waiters waiters(*client_, "leave", 1, {.lease = 20s});
+  std::this_thread::sleep_for(50ms);
+  const auto sent = Clock::now();
+  client_->getLock("leave").unlockAsync(first_).get();
+  ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+  EXPECT_LE(waiters.validUntil(0), sent + 20s);
+  waiters.release(0);
+}
+
+TEST_F(HandOverLeaveTest, ItsTimeIsUp) {
+  auto waiter = inThread([&] {
+    const Stopwatch watch;
+    const std::string answer = answerOf([&] { return client_->getLock("leave").tryLock(200ms); });
+    EXPECT_LT(watch.elapsedMs(), 200ms + scaled(2 * kLate));
+    return answer;
+  });
+  ASSERT_EVENTUALLY(kLong, client_->stats().waiters == 1);
+  std::this_thread::sleep_for(50ms);
+  client_->getLock("leave").unlockAsync(first_).get();
+  EXPECT_EQ(waiter.get(), "timedOut");
+  expectGivenBack();
+}
+
+TEST_F(HandOverLeaveTest, ItIsStopped) {
+  for (const bool background : {false, true}) {
+    std::stop_source stop;
+    std::string outcome;
+    auto waiter = inThread([&] {
+      AcquireOptions terms;
+      terms.stop = stop.get_token();
+      RLock lock = client_->getLock("leave");
+      return background
+                 ? outcomeOf([&] { static_cast<void>(lock.acquireAsync(terms, newOwner()).get()); })
+                 : outcomeOf([&] { lock.lockInterruptibly(stop.get_token()); });
+    });
+    ASSERT_EVENTUALLY(kLong, client_->stats().waiters == 1);
+    std::this_thread::sleep_for(50ms);
+    auto unlocking = client_->getLock("leave").unlockAsync(first_).toFuture();
+    ASSERT_EVENTUALLY(kLong, raw().hget("leave", ownerField(*client_, first_)) == std::nullopt);
+    stop.request_stop();
+    EXPECT_EQ(waiter.get(), "cancelled");
+    unlocking.get();
+    EXPECT_EVENTUALLY(kLong, !raw().exists("leave"));
+    EXPECT_TRUE(listener_->waitFor(background ? 2 : 1, kLong));
+    if (!background) {
+      client_->getLock("leave").lockAsync({}, first_).get();
+    }
+  }
+  EXPECT_EVENTUALLY(kLong, client_->stats().holds == 0);
+}
+
+/// The next in the queue gets what the first has no use for.
+TEST_F(HandOverLeaveTest, TheNextGetsWhatItGivesBack) {
+  std::stop_source stop;
+  auto waiter = inThread([&] {
+    return outcomeOf([&] { client_->getLock("leave").lockInterruptibly(stop.get_token()); });
+  });
+  ASSERT_EVENTUALLY(kLong, client_->stats().waiters == 1);
+  auto second = inThread([&] {
+    RLock lock = client_->getLock("leave");
+    lock.lock();
+    lock.unlock();
+  });
+  ASSERT_EVENTUALLY(kLong, client_->stats().waiters == 2);
+  std::this_thread::sleep_for(50ms);
+  auto unlocking = client_->getLock("leave").unlockAsync(first_).toFuture();
+  ASSERT_EVENTUALLY(kLong, raw().hget("leave", ownerField(*client_, first_)) == std::nullopt);
+  stop.request_stop();
+  EXPECT_EQ(waiter.get(), "cancelled");
+  unlocking.get();
+  ASSERT_TRUE(ready(second, kLong));
+  second.get();
+  expectNoKeys();
+}
+
+TEST_F(HandOverLeaveTest, TheClientIsClosed) {
+  auto waiter = inThread([&] { return outcomeOf([&] { client_->getLock("leave").lock(); }); });
+  ASSERT_EVENTUALLY(kLong, client_->stats().waiters == 1);
+  std::this_thread::sleep_for(50ms);
+  auto unlocking = client_->getLock("leave").unlockAsync(first_).toFuture();
+  ASSERT_EVENTUALLY(kLong, raw().hget("leave", ownerField(*client_, first_)) == std::nullopt);
+  client_->close(2s);
+  EXPECT_EQ(waiter.get(), "closed");
+  static_cast<void>(outcomeOf([&] { unlocking.get(); }));
+  EXPECT_EVENTUALLY(kLong, !raw().exists("leave"));
+}
+
+// A reply that is lost.
+
+class HandOverLostReply : public LostReplyTest {};
+
+TEST_P(HandOverLostReply, BothOwnersKnowWhatTheyHave) {
+  const bool kills = std::get<0>(GetParam()) == LostReplyPolicy::fence;
+  for (const Face face : kFaces) {
+    for (const bool background : {false, true}) {
+      const std::string name = std::string("over-") + rlock::test::toString(face) +
+                               (background ? "-background" : "-thread");
+      const OwnerId first = newOwner();
+      const OwnerId next = newOwner();
+      FaceLock lock(face, client().getLock(name));
+      lock.lock(first).value();
+      auto waiter = inThread([&, background] {
+        FaceLock mine(background ? Face::callback : Face::blocking, client().getLock(name));
+        return outcomeOf(mine.lock(next));
+      });
+      ASSERT_EVENTUALLY(kLong, client().stats().waiters == 1);
+      ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf(name)) == 1);
+      std::this_thread::sleep_for(30ms);
+      const auto fault = breakOnce(kills ? lua::lock_hand_over : lua::lock_release);
+      EXPECT_EQ(outcomeOf(lock.unlock(first)), "ok") << name;
+      EXPECT_EQ(fault.hits(), 1U);
+      ASSERT_TRUE(ready(waiter, kLong)) << name;
+      EXPECT_EQ(waiter.get(), "ok");
+      deliverLate();
+      EXPECT_EQ(raw().hgetall(name),
+                (std::map<std::string, std::string>{{ownerField(client(), next), "1"}}));
+      EXPECT_EQ(outcomeOf(lock.unlock(first)), "notOwner");
+      EXPECT_EQ(outcomeOf(lock.unlock(next)), "ok");
+      EXPECT_FALSE(raw().exists(name));
+    }
+  }
+  EXPECT_EVENTUALLY(kLong, client().stats().holds == 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults,
+                         HandOverLostReply,
+                         ::testing::Combine(kLostReplyPolicies, kAllFaults),
+                         lostReplyName);
+
+class HandOverUnderFaults : public LockTest {};
+
+TEST_F(HandOverUnderFaults, SlowNobodyElseIsInside) {
+  Options settings = proxied(30s);
+  settings.commandTimeout = 250ms;
+  settings.callTimeout = scaled(2500ms);
+  settings.reconnectDelayMin = 5ms;
+  settings.safetyPoll = 200ms;
+  Client client = Client::connect(settings);
+  Client other = connect();
+  Resource resource;
+  std::atomic<bool> over{false};
+  std::atomic<long> uses{0};
+  std::vector<std::future<void>> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.push_back(inThread([&, i] {
+      RLock lock = (i == 0 ? other : client).getLock("faults");
+      while (!over) {
+        try {
+          lock.lock();
+        } catch (const Error&) {
+          continue;
+        }
+        resource.use();
+        ++uses;
+        static_cast<void>(outcomeOf([&] { lock.unlock(); }));
+      }
+    }));
+  }
+  breakUnderLoad(proxy(), [] {});
+  over = true;
+  for (auto& thread : threads) {
+    thread.get();
+  }
+  EXPECT_EQ(resource.value(), uses.load());
+  EXPECT_EQ(resource.overlaps(), 0);
+  EXPECT_EVENTUALLY(kLong, client.stats().holds == 0);
+  EXPECT_EVENTUALLY(kLong, !raw().exists("faults"));
+}
+
+}  // namespace
+}  // namespace rlock::test
