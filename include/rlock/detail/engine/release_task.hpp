@@ -98,7 +98,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
   ReleaseFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   Clock::time_point sentAt_{};
   std::optional<Clock::time_point> lostAt_;  // a reply was, and what that means is not known
-  HandOver handOver_;  // of the request at hand
+  HandOver handOver_;                        // of the request at hand
 };
 
 inline void ReleaseTask::releaseQuietly(const std::shared_ptr<LockEngine>& engine,
