@@ -247,7 +247,7 @@ void roundTrip(Client& client,
 
 TEST_F(LockWireNames, XNAM2_AllByteValues) {
   RLOCK_ONE_MASTER_ONLY("has a brace that a cluster cannot have");
-  Client client = connect();
+  Client client = Client::connect(uri("hand-over-limit=0&safety-poll=1m"));
   std::string all;
   for (int byte = 0; byte < 256; ++byte) {
     all.push_back(static_cast<char>(byte));
@@ -261,7 +261,7 @@ TEST_F(LockWireNames, XNAM2_AllByteValues) {
 
 TEST_F(LockWireNames, XNAM2_OddNames) {
   RLOCK_ONE_MASTER_ONLY("has braces that a cluster cannot have");
-  Client client = connect();
+  Client client = Client::connect(uri("hand-over-limit=0&safety-poll=1m"));
   const std::vector<std::string> names{" ",
                                        "a b",
                                        "\r\n",
@@ -280,7 +280,7 @@ TEST_F(LockWireNames, XNAM2_OddNames) {
 
 TEST_F(LockWireNames, XNAM3_Braces) {
   RLOCK_ONE_MASTER_ONLY("has braces that a cluster cannot have");
-  Client client = connect();
+  Client client = Client::connect(uri("hand-over-limit=0&safety-poll=1m"));
   for (const std::string name : {"{tag}x", "a{b}c", "a{b", "{}x", "}{", "{a}{b}", "x{}y{z}"}) {
     roundTrip(client, raw(), rawOptions(), name, "redisson_lock__channel:" + name);
   }
@@ -288,7 +288,7 @@ TEST_F(LockWireNames, XNAM3_Braces) {
 }
 
 TEST_F(LockWireNames, XNAM2_NamesThatDifferAfterANulAreDifferentLocks) {
-  Client client = connect();
+  Client client = Client::connect(uri("hand-over-limit=0&safety-poll=1m"));
   RLock one = client.getLock(std::string("same\0one", 8));
   RLock two = client.getLock(std::string("same\0two", 8));
   one.lock();
@@ -298,7 +298,7 @@ TEST_F(LockWireNames, XNAM2_NamesThatDifferAfterANulAreDifferentLocks) {
 }
 
 TEST_F(LockWireNames, XNAM1_LongestName) {
-  Client client = connect();
+  Client client = Client::connect(uri("hand-over-limit=0&safety-poll=1m"));
   const std::string longest(std::size_t{64} << 10, 'n');
   roundTrip(client, raw(), rawOptions(), longest, "redisson_lock__channel:{" + longest + "}");
   EXPECT_EQ(outcomeOf([&] { static_cast<void>(client.getLock(longest + "n")); }),
@@ -308,7 +308,7 @@ TEST_F(LockWireNames, XNAM1_LongestName) {
 }
 
 TEST_F(LockWireNames, XNAM4_ALockNamedLikeAnothersChannelOrMarker) {
-  Client client = connect();
+  Client client = Client::connect(uri("hand-over-limit=0&safety-poll=1m"));
   RLock plain = client.getLock("x");
   RLock channelName = client.getLock("redisson_lock__channel:{x}");
   RLock markerName = client.getLock("redisson_unlock_latch:{x}:0");
