@@ -13,7 +13,7 @@ make_packages() {
   mkdir -p build
   bash cmake/install_packages.sh build
   # The test double is packaged where there is Lua.
-  apt-get install -qq -y liblua5.1-0-dev >/dev/null 2>&1
+  apt-get install -qq -y liblua5.1-0-dev file dpkg-dev >/dev/null 2>&1
   cmake --workflow --preset deb >build/packages.log 2>&1 || {
     tail -n 40 build/packages.log
     return 1

@@ -118,7 +118,8 @@ TEST_F(HoldEventsTest, AGrantAfterAReleaseWakesNobody) {
   for (int i = 0; i < 3; ++i) {
     const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{1}, waiter_);
     engine_->holds().releasing(*gate.hold, 0, env_->now());
-    auto left = engine_->holds().released(*gate.hold, {});
+    HoldKeeper::Released released;
+    auto left = engine_->holds().released(*gate.hold, {}, released);
     ASSERT_TRUE(left);
     engine_->gates().settle(std::move(*left));
     EXPECT_FALSE(isHeld());
