@@ -398,7 +398,7 @@ TEST_F(Cluster, AnObserverIsToldOfRedirections) {
   settings.observer = redirections;
   Client client = Client::connect(settings);
   const std::string name = cluster().nameAt(0, "observed:");
-  const std::uint16_t slot = detail::net::hashSlot(name);
+  const std::uint16_t slot = ::rlock::detail::net::hashSlot(name);
   RLock lock = client.getLock(name);
   lock.lock();
   EXPECT_TRUE(redirections->told().empty());
