@@ -42,7 +42,7 @@ std::pair<std::string, nlohmann::json> takeField(std::string_view& line) {
   std::size_t end = 0;
   if (line.starts_with('"')) {
     for (end = 1; line[end] != '"'; ++end) {
-      end += line[end] == '\\' ? 1 : 0;
+      end += line[end] == '\\' ? std::size_t{1} : 0;
     }
     std::string value = unescaped(line.substr(1, end - 1));
     line.remove_prefix(std::min(end + 2, line.size()));
