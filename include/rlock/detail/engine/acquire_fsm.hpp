@@ -133,13 +133,12 @@ class AcquireFsm {
   }
 
   /// The caller's time was up before the request was sent.
-  /// @param never  the answer if no other owner was ever seen: that nobody has looked does not mean
-  ///               that another has it
-  Step notSent(Error never) noexcept {
+  /// @param why  the answer if a reconciliation has seen that no other owner had it
+  Step notSent(Error why) noexcept {
     if (answered()) {
       return end();
     }
-    return contended_ ? finish(Result::refused) : fail(std::move(never));
+    return seenFree_ && !contended_ ? fail(std::move(why)) : finish(Result::refused);
   }
 
   /// The request may have been executed.
@@ -171,6 +170,7 @@ class AcquireFsm {
       state_ = State::givingBack;
       return Step::reconcileBack;
     }
+    seenFree_ = true;
     return held ? finish(Result::granted) : attempt();
   }
 
@@ -276,6 +276,7 @@ class AcquireFsm {
   const bool oneAttempt_;
   const bool syncs_;
   bool contended_ = false;
+  bool seenFree_ = false;  // a reconciliation found that nobody had it
   State state_ = State::ready;
   Result result_ = Result::pending;
   std::optional<Error> error_;
