@@ -145,18 +145,18 @@ struct Options {
   std::chrono::milliseconds watchdogTimeout{30000};
   /// A waiter looks again after this long even if no message came. 1 s; 10 ms to 1 h.
   std::chrono::milliseconds safetyPoll{1000};
-  /// How often in a row a lock may go straight from one owner to the next of this client, in one
-  /// request and without a message, before a release that other clients hear of. Plain and
-  /// non-reentrant locks only. 16; 0 to 10000. 0: never.
-  int handOverLimit = 16;
-  /// For how long. A hold that begins within it may be the last. 50 ms; 0 ms to 1 h. 0: never.
-  std::chrono::milliseconds handOverTime{50};
   /// A place in a fair queue is given up when not confirmed for this long. 4 s; 1 s to 5 min.
   std::chrono::milliseconds fairWaiterLease{4000};
   /// Untimed calls give up when no node answered for this long. 30 s; 1 ms to 365 d.
   std::chrono::milliseconds outageTimeout{30000};
   /// Holds renewed by one request. 100; 1 to 1000.
   int watchdogBatchSize = 100;
+  /// How often in a row a lock may go straight from one owner to the next of this client, in one
+  /// request and without a message, before a release that other clients hear of. Plain and
+  /// non-reentrant locks only. 16; 0 to 10000. 0: never.
+  int handOverLimit = 16;
+  /// For how long. A hold that begins within it may be the last. 50 ms; 0 ms to 1 h. 0: never.
+  std::chrono::milliseconds handOverTime{50};
   /// Receives log lines. Empty: `warning` and above go to stderr.
   LogHook log{};
   /// Runs callbacks. Empty: they run on the client's loop thread.
