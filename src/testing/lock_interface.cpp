@@ -37,7 +37,7 @@ struct LockInterface::Holds {
     if (found == handles.end()) {
       return nullptr;
     }
-    const Handle handle = found->second;
+    Handle handle = std::move(found->second);
     handles.erase(found);
     return handle;
   }

@@ -48,7 +48,8 @@ constexpr auto kSubcommands = std::to_array<std::pair<string_view, int>>({
 });
 
 const std::unordered_map<string_view, CommandEntry>& commandTable() {
-  static const auto table = [] {
+  // Never destroyed, because a server may be used until the process ends.
+  static const auto& table = *new auto([] {
     std::unordered_map<string_view, CommandEntry> result;
     for (const auto commands : {keyCommands(), orderedCommands()}) {
       for (const RedisCommand& command : commands) {
@@ -59,7 +60,7 @@ const std::unordered_map<string_view, CommandEntry>& commandTable() {
       result.emplace(command.name, CommandEntry{&command, own});
     }
     return result;
-  }();
+  }());
   return table;
 }
 
