@@ -171,7 +171,8 @@ class RLOCK_EXPORT Client {
   /// Options::topNames names, which is what bounds the memory: what a name has done before it came
   /// among them is not shown, so that the numbers are never too high; a name that deserves to be
   /// among them is. Empty without the option. No round trip.
-  /// @param most  so many lines at most
+  /// @param order  what comes first
+  /// @param most   so many lines at most
   std::vector<TopName> topNames(TopBy order, std::size_t most = 10) const;
 
   /// Stops renewing, ends every waiting call with `closed`, and releases all holds if the server

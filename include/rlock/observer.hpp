@@ -21,7 +21,7 @@ struct LockEvent {
   /// When it happened, as far as this client can tell: a hold begins when its grant has come and
   /// ends when its release is about to be sent. So the holds of one lock do not overlap by it,
   /// whichever threads tell of them in whichever order.
-  std::chrono::steady_clock::time_point at{};
+  std::chrono::steady_clock::time_point at{};  ///< when
 };
 
 /// A call obtained what it asked for.
@@ -35,13 +35,14 @@ struct AcquiredEvent : LockEvent {
 
 /// A call that found the lock taken has ended.
 struct WaitedEvent : LockEvent {
+  /// How it ended.
   enum class Outcome : std::uint8_t {
     acquired,  ///< AcquiredEvent follows
     refused,   ///< its time was over
     failed,    ///< it was stopped, or failed
   };
-  std::chrono::nanoseconds waited{0};  ///< from the beginning of the call
-  Outcome outcome = Outcome::acquired;
+  std::chrono::nanoseconds waited{0};   ///< from the beginning of the call
+  Outcome outcome = Outcome::acquired;  ///< how it ended
 };
 
 /// The server confirmed a release.
@@ -65,32 +66,34 @@ struct RenewedLateEvent : LockEvent {
 
 /// It became known what a request did whose reply was lost.
 struct SettledEvent : LockEvent {
+  /// What was asked for.
   enum class Request : std::uint8_t { acquire, release };
+  /// What became of it.
   enum class Outcome : std::uint8_t {
     executed,     ///< it took effect, and that stays
     undone,       ///< it took effect, which was taken back
     notExecuted,  ///< it did not take effect, and will not
     unknown,      ///< it could not be found out in its time; what it left expires
   };
-  Request request = Request::acquire;
-  Outcome outcome = Outcome::unknown;
-  std::chrono::nanoseconds took{0};  ///< since the reply was known to be lost
+  Request request = Request::acquire;  ///< what was asked for
+  Outcome outcome = Outcome::unknown;  ///< what became of it
+  std::chrono::nanoseconds took{0};    ///< since the reply was known to be lost
 };
 
 /// The connection to a node was made again. The texts last as long as the call.
 struct ReconnectedEvent {
-  std::string_view node{};  ///< the node's address
-  bool replaced = false;    ///< it is another server process than the one before
-  std::chrono::steady_clock::time_point at{};
+  std::string_view node{};                     ///< the node's address
+  bool replaced = false;                       ///< it is another server process than the one before
+  std::chrono::steady_clock::time_point at{};  ///< when
 };
 
 /// A node of a cluster sent a request to another one. The texts last as long as the call.
 struct RedirectedEvent {
-  std::string_view from{};  ///< the address of the node that was asked
-  std::string_view to{};    ///< the address of the node that it names
-  std::uint16_t slot = 0;   ///< of the keys
-  bool moved = true;        ///< MOVED; false: ASK, in the course of a migration
-  std::chrono::steady_clock::time_point at{};
+  std::string_view from{};                     ///< the address of the node that was asked
+  std::string_view to{};                       ///< the address of the node that it names
+  std::uint16_t slot = 0;                      ///< of the keys
+  bool moved = true;                           ///< MOVED; false: ASK, in the course of a migration
+  std::chrono::steady_clock::time_point at{};  ///< when
 };
 
 /// The enumerator's name; "unknown" for any other number.
@@ -118,6 +121,8 @@ class Observer {
  public:
   virtual ~Observer() = default;
 
+  ///@{
+  /// What has happened, see the events.
   virtual void acquired(const AcquiredEvent& /*event*/) {}
   virtual void waited(const WaitedEvent& /*event*/) {}
   virtual void released(const ReleasedEvent& /*event*/) {}
@@ -126,13 +131,17 @@ class Observer {
   virtual void reconnected(const ReconnectedEvent& /*event*/) {}
   virtual void redirected(const RedirectedEvent& /*event*/) {}
   virtual void settled(const SettledEvent& /*event*/) {}
+  ///@}
 
  protected:
+  ///@{
+  /// An observer is made as what it really is.
   Observer() = default;
   Observer(const Observer&) = default;
   Observer(Observer&&) = default;
   Observer& operator=(const Observer&) = default;
   Observer& operator=(Observer&&) = default;
+  ///@}
 };
 
 }  // namespace rlock

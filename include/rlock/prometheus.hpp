@@ -40,6 +40,7 @@ struct CollectorOptions {
 /// **Thread safety:** Safe to call concurrently from any thread.
 class EventCounter final : public Observer {
  public:
+  /// The values of the label `kind`.
   static constexpr std::array<std::string_view, 10> kKinds{"lock",
                                                            "fairLock",
                                                            "spinLock",
@@ -50,8 +51,11 @@ class EventCounter final : public Observer {
                                                            "permitSemaphore",
                                                            "semaphore",
                                                            "latch"};
+  /// How many reasons of a loss there are.
   static constexpr std::size_t kReasons = static_cast<std::size_t>(LossReason::clientClosed) + 1;
 
+  ///@{
+  /// As in Observer.
   void acquired(const AcquiredEvent& event) override { count(acquired_.at(kindOf(event))); }
   void waited(const WaitedEvent& event) override {
     count(waited_.at(kindOf(event)).at(static_cast<std::size_t>(event.outcome)));
@@ -70,6 +74,7 @@ class EventCounter final : public Observer {
   void redirected(const RedirectedEvent& event) override {
     count(redirected_.at(event.moved ? 0 : 1));
   }
+  ///@}
 
  private:
   friend class Collector;
@@ -99,6 +104,7 @@ class EventCounter final : public Observer {
 /// **Thread safety:** Safe to call concurrently from any thread.
 class Collector final : public ::prometheus::Collectable {
  public:
+  /// @param options  what is shown
   explicit Collector(CollectorOptions options = {})
       : options_(options), events_(std::make_shared<EventCounter>()) {}
 
@@ -107,7 +113,8 @@ class Collector final : public ::prometheus::Collectable {
 
   /// Shows this client from here on. It must stay where it is, neither moved nor destroyed, until
   /// remove() has returned.
-  /// @param label  the value of the label `client`; empty: it has none, which is for one client
+  /// @param client  whose numbers are shown
+  /// @param label   the value of the label `client`; empty: it has none, which is for one client
   void add(const Client& client, std::string label = {}) {
     const std::lock_guard lock(mutex_);
     clients_.push_back({&client, std::move(label)});
@@ -118,6 +125,7 @@ class Collector final : public ::prometheus::Collectable {
     std::erase_if(clients_, [&](const Shown& shown) { return shown.client == &client; });
   }
 
+  /// The numbers as they are now. Called by the Exposer.
   [[nodiscard]] std::vector<::prometheus::MetricFamily> Collect() const override;
 
  private:

@@ -46,6 +46,7 @@ enum class TestTime {
 /// **Thread safety:** Safe to call concurrently from any thread, but not in a callback of a client.
 class TestClock {
  public:
+  /// @param time  who moves it
   explicit TestClock(TestTime time = TestTime::manual);
 
   /// What Lease::validUntil() is compared with.
@@ -95,6 +96,7 @@ class TestServer {
   TestServer(const TestServer&) = delete;
   TestServer& operator=(const TestServer&) = delete;
 
+  /// The time that it lives by.
   [[nodiscard]] TestClock& clock() noexcept;
 
   /// A client of this server, with an id of its own as if it were in a process of its own.
@@ -155,6 +157,7 @@ class TestServer {
   [[nodiscard]] std::string dump() const;
   /// Commands executed so far, those in scripts included.
   [[nodiscard]] std::uint64_t commandCount() const;
+  /// Connections that are open now.
   [[nodiscard]] std::size_t connectionCount() const;
 
  private:
@@ -169,8 +172,9 @@ class TestServer {
 /// **Thread safety:** it is called from any thread, by several at once.
 class LockInterface {
  public:
+  /// What an acquisition asks for.
   struct Attempt {
-    OwnerId owner{};
+    OwnerId owner{};                  ///< who asks
     Duration wait{};                  ///< zero or less: one attempt; infinite: for ever
     std::optional<Duration> lease{};  ///< empty: until it is released
     std::stop_token stop{};           ///< ends the wait, with `cancelled`
@@ -193,6 +197,7 @@ class LockInterface {
   virtual int release(OwnerId owner) = 0;
   /// How often the owner holds it.
   virtual int holdCount(OwnerId owner) = 0;
+  /// Whether anybody holds it.
   virtual bool isLocked() = 0;
   /// Takes it from whoever holds it. @returns false: nobody does
   virtual bool forceRelease() = 0;
