@@ -61,6 +61,16 @@ class Waiters {
 
 class HandOverTest : public LockTest {
  protected:
+  [[nodiscard]] Client connect(std::chrono::milliseconds watchdog = kLongWatchdog) {
+    Options settings = options(watchdog);
+    settings.handOverLimit = 16;
+    return Client::connect(settings);
+  }
+  [[nodiscard]] Options proxied() {
+    Options settings = LockTest::proxied();
+    settings.handOverLimit = 16;
+    return settings;
+  }
   [[nodiscard]] Options endless() {
     Options options = LockTest::options();
     options.handOverLimit = 10'000;
@@ -596,6 +606,7 @@ TEST_F(HandOverUnderFaults, SlowNobodyElseIsInside) {
   settings.callTimeout = scaled(2500ms);
   settings.reconnectDelayMin = 5ms;
   settings.safetyPoll = 200ms;
+  settings.handOverLimit = 16;
   Client client = Client::connect(settings);
   Client other = connect();
   Resource resource;

@@ -190,7 +190,7 @@ class Races : public testing::Test {
   const Client* watched_ = nullptr;
   MemoryServer server_;
   Weather weather_;
-  Options options_ = Options::fromUri("redis://memory");
+  Options options_ = Options::fromUri("redis://memory?hand-over-limit=16");
   Crew crew_{3};
 };
 
