@@ -558,7 +558,10 @@ TEST_F(HandOverLeaveTest, TheClientIsClosed) {
 
 // A reply that is lost.
 
-class HandOverLostReply : public LostReplyTest {};
+class HandOverLostReply : public LostReplyTest {
+ protected:
+  [[nodiscard]] int handOverLimit() const override { return 16; }
+};
 
 TEST_P(HandOverLostReply, BothOwnersKnowWhatTheyHave) {
   const bool kills = std::get<0>(GetParam()) == LostReplyPolicy::fence;

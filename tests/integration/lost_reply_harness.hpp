@@ -104,6 +104,7 @@ class LostReplyTest : public LockTest, public ::testing::WithParamInterface<Lost
     warm.forceUnlock();
   }
 
+  [[nodiscard]] virtual int handOverLimit() const { return 0; }
   /// A lock of the kind that is tested.
   [[nodiscard]] virtual RLock warmLock() { return client().getLock("warm"); }
 
@@ -124,6 +125,7 @@ class LostReplyTest : public LockTest, public ::testing::WithParamInterface<Lost
     options.reconnectDelayMin = 5ms;
     // What is left behind stays long enough to be found.
     options.watchdogTimeout = 30s;
+    options.handOverLimit = handOverLimit();
     return options;
   }
 
