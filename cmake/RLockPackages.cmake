@@ -37,7 +37,7 @@ set(CPACK_DEBIAN_DEV_PACKAGE_NAME librlock-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_COMPONENT_DEV_DEPENDS runtime)
 set(CPACK_COMPONENT_DEV_DESCRIPTION "${PROJECT_DESCRIPTION}: headers and CMake package")
-# What <rlock/src.hpp> is compiled with; the library itself needs only what the linker finds.
+# <rlock/src.hpp> is compiled with these; the library itself needs only what the linker finds.
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libhiredis-dev, libuv1-dev, libfmt-dev")
 set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS liblua5.1-0-dev)
 if(RLOCK_WITH_TLS)

@@ -32,7 +32,7 @@ function(rlock_set_test_target_options target)
   endif()
 endfunction()
 
-# What the tests that compute share is a target of its own: none of the libraries that they link has GoogleTest.
+# The parts that the computing tests share are a target of their own: none of the libraries that they link has GoogleTest.
 function(rlock_precompile_computing_header)
   if(NOT TARGET rlock_computing_tests)
     file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/computing_tests.cpp" CONTENT "")

@@ -11,7 +11,8 @@
 
 namespace rlock {
 
-/// What every event about a lock or synchronizer says. The texts last as long as the call.
+/// The part that all events about locks and synchronizers share. The texts last as long as the
+/// call.
 struct LockEvent {
   std::string_view name{};   ///< as the application gave it
   std::string_view owner{};  ///< the owner field, `uuid:number`; empty: there is no owner
@@ -66,9 +67,9 @@ struct RenewedLateEvent : LockEvent {
 
 /// It became known what a request did whose reply was lost.
 struct SettledEvent : LockEvent {
-  /// What was asked for.
+  /// The request whose reply was lost.
   enum class Request : std::uint8_t { acquire, release };
-  /// What became of it.
+  /// The effect of that request.
   enum class Outcome : std::uint8_t {
     executed,     ///< it took effect, and that stays
     undone,       ///< it took effect, which was taken back
@@ -111,8 +112,8 @@ RLOCK_EXPORT std::string_view toString(SettledEvent::Outcome outcome) noexcept;
 /// events of calls that it makes itself on the same thread are not told, so that it cannot meet
 /// itself.
 ///
-/// What it throws is swallowed, logged and counted in Stats::handlerFailures. What it takes its
-/// time for, its caller waits for; on the loop thread so does all of the client, renewals
+/// An exception that it throws is swallowed, logged and counted in Stats::handlerFailures. Its
+/// caller waits until it returns; on the loop thread so does all of the client, renewals
 /// included: holds whose renewal comes too late for that are lost, and told so. A function that
 /// may block passes a copy of the event on to a thread of its own.
 ///
@@ -122,7 +123,7 @@ class Observer {
   virtual ~Observer() = default;
 
   ///@{
-  /// What has happened, see the events.
+  /// The event has happened.
   virtual void acquired(const AcquiredEvent& /*event*/) {}
   virtual void waited(const WaitedEvent& /*event*/) {}
   virtual void released(const ReleasedEvent& /*event*/) {}

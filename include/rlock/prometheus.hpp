@@ -229,7 +229,7 @@ inline ::prometheus::ClientMetric Collector::histogram(Labels labels, const Hist
   std::uint64_t below = 0;
   for (std::size_t bucket = 0; bucket < Histogram::kBuckets; ++bucket) {
     below += from.counts[bucket];
-    // What is longer than the last bound is in the bucket +Inf, which the text format adds.
+    // A duration beyond the last bound is in the bucket +Inf, which the text format adds.
     if (bucket + 1 < Histogram::kBuckets) {
       metric.histogram.bucket.push_back({below, seconds(Histogram::upperBound(bucket))});
     }

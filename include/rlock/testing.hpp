@@ -49,12 +49,12 @@ class TestClock {
   /// @param time  who moves it
   explicit TestClock(TestTime time = TestTime::manual);
 
-  /// What Lease::validUntil() is compared with.
+  /// The time that Lease::validUntil() is compared with.
   [[nodiscard]] std::chrono::steady_clock::time_point now() const noexcept;
 
   /// Moves the time on, from one event to the next, and returns when everything has been done that
   /// falls into it: the watchdog has renewed, leases and waits have ended, callbacks have returned.
-  /// What threads of the application do when their calls return is not waited for.
+  /// It does not wait for what threads of the application do when their calls return.
   /// @param span  zero or less: no time passes, see settle()
   /// @throws Error  `timedOut` when a callback does not return for 10 s of real time,
   ///                `wouldDeadlock` when called in a callback, `invalidArgument` for a span without
@@ -151,7 +151,7 @@ class TestServer {
   /// Writes are refused as by a replica.
   void setReadOnly(bool readOnly);
 
-  // What the server sees.
+  // The server's view.
 
   /// All keys, one line each with type, expiry and value: for failure messages.
   [[nodiscard]] std::string dump() const;
@@ -165,14 +165,14 @@ class TestServer {
   const std::unique_ptr<Impl> impl_;
 };
 
-/// What a lock does, for a test that answers the calls itself: derive from it, and makeLock() makes
-/// an RLock of it for code that is given one. Most tests need none of this: the locks of a
-/// TestServer's client behave like those of a server.
+/// The functions of a lock, for a test that answers the calls itself: derive from it, and
+/// makeLock() makes an RLock of it for code that is given one. Most tests need none of this: the
+/// locks of a TestServer's client behave like those of a server.
 ///
 /// **Thread safety:** it is called from any thread, by several at once.
 class LockInterface {
  public:
-  /// What an acquisition asks for.
+  /// The terms of an acquisition.
   struct Attempt {
     OwnerId owner{};                  ///< who asks
     Duration wait{};                  ///< zero or less: one attempt; infinite: for ever

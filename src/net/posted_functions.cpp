@@ -75,7 +75,7 @@ bool PostedFunctions::idle() noexcept {
 }
 
 void PostedFunctions::end() noexcept {
-  // What a function owns may be destroyed with it, and queue more in vain.
+  // An object that a function owns may be destroyed with it, and queue more in vain.
   FunctionQueue dropped;
   const MutexLock lock(mutex_);
   accepting_ = false;

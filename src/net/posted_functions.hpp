@@ -41,7 +41,7 @@ class PostedFunctions {
   void end() noexcept;
 
  private:
-  /// What ends with the loop may have something left to do on it: had it to queue that in vain, a
+  /// A call that ends with the loop may have something left to do on it: were that refused, a
   /// caller would never be answered.
   [[nodiscard]] bool accepts() noexcept RLOCK_REQUIRES(mutex_) {
     return accepting_ || (!ended_ && thread_.onIt());

@@ -164,7 +164,7 @@ std::size_t MemoryServer::connectionCount() const {
   return connections_.size();
 }
 
-// What can go wrong.
+// Faults to order.
 
 void MemoryServer::order(Fault fault, int times) {
   const std::lock_guard lock(mutex_);

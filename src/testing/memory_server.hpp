@@ -47,12 +47,12 @@ class MemoryServer {
   using Number = MemoryPeer::Number;
   using Argv = RedisModel::Argv;
   using TimePoint = Timekeeper::TimePoint;
-  /// What became of a command.
+  /// The outcome of a command.
   enum class Fate : std::uint8_t {
     answered,
     lost,  ///< its connection is gone, before it was executed or after
   };
-  /// What may be ordered to go wrong a number of times.
+  /// The faults that may be ordered a number of times.
   enum class Fault : std::uint8_t {
     replyLost,    ///< a script is executed, and its connection breaks before the reply
     requestLost,  ///< the connection breaks before the script is executed
@@ -84,7 +84,7 @@ class MemoryServer {
   [[nodiscard]] std::uint64_t commandCount() const;
   [[nodiscard]] std::size_t connectionCount() const;
 
-  // What can go wrong.
+  // Faults to order.
 
   void order(Fault fault, int times);
   /// All connections break, and there is no other until then.
@@ -105,7 +105,7 @@ class MemoryServer {
     RedisModel::ClientId client;
   };
   using Connections = std::map<Number, Connection>;
-  /// What is told when the mutex is free.
+  /// The news that are told when the mutex is free.
   struct News {
     std::vector<Message> messages{};
     Connections broken{};

@@ -132,7 +132,7 @@ void MemoryTransport::distrust() noexcept {
   pending_.distrust();
 }
 
-/// What waits for a frozen server goes with the connection.
+/// Requests that wait for a frozen server go with the connection.
 void MemoryTransport::breakLocked(Error why, Ended& ended) {
   up_ = false;
   server_->disconnect(connection_);

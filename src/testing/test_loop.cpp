@@ -9,7 +9,8 @@ namespace rlock::sim {
 
 namespace {
 
-/// What its last functions queue is run as well, up to so many: the end of a call is told in steps.
+/// Functions that its last functions queue are run as well, up to so many: the end of a call is
+/// told in steps.
 constexpr int kLastFunctions = 1000;
 /// How long they may take, in real time, before whoever stops the loop goes on without it.
 constexpr std::chrono::seconds kLongestEnd{10};

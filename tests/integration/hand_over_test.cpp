@@ -461,7 +461,7 @@ class HandOverLeaveTest : public HandOverTest {
     client_->getLock("leave").lockAsync({}, first_).get();
     proxy().addRule(running(lua::lock_hand_over), TcpProxy::Action::delayReply(scaled(400ms)));
   }
-  /// What the next owner got is given back, and the others hear of it.
+  /// The next owner's hold is given back, and the others hear of it.
   void expectGivenBack() {
     EXPECT_EVENTUALLY(kLong, !raw().exists("leave"));
     EXPECT_TRUE(listener_->waitFor(1, kLong));
@@ -473,7 +473,7 @@ class HandOverLeaveTest : public HandOverTest {
   const OwnerId first_ = newOwner();
 };
 
-/// What was handed over is valid from when the release was sent, not from its reply.
+/// A hold that was handed over is valid from when the release was sent, not from its reply.
 TEST_F(HandOverLeaveTest, ItIsValidFromWhenItWasSent) {
   Waiters waiters(*client_, "leave", 1, {.lease = 20s});
   const auto sent = Clock::now();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What an Observer is told, on which thread, and that it does no harm whatever it does.
+// The events that an Observer is told, on which thread, and that it does no harm.
 
 #include "integration/observer_harness.hpp"
 

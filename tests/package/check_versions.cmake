@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What has to repeat the version repeats the right one.
+# Files that have to repeat the version repeat the right one.
 cmake_minimum_required(VERSION 3.25)
 
 file(READ "${SOURCE_DIR}/cmake/packaging/vcpkg/vcpkg.json" port)

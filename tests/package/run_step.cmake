@@ -62,7 +62,7 @@ elseif(STEP STREQUAL "install")
       "-DCMAKE_INSTALL_LIBDIR=${LIBDIR}")
     run("${CMAKE_COMMAND}" --build "${build}")
   endif()
-  # What is installed can be removed.
+  # An installation can be removed.
   run("${CMAKE_COMMAND}" --install "${build}" --prefix "${prefix}.installed")
   run("${CMAKE_COMMAND}" "-DBUILD_DIR=${build}" -P "${SOURCE_DIR}/cmake/Uninstall.cmake")
   file(GLOB_RECURSE left "${prefix}.installed/*")

@@ -63,7 +63,7 @@ std::uint64_t setting(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-/// What the server has executed, and what became of the requests.
+/// The requests that the server has executed, and their outcomes.
 struct Record {
   static constexpr std::size_t kMost = std::size_t{1} << 21;
 
@@ -93,7 +93,7 @@ class Probe final : public Request {
       case Delivery::replied:
         EXPECT_EQ(answer(), number_) << "that is the answer to another request";
         EXPECT_GE(answeredAt(), submittedAt());
-        // What is judged by this time would pass for good although its time is over.
+        // A grant that is judged by this time would pass for good although its time is over.
         EXPECT_GE(answeredAt(), toldFrom) << "it is older than the thread's wait for it";
         EXPECT_LE(answeredAt(), Clock::now());
         break;

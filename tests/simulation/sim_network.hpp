@@ -151,7 +151,7 @@ class Node {
   /// Starts connecting; `done` is called as an event of the loop, unless the attempt was dropped.
   void dial(SimEnv& env, Connection::Ears ears, const std::shared_ptr<Dialling>& attempt);
 
-  // What can go wrong.
+  // Faults to order.
   /// Neither end hears of the other for so long.
   void blackHole(int process, Time length);
   /// The server does nothing for so long.

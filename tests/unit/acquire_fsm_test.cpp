@@ -513,7 +513,7 @@ TEST(AcquireFsm, LeavesWhileTheLockIsOnItsWay) {
   ASSERT_TRUE(fsm.offered());
   EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
   expectFailed(fsm, Errc::timedOut);
-  // What comes is given back.
+  // A grant that comes is given back.
   EXPECT_EQ(fsm.granted(false), Step::reconcileBack);
   EXPECT_EQ(fsm.reconciled(false), Step::end);
   EXPECT_TRUE(fsm.ended());

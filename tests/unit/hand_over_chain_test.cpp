@@ -37,7 +37,7 @@ TEST(HandOverChain, EndsWithItsTime) {
   EXPECT_FALSE(chain.next(kLimits, at(201)));
 }
 
-/// What was released for everybody in between begins it anew.
+/// A release for everybody in between begins it anew.
 TEST(HandOverChain, BeginsAnewAfterARelease) {
   HandOverChain chain;
   EXPECT_TRUE(chain.next(kLimits, at(0)));

@@ -50,7 +50,7 @@ TEST(NameRanking, IsBoundedAndKeepsWhatDeservesIt) {
   const std::vector<TopName> top = ranking.top(100);
   EXPECT_EQ(top.size(), 8U);
   EXPECT_EQ(top.front(), (TopName{"heavy", 5000, 5s}));
-  // What a name inherits from the place that it takes is not shown as its own.
+  // A name does not show what it inherits from the place that it takes.
   EXPECT_EQ(top.at(1).count, 1U);
 }
 

@@ -66,7 +66,7 @@ class ReplyInputTest : public ::testing::Test {
  protected:
   ReplyInputTest() { input_.begin(ReplyReader()); }
 
-  /// What the replies say that the piece completes.
+  /// The replies that the piece completes, as text.
   std::string given(std::string_view piece) {
     stream_.put(piece);
     std::string text;
@@ -87,7 +87,7 @@ class ReplyInputTest : public ::testing::Test {
   ReplyInput input_{0us};
 };
 
-// What scripts answer, each followed by what would show that the order was lost.
+// Answers of scripts, each followed by one that would show that the order was lost.
 constexpr std::string_view kStream =
     ":1\r\n"
     "*1\r\n:2\r\n"

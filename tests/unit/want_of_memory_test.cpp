@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What is booked, and what is given back, while there is no memory.
+// Holds that are booked and given back while there is no memory.
 
 #include "unit/engine_fixture.hpp"
 #include <rlock/detail/engine/hold_keeper.hpp>

@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a test program without the library has in one of its source files, beside all of rlock.
+// A test program without the library has this in one source file, beside all of rlock.
 #include <rlock/testing_src.hpp>

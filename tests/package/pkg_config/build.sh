@@ -10,7 +10,7 @@ if [[ $1 == static ]]; then
 fi
 read -ra cflags <<<"$(pkg-config --cflags rlock)"
 read -ra libs <<<"$(pkg-config --libs "${linkage[@]}" rlock)"
-# How programs are compiled that use few features of the language, or let the linker optimise.
+# Some programs are compiled without features of the language, or let the linker optimise.
 for flags in -fno-exceptions -fno-rtti; do
   "${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror "$flags" -fsyntax-only "${cflags[@]}" -x c++ - \
     <<<'#include <rlock/rlock.hpp>'

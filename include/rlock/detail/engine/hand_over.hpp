@@ -9,7 +9,7 @@
 
 namespace rlock::detail {
 
-/// What a release has to tell the waiter to whom it gives the lock: one of done(), refused() and
+/// The outcome of a hand-over, which the release tells the waiter: one of done(), refused() and
 /// lost(), once. A release that ends without an outcome, because the loop has ended, tells nothing;
 /// the waiter hears of the closing.
 ///

@@ -146,7 +146,7 @@ class HoldKeeper {
                             std::uint64_t incarnation) const;
   /// A release was not executed after all.
   void notReleased(Hold& hold);
-  /// What a release left of a hold.
+  /// The holds that a release has left.
   struct Released {
     int remain = 0;             ///< holds that are left
     Clock::time_point since{};  ///< when the first of all began

@@ -198,7 +198,7 @@ inline void ReleaseTask::keepForAll() {
   composeAttempt();
 }
 
-/// What could not go out for a while is for everybody: by now the waiter may have left. But a
+/// A release that could not go out for a while is for everybody: its waiter may have left. But a
 /// server that asks for the script's text gets it.
 inline bool ReleaseTask::aboutToSend() {
   constexpr std::chrono::milliseconds kAWhile{50};
@@ -254,7 +254,7 @@ inline ReleaseTask::Step ReleaseTask::replied() {
   }
   const auto parsed = scripts_->parseRelease(reply());
   if (!parsed || (parsed->handedOver && !handOver_.open())) {
-    // Whatever the server has done.
+    // The server may have done it or not.
     handOver_.lost(*this);
     return failed({.kind = Outcome::Kind::failed,
                    .error = Error(Errc::protocolError, "unexpected reply to a release request"),

@@ -28,7 +28,7 @@
 
 namespace rlock::detail {
 
-/// What a client tells of its work besides the counters: durations, the names that stand out, and
+/// The account of a client's work besides the counters: durations, the names that stand out, and
 /// events, to the observer and at level debug to the log.
 ///
 /// Durations are always counted, from times that their callers know anyway. Events are made only if
@@ -64,7 +64,7 @@ class Telemetry {
   [[nodiscard]] const Durations& durations() const noexcept { return durations_; }
   /// Whether there is any use in an event.
   [[nodiscard]] bool listens() const noexcept { return listens_; }
-  /// What all events about a lock begin with.
+  /// The beginning of all events about a lock.
   [[nodiscard]] static LockEvent about(const LockScripts& scripts,
                                        std::string_view owner,
                                        Clock::time_point at) noexcept {
