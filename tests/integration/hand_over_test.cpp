@@ -96,14 +96,19 @@ class HandOverTest : public LockTest {
   void warm(Client& client, const std::string& name) {
     prepare(client, name, channelOf(name), raw());
   }
+  /// The owner that holds the lock, on a warm channel.
+  OwnerId taken(Client& client, const std::string& name) {
+    warm(client, name);
+    const OwnerId owner = newOwner();
+    client.getLock(name).lockAsync({}, owner).get();
+    return owner;
+  }
 };
 
 TEST_F(HandOverTest, OneCommandForEachAndNoMessage) {
   Client client = Client::connect(endless());
-  warm(client, "one");
   RLock lock = client.getLock("one");
-  const OwnerId first = newOwner();
-  lock.lockAsync({}, first).get();
+  const OwnerId first = taken(client, "one");
   constexpr std::size_t kWaiters = 20;
   Waiters waiters(client, "one", kWaiters);
   RawSubscriber listener(rawOptions());
@@ -132,10 +137,8 @@ TEST_F(HandOverTest, OneCommandForEachAndNoMessage) {
 
 TEST_F(HandOverTest, AThousandWaitersTakeAboutAThousandCommands) {
   Client client = connect();
-  warm(client, "crowd");
   RLock lock = client.getLock("crowd");
-  const OwnerId first = newOwner();
-  lock.lockAsync({}, first).get();
+  const OwnerId first = taken(client, "crowd");
   constexpr std::size_t kWaiters = 1000;
   Resource resource;
   std::atomic<std::size_t> left{kWaiters};
@@ -163,10 +166,8 @@ TEST_F(HandOverTest, OthersAreToldWhenTheNumberIsReached) {
   Options settings = endless();
   settings.handOverLimit = 2;
   Client client = Client::connect(settings);
-  warm(client, "bound");
   RLock lock = client.getLock("bound");
-  const OwnerId first = newOwner();
-  lock.lockAsync({}, first).get();
+  const OwnerId first = taken(client, "bound");
   Waiters waiters(client, "bound", 6);
   RawSubscriber listener(rawOptions());
   listener.subscribe(channelOf("bound"));
@@ -184,10 +185,8 @@ TEST_F(HandOverTest, OthersAreToldWhenTheTimeIsOver) {
   Options settings = endless();
   settings.handOverTime = scaled(100ms);
   Client client = Client::connect(settings);
-  warm(client, "time");
   RLock lock = client.getLock("time");
-  const OwnerId first = newOwner();
-  lock.lockAsync({}, first).get();
+  const OwnerId first = taken(client, "time");
   Waiters waiters(client, "time", 2);
   RawSubscriber listener(rawOptions());
   listener.subscribe(channelOf("time"));
@@ -288,10 +287,8 @@ TEST_F(HandOverTest, NobodyElseIsInside) {
 /// The terms are those of the next owner.
 TEST_F(HandOverTest, TheLeaseIsTheNextOwners) {
   Client client = Client::connect(endless());
-  warm(client, "lease");
   RLock lock = client.getLock("lease");
-  const OwnerId first = newOwner();
-  lock.lockAsync({}, first).get();
+  const OwnerId first = taken(client, "lease");
   Waiters brief(client, "lease", 1, {.lease = 20s});
   Waiters watched(client, "lease", 1);
   lock.unlockAsync(first).get();
@@ -337,10 +334,8 @@ TEST_F(HandOverTest, OnlyTheLastHoldIsHandedOver) {
 
 TEST_F(HandOverTest, AHoldThatWasLostIsNotHandedOver) {
   Client client = Client::connect(endless());
-  warm(client, "lost");
   RLock lock = client.getLock("lost");
-  const OwnerId first = newOwner();
-  lock.lockAsync({}, first).get();
+  const OwnerId first = taken(client, "lost");
   Waiters waiters(client, "lost", 1);
   raw().run({"DEL", "lost"});
   EXPECT_EQ(outcomeOf([&] { lock.unlockAsync(first).get(); }), "notOwner");
@@ -367,10 +362,8 @@ TEST_F(HandOverTest, AHoldThatWasLostIsNotHandedOver) {
 /// The server counts one hold more than this client knows of.
 TEST_F(HandOverTest, AHoldTooManyIsReleasedForEverybody) {
   Client client = Client::connect(endless());
-  warm(client, "many");
   RLock lock = client.getLock("many");
-  const OwnerId first = newOwner();
-  lock.lockAsync({}, first).get();
+  const OwnerId first = taken(client, "many");
   raw().run({"HINCRBY", "many", ownerField(client, first), "1"});
   Waiters waiters(client, "many", 1);
   lock.unlockAsync(first).get();
@@ -385,10 +378,8 @@ TEST_F(HandOverTest, NotToAWaiterThatWantsAcknowledgements) {
   Client client = Client::connect(proxied());
   const auto handOvers =
       proxy().addRule(running(lua::lock_hand_over), TcpProxy::Action::pass(), {});
-  warm(client, "acks");
   RLock lock = client.getLock("acks");
-  const OwnerId first = newOwner();
-  lock.lockAsync({}, first).get();
+  const OwnerId first = taken(client, "acks");
   Waiters waiters(client, "acks", 1);
   Waiters asking(client, "acks", 1, {.sync = SyncPolicy::replicas(1, 100ms)});
   lock.unlockAsync(first).get();
@@ -403,10 +394,8 @@ TEST_F(HandOverTest, NotToAWaiterThatWantsAcknowledgements) {
 /// By the time that it goes out the next owner may have left.
 TEST_F(HandOverTest, AReleaseThatMustWaitIsForEverybody) {
   Client client = Client::connect(proxied());
-  warm(client, "outage");
   RLock lock = client.getLock("outage");
-  const OwnerId first = newOwner();
-  lock.lockAsync({}, first).get();
+  const OwnerId first = taken(client, "outage");
   Waiters waiters(client, "outage", 1);
   const auto handOvers =
       proxy().addRule(running(lua::lock_hand_over), TcpProxy::Action::pass(), {});
@@ -428,10 +417,8 @@ TEST_F(HandOverTest, AReleaseThatMustWaitIsForEverybody) {
 
 TEST_F(HandOverTest, AnotherKindOnTheSameNameTriesByItself) {
   Client client = Client::connect(endless());
-  warm(client, "kinds");
   RLock lock = client.getLock("kinds");
-  const OwnerId first = newOwner();
-  lock.lockAsync({}, first).get();
+  const OwnerId first = taken(client, "kinds");
   const OwnerId next = newOwner();
   FencedLock fenced = client.getFencedLock("kinds");
   auto waiting = fenced.acquireAsync({}, next).toFuture();

@@ -9,6 +9,7 @@
 // RLOCK_RACE_ROUNDS and RLOCK_RACE_SEED as in races_test.cpp.
 
 #include "integration/link_harness.hpp"
+#include "races/rounds.hpp"
 #include "races/schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -49,19 +50,8 @@ using Mode = CommandLink::Mode;
 using Awaited = CommandLink::Awaited;
 using Delivery = Request::Delivery;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSlower = 10;
-#else
-constexpr std::uint64_t kSlower = 1;
-#endif
-
 /// Longer than any answer takes on a loaded machine.
 constexpr auto kNever = 30s;
-
-std::uint64_t setting(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 /// The requests that the server has executed, and their outcomes.
 struct Record {
@@ -198,8 +188,8 @@ class LinkRaces : public testing::Test {
 
   void run(const Turbulence& turbulence) {
     ASSERT_TRUE(link_.waitUntilUp());
-    const std::uint64_t rounds = setting("RLOCK_RACE_ROUNDS", 3'000 / kSlower);
-    const std::uint64_t seed = setting("RLOCK_RACE_SEED", 1);
+    const std::uint64_t rounds = fromEnvironment("RLOCK_RACE_ROUNDS", 3'000 / kSlowness);
+    const std::uint64_t seed = fromEnvironment("RLOCK_RACE_SEED", 1);
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < kThreads; ++i) {
       threads.emplace_back([&, i] {
@@ -389,8 +379,8 @@ TEST_F(LinkRaces, TheConnectionBreaks) {
 // for the last. No other call comes that would read for them.
 TEST_F(LinkRaces, TheLastRepliesHaveAReader) {
   ASSERT_TRUE(link().waitUntilUp());
-  const std::uint64_t seed = setting("RLOCK_RACE_SEED", 1);
-  const std::uint64_t last = seed + setting("RLOCK_RACE_ROUNDS", 1'000 / kSlower);
+  const std::uint64_t seed = fromEnvironment("RLOCK_RACE_SEED", 1);
+  const std::uint64_t last = seed + fromEnvironment("RLOCK_RACE_ROUNDS", 1'000 / kSlowness);
   std::barrier together(3);
   std::atomic<bool> over{false};
   const auto begin = [&](std::uint64_t round, std::uint64_t thread) {
@@ -426,8 +416,8 @@ TEST_F(LinkRaces, TheLastRepliesHaveAReader) {
 // The reader's own reply is the first of more than it takes at once, and nothing comes after them.
 TEST_F(LinkRaces, NoReplyOfManyIsLeftBehind) {
   ASSERT_TRUE(link().waitUntilUp());
-  const std::uint64_t seed = setting("RLOCK_RACE_SEED", 1);
-  const std::uint64_t last = seed + setting("RLOCK_RACE_ROUNDS", 200 / kSlower);
+  const std::uint64_t seed = fromEnvironment("RLOCK_RACE_SEED", 1);
+  const std::uint64_t last = seed + fromEnvironment("RLOCK_RACE_ROUNDS", 200 / kSlowness);
   for (std::uint64_t round = seed; round < last && !HasFailure(); ++round) {
     seedThread(round);
     say(Mode::awaited, kNever, kThreads, 33 + draw() % 90);

@@ -10,6 +10,7 @@
 // own
 
 #include "races/memory_world.hpp"
+#include "races/rounds.hpp"
 #include "races/schedule.hpp"
 #include <rlock/rlock.hpp>
 
@@ -32,19 +33,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSlowness = 10;
-#else
-constexpr std::uint64_t kSlowness = 1;
-#endif
-
 /// Longer than any round takes on a loaded machine, and far shorter than the safety poll.
 constexpr auto kEnds = 20s;
-
-std::uint64_t fromEnvironment(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 /// Threads that begin one step of a round at the same moment, again and again.
 class Crew {

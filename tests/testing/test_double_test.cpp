@@ -135,7 +135,7 @@ TEST_F(TestDouble, AWaitBesideOtherThreadsLastsUntilTimeIsMoved) {
   });
   server.clock().awaitWaiting();
   server.clock().advance(9s);
-  std::this_thread::sleep_for(20ms);
+  server.clock().settle();
   EXPECT_FALSE(over);
   server.clock().advance(1s);
   EXPECT_FALSE(waiting.get());

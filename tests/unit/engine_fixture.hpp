@@ -2,6 +2,7 @@
 #pragma once
 
 #include "unit/manual_env.hpp"
+#include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/engine/scripted_lock.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
@@ -17,8 +18,17 @@
 
 namespace rlock::detail {
 
+/// For who finds nobody at a gate.
+class NoGateWaiter final : public GateWaiter {
+ public:
+  void gateOpened() noexcept override {}
+  void gateClosed() noexcept override {}
+  void gateShut() noexcept override {}
+  void gateDropRef() noexcept override {}
+};
+
 /// A connection that never comes about.
-class NoCommands final : public net::CommandTransport {
+class NoCommands : public net::CommandTransport {
  public:
   void open() override {}
   void close() noexcept override {}

@@ -14,14 +14,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class NoGateWaiter final : public GateWaiter {
- public:
-  void gateOpened() noexcept override {}
-  void gateClosed() noexcept override {}
-  void gateShut() noexcept override {}
-  void gateDropRef() noexcept override {}
-};
-
 class HoldEventsTest : public EngineFixture {
  protected:
   /// An owner takes the lock by a request that is sent now.

@@ -22,14 +22,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class NoGateWaiter final : public GateWaiter {
- public:
-  void gateOpened() noexcept override {}
-  void gateClosed() noexcept override {}
-  void gateShut() noexcept override {}
-  void gateDropRef() noexcept override {}
-};
-
 class WantOfMemory : public EngineFixture {
  protected:
   using EngineFixture::EngineFixture;
@@ -90,24 +82,14 @@ TEST_F(WantOfMemory, TheTimerIsSetForAShorterRestAlsoWithoutMemory) {
 }
 
 /// A connection that takes no request for want of memory.
-class FullCommands final : public net::CommandTransport {
+class FullCommands final : public NoCommands {
  public:
-  void open() override {}
-  void close() noexcept override {}
   bool submit(net::Request& /*request*/,
               std::span<const std::string_view> /*argv*/,
               Mode /*mode*/) override {
     throw std::bad_alloc();
   }
-  Awaited await(net::Request& /*request*/, Env::Clock::time_point /*deadline*/) override {
-    return Awaited::timedOut;
-  }
-  void distrust() noexcept override {}
-  void abandon(Env::Clock::time_point /*since*/,
-               Errc /*errc*/,
-               const char* /*what*/) noexcept override {}
   [[nodiscard]] bool up() const noexcept override { return true; }
-  [[nodiscard]] Totals totals() const noexcept override { return {}; }
 };
 
 class WantOfMemoryToSend : public WantOfMemory {
