@@ -302,12 +302,14 @@ TEST_F(SentinelFailover, C9_AHoldThatTheNewMasterDoesNotKnowIsToldAsLost) {
 
 TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
   start();
-  Options settings = named(1s);
+  // Long enough that no hold is lost too early on a host that stands still for a moment.
+  const auto shortest = scaled(2s);
+  Options settings = named(shortest);
   settings.commandTimeout = 500ms;
   Client holder = Client::connect(settings);
   Client others = Client::connect(settings);
   Lease watched = holder.getLock("watched").acquire();
-  Lease leased = holder.getLock("leased").acquire({.lease = 1s});
+  Lease leased = holder.getLock("leased").acquire({.lease = shortest});
   Entrant onWatched([&] { others.getLock("watched").lock(60s); });
   Entrant onLeased([&] { others.getLock("leased").lock(60s); });
   Entrant onFair([&] {
@@ -332,12 +334,12 @@ TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
   for (std::size_t i = 0; i < world().sentinels(); ++i) {
     world().sentinel(i).start();
   }
-  world().awaitMaster();
+  world().awaitSettled();
   EXPECT_EVENTUALLY(kLong, onWatched.in());
   EXPECT_EVENTUALLY(kLong, onLeased.in());
   // A message wakes them again, within less than a safety poll.
   RLock lock = holder.getLock("after");
-  lock.lock();
+  lock.lock(300s);
   Entrant waiter([&] { others.getLock("after").lock(60s); });
   const ClosedAtEnd endAfter(others);
   ASSERT_EVENTUALLY(kLong, others.stats().waiters == 1);
