@@ -14,8 +14,9 @@
 # Labels: unit, integration, cluster, sentinel, topology, simulation, races, support, example, package, slow, interop,
 # timing, ...
 #
-# If nothing failed but at most 5 tests labelled timing (tests/timing_tests.cmake says what that means),
-# they run once more, alone, and are printed.
+# At most 10 failed tests run once more, alone, and are printed, if each of them is labelled timing
+# (tests/timing_tests.cmake says what that means) or the host was seen to stand still while it ran, and
+# none of the latter checks safety.
 #
 # Environment:
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
@@ -144,6 +145,18 @@ count_cases() {
     }' "$build/Testing/Temporary/LastTest.log"
 }
 
+# Writes to $build/host.log when the host stood still; see tests/support/host_watch.cpp.
+watch_host() {
+  : >"$build/host.log"
+  export RLOCK_TEST_HOST=$PWD/$build/host.log
+  "$build/tests/rlock_host_watch" "$RLOCK_TEST_HOST" </dev/null >/dev/null &
+  trap "kill $! 2>/dev/null || true" EXIT
+}
+
+longest_pause() {
+  awk '$2 - $1 > longest { longest = $2 - $1 } END { print longest + 0 }' "$build/host.log"
+}
+
 run_tests() {
   # A test counts as two; the slow ones, which only wait, as one; those that compute as six.
   local run=(ctest --test-dir "$build" -j $((2 * test_jobs)) --output-on-failure --no-tests=error
@@ -162,11 +175,16 @@ run_tests() {
     return "$status"
   fi
 
-  local failed timing total
+  local failed timing stalled total
   failed=$(cut -d: -f2- "$build/Testing/Temporary/LastTestsFailed.log" | names)
   timing=$(ctest --test-dir "$build" -N -L '^timing$' | sed -nE 's/^ *Test +#[0-9]+: //p' | names)
-  if [[ -n $(comm -23 <(echo "$failed") <(echo "$timing")) ]] || (($(wc -l <<<"$failed") > 5)); then
+  stalled=$(awk -f tests/once_more.awk "$build/Testing/Temporary/LastTest.log" | names)
+  if [[ -n $(comm -23 <(echo "$failed") <(printf '%s\n' "$timing" "$stalled" | sort -u)) ]] ||
+    (($(wc -l <<<"$failed") > 10)); then
     return "$status"
+  fi
+  if [[ -n $stalled ]]; then
+    echo "The host stood still ($(wc -l <"$build/host.log") times, up to $(longest_pause) ms)."
   fi
   echo "The limits of time of these tests were broken; once more, alone:"
   echo "$failed"
@@ -176,6 +194,7 @@ run_tests() {
   echo "All in all: 100% tests passed, 0 tests failed out of $total"
 }
 
+watch_host
 for ((round = 1; round <= rounds; ++round)); do
   begin=$SECONDS status=0
   if ((rounds == 1)); then

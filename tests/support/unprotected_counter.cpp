@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/unprotected_counter.hpp"
 
+#include "support/host_report.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -56,7 +58,9 @@ std::int64_t monotonicNs() {
 }  // namespace
 
 UnprotectedCounter::UnprotectedCounter(const std::string& path)
-    : fd_(openFile(path, O_RDWR)), path_(path) {}
+    : fd_(openFile(path, O_RDWR)), path_(path) {
+  noteSafetyCheck();
+}
 
 UnprotectedCounter::~UnprotectedCounter() {
   ::close(fd_);
@@ -91,7 +95,9 @@ std::string OverlapDetector::Result::describe() const {
 }
 
 OverlapDetector::OverlapDetector(const std::string& path)
-    : fd_(openFile(path, O_WRONLY | O_APPEND)), path_(path) {}
+    : fd_(openFile(path, O_WRONLY | O_APPEND)), path_(path) {
+  noteSafetyCheck();
+}
 
 OverlapDetector::~OverlapDetector() {
   ::close(fd_);

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Which failed tests may run once more: those that the host disturbed, unless they check safety.
+#
+# Usage: once_more_test.sh <the program support> <the program rlock_host_watch>
+set -euo pipefail
+support=$1
+watch=$2
+rule=$(dirname "$0")/../once_more.awk
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+
+# Prints "yes" if a test that runs these cases may run once more, after what RLOCK_TEST_HOST names.
+once_more() {  # CASE...
+  local filter
+  filter=$(printf 'HostReportSamples.DISABLED_%s:' "$@")
+  {
+    echo "1/1 Testing: the.Test"
+    echo "1/1 Test: the.Test"
+    "$support" --gtest_also_run_disabled_tests --gtest_filter="$filter" || true
+    echo "Test Failed."
+  } >"$folder/LastTest.log" 2>&1
+  if ! grep -q "^\[  FAILED  \] $# test" "$folder/LastTest.log"; then
+    echo "not run"
+    return
+  fi
+  [[ $(awk -f "$rule" "$folder/LastTest.log") == the.Test ]] && echo yes || echo no
+}
+
+expect() {  # YES-OR-NO WHAT CASE...
+  local expected=$1 what=$2
+  shift 2
+  local got
+  got=$(once_more "$@")
+  if [[ $got != "$expected" ]]; then
+    echo "$what: once more is $got, not $expected"
+    cat "$folder/LastTest.log"
+    failures=$((failures + 1))
+  fi
+}
+
+unset RLOCK_TEST_HOST
+expect no "without a watch" ALimitIsBroken
+export RLOCK_TEST_HOST=$folder/host.log
+: >"$RLOCK_TEST_HOST"
+expect no "the host did not stand still" ALimitIsBroken
+echo "1000 2000" >"$RLOCK_TEST_HOST"
+expect no "the host stood still before the test" ALimitIsBroken
+echo "1000 99999999999999" >"$RLOCK_TEST_HOST"
+expect yes "the host stood still" ALimitIsBroken
+expect no "a safety check" ACounterIsWrong
+expect no "a test that has a safety check" ALimitIsBrokenBesideOverlaps
+expect no "one of two cases checks safety" ALimitIsBroken ACounterIsWrong
+
+# The watch writes when it could not run for a while.
+: >"$RLOCK_TEST_HOST"
+"$watch" "$RLOCK_TEST_HOST" </dev/null >/dev/null &
+watching=$!
+sleep 0.2
+kill -STOP "$watching"
+sleep 0.6
+kill -CONT "$watching"
+for ((i = 0; i < 300; ++i)); do
+  [[ -s $RLOCK_TEST_HOST ]] && break
+  sleep 0.05
+done
+kill "$watching"
+if [[ ! -s $RLOCK_TEST_HOST ]]; then
+  echo "the watch did not notice that it stood still"
+  failures=$((failures + 1))
+fi
+((failures == 0))
