@@ -14,7 +14,7 @@
 # Labels: unit, integration, cluster, sentinel, topology, simulation, races, support, example, package, slow, interop,
 # timing, ...
 #
-# At most 10 failed tests run once more, alone, and are printed, if each of them is labelled timing
+# At most 40 failed tests run once more, alone, and are printed, if each of them is labelled timing
 # (tests/timing_tests.cmake says what that means) or the host was seen to stand still while it ran, and
 # none of the latter checks safety.
 #
@@ -176,11 +176,12 @@ run_tests() {
   fi
 
   local failed timing stalled total
+  # Before the next call of ctest, which begins the log anew.
+  stalled=$(awk -f tests/once_more.awk "$build/Testing/Temporary/LastTest.log" | names)
   failed=$(cut -d: -f2- "$build/Testing/Temporary/LastTestsFailed.log" | names)
   timing=$(ctest --test-dir "$build" -N -L '^timing$' | sed -nE 's/^ *Test +#[0-9]+: //p' | names)
-  stalled=$(awk -f tests/once_more.awk "$build/Testing/Temporary/LastTest.log" | names)
   if [[ -n $(comm -23 <(echo "$failed") <(printf '%s\n' "$timing" "$stalled" | sort -u)) ]] ||
-    (($(wc -l <<<"$failed") > 10)); then
+    (($(wc -l <<<"$failed") > 40)); then
     return "$status"
   fi
   if [[ -n $stalled ]]; then
