@@ -7,7 +7,7 @@
 #   test    GoogleTest, Lua 5.1, redis-server
 #   interop Java 17 or later, Maven
 #   lint    clang, clang-format, clang-tidy
-#   docs    Doxygen, Graphviz
+#   docs    Doxygen, Graphviz, Python
 #   bench   Valgrind, which counts instructions
 #   metrics prometheus-cpp and spdlog, for the component rlock::prometheus and an example
 #
@@ -87,6 +87,7 @@ find_missing() {
         ;;
       docs)
         need doxygen has_command doxygen
+        need python3 has_command python3
         need graphviz has_command dot
         ;;
       bench)
