@@ -12,7 +12,7 @@
 
 namespace rlock::detail {
 
-inline void PrintTo(Acquisition::Finding::Kind kind, std::ostream* out) {
+inline void PrintTo(AcquisitionFinding::Kind kind, std::ostream* out) {
   static constexpr const char* kNames[]{"refused",
                                         "tooLate",
                                         "happened",
@@ -74,8 +74,8 @@ class Case {
     if (setting.lease) {
       params_.lease = Duration(setting.leaseTime);
     }
-    it.emplace(traits_, params_, setting.leaseTime, setting.deadline);
-    fsm.emplace(!it->waits());
+    it.emplace(AcquisitionTerms(traits_, params_, setting.leaseTime, setting.deadline));
+    fsm.emplace(!it->terms().waits());
     fsm->start(false);
   }
   Case() : Case(Setting()) {}
@@ -86,7 +86,7 @@ class Case {
     return *this;
   }
   Step decide(Finding finding, bool closed = false) {
-    return Acquisition::decide(*fsm, std::move(finding), closed);
+    return AcquisitionDecision::decide(*fsm, std::move(finding), closed).step();
   }
   /// Until when it may be sent.
   Clock::time_point reconcile(bool keep, Clock::time_point now = kStart) {
@@ -136,7 +136,7 @@ TEST(Acquisition, StandsBehindOthersOnlyWhereOneGetsIn) {
                                      std::pair(WakeRule::polling, false)}) {
     LockTraits traits;
     traits.wakeRule = rule;
-    EXPECT_EQ(Case({.traits = traits}).it->queuesBehindOthers(), queues);
+    EXPECT_EQ(Case({.traits = traits}).it->terms().queuesBehindOthers(), queues);
   }
 }
 
@@ -212,17 +212,17 @@ TEST(Acquisition, LateReconcilingTakesALaterHold) {
 
 TEST(Acquisition, SendsUntilTheDeadline) {
   const Case c({.deadline = kStart + 10s});
-  EXPECT_FALSE(c.it->limitedByOutage());
-  EXPECT_EQ(c.it->sendBefore(kStart, kOutage), kStart + 10s);
+  EXPECT_FALSE(c.it->terms().limitedByOutage());
+  EXPECT_EQ(c.it->terms().sendBefore(kStart, kOutage), kStart + 10s);
 }
 
 TEST(Acquisition, AnOutageLimitsACallWithoutEnd) {
   const Case endless;
-  EXPECT_TRUE(endless.it->limitedByOutage());
-  EXPECT_EQ(endless.it->sendBefore(kStart, kOutage), kStart + kOutage);
+  EXPECT_TRUE(endless.it->terms().limitedByOutage());
+  EXPECT_EQ(endless.it->terms().sendBefore(kStart, kOutage), kStart + kOutage);
   const Case forEver({.forEver = true, .deadline = kStart + 10s});
-  EXPECT_EQ(forEver.it->sendBefore(kStart, kOutage), kStart + kOutage);
-  EXPECT_EQ(forEver.it->sendBefore(kStart + 8s, kOutage), kStart + 10s);
+  EXPECT_EQ(forEver.it->terms().sendBefore(kStart, kOutage), kStart + kOutage);
+  EXPECT_EQ(forEver.it->terms().sendBefore(kStart + 8s, kOutage), kStart + 10s);
 }
 
 // ---- What a reply means
@@ -237,8 +237,8 @@ TEST(Acquisition, GrantIsTheCallersUntilItIsBooked) {
   EXPECT_EQ(finding.count, 1);
   const Step step = c.decide(std::move(finding));
   EXPECT_EQ(step, Step::finish);
-  EXPECT_TRUE(Acquisition::obtains(Kind::granted, step));
-  EXPECT_TRUE(Acquisition::leavesGate(Kind::granted, step));
+  EXPECT_TRUE(AcquisitionDecision(Kind::granted, step).obtains());
+  EXPECT_TRUE(AcquisitionDecision(Kind::granted, step).leavesGate());
   EXPECT_EQ(c.it->validFrom(), kStart);
 }
 
@@ -276,10 +276,10 @@ TEST(Acquisition, VeryShortLeaseIsNeverTooLate) {
 }
 
 TEST(Acquisition, CountWithoutALeaseIsNeverTooLate) {
-  EXPECT_FALSE(Case({.traits = semaphore()}).it->expires());
+  EXPECT_FALSE(Case({.traits = semaphore()}).it->terms().expires());
   EXPECT_EQ(Case({.traits = semaphore()}).attempt().it->replied(grantOf(1), kStart + 1h).kind,
             Kind::granted);
-  EXPECT_TRUE(Case({.traits = semaphore(), .lease = true}).it->expires());
+  EXPECT_TRUE(Case({.traits = semaphore(), .lease = true}).it->terms().expires());
   EXPECT_EQ(Case({.traits = semaphore(), .lease = true})
                 .attempt()
                 .it->replied(grantOf(1), kStart + 1h)
@@ -301,8 +301,8 @@ TEST(Acquisition, MoreThanExpectedIsReconciled) {
   EXPECT_TRUE(finding.tooMany);
   const Step step = c.decide(std::move(finding));
   EXPECT_EQ(step, Step::reconcileKeep);
-  EXPECT_FALSE(Acquisition::obtains(Kind::granted, step));
-  EXPECT_FALSE(Acquisition::leavesGate(Kind::granted, step));
+  EXPECT_FALSE(AcquisitionDecision(Kind::granted, step).obtains());
+  EXPECT_FALSE(AcquisitionDecision(Kind::granted, step).leavesGate());
   c.reconcile(true);
   EXPECT_EQ(c.it->reconciling("me").target, 2);
 }
@@ -381,7 +381,7 @@ TEST(Acquisition, TokenOfAHoldThatIsKnownStays) {
   Case c;
   reply.count = 1;
   EXPECT_EQ(c.attempt().it->replied(reply, kStart).kind, Kind::granted);
-  EXPECT_EQ(c.it->token(), 7U);
+  EXPECT_EQ(c.it->obtained().token, 7U);
 }
 
 TEST(Acquisition, OpenLatchLeavesNothingBehind) {
@@ -391,7 +391,7 @@ TEST(Acquisition, OpenLatchLeavesNothingBehind) {
   EXPECT_TRUE(finding.leavesGate());
   const Step step = c.decide(std::move(finding));
   EXPECT_EQ(step, Step::finish);
-  EXPECT_TRUE(Acquisition::obtains(Kind::happened, step));
+  EXPECT_TRUE(AcquisitionDecision(Kind::happened, step).obtains());
 }
 
 TEST(Acquisition, OpenLatchForACallerThatLeftIsNotGivenBack) {
@@ -407,7 +407,7 @@ TEST(Acquisition, GrantForACallerThatLeftIsGivenBack) {
   c.fsm->expired(Error(Errc::timedOut));
   const Step step = c.decide(c.it->replied(grantOf(1), kStart));
   EXPECT_EQ(step, Step::reconcileBack);
-  EXPECT_FALSE(Acquisition::leavesGate(Kind::granted, step));
+  EXPECT_FALSE(AcquisitionDecision(Kind::granted, step).leavesGate());
   c.reconcile(false);
   EXPECT_EQ(c.it->reconciling("me").target, 0);
 }
@@ -419,8 +419,8 @@ TEST(Acquisition, GrantOfAClosedClientIsGivenBack) {
   const Step step = c.decide(c.attempt().it->replied(grantOf(1), kStart), true);
   EXPECT_EQ(step, Step::finishAndReconcileBack);
   EXPECT_EQ(c.error(), Errc::closed);
-  EXPECT_FALSE(Acquisition::obtains(Kind::granted, step));
-  EXPECT_FALSE(Acquisition::leavesGate(Kind::granted, step));
+  EXPECT_FALSE(AcquisitionDecision(Kind::granted, step).obtains());
+  EXPECT_FALSE(AcquisitionDecision(Kind::granted, step).leavesGate());
   EXPECT_EQ(c.fsm->reconciled(false), Step::end);
 }
 
@@ -526,8 +526,8 @@ TEST(Acquisition, ReconciledGrantIsTheCallers) {
   EXPECT_EQ(finding.kind, Kind::granted);
   EXPECT_EQ(finding.count, 1);
   EXPECT_TRUE(finding.leavesQueueEntry);
-  EXPECT_EQ(c.it->token(), 9U);
-  EXPECT_EQ(c.it->reconciledRemaining(), 400ms);
+  EXPECT_EQ(c.it->obtained().token, 9U);
+  EXPECT_EQ(c.it->obtained().remaining, 400ms);
   EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
 }
 
@@ -538,7 +538,7 @@ TEST(Acquisition, WhatAReconciliationFoundDoesNotCountForTheNextAttempt) {
   reply.remaining = 400ms;
   static_cast<void>(c.it->reconciled(reply, false, kStart));
   c.attempt();
-  EXPECT_FALSE(c.it->reconciledRemaining());
+  EXPECT_FALSE(c.it->obtained().remaining);
 }
 
 TEST(Acquisition, ReconciledGrantOfAClosedClientIsGivenBack) {
@@ -560,7 +560,7 @@ TEST(Acquisition, ReconciledGrantThatIsTooLateIsNone) {
   EXPECT_FALSE(finding.held);
   const Step step = c.decide(std::move(finding));
   EXPECT_EQ(step, Step::attempt);
-  EXPECT_TRUE(Acquisition::leavesGate(Kind::resolved, step));
+  EXPECT_TRUE(AcquisitionDecision(Kind::resolved, step).leavesGate());
 }
 
 TEST(Acquisition, ReconciledGrantForACallerThatLeftIsGivenBack) {
@@ -575,13 +575,13 @@ TEST(Acquisition, ReconciledGrantForACallerThatLeftIsGivenBack) {
   EXPECT_FALSE(finding.undone);
   Step step = c.decide(std::move(finding));
   EXPECT_EQ(step, Step::reconcileBack);
-  EXPECT_FALSE(Acquisition::leavesGate(Kind::resolved, step));
+  EXPECT_FALSE(AcquisitionDecision(Kind::resolved, step).leavesGate());
   c.reconcile(false);
   finding = c.it->reconciled({1, 0}, true, kStart);
   EXPECT_TRUE(finding.undone);
   step = c.decide(std::move(finding));
   EXPECT_EQ(step, Step::end);
-  EXPECT_TRUE(Acquisition::leavesGate(Kind::resolved, step));
+  EXPECT_TRUE(AcquisitionDecision(Kind::resolved, step).leavesGate());
 }
 
 TEST(Acquisition, NothingIsKeptThatWasThereBefore) {
@@ -602,13 +602,13 @@ TEST(Acquisition, ReconcilingThatFailsLeavesADoubt) {
   EXPECT_FALSE(finding.leavesGate());
   Step step = c.decide(std::move(finding));
   EXPECT_EQ(step, Step::finishAndReconcileBack);
-  EXPECT_FALSE(Acquisition::leavesGate(Kind::unresolved, step));
+  EXPECT_FALSE(AcquisitionDecision(Kind::unresolved, step).leavesGate());
   ASSERT_TRUE(c.fsm->error());
   EXPECT_NE(c.fsm->error()->message().find("not known"), std::string::npos);
   c.reconcile(false);
   step = c.decide(c.it->failed(Error(Errc::connectionFailed)));
   EXPECT_EQ(step, Step::end);
-  EXPECT_TRUE(Acquisition::leavesGate(Kind::unresolved, step));
+  EXPECT_TRUE(AcquisitionDecision(Kind::unresolved, step).leavesGate());
 }
 
 // ---- Failures
@@ -682,27 +682,27 @@ TEST(Acquisition, WithoutMemoryACallEnds) {
   Case c;
   c.attempt();
   c.decide(c.it->replied(refusal(1ms), kStart));
-  EXPECT_EQ(Acquisition::withoutMemory(*c.fsm, false), Step::finish);
+  EXPECT_EQ(AcquisitionDecision::withoutMemory(*c.fsm, false), Step::finish);
   EXPECT_EQ(c.error(), Errc::overloaded);
 }
 
 TEST(Acquisition, WithoutMemoryARequestThatMayHaveBeenExecutedIsReconciled) {
   Case c;
   c.attempt();
-  EXPECT_EQ(Acquisition::withoutMemory(*c.fsm, true), Step::finishAndReconcileBack);
+  EXPECT_EQ(AcquisitionDecision::withoutMemory(*c.fsm, true), Step::finishAndReconcileBack);
   EXPECT_EQ(c.error(), Errc::overloaded);
   EXPECT_EQ(c.fsm->reconciled(false), Step::end);
   Case left;
   left.attempt();
   left.fsm->expired(Error(Errc::timedOut));
-  EXPECT_EQ(Acquisition::withoutMemory(*left.fsm, true), Step::reconcileBack);
+  EXPECT_EQ(AcquisitionDecision::withoutMemory(*left.fsm, true), Step::reconcileBack);
   EXPECT_EQ(left.error(), Errc::timedOut);
 }
 
 TEST(Acquisition, WithoutMemoryToBookAGrantItIsGivenBackAndTheCallerTold) {
   Case c;
   ASSERT_EQ(c.decide(c.attempt().it->replied(grantOf(1), kStart)), Step::finish);
-  EXPECT_EQ(Acquisition::withoutMemory(*c.fsm, true), Step::finishAndReconcileBack);
+  EXPECT_EQ(AcquisitionDecision::withoutMemory(*c.fsm, true), Step::finishAndReconcileBack);
   EXPECT_EQ(c.fsm->result(), AcquireFsm::Result::failed);
   EXPECT_EQ(c.error(), Errc::overloaded);
 }

@@ -3,11 +3,14 @@
 
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/engine/acquire_fsm.hpp>
+#include <rlock/detail/engine/acquire_report.hpp>
 #include <rlock/detail/engine/acquisition.hpp>
+#include <rlock/detail/engine/acquisition_finding.hpp>
+#include <rlock/detail/engine/acquisition_terms.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/engine/server_queue_entry.hpp>
 #include <rlock/detail/engine/task.hpp>
-#include <rlock/detail/engine/wakeup_queues.hpp>
+#include <rlock/detail/engine/waiting_place.hpp>
 #include <rlock/detail/executor/ack_lane.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/naming.hpp>
@@ -20,15 +23,14 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace rlock::detail {
 
 /// One acquisition: Acquisition decides, AcquireFsm says what comes next, CallRunner carries it
-/// out. This class joins them: it turns replies into findings, books a grant with the engine, and
-/// stands in the two queues, the one of this client's waiters and the server's, where a kind has
-/// one.
+/// out, AcquireReport tells of it. This class joins them: it turns replies into findings, books a
+/// grant with the engine, and stands in the two queues, the one of this client's waiters
+/// (WaitingPlace) and the server's, where a kind has one (ServerQueueEntry).
 ///
 /// It is made and run by an object's call, on the caller's thread or in the background. Its turn in
 /// the queue may come on any thread: the caller sleeps then, and that thread drives for it until
@@ -48,21 +50,21 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
         params_(std::move(params)),
         lease_(params_.lease ? params_.lease->ceilMilliseconds()
                              : engine_->options().watchdogTimeout),
-        ownChannel_(scripts_->traits.channelPerOwner ? scripts_->channelOf(ownerField_)
-                                                     : std::string()),
+        place_(*scripts_, ownerField_),
         queueEntry_(engine_, scripts_, ownerField_),
         // One attempt has no time limit of its own, so the one of all such calls holds.
-        acquisition_(scripts_->traits,
-                     params_,
-                     lease_,
-                     params_.wait.isPositive() ? params_.wait.deadlineFrom(began_)
-                                               : began_ + engine_->callTimeout()),
+        acquisition_(AcquisitionTerms(scripts_->traits,
+                                      params_,
+                                      lease_,
+                                      params_.wait.isPositive() ? params_.wait.deadlineFrom(began_)
+                                                                : began_ + engine_->callTimeout())),
+        report_(engine_, scripts_, ownerField_),
         sync_(!scripts_->traits.changesState ? SyncPolicy()
               : params_.sync                 ? *params_.sync
                                              : engine_->options().sync),
-        fsm_(!acquisition_.waits(), sync_.any()),
+        fsm_(!acquisition_.terms().waits(), sync_.any()),
         seat_(*this) {
-    deadline_ = acquisition_.deadline();
+    deadline_ = acquisition_.terms().deadline();
   }
 
   [[nodiscard]] static constexpr bool mayBeRefused() noexcept { return true; }
@@ -142,17 +144,10 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
   Step found(Finding finding);
   void book(int count, bool leavesGate);
   Step acksCame(Acks acks);
-  void noteEnd(AcquireFsm::Result result, bool contended) noexcept;
-  void tellEnd(AcquireFsm::Result result,
-               bool contended,
-               Clock::time_point now,
-               std::chrono::nanoseconds waited) noexcept;
-  void noteSettled(Finding::Kind kind, bool held, bool undone, Step next) noexcept;
-  void tellUnreconciled(const Error& error);
   [[nodiscard]] Error lateError() const;
   [[nodiscard]] Error stopError() const;
   template <class Event>
-  Step tell(Event event) {
+  auto tell(Event event) {
     const MutexLock lock(mutex_);
     return event(fsm_);
   }
@@ -172,21 +167,17 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
     engine_->waiting().leave(
         seat_, obtained, params_.lease ? lease_ : std::chrono::milliseconds::zero());
   }
-  [[nodiscard]] std::string_view channel() const noexcept {
-    return ownChannel_.empty() ? std::string_view(scripts_->channel) : ownChannel_;
-  }
 
   const AcquireParams params_;
   const std::chrono::milliseconds lease_;
-  const std::string ownChannel_;  // empty: the lock's
+  WaitingPlace place_;
   ServerQueueEntry queueEntry_;
   Acquisition acquisition_;
+  AcquireReport report_;
   const SyncPolicy sync_;
   AcquireFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   Seat seat_;
-  std::optional<WakeupQueues::Mark> mark_;
   Grant grant_;
-  std::optional<Clock::time_point> lostAt_;  // a reply was, and what that means is not known
   std::unique_ptr<Timer> undoTimer_;
 };
 
@@ -197,14 +188,12 @@ inline AcquireTask::Step AcquireTask::begin() {
   if (params_.stop.stop_requested()) {
     return tell([this](AcquireFsm& fsm) { return fsm.stopped(stopError()); });
   }
-  const LockTraits& traits = scripts_->traits;
-  mark_ = traits.opensOn.empty() ? engine_->waiting().mark(channel(), traits.wakeupQueue)
-                                 : engine_->waiting().expect(channel(), traits.wakeupQueue);
   // A waiting owner that holds the lock already would wait for itself.
-  const bool othersWait = mark_->othersWait && acquisition_.queuesBehindOthers() &&
+  const bool othersWait = place_.look(*engine_, *scripts_) &&
+                          acquisition_.terms().queuesBehindOthers() &&
                           !engine_->holds().holds(scripts_->name, owner_);
   if (othersWait) {
-    mark_.reset();
+    place_.standBehind();
   }
   return tell([&](AcquireFsm& fsm) { return fsm.start(othersWait); });
 }
@@ -220,7 +209,7 @@ inline AcquireTask::Step AcquireTask::compose(Driver driver) {
   if (engine_->closed()) {
     return found(acquisition_.turnedAway(closedError()));
   }
-  const bool guarded = acquisition_.needsGuard() && engine_->dispatcher().needsTombstone();
+  const bool guarded = acquisition_.terms().needsGuard() && engine_->dispatcher().needsTombstone();
   acquisition_.beginAttempt(gate_.count(), guarded ? newKey() : std::string());
   setPersistent(false);
   composeAttempt();
@@ -264,8 +253,9 @@ inline void AcquireTask::recompose(bool tombstone) {
 }
 
 inline AcquireTask::Clock::time_point AcquireTask::sendBefore(Driver /*driver*/) const {
-  return acquisition_.limitedByOutage()
-             ? acquisition_.sendBefore(engine_->now(), engine_->options().outageTimeout)
+  const AcquisitionTerms& terms = acquisition_.terms();
+  return terms.limitedByOutage()
+             ? terms.sendBefore(engine_->now(), engine_->options().outageTimeout)
              : deadline_;
 }
 
@@ -303,29 +293,16 @@ inline void AcquireTask::noteLosses(bool hasToken) {
 
 inline AcquireTask::Step AcquireTask::failed(Outcome outcome) {
   if (acquisition_.reconciles()) {
-    tellUnreconciled(*outcome.error);
+    report_.notReconciled(*outcome.error);
   }
   return found(outcome.noTimeLeft ? acquisition_.notSent(std::move(*outcome.error))
                                   : acquisition_.failed(std::move(*outcome.error)));
 }
 
-inline void AcquireTask::tellUnreconciled(const Error& error) {
-  if (engine_->outages().tells(OutageLog::Event::reconciling)) {
-    engine_->log().write(LogLevel::warning,
-                         fmt::format("{} \"{}\": owner {}: a request whose reply was lost could "
-                                     "not be reconciled: {}",
-                                     scripts_->noun(),
-                                     escapeForDisplay(scripts_->title()),
-                                     ownerField_.text(),
-                                     error.what()));
-  }
-}
-
 inline AcquireTask::Step AcquireTask::lost() {
   Finding finding = acquisition_.lost();
   if (finding.kind == Finding::Kind::lost) {
-    engine_->counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
-    lostAt_ = lostAt_ ? lostAt_ : engine_->now();
+    report_.doubtful();
   }
   return found(std::move(finding));
 }
@@ -341,67 +318,34 @@ inline AcquireTask::Step AcquireTask::found(Finding finding) {
     leaveGate();
   }
   if (finding.undone) {
-    engine_->counters().undone.fetch_add(1, std::memory_order_relaxed);
+    report_.undone();
   }
   const int count = finding.count;
   const bool held = finding.held;
   const bool undone = finding.undone;
-  const Step step = tell([&](AcquireFsm& fsm) {
-    return Acquisition::decide(fsm, std::move(finding), engine_->closed());
+  const auto decision = tell([&](AcquireFsm& fsm) {
+    return AcquisitionDecision::decide(fsm, std::move(finding), engine_->closed());
   });
-  if (Acquisition::obtains(kind, step)) {
-    book(count, Acquisition::leavesGate(kind, step));
-  } else if (Acquisition::leavesGate(kind, step)) {
+  if (decision.obtains()) {
+    book(count, decision.leavesGate());
+  } else if (decision.leavesGate()) {
     leaveGate();
   }
-  if (lostAt_) {
-    noteSettled(kind, held, undone, step);
-  }
-  return step;
-}
-
-/// Once it is certain what became of a request whose reply was lost, or that it will not be found
-/// out.
-inline void AcquireTask::noteSettled(Finding::Kind kind,
-                                     bool held,
-                                     bool undone,
-                                     Step next) noexcept {
-  using Settled = SettledEvent::Outcome;
-  Settled outcome = Settled::notExecuted;
-  if (kind == Finding::Kind::granted || kind == Finding::Kind::acknowledged) {
-    outcome = Settled::executed;
-  } else if (kind == Finding::Kind::resolved) {
-    outcome = undone ? Settled::undone : held ? Settled::executed : Settled::notExecuted;
-  } else if (kind == Finding::Kind::unresolved) {
-    outcome = Settled::unknown;
-  } else {
-    return;
-  }
-  if (next == Step::reconcileBack || next == Step::reconcileKeep ||
-      next == Step::finishAndReconcileBack || next == Step::acknowledge) {
-    return;
-  }
-  const auto since = *std::exchange(lostAt_, std::nullopt);
-  if (engine_->telemetry().listens()) {
-    const auto now = engine_->now();
-    engine_->telemetry().tell(SettledEvent{Telemetry::about(*scripts_, ownerField_, now),
-                                           SettledEvent::Request::acquire,
-                                           outcome,
-                                           now - since});
-  }
+  report_.found(kind, held, undone, decision);
+  return decision.step();
 }
 
 /// @param leavesGate  the gate is left, in the step that books the grant if that is all
 inline void AcquireTask::book(int count, bool leavesGate) {
-  grant_.token = acquisition_.token();
-  if (!acquisition_.keepsHold() || !gate_.entered()) {
-    engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
+  const Acquisition::Obtained& obtained = acquisition_.obtained();
+  grant_.token = obtained.token;
+  if (!acquisition_.terms().keepsHold() || !gate_.entered()) {
+    report_.obtained();
     if (leavesGate) {
       leaveGate();
     }
     return;
   }
-  const auto remaining = acquisition_.reconciledRemaining();
   HoldKeeper::GrantTerms terms;
   terms.sentAt = acquisition_.validFrom();
   terms.now = answeredAt();
@@ -414,9 +358,9 @@ inline void AcquireTask::book(int count, bool leavesGate) {
   terms.afresh = params_.afresh;
   terms.label = params_.label;
   terms.fenced = grant_.token.has_value();
-  terms.kept = acquisition_.kept();
+  terms.kept = obtained.kept;
   terms.sync = sync_;
-  terms.mayLeaveGate = leavesGate && !remaining;
+  terms.mayLeaveGate = leavesGate && !obtained.remaining;
   HoldKeeper::Granted granted =
       engine_->holds().granted(gate_.hold(), acquisition_.before(), count, terms);
   grant_.hold = std::move(granted.handle);
@@ -425,8 +369,8 @@ inline void AcquireTask::book(int count, bool leavesGate) {
     gate_.leave(std::move(*granted.left));
     return;
   }
-  if (remaining) {
-    engine_->holds().limit(gate_.hold(), submittedAt(), *remaining);
+  if (obtained.remaining) {
+    engine_->holds().limit(gate_.hold(), submittedAt(), *obtained.remaining);
   }
   if (leavesGate) {
     leaveGate();
@@ -441,7 +385,7 @@ inline void AcquireTask::askForAcks() {
   AckTicket ticket;
   ticket.policy = sync_;
   ticket.since = engine_->now();
-  ticket.until = std::min(deadline_, Acquisition::later(ticket.since, sync_.limit));
+  ticket.until = std::min(deadline_, AcquisitionTerms::later(ticket.since, sync_.limit));
   ticket.done = [self = IntrusivePtr<AcquireTask>(this)](Acks acks) {
     self->guarded([&] { self->perform(self->acksCame(std::move(acks))); });
   };
@@ -495,63 +439,17 @@ inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
     }
   }
   leaveQueue(result == AcquireFsm::Result::granted);
-  EngineContext::Counters& counters = engine_->counters();
-  if (contended) {
-    counters.contended.fetch_add(1, std::memory_order_relaxed);
-  }
-  noteEnd(result, contended);
+  report_.ended({result, contended, began_, answeredAt()}, grant_, params_.label);
   switch (result) {
     case AcquireFsm::Result::granted:
       return Acquired(std::move(grant_));
     case AcquireFsm::Result::refused:
-      counters.refused.fetch_add(1, std::memory_order_relaxed);
       return Acquired();
     case AcquireFsm::Result::failed:
     case AcquireFsm::Result::pending:
       break;
   }
   return describe(error ? std::move(*error) : Error(Errc::serverError, "no outcome"));
-}
-
-/// Everything that the call does is done, but for what goes on without its caller.
-inline void AcquireTask::noteEnd(AcquireFsm::Result result, bool contended) noexcept {
-  const bool granted = result == AcquireFsm::Result::granted;
-  if (!granted && !contended) {
-    return;
-  }
-  // One that has waited may have been told without another reply.
-  const auto now = contended ? engine_->now() : answeredAt();
-  const auto waited = now - began_;
-  if (granted) {
-    engine_->telemetry().durations().waits.add(waited);
-  }
-  if (contended) {
-    engine_->telemetry().noteContended(*scripts_, waited);
-  }
-  if (engine_->telemetry().listens()) {
-    tellEnd(result, contended, now, waited);
-  }
-}
-
-inline void AcquireTask::tellEnd(AcquireFsm::Result result,
-                                 bool contended,
-                                 Clock::time_point now,
-                                 std::chrono::nanoseconds waited) noexcept {
-  Telemetry& telemetry = engine_->telemetry();
-  const LockEvent about = Telemetry::about(*scripts_, ownerField_, now);
-  const bool granted = result == AcquireFsm::Result::granted;
-  if (contended) {
-    telemetry.tell(WaitedEvent{about,
-                               waited,
-                               granted ? WaitedEvent::Outcome::acquired
-                               : result == AcquireFsm::Result::refused
-                                   ? WaitedEvent::Outcome::refused
-                                   : WaitedEvent::Outcome::failed});
-  }
-  if (granted) {
-    telemetry.tell(AcquiredEvent{
-        about, std::max(grant_.count, 1), waited, contended, grant_.token, params_.label});
-  }
 }
 
 inline AcquireTask::Step AcquireTask::leave(Leave why) {
@@ -587,7 +485,7 @@ inline bool AcquireTask::queued() {
 
 inline AcquireTask::Step AcquireTask::withoutMemory(bool executed) {
   const Step step =
-      tell([&](AcquireFsm& fsm) { return Acquisition::withoutMemory(fsm, executed); });
+      tell([&](AcquireFsm& fsm) { return AcquisitionDecision::withoutMemory(fsm, executed); });
   leaveQueue(false);
   if (!executed && acquisition_.takeQueueEntry()) {
     queueEntry_.gone();
@@ -619,28 +517,11 @@ inline Error AcquireTask::stopError() const {
 
 /// Says what to do if it cannot wait.
 inline AcquireTask::Step AcquireTask::enqueue() {
-  const LockTraits& traits = scripts_->traits;
-  WaitTerms terms;
-  terms.channel = channel();
-  terms.rule = traits.wakeRule;
-  terms.wakeupQueue = traits.wakeupQueue;
-  terms.need = traits.need;
-  terms.opensOn = traits.opensOn;
-  terms.poll = scripts_->pollAfter(acquisition_.attempts());
-  // Nobody but this owner can use a channel of its own.
-  terms.lingers = !traits.channelPerOwner;
-  if (takesOver()) {
-    terms.takesOver = scripts_->name;
-  }
   willWait();
   // Turns come on other threads from here on.
   mutex_.share();
   try {
-    engine_->waiting().queue(seat_,
-                             terms,
-                             std::exchange(mark_, std::nullopt),
-                             acquisition_.takeTried(),
-                             acquisition_.remaining());
+    place_.enter(*engine_, *scripts_, seat_, acquisition_, takesOver());
   } catch (const std::bad_alloc&) {
     return tell([](AcquireFsm& fsm) {
       return fsm.stopped(Error(Errc::connectionFailed, "there is no memory left to wait with"));
@@ -671,7 +552,7 @@ inline void AcquireTask::takeTurn() {
   }
   if (step == Step::finish) {
     // The wait is over without another request.
-    engine_->counters().acquired.fetch_add(1, std::memory_order_relaxed);
+    report_.obtained();
   }
   if (step == Step::finish && !background_) {
     // At once: the loop of a client that is being closed may stop before it could do it.

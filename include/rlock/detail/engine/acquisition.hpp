@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rlock/detail/base/lock_backend.hpp>
-#include <rlock/detail/base/lock_traits.hpp>
-#include <rlock/detail/engine/acquire_fsm.hpp>
+#include <rlock/detail/engine/acquisition_finding.hpp>
+#include <rlock/detail/engine/acquisition_terms.hpp>
 #include <rlock/detail/engine/call_step.hpp>
-#include <rlock/detail/engine/validity.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/error.hpp>
@@ -23,9 +21,9 @@ namespace rlock::detail {
 /// The decisions of one acquisition: which request goes out next and with which terms, what a reply
 /// means, what a failure means, and until when its doubts are worth reconciling.
 ///
-/// AcquireTask asks it at each event, acts on the Finding (leaves the gate, leaves the server's
-/// queue), and then has decide() tell the AcquireFsm, which says what comes next. So it needs no
-/// clock, thread or mutex: points in time come in, nothing goes out.
+/// AcquireTask asks it at each event, acts on the finding (leaves the gate, leaves the server's
+/// queue), and then has an AcquisitionDecision tell the AcquireFsm, which says what comes next. So
+/// it needs no clock, thread or mutex: points in time come in, nothing goes out.
 ///
 /// Invariants: before() is the count of holds that this owner knew of when the request at hand was
 /// composed, and stays the same until the gate is left, because the gate keeps others out; only
@@ -34,88 +32,25 @@ namespace rlock::detail {
 /// know is dropped once at most: a server that goes on to report one must not keep the call for
 /// ever.
 ///
-/// **Thread safety:** One thread at a time, the one that drives: the caller's, then the loop's. The
-/// AcquireFsm that decide() is given has the task's mutex.
+/// **Thread safety:** One thread at a time, the one that drives: the caller's, then the loop's.
 class Acquisition {
  public:
   using Clock = std::chrono::steady_clock;
-  using Step = CallStep;
+  using Finding = AcquisitionFinding;
 
-  /// The meaning of an event.
-  struct Finding {
-    enum class Kind : std::uint8_t {
-      refused,       ///< another owner has it
-      tooLate,       ///< granted, but the lease ran out on the way here
-      happened,      ///< granted by a kind that leaves nothing behind which could be given back
-      leftover,      ///< a hold that counts as over is still there: everything goes, then again
-      granted,       ///< granted, with a lease that is good
-      resolved,      ///< a lost request is reconciled, and the caller gets nothing of it
-      unresolved,    ///< a lost request could not be reconciled in its time
-      lost,          ///< the request may have been executed
-      acknowledged,  ///< granted, and those have it who must have it
-      unsynced,      ///< granted, and they have it not
-      notSent,       ///< the caller's time was up before the request was sent
-      failed         ///< certainly not executed, and will not be
-    };
-    Kind kind = Kind::failed;
-    int count = 0;                  ///< granted: holds now
-    bool tooMany = false;           ///< granted: more than this owner knows of
-    bool held = false;              ///< resolved: a good hold is there
-    bool undone = false;            ///< resolved: a hold was taken back
-    bool leavesQueueEntry = false;  ///< the entry in the server's queue is used up, or never was
-    std::optional<Error> error{};
-
-    /// The request at hand is over for certain: the next one of this owner may go.
-    [[nodiscard]] bool leavesGate() const noexcept {
-      switch (kind) {
-        case Kind::refused:
-        case Kind::tooLate:
-        case Kind::happened:
-        case Kind::notSent:
-        case Kind::failed:
-          return true;
-        case Kind::leftover:
-        case Kind::granted:
-        case Kind::acknowledged:
-        case Kind::unsynced:
-        case Kind::resolved:
-        case Kind::unresolved:
-        case Kind::lost:
-          return false;
-      }
-      return false;
-    }
+  /// What the server has granted.
+  struct Obtained {
+    int count = 0;
+    std::optional<std::uint64_t> token{};
+    PartIndexes kept{};  ///< AcquireReply::kept
+    /// How long what a reconciliation kept lasts. It may be left over from an earlier request, so
+    /// that the time of this one says nothing.
+    std::optional<std::chrono::milliseconds> remaining{};
   };
 
-  /// @param traits    of the kind of lock; must outlive this
-  /// @param params    already checked; must outlive this
-  /// @param lease     what the request asks for
-  /// @param deadline  the end of the caller's wait; time_point::max(): it has none
-  Acquisition(const LockTraits& traits,
-              const AcquireParams& params,
-              std::chrono::milliseconds lease,
-              Clock::time_point deadline)
-      : traits_(traits), params_(params), lease_(lease), deadline_(deadline) {}
+  explicit Acquisition(const AcquisitionTerms& terms) : terms_(terms) {}
 
-  ///@{
-  /// The sort of call.
-  [[nodiscard]] bool waits() const noexcept { return params_.wait.isPositive(); }
-  [[nodiscard]] Clock::time_point deadline() const noexcept { return deadline_; }
-  [[nodiscard]] bool endless() const noexcept { return deadline_ == Clock::time_point::max(); }
-  [[nodiscard]] bool keepsHold() const noexcept { return traits_.holdKind != HoldKind::none; }
-  /// The server drops what is obtained by itself, so that a reply can come too late.
-  [[nodiscard]] bool expires() const noexcept { return keepsHold() || params_.lease; }
-  /// A request that runs late would leave something behind.
-  [[nodiscard]] bool needsGuard() const noexcept {
-    return traits_.changesState && traits_.reconcileWithin.count() == 0;
-  }
-  ///@}
-
-  /// Whether it stands behind the waiters that there are, instead of trying at once. Waiters that
-  /// all get in together do not overtake one another, so that nobody has to.
-  [[nodiscard]] bool queuesBehindOthers() const noexcept {
-    return traits_.wakeRule == WakeRule::fifo || traits_.wakeRule == WakeRule::bestFit;
-  }
+  [[nodiscard]] const AcquisitionTerms& terms() const noexcept { return terms_; }
 
   // Requests.
 
@@ -126,16 +61,16 @@ class Acquisition {
     reconciling_ = false;
     before_ = before;
     heldStill_ = before;
-    reconciledRemaining_.reset();
-    kept_.reset();
+    obtained_.remaining.reset();
+    obtained_.kept.reset();
     tried_ = true;
     ++attempts_;
     tombstone_ = std::move(tombstone);
     reconciliations_ = 0;
-    enrols_ = waits() && traits_.queuesOnServer && !enrolled_;
+    enrols_ = terms_.waits() && terms_.traits().queuesOnServer && !enrolled_;
   }
   [[nodiscard]] AcquireRequest attempt(std::string_view owner) const {
-    return {owner, lease_, tombstone_, waits(), enrolled_ && !enrols_, before_ > 0};
+    return {owner, terms_.lease(), tombstone_, terms_.waits(), enrolled_ && !enrols_, before_ > 0};
   }
   /// The attempt is composed and about to be sent: what it obtains is good from here on.
   void sentAt(Clock::time_point now) noexcept {
@@ -162,19 +97,11 @@ class Acquisition {
 
   /// The harm that the request at hand would do if it were executed late.
   [[nodiscard]] Call::Late late() const noexcept {
-    if (!needsGuard() || hasTombstone() || (reconciling_ && traits_.ownIds)) {
+    if (!terms_.needsGuard() || hasTombstone() || (reconciling_ && terms_.traits().ownIds)) {
       return Call::Late::harmless;
     }
     return reconciling_ ? Call::Late::takes : Call::Late::adds;
   }
-
-  /// Until when a request may be sent that the caller waits for.
-  [[nodiscard]] Clock::time_point sendBefore(Clock::time_point now,
-                                             std::chrono::milliseconds outageTimeout) const {
-    return limitedByOutage() ? std::min(deadline_, later(now, outageTimeout)) : deadline_;
-  }
-  /// The caller's time alone would let it wait for ever for a server that is not there.
-  [[nodiscard]] bool limitedByOutage() const noexcept { return endless() || params_.forEver; }
 
   // Events.
 
@@ -200,62 +127,28 @@ class Acquisition {
     return failed(std::move(error));
   }
 
-  /// Tells the state machine.
-  /// @param closed  the client is closed
-  static Step decide(AcquireFsm& fsm, Finding finding, bool closed);
-  /// Whether the caller has it, so that it is to be booked before the gate is left.
-  [[nodiscard]] static bool obtains(Finding::Kind kind, Step next) noexcept {
-    return next == Step::finish &&
-           (kind == Finding::Kind::granted || kind == Finding::Kind::acknowledged ||
-            kind == Finding::Kind::happened);
-  }
-  /// As Finding::leavesGate(), once the state machine has said what comes next.
-  [[nodiscard]] static bool leavesGate(Finding::Kind kind, Step next) noexcept {
-    return ((kind == Finding::Kind::granted || kind == Finding::Kind::acknowledged) &&
-            next == Step::finish) ||
-           (kind == Finding::Kind::resolved && next != Step::reconcileBack) ||
-           (kind == Finding::Kind::unresolved && (next == Step::end || next == Step::finish));
-  }
-  /// There is no memory to go on with.
-  /// @param executed  the server may have the request at hand
-  static Step withoutMemory(AcquireFsm& fsm, bool executed);
-
   // Knowledge.
 
   [[nodiscard]] bool reconciles() const noexcept { return reconciling_; }
   [[nodiscard]] int before() const noexcept { return before_; }
   [[nodiscard]] int attempts() const noexcept { return attempts_; }
   [[nodiscard]] Clock::time_point validFrom() const noexcept { return sentAt_; }
-  [[nodiscard]] std::optional<std::uint64_t> token() const noexcept { return token_; }
-  [[nodiscard]] const PartIndexes& kept() const noexcept { return kept_; }
-  /// How long what a reconciliation kept lasts. It may be left over from an earlier request, so
-  /// that the time of this one says nothing.
-  [[nodiscard]] std::optional<std::chrono::milliseconds> reconciledRemaining() const noexcept {
-    return reconciledRemaining_;
-  }
+  [[nodiscard]] const Obtained& obtained() const noexcept { return obtained_; }
   /// How long the holder that was in the way has it, says the server; -1: not known.
   [[nodiscard]] std::chrono::milliseconds remaining() const noexcept { return remaining_; }
   /// Whether there was an attempt since this was last asked.
   [[nodiscard]] bool takeTried() noexcept { return std::exchange(tried_, false); }
-  /// The attempt at hand would be the first to get a entry in the server's queue.
+  /// The attempt at hand would be the first to get an entry in the server's queue.
   [[nodiscard]] bool enrols() const noexcept { return enrols_; }
-  /// Whether there may be a entry in the server's queue, which is the asker's to give up.
+  /// Whether there may be an entry in the server's queue, which is the asker's to give up.
   [[nodiscard]] bool takeQueueEntry() noexcept { return std::exchange(enrolled_, false); }
-
-  static Clock::time_point later(Clock::time_point when, Clock::duration by) noexcept {
-    return when > Clock::time_point::max() - by ? Clock::time_point::max() : when + by;
-  }
 
  private:
   Finding granted(std::int64_t count, Clock::time_point now);
-  [[nodiscard]] bool tooLate(Clock::time_point now) const;
   /// Once in the life of a call: what is on the server beyond this client's knowledge goes.
   [[nodiscard]] bool mayDrop() noexcept { return !std::exchange(dropped_, true); }
 
-  const LockTraits& traits_;
-  const AcquireParams& params_;
-  const std::chrono::milliseconds lease_;
-  const Clock::time_point deadline_;
+  const AcquisitionTerms terms_;
 
   // Of the request at hand.
   bool reconciling_ = false;
@@ -271,18 +164,14 @@ class Acquisition {
   // Of the call.
   int attempts_ = 0;
   bool tried_ = false;
-  bool enrolled_ = false;  // it may have a entry in the server's queue
+  bool enrolled_ = false;  // it may have an entry in the server's queue
   bool enrols_ = false;
   bool dropsAll_ =
       false;              // the next reconciliation leaves nothing of a hold unknown to this client
   bool dropped_ = false;  // that was done before
   std::chrono::milliseconds remaining_{-1};
 
-  // Of the grant.
-  int count_ = 0;
-  std::optional<std::uint64_t> token_;
-  PartIndexes kept_;  // AcquireReply::kept
-  std::optional<std::chrono::milliseconds> reconciledRemaining_;
+  Obtained obtained_;
 };
 
 inline Acquisition::Clock::time_point Acquisition::beginReconciling(
@@ -290,18 +179,18 @@ inline Acquisition::Clock::time_point Acquisition::beginReconciling(
     Clock::time_point now,
     std::chrono::milliseconds callTimeout,
     std::chrono::milliseconds outageTimeout) {
-  const bool limited = traits_.reconcileWithin.count() > 0;
+  const bool limited = terms_.traits().reconcileWithin.count() > 0;
   if (!reconciling_ && limited) {
-    reconcileBefore_ = now + traits_.reconcileWithin;
+    reconcileBefore_ = now + terms_.traits().reconcileWithin;
   }
   reconciling_ = true;
   keeps_ = keep && !std::exchange(dropsAll_, false);
   if (keeps_) {
-    return std::min(sendBefore(now, outageTimeout), reconcileBefore_);
+    return std::min(terms_.sendBefore(now, outageTimeout), reconcileBefore_);
   }
   // Once the lease is over there is nothing left to reconcile. A grant without a lease must not be
   // left behind.
-  return limited || !expires() ? reconcileBefore_ : now + lease_ + callTimeout;
+  return limited || !terms_.expires() ? reconcileBefore_ : now + terms_.lease() + callTimeout;
 }
 
 inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Clock::time_point now) {
@@ -309,31 +198,31 @@ inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Cloc
     remaining_ = reply.remaining;
     return {.kind = Finding::Kind::refused};
   }
-  token_ = reply.token;
-  kept_ = reply.kept;
+  obtained_.token = reply.token;
+  obtained_.kept = reply.kept;
   return granted(reply.count, now);
 }
 
 inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time_point now) {
   Finding finding;
   finding.leavesQueueEntry = true;
-  if (tooLate(now)) {
+  if (terms_.tooLate(sentAt_, now)) {
     // A rest of the lease on the server counts as nothing: the next attempt finds it and
     // reconciles.
     remaining_ = std::chrono::milliseconds::zero();
     finding.kind = Finding::Kind::tooLate;
     return finding;
   }
-  if (!traits_.changesState) {
+  if (!terms_.traits().changesState) {
     finding.kind = Finding::Kind::happened;
     return finding;
   }
   finding.count = static_cast<int>(count);
-  count_ = finding.count;
+  obtained_.count = finding.count;
   finding.tooMany = count > before_ + 1;
   // A hold that was lost, before the request or while it was under way, is still there, and its
   // token with it: a hold that is taken anew has a token of its own, so the old one goes first.
-  if (count > 1 && heldStill_ == 0 && token_ && mayDrop()) {
+  if (count > 1 && heldStill_ == 0 && obtained_.token && mayDrop()) {
     dropsAll_ = true;
     before_ = 0;
     finding.kind = Finding::Kind::leftover;
@@ -344,20 +233,20 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
 }
 
 inline Acquisition::Finding Acquisition::acknowledged(Clock::time_point now) const {
-  if (tooLate(now)) {
+  if (terms_.tooLate(sentAt_, now)) {
     return {.kind = Finding::Kind::tooLate};
   }
-  return {.kind = Finding::Kind::acknowledged, .count = count_};
+  return {.kind = Finding::Kind::acknowledged, .count = obtained_.count};
 }
 
 inline Acquisition::Finding Acquisition::reconciled(const ReconcileReply& reply,
                                                     bool answered,
                                                     Clock::time_point now) {
-  const bool held = reply.now > before_ && !tooLate(now);
+  const bool held = reply.now > before_ && !terms_.tooLate(sentAt_, now);
   if (held && !answered) {
-    token_ = reply.token;
-    kept_.reset();
-    reconciledRemaining_ = reply.remaining;
+    obtained_.token = reply.token;
+    obtained_.kept.reset();
+    obtained_.remaining = reply.remaining;
     return granted(reply.now, now);
   }
   return {.kind = Finding::Kind::resolved, .held = held, .undone = reply.before > reply.now};
@@ -375,14 +264,14 @@ inline Acquisition::Finding Acquisition::failed(Error error) {
     return {.kind = Finding::Kind::leftover};
   }
   // A caller that does not wait cannot wait for itself: it is just refused.
-  if (error.errc() == Errc::wouldDeadlock && !waits() && !params_.willRetry) {
+  if (error.errc() == Errc::wouldDeadlock && terms_.triesOnce()) {
     return {.kind = Finding::Kind::refused};
   }
   return {.kind = Finding::Kind::failed, .error = std::move(error)};
 }
 
 inline Acquisition::Finding Acquisition::notSent(Error error) {
-  if (reconciling_ || endless() || !waits()) {
+  if (reconciling_ || terms_.endless() || !terms_.waits()) {
     return failed(std::move(error));
   }
   // The wait is over, as it would be if it had ended between two attempts.
@@ -392,74 +281,11 @@ inline Acquisition::Finding Acquisition::notSent(Error error) {
 }
 
 inline Acquisition::Finding Acquisition::lost() {
-  if (!traits_.changesState) {
+  if (!terms_.traits().changesState) {
     // Nothing was left behind, whether it was executed or not.
     return failed(Error(Errc::connectionFailed, "no node answered"));
   }
   return {.kind = Finding::Kind::lost};
-}
-
-inline Acquisition::Step Acquisition::decide(AcquireFsm& fsm, Finding finding, bool closed) {
-  switch (finding.kind) {
-    case Finding::Kind::refused:
-    case Finding::Kind::tooLate:
-      return fsm.refused();
-    case Finding::Kind::happened:
-      // There is nothing to give back if the caller has left.
-      return fsm.answered() ? fsm.refused() : fsm.granted(false);
-    case Finding::Kind::granted:
-      // A closing client has counted what it gives back: a grant that comes after that is given
-      // back here, and the caller hears of the closing.
-      if (closed && fsm.stopped(closedError()) != Step::none) {
-        static_cast<void>(fsm.granted(finding.tooMany));
-        return Step::finishAndReconcileBack;
-      }
-      return fsm.granted(finding.tooMany);
-    case Finding::Kind::acknowledged:
-      if (closed && fsm.stopped(closedError()) != Step::none) {
-        static_cast<void>(fsm.acknowledged());
-        return Step::finishAndReconcileBack;
-      }
-      return fsm.acknowledged();
-    case Finding::Kind::unsynced:
-      if (closed && fsm.stopped(closedError()) != Step::none) {
-        static_cast<void>(fsm.notAcknowledged(std::move(*finding.error)));
-        return Step::finishAndReconcileBack;
-      }
-      return fsm.notAcknowledged(std::move(*finding.error));
-    case Finding::Kind::leftover:
-    case Finding::Kind::lost:
-      return fsm.unknown();
-    case Finding::Kind::resolved:
-      return fsm.reconciled(finding.held);
-    case Finding::Kind::unresolved:
-      return fsm.reconcileFailed(std::move(*finding.error));
-    case Finding::Kind::notSent:
-      return fsm.notSent(std::move(*finding.error));
-    case Finding::Kind::failed:
-      return fsm.failed(std::move(*finding.error));
-  }
-  return Step::none;
-}
-
-inline Acquisition::Step Acquisition::withoutMemory(AcquireFsm& fsm, bool executed) {
-  if (executed && fsm.result() == AcquireFsm::Result::granted) {
-    // A grant leaves the gate before the caller is told of it, so that nobody knows of this one.
-    return fsm.notBooked(memoryError());
-  }
-  const Step step = fsm.stopped(memoryError());
-  if (!executed) {
-    return step;
-  }
-  // A hold that it may have obtained is given back as if the reply had been lost.
-  static_cast<void>(fsm.unknown());
-  return step == Step::none ? Step::reconcileBack : Step::finishAndReconcileBack;
-}
-
-inline bool Acquisition::tooLate(Clock::time_point now) const {
-  // Leases of a few milliseconds are nearly always over by the time of the reply; their users know.
-  constexpr std::chrono::milliseconds kShortest{10};
-  return expires() && lease_ > kShortest && now >= sentAt_ + lease_ - Validity::allowance(lease_);
 }
 
 }  // namespace rlock::detail

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/engine/acquisition.hpp>
+#include <rlock/detail/engine/lock_engine.hpp>
+#include <rlock/detail/engine/owner_field.hpp>
+#include <rlock/detail/engine/waiter.hpp>
+#include <rlock/detail/engine/wakeup_queues.hpp>
+#include <rlock/detail/executor/lock_scripts.hpp>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rlock::detail {
+
+/// Where an acquisition stands among the waiters of its client: on the channel of its lock, or on
+/// one of its own owner.
+///
+/// look() comes before the first request, so that no message between its answer and enter() is
+/// missed.
+///
+/// **Thread safety:** The thread that drives the acquisition.
+class WaitingPlace {
+ public:
+  WaitingPlace(const LockScripts& scripts, const OwnerField& owner)
+      : ownChannel_(scripts.traits.channelPerOwner ? scripts.channelOf(owner.text())
+                                                   : std::string()) {}
+
+  /// Looks how things stand on the channel. Returns whether others wait already.
+  bool look(LockEngine& engine, const LockScripts& scripts) {
+    const LockTraits& traits = scripts.traits;
+    mark_ = traits.opensOn.empty() ? engine.waiting().mark(channel(scripts), traits.wakeupQueue)
+                                   : engine.waiting().expect(channel(scripts), traits.wakeupQueue);
+    return mark_->othersWait;
+  }
+  /// No request goes out before the first turn: what was seen by look() is of no use.
+  void standBehind() noexcept { mark_.reset(); }
+
+  /// Stands in the queue from here on: turns come on other threads.
+  /// @param takesOver  the lock may come from the hands of its holder
+  void enter(LockEngine& engine,
+             const LockScripts& scripts,
+             Waiter& waiter,
+             Acquisition& acquisition,
+             bool takesOver);
+
+ private:
+  [[nodiscard]] std::string_view channel(const LockScripts& scripts) const noexcept {
+    return ownChannel_.empty() ? std::string_view(scripts.channel) : ownChannel_;
+  }
+
+  const std::string ownChannel_;  // empty: the lock's
+  std::optional<WakeupQueues::Mark> mark_;
+};
+
+inline void WaitingPlace::enter(LockEngine& engine,
+                                const LockScripts& scripts,
+                                Waiter& waiter,
+                                Acquisition& acquisition,
+                                bool takesOver) {
+  const LockTraits& traits = scripts.traits;
+  WaitTerms terms;
+  terms.channel = channel(scripts);
+  terms.rule = traits.wakeRule;
+  terms.wakeupQueue = traits.wakeupQueue;
+  terms.need = traits.need;
+  terms.opensOn = traits.opensOn;
+  terms.poll = scripts.pollAfter(acquisition.attempts());
+  // Nobody but this owner can use a channel of its own.
+  terms.lingers = !traits.channelPerOwner;
+  if (takesOver) {
+    terms.takesOver = scripts.name;
+  }
+  engine.waiting().queue(waiter,
+                         terms,
+                         std::exchange(mark_, std::nullopt),
+                         acquisition.takeTried(),
+                         acquisition.remaining());
+}
+
+}  // namespace rlock::detail
