@@ -11,8 +11,8 @@
 #   tests/run.sh --repeat 20      N times in a row after one build, until a round fails; a line for each
 #   tests/run.sh matrix           other systems, servers and compilers, see tests/matrix; takes hours, needs root
 #
-# Labels: unit, integration, cluster, sentinel, topology, simulation, races, support, example, package, slow, interop,
-# timing, ...
+# Labels: unit, integration, tls, cluster, sentinel, topology, simulation, races, support, example, package, slow,
+# interop, timing, ...
 #
 # At most 40 failed tests run once more, alone, and are printed, if each of them is labelled timing
 # (tests/timing_tests.cmake says what that means) or the host was seen to stand still while it ran, and
