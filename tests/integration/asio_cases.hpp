@@ -303,6 +303,19 @@ RLOCK_TEST_ASIO(AContextThatIsDestroyedEndsTheCallsThatWait) {
   EXPECT_TRUE(becomesFree("a"));
 }
 
+RLOCK_TEST_ASIO(AContextThatIsDestroyedStopsWhatWouldBeHeldForNobody) {
+  Client client = connect();
+  rawHold("a", "other:1", 60s);
+  auto context = std::make_unique<Context>();
+  use(client.getLock("a").lockAsync(newOwner()),
+      net::bind_executor(*context, [](const std::exception_ptr&) {}));
+  expectWaiting("a");
+  context.reset();
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 0);
+  rawRelease("a");
+  EXPECT_TRUE(becomesFree("a"));
+}
+
 Awaitable acquireThenNothing(RLock lock, Sentinel /*sentinel*/) {
   const Lease lease = co_await use(lock.acquireAsync());
 }

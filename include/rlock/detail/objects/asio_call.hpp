@@ -131,16 +131,25 @@ class Call final : public ContextCall {
 #endif
   };
 
-  static Pointer make(Handler handler) {
-    Allocator allocator(net::get_associated_allocator(handler));
-    Call* const memory = AllocatorTraits::allocate(allocator, 1);
-    try {
-      AllocatorTraits::construct(allocator, memory, std::move(handler));
-    } catch (...) {
-      AllocatorTraits::deallocate(allocator, memory, 1);
-      throw;
+  /// Memory that is not an object yet. No try: the headers compile without exceptions.
+  struct Memory {
+    Allocator allocator;
+    Call* place = AllocatorTraits::allocate(allocator, 1);
+
+    explicit Memory(const Allocator& from) : allocator(from) {}
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+    ~Memory() {
+      if (place != nullptr) {
+        AllocatorTraits::deallocate(allocator, place, 1);
+      }
     }
-    return Pointer(memory);
+  };
+
+  static Pointer make(Handler handler) {
+    Memory memory(Allocator(net::get_associated_allocator(handler)));
+    AllocatorTraits::construct(memory.allocator, memory.place, std::move(handler));
+    return Pointer(std::exchange(memory.place, nullptr));
   }
 
   /// Lets the handler's cancellation slot and endAll() stop the call, beside the caller's token.
