@@ -82,7 +82,7 @@ decltype(auto) useAsio(Operation<T> operation, Token&& token = Token()) {
 
 /// @cond
 template <class T, class Token = detail::standalone_asio::DefaultToken>
-void useAsio(ThreadOperation<T> operation, Token&& token = Token()) {
+void useAsio(ThreadOperation<T> /*operation*/, Token&& /*token*/ = Token()) {
   detail::requireOwner<Token>();
 }
 /// @endcond

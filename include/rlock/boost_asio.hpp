@@ -63,7 +63,7 @@ decltype(auto) useBoostAsio(Operation<T> operation, Token&& token = Token()) {
 
 /// @cond
 template <class T, class Token = detail::boost_asio::DefaultToken>
-void useBoostAsio(ThreadOperation<T> operation, Token&& token = Token()) {
+void useBoostAsio(ThreadOperation<T> /*operation*/, Token&& /*token*/ = Token()) {
   detail::requireOwner<Token>();
 }
 /// @endcond
