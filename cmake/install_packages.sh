@@ -4,7 +4,7 @@
 #
 # Usage: cmake/install_packages.sh [GROUP...]
 #   build   compiler, CMake, Ninja, the libraries (always included)
-#   test    GoogleTest, Lua 5.1, redis-server
+#   test    GoogleTest, Lua 5.1, Asio, Boost.Asio, redis-server
 #   interop Java 17 or later, Maven
 #   lint    clang, clang-format, clang-tidy
 #   docs    Doxygen, Graphviz, Python
@@ -73,6 +73,8 @@ find_missing() {
         need libgtest-dev has_header gtest/gtest.h
         need libgmock-dev has_header gmock/gmock.h
         need liblua5.1-0-dev has_lua
+        need libasio-dev has_header asio.hpp
+        need libboost-dev has_header boost/asio.hpp
         need redis-server has_command "${RLOCK_TEST_REDIS_SERVER:-redis-server}"
         ;;
       interop)

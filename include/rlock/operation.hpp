@@ -11,6 +11,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <type_traits>
 #include <utility>
 
@@ -31,6 +32,9 @@ class OperationBody {
   virtual Result<T> run() = 0;
   /// Returns at once; `handler` is called exactly once, later, never inside this call.
   virtual void start(UniqueFunction<void(Result<T>)> handler) = 0;
+  /// The token whose stop request ends the call, to be exchanged before the start. Null for a call
+  /// that no stop request ends, such as a release.
+  virtual std::stop_token* stop() noexcept { return nullptr; }
 };
 
 template <class T, class Run, class Start>
@@ -45,6 +49,8 @@ class FunctionBody final : public OperationBody<T>,
   Run run_;
   Start start_;
 };
+
+struct OperationAccess;
 
 }  // namespace detail
 
@@ -136,6 +142,8 @@ class [[nodiscard]] Operation {
   ///@}
 
  private:
+  friend struct detail::OperationAccess;
+
   struct Awaiter {
     Operation operation;
     std::optional<Result<T>> result;
@@ -172,6 +180,18 @@ class [[nodiscard]] Operation {
   std::unique_ptr<detail::OperationBody<T>> body_;
 };
 
+namespace detail {
+
+/// Does not compile.
+template <class Dependent>
+constexpr void requireOwner() noexcept {
+  static_assert(!std::is_same_v<Dependent, Dependent>,
+                "a coroutine has no thread: make an owner by rlock::newOwner() and give it to "
+                "each call, as in lock.lockAsync(owner) and lock.unlockAsync(owner)");
+}
+
+}  // namespace detail
+
 /// An Operation for which no owner was given, so that its owner is the thread that makes it. It is
 /// like an Operation, except that it cannot be awaited: a coroutine continues on another thread, in
 /// whose name it could not release. Besides, all coroutines of one thread would be the same owner,
@@ -188,14 +208,26 @@ class [[nodiscard]] ThreadOperation : public Operation<T> {
   /// Does not compile.
   template <class Coroutine = void>
   auto operator co_await() const noexcept {
-    static_assert(!std::is_void_v<Coroutine>,
-                  "a coroutine has no thread: make an owner by rlock::newOwner() and give it to "
-                  "each call, as in lock.lockAsync(owner) and lock.unlockAsync(owner)");
+    detail::requireOwner<Coroutine>();
     return std::suspend_never{};
   }
 };
 
 namespace detail {
+
+/// Gives adapters to other libraries the content of operations.
+struct OperationAccess {
+  /// Null for an operation that was started or moved from; otherwise it counts as started now.
+  template <class T>
+  static std::unique_ptr<OperationBody<T>> take(Operation<T>& operation) noexcept {
+    return std::exchange(operation.body_, nullptr);
+  }
+  /// What a second start of an operation comes to.
+  template <class T>
+  static Error alreadyStarted() {
+    return Operation<T>::alreadyStarted();
+  }
+};
 
 /// `run` is `Result<T>()`, `start` is `void(UniqueFunction<void(Result<T>)>)`.
 template <class T, class Run, class Start>

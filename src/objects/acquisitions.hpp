@@ -76,11 +76,13 @@ template <class T, class Convert>
 Operation<T> acquisition(std::shared_ptr<LockBackend> backend,
                          AcquireParams params,
                          Convert convert) {
-  return operation<T, Acquired>([backend, params] { return backend->acquire(params); },
-                                [backend, params](LockBackend::Handler<Acquired> handler) {
-                                  backend->acquireAsync(params, std::move(handler));
-                                },
-                                convert);
+  return stoppable<T, Acquired>(
+      std::move(params),
+      [backend](AcquireParams given) { return backend->acquire(std::move(given)); },
+      [backend](AcquireParams given, LockBackend::Handler<Acquired> handler) {
+        backend->acquireAsync(std::move(given), std::move(handler));
+      },
+      std::move(convert));
 }
 
 /// An operation in the name of the calling thread, because no owner was given.

@@ -98,19 +98,19 @@ Operation<T> waiting(std::shared_ptr<const ScriptedObject> object,
                      Duration wait,
                      std::stop_token stop = {}) {
   using Acquired = ScriptedObject::Acquired;
-  const auto params = [wait, stop = std::move(stop)] {
-    AcquireParams result;
-    // The permits belong to nobody, so this call must not queue behind other calls of the same
-    // thread: it gets an owner of its own.
-    result.owner = newOwner();
-    result.wait = wait;
-    result.stop = stop;
-    return result;
-  };
-  return operation<T, Acquired>(
-      [object, scripts, params] { return object->acquire(scripts(), params()); },
-      [object, scripts, params](UniqueFunction<void(Result<Acquired>)> handler) {
-        object->acquireAsync(scripts(), params(), std::move(handler));
+  AcquireParams params;
+  params.wait = wait;
+  params.stop = std::move(stop);
+  // The permits belong to nobody, so this call must not queue behind other calls of the same
+  // thread: it gets an owner of its own.
+  params.owner = newOwner();
+  return stoppable<T, Acquired>(
+      std::move(params),
+      [object, scripts](AcquireParams given) {
+        return object->acquire(scripts(), std::move(given));
+      },
+      [object, scripts](AcquireParams given, UniqueFunction<void(Result<Acquired>)> handler) {
+        object->acquireAsync(scripts(), std::move(given), std::move(handler));
       },
       [](const Result<Acquired>& result) -> Result<T> {
         if (!result.has_value()) {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/block_cache.hpp>
+#include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/operation.hpp>
 #include <rlock/result.hpp>
 
+#include <memory>
+#include <stop_token>
 #include <utility>
 
 namespace rlock::detail {
@@ -23,6 +27,47 @@ Operation<T> operation(Run run, Start start, Convert convert) {
           handler(convert(std::move(result)));
         });
       });
+}
+
+inline std::stop_token& stopOf(AcquireParams& params) noexcept {
+  return params.stop;
+}
+
+/// The work of a call that a stop request ends.
+template <class T, class From, class Params, class Run, class Start, class Convert>
+class StoppableBody final
+    : public OperationBody<T>,
+      public FromBlockCache<StoppableBody<T, From, Params, Run, Start, Convert>> {
+ public:
+  StoppableBody(Params params, Run run, Start start, Convert convert)
+      : params_(std::move(params)),
+        run_(std::move(run)),
+        start_(std::move(start)),
+        convert_(std::move(convert)) {}
+
+  Result<T> run() override { return convert_(run_(std::move(params_))); }
+  void start(UniqueFunction<void(Result<T>)> handler) override {
+    start_(std::move(params_),
+           [handler = std::move(handler), convert = std::move(convert_)](
+               Result<From> result) mutable { handler(convert(std::move(result))); });
+  }
+  std::stop_token* stop() noexcept override { return &stopOf(params_); }
+
+ private:
+  Params params_;
+  Run run_;
+  Start start_;
+  Convert convert_;
+};
+
+/// As operation(), for a call whose parameters have a stop token.
+/// @param params  what stopOf() finds the token in
+/// @param run     `Result<From>(Params)`, on the calling thread
+/// @param start   `void(Params, UniqueFunction<void(Result<From>)>)`, in the background
+template <class T, class From, class Params, class Run, class Start, class Convert>
+Operation<T> stoppable(Params params, Run run, Start start, Convert convert) {
+  return Operation<T>(std::make_unique<StoppableBody<T, From, Params, Run, Start, Convert>>(
+      std::move(params), std::move(run), std::move(start), std::move(convert)));
 }
 
 /// A conversion for operation() that leaves the result as it is.

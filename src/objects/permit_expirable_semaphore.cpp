@@ -55,10 +55,11 @@ Operation<T> acquisition(const SemaphorePtr& semaphore,
                          const Acquisition& what,
                          Convert convert,
                          Missed missed) {
-  return detail::operation<T, Acquired>(
-      [semaphore, what] { return semaphore->acquire(what); },
-      [semaphore, what](PermitSemaphore::Handler<Acquired> handler) {
-        semaphore->acquireAsync(what, std::move(handler));
+  return detail::stoppable<T, Acquired>(
+      what,
+      [semaphore](Acquisition given) { return semaphore->acquire(std::move(given)); },
+      [semaphore](Acquisition given, PermitSemaphore::Handler<Acquired> handler) {
+        semaphore->acquireAsync(std::move(given), std::move(handler));
       },
       [convert, missed](Result<Acquired> result) -> Result<T> {
         if (!result.has_value()) {

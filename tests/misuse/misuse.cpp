@@ -3,6 +3,9 @@
 // What must not compile, one mistake at a time, and what is to be written instead, which must. The
 // list of the mistakes, with what the compiler has to say, is in CMakeLists.txt.
 
+#if defined(ASIO_IN_THE_NAME_OF_A_THREAD)
+#include <rlock/asio.hpp>
+#endif
 #include <rlock/rlock.hpp>
 
 #include <chrono>
@@ -51,6 +54,10 @@ Task mistake(rlock::RLock lock) {
 Task mistake(rlock::RLock lock) {
   auto release = lock.unlockAsync();
   co_await release;
+}
+#elif defined(ASIO_IN_THE_NAME_OF_A_THREAD)
+void mistake(rlock::RLock lock) {
+  rlock::useAsio(lock.lockAsync());
 }
 #elif defined(TRY_LOCK_IGNORED)
 void mistake(rlock::RLock& lock) {

@@ -77,7 +77,7 @@ elseif(STEP STREQUAL "find_package")
   file(REMOVE_RECURSE "${build}")
   configure("${consumer}" "${build}"
     "-DCMAKE_PREFIX_PATH=${prefix}"
-    "-DWITH_PROMETHEUS=${WITH_PROMETHEUS}"
+    "-DWITH_PROMETHEUS=${WITH_PROMETHEUS}" "-DASIO_INCLUDE_DIR=${ASIO_INCLUDE_DIR}" "-DBOOST_ASIO_INCLUDE_DIR=${BOOST_ASIO_INCLUDE_DIR}"
     -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON)
   run("${CMAKE_COMMAND}" --build "${build}")
   run_program("${build}/consumer")

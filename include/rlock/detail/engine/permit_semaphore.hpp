@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -46,6 +47,8 @@ class PermitSemaphore {
     std::shared_ptr<const PermitScripts> scripts;
     AcquireParams params;
     bool nothing = false;  ///< no permits: there is nothing to do
+
+    friend std::stop_token& stopOf(Acquisition& what) noexcept { return what.params.stop; }
   };
   /// @param kept  the permit is to be held as an object, and renewed unless it has a lease
   [[nodiscard]] Acquisition acquisition(int permits, bool kept, AcquireParams params) const;
