@@ -5,6 +5,7 @@
 #include <rlock/version.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -95,7 +96,7 @@ std::string subjectName(const ::testing::TestParamInfo<Subject>& info) {
     name.append("_").append(toString(info.param.servers));
   }
   std::replace_if(
-      name.begin(), name.end(), [](char each) { return each == '.' || each == '-'; }, '_');
+      name.begin(), name.end(), [](char each) { return !std::isalnum(each); }, '_');
   return name;
 }
 

@@ -6,10 +6,11 @@
 #include "interop/interop_harness.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -184,57 +185,160 @@ TEST_P(TopologyTest, IO10_BothSidesExcludeAndWakeEachOther) {
   note("changed sides " + std::to_string(changes) + " times; woken within " + inMs(longest));
 }
 
-std::vector<Subject> inBoth(const std::vector<std::string>& kinds) {
-  std::vector<Subject> subjects;
-  for (const ServerForm form : {ServerForm::sentinel, ServerForm::cluster}) {
-    for (const std::string& kind : kinds) {
-      subjects.push_back(Subject{kind, kNewest, form});
-    }
+std::vector<Subject> subjects() {
+  const std::vector<std::string> kinds{"plain", "fair", "read-write", "semaphore"};
+  std::vector<Subject> result;
+  for (const std::string& kind : kinds) {
+    result.push_back(Subject{kind, kNewest, ServerForm::sentinel});
+    result.push_back(Subject{kind, kNewest, ServerForm::cluster});
+    result.push_back(Subject{kind, kOld, ServerForm::sentinel});
   }
-  return subjects;
+  return result;
 }
 
-INSTANTIATE_TEST_SUITE_P(Interop,
-                         TopologyTest,
-                         ::testing::ValuesIn(inBoth({"plain", "fair", "read-write", "semaphore"})),
-                         subjectName);
-INSTANTIATE_TEST_SUITE_P(InteropOld,
-                         TopologyTest,
-                         ::testing::Values(Subject{"plain", kOld, ServerForm::sentinel}),
-                         subjectName);
+INSTANTIATE_TEST_SUITE_P(Interop, TopologyTest, ::testing::ValuesIn(subjects()), subjectName);
 
-// ----------------------------------------------------------------------------------- failover
-
-class FailoverTest : public TopologyTest {
+/// Objects of all kinds in one slot. Each is held by one side and waited for by the other.
+class ObjectsTest : public TopologyTest {
  protected:
-  /// Held by one side, waited for by the other; both by owners of their own.
   struct Object {
     Modes modes;
     Side holder;
     std::string name;
-    int owner;
+    int owner;  ///< on both sides, of nothing else
     Answer held{};
     Call wait{};
   };
 
-  /// Ends the master of all the names, and returns the one that takes its place.
-  RawRedis replaceMaster(const std::string& name) {
-    const bool inCluster = GetParam().servers == ServerForm::cluster;
-    RedisServer& master = inCluster ? cluster().node(0) : sentinels().node(0);
+  [[nodiscard]] bool inCluster() const { return GetParam().servers == ServerForm::cluster; }
+  [[nodiscard]] std::vector<Object>& objects() { return objects_; }
+
+  void holdAll() {
+    tag_ = "{" + nameAt(0, "tag") + "}";
+    for (const Side holder : kSides) {
+      for (const std::string kind : {"plain", "fair", "read-write", "semaphore"}) {
+        for (const Modes& modes : modesOf(kind)) {
+          objects_.push_back({modes,
+                              holder,
+                              tag_ + modes.held + "-of-" + toString(holder),
+                              static_cast<int>(objects_.size()) + 1});
+        }
+      }
+    }
+    for (Object& each : objects_) {
+      prepare(each.modes.held, each.name);
+      Peer& holding = peer(each.holder);
+      each.held = holding.finish(startAcquire(holding, each.owner, each.modes.held, each.name));
+      ASSERT_TRUE(each.held.ok()) << each.held;
+      each.wait = startAcquire(peer(other(each.holder)), each.owner, each.modes.wanted, each.name);
+    }
+    for (const Object& each : objects_) {
+      ASSERT_EVENTUALLY(kLong, hasWaiters(raw(), each.name)) << each.name;
+    }
+  }
+
+  /// Nobody enters what is held. Then it is released, and who waits gets in: rlock soon, Redisson
+  /// by the end of the lease that it has seen at the latest.
+  /// @param listens  whether Redisson hears of the release of an object for which it waits
+  void handOverAll(std::chrono::milliseconds lease,
+                   const std::function<bool(const Object&)>& listens) {
+    for (Object& each : objects_) {
+      SCOPED_TRACE(each.name);
+      for (const Side side : kSides) {
+        if (side == Side::java && each.modes.wanted == "semaphore") {
+          continue;  // it may make a permit, see RedissonPermitTest
+        }
+        const std::string entered = tryNow(side, each.modes.wanted, each.name);
+        promised(entered == "false", std::string(toString(side)) + " enters: " + entered);
+      }
+      promised(!peer(other(each.holder)).finished(each.wait), "the waiter entered what was held");
+    }
+    std::vector<std::pair<const Object*, std::chrono::nanoseconds>> released;
+    int heard = 0;
+    for (const Object& each : objects_) {
+      const bool rlockWaits = each.holder == Side::java;
+      const bool hears = rlockWaits || listens(each);
+      heard += hears && !rlockWaits ? 1 : 0;
+      const Answer answer =
+          release(peer(each.holder), each.owner, each.modes.held, each.name, each.held);
+      EXPECT_TRUE(answer.ok()) << each.name << ": " << answer;
+      if (hears || !sleepsOn(each.modes.wanted)) {
+        released.emplace_back(&each, answer.end);
+      }
+    }
+    std::map<Side, std::chrono::nanoseconds> longest;
+    for (const auto& [object, since] : released) {
+      SCOPED_TRACE(object->name);
+      const Side side = other(object->holder);
+      const Answer entered = peer(side).finish(object->wait);
+      ASSERT_TRUE(entered.ok()) << entered;
+      EXPECT_LT(entered.end - since, scaled(side == Side::cpp ? kSoon : lease + kSoon));
+      longest[side] = std::max(longest[side], entered.end - since);
+      ASSERT_ANSWER(
+          release(peer(side), object->owner, object->modes.wanted, object->name, entered));
+    }
+    const auto within = [&](Side side) {
+      return inMs(std::chrono::duration_cast<std::chrono::microseconds>(longest[side]));
+    };
+    note("rlock enters within " + within(Side::cpp) + ", Redisson within " + within(Side::java) +
+         "; it listens for " + std::to_string(heard) + " of " +
+         std::to_string(objects_.size() / 2));
+  }
+
+  /// Whether there is a subscription for an object, or soon will be.
+  static bool comesToListen(RawRedis& masters, const Object& object) {
+    return eventually(5s, [&] { return hasWaiters(masters, object.name); });
+  }
+
+  [[nodiscard]] const std::string& tag() const { return tag_; }
+
+ private:
+  /// Redisson, if it hears of no release, until somebody on its own side releases: a semaphore has
+  /// no lease, and a fair lock of the old version forgets that its holder renews.
+  [[nodiscard]] bool sleepsOn(const std::string& kind) const {
+    return kind == "semaphore" || (kind == "fair" && GetParam().redisson == kOld);
+  }
+
+  std::string tryNow(Side side, const std::string& kind, const std::string& name) {
+    constexpr int kNobody = 99;
+    const bool semaphore = kind == "semaphore";
+    return peer(side)
+        .ask(1,
+             kNobody,
+             semaphore ? "tryAcquire" : "tryLock",
+             kind,
+             name,
+             semaphore ? std::vector<std::string>{"1", "0"} : std::vector<std::string>{"0", "-1"})
+        .text();
+  }
+
+  std::vector<Object> objects_;
+  std::string tag_;
+};
+
+const std::string kAll = "plain, fair, read-write, semaphore";
+
+// ----------------------------------------------------------------------------------- failover
+
+class FailoverTest : public ObjectsTest {
+ protected:
+  /// Ends the master that has all objects, and returns a connection to those that have them then.
+  RawRedis replaceMaster() {
+    RedisServer& master = inCluster() ? cluster().node(0) : sentinels().node(0);
     {
       // WAIT counts what its own connection has seen.
       RawRedis last(master);
-      last.run({"SET", "{" + name + "}:mark", "1", "PX", "1000"});
+      last.run({"SET", tag() + ":mark", "1", "PX", "1000"});
       EXPECT_GE(last.run({"WAIT", "1", "10000"}).integer(), 1);
     }
     master.kill();
-    if (!inCluster) {
+    if (!inCluster()) {
       return RawRedis(sentinels().node(sentinels().awaitMaster(0)));
     }
     std::size_t next = 0;
     EXPECT_EVENTUALLY(kLong, [&] {
       try {
-        next = cluster().ownerOf(name, 1);
+        next = cluster().ownerOf(tag(), 1);
         return true;
       } catch (const std::runtime_error&) {
         return false;
@@ -242,86 +346,116 @@ class FailoverTest : public TopologyTest {
     }());
     return rawTo({1, 2, next});
   }
-
-  std::string tryNow(Side side, int owner, const std::string& kind, const std::string& name) {
-    const bool semaphore = kind == "semaphore";
-    return peer(side)
-        .ask(1,
-             owner,
-             semaphore ? "tryAcquire" : "tryLock",
-             kind,
-             name,
-             semaphore ? std::vector<std::string>{"1", "0"} : std::vector<std::string>{"0", "-1"})
-        .text();
-  }
 };
 
 TEST_P(FailoverTest, IO10_HoldsAndWaitersOfBothSidesOutliveTheMaster) {
   ASSERT_NO_FATAL_FAILURE(
-      SubjectTest::begin(std::string(toString(GetParam().servers)) + " failover", GetParam()));
+      SubjectTest::begin(inCluster() ? "cluster failover" : "Sentinel failover", GetParam()));
   if (IsSkipped()) {
     return;
   }
-  openBoth(kMessagesOnly);
-  std::vector<Object> objects;
-  for (const Side holder : kSides) {
-    for (const std::string kind : {"plain", "fair", "read-write", "semaphore"}) {
-      for (const Modes& modes : modesOf(kind)) {
-        objects.push_back({modes,
-                           holder,
-                           nameAt(0, modes.held + "-of-" + toString(holder)),
-                           static_cast<int>(objects.size()) + 1});
-      }
-    }
+  // A hold outlives what the replica needs to take over.
+  const Peer::Tuning tuning{.watchdog = scaled(15'000ms), .safetyPoll = scaled(60'000ms)};
+  openBoth(tuning);
+  ASSERT_NO_FATAL_FAILURE(holdAll());
+  RawRedis masters = replaceMaster();
+  for (const Object& each : objects()) {
+    EXPECT_TRUE(each.holder == Side::cpp || comesToListen(masters, each)) << each.name;
   }
-  for (Object& each : objects) {
-    prepare(each.modes.held, each.name);
-    Peer& holding = peer(each.holder);
-    each.held = holding.finish(startAcquire(holding, each.owner, each.modes.held, each.name));
-    ASSERT_TRUE(each.held.ok()) << each.held;
-    each.wait = startAcquire(peer(other(each.holder)), each.owner, each.modes.wanted, each.name);
-  }
-  for (const Object& each : objects) {
-    ASSERT_EVENTUALLY(kLong, hasWaiters(raw(), each.name)) << each.name;
-  }
-
-  RawRedis master = replaceMaster(objects.front().name);
-  for (const Object& each : objects) {
-    // A release that its waiter is not yet there to hear of is found by rlock only.
-    EXPECT_EVENTUALLY(kLong, hasWaiters(master, each.name)) << each.name;
-  }
-  std::chrono::microseconds longest{0};
-  for (Object& each : objects) {
-    SCOPED_TRACE(each.name);
-    Peer& waiting = peer(other(each.holder));
-    for (const Side side : kSides) {
-      const std::string entered = tryNow(side, 99, each.modes.wanted, each.name);
-      promised(entered == "false", std::string(toString(side)) + " enters: " + entered);
-    }
-    promised(!waiting.finished(each.wait), "the waiter entered while the lock was held");
-    const Answer released =
-        release(peer(each.holder), each.owner, each.modes.held, each.name, each.held);
-    ASSERT_TRUE(released.ok()) << released;
-    const Answer entered = waiting.finish(each.wait);
-    ASSERT_TRUE(entered.ok()) << entered;
-    const auto time =
-        std::chrono::duration_cast<std::chrono::microseconds>(entered.end - released.begin);
-    EXPECT_LT(time, scaled(kSoon));
-    longest = std::max(longest, time);
-    ASSERT_ANSWER(release(waiting, each.owner, each.modes.wanted, each.name, entered));
-  }
-  note("woken within " + inMs(longest));
+  handOverAll(tuning.watchdog,
+              [&](const Object& object) { return comesToListen(masters, object); });
 }
-
-const std::string kAll = "plain, fair, read-write, semaphore";
 
 INSTANTIATE_TEST_SUITE_P(Interop,
                          FailoverTest,
                          ::testing::Values(Subject{kAll, kNewest, ServerForm::sentinel},
-                                           Subject{kAll, kNewest, ServerForm::cluster}),
-                         [](const auto& each) {
-                           return std::string(toString(each.param.servers));
-                         });
+                                           Subject{kAll, kNewest, ServerForm::cluster},
+                                           Subject{kAll, kOld, ServerForm::sentinel}),
+                         subjectName);
+
+// ------------------------------------------------------- releases that Redisson does not hear of
+
+using SlotMoveTest = ObjectsTest;
+
+TEST_P(SlotMoveTest, IO10_WaitersOfASlotThatMovesGetIn) {
+  ASSERT_NO_FATAL_FAILURE(SubjectTest::begin("slot moves", GetParam()));
+  if (IsSkipped()) {
+    return;
+  }
+  constexpr Peer::Tuning tuning{.watchdog = 3'000ms, .safetyPoll = 60'000ms};
+  openBoth(tuning);
+  ASSERT_NO_FATAL_FAILURE(holdAll());
+  cluster().migrate(RedisCluster::slotOf(tag()), 0, 1);
+  for (const Object& each : objects()) {
+    EXPECT_TRUE(each.holder == Side::cpp || comesToListen(raw(), each)) << each.name;
+  }
+  // Redisson does not subscribe to a sharded channel again.
+  handOverAll(tuning.watchdog,
+              [&](const Object& object) { return hasWaiters(raw(), object.name); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Interop,
+                         SlotMoveTest,
+                         ::testing::Values(Subject{kAll, kNewest, ServerForm::cluster}),
+                         subjectName);
+
+using OldClusterTest = ObjectsTest;
+
+TEST_P(OldClusterTest, IO10_WaitersOnOtherChannelsGetIn) {
+  ASSERT_NO_FATAL_FAILURE(SubjectTest::begin("in a cluster, on other channels", GetParam()));
+  if (IsSkipped()) {
+    return;
+  }
+  constexpr Peer::Tuning tuning{.watchdog = 3'000ms, .safetyPoll = 500ms};
+  openBoth(tuning);
+  ASSERT_NO_FATAL_FAILURE(holdAll());
+  handOverAll(tuning.watchdog, [](const Object&) { return false; });
+}
+
+INSTANTIATE_TEST_SUITE_P(Interop,
+                         OldClusterTest,
+                         ::testing::Values(Subject{kAll, kOld, ServerForm::cluster}),
+                         subjectName);
+
+// ------------------------------------------------------------- permits that Redisson makes up
+
+class RedissonPermitTest : public TopologyTest {};
+
+TEST_P(RedissonPermitTest, IO10_ARefusalThatNoReplicaHasMakesAPermit) {
+  ASSERT_NO_FATAL_FAILURE(SubjectTest::begin("replica gone", GetParam()));
+  if (IsSkipped()) {
+    return;
+  }
+  Peer& java = peer(Side::java);
+  Peer& cpp = peer(Side::cpp);
+  std::map<bool, std::string> granted;
+  for (const bool checks : {false, true}) {
+    const int client = checks ? 2 : 1;
+    const std::string name = "permits" + std::to_string(client);
+    java.open(client, uri(), {.checkReplicas = checks});
+    cpp.open(client, uri(), {});
+    ASSERT_ANSWER(java.ask(client, 1, "trySet", kind(), name, {"1"}));
+    ASSERT_ANSWER(cpp.ask(client, 1, "acquire", kind(), name, {"1"}));
+  }
+  sentinels().node(1).kill();
+  ASSERT_EVENTUALLY(kLong, raw().info("connected_slaves") == "0");
+  for (const bool checks : {false, true}) {
+    const int client = checks ? 2 : 1;
+    const std::string name = "permits" + std::to_string(client);
+    promised(cpp.ask(client, 2, "tryAcquire", kind(), name, {"1", "0"}).text() == "false",
+             "rlock enters");
+    granted[checks] = java.ask(client, 2, "tryAcquire", kind(), name, {"1", "0"}).text();
+  }
+  EXPECT_EQ(granted[false], "false") << "with checkLockSyncedSlaves=false";
+  note(granted[true] == "false" ? "Redisson is refused"
+                                : "Redisson is granted what rlock holds, unless "
+                                  "`checkLockSyncedSlaves` is false");
+}
+
+INSTANTIATE_TEST_SUITE_P(Interop,
+                         RedissonPermitTest,
+                         ::testing::Values(Subject{"semaphore", kNewest, ServerForm::sentinel}),
+                         subjectName);
 
 }  // namespace
 }  // namespace rlock::test::interop

@@ -27,15 +27,17 @@ final class Clients {
    * @param watchdogMs  lease of holds that are renewed
    * @param fairWaitMs  how long a place in a fair queue lasts, where the version lets one choose
    * @param commandMs  how long a reply is waited for; 0, or more than one server: the default
+   * @param checkReplicas  whether an acquisition that no replica has is taken back, as by default
    */
   static RedissonClient open(String uri, long watchdogMs, long safetyPollMs, long fairWaitMs,
-      long commandMs) throws Exception {
+      long commandMs, boolean checkReplicas) throws Exception {
     Config config = new Config();
     // The locks write no encoded values; the default codecs need libraries and module access.
     config.setCodec(StringCodec.INSTANCE);
     config.setThreads(4);
     config.setNettyThreads(4);
     config.setLockWatchdogTimeout(watchdogMs);
+    Reflection.callIfPresent(config, "setCheckLockSyncedSlaves", checkReplicas);
     if (fairWaitMs > 0) {
       Reflection.callIfPresent(config, "setFairLockWaitTimeout", fairWaitMs);
     }
