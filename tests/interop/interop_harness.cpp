@@ -81,6 +81,8 @@ const char* toString(ServerForm form) {
       return "Sentinel";
     case ServerForm::cluster:
       return "cluster";
+    case ServerForm::classicCluster:
+      return "classic cluster";
   }
   return "?";
 }
@@ -133,12 +135,18 @@ void InteropTest::startServers(ServerForm form) {
       uri_ = sentinels_->uri();
       raw_ = std::make_unique<RawRedis>(sentinels_->node(0));
       return;
-    case ServerForm::cluster: {
+    case ServerForm::cluster:
+    case ServerForm::classicCluster: {
       RedisClusterOptions options;
       options.replicasEach = 1;
       cluster_ = std::make_unique<RedisCluster>(options);
       uri_ = cluster_->uri(options.masters);
       raw_ = std::make_unique<RawRedis>(rawTo({0, 1, 2}));
+      if (form == ServerForm::classicCluster) {
+        for (std::size_t i = 0; i < cluster_->size(); ++i) {
+          cluster_->raw(i).run({"ACL", "SETUSER", "default", "-pubsub|shardnumsub"});
+        }
+      }
       return;
     }
   }

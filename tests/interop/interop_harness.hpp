@@ -31,8 +31,10 @@ enum class ServerForm {
   single,
   sentinel,  ///< a master, a replica, three Sentinels
   cluster,   ///< three masters with a replica each
+  /// The same; nobody may ask whether it has sharded channels, so that all clients use the others.
+  classicCluster,
 };
-/// "one server", "Sentinel" or "cluster".
+/// "one server", "Sentinel", "cluster" or "classic cluster".
 const char* toString(ServerForm form);
 
 /// A kind of lock, and the version of Redisson that uses it too.
