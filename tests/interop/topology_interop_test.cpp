@@ -11,6 +11,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -131,7 +132,14 @@ class TopologyTest : public SubjectTest {
                         held = holding.finish(startAcquire(holding, 1, modes.held, name));
                         EXPECT_TRUE(held.ok()) << held;
                       },
-                  .wait = [&] { return startAcquire(waiting, 1, modes.wanted, name); },
+                  .wait =
+                      [&] {
+                        const Call wait = startAcquire(waiting, 1, modes.wanted, name);
+                        // What lets all readers in wakes those of Redisson that sleep already, and
+                        // no others.
+                        std::this_thread::sleep_for(scaled(100ms));
+                        return wait;
+                      },
                   .release = [&] { return release(holding, 1, modes.held, name, held); },
                   .leave =
                       [&](const Answer& entered) {
@@ -179,6 +187,7 @@ TEST_P(TopologyTest, IO10_BothSidesExcludeAndWakeEachOther) {
     EXPECT_FALSE(heldByRedisson.empty());
     EXPECT_EQ(stateHeldBy(Side::cpp, modes), heldByRedisson);
     for (const Side holder : kSides) {
+      SCOPED_TRACE(std::string(toString(holder)) + " releases");
       longest = std::max(longest, handOff(holder, modes));
     }
     ASSERT_FALSE(HasFailure());
