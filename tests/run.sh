@@ -26,7 +26,7 @@
 #   RLOCK_EXCLUDE   labels to leave out, separated by blanks
 #   RLOCK_BUILD_ONLY=1   stop after the build
 #   RLOCK_TEST_REQUIRE_INTEROP=1   fail when Java or Maven cannot be had, instead of skipping
-#   RLOCK_INTEROP_MATRIX=docs/redisson.md   write what interop found into that document
+#   RLOCK_INTEROP_MATRIX=docs/redisson.md   write what interop found into that document; also what is slow
 set -euo pipefail
 
 rounds=1
@@ -66,7 +66,8 @@ jobs=${RLOCK_JOBS:-$(nproc)}
 test_jobs=${RLOCK_TEST_JOBS:-$((jobs < 2 ? 5 : 10))}
 
 read -ra excluded <<<"${RLOCK_EXCLUDE:-}"
-if ((${#labels[@]} > 0)) && [[ " ${labels[*]} " != *" slow "* ]]; then
+# The table of what interop found is of all its tests.
+if ((${#labels[@]} > 0)) && [[ " ${labels[*]} " != *" slow "* && -z ${RLOCK_INTEROP_MATRIX:-} ]]; then
   excluded+=(slow)
 fi
 

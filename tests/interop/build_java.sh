@@ -16,7 +16,7 @@
 set -euo pipefail
 
 version=$1
-output=$2/$version
+output=$(realpath -m "$2")/$version
 source=$(cd "$(dirname "$0")/java" && pwd)
 repository=${RLOCK_MAVEN_REPOSITORY:-${XDG_CACHE_HOME:-${HOME:-$2}/.cache}/rlock/maven}
 log=$output/maven.log

@@ -26,8 +26,6 @@ constexpr std::int64_t kFirstMoment = 1'000'000'000'000;
 /// What Redisson writes for a permit that never expires.
 constexpr std::int64_t kNever = 922'337'203'685'477;
 constexpr std::string_view kMarker = "rlock-interop-step";
-/// Keys that the other side never reads: Redisson's for unlocks that it repeats, and all of ours.
-/// Those that would stay for ever are compared all the same.
 constexpr std::string_view kPrivateKeys[] = {"redisson_unlock_latch:", "rlock_"};
 
 /// One consistent look at everything: [now, [key, type, moment of expiry or -1, content...]...].
@@ -64,13 +62,6 @@ std::string hex(const std::string& bytes) {
   return text;
 }
 
-void replaceAll(std::string& text, const std::string& from, const std::string& to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
-    text.replace(at, from.size(), to);
-    at += to.size();
-  }
-}
-
 /// An older Redis tells lifetimes, not moments.
 bool isSameMoment(std::int64_t one, std::int64_t other) {
   return std::abs(one - other) <= 2;
@@ -94,6 +85,19 @@ std::string joined(const Texts& texts) {
 }
 
 }  // namespace
+
+bool isPrivateKey(std::string_view key) {
+  return std::any_of(std::begin(kPrivateKeys), std::end(kPrivateKeys), [&](std::string_view start) {
+    return key.starts_with(start);
+  });
+}
+
+void replaceAll(std::string& text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
+    text.replace(at, from.size(), to);
+    at += to.size();
+  }
+}
 
 /// A difference that a step announces.
 struct Announcement {
@@ -322,11 +326,8 @@ void ScriptRun::observe(Observation& observation) {
   std::map<std::string, TimeState> next;
   for (const auto& [key, value] : keys) {
     const std::vector<Value>& parts = value.array();
-    const bool isPrivate =
-        std::any_of(std::begin(kPrivateKeys), std::end(kPrivateKeys), [&](std::string_view start) {
-          return key.starts_with(start);
-        });
-    if (isPrivate && parts[2].integer() >= 0) {
+    // One that would stay for ever is compared all the same.
+    if (isPrivateKey(key) && parts[2].integer() >= 0) {
       continue;
     }
     KeyState state;

@@ -93,6 +93,10 @@ struct Observation {
   bool comparable = true;  ///< false after `A>`
 };
 
+/// Of no concern to the other side: Redisson's keys for unlocks that it repeats, and all of ours.
+[[nodiscard]] bool isPrivateKey(std::string_view key);
+void replaceAll(std::string& text, const std::string& from, const std::string& to);
+
 /// Who performs the steps of an owner.
 using Cast = std::map<char, Side>;
 

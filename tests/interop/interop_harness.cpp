@@ -5,6 +5,7 @@
 #include <rlock/version.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -72,14 +73,32 @@ bool interopRequired() {
 
 }  // namespace
 
+const char* toString(ServerForm form) {
+  switch (form) {
+    case ServerForm::single:
+      return "one server";
+    case ServerForm::sentinel:
+      return "Sentinel";
+    case ServerForm::cluster:
+      return "cluster";
+    case ServerForm::classicCluster:
+      return "classic cluster";
+  }
+  return "?";
+}
+
 std::ostream& operator<<(std::ostream& out, const Subject& subject) {
-  return out << subject.kind << " with Redisson " << subject.redisson;
+  return out << subject.kind << " with Redisson " << subject.redisson << ", "
+             << toString(subject.servers);
 }
 
 std::string subjectName(const ::testing::TestParamInfo<Subject>& info) {
   std::string name = info.param.kind + "_redisson_" + info.param.redisson;
+  if (info.param.servers != ServerForm::single) {
+    name.append("_").append(toString(info.param.servers));
+  }
   std::replace_if(
-      name.begin(), name.end(), [](char each) { return each == '.' || each == '-'; }, '_');
+      name.begin(), name.end(), [](char each) { return !std::isalnum(each); }, '_');
   return name;
 }
 
@@ -108,8 +127,28 @@ void InteropTest::startServers(ServerForm form) {
   switch (form) {
     case ServerForm::single:
       server_ = std::make_unique<RedisServer>();
+      uri_ = server_->uri();
       raw_ = std::make_unique<RawRedis>(*server_);
       return;
+    case ServerForm::sentinel:
+      sentinels_ = std::make_unique<RedisSentinels>();
+      uri_ = sentinels_->uri();
+      raw_ = std::make_unique<RawRedis>(sentinels_->node(0));
+      return;
+    case ServerForm::cluster:
+    case ServerForm::classicCluster: {
+      RedisClusterOptions options;
+      options.replicasEach = 1;
+      cluster_ = std::make_unique<RedisCluster>(options);
+      uri_ = cluster_->uri(options.masters);
+      raw_ = std::make_unique<RawRedis>(rawTo({0, 1, 2}));
+      if (form == ServerForm::classicCluster) {
+        for (std::size_t i = 0; i < cluster_->size(); ++i) {
+          cluster_->raw(i).run({"ACL", "SETUSER", "default", "-pubsub|shardnumsub"});
+        }
+      }
+      return;
+    }
   }
 }
 
@@ -118,12 +157,6 @@ void InteropTest::TearDown() {
     return;
   }
   writeRow(HasFailure() ? "FAILED" : IsSkipped() ? "skipped" : "passed");
-  if (!raw_) {
-    return;
-  }
-  writeLine(
-      fs::path(RLOCK_INTEROP_RESULT_DIR) / "about",
-      "rlock " RLOCK_VERSION_STRING " and Redis " + raw_->info("redis_version").value_or("?"));
 }
 
 void InteropTest::promised(bool kept, const std::string& what) {
@@ -133,8 +166,35 @@ void InteropTest::promised(bool kept, const std::string& what) {
   }
 }
 
-int InteropTest::changesOfSide(const std::string& journal) {
-  std::ifstream file(journal);
+Call InteropTest::startSections(Side side,
+                                int owner,
+                                std::string_view kind,
+                                std::string_view name,
+                                int times,
+                                std::chrono::microseconds each) {
+  if (!counter_) {
+    counter_.emplace(files_.file("counter"));
+    journal_.emplace(files_.file("journal"));
+  }
+  return peer(side).start(1,
+                          owner,
+                          "hammer",
+                          kind,
+                          name,
+                          {std::to_string(times),
+                           files_.file("counter"),
+                           files_.file("journal"),
+                           toString(side) + std::to_string(owner),
+                           std::to_string(each.count())});
+}
+
+int InteropTest::checkSections(int updates, int sections) {
+  promised(counter_->value() == updates,
+           "of " + std::to_string(updates) + " updates " + std::to_string(counter_->value()));
+  const OverlapDetector::Result result = journal_->verify();
+  EXPECT_EQ(result.sections, static_cast<std::size_t>(sections));
+  promised(result.ok(), result.describe());
+  std::ifstream file(files_.file("journal"));
   char kind = '\0';
   std::string tag;
   std::int64_t time = 0;
@@ -168,6 +228,17 @@ void InteropTest::begin(std::string_view testCase, const Subject& subject) {
     GTEST_SKIP() << built;
   }
   startServers(subject.servers);
+  writeLine(
+      fs::path(RLOCK_INTEROP_RESULT_DIR) / "about",
+      "rlock " RLOCK_VERSION_STRING " and Redis " + raw_->info("redis_version").value_or("?"));
+}
+
+RawRedis InteropTest::rawTo(std::initializer_list<std::size_t> masters) {
+  RawRedisOptions options = rawOptionsFor(cluster_->node(*masters.begin()));
+  for (const std::size_t each : masters) {
+    options.clusterPorts.push_back(cluster_->node(each).port());
+  }
+  return RawRedis(options);
 }
 
 std::unique_ptr<Peer> InteropTest::newPeer(Side side) const {
@@ -190,8 +261,16 @@ void InteropTest::openBoth(const Peer::Tuning& tuning) {
 
 std::chrono::microseconds InteropTest::handOffP99(Peer& waiting, const HandOff& steps) {
   constexpr std::size_t kRounds = 200;
-  std::vector<std::chrono::nanoseconds> times;
-  while (times.size() < kRounds) {
+  const std::vector<std::chrono::microseconds> times = handOffs(waiting, steps, kRounds);
+  return times.size() < kRounds ? std::chrono::microseconds::max() : times[kRounds * 99 / 100 - 1];
+}
+
+std::vector<std::chrono::microseconds> InteropTest::handOffs(Peer& waiting,
+                                                             const HandOff& steps,
+                                                             std::size_t rounds,
+                                                             std::chrono::microseconds limit) {
+  std::vector<std::chrono::microseconds> times;
+  while (times.size() < rounds && !HasFailure()) {
     steps.hold();
     const Call wait = steps.wait();
     // Long enough for the waiter to be refused, to subscribe, and to sleep.
@@ -201,14 +280,16 @@ std::chrono::microseconds InteropTest::handOffP99(Peer& waiting, const HandOff& 
     EXPECT_TRUE(released.ok()) << released;
     const Answer entered = waiting.finish(wait);
     EXPECT_TRUE(entered.ok()) << entered;
-    times.push_back(entered.end - released.begin);
+    const auto time =
+        std::chrono::duration_cast<std::chrono::microseconds>(entered.end - released.begin);
+    EXPECT_LT(time, limit);
     steps.leave(entered);
-    if (HasFailure()) {
-      return std::chrono::microseconds::max();
+    if (!HasFailure()) {
+      times.push_back(time);
     }
   }
   std::sort(times.begin(), times.end());
-  return std::chrono::duration_cast<std::chrono::microseconds>(times[kRounds * 99 / 100 - 1]);
+  return times;
 }
 
 void InteropTest::prepare(const std::string& kind, const std::string& name) {
@@ -217,28 +298,43 @@ void InteropTest::prepare(const std::string& kind, const std::string& name) {
   }
 }
 
+Call InteropTest::startAcquire(Peer& peer,
+                               int owner,
+                               const std::string& kind,
+                               const std::string& name) {
+  if (kind == "semaphore") {
+    return peer.start(1, owner, "acquire", kind, name, {"1"});
+  }
+  return peer.start(1, owner, kind == "permits" ? "acquire" : "lock", kind, name, {"-1"});
+}
+
+Answer InteropTest::release(Peer& peer,
+                            int owner,
+                            const std::string& kind,
+                            const std::string& name,
+                            const Answer& acquired) {
+  if (kind == "semaphore") {
+    return peer.ask(1, owner, "release", kind, name, {"1"});
+  }
+  if (kind == "permits") {
+    return peer.ask(1, owner, "release", kind, name, {acquired.value});
+  }
+  return peer.ask(1, owner, "unlock", kind, name);
+}
+
 std::string SubjectTest::objectName() const {
   return kind() == "multi" || kind() == "red" ? "one,two,three" : "object";
 }
 
-Call SubjectTest::startAcquire(Peer& peer, int owner, const std::string& name) {
-  if (kind() == "semaphore") {
-    return peer.start(1, owner, "acquire", kind(), name, {"1"});
-  }
-  return peer.start(1, owner, kind() == "permits" ? "acquire" : "lock", kind(), name, {"-1"});
+Call SubjectTest::startAcquire(Peer& peer, int owner, const std::string& name) const {
+  return InteropTest::startAcquire(peer, owner, kind(), name);
 }
 
 Answer SubjectTest::release(Peer& peer,
                             int owner,
                             const std::string& name,
-                            const Answer& acquired) {
-  if (kind() == "semaphore") {
-    return peer.ask(1, owner, "release", kind(), name, {"1"});
-  }
-  if (kind() == "permits") {
-    return peer.ask(1, owner, "release", kind(), name, {acquired.value});
-  }
-  return peer.ask(1, owner, "unlock", kind(), name);
+                            const Answer& acquired) const {
+  return InteropTest::release(peer, owner, kind(), name, acquired);
 }
 
 }  // namespace rlock::test::interop

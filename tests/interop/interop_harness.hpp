@@ -4,6 +4,8 @@
 #include "interop/peer.hpp"
 #include "support/eventually.hpp"
 #include "support/raw_redis.hpp"
+#include "support/redis_cluster.hpp"
+#include "support/redis_sentinels.hpp"
 #include "support/redis_server.hpp"
 #include "support/temp_dir.hpp"
 #include "support/unprotected_counter.hpp"
@@ -12,6 +14,7 @@
 
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,7 +27,15 @@ using namespace std::chrono_literals;
 
 /// What both sides connect to. A further form is one more case in InteropTest::startServers(); the
 /// processes of both sides go by the scheme of the URI.
-enum class ServerForm { single };
+enum class ServerForm {
+  single,
+  sentinel,  ///< a master, a replica, three Sentinels
+  cluster,   ///< three masters with a replica each
+  /// The same; nobody may ask whether it has sharded channels, so that all clients use the others.
+  classicCluster,
+};
+/// "one server", "Sentinel", "cluster" or "classic cluster".
+const char* toString(ServerForm form);
 
 /// A kind of lock, and the version of Redisson that uses it too.
 struct Subject {
@@ -33,7 +44,7 @@ struct Subject {
   ServerForm servers = ServerForm::single;
 };
 std::ostream& operator<<(std::ostream& out, const Subject& subject);
-/// `plain_redisson_4_7_0`, for the names of tests.
+/// `plain_redisson_4_7_0` or `plain_redisson_4_7_0_cluster`, for the names of tests.
 std::string subjectName(const ::testing::TestParamInfo<Subject>& info);
 
 /// The versions the tests run against.
@@ -54,17 +65,25 @@ struct HandOff {
 /// Such as "1.3 ms".
 std::string inMs(std::chrono::microseconds time);
 
-/// One server, a Redisson process and an rlock process. What the test finds is also written to a
+/// The servers, a Redisson process and an rlock process. What the test finds is also written to a
 /// file, from which write_matrix.sh makes the table of docs/redisson.md.
 class InteropTest : public ::testing::Test {
  protected:
   void SetUp() override;
   void TearDown() override;
 
-  /// What the server is reached by, from all processes.
-  [[nodiscard]] std::string uri() const { return server_->uri(); }
+  /// What the servers are reached by, from all processes.
+  [[nodiscard]] const std::string& uri() const { return uri_; }
+  ///@{
+  /// Of the form that the test has.
   [[nodiscard]] const RedisServer& server() const { return *server_; }
+  [[nodiscard]] RedisSentinels& sentinels() { return *sentinels_; }
+  [[nodiscard]] RedisCluster& cluster() { return *cluster_; }
+  ///@}
+  /// To the first masters.
   [[nodiscard]] RawRedis& raw() { return *raw_; }
+  /// To these masters of the cluster.
+  [[nodiscard]] RawRedis rawTo(std::initializer_list<std::size_t> masters);
   [[nodiscard]] const TempDir& files() const { return files_; }
 
   /// Which row and column of the table this is; the first line of a test. Skips, or fails, when
@@ -84,23 +103,53 @@ class InteropTest : public ::testing::Test {
   /// Opens client 1 of both sides.
   void openBoth(const Peer::Tuning& tuning);
 
-  /// How often a section of one side followed one of the other in a journal.
-  [[nodiscard]] static int changesOfSide(const std::string& journal);
+  /// Begins sections of one owner around what nothing but the object protects: the same number in a
+  /// file for all that the test begins.
+  [[nodiscard]] Call startSections(Side side,
+                                   int owner,
+                                   std::string_view kind,
+                                   std::string_view name,
+                                   int times,
+                                   std::chrono::microseconds each);
+  /// That no update was lost and no sections overlapped that must not. Returns how often a section
+  /// of one side followed one of the other.
+  int checkSections(int updates, int sections);
 
   /// From the request that releases to the waiter's entry, in 99 of 100 rounds at most.
   std::chrono::microseconds handOffP99(Peer& waiting, const HandOff& steps);
+  /// The same of each round, sorted. Fewer than `rounds` after one that failed, or took longer than
+  /// the limit.
+  std::vector<std::chrono::microseconds> handOffs(
+      Peer& waiting,
+      const HandOff& steps,
+      std::size_t rounds,
+      std::chrono::microseconds limit = std::chrono::microseconds::max());
 
   /// Does what makes an object of this kind usable as a lock, such as giving a semaphore its
   /// permit.
   void prepare(const std::string& kind, const std::string& name);
+  ///@{
+  /// The verbs that take and give back an object of a kind.
+  static Call startAcquire(Peer& peer, int owner, const std::string& kind, const std::string& name);
+  static Answer release(Peer& peer,
+                        int owner,
+                        const std::string& kind,
+                        const std::string& name,
+                        const Answer& acquired);
+  ///@}
 
  private:
   void startServers(ServerForm form);
   void writeRow(const std::string& result) const;
 
   std::unique_ptr<RedisServer> server_;
+  std::unique_ptr<RedisSentinels> sentinels_;
+  std::unique_ptr<RedisCluster> cluster_;
+  std::string uri_;
   std::unique_ptr<RawRedis> raw_;
   TempDir files_;
+  std::optional<UnprotectedCounter> counter_;
+  std::optional<OverlapDetector> journal_;
   std::unique_ptr<Peer> peers_[2];
   std::string case_;
   Subject subject_;
@@ -115,9 +164,13 @@ class SubjectTest : public InteropTest, public ::testing::WithParamInterface<Sub
   [[nodiscard]] std::string rival() const { return kind() == "read" ? "write" : kind(); }
   /// A name that fits the kind: locks that consist of others have several.
   [[nodiscard]] std::string objectName() const;
-  /// The verbs that take and give back an object of this kind.
-  [[nodiscard]] Call startAcquire(Peer& peer, int owner, const std::string& name);
-  Answer release(Peer& peer, int owner, const std::string& name, const Answer& acquired);
+  using InteropTest::release;
+  using InteropTest::startAcquire;
+  ///@{
+  /// Of this kind.
+  [[nodiscard]] Call startAcquire(Peer& peer, int owner, const std::string& name) const;
+  Answer release(Peer& peer, int owner, const std::string& name, const Answer& acquired) const;
+  ///@}
 };
 
 /// The answer has no error.

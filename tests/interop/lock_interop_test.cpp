@@ -38,19 +38,8 @@ TEST_P(ExclusionTest, IO1_TwoTimesFourOwnersLoseNoUpdate) {
   openBoth({.watchdog = 10'000ms});
   const std::string name = objectName();
   prepare(kind(), name);
-  UnprotectedCounter counter(files().file("counter"));
-  OverlapDetector journal(files().file("journal"));
   const auto hammer = [&](Side side, int owner, int times) {
-    return peer(side).start(1,
-                            owner,
-                            "hammer",
-                            kind(),
-                            name,
-                            {std::to_string(times),
-                             files().file("counter"),
-                             files().file("journal"),
-                             toString(side) + std::to_string(owner),
-                             "50"});
+    return startSections(side, owner, kind(), name, times, 50us);
   };
 
   // A virtual machine that has only just started would come when rlock is through.
@@ -66,13 +55,8 @@ TEST_P(ExclusionTest, IO1_TwoTimesFourOwnersLoseNoUpdate) {
     EXPECT_EQ(answer.text(), std::to_string(kSectionsEach)) << side << ": " << answer;
   }
   constexpr int kSections = kWarmUp + 2 * kOwners * kSectionsEach;
-  promised(counter.value() == kSections,
-           "of " + std::to_string(kSections) + " updates " + std::to_string(counter.value()));
-  const OverlapDetector::Result sections = journal.verify();
-  EXPECT_EQ(sections.sections, std::size_t{kSections});
-  promised(sections.ok(), sections.describe());
+  const int changes = checkSections(kSections, kSections);
   // Otherwise the two did not meet. In a queue everybody's turn comes once a round.
-  const int changes = changesOfSide(files().file("journal"));
   EXPECT_GE(changes, kind().ends_with("fair") ? kSectionsEach : 10);
   note("changed sides " + std::to_string(changes) + " times");
 }

@@ -159,7 +159,8 @@ std::string Peer::open(int client, const std::string& uri, const Tuning& tuning)
                             {std::to_string(tuning.watchdog.count()),
                              std::to_string(tuning.safetyPoll.count()),
                              std::to_string(tuning.fairWait.count()),
-                             std::to_string(tuning.commandTimeout.count())});
+                             std::to_string(tuning.commandTimeout.count()),
+                             tuning.checkReplicas ? "1" : "0"});
   if (!answer.ok()) {
     throw std::runtime_error(about_ + " cannot open " + uri + ": " + answer.error + " " +
                              answer.message);

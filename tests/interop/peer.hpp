@@ -66,6 +66,8 @@ class Peer {
     std::chrono::milliseconds safetyPoll{1'000};  ///< rlock only
     std::chrono::milliseconds fairWait{0};        ///< 0: the default of the side
     std::chrono::milliseconds commandTimeout{0};  ///< the same; for a reply
+    /// Redisson only: it takes an acquisition back that no replica has.
+    bool checkReplicas = true;
   };
   /// Opens client number `client`; returns its id.
   std::string open(int client, const std::string& uri, const Tuning& tuning);

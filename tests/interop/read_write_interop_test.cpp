@@ -104,18 +104,9 @@ TEST_F(ReadWriteInteropTest, IO7_ReadersAndWritersOfBothSidesKeepApart) {
     return;
   }
   openBoth({});
-  UnprotectedCounter counter(files().file("counter"));
-  OverlapDetector journal(files().file("journal"));
   constexpr int kEach = 100;
   const auto hammer = [&](Side side, int owner, std::string_view kind) {
-    const std::string tag = toString(side) + std::to_string(owner);
-    return peer(side).start(
-        1,
-        owner,
-        "hammer",
-        kind,
-        kName,
-        {std::to_string(kEach), files().file("counter"), files().file("journal"), tag, "200"});
+    return startSections(side, owner, kind, kName, kEach, 200us);
   };
   // A virtual machine that has only just started would come when rlock is through.
   ASSERT_ANSWER(peer(Side::java).finish(hammer(Side::java, 1, "read")));
@@ -131,13 +122,8 @@ TEST_F(ReadWriteInteropTest, IO7_ReadersAndWritersOfBothSidesKeepApart) {
     const Answer answer = peer(side).finish(call, 120s);
     EXPECT_EQ(answer.text(), std::to_string(kEach)) << side << ": " << answer;
   }
-  promised(counter.value() == 5 * kEach,
-           "of " + std::to_string(5 * kEach) + " updates " + std::to_string(counter.value()));
-  const OverlapDetector::Result sections = journal.verify();
-  EXPECT_EQ(sections.sections, std::size_t{10 * kEach});
-  promised(sections.ok(), sections.describe());
+  const int changes = checkSections(5 * kEach, 10 * kEach);
   // Otherwise the two did not meet.
-  const int changes = changesOfSide(files().file("journal"));
   EXPECT_GE(changes, 10);
   note("changed sides " + std::to_string(changes) + " times");
 }

@@ -5,6 +5,7 @@ import java.net.URI;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.config.BaseMasterSlaveServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.SingleServerConfig;
 
@@ -21,38 +22,40 @@ final class Clients {
   }
 
   /**
-   * @param uri  {@code redis://}, {@code redis+sentinel://...?master=NAME} or {@code
-   *     redis+cluster://}; several hosts separated by commas
+   * @param uri  {@code redis://HOST}, {@code redis+sentinel://HOST,.../MASTER} or {@code
+   *     redis+cluster://HOST,...}
    * @param watchdogMs  lease of holds that are renewed
    * @param fairWaitMs  how long a place in a fair queue lasts, where the version lets one choose
    * @param commandMs  how long a reply is waited for; 0, or more than one server: the default
+   * @param checkReplicas  whether an acquisition that no replica has is taken back, as by default
    */
   static RedissonClient open(String uri, long watchdogMs, long safetyPollMs, long fairWaitMs,
-      long commandMs) throws Exception {
+      long commandMs, boolean checkReplicas) throws Exception {
     Config config = new Config();
     // The locks write no encoded values; the default codecs need libraries and module access.
     config.setCodec(StringCodec.INSTANCE);
     config.setThreads(4);
     config.setNettyThreads(4);
     config.setLockWatchdogTimeout(watchdogMs);
+    Reflection.callIfPresent(config, "setCheckLockSyncedSlaves", checkReplicas);
     if (fairWaitMs > 0) {
       Reflection.callIfPresent(config, "setFairLockWaitTimeout", fairWaitMs);
     }
     String scheme = uri.substring(0, uri.indexOf("://"));
     String rest = uri.substring(uri.indexOf("://") + 3);
-    String query = rest.contains("?") ? rest.substring(rest.indexOf('?') + 1) : "";
-    String hosts = rest.contains("?") ? rest.substring(0, rest.indexOf('?')) : rest;
-    String[] nodes = hosts.replaceAll("/.*", "").split(",");
+    String[] nodes = rest.replaceAll("/.*", "").split(",");
     for (int i = 0; i < nodes.length; i++) {
       nodes[i] = "redis://" + nodes[i];
     }
     switch (scheme) {
       case "redis+sentinel":
-        config.useSentinelServers().setMasterName(parameter(query, "master"))
+        small(config.useSentinelServers())
+            .setMasterName(rest.substring(rest.indexOf('/') + 1))
             .addSentinelAddress(nodes);
         break;
       case "redis+cluster":
-        config.useClusterServers().addNodeAddress(nodes);
+        // How often it looks where the masters are: as with Sentinels, where a second is the default.
+        small(config.useClusterServers()).setScanInterval(1000).addNodeAddress(nodes);
         break;
       default: {
         SingleServerConfig server = config.useSingleServer().setAddress(nodes[0])
@@ -67,17 +70,14 @@ final class Clients {
     return Redisson.create(config);
   }
 
+  /** Fewer connections to each server than the default, which opens 24 at once. */
+  private static <T extends BaseMasterSlaveServersConfig<T>> T small(T servers) {
+    return servers.setMasterConnectionMinimumIdleSize(2).setMasterConnectionPoolSize(32)
+        .setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(32);
+  }
+
   private static int database(URI uri) {
     String path = uri.getPath();
     return path == null || path.length() < 2 ? 0 : Integer.parseInt(path.substring(1));
-  }
-
-  private static String parameter(String query, String name) {
-    for (String pair : query.split("&")) {
-      if (pair.startsWith(name + "=")) {
-        return pair.substring(name.length() + 1);
-      }
-    }
-    throw new IllegalArgumentException("the URI has no " + name);
   }
 }

@@ -74,7 +74,7 @@ public final class Peer {
     switch (command.verb) {
       case "open": {
         RedissonClient client = Clients.open(command.name, command.number(), command.number(),
-            command.number(), command.number());
+            command.number(), command.number(), command.number() != 0);
         clients.put(command.client, client);
         return Clients.id(client);
       }

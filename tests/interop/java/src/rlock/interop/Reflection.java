@@ -61,7 +61,8 @@ final class Reflection {
       Class<?> type = parameters[i];
       Object argument = arguments[i];
       boolean fits = type == int.class ? argument instanceof Integer
-          : type == long.class ? argument instanceof Long : type.isInstance(argument);
+          : type == long.class ? argument instanceof Long
+          : type == boolean.class ? argument instanceof Boolean : type.isInstance(argument);
       if (!fits) {
         return false;
       }
