@@ -162,7 +162,7 @@ inline void ClusterRouter::endAcks() {
   // A copy: what ends may be sent again, to a node that is made for it.
   const std::vector<Member> all = members_;
   for (const Member& member : all) {
-    member.node->endAcks();
+    member.node->acks().end();
   }
 }
 
