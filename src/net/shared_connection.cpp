@@ -25,14 +25,14 @@ SharedConnection::Failure socketFailure(const Stream& stream, const char* what, 
 /// Wakes a thread that was made the reader.
 void wake(const PendingRequests::Leader& leader) noexcept {
   if (leader.asleep) {
-    futexWakeOne(&PendingRequests::word(*leader.request));
+    futexWakeOne(&RequestWord::word(*leader.request));
   }
 }
 
 /// Sets the done bit of a request that has ended, and wakes its thread.
 void finish(Request& request) noexcept {
-  if (PendingRequests::finish(request)) {
-    futexWakeOne(&PendingRequests::word(request));
+  if (RequestWord::finish(request)) {
+    futexWakeOne(&RequestWord::word(request));
   }
 }
 
@@ -173,7 +173,7 @@ void SharedConnection::enlist(Request& request) noexcept {
 SharedConnection::Awaited SharedConnection::await(Request& request,
                                                   Clock::time_point deadline) noexcept {
   if (!PendingRequests::enlisted(request)) {
-    if (PendingRequests::done(request)) {
+    if (RequestWord::done(request)) {
       // Somebody else sent it and somebody else read its reply, perhaps long before this thread was
       // awake.
       request.setAnsweredAt(Clock::now());
@@ -196,14 +196,14 @@ SharedConnection::Awaited SharedConnection::follow(Request& request,
   auto now = request.submittedAt();
   for (;;) {
     std::uint32_t word = 0;
-    switch (PendingRequests::next(request, word)) {
-      case PendingRequests::Next::lead:
+    switch (RequestWord::next(request, word)) {
+      case RequestWord::Next::lead:
         return lead(request, deadline, now);
-      case PendingRequests::Next::done:
+      case RequestWord::Next::done:
         // The reader's time may be long past: this thread was woken since.
         request.setAnsweredAt(now == request.submittedAt() ? Clock::now() : now);
         return Awaited::complete;
-      case PendingRequests::Next::interrupt:
+      case RequestWord::Next::interrupt:
         if (leave(request)) {
           return Awaited::interrupted;
         }
@@ -211,10 +211,10 @@ SharedConnection::Awaited SharedConnection::follow(Request& request,
         // and the next look at the word says which.
         ::sched_yield();
         continue;
-      case PendingRequests::Next::sleep:
+      case RequestWord::Next::sleep:
         break;
     }
-    futexWait(PendingRequests::word(request), word, std::min(deadline, stallAt));
+    futexWait(RequestWord::word(request), word, std::min(deadline, stallAt));
     now = Clock::now();
     if (now >= deadline) {
       if (leave(request)) {
@@ -222,7 +222,7 @@ SharedConnection::Awaited SharedConnection::follow(Request& request,
       }
       // The same race as above.
       ::sched_yield();
-    } else if (now >= stallAt && !PendingRequests::done(request)) {
+    } else if (now >= stallAt && !RequestWord::done(request)) {
       stallAt = checkStall(now, Watcher::thread);
     }
   }
@@ -246,14 +246,14 @@ SharedConnection::Awaited SharedConnection::lead(Request& request,
                                                  Clock::time_point now) noexcept {
   auto stallAt = request.submittedAt() + replyTimeout_;
   Awaited result = Awaited::complete;
-  while (!PendingRequests::done(request)) {
+  while (!RequestWord::done(request)) {
     if (receive(&request, std::min(deadline, stallAt) - now) == Reading::over) {
       return result;
     }
-    if (PendingRequests::done(request)) {
+    if (RequestWord::done(request)) {
       break;
     }
-    const bool interrupted = PendingRequests::interrupted(request);
+    const bool interrupted = RequestWord::interrupted(request);
     now = Clock::now();
     if (interrupted || now >= deadline) {
       const MutexLock lock(mutex_);
