@@ -11,6 +11,7 @@
 namespace rlock::sim {
 
 using detail::net::PendingRequests;
+using detail::net::RequestWord;
 
 // When to dial.
 
@@ -239,10 +240,10 @@ void MemoryTransport::look() {
 
 MemoryTransport::Awaited MemoryTransport::await(detail::net::Request& request,
                                                 Clock::time_point deadline) {
-  using Next = PendingRequests::Next;
+  using Next = RequestWord::Next;
   for (;;) {
     std::uint32_t word = 0;
-    const Next next = PendingRequests::next(request, word);
+    const Next next = RequestWord::next(request, word);
     if (next == Next::done) {
       return Awaited::complete;
     }
@@ -256,14 +257,14 @@ MemoryTransport::Awaited MemoryTransport::await(detail::net::Request& request,
       std::this_thread::yield();
       continue;
     }
-    env_->sleep(PendingRequests::word(request), word, deadline);
+    env_->sleep(RequestWord::word(request), word, deadline);
   }
 }
 
 void MemoryTransport::tell(Ended& ended) noexcept {
   while (const auto request = ended.awaited.pop()) {
-    if (PendingRequests::finish(*request)) {
-      env_->wakeOne(&PendingRequests::word(*request));
+    if (RequestWord::finish(*request)) {
+      env_->wakeOne(&RequestWord::word(*request));
     }
   }
   while (auto request = ended.background.pop()) {

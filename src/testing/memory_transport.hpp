@@ -4,6 +4,7 @@
 #include "testing/memory_server.hpp"
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/net/pending_requests.hpp>
+#include <rlock/detail/net/request_word.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/options.hpp>
 

@@ -5,6 +5,7 @@
 #include "objects/client_core.hpp"
 #include "races/schedule.hpp"
 #include <rlock/detail/net/pending_requests.hpp>
+#include <rlock/detail/net/request_word.hpp>
 
 #include <chrono>
 #include <deque>
@@ -135,10 +136,10 @@ class MemoryTransport final : public net::CommandTransport,
   }
 
   Awaited await(net::Request& request, Clock::time_point deadline) override {
-    using Next = net::PendingRequests::Next;
+    using Next = net::RequestWord::Next;
     for (;;) {
       std::uint32_t word = 0;
-      const Next next = net::PendingRequests::next(request, word);
+      const Next next = net::RequestWord::next(request, word);
       if (next == Next::done) {
         return Awaited::complete;
       }
@@ -151,7 +152,7 @@ class MemoryTransport final : public net::CommandTransport,
         std::this_thread::yield();
         continue;
       }
-      env_->sleep(net::PendingRequests::word(request), word, deadline);
+      env_->sleep(net::RequestWord::word(request), word, deadline);
     }
   }
 
@@ -264,8 +265,8 @@ class MemoryTransport final : public net::CommandTransport,
 
   void tell(net::PendingRequests::Ended& ended) noexcept {
     while (const auto request = ended.awaited.pop()) {
-      if (net::PendingRequests::finish(*request)) {
-        env_->wakeOne(&net::PendingRequests::word(*request));
+      if (net::RequestWord::finish(*request)) {
+        env_->wakeOne(&net::RequestWord::word(*request));
       }
     }
     while (auto request = ended.background.pop()) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rlock/detail/net/pending_requests.hpp>
+#include <rlock/detail/net/request_word.hpp>
 
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ using namespace std::chrono_literals;
 
 using Clock = PendingRequests::Clock;
 using Mode = PendingRequests::Mode;
-using Next = PendingRequests::Next;
+using Next = RequestWord::Next;
 using Delivery = Request::Delivery;
 
 class TestRequest final : public Request {
@@ -71,7 +72,7 @@ class PendingRequestsTest : public ::testing::Test {
   }
   static Next next(Request& request) {
     std::uint32_t word = 0;
-    return PendingRequests::next(request, word);
+    return RequestWord::next(request, word);
   }
 
   const Clock::time_point start = Clock::time_point(1h);
@@ -185,13 +186,13 @@ TEST_F(PendingRequestsTest, ForgetsTheFateOfTheLastTime) {
   pending.offer(10);
   pending.fail(std::make_shared<const ServerSession>(), ended);
   drain(ended.awaited);
-  EXPECT_FALSE(PendingRequests::finish(*request));
+  EXPECT_FALSE(RequestWord::finish(*request));
   pending.begin(true, start + 1s);
   pending.append(*request, 10, Mode::background, start + 2s);
   EXPECT_EQ(request->delivery(), Delivery::pending);
   EXPECT_EQ(request->session(), nullptr);
   EXPECT_EQ(request->submittedAt(), start + 2s);
-  EXPECT_FALSE(PendingRequests::done(*request));
+  EXPECT_FALSE(RequestWord::done(*request));
 }
 
 TEST_F(PendingRequestsTest, GoesOutOnlyOnAConnectionThatCanBeKilledIfItMust) {
@@ -276,20 +277,20 @@ TEST_F(PendingRequestsTest, ANewConnectionIsNotSuspected) {
 TEST_F(PendingRequestsTest, AThreadIsAskedToSleepUntilItsRequestIsFinished) {
   const auto request = append();
   std::uint32_t word = 0;
-  EXPECT_EQ(PendingRequests::next(*request, word), Next::sleep);
-  EXPECT_EQ(word, PendingRequests::word(*request).load());
+  EXPECT_EQ(RequestWord::next(*request, word), Next::sleep);
+  EXPECT_EQ(word, RequestWord::word(*request).load());
   take(status("OK"));
   EXPECT_EQ(next(*request), Next::sleep) << "the reader has yet to say so";
-  EXPECT_TRUE(PendingRequests::finish(*request)) << "it sleeps";
-  EXPECT_NE(word, PendingRequests::word(*request).load());
+  EXPECT_TRUE(RequestWord::finish(*request)) << "it sleeps";
+  EXPECT_NE(word, RequestWord::word(*request).load());
   EXPECT_EQ(next(*request), Next::done);
 }
 
 TEST_F(PendingRequestsTest, AThreadThatIsAwakeNeedsNoWakeUp) {
   const auto request = append();
   take(status("OK"));
-  EXPECT_FALSE(PendingRequests::finish(*request));
-  EXPECT_TRUE(PendingRequests::done(*request));
+  EXPECT_FALSE(RequestWord::finish(*request));
+  EXPECT_TRUE(RequestWord::done(*request));
 }
 
 TEST_F(PendingRequestsTest, TheThreadThatHasWaitedLongestReadsNext) {
@@ -349,7 +350,7 @@ TEST_F(PendingRequestsTest, AReaderIsToldSoEvenWhenItsRequestHasEnded) {
   pending.enlist(*request);
   pending.appoint();
   pending.fail(nullptr, ended);
-  EXPECT_FALSE(PendingRequests::finish(*request));
+  EXPECT_FALSE(RequestWord::finish(*request));
   EXPECT_EQ(next(*request), Next::lead);
 }
 
@@ -364,10 +365,10 @@ TEST_F(PendingRequestsTest, AnInterruptBeforeTheCommandCounts) {
   const auto request = makeIntrusive<TestRequest>();
   request->interrupt();
   pending.append(*request, 10, Mode::awaited, start);
-  EXPECT_TRUE(PendingRequests::interrupted(*request));
+  EXPECT_TRUE(RequestWord::interrupted(*request));
   EXPECT_EQ(next(*request), Next::interrupt);
   take(status("OK"));
-  EXPECT_FALSE(PendingRequests::finish(*request));
+  EXPECT_FALSE(RequestWord::finish(*request));
   EXPECT_EQ(next(*request), Next::done) << "the reply is of more use";
 }
 

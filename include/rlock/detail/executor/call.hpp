@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/executor/argument_list.hpp>
+#include <rlock/detail/executor/lost_requests.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/net/hash_slot.hpp>
 #include <rlock/detail/net/request.hpp>
@@ -175,11 +176,7 @@ class Call : public net::Request {
   [[nodiscard]] bool repeatable() const noexcept { return repeatable_; }
 
   /// The harm that is done if the server executes the request after it was given up.
-  enum class Late : std::uint8_t {
-    harmless,  ///< nothing: it is a question, or the server can tell that it is late
-    adds,      ///< a hold is there that nobody knows of
-    takes      ///< a later hold is gone
-  };
+  using Late = LostRequests::Late;
   /// After it was composed. A request that is not harmless goes out only on a connection that can
   /// be killed, and once it is lost nothing is sent after it before that connection is known to be
   /// dead.
@@ -205,12 +202,7 @@ class Call : public net::Request {
   /// Another call's lost request was about this one, too: what is sent for this one waits, as for a
   /// lost request of its own, until that can do no harm. Loop thread.
   /// @param late  the harm
-  void shareLoss(const Call& lost, Late late) {
-    for (Straggler straggler : lost.stragglers_) {
-      straggler.late = late;
-      stragglers_.push_back(std::move(straggler));
-    }
-  }
+  void shareLoss(const Call& lost, Late late) { lost_.share(lost.lost_, late); }
 
   /// Where it is sent, which is the Router's decision.
   /// @param kept  the node's owner, where nodes come and go
@@ -262,8 +254,11 @@ class Call : public net::Request {
   friend class Dispatcher;
   friend class Node;
   friend class ParkedCalls;
+  friend class ScriptSupply;
 
   void completed() noexcept final;
+  /// A call that nobody waits for goes on until what was lost before it can do no harm.
+  void outlastLost() noexcept;
 
   const lua::Script* script_ = nullptr;
   bool asText_ = false;
@@ -296,16 +291,7 @@ class Call : public net::Request {
   int redirections_ = 0;
   bool asking_ = false;  // its node has the key ahead of the slot
   bool maybeExecuted_ = false;
-  /// A connection on which something of this call may still be on its way.
-  struct Straggler {
-    std::shared_ptr<const net::ServerSession> session;
-    Late late;
-    std::chrono::steady_clock::time_point lostAt;
-    Node* node;
-    std::shared_ptr<Node> nodeKept;
-  };
-  std::vector<Straggler>
-      stragglers_;  // until they are resolved, from one request of the call to the next
+  LostRequests lost_;  // from one request of the call to the next
   std::unique_ptr<Timer> timer_;
   ParkedCalls* parkedIn_ = nullptr;
   IntrusivePtr<Call> parkedSelf_;  // while it is parked: the list's reference

@@ -4,10 +4,9 @@
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/cluster_channels.hpp>
-#include <rlock/detail/executor/map_change.hpp>
+#include <rlock/detail/executor/cluster_nodes.hpp>
 #include <rlock/detail/executor/map_source.hpp>
 #include <rlock/detail/executor/node.hpp>
-#include <rlock/detail/executor/node_table.hpp>
 #include <rlock/detail/executor/parked_calls.hpp>
 #include <rlock/detail/executor/redirection.hpp>
 #include <rlock/detail/executor/router.hpp>
@@ -20,9 +19,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -33,17 +30,17 @@
 
 namespace rlock::detail {
 
-/// The masters of a cluster, each with the slots that the map gives it. A node is made when a call
-/// needs it first, and closed when the map has it no more. Redirections are followed, and say that
-/// the map is to be read again.
+/// Brings calls to the masters of a cluster, and follows what is told of the cluster: redirections,
+/// which also say that the map is to be read again, maps (MapSource), and connections that come and
+/// go. The nodes themselves are in ClusterNodes. A node is made when a call needs it first, and
+/// closed when the map has it no more.
 ///
 /// A call is routed by the slot of its first key. A call for which there is no node waits here
 /// until the map has one.
 ///
 /// Invariants: a call belongs to one node at a time, or waits here; it is redirected a limited
-/// number of times at once, and then after a pause. There is one Node for an address, which is not
-/// destroyed while a call refers to it. When the slots of a master go to another one because it
-/// failed, all holds are verified: at once, and again when the successor is connected.
+/// number of times at once, and then after a pause. When the slots of a master go to another one
+/// because it failed, all holds are verified: at once, and again when the successor is connected.
 ///
 /// **Thread safety:** route(), nodeName(), placeOf(), parts(), counters() and needsTombstone() from
 /// any thread, by way of NodeTable; the rest on the loop thread.
@@ -53,21 +50,22 @@ class ClusterRouter final : public Router, private MapEvents {
                 const net::Transports& transports,
                 const Options& options,
                 DispatcherEvents& events);
-  ~ClusterRouter() override;
 
   void open(UniqueFunction<void(Result<void>)> ready) override;
   void close() noexcept override;
   void endAcks() override;
   Node* route(Call& call) override;
   [[nodiscard]] std::string nodeName(std::string_view key) const override;
-  [[nodiscard]] Place placeOf(std::string_view key) const override { return table_.placeOf(key); }
-  [[nodiscard]] std::vector<std::uint16_t> parts() const override { return table_.parts(); }
+  [[nodiscard]] Place placeOf(std::string_view key) const override {
+    return nodes_.table().placeOf(key);
+  }
+  [[nodiscard]] std::vector<std::uint16_t> parts() const override { return nodes_.table().parts(); }
   void subscribe(std::string channel, Reach reach) override {
     channels_.subscribe(std::move(channel), reach);
   }
   void unsubscribe(const std::string& channel) override { channels_.unsubscribe(channel); }
   void renewSubscriptions() override { channels_.renew(); }
-  [[nodiscard]] Counters counters() const noexcept override { return table_.counters(); }
+  [[nodiscard]] Counters counters() const noexcept override { return nodes_.table().counters(); }
 
   void nodeUp(Node& node, bool again, bool replaced) override;
   bool nodeDown(Node& node, const Error& error) override;
@@ -80,22 +78,14 @@ class ClusterRouter final : public Router, private MapEvents {
   void outOfDate(Node& /*node*/) override { source_.want(); }
 
  private:
-  using NodePtr = std::shared_ptr<Node>;
-  using Member = ClusterMember;
-
-  [[nodiscard]] std::vector<MapWitness> witnesses() const override;
-  [[nodiscard]] bool unsettled() const override;
+  [[nodiscard]] std::vector<MapWitness> witnesses() const override { return nodes_.witnesses(); }
+  [[nodiscard]] bool unsettled() const override { return !waiting_.empty() || !nodes_.allUp(); }
   bool mapRead(SlotMap map, bool sharded) override;
   void mapFailed(const Error& error) override;
 
-  [[nodiscard]] NodePtr nodeOf(std::uint16_t slot);
-  [[nodiscard]] NodePtr nodeAt(const Endpoint& at);
-  bool adopt(SlotMap map, std::vector<NodePtr>& dropped, std::vector<Endpoint>& successors);
-  void verify(const std::vector<Endpoint>& successors);
-  [[nodiscard]] bool isDown(const Endpoint& at) const;
+  void send(const std::shared_ptr<Node>& node, const IntrusivePtr<Call>& call);
   void sendWaiting();
   void waitForNode(const IntrusivePtr<Call>& call);
-  [[nodiscard]] Error noNode(const Call& call) const;
 
   NodeTerms terms_;
   const net::Transports transports_;
@@ -106,13 +96,9 @@ class ClusterRouter final : public Router, private MapEvents {
   MapSource source_;
   ClusterChannels channels_;
 
-  NodeTable table_;
+  ClusterNodes nodes_;
 
   // Loop thread only.
-  SlotMap read_;  // the map as it was read last, without what redirections said
-  std::vector<Member> members_;
-  std::vector<const Node*> successors_;  // of masters that failed, not connected yet
-  std::vector<NodePtr> dropped_;         // while calls may still refer to them
   UniqueFunction<void(Result<void>)> ready_;
   std::optional<Error> mapError_;
   bool mapKnown_ = false;
@@ -135,9 +121,14 @@ inline ClusterRouter::ClusterRouter(NodeTerms terms,
                  Node::guarded(call, [&] { resend(call); });
                }),
       source_(terms_.env, transports, options, *this),
-      channels_(transports, terms_.log, events, [this] { source_.want(); }) {}
-
-inline ClusterRouter::~ClusterRouter() = default;
+      channels_(transports, terms_.log, events, [this] { source_.want(); }),
+      nodes_([this](const Endpoint& at) {
+        return std::make_shared<Node>(
+            terms_,
+            [this, at](net::LinkEvents& link) { return transports_.commandsTo(at, link); },
+            toString(at),
+            static_cast<NodeOwner&>(*this));
+      }) {}
 
 inline void ClusterRouter::open(UniqueFunction<void(Result<void>)> ready) {
   ready_ = std::move(ready);
@@ -148,7 +139,8 @@ inline void ClusterRouter::close() noexcept {
   closed_ = true;
   source_.close();
   channels_.close();
-  for (const Member& member : members_) {
+  // None is made any more: no copy, for which there may be no memory.
+  for (const ClusterMember& member : nodes_.members()) {
     member.node->close(&over_);
   }
   while (!waiting_.empty()) {
@@ -159,15 +151,14 @@ inline void ClusterRouter::close() noexcept {
 }
 
 inline void ClusterRouter::endAcks() {
-  // A copy: what ends may be sent again, to a node that is made for it.
-  const std::vector<Member> all = members_;
-  for (const Member& member : all) {
-    member.node->endAcks();
+  const std::vector<ClusterMember> members = nodes_.members();
+  for (const ClusterMember& member : members) {
+    member.node->acks().end();
   }
 }
 
 inline Node* ClusterRouter::route(Call& call) {
-  NodePtr node = table_.nodeOf(call.slot());
+  std::shared_ptr<Node> node = nodes_.table().nodeOf(call.slot());
   Node* const chosen = node.get();
   if (chosen != nullptr) {
     call.setNode(*chosen, std::move(node));
@@ -177,33 +168,7 @@ inline Node* ClusterRouter::route(Call& call) {
 
 inline std::string ClusterRouter::nodeName(std::string_view key) const {
   // In a child another thread of the parent may have the mutex for ever.
-  return terms_.env->abandoned() ? std::string() : table_.nameOf(key);
-}
-
-/// Makes the node if need be. Null: the slot has no owner.
-inline ClusterRouter::NodePtr ClusterRouter::nodeOf(std::uint16_t slot) {
-  NodeTable::Found found = table_.find(slot);
-  if (!found.node && found.owner) {
-    return nodeAt(*found.owner);
-  }
-  return std::move(found.node);
-}
-
-/// Makes the node if need be.
-inline ClusterRouter::NodePtr ClusterRouter::nodeAt(const Endpoint& at) {
-  for (const Member& member : members_) {
-    if (member.at == at) {
-      return member.node;
-    }
-  }
-  auto node = std::make_shared<Node>(
-      terms_,
-      [this, at](net::LinkEvents& events) { return transports_.commandsTo(at, events); },
-      toString(at),
-      static_cast<NodeOwner&>(*this));
-  table_.put(members_.emplace_back(Member{at, node}));
-  node->link().open();
-  return node;
+  return terms_.env->abandoned() ? std::string() : nodes_.table().nameOf(key);
 }
 
 inline void ClusterRouter::resend(const IntrusivePtr<Call>& call) {
@@ -212,11 +177,14 @@ inline void ClusterRouter::resend(const IntrusivePtr<Call>& call) {
     Node::finish(call, {Outcome::Kind::failed, over_, false, call->maybeExecuted_});
     return;
   }
-  const NodePtr node = nodeOf(call->slot());
-  if (!node) {
+  if (const std::shared_ptr<Node> node = nodes_.ofSlot(call->slot())) {
+    send(node, call);
+  } else {
     waitForNode(call);
-    return;
   }
+}
+
+inline void ClusterRouter::send(const std::shared_ptr<Node>& node, const IntrusivePtr<Call>& call) {
   call->setNode(*node, node);
   node->send(call);
 }
@@ -224,28 +192,20 @@ inline void ClusterRouter::resend(const IntrusivePtr<Call>& call) {
 inline void ClusterRouter::waitForNode(const IntrusivePtr<Call>& call) {
   const bool hopeless = mapError_ && isPermanent(mapError_->errc()) && !call->persistent_;
   if (hopeless || terms_.env->now() >= call->sendBefore_) {
-    Node::finish(call, {Outcome::Kind::failed, noNode(*call), false, call->maybeExecuted_});
+    Error why =
+        mapError_
+            ? *mapError_
+            : Error(Errc::connectionFailed,
+                    fmt::format("no master of the cluster has slot {} of the key", call->slot()));
+    Node::finish(call, {Outcome::Kind::failed, std::move(why), false, call->maybeExecuted_});
     return;
   }
   waiting_.park(call, call->sendBefore_, Call::Wait::link);
   source_.want();
 }
 
-inline Error ClusterRouter::noNode(const Call& call) const {
-  if (mapError_) {
-    return *mapError_;
-  }
-  return Error(Errc::connectionFailed,
-               fmt::format("no master of the cluster has slot {} of the key", call.slot()));
-}
-
 inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<Call>& call) {
-  Endpoint asked;
-  for (const Member& member : members_) {
-    if (member.node.get() == &node) {
-      asked = member.at;
-    }
-  }
+  const Endpoint asked = nodes_.addressOf(node);
   const auto redirection = parseRedirection(call->reply().text, asked);
   if (!redirection || closed_) {
     return Follow::no;
@@ -253,7 +213,7 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
   const bool moved = redirection->kind == Redirection::Kind::moved;
   events_.redirected({toString(asked), toString(redirection->to), redirection->slot, moved});
   if (moved) {
-    table_.assign(redirection->slot, redirection->to, members_);
+    nodes_.assign(redirection->slot, redirection->to);
     source_.want();
   }
   if (++call->redirections_ > kRedirectionsAtOnce || redirection->to == asked) {
@@ -264,15 +224,14 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
     resend(call);
     return Follow::done;
   }
-  const NodePtr target = nodeAt(redirection->to);
+  const std::shared_ptr<Node> target = nodes_.at(redirection->to);
   call->asking_ = true;
-  call->setNode(*target, target);
-  target->send(call);
+  send(target, call);
   return Follow::done;
 }
 
 inline void ClusterRouter::nodeUp(Node& node, bool again, bool replaced) {
-  const bool successor = std::erase(successors_, &node) > 0;
+  const bool successor = nodes_.arrived(node);
   if (again) {
     events_.nodeReconnected(node.name(), replaced);
   }
@@ -287,27 +246,8 @@ inline bool ClusterRouter::nodeDown(Node& /*node*/, const Error& /*error*/) {
 }
 
 inline void ClusterRouter::guardChanged() noexcept {
-  tombstones_.store(terms_.policy == LostReplyPolicy::marker ||
-                        std::any_of(members_.begin(),
-                                    members_.end(),
-                                    [](const Member& member) { return member.node->mustGuard(); }),
+  tombstones_.store(terms_.policy == LostReplyPolicy::marker || nodes_.mustGuard(),
                     std::memory_order_relaxed);
-}
-
-inline std::vector<MapWitness> ClusterRouter::witnesses() const {
-  std::vector<MapWitness> result;
-  for (const Member& member : members_) {
-    if (member.node->link().up()) {
-      result.push_back({member.at, &member.node->link()});
-    }
-  }
-  return result;
-}
-
-inline bool ClusterRouter::unsettled() const {
-  return !waiting_.empty() || std::any_of(members_.begin(), members_.end(), [](const Member& m) {
-    return !m.node->link().up();
-  });
 }
 
 inline bool ClusterRouter::mapRead(SlotMap map, bool sharded) {
@@ -316,73 +256,31 @@ inline bool ClusterRouter::mapRead(SlotMap map, bool sharded) {
     // Once for all, and before the first node: all clients of a cluster must publish alike.
     terms_.publish = sharded ? "SPUBLISH" : "";
   }
-  std::erase_if(dropped_, [](const NodePtr& node) { return node.use_count() == 1; });
-  std::vector<NodePtr> dropped;
-  std::vector<Endpoint> successors;
-  const bool changed = adopt(std::move(map), dropped, successors);
-  for (const NodePtr& node : dropped) {
+  const ClusterNodes::Adopted adopted = nodes_.adopt(std::move(map));
+  for (const std::shared_ptr<Node>& node : adopted.dropped) {
     node->close(nullptr);
   }
-  dropped_.insert(dropped_.end(), dropped.begin(), dropped.end());
   guardChanged();
   // Redirections may have said before what is new.
-  channels_.follow(read_, !terms_.publish.empty());
+  channels_.follow(nodes_.map(), !terms_.publish.empty());
   sendWaiting();
   if (ready_) {
     std::exchange(ready_, nullptr)(Result<void>());
   }
-  if (!successors.empty() && !closed_) {
-    verify(successors);
+  if (!adopted.successors.empty() && !closed_) {
+    // Their holds may be gone: all are verified now, and when there is a connection where there is
+    // none yet.
+    nodes_.expect(adopted.successors);
+    events_.reconnected(true);
   }
-  return changed;
-}
-
-/// Returns whether a slot has another owner than when the map was read before.
-/// @param dropped     receives the nodes that the map has no more
-/// @param successors  receives the masters that have slots of one of those, or of one that cannot
-/// be reached
-inline bool ClusterRouter::adopt(SlotMap map,
-                                 std::vector<NodePtr>& dropped,
-                                 std::vector<Endpoint>& successors) {
-  MapChange change = changeOf(read_, map, [this](const Endpoint& at) { return isDown(at); });
-  successors = std::move(change.successors);
-  std::erase_if(members_, [&](const Member& member) {
-    if (map.has(member.at)) {
-      return false;
-    }
-    std::erase(successors_, member.node.get());
-    dropped.push_back(member.node);
-    return true;
-  });
-  read_ = map;
-  table_.replace(std::move(map), members_, dropped);
-  return change.any;
-}
-
-/// Has all holds verified, of which those whose slots these masters have taken over may be gone:
-/// now, and when there is a connection where there is none yet.
-inline void ClusterRouter::verify(const std::vector<Endpoint>& successors) {
-  for (const Endpoint& at : successors) {
-    const NodePtr node = nodeAt(at);
-    if (!node->link().up() &&
-        std::find(successors_.begin(), successors_.end(), node.get()) == successors_.end()) {
-      successors_.push_back(node.get());
-    }
-  }
-  events_.reconnected(true);
-}
-
-inline bool ClusterRouter::isDown(const Endpoint& at) const {
-  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
-    return member.at == at && !member.node->link().up();
-  });
+  return adopted.changed;
 }
 
 /// The map is another: what waits for a node may have one now, and what waits for a connection may
 /// have another node.
 inline void ClusterRouter::sendWaiting() {
-  const std::vector<Member> members = members_;
-  for (const Member& member : members) {
+  const std::vector<ClusterMember> members = nodes_.members();
+  for (const ClusterMember& member : members) {
     member.node->sendParked();
   }
   waiting_.each(Call::Wait::link, [this](const IntrusivePtr<Call>& call) {

@@ -154,7 +154,7 @@ inline bool Dispatcher::direct(Call& call, Mode mode, Clock::time_point now) {
   begin(call, Clock::time_point::min());
   call.setSubmitTime(now);
   Node* const node = router_->route(call);
-  return node != nullptr && node->direct(call, mode);
+  return node != nullptr && node->submit(call, mode);
 }
 
 inline void Dispatcher::start(CallPtr call, Clock::time_point sendBefore) {
@@ -228,7 +228,7 @@ inline void Dispatcher::acknowledge(Call& call, AckTicket ticket) {
     ticket.done({false, 0, "no node is known that has it"});
     return;
   }
-  node->acknowledge(call, std::move(ticket));
+  node->acks().ask(call.submittedAt(), call.key(), std::move(ticket));
 }
 
 inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
@@ -240,7 +240,7 @@ inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
   call.waitsFor_ = Call::Wait::pause;
   call.lastError_.reset();
   call.maybeExecuted_ = false;
-  Node::prolong(call);
+  call.outlastLost();
 }
 
 }  // namespace rlock::detail

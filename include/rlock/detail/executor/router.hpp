@@ -69,7 +69,7 @@ class Router : public NodeOwner {
   virtual void open(UniqueFunction<void(Result<void>)> ready) = 0;
   /// Ends all connections; calls under way finish with `closed`.
   virtual void close() noexcept = 0;
-  /// As Node::endAcks(), for all of them.
+  /// As NodeAcks::end(), for all nodes.
   virtual void endAcks() {}
 
   /// Chooses the node that a call goes to now. Null: none is known; resend() waits for one.

@@ -34,7 +34,7 @@ class SingleRouter final : public Router {
 
   void open(UniqueFunction<void(Result<void>)> ready) override;
   void close() noexcept override;
-  void endAcks() override { node_.endAcks(); }
+  void endAcks() override { node_.acks().end(); }
   Node* route(Call& call) override;
   [[nodiscard]] std::string nodeName(std::string_view /*key*/) const override {
     return node_.name();

@@ -4,11 +4,11 @@
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/net/request.hpp>
+#include <rlock/detail/net/request_word.hpp>
 #include <rlock/detail/net/server_session.hpp>
+#include <rlock/detail/net/stall_detector.hpp>
 #include <rlock/detail/net/transport.hpp>
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -24,20 +24,22 @@ namespace rlock::detail::net {
 /// Invariants: a command is in the stream exactly when its request has a place in this order, so a
 /// reply can never reach another request than its own. A request ends once: by its reply (take), or
 /// with the connection (fail). A request that ended has left the order and the list of waiting
-/// threads, and its done bit is yet to be set, by finish(): once that is set the thread that awaits
-/// it may submit it again.
+/// threads, and its done bit is yet to be set, by RequestWord::finish(): once that is set the
+/// thread that awaits it may submit it again.
 ///
-/// **Thread safety:** the transport calls it under its mutex, on any thread. The static functions
-/// need no mutex: they only touch the word of the request, which is atomic. Nothing here takes
-/// memory, reads a clock or can fail.
+/// Whose thread is next to read is said here, too; how the reader and the others tell each other
+/// is RequestWord, and how long the server may be silent StallDetector.
+///
+/// **Thread safety:** the transport calls it under its mutex, on any thread; complete() and
+/// enlisted() need none. Nothing here takes memory, reads a clock or can fail.
 class PendingRequests {
  public:
   using Clock = CommandTransport::Clock;
   using Mode = CommandTransport::Mode;
   using RequestPtr = IntrusivePtr<Request>;
 
-  /// The requests that ended together, in their order, by how their end is told: finish() for those
-  /// that a thread awaits, completed() on the loop for the others.
+  /// The requests that ended together, in their order, by how their end is told:
+  /// RequestWord::finish() for those that a thread awaits, completed() on the loop for the others.
   struct Ended {
     RequestQueue awaited{};
     RequestQueue background{};
@@ -45,19 +47,12 @@ class PendingRequests {
   /// The request whose thread is to read next; null when no thread waits.
   struct Leader {
     RequestPtr request{};
-    bool asleep = false;  ///< its thread sleeps on word() and has to be woken
-  };
-  /// The next step of the thread that awaits a request.
-  enum class Next : std::uint8_t {
-    lead,       ///< it reads for everybody
-    done,       ///< the request has ended
-    interrupt,  ///< Request::interrupt() was called
-    sleep,      ///< it sleeps while the word is the one it got; it will be woken
+    bool asleep = false;  ///< its thread sleeps on its word and has to be woken
   };
 
   /// @param replyTimeout  how long a connection with unanswered requests may be silent
   explicit PendingRequests(std::chrono::milliseconds replyTimeout) noexcept
-      : replyTimeout_(replyTimeout) {}
+      : stall_(replyTimeout) {}
 
   // The connection.
   /// A new connection, after the requests of the one before have ended.
@@ -103,17 +98,18 @@ class PendingRequests {
 
   // The silence of the server.
   /// When the connection counts as dead if no reply comes; there are pending requests.
-  [[nodiscard]] Clock::time_point stallDue() const noexcept;
+  [[nodiscard]] Clock::time_point stallDue() const noexcept {
+    return stall_.due(order_.front()->submittedAt_);
+  }
   /// The same, for the loop, which watches only for requests that no thread awaits: max() when
   /// there are none.
   [[nodiscard]] Clock::time_point backgroundDue() const noexcept {
     return background_ > 0 ? stallDue() : Clock::time_point::max();
   }
   /// Judges a connection with pending requests. Returns when to look again; max(): it is dead.
-  ///
-  /// The first look that finds it overdue grants a second one: it may be this process that was
-  /// stopped, with the replies in the socket and nobody to read them yet.
-  Clock::time_point judgeStall(Clock::time_point now) noexcept;
+  Clock::time_point judgeStall(Clock::time_point now) noexcept {
+    return stall_.judge(order_.front()->submittedAt_, now);
+  }
 
   [[nodiscard]] bool empty() const noexcept { return order_.empty(); }
   /// How many are pending on this connection.
@@ -125,31 +121,13 @@ class PendingRequests {
   /// Whether it has answered a request of a user, and not with an error.
   [[nodiscard]] bool useful() const noexcept { return useful_; }
 
-  // The word of one request, which its thread and the reader share.
-  /// Sets the done bit of a request that has ended. True: its thread sleeps on word() and has to be
-  /// woken; the caller keeps the request alive until then.
-  [[nodiscard]] static bool finish(Request& request) noexcept;
   /// Tells a request that has ended in the background. Loop thread, without the mutex.
   static void complete(Request& request) noexcept { request.completed(); }
-  [[nodiscard]] static bool done(const Request& request) noexcept {
-    return (request.state_.load(std::memory_order_acquire) & Request::kDone) != 0;
-  }
-  [[nodiscard]] static bool interrupted(const Request& request) noexcept {
-    return (request.state_.load(std::memory_order_acquire) & Request::kInterrupted) != 0;
-  }
-  /// @param word  with `sleep`: the value to sleep on
-  [[nodiscard]] static Next next(Request& request, std::uint32_t& word) noexcept;
-  [[nodiscard]] static const std::atomic<std::uint32_t>& word(const Request& request) noexcept {
-    return request.state_.word();
-  }
 
  private:
-  static constexpr std::chrono::milliseconds kSecondLook{10};
-
-  void delist(Request& request) noexcept;
   void end(RequestPtr request, Request::Delivery delivery, Ended& ended) noexcept;
 
-  const std::chrono::milliseconds replyTimeout_;
+  StallDetector stall_;
   bool killable_ = false;
   bool useful_ = false;
   std::uint64_t submitted_ = 0;
@@ -160,10 +138,7 @@ class PendingRequests {
   // kernel may have taken.
   std::uint64_t appended_ = 0;
   std::uint64_t possiblySent_ = 0;
-  Request* firstWaiting_ = nullptr;
-  Request* lastWaiting_ = nullptr;
-  Clock::time_point lastReply_{};                            // or the beginning of the connection
-  Clock::time_point secondLook_ = Clock::time_point::max();  // not max(): it is suspected
+  WaitingList waiting_;
 };
 
 inline void PendingRequests::begin(bool killable, Clock::time_point now) noexcept {
@@ -173,8 +148,7 @@ inline void PendingRequests::begin(bool killable, Clock::time_point now) noexcep
   answered_ = 0;
   appended_ = 0;
   possiblySent_ = 0;
-  lastReply_ = now;
-  secondLook_ = Clock::time_point::max();
+  stall_.heard(now);
 }
 
 inline void PendingRequests::fail(const std::shared_ptr<const ServerSession>& session,
@@ -195,8 +169,7 @@ inline void PendingRequests::append(Request& request,
                                     Clock::time_point now) noexcept {
   ++submitted_;
   appended_ += bytes;
-  // An interrupt() may come before the request is submitted, and counts.
-  request.state_.fetch_and(Request::kInterrupted, std::memory_order_relaxed);
+  RequestWord::begin(request);
   request.delivery_ = Request::Delivery::pending;
   request.awaited_ = mode != Mode::background;
   request.waiting_ = false;
@@ -214,8 +187,7 @@ inline bool PendingRequests::take(Reply&& reply, Clock::time_point now, Ended& e
     return false;
   }
   ++answered_;
-  lastReply_ = now;
-  secondLook_ = Clock::time_point::max();
+  stall_.heard(now);
   useful_ = useful_ || (request->purpose_ == Request::Purpose::work && !reply.isError());
   request->reply_ = std::move(reply);
   request->answeredAt_ = now;
@@ -228,7 +200,7 @@ inline void PendingRequests::end(RequestPtr request,
                                  Ended& ended) noexcept {
   request->delivery_ = delivery;
   if (request->awaited_) {
-    delist(*request);
+    waiting_.remove(*request);
     ended.awaited.push(std::move(request));
   } else {
     --background_;
@@ -238,39 +210,23 @@ inline void PendingRequests::end(RequestPtr request,
 
 inline void PendingRequests::enlist(Request& request) noexcept {
   request.enlisted_ = true;
-  request.waiting_ = true;
-  request.nextWaiting_ = nullptr;
-  request.previousWaiting_ = lastWaiting_;
-  (lastWaiting_ == nullptr ? firstWaiting_ : lastWaiting_->nextWaiting_) = &request;
-  lastWaiting_ = &request;
+  waiting_.push(request);
 }
 
 inline void PendingRequests::appoint(Request& request) noexcept {
   request.enlisted_ = true;
-  request.state_.fetch_or(Request::kLead, std::memory_order_relaxed);
-}
-
-inline void PendingRequests::delist(Request& request) noexcept {
-  if (!std::exchange(request.waiting_, false)) {
-    return;
-  }
-  (request.previousWaiting_ == nullptr ? firstWaiting_ : request.previousWaiting_->nextWaiting_) =
-      request.nextWaiting_;
-  (request.nextWaiting_ == nullptr ? lastWaiting_ : request.nextWaiting_->previousWaiting_) =
-      request.previousWaiting_;
+  RequestWord::appointSelf(request);
 }
 
 inline PendingRequests::Leader PendingRequests::appoint() noexcept {
-  if (firstWaiting_ == nullptr) {
+  if (waiting_.first() == nullptr) {
     return {};
   }
-  Leader leader{RequestPtr(firstWaiting_)};
-  delist(*leader.request);
+  Leader leader{RequestPtr(waiting_.first())};
+  waiting_.remove(*leader.request);
   // Under the mutex of the transport: a failure that ends this request must come after, so that its
   // thread cannot miss that it has the role.
-  const std::uint32_t before =
-      leader.request->state_.fetch_or(Request::kLead, std::memory_order_acq_rel);
-  leader.asleep = (before & Request::kSleeping) != 0;
+  leader.asleep = RequestWord::appoint(*leader.request);
   return leader;
 }
 
@@ -278,64 +234,14 @@ inline bool PendingRequests::toBackground(Request& request) noexcept {
   if (request.delivery_ != Request::Delivery::pending) {
     return false;
   }
-  delist(request);
+  waiting_.remove(request);
   request.awaited_ = false;
   ++background_;
   return true;
 }
 
 inline bool PendingRequests::leave(Request& request) noexcept {
-  return (request.state_.load(std::memory_order_acquire) & Request::kLead) == 0 &&
-         toBackground(request);
-}
-
-inline PendingRequests::Clock::time_point PendingRequests::stallDue() const noexcept {
-  // Bytes do not count: a server that sends one now and then answers nobody. Replies to others do,
-  // namely to those before this one in a long queue.
-  return std::max(order_.front()->submittedAt_, lastReply_) + replyTimeout_;
-}
-
-inline PendingRequests::Clock::time_point PendingRequests::judgeStall(
-    Clock::time_point now) noexcept {
-  const auto due = stallDue();
-  if (now < due) {
-    return due;
-  }
-  if (secondLook_ == Clock::time_point::max()) {
-    secondLook_ = now + kSecondLook;
-  }
-  return now < secondLook_ ? secondLook_ : Clock::time_point::max();
-}
-
-inline bool PendingRequests::finish(Request& request) noexcept {
-  const std::uint32_t before = request.state_.fetch_or(Request::kDone, std::memory_order_acq_rel);
-  return (before & Request::kSleeping) != 0;
-}
-
-inline PendingRequests::Next PendingRequests::next(Request& request, std::uint32_t& word) noexcept {
-  word = request.state_.load(std::memory_order_acquire);
-  for (;;) {
-    // The role comes first: a reader has to pass it on even when its own request has ended.
-    if ((word & Request::kLead) != 0) {
-      return Next::lead;
-    }
-    if ((word & Request::kDone) != 0) {
-      return Next::done;
-    }
-    if ((word & Request::kInterrupted) != 0) {
-      return Next::interrupt;
-    }
-    if ((word & Request::kSleeping) != 0) {
-      return Next::sleep;
-    }
-    // The bit is set before the thread sleeps on the word, so an end that comes in between changes
-    // the word, and the sleep returns at once.
-    if (request.state_.compare_exchange_weak(
-            word, word | Request::kSleeping, std::memory_order_acq_rel)) {
-      word |= Request::kSleeping;
-      return Next::sleep;
-    }
-  }
+  return !RequestWord::leads(request) && toBackground(request);
 }
 
 }  // namespace rlock::detail::net

@@ -71,6 +71,8 @@ class Request : public RefCounted<Request> {
  private:
   friend class PendingRequests;
   friend class RequestQueue;
+  friend class RequestWord;
+  friend class WaitingList;
 
   enum Bit : std::uint32_t {
     kDone = 1,
@@ -144,6 +146,38 @@ class RequestQueue {
     (last_ == nullptr ? first_ : last_->next_) = other.first_;
     last_ = other.last_;
     other.first_ = other.last_ = nullptr;
+  }
+
+ private:
+  Request* first_ = nullptr;
+  Request* last_ = nullptr;
+};
+
+/// The requests whose threads wait and may be made the reader, in the order in which they came. It
+/// keeps none of them alive: who ends a request removes it first.
+///
+/// **Thread safety:** one thread at a time.
+class WaitingList {
+ public:
+  /// The one that has waited longest; null when empty.
+  [[nodiscard]] Request* first() const noexcept { return first_; }
+
+  void push(Request& request) noexcept {
+    request.waiting_ = true;
+    request.nextWaiting_ = nullptr;
+    request.previousWaiting_ = last_;
+    (last_ == nullptr ? first_ : last_->nextWaiting_) = &request;
+    last_ = &request;
+  }
+  /// Does nothing for one that is not in it.
+  void remove(Request& request) noexcept {
+    if (!std::exchange(request.waiting_, false)) {
+      return;
+    }
+    (request.previousWaiting_ == nullptr ? first_ : request.previousWaiting_->nextWaiting_) =
+        request.nextWaiting_;
+    (request.nextWaiting_ == nullptr ? last_ : request.nextWaiting_->previousWaiting_) =
+        request.previousWaiting_;
   }
 
  private:

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/net/server_session.hpp>
+#include <rlock/error.hpp>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace rlock::detail {
+
+/// Failures to connect that waiting does not cure.
+inline bool isPermanent(Errc errc) noexcept {
+  return errc == Errc::authenticationFailed || errc == Errc::denied ||
+         errc == Errc::invalidArgument;
+}
+
+/// The connections of one node so far: why there is none, whether a new one may lead to another
+/// server, and which failures are news. Its Node tells it of each event, and asks.
+///
+/// Invariant: error() is there from a failure until the next connection.
+///
+/// **Thread safety:** loop thread only. It reads no clock.
+class ConnectionHistory {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using SessionPtr = std::shared_ptr<const net::ServerSession>;
+
+  /// What a new connection means.
+  struct Up {
+    bool again;     ///< the server may be another than before, or have lost its data
+    bool replaced;  ///< it is another process than that of the connection before
+  };
+  /// There is a connection.
+  Up up(const SessionPtr& session);
+  /// There is none, or another attempt failed. Returns whether that is news: of an outage only its
+  /// beginning is, and what it turns into.
+  bool down(const Error& error, TimePoint now);
+
+  /// Why there is no connection.
+  [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
+  /// Whether waiting for one is of no use.
+  [[nodiscard]] bool hopeless() const noexcept { return error_ && isPermanent(error_->errc()); }
+
+ private:
+  std::optional<Error> error_;
+  SessionPtr session_;  // the last connection
+  TimePoint readOnlyToldUntil_{};
+};
+
+inline ConnectionHistory::Up ConnectionHistory::up(const SessionPtr& session) {
+  if (session->role == "master") {
+    readOnlyToldUntil_ = {};
+  }
+  const bool again = error_ || session_;
+  const bool replaced = session_ && !session->sameServer(*session_);
+  session_ = session;
+  error_.reset();
+  return {again, replaced};
+}
+
+inline bool ConnectionHistory::down(const Error& error, TimePoint now) {
+  bool known = error_ && error_->errc() == error.errc();
+  if (error.errc() == Errc::readOnly) {
+    // A replica is left and connected to again and again: that is no news until a master is found.
+    constexpr std::chrono::minutes kToldFor{1};
+    known = known || now < readOnlyToldUntil_;
+    readOnlyToldUntil_ = now + kToldFor;
+  }
+  // Its time is that of one attempt to connect; the calls that it ends have times of their own.
+  ErrorContext context = error.context();
+  context.elapsed = ErrorContext().elapsed;
+  error_.emplace(error.errc(), error.message(), std::move(context));
+  return !known;
+}
+
+}  // namespace rlock::detail

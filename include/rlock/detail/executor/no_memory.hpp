@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/error.hpp>
+
+namespace rlock::detail {
+
+/// What a call ends with that there is no memory for. It is made by the first call of this, which
+/// may throw std::bad_alloc; from then on nothing can fail.
+inline const Error& noMemory() {
+  // Never destroyed: a client may outlive what ends at the process' exit.
+  static const Error& made =
+      *new Error(Errc::overloaded, "this process has no memory for the request");
+  return made;
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rlock/detail/base/env.hpp>
+#include <rlock/detail/executor/ack_lane.hpp>
+#include <rlock/detail/executor/ack_tickets.hpp>
+#include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/net/server_session.hpp>
+
+#include <chrono>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rlock::detail {
+
+/// Who has the writes that one node has answered. The second connection that this takes, an
+/// AckLane, is made when somebody asks first.
+///
+/// Invariant: a question is asked of the server process that has answered the write, or not at all:
+/// another one may never have received it. Each ticket ends.
+///
+/// **Thread safety:** loop thread only.
+class NodeAcks {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  /// @param makeLink  kept, for the second connection
+  NodeAcks(std::shared_ptr<Env> env,
+           AckLane::MakeLink makeLink,
+           std::chrono::milliseconds commandTimeout)
+      : env_(std::move(env)), makeLink_(std::move(makeLink)), commandTimeout_(commandTimeout) {}
+
+  /// The node has a connection to this server.
+  void connected(const net::ServerSession& session);
+  /// Asks about a write of this key that the node has answered.
+  /// @param submittedAt  when it was sent
+  void ask(TimePoint submittedAt, std::string_view key, AckTicket ticket);
+  /// Nobody waits for acknowledgements any more: the client is being closed.
+  void end() {
+    if (lane_) {
+      lane_->close();
+    }
+  }
+  /// The node has ended.
+  void close() {
+    closed_ = true;
+    end();
+  }
+
+ private:
+  const std::shared_ptr<Env> env_;
+  const AckLane::MakeLink makeLink_;
+  const std::chrono::milliseconds commandTimeout_;
+  std::unique_ptr<AckLane> lane_;  // null until somebody asks
+  std::string server_;             // AckLane::serverOf(); empty until there was a connection
+  // What was submitted since then was answered by that server.
+  TimePoint serverSince_ = TimePoint::min();
+  bool closed_ = false;
+};
+
+inline void NodeAcks::connected(const net::ServerSession& session) {
+  std::string server = AckLane::serverOf(session);
+  // A server without a name of its own may be another after each reconnection.
+  if (server == server_ && !session.runId.empty()) {
+    return;
+  }
+  if (!server_.empty()) {
+    serverSince_ = env_->now();
+  }
+  server_ = std::move(server);
+  if (lane_) {
+    lane_->setServer(server_);
+  }
+}
+
+inline void NodeAcks::ask(TimePoint submittedAt, std::string_view key, AckTicket ticket) {
+  if (submittedAt < serverSince_) {
+    ticket.done({false, 0, "the server was replaced"});
+    return;
+  }
+  try {
+    if (!lane_) {
+      lane_ = std::make_unique<AckLane>(env_, makeLink_, commandTimeout_);
+      lane_->setServer(server_);
+      if (closed_) {
+        lane_->close();
+      }
+    }
+    ticket.markKey = ackMarkKey(key);
+    lane_->add(std::move(ticket));
+  } catch (const std::bad_alloc&) {
+    ticket.done({false, 0, "this process has no memory to ask for it"});
+  }
+}
+
+}  // namespace rlock::detail

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/fake_env.hpp"
+#include <rlock/detail/executor/cluster_nodes.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rlock::detail {
+namespace cluster_nodes_test {
+namespace {
+
+/// A connection that is up when the test says so.
+class FakeLink final : public net::CommandTransport {
+ public:
+  void open() override { opened = true; }
+  void close() noexcept override {}
+  bool submit(net::Request& /*request*/,
+              std::span<const std::string_view> /*argv*/,
+              Mode /*mode*/) override {
+    return false;
+  }
+  Awaited await(net::Request& /*request*/, Clock::time_point /*deadline*/) override {
+    return Awaited::timedOut;
+  }
+  void distrust() noexcept override {}
+  void abandon(Clock::time_point /*since*/, Errc /*errc*/, const char* /*what*/) noexcept override {
+  }
+  [[nodiscard]] bool up() const noexcept override { return isUp; }
+  [[nodiscard]] Totals totals() const noexcept override { return {}; }
+
+  bool opened = false;
+  bool isUp = false;
+};
+
+class NoOwner final : public NodeOwner {
+ public:
+  void nodeUp(Node& /*node*/, bool /*again*/, bool /*replaced*/) override {}
+  bool nodeDown(Node& /*node*/, const Error& /*error*/) override { return false; }
+  void guardChanged() noexcept override {}
+  [[nodiscard]] bool needsTombstone() const noexcept override { return false; }
+  void resend(const IntrusivePtr<Call>& /*call*/) override {}
+  Follow redirect(Node& /*node*/, const IntrusivePtr<Call>& /*call*/) override {
+    return Follow::no;
+  }
+  void outOfDate(Node& /*node*/) override {}
+};
+
+Endpoint address(std::uint16_t port) {
+  Endpoint result;
+  result.host = "127.0.0.1";
+  result.port = port;
+  return result;
+}
+
+/// Slots 0 and 1 have these masters; 0 is nobody.
+SlotMap map(std::uint16_t first, std::uint16_t second) {
+  SlotMap result;
+  if (first != 0) {
+    result.assign(0, address(first));
+  }
+  if (second != 0) {
+    result.assign(1, address(second));
+  }
+  return result;
+}
+
+class ClusterNodesTest : public ::testing::Test {
+ protected:
+  using Ports = std::vector<std::uint16_t>;
+
+  static Ports ports(const std::vector<Endpoint>& endpoints) {
+    Ports result;
+    for (const Endpoint& endpoint : endpoints) {
+      result.push_back(endpoint.port);
+    }
+    return result;
+  }
+  FakeLink& link(std::uint16_t port) { return *links_.at(port); }
+
+  std::shared_ptr<FakeEnv> env_ = std::make_shared<FakeEnv>();
+  std::shared_ptr<const Logger> log_ =
+      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::warning);
+  NodeTerms terms_{
+      env_, Options(), log_, std::make_shared<LiveNodes>(log_, true, [](bool /*connected*/) {})};
+  NoOwner owner_;
+  std::map<std::uint16_t, std::shared_ptr<FakeLink>> links_;
+  int made_ = 0;
+  ClusterNodes nodes_{[this](const Endpoint& at) {
+    ++made_;
+    return std::make_shared<Node>(
+        terms_,
+        [this, at](net::LinkEvents& /*events*/) {
+          auto& link = links_[at.port];
+          link = std::make_shared<FakeLink>();
+          return link;
+        },
+        toString(at),
+        owner_);
+  }};
+};
+
+TEST_F(ClusterNodesTest, ANodeIsMadeWhenItIsNeededFirst) {
+  static_cast<void>(nodes_.adopt(map(1, 2)));
+  EXPECT_EQ(made_, 0);
+  EXPECT_EQ(nodes_.table().nodeOf(0), nullptr);
+  const auto node = nodes_.ofSlot(0);
+  ASSERT_NE(node, nullptr);
+  EXPECT_TRUE(link(1).opened);
+  EXPECT_EQ(nodes_.ofSlot(0), node);
+  EXPECT_EQ(nodes_.at(address(1)), node) << "one for an address";
+  EXPECT_EQ(nodes_.table().nodeOf(0), node) << "callers find it, too";
+  EXPECT_EQ(nodes_.addressOf(*node), address(1));
+  EXPECT_EQ(made_, 1);
+}
+
+TEST_F(ClusterNodesTest, ASlotMayHaveNobody) {
+  EXPECT_EQ(nodes_.ofSlot(0), nullptr);
+  static_cast<void>(nodes_.adopt(map(0, 2)));
+  EXPECT_EQ(nodes_.ofSlot(0), nullptr);
+  EXPECT_NE(nodes_.ofSlot(1), nullptr);
+}
+
+TEST_F(ClusterNodesTest, ANodeThatTheMapHasNoMoreIsDropped) {
+  static_cast<void>(nodes_.adopt(map(1, 2)));
+  auto node = nodes_.ofSlot(0);
+  const std::weak_ptr<Node> kept = node;
+  auto adopted = nodes_.adopt(map(2, 2));
+  EXPECT_TRUE(adopted.changed);
+  ASSERT_EQ(adopted.dropped.size(), 1U);
+  EXPECT_EQ(adopted.dropped[0], node);
+  EXPECT_EQ(nodes_.addressOf(*node), Endpoint());
+  EXPECT_TRUE(nodes_.members().empty());
+  adopted.dropped.clear();
+  static_cast<void>(nodes_.adopt(map(2, 2)));
+  EXPECT_FALSE(kept.expired()) << "a call may refer to it";
+  node.reset();
+  EXPECT_FALSE(kept.expired()) << "it is not destroyed by whoever comes last";
+  static_cast<void>(nodes_.adopt(map(2, 2)));
+  EXPECT_TRUE(kept.expired());
+}
+
+TEST_F(ClusterNodesTest, WhoTakesSlotsFromAMasterThatIsGoneIsASuccessor) {
+  static_cast<void>(nodes_.adopt(map(1, 2)));
+  EXPECT_EQ(ports(nodes_.adopt(map(3, 2)).successors), (Ports{3}));
+  const auto same = nodes_.adopt(map(3, 2));
+  EXPECT_FALSE(same.changed);
+  EXPECT_TRUE(same.successors.empty());
+}
+
+TEST_F(ClusterNodesTest, WhoTakesThemFromOneThatLivesIsNone) {
+  static_cast<void>(nodes_.adopt(map(1, 2)));
+  static_cast<void>(nodes_.ofSlot(1));
+  link(2).isUp = true;
+  SlotMap moved = map(2, 1);
+  EXPECT_EQ(ports(nodes_.adopt(moved).successors), Ports());
+  link(2).isUp = false;
+  EXPECT_EQ(ports(nodes_.adopt(map(1, 2)).successors), (Ports{1}))
+      << "it cannot be reached, but its slot has gone";
+}
+
+TEST_F(ClusterNodesTest, ASuccessorIsExpectedUntilItIsConnected) {
+  nodes_.expect({address(3), address(3)});
+  const auto node = nodes_.at(address(3));
+  EXPECT_EQ(made_, 1);
+  EXPECT_TRUE(nodes_.arrived(*node));
+  EXPECT_FALSE(nodes_.arrived(*node)) << "once";
+  link(3).isUp = true;
+  nodes_.expect({address(3)});
+  EXPECT_FALSE(nodes_.arrived(*node)) << "it had a connection already";
+}
+
+TEST_F(ClusterNodesTest, ASuccessorThatIsDroppedIsExpectedNoMore) {
+  static_cast<void>(nodes_.adopt(map(3, 2)));
+  nodes_.expect({address(3)});
+  const auto node = nodes_.at(address(3));
+  static_cast<void>(nodes_.adopt(map(2, 2)));
+  EXPECT_FALSE(nodes_.arrived(*node));
+}
+
+TEST_F(ClusterNodesTest, OnlyWhoIsConnectedCanBeAskedForTheMap) {
+  EXPECT_TRUE(nodes_.allUp());
+  static_cast<void>(nodes_.at(address(1)));
+  static_cast<void>(nodes_.at(address(2)));
+  link(2).isUp = true;
+  EXPECT_FALSE(nodes_.allUp());
+  const auto witnesses = nodes_.witnesses();
+  ASSERT_EQ(witnesses.size(), 1U);
+  EXPECT_EQ(witnesses[0].at, address(2));
+  link(1).isUp = true;
+  EXPECT_TRUE(nodes_.allUp());
+}
+
+TEST_F(ClusterNodesTest, ARedirectionHoldsUntilTheMapIsRead) {
+  static_cast<void>(nodes_.adopt(map(1, 2)));
+  nodes_.assign(0, address(3));
+  EXPECT_EQ(nodes_.addressOf(*nodes_.ofSlot(0)), address(3));
+  ASSERT_NE(nodes_.map().owner(0), nullptr);
+  EXPECT_EQ(*nodes_.map().owner(0), address(1)) << "what was read stays";
+  static_cast<void>(nodes_.adopt(map(1, 2)));
+  EXPECT_EQ(nodes_.addressOf(*nodes_.ofSlot(0)), address(1));
+}
+
+}  // namespace
+}  // namespace cluster_nodes_test
+}  // namespace rlock::detail
