@@ -128,27 +128,19 @@ TEST_F(NodeAcksTest, ATicketEndsWhereThereIsNoMemory) {
   EXPECT_TRUE(waits(askNow()));
 }
 
-TEST_F(NodeAcksTest, TheEndOfTheNodeEndsThem) {
-  connect("a");
-  const auto told = askNow();
-  acks_.close();
-  EXPECT_FALSE(waits(told));
-  EXPECT_FALSE(waits(askNow()));
-}
-
-TEST_F(NodeAcksTest, AfterTheEndOfTheNodeNobodyIsAsked) {
-  connect("a");
-  acks_.close();
-  EXPECT_FALSE(waits(askNow()));
-}
-
-TEST_F(NodeAcksTest, NobodyWaitsAnyMoreWhenTheClientIsBeingClosed) {
-  acks_.end();
-  EXPECT_EQ(link_, nullptr) << "there was nothing to end";
+TEST_F(NodeAcksTest, TheEndEndsThem) {
   connect("a");
   const auto told = askNow();
   acks_.end();
   EXPECT_FALSE(waits(told));
+  EXPECT_FALSE(waits(askNow()));
+}
+
+TEST_F(NodeAcksTest, AfterTheEndNobodyIsAskedAnyMore) {
+  connect("a");
+  acks_.end();
+  EXPECT_FALSE(waits(askNow()));
+  EXPECT_EQ(link_, nullptr) << "no connection of a client that is being closed";
 }
 
 }  // namespace

@@ -216,7 +216,7 @@ inline void Node::close(const Error* over) noexcept {
   killer_.close();
   link_->close();
   terms_.live->down(*this);
-  acks_.close();
+  acks_.end();
   while (!parked_.empty()) {
     const CallPtr call = parked_.last();
     ParkedCalls::unpark(*call);

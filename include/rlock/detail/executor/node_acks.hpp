@@ -38,16 +38,12 @@ class NodeAcks {
   /// Asks about a write of this key that the node has answered.
   /// @param submittedAt  when it was sent
   void ask(TimePoint submittedAt, std::string_view key, AckTicket ticket);
-  /// Nobody waits for acknowledgements any more: the client is being closed.
+  /// Nobody waits for acknowledgements any more: the client is being closed, or the node has ended.
   void end() {
+    ended_ = true;
     if (lane_) {
       lane_->close();
     }
-  }
-  /// The node has ended.
-  void close() {
-    closed_ = true;
-    end();
   }
 
  private:
@@ -58,7 +54,7 @@ class NodeAcks {
   std::string server_;             // AckLane::serverOf(); empty until there was a connection
   // What was submitted since then was answered by that server.
   TimePoint serverSince_ = TimePoint::min();
-  bool closed_ = false;
+  bool ended_ = false;
 };
 
 inline void NodeAcks::connected(const net::ServerSession& session) {
@@ -77,6 +73,10 @@ inline void NodeAcks::connected(const net::ServerSession& session) {
 }
 
 inline void NodeAcks::ask(TimePoint submittedAt, std::string_view key, AckTicket ticket) {
+  if (ended_) {
+    ticket.done({false, 0, "its connection was given up"});
+    return;
+  }
   if (submittedAt < serverSince_) {
     ticket.done({false, 0, "the server was replaced"});
     return;
@@ -85,9 +85,6 @@ inline void NodeAcks::ask(TimePoint submittedAt, std::string_view key, AckTicket
     if (!lane_) {
       lane_ = std::make_unique<AckLane>(env_, makeLink_, commandTimeout_);
       lane_->setServer(server_);
-      if (closed_) {
-        lane_->close();
-      }
     }
     ticket.markKey = ackMarkKey(key);
     lane_->add(std::move(ticket));
