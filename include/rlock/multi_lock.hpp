@@ -57,7 +57,7 @@ RLOCK_EXPORT RLock multiLock(std::vector<RLock> members);
 /// holds.
 ///
 /// **A node that restarts without its data must stay out of use for the longest lease in use.**
-/// Otherwise it can complete a second majority while the first is valid. See docs/semantics.md.
+/// Otherwise it can complete a second majority while the first is valid. See docs/multi-lock.md.
 ///
 /// @param members  at least one, better three or five; none twice, none made by multiLock() or
 ///                 redLock(); each on a node that fails independently of the others

@@ -43,7 +43,7 @@ class PermitSemaphore;
 /// `outOfMemory`, `readOnly` or `serverError` when the server refuses. Calls without a time limit
 /// of their own end within `Options::callTimeout`; waiting ones keep trying for
 /// `Options::outageTimeout` while no node answers. A request whose reply is lost takes effect once:
-/// see docs/semantics.md. Releases and addPermits() whose time is over go on in the background.
+/// see docs/permits.md. Releases and addPermits() whose time is over go on in the background.
 class RLOCK_EXPORT PermitExpirableSemaphore {
  public:
   using Ids = std::vector<std::string>;                        ///< of several permits

@@ -16,7 +16,7 @@ namespace rlock {
 /// Both sides are re-entrant. A writer may read as well, and goes on reading when it has released
 /// the write side. A reader cannot become a writer: its `tryLock()` is false, and waiting for the
 /// write side throws `wouldDeadlock`. Each read hold has a lease of its own; the latest is released
-/// first. New readers stand back while a writer waits; see docs/semantics.md.
+/// first. New readers stand back while a writer waits; see docs/read-write-lock.md.
 class RLOCK_EXPORT ReadWriteLock {
  public:
   /// For Client, which makes the locks.

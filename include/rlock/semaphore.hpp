@@ -28,7 +28,7 @@ class ScriptedSemaphore;
 /// addPermits().
 ///
 /// Waiters of one client are served in the order they came, except that a smaller request passes a
-/// larger one that cannot be served: see docs/semantics.md. There is no order between clients.
+/// larger one that cannot be served: see docs/semaphore.md. There is no order between clients.
 ///
 /// Every call throws as RLock's do. A lost reply is reconciled: acquire() and tryAcquire() take
 /// their permits once or not at all. The calls that change the semaphore otherwise are repeated

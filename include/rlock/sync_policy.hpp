@@ -10,8 +10,8 @@
 namespace rlock {
 
 /// Says who must have a grant, besides the master's memory, before its caller is told of it; and
-/// each renewal, before the hold counts as renewed. A plain value; see docs/semantics.md for what
-/// it does and does not protect from.
+/// each renewal, before the hold counts as renewed. A plain value; see
+/// docs/acknowledged-replicas.md for what it does and does not protect from.
 ///
 /// **Thread safety:** A plain value; one thread at a time.
 struct SyncPolicy {
