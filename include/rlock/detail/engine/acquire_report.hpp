@@ -57,7 +57,7 @@ class AcquireReport {
     AcquireFsm::Result result = AcquireFsm::Result::pending;
     bool contended = false;
     Clock::time_point began{};
-    Clock::time_point answeredAt{};
+    Clock::time_point answeredAt{};  ///< of a grant that was not waited for
   };
   void ended(const End& end, const Grant& grant, const std::string& label) noexcept;
 

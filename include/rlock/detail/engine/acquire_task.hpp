@@ -439,7 +439,11 @@ inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
     }
   }
   leaveQueue(result == AcquireFsm::Result::granted);
-  report_.ended({result, contended, began_, answeredAt()}, grant_, params_.label);
+  // Only then: of a call that its caller has left a reply may come just now.
+  const bool answered = result == AcquireFsm::Result::granted && !contended;
+  report_.ended({result, contended, began_, answered ? answeredAt() : Clock::time_point()},
+                grant_,
+                params_.label);
   switch (result) {
     case AcquireFsm::Result::granted:
       return Acquired(std::move(grant_));
