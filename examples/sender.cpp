@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// What connect() makes of the sender and a receiver: the operation state.
+/// The operation state, which connect() makes of the sender and a receiver.
 template <class Receiver>
 class AcquireState {
  public:

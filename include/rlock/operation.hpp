@@ -222,7 +222,7 @@ struct OperationAccess {
   static std::unique_ptr<OperationBody<T>> take(Operation<T>& operation) noexcept {
     return std::exchange(operation.body_, nullptr);
   }
-  /// What a second start of an operation comes to.
+  /// The error of a second start of an operation.
   template <class T>
   static Error alreadyStarted() {
     return Operation<T>::alreadyStarted();

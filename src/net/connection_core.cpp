@@ -143,11 +143,11 @@ std::string_view ConnectionCore::resumeWriting() noexcept {
   return output.unblock() ? nextBytes() : std::string_view();
 }
 
-/// What the writer writes next, as far as it is known; it leaves when there is nothing.
+/// The bytes that the writer writes next; it leaves when there are none.
 std::string_view ConnectionCore::nextBytes() noexcept {
   if (stream->packsWrites() && pending.size() > 1) {
     // Others are at work on this connection: those who are about to send something come along.
-    // Where nobody is, this returns at once.
+    // When there are no others, this returns at once.
     mutex.unlock();
     ::sched_yield();
     mutex.lock();

@@ -23,10 +23,10 @@
 
 namespace rlock::detail::net {
 
-/// What all threads share of a connection: its state, the order of its replies, the bytes to be
-/// written, and the socket. It knows how to write, how to have the loop woken, and how to end;
-/// ConnectionReader is how threads wait for replies, and SharedConnection what users see. Both lock
-/// `mutex` themselves.
+/// The part of a connection that all threads share: its state, the order of its replies, the bytes
+/// to be written, and the socket. It knows how to write, how to have the loop woken, and how to
+/// end; ConnectionReader is how threads wait for replies, and SharedConnection what users see. Both
+/// lock `mutex` themselves.
 ///
 /// Invariants: the state, the bytes to be written and the order of replies change under the mutex
 /// only. At most one thread is the writer (OutputQueue), and at most one the reader (`reading`).

@@ -158,7 +158,7 @@ TEST_P(ReadWriteLostReply, C2_TheNewestHoldStaysWhenAnOlderOneIsLeftOver) {
   EXPECT_EQ(fault.hits(), 1U);
   const auto until = lease.validUntil();
   EXPECT_EQ(reads("left", owner), Reads("1", 1));
-  // What is left runs down, so that it ends at this moment or before.
+  // The time that is left runs down: the hold ends so long after the question, or sooner.
   const std::chrono::milliseconds left(raw().pttl(holdKey("left", field, 1)));
   const auto now = Clock::now();
   EXPECT_LE(until, now + left + 1ms);

@@ -72,7 +72,7 @@ class InteropTest : public ::testing::Test {
   void SetUp() override;
   void TearDown() override;
 
-  /// What the servers are reached by, from all processes.
+  /// The URI of the servers, for all processes.
   [[nodiscard]] const std::string& uri() const { return uri_; }
   ///@{
   /// Of the form that the test has.
@@ -111,8 +111,8 @@ class InteropTest : public ::testing::Test {
                                    std::string_view name,
                                    int times,
                                    std::chrono::microseconds each);
-  /// That no update was lost and no sections overlapped that must not. Returns how often a section
-  /// of one side followed one of the other.
+  /// Checks that no update was lost and no sections overlapped that must not. Returns how often a
+  /// section of one side followed one of the other.
   int checkSections(int updates, int sections);
 
   /// From the request that releases to the waiter's entry, in 99 of 100 rounds at most.

@@ -18,12 +18,12 @@
 namespace rlock::test::interop {
 namespace {
 
-/// Who waits is woken by a message or, in these tests, not at all.
+/// A waiter is woken by a message or, in these tests, not at all.
 const Peer::Tuning kMessagesOnly{.watchdog = scaled(60'000ms), .safetyPoll = scaled(60'000ms)};
 constexpr std::chrono::milliseconds kSoon{5'000};
 constexpr std::chrono::milliseconds kLong{30'000};
 
-/// What a holder has, and what somebody else then waits for.
+/// The mode of a holder, and the one that somebody else then waits for.
 struct Modes {
   std::string held;
   std::string wanted;

@@ -10,7 +10,7 @@ namespace rlock::detail {
 namespace reply_verdict_test {
 namespace {
 
-/// What is done, in short: r(edirect) o(ut of date) l(eave), then again or f(ail).
+/// The verdict in short: r(edirect) o(ut of date) l(eave), then again or f(ail).
 std::string verdict(std::string_view refusal, bool persistent = false) {
   const ReplyVerdict verdict = verdictOn(classifyError(refusal), persistent);
   std::string text;

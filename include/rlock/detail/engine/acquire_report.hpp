@@ -21,8 +21,7 @@
 
 namespace rlock::detail {
 
-/// What is counted and told of one acquisition: the counters, the durations, the observer's events,
-/// the log.
+/// Tells of one acquisition: it counts, measures, calls the observer and writes to the log.
 ///
 /// A lost reply begins a doubt, of which one event tells when it is settled, or when it is certain
 /// that it will not be.
@@ -45,7 +44,7 @@ class AcquireReport {
              bool held,
              bool undone,
              const AcquisitionDecision& decision) noexcept;
-  /// What a lost request had obtained was taken back.
+  /// A hold that a lost request had obtained was taken back.
   void undone() noexcept { engine_.counters().undone.fetch_add(1, std::memory_order_relaxed); }
   /// A request that was to settle a doubt has failed.
   void notReconciled(const Error& error);

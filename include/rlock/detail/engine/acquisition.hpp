@@ -38,7 +38,7 @@ class Acquisition {
   using Clock = std::chrono::steady_clock;
   using Finding = AcquisitionFinding;
 
-  /// What the server has granted.
+  /// The grant of the server.
   struct Obtained {
     int count = 0;
     std::optional<std::uint64_t> token{};

@@ -40,7 +40,7 @@ struct AcquisitionFinding {
   [[nodiscard]] bool leavesGate() const noexcept;
 };
 
-/// What follows from a finding, once the state machine knows of it.
+/// The consequences of a finding, once the state machine knows of it.
 ///
 /// **Thread safety:** A value. decide() and withoutMemory() need the mutex of the state machine.
 class AcquisitionDecision {

@@ -10,7 +10,7 @@
 
 namespace rlock::detail {
 
-/// What an acquisition asks for, and until when that is worth asking: the kind of lock, the
+/// The wishes of an acquisition, and until when they are worth asking for: the kind of lock, the
 /// caller's parameters, the lease, the deadline. It does not change during the call.
 ///
 /// **Thread safety:** Any thread.

@@ -16,7 +16,7 @@
 
 namespace rlock::detail {
 
-/// Where an acquisition stands among the waiters of its client: on the channel of its lock, or on
+/// The place of an acquisition among the waiters of its client: on the channel of its lock, or on
 /// one of its own owner.
 ///
 /// look() comes before the first request, so that no message between its answer and enter() is

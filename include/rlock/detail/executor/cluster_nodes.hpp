@@ -48,7 +48,7 @@ class ClusterNodes {
   [[nodiscard]] bool allUp() const noexcept;
   /// Whether one of them must guard, see Node::mustGuard().
   [[nodiscard]] bool mustGuard() const noexcept;
-  /// Those that can be asked for the map.
+  /// The nodes that can be asked for the map.
   [[nodiscard]] std::vector<MapWitness> witnesses() const;
 
   /// A redirection has said who has one slot, until the map is read again.

@@ -28,7 +28,7 @@ class ConnectionHistory {
   using TimePoint = std::chrono::steady_clock::time_point;
   using SessionPtr = std::shared_ptr<const net::ServerSession>;
 
-  /// What a new connection means.
+  /// The meaning of a new connection.
   struct Up {
     bool again;     ///< the server may be another than before, or have lost its data
     bool replaced;  ///< it is another process than that of the connection before

@@ -53,7 +53,7 @@ class LostRequests {
   [[nodiscard]] bool empty() const noexcept { return lost_.empty(); }
   /// @param lost  not a harmless one
   void add(Lost lost) { lost_.push_back(std::move(lost)); }
-  /// Those of another call are this one's, too, with another harm.
+  /// The lost requests of another call are this one's, too, with another harm.
   void share(const LostRequests& other, Late late);
   void clear() noexcept { lost_.clear(); }
 

@@ -5,8 +5,8 @@
 
 namespace rlock::detail {
 
-/// What a call ends with that there is no memory for. It is made by the first call of this, which
-/// may throw std::bad_alloc; from then on nothing can fail.
+/// The error of a call that there is no memory for. It is made by the first call of this function,
+/// which may throw std::bad_alloc; from then on nothing can fail.
 inline const Error& noMemory() {
   // Never destroyed: a client may outlive what ends at the process' exit.
   static const Error& made =

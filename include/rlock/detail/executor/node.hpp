@@ -100,7 +100,7 @@ class Node final : private net::LinkEvents {
   static void guarded(const CallPtr& call, Step step) noexcept;
   static void finish(const CallPtr& call, Outcome outcome) noexcept;
 
-  /// Who has the writes that this node has answered.
+  /// Tells which replicas and files have the writes that this node has answered.
   [[nodiscard]] NodeAcks& acks() noexcept { return acks_; }
   /// Whether a request that is lost here cannot be kept from running late by killing.
   [[nodiscard]] bool mustGuard() const noexcept {

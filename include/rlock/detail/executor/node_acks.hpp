@@ -16,8 +16,8 @@
 
 namespace rlock::detail {
 
-/// Who has the writes that one node has answered. The second connection that this takes, an
-/// AckLane, is made when somebody asks first.
+/// Finds out which replicas and files have the writes that one node has answered. The second
+/// connection that this takes, an AckLane, is made when somebody asks first.
 ///
 /// Invariant: a question is asked of the server process that has answered the write, or not at all:
 /// another one may never have received it. Each ticket ends.
@@ -52,7 +52,7 @@ class NodeAcks {
   const std::chrono::milliseconds commandTimeout_;
   std::unique_ptr<AckLane> lane_;  // null until somebody asks
   std::string server_;             // AckLane::serverOf(); empty until there was a connection
-  // What was submitted since then was answered by that server.
+  // That server has answered all requests that were submitted since then.
   TimePoint serverSince_ = TimePoint::min();
   bool ended_ = false;
 };

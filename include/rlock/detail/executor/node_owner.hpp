@@ -19,8 +19,8 @@ namespace rlock::detail {
 
 class Node;
 
-/// Who has the nodes, and knows which of them a call belongs to: a Node tells its owner of its
-/// connection, and hands it the calls that another node may have to take.
+/// The owner of nodes knows which of them a call belongs to: a Node tells it of its connection, and
+/// hands it the calls that another node may have to take.
 ///
 /// **Thread safety:** called on the loop thread, but for needsTombstone(): any thread.
 class NodeOwner {
@@ -43,7 +43,7 @@ class NodeOwner {
 
   /// Sends a call once more that did not get through: to the node that has its key by now.
   virtual void resend(const IntrusivePtr<Call>& call) = 0;
-  /// What became of a redirection.
+  /// The fate of a redirection.
   enum class Follow : std::uint8_t {
     no,     ///< it cannot be followed: the call fails with it
     done,   ///< the call is on its way to the other node
@@ -55,7 +55,7 @@ class NodeOwner {
   virtual void outOfDate(Node& node) = 0;
 };
 
-/// What the nodes of one client share.
+/// The settings and helpers that the nodes of one client share.
 struct NodeTerms {
   NodeTerms(std::shared_ptr<Env> world,
             const Options& options,

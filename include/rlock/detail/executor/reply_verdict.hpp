@@ -6,11 +6,11 @@
 
 namespace rlock::detail {
 
-/// What is done about a refusal that no other form of the same request avoids, in this order.
+/// The consequences of a refusal that no other form of the same request avoids, in this order.
 struct ReplyVerdict {
   /// Another node is to be asked. Where that is not possible the rest decides.
   bool redirect = false;
-  /// What is known of the nodes is out of date.
+  /// The knowledge of the nodes is out of date.
   bool outOfDate = false;
   /// The master has become a replica: the connection is to be left, and whatever led to it may lead
   /// to the new one by now.

@@ -81,7 +81,7 @@ class Call final : public ContextCall {
   };
   using Pointer = std::unique_ptr<Call, Destroy>;
 
-  /// What the client calls with the result, once, or destroys.
+  /// The handler that the client is given: it calls it with the result, once, or destroys it.
   class Delivery {
    public:
     Delivery(std::shared_ptr<ContextCalls> calls, Call* call) noexcept
