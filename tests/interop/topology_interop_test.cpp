@@ -11,7 +11,6 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -81,6 +80,13 @@ bool hasWaiters(RawRedis& raw, const std::string& name) {
   return !raw.pubsubChannels("*" + name + "*").empty();
 }
 
+/// Whether the waiting owner sleeps until a message comes. rlock's is woken in any case.
+bool sleeps(Peer& waiting, int owner) {
+  constexpr int kSomebodyElse = 9;
+  return waiting.side() == Side::cpp ||
+         waiting.ask(1, kSomebodyElse, "asleep", "-", "-", {std::to_string(owner)}).value == "true";
+}
+
 class TopologyTest : public SubjectTest {
  protected:
   void begin() {
@@ -135,9 +141,9 @@ class TopologyTest : public SubjectTest {
                   .wait =
                       [&] {
                         const Call wait = startAcquire(waiting, 1, modes.wanted, name);
-                        // What lets all readers in wakes those of Redisson that sleep already, and
-                        // no others.
-                        std::this_thread::sleep_for(scaled(100ms));
+                        // A message that lets all readers in wakes those of Redisson that sleep
+                        // already, and no others.
+                        EXPECT_EVENTUALLY(kLong, sleeps(waiting, 1));
                         return wait;
                       },
                   .release = [&] { return release(holding, 1, modes.held, name, held); },

@@ -4,7 +4,8 @@
 // Usage: rlock_host_watch FILE
 //
 // A line of FILE is a time in which this program, which wants the processor every 20 ms for next to
-// nothing, did not get it: begin and end, in ms of the monotonic clock.
+// nothing, did not get it: begin and end, in ms of the monotonic clock. It prints "watching" once
+// it is.
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -36,7 +37,10 @@ int main(int argc, char** argv) {
     return 1;
   }
   const pid_t parent = getppid();
-  for (std::int64_t last = nowMs(); getppid() == parent;) {
+  std::int64_t last = nowMs();
+  std::puts("watching");
+  std::fflush(stdout);
+  while (getppid() == parent) {
     usleep(kEvery * 1'000);
     const std::int64_t now = nowMs();
     if (now - last > kStoodStill) {

@@ -55,11 +55,11 @@ expect no "one of two cases checks safety" ALimitIsBroken ACounterIsWrong
 
 # The watch writes when it could not run for a while.
 : >"$RLOCK_TEST_HOST"
-"$watch" "$RLOCK_TEST_HOST" </dev/null >/dev/null &
-watching=$!
-sleep 0.2
+coproc WATCH { exec "$watch" "$RLOCK_TEST_HOST"; }
+watching=$WATCH_PID
+read -r _ <&"${WATCH[0]}"
 kill -STOP "$watching"
-sleep 0.6
+sleep 0.6 # the pause
 kill -CONT "$watching"
 for ((i = 0; i < 300; ++i)); do
   [[ -s $RLOCK_TEST_HOST ]] && break

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/fake_env.hpp"
+#include "unit/idle_link.hpp"
 #include <rlock/detail/executor/cluster_nodes.hpp>
 
 #include <gtest/gtest.h>
@@ -8,7 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,29 +16,6 @@
 namespace rlock::detail {
 namespace cluster_nodes_test {
 namespace {
-
-/// A connection that is up when the test says so.
-class FakeLink final : public net::CommandTransport {
- public:
-  void open() override { opened = true; }
-  void close() noexcept override {}
-  bool submit(net::Request& /*request*/,
-              std::span<const std::string_view> /*argv*/,
-              Mode /*mode*/) override {
-    return false;
-  }
-  Awaited await(net::Request& /*request*/, Clock::time_point /*deadline*/) override {
-    return Awaited::timedOut;
-  }
-  void distrust() noexcept override {}
-  void abandon(Clock::time_point /*since*/, Errc /*errc*/, const char* /*what*/) noexcept override {
-  }
-  [[nodiscard]] bool up() const noexcept override { return isUp; }
-  [[nodiscard]] Totals totals() const noexcept override { return {}; }
-
-  bool opened = false;
-  bool isUp = false;
-};
 
 class NoOwner final : public NodeOwner {
  public:
@@ -83,7 +60,7 @@ class ClusterNodesTest : public ::testing::Test {
     }
     return result;
   }
-  FakeLink& link(std::uint16_t port) { return *links_.at(port); }
+  IdleLink& link(std::uint16_t port) { return *links_.at(port); }
 
   std::shared_ptr<FakeEnv> env_ = std::make_shared<FakeEnv>();
   std::shared_ptr<const Logger> log_ =
@@ -91,7 +68,7 @@ class ClusterNodesTest : public ::testing::Test {
   NodeTerms terms_{
       env_, Options(), log_, std::make_shared<LiveNodes>(log_, true, [](bool /*connected*/) {})};
   NoOwner owner_;
-  std::map<std::uint16_t, std::shared_ptr<FakeLink>> links_;
+  std::map<std::uint16_t, std::shared_ptr<IdleLink>> links_;
   int made_ = 0;
   ClusterNodes nodes_{[this](const Endpoint& at) {
     ++made_;
@@ -99,7 +76,7 @@ class ClusterNodesTest : public ::testing::Test {
         terms_,
         [this, at](net::LinkEvents& /*events*/) {
           auto& link = links_[at.port];
-          link = std::make_shared<FakeLink>();
+          link = std::make_shared<IdleLink>();
           return link;
         },
         toString(at),

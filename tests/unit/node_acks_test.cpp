@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/idle_link.hpp"
 #include "unit/manual_env.hpp"
 #include <rlock/detail/executor/node_acks.hpp>
 
@@ -8,9 +9,7 @@
 #include <memory>
 #include <new>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace rlock::detail {
@@ -18,29 +17,6 @@ namespace node_acks_test {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// A connection that never comes up.
-class IdleLink final : public net::CommandTransport {
- public:
-  void open() override { opened = true; }
-  void close() noexcept override { closed = true; }
-  bool submit(net::Request& /*request*/,
-              std::span<const std::string_view> /*argv*/,
-              Mode /*mode*/) override {
-    return false;
-  }
-  Awaited await(net::Request& /*request*/, Clock::time_point /*deadline*/) override {
-    return Awaited::timedOut;
-  }
-  void distrust() noexcept override {}
-  void abandon(Clock::time_point /*since*/, Errc /*errc*/, const char* /*what*/) noexcept override {
-  }
-  [[nodiscard]] bool up() const noexcept override { return false; }
-  [[nodiscard]] Totals totals() const noexcept override { return {}; }
-
-  bool opened = false;
-  bool closed = false;
-};
 
 class NodeAcksTest : public ::testing::Test {
  protected:

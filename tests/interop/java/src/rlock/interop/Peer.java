@@ -21,6 +21,7 @@ import org.redisson.client.RedisException;
 public final class Peer {
   private final Map<String, RedissonClient> clients = new ConcurrentHashMap<>();
   private final Map<String, ExecutorService> owners = new ConcurrentHashMap<>();
+  private final Map<String, Thread> threads = new ConcurrentHashMap<>();
   // Whatever else prints must not come between the answers.
   private final PrintStream out;
 
@@ -56,6 +57,7 @@ public final class Peer {
   }
 
   private void obey(Command command) {
+    threads.put(command.owner, Thread.currentThread());
     Json json = new Json().add("id", command.id);
     long begin = System.nanoTime();
     try {
@@ -83,9 +85,25 @@ public final class Peer {
         return true;
       case "owner":
         return Clients.id(clients.get(command.client)) + ":" + Thread.currentThread().getId();
+      case "asleep":
+        return sleepsUntilMessage(threads.get(command.text()));
       default:
         return new Objects(clients.get(command.client)).perform(command);
     }
+  }
+
+  /** Redisson's waiters sleep on a semaphore of the channel, and nowhere else on one. */
+  private static boolean sleepsUntilMessage(Thread thread) {
+    if (thread == null || (thread.getState() != Thread.State.WAITING
+        && thread.getState() != Thread.State.TIMED_WAITING)) {
+      return false;
+    }
+    for (StackTraceElement frame : thread.getStackTrace()) {
+      if (frame.getClassName().equals("java.util.concurrent.Semaphore")) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** The words that rlock's errors have, where there is such a word. */
