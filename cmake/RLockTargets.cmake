@@ -11,7 +11,8 @@ set(RLOCK_COMMON_HEADERS
   <string_view> <system_error> <thread> <unordered_map> <utility> <variant> <vector>)
 
 # ccache passes on whatever uses a precompiled header, unless its configuration allows to compare macros
-# less strictly: then it is called with that permission, beside those that it has.
+# less strictly: then it is called with that permission, beside those that it has. And it must not take two
+# headers that differ in comments for the same: GCC does not, and would read such a header once more.
 set(rlock_ccache "")
 if(RLOCK_PRECOMPILED_HEADERS AND "${CMAKE_CXX_COMPILER_LAUNCHER}" MATCHES "(^|/)ccache$")
   execute_process(
@@ -22,7 +23,8 @@ if(RLOCK_PRECOMPILED_HEADERS AND "${CMAKE_CXX_COMPILER_LAUNCHER}" MATCHES "(^|/)
   list(REMOVE_DUPLICATES rlock_sloppiness)
   list(JOIN rlock_sloppiness "," rlock_sloppiness)
   set(rlock_ccache
-    "${CMAKE_COMMAND}" -E env "CCACHE_SLOPPINESS=${rlock_sloppiness}" "${CMAKE_CXX_COMPILER_LAUNCHER}")
+    "${CMAKE_COMMAND}" -E env "CCACHE_SLOPPINESS=${rlock_sloppiness}" CCACHE_COMMENTS=1
+    "${CMAKE_CXX_COMPILER_LAUNCHER}")
 endif()
 
 # rlock_precompile_headers(<target> <header>... | REUSE_FROM <target>)
