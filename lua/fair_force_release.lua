@@ -9,7 +9,7 @@
 -- When it runs twice: the idempotency key gives the first run's answer again, so a lock taken in between stays.
 -- Cost: O(h + d) of h holders and d dead waiters at the head of the queue
 -- Source: Redisson RedissonFairLock.forceUnlockAsync
-local marker = KEYS[5]
+local idempotency = KEYS[5]
 local publish = ARGV[2]
 -- include: fair_queue
 local function announce()

@@ -7,7 +7,7 @@
 -- When it runs twice: the idempotency key gives the first run's answer again, so a lock taken in between stays.
 -- Cost: O(h) of h holders, who are told
 -- Source: Redisson RedissonLock.forceUnlockAsync
-local marker = KEYS[2]
+local idempotency = KEYS[2]
 local message, publish, channel = ARGV[1], ARGV[2], ARGV[4]
 -- include: announce
 -- include: force_release

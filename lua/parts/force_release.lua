@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Frees a lock, whoever holds it, tells the holder's client, and returns.
--- Expects: KEYS[1] lock; marker = the idempotency key; publish = PUBLISH or SPUBLISH; ARGV[3] idempotency key's TTL in
+-- Expects: KEYS[1] lock; idempotency = the idempotency key; publish = PUBLISH or SPUBLISH; ARGV[3] idempotency key's TTL in
 --          ms; ARGV[5] type of the lock's key, none = hash; announce(), which wakes waiters
-local done = redis.call('get', marker)
+local done = redis.call('get', idempotency)
 if done then
   return tonumber(done)
 end
@@ -20,7 +20,7 @@ elseif kind == 'string' then
 end
 local existed = redis.call('del', name)
 -- A server out of memory refuses to write the idempotency key, but not to release.
-redis.pcall('set', marker, existed, 'PX', ARGV[3])
+redis.pcall('set', idempotency, existed, 'PX', ARGV[3])
 if existed == 1 then
   announce()
 end

@@ -47,6 +47,11 @@ struct LivingThread {
 };
 
 /// The threads that have asked for their owner and have not ended.
+///
+/// add() and remove() are called by the thread itself, has() by threads that book a hold of
+/// another's owner. Invariants: a thread's node is in its own storage, so it is taken out before
+/// that ends; the list never allocates, so that a thread can always end. Guarantee: an owner that
+/// others have been told of is found until its thread ends, and not after that.
 struct LivingThreads {
   static constexpr std::size_t kBuckets = 256;
 

@@ -64,7 +64,7 @@ class ChildProcess {
   /// To the command, with its group if it has one.
   void send(int signal) const noexcept;
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
-  /// What has become of it since the last call; empty: nothing. A process that has ended is not
+  /// Its latest change since the last call; empty: there was none. A process that has ended is not
   /// reaped by this, so that its number stays its own.
   [[nodiscard]] std::optional<Change> change();
   /// Reaps the process that has ended.

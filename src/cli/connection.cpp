@@ -17,7 +17,7 @@ Options clientOptions(const Arguments& arguments, const std::string& uri) {
   if (options.clientName.empty()) {
     options.clientName = "rlock-" + arguments.subcommand;
   }
-  // What is held has been released before; a server that does not answer must not keep us.
+  // The hold has been released before; a server that does not answer must not keep us.
   options.closeTimeout = std::chrono::milliseconds(500);
   if (arguments.lock.lease) {
     options.watchdogTimeout = arguments.lock.lease->ceilMilliseconds();

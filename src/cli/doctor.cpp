@@ -99,7 +99,8 @@ class Doctor {
     return true;
   }
 
-  // What the client does not ask itself. Over TLS, and behind Sentinels, what it has found must do.
+  // Asks what the client does not ask itself. Over TLS, and behind Sentinels, the client's own
+  // answers must do.
   void askServer() {
     if (options_.tls || options_.topology != Topology::single) {
       const Capabilities found = client_->capabilities();
@@ -174,7 +175,7 @@ class Doctor {
     } catch (const Error& error) {
       findings_.push_back(judgeUse(subject, error));
       complained = true;
-      // What is no matter of rights stands in the way of every kind, and costs the same time each.
+      // An error that is no matter of rights comes with every kind, and costs the same time each.
       hopeless_ |= error.errc() != Errc::denied && error.errc() != Errc::wrongType;
     }
     for (const std::string& line : warnings_->take()) {

@@ -13,7 +13,7 @@
 namespace rlock::cli {
 
 /// A connection of its own, without encryption, for the few questions that a client does not ask.
-/// Blocks; one thread at a time. What cannot be had in time is empty.
+/// Blocks; one thread at a time. An answer that does not come in time is empty.
 class Probe {
  public:
   /// @param patience  for connecting and for each answer
@@ -34,7 +34,7 @@ class Probe {
   std::chrono::milliseconds patience_;
 };
 
-/// What listens at the address. A connection is made for that.
+/// Makes a connection to see what listens at the address.
 [[nodiscard]] Peer lookAt(const Endpoint& endpoint);
 
 }  // namespace rlock::cli

@@ -34,13 +34,13 @@ Finding good(std::string subject, std::string text) {
   return {Verdict::good, std::move(subject), std::move(text), ""};
 }
 
-// What stands in INFO, or empty.
+// The value of a field of INFO, or empty.
 std::string field(const std::map<std::string, std::string>& info, const std::string& name) {
   const auto found = info.find(name);
   return found != info.end() ? found->second : "";
 }
 
-// What to do about an error, by its kind and the server's words.
+// Advice for an error, by its kind and the server's words.
 std::string adviceFor(const Error& error) {
   const std::string_view said = error.serverMessage();
   switch (error.errc()) {

@@ -23,7 +23,7 @@ struct Finding {
   std::string advice{};   ///< what to do about it; empty: nothing
 };
 
-/// What listens at an address, judged by how it answers a Redis PING.
+/// The service at an address, judged by how it answers a Redis PING.
 enum class Peer { unknown, nobody, redis, tls, http, ssh, silent, protectedMode, tooManyClients };
 
 /// By the first bytes of the answer.

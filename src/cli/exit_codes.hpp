@@ -5,8 +5,9 @@
 
 namespace rlock::cli {
 
-/// The ways in which the program itself ends. Those of a command that it runs are passed on, so
-/// these are numbers that commands rarely use (the names are those of sysexits.h where it has one).
+/// The ways in which the program itself ends. The exit code of a command that it runs is passed on,
+/// so these are numbers that commands rarely use (the names are those of sysexits.h where it has
+/// one).
 enum class ExitCode : int {
   success = 0,
   failure = 1,         ///< the answer is no: `show` of a free name, `doctor` that found a fault
@@ -26,7 +27,7 @@ enum class ExitCode : int {
   return static_cast<int>(code);
 }
 
-/// What a process that was ended by a signal is reported as.
+/// The exit code that stands for a process that was ended by a signal.
 [[nodiscard]] constexpr int numberOfSignal(int signal) noexcept {
   return 128 + signal;
 }

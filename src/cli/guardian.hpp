@@ -26,14 +26,14 @@ class Guardian {
 
   /// The command must be gone by then.
   void setKillTime(std::chrono::steady_clock::time_point at) noexcept;
-  /// What is to be killed, as for kill(2): a process, or a group as a negative number. Safe after
-  /// fork(), so that the child can name itself before it runs anything. 0: nothing any more; to be
-  /// said before the command is reaped, for the number may belong to somebody else then.
+  /// Names what is to be killed, as for kill(2): a process, or a group as a negative number. Safe
+  /// after fork(), so that the child can name itself before it runs anything. 0: nothing any more;
+  /// to be said before the command is reaped, for the number may belong to somebody else then.
   void setTarget(pid_t target) noexcept;
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
 
-  /// What both processes see.
+  /// The memory that both processes see.
   struct Shared {
     std::atomic<pid_t> target{0};
     std::atomic<std::int64_t> killAt{INT64_MAX};  ///< ns of the steady clock

@@ -8,7 +8,7 @@
 
 namespace rlock::cli {
 
-/// What a hold of this program says about its holder, in the label that is kept beside the lock:
+/// The text about its holder that a hold of this program keeps beside the lock, as its label:
 /// `backup.sh (ana@web1, pid 4711, since 2026-01-31T07:02:11Z)`.
 struct HolderLabel {
   std::string text{};  ///< the user's own words, or the command's name

@@ -30,7 +30,7 @@ namespace rlock::cli {
 /// For people, such as "read-write lock".
 [[nodiscard]] std::string kindText(LockKind kind);
 
-/// Who it is, in one short text: label and place, or else the owner.
+/// The holder in one short text: label and place, or else the owner.
 [[nodiscard]] std::string holderText(const LockHolder& holder);
 
 }  // namespace rlock::cli

@@ -15,8 +15,8 @@ namespace rlock::cli {
 
 namespace {
 
-// What the command can know of the lock. The deadline is that of the beginning: it moves on while
-// this program renews the hold.
+// The variables by which the command knows of the lock. The deadline is that of the beginning: it
+// moves on while this program renews the hold.
 std::vector<std::string> environmentFor(const Arguments& arguments, const Held& held) {
   using std::chrono::milliseconds;
   const auto left =
@@ -91,7 +91,7 @@ int runUnderLock(const Arguments& arguments,
     controlling.giveTo(::getpgrp());
   }
   if (lost) {
-    // What may be left of it is given back in the background: the server may be away.
+    // A rest of it is given back in the background, if there is one: the server may be away.
     return code;
   }
   return released(held, held.lease, code);

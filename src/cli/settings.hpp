@@ -8,7 +8,7 @@
 
 namespace rlock::cli {
 
-/// What a configuration file says: the defaults of options of the same names.
+/// The contents of a configuration file: the defaults of options of the same names.
 struct Settings {
   std::optional<std::string> uri{};
   std::optional<std::string> wait{};

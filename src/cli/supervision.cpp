@@ -44,7 +44,7 @@ int Supervision::run() {
       continue;
     }
     if (killAt_) {
-      // What the command has started may have outlived it.
+      // Processes that the command has started may have outlived it.
       child_.send(SIGKILL);
     }
     guardian_.setTarget(0);

@@ -40,7 +40,7 @@ std::string holdersOf(const LockInfo& info) {
   return fmt::format("{}", fmt::join(owners, " "));
 }
 
-/// The widths of the columns. What a wide terminal has more goes to names and holders.
+/// The widths of the columns. On a wide terminal names and holders get the additional space.
 struct Widths {
   std::size_t name, kind, bar, left, held, wait, turns, holder;
 

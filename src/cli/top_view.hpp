@@ -12,7 +12,7 @@
 
 namespace rlock::cli {
 
-/// What `rlock top` remembers of a lock between two looks.
+/// The memory of `rlock top` of one lock between two looks.
 struct TopHistory {
   std::uint64_t changes = 0;  ///< looks that have found other holders than the look before
   std::chrono::milliseconds longest{0};  ///< the longest lifetime seen since then
@@ -38,7 +38,7 @@ class TopTracker {
   std::chrono::steady_clock::time_point last_{};
 };
 
-/// What stands above the table.
+/// The lines above the table.
 struct TopHeader {
   std::string server{};   ///< address without secrets
   std::string version{};  ///< such as "redis 7.0.15"

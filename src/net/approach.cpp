@@ -115,12 +115,14 @@ std::optional<ConnectFailure> Approach::connect() {
   if (::connect(fd_.get(), address_.get(), address_.size) == 0) {
     return connected();
   }
+  // A Unix socket does not say by polling when its server has room for another connection.
   if (errno == EAGAIN && address_.family() == AF_UNIX) {
     fd_.reset();
     stage_ = Stage::queueFull;
     timer_.armAt(SteadyClock::now() + kQueueFullPause);
     return std::nullopt;
   }
+  // After a signal, too, connecting goes on in the background.
   if (errno != EINPROGRESS && errno != EINTR) {
     return systemFailure(errno);
   }
@@ -162,6 +164,7 @@ void Approach::onTimer() {
 }
 
 std::optional<ConnectFailure> Approach::connected() {
+  // With nobody listening, the kernel may give this socket the very port it connects to.
   if (connectedToItself(fd_.get(), address_.family())) {
     return systemFailure(ECONNREFUSED);
   }
@@ -195,6 +198,7 @@ void Approach::onReady(int status) {
     }
     return;
   }
+  // Also of a connection that has failed: the server may have said why before.
   if (!writeHandshake() || !readReplies()) {
     return;
   }
@@ -305,6 +309,7 @@ void Approach::finish(Outcome outcome) {
   if (stage_ == Stage::done) {
     return;
   }
+  // The handler may drop the last reference to this.
   const auto keep = shared_from_this();
   stage_ = Stage::done;
   timer_.disarm();

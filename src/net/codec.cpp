@@ -26,6 +26,7 @@ struct ReplyReader::State {
   /// The reply that `task` is to fill: the root, or its place in the parent array.
   static Reply& target(const redisReadTask* task) noexcept {
     if (task->parent == nullptr) {
+      // A reply that was taken has left its place to the caller's old one, which is used again.
       Reply& root = of(task).root;
       root.text.clear();
       root.elements.clear();
@@ -51,7 +52,7 @@ struct ReplyReader::State {
     try {
       reply.text.assign(data, size);
     } catch (const std::bad_alloc&) {
-      return nullptr;
+      return nullptr;  // which hiredis reports as want of memory; no exception may cross its code
     }
     switch (task->type) {
       case REDIS_REPLY_STATUS:
@@ -72,6 +73,7 @@ struct ReplyReader::State {
       return nullptr;
     }
     State& state = of(task);
+    // A server that nests arrays without end must not use up the memory of the process.
     std::size_t depth = 1;
     for (const redisReadTask* outer = task->parent; outer != nullptr; outer = outer->parent) {
       if (++depth > kMaxDepth) {
@@ -80,6 +82,7 @@ struct ReplyReader::State {
       }
     }
     const auto size = static_cast<std::size_t>(count);
+    // The count is what the server says, and the places are made before any of them has come.
     if (size > kMaxElements - state.elements) {
       state.error = "reply has too many elements";
       return nullptr;
@@ -201,6 +204,7 @@ ReplyReader::Next ReplyReader::next(Reply& out) noexcept {
   void* reply = nullptr;
   if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK) {
     state_->failed = true;
+    // A callback that refused has said why; hiredis only knows that it has no object.
     if (*state_->error == '\0') {
       state_->error = reader_->err == REDIS_ERR_OOM ? kOutOfMemory : reader_->errstr;
     }

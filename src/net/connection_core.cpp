@@ -175,7 +175,7 @@ void ConnectionCore::write(std::string_view bytes) noexcept {
     }
     if (count == static_cast<ssize_t>(bytes.size()) && output.leaveIfIdle()) {
       // The race with a failure during the call: the loop takes the socket away now that it has no
-      // writer. Whoever comes second of this thread and fail() sees the other.
+      // writer. Of this thread and fail(), the second one sees the other.
       if (!up_.load()) {
         wakeLoop_();
       }

@@ -145,6 +145,7 @@ void Connector::Attempt::begin() {
     for (std::size_t i = 0; i < settings_->endpoints.size(); ++i) {
       endpoints_.push_back(i);
     }
+    // The endpoint that worked last comes first, or last if its server took no writes.
     if (favourite_->endpoint < endpoints_.size()) {
       endpoints_.erase(endpoints_.begin() + static_cast<std::ptrdiff_t>(favourite_->endpoint));
       favourite_->preferred ? endpoints_.push_front(favourite_->endpoint)
@@ -357,6 +358,7 @@ void Connector::Attempt::note(std::size_t endpoint,
   if (!address.empty() && address != where) {
     where += " (" + address + ")";
   }
+  // A wrong password says more than a refused connection: it is what has to be corrected.
   if (failure.errc != Errc::connectionFailed && !lasting_) {
     ErrorContext context;
     context.node = where;
@@ -442,6 +444,7 @@ void Connector::start(Handler handler) {
   cancel();
   attempt_ =
       std::make_shared<Attempt>(loop_, settings_, favourite_, probeKill_, std::move(handler));
+  // Not at once: the handler must not run before start() has returned.
   loop_.post([weak = std::weak_ptr<Attempt>(attempt_)] {
     if (const auto attempt = weak.lock()) {
       attempt->begin();

@@ -80,16 +80,20 @@ std::optional<ConnectFailure> classifyAnywhere(std::string_view text) {
 }
 
 /// Names a server that is not what is wanted, by its own answer. Empty: nothing speaks against it.
-std::optional<ConnectFailure> classifyMode(std::string_view mode, bool cluster) {
+/// @param node  its address, as it was configured
+std::optional<ConnectFailure> classifyMode(std::string_view mode,
+                                           bool cluster,
+                                           const std::string& node) {
   if (mode == "sentinel") {
     return ConnectFailure{Errc::invalidArgument,
-                          "this is a Sentinel, which keeps no locks; write the address of the "
-                          "server that it watches"};
+                          "this is a Sentinel, which keeps no locks; write redis+sentinel://" +
+                              node + "/NAME, with the name that it has for the master"};
   }
   if (mode == "cluster" && !cluster) {
     return ConnectFailure{Errc::invalidArgument,
                           "this is a node of a cluster, which has only some of the keys; write "
-                          "redis+cluster:// before the addresses of such nodes"};
+                          "redis+cluster://" +
+                              node};
   }
   if (mode == "standalone" && cluster) {
     return ConnectFailure{Errc::invalidArgument,
@@ -467,8 +471,9 @@ std::optional<ConnectFailure> Handshake::acceptHello(const Reply& reply) {
       session_.role = value.text;
     } else if (name == "mode") {
       session_.found.mode = value.text;
-      failure = settings_->peer == Peer::sentinel ? std::nullopt
-                                                  : classifyMode(value.text, settings_->cluster);
+      failure = settings_->peer == Peer::sentinel
+                    ? std::nullopt
+                    : classifyMode(value.text, settings_->cluster, session_.node);
     } else if (name == "id" && value.isInteger() && value.integer > 0) {
       session_.clientId = static_cast<std::uint64_t>(value.integer);
     }
@@ -493,7 +498,7 @@ std::optional<ConnectFailure> Handshake::acceptServerInfo(const Reply& reply) {
   if (found.mode.empty()) {
     found.mode = mode;
   }
-  return classifyMode(mode, settings_->cluster);
+  return classifyMode(mode, settings_->cluster, session_.node);
 }
 
 void Handshake::acceptCommands(const Reply& reply) {

@@ -41,11 +41,14 @@ void LoopCore::open(uv_loop_t* adopted) {
 
 void LoopCore::startThread(std::string name) {
   try {
+    // A signal of the application is to be handled by one of its own threads.
     const BlockedSignals blocked;
+    // Race: the new thread may come to stop(), which takes thread_, before it is assigned.
     const MutexLock lock(mutex_);
     thread_ = std::thread(
         [core = shared_from_this(), name = std::move(name)]() noexcept { core->runThread(name); });
   } catch (const std::exception& error) {
+    // Handles can only be closed by a loop that runs, so this thread runs it once.
     posted_.close();
     closeAll();
     uv_run(loop_, UV_RUN_DEFAULT);
@@ -56,7 +59,7 @@ void LoopCore::startThread(std::string name) {
 
 void LoopCore::runThread(const std::string& name) noexcept {
   loopThread_.begin();
-  char shortName[16] = {};
+  char shortName[16] = {};  // Linux allows no longer ones
   name.copy(shortName, sizeof(shortName) - 1);
   pthread_setname_np(pthread_self(), shortName);
   uv_run(loop_, UV_RUN_DEFAULT);
@@ -90,6 +93,7 @@ bool LoopCore::stop(SteadyClock::time_point deadline) {
     const MutexLock lock(mutex_);
     const bool onLoop = loopThread_.onIt();
     if (onLoop) {
+      // A callback ends its own loop: it cannot wait for itself. The loop ends when it returns.
       finished = true;
     } else if (loopThread_.nobodyYet()) {
       // Nobody but this thread could run the loop: waiting would only use up the time.
@@ -99,6 +103,7 @@ bool LoopCore::stop(SteadyClock::time_point deadline) {
           mutex_, deadline, [this]() RLOCK_REQUIRES(mutex_) { return finished_; });
     }
     thread = std::move(thread_);
+    // A thread cannot join itself, and one that is late must not keep the caller for longer.
     if (thread.joinable() && (onLoop || !finished)) {
       thread.detach();
     }
@@ -148,7 +153,9 @@ void LoopCore::handleClosed() noexcept {
   if (--openHandles_ > 0) {
     return;
   }
+  // The handles were in this object: it lives until libuv has let go of the last one.
   const std::shared_ptr<LoopCore> keep = std::move(self_);
+  // Of a loop of its own the thread says so, when it has closed that, too.
   if (!owned_) {
     markFinished();
   }

@@ -62,7 +62,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   void close(uv_handle_t* handle) noexcept;
   void markFinished() noexcept;
 
-  /// Far more than the end of anything takes. What would queue itself for ever is dropped then.
+  /// Far more than the end of anything takes. A function that queues itself for ever is dropped
+  /// then.
   static constexpr int kLastPasses = 64;
 
   uv_loop_t ownLoop_{};

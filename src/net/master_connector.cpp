@@ -140,6 +140,7 @@ void MasterConnector::Search::connect(Attempts& attempts,
 }
 
 void MasterConnector::Search::asked(const Endpoint& sentinel, Result<Established> result) {
+  // First, so that this Connector cannot report once more while the decisions go on.
   erase(asking_, sentinel);
   const auto now = Clock::now();
   if (result.has_value()) {
@@ -159,6 +160,7 @@ void MasterConnector::Search::asked(const Endpoint& sentinel, Result<Established
 void MasterConnector::Search::verified(const Endpoint& candidate, Result<Established> result) {
   erase(verifying_, candidate);
   if (result.has_value()) {
+    // The connection itself has said that it leads to a master; the Sentinels may be late.
     access_->list.found(candidate, Clock::now());
     finish(std::move(result));
     return;
@@ -188,6 +190,7 @@ void MasterConnector::Search::finish(Result<Established> result) {
   if (done_) {
     return;
   }
+  // The handler may drop the connector and with it the last reference to this.
   const auto keep = shared_from_this();
   done_ = true;
   stop();
@@ -209,6 +212,7 @@ MasterConnector::~MasterConnector() {
 void MasterConnector::start(Handler handler) {
   cancel();
   search_ = std::make_shared<Search>(loop_, settings_, probeKill_, std::move(handler));
+  // Not at once: the handler must not run before start() has returned.
   loop_.post([weak = std::weak_ptr<Search>(search_)] {
     if (const auto search = weak.lock()) {
       search->goOn();

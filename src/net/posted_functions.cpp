@@ -22,6 +22,7 @@ void PostedFunctions::post(UniqueFunction<void()> function) {
   if (!accepts()) {
     return;
   }
+  // Without memory a node of the reserve is used: the loop fills it up again when it wakes.
   if (!node) {
     node.reset(reserve_.pop());
     --reserved_;
@@ -45,10 +46,13 @@ void PostedFunctions::post(QueuedFunction& task, std::shared_ptr<const void> own
     queue_.push(&task);
     wakeLoop();
   } else {
+    // Race: the loop was closed after enter(). The task may be queued elsewhere again.
     task.leave();
   }
 }
 
+/// One wake-up is enough until run(): uv_async_send() costs a system call. The handle is still
+/// open, because it is closed after end(), which takes the same mutex and refuses what comes later.
 void PostedFunctions::wakeLoop() noexcept {
   if (!signalled_) {
     signalled_ = true;
@@ -99,6 +103,7 @@ bool PostedFunctions::run() noexcept {
   {
     const MutexLock lock(mutex_);
     running_.swap(queue_);
+    // Before the functions run: what is queued from here on needs another wake-up.
     signalled_ = false;
     closed = !accepting_;
     fillReserve();

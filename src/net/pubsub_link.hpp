@@ -17,10 +17,15 @@ class MasterWatch;
 
 /// A connection for subscriptions, kept alive and repaired, with any number of channels.
 ///
-/// **Thread safety:** loop thread only.
-///
 /// It connects at the first subscribe(). A dead peer is noticed within heartbeatInterval +
 /// replyTimeout. Calls never block and cost one pipelined request per pass of the loop.
+///
+/// Invariants: the SubscriptionBook says which channels are wanted and which of them this
+/// connection has confirmed; after each reconnection all wanted ones are subscribed anew. A channel
+/// is told as confirmed only by an answer to a request that this connection has sent after it was
+/// wanted. Events are told from the loop and not from within a call, and none after close().
+///
+/// **Thread safety:** loop thread only.
 class PubSubLink final : public SubscriptionTransport {
  public:
   /// @param events  must stay valid until close()

@@ -70,8 +70,8 @@ class ReplyInput {
   const std::chrono::nanoseconds spin_;
   RoundTrip roundTrip_;
   std::uint64_t pending_ = 0;
-  // What was taken is read from the buffer as long as the replies are simple ones. The reader gets
-  // the rest, and has bytes of its own only while there are none of these.
+  // Simple replies are read from the buffer itself. From the first one that is not simple on, the
+  // bytes go to the ReplyReader, which has bytes of its own only while there are none of these.
   std::vector<char> buffer_;
   std::string_view unread_;
   ReplyReader reader_;

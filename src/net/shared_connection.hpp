@@ -24,8 +24,8 @@ namespace rlock::detail::net {
 /// At most one thread is the writer and at most one the reader. A thread that submits a command
 /// appends it; if nobody is the writer, it writes for all. Of the threads in await() one reads for
 /// all (ConnectionReader). The loop is reader and writer only for requests that no thread awaits:
-/// it learns of them through a nested epoll descriptor that any thread can arm. What they all share
-/// is the ConnectionCore.
+/// it learns of them through a nested epoll descriptor that any thread can arm. They all share
+/// the ConnectionCore.
 ///
 /// Invariant: a command is in the bytes to be written exactly when its request has a place in the
 /// order of replies.

@@ -74,7 +74,9 @@ TlsHandle<SSL_CTX> newContext() {
                    SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION) != 1)) {
     throw Error(Errc::invalidArgument, "OpenSSL cannot be used: " + tlsReason(ENOMEM));
   }
+  // Redis never asks for one; it would be a second handshake in the middle of the replies.
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION);
+  // After a partial write the rest is in another place: output moves on in its queue.
   SSL_CTX_set_mode(context.get(),
                    SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                        SSL_MODE_AUTO_RETRY | SSL_MODE_RELEASE_BUFFERS);
@@ -97,6 +99,7 @@ TlsHandle<SSL_SESSION> TlsSessions::find(const std::string& server) {
   if (found == sessions_.end()) {
     return nullptr;
   }
+  // A resumed session shows no certificate, so one that has expired since would pass unseen.
   SSL_SESSION* const session = found->second.get();
   const X509* const certificate = SSL_SESSION_get0_peer(session);
   if (SSL_SESSION_is_resumable(session) != 1 || certificate == nullptr ||
@@ -166,8 +169,10 @@ void TlsContext::showCertificate(const Options& options) {
   std::string password = options.tlsKeyPassword;
   SSL_CTX_set_default_passwd_cb(context_.get(), &givePassword);
   SSL_CTX_set_default_passwd_cb_userdata(context_.get(), &password);
+  // OpenSSL compares the key with the certificate here, too.
   const bool usable =
       SSL_CTX_use_PrivateKey_file(context_.get(), path.c_str(), SSL_FILETYPE_PEM) == 1;
+  // OpenSSL has the address of the password, which ends with this function.
   SSL_CTX_set_default_passwd_cb_userdata(context_.get(), nullptr);
   SSL_CTX_set_default_passwd_cb(context_.get(), nullptr);
   OPENSSL_cleanse(password.data(), password.size());
@@ -190,6 +195,7 @@ TlsHandle<SSL> TlsContext::connection(const std::string& name) const {
   TlsHandle<BIO> output(BIO_new(BIO_s_mem()));
   bool made = ssl && input && output;
   if (made) {
+    // An empty buffer means that more is to come; the end of the connection is told otherwise.
     BIO_set_mem_eof_return(input.get(), -1);
     SSL_set_bio(ssl.get(), input.release(), output.release());
     SSL_set_connect_state(ssl.get());
@@ -213,6 +219,7 @@ TlsHandle<SSL> TlsContext::connection(const std::string& name) const {
 
 std::string TlsContext::nameOf(const Endpoint& endpoint) const {
   std::string name = withoutZone(serverName_.empty() ? endpoint.host : serverName_);
+  // The dot makes a name complete for the resolver; certificates are without.
   if (name.size() > 1 && name.ends_with('.')) {
     name.pop_back();
   }

@@ -28,6 +28,7 @@ std::string nameText(const X509_NAME* name) {
       X509_NAME_print_ex(text.get(), name, 0, XN_FLAG_RFC2253 & ~ASN1_STRFLGS_ESC_MSB) < 0) {
     return "unreadable";
   }
+  // A certificate says what its maker wants: control characters do not go into logs.
   char* data = nullptr;
   const long size = BIO_get_mem_data(text.get(), &data);
   const std::string_view bytes(data, static_cast<std::size_t>(size));
@@ -74,6 +75,7 @@ std::string namesOf(X509* certificate) {
     } else {
       continue;
     }
+    // Certificates of large services have hundreds of names.
     if (++listed > kNamesListed) {
       return text + ", ...";
     }
@@ -125,6 +127,8 @@ std::string reasonText(unsigned long error) {
 
 }  // namespace
 
+/// OpenSSL keeps its errors in a queue of the thread, the first cause first. The queue is emptied
+/// here, so that the next call does not report an error of this one.
 std::string tlsReason(int error) {
   const unsigned long first = ERR_peek_error();
   ERR_clear_error();
@@ -183,6 +187,7 @@ std::string describeRefusal(int code,
 }
 
 StreamFailure explainTlsFailure(bool hasCertificate) {
+  // Looked at before tlsReason(), which empties the queue.
   const unsigned long error = ERR_peek_error();
   const int alert = alertOf(error);
   const std::string reason = tlsReason(EPROTO);
@@ -199,6 +204,7 @@ StreamFailure explainTlsFailure(bool hasCertificate) {
             "later: " +
                 reason};
   }
+  // Servers of TLS 1.2 have no alert for a certificate that they miss.
   if (alert == SSL_AD_HANDSHAKE_FAILURE && !hasCertificate) {
     return {Errc::protocolError,
             "the server refused the TLS handshake; it may want a certificate of the client "

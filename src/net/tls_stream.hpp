@@ -21,8 +21,8 @@ namespace rlock::detail::net {
 /// OpenSSL's state is used by the reader and the writer, one at a time; it never touches the
 /// socket, and the mutex that guards it is never held while a call to the kernel could block. The
 /// reader hands what has come to it and takes out plain bytes; the writer hands plain bytes to it
-/// and sends what comes out. What the reader brings it to say, such as the answer to a key update,
-/// is sent by the next write, for only one thread may put bytes into the socket.
+/// and sends what comes out. OpenSSL's own messages that reading causes, such as the answer to a
+/// key update, are sent by the next write, for only one thread may put bytes into the socket.
 ///
 /// write() says that bytes are written when the kernel has the whole record that they are in. Until
 /// then the peer can make nothing of them.

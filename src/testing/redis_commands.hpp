@@ -39,7 +39,7 @@ std::string redisDoubleText(double number);
 bool redisGlob(std::string_view pattern, std::string_view text);
 std::string lowerCase(std::string_view text);
 
-/// What a command works on.
+/// The state that a command reads and changes.
 struct CommandContext {
   RedisKeyspace& keys;
   std::int64_t nowMs;  ///< since the epoch
@@ -71,12 +71,12 @@ struct RedisCommand {
 inline constexpr unsigned kWrite = RedisCommand::kWrite;
 inline constexpr unsigned kGrows = RedisCommand::kWrite | RedisCommand::kDenyOom;
 
-/// Those about keys of any type, strings and hashes.
+/// The commands on keys of any type, on strings and on hashes.
 std::span<const RedisCommand> keyCommands();
-/// Those about lists and sorted sets.
+/// The commands on lists and sorted sets.
 std::span<const RedisCommand> orderedCommands();
 
-/// What stands under a key: nothing, an object of the type asked for, or one of another.
+/// The result of a look at a key: nothing, an object of the type asked for, or one of another.
 template <class Type>
 struct Looked {
   RedisObject* object = nullptr;

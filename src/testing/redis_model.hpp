@@ -69,7 +69,7 @@ class RedisModel {
   /// there was none.
   std::vector<detail::Reply> unsubscribe(ClientId client, Argv channels);
 
-  // What the server does to its clients.
+  // Events that clients see.
 
   /// Called for each subscriber of a message, in the order of their ids, at the moment of PUBLISH.
   using MessageHook =
@@ -92,7 +92,7 @@ class RedisModel {
   void restart(bool keepData);
   [[nodiscard]] std::string_view runId() const;
 
-  // What makes it refuse commands.
+  // Reasons to refuse commands.
 
   /// A user of this connection may not run a command, in scripts either: NOPERM. A subcommand is
   /// written as `client|kill`; with `script` alone all subcommands are denied. Names in lower case.
@@ -108,8 +108,8 @@ class RedisModel {
   void setReadOnly(bool readOnly) { readOnly_ = readOnly; }
   /// It loads its data: nearly everything is refused with LOADING.
   void setLoading(bool loading) { loading_ = loading; }
-  /// Looks at each command of a connection, not at those of scripts, before anything else. What it
-  /// returns is answered as an error, and the command is not executed.
+  /// Looks at each command of a connection, not at those of scripts, before anything else. If it
+  /// returns a text, that is answered as an error, and the command is not executed.
   using RefusalHook = std::function<std::optional<std::string>(ClientId client, Argv argv)>;
   void onCommand(RefusalHook hook) { refusalHook_ = std::move(hook); }
 

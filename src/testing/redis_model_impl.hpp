@@ -143,7 +143,7 @@ class RedisModel::Impl {
   detail::Reply eval(Argv argv, bool asText);
   detail::Reply run(const std::string& sha1, Argv arguments, std::size_t keys);
 
-  /// What a script's redis.call() goes through.
+  /// Executes a script's redis.call().
   detail::Reply performInScript(Argv argv);
   RedisModel& model_;
   const WallClock clock_;

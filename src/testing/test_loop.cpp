@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "testing/test_loop.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>

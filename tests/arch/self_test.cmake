@@ -118,6 +118,14 @@ expect_violation("touches the world: thread" include/rlock/detail/engine/acquire
   "${spdx}#include <thread>\n")
 expect_violation("touches the world: steady_clock::now" include/rlock/detail/engine/acquire.hpp
   "${spdx}auto now = std::chrono::steady_clock::now();\n")
+expect_violation("touches the world: system_clock::now" include/rlock/detail/base/clock.hpp
+  "${spdx}auto now = std::chrono::system_clock::now();\n")
+expect_violation("touches the world: std::this_thread" include/rlock/detail/engine/acquire.hpp
+  "${spdx}void f() { std::this_thread::yield(); }\n")
+foreach(what IN ITEMS condition_variable counting_semaphore std::latch)
+  expect_violation("blocks a thread: ${what}" include/rlock/detail/engine/acquire.hpp
+    "${spdx}using T = ${what};\n")
+endforeach()
 
 # Layers
 expect_violation("is in no layer" src/loose.hpp "${spdx}")

@@ -107,6 +107,31 @@ class AccessRules : public LockTest, public ::testing::WithParamInterface<LostRe
     expectNothingWasRefused();
   }
 
+  /// One owner of a client gives the lock to the next one on the server, unless requests carry
+  /// tombstones.
+  void handOver() {
+    Options settings = user();
+    settings.handOverLimit = 16;
+    Client client = Client::connect(settings);
+    RLock lock = client.getLock("orders:17");
+    TcpProxy::RuleOptions once;
+    once.limit = 1;
+    for (const auto& fate : {TcpProxy::Action::pass(), TcpProxy::Action::swallowReplyAndCut()}) {
+      const OwnerId first = newOwner();
+      const OwnerId next = newOwner();
+      lock.lockAsync({}, first).get();
+      auto waiter = inThread([&] { return outcomeOf(lock.lockAsync({}, next).wait()); });
+      EXPECT_EVENTUALLY(kLong, client.stats().waiters == 1);
+      const auto handOvers = proxy().addRule(running(lua::lock_hand_over), fate, once);
+      lock.unlockAsync(first).get();
+      EXPECT_EQ(waiter.get(), "ok");
+      EXPECT_EQ(handOvers.hits(), GetParam() == LostReplyPolicy::marker ? 0U : 1U);
+      lock.unlockAsync(next).get();
+    }
+    client.close(scaled(2s));
+    expectNothingWasRefused();
+  }
+
  private:
   std::vector<TcpProxy::Rule> rules_;
 };
@@ -128,6 +153,7 @@ TEST_P(AccessRules, OfPlainLocks) {
           lua::lock_acquire,
           lua::lock_release,
           false);
+  handOver();
 }
 
 TEST_P(AccessRules, TheWordsThatMayBeLeftOut) {

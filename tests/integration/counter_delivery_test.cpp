@@ -302,7 +302,7 @@ class NumberedScripts : public LockTest {
   }
 };
 
-TEST_F(NumberedScripts, OneThatMayHaveRunDoesNothingWithoutItsMarker) {
+TEST_F(NumberedScripts, OneThatMayHaveRunDoesNothingWithoutItsKey) {
   RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   add("7");
   EXPECT_EQ(raw().get("s"), "1");

@@ -4,6 +4,8 @@
 
 #include "integration/fair_harness.hpp"
 
+#include <algorithm>
+
 namespace rlock::test {
 namespace {
 

@@ -5,6 +5,8 @@
 
 #include "integration/fair_harness.hpp"
 
+#include <algorithm>
+
 namespace rlock::test {
 namespace {
 

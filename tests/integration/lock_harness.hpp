@@ -5,6 +5,7 @@
 #include "support/child_process.hpp"
 #include "support/eventually.hpp"
 #include "support/faces.hpp"
+#include "support/host_report.hpp"
 #include "support/raw_redis.hpp"
 #include "support/redis_server.hpp"
 #include "support/tcp_proxy.hpp"
@@ -211,6 +212,8 @@ inline std::string faceName(const ::testing::TestParamInfo<Face>& info) {
 /// as undefined behaviour.
 class Resource {
  public:
+  Resource() { noteSafetyCheck(); }
+
   /// One section: reads, lets others run, writes.
   void use(std::chrono::microseconds pause = std::chrono::microseconds(0)) {
     if (inside_.exchange(true, std::memory_order_relaxed)) {

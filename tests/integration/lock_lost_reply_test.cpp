@@ -349,7 +349,7 @@ TEST_F(LostReplyOrder, XAMB14_ALateReplyNeverReachesTheNextCommand) {
   EXPECT_EQ(client.stats().reconnects, 0U);
 }
 
-TEST_F(LostReplyOrder, AutomaticUsesTheMarkerWhereTheServerForbidsKilling) {
+TEST_F(LostReplyOrder, AutomaticUsesTheTombstoneWhereTheServerForbidsKilling) {
   raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all"});
   raw().denyClient("weak", {"kill"});
   Options settings = proxied();

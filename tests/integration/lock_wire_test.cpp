@@ -177,7 +177,7 @@ TEST_P(LockWire, C6_NothingIsLeftBehind) {
   EXPECT_EQ(client.stats().waiters, 0U);
 }
 
-TEST_P(LockWire, C6_MarkersHaveAnExpiry) {
+TEST_P(LockWire, C6_TombstonesHaveAnExpiry) {
   Options settings = proxied();
   settings.lostReplyPolicy = LostReplyPolicy::marker;
   Client client = Client::connect(settings);
@@ -307,7 +307,7 @@ TEST_F(LockWireNames, XNAM1_LongestName) {
   EXPECT_EQ(outcomeOf([&] { static_cast<void>(client.getLock("n")); }), "ok");
 }
 
-TEST_F(LockWireNames, XNAM4_ALockNamedLikeAnothersChannelOrMarker) {
+TEST_F(LockWireNames, XNAM4_ALockNamedLikeAnothersChannelOrTombstone) {
   Client client = Client::connect(uri("hand-over-limit=0&safety-poll=1m"));
   RLock plain = client.getLock("x");
   RLock channelName = client.getLock("redisson_lock__channel:{x}");

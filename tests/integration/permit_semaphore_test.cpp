@@ -771,7 +771,7 @@ TEST_F(PermitTest, Wire_OtherDataStandsThere) {
   EXPECT_EQ(raw().get("w"), "text");
 }
 
-TEST_F(PermitTest, RequestsThatFollowOneAnotherShareAMarker) {
+TEST_F(PermitTest, RequestsThatFollowOneAnotherShareAnIdempotencyKey) {
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("w");
   semaphore.trySetPermits(1);

@@ -269,7 +269,7 @@ TEST_P(ReadWriteLostReply, AWaitingWriterWithdrawsOnceOrItsIntentLapses) {
 
 // Where the server forbids CLIENT KILL.
 
-class ReadWriteLostReplyUnfenced : public ReadWriteTest {
+class ReadWriteLostReplyWithoutKilling : public ReadWriteTest {
  protected:
   [[nodiscard]] Client connectWeak() {
     raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all"});
@@ -284,7 +284,7 @@ class ReadWriteLostReplyUnfenced : public ReadWriteTest {
   }
 };
 
-TEST_F(ReadWriteLostReplyUnfenced, ARequestThatComesAfterItWasReconciledDoesNothing) {
+TEST_F(ReadWriteLostReplyWithoutKilling, ARequestThatComesAfterItWasReconciledDoesNothing) {
   Client client = connectWeak();
   const ReadWriteLock both = client.getReadWriteLock("late");
   const auto stalled = [&](RLock& side, const lua::Script& script, auto call, int count) {
@@ -317,7 +317,7 @@ TEST_F(ReadWriteLostReplyUnfenced, ARequestThatComesAfterItWasReconciledDoesNoth
   expectNoEternalKeys();
 }
 
-TEST_F(ReadWriteLostReplyUnfenced, EachRequestIsReconciledByItsMarker) {
+TEST_F(ReadWriteLostReplyWithoutKilling, EachRequestIsReconciledByItsTombstone) {
   Client client = connectWeak();
   const ReadWriteLock both = client.getReadWriteLock("auto");
   for (RLock side : {both.writeLock(), both.readLock()}) {

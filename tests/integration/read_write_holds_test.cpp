@@ -4,6 +4,7 @@
 
 #include "integration/read_write_harness.hpp"
 
+#include <algorithm>
 #include <random>
 
 namespace rlock::test {

@@ -4,6 +4,7 @@
 
 #include "integration/lock_harness.hpp"
 
+#include <algorithm>
 #include <sstream>
 
 namespace rlock::test {

@@ -465,7 +465,7 @@ TEST_P(SemaphoreTest, ErrorsNameTheSemaphore) {
       << result.error().what();
 }
 
-TEST_F(SemaphoreBlocking, MarkersDoNotPileUp) {
+TEST_F(SemaphoreBlocking, IdempotencyKeysDoNotPileUp) {
   Client client = connect();
   // In a cluster a request that waits for the first connection has a marker of its own.
   EXPECT_EQ(client.getSemaphore("markers").availablePermits(), 0);

@@ -8,6 +8,7 @@
 
 #include "integration/lock_harness.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <map>

@@ -5,6 +5,8 @@
 # Usage: tests/mutants/run.sh [--shard K/N] [NAME...]
 #        tests/mutants/run.sh --table    the breaks as the table of docs/testing.md
 #
+# That the list fits the sources, the tests and that table is checked by tests/mutants/check.sh, without a build.
+#
 #   NAME...       only these breaks of mutants.txt, not all
 #   --shard K/N   every N-th, beginning with the K-th: N runs, with one build directory each, share the work
 #
@@ -55,7 +57,8 @@ list=tests/mutants/mutants.txt
 export RLOCK_TEST_REQUIRE_REDIS=1
 
 # Programs that are built and run together when the named ones have found nothing.
-stages=("unit simulation races outcome" "integration lock_integration" "fault model" "tls cluster sentinel")
+stages=("unit testing simulation redis_model races outcome" "integration lock_integration" "client_surface observability sync asio cli"
+  "fault model" "tls cluster sentinel topology")
 
 # The entries to be tried: their numbers, and all programs that are named beside them.
 declare -A chosen=() needed=() known=()

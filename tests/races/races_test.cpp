@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Two or three calls at once, some 10,000 times each. The product is compiled with a schedule point
+// Two or three calls at once, some 10,000 times each, and 100,000 times each of the pairs that
+// tests/matrix/races.sh names. The product is compiled with a schedule point
 // at every mutex and at every atomic that orders threads, where the threads give way to each other
 // by lots that follow from a seed. Waiters have no safety poll that could save them: a lost wake-up
 // is a call that does not end.
 //
-// RLOCK_RACE_ROUNDS   rounds of each test (the default takes a few seconds)
-// RLOCK_RACE_SEED     the first seed, to begin where a failure was; the round that fails prints its
-// own
+// RLOCK_RACE_ROUNDS   rounds of each test, that is how often its calls meet (the default takes a
+// few seconds) RLOCK_RACE_SEED     the first seed, to begin where a failure was; the round that
+// fails prints its own
 
 #include "races/memory_world.hpp"
 #include "races/rounds.hpp"
@@ -127,9 +128,15 @@ class Races : public testing::Test {
   }
 
   /// @param round  does one round, given its seed; it stops at the first failure
-  void rounds(std::uint64_t count, const std::function<void(std::uint64_t seed)>& round) {
+  /// @param meetings  how often the calls that the test is about meet in one round:
+  /// RLOCK_RACE_ROUNDS
+  ///   counts each of them
+  void rounds(std::uint64_t count,
+              const std::function<void(std::uint64_t seed)>& round,
+              std::uint64_t meetings = 1) {
     const std::uint64_t first = fromEnvironment("RLOCK_RACE_SEED", 1);
-    const std::uint64_t last = first + fromEnvironment("RLOCK_RACE_ROUNDS", count / kSlowness);
+    const std::uint64_t wanted = fromEnvironment("RLOCK_RACE_ROUNDS", count * meetings / kSlowness);
+    const std::uint64_t last = first + (wanted + meetings - 1) / meetings;
     for (std::uint64_t seed = first; seed < last && !HasFailure(); ++seed) {
       SCOPED_TRACE("RLOCK_RACE_SEED=" + std::to_string(seed));
       seedThread(seed);
@@ -406,28 +413,41 @@ TEST_F(Races, TheEndOfAThreadAndGranting) {
   });
 }
 
-// A renewal that was under way when the release was sent must not bring the hold back.
+// A renewal that was under way when the release was sent must not bring the hold back. A round
+// waits for the moment at which renewals are due, so it has many holds, and each of them is renewed
+// and released at that moment.
 TEST_F(Races, ReleaseAndRenewal) {
-  options_.watchdogTimeout = 100ms;
+  constexpr std::size_t kHolds = 128;
+  options_.watchdogTimeout = 300ms;
   Client client = connect();
-  rounds(500, [&](std::uint64_t seed) {
-    std::array<RLock, 2> locks{client.getLock("l"), client.getLock("m")};
+  const auto body = [&](std::uint64_t seed) {
+    std::vector<std::string> keys;
     std::vector<Lease> leases;
-    for (RLock& lock : locks) {
-      leases.push_back(lock.acquire());
+    const auto begin = Clock::now();
+    for (std::size_t i = 0; i < kHolds; ++i) {
+      keys.push_back("l" + std::to_string(i));
+      leases.push_back(client.getLock(keys.back()).acquire());
     }
-    const auto renewed = Clock::now() + 33ms;
-    atOnce(seed,
-           {[&] {
-              std::this_thread::sleep_until(renewed + std::chrono::microseconds(draw() % 3'000));
-              EXPECT_EQ(leases[0].release(), ReleaseResult::released);
-            },
-            [&] {
-              std::this_thread::sleep_until(renewed + std::chrono::microseconds(draw() % 3'000));
-              EXPECT_EQ(leases[1].release(), ReleaseResult::released);
-            }});
-    EXPECT_EQ(server_.command({"EXISTS", "l", "m"}).integer, 0);
-  });
+    // The first is due at the former moment, the last at the latter.
+    const auto due = begin + 100ms;
+    const auto end = Clock::now() + 100ms;
+    const auto spread = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(end - due + 3ms).count());
+    const auto release = [&](std::size_t from, std::size_t to) {
+      return [&, from, to] {
+        std::this_thread::sleep_until(due + std::chrono::microseconds(draw() % spread));
+        for (std::size_t i = from; i < to; ++i) {
+          EXPECT_EQ(leases[i].release(), ReleaseResult::released) << keys[i];
+        }
+      };
+    };
+    atOnce(seed, {release(0, kHolds / 2), release(kHolds / 2, kHolds)});
+    for (const std::string& key : keys) {
+      EXPECT_EQ(server_.command({"EXISTS", key}).integer, 0) << key;
+    }
+  };
+  rounds(40, body, kHolds);
+  EXPECT_GT(client.stats().renewals, 0U);
 }
 
 TEST_F(Races, ReadersAndAWriter) {

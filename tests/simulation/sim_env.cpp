@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation/sim_env.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace rlock::sim {

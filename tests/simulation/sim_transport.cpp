@@ -4,6 +4,7 @@
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/error.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <utility>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/eventually.hpp"
 
+#include <algorithm>
 #include <thread>
 
 namespace rlock::test {

@@ -5,6 +5,7 @@
 #include "support/raw_redis.hpp"
 #include "support/spawn.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>

@@ -44,10 +44,12 @@ Topology readTopology() {
   throw std::runtime_error(std::string(kVariable) + ": there is no " + text);
 }
 
-/// A user with the commands of all lines in docs/configuration.md, for all names.
+/// A user with the commands and channels of all lines in docs/configuration.md. Names that tests
+/// make up begin with anything, so `orders:` is left out of the patterns, and all keys are allowed.
 std::string leastRights() {
   std::ifstream file(std::string(RLOCK_TEST_SOURCE_DIR) + "/docs/configuration.md");
   std::set<std::string> commands;
+  std::set<std::string> channels;
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("ACL SETUSER ")) {
       continue;
@@ -56,16 +58,22 @@ std::string leastRights() {
     for (std::string word; words >> word;) {
       if (word.starts_with('+')) {
         commands.insert(word);
+      } else if (word.starts_with('&')) {
+        // A name with braces of its own gets no others.
+        channels.insert(word.substr(0, word.find("{orders:")) +
+                        (word.find("{orders:") == std::string::npos ? "" : "*"));
       }
     }
   }
-  if (commands.empty()) {
+  if (commands.empty() || channels.empty()) {
     throw std::runtime_error("docs/configuration.md has no access rules");
   }
   commands.insert("+select");  // for databases other than 0, as the document says below
-  std::string user = std::string(kUser) + " on >" + kPassword + " ~* &*";
-  for (const std::string& command : commands) {
-    user += " " + command;
+  std::string user = std::string(kUser) + " on >" + kPassword + " ~* resetchannels";
+  for (const std::set<std::string>* const words : {&channels, &commands}) {
+    for (const std::string& word : *words) {
+      user += " " + word;
+    }
   }
   return user;
 }

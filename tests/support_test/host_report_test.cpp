@@ -2,6 +2,8 @@
 // The cases that once_more_test.sh runs to see them fail.
 #include "support/host_report.hpp"
 
+#include "integration/lock_harness.hpp"
+#include "integration/read_write_harness.hpp"
 #include "support/temp_dir.hpp"
 #include "support/unprotected_counter.hpp"
 
@@ -24,6 +26,26 @@ TEST(HostReportSamples, DISABLED_ACounterIsWrong) {
   const TempDir dir;
   UnprotectedCounter counter(dir.file("counter"));
   EXPECT_EQ(counter.increment(), 2);
+}
+
+/// Two holders at once in what one lock protects.
+TEST(HostReportSamples, DISABLED_AResourceHasTwoUsers) {
+  Resource resource;
+  std::thread other([&] { resource.use(std::chrono::milliseconds(100)); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  resource.use();
+  other.join();
+  EXPECT_EQ(resource.overlaps(), 0);
+  EXPECT_EQ(resource.value(), 2);
+}
+
+TEST(HostReportSamples, DISABLED_AReaderMeetsAWriter) {
+  SharedResource resource;
+  std::thread reader([&] { resource.read(std::chrono::milliseconds(100)); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  resource.write();
+  reader.join();
+  EXPECT_EQ(resource.overlaps(), 0);
 }
 
 }  // namespace

@@ -51,6 +51,8 @@ echo "1000 99999999999999" >"$RLOCK_TEST_HOST"
 expect yes "the host stood still" ALimitIsBroken
 expect no "a safety check" ACounterIsWrong
 expect no "a test that has a safety check" ALimitIsBrokenBesideOverlaps
+expect no "two holders in a resource" AResourceHasTwoUsers
+expect no "a reader beside a writer" AReaderMeetsAWriter
 expect no "one of two cases checks safety" ALimitIsBroken ACounterIsWrong
 
 # The watch writes when it could not run for a while.

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <openssl/pem.h>
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <array>
 #include <cstdio>

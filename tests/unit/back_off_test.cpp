@@ -135,6 +135,18 @@ TEST(ExponentialPause, DoesNotOverflow) {
   EXPECT_EQ(detail::exponentialPause(std::chrono::nanoseconds(1), kLongest, 200), kLongest);
 }
 
+TEST(DoublingPause, DoublesToItsLongestAndBeginsAnew) {
+  detail::DoublingPause pause(milliseconds(50), milliseconds(300));
+  EXPECT_EQ(pause.next(), milliseconds(50));
+  EXPECT_EQ(pause.next(), milliseconds(100));
+  EXPECT_EQ(pause.current(), milliseconds(200));
+  pause.grow();
+  EXPECT_EQ(pause.next(), milliseconds(300));
+  EXPECT_EQ(pause.current(), milliseconds(300));
+  pause.reset();
+  EXPECT_EQ(pause.current(), milliseconds(50));
+}
+
 TEST(BackoffPause, LeavesOutPartOfTheSecondHalf) {
   for (std::uint32_t random = 0; random < 5000; ++random) {
     const auto pause = detail::backoffPause(milliseconds(10), milliseconds(100), 2, random);

@@ -267,6 +267,26 @@ TEST(Handshake, TellsWhyTheServerCannotBeUsed) {
   }
 }
 
+TEST(Handshake, AUserNameAloneMayBeAPassword) {
+  LinkSettings settings;
+  settings.username = "secret";
+  Handshake shake = handshake(settings);
+  const auto failure = answer(shake, "-WRONGPASS invalid username-password pair\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->errc, Errc::authenticationFailed);
+  EXPECT_NE(failure->reason.find("redis://:password@host"), std::string::npos) << failure->reason;
+  EXPECT_NE(failure->reason.find("without a password"), std::string::npos) << failure->reason;
+}
+
+TEST(Handshake, APasswordThatIsMissedIsAskedFor) {
+  Handshake shake = handshake({});
+  const auto failure =
+      answer(shake, "-NOAUTH HELLO must be called with the client authenticated\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->errc, Errc::authenticationFailed);
+  EXPECT_NE(failure->reason.find("redis://:password@host"), std::string::npos) << failure->reason;
+}
+
 TEST(Handshake, KnowsTheModeOfAnOldServerByItsInfo) {
   Handshake shake = handshake({});
   const auto failure = answer(
@@ -301,8 +321,8 @@ TEST(Handshake, APasswordThatIsNotNeededIsToldUnlessTheServerIsOfAnotherMode) {
   };
   for (const Case& each : {Case{kHello, "leave it out"},
                            Case{"-ERR unknown command\r\n", "leave it out"},
-                           Case{"*2\r\n$4\r\nmode\r\n$8\r\nsentinel\r\n", "Sentinel"},
-                           Case{"*2\r\n$4\r\nmode\r\n$7\r\ncluster\r\n", "cluster"}}) {
+                           Case{"*2\r\n$4\r\nmode\r\n$8\r\nsentinel\r\n", "redis+sentinel://"},
+                           Case{"*2\r\n$4\r\nmode\r\n$7\r\ncluster\r\n", "redis+cluster://"}}) {
     Handshake shake = handshake(secured());
     ASSERT_FALSE(answer(shake, refusal));
     const auto failure = answer(shake, each.hello);

@@ -113,7 +113,7 @@ TEST_F(HoldEventsTest, AGrantAfterAReleaseWakesNobody) {
     HoldKeeper::Released released;
     auto left = engine_->holds().released(*gate.hold, {}, released);
     ASSERT_TRUE(left);
-    engine_->gates().settle(std::move(*left));
+    engine_->gates().afterLeaving(std::move(*left));
     EXPECT_FALSE(isHeld());
     env_->advance(1ms);
     take();

@@ -30,9 +30,9 @@ class LostRequestsTest : public ::testing::Test {
     return session;
   }
   /// Answers with these states, by the ids of the sessions.
-  LostRequests::Fence fence(std::map<std::uint64_t, State> states, bool despiteRefusal = false) {
+  LostRequests::Killed killed(std::map<std::uint64_t, State> states, bool despiteRefusal = false) {
     asked_.clear();
-    return lost_.fence(despiteRefusal, [&](const Lost& lost) {
+    return lost_.killed(despiteRefusal, [&](const Lost& lost) {
       asked_.push_back(lost.session->clientId);
       return states.at(lost.session->clientId);
     });
@@ -45,15 +45,15 @@ class LostRequestsTest : public ::testing::Test {
 TEST_F(LostRequestsTest, AreWaitedForUntilAllAreDead) {
   add(1, Late::takes);
   add(2, Late::adds);
-  const auto none = fence({{1, State::asked}, {2, State::dead}});
+  const auto none = killed({{1, State::asked}, {2, State::dead}});
   EXPECT_EQ(none.state, State::asked);
   ASSERT_NE(none.by, nullptr);
   EXPECT_EQ(none.by->session->clientId, 1U);
   EXPECT_EQ(asked_, (std::vector<std::uint64_t>{1, 2})) << "all are asked for at once";
-  const auto both = fence({{1, State::asked}, {2, State::asked}});
+  const auto both = killed({{1, State::asked}, {2, State::asked}});
   EXPECT_EQ(both.state, State::asked);
   EXPECT_EQ(both.by->session->clientId, 2U);
-  const auto all = fence({{1, State::dead}, {2, State::dead}});
+  const auto all = killed({{1, State::dead}, {2, State::dead}});
   EXPECT_EQ(all.state, State::dead);
   EXPECT_EQ(all.by, nullptr);
   EXPECT_FALSE(lost_.empty()) << "it is the caller that clears them";
@@ -65,7 +65,7 @@ TEST_F(LostRequestsTest, ARefusalEndsTheSearch) {
   add(1, Late::takes);
   add(2, Late::takes);
   add(3, Late::takes);
-  const auto refused = fence({{1, State::asked}, {2, State::refused}, {3, State::dead}});
+  const auto refused = killed({{1, State::asked}, {2, State::refused}, {3, State::dead}});
   EXPECT_EQ(refused.state, State::refused);
   EXPECT_EQ(refused.by->session->clientId, 2U);
   EXPECT_EQ(asked_, (std::vector<std::uint64_t>{1, 2}));
@@ -74,8 +74,8 @@ TEST_F(LostRequestsTest, ARefusalEndsTheSearch) {
 TEST_F(LostRequestsTest, ARefusalIsWaitedForByWhoGoesOnDespiteIt) {
   add(1, Late::takes);
   add(2, Late::takes);
-  const auto refused = fence({{1, State::refused}, {2, State::dead}}, true);
-  EXPECT_EQ(refused.state, State::asked) << "a refused fence is not a dead connection";
+  const auto refused = killed({{1, State::refused}, {2, State::dead}}, true);
+  EXPECT_EQ(refused.state, State::asked) << "a refused kill is not a dead connection";
   EXPECT_EQ(refused.by->session->clientId, 1U);
   EXPECT_EQ(asked_, (std::vector<std::uint64_t>{1, 2}));
 }
@@ -101,10 +101,10 @@ TEST_F(LostRequestsTest, AreForgottenWhenTheirConnectionIsDeadOrTheirLifeIsOver)
   add(3, Late::takes, start + 1s);
   dead->dead = true;
   lost_.expire(start + 59s, 60s);
-  EXPECT_EQ(fence({{2, State::dead}, {3, State::dead}}).state, State::dead);
+  EXPECT_EQ(killed({{2, State::dead}, {3, State::dead}}).state, State::dead);
   EXPECT_EQ(asked_, (std::vector<std::uint64_t>{2, 3}));
   lost_.expire(start + 60s, 60s);
-  fence({{3, State::dead}});
+  killed({{3, State::dead}});
   EXPECT_EQ(asked_, (std::vector<std::uint64_t>{3}));
   lost_.expire(start + 61s, 60s);
   EXPECT_TRUE(lost_.empty());

@@ -37,12 +37,6 @@
 #define RLOCK_TRY_ACQUIRE(...) RLOCK_THREAD_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 ///@}
 
-///@{
-/// The order in which a mutex and another one are locked.
-#define RLOCK_ACQUIRED_AFTER(...) RLOCK_THREAD_ATTRIBUTE(acquired_after(__VA_ARGS__))
-#define RLOCK_ACQUIRED_BEFORE(...) RLOCK_THREAD_ATTRIBUTE(acquired_before(__VA_ARGS__))
-///@}
-
 /// A function whose body is beyond the analysis. Its requirements on callers are still checked.
 #define RLOCK_NO_THREAD_SAFETY_ANALYSIS RLOCK_THREAD_ATTRIBUTE(no_thread_safety_analysis)
 

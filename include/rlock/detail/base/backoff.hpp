@@ -20,6 +20,31 @@ inline std::chrono::nanoseconds exponentialPause(std::chrono::nanoseconds first,
   return std::min(pause, longest);
 }
 
+/// A pause that doubles each time that what it is for was in vain.
+///
+/// **Thread safety:** one thread at a time.
+class DoublingPause {
+ public:
+  constexpr DoublingPause(std::chrono::nanoseconds first, std::chrono::nanoseconds longest) noexcept
+      : first_(first), longest_(longest), current_(first) {}
+
+  [[nodiscard]] constexpr std::chrono::nanoseconds current() const noexcept { return current_; }
+  /// Twice as long, but not longer than the longest.
+  constexpr void grow() noexcept { current_ = std::min(2 * current_, longest_); }
+  constexpr void reset() noexcept { current_ = first_; }
+  /// The current one; the next one is twice as long.
+  constexpr std::chrono::nanoseconds next() noexcept {
+    const std::chrono::nanoseconds pause = current_;
+    grow();
+    return pause;
+  }
+
+ private:
+  std::chrono::nanoseconds first_;
+  std::chrono::nanoseconds longest_;
+  std::chrono::nanoseconds current_;
+};
+
 /// The pause before the n-th repetition. It doubles from `min` to `max`; a random part of its
 /// second half is left out, so that many callers do not come back together.
 /// @param attempt  0 for the first repetition

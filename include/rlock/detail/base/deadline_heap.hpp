@@ -70,6 +70,10 @@ class DeadlineTree {
 /// scheduled. It does not own them. The links are in the elements, so that nothing but elements()
 /// takes memory. Putting one in is O(1), taking one out O(log n) in the long run.
 ///
+/// Invariants: an element is in one heap at most, by its hook, and must be taken out before it ends
+/// or moves. Nothing but elements() can fail. The loop has its timers in one, the watchdog its
+/// holds, each under the lock or on the thread that its owner names.
+///
 /// **Thread safety:** One thread at a time.
 template <class T, DeadlineHook T::*Hook>
 class DeadlineHeap {

@@ -14,7 +14,7 @@ namespace rlock::detail {
 
 /// One thread waits for the one thing that another has to say, by the clock of an Env.
 ///
-/// **Thread safety:** put() from one thread, the rest from another. Whoever calls put() keeps the
+/// **Thread safety:** put() from one thread, the rest from another. The caller of put() keeps the
 /// object alive until it returns.
 template <class T>
 class OneShot {

@@ -159,8 +159,8 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
   void takeTurn();
   bool offered(Clock::time_point sentAt, HandOverRequest& next) noexcept;
   Step tryInstead();
-  template <class Settle>
-  void tookOver(Settle settle) noexcept;
+  template <class Decide>
+  void tookOver(Decide decide) noexcept;
   [[nodiscard]] bool takesOver() const noexcept;
   void leaveQueue(bool obtained) noexcept {
     // A hold that nobody renews may end without a message.
@@ -609,14 +609,14 @@ inline AcquireTask::Step AcquireTask::tryInstead() {
   return tell([](AcquireFsm& fsm) { return fsm.notHandedOver(); });
 }
 
-/// @param settle  says what comes next, on the thread that drives
-template <class Settle>
-void AcquireTask::tookOver(Settle settle) noexcept {
+/// @param decide  says what comes next, on the thread that drives
+template <class Decide>
+void AcquireTask::tookOver(Decide decide) noexcept {
   guarded([&] {
     if (!background_) {
       moveToLoop();
     }
-    const Step step = settle(*this);
+    const Step step = decide(*this);
     if (!background_ && step == Step::finish) {
       // At once, so that the caller's thread wakes up only for its answer.
       perform(step);

@@ -42,6 +42,11 @@ struct AcquisitionFinding {
 
 /// The consequences of a finding, once the state machine knows of it.
 ///
+/// AcquireTask makes one for each event, under the mutex of its state machine, and acts on it when
+/// that is free: books the grant, leaves the gate, takes the next step. Invariant: a grant that
+/// obtains() is booked before the gate is left, and one that does not is given back or left in
+/// doubt, never forgotten.
+///
 /// **Thread safety:** A value. decide() and withoutMemory() need the mutex of the state machine.
 class AcquisitionDecision {
  public:

@@ -69,7 +69,7 @@ class GatePass {
   void leave(HoldGates::Left left) {
     maybeExecuted_ = false;
     hold_ = nullptr;
-    engine_.gates().settle(std::move(left));
+    engine_.gates().afterLeaving(std::move(left));
   }
   void leave() {
     maybeExecuted_ = false;

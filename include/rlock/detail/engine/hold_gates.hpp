@@ -70,7 +70,7 @@ class HoldGates {
   /// The two halves of leave(), for who has booked something and leaves in the same step. The book
   /// is the one of these gates.
   [[nodiscard]] Left leaveWithin(HoldBook& book, Hold& hold) RLOCK_REQUIRES(book.mutex);
-  void settle(Left left) RLOCK_EXCLUDES(book_.mutex);
+  void afterLeaving(Left left) RLOCK_EXCLUDES(book_.mutex);
   ///@}
   /// Sends everybody away who waits: a gate is passed on only as long as there is a loop to do it.
   /// Loop thread.
@@ -146,7 +146,7 @@ inline void HoldGates::leave(Hold& hold) {
     const MutexLock lock(book_.mutex);
     left = leaveWithin(book_, hold);
   }
-  settle(std::move(left));
+  afterLeaving(std::move(left));
 }
 
 inline HoldGates::Left HoldGates::leaveWithin(HoldBook& book, Hold& hold) {
@@ -167,7 +167,7 @@ inline HoldGates::Left HoldGates::leaveWithin(HoldBook& book, Hold& hold) {
   return left;
 }
 
-inline void HoldGates::settle(Left left) {
+inline void HoldGates::afterLeaving(Left left) {
   if (left.lastUnreconciled) {
     closing_.mayBeOver();
   }

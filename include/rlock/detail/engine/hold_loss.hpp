@@ -17,7 +17,7 @@
 namespace rlock::detail {
 
 /// A loss as it was decided, to be told later: whose it is does not change any more, whatever the
-/// same owner takes meanwhile. Whoever looks at the handle sees it from the decision on.
+/// same owner takes meanwhile. The handle shows it from the decision on.
 ///
 /// The functions below decide. They belong to the thread that has the HoldLedger.
 struct HoldLoss {

@@ -21,9 +21,9 @@ namespace rlock::detail {
 /// The names with the largest sums of something, or the largest single values, in a list of fixed
 /// length: that of the Space-Saving algorithm of Metwally, Agrawal and El Abbadi. A name that is
 /// not in the full list takes the place of the lowest one and begins at its rank, so that a name
-/// whose true sum is above a place's share of the total is always listed. What is shown is only
-/// what was added since the name came into the list: never too much. Of single values the largest
-/// are exact.
+/// whose true sum is above a place's share of the total is always listed. The sum that is shown
+/// counts only from the name's coming into the list: it is never too large. Of single values the
+/// largest are exact.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class NameRanking {

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/backoff.hpp>
 #include <rlock/log.hpp>
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -76,7 +76,7 @@ class OutageLog {
   AnnotatedMutex mutex_;
   Counts counts_ RLOCK_GUARDED_BY(mutex_){};
   bool arranged_ RLOCK_GUARDED_BY(mutex_) = false;
-  std::chrono::seconds interval_ RLOCK_GUARDED_BY(mutex_) = kFirstInterval;
+  DoublingPause interval_ RLOCK_GUARDED_BY(mutex_){kFirstInterval, kLongestInterval};
   Clock::time_point lastNoted_ RLOCK_GUARDED_BY(mutex_){};
 };
 
@@ -96,7 +96,7 @@ inline OutageLog::Noted OutageLog::note(Event event,
   }
   if (!arranged_) {
     arranged_ = true;
-    noted.summariseAt = now + interval_;
+    noted.summariseAt = now + interval_.current();
   }
   return noted;
 }
@@ -111,12 +111,12 @@ inline std::optional<OutageLog::Clock::time_point> OutageLog::summarise(const Lo
     for (Count& count : counts_) {
       count.more = 0;
     }
-    if (lastNoted_ + interval_ > now) {
-      interval_ = std::min(2 * interval_, kLongestInterval);
-      again = now + interval_;
+    if (lastNoted_ + interval_.current() > now) {
+      interval_.grow();
+      again = now + interval_.current();
     } else {
       arranged_ = false;
-      interval_ = kFirstInterval;
+      interval_.reset();
       counts_ = {};
       going_.store(false, std::memory_order_relaxed);
     }
@@ -137,7 +137,7 @@ inline void OutageLog::over(const Logger& log, Clock::time_point now) {
     }
     counts = counts_;
     counts_ = {};
-    interval_ = kFirstInterval;
+    interval_.reset();
     going_.store(false, std::memory_order_relaxed);
   }
   write(log, counts);

@@ -15,7 +15,7 @@ namespace rlock::detail {
 /// A lock of one node, of whatever kind its LockScripts are: the LockBackend that an RLock asks,
 /// and a member of a GroupLock.
 ///
-/// It has no state of its own. What it is asked it passes on: acquiring and releasing to a task
+/// It has no state of its own. It passes each call on: acquiring and releasing to a task
 /// (AcquireTask, ReleaseTask), questions to the server (LockQuestions), and the rest to the engine.
 /// Blocking calls are made on the caller's thread; handlers run where `place` says.
 ///

@@ -86,7 +86,7 @@ class AckLane final : private net::LinkEvents {
  private:
   class Question;
   using Kind = SyncPolicy::Kind;
-  /// What an answer is for.
+  /// The purpose of an answer.
   enum class Part : std::uint8_t {
     stamp,  ///< the connection has the present offset
     count,  ///< says how many replicas there are
@@ -110,7 +110,7 @@ class AckLane final : private net::LinkEvents {
   [[nodiscard]] std::string shortfall(const AckTickets::Waiting& one) const;
   [[nodiscard]] std::string refusal(std::string_view text) const;
   /// Ends the tickets of the round alike.
-  void settleRound(bool met, std::string_view why);
+  void resolveRound(bool met, std::string_view why);
   void expire();
   void arm();
   void drop() noexcept;
@@ -260,7 +260,7 @@ inline void AckLane::onDown(const Error& error) {
 // Rounds.
 
 inline void AckLane::pump() {
-  tickets_.settle([this](AckTickets::Waiting& one) -> std::optional<Acks> {
+  tickets_.resolve([this](AckTickets::Waiting& one) -> std::optional<Acks> {
     if (env_->now() >= one.ticket.until || (one.ticket.abandoned && one.ticket.abandoned())) {
       return Acks{false, one.replicas, shortfall(one)};
     }
@@ -359,16 +359,16 @@ inline void AckLane::answered(Question& question) {
     return;
   }
   if (!stampError_.empty()) {
-    // Whatever is said after it is about an older offset, or about none.
+    // The answers after it are about an older offset, or about none.
     tickets_.forgetStamps();
     refused(stampError_);
   } else if (tickets_.form() == Kind::majority && !tickets_.connected()) {
-    settleRound(false, countRefusal_);
+    resolveRound(false, countRefusal_);
   } else if (question.part() == Part::wait) {
     judge(question.reply());
   } else if (*tickets_.connected() < 1) {
     // Nobody to ask.
-    settleRound(true, {});
+    resolveRound(true, {});
   }
   pump();
   if (!closed_) {
@@ -387,7 +387,7 @@ inline void AckLane::judge(Reply& reply) {
                                      reply.elements[0].isInteger() && reply.elements[1].isInteger()
                                : reply.isInteger();
   if (!asExpected) {
-    settleRound(false, "the server's answer makes no sense");
+    resolveRound(false, "the server's answer makes no sense");
     return;
   }
   const int replicas = static_cast<int>(file ? reply.elements[1].integer : reply.integer);
@@ -403,11 +403,11 @@ inline void AckLane::refused(std::string_view text) {
     pausedUntil_ = env_->now() + slice_;
     return;
   }
-  settleRound(false, refusal(text));
+  resolveRound(false, refusal(text));
 }
 
-inline void AckLane::settleRound(bool met, std::string_view why) {
-  tickets_.settle([&](const AckTickets::Waiting& one) -> std::optional<Acks> {
+inline void AckLane::resolveRound(bool met, std::string_view why) {
+  tickets_.resolve([&](const AckTickets::Waiting& one) -> std::optional<Acks> {
     return tickets_.covers(one) ? std::optional(Acks{met, 0, std::string(why)}) : std::nullopt;
   });
 }

@@ -116,9 +116,9 @@ class AckTickets {
   /// @param judge  `std::optional<Acks>(Waiting&)`
   /// @throws std::bad_alloc after it has ended those for which there was memory
   template <class Judge>
-  void settle(Judge judge);
+  void resolve(Judge judge);
   void endAll(std::string_view why) {
-    settle([&](const Waiting&) { return std::optional(Acks{false, 0, std::string(why)}); });
+    resolve([&](const Waiting&) { return std::optional(Acks{false, 0, std::string(why)}); });
   }
 
  private:
@@ -170,7 +170,7 @@ inline AckTickets::Round AckTickets::beginRound(Clock::time_point now) {
 }
 
 inline void AckTickets::acknowledged(int replicas, bool local) {
-  settle([&](Waiting& one) -> std::optional<Acks> {
+  resolve([&](Waiting& one) -> std::optional<Acks> {
     if (!covers(one)) {
       return std::nullopt;
     }
@@ -182,7 +182,7 @@ inline void AckTickets::acknowledged(int replicas, bool local) {
 }
 
 template <class Judge>
-void AckTickets::settle(Judge judge) {
+void AckTickets::resolve(Judge judge) {
   std::vector<std::pair<AckTicket, Acks>> over;
   bool noMemory = false;
   try {

@@ -42,7 +42,7 @@ class ClusterNodes {
   [[nodiscard]] NodePtr ofSlot(std::uint16_t slot);
   /// The address of a node; empty for one that the map has no more.
   [[nodiscard]] Endpoint addressOf(const Node& node) const;
-  /// All of them. What is done to one may make others, so who goes through them takes a copy.
+  /// All of them. A call to one may make others, so a loop over them needs a copy.
   [[nodiscard]] const std::vector<ClusterMember>& members() const noexcept { return members_; }
 
   [[nodiscard]] bool allUp() const noexcept;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
 #include <rlock/detail/net/request.hpp>
@@ -27,6 +28,13 @@ namespace rlock::detail {
 /// be executed. A connection counts as dead only when the server has said so, or is another process
 /// than the one it led to. One request for each, however many ask; it is repeated, after a pause
 /// where it was refused, for as long as somebody keeps the session.
+///
+/// A Node asks it, by check(), before a call goes out of which a request was lost, and is told by
+/// `changed` to ask again. Invariants: `dead` stays so for ever; a connection is killed by its id
+/// alone only if the server is known to be the same process, for another one gives the number
+/// again; the current connection is not killed. Guarantee: for each session in doubt there is a
+/// request under way, a timer for the next one, or no connection to ask on, after whose return up()
+/// asks.
 ///
 /// **Thread safety:** loop thread only.
 class ConnectionKiller {
@@ -85,7 +93,7 @@ class ConnectionKiller {
   SessionPtr current_;
   std::vector<Open> open_;
   const std::unique_ptr<Timer> again_;
-  std::chrono::milliseconds pause_;
+  DoublingPause pause_;
   // Kills that are on their way outlive this object and must not call it then.
   std::shared_ptr<ConnectionKiller*> self_;
 };
@@ -128,7 +136,7 @@ inline ConnectionKiller::ConnectionKiller(std::shared_ptr<Env> env,
       changed_(std::move(changed)),
       denied_(std::move(denied)),
       again_(env_->makeTimer([this] { askAgain(); })),
-      pause_(kFirstPause),
+      pause_(kFirstPause, kLongestPause),
       self_(std::make_shared<ConnectionKiller*>(this)) {}
 
 inline ConnectionKiller::~ConnectionKiller() = default;
@@ -220,7 +228,7 @@ inline void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kil
     if (kill.reply().isInteger()) {
       lost->dead = true;
       forget(lost);
-      pause_ = kFirstPause;
+      pause_.reset();
     } else {
       refuse(*open, refusalOf(*lost, Errc::protocolError, "unexpected reply"), false);
     }
@@ -244,8 +252,7 @@ inline void ConnectionKiller::refuse(Open& open, Error error, bool passing) {
   open.refusal = std::move(error);
   open.refused = !passing;
   if (!again_->armed()) {
-    again_->armAt(env_->now() + pause_);
-    pause_ = std::min(2 * pause_, kLongestPause);
+    again_->armAt(env_->now() + pause_.next());
   }
 }
 
@@ -272,7 +279,7 @@ inline void ConnectionKiller::askAgain() {
 
 inline void ConnectionKiller::up(SessionPtr session) {
   current_ = std::move(session);
-  pause_ = kFirstPause;
+  pause_.reset();
   std::vector<SessionPtr> all;
   for (Open& open : open_) {
     // An answer to an earlier connection says nothing about this one.

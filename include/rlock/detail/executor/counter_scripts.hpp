@@ -89,8 +89,8 @@ class SemaphoreScripts : public CounterScripts {
                    std::shared_ptr<IdempotencyKeyPool> idempotencyKeys);
 };
 
-/// One acquisition of permits. What it takes belongs to nobody on the server, so its idempotency
-/// key says what became of a request whose reply was lost.
+/// One acquisition of permits. On the server the permits that are taken belong to nobody, so its
+/// idempotency key says what became of a request whose reply was lost.
 ///
 /// **Thread safety:** One thread at a time, as its acquisition.
 class PermitAcquisition final : public SemaphoreScripts {

@@ -29,7 +29,7 @@
 namespace rlock::detail {
 
 /// The way to the servers, for the engine: brings calls to the node that has their keys, which its
-/// Router knows. Whoever uses it names keys and channels, never nodes.
+/// Router knows. Its users name keys and channels, never nodes.
 ///
 /// Two ways: directly, on the calling thread, for the common case that everything works; or through
 /// the loop thread, which waits for a connection, repeats what the server did not execute, and
@@ -82,7 +82,8 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   /// Nobody waits for acknowledgements any more: the client is being closed. Loop thread.
   void endAcks() { router_->endAcks(); }
 
-  /// Whether requests must carry a tombstone, because a lost one cannot be fenced on some server.
+  /// Whether requests must carry a tombstone, because some server does not let the
+  /// client kill the connection on which one was lost.
   /// A guess before there is a connection, and where it changes: a call that was composed for
   /// another is composed again before it goes out.
   [[nodiscard]] bool needsTombstone() const noexcept { return router_->needsTombstone(); }

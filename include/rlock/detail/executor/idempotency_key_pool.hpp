@@ -23,12 +23,12 @@ namespace rlock::detail {
 /// **Thread safety:** Safe to call concurrently from any thread.
 class IdempotencyKeyPool : public std::enable_shared_from_this<IdempotencyKeyPool> {
  public:
-  struct Marker {
+  struct Key {
     std::string id;
     std::uint64_t number = 0;  ///< of the latest request; the borrower counts on
   };
   /// One borrower at a time; comes back by itself when the last copy is gone.
-  using Loan = std::shared_ptr<Marker>;
+  using Loan = std::shared_ptr<Key>;
 
   /// @param life  how long a script remembers
   explicit IdempotencyKeyPool(std::chrono::milliseconds life) noexcept : life_(life) {}
@@ -38,21 +38,21 @@ class IdempotencyKeyPool : public std::enable_shared_from_this<IdempotencyKeyPoo
   /// @param makeId  makes a name that nobody else has
   template <class MakeId>
   Loan borrow(MakeId makeId) {
-    Marker idempotencyKey;
+    Key key;
     // A child's requests are all refused, and another thread of the parent may have the mutex.
     if (forkGeneration() == forkGeneration_) {
       const MutexLock lock(mutex_);
       // The one that was used last: the fewer differ, the fewer keys there are.
       if (!free_.empty()) {
-        idempotencyKey = std::move(free_.back());
+        key = std::move(free_.back());
         free_.pop_back();
       }
     }
-    if (idempotencyKey.id.empty()) {
-      idempotencyKey.id = makeId();
+    if (key.id.empty()) {
+      key.id = makeId();
     }
-    return {new Marker(std::move(idempotencyKey)), [pool = weak_from_this()](Marker* lent) {
-              const std::unique_ptr<Marker> owned(lent);
+    return {new Key(std::move(key)), [pool = weak_from_this()](Key* lent) {
+              const std::unique_ptr<Key> owned(lent);
               if (const auto home = pool.lock()) {
                 home->giveBack(std::move(*owned));
               }
@@ -60,13 +60,13 @@ class IdempotencyKeyPool : public std::enable_shared_from_this<IdempotencyKeyPoo
   }
 
  private:
-  void giveBack(Marker idempotencyKey) noexcept {
+  void giveBack(Key key) noexcept {
     if (forkGeneration() != forkGeneration_) {
       return;
     }
     try {
       const MutexLock lock(mutex_);
-      free_.push_back(std::move(idempotencyKey));
+      free_.push_back(std::move(key));
     } catch (const std::bad_alloc&) {
       // Its key expires.
     }
@@ -75,7 +75,7 @@ class IdempotencyKeyPool : public std::enable_shared_from_this<IdempotencyKeyPoo
   const std::chrono::milliseconds life_;
   const std::uint32_t forkGeneration_ = forkGeneration();
   AnnotatedMutex mutex_;
-  std::vector<Marker> free_ RLOCK_GUARDED_BY(mutex_);
+  std::vector<Key> free_ RLOCK_GUARDED_BY(mutex_);
 };
 
 }  // namespace rlock::detail

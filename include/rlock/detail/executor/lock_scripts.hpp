@@ -56,7 +56,7 @@ inline constexpr std::string_view kReacquired =
 struct AcquireRequest {
   std::string_view owner;
   std::chrono::milliseconds lease;
-  std::string_view tombstone;  ///< empty: a lost request can be fenced
+  std::string_view tombstone;  ///< empty: the connection of a lost request can be killed
   bool waits = false;          ///< the caller waits if it is refused
   bool enrolled = false;       ///< it may have an entry in the server's queue already
   bool again = false;          ///< the owner has a hold already, as far as the client knows
@@ -73,7 +73,7 @@ struct AcquireReply {
 struct ReleaseRequest {
   std::string_view owner;
   std::chrono::milliseconds restore;  ///< lease to restore when holds remain; zero: leave it
-  std::string_view tombstone;         ///< empty: a lost request can be fenced
+  std::string_view tombstone;         ///< empty: the connection of a lost request can be killed
   int partIndex = 0;  ///< of the hold to release, where each has a lease of its own; 0: the latest
 };
 /// The owner that gets the lock from the one that releases it.

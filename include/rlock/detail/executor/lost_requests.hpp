@@ -21,7 +21,7 @@ class Node;
 /// connection on which it was lost. Nothing more of the call goes out before they can do no harm: a
 /// request can when its connection is known to be dead, or when a tombstone's life is over.
 ///
-/// Invariant: a request leaves only by expire(), or all of them together by clear(), after fence()
+/// Invariant: a request leaves only by expire(), or all of them together by clear(), after killed()
 /// has said that all are dead. They stay from one request of the call to the next.
 ///
 /// **Thread safety:** loop thread only. It reads no clock.
@@ -44,8 +44,8 @@ class LostRequests {
     Node* node;                      ///< can have the connection closed
     std::shared_ptr<Node> nodeKept;  ///< its owner, where nodes come and go
   };
-  /// The answer about all of them together.
-  struct Fence {
+  /// Whether the connections of all of them are dead.
+  struct Killed {
     State state = State::dead;
     const Lost* by = nullptr;  ///< what is waited for, or was refused; null with `dead`
   };
@@ -63,7 +63,7 @@ class LostRequests {
   /// Asks `check`, a `State(const Lost&)`, about each of them. One that is refused ends the search
   /// unless `despiteRefusal`; then it is waited for like one that was asked for.
   template <class Check>
-  Fence fence(bool despiteRefusal, Check check) const;
+  Killed killed(bool despiteRefusal, Check check) const;
   /// Why one of them cannot be closed: the first answer of `why`, a
   /// `std::optional<Error>(const Lost&)`.
   template <class Why>
@@ -89,18 +89,18 @@ inline void LostRequests::expire(TimePoint now, std::chrono::nanoseconds life) {
 }
 
 template <class Check>
-LostRequests::Fence LostRequests::fence(bool despiteRefusal, Check check) const {
-  Fence fence;
+LostRequests::Killed LostRequests::killed(bool despiteRefusal, Check check) const {
+  Killed all;
   for (const Lost& lost : lost_) {
     const State state = check(lost);
     if (state == State::refused && !despiteRefusal) {
       return {State::refused, &lost};
     }
     if (state != State::dead) {
-      fence = {State::asked, &lost};
+      all = {State::asked, &lost};
     }
   }
-  return fence;
+  return all;
 }
 
 template <class Why>

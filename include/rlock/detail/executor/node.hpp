@@ -49,7 +49,7 @@ namespace rlock::detail {
 /// A call comes two ways. The Dispatcher submits it on the caller's thread, which then awaits the
 /// reply; what is simple is dealt with there. All else is done on the loop thread: the call goes
 /// out by send(), its end comes to judge(), and what goes out once more is given to the NodeOwner
-/// first, for another node may have its key by then. What may not go out yet is parked.
+/// first, for another node may have its key by then. A call that may not go out yet is parked.
 ///
 /// Invariants: a call is with one node at a time, and is there in one way: under way on the link,
 /// parked, or in the hands of one of these functions. Nothing of a call goes out while a request of
@@ -314,7 +314,7 @@ inline bool Node::passesKills(const CallPtr& call) {
     return true;
   }
   call->lost_.expire(terms_.env->now(), kTombstoneLife);
-  const auto fence = call->lost_.fence(call->persistent_, [this](const LostRequests::Lost& lost) {
+  const auto kills = call->lost_.killed(call->persistent_, [this](const LostRequests::Lost& lost) {
     if (lost.node != this && !lost.node->link_->up()) {
       // It has the key no more: it would answer a late request with a redirection, or execute it on
       // a copy that is discarded when it joins the others again.
@@ -322,13 +322,13 @@ inline bool Node::passesKills(const CallPtr& call) {
     }
     return lost.node->killer_.check(lost.session);
   });
-  switch (fence.state) {
+  switch (kills.state) {
     case ConnectionKiller::State::refused:
-      fail(call, *fence.by->node->killer_.refusal(fence.by->session));
+      fail(call, *kills.by->node->killer_.refusal(kills.by->session));
       return false;
     case ConnectionKiller::State::asked:
       // There it is sent again when that node has answered.
-      fence.by->node->parked_.park(call, call->sendBefore_, Call::Wait::kill);
+      kills.by->node->parked_.park(call, call->sendBefore_, Call::Wait::kill);
       return false;
     case ConnectionKiller::State::dead:
       break;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
+#include <rlock/detail/base/backoff.hpp>
+
 #include <chrono>
+#include <optional>
 
 namespace rlock::detail {
 
@@ -18,25 +20,27 @@ class ReadOnlyBackOff {
   /// @param min  the first pause
   /// @param max  the longest one
   ReadOnlyBackOff(std::chrono::nanoseconds min, std::chrono::nanoseconds max) noexcept
-      : min_(min), max_(max) {}
+      : pause_(min, max) {}
 
   /// A request was refused. Returns whether the connection is to be left.
   [[nodiscard]] bool leaves(TimePoint now) noexcept {
-    if (now < from_) {
+    if (from_ && now < *from_) {
       return false;
     }
     constexpr int kCalm = 10;
-    const bool calm = now - from_ > kCalm * pause_;
-    pause_ = calm ? min_ : std::min(2 * pause_, max_);
-    from_ = now + pause_;
+    if (!from_ || now - *from_ > kCalm * pause_.current()) {
+      pause_.reset();
+    } else {
+      pause_.grow();
+    }
+    from_ = now + pause_.current();
     return true;
   }
 
  private:
-  const std::chrono::nanoseconds min_;
-  const std::chrono::nanoseconds max_;
-  TimePoint from_{};
-  std::chrono::nanoseconds pause_{};
+  DoublingPause pause_;
+  /// When it may be left again; empty: it never was.
+  std::optional<TimePoint> from_;
 };
 
 }  // namespace rlock::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/net/hash_slot.hpp>
 #include <rlock/options.hpp>
 
@@ -86,7 +87,7 @@ class RefreshPace {
       return std::nullopt;
     }
     if (now - next_ > kPauseMax) {
-      pause_ = kPauseMin;
+      pause_.reset();
     }
     return std::max(now, next_);
   }
@@ -98,8 +99,12 @@ class RefreshPace {
   /// It was answered, or failed. Returns when to ask again; nothing if it is not wanted.
   std::optional<TimePoint> answered(TimePoint now, bool changed) noexcept {
     asking_ = false;
-    pause_ = changed ? kPauseMin : std::min(2 * pause_, kPauseMax);
-    next_ = now + pause_;
+    if (changed) {
+      pause_.reset();
+    } else {
+      pause_.grow();
+    }
+    next_ = now + pause_.current();
     return wanted_ ? std::optional(next_) : std::nullopt;
   }
   [[nodiscard]] bool asking() const noexcept { return asking_; }
@@ -109,7 +114,7 @@ class RefreshPace {
   static constexpr std::chrono::milliseconds kPauseMax{800};
 
   TimePoint next_{};
-  std::chrono::milliseconds pause_ = kPauseMin;
+  DoublingPause pause_{kPauseMin, kPauseMax};
   bool asking_ = false;
   bool wanted_ = false;
 };

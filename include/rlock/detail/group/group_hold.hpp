@@ -30,7 +30,7 @@ namespace rlock::detail {
 ///
 /// GroupLock makes it at the first grant (GroupLock::book()) and books re-entries by enter(). The
 /// members' stop callbacks report losses on the loop threads of their clients; releases come from
-/// any thread. What the owner has of each member is in a MemberHold. Invariants: each booked
+/// any thread. The owner's holds of each member are in a MemberHold. Invariants: each booked
 /// acquisition adds one hold per obtained member; a hold of a member is planned for release exactly
 /// once (planRelease() takes it out of its MemberHold); the loss is announced at most once, with no
 /// lock held.

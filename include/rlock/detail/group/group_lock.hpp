@@ -29,9 +29,9 @@ namespace rlock::detail {
 /// RedLock. It asks all members at the same time (a MultiLock acquires them one by one); a blocking
 /// caller waits for the last answer that is needed.
 ///
-/// Callers enter on any thread; the members answer on the loop threads of their clients. What the
-/// members have in common is in GroupMembers, what is held in GroupHolds, the questions in
-/// GroupQuestions. Invariants: a member's hold is released by the group only if it was acquired
+/// Callers enter on any thread; the members answer on the loop threads of their clients.
+/// GroupMembers has what is common to the members, GroupHolds the holds, GroupQuestions the
+/// questions. Invariants: a member's hold is released by the group only if it was acquired
 /// through the group; handlers run once, on the callback thread of the first member's client.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread. The order of mutexes is:

@@ -45,7 +45,7 @@ class MemberHold {
   };
   using Listeners = std::list<Listening>;
 
-  /// Books one more hold. Those that are lost are dropped, because they have ended by themselves.
+  /// Books one more hold. Lost holds are dropped, because they have ended by themselves.
   void add(const Grant& grant) noexcept;
   /// Takes out all but the oldest `count` holds: the incarnations that are to be released, newest
   /// first.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/net/sentinel_list.hpp>
 #include <rlock/error.hpp>
 #include <rlock/options.hpp>
@@ -112,7 +113,7 @@ class MasterSearch {
   std::vector<Candidate> candidates_;
   TimePoint headStartEnd_;
   std::optional<TimePoint> pauseEnd_;
-  std::chrono::milliseconds pause_ = kFirstPause;
+  DoublingPause pause_{kFirstPause, kLongestPause};
   bool named_ = false;    ///< a Sentinel has named an address in this round
   bool unknown_ = false;  ///< one knows no master of that name
   std::string refutation_;
@@ -174,8 +175,7 @@ inline MasterSearch::Action MasterSearch::next(TimePoint now) {
       if (asking && now < headStartEnd_) {
         return waitUntil(headStartEnd_);
       }
-      pauseEnd_ = now + pause_;
-      pause_ = std::min(2 * pause_, kLongestPause);
+      pauseEnd_ = now + pause_.next();
     }
     if (named_) {
       const auto old =

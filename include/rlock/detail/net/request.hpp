@@ -50,7 +50,7 @@ class Request : public RefCounted<Request> {
   }
   /// The time is `now`: the next submit(), which is about to follow, need not look at the clock.
   void setSubmitTime(std::chrono::steady_clock::time_point now) noexcept { submitTime_ = now; }
-  /// What was set, once; `time_point()` otherwise. For transports.
+  /// The time that was set, once; `time_point()` otherwise. For transports.
   [[nodiscard]] std::chrono::steady_clock::time_point takeSubmitTime() noexcept {
     return std::exchange(submitTime_, {});
   }

@@ -44,6 +44,16 @@ std::shared_ptr<ContextCalls> callsOf(const Executor& executor) {
 /// One operation that was started with a completion token, from its start until its handler is
 /// called. Its memory comes from the handler's allocator, which may belong to the handler's
 /// executor: so it is given back there, or where the context is destroyed.
+///
+/// Threads: start() runs on the initiating thread. The client delivers the result on its own thread
+/// (Delivery), which only posts it. The handler runs on its executor (complete()), and so does the
+/// end of this object. If the context is destroyed first, end() does the same on the thread that
+/// destroys it.
+///
+/// Invariants: a call is owned by one of the client's Delivery (through the ContextCalls), the
+/// executor's queue, and complete(); whoever takes it out of the ContextCalls owns it. The handler
+/// is called once, or is destroyed uncalled where its context ends. A result that nobody gets is
+/// dropped, which releases a hold in it.
 template <class T, class Handler>
 class Call final : public ContextCall {
  public:

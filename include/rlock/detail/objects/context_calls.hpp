@@ -32,6 +32,14 @@ class ContextCall {
 /// done, while a client's thread is about to deliver a result there: then either the result is
 /// delivered first, or the call is ended and its result dropped.
 ///
+/// Invariants: a call in the list is neither delivered nor ended; it leaves the list once, to the
+/// thread that delivers it (Taking) or to endAll(). When endAll() has returned, no thread touches
+/// the context any more.
+///
+/// endAll() blocks until the deliveries that have begun are over, which is why this header alone of
+/// detail/ has a condition variable. It cannot be in src/: Asio's own destructor calls it, in a
+/// program that may be linked with a library that was compiled without Asio.
+///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class ContextCalls {
  public:
