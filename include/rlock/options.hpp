@@ -152,10 +152,9 @@ struct Options {
   /// Holds renewed by one request. 100; 1 to 1000.
   int watchdogBatchSize = 100;
   /// How often in a row a lock may go straight from one owner to the next of this client, in one
-  /// request and without a message, before a release that other clients hear of. Plain and
-  /// non-reentrant locks only. Clients that are slower to ask, Redisson's above all, hardly get a
-  /// lock that is wanted here all the time. 0; 0 to 10000. 0: never.
-  int handOverLimit = 0;
+  /// request and without a message, before a release that other clients hear of; those that wait
+  /// then go first. Plain and non-reentrant locks only. 16; 0 to 10000. 0: never.
+  int handOverLimit = 16;
   /// For how long. A hold that begins within it may be the last. 50 ms; 0 ms to 1 h. 0: never.
   std::chrono::milliseconds handOverTime{50};
   /// Receives log lines. Empty: `warning` and above go to stderr.

@@ -220,6 +220,74 @@ TEST_F(HandOverTest, ZeroSwitchesItOff) {
   }
 }
 
+/// The first waiter tries when its pause is over; where nobody else hears of the release, at the
+/// message or at the answer, whichever is later.
+TEST_F(HandOverTest, OthersGoFirstWhenTheNumberIsReached) {
+  for (const bool others : {true, false}) {
+    Options settings = endless();
+    settings.handOverLimit = 1;
+    settings.safetyPoll = 1min;
+    Client client = Client::connect(settings);
+    const std::string name = others ? "with others" : "alone";
+    RLock lock = client.getLock(name);
+    const OwnerId first = taken(client, name);
+    Waiters waiters(client, name, 2);
+    RawSubscriber listener(rawOptions());
+    if (others) {
+      listener.subscribe(channelOf(name));
+    }
+    lock.unlockAsync(first).get();
+    ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+    const Stats before = client.stats();
+    waiters.release(0);
+    ASSERT_EVENTUALLY(kLong, waiters.answered(2));
+    EXPECT_EQ(client.stats().safetyPolls - before.safetyPolls, others ? 1U : 0U);
+    EXPECT_EVENTUALLY(kLong, client.stats().messages - before.messages == 1);
+    EXPECT_LE(client.stats().wakeUps, before.wakeUps + (others ? 0 : 1));
+    EXPECT_EQ(client.stats().commands - before.commands, 2U);
+    waiters.release(1);
+  }
+}
+
+/// A client that asks a while after the message gets a lock that another one wants all the time.
+TEST_F(HandOverTest, ASlowClientGetsItsTurn) {
+  Client busy = connect();
+  std::atomic<bool> over{false};
+  std::vector<std::future<void>> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.push_back(inThread([&] {
+      RLock lock = busy.getLock("slow");
+      while (!over) {
+        lock.lock();
+        lock.unlock();
+      }
+    }));
+  }
+  RawSubscriber listener(rawOptions());
+  listener.subscribe(channelOf("slow"));
+  constexpr std::string_view attempt =
+      "if redis.call('exists', KEYS[1]) == 1 then return 0 end "
+      "return redis.call('hset', KEYS[1], 'foreign:1', 1)";
+  std::size_t heard = 0;
+  for (int turn = 0; turn < 10; ++turn) {
+    bool granted = false;
+    while (!granted && heard < 20'000) {
+      heard = std::max(heard + 1, listener.messages().size());
+      ASSERT_TRUE(listener.waitFor(heard, kLong));
+      // As long as a client in another language needs.
+      std::this_thread::sleep_for(1ms);
+      granted = raw().run({"EVAL", attempt, "1", "slow"}).integer() == 1;
+    }
+    ASSERT_TRUE(granted) << turn << " turns after " << heard << " messages";
+    raw().run({"DEL", "slow"});
+    raw().publish(channelOf("slow"), "0");
+  }
+  over = true;
+  for (auto& thread : threads) {
+    thread.get();
+  }
+}
+
 /// A client whose owners always want the lock does not keep it from another one for ever.
 TEST_F(HandOverTest, AnotherClientGetsItsTurn) {
   Client busy = connect();

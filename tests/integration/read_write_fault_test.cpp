@@ -171,6 +171,29 @@ TEST_P(ReadWriteLostReply, C2_TheNewestHoldStaysWhenAnOlderOneIsLeftOver) {
   EXPECT_EVENTUALLY(kLong, holdKeys().empty());
 }
 
+/// While the request of a third one is lost, the first one ends: the reconciliation drops it, and
+/// the second takes its place on the server.
+TEST_P(ReadWriteLostReply, AHoldThatHasEndedIsNotReleasedInThePlaceOfAnother) {
+  const OwnerId owner = newOwner();
+  RLock lock = sides("places").readLock();
+  Lease brief = lock.acquire({.lease = scaled(500ms)}, owner);
+  Lease lasting = lock.acquire({.lease = 60s}, owner);
+  const auto fault = breakOnce(lua::rw_read_acquire);
+  auto third = inThread([&] { return lock.acquire({.lease = 60s}, owner); });
+  ASSERT_EVENTUALLY(kLong, fault.hits() == 1);
+  proxy().refuseConnections(true);
+  EXPECT_EVENTUALLY(kLong, !raw().exists(holdKey("places", ownerField(client(), owner), 1)));
+  proxy().refuseConnections(false);
+  Lease latest = third.get();
+  EXPECT_EQ(brief.release(), ReleaseResult::lost);
+  EXPECT_EQ(reads("places", owner), Reads("2", 2));
+  EXPECT_TRUE(lasting.held());
+  EXPECT_EQ(lasting.release(), ReleaseResult::stillHeld);
+  EXPECT_EQ(reads("places", owner), Reads("1", 1));
+  EXPECT_EQ(latest.release(), ReleaseResult::released);
+  EXPECT_EVENTUALLY(kLong, holdKeys().empty());
+}
+
 TEST_P(ReadWriteLostReply, ForceDoesNotHitANewOwner) {
   for (const bool reading : {true, false}) {
     const std::string name = reading ? "force-read" : "force-write";

@@ -66,6 +66,42 @@ TEST_P(ReadWriteConformance, AnExpiredInnerHoldIsNotReleasedButTheOuterOneIs) {
   expectNoKeys();
 }
 
+/// The next acquisition drops it on the server; its unlock() must not take the hold around it.
+TEST_P(ReadWriteConformance, AnExpiredInnerHoldIsForgottenOnceAlsoAfterAnotherOne) {
+  Client client = connect();
+  FaceSides lock = sidesOf(client, "around");
+  const OwnerId owner = newOwner();
+  lock.read.lock(owner, 30s).value();
+  lock.read.lock(owner, 100ms).value();
+  EXPECT_EVENTUALLY(kLong, lock.read.holdCount(owner) == 1);
+  lock.read.lock(owner, 30s).value();
+  lock.read.unlock(owner).value();
+  EXPECT_EQ(outcomeOf(lock.read.unlock(owner)), "notOwner");
+  EXPECT_EQ(raw().hget("around", ownerField(client, owner)), "1");
+  EXPECT_EQ(lock.read.holdCount(owner), 1);
+  lock.read.unlock(owner).value();
+  expectNoKeys();
+}
+
+/// A later hold does not make an earlier one longer, and must not put its renewal off.
+TEST_P(ReadWriteConformance, AWatchedHoldIsRenewedWhileOthersComeAndGo) {
+  Client client = connect(kWatchdog);
+  FaceSides lock = sidesOf(client, "comings");
+  const OwnerId owner = newOwner();
+  Lease outer = lock.read.raw().acquire({}, owner);
+  const auto until = Clock::now() + 3 * kWatchdog;
+  while (Clock::now() < until) {
+    lock.read.lock(owner).value();
+    lock.read.unlock(owner).value();
+    // More often than renewals are due.
+    std::this_thread::sleep_for(kWatchdog / 30);
+  }
+  EXPECT_TRUE(outer.held());
+  EXPECT_EQ(outer.lossReason(), LossReason::none);
+  EXPECT_EQ(raw().hget("comings", ownerField(client, owner)), "1");
+  EXPECT_EQ(outer.release(), ReleaseResult::released);
+}
+
 TEST_P(ReadWriteConformance, AnExpiredOuterHoldLeavesTheInnerOne) {
   Client client = connect();
   FaceSides lock = sidesOf(client, "outer");

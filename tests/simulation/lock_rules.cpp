@@ -312,6 +312,10 @@ void LockScenario::executed(Node& node, const Command& command, const detail::Re
     return;
   }
   Lock& lock = locks_[*index];
+  if (parsed.is("_hand_over") && reply.isArray() && reply.elements.size() == 2 &&
+      reply.elements[1].integer > 1) {
+    sim_.count("others go first");
+  }
   const bool handedOver = parsed.is("_hand_over") && reply.isArray() && reply.elements.size() == 1;
   if (parsed.is("_renew") || parsed.is("_acquire") || handedOver) {
     // When it expires is the last moment at which anybody may believe in it.
@@ -330,10 +334,12 @@ void LockScenario::executed(Node& node, const Command& command, const detail::Re
   if (handedOver) {
     sim_.count("handed over");
     lock.freeSince = Time::max();
+    lock.freedAloud = false;
     checkHolds(*index);
   } else if (parsed.is("_acquire")) {
     if (reply.isArray() || reply.isNil()) {
       lock.freeSince = Time::max();
+      lock.freedAloud = false;
     }
     if (family_ == Family::fair) {
       noteQueue(parsed, reply, *index);
@@ -342,7 +348,9 @@ void LockScenario::executed(Node& node, const Command& command, const detail::Re
   } else if (parsed.is("_withdraw")) {
     std::erase(lock.order, parsed.arguments.front());
   } else if (parsed.is("_release") || parsed.is("_hand_over") || parsed.is("_reconcile")) {
-    lock.freedAloud = lock.freedAloud || (lock.wasHeld && kind_->free(sim_.nodes(), *index));
+    // A release that came after the end of the lease has told nobody.
+    lock.freedAloud =
+        lock.freedAloud || (!reply.isNil() && lock.wasHeld && kind_->free(sim_.nodes(), *index));
     checkHolds(*index);
   }
 }

@@ -207,6 +207,7 @@ class SimulatedServer {
     model_.onPublish([this](std::string_view channel, std::string_view payload) {
       messages_.emplace_back(channel, payload);
     });
+    listener_ = model_.connect();
     run(users_.emplace_back(model_.connect()), {"SCRIPT", "LOAD", kDump});
     for (const detail::lua::Script* const script : detail::lua::allScripts()) {
       run(users_.front(), {"SCRIPT", "LOAD", script->body});
@@ -220,6 +221,13 @@ class SimulatedServer {
     nowUs_ = nowUs;
     messages_.clear();
     model_.setOutOfMemory(step.outOfMemory);
+    // The real server has one client that hears everything, which a script may count.
+    for (const std::string& argument : step.argv) {
+      if (argument.starts_with("redisson_")) {
+        const std::string_view channel = argument;
+        static_cast<void>(model_.subscribe(listener_, {&channel, 1}));
+      }
+    }
     Effect effect;
     std::vector<std::string_view> argv(step.argv.begin(), step.argv.end());
     if (!brokenScript_.empty() && step.script == brokenScript_ && argv[0] == "EVALSHA") {
@@ -287,6 +295,7 @@ class SimulatedServer {
 
   std::int64_t nowUs_ = 1;
   RedisModel model_;
+  RedisModel::ClientId listener_{};
   std::vector<RedisModel::ClientId> users_;
   std::vector<Message> messages_;
   std::string brokenScript_;

@@ -177,7 +177,8 @@ class LockSteps : public StepMaker {
       lock.composeAcquire(call,
                           {owner(), lease(), tombstone(), chance(60), chance(40), chance(50)});
     } else if (dice < 46 && lock.traits.handsOver) {
-      const auto next = owner();
+      // Without a next owner it says how many hear that the lock is free.
+      const auto next = chance(25) ? std::string_view() : owner();
       lock.composeHandOver(
           call, {owner(), chance(60) ? milliseconds(0) : lease(), {}}, {next, lease()});
     } else if (dice < 60) {

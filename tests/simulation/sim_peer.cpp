@@ -31,7 +31,7 @@ Peer::Peer(World& world,
       [&world, index](LogLevel, std::string_view line) {
         world.trace("process ", index, " logs: ", line);
       },
-      world.traced() ? LogLevel::debug : LogLevel::error);
+      LogLevel::debug);
   places_.reserve(nodes.size());
   for (const auto& node : nodes) {
     Place& place = places_.emplace_back();

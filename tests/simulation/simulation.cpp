@@ -100,8 +100,9 @@ void Simulation::makePlan() {
   options.retryDelayMax = milliseconds(40);
   options.fairWaiterLease = random.betweenMs(300, 1000);
   options.outageTimeout = milliseconds(20'000);
+  constexpr std::array<int, 4> kHandOvers{16, 16, 2, 1};
+  options.handOverLimit = kHandOvers[random.below(kHandOvers.size())];
   // So long that a poll does not cover up a wake-up that was lost.
-  options.handOverLimit = 16;
   options.safetyPoll = random.chance(60) ? milliseconds(5000) : random.betweenMs(30, 200);
   constexpr std::array<int, 3> kLinger{0, 10, 200};
   options.subscriptionLinger = milliseconds(kLinger[random.below(kLinger.size())]);

@@ -66,6 +66,53 @@ TEST_F(ReadPartsTest, KeepsTheIndexesThatTheServerNames) {
   EXPECT_EQ(losses_[0].reason, LossReason::refused);
 }
 
+/// A hold that ended by itself is given back before the one around it.
+TEST_F(ReadPartsTest, WhatTheServerDroppedIsGivenBackOnce) {
+  add(30s);
+  add(10s);
+  add(10s);
+  EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
+  now_ += 10s;
+  ReadParts(*hold_).keep(std::vector<int>{1}, 1, now_, losses_);
+  EXPECT_EQ(left(), (Left{1}));
+  add(30s);
+  EXPECT_FALSE(ReadParts(*hold_).takeForfeited()) << "the latest of all is there";
+  EXPECT_EQ(released({.remain = 1, .indexes = std::vector<int>{1}}), 1);
+  EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
+  EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
+  EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
+  EXPECT_EQ(released({.remain = 0, .indexes = std::vector<int>{}}), 0);
+  EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
+}
+
+TEST_F(ReadPartsTest, AHoldWithAnObjectIsGivenBackByIt) {
+  add(30s);
+  add(10s, true);
+  now_ += 10s;
+  ReadParts(*hold_).keep(std::vector<int>{1}, 1, now_, losses_);
+  EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
+}
+
+/// The one around it may go first, by its object.
+TEST_F(ReadPartsTest, WhatTheServerDroppedOutlivesTheHoldAroundIt) {
+  for (const bool indexes : {true, false}) {
+    hold_->parts.clear();
+    add(30s);
+    add(30s, true);
+    add(10s);
+    now_ += 10s;
+    ReadParts(*hold_).keep(std::vector<int>{1, 2}, 2, now_, losses_);
+    HoldRelease release{.incarnation = 2, .remain = 1};
+    if (indexes) {
+      release.indexes = std::vector<int>{1};
+    }
+    EXPECT_EQ(released(release), 1);
+    EXPECT_EQ(left(), (Left{1}));
+    EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
+    EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
+  }
+}
+
 TEST_F(ReadPartsTest, WithoutIndexesTheFirstToExpireAreOver) {
   add(30s);
   add(10s);

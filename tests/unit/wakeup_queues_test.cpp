@@ -137,7 +137,7 @@ TEST_F(WakeupQueuesTest, IsIdleAtFirst) {
   EXPECT_FALSE(queues.hasChanges());
   EXPECT_EQ(queues.nextDue(), kNever);
   EXPECT_EQ(one(queues.poll(at(1'000'000))), nullptr);
-  EXPECT_EQ(one(queues.message("c")), nullptr);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), nullptr);
   EXPECT_EQ(one(queues.subscribed("c")), nullptr);
   queues.refused("c");
   queues.disconnected();
@@ -168,7 +168,7 @@ TEST_F(WakeupQueuesTest, WaiterThatHasNotTriedWaitsBehindOthers) {
   sleepSubscribed(a);
   EXPECT_EQ(one(queues.queue(b, {"c"}, kNoMark, false, kUnknown, at(0))), nullptr);
   EXPECT_EQ(one(queues.leave(a, false, at(1))), nullptr) << "it had no turn to hand on";
-  EXPECT_EQ(one(queues.message("c")), &b);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &b);
 }
 
 TEST_F(WakeupQueuesTest, ConfirmedSubscriptionGivesTheFirstATurn) {
@@ -184,24 +184,24 @@ TEST_F(WakeupQueuesTest, ConfirmedSubscriptionGivesTheFirstATurn) {
 TEST_F(WakeupQueuesTest, MessageGivesTheFirstATurnAndNobodyElse) {
   sleepSubscribed(a);
   sleep(b);
-  EXPECT_EQ(one(queues.message("c")), &a);
-  EXPECT_EQ(one(queues.message("c")), nullptr) << "one of them tries at a time";
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), nullptr) << "one of them tries at a time";
   EXPECT_EQ(one(queues.subscribed("c")), nullptr);
 }
 
 TEST_F(WakeupQueuesTest, MessagesOfOtherChannelsAreNotNews) {
   sleepSubscribed(a);
   one(queues.queue(b, {"d"}, WakeupQueues::Mark{}, true, kUnknown, at(0)));
-  EXPECT_EQ(one(queues.message("d")), &b);
-  EXPECT_EQ(one(queues.message("unheard of")), nullptr);
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("d", {}, at(0))), &b);
+  EXPECT_EQ(one(queues.message("unheard of", {}, at(0))), nullptr);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
 }
 
 TEST_F(WakeupQueuesTest, MessageDuringATryMeansAnotherTry) {
   sleepSubscribed(a);
-  ASSERT_EQ(one(queues.message("c")), &a);
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), &a);
   drop(a);
-  ASSERT_EQ(one(queues.message("c")), nullptr);
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), nullptr);
   EXPECT_EQ(sleepAgain(a), &a);
   drop(a);
   EXPECT_EQ(sleepAgain(a), nullptr) << "once is enough";
@@ -209,10 +209,10 @@ TEST_F(WakeupQueuesTest, MessageDuringATryMeansAnotherTry) {
 
 TEST_F(WakeupQueuesTest, AnyNumberOfMessagesDuringATryMeansOneMoreTry) {
   sleepSubscribed(a);
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   for (int i = 0; i < 1000; ++i) {
-    EXPECT_EQ(one(queues.message("c")), nullptr);
+    EXPECT_EQ(one(queues.message("c", {}, at(0))), nullptr);
   }
   EXPECT_EQ(sleepAgain(a), &a);
   drop(a);
@@ -224,7 +224,7 @@ TEST_F(WakeupQueuesTest, MessageDuringTheFirstTryIsFoundByTheMark) {
   EXPECT_EQ(one(queues.leave(a, true, at(0))), nullptr);
   const WakeupQueues::Mark mark = queues.mark("c");
   EXPECT_FALSE(mark.othersWait);
-  ASSERT_EQ(one(queues.message("c")), nullptr);
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), nullptr);
   EXPECT_EQ(one(queues.queue(b, {"c"}, mark, true, kUnknown, at(0))), &b);
 }
 
@@ -246,7 +246,7 @@ TEST_F(WakeupQueuesTest, NewsOfTheFirstTryCountWhenTheWaiterBecomesFirst) {
   sleepSubscribed(a);
   const WakeupQueues::Mark mark = queues.mark("c");
   EXPECT_TRUE(mark.othersWait);
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   EXPECT_EQ(one(queues.queue(b, {"c"}, mark, true, kUnknown, at(0))), nullptr)
       << "not before its turn";
@@ -255,9 +255,9 @@ TEST_F(WakeupQueuesTest, NewsOfTheFirstTryCountWhenTheWaiterBecomesFirst) {
 
 TEST_F(WakeupQueuesTest, NewsWithoutASubscriptionWaitForItsConfirmation) {
   sleep(a);
-  ASSERT_EQ(one(queues.message("c")), &a);
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), &a);
   drop(a);
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   EXPECT_EQ(sleepAgain(a), nullptr) << "its confirmation will bring a turn";
   EXPECT_EQ(one(queues.subscribed("c")), &a);
 }
@@ -273,7 +273,7 @@ TEST_F(WakeupQueuesTest, UnusedTurnIsHandedOn) {
   sleepSubscribed(a);
   sleep(b);
   sleep(c);
-  ASSERT_EQ(one(queues.message("c")), &a);
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), &a);
   drop(a);
   EXPECT_EQ(one(queues.leave(a, false, at(0))), &b);
   EXPECT_EQ(a.references, 0);
@@ -288,17 +288,17 @@ TEST_F(WakeupQueuesTest, UnusedTurnIsHandedOn) {
 TEST_F(WakeupQueuesTest, UsedTurnIsNotHandedOn) {
   sleepSubscribed(a);
   sleep(b);
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   EXPECT_EQ(one(queues.leave(a, true, at(50))), nullptr);
   EXPECT_EQ(queues.nextDue(), at(50) + kPoll) << "but the next one looks again some time";
-  EXPECT_EQ(one(queues.message("c")), &b);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &b);
 }
 
 TEST_F(WakeupQueuesTest, TheEndOfAShortLeaseIsLookedFor) {
   sleepSubscribed(a);
   sleep(b);
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   EXPECT_EQ(one(queues.leave(a, true, at(50), kPoll / 2)), nullptr);
   EXPECT_EQ(queues.nextDue(), at(51) + kPoll / 2);
@@ -308,10 +308,10 @@ TEST_F(WakeupQueuesTest, TheEndOfAShortLeaseIsLookedFor) {
 TEST_F(WakeupQueuesTest, NewsDuringASuccessfulTryAreForTheNext) {
   sleepSubscribed(a);
   sleep(b);
-  ASSERT_EQ(one(queues.message("c")), &a);
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), &a);
   drop(a);
   // Granted, lost again by force, taken and freed by others: all before the reply arrives.
-  ASSERT_EQ(one(queues.message("c")), nullptr);
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), nullptr);
   EXPECT_EQ(one(queues.leave(a, true, at(0))), &b);
 }
 
@@ -327,7 +327,7 @@ TEST_F(WakeupQueuesTest, WaiterLeavesFromTheMiddle) {
   sleepSubscribed(a);
   sleep(b);
   sleep(c);
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   EXPECT_EQ(one(queues.leave(b, false, at(0))), nullptr);
   EXPECT_EQ(b.references, 0);
@@ -337,7 +337,7 @@ TEST_F(WakeupQueuesTest, WaiterLeavesFromTheMiddle) {
 TEST_F(WakeupQueuesTest, TurnThatNeverBeganIsHandedOnToo) {
   sleepSubscribed(a);
   sleep(b);
-  ASSERT_EQ(one(queues.message("c")), &a);
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), &a);
   // Its time was up before it could be told.
   EXPECT_EQ(one(queues.leave(a, false, at(0))), &b);
   EXPECT_EQ(a.references, 1) << "the reference of the turn";
@@ -348,12 +348,12 @@ TEST_F(WakeupQueuesTest, KeepsTheOrderOfArrival) {
   sleep(b);
   sleep(c);
   for (int i = 0; i < 3; ++i) {
-    ASSERT_EQ(one(queues.message("c")), &a);
+    ASSERT_EQ(one(queues.message("c", {}, at(0))), &a);
     drop(a);
     ASSERT_EQ(sleepAgain(a), nullptr);
   }
   one(queues.leave(a, false, at(0)));
-  ASSERT_EQ(one(queues.message("c")), &b);
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), &b);
   drop(b);
   sleep(a);
   EXPECT_EQ(one(queues.leave(b, false, at(0))), &c);
@@ -376,7 +376,7 @@ TEST_F(WakeupQueuesTest, LooksAgainAfterTheSafetyPoll) {
 
 TEST_F(WakeupQueuesTest, LooksAgainWhenTheHoldersLeaseEnds) {
   sleepSubscribed(a);
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   sleepAgain(a, at(100), milliseconds(300));
   EXPECT_EQ(queues.nextDue(), at(401)) << "the server drops it a millisecond later";
@@ -407,7 +407,7 @@ TEST_F(WakeupQueuesTest, PollsEveryChannelThatIsDue) {
 
 TEST_F(WakeupQueuesTest, MessageBeforeThePollTakesItsPlace) {
   sleepSubscribed(a);
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   EXPECT_EQ(one(queues.poll(at(0) + kPoll)), nullptr);
   EXPECT_EQ(sleepAgain(a, at(1100)), nullptr);
@@ -498,7 +498,7 @@ TEST_F(WakeupQueuesTest, NewsOfAForgottenChannelAreNobodys) {
   sleepSubscribed(a);
   one(queues.leave(a, true, at(0)));
   queues.expireLingering(at(0) + kLinger);
-  EXPECT_EQ(one(queues.message("c")), nullptr);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), nullptr);
   EXPECT_EQ(one(queues.subscribed("c")), nullptr);
   EXPECT_EQ(queues.channels(), 0U);
 }
@@ -515,7 +515,7 @@ TEST_F(WakeupQueuesTest, RefusedSubscriptionLeavesPollingUntilItIsConfirmed) {
   EXPECT_EQ(one(queues.subscribed("c")), &a);
   drop(a);
   EXPECT_EQ(sleepAgain(a, at(1000)), nullptr);
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   drop(a);
   EXPECT_EQ(sleepAgain(a, at(1000)), nullptr);
   EXPECT_TRUE(queues.refused("c")) << "it worked meanwhile";
@@ -537,7 +537,7 @@ TEST_F(WakeupQueuesTest, EveryReconnectionMakesTheFirstLookAgain) {
 
 TEST_F(WakeupQueuesTest, ReconnectionDuringATryMeansAnotherTry) {
   sleepSubscribed(a);
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   queues.disconnected();
   EXPECT_EQ(one(queues.subscribed("c")), nullptr);
@@ -546,7 +546,7 @@ TEST_F(WakeupQueuesTest, ReconnectionDuringATryMeansAnotherTry) {
 
 TEST_F(WakeupQueuesTest, DisconnectionDuringATryLeavesItToTheReconnection) {
   sleepSubscribed(a);
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   queues.disconnected();
   EXPECT_EQ(sleepAgain(a, at(10)), nullptr);
@@ -574,7 +574,7 @@ TEST_F(WakeupQueuesTest, NewsGiveTheFirstOfEachLaneATurn) {
   drop(c);
   EXPECT_EQ(again(kReaders, a), nullptr);
   EXPECT_EQ(again(kWriters, c), nullptr);
-  EXPECT_EQ(listed(queues.message("c")), (List{&a, &c}));
+  EXPECT_EQ(listed(queues.message("c", {}, at(0))), (List{&a, &c}));
 }
 
 TEST_F(WakeupQueuesTest, TheMarkSaysWhoWaitsInTheSameLane) {
@@ -633,7 +633,7 @@ TEST_F(WakeupQueuesTest, NamesTheWaitersOfBothLanes) {
 
 TEST_F(WakeupQueuesTest, WhenTheFirstReaderGetsInAllOthersTryAtOnce) {
   readersSleep();
-  ASSERT_EQ(one(queues.message("c")), &a) << "one finds out for all";
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), &a) << "one finds out for all";
   drop(a);
   EXPECT_EQ(listed(queues.leave(a, true, at(0))), (List{&b, &c}));
   drop(b);
@@ -645,7 +645,7 @@ TEST_F(WakeupQueuesTest, WhenTheFirstReaderGetsInAllOthersTryAtOnce) {
 
 TEST_F(WakeupQueuesTest, AReaderThatIsRefusedWakesNobody) {
   readersSleep();
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   EXPECT_EQ(again(kReaders, a), nullptr);
   EXPECT_EQ(b.references, 1);
@@ -654,7 +654,7 @@ TEST_F(WakeupQueuesTest, AReaderThatIsRefusedWakesNobody) {
 
 TEST_F(WakeupQueuesTest, AReaderThatGivesUpHandsItsTurnToOne) {
   readersSleep();
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   EXPECT_EQ(one(queues.leave(a, false, at(0))), &b);
   drop(b);
@@ -663,7 +663,7 @@ TEST_F(WakeupQueuesTest, AReaderThatGivesUpHandsItsTurnToOne) {
 
 TEST_F(WakeupQueuesTest, AReaderThatComesWhileOthersTryIsLetInWithThem) {
   readersSleep();
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   FakeWaiter late;
   EXPECT_EQ(one(queues.queue(late, kReaders, kNoMark, false, kUnknown, at(0))), nullptr);
@@ -676,7 +676,7 @@ TEST_F(WakeupQueuesTest, AReaderThatComesWhileOthersTryIsLetInWithThem) {
 
 TEST_F(WakeupQueuesTest, AReaderThatIsRefusedInTheMiddleKeepsItsPlace) {
   readersSleep();
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   drop(a);
   queues.leave(a, true, at(0));
   drop(b);
@@ -684,7 +684,7 @@ TEST_F(WakeupQueuesTest, AReaderThatIsRefusedInTheMiddleKeepsItsPlace) {
   // A writer came in between: both are refused, and sleep in their order.
   EXPECT_EQ(again(kReaders, c), nullptr);
   EXPECT_EQ(again(kReaders, b), nullptr);
-  EXPECT_EQ(one(queues.message("c")), &b);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &b);
 }
 
 TEST_F(WakeupQueuesTest, ReadersThatGetInDoNotWakeWriters) {
@@ -700,7 +700,7 @@ TEST_F(WakeupQueuesTest, ReadersThatGetInDoNotWakeWriters) {
 
 TEST_F(WakeupQueuesTest, AReaderThatTriedWhileTheOthersWereLetInTriesAgain) {
   readersSleep();
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   // Its first try began before the others were let in, and was refused before that.
   const WakeupQueues::Mark mark = queues.mark("c");
   EXPECT_EQ(listed(queues.leave(a, true, at(0))), (List{&b, &c}));
@@ -710,32 +710,32 @@ TEST_F(WakeupQueuesTest, AReaderThatTriedWhileTheOthersWereLetInTriesAgain) {
   one(queues.leave(b, true, at(0)));
   one(queues.leave(c, true, at(0)));
   EXPECT_EQ(queues.nextDue(), at(0) + kPoll) << "the first looks again in its time";
-  EXPECT_EQ(one(queues.message("c")), &late);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &late);
   one(queues.leave(late, true, at(0)));
 }
 
 TEST_F(WakeupQueuesTest, ReadersOfOneWaveDoNotWakeThoseWhoWereRefusedInIt) {
   readersSleep();
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   queues.leave(a, true, at(0));
   EXPECT_EQ(again(kReaders, c), nullptr) << "a writer came in between";
   EXPECT_EQ(one(queues.leave(b, true, at(0))), nullptr) << "it got in before that writer";
   EXPECT_EQ(queues.nextDue(), at(0) + kPoll);
-  EXPECT_EQ(one(queues.message("c")), &c);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &c);
 }
 
 TEST_F(WakeupQueuesTest, NewsThatTheFirstReaderCouldNotUseAreForTheNext) {
   readersSleep();
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   queues.leave(a, true, at(0));
-  ASSERT_EQ(one(queues.message("c")), nullptr) << "b is first and tries";
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), nullptr) << "b is first and tries";
   EXPECT_EQ(again(kReaders, c), nullptr) << "not first";
   EXPECT_EQ(one(queues.leave(b, true, at(0))), &c);
 }
 
 TEST_F(WakeupQueuesTest, TheEndOfAHoldIsLookedForByWhoeverIsFirst) {
   readersSleep();
-  one(queues.message("c"));
+  one(queues.message("c", {}, at(0)));
   queues.leave(a, true, at(0));
   EXPECT_EQ(one(queues.queue(c, kReaders, kNoMark, true, milliseconds(70), at(0))), nullptr);
   EXPECT_EQ(one(queues.leave(b, true, at(10))), nullptr);
@@ -787,7 +787,7 @@ TEST_F(WakeupQueuesTest, WakingACrowdOfReadersIsLinear) {
     for (FakeWaiter& reader : readers) {
       static_cast<void>(crowd.queue(reader, kReaders, WakeupQueues::Mark{}, true, kUnknown, at(0)));
     }
-    EXPECT_EQ(letIn(crowd, crowd.message("c")), count);
+    EXPECT_EQ(letIn(crowd, crowd.message("c", {}, at(0))), count);
     EXPECT_EQ(crowd.waiting(), 0U);
   });
 }
@@ -803,7 +803,7 @@ TEST_F(WakeupQueuesTest, OpeningForACrowdIsLinearHoweverOftenItIsSaid) {
     static_cast<void>(crowd.takeChanges());
     WakeupQueues::Turns turns = crowd.subscribed("c");
     for (std::size_t i = 0; i < count; ++i) {
-      WakeupQueues::Turns more = crowd.message("c", "open");
+      WakeupQueues::Turns more = crowd.message("c", "open", at(0));
       turns.append(more);
     }
     EXPECT_EQ(letIn(crowd, turns), count);
@@ -850,7 +850,7 @@ TEST_F(WakeupQueuesAloneTest, NeedsNoChannelAndHearsNoNews) {
   EXPECT_FALSE(queues.mark("c").othersWait);
   // Others wait for the same lock by its channel.
   sleepSubscribed(b);
-  EXPECT_EQ(one(queues.message("c")), &b);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &b);
   drop(b);
   EXPECT_EQ(a.references, 1);
   EXPECT_EQ(one(queues.leave(b, true, at(1))), nullptr);
@@ -970,11 +970,11 @@ class FittingTest : public WakeupQueuesTest {
 
 TEST_F(FittingTest, RefusedTurnGoesToTheNextThatNeedsLess) {
   allAsleep();
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   EXPECT_EQ(one(refused(a, 5)), &b);
   EXPECT_EQ(one(refused(b, 3)), &c);
   EXPECT_EQ(one(refused(c, 1)), nullptr);
-  EXPECT_EQ(one(queues.message("c")), &a) << "and again with the next news";
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a) << "and again with the next news";
 }
 
 TEST_F(FittingTest, WhoeverNeedsAsMuchAsWasRefusedSleepsOn) {
@@ -983,7 +983,7 @@ TEST_F(FittingTest, WhoeverNeedsAsMuchAsWasRefusedSleepsOn) {
   EXPECT_EQ(one(arrive(another, 1)), nullptr);
   FakeWaiter larger;
   EXPECT_EQ(one(arrive(larger, 4)), nullptr);
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   EXPECT_EQ(one(refused(a, 5)), &b);
   EXPECT_EQ(one(refused(b, 3)), &c);
   EXPECT_EQ(one(refused(c, 1)), nullptr);
@@ -1002,7 +1002,7 @@ TEST_F(FittingTest, GrantGoesOnToTheNextThatFits) {
   allAsleep();
   FakeWaiter last;
   EXPECT_EQ(one(arrive(last, 2)), nullptr);
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   EXPECT_EQ(one(refused(a, 5)), &b);
   EXPECT_EQ(one(queues.leave(b, true, at(0))), &c);
   EXPECT_EQ(one(queues.leave(c, true, at(0))), &last);
@@ -1013,7 +1013,7 @@ TEST_F(FittingTest, GrantGoesOnToTheNextThatFits) {
 
 TEST_F(FittingTest, FirstThatIsServedHandsOn) {
   allAsleep();
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   EXPECT_EQ(one(queues.leave(a, true, at(0))), &b);
   EXPECT_EQ(one(queues.leave(b, true, at(0))), &c);
   EXPECT_EQ(one(queues.leave(c, true, at(0))), nullptr);
@@ -1021,18 +1021,18 @@ TEST_F(FittingTest, FirstThatIsServedHandsOn) {
 
 TEST_F(FittingTest, PassedOnTurnThatIsNotUsedGoesOn) {
   allAsleep();
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   EXPECT_EQ(one(refused(a, 5)), &b);
   EXPECT_EQ(one(queues.leave(b, false, at(0))), &c) << "its time was up";
 }
 
 TEST_F(FittingTest, NewsDuringATryBehindTheFirstMeansAnotherTry) {
   allAsleep();
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   EXPECT_EQ(one(refused(a, 5)), &b);
   EXPECT_EQ(one(refused(b, 3)), &c);
   // While c tries, something becomes free: a is asked again, c cannot be, it is trying.
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   EXPECT_EQ(one(refused(a, 5)), &b);
   EXPECT_EQ(one(refused(b, 3)), nullptr);
   EXPECT_EQ(one(refused(c, 1)), &c) << "its try was before the news";
@@ -1041,7 +1041,7 @@ TEST_F(FittingTest, NewsDuringATryBehindTheFirstMeansAnotherTry) {
 TEST_F(FittingTest, NewsDuringAFirstTryAreFoundByTheMark) {
   allAsleep();
   const WakeupQueues::Mark mark = queues.mark("c");
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   EXPECT_EQ(one(refused(a, 5)), &b);
   EXPECT_EQ(one(refused(b, 3)), &c);
   EXPECT_EQ(one(refused(c, 1)), nullptr);
@@ -1056,7 +1056,7 @@ TEST_F(FittingTest, AfterASpanOfPassingTheFirstHasOneForItself) {
   // b and c passed from 0 on.
   EXPECT_EQ(one(queues.poll(at(1000))), &a);
   EXPECT_EQ(one(refused(a, 5, at(1000))), nullptr) << "what becomes free is to add up";
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   EXPECT_EQ(one(refused(a, 5, at(1500))), nullptr);
   FakeWaiter newcomer;
   EXPECT_EQ(one(arrive(newcomer, 1, at(1600))), nullptr);
@@ -1075,7 +1075,7 @@ TEST_F(FittingTest, NobodyIsPassedWhileNobodyCan) {
 
 TEST_F(FittingTest, WhatWasKeptForTheFirstIsFreeWhenItLeaves) {
   allAsleep();
-  EXPECT_EQ(one(queues.message("c")), &a);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
   EXPECT_EQ(one(refused(a, 5, at(1200))), nullptr) << "its own span";
   EXPECT_EQ(one(queues.leave(a, false, at(1300))), &b) << "without a turn of its own";
   EXPECT_EQ(one(refused(b, 3, at(1300))), &c);
@@ -1097,7 +1097,7 @@ TEST_F(FittingTest, ACrowdThatNeedsTheSameIsLinear) {
     }
     // One is served with each message, and the next is refused.
     for (std::size_t i = 0; i < count; ++i) {
-      WakeupQueues::Turns turns = crowd.message("c");
+      WakeupQueues::Turns turns = crowd.message("c", {}, at(0));
       ASSERT_EQ(turns.size(), 1U);
       Waiter* const first = turns.popFront();
       first->waiterDropRef();
@@ -1161,7 +1161,7 @@ class OpeningTest : public WakeupQueuesTest {
 
 TEST_F(OpeningTest, EverybodyHearsTheMessage) {
   sleepSubscribed();
-  const auto turns = queues.message("c", "open");
+  const auto turns = queues.message("c", "open", at(0));
   EXPECT_EQ(listed(turns), (List{&x, &y}));
   give(turns);
   EXPECT_TRUE(x.heard);
@@ -1173,7 +1173,7 @@ TEST_F(OpeningTest, EverybodyHearsTheMessage) {
 TEST_F(OpeningTest, ALaneWhoseWaitersWereToldIsNotPolledOnceItsChannelIsForgotten) {
   sleepSubscribed();
   ASSERT_NE(queues.nextDue(), kNever) << "x was to look again";
-  const auto turns = queues.message("c", "open");
+  const auto turns = queues.message("c", "open", at(0));
   give(turns);
   ASSERT_EQ(one(queues.leave(x, true, at(0))), nullptr);
   ASSERT_EQ(one(queues.leave(y, true, at(0))), nullptr);
@@ -1184,7 +1184,7 @@ TEST_F(OpeningTest, ALaneWhoseWaitersWereToldIsNotPolledOnceItsChannelIsForgotte
 
 TEST_F(OpeningTest, OtherMessagesAreNews) {
   sleepSubscribed();
-  const auto turns = queues.message("c", "closed");
+  const auto turns = queues.message("c", "closed", at(0));
   EXPECT_EQ(one(turns), &x);
   give(turns);
   EXPECT_FALSE(x.heard);
@@ -1193,8 +1193,8 @@ TEST_F(OpeningTest, OtherMessagesAreNews) {
 
 TEST_F(OpeningTest, MessageDuringATryIsHeardAfterIt) {
   sleepSubscribed();
-  EXPECT_EQ(one(queues.message("c")), &x);
-  EXPECT_EQ(one(queues.message("c", "open")), &y);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &x);
+  EXPECT_EQ(one(queues.message("c", "open", at(0))), &y);
   const auto turns = queue(x);
   EXPECT_EQ(one(turns), &x);
   give(turns);
@@ -1207,7 +1207,7 @@ TEST_F(OpeningTest, MessageDuringTheFirstTryIsHeardOnceConfirmed) {
   const WakeupQueues::Mark mark = queues.expect("c");
   EXPECT_EQ(sent(), 1U);
   EXPECT_EQ(one(queues.subscribed("c")), &x);
-  queues.message("c", "open");
+  queues.message("c", "open", at(0));
   queues.leave(x, true, at(0));
   queues.leave(y, true, at(0));
   const auto turns = queue(z, mark);
@@ -1222,7 +1222,7 @@ TEST_F(OpeningTest, MessageBeforeTheConfirmationIsNews) {
   Listener z;
   const WakeupQueues::Mark mark = queues.expect("c");
   EXPECT_EQ(sent(), 1U);
-  queues.message("c", "open");
+  queues.message("c", "open", at(0));
   queues.leave(x, true, at(0));
   queues.leave(y, true, at(0));
   const auto turns = queue(z, mark);
@@ -1232,7 +1232,7 @@ TEST_F(OpeningTest, MessageBeforeTheConfirmationIsNews) {
   EXPECT_EQ(one(queue(z)), nullptr);
   EXPECT_EQ(one(queues.subscribed("c")), &z);
   EXPECT_EQ(one(queue(z)), nullptr);
-  give(queues.message("c", "open"));
+  give(queues.message("c", "open", at(0)));
   EXPECT_TRUE(z.heard);
   queues.leave(z, true, at(0));
 }
@@ -1242,7 +1242,7 @@ TEST_F(OpeningTest, MessageWhileItSleepsUnconfirmedIsForOthers) {
   Listener z;
   EXPECT_EQ(one(queue(z, queues.mark("c"))), nullptr);
   EXPECT_EQ(sent(), 1U);
-  EXPECT_EQ(listed(queues.message("c", "open")), (List{&x, &y, &z}))
+  EXPECT_EQ(listed(queues.message("c", "open", at(0))), (List{&x, &y, &z}))
       << "the last may look whether that was for it";
   EXPECT_FALSE(z.heard);
   EXPECT_EQ(one(queues.leave(x, true, at(0))), nullptr);
@@ -1253,7 +1253,7 @@ TEST_F(OpeningTest, MessageWhileItSleepsUnconfirmedIsForOthers) {
 
 TEST_F(OpeningTest, MessageBeforeTheWaitDoesNotCount) {
   sleepSubscribed();
-  queues.message("c", "open");
+  queues.message("c", "open", at(0));
   queues.leave(x, true, at(0));
   queues.leave(y, true, at(0));
   Listener z;
@@ -1272,7 +1272,7 @@ TEST_F(OpeningTest, MessageBeforeTheWaitDoesNotCount) {
   EXPECT_EQ(sent(), 1U);
   EXPECT_EQ(one(queues.subscribed("c")), &z);
   EXPECT_EQ(one(queue(z)), nullptr);
-  give(queues.message("c", "open"));
+  give(queues.message("c", "open", at(0)));
   EXPECT_TRUE(z.heard);
   queues.leave(z, false, at(0));
 }
@@ -1290,7 +1290,7 @@ TEST_F(OpeningTest, AConfirmationIsForThoseWhoCameBeforeItsRequest) {
   EXPECT_EQ(one(queues.subscribed("c")), &x);
   EXPECT_EQ(one(queue(x)), nullptr);
   EXPECT_EQ(sent(), 1U);
-  queues.message("c", "open");
+  queues.message("c", "open", at(0));
   queues.leave(x, true, at(0));
   queues.leave(y, true, at(0));
   const auto turns = queue(early, first);
@@ -1302,7 +1302,7 @@ TEST_F(OpeningTest, AConfirmationIsForThoseWhoCameBeforeItsRequest) {
   EXPECT_EQ(one(queue(late)), nullptr);
   EXPECT_EQ(one(queues.subscribed("c")), &late);
   EXPECT_EQ(one(queue(late)), nullptr);
-  give(queues.message("c", "open"));
+  give(queues.message("c", "open", at(0)));
   EXPECT_TRUE(late.heard);
   queues.leave(late, true, at(0));
   EXPECT_EQ(sent(), 0U);
@@ -1321,14 +1321,14 @@ WaitTerms takingOver(std::string_view lock) {
 TEST_F(WakeupQueuesTest, TheFirstTakesTheLockFromItsHoldersHands) {
   EXPECT_EQ(one(in(takingOver("lock"), a)), nullptr);
   EXPECT_EQ(one(in(takingOver("lock"), b)), nullptr);
-  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), &a);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)).waiter, &a);
   // It has a turn: whatever comes is not for another one.
-  EXPECT_EQ(one(queues.message("c")), nullptr);
-  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), nullptr);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), nullptr);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)).waiter, nullptr);
   EXPECT_EQ(one(queues.leave(a, true, at(0))), nullptr);
   drop(a);
   EXPECT_EQ(a.references, 0);
-  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), &b);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)).waiter, &b);
   // Without the lock it hands its turn on.
   EXPECT_EQ(one(in(takingOver("lock"), c)), nullptr);
   EXPECT_EQ(one(queues.leave(b, false, at(0))), &c);
@@ -1336,15 +1336,15 @@ TEST_F(WakeupQueuesTest, TheFirstTakesTheLockFromItsHoldersHands) {
 }
 
 TEST_F(WakeupQueuesTest, NobodyTakesOverWhoWaitsForAnotherLockOrTries) {
-  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), nullptr);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)).waiter, nullptr);
   EXPECT_EQ(sleep(a), nullptr);
   EXPECT_EQ(one(in(takingOver("lock"), b)), nullptr);
-  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), nullptr);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)).waiter, nullptr);
   EXPECT_EQ(one(queues.leave(a, false, at(0))), nullptr);
-  EXPECT_EQ(queues.takeSuccessor("c", 0, "other", kHandOvers, at(0)), nullptr);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "other", kHandOvers, at(0)).waiter, nullptr);
   EXPECT_EQ(one(queues.subscribed("c")), &b);
   // It is trying, and may have been refused before the lock is free.
-  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), nullptr);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)).waiter, nullptr);
   drop(b);
 }
 
@@ -1355,15 +1355,202 @@ TEST_F(WakeupQueuesTest, AfterSomeHandOversTheLockIsForEverybody) {
   }
   for (int i = 0; i < 2; ++i) {
     FakeWaiter& next = crowd[static_cast<std::size_t>(i)];
-    ASSERT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), &next);
+    ASSERT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)).waiter, &next);
     one(queues.leave(next, true, at(0)));
     drop(next);
   }
-  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), nullptr);
-  ASSERT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)), &crowd[2]);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)).waiter, nullptr);
+  ASSERT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(0)).waiter, &crowd[2]);
   one(queues.leave(crowd[2], true, at(0)));
   drop(crowd[2]);
-  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(50)), nullptr);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, at(50)).waiter, nullptr);
+}
+
+// ---- Other clients go first when the lock has been handed over often enough
+
+class PrecedenceTest : public WakeupQueuesTest {
+ protected:
+  /// The channel is subscribed, and of the crowd two have had the lock, so that the next release is
+  /// for everybody; the others sleep.
+  void SetUp() override {
+    for (FakeWaiter& waiter : crowd) {
+      one(in(takingOver("lock"), waiter));
+    }
+    ASSERT_EQ(one(queues.subscribed("c")), crowd.data());
+    drop(crowd[0]);
+    ASSERT_EQ(again(takingOver("lock"), crowd[0]), nullptr);
+    chain(0);
+  }
+  /// Hands the lock to the n-th and the next.
+  void chain(std::size_t n, TimePoint now = at(0)) {
+    for (std::size_t i = n; i < n + 2; ++i) {
+      ASSERT_EQ(queues.takeSuccessor("c", 0, "lock", kHandOvers, now).waiter, &crowd[i]);
+      one(queues.leave(crowd[i], true, now));
+      drop(crowd[i]);
+    }
+  }
+  std::uint64_t release(TimePoint now = at(0)) {
+    const Succession succession = queues.takeSuccessor("c", 0, "lock", kHandOvers, now);
+    EXPECT_EQ(succession.waiter, nullptr);
+    return succession.pause;
+  }
+  Waiter* answer(std::uint64_t pause,
+                 std::optional<std::int64_t> receivers,
+                 TimePoint now = at(0)) {
+    return one(queues.releasedForAll("c", 0, pause, receivers, now));
+  }
+  /// A pause at the end of which the lock is still free.
+  void unusedPause(std::size_t next, TimePoint now) {
+    const std::uint64_t pause = release(now);
+    ASSERT_NE(pause, 0U);
+    ASSERT_EQ(answer(pause, 2, now), nullptr);
+    ASSERT_EQ(one(queues.poll(now + Precedence::kPause)), &crowd[next]);
+    one(queues.leave(crowd[next], true, now + Precedence::kPause));
+    drop(crowd[next]);
+  }
+
+  std::array<FakeWaiter, 12> crowd;
+};
+
+/// The message is this client's own, whether it comes before the answer or after it.
+TEST_F(PrecedenceTest, WhereNobodyElseHearsTheFirstOneTriesAtTheMessage) {
+  ASSERT_EQ(answer(release(), 1), nullptr);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &crowd[2]);
+  drop(crowd[2]);
+  one(queues.leave(crowd[2], true, at(0)));
+  chain(3);
+  const std::uint64_t pause = release();
+  ASSERT_NE(pause, 0U);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), nullptr);
+  EXPECT_EQ(answer(pause, 1), &crowd[5]);
+  drop(crowd[5]);
+}
+
+TEST_F(PrecedenceTest, WhereOthersHearTheFirstOneTriesAfterAPause) {
+  ASSERT_EQ(answer(release(), 2, at(1)), nullptr);
+  EXPECT_EQ(one(queues.message("c", {}, at(3))), nullptr);
+  EXPECT_EQ(one(queues.poll(at(5))), nullptr);
+  EXPECT_EQ(one(queues.poll(at(6))), &crowd[2]);
+  drop(crowd[2]);
+}
+
+/// The answer may be lost, or late.
+TEST_F(PrecedenceTest, ThePauseBeginsWithTheMessage) {
+  const std::uint64_t pause = release();
+  EXPECT_EQ(one(queues.message("c", {}, at(1))), nullptr);
+  EXPECT_EQ(answer(pause, 2, at(4)), nullptr);
+  EXPECT_EQ(one(queues.poll(at(5))), nullptr);
+  EXPECT_EQ(one(queues.poll(at(6))), &crowd[2]);
+  drop(crowd[2]);
+  EXPECT_EQ(answer(pause, 2, at(7)), nullptr);
+}
+
+/// Another client has had the lock and has released it.
+TEST_F(PrecedenceTest, TheSecondMessageEndsThePause) {
+  for (const bool answered : {true, false}) {
+    const std::uint64_t pause = release();
+    ASSERT_NE(pause, 0U) << "the last one was used";
+    if (answered) {
+      EXPECT_EQ(answer(pause, 2), nullptr);
+    }
+    EXPECT_EQ(one(queues.message("c", {}, at(0))), nullptr);
+    FakeWaiter& next = crowd[answered ? 2 : 5];
+    EXPECT_EQ(one(queues.message("c", {}, at(0))), &next);
+    drop(next);
+    EXPECT_EQ(answer(pause, 2), nullptr) << "it is over";
+    one(queues.leave(next, true, at(0)));
+    chain(answered ? 3 : 6);
+  }
+}
+
+TEST_F(PrecedenceTest, AConfirmationOrAnotherServerEndsThePause) {
+  static_cast<void>(answer(release(), 2));
+  EXPECT_EQ(one(queues.subscribed("c")), &crowd[2]);
+  drop(crowd[2]);
+  one(queues.leave(crowd[2], true, at(0)));
+  chain(3);
+  static_cast<void>(answer(release(), 2));
+  EXPECT_EQ(one(queues.serverReplaced()), &crowd[5]);
+  drop(crowd[5]);
+}
+
+/// A release that fails, or whose reply is lost.
+TEST_F(PrecedenceTest, WithoutAnAnswerTheFirstOneTriesAtOnce) {
+  EXPECT_EQ(answer(release(), std::nullopt), &crowd[2]);
+  drop(crowd[2]);
+}
+
+TEST_F(PrecedenceTest, OthersMayHearWhileThisClientDoesNot) {
+  queues.disconnected();
+  EXPECT_EQ(answer(release(), 1), nullptr);
+  EXPECT_EQ(one(queues.poll(at(5))), &crowd[2]);
+  drop(crowd[2]);
+}
+
+TEST_F(PrecedenceTest, TheNextOneIsFirstIfTheFirstLeavesInThePause) {
+  static_cast<void>(answer(release(), 2));
+  EXPECT_EQ(one(queues.leave(crowd[2], false, at(1))), nullptr);
+  EXPECT_EQ(one(queues.poll(at(5))), &crowd[3]);
+  drop(crowd[3]);
+}
+
+TEST_F(PrecedenceTest, WhoComesAfterEverybodyHasLeftDoesNotStandBack) {
+  static_cast<void>(answer(release(), 2));
+  for (std::size_t i = 2; i < crowd.size(); ++i) {
+    one(queues.leave(crowd[i], false, at(1)));
+  }
+  ASSERT_EQ(one(in(takingOver("lock"), a)), &a) << "a message came since its last try";
+  drop(a);
+  ASSERT_EQ(again(takingOver("lock"), a), nullptr);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &a);
+  drop(a);
+}
+
+/// An answer that comes after the next pause has begun.
+TEST_F(PrecedenceTest, ALateAnswerIsNotThatOfTheNextPause) {
+  const std::uint64_t first = release();
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), nullptr);
+  EXPECT_EQ(answer(first, 1), &crowd[2]);
+  drop(crowd[2]);
+  one(queues.leave(crowd[2], true, at(0)));
+  chain(3);
+  const std::uint64_t second = release();
+  ASSERT_NE(second, 0U);
+  ASSERT_EQ(one(queues.message("c", {}, at(0))), nullptr);
+  EXPECT_EQ(answer(first, 1), nullptr);
+  EXPECT_EQ(answer(second, 1), &crowd[5]);
+  drop(crowd[5]);
+}
+
+/// Clients that do not wait any more hear it, too.
+TEST_F(PrecedenceTest, NoPausesForAWhileAfterOneThatNobodyUsed) {
+  unusedPause(2, at(0));
+  chain(3, at(5));
+  EXPECT_EQ(release(at(14)), 0U);
+  chain(5, at(15));
+  unusedPause(7, at(15));
+  // Twice as long.
+  chain(8, at(20));
+  EXPECT_EQ(release(at(39)), 0U);
+  chain(10, at(39));
+}
+
+TEST_F(PrecedenceTest, APauseThatWasUsedIsFollowedByMore) {
+  unusedPause(2, at(0));
+  chain(3, at(15));
+  ASSERT_EQ(answer(release(at(15)), 2, at(15)), nullptr);
+  ASSERT_EQ(one(queues.poll(at(20))), &crowd[5]);
+  drop(crowd[5]);
+  // Somebody has it.
+  ASSERT_EQ(one(queues.queue(crowd[5], takingOver("lock"), kNoMark, true, kUnknown, at(20))),
+            nullptr);
+  chain(5, at(20));
+  EXPECT_NE(release(at(20)), 0U);
+}
+
+TEST_F(PrecedenceTest, NoPauseWhereNothingIsHandedOver) {
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", {0, milliseconds(50)}, at(0)).pause, 0U);
+  EXPECT_EQ(queues.takeSuccessor("c", 0, "lock", {2, milliseconds(0)}, at(0)).pause, 0U);
 }
 
 }  // namespace

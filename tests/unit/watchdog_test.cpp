@@ -123,6 +123,24 @@ TEST(Watchdog, RenewsAtAThirdOfTheLeaseCountedFromTheRequest) {
   EXPECT_EQ(watchdog.nextDue(), at(500) + 2 * kPeriod);
 }
 
+// Holds that have a lease each, as those of a reader: a later one leaves the earlier ones as they
+// are.
+TEST(Watchdog, ALaterHoldDoesNotPutOffTheRenewalOfAnEarlierOne) {
+  Watchdog watchdog{kTimeout};
+  HoldPtr hold = makeHold();
+  hold->parts.emplace_back();
+  watchdog.granted(*hold, at(0), kTimeout, true, kNever);
+  hold->parts.emplace_back();
+  hold->count = 2;
+  watchdog.granted(*hold, at(8000), kTimeout, true, kNever);
+  EXPECT_EQ(watchdog.nextDue(), at(kPeriod));
+  // Once the earlier ones are over, its own time counts.
+  hold->parts.erase(hold->parts.begin());
+  hold->count = 1;
+  watchdog.granted(*hold, at(9000), kTimeout, true, kNever);
+  EXPECT_EQ(watchdog.nextDue(), at(9000) + kPeriod);
+}
+
 TEST(Watchdog, SlowReplyDoesNotDelayTheNextRenewal) {
   Watchdog watchdog(kTimeout);
   const HoldPtr hold = watched(watchdog);

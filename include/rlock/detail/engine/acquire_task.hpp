@@ -314,6 +314,9 @@ inline AcquireTask::Step AcquireTask::found(Finding finding) {
   if (finding.leavesQueueEntry && acquisition_.takeQueueEntry()) {
     queueEntry_.gone();
   }
+  if (finding.left && gate_.entered()) {
+    engine_->holds().counted(gate_.hold(), *finding.left);
+  }
   if (finding.leavesGate()) {
     leaveGate();
   }

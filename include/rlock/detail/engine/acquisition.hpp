@@ -249,7 +249,10 @@ inline Acquisition::Finding Acquisition::reconciled(const ReconcileReply& reply,
     obtained_.remaining = reply.remaining;
     return granted(reply.now, now);
   }
-  return {.kind = Finding::Kind::resolved, .held = held, .undone = reply.before > reply.now};
+  return {.kind = Finding::Kind::resolved,
+          .held = held,
+          .undone = reply.before > reply.now,
+          .left = static_cast<int>(std::min<std::int64_t>(reply.now, before_))};
 }
 
 inline Acquisition::Finding Acquisition::failed(Error error) {

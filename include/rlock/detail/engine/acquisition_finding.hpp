@@ -32,6 +32,7 @@ struct AcquisitionFinding {
   bool tooMany = false;           ///< granted: more than this owner knows of
   bool held = false;              ///< resolved: a good hold is there
   bool undone = false;            ///< resolved: a hold was taken back
+  std::optional<int> left{};      ///< resolved: so many holds from before the request are left
   bool leavesQueueEntry = false;  ///< the entry in the server's queue is used up, or never was
   std::optional<Error> error{};
 

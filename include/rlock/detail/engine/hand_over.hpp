@@ -2,16 +2,21 @@
 #pragma once
 
 #include <rlock/detail/engine/waiter.hpp>
+#include <rlock/detail/engine/waiting_room.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace rlock::detail {
 
-/// The outcome of a hand-over, which the release tells the waiter: one of done(), refused() and
-/// lost(), once. A release that ends without an outcome, because the loop has ended, tells nothing;
-/// the waiter hears of the closing.
+/// What becomes of a lock that a release gives up while owners of the same client wait for it: it
+/// is handed over to the first of them, or, when a chain of hand-overs ends, released for everybody
+/// with the question who hears of it. The release tells the outcome: one of done(), released(),
+/// refused() and lost(), once. A release that ends without an outcome, because the loop has ended,
+/// tells nothing; the waiters hear of the closing.
 ///
 /// **Thread safety:** One thread at a time.
 class HandOver {
@@ -23,19 +28,28 @@ class HandOver {
   HandOver& operator=(const HandOver&) = delete;
   ~HandOver() { drop(); }
 
-  /// Offers the lock to a waiter that has a turn for it.
-  /// @param waiter  with a reference, which this keeps or drops; null: there is none
+  /// Offers the lock to the first waiter.
+  /// @param room    of the waiters; must stay, as must `lock`
   /// @param sentAt  when the request is sent, or a moment before
-  void offer(Waiter* waiter, Clock::time_point sentAt) noexcept {
+  void offer(WaitingRoom& room, const LockScripts& lock, Clock::time_point sentAt) noexcept {
+    const auto [waiter, pause] =
+        room.takeSuccessor(lock.channel, lock.traits.wakeupQueue, lock.name, sentAt);
     if (waiter != nullptr && waiter->offered(sentAt, next_)) {
       waiter_ = waiter;
     } else if (waiter != nullptr) {
       waiter->waiterDropRef();
+    } else if (pause != 0) {
+      next_ = {};
+      room_ = &room;
+      lock_ = &lock;
+      pause_ = pause;
     }
   }
 
+  /// The outcome is to be told.
+  [[nodiscard]] bool open() const noexcept { return waiter_ != nullptr || pause_ != 0; }
   /// A waiter has been offered the lock and has not been told yet.
-  [[nodiscard]] bool open() const noexcept { return waiter_ != nullptr; }
+  [[nodiscard]] bool toWaiter() const noexcept { return waiter_ != nullptr; }
   [[nodiscard]] const HandOverRequest& next() const noexcept { return next_; }
 
   /// The server has done it.
@@ -45,19 +59,25 @@ class HandOver {
       drop();
     }
   }
-  /// It has not, and will not.
-  void refused() noexcept {
+  /// The server has not handed it over.
+  /// @param receivers  how many clients were told that the lock is free; empty: not known, or the
+  ///                   lock is not
+  void released(std::optional<std::int64_t> receivers) noexcept {
     if (waiter_ != nullptr) {
       waiter_->notHandedOver();
       drop();
     }
+    endPause(receivers);
   }
+  /// It has not, and will not.
+  void refused() noexcept { released(std::nullopt); }
   /// It may have. Loop thread.
   void lost(const Call& request) noexcept {
     if (waiter_ != nullptr) {
       waiter_->handOverLost(request);
       drop();
     }
+    endPause(std::nullopt);
   }
 
  private:
@@ -67,8 +87,17 @@ class HandOver {
     }
   }
 
+  void endPause(std::optional<std::int64_t> receivers) noexcept {
+    if (const auto pause = std::exchange(pause_, 0)) {
+      room_->releasedForAll(lock_->channel, lock_->traits.wakeupQueue, pause, receivers);
+    }
+  }
+
   Waiter* waiter_ = nullptr;
   HandOverRequest next_{};
+  WaitingRoom* room_ = nullptr;
+  const LockScripts* lock_ = nullptr;
+  std::uint64_t pause_ = 0;  // Succession::pause
 };
 
 }  // namespace rlock::detail

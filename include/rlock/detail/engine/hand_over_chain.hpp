@@ -10,6 +10,8 @@ namespace rlock::detail {
 struct HandOverLimits {
   int count = 0;                      ///< hand-overs in a row; 0: none
   std::chrono::milliseconds time{0};  ///< from the first of them to the last; 0: none
+
+  [[nodiscard]] bool any() const noexcept { return count > 0 && time.count() > 0; }
 };
 
 /// The hand-overs of one lock in a row. When they have been as many as the limits allow, or have
@@ -24,8 +26,8 @@ class HandOverChain {
 
   /// Whether the lock may be handed over now; it counts as if it was.
   [[nodiscard]] bool next(const HandOverLimits& limits, TimePoint now) noexcept {
-    const bool allowed = length_ < limits.count && limits.time.count() > 0 &&
-                         (length_ == 0 || now - began_ < limits.time);
+    const bool allowed =
+        limits.any() && length_ < limits.count && (length_ == 0 || now - began_ < limits.time);
     if (!allowed) {
       end();
       return false;

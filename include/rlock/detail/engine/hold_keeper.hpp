@@ -154,6 +154,10 @@ class HoldKeeper {
   /// A release was executed, or found nothing. If nothing else is to be done the gate is left in
   /// the same step, and what is returned is to be settled.
   std::optional<HoldGates::Left> released(Hold& hold, const HoldRelease& release, Released& result);
+  /// An acquisition was reconciled, which has left so many of the holds that were there before it.
+  /// Where each has a lease of its own, the server has dropped those that are over and numbered the
+  /// others anew. The gate must be held.
+  void counted(Hold& hold, int count);
 
  private:
   /// The kinds of holds that shut others out of a name.
@@ -424,7 +428,9 @@ inline HoldKeeper::ReleasePlan HoldKeeper::releasingWithin(Hold& hold,
     plan.all = hold.lost;
     plan.lost = hold.lost;
   }
-  if (incarnation != 0 && !hold.parts.empty()) {
+  if (incarnation == 0 && !hold.parts.empty()) {
+    plan.nothing = ReadParts(hold).takeForfeited();
+  } else if (!hold.parts.empty()) {
     const ReadParts parts(hold);
     const HoldPart* const part = parts.find(incarnation);
     plan.nothing = part == nullptr || hold.count == 0;
@@ -465,6 +471,21 @@ inline void HoldKeeper::notReleased(Hold& hold) {
   if (needsLoop) {
     wakeLoop();
   }
+}
+
+inline void HoldKeeper::counted(Hold& hold, int count) {
+  std::vector<HoldLoss> found;
+  {
+    const MutexLock lock(book_.mutex);
+    if (count >= static_cast<int>(hold.parts.size())) {
+      return;
+    }
+    hold.count = ReadParts(hold).counted(count, context_.now(), book_.watchdog, found);
+    if (hold.count == 0) {
+      book_.watchdog.retire(hold);
+    }
+  }
+  losses_.announceOnLoop(std::move(found));
 }
 
 inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,

@@ -50,6 +50,9 @@ struct HoldPart {
 
   std::uint64_t incarnation = 0;
   bool lost = false;  ///< its holder is told
+  /// So many later ones, which no object stands for, the server has dropped before they were given
+  /// back.
+  int forfeited = 0;
   std::chrono::milliseconds lease{0};
   Clock::time_point validUntil{};
   Clock::time_point maxHoldUntil = Clock::time_point::max();

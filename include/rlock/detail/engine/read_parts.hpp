@@ -54,16 +54,40 @@ class ReadParts {
   /// @param indexes  of those that are left, as the server said
   /// @param count  of those that are left; if their indexes are not known, the first to expire are
   /// the ones that are over
-  void keep(const PartIndexes& indexes, int count, Clock::time_point now, Losses& losses);
+  void keep(const PartIndexes& indexes, int count, Clock::time_point now, Losses& losses) {
+    keep(indexes, count, nullptr, now, losses);
+  }
+
+  /// The latest hold that was not given back yet is over already: giving it back must not take the
+  /// one before it, which whoever took it still counts on. Returns whether there was one, and
+  /// forgets it.
+  [[nodiscard]] bool takeForfeited() noexcept {
+    if (parts_.empty() || parts_.back().forfeited == 0) {
+      return false;
+    }
+    --parts_.back().forfeited;
+    return true;
+  }
 
   /// One part was released. Returns how many are left.
   int released(const HoldRelease& release,
                Clock::time_point now,
                Watchdog& watchdog,
                Losses& losses);
+  /// The server has dropped those that are over, so that `count` are left. Returns that, too.
+  int counted(int count, Clock::time_point now, Watchdog& watchdog, Losses& losses) {
+    keep({}, count, now, losses);
+    return dropped(watchdog);
+  }
 
  private:
   [[nodiscard]] std::vector<bool> keptAt(const PartIndexes& indexes, int count) const;
+  void keep(const PartIndexes& indexes,
+            int count,
+            const HoldPart* returned,
+            Clock::time_point now,
+            Losses& losses);
+  int dropped(Watchdog& watchdog);
 
   Hold& hold_;
   std::vector<HoldPart>& parts_;
@@ -94,6 +118,7 @@ inline std::vector<bool> ReadParts::keptAt(const PartIndexes& indexes, int count
 
 inline void ReadParts::keep(const PartIndexes& indexes,
                             int count,
+                            const HoldPart* returned,
                             Clock::time_point now,
                             Losses& losses) {
   const std::vector<bool> kept = keptAt(indexes, count);
@@ -102,7 +127,12 @@ inline void ReadParts::keep(const PartIndexes& indexes,
     HoldPart& part = parts_[i];
     if (kept[i]) {
       left.push_back(std::move(part));
-    } else if (const bool over = now >= part.validUntil; !part.lost && (part.handle || !over)) {
+      continue;
+    }
+    if (!left.empty()) {
+      left.back().forfeited += part.forfeited + (part.handle || &part == returned ? 0 : 1);
+    }
+    if (const bool over = now >= part.validUntil; !part.lost && (part.handle || !over)) {
       losses.push_back(lose(hold_, part, over ? LossReason::expired : goneReason(hold_)));
     }
   }
@@ -124,11 +154,20 @@ inline int ReadParts::released(const HoldRelease& release,
       part->handle->setReleased();
     }
     part->lost = true;
-    if (!release.indexes) {
-      parts_.erase(parts_.begin() + (part - parts_.data()));
-    }
   }
-  keep(release.indexes, release.remain, now, losses);
+  if (part != nullptr && !release.indexes) {
+    if (part != parts_.data()) {
+      (part - 1)->forfeited += part->forfeited;
+    }
+    parts_.erase(parts_.begin() + (part - parts_.data()));
+    keep(release.indexes, release.remain, now, losses);
+  } else {
+    keep(release.indexes, release.remain, part, now, losses);
+  }
+  return dropped(watchdog);
+}
+
+inline int ReadParts::dropped(Watchdog& watchdog) {
   watchdog.partsEnded(hold_);
   const bool left =
       std::any_of(parts_.begin(), parts_.end(), [](const HoldPart& each) { return !each.lost; });

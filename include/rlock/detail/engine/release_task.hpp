@@ -165,10 +165,7 @@ inline ReleaseTask::Step ReleaseTask::compose(const HoldKeeper::ReleasePlan& pla
                         std::move(tombstone),
                         plan.valid);
   if (mayHandOver(plan, guarded)) {
-    const LockScripts& lock = *scripts_;
-    handOver_.offer(
-        engine_->waiting().takeSuccessor(lock.channel, lock.traits.wakeupQueue, lock.name, sentAt_),
-        sentAt_);
+    handOver_.offer(engine_->waiting(), *scripts_, sentAt_);
   }
   setPersistent(false);
   composeAttempt();
@@ -253,7 +250,7 @@ inline ReleaseTask::Step ReleaseTask::replied() {
                             .answered = true});
   }
   const auto parsed = scripts_->parseRelease(reply());
-  if (!parsed || (parsed->handedOver && !handOver_.open())) {
+  if (!parsed || (parsed->handedOver && !handOver_.toWaiter())) {
     // The server may have done it or not.
     handOver_.lost(*this);
     return failed({.kind = Outcome::Kind::failed,
@@ -268,11 +265,12 @@ inline ReleaseTask::Step ReleaseTask::replied() {
                                      parsed->publishError));
   }
   const bool handedOver = parsed->handedOver;
+  const auto receivers = parsed->receivers;
   const Step step = found(std::move(finding));
   if (handedOver) {
     handOver_.done(answeredAt());
   } else {
-    handOver_.refused();
+    handOver_.released(receivers);
   }
   return step;
 }

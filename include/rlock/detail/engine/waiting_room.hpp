@@ -56,14 +56,19 @@ class WaitingRoom {
   void leave(Waiter& waiter, bool obtained, std::chrono::milliseconds lease) noexcept
       RLOCK_EXCLUDES(mutex_);
 
-  /// The waiter to whom a lock that is about to be released may be handed over, with a reference
-  /// that the caller drops. It has its turn, and must be told of it by Waiter::offered(). Null: the
-  /// lock is to be released for everybody.
+  /// To whom a lock goes that is about to be released. A waiter comes with a reference that the
+  /// caller drops; it has its turn, and must be told of it by Waiter::offered(). After a pause
+  /// releasedForAll() must follow.
   /// @param lock  its name
-  [[nodiscard]] Waiter* takeSuccessor(std::string_view channel,
-                                      std::uint8_t wakeupQueue,
-                                      std::string_view lock,
-                                      Clock::time_point now) noexcept RLOCK_EXCLUDES(mutex_);
+  [[nodiscard]] Succession takeSuccessor(std::string_view channel,
+                                         std::uint8_t wakeupQueue,
+                                         std::string_view lock,
+                                         Clock::time_point now) noexcept RLOCK_EXCLUDES(mutex_);
+  /// As WakeupQueue::releasedForAll().
+  void releasedForAll(std::string_view channel,
+                      std::uint8_t wakeupQueue,
+                      std::uint64_t pause,
+                      std::optional<std::int64_t> receivers) noexcept RLOCK_EXCLUDES(mutex_);
 
   ///@{
   /// Of the channels that the wake-up queues wants. Loop thread.
@@ -281,15 +286,32 @@ inline void WaitingRoom::leave(Waiter& waiter,
 }
 
 /// A stale look at idle_ only costs a message: whoever came meanwhile hears it, or has not tried.
-inline Waiter* WaitingRoom::takeSuccessor(std::string_view channel,
-                                          std::uint8_t wakeupQueue,
-                                          std::string_view lock,
-                                          Clock::time_point now) noexcept {
+inline Succession WaitingRoom::takeSuccessor(std::string_view channel,
+                                             std::uint8_t wakeupQueue,
+                                             std::string_view lock,
+                                             Clock::time_point now) noexcept {
   if (idle_.load(std::memory_order_acquire)) {
-    return nullptr;
+    return {};
   }
   const MutexLock lockOfQueues(mutex_);
   return queues_.takeSuccessor(channel, wakeupQueue, lock, handOvers_, now);
+}
+
+inline void WaitingRoom::releasedForAll(std::string_view channel,
+                                        std::uint8_t wakeupQueue,
+                                        std::uint64_t pause,
+                                        std::optional<std::int64_t> receivers) noexcept {
+  WakeupQueues::Turns turns;
+  bool loopNeeded = false;
+  {
+    const MutexLock lock(mutex_);
+    turns = queues_.releasedForAll(channel, wakeupQueue, pause, receivers, context_.now());
+    loopNeeded = needsLoop();
+  }
+  if (loopNeeded) {
+    wakeLoop();
+  }
+  give(turns);
 }
 
 inline void WaitingRoom::serve() {
@@ -346,7 +368,7 @@ inline void WaitingRoom::message(const std::string& channel, std::string_view pa
   WakeupQueues::Turns turns;
   {
     const MutexLock lock(mutex_);
-    turns = queues_.message(channel, payload);
+    turns = queues_.message(channel, payload, context_.now());
   }
   context_.counters().wakeUps.fetch_add(turns.size(), std::memory_order_relaxed);
   give(turns);

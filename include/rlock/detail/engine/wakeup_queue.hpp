@@ -6,6 +6,7 @@
 #include <rlock/detail/engine/best_fit_order.hpp>
 #include <rlock/detail/engine/channel_changes.hpp>
 #include <rlock/detail/engine/hand_over_chain.hpp>
+#include <rlock/detail/engine/precedence.hpp>
 #include <rlock/detail/engine/waiter.hpp>
 
 #include <algorithm>
@@ -51,6 +52,15 @@ struct WakeupMark {
   bool othersWait = false;
   std::uint64_t confirmation = 0;  ///< as WakeupQueues::expect() says; 0: none was asked for
   std::uint64_t openings = 0;      ///< WakeRule::broadcast: the wake-up queue's last opening
+};
+
+/// Who gets a lock that is about to be released.
+struct Succession {
+  /// It takes the lock from its holder's hands; null: the lock is released for everybody.
+  Waiter* waiter = nullptr;
+  /// Released for everybody: the number of the pause in which this client stands back if other
+  /// clients hear of it, see Precedence; 0: it does not.
+  std::uint64_t pause = 0;
 };
 
 struct WakeupChannel;
@@ -122,13 +132,23 @@ class WakeupQueue {
              Turns& turns) noexcept;
 
   /// The lock is about to be released. Gives the first one a turn in which it takes the lock from
-  /// its holder's hands. Null: the lock is to be released for everybody.
-  Waiter* takeSuccessor(std::string_view lock,
-                        const HandOverLimits& limits,
-                        TimePoint now) noexcept;
+  /// its holder's hands, within the limits. A pause must be told to releasedForAll().
+  Succession takeSuccessor(std::string_view lock,
+                           const HandOverLimits& limits,
+                           TimePoint now) noexcept;
+  /// A release with a pause has been answered, or has failed.
+  /// @param receivers  how many clients have heard it; empty: not known, or nobody
+  void releasedForAll(std::uint64_t pause,
+                      std::optional<std::int64_t> receivers,
+                      TimePoint now,
+                      Turns& turns) noexcept;
 
   /// A message came, of which the text may be the one that opens.
   void heard(std::string_view text, Turns& turns) noexcept;
+  /// And it began a generation.
+  void lookAfterMessage(TimePoint now, Turns& turns) noexcept {
+    follow(precedence_.message(), now, turns);
+  }
   /// Something may have changed on the server: the first one looks.
   void lookAgain(Turns& turns) noexcept;
   void stopPolling() noexcept;
@@ -149,6 +169,7 @@ class WakeupQueue {
   void give(Waiter& waiter, Turns& turns) noexcept;
   void give(Waiter& waiter, std::uint64_t wave, Turns& turns) noexcept;
   bool endTurn(Waiter& waiter) noexcept;
+  void follow(Precedence::Answer answer, TimePoint now, Turns& turns) noexcept;
   void remove(Waiter& waiter) noexcept;
   void handOn(const Waiter& left,
               Parting parting,
@@ -172,6 +193,7 @@ class WakeupQueue {
   WakeRule rule_ = WakeRule::fifo;
   Line line_;
   HandOverChain handOvers_;
+  Precedence precedence_;
   DeadlineHook poll_;
   std::size_t trying_ = 0;  // how many have a turn
   // WakeRule::broadcast. A turn that comes from outside begins a wave.
@@ -250,6 +272,9 @@ inline void WakeupQueue::sleep(Waiter& waiter,
                                TimePoint now,
                                Turns& turns) noexcept {
   const bool hadTurn = endTurn(waiter);
+  if (hadTurn && rest.tried && line_.front() == &waiter) {
+    precedence_.refused();
+  }
   if (mark) {
     waiter.seen_ = mark->generation;
   }
@@ -310,8 +335,12 @@ inline void WakeupQueue::leave(Waiter& waiter,
   remove(waiter);
   if (first) {
     fit_.firstHasLeft();
+    if (obtained) {
+      precedence_.granted(now);
+    }
   }
   if (line_.empty()) {
+    precedence_.end();
     fit_.firstTries();
     stopPolling();
   } else {
@@ -389,6 +418,7 @@ inline void WakeupQueue::give(Waiter& waiter, std::uint64_t wave, Turns& turns) 
   waiter.openings_ = openings_;
   waiter.wave_ = wave;
   if (line_.front() == &waiter) {
+    precedence_.tries();
     fit_.firstTries();
   }
   waiter.waiterAddRef();
@@ -403,18 +433,44 @@ inline bool WakeupQueue::endTurn(Waiter& waiter) noexcept {
 }
 
 /// One who is trying may be refused before the lock is free, so that it needs the message.
-inline Waiter* WakeupQueue::takeSuccessor(std::string_view lock,
-                                          const HandOverLimits& limits,
-                                          TimePoint now) noexcept {
+inline Succession WakeupQueue::takeSuccessor(std::string_view lock,
+                                             const HandOverLimits& limits,
+                                             TimePoint now) noexcept {
   Waiter* const first = line_.front();
-  if (first == nullptr || first->trying_ || first->takesOver_ != lock ||
-      !handOvers_.next(limits, now)) {
+  if (first == nullptr || first->trying_ || first->takesOver_ != lock) {
     handOvers_.end();
-    return nullptr;
+    return {};
+  }
+  if (!handOvers_.next(limits, now)) {
+    return {nullptr, limits.any() ? precedence_.begin(now) : 0};
   }
   Turns turns;
   give(*first, turns);
-  return turns.popFront();
+  return {turns.popFront(), 0};
+}
+
+inline void WakeupQueue::releasedForAll(std::uint64_t pause,
+                                        std::optional<std::int64_t> receivers,
+                                        TimePoint now,
+                                        Turns& turns) noexcept {
+  const std::int64_t told = receivers.value_or(0);
+  const std::int64_t ownSubscription = channel_.subscribed ? 1 : 0;
+  follow(precedence_.answered(pause, told > 0 && channel_.subscribed, told > ownSubscription),
+         now,
+         turns);
+}
+
+inline void WakeupQueue::follow(Precedence::Answer answer, TimePoint now, Turns& turns) noexcept {
+  switch (answer) {
+    case Precedence::Answer::turn:
+      lookAgain(turns);
+      break;
+    case Precedence::Answer::pause:
+      shared_.polls.schedule(*this, now + Precedence::kPause);
+      break;
+    case Precedence::Answer::nothing:
+      break;
+  }
 }
 
 inline void WakeupQueue::lookAgain(Turns& turns) noexcept {

@@ -86,19 +86,31 @@ class WakeupQueues {
               std::chrono::milliseconds lease = {}) noexcept;
 
   /// As WakeupQueue::takeSuccessor().
-  Waiter* takeSuccessor(std::string_view channelName,
-                        std::uint8_t wakeupQueue,
-                        std::string_view lock,
-                        const HandOverLimits& limits,
-                        TimePoint now) noexcept {
+  Succession takeSuccessor(std::string_view channelName,
+                           std::uint8_t wakeupQueue,
+                           std::string_view lock,
+                           const HandOverLimits& limits,
+                           TimePoint now) noexcept {
     const auto found = channels_.find(channelName);
     return found == channels_.end()
-               ? nullptr
+               ? Succession{}
                : found->second->queues[wakeupQueue].takeSuccessor(lock, limits, now);
+  }
+  /// As WakeupQueue::releasedForAll().
+  Turns releasedForAll(std::string_view channelName,
+                       std::uint8_t wakeupQueue,
+                       std::uint64_t pause,
+                       std::optional<std::int64_t> receivers,
+                       TimePoint now) noexcept {
+    Turns turns;
+    if (const auto found = channels_.find(channelName); found != channels_.end()) {
+      found->second->queues[wakeupQueue].releasedForAll(pause, receivers, now, turns);
+    }
+    return turns;
   }
 
   /// A message came.
-  Turns message(std::string_view channelName, std::string_view text = {});
+  Turns message(std::string_view channelName, std::string_view text, TimePoint now);
   /// The subscription is confirmed: what is published from here on will be heard, what was before
   /// may have been missed. Each confirmation that was asked for follows its request.
   Turns subscribed(std::string_view channelName);
@@ -143,7 +155,9 @@ class WakeupQueues {
  private:
   WakeupQueue& enter(Waiter& waiter, const WaitTerms& terms, const std::optional<Mark>& mark);
   WakeupChannel& openChannel(const WaitTerms& terms);
-  void beginGeneration(std::string_view channelName, bool subscribed, Turns& turns);
+  /// What begins a generation.
+  enum class Cause { message, confirmation, replacement };
+  void beginGeneration(std::string_view channelName, Cause cause, TimePoint now, Turns& turns);
 
   WakeupQueue::Shared shared_;
   const std::chrono::milliseconds linger_;
@@ -252,14 +266,15 @@ inline WakeupQueues::Turns WakeupQueues::leave(Waiter& waiter,
 // Events.
 
 inline WakeupQueues::Turns WakeupQueues::message(std::string_view channelName,
-                                                 std::string_view text) {
+                                                 std::string_view text,
+                                                 TimePoint now) {
   Turns turns;
   if (const auto found = channels_.find(channelName); found != channels_.end()) {
     for (WakeupQueue& queue : found->second->queues) {
       queue.heard(text, turns);
     }
   }
-  beginGeneration(channelName, false, turns);
+  beginGeneration(channelName, Cause::message, now, turns);
   return turns;
 }
 
@@ -268,21 +283,22 @@ inline WakeupQueues::Turns WakeupQueues::subscribed(std::string_view channelName
   if (const auto found = channels_.find(channelName); found != channels_.end()) {
     changes_.confirmed(found->second->name, found->second->confirmations);
   }
-  beginGeneration(channelName, true, turns);
+  beginGeneration(channelName, Cause::confirmation, {}, turns);
   return turns;
 }
 
 inline WakeupQueues::Turns WakeupQueues::serverReplaced() {
   Turns turns;
   for (const auto& [name, channel] : channels_) {
-    beginGeneration(name, false, turns);
+    beginGeneration(name, Cause::replacement, {}, turns);
   }
   return turns;
 }
 
 /// Something may have changed on the server: the first of each wake-up queue looks.
 inline void WakeupQueues::beginGeneration(std::string_view channelName,
-                                          bool subscribed,
+                                          Cause cause,
+                                          TimePoint now,
                                           Turns& turns) {
   const auto found = channels_.find(channelName);
   if (found == channels_.end()) {
@@ -290,12 +306,16 @@ inline void WakeupQueues::beginGeneration(std::string_view channelName,
   }
   WakeupChannel& channel = *found->second;
   ++channel.generation;
-  if (subscribed) {
+  if (cause == Cause::confirmation) {
     channel.subscribed = true;
     channel.refused = false;
   }
   for (WakeupQueue& queue : channel.queues) {
-    queue.lookAgain(turns);
+    if (cause == Cause::message) {
+      queue.lookAfterMessage(now, turns);
+    } else {
+      queue.lookAgain(turns);
+    }
   }
 }
 

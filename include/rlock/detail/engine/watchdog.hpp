@@ -60,6 +60,8 @@ class Watchdog {
     // A hold that was told lost does not come back: neither its validity nor its maxHold count any
     // more.
     const bool first = hold.count <= 1 || hold.lost;
+    // Holds with a lease each are not made longer by a later one, so that their renewal stays due.
+    const bool renewsOthers = !first && hold.watched && hold.parts.size() > 1;
     if (first) {
       hold.watched = watched;
       hold.validUntil = until;
@@ -77,7 +79,8 @@ class Watchdog {
     hold.lost = false;
     hold.renewalFailures = 0;
     if (watched) {
-      hold.renewAt = sentAt + period();
+      const TimePoint due = sentAt + period();
+      hold.renewAt = renewsOthers ? std::min(hold.renewAt, due) : due;
     }
     // An answer of the server that is there now proves the holds before this one, too.
     hold.suspect = sentAt < replacedAt_;

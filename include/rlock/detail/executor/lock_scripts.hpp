@@ -78,7 +78,7 @@ struct ReleaseRequest {
 };
 /// The owner that gets the lock from the one that releases it.
 struct HandOverRequest {
-  std::string_view owner;
+  std::string_view owner;  ///< empty: nobody, and the reply says how many clients were told
   std::chrono::milliseconds lease;
 };
 struct ReleaseReply {
@@ -89,6 +89,8 @@ struct ReleaseReply {
   std::optional<std::chrono::milliseconds> remaining{};
   PartIndexes kept{};       ///< of those that were held before
   bool handedOver = false;  ///< the next owner has the lock, once
+  /// How many clients were told that the lock is free, where the request was for that.
+  std::optional<std::int64_t> receivers{};
 };
 
 struct ReconcileRequest {
@@ -389,7 +391,9 @@ inline std::optional<ReleaseReply> LockScripts::parseRelease(const Reply& reply)
     return std::nullopt;
   }
   result.remain = *remain;
-  if (pair) {
+  if (pair && reply.elements[1].isInteger()) {
+    result.receivers = reply.elements[1].integer;
+  } else if (pair) {
     result.publishError = reply.elements[1].text;
   }
   return result;
