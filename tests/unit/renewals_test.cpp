@@ -251,6 +251,18 @@ TEST_F(RenewalsTest, AllAreRenewedAfterAReconnection) {
   EXPECT_EQ(engine_->stats().lost, 0U);
 }
 
+TEST_F(RenewalsTest, NobodyKnowsTheScriptsOfANewConnection) {
+  take(3 * kWindow);
+  env_->advance(10s);
+  server_->confirmAll();
+  server_->disconnect(*events_);
+  server_->connect(*events_);
+  env_->advance(0s);
+  EXPECT_EQ(server_->underWay(), 1U);
+  server_->confirm();
+  EXPECT_EQ(server_->underWay(), kWindow);
+}
+
 TEST_F(RenewalsTest, WhatIsReleasedWhileItWaitsIsNotSent) {
   const std::vector<HoldPtr> holds = take(3);
   env_->advance(10s);
