@@ -1,47 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench.hpp"
+#include "holds.hpp"
 #include "measure.hpp"
 #include <rlock/rlock.hpp>
 
 #include <fmt/format.h>
 
-#include <atomic>
-#include <functional>
-#include <optional>
-#include <semaphore>
-#include <stdexcept>
 #include <thread>
 #include <unistd.h>
-#include <vector>
 
 namespace rlock::bench {
-
-namespace {
-
-/// Does one asynchronous thing for each lock, a limited number at a time.
-void forEach(std::vector<RLock>& locks, const std::function<Operation<void>(RLock&)>& operation) {
-  constexpr std::ptrdiff_t kAtATime = 512;
-  std::counting_semaphore<kAtATime> room(kAtATime);
-  std::atomic<std::size_t> failures{0};
-  for (RLock& lock : locks) {
-    room.acquire();
-    operation(lock).start([&](const Result<void>& result) {
-      if (!result) {
-        ++failures;
-      }
-      room.release();
-    });
-  }
-  for (std::ptrdiff_t i = 0; i < kAtATime; ++i) {
-    room.acquire();
-  }
-  if (failures > 0) {
-    throw std::runtime_error(
-        fmt::format("{} of {} operations failed", failures.load(), locks.size()));
-  }
-}
-
-}  // namespace
 
 void runRenew(const Context& context, Report& report) {
   const std::size_t count = context.pick<std::size_t>(100'000, 10'000, 500);
@@ -49,9 +17,6 @@ void runRenew(const Context& context, Report& report) {
   options.watchdogTimeout = std::chrono::milliseconds(context.pick(30'000, 9000, 900));
   const auto round = options.watchdogTimeout / 3;
   const int rounds = context.pick(2, 1, 1);
-  const OwnerId owner = newOwner();
-  // Names that all have the same length and fit no small string.
-  const auto nameOf = [](std::size_t i) { return fmt::format("bench:renew:lock:{:08}", i); };
 
   printHeading("renew",
                fmt::format("One client holds {} locks, which its watchdog renews every {} s.\n"
@@ -60,14 +25,7 @@ void runRenew(const Context& context, Report& report) {
                            round.count() / 1000));
   printProgress("renew, taking the locks");
   auto client = Client::connect(options);
-  std::vector<RLock> locks;
-  locks.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    locks.push_back(client.getLock(nameOf(i)));
-  }
-  const double before = residentBytes();
-  forEach(locks, [owner](RLock& lock) { return lock.lockAsync({}, owner); });
-  const double bytesPerHold = (residentBytes() - before) / static_cast<double>(count);
+  const Holds holds(client, count, "bench:renew:lock");
 
   // The first renewals come one third of the timeout after the acquisitions.
   std::this_thread::sleep_for(round / 2);
@@ -107,7 +65,7 @@ void runRenew(const Context& context, Report& report) {
              showDecimal(serverMs, 1),
              showDecimal(100 * serverMs / roundMs, 2) + "%",
              "<= 4%",
-             showDecimal(bytesPerHold, 0)});
+             showDecimal(holds.bytesPerHold(), 0)});
   table.print();
   report.add("renew",
              "rlock",
@@ -117,10 +75,9 @@ void runRenew(const Context& context, Report& report) {
               {"lost", lost},
               {"client_cpu_ms_per_round", clientMs},
               {"server_cpu_ms_per_round", serverMs},
-              {"client_memory_per_hold_bytes", bytesPerHold}});
+              {"client_memory_per_hold_bytes", holds.bytesPerHold()}});
 
   printProgress("renew, giving the locks back");
-  forEach(locks, [owner](RLock& lock) { return lock.unlockAsync(owner); });
 }
 
 }  // namespace rlock::bench

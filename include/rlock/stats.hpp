@@ -46,7 +46,7 @@ struct Stats {
   /// lost.
   Histogram holdTimes{};
   /// From when a renewal was due until it was confirmed. A renewal is due when a third of the lease
-  /// is over.
+  /// is over, or, where many are renewed together, up to a tenth of that time earlier.
   Histogram renewalLags{};
   /// From when a request was sent until its reply was there: requests about locks and
   /// synchronizers, and renewals. With many requests under way it has their queue in it.

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <random>
-#include <set>
 #include <vector>
 
 namespace rlock::detail {
@@ -136,26 +136,60 @@ TEST(DeadlineHeap, GivesEqualDeadlinesInTheOrderTheyWereScheduled) {
   EXPECT_EQ(drain(heap), (std::vector<int>{0, 1, 3, 4, 6, 7, 8, 2}));
 }
 
-TEST(DeadlineHeap, ListsEachElementOnce) {
+TEST(DeadlineHeap, GivesAllOutOnceWithTheirDeadlines) {
   std::vector<Item> items(100);
   Heap heap;
-  EXPECT_TRUE(heap.elements().empty());
+  heap.takeAll([](Item& /*item*/, TimePoint /*due*/) { ADD_FAILURE(); });
   std::mt19937 random(3);  // NOLINT: the same numbers every time
-  for (Item& item : items) {
+  std::map<const Item*, TimePoint> expected;
+  const auto schedule = [&](Item& item) {
     heap.schedule(item, at(static_cast<std::int64_t>(random() % 10)));
+    expected[&item] = item.hook.due();
+  };
+  for (Item& item : items) {
+    schedule(item);
   }
   // Removals are what gives the heap more than two levels.
   for (std::size_t i = 0; i < 30; ++i) {
+    expected.erase(&heap.top());
     heap.remove(heap.top());
-    const std::vector<Item*> all = heap.elements();
-    EXPECT_EQ(all.size(), heap.size());
-    std::set<const Item*> expected;
-    for (const Item& item : items) {
-      if (item.hook.linked()) {
-        expected.insert(&item);
-      }
+    std::map<const Item*, TimePoint> all;
+    std::vector<Item*> taken;
+    heap.takeAll([&](Item& item, TimePoint due) {
+      EXPECT_FALSE(item.hook.linked());
+      EXPECT_TRUE(all.emplace(&item, due).second);
+      taken.push_back(&item);
+    });
+    EXPECT_EQ(all, expected);
+    EXPECT_TRUE(heap.empty());
+    EXPECT_EQ(heap.size(), 0U);
+    for (Item* const item : taken) {
+      schedule(*item);
     }
-    EXPECT_EQ(std::set<const Item*>(all.begin(), all.end()), expected);
+  }
+}
+
+TEST(DeadlineHeap, WhatIsGivenOutMayBePutInAtOnce) {
+  std::vector<Item> items(50);
+  Heap heap;
+  Heap other;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    heap.schedule(items[i], at(static_cast<std::int64_t>(i)));
+  }
+  heap.remove(items[0]);
+  std::size_t visits = 0;
+  heap.takeAll([&](Item& item, TimePoint due) {
+    ++visits;
+    (visits % 2 == 0 ? heap : other).schedule(item, due);
+  });
+  EXPECT_EQ(visits, 49U);
+  EXPECT_EQ(heap.size() + other.size(), 49U);
+  heap.swap(other);
+  for (Heap* const each : {&heap, &other}) {
+    for (TimePoint before = at(0); !each->empty(); each->remove(each->top())) {
+      EXPECT_LE(before, each->nextDue());
+      before = each->nextDue();
+    }
   }
 }
 

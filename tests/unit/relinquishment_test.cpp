@@ -26,6 +26,7 @@ inline void PrintTo(Relinquishment::Finding::Kind kind, std::ostream* out) {
   *out << kNames[static_cast<int>(kind)];
 }
 
+namespace relinquishment_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -331,4 +332,5 @@ TEST(Relinquishment, WithoutMemoryARequestThatMayHaveBeenExecutedIsReconciled) {
 }
 
 }  // namespace
+}  // namespace relinquishment_test
 }  // namespace rlock::detail

@@ -717,6 +717,89 @@ TEST(Watchdog, AnotherServerIsAskedForEveryHold) {
   expectNothing(watchdog.collect(at(9000)));
 }
 
+TEST(Watchdog, ManyThatAreDueAreGivenOutInParts) {
+  Watchdog watchdog(kTimeout);
+  std::vector<HoldPtr> holds;
+  for (int i = 0; i < 5; ++i) {
+    holds.push_back(watched(watchdog, at(10 - i)));
+  }
+  EXPECT_EQ(watchdog.collect(at(20'000), 2).renew, (std::vector{holds[4], holds[3]}));
+  EXPECT_LE(watchdog.nextDue(), at(20'000)) << "the rest is due at once";
+  EXPECT_EQ(watchdog.size(), 5U);
+  EXPECT_FALSE(holds[2]->renewing);
+  EXPECT_EQ(watchdog.collect(at(20'000), 2).renew, (std::vector{holds[2], holds[1]}));
+  EXPECT_EQ(watchdog.collect(at(20'000), 2).renew, std::vector{holds[0]});
+  EXPECT_EQ(watchdog.nextDue(), at(6) + kTold);
+}
+
+TEST(Watchdog, ALossIsToldOnTimeWhileManyWaitForTheirTurn) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr waiting = watched(watchdog, at(20));
+  const HoldPtr first = watched(watchdog, at(0));
+  const HoldPtr other = leased(watchdog, milliseconds(20'000), at(10'000));
+  EXPECT_EQ(watchdog.collect(at(15'000), 1).renew, std::vector{first});
+  // Nothing more is taken, and nothing is answered.
+  auto work = watchdog.collect(Validity::lossAt(*other), 0);
+  ASSERT_EQ(work.lost.size(), 2U);
+  EXPECT_EQ(work.lost[0].hold, first);
+  EXPECT_EQ(work.lost[1].hold, other);
+  EXPECT_TRUE(work.renew.empty());
+  work = watchdog.collect(at(20) + kTold, 0);
+  expectLoss(work, waiting, LossReason::unreachable);
+}
+
+TEST(Watchdog, AfterAReconnectionThoseComeFirstThatWouldBeLostFirst) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr second = watched(watchdog, at(200));
+  const HoldPtr third = watched(watchdog, at(300));
+  // Tried again later than the others are due.
+  EXPECT_EQ(watchdog.collect(at(200) + kPeriod).renew, std::vector{second});
+  watchdog.renewalFailed(*second, at(10'250));
+  watchdog.renewAll(at(10'251), false);
+  EXPECT_EQ(watchdog.collect(at(10'252), 1).renew, std::vector{second});
+  EXPECT_EQ(watchdog.collect(at(10'252), 1).renew, std::vector{third});
+}
+
+TEST(Watchdog, AHoldThatIsReleasedDoesNotWaitForItsTurn) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr stays = watched(watchdog, at(0));
+  const HoldPtr goes = watched(watchdog, at(1));
+  const HoldPtr again = watched(watchdog, at(2));
+  watchdog.renewAll(at(100), false);
+  expectNothing(watchdog.collect(at(100), 0));
+  watchdog.retire(*goes);
+  watchdog.retire(*again);
+  EXPECT_EQ(watchdog.size(), 1U);
+  watchdog.granted(*again, at(101), kTimeout, true, kNever);
+  expectRenewal(watchdog.collect(at(102)), stays);
+  EXPECT_EQ(watchdog.nextDue(), at(101) + kPeriod);
+}
+
+TEST(Watchdog, ASecondReconnectionFindsThoseThatWait) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr first = watched(watchdog, at(0));
+  const HoldPtr second = watched(watchdog, at(1));
+  const HoldPtr other = leased(watchdog, milliseconds(60'000));
+  watchdog.renewAll(at(100), false);
+  EXPECT_EQ(watchdog.collect(at(100), 1).renew, std::vector{first});
+  watchdog.renewAll(at(200), true);
+  EXPECT_EQ(watchdog.size(), 3U);
+  EXPECT_EQ(goneReason(*second), LossReason::failover);
+  const auto work = watchdog.collect(at(200));
+  EXPECT_EQ(work.renew, std::vector{second}) << "the first is under way";
+  EXPECT_EQ(work.verify, std::vector{other});
+  EXPECT_EQ(watchdog.nextDue(), at(0) + kTold);
+}
+
+TEST(Watchdog, ARenewalMayComeBeforeItMust) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  expectRenewal(watchdog.collect(at(kPeriod)), hold);
+  watchdog.renewed(*hold, at(kPeriod), at(10'001), milliseconds(300));
+  EXPECT_EQ(watchdog.nextDue(), at(2 * kPeriod) - milliseconds(300));
+  EXPECT_EQ(hold->validUntil, at(kPeriod) + kValid);
+}
+
 TEST(Watchdog, AQuestionWithoutAnswerIsAskedAgain) {
   Watchdog watchdog(kTimeout);
   const HoldPtr hold = leased(watchdog, milliseconds(60'000));

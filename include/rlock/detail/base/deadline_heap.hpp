@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace rlock::detail {
 
@@ -45,14 +44,21 @@ class DeadlineTree {
   DeadlineTree(const DeadlineTree&) = delete;
   DeadlineTree& operator=(const DeadlineTree&) = delete;
 
+  void swap(DeadlineTree& other) noexcept {
+    std::swap(first_, other.first_);
+    std::swap(size_, other.size_);
+    std::swap(nextSequence_, other.nextSequence_);
+  }
+
   [[nodiscard]] DeadlineHook* first() const noexcept { return first_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] static void* element(const DeadlineHook& hook) noexcept { return hook.element_; }
   void insert(DeadlineHook& hook, void* element, TimePoint due) noexcept;
   void remove(DeadlineHook& hook) noexcept;
-  /// Calls `visit` with each element, parents before their children.
+  /// Takes all hooks out and calls `visit` with each element and when it was due, parents before
+  /// their children. `visit` may put it into a tree again, also into this one.
   template <class Visit>
-  void forEach(Visit&& visit) const;
+  void takeAll(Visit&& visit) noexcept;
 
  private:
   static bool before(const DeadlineHook& a, const DeadlineHook& b) noexcept {
@@ -67,8 +73,8 @@ class DeadlineTree {
 };
 
 /// Elements ordered by when they are due, those with the same deadline in the order they were
-/// scheduled. It does not own them. The links are in the elements, so that nothing but elements()
-/// takes memory. Putting one in is O(1), taking one out O(log n) in the long run.
+/// scheduled. It does not own them. The links are in the elements, so that nothing takes memory.
+/// Putting one in is O(1), taking one out O(log n) in the long run, and taking all out O(n).
 ///
 /// Invariants: an element is in one heap at most, by its hook, and must be taken out before it ends
 /// or moves. Nothing but elements() can fail. The loop has its timers in one, the watchdog its
@@ -79,6 +85,8 @@ template <class T, DeadlineHook T::*Hook>
 class DeadlineHeap {
  public:
   using TimePoint = DeadlineHook::TimePoint;
+
+  void swap(DeadlineHeap& other) noexcept { tree_.swap(other.tree_); }
 
   [[nodiscard]] bool empty() const noexcept { return tree_.first() == nullptr; }
   [[nodiscard]] std::size_t size() const noexcept { return tree_.size(); }
@@ -91,12 +99,12 @@ class DeadlineHeap {
     return empty() ? TimePoint::max() : tree_.first()->due();
   }
 
-  /// All elements, in no order.
-  [[nodiscard]] std::vector<T*> elements() const {
-    std::vector<T*> all;
-    all.reserve(size());
-    tree_.forEach([&](void* element) { all.push_back(static_cast<T*>(element)); });
-    return all;
+  /// Takes all elements out, in no order, and calls `visit` with each and when it was due. `visit`
+  /// may put it into a heap again, also into this one.
+  template <class Visit>
+  void takeAll(Visit&& visit) noexcept {
+    tree_.takeAll(
+        [&](void* element, TimePoint due) noexcept { visit(*static_cast<T*>(element), due); });
   }
 
   /// Puts an element in, or moves it to another point in time, behind those due at the same.
@@ -141,23 +149,22 @@ inline void DeadlineTree::remove(DeadlineHook& hook) noexcept {
 }
 
 template <class Visit>
-void DeadlineTree::forEach(Visit&& visit) const {
-  const DeadlineHook* hook = first_;
+void DeadlineTree::takeAll(Visit&& visit) noexcept {
+  DeadlineHook* hook = std::exchange(first_, nullptr);
+  size_ = 0;
   while (hook != nullptr) {
-    visit(hook->element_);
-    if (hook->child_ != nullptr) {
-      hook = hook->child_;
-      continue;
-    }
-    // Up to the first ancestor that has another sibling. The links lead to the parent only from its
-    // first child, past the siblings before.
-    while (hook != nullptr && hook->next_ == nullptr) {
-      while (hook->previous_ != nullptr && hook->previous_->child_ != hook) {
-        hook = hook->previous_;
+    DeadlineHook* following = std::exchange(hook->next_, nullptr);
+    if (DeadlineHook* const child = std::exchange(hook->child_, nullptr)) {
+      DeadlineHook* last = child;
+      while (last->next_ != nullptr) {
+        last = last->next_;
       }
-      hook = hook->previous_;
+      last->next_ = following;
+      following = child;
     }
-    hook = hook == nullptr ? nullptr : hook->next_;
+    hook->previous_ = nullptr;
+    visit(std::exchange(hook->element_, nullptr), hook->due_);
+    hook = following;
   }
 }
 

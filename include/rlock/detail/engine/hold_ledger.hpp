@@ -91,6 +91,7 @@ struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
   const std::size_t nameHash;
   const HoldKind kind;
 
+  bool overdue = false;           ///< its renewal is due, but nobody has taken it yet
   int count = 0;                  ///< confirmed by the server
   std::uint64_t incarnation = 0;  ///< a new one when what there was is all gone or lost
   bool watched = false;           ///< the watchdog renews it

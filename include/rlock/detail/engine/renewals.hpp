@@ -10,6 +10,9 @@
 #include <rlock/detail/engine/hold_labels.hpp>
 #include <rlock/detail/engine/loss_teller.hpp>
 #include <rlock/detail/engine/outage_report.hpp>
+#include <rlock/detail/engine/renewal_spread.hpp>
+#include <rlock/detail/engine/renewal_window.hpp>
+#include <rlock/detail/engine/validity.hpp>
 #include <rlock/detail/executor/ack_lane.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/inspection_scripts.hpp>
@@ -23,13 +26,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
+#include <new>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,8 +43,13 @@ namespace rlock::detail {
 /// One timer serves all holds of a client: it is set to the watchdog's next deadline. The holds
 /// that are due then go out in batches, each one request for many holds of one form and one slot. A
 /// batch that the server refuses, perhaps for one of its keys, is split until the others are
-/// renewed without it. Only so many batches are under way at once to one node; the others wait
-/// here. What goes to another node does not wait for them.
+/// renewed without it. Each node has a RenewalWindow: only so many batches are under way to it at
+/// once, and what goes to another node does not wait for them.
+///
+/// After a reconnection all holds are due together. The watchdog gives them out in parts, so that
+/// neither the loop nor the mutex is taken for long, and a batch is composed when it goes out. What
+/// was renewed in a crowd is renewed a little early next time, each batch by another time
+/// (RenewalSpread), so that the crowd disperses.
 ///
 /// A batch whose holds have a SyncPolicy is booked when that is met; only what it says of holds
 /// that are gone is booked at once. Holds of different policies go in different batches.
@@ -67,11 +75,12 @@ class Renewals {
         losses_(losses),
         labels_(labels),
         outages_(outages),
-        timer_(context.env()->makeTimer([this] { serve(); })) {}
+        timer_(context.env()->makeTimer([this] { serve(); })),
+        spread_(std::chrono::nanoseconds(context.options().watchdogTimeout) / 3) {}
 
   /// A hold is due earlier than all others. HoldBook::needsTimer() says when this is needed.
   void begin();
-  void stop() noexcept { timer_->disarm(); }
+  void stop() noexcept;
   /// There is a connection again: what is on the other side may have forgotten every hold.
   /// @param replaced  it is another server: every hold is verified, the unwatched ones, too
   void renewAll(bool replaced);
@@ -79,26 +88,28 @@ class Renewals {
  private:
   class Batch;
 
-  enum class Aim {
-    renew,
-    verify,  ///< only to learn whether they are there
-  };
-
   /// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
   static constexpr std::chrono::milliseconds kPatience{5};
-  /// Renewals under way at once to one node. After a reconnection all holds are due together, and
-  /// the requests of the application must not stand behind all of them.
-  static constexpr int kAtOnce = 16;
+  /// Of those that are due at once, how many are taken from the watchdog before others have their
+  /// turn on the loop: some more than all windows of a small cluster take.
+  static constexpr std::size_t kTakenAtOnce = 4096;
 
   void serve() RLOCK_EXCLUDES(book_.mutex);
-  void renew(std::vector<HoldPtr> holds, Aim aim) RLOCK_EXCLUDES(book_.mutex);
+  void take(const std::vector<HoldPtr>& holds, RenewalAim aim) RLOCK_EXCLUDES(book_.mutex);
   /// The way to one node.
   struct Lane {
-    net::RequestQueue waiting{};
-    int underWay = 0;
+    explicit Lane(std::size_t batchSize) noexcept : window(batchSize) {}
+
+    RenewalWindow window;
     bool sending = false;
   };
+  [[nodiscard]] Lane& laneTo(std::uintptr_t node);
+  void push(const HoldPtr& hold, RenewalAim aim) RLOCK_EXCLUDES(book_.mutex);
+  void sendWaiting();
   void sendWaiting(std::uintptr_t node);
+  void over(std::uintptr_t node, ComposeRenewals form, RenewalWindow::End how);
+  /// There was no memory to send them: they are tried again as after a failure.
+  void notSent(std::span<const HoldPtr> holds) noexcept RLOCK_EXCLUDES(book_.mutex);
   void dropOver(std::vector<HoldPtr>& holds) RLOCK_EXCLUDES(book_.mutex);
   bool split(const Batch& batch, const Outcome& outcome);
   void done(Batch& batch, const Outcome& outcome) RLOCK_EXCLUDES(book_.mutex);
@@ -143,35 +154,31 @@ class Renewals {
   OutageReport& outages_;
   const std::unique_ptr<Timer> timer_;
   std::map<std::uintptr_t, Lane> lanes_;
+  RenewalSpread spread_;
 };
 
 /// One request that renews several holds, or verifies them: that is a renewal of a millisecond,
 /// which never shortens a lease.
 class Renewals::Batch final : public Call {
  public:
+  /// @param waiting  its holds are taken
+  /// @param early    by how much the next renewal of them comes before it must
   Batch(std::shared_ptr<Renewals> renewals,
-        std::vector<HoldPtr> holds,
+        RenewalWindow::Batch& waiting,
         std::uintptr_t node,
-        Aim aim,
-        const SyncPolicy& sync)
+        Clock::duration early) noexcept
       : renewals_(std::move(renewals)),
-        holds_(std::move(holds)),
+        holds_(std::move(waiting.holds)),
+        group_(waiting.group),
         node_(node),
-        aim_(aim),
-        sync_(sync) {
-    compose();
+        early_(early) {
     setFollowsUp(true);
   }
 
-  [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
-  [[nodiscard]] Aim aim() const noexcept { return aim_; }
-  [[nodiscard]] const SyncPolicy& sync() const noexcept { return sync_; }
-
- private:
   void compose() {
     const EngineContext& context = renewals_->context_;
-    const auto lease =
-        aim_ == Aim::renew ? context.options().watchdogTimeout : std::chrono::milliseconds(1);
+    const auto lease = group_.aim == RenewalAim::renew ? context.options().watchdogTimeout
+                                                       : std::chrono::milliseconds(1);
     owners_.clear();
     owners_.reserve(holds_.size());
     std::vector<RenewalRequest> requests;
@@ -180,9 +187,17 @@ class Renewals::Batch final : public Call {
       requests.push_back(
           {&scriptsOf(*hold), owners_.emplace_back(context.ownerField(hold->owner)), lease});
     }
-    scriptsOf(*holds_.front()).renewals()(*this, requests);
+    group_.form(*this, requests);
   }
 
+  [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
+  [[nodiscard]] const RenewalGroup& group() const noexcept { return group_; }
+  [[nodiscard]] std::uintptr_t node() const noexcept { return node_; }
+  [[nodiscard]] RenewalAim aim() const noexcept { return group_.aim; }
+  [[nodiscard]] const SyncPolicy& sync() const noexcept { return group_.sync; }
+  [[nodiscard]] Clock::duration early() const noexcept { return early_; }
+
+ private:
   bool aboutToSend() override {
     const std::size_t before = holds_.size();
     renewals_->dropOver(holds_);
@@ -200,18 +215,20 @@ class Renewals::Batch final : public Call {
     if (outcome.kind == Outcome::Kind::replied) {
       renewals_->context_.telemetry().durations().roundTrips.add(answeredAt() - submittedAt());
     }
+    const auto how = outcome.kind == Outcome::Kind::replied ? RenewalWindow::End::replied
+                     : outcome.answered                     ? RenewalWindow::End::refused
+                                                            : RenewalWindow::End::unanswered;
     if (!holds_.empty()) {
       renewals_->done(*this, outcome);
     }
-    --renewals_->lanes_[node_].underWay;
-    renewals_->sendWaiting(node_);
+    renewals_->over(node_, group_.form, how);
   }
 
   const std::shared_ptr<Renewals> renewals_;
   std::vector<HoldPtr> holds_;
+  const RenewalGroup group_;
   const std::uintptr_t node_;
-  const Aim aim_;
-  const SyncPolicy sync_;
+  const Clock::duration early_;
   std::vector<std::string> owners_;
 };
 
@@ -224,6 +241,13 @@ inline void Renewals::begin() {
   timer_->armAt(due);
 }
 
+inline void Renewals::stop() noexcept {
+  timer_->disarm();
+  for (auto& [node, lane] : lanes_) {
+    lane.window.clear();
+  }
+}
+
 inline void Renewals::renewAll(bool replaced) {
   if (context_.closed()) {
     return;
@@ -231,6 +255,9 @@ inline void Renewals::renewAll(bool replaced) {
   {
     const MutexLock lock(book_.mutex);
     book_.watchdog.renewAll(context_.now(), replaced);
+  }
+  for (auto& [node, lane] : lanes_) {
+    lane.window.reconnected();
   }
   serve();
 }
@@ -243,7 +270,7 @@ inline void Renewals::serve() {
   Clock::time_point due{};
   {
     const MutexLock lock(book_.mutex);
-    work = book_.watchdog.collect(context_.now());
+    work = book_.watchdog.collect(context_.now(), kTakenAtOnce);
     for (const HoldPtr& hold : work.gone) {
       hold->count = 0;
       book_.ledger.forgetIfUnused(*hold);
@@ -252,73 +279,109 @@ inline void Renewals::serve() {
   }
   timer_->armAt(due);
   losses_.announce(work.lost);
-  renew(std::move(work.renew), Aim::renew);
-  renew(std::move(work.verify), Aim::verify);
+  take(work.renew, RenewalAim::renew);
+  take(work.verify, RenewalAim::verify);
 }
 
-inline void Renewals::renew(std::vector<HoldPtr> holds, Aim aim) {
-  const auto batchSize = static_cast<std::size_t>(context_.options().watchdogBatchSize);
-  struct Due {
-    Dispatcher::Place place;
-    ComposeRenewals form;
-    HoldPtr hold;
-    SyncPolicy sync;
-  };
-  std::vector<Due> due;
-  due.reserve(holds.size());
-  for (HoldPtr& hold : holds) {
-    const ComposeRenewals form = scriptsOf(*hold).renewals();
-    due.push_back({context_.dispatcher().placeOf(hold->name), form, std::move(hold), {}});
+inline void Renewals::take(const std::vector<HoldPtr>& holds, RenewalAim aim) {
+  if (holds.empty()) {
+    return;
   }
+  for (const HoldPtr& hold : holds) {
+    push(hold, aim);
+  }
+  sendWaiting();
+}
+
+inline Renewals::Lane& Renewals::laneTo(std::uintptr_t node) {
+  const auto batchSize = static_cast<std::size_t>(context_.options().watchdogBatchSize);
+  return lanes_.try_emplace(node, batchSize).first->second;
+}
+
+inline void Renewals::push(const HoldPtr& hold, RenewalAim aim) {
+  RenewalGroup group{scriptsOf(*hold).renewals(), 0, aim, {}};
+  Clock::time_point lossAt{};
   {
     const MutexLock lock(book_.mutex);
-    for (Due& one : due) {
-      one.sync = one.hold->sync();
-    }
+    group.sync = hold->sync();
+    lossAt = Validity::lossAt(*hold);
   }
-  // Holds of different forms, slots and policies need different requests; each keeps its order.
-  const auto together = [](const Due& a, const Due& b) {
-    return a.form == b.form && a.place == b.place && a.sync == b.sync;
-  };
-  std::stable_sort(due.begin(), due.end(), [](const Due& a, const Due& b) {
-    if (a.place != b.place) {
-      return a.place < b.place;
+  try {
+    const Dispatcher::Place place = context_.dispatcher().placeOf(hold->name);
+    group.slot = place.slot;
+    RenewalWindow& window = laneTo(place.node).window;
+    if (hold->renewedAlone) {
+      window.pushApart(group, {hold}, lossAt);
+    } else {
+      window.push(group, hold, lossAt);
     }
-    return a.form != b.form ? std::less<>()(a.form, b.form)
-                            : std::tie(a.sync.kind, a.sync.count, a.sync.limit) <
-                                  std::tie(b.sync.kind, b.sync.count, b.sync.limit);
-  });
-  for (std::size_t first = 0, last = 0; first < due.size(); first = last) {
-    std::vector<HoldPtr> batch;
-    while (last < due.size() && last - first < batchSize && together(due[first], due[last]) &&
-           (last == first || !(due[last].hold->renewedAlone || batch.front()->renewedAlone))) {
-      batch.push_back(std::move(due[last++].hold));
-    }
-    const std::uintptr_t node = due[first].place.node;
-    lanes_[node].waiting.push(makeIntrusive<Batch>(
-        context_.sharing(*this), std::move(batch), node, aim, due[first].sync));
+  } catch (const std::bad_alloc&) {
+    notSent({&hold, 1});
+  }
+}
+
+inline void Renewals::sendWaiting() {
+  // Lanes come and go while they send.
+  for (auto next = lanes_.begin(); next != lanes_.end();) {
+    const std::uintptr_t node = next->first;
     sendWaiting(node);
+    next = lanes_.upper_bound(node);
   }
 }
 
 inline void Renewals::sendWaiting(std::uintptr_t node) {
-  Lane& lane = lanes_[node];
-  // A batch that fails at once ends inside this loop, which then goes on with the next.
-  if (std::exchange(lane.sending, true)) {
+  const auto found = lanes_.find(node);
+  // A batch that fails at once ends inside the loop below, which then goes on with the next.
+  if (found == lanes_.end() || std::exchange(found->second.sending, true)) {
     return;
   }
-  while (lane.underWay < kAtOnce && !lane.waiting.empty()) {
-    const auto next = lane.waiting.pop();
-    if (!context_.closed()) {
-      ++lane.underWay;
-      context_.dispatcher().start(IntrusivePtr<Call>(static_cast<Batch*>(next.get())),
-                                  context_.now() + kPatience);
+  Lane& lane = found->second;
+  while (auto next = context_.closed() ? std::nullopt : lane.window.next()) {
+    IntrusivePtr<Batch> batch;
+    try {
+      batch =
+          makeIntrusive<Batch>(context_.sharing(*this),
+                               *next,
+                               node,
+                               next->crowded ? spread_.next() : RenewalSpread::Duration::zero());
+      batch->compose();
+    } catch (const std::bad_alloc&) {
+      lane.window.ended(next->group.form, RenewalWindow::End::unanswered);
+      notSent(batch ? batch->holds() : next->holds);
+      continue;
     }
+    context_.dispatcher().start(std::move(batch), context_.now() + kPatience);
   }
   lane.sending = false;
-  if (node != 0 && lane.underWay == 0 && lane.waiting.empty()) {
+  if (node != 0 && lane.window.idle()) {
     // Nodes come and go.
     lanes_.erase(node);
+  }
+}
+
+inline void Renewals::over(std::uintptr_t node, ComposeRenewals form, RenewalWindow::End how) {
+  const auto lane = lanes_.find(node);
+  if (lane != lanes_.end()) {
+    lane->second.window.ended(form, how);
+    sendWaiting(node);
+  }
+}
+
+inline void Renewals::notSent(std::span<const HoldPtr> holds) noexcept {
+  const auto now = context_.now();
+  Clock::time_point due{};
+  {
+    const MutexLock lock(book_.mutex);
+    for (const HoldPtr& hold : holds) {
+      if (hold->renewing) {
+        context_.counters().renewalFailures.fetch_add(1, std::memory_order_relaxed);
+        book_.watchdog.renewalFailed(*hold, now);
+      }
+    }
+    due = book_.arm();
+  }
+  if (!context_.closed()) {
+    timer_->armAt(due);
   }
 }
 
@@ -334,24 +397,33 @@ inline bool Renewals::split(const Batch& batch, const Outcome& outcome) {
       context_.closed()) {
     return false;
   }
-  std::vector<HoldPtr> due;
-  {
-    const MutexLock lock(book_.mutex);
-    for (const HoldPtr& hold : batch.holds()) {
-      // A hold that was released or lost while the batch was under way needs no renewal.
-      if (hold->renewing) {
-        hold->renewedAlone = batch.holds().size() == 1;
-        due.push_back(hold);
+  try {
+    std::vector<HoldPtr> due;
+    auto lossAt = Clock::time_point::max();
+    {
+      const MutexLock lock(book_.mutex);
+      for (const HoldPtr& hold : batch.holds()) {
+        // A hold that was released or lost while the batch was under way needs no renewal.
+        if (hold->renewing) {
+          hold->renewedAlone = batch.holds().size() == 1;
+          due.push_back(hold);
+          lossAt = std::min(lossAt, Validity::lossAt(*hold));
+        }
       }
     }
-  }
-  if (due.size() < 2) {
+    if (due.size() < 2) {
+      return false;
+    }
+    const auto half = due.begin() + static_cast<std::ptrdiff_t>(due.size() / 2);
+    RenewalWindow& window = laneTo(batch.node()).window;
+    window.pushApart(batch.group(), {half, due.end()}, lossAt);
+    due.erase(half, due.end());
+    window.pushApart(batch.group(), std::move(due), lossAt);
+    return true;
+  } catch (const std::bad_alloc&) {
+    // As if it could not be split. What is in the window by now is renewed nevertheless.
     return false;
   }
-  const auto half = due.begin() + static_cast<std::ptrdiff_t>(due.size() / 2);
-  renew({half, due.end()}, batch.aim());
-  renew({due.begin(), half}, batch.aim());
-  return true;
 }
 
 inline void Renewals::done(Batch& batch, const Outcome& outcome) {
@@ -360,7 +432,7 @@ inline void Renewals::done(Batch& batch, const Outcome& outcome) {
   }
   const bool answered = outcome.kind == Outcome::Kind::replied && batch.reply().isArray() &&
                         batch.reply().elements.size() == batch.holds().size();
-  if (answered && batch.sync().any() && batch.aim() != Aim::verify) {
+  if (answered && batch.sync().any() && batch.aim() != RenewalAim::verify) {
     conclude(batch, true, Part::refusals, {});
     askForAcks(batch);
     return;
@@ -443,13 +515,13 @@ inline void Renewals::bookOne(
     if (reply != nullptr) {
       to.refusal = reply->text;
     }
-  } else if (reply->integer == 1 && batch.aim() == Aim::verify) {
+  } else if (reply->integer == 1 && batch.aim() == RenewalAim::verify) {
     book_.watchdog.verified(hold, batch.submittedAt());
     hold.renewedAlone = false;
   } else if (reply->integer == 1) {
     counters.renewals.fetch_add(1, std::memory_order_relaxed);
     noteLag(hold, now, to);
-    book_.watchdog.renewed(hold, batch.submittedAt(), now);
+    book_.watchdog.renewed(hold, batch.submittedAt(), now, batch.early());
     hold.renewedAlone = false;
     if (!hold.label.empty()) {
       to.labelled.push_back({std::string(hold.name),

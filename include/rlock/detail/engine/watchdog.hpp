@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <limits>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -19,7 +21,9 @@ namespace rlock::detail {
 ///
 /// Invariants: a hold that it looks after is scheduled once, for its next renewal or for the moment
 /// of its loss (Validity::lossAt()), whichever comes first; a lost one for when the server must
-/// have dropped it, too; a retired one not at all. One renewal of a hold is under way at a time.
+/// have dropped it, too; a retired one not at all. A hold whose renewal is due waits by the moment
+/// of its loss until collect() gives it out: many may be due at once, and are given out in parts,
+/// those first that would be lost first. One renewal of a hold is under way at a time.
 /// Validity only ever comes from a moment before the request was sent, never from its reply. It is
 /// a part of the HoldBook and called under its mutex: by HoldKeeper and HoldEvents on any thread,
 /// by Renewals on the loop thread.
@@ -31,10 +35,12 @@ class Watchdog {
   using TimePoint = Clock::time_point;
 
   struct Work {
-    std::vector<HoldPtr> renew;   ///< to be renewed now, in order of their deadlines
-    std::vector<HoldPtr> verify;  ///< to be asked about now; their leases stay what they are
-    std::vector<HoldLoss> lost;   ///< to be announced now
-    std::vector<HoldPtr> gone;    ///< announced before; the server must have dropped them by now
+    /// To be renewed now, those first that would be lost first.
+    std::vector<HoldPtr> renew;
+    /// To be asked about now, in the same order; their leases stay what they are.
+    std::vector<HoldPtr> verify;
+    std::vector<HoldLoss> lost;  ///< to be announced now
+    std::vector<HoldPtr> gone;   ///< announced before; the server must have dropped them by now
   };
 
   explicit Watchdog(std::chrono::milliseconds timeout) noexcept : timeout_(timeout) {}
@@ -45,8 +51,7 @@ class Watchdog {
   /// means something.
   void linger(Hold& hold) {
     hold.renewing = false;
-    heap_.schedule(
-        hold, hold.validUntil + Validity::notice(hold.lease) + Validity::allowance(hold.lease));
+    putIn(hold, hold.validUntil + Validity::notice(hold.lease) + Validity::allowance(hold.lease));
   }
 
   /// The server granted one more hold by a request that was sent at `sentAt`. An explicit lease
@@ -119,7 +124,11 @@ class Watchdog {
   }
 
   /// A renewal sent at `sentAt` was confirmed at `now`.
-  void renewed(Hold& hold, TimePoint sentAt, TimePoint now = TimePoint::min()) {
+  /// @param early  by how much the next one comes before it must
+  void renewed(Hold& hold,
+               TimePoint sentAt,
+               TimePoint now = TimePoint::min(),
+               Clock::duration early = Clock::duration::zero()) {
     hold.renewing = false;
     if (!hold.hook.linked() || hold.lost) {
       return;
@@ -138,7 +147,7 @@ class Watchdog {
     }
     Validity::sum(hold);
     hold.renewalFailures = 0;
-    hold.renewAt = sentAt + period();
+    hold.renewAt = sentAt + period() - early;
     proved(hold, sentAt);
     Validity::publish(hold);
     schedule(hold);
@@ -202,7 +211,7 @@ class Watchdog {
 
   /// The release of the last hold is on its way, or the hold is over: no renewal from here on.
   void retire(Hold& hold) noexcept {
-    heap_.remove(hold);
+    takeOut(hold);
     hold.renewing = false;
   }
 
@@ -213,59 +222,72 @@ class Watchdog {
     }
   }
 
-  /// Every watched hold is due now: what is on the other side may have forgotten it.
+  /// Every watched hold is due now: what is on the other side may have forgotten it. O(n), and
+  /// little for each.
   /// @param replaced  it is another server: holds that are not watched are asked about, too
-  void renewAll(TimePoint now, bool replaced) {
+  void renewAll(TimePoint now, bool replaced) noexcept {
     if (replaced) {
       replacedAt_ = now;
     }
-    // A copy: scheduling changes the order.
-    const std::vector<Hold*> all = heap_.elements();
-    for (Hold* hold : all) {
-      if (hold->lost) {
-        continue;
+    const auto visit = [&](Hold& hold, TimePoint due) noexcept {
+      hold.overdue = false;
+      hold.suspect = hold.suspect || (replaced && !hold.lost);
+      if (hold.lost || !looksAfter(hold)) {
+        scheduled_.schedule(hold, due);
+        return;
       }
-      hold->suspect = hold->suspect || replaced;
-      if (looksAfter(*hold)) {
-        hold->renewAt = now;
-        schedule(*hold);
+      hold.renewAt = now;
+      if (renews(hold)) {
+        wait(hold);
+      } else {
+        scheduled_.schedule(hold, Validity::lossAt(hold));
       }
-    }
+    };
+    overdueSince_ = now;
+    Heap overdue;
+    overdue.swap(overdue_);
+    scheduled_.takeAll(visit);
+    overdue.takeAll(visit);
   }
 
-  /// Everything that is due.
-  Work collect(TimePoint now) {
+  /// What is due: all but the renewals, and of these so many, or fewer without memory.
+  Work collect(TimePoint now, std::size_t renewals = std::numeric_limits<std::size_t>::max()) {
     Work work;
-    while (!heap_.empty() && heap_.nextDue() <= now) {
-      Hold& hold = heap_.top();
+    overdueSince_ = now;
+    while (scheduled_.nextDue() <= now) {
+      Hold& hold = scheduled_.top();
       if (hold.lost) {
-        heap_.remove(hold);
+        takeOut(hold);
         work.gone.emplace_back(&hold);
+      } else if (!loses(hold, now, work)) {
+        takeOut(hold);
+        wait(hold);
+      }
+    }
+    for (std::size_t given = 0;
+         !overdue_.empty() && (given < renewals || overdue_.nextDue() <= now);) {
+      Hold& hold = overdue_.top();
+      if (loses(hold, now, work)) {
         continue;
       }
-      if (!hold.parts.empty() && losePartsDue(hold, now, work.lost)) {
-        schedule(hold);
-        continue;
+      try {
+        (hold.watched ? work.renew : work.verify).emplace_back(&hold);
+      } catch (const std::bad_alloc&) {
+        // Those before it are under way already. It stays where it is.
+        break;
       }
-      if (hold.lost) {
-        linger(hold);
-        continue;
-      }
-      if (now >= Validity::lossAt(hold)) {
-        work.lost.push_back(lose(hold, Validity::reasonAt(hold, hold.maxHoldUntil, now)));
-        linger(hold);
-        continue;
-      }
+      ++given;
       hold.renewing = true;
-      (hold.watched ? work.renew : work.verify).emplace_back(&hold);
-      heap_.schedule(hold, Validity::lossAt(hold));
+      putIn(hold, Validity::lossAt(hold));
     }
     return work;
   }
 
   /// When collect() has something to do next; time_point::max() when there is nothing.
-  [[nodiscard]] TimePoint nextDue() const noexcept { return heap_.nextDue(); }
-  [[nodiscard]] std::size_t size() const noexcept { return heap_.size(); }
+  [[nodiscard]] TimePoint nextDue() const noexcept {
+    return overdue_.empty() ? scheduled_.nextDue() : overdueSince_;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return scheduled_.size() + overdue_.size(); }
 
  private:
   using Heap = DeadlineHeap<Hold, &Hold::hook>;
@@ -288,14 +310,50 @@ class Watchdog {
     }
   }
 
-  void schedule(Hold& hold) {
-    const bool renews = looksAfter(hold) && !hold.renewing && hold.renewAt < hold.maxHoldUntil;
-    heap_.schedule(
-        hold, renews ? std::min(hold.renewAt, Validity::lossAt(hold)) : Validity::lossAt(hold));
+  static bool renews(const Hold& hold) noexcept {
+    return looksAfter(hold) && !hold.renewing && hold.renewAt < hold.maxHoldUntil;
+  }
+
+  /// Tells the loss of a hold or of parts of it, if it is time for that; true: it was.
+  bool loses(Hold& hold, TimePoint now, Work& work) {
+    if (!hold.parts.empty() && losePartsDue(hold, now, work.lost)) {
+      schedule(hold);
+      return true;
+    }
+    if (hold.lost) {
+      linger(hold);
+      return true;
+    }
+    if (now < Validity::lossAt(hold)) {
+      return false;
+    }
+    work.lost.push_back(lose(hold, Validity::reasonAt(hold, hold.maxHoldUntil, now)));
+    linger(hold);
+    return true;
+  }
+
+  void schedule(Hold& hold) noexcept {
+    const TimePoint lossAt = Validity::lossAt(hold);
+    putIn(hold, renews(hold) ? std::min(hold.renewAt, lossAt) : lossAt);
+  }
+
+  void putIn(Hold& hold, TimePoint due) noexcept {
+    takeOut(hold);
+    scheduled_.schedule(hold, due);
+  }
+  /// Its renewal is due.
+  void wait(Hold& hold) noexcept {
+    overdue_.schedule(hold, Validity::lossAt(hold));
+    hold.overdue = true;
+  }
+  void takeOut(Hold& hold) noexcept {
+    (std::exchange(hold.overdue, false) ? overdue_ : scheduled_).remove(hold);
   }
 
   const std::chrono::milliseconds timeout_;
-  Heap heap_;
+  Heap scheduled_;
+  Heap overdue_;  ///< by the moments of their losses
+  TimePoint overdueSince_{};
   TimePoint replacedAt_ = TimePoint::min();  ///< when the server was last found to be another
 };
 

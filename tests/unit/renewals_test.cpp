@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The renewals of many holds at once, with a server whose answers the test gives.
+
+#include "unit/engine_fixture.hpp"
+#include <rlock/detail/engine/hold_keeper.hpp>
+#include <rlock/detail/net/pending_requests.hpp>
+#include <rlock/detail/net/server_session.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rlock::detail {
+namespace renewals_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool hasMemory = true;
+
+void composeWithMemory(Call& call, std::span<const RenewalRequest> renewals) {
+  if (!hasMemory) {
+    throw std::bad_alloc();
+  }
+  LockScripts("any").renewals()(call, renewals);
+}
+
+/// Its renewals can be composed while there is memory.
+class LargeScripts final : public LockScripts {
+ public:
+  using LockScripts::LockScripts;
+  [[nodiscard]] ComposeRenewals renewals() const noexcept override { return &composeWithMemory; }
+};
+
+/// A connection that keeps each request until the test answers it.
+class Server final : public NoCommands {
+ public:
+  explicit Server(const ManualEnv& env) : env_(env) {}
+
+  bool submit(net::Request& request, std::span<const std::string_view> argv, Mode mode) override {
+    if (!up_) {
+      return false;
+    }
+    pending_.append(request, 1, mode, env_.now());
+    pending_.offer(1);
+    sent_.emplace_back(argv.begin(), argv.end());
+    return true;
+  }
+  [[nodiscard]] bool up() const noexcept override { return up_; }
+
+  void connect(net::LinkEvents& events) {
+    pending_.begin(true, env_.now());
+    up_ = true;
+    auto session = std::make_shared<net::ServerSession>();
+    session->node = "host:6379";
+    session->runId = "run";
+    session->clientId = 1;
+    events.onUp(session);
+  }
+  void disconnect(net::LinkEvents& events) {
+    up_ = false;
+    answered_ = sent_.size();
+    net::PendingRequests::Ended ended;
+    pending_.fail(std::make_shared<net::ServerSession>(), ended);
+    tell(ended);
+    events.onDown(Error(Errc::connectionFailed, "cut"));
+  }
+
+  /// Requests that were not answered.
+  [[nodiscard]] std::size_t underWay() const { return sent_.size() - answered_; }
+  [[nodiscard]] std::size_t sent() const { return sent_.size(); }
+  /// The keys of the oldest that was not answered.
+  [[nodiscard]] std::vector<std::string> keys() const {
+    const std::vector<std::string>& argv = sent_.at(answered_);
+    return {argv.begin() + 3, argv.begin() + 3 + std::stol(argv[2])};
+  }
+  /// Confirms the renewals of the oldest.
+  void confirm() {
+    Reply renewed;
+    renewed.type = Reply::Type::integer;
+    renewed.integer = 1;
+    Reply reply;
+    reply.type = Reply::Type::array;
+    reply.elements.assign(keys().size(), renewed);
+    answer(std::move(reply));
+  }
+  void confirmAll() {
+    while (underWay() > 0) {
+      confirm();
+    }
+  }
+  void refuse(std::string_view error) {
+    Reply reply;
+    reply.type = Reply::Type::error;
+    reply.text = error;
+    answer(std::move(reply));
+  }
+
+ private:
+  void answer(Reply reply) {
+    ++answered_;
+    net::PendingRequests::Ended ended;
+    ASSERT_TRUE(pending_.take(std::move(reply), env_.now(), ended));
+    tell(ended);
+  }
+  static void tell(net::PendingRequests::Ended& ended) noexcept {
+    while (const auto request = ended.background.pop()) {
+      net::PendingRequests::complete(*request);
+    }
+  }
+
+  const ManualEnv& env_;
+  net::PendingRequests pending_{3s};
+  std::vector<std::vector<std::string>> sent_;
+  std::size_t answered_ = 0;
+  bool up_ = false;
+};
+
+constexpr std::size_t kWindow = RenewalWindow::kAtOnce;
+
+class RenewalsTest : public testing::Test {
+ protected:
+  RenewalsTest() { server_->connect(*events_); }
+  ~RenewalsTest() override {
+    engine_->disconnect();
+    env_->dropPosted();
+  }
+
+  /// So many holds of as many locks, renewed after 10 s. With one hold in a request.
+  template <class Scripts = LockScripts>
+  std::vector<HoldPtr> take(std::size_t count) {
+    std::vector<HoldPtr> holds;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::shared_ptr<const LockScripts> scripts =
+          std::make_shared<const Scripts>("lock" + std::to_string(taken_++));
+      const HoldGates::Gate gate = engine_->gates().enter(scripts, OwnerId{1}, waiter_);
+      HoldKeeper::GrantTerms terms{};
+      terms.sentAt = env_->now();
+      terms.now = env_->now();
+      terms.lease = 30s;
+      terms.watched = true;
+      engine_->holds().granted(*gate.hold, 0, 1, terms);
+      holds.push_back(gate.hold);
+      engine_->gates().leave(*gate.hold);
+    }
+    env_->runPosted();
+    return holds;
+  }
+  static Options settings() {
+    Options options = Options::fromUri("redis://host");
+    options.watchdogBatchSize = 1;
+    return options;
+  }
+
+  const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
+  const std::shared_ptr<Server> server_ = std::make_shared<Server>(*env_);
+  net::LinkEvents* events_ = nullptr;
+  const std::shared_ptr<LockEngine> engine_ = std::make_shared<LockEngine>(
+      "client",
+      settings(),
+      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
+      env_,
+      net::Transports{[this](net::LinkEvents& events) {
+                        if (events_ == nullptr) {
+                          events_ = &events;
+                        }
+                        return server_;
+                      },
+                      [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }});
+  NoGateWaiter waiter_;
+  std::size_t taken_ = 0;
+};
+
+TEST_F(RenewalsTest, OnlySoManyAreUnderWayAndTheFirstGoesAlone) {
+  take(3 * kWindow);
+  env_->advance(10s);
+  EXPECT_EQ(server_->underWay(), 1U);
+  server_->confirm();
+  EXPECT_EQ(server_->underWay(), kWindow);
+  server_->confirm();
+  EXPECT_EQ(server_->underWay(), kWindow) << "the next takes the place";
+  server_->confirmAll();
+  EXPECT_EQ(server_->sent(), 3 * kWindow);
+  EXPECT_EQ(engine_->stats().renewals, 3 * kWindow);
+}
+
+TEST_F(RenewalsTest, OneMeetsTheServerThatLacksTheScript) {
+  take(3 * kWindow);
+  env_->advance(10s);
+  server_->refuse("NOSCRIPT No matching script. Please use EVAL.");
+  EXPECT_EQ(server_->underWay(), 1U) << "the text";
+  server_->confirmAll();
+  EXPECT_EQ(server_->sent(), 3 * kWindow + 1);
+  EXPECT_EQ(engine_->stats().scriptsLoaded, 1U);
+}
+
+TEST_F(RenewalsTest, ACrowdDisperses) {
+  constexpr std::size_t kHolds = 100;
+  take(kHolds);
+  env_->advance(10s);
+  server_->confirmAll();
+  ASSERT_EQ(server_->sent(), kHolds);
+  env_->advance(9s);
+  EXPECT_EQ(server_->sent(), kHolds) << "not earlier than that";
+  std::size_t most = 0;
+  for (int i = 0; i < 10; ++i) {
+    const std::size_t before = server_->sent();
+    env_->advance(100ms);
+    server_->confirmAll();
+    most = std::max(most, server_->sent() - before);
+  }
+  EXPECT_EQ(server_->sent(), 2 * kHolds) << "and not after a third of the lease";
+  EXPECT_LE(most, kHolds / 5);
+}
+
+TEST_F(RenewalsTest, OneByItselfIsRenewedAtAThirdOfItsLease) {
+  take(1);
+  for (std::size_t round = 1; round < 5; ++round) {
+    env_->advance(10s - 1ms);
+    EXPECT_EQ(server_->sent(), round - 1);
+    env_->advance(1ms);
+    EXPECT_EQ(server_->sent(), round);
+    server_->confirmAll();
+  }
+}
+
+TEST_F(RenewalsTest, AllAreRenewedAfterAReconnection) {
+  const std::vector<HoldPtr> holds = take(3 * kWindow);
+  env_->advance(10s);
+  server_->confirm();
+  server_->disconnect(*events_);
+  EXPECT_EQ(server_->underWay(), 0U);
+  env_->advance(5s);
+  server_->connect(*events_);
+  env_->advance(0s);
+  EXPECT_EQ(server_->underWay(), 1U) << "what goes first goes alone again";
+  server_->confirmAll();
+  for (const HoldPtr& hold : holds) {
+    EXPECT_GT(hold->validUntil, env_->now() + 29s);
+  }
+  EXPECT_EQ(engine_->stats().lost, 0U);
+}
+
+TEST_F(RenewalsTest, NobodyKnowsTheScriptsOfANewConnection) {
+  take(3 * kWindow);
+  env_->advance(10s);
+  server_->confirmAll();
+  server_->disconnect(*events_);
+  server_->connect(*events_);
+  env_->advance(0s);
+  EXPECT_EQ(server_->underWay(), 1U);
+  server_->confirm();
+  EXPECT_EQ(server_->underWay(), kWindow);
+}
+
+TEST_F(RenewalsTest, WhatIsReleasedWhileItWaitsIsNotSent) {
+  const std::vector<HoldPtr> holds = take(3);
+  env_->advance(10s);
+  EXPECT_EQ(server_->keys(), std::vector<std::string>{"lock0"});
+  engine_->holds().releasing(*holds[1], 0, env_->now());
+  server_->confirm();
+  EXPECT_EQ(server_->keys(), std::vector<std::string>{"lock2"});
+  server_->confirmAll();
+  EXPECT_EQ(server_->sent(), 2U);
+}
+
+TEST_F(RenewalsTest, NothingIsSentOnceTheClientIsClosed) {
+  take(3 * kWindow);
+  env_->advance(10s);
+  server_->confirm();
+  const std::size_t sent = server_->sent();
+  engine_->markClosed();
+  server_->confirm();
+  EXPECT_EQ(server_->sent(), sent);
+}
+
+TEST_F(RenewalsTest, WhatThereIsNoMemoryForIsTriedAgain) {
+  take<LargeScripts>(2 * kWindow);
+  hasMemory = false;
+  env_->advance(10s);
+  hasMemory = true;
+  EXPECT_EQ(server_->sent(), 0U);
+  EXPECT_EQ(engine_->stats().renewalFailures, 2 * kWindow);
+  env_->advance(1s);
+  server_->confirmAll();
+  EXPECT_EQ(engine_->stats().renewals, 2 * kWindow);
+  EXPECT_EQ(engine_->stats().lost, 0U);
+}
+
+// More than are taken at once, so that some wait in the watchdog and others for their turn.
+TEST_F(RenewalsTest, ALossIsToldOnTimeHoweverManyWait) {
+  constexpr std::size_t kHolds = 10'000;
+  const std::vector<HoldPtr> holds = take(kHolds);
+  env_->advance(10s);
+  EXPECT_EQ(server_->underWay(), 1U);
+  env_->advance(30s - 31ms - 100ms - 10s - 1ms);
+  EXPECT_EQ(engine_->stats().lost, 0U);
+  env_->advance(1ms);
+  EXPECT_EQ(engine_->stats().lost, kHolds);
+}
+
+}  // namespace
+}  // namespace renewals_test
+}  // namespace rlock::detail
