@@ -43,6 +43,7 @@ void runHandOff(const Context& context, Report& report);
 void runTls(const Context& context, Report& report);
 void runWaiters(const Context& context, Report& report);
 void runRenew(const Context& context, Report& report);
+void runMemory(const Context& context, Report& report);
 
 /// What a process that startChild() started does: its exit status.
 int runChild(std::string_view role, int sharedMemory, const Context& context);

@@ -41,6 +41,7 @@ constexpr std::array kModes{
     Mode{"waiters", runWaiters, "commands per hand-off, and of an idle waiter"},
     Mode{"tls", runTls, "pairs on an encrypted connection, compared with a plain one"},
     Mode{"renew", runRenew, "processor time of 100,000 renewed holds (takes a minute)"},
+    Mode{"memory", runMemory, "bytes per lock object, hold and asynchronous waiter"},
 };
 
 struct Settings {
