@@ -27,6 +27,7 @@ struct Context {
   pid_t serverPid = -1;  ///< -1: not on this machine, its CPU time is unknown
   std::string serverVersion;
   Effort effort = Effort::full;
+  bool check = false;  ///< a count above its bound is a failure
 
   /// The one of three values that fits the effort.
   template <class T>

@@ -25,6 +25,11 @@ std::string nameOf(std::size_t number) {
   return fmt::format("bench:memory:lock:{:08}", number);
 }
 
+struct Limits {
+  int aim = 0;
+  int bound = 0;  ///< a tenth or less above what was reached; 0: none
+};
+
 /// The memory that one more of something takes, by the difference that many of them make.
 struct Share {
   double bytes = 0;
@@ -105,7 +110,7 @@ class Memory {
     make(many_);
     const auto name = static_cast<double>(nameOf(0).size());
     const Share object = shareOf(before, many_ - few_);
-    row("RLock object, without its name", "object", object, name, 150);
+    row("RLock object, without its name", "object", object, name, {150, 260});
 
     const OwnerId owner = newOwner();
     const auto take = [&](std::size_t from, std::size_t to) {
@@ -115,7 +120,7 @@ class Memory {
     before = HeapCensus::take();
     take(few_, many_);
     Share hold = shareOf(before, many_ - few_);
-    row("hold of an RLock", "hold", hold, 0, 320);
+    row("hold of an RLock", "hold", hold, 0, {320, 320});
     // A hold keeps the keys of its lock when the application has dropped the object.
     before = HeapCensus::take();
     locks.erase(locks.begin() + static_cast<std::ptrdiff_t>(few_), locks.end());
@@ -123,7 +128,7 @@ class Memory {
     hold.bytes += object.bytes + dropped.bytes;
     hold.blocks += object.blocks + dropped.blocks;
     hold.breakdown = fmt::format("the two above, less {:.0f}", -dropped.bytes);
-    row("both, its RLock dropped", "hold_alone", hold, name, 0);
+    row("both, its RLock dropped", "hold_alone", hold, name, {});
     client.close(std::chrono::seconds(10));
   }
 
@@ -142,11 +147,12 @@ class Memory {
     begin(few_);
     const HeapCensus before = HeapCensus::take();
     begin(many_);
-    row("asynchronous waiter", "waiter", shareOf(before, many_ - few_), 0, 400);
+    row("asynchronous waiter", "waiter", shareOf(before, many_ - few_), 0, {400, 1100});
     client.close(std::chrono::seconds(10));
   }
 
   void print() { table_.print(); }
+  [[nodiscard]] bool withinBounds() const { return withinBounds_; }
 
  private:
   static Options optionsOf(const Context& context) {
@@ -162,13 +168,15 @@ class Memory {
            const std::string& subject,
            const Share& share,
            double less,
-           int target) {
+           Limits limits) {
     const double bytes = share.bytes - less;
     table_.row({what,
                 showDecimal(bytes, 0),
-                target != 0 ? fmt::format("<= {}", target) : "",
+                limits.aim != 0 ? fmt::format("<= {}", limits.aim) : "",
+                limits.bound != 0 ? fmt::format("{}", limits.bound) : "",
                 showDecimal(share.blocks, 2),
                 share.breakdown});
+    withinBounds_ = withinBounds_ && (limits.bound == 0 || bytes <= limits.bound);
     report_.add("memory",
                 subject,
                 fmt::format("count={}", many_ - few_),
@@ -179,7 +187,8 @@ class Memory {
   const std::size_t many_;
   const Options options_;
   Report& report_;
-  Table table_{{"", "bytes", "target", "blocks", "blocks by their size"}};
+  bool withinBounds_ = true;
+  Table table_{{"", "bytes", "aim", "bound", "blocks", "blocks by their size"}};
 };
 
 }  // namespace
@@ -198,6 +207,9 @@ void runMemory(const Context& context, Report& report) {
   printProgress("memory, waiters");
   memory.waiters();
   memory.print();
+  if (context.check && !memory.withinBounds()) {
+    throw std::runtime_error("a figure is above its bound");
+  }
 }
 
 }  // namespace rlock::bench

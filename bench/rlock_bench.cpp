@@ -51,6 +51,7 @@ struct Settings {
   std::string server = "redis-server";
   std::string json;
   Effort effort = Effort::full;
+  bool check = false;
   bool help = false;
 };
 
@@ -64,6 +65,7 @@ void printUsage() {
       "Usage: rlock_bench [OPTION]... [MODE]...\n\n"
       "  --quick          short runs, for a first impression, not for figures\n"
       "  --smoke          each mode for a moment, only to see that it works\n"
+      "  --check          fail if a count of the mode memory is above its bound\n"
       "  --json FILE      write all figures there, too\n"
       "  --uri URI        measure against this server (default: one of its own)\n"
       "  --tls-uri URI    the same server's port with TLS, for the mode tls\n"
@@ -89,6 +91,8 @@ Settings parse(const std::vector<std::string_view>& arguments) {
       settings.effort = Effort::quick;
     } else if (argument == "--smoke") {
       settings.effort = Effort::smoke;
+    } else if (argument == "--check") {
+      settings.check = true;
     } else if (argument == "--json") {
       settings.json = value();
     } else if (argument == "--uri") {
@@ -197,6 +201,7 @@ int run(const Settings& settings) {
   }
   Context context = makeContext(server ? server->uri() : settings.uri, settings.effort);
   context.tlsUri = server ? server->tlsUri() : settings.tlsUri;
+  context.check = settings.check;
   Report report;
   gatherFacts(context, report);
   for (const Mode* mode : settings.modes) {

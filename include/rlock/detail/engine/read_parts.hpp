@@ -39,10 +39,10 @@ class ReadParts {
 
   /// The part with this incarnation; null: it is over, and its owner was told.
   [[nodiscard]] HoldPart* find(std::uint64_t incarnation) const noexcept {
-    const auto found = std::find_if(parts_.begin(), parts_.end(), [&](const HoldPart& part) {
+    HoldPart* const found = std::find_if(parts_.begin(), parts_.end(), [&](const HoldPart& part) {
       return part.incarnation == incarnation;
     });
-    return found == parts_.end() ? nullptr : &*found;
+    return found == parts_.end() ? nullptr : found;
   }
   /// Counted from 1, as the server does.
   [[nodiscard]] int indexOf(const HoldPart& part) const noexcept {
@@ -66,7 +66,7 @@ class ReadParts {
   [[nodiscard]] std::vector<bool> keptAt(const PartIndexes& indexes, int count) const;
 
   Hold& hold_;
-  std::vector<HoldPart>& parts_;
+  RareVector<HoldPart>& parts_;
 };
 
 inline std::vector<bool> ReadParts::keptAt(const PartIndexes& indexes, int count) const {
@@ -106,7 +106,7 @@ inline void ReadParts::keep(const PartIndexes& indexes,
       losses.push_back(lose(hold_, part, over ? LossReason::expired : goneReason(hold_)));
     }
   }
-  parts_ = std::move(left);
+  parts_.keepOnly(std::move(left));
 }
 
 inline int ReadParts::released(const HoldRelease& release,
@@ -125,7 +125,7 @@ inline int ReadParts::released(const HoldRelease& release,
     }
     part->lost = true;
     if (!release.indexes) {
-      parts_.erase(parts_.begin() + (part - parts_.data()));
+      parts_.erase(part);
     }
   }
   keep(release.indexes, release.remain, now, losses);

@@ -44,15 +44,6 @@ struct WaitTerms {
   std::string_view takesOver{};
 };
 
-/// A mark to take before a try: by it a wake-up queue sees whether a new generation has begun
-/// since.
-struct WakeupMark {
-  std::uint64_t generation = 0;
-  bool othersWait = false;
-  std::uint64_t confirmation = 0;  ///< as WakeupQueues::expect() says; 0: none was asked for
-  std::uint64_t openings = 0;      ///< WakeRule::broadcast: the wake-up queue's last opening
-};
-
 struct WakeupChannel;
 
 /// One wake-up queue: the waiters of one client for one channel, in the order they came, of which
