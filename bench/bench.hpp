@@ -27,6 +27,7 @@ struct Context {
   pid_t serverPid = -1;  ///< -1: not on this machine, its CPU time is unknown
   std::string serverVersion;
   Effort effort = Effort::full;
+  bool check = false;  ///< a count above its bound is a failure
 
   /// The one of three values that fits the effort.
   template <class T>
@@ -44,6 +45,7 @@ void runTls(const Context& context, Report& report);
 void runWaiters(const Context& context, Report& report);
 void runRenew(const Context& context, Report& report);
 void runReconnect(const Context& context, Report& report);
+void runMemory(const Context& context, Report& report);
 
 /// What a process that startChild() started does: its exit status.
 int runChild(std::string_view role, int sharedMemory, const Context& context);

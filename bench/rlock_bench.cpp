@@ -42,6 +42,7 @@ constexpr std::array kModes{
     Mode{"tls", runTls, "pairs on an encrypted connection, compared with a plain one"},
     Mode{"renew", runRenew, "processor time of 100,000 renewed holds (takes a minute)"},
     Mode{"reconnect", runReconnect, "many holds after a reconnection (takes minutes)"},
+    Mode{"memory", runMemory, "bytes per lock object, hold and asynchronous waiter"},
 };
 
 struct Settings {
@@ -51,6 +52,7 @@ struct Settings {
   std::string server = "redis-server";
   std::string json;
   Effort effort = Effort::full;
+  bool check = false;
   bool help = false;
 };
 
@@ -64,6 +66,7 @@ void printUsage() {
       "Usage: rlock_bench [OPTION]... [MODE]...\n\n"
       "  --quick          short runs, for a first impression, not for figures\n"
       "  --smoke          each mode for a moment, only to see that it works\n"
+      "  --check          fail if a count of the mode memory is above its bound\n"
       "  --json FILE      write all figures there, too\n"
       "  --uri URI        measure against this server (default: one of its own)\n"
       "  --tls-uri URI    the same server's port with TLS, for the mode tls\n"
@@ -89,6 +92,8 @@ Settings parse(const std::vector<std::string_view>& arguments) {
       settings.effort = Effort::quick;
     } else if (argument == "--smoke") {
       settings.effort = Effort::smoke;
+    } else if (argument == "--check") {
+      settings.check = true;
     } else if (argument == "--json") {
       settings.json = value();
     } else if (argument == "--uri") {
@@ -197,6 +202,7 @@ int run(const Settings& settings) {
   }
   Context context = makeContext(server ? server->uri() : settings.uri, settings.effort);
   context.tlsUri = server ? server->tlsUri() : settings.tlsUri;
+  context.check = settings.check;
   Report report;
   gatherFacts(context, report);
   for (const Mode* mode : settings.modes) {

@@ -25,19 +25,21 @@ constexpr std::chrono::milliseconds kCompletingPerPass{5};
 }  // namespace
 
 /// A heartbeat: its reply only has to come.
-class CommandLink::Ping final : public Request {
+class CommandLink::Ping final : public LoneRequest {
  public:
-  Ping() noexcept : Request(Purpose::upkeep) {}
+  Ping() noexcept : LoneRequest(Purpose::upkeep) {}
 
  private:
   void completed() noexcept override {}
 };
 
 /// Other credentials for the connection that it goes out on.
-class CommandLink::Auth final : public Request {
+class CommandLink::Auth final : public LoneRequest {
  public:
   Auth(Credentials credentials, std::string node)
-      : Request(Purpose::upkeep), credentials_(std::move(credentials)), node_(std::move(node)) {}
+      : LoneRequest(Purpose::upkeep),
+        credentials_(std::move(credentials)),
+        node_(std::move(node)) {}
 
   /// Before the loop goes on: the answer comes on the loop.
   void onAnswer(UniqueFunction<void(Result<void>)> done) noexcept { done_ = std::move(done); }

@@ -20,11 +20,12 @@ using detail::IntrusivePtr;
 using detail::makeIntrusive;
 using detail::net::CommandLink;
 using detail::net::LinkSettings;
+using detail::net::LoneRequest;
 using detail::net::Request;
 using detail::net::ServerSession;
 
 /// Records its end; a test may add what completing it does.
-class TestRequest final : public Request {
+class TestRequest final : public LoneRequest {
  public:
   explicit TestRequest(std::function<void()> onCompleted = {})
       : onCompleted_(std::move(onCompleted)) {}

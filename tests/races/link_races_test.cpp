@@ -43,12 +43,12 @@ using detail::makeIntrusive;
 using detail::Reply;
 using detail::net::CommandLink;
 using detail::net::LinkSettings;
-using detail::net::Request;
+using detail::net::LoneRequest;
 using test::FakeServer;
 using test::LinkHarness;
 using Mode = CommandLink::Mode;
 using Awaited = CommandLink::Awaited;
-using Delivery = Request::Delivery;
+using Delivery = LoneRequest::Delivery;
 
 /// Longer than any answer takes on a loaded machine.
 constexpr auto kNever = 30s;
@@ -65,7 +65,7 @@ struct Record {
 };
 
 /// A request with a number, a new one each time that it is sent.
-class Probe final : public Request {
+class Probe final : public LoneRequest {
  public:
   explicit Probe(Record& record) noexcept : record_(record) {}
 

@@ -43,9 +43,9 @@ void Redial::start() {
 // Commands.
 
 /// A heartbeat: its reply only has to come.
-class SimCommandTransport::Ping final : public detail::net::Request {
+class SimCommandTransport::Ping final : public detail::net::LoneRequest {
  public:
-  Ping() noexcept : Request(Purpose::upkeep) {}
+  Ping() noexcept : LoneRequest(Purpose::upkeep) {}
 
  private:
   void completed() noexcept override {}

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -123,6 +124,32 @@ TEST(HoldLedger, GateLetsOneInAfterTheOther) {
   EXPECT_TRUE(hold->busy);
   EXPECT_EQ(ledger.leave(*hold), nullptr);
   EXPECT_FALSE(hold->busy);
+  EXPECT_EQ(ledger.size(), 0U);
+}
+
+TEST(HoldLedger, SendsEverybodyAwayFromAllGates) {
+  HoldLedger ledger;
+  const Name name("orders");
+  const std::vector<HoldPtr> holds = {
+      find(ledger, name, 1), find(ledger, name, 2), find(ledger, name, 3), find(ledger, name, 4)};
+  std::vector<FakeGateWaiter> waiters(10);
+  std::size_t next = 0;
+  for (const std::size_t atGate : {0U, 1U, 2U, 3U}) {
+    const HoldPtr& hold = holds[atGate];
+    for (std::size_t i = 0; i <= atGate; ++i) {
+      EXPECT_EQ(HoldLedger::enter(*hold, waiters[next++]), i == 0);
+    }
+  }
+  std::set<GateWaiter*> dismissed;
+  for (GateWaiter* waiter = ledger.dismissAll(); waiter != nullptr;
+       waiter = HoldLedger::next(*waiter)) {
+    EXPECT_TRUE(dismissed.insert(waiter).second);
+  }
+  EXPECT_EQ(dismissed.size(), 6U);
+  EXPECT_EQ(ledger.dismissAll(), nullptr);
+  for (const HoldPtr& hold : holds) {
+    EXPECT_EQ(ledger.leave(*hold), nullptr);
+  }
   EXPECT_EQ(ledger.size(), 0U);
 }
 

@@ -17,7 +17,7 @@ using std::chrono_literals::operator""h;
 
 class NamedCall final : public Call {
  public:
-  explicit NamedCall(char name) : name_(name) {}
+  explicit NamedCall(char name) : name_(name) { setCommand({"PING"}); }
   [[nodiscard]] char name() const noexcept { return name_; }
 
  private:

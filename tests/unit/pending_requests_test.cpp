@@ -22,9 +22,9 @@ using Mode = PendingRequests::Mode;
 using Next = RequestWord::Next;
 using Delivery = Request::Delivery;
 
-class TestRequest final : public Request {
+class TestRequest final : public LoneRequest {
  public:
-  explicit TestRequest(Purpose purpose = Purpose::work) noexcept : Request(purpose) {}
+  explicit TestRequest(Purpose purpose = Purpose::work) noexcept : LoneRequest(purpose) {}
   using Request::setOnlyIfKillable;
 
  private:

@@ -81,7 +81,7 @@ class LockBackend {
   LockBackend& operator=(const LockBackend&) = delete;
   virtual ~LockBackend() = default;
 
-  [[nodiscard]] virtual const std::string& name() const noexcept = 0;
+  [[nodiscard]] virtual const std::string& name() const = 0;
   /// By the clock of its client's world.
   [[nodiscard]] virtual HoldHandle::Clock::time_point now() const noexcept = 0;
   [[nodiscard]] virtual LockPlace place() const = 0;

@@ -38,20 +38,20 @@ struct LockTraits {
   HoldKind holdKind = HoldKind::lock;
   WakeRule wakeRule = WakeRule::fifo;
   std::uint8_t wakeupQueue = 0;  ///< which of the two wake-up queues of a channel; 0 or 1
-  int need = 1;                  ///< permits that one acquisition takes; for WakeRule::bestFit
   bool changesState = true;      ///< a grant changes the server: a lost reply must be reconciled
   bool queuesOnServer = false;   ///< a waiter has an entry on the server, which it must give up
   bool channelPerOwner = false;  ///< each owner has a channel of its own
+  bool reentrant = true;         ///< an owner that holds it may take it again
+  /// Its last hold may be given to a waiting owner of the same client in one request.
+  bool handsOver = false;
+  /// Each hold has an id of its own, so a release that runs late finds nothing of a later hold.
+  bool ownIds = false;
+  int need = 1;  ///< permits that one acquisition takes; for WakeRule::bestFit
   /// The message that ends the waits of all present waiters without another look at the server,
   /// whatever happened after it.
   std::string_view opensOn{};
   /// For how long a lost request can be reconciled. Zero: as long as its lease could last.
   std::chrono::milliseconds reconcileWithin{0};
-  bool reentrant = true;  ///< an owner that holds it may take it again
-  /// Its last hold may be given to a waiting owner of the same client in one request.
-  bool handsOver = false;
-  /// Each hold has an id of its own, so a release that runs late finds nothing of a later hold.
-  bool ownIds = false;
 };
 
 }  // namespace rlock::detail

@@ -15,8 +15,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <optional>
-#include <string>
+#include <string_view>
 #include <utility>
 
 namespace rlock::detail {
@@ -31,10 +30,10 @@ class AcquireReport {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// The arguments must outlive it.
+  /// The engine and the scripts must outlive it.
   AcquireReport(const std::shared_ptr<LockEngine>& engine,
                 const std::shared_ptr<const LockScripts>& scripts,
-                const OwnerField& owner) noexcept
+                OwnerId owner) noexcept
       : engine_(*engine), scripts_(*scripts), owner_(owner) {}
 
   /// The reply was lost, and what that means is not known.
@@ -58,23 +57,25 @@ class AcquireReport {
     Clock::time_point began{};
     Clock::time_point answeredAt{};  ///< of a grant that was not waited for
   };
-  void ended(const End& end, const Grant& grant, const std::string& label) noexcept;
+  void ended(const End& end, const Grant& grant, std::string_view label) noexcept;
 
  private:
   void tell(const End& end,
             Clock::time_point now,
             const Grant& grant,
-            const std::string& label) noexcept;
+            std::string_view label) noexcept;
+
+  static constexpr Clock::time_point kCertain = Clock::time_point::min();
 
   LockEngine& engine_;
   const LockScripts& scripts_;
-  const OwnerField& owner_;
-  std::optional<Clock::time_point> doubtfulSince_;
+  const OwnerId owner_;
+  Clock::time_point doubtfulSince_ = kCertain;
 };
 
 inline void AcquireReport::doubtful() noexcept {
   engine_.counters().lostReplies.fetch_add(1, std::memory_order_relaxed);
-  doubtfulSince_ = doubtfulSince_ ? doubtfulSince_ : engine_.now();
+  doubtfulSince_ = doubtfulSince_ != kCertain ? doubtfulSince_ : engine_.now();
 }
 
 inline void AcquireReport::found(AcquisitionFinding::Kind kind,
@@ -83,7 +84,7 @@ inline void AcquireReport::found(AcquisitionFinding::Kind kind,
                                  const AcquisitionDecision& decision) noexcept {
   using Kind = AcquisitionFinding::Kind;
   using Settled = SettledEvent::Outcome;
-  if (!doubtfulSince_) {
+  if (doubtfulSince_ == kCertain) {
     return;
   }
   Settled outcome = Settled::notExecuted;
@@ -99,10 +100,11 @@ inline void AcquireReport::found(AcquisitionFinding::Kind kind,
   if (decision.leavesDoubt()) {
     return;
   }
-  const auto since = *std::exchange(doubtfulSince_, std::nullopt);
+  const auto since = std::exchange(doubtfulSince_, kCertain);
   if (engine_.telemetry().listens()) {
     const auto now = engine_.now();
-    engine_.telemetry().tell(SettledEvent{Telemetry::about(scripts_, owner_, now),
+    const OwnerText owner(engine_.clientId(), owner_);
+    engine_.telemetry().tell(SettledEvent{Telemetry::about(scripts_, owner, now),
                                           SettledEvent::Request::acquire,
                                           outcome,
                                           now - since});
@@ -116,14 +118,14 @@ inline void AcquireReport::notReconciled(const Error& error) {
                                     "not be reconciled: {}",
                                     scripts_.noun(),
                                     escapeForDisplay(scripts_.title()),
-                                    owner_.text(),
+                                    OwnerText(engine_.clientId(), owner_).text(),
                                     error.what()));
   }
 }
 
 inline void AcquireReport::ended(const End& end,
                                  const Grant& grant,
-                                 const std::string& label) noexcept {
+                                 std::string_view label) noexcept {
   EngineContext::Counters& counters = engine_.counters();
   const bool granted = end.result == AcquireFsm::Result::granted;
   if (end.contended) {
@@ -152,9 +154,10 @@ inline void AcquireReport::ended(const End& end,
 inline void AcquireReport::tell(const End& end,
                                 Clock::time_point now,
                                 const Grant& grant,
-                                const std::string& label) noexcept {
+                                std::string_view label) noexcept {
   Telemetry& telemetry = engine_.telemetry();
-  const LockEvent about = Telemetry::about(scripts_, owner_, now);
+  const OwnerText owner(engine_.clientId(), owner_);
+  const LockEvent about = Telemetry::about(scripts_, owner, now);
   const auto waited = now - end.began;
   const bool granted = end.result == AcquireFsm::Result::granted;
   if (end.contended) {

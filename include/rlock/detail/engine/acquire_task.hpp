@@ -22,7 +22,9 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace rlock::detail {
@@ -47,20 +49,26 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
               std::shared_ptr<const LockScripts> scripts,
               AcquireParams params)
       : Task(std::move(engine), std::move(scripts), params.owner),
-        params_(std::move(params)),
-        lease_(params_.lease ? params_.lease->ceilMilliseconds()
-                             : engine_->options().watchdogTimeout),
+        stop_(std::move(params.stop)),
+        label_(params.label.empty() ? nullptr
+                                    : std::make_unique<const std::string>(std::move(params.label))),
+        maxHold_(params.maxHold.value_or(Duration::zero())),
+        afresh_(params.afresh),
+        wantsHandle_(params.wantsHandle),
         place_(*scripts_, ownerField_),
-        queueEntry_(engine_, scripts_, ownerField_),
+        queueEntry_(scripts_->traits.queuesOnServer
+                        ? std::make_unique<ServerQueueEntry>(engine_, scripts_, ownerField_)
+                        : nullptr),
         // One attempt has no time limit of its own, so the one of all such calls holds.
-        acquisition_(AcquisitionTerms(scripts_->traits,
-                                      params_,
-                                      lease_,
-                                      params_.wait.isPositive() ? params_.wait.deadlineFrom(began_)
-                                                                : began_ + engine_->callTimeout())),
-        report_(engine_, scripts_, ownerField_),
+        acquisition_(AcquisitionTerms(
+            scripts_->traits,
+            params,
+            params.lease ? params.lease->ceilMilliseconds() : engine_->options().watchdogTimeout,
+            params.wait.isPositive() ? params.wait.deadlineFrom(began_)
+                                     : began_ + engine_->callTimeout())),
+        report_(engine_, scripts_, owner_),
         sync_(!scripts_->traits.changesState ? SyncPolicy()
-              : params_.sync                 ? *params_.sync
+              : params.sync                  ? *params.sync
                                              : engine_->options().sync),
         fsm_(!acquisition_.terms().waits(), sync_.any()),
         seat_(*this) {
@@ -123,7 +131,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
   void ended() override {
     // After everything else: nothing is on its way that could take the entry again.
     if (acquisition_.takeQueueEntry()) {
-      queueEntry_.withdraw();
+      queueEntry_->withdraw();
     }
     // It is the loop thread's, and so is the end of an acquisition that has one.
     if (undoTimer_) {
@@ -162,16 +170,28 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
   template <class Decide>
   void tookOver(Decide decide) noexcept;
   [[nodiscard]] bool takesOver() const noexcept;
+  [[nodiscard]] std::chrono::milliseconds lease() const noexcept {
+    return acquisition_.terms().lease();
+  }
+  [[nodiscard]] std::string_view label() const noexcept {
+    return label_ ? std::string_view(*label_) : std::string_view();
+  }
   void leaveQueue(bool obtained) noexcept {
     // A hold that nobody renews may end without a message.
     engine_->waiting().leave(
-        seat_, obtained, params_.lease ? lease_ : std::chrono::milliseconds::zero());
+        seat_,
+        obtained,
+        acquisition_.terms().hasLease() ? lease() : std::chrono::milliseconds::zero());
   }
 
-  const AcquireParams params_;
-  const std::chrono::milliseconds lease_;
+  // What it needs of its AcquireParams beside the terms.
+  const std::stop_token stop_;
+  const std::unique_ptr<const std::string> label_;  // null: none
+  const Duration maxHold_;                          // zero: without end
+  const int afresh_;
+  const bool wantsHandle_;
   WaitingPlace place_;
-  ServerQueueEntry queueEntry_;
+  const std::unique_ptr<ServerQueueEntry> queueEntry_;  // null: the kind has none
   Acquisition acquisition_;
   AcquireReport report_;
   const SyncPolicy sync_;
@@ -184,16 +204,16 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
 // The beginning, and requests.
 
 inline AcquireTask::Step AcquireTask::begin() {
-  watchStop(params_.stop);
-  if (params_.stop.stop_requested()) {
+  watchStop(stop_);
+  if (stop_.stop_requested()) {
     return tell([this](AcquireFsm& fsm) { return fsm.stopped(stopError()); });
   }
   // A waiting owner that holds the lock already would wait for itself.
-  const bool othersWait = place_.look(*engine_, *scripts_) &&
+  const bool othersWait = place_.look(*engine_, *scripts_, seat_) &&
                           acquisition_.terms().queuesBehindOthers() &&
                           !engine_->holds().holds(scripts_->name, owner_);
   if (othersWait) {
-    place_.standBehind();
+    WaitingPlace::standBehind(seat_);
   }
   return tell([&](AcquireFsm& fsm) { return fsm.start(othersWait); });
 }
@@ -214,7 +234,7 @@ inline AcquireTask::Step AcquireTask::compose(Driver driver) {
   setPersistent(false);
   composeAttempt();
   if (acquisition_.enrols()) {
-    queueEntry_.taken();
+    queueEntry_->taken();
   }
   acquisition_.sentAt(timeOfRequest(driver));
   return Step::attempt;
@@ -312,7 +332,7 @@ inline AcquireTask::Step AcquireTask::lost() {
 inline AcquireTask::Step AcquireTask::found(Finding finding) {
   const auto kind = finding.kind;
   if (finding.leavesQueueEntry && acquisition_.takeQueueEntry()) {
-    queueEntry_.gone();
+    queueEntry_->gone();
   }
   if (finding.left && gate_.entered()) {
     engine_->holds().counted(gate_.hold(), *finding.left);
@@ -352,14 +372,14 @@ inline void AcquireTask::book(int count, bool leavesGate) {
   HoldKeeper::GrantTerms terms;
   terms.sentAt = acquisition_.validFrom();
   terms.now = answeredAt();
-  terms.lease = lease_;
-  terms.watched = !params_.lease;
-  if (params_.maxHold) {
-    terms.maxHold = params_.maxHold->nanoseconds();
+  terms.lease = lease();
+  terms.watched = !acquisition_.terms().hasLease();
+  if (maxHold_.isPositive()) {
+    terms.maxHold = maxHold_.nanoseconds();
   }
-  terms.wantsHandle = params_.wantsHandle;
-  terms.afresh = params_.afresh;
-  terms.label = params_.label;
+  terms.wantsHandle = wantsHandle_;
+  terms.afresh = afresh_;
+  terms.label = label();
   terms.fenced = grant_.token.has_value();
   terms.kept = obtained.kept;
   terms.sync = sync_;
@@ -444,9 +464,8 @@ inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
   leaveQueue(result == AcquireFsm::Result::granted);
   // Only then: of a call that its caller has left a reply may come just now.
   const bool answered = result == AcquireFsm::Result::granted && !contended;
-  report_.ended({result, contended, began_, answered ? answeredAt() : Clock::time_point()},
-                grant_,
-                params_.label);
+  report_.ended(
+      {result, contended, began_, answered ? answeredAt() : Clock::time_point()}, grant_, label());
   switch (result) {
     case AcquireFsm::Result::granted:
       return Acquired(std::move(grant_));
@@ -495,7 +514,7 @@ inline AcquireTask::Step AcquireTask::withoutMemory(bool executed) {
       tell([&](AcquireFsm& fsm) { return AcquisitionDecision::withoutMemory(fsm, executed); });
   leaveQueue(false);
   if (!executed && acquisition_.takeQueueEntry()) {
-    queueEntry_.gone();
+    queueEntry_->gone();
   }
   return step;
 }
@@ -527,6 +546,8 @@ inline AcquireTask::Step AcquireTask::enqueue() {
   willWait();
   // Turns come on other threads from here on.
   mutex_.share();
+  restInQueue();
+  acquisition_.rest();
   try {
     place_.enter(*engine_, *scripts_, seat_, acquisition_, takesOver());
   } catch (const std::bad_alloc&) {
@@ -593,16 +614,17 @@ inline bool AcquireTask::offered(Clock::time_point sentAt, HandOverRequest& next
   }
   bool taken = false;
   guarded([&] {
-    taken = gate_.tryEnter() && gate_.count() == 0;
-    if (!taken) {
+    if (!gate_.tryEnter() || gate_.count() != 0) {
       // Another request of this owner is under way.
       tookOver([](AcquireTask& task) { return task.tryInstead(); });
       return;
     }
     acquisition_.beginAttempt(0, {});
     acquisition_.sentAt(sentAt);
+    next = {ownerField_.text(), lease()};
+    // Nothing fails from here on.
     gate_.setMaybeExecuted(true);
-    next = {ownerField_.text(), lease_};
+    taken = true;
   });
   return taken;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/block_cache.hpp>
 #include <rlock/detail/engine/acquisition_finding.hpp>
 #include <rlock/detail/engine/acquisition_terms.hpp>
 #include <rlock/detail/engine/call_step.hpp>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,33 +50,46 @@ class Acquisition {
     std::optional<std::chrono::milliseconds> remaining{};
   };
 
-  explicit Acquisition(const AcquisitionTerms& terms) : terms_(terms) {}
+  /// @throws std::bad_alloc
+  explicit Acquisition(const AcquisitionTerms& terms)
+      : terms_(terms), atHand_(std::make_unique<AtHand>()) {}
 
   [[nodiscard]] const AcquisitionTerms& terms() const noexcept { return terms_; }
 
   // Requests.
 
+  /// There is none, and none was lost: what only a request needs is given back.
+  void rest() noexcept { atHand_.reset(); }
   /// A new attempt.
+  /// @throws std::bad_alloc
   /// @param before     holds that this owner has, as far as this client knows
   /// @param tombstone  empty: a lost request can be killed with its connection
   void beginAttempt(int before, std::string tombstone) {
+    if (!atHand_) {
+      atHand_ = std::make_unique<AtHand>();
+    }
     reconciling_ = false;
     before_ = before;
-    heldStill_ = before;
-    obtained_.remaining.reset();
-    obtained_.kept.reset();
+    atHand_->heldStill = before;
+    atHand_->obtained.remaining.reset();
+    atHand_->obtained.kept.reset();
     tried_ = true;
     ++attempts_;
-    tombstone_ = std::move(tombstone);
-    reconciliations_ = 0;
+    atHand_->tombstone = std::move(tombstone);
+    atHand_->reconciliations = 0;
     enrols_ = terms_.waits() && terms_.traits().queuesOnServer && !enrolled_;
   }
   [[nodiscard]] AcquireRequest attempt(std::string_view owner) const {
-    return {owner, terms_.lease(), tombstone_, terms_.waits(), enrolled_ && !enrols_, before_ > 0};
+    return {owner,
+            terms_.lease(),
+            atHand_->tombstone,
+            terms_.waits(),
+            enrolled_ && !enrols_,
+            before_ > 0};
   }
   /// The attempt is composed and about to be sent: what it obtains is good from here on.
   void sentAt(Clock::time_point now) noexcept {
-    sentAt_ = now;
+    atHand_->sentAt = now;
     enrolled_ = enrolled_ || enrols_;
   }
 
@@ -87,13 +102,19 @@ class Acquisition {
                                      std::chrono::milliseconds outageTimeout);
   /// The reconciliation at hand once more, or for the first time.
   [[nodiscard]] ReconcileRequest reconciling(std::string_view owner) {
-    return {owner, before_ + (keeps_ ? 1 : 0), tombstone_, ++reconciliations_, keeps_};
+    return {owner,
+            before_ + (atHand_->keeps ? 1 : 0),
+            atHand_->tombstone,
+            ++atHand_->reconciliations,
+            atHand_->keeps};
   }
-  [[nodiscard]] bool keeps() const noexcept { return keeps_; }
+  [[nodiscard]] bool keeps() const noexcept { return atHand_->keeps; }
 
   /// For a request that is harmless only with a tombstone, and has none.
-  void setTombstone(std::string tombstone) { tombstone_ = std::move(tombstone); }
-  [[nodiscard]] bool hasTombstone() const noexcept { return !tombstone_.empty(); }
+  void setTombstone(std::string tombstone) { atHand_->tombstone = std::move(tombstone); }
+  [[nodiscard]] bool hasTombstone() const noexcept {
+    return atHand_ && !atHand_->tombstone.empty();
+  }
 
   /// The harm that the request at hand would do if it were executed late.
   [[nodiscard]] Call::Late late() const noexcept {
@@ -114,7 +135,7 @@ class Acquisition {
                                    Clock::time_point now);
   /// Before replied() or reconciled(): the holds that are left of before(), as far as this client
   /// knows. None: they were lost while the request was under way.
-  void heldStill(int count) noexcept { heldStill_ = count; }
+  void heldStill(int count) noexcept { atHand_->heldStill = count; }
   /// The request at hand was not executed, for another reason than the caller's time.
   [[nodiscard]] Finding failed(Error error);
   /// There was a connection, but no time left to send on it.
@@ -132,8 +153,8 @@ class Acquisition {
   [[nodiscard]] bool reconciles() const noexcept { return reconciling_; }
   [[nodiscard]] int before() const noexcept { return before_; }
   [[nodiscard]] int attempts() const noexcept { return attempts_; }
-  [[nodiscard]] Clock::time_point validFrom() const noexcept { return sentAt_; }
-  [[nodiscard]] const Obtained& obtained() const noexcept { return obtained_; }
+  [[nodiscard]] Clock::time_point validFrom() const noexcept { return atHand_->sentAt; }
+  [[nodiscard]] const Obtained& obtained() const noexcept { return atHand_->obtained; }
   /// How long the holder that was in the way has it, says the server; -1: not known.
   [[nodiscard]] std::chrono::milliseconds remaining() const noexcept { return remaining_; }
   /// Whether there was an attempt since this was last asked.
@@ -151,27 +172,29 @@ class Acquisition {
   const AcquisitionTerms terms_;
 
   // Of the request at hand.
-  bool reconciling_ = false;
+  struct AtHand final : FromBlockCache<AtHand> {
+    int heldStill = 0;
+    bool keeps = false;
+    std::string tombstone{};
+    std::int64_t reconciliations = 0;
+    Clock::time_point sentAt{};
+    Clock::time_point reconcileBefore =
+        Clock::time_point::max();  // later the server has forgotten it
+    Obtained obtained{};
+  };
+  std::unique_ptr<AtHand> atHand_;  // null while it rests
   int before_ = 0;
-  int heldStill_ = 0;
-  std::string tombstone_;
-  std::int64_t reconciliations_ = 0;
-  bool keeps_ = false;
-  Clock::time_point sentAt_{};
-  Clock::time_point reconcileBefore_ =
-      Clock::time_point::max();  // later the server has forgotten it
+  bool reconciling_ = false;
 
   // Of the call.
-  int attempts_ = 0;
   bool tried_ = false;
   bool enrolled_ = false;  // it may have an entry in the server's queue
   bool enrols_ = false;
   bool dropsAll_ =
       false;              // the next reconciliation leaves nothing of a hold unknown to this client
   bool dropped_ = false;  // that was done before
+  int attempts_ = 0;
   std::chrono::milliseconds remaining_{-1};
-
-  Obtained obtained_;
 };
 
 inline Acquisition::Clock::time_point Acquisition::beginReconciling(
@@ -181,16 +204,17 @@ inline Acquisition::Clock::time_point Acquisition::beginReconciling(
     std::chrono::milliseconds outageTimeout) {
   const bool limited = terms_.traits().reconcileWithin.count() > 0;
   if (!reconciling_ && limited) {
-    reconcileBefore_ = now + terms_.traits().reconcileWithin;
+    atHand_->reconcileBefore = now + terms_.traits().reconcileWithin;
   }
   reconciling_ = true;
-  keeps_ = keep && !std::exchange(dropsAll_, false);
-  if (keeps_) {
-    return std::min(terms_.sendBefore(now, outageTimeout), reconcileBefore_);
+  atHand_->keeps = keep && !std::exchange(dropsAll_, false);
+  if (atHand_->keeps) {
+    return std::min(terms_.sendBefore(now, outageTimeout), atHand_->reconcileBefore);
   }
   // Once the lease is over there is nothing left to reconcile. A grant without a lease must not be
   // left behind.
-  return limited || !terms_.expires() ? reconcileBefore_ : now + terms_.lease() + callTimeout;
+  return limited || !terms_.expires() ? atHand_->reconcileBefore
+                                      : now + terms_.lease() + callTimeout;
 }
 
 inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Clock::time_point now) {
@@ -198,15 +222,15 @@ inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Cloc
     remaining_ = reply.remaining;
     return {.kind = Finding::Kind::refused};
   }
-  obtained_.token = reply.token;
-  obtained_.kept = reply.kept;
+  atHand_->obtained.token = reply.token;
+  atHand_->obtained.kept = reply.kept;
   return granted(reply.count, now);
 }
 
 inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time_point now) {
   Finding finding;
   finding.leavesQueueEntry = true;
-  if (terms_.tooLate(sentAt_, now)) {
+  if (terms_.tooLate(atHand_->sentAt, now)) {
     // A rest of the lease on the server counts as nothing: the next attempt finds it and
     // reconciles.
     remaining_ = std::chrono::milliseconds::zero();
@@ -218,11 +242,11 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
     return finding;
   }
   finding.count = static_cast<int>(count);
-  obtained_.count = finding.count;
+  atHand_->obtained.count = finding.count;
   finding.tooMany = count > before_ + 1;
   // A hold that was lost, before the request or while it was under way, is still there, and its
   // token with it: a hold that is taken anew has a token of its own, so the old one goes first.
-  if (count > 1 && heldStill_ == 0 && obtained_.token && mayDrop()) {
+  if (count > 1 && atHand_->heldStill == 0 && atHand_->obtained.token && mayDrop()) {
     dropsAll_ = true;
     before_ = 0;
     finding.kind = Finding::Kind::leftover;
@@ -233,20 +257,20 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
 }
 
 inline Acquisition::Finding Acquisition::acknowledged(Clock::time_point now) const {
-  if (terms_.tooLate(sentAt_, now)) {
+  if (terms_.tooLate(atHand_->sentAt, now)) {
     return {.kind = Finding::Kind::tooLate};
   }
-  return {.kind = Finding::Kind::acknowledged, .count = obtained_.count};
+  return {.kind = Finding::Kind::acknowledged, .count = atHand_->obtained.count};
 }
 
 inline Acquisition::Finding Acquisition::reconciled(const ReconcileReply& reply,
                                                     bool answered,
                                                     Clock::time_point now) {
-  const bool held = reply.now > before_ && !terms_.tooLate(sentAt_, now);
+  const bool held = reply.now > before_ && !terms_.tooLate(atHand_->sentAt, now);
   if (held && !answered) {
-    obtained_.token = reply.token;
-    obtained_.kept.reset();
-    obtained_.remaining = reply.remaining;
+    atHand_->obtained.token = reply.token;
+    atHand_->obtained.kept.reset();
+    atHand_->obtained.remaining = reply.remaining;
     return granted(reply.now, now);
   }
   return {.kind = Finding::Kind::resolved,

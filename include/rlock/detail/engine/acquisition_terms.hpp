@@ -19,25 +19,33 @@ class AcquisitionTerms {
   using Clock = std::chrono::steady_clock;
 
   /// @param traits    of the kind of lock; must outlive this
-  /// @param params    already checked; must outlive this
+  /// @param params    already checked
   /// @param lease     what the request asks for
   /// @param deadline  the end of the caller's wait; time_point::max(): it has none
   AcquisitionTerms(const LockTraits& traits,
                    const AcquireParams& params,
                    std::chrono::milliseconds lease,
                    Clock::time_point deadline)
-      : traits_(traits), params_(params), lease_(lease), deadline_(deadline) {}
+      : traits_(traits),
+        lease_(lease),
+        deadline_(deadline),
+        waits_(params.wait.isPositive()),
+        willRetry_(params.willRetry),
+        hasLease_(params.lease),
+        forEver_(params.forEver) {}
 
   [[nodiscard]] const LockTraits& traits() const noexcept { return traits_; }
   [[nodiscard]] std::chrono::milliseconds lease() const noexcept { return lease_; }
   [[nodiscard]] Clock::time_point deadline() const noexcept { return deadline_; }
   [[nodiscard]] bool endless() const noexcept { return deadline_ == Clock::time_point::max(); }
-  [[nodiscard]] bool waits() const noexcept { return params_.wait.isPositive(); }
+  [[nodiscard]] bool waits() const noexcept { return waits_; }
   /// It neither waits nor is made again when it is refused.
-  [[nodiscard]] bool triesOnce() const noexcept { return !waits() && !params_.willRetry; }
+  [[nodiscard]] bool triesOnce() const noexcept { return !waits() && !willRetry_; }
   [[nodiscard]] bool keepsHold() const noexcept { return traits_.holdKind != HoldKind::none; }
   /// The server drops what is obtained by itself, so that a reply can come too late.
-  [[nodiscard]] bool expires() const noexcept { return keepsHold() || params_.lease; }
+  [[nodiscard]] bool expires() const noexcept { return keepsHold() || hasLease_; }
+  /// The watchdog does not renew it.
+  [[nodiscard]] bool hasLease() const noexcept { return hasLease_; }
   /// A request that runs late would leave something behind.
   [[nodiscard]] bool needsGuard() const noexcept {
     return traits_.changesState && traits_.reconcileWithin.count() == 0;
@@ -49,7 +57,7 @@ class AcquisitionTerms {
   }
 
   /// The caller's time alone would let it wait for ever for a server that is not there.
-  [[nodiscard]] bool limitedByOutage() const noexcept { return endless() || params_.forEver; }
+  [[nodiscard]] bool limitedByOutage() const noexcept { return endless() || forEver_; }
   /// Until when a request may be sent that the caller waits for.
   [[nodiscard]] Clock::time_point sendBefore(Clock::time_point now,
                                              std::chrono::milliseconds outageTimeout) const {
@@ -69,9 +77,12 @@ class AcquisitionTerms {
 
  private:
   const LockTraits& traits_;
-  const AcquireParams& params_;
   const std::chrono::milliseconds lease_;
   const Clock::time_point deadline_;
+  const bool waits_;
+  const bool willRetry_;
+  const bool hasLease_;
+  const bool forEver_;
 };
 
 }  // namespace rlock::detail

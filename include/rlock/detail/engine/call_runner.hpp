@@ -40,7 +40,6 @@ class CallRunner : public SteppedCall {
              OwnerId owner)
       : SteppedCall(std::move(engine), std::move(scripts), owner),
         performer_(*this),
-        thread_(*this, performer_),
         atGate_(*this, performer_) {
     engine_->operationBegins();
   }
@@ -50,8 +49,8 @@ class CallRunner : public SteppedCall {
   }
 
   // The caller's thread: CallingThread.
-  bool runHere() { return thread_.run(); }
-  void giveUp() noexcept { thread_.giveUp(); }
+  bool runHere() { return CallingThread(*this, performer_).run(); }
+  void giveUp() noexcept { CallingThread(*this, performer_).giveUp(); }
 
   // Other threads: StepPerformer.
   void startOnLoop() { performer_.start(); }
@@ -93,7 +92,6 @@ class CallRunner : public SteppedCall {
   void finished(Outcome outcome) noexcept override;
 
   StepPerformer performer_;
-  CallingThread thread_;
   CallAtGate atGate_;
 };
 

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <stop_token>
 #include <utility>
 
@@ -49,19 +49,22 @@ class CallerSignals {
     env_.sleep(bits_.word(), seen, deadline);
   }
 
+  /// @throws std::bad_alloc
   /// @param onStop  called once, on the thread that asks for the stop, or at once
   void watchStop(const std::stop_token& stop, std::function<void()> onStop) {
     if (stop.stop_possible()) {
-      stopCallback_.emplace(stop, std::move(onStop));
+      stopCallback_ = std::make_unique<StopCallback>(stop, std::move(onStop));
     }
   }
   /// From here on nothing is called; waits for a call that is under way on another thread.
   void forgetStop() noexcept { stopCallback_.reset(); }
 
  private:
+  using StopCallback = std::stop_callback<std::function<void()>>;
+
   Env& env_;
   Atomic<std::uint32_t> bits_{0};
-  std::optional<std::stop_callback<std::function<void()>>> stopCallback_;
+  std::unique_ptr<StopCallback> stopCallback_;  // few calls have a token
 };
 
 }  // namespace rlock::detail

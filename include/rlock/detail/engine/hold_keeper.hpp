@@ -264,7 +264,7 @@ inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
   // Made before anything is booked: a grant is booked whole or, without memory, not at all.
   const IntrusivePtr<HoldHandle> fresh =
       terms.wantsHandle ? makeIntrusive<HoldHandle>() : IntrusivePtr<HoldHandle>();
-  std::string label(terms.label);
+  RareText label(terms.label);
   Aftermath after;
   context_.counters().acquired.fetch_add(1, std::memory_order_relaxed);
   {
@@ -325,7 +325,7 @@ inline int HoldKeeper::countRead(Hold& hold,
                        context_.now(),
                        after.vanished);
   HoldPart latest;
-  latest.label = terms.label;
+  latest.label = RareText(terms.label);
   HoldPart& part = hold.parts.emplace_back(std::move(latest));
   hold.incarnation = ++incarnations_;
   part.incarnation = hold.incarnation;

@@ -7,6 +7,7 @@
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/intrusive_table.hpp>
 #include <rlock/detail/base/lock_traits.hpp>
+#include <rlock/detail/base/rare.hpp>
 #include <rlock/owner.hpp>
 #include <rlock/sync_policy.hpp>
 
@@ -57,7 +58,7 @@ struct HoldPart {
   Clock::time_point validUntil{};
   Clock::time_point maxHoldUntil = Clock::time_point::max();
   IntrusivePtr<HoldHandle> handle{};  ///< null: nobody watches it
-  std::string label{};
+  RareText label{};
 };
 
 /// All that one owner holds of one lock, as far as this client knows.
@@ -79,26 +80,25 @@ struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
        std::string_view lockName,
        OwnerId holder,
        std::size_t hashOfName) noexcept
-      : keepAlive(std::move(lockAlive)),
+      : kind(holdKind),
+        keepAlive(std::move(lockAlive)),
         name(lockName),
         owner(holder),
-        nameHash(hashOfName),
-        kind(holdKind) {}
+        nameHash(hashOfName) {}
 
+  // The order of the members leaves no room between them: there may be a hundred thousand of these.
+  const HoldKind kind;
+  bool watched = false;   ///< the watchdog renews it
+  bool lost = false;      ///< its holder is told; kept until the server must have dropped it, too
+  bool renewing = false;  ///< a renewal is under way
   const std::shared_ptr<const void> keepAlive;  ///< owns the bytes of `name`
   const std::string_view name;
   const OwnerId owner;
   const std::size_t nameHash;
-  const HoldKind kind;
 
-  bool overdue = false;           ///< its renewal is due, but nobody has taken it yet
-  int count = 0;                  ///< confirmed by the server
-  std::uint64_t incarnation = 0;  ///< a new one when what there was is all gone or lost
-  bool watched = false;           ///< the watchdog renews it
-  bool lost = false;      ///< its holder is told; kept until the server must have dropped it, too
-  bool renewing = false;  ///< a renewal is under way
-  bool renewedAlone = false;  ///< the server refused its renewal: others must not suffer
+  int count = 0;  ///< confirmed by the server
   int renewalFailures = 0;
+  std::uint64_t incarnation = 0;  ///< a new one when what there was is all gone or lost
   std::chrono::milliseconds lease{0};
   Clock::time_point grantedAt{};  ///< when the last grant was booked
   Clock::time_point heldSince{};  ///< when the first was, of those that are counted
@@ -108,12 +108,12 @@ struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
   Clock::time_point validUntil{};
   Clock::time_point renewAt{};
   Clock::time_point maxHoldUntil = Clock::time_point::max();
-  std::string label;
+  RareText label;
   DeadlineHook hook;
   IntrusivePtr<HoldHandle> handle;  ///< made when somebody wants to watch the hold
   /// Where each has a lease of its own (HoldKind::read): the holds in the server's order. `lost` is
   /// then said of all of them, and `validUntil` is the latest.
-  std::vector<HoldPart> parts;
+  RareVector<HoldPart> parts;
 
   ///@{
   /// The policy of the latest grant that had one, in the room that the numbers around leave.
@@ -127,17 +127,18 @@ struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
   }
   ///@}
 
+  bool renewedAlone = false;       ///< the server refused its renewal: others must not suffer
   bool leaseChangesMixed = false;  ///< several at a time: nobody knows which is the last
-  SyncPolicy::Kind syncKind = SyncPolicy::Kind::none;
+  bool leftToExpire = false;       ///< its owner's thread has ended: closing does not give it back
+  bool busy = false;               ///< a request about this hold is under way
+  bool known = false;              ///< a HoldLedger has it
+  bool suspect = false;            ///< the server is another since: it may not know the hold
+  bool overdue = false;            ///< its renewal is due, but nobody has taken it yet
   std::uint16_t syncCount = 1;
-  int leaseChanges = 0;       ///< under way, by the id of what is held
-  bool leftToExpire = false;  ///< its owner's thread has ended: closing does not give it back
-  bool busy = false;          ///< a request about this hold is under way
-  bool known = false;         ///< a HoldLedger has it
-  bool suspect = false;       ///< the server is another since: it may not know the hold
   std::uint32_t syncLimit = 0;
-  GateWaiter* firstAtGate = nullptr;
-  GateWaiter* lastAtGate = nullptr;
+  int leaseChanges = 0;  ///< under way, by the id of what is held
+  SyncPolicy::Kind syncKind = SyncPolicy::Kind::none;
+  GateWaiter* lastAtGate = nullptr;  ///< the next of it is the first
   TableHook<Hold> byKey;
   TableHook<Hold> byName;
   TableHook<Hold> byOwner;
@@ -194,9 +195,8 @@ class HoldLedger {
       return true;
     }
     waiter.gateShut();
-    waiter.nextAtGate_ = nullptr;
-    (hold.lastAtGate != nullptr ? hold.lastAtGate->nextAtGate_ : hold.firstAtGate) = &waiter;
-    hold.lastAtGate = &waiter;
+    GateWaiter* const last = std::exchange(hold.lastAtGate, &waiter);
+    waiter.nextAtGate_ = last == nullptr ? &waiter : std::exchange(last->nextAtGate_, &waiter);
     return false;
   }
 
@@ -205,10 +205,8 @@ class HoldLedger {
   GateWaiter* dismissAll() noexcept {
     GateWaiter* first = nullptr;
     byKey_.visitAll([&](Hold& hold) {
-      if (hold.firstAtGate != nullptr) {
-        hold.lastAtGate->nextAtGate_ = first;
-        first = std::exchange(hold.firstAtGate, nullptr);
-        hold.lastAtGate = nullptr;
+      if (GateWaiter* const last = std::exchange(hold.lastAtGate, nullptr)) {
+        first = std::exchange(last->nextAtGate_, first);
       }
     });
     return first;
@@ -220,10 +218,12 @@ class HoldLedger {
   /// Gives the gate on. Returns who has it now, to be told with no lock held, or null. A hold that
   /// nobody holds or wants is forgotten.
   GateWaiter* leave(Hold& hold) noexcept {
-    if (GateWaiter* const next = hold.firstAtGate) {
-      hold.firstAtGate = next->nextAtGate_;
-      if (hold.firstAtGate == nullptr) {
+    if (GateWaiter* const last = hold.lastAtGate) {
+      GateWaiter* const next = last->nextAtGate_;
+      if (next == last) {
         hold.lastAtGate = nullptr;
+      } else {
+        last->nextAtGate_ = next->nextAtGate_;
       }
       return next;
     }
@@ -235,7 +235,7 @@ class HoldLedger {
   /// Drops the entry of a hold that is not held and about which nothing is under way. A late reply
   /// may be about a hold that was forgotten before.
   void forgetIfUnused(Hold& hold) noexcept {
-    if (hold.known && hold.count == 0 && !hold.busy && hold.firstAtGate == nullptr) {
+    if (hold.known && hold.count == 0 && !hold.busy && hold.lastAtGate == nullptr) {
       forget(hold);
     }
   }

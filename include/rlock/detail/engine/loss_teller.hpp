@@ -102,11 +102,10 @@ inline void LossTeller::tell(const HoldLoss& lost) {
   tellObserver(lost);
   const auto& onLost = context_.options().onLost;
   if (onLost) {
-    callbacks_.deliver(
-        [self = context_.sharing(*this),
-         told = LostHold{scriptsOf(hold).title(), context_.ownerField(hold.owner), lost.reason}] {
-          self->context_.options().onLost(told);
-        });
+    callbacks_.deliver([self = context_.sharing(*this),
+                        told = LostHold{std::string(scriptsOf(hold).title()),
+                                        context_.ownerField(hold.owner),
+                                        lost.reason}] { self->context_.options().onLost(told); });
   }
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/block_cache.hpp>
 #include <rlock/owner.hpp>
 
 #include <array>
 #include <charconv>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -15,10 +17,10 @@ namespace rlock::detail {
 /// the usual length it takes no memory.
 ///
 /// **Thread safety:** immutable.
-class OwnerField {
+class OwnerText {
  public:
   /// @throws std::bad_alloc  only for an id that is longer than a UUID
-  OwnerField(std::string_view clientId, OwnerId owner) {
+  OwnerText(std::string_view clientId, OwnerId owner) {
     if (clientId.size() <= kUuid) {
       size_ = write(few_.data(), clientId, owner);
     } else {
@@ -46,6 +48,38 @@ class OwnerField {
   std::size_t size_ = 0;
   std::array<char, kUuid + 1 + kDigits> few_;
   std::string many_;
+};
+
+/// An owner's text that is there while a request needs it, and takes little room otherwise.
+///
+/// **Thread safety:** One thread at a time.
+class OwnerField {
+ public:
+  /// @param clientId  must outlive it
+  OwnerField(const std::string& clientId, OwnerId owner) noexcept
+      : clientId_(clientId), owner_(owner) {}
+
+  /// It stays until rest().
+  /// @throws std::bad_alloc  when it is not there yet
+  [[nodiscard]] std::string_view text() const {
+    if (!text_) {
+      text_ = std::make_unique<Kept>(clientId_, owner_);
+    }
+    return text_->text();
+  }
+  // NOLINTNEXTLINE(google-explicit-constructor): it is a text
+  operator std::string_view() const { return text(); }
+  /// No request refers to the text.
+  void rest() noexcept { text_.reset(); }
+
+ private:
+  struct Kept final : OwnerText, FromBlockCache<Kept> {
+    using OwnerText::OwnerText;
+  };
+
+  const std::string& clientId_;
+  const OwnerId owner_;
+  mutable std::unique_ptr<Kept> text_;
 };
 
 }  // namespace rlock::detail

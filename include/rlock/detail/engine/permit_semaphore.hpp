@@ -37,7 +37,7 @@ class PermitSemaphore {
                   std::shared_ptr<const PermitScripts> scripts)
       : object_(engine, scripts), scripts_(std::move(scripts)), requests_(engine, scripts_) {}
 
-  [[nodiscard]] const std::string& name() const noexcept { return object_.name(); }
+  [[nodiscard]] const std::string& name() const { return object_.name(); }
   /// Describes what run() and start() make.
   [[nodiscard]] const PermitRequests& requests() const noexcept { return requests_; }
 

@@ -5,6 +5,7 @@
 #include <rlock/detail/engine/waiter.hpp>
 
 #include <chrono>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,11 @@ class PollingWaiters {
   [[nodiscard]] bool empty() const noexcept { return waiters_.empty(); }
 
   /// The waiter sleeps until `wake`. Returns whether it is new here.
-  bool queue(Waiter& waiter, TimePoint wake) noexcept {
+  /// @throws std::bad_alloc  the first time; then nothing has changed
+  bool queue(Waiter& waiter, TimePoint wake) {
+    if (!waiter.alarm_) {
+      waiter.alarm_ = std::make_unique<WaiterAlarm>(waiter);
+    }
     const bool isNew = !waiter.queued_;
     if (isNew) {
       waiter.waiterAddRef();
@@ -30,13 +35,13 @@ class PollingWaiters {
       waiter.alone_ = true;
     }
     waiter.trying_ = false;
-    alarms_.schedule(waiter, wake);
+    alarms_.schedule(*waiter.alarm_, wake);
     return isNew;
   }
   void leave(Waiter& waiter) noexcept {
     waiter.alone_ = false;
     waiter.trying_ = false;
-    alarms_.remove(waiter);
+    alarms_.remove(*waiter.alarm_);
     waiters_.remove(waiter);
     waiter.waiterDropRef();
   }
@@ -45,8 +50,9 @@ class PollingWaiters {
   /// Gives a turn to those whose time has come.
   void poll(TimePoint now, WaiterTurns& turns) noexcept {
     while (!alarms_.empty() && alarms_.nextDue() <= now) {
-      Waiter& waiter = alarms_.top();
-      alarms_.remove(waiter);
+      WaiterAlarm& alarm = alarms_.top();
+      alarms_.remove(alarm);
+      Waiter& waiter = alarm.waiter;
       waiter.trying_ = true;
       waiter.waiterAddRef();
       turns.pushBack(waiter);
@@ -56,7 +62,7 @@ class PollingWaiters {
 
  private:
   WaiterChain<&Waiter::line_> waiters_;
-  DeadlineHeap<Waiter, &Waiter::alarm_> alarms_;
+  DeadlineHeap<WaiterAlarm, &WaiterAlarm::hook> alarms_;
 };
 
 }  // namespace rlock::detail

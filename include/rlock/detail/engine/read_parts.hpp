@@ -39,10 +39,10 @@ class ReadParts {
 
   /// The part with this incarnation; null: it is over, and its owner was told.
   [[nodiscard]] HoldPart* find(std::uint64_t incarnation) const noexcept {
-    const auto found = std::find_if(parts_.begin(), parts_.end(), [&](const HoldPart& part) {
+    HoldPart* const found = std::find_if(parts_.begin(), parts_.end(), [&](const HoldPart& part) {
       return part.incarnation == incarnation;
     });
-    return found == parts_.end() ? nullptr : &*found;
+    return found == parts_.end() ? nullptr : found;
   }
   /// Counted from 1, as the server does.
   [[nodiscard]] int indexOf(const HoldPart& part) const noexcept {
@@ -90,7 +90,7 @@ class ReadParts {
   int dropped(Watchdog& watchdog);
 
   Hold& hold_;
-  std::vector<HoldPart>& parts_;
+  RareVector<HoldPart>& parts_;
 };
 
 inline std::vector<bool> ReadParts::keptAt(const PartIndexes& indexes, int count) const {
@@ -136,7 +136,7 @@ inline void ReadParts::keep(const PartIndexes& indexes,
       losses.push_back(lose(hold_, part, over ? LossReason::expired : goneReason(hold_)));
     }
   }
-  parts_ = std::move(left);
+  parts_.keepOnly(std::move(left));
 }
 
 inline int ReadParts::released(const HoldRelease& release,
@@ -159,7 +159,7 @@ inline int ReadParts::released(const HoldRelease& release,
     if (part != parts_.data()) {
       (part - 1)->forfeited += part->forfeited;
     }
-    parts_.erase(parts_.begin() + (part - parts_.data()));
+    parts_.erase(part);
     keep(release.indexes, release.remain, now, losses);
   } else {
     keep(release.indexes, release.remain, part, now, losses);

@@ -26,7 +26,7 @@ class ScriptedLock final : public LockMember {
                std::shared_ptr<const LockScripts> scripts,
                HandlerPlace place = HandlerPlace::application);
 
-  [[nodiscard]] const std::string& name() const noexcept override { return object_.name(); }
+  [[nodiscard]] const std::string& name() const override { return object_.name(); }
   [[nodiscard]] Clock::time_point now() const noexcept override { return object_.engine().now(); }
   [[nodiscard]] LockPlace place() const override;
   [[nodiscard]] std::shared_ptr<LockMember> member() const override;
@@ -81,7 +81,7 @@ inline std::shared_ptr<LockMember> ScriptedLock::member() const {
 }
 
 inline LockPlace ScriptedLock::place() const {
-  const std::string& onServer = object_.scripts()->name;
+  const std::string onServer(object_.scripts()->name);
   return {object_.engine().dispatcher().node(onServer),
           object_.engine().options().database,
           onServer,

@@ -43,7 +43,7 @@ class ScriptedObject {
                  HandlerPlace place = HandlerPlace::application)
       : engine_(std::move(engine)), scripts_(std::move(scripts)), handlerPlace_(place) {}
 
-  [[nodiscard]] const std::string& name() const noexcept { return scripts_->title(); }
+  [[nodiscard]] const std::string& name() const { return scripts_->titleString(); }
   [[nodiscard]] LockEngine& engine() const noexcept { return *engine_; }
   [[nodiscard]] const std::shared_ptr<LockEngine>& enginePtr() const noexcept { return engine_; }
   [[nodiscard]] const Scripts& scripts() const noexcept { return scripts_; }

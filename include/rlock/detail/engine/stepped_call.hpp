@@ -160,13 +160,18 @@ class SteppedCall : public Call {
   [[nodiscard]] Error describe(Error error) const {
     return engine_->describe(std::move(error), *scripts_, owner_, began_);
   }
+  /// It stands in a queue: what only a request needs is given back until the next one.
+  void restInQueue() noexcept {
+    rest();
+    ownerField_.rest();
+  }
   /// A fresh key for one request.
   [[nodiscard]] std::string newKey() const { return requestKey(scripts_->name, newRequestId()); }
 
   const std::shared_ptr<LockEngine> engine_;
   const std::shared_ptr<const LockScripts> scripts_;
   const OwnerId owner_;
-  const OwnerField ownerField_;
+  OwnerField ownerField_;
   const Clock::time_point began_;
   /// Constant once the subclass is constructed; time_point::max(): the caller has all the time.
   Clock::time_point deadline_ = Clock::time_point::max();

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <rlock/detail/base/atomic.hpp>
+#include <rlock/detail/base/block_cache.hpp>
 #include <rlock/detail/base/deadline_heap.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -23,6 +26,23 @@ struct HandOverRequest;
 struct WaiterLink {
   Waiter* before = nullptr;
   Waiter* after = nullptr;
+};
+
+/// A mark to take before a try: by it a wake-up queue sees whether a new generation has begun
+/// since.
+struct WakeupMark {
+  std::uint64_t generation = 0;
+  bool othersWait = false;
+  std::uint64_t confirmation = 0;  ///< as WakeupQueues::expect() says; 0: none was asked for
+  std::uint64_t openings = 0;      ///< WakeRule::broadcast: the wake-up queue's last opening
+};
+
+/// When a waiter that polls looks again.
+struct WaiterAlarm final : FromBlockCache<WaiterAlarm> {
+  explicit WaiterAlarm(Waiter& whose) noexcept : waiter(whose) {}
+
+  Waiter& waiter;
+  DeadlineHook hook{};
 };
 
 /// One caller that sleeps until it is its turn to try again.
@@ -57,6 +77,24 @@ class Waiter {
   virtual void handOverLost(const Call& /*request*/) noexcept {}
   ///@}
 
+  ///@{
+  /// Of the thread that drives it, before it is in a queue: a mark for its entry, kept where it
+  /// will be of use.
+  void keepMark(const WakeupMark& mark) noexcept {
+    marked_ = true;
+    seen_ = mark.generation;
+    openings_ = mark.openings;
+    round_ = mark.confirmation;
+  }
+  [[nodiscard]] std::optional<WakeupMark> takeMark() noexcept {
+    if (!std::exchange(marked_, false)) {
+      return std::nullopt;
+    }
+    return WakeupMark{
+        std::exchange(seen_, 0), false, std::exchange(round_, 0), std::exchange(openings_, 0)};
+  }
+  ///@}
+
   virtual void waiterAddRef() noexcept = 0;
   virtual void waiterDropRef() noexcept = 0;
 
@@ -80,6 +118,7 @@ class Waiter {
   std::string_view takesOver_;  // WaitTerms::takesOver
   bool queued_ = false;
   bool alone_ = false;
+  bool marked_ = false;
   bool trying_ = false;  // it was given a turn and has not come back
   Atomic<bool> happened_{false};
   int need_ = 1;                // WakeRule::bestFit
@@ -89,7 +128,7 @@ class Waiter {
   std::uint64_t wave_ = 0;      // which the turn belongs to
   std::uint64_t round_ = 0;     // the confirmation from which on messages are meant for it
   std::chrono::steady_clock::time_point looksAt_{};  // when it is to look again if it is first
-  DeadlineHook alarm_;                               // WakeRule::polling
+  std::unique_ptr<WaiterAlarm> alarm_;               // WakeRule::polling, once it has slept
 };
 
 /// Waiters one after the other. Putting in, taking out and moving on cost the same however many

@@ -9,7 +9,7 @@
 #include <rlock/detail/executor/lock_scripts.hpp>
 
 #include <chrono>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,18 +26,22 @@ namespace rlock::detail {
 class WaitingPlace {
  public:
   WaitingPlace(const LockScripts& scripts, const OwnerField& owner)
-      : ownChannel_(scripts.traits.channelPerOwner ? scripts.channelOf(owner.text())
-                                                   : std::string()) {}
+      : ownChannel_(scripts.traits.channelPerOwner
+                        ? std::make_unique<const std::string>(scripts.channelOf(owner.text()))
+                        : nullptr) {}
 
   /// Looks how things stand on the channel. Returns whether others wait already.
-  bool look(LockEngine& engine, const LockScripts& scripts) {
+  /// @param waiter  keeps what was seen
+  bool look(LockEngine& engine, const LockScripts& scripts, Waiter& waiter) {
     const LockTraits& traits = scripts.traits;
-    mark_ = traits.opensOn.empty() ? engine.waiting().mark(channel(scripts), traits.wakeupQueue)
-                                   : engine.waiting().expect(channel(scripts), traits.wakeupQueue);
-    return mark_->othersWait;
+    const WakeupMark mark = traits.opensOn.empty()
+                                ? engine.waiting().mark(channel(scripts), traits.wakeupQueue)
+                                : engine.waiting().expect(channel(scripts), traits.wakeupQueue);
+    waiter.keepMark(mark);
+    return mark.othersWait;
   }
   /// No request goes out before the first turn: what was seen by look() is of no use.
-  void standBehind() noexcept { mark_.reset(); }
+  static void standBehind(Waiter& waiter) noexcept { static_cast<void>(waiter.takeMark()); }
 
   /// Stands in the queue from here on: turns come on other threads.
   /// @param takesOver  the lock may come from the hands of its holder
@@ -49,11 +53,10 @@ class WaitingPlace {
 
  private:
   [[nodiscard]] std::string_view channel(const LockScripts& scripts) const noexcept {
-    return ownChannel_.empty() ? std::string_view(scripts.channel) : ownChannel_;
+    return ownChannel_ ? std::string_view(*ownChannel_) : std::string_view(scripts.channel);
   }
 
-  const std::string ownChannel_;  // empty: the lock's
-  std::optional<WakeupQueues::Mark> mark_;
+  const std::unique_ptr<const std::string> ownChannel_;  // null: the lock's
 };
 
 inline void WaitingPlace::enter(LockEngine& engine,
@@ -74,11 +77,8 @@ inline void WaitingPlace::enter(LockEngine& engine,
   if (takesOver) {
     terms.takesOver = scripts.name;
   }
-  engine.waiting().queue(waiter,
-                         terms,
-                         std::exchange(mark_, std::nullopt),
-                         acquisition.takeTried(),
-                         acquisition.remaining());
+  engine.waiting().queue(
+      waiter, terms, waiter.takeMark(), acquisition.takeTried(), acquisition.remaining());
 }
 
 }  // namespace rlock::detail

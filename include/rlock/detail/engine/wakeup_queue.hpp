@@ -45,15 +45,6 @@ struct WaitTerms {
   std::string_view takesOver{};
 };
 
-/// A mark to take before a try: by it a wake-up queue sees whether a new generation has begun
-/// since.
-struct WakeupMark {
-  std::uint64_t generation = 0;
-  bool othersWait = false;
-  std::uint64_t confirmation = 0;  ///< as WakeupQueues::expect() says; 0: none was asked for
-  std::uint64_t openings = 0;      ///< WakeRule::broadcast: the wake-up queue's last opening
-};
-
 /// Who gets a lock that is about to be released.
 struct Succession {
   /// It takes the lock from its holder's hands; null: the lock is released for everybody.

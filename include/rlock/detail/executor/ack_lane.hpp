@@ -137,7 +137,7 @@ class AckLane final : private net::LinkEvents {
 };
 
 /// One command of a round.
-class AckLane::Question final : public net::Request {
+class AckLane::Question final : public net::LoneRequest {
  public:
   Question(AckLane& lane, Part part, bool last) noexcept : lane_(&lane), part_(part), last_(last) {}
 

@@ -10,11 +10,11 @@ namespace rlock::detail {
 
 /// Lets a node of a cluster execute the next command of its connection although the slot is not its
 /// own yet. The answer has nothing to say.
-class Asking final : public net::Request {
+class Asking final : public net::LoneRequest {
  public:
   static constexpr std::array<std::string_view, 1> kArgv{"ASKING"};
 
-  Asking() noexcept : Request(Purpose::upkeep) {}
+  Asking() noexcept : LoneRequest(Purpose::upkeep) {}
 
  private:
   void completed() noexcept override {}

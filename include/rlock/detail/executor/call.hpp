@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/block_cache.hpp>
 #include <rlock/detail/base/env.hpp>
+#include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/executor/argument_list.hpp>
 #include <rlock/detail/executor/lost_requests.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
@@ -51,59 +54,61 @@ class Call : public net::Request {
   /// An ordinary command.
   void setCommand(std::initializer_list<std::string_view> argv) {
     script_ = nullptr;
+    makeRoom();
     // The words may lie in the call's own store.
-    argv_.clear();
+    room_->argv.clear();
     for (const std::string_view word : argv) {
-      argv_.push_back(word);
+      room_->argv.push_back(word);
     }
     asText_ = false;
     despiteLimit_ = false;
-    publishAt_ = 0;
-    slot_.reset();
+    room_->publishAt = 0;
+    room_->slot.reset();
     setLate(Late::harmless);
   }
 
   /// A script. Its keys and arguments follow by addArgument(), keys first.
   void setScript(const lua::Script& script, std::size_t keys) {
+    makeRoom();
     script_ = &script;
     asText_ = false;
     freesMemory_ = false;
     despiteLimit_ = false;
     behindText_ = false;
     goesOn_ = false;
-    idempotencyKeyAt_ = 0;
-    publishAt_ = 0;
-    slot_.reset();
-    stored_ = 0;
-    spilled_.clear();
-    argv_.clear();
+    room_->idempotencyKeyAt = 0;
+    room_->publishAt = 0;
+    room_->slot.reset();
+    room_->stored = 0;
+    room_->spilled.clear();
+    room_->argv.clear();
     setLate(Late::harmless);
-    argv_.push_back("EVALSHA");
-    argv_.push_back(script.sha1);
+    room_->argv.push_back("EVALSHA");
+    room_->argv.push_back(script.sha1);
     addNumber(static_cast<std::int64_t>(keys));
   }
-  void addArgument(std::string_view bytes) { argv_.push_back(bytes); }
+  void addArgument(std::string_view bytes) { room_->argv.push_back(bytes); }
   void addNumber(std::int64_t number) {
     constexpr std::string_view kDigits = "0123456789";
     if (number >= 0 && number < 10) {
-      argv_.push_back(kDigits.substr(static_cast<std::size_t>(number), 1));
+      room_->argv.push_back(kDigits.substr(static_cast<std::size_t>(number), 1));
       return;
     }
     std::array<char, 20> digits;
     const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
-    argv_.push_back(store(std::string_view(digits.data(), end)));
+    room_->argv.push_back(store(std::string_view(digits.data(), end)));
   }
 
   /// The command with which the script announces something, which is the server's matter: see
   /// setPublish().
   void addPublish() {
-    publishAt_ = argv_.size();
-    argv_.push_back("PUBLISH");
+    room_->publishAt = room_->argv.size();
+    room_->argv.push_back("PUBLISH");
   }
   /// Before it is sent. The command's name must stay.
   void setPublish(std::string_view command) noexcept {
-    if (publishAt_ != 0) {
-      argv_[publishAt_] = command;
+    if (room_->publishAt != 0) {
+      room_->argv[room_->publishAt] = command;
     }
   }
 
@@ -113,33 +118,34 @@ class Call : public net::Request {
     const auto words = argv();
     return at < words.size() ? words[at] : std::string_view();
   }
-  /// For a command without a key: the node that has this slot is asked.
-  void setSlot(std::uint16_t slot) noexcept { slot_ = slot; }
+  /// For a composed command without a key: the node that has this slot is asked.
+  void setSlot(std::uint16_t slot) noexcept { room_->slot = slot; }
   [[nodiscard]] std::uint16_t slot() const noexcept {
-    return slot_ ? *slot_ : net::hashSlot(key());
+    return room_ && room_->slot ? *room_->slot : net::hashSlot(key());
   }
 
   /// Copies a text into the call, where it stays until the call is composed anew.
   std::string_view store(std::string_view text) {
-    if (text.size() > store_.size() - stored_) {
-      spilled_.push_back(std::make_unique<std::string>(text));
-      return *spilled_.back();
+    makeRoom();
+    if (text.size() > room_->store.size() - room_->stored) {
+      room_->spilled.push_back(std::make_unique<std::string>(text));
+      return *room_->spilled.back();
     }
-    char* const place = store_.data() + stored_;
+    char* const place = room_->store.data() + room_->stored;
     text.copy(place, text.size());
-    stored_ += text.size();
+    room_->stored += text.size();
     return {place, text.size()};
   }
 
   /// Something that the arguments refer to, or that is in use while the call is under way.
-  void keep(std::shared_ptr<const void> owned) noexcept { kept_ = std::move(owned); }
+  void keep(std::shared_ptr<const void> owned) noexcept { room_->kept = std::move(owned); }
 
   /// Sends the script's text instead of its hash from here on.
   void sendText() noexcept {
     if (script_ != nullptr && !asText_) {
       asText_ = true;
-      argv_[0] = "EVAL";
-      argv_[1] = script_->body;
+      room_->argv[0] = "EVAL";
+      room_->argv[1] = script_->body;
     }
   }
   /// Takes sendText() back: the text could not be sent.
@@ -147,8 +153,8 @@ class Call : public net::Request {
     if (script_ != nullptr && asText_) {
       asText_ = false;
       despiteLimit_ = false;
-      argv_[0] = "EVALSHA";
-      argv_[1] = script_->sha1;
+      room_->argv[0] = "EVALSHA";
+      room_->argv[1] = script_->sha1;
     }
   }
   /// The script gives memory back in the end, although it may write before.
@@ -165,11 +171,13 @@ class Call : public net::Request {
     }
     despiteLimit_ = true;
     sendText();
-    argv_[1] = store("redis.pcall('pexpire', KEYS[1], '')\n" + std::string(script_->body));
+    room_->argv[1] = store("redis.pcall('pexpire', KEYS[1], '')\n" + std::string(script_->body));
     return true;
   }
   [[nodiscard]] bool sendsText() const noexcept { return asText_; }
-  [[nodiscard]] std::span<const std::string_view> argv() const noexcept { return argv_.words(); }
+  [[nodiscard]] std::span<const std::string_view> argv() const noexcept {
+    return room_ ? room_->argv.words() : std::span<const std::string_view>();
+  }
 
   /// May be sent again when its reply was lost.
   void setRepeatable(bool repeatable) noexcept { repeatable_ = repeatable; }
@@ -202,13 +210,18 @@ class Call : public net::Request {
   /// Another call's lost request was about this one, too: what is sent for this one waits, as for a
   /// lost request of its own, until that can do no harm. Loop thread.
   /// @param late  the harm
-  void shareLoss(const Call& lost, Late late) { lost_.share(lost.lost_, late); }
+  void shareLoss(const Call& lost, Late late) {
+    makeRoom();
+    if (lost.room_) {
+      room_->lost.share(lost.room_->lost, late);
+    }
+  }
 
   /// Where it is sent, which is the Router's decision.
   /// @param kept  the node's owner, where nodes come and go
   void setNode(Node& node, std::shared_ptr<Node> kept = nullptr) noexcept {
-    node_ = &node;
-    nodeKept_ = std::move(kept);
+    room_->node = &node;
+    room_->nodeKept = std::move(kept);
   }
 
   /// Adds the idempotency key of a numbered request, which is the last key, with the number and for
@@ -216,19 +229,19 @@ class Call : public net::Request {
   void addIdempotencyKey(std::string_view key,
                          std::uint64_t number,
                          std::chrono::milliseconds life) {
-    idempotencyKeyAt_ = argv_.size();
+    room_->idempotencyKeyAt = room_->argv.size();
     addArgument(key);
     addNumber(static_cast<std::int64_t>(number));
     addNumber(life.count());
   }
   /// The key, the number and the life; empty without an idempotency key.
   [[nodiscard]] std::span<const std::string_view> idempotencyKey() const noexcept {
-    return idempotencyKeyAt_ == 0 ? std::span<const std::string_view>()
-                                  : argv().subspan(idempotencyKeyAt_, 3);
+    return !room_ || room_->idempotencyKeyAt == 0 ? std::span<const std::string_view>()
+                                                  : argv().subspan(room_->idempotencyKeyAt, 3);
   }
   /// From here on the request is executed only while its idempotency key is there.
   void setAgain() {
-    std::string_view& number = argv_[idempotencyKeyAt_ + 1];
+    std::string_view& number = room_->argv[room_->idempotencyKeyAt + 1];
     if (!number.ends_with('!')) {
       number = store(std::string(number) + '!');
     }
@@ -236,6 +249,15 @@ class Call : public net::Request {
 
  protected:
   Call() = default;
+
+  /// No request is under way, and none will be for a while: gives back the memory of the last one.
+  /// What was lost stays known.
+  void rest() noexcept {
+    if (room_ && room_->lost.empty()) {
+      setReplyPlace(nullptr);
+      room_.reset();
+    }
+  }
 
   /// Composes the request at hand once more, on the loop thread: with a tombstone if that is what
   /// makes it harmless, as what comes after the one that was lost otherwise.
@@ -256,6 +278,48 @@ class Call : public net::Request {
   friend class ParkedCalls;
   friend class ScriptSupply;
 
+  enum class Wait : std::uint8_t { pause, link, kill };
+
+  /// What only a request that is composed or under way needs. It is made when the first one is
+  /// composed, so that nothing after that needs memory for it.
+  struct Room final : FromBlockCache<Room> {
+    std::size_t idempotencyKeyAt = 0;
+    std::size_t publishAt = 0;
+    std::optional<std::uint16_t> slot{};
+    ArgumentList argv{};
+    std::array<char, 128> store;  // as far as `stored`
+    std::size_t stored = 0;
+    std::vector<std::unique_ptr<std::string>> spilled{};
+    std::shared_ptr<const void> kept{};
+    Reply reply{};
+
+    // While the dispatcher has it. The node is chosen before it is sent; the rest on the loop
+    // thread only.
+    Node* node = nullptr;
+    Node* answeredBy = nullptr;        // once it is finished
+    std::shared_ptr<Node> nodeKept{};  // where nodes come and go
+    std::chrono::steady_clock::time_point sendBefore{};
+    int attempts = 0;
+    int redirections = 0;
+    bool asking = false;  // its node has the key ahead of the slot
+    bool maybeExecuted = false;
+    LostRequests lost{};  // from one request of the call to the next
+    std::unique_ptr<Timer> timer{};
+    ParkedCalls* parkedIn = nullptr;
+    IntrusivePtr<Call> parkedSelf{};  // while it is parked: the list's reference
+    Call* parkedBefore = nullptr;
+    Call* parkedAfter = nullptr;
+    std::uint64_t parkedNumber = 0;
+    Wait waitsFor = Wait::pause;
+    std::optional<Error> lastError{};
+  };
+
+  void makeRoom() {
+    if (!room_) {
+      room_ = std::make_unique_for_overwrite<Room>();
+      setReplyPlace(&room_->reply);
+    }
+  }
   void completed() noexcept final;
   /// A call that nobody waits for goes on until what was lost before it can do no harm.
   void outlastLost() noexcept;
@@ -272,35 +336,7 @@ class Call : public net::Request {
   bool behindText_ = false;  // repeated by hash behind the text that another brings
   bool followsUp_ = false;
   bool goesOn_ = false;
-  std::size_t idempotencyKeyAt_ = 0;
-  std::size_t publishAt_ = 0;
-  std::optional<std::uint16_t> slot_;
-  ArgumentList argv_;
-  std::array<char, 128> store_{};
-  std::size_t stored_ = 0;
-  std::vector<std::unique_ptr<std::string>> spilled_;
-  std::shared_ptr<const void> kept_;
-
-  // While the dispatcher has it. The node is chosen before it is sent; the rest on the loop thread
-  // only.
-  Node* node_ = nullptr;
-  Node* answeredBy_ = nullptr;      // once it is finished
-  std::shared_ptr<Node> nodeKept_;  // where nodes come and go
-  std::chrono::steady_clock::time_point sendBefore_{};
-  int attempts_ = 0;
-  int redirections_ = 0;
-  bool asking_ = false;  // its node has the key ahead of the slot
-  bool maybeExecuted_ = false;
-  LostRequests lost_;  // from one request of the call to the next
-  std::unique_ptr<Timer> timer_;
-  ParkedCalls* parkedIn_ = nullptr;
-  IntrusivePtr<Call> parkedSelf_;  // while it is parked: the list's reference
-  Call* parkedBefore_ = nullptr;
-  Call* parkedAfter_ = nullptr;
-  std::uint64_t parkedNumber_ = 0;
-  enum class Wait : std::uint8_t { pause, link, kill };
-  Wait waitsFor_ = Wait::pause;
-  std::optional<Error> lastError_;
+  std::unique_ptr<Room> room_;
 };
 
 }  // namespace rlock::detail

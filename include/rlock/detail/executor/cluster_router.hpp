@@ -146,7 +146,7 @@ inline void ClusterRouter::close() noexcept {
   while (!waiting_.empty()) {
     const IntrusivePtr<Call> call = waiting_.last();
     ParkedCalls::unpark(*call);
-    Node::finish(call, {Outcome::Kind::failed, over_, false, call->maybeExecuted_});
+    Node::finish(call, {Outcome::Kind::failed, over_, false, call->room_->maybeExecuted});
   }
 }
 
@@ -172,9 +172,9 @@ inline std::string ClusterRouter::nodeName(std::string_view key) const {
 }
 
 inline void ClusterRouter::resend(const IntrusivePtr<Call>& call) {
-  call->asking_ = false;
+  call->room_->asking = false;
   if (closed_) {
-    Node::finish(call, {Outcome::Kind::failed, over_, false, call->maybeExecuted_});
+    Node::finish(call, {Outcome::Kind::failed, over_, false, call->room_->maybeExecuted});
     return;
   }
   if (const std::shared_ptr<Node> node = nodes_.ofSlot(call->slot())) {
@@ -191,16 +191,16 @@ inline void ClusterRouter::send(const std::shared_ptr<Node>& node, const Intrusi
 
 inline void ClusterRouter::waitForNode(const IntrusivePtr<Call>& call) {
   const bool hopeless = mapError_ && isPermanent(mapError_->errc()) && !call->persistent_;
-  if (hopeless || terms_.env->now() >= call->sendBefore_) {
+  if (hopeless || terms_.env->now() >= call->room_->sendBefore) {
     Error why =
         mapError_
             ? *mapError_
             : Error(Errc::connectionFailed,
                     fmt::format("no master of the cluster has slot {} of the key", call->slot()));
-    Node::finish(call, {Outcome::Kind::failed, std::move(why), false, call->maybeExecuted_});
+    Node::finish(call, {Outcome::Kind::failed, std::move(why), false, call->room_->maybeExecuted});
     return;
   }
-  waiting_.park(call, call->sendBefore_, Call::Wait::link);
+  waiting_.park(call, call->room_->sendBefore, Call::Wait::link);
   source_.want();
 }
 
@@ -216,8 +216,8 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
     nodes_.assign(redirection->slot, redirection->to);
     source_.want();
   }
-  if (++call->redirections_ > kRedirectionsAtOnce || redirection->to == asked) {
-    call->redirections_ = 0;
+  if (++call->room_->redirections > kRedirectionsAtOnce || redirection->to == asked) {
+    call->room_->redirections = 0;
     return Follow::later;
   }
   if (moved) {
@@ -225,7 +225,7 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
     return Follow::done;
   }
   const std::shared_ptr<Node> target = nodes_.at(redirection->to);
-  call->asking_ = true;
+  call->room_->asking = true;
   send(target, call);
   return Follow::done;
 }

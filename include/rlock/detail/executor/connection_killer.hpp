@@ -108,10 +108,10 @@ inline Error refusalOf(const net::ServerSession& lost, Errc errc, std::string_vi
   return Error(errc, "a connection that was lost could not be closed on the server", context);
 }
 
-class ConnectionKiller::Kill final : public net::Request {
+class ConnectionKiller::Kill final : public net::LoneRequest {
  public:
   Kill(std::weak_ptr<ConnectionKiller*> killer, SessionPtr lost)
-      : Request(Purpose::upkeep), killer_(std::move(killer)), lost_(std::move(lost)) {}
+      : LoneRequest(Purpose::upkeep), killer_(std::move(killer)), lost_(std::move(lost)) {}
 
  private:
   void completed() noexcept override {

@@ -63,9 +63,11 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   /// @param now   `time_point()`: the clock is read
   bool direct(Call& call, Mode mode = Mode::awaitedAtOnce, Clock::time_point now = {});
   /// Waits for a direct call. Sends a script's text on this thread if the server wants it.
-  Direct await(Call& call, Clock::time_point deadline) { return call.node_->await(call, deadline); }
+  Direct await(Call& call, Clock::time_point deadline) {
+    return call.room_->node->await(call, deadline);
+  }
   /// Why await() said `failed`.
-  [[nodiscard]] Error takeError(Call& call) const { return call.node_->takeError(call); }
+  [[nodiscard]] Error takeError(Call& call) const { return call.room_->node->takeError(call); }
 
   /// Sends in the background; Call::finished() has the outcome. The call is not sent after
   /// `sendBefore`.
@@ -188,7 +190,7 @@ inline void Dispatcher::resume(CallPtr call, Clock::time_point sendBefore) {
     } else if (call->delivery() == net::Request::Delivery::pending) {
       self->send(call);
     } else {
-      Node::guarded(call, [&] { call->node_->judge(call); });
+      Node::guarded(call, [&] { call->room_->node->judge(call); });
     }
   });
 }
@@ -224,7 +226,7 @@ inline void Dispatcher::authenticate(UniqueFunction<void(Result<void>)> done) {
 
 inline void Dispatcher::acknowledge(Call& call, AckTicket ticket) {
   // A direct call still has its node.
-  Node* const node = call.node_ != nullptr ? call.node_ : call.answeredBy_;
+  Node* const node = call.room_->node != nullptr ? call.room_->node : call.room_->answeredBy;
   if (node == nullptr) {
     ticket.done({false, 0, "no node is known that has it"});
     return;
@@ -233,14 +235,14 @@ inline void Dispatcher::acknowledge(Call& call, AckTicket ticket) {
 }
 
 inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
-  call.sendBefore_ = sendBefore;
+  call.room_->sendBefore = sendBefore;
   call.setSubmitTime({});
-  call.attempts_ = 0;
-  call.redirections_ = 0;
-  call.asking_ = false;
-  call.waitsFor_ = Call::Wait::pause;
-  call.lastError_.reset();
-  call.maybeExecuted_ = false;
+  call.room_->attempts = 0;
+  call.room_->redirections = 0;
+  call.room_->asking = false;
+  call.room_->waitsFor = Call::Wait::pause;
+  call.room_->lastError.reset();
+  call.room_->maybeExecuted = false;
   call.outlastLost();
 }
 

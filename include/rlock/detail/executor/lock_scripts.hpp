@@ -11,10 +11,12 @@
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -140,16 +142,23 @@ class LockScripts {
   explicit LockScripts(std::string_view lockName, LockTraits lockTraits = {});
   LockScripts(const LockScripts&) = delete;
   LockScripts& operator=(const LockScripts&) = delete;
-  virtual ~LockScripts() = default;
+  virtual ~LockScripts() { delete title_.load(std::memory_order_relaxed); }
 
-  const std::string name;  ///< on the server
+  const std::string channel;    ///< where releases are announced
+  const std::string_view name;  ///< on the server; a part of `channel`
   const LockTraits traits;
-  const std::string channel;  ///< where releases are announced
 
   /// The application's name for it, which messages and getName() give.
-  [[nodiscard]] const std::string& title() const noexcept { return title_.empty() ? name : title_; }
+  [[nodiscard]] std::string_view title() const noexcept {
+    const std::string* const other = title_.load(std::memory_order_acquire);
+    return other != nullptr ? std::string_view(*other) : name;
+  }
+  /// The same as a string, which stays as long as this object. Few ask for it, so that it is made
+  /// for the first of them.
+  /// @throws std::bad_alloc
+  [[nodiscard]] const std::string& titleString() const;
   /// Where it is not that on the server. Before anybody else uses the object.
-  void setTitle(std::string_view title) { title_ = title; }
+  void setTitle(std::string_view title) { titleIs(title); }
 
   /// The word for it in errors.
   [[nodiscard]] virtual std::string_view noun() const noexcept { return "lock"; }
@@ -237,7 +246,9 @@ class LockScripts {
                      std::chrono::milliseconds life) const;
 
  private:
-  std::string title_;
+  const std::string& titleIs(std::string_view title) const;
+
+  mutable std::atomic<const std::string*> title_{nullptr};  // owned; null: the name
 };
 
 inline void composeHashRenewals(Call& call, std::span<const RenewalRequest> renewals) {
@@ -277,7 +288,24 @@ inline LockScripts::LockScripts(std::string_view lockName, LockTraits lockTraits
 inline LockScripts::LockScripts(std::string_view lockName,
                                 LockTraits lockTraits,
                                 std::string releaseChannel)
-    : name(lockName), traits(lockTraits), channel(std::move(releaseChannel)) {}
+    : channel(std::move(releaseChannel)),
+      name(std::string_view(channel).substr(channel.rfind(lockName), lockName.size())),
+      traits(lockTraits) {}
+
+inline const std::string& LockScripts::titleString() const {
+  const std::string* const known = title_.load(std::memory_order_acquire);
+  return known != nullptr ? *known : titleIs(name);
+}
+
+/// Race: several threads may make it at once; the first one's stays.
+inline const std::string& LockScripts::titleIs(std::string_view title) const {
+  auto made = std::make_unique<const std::string>(title);
+  const std::string* known = nullptr;
+  if (title_.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) {
+    return *made.release();
+  }
+  return *known;
+}
 
 inline void LockScripts::startScript(Call& call,
                                      const lua::Script& script,

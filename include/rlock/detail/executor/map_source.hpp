@@ -123,10 +123,10 @@ class MapSource final : private net::LinkEvents {
   std::shared_ptr<MapSource*> self_;
 };
 
-class MapSource::Question final : public net::Request {
+class MapSource::Question final : public net::LoneRequest {
  public:
   Question(std::weak_ptr<MapSource*> source, Topic topic, std::uint64_t round)
-      : Request(Purpose::upkeep), source_(std::move(source)), topic_(topic), round_(round) {}
+      : LoneRequest(Purpose::upkeep), source_(std::move(source)), topic_(topic), round_(round) {}
 
  private:
   void completed() noexcept override {

@@ -27,9 +27,14 @@ inline std::string braced(std::string_view name) {
 
 /// `prefix:{name}`, with the name braced().
 inline std::string prefixed(std::string_view prefix, std::string_view name) {
-  std::string result(prefix);
-  result += ':';
-  result += braced(name);
+  // Of just the size: every lock keeps one.
+  std::string result;
+  const bool hasBrace = name.find('{') != std::string_view::npos;
+  result.reserve(prefix.size() + 1 + name.size() + (hasBrace ? 0 : 2));
+  result += prefix;
+  result += hasBrace ? ":" : ":{";
+  result += name;
+  result += hasBrace ? "" : "}";
   return result;
 }
 

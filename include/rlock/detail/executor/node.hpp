@@ -157,21 +157,22 @@ void Node::guarded(const CallPtr& call, Step step) noexcept {
     if (call->delivery() == net::Request::Delivery::lost) {
       finish(call, {Outcome::Kind::unknown, std::nullopt});
     } else {
-      finish(call, {Outcome::Kind::failed, noMemory(), false, call->maybeExecuted_});
+      finish(call, {Outcome::Kind::failed, noMemory(), false, call->room_->maybeExecuted});
     }
   }
 }
 
 inline void Call::outlastLost() noexcept {
-  const auto last = lost_.lastThatTakes();
+  const auto last = room_->lost.lastThatTakes();
   if (persistent_ && last != LostRequests::TimePoint::min()) {
     // A little more: it is to be sent after that.
-    sendBefore_ = std::max(sendBefore_, last + kTombstoneLife + std::chrono::seconds(10));
+    room_->sendBefore =
+        std::max(room_->sendBefore, last + kTombstoneLife + std::chrono::seconds(10));
   }
 }
 
 inline void Call::completed() noexcept {
-  if (Node* const node = node_; node != nullptr) {
+  if (Node* const node = room_ ? room_->node : nullptr; node != nullptr) {
     const Node::CallPtr self(this);
     Node::guarded(self, [&] { node->judge(self); });
   }
@@ -198,7 +199,7 @@ inline Node::Node(const NodeTerms& terms,
       name_(terms.env, std::move(name)),
       parked_(terms.env,
               [this](const CallPtr& call) {
-                if (call->waitsFor_ == Call::Wait::pause) {
+                if (call->room_->waitsFor == Call::Wait::pause) {
                   guarded(call, [&] { owner_.resend(call); });
                 } else {
                   guarded(call, [&] { timeIsUp(call); });
@@ -272,7 +273,7 @@ inline void Node::send(const CallPtr& call) {
     return;
   }
   const auto now = terms_.env->now();
-  if (now >= call->sendBefore_) {
+  if (now >= call->room_->sendBefore) {
     timeIsUp(call);
     return;
   }
@@ -300,7 +301,7 @@ inline bool Node::submit(Call& call, Mode mode) {
   if (!terms_.publish.empty()) {
     call.setPublish(terms_.publish);
   }
-  if (!call.asking_) {
+  if (!call.room_->asking) {
     return link_->submit(call, call.argv(), mode);
   }
   const auto asking = makeIntrusive<Asking>();
@@ -310,18 +311,19 @@ inline bool Node::submit(Call& call, Mode mode) {
 }
 
 inline bool Node::passesKills(const CallPtr& call) {
-  if (call->lost_.empty()) {
+  if (call->room_->lost.empty()) {
     return true;
   }
-  call->lost_.expire(terms_.env->now(), kTombstoneLife);
-  const auto kills = call->lost_.killed(call->persistent_, [this](const LostRequests::Lost& lost) {
-    if (lost.node != this && !lost.node->link_->up()) {
-      // It has the key no more: it would answer a late request with a redirection, or execute it on
-      // a copy that is discarded when it joins the others again.
-      return ConnectionKiller::State::dead;
-    }
-    return lost.node->killer_.check(lost.session);
-  });
+  call->room_->lost.expire(terms_.env->now(), kTombstoneLife);
+  const auto kills =
+      call->room_->lost.killed(call->persistent_, [this](const LostRequests::Lost& lost) {
+        if (lost.node != this && !lost.node->link_->up()) {
+          // It has the key no more: it would answer a late request with a redirection, or execute
+          // it on a copy that is discarded when it joins the others again.
+          return ConnectionKiller::State::dead;
+        }
+        return lost.node->killer_.check(lost.session);
+      });
   switch (kills.state) {
     case ConnectionKiller::State::refused:
       fail(call, *kills.by->node->killer_.refusal(kills.by->session));
@@ -333,36 +335,37 @@ inline bool Node::passesKills(const CallPtr& call) {
     case ConnectionKiller::State::dead:
       break;
   }
-  call->lost_.clear();
+  call->room_->lost.clear();
   return true;
 }
 
 inline void Node::timeIsUp(const CallPtr& call) {
-  const bool parkedForLink = call->waitsFor_ == Call::Wait::link;
-  if (call->waitsFor_ == Call::Wait::kill) {
-    if (auto why = call->lost_.refusal([](const LostRequests::Lost& lost) {
+  const bool parkedForLink = call->room_->waitsFor == Call::Wait::link;
+  if (call->room_->waitsFor == Call::Wait::kill) {
+    if (auto why = call->room_->lost.refusal([](const LostRequests::Lost& lost) {
           return lost.node->killer_.refusal(lost.session);
         })) {
       fail(call, std::move(*why));
       return;
     }
   }
-  if (const auto& known = parkedForLink ? history_.error() : call->lastError_) {
+  if (const auto& known = parkedForLink ? history_.error() : call->room_->lastError) {
     fail(call, *known, !parkedForLink);
     return;
   }
-  const bool noTimeLeft = link_->up() && call->waitsFor_ == Call::Wait::pause;
+  const bool noTimeLeft = link_->up() && call->room_->waitsFor == Call::Wait::pause;
   const std::string_view why =
       noTimeLeft ? "there was no time left to send it" : "there was no connection in time";
   finish(call,
          {Outcome::Kind::failed,
           name_.describe(Errc::connectionFailed, why),
-          noTimeLeft && !call->maybeExecuted_,
-          call->maybeExecuted_});
+          noTimeLeft && !call->room_->maybeExecuted,
+          call->room_->maybeExecuted});
 }
 
 inline void Node::fail(const CallPtr& call, Error error, bool answered) {
-  finish(call, {Outcome::Kind::failed, std::move(error), false, call->maybeExecuted_, answered});
+  finish(call,
+         {Outcome::Kind::failed, std::move(error), false, call->room_->maybeExecuted, answered});
 }
 
 /// The call goes out again here, at once, in the other form that this refusal asks for. False: it
@@ -386,20 +389,21 @@ inline void Node::judge(const CallPtr& call) {
     case net::Request::Delivery::pending:
       return;
     case net::Request::Delivery::unsent:
-      call->lastError_.reset();
+      call->room_->lastError.reset();
       owner_.resend(call);
       return;
     case net::Request::Delivery::lost:
-      call->lastError_.reset();
+      call->room_->lastError.reset();
       if (call->late() != Call::Late::harmless) {
-        call->lost_.add({call->session(), call->late(), terms_.env->now(), this, call->nodeKept_});
+        call->room_->lost.add(
+            {call->session(), call->late(), terms_.env->now(), this, call->room_->nodeKept});
         call->outlastLost();
       }
       if (!call->repeatable()) {
         finish(call, {Outcome::Kind::unknown, std::nullopt});
         return;
       }
-      call->maybeExecuted_ = true;
+      call->room_->maybeExecuted = true;
       call->recompose(false);
       owner_.resend(call);
       return;
@@ -418,12 +422,13 @@ inline void Node::judgeRefusal(const CallPtr& call) {
   const ErrorClass refusal = classifyError(text);
   if (changeForm(*call, refusal)) {
     if (refusal.action == ErrorAction::reload && call->followsUp_) {
-      call->sendBefore_ = std::max(call->sendBefore_, terms_.env->now() + kFollowUpPatience);
+      call->room_->sendBefore =
+          std::max(call->room_->sendBefore, terms_.env->now() + kFollowUpPatience);
     }
     send(call);
     return;
   }
-  call->lastError_ = name_.describe(refusal.errc, text);
+  call->room_->lastError = name_.describe(refusal.errc, text);
   const ReplyVerdict verdict = verdictOn(refusal, call->persistent_);
   if (verdict.redirect) {
     const NodeOwner::Follow follow = owner_.redirect(*this, call);
@@ -444,7 +449,7 @@ inline void Node::judgeRefusal(const CallPtr& call) {
     retryLater(call);
     return;
   }
-  fail(call, *call->lastError_, true);
+  fail(call, *call->room_->lastError, true);
 }
 
 inline void Node::waitForLink(const CallPtr& call) {
@@ -452,16 +457,16 @@ inline void Node::waitForLink(const CallPtr& call) {
     fail(call, *history_.error());
     return;
   }
-  parked_.park(call, call->sendBefore_, Call::Wait::link);
+  parked_.park(call, call->room_->sendBefore, Call::Wait::link);
 }
 
 inline void Node::retryLater(const CallPtr& call) {
   random_ = random_ * 1664525U + 1013904223U;
   const auto pause =
-      backoffPause(terms_.retryMin, terms_.retryMax, call->attempts_++, random_ >> 8U);
+      backoffPause(terms_.retryMin, terms_.retryMax, call->room_->attempts++, random_ >> 8U);
   const auto now = terms_.env->now();
-  if (call->sendBefore_ - pause <= now) {
-    fail(call, *call->lastError_, true);
+  if (call->room_->sendBefore - pause <= now) {
+    fail(call, *call->room_->lastError, true);
     return;
   }
   parked_.park(call, now + pause, Call::Wait::pause);
@@ -469,7 +474,7 @@ inline void Node::retryLater(const CallPtr& call) {
 
 /// One of several, unless another of them took it along.
 inline void Node::sendAgain(const CallPtr& call) {
-  Node* const node = call->node_;
+  Node* const node = call->room_->node;
   if (ParkedCalls::unpark(*call)) {
     guarded(call, [&] { node->owner_.resend(call); });
   }
@@ -482,9 +487,9 @@ inline void Node::sendParked() {
 }
 
 inline void Node::finish(const CallPtr& call, Outcome outcome) noexcept {
-  if (Node* const node = std::exchange(call->node_, nullptr); node != nullptr) {
+  if (Node* const node = std::exchange(call->room_->node, nullptr); node != nullptr) {
     node->scripts_.answered(*call);
-    call->answeredBy_ = node;
+    call->room_->answeredBy = node;
   }
   call->finished(std::move(outcome));
 }

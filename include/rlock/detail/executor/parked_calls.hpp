@@ -79,36 +79,38 @@ inline void ParkedCalls::park(const CallPtr& call, Clock::time_point until, Wait
     self.due_(parked);
   });
   timer->armAt(until);
-  call->timer_ = std::move(timer);
-  call->waitsFor_ = wait;
-  call->parkedIn_ = this;
-  call->parkedSelf_ = call;
-  call->parkedNumber_ = parked_++;
-  call->parkedBefore_ = last_;
-  call->parkedAfter_ = nullptr;
-  (last_ != nullptr ? last_->parkedAfter_ : first_) = call.get();
+  call->room_->timer = std::move(timer);
+  call->room_->waitsFor = wait;
+  call->room_->parkedIn = this;
+  call->room_->parkedSelf = call;
+  call->room_->parkedNumber = parked_++;
+  call->room_->parkedBefore = last_;
+  call->room_->parkedAfter = nullptr;
+  (last_ != nullptr ? last_->room_->parkedAfter : first_) = call.get();
   last_ = call.get();
 }
 
 inline bool ParkedCalls::unpark(Call& call) noexcept {
-  if (call.parkedIn_ == nullptr) {
+  if (!call.room_ || call.room_->parkedIn == nullptr) {
     return false;
   }
-  call.parkedIn_->remove(call);
+  call.room_->parkedIn->remove(call);
   return true;
 }
 
 inline void ParkedCalls::remove(Call& call) noexcept {
-  const CallPtr kept = std::move(call.parkedSelf_);
+  const CallPtr kept = std::move(call.room_->parkedSelf);
   for (Walk* walk = walk_; walk != nullptr; walk = walk->outer) {
     if (walk->next == &call) {
-      walk->next = call.parkedAfter_;
+      walk->next = call.room_->parkedAfter;
     }
   }
-  (call.parkedBefore_ != nullptr ? call.parkedBefore_->parkedAfter_ : first_) = call.parkedAfter_;
-  (call.parkedAfter_ != nullptr ? call.parkedAfter_->parkedBefore_ : last_) = call.parkedBefore_;
-  call.parkedIn_ = nullptr;
-  call.timer_.reset();
+  (call.room_->parkedBefore != nullptr ? call.room_->parkedBefore->room_->parkedAfter : first_) =
+      call.room_->parkedAfter;
+  (call.room_->parkedAfter != nullptr ? call.room_->parkedAfter->room_->parkedBefore : last_) =
+      call.room_->parkedBefore;
+  call.room_->parkedIn = nullptr;
+  call.room_->timer.reset();
 }
 
 template <class Visit>
@@ -116,10 +118,10 @@ void ParkedCalls::each(Wait wait, Visit visit) {
   const std::uint64_t end = parked_;
   Walk walk{first_, walk_};
   walk_ = &walk;
-  while (walk.next != nullptr && walk.next->parkedNumber_ < end) {
+  while (walk.next != nullptr && walk.next->room_->parkedNumber < end) {
     const CallPtr call(walk.next);
-    walk.next = call->parkedAfter_;
-    if (call->waitsFor_ == wait) {
+    walk.next = call->room_->parkedAfter;
+    if (call->room_->waitsFor == wait) {
       visit(call);
     }
   }

@@ -189,7 +189,7 @@ inline bool PendingRequests::take(Reply&& reply, Clock::time_point now, Ended& e
   ++answered_;
   stall_.heard(now);
   useful_ = useful_ || (request->purpose_ == Request::Purpose::work && !reply.isError());
-  request->reply_ = std::move(reply);
+  *request->reply_ = std::move(reply);
   request->answeredAt_ = now;
   end(std::move(request), Request::Delivery::replied, ended);
   return true;

@@ -35,7 +35,8 @@ class Request : public RefCounted<Request> {
   virtual ~Request() = default;
 
   [[nodiscard]] Delivery delivery() const noexcept { return delivery_; }
-  [[nodiscard]] Reply& reply() noexcept { return reply_; }
+  /// A reply is put there, so there must be a place for it before the request is sent.
+  [[nodiscard]] Reply& reply() noexcept { return *reply_; }
   /// The connection it was lost on; null unless lost.
   [[nodiscard]] const std::shared_ptr<const ServerSession>& session() const noexcept {
     return session_;
@@ -60,7 +61,12 @@ class Request : public RefCounted<Request> {
   void interrupt() noexcept;
 
  protected:
-  explicit Request(Purpose purpose = Purpose::work) noexcept : purpose_(purpose) {}
+  /// @param reply  where the reply is to be put; null: that is said by setReplyPlace()
+  explicit Request(Purpose purpose = Purpose::work, Reply* reply = nullptr) noexcept
+      : purpose_(purpose), reply_(reply) {}
+
+  /// While idle. It must stay until the request has ended.
+  void setReplyPlace(Reply* reply) noexcept { reply_ = reply; }
 
   /// Called on the loop thread for a request that no thread awaits.
   virtual void completed() noexcept = 0;
@@ -92,13 +98,22 @@ class Request : public RefCounted<Request> {
   std::chrono::steady_clock::time_point submitTime_{};
   std::chrono::steady_clock::time_point submittedAt_{};
   std::chrono::steady_clock::time_point answeredAt_{};
-  Reply reply_;
+  Reply* reply_;
   std::shared_ptr<const ServerSession> session_;
   // The queue it is in, and the list of those whose threads wait. Links in the requests take no
   // memory, so nothing can fail between a command and its place in the order of replies.
   Request* next_ = nullptr;
   Request* previousWaiting_ = nullptr;
   Request* nextWaiting_ = nullptr;
+};
+
+/// A request with a place for its reply.
+class LoneRequest : public Request {
+ protected:
+  explicit LoneRequest(Purpose purpose = Purpose::work) noexcept : Request(purpose, &own_) {}
+
+ private:
+  Reply own_;
 };
 
 /// Requests, first in, first out. A request is in one queue at most.
