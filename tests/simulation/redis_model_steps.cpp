@@ -205,12 +205,12 @@ class LockSteps : public StepMaker {
     } else if (dice < 93) {
       question(call, lock);
     } else {
-      aside(call, lock.name);
+      aside(call, std::string(lock.name));
     }
   }
 
   std::vector<std::string> keys() override {
-    const std::string& name = pick(locks_)->name;
+    const std::string name(pick(locks_)->name);
     std::vector<std::string> all{name,
                                  prefixed("redisson_lock_queue", name),
                                  prefixed("redisson_lock_timeout", name),
@@ -421,7 +421,7 @@ class SemaphoreSteps final : public NumberedSteps {
       semaphore_.composeGet(call);
     }
   }
-  std::vector<std::string> keys() override { return {semaphore_.name}; }
+  std::vector<std::string> keys() override { return {std::string(semaphore_.name)}; }
 
   const SemaphoreScripts semaphore_;
   std::vector<std::shared_ptr<const PermitAcquisition>> acquisitions_;
@@ -446,7 +446,7 @@ class LatchSteps final : public NumberedSteps {
       latch_.composeGet(call);
     }
   }
-  std::vector<std::string> keys() override { return {latch_.name}; }
+  std::vector<std::string> keys() override { return {std::string(latch_.name)}; }
 
   const LatchScripts latch_;
 };
@@ -525,7 +525,7 @@ class PermitSteps final : public NumberedSteps {
     }
   }
   std::vector<std::string> keys() override {
-    return {semaphore_.name, suffixed(semaphore_.name, "timeout")};
+    return {std::string(semaphore_.name), suffixed(semaphore_.name, "timeout")};
   }
 
   const PermitScripts semaphore_;

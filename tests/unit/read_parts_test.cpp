@@ -96,7 +96,7 @@ TEST_F(ReadPartsTest, AHoldWithAnObjectIsGivenBackByIt) {
 /// The one around it may go first, by its object.
 TEST_F(ReadPartsTest, WhatTheServerDroppedOutlivesTheHoldAroundIt) {
   for (const bool indexes : {true, false}) {
-    hold_->parts.clear();
+    hold_->parts.keepOnly({});
     add(30s);
     add(30s, true);
     add(10s);

@@ -330,7 +330,7 @@ inline bool Node::passesKills(const CallPtr& call) {
       return false;
     case ConnectionKiller::State::asked:
       // There it is sent again when that node has answered.
-      kills.by->node->parked_.park(call, call->sendBefore_, Call::Wait::kill);
+      kills.by->node->parked_.park(call, call->room_->sendBefore, Call::Wait::kill);
       return false;
     case ConnectionKiller::State::dead:
       break;
