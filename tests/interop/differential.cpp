@@ -203,9 +203,11 @@ std::vector<Observation> ScriptRun::perform(const Script& script, const Cast& ca
   ++client_;
   // Leases that nobody renews while a script runs.
   const Peer::Tuning tuning{.watchdog = 60'000ms};
-  for (Peer* peer : {&java_, &cpp_}) {
-    names_[peer->open(client_, uri_, tuning)] = toString(peer->side());
-  }
+  // A lock that goes from owner to owner of one client is announced less often than by Redisson.
+  const std::string announced =
+      uri_ + (uri_.find('?') == std::string::npos ? "?" : "&") + "hand-over-limit=0";
+  names_[java_.open(client_, uri_, tuning)] = toString(java_.side());
+  names_[cpp_.open(client_, announced, tuning)] = toString(cpp_.side());
   for (const auto& [owner, side] : cast) {
     const int number = owner - 'A' + 1;
     names_[peerOf(cast, owner).ownerField(client_, number)] = std::string(1, owner);
