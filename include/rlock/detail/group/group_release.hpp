@@ -162,8 +162,12 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
     }
     if (rest) {
       start();
-    } else {
-      judge();
+      return;
+    }
+    // Race: the loop thread may have found the loss first, and is giving the rest back.
+    UniqueFunction<void()> then = [self = shared_from_this()] { self->judge(); };
+    if (!hold_ || !hold_->whenGivenBack(then)) {
+      then();
     }
   }
 
