@@ -57,6 +57,8 @@ class Server final : public NoCommands {
     return true;
   }
   [[nodiscard]] bool up() const noexcept override { return up_; }
+  /// What was not answered refers to the engine.
+  void close() noexcept override { drop(); }
 
   void connect(net::LinkEvents& events) {
     pending_.begin(true, env_.now());
@@ -68,12 +70,16 @@ class Server final : public NoCommands {
     events.onUp(session);
   }
   void disconnect(net::LinkEvents& events) {
+    drop();
+    events.onDown(Error(Errc::connectionFailed, "cut"));
+  }
+  /// Nothing is answered any more.
+  void drop() {
     up_ = false;
     answered_ = sent_.size();
     net::PendingRequests::Ended ended;
     pending_.fail(std::make_shared<net::ServerSession>(), ended);
     tell(ended);
-    events.onDown(Error(Errc::connectionFailed, "cut"));
   }
 
   /// Requests that were not answered.
@@ -98,6 +104,12 @@ class Server final : public NoCommands {
     while (underWay() > 0) {
       confirm();
     }
+  }
+  /// Answers the oldest: there is no such hold.
+  void findNothing() {
+    Reply reply;
+    reply.type = Reply::Type::nil;
+    answer(std::move(reply));
   }
   void refuse(std::string_view error) {
     Reply reply;
@@ -132,8 +144,10 @@ class RenewalsTest : public testing::Test {
  protected:
   RenewalsTest() { server_->connect(*events_); }
   ~RenewalsTest() override {
+    engine_->markClosed();
     engine_->disconnect();
-    env_->dropPosted();
+    // What is still posted or under way refers to the engine.
+    env_->runPosted();
   }
 
   /// So many holds of as many locks, renewed after 10 s. With one hold in a request.
@@ -307,6 +321,17 @@ TEST_F(RenewalsTest, ALossIsToldOnTimeHoweverManyWait) {
   EXPECT_EQ(engine_->stats().lost, 0U);
   env_->advance(1ms);
   EXPECT_EQ(engine_->stats().lost, kHolds);
+  // What was lost is given back, which finds nothing.
+  server_->confirm();
+  for (env_->runPosted(); server_->underWay() > 0; env_->runPosted()) {
+    server_->findNothing();
+  }
+  // All places in the window have come back.
+  take(1);
+  const std::size_t sent = server_->sent();
+  env_->advance(10s);
+  EXPECT_EQ(server_->sent(), sent + 1);
+  server_->confirmAll();
 }
 
 }  // namespace
