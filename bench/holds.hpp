@@ -10,6 +10,12 @@
 
 namespace rlock::bench {
 
+/// Does one asynchronous thing for each number from `from` to below `to`, a limited number of them
+/// at a time, and waits for all. Returns how many failed.
+std::size_t forEach(std::size_t from,
+                    std::size_t to,
+                    const std::function<Operation<void>(std::size_t)>& operation);
+
 /// Many locks that one client holds by its watchdog, all of one owner. They are taken by the
 /// constructor and given back by the destructor.
 class Holds {
@@ -19,14 +25,10 @@ class Holds {
   Holds& operator=(const Holds&) = delete;
   ~Holds();
 
-  /// What each has taken of this process' memory, its lock included.
+  /// The part that each has taken of this process' memory, its lock included.
   [[nodiscard]] double bytesPerHold() const { return bytesPerHold_; }
 
  private:
-  /// Does one asynchronous thing for each lock, a limited number at a time. Returns how many
-  /// failed.
-  std::size_t forEach(const std::function<Operation<void>(RLock&)>& operation);
-
   const OwnerId owner_ = newOwner();
   std::vector<RLock> locks_;
   double bytesPerHold_ = 0;

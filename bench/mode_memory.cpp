@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench.hpp"
 #include "heap_census.hpp"
+#include "holds.hpp"
 #include <rlock/rlock.hpp>
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
-#include <semaphore>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -56,28 +55,6 @@ Share shareOf(const HeapCensus& before, std::size_t number) {
   return share;
 }
 
-/// Does one asynchronous thing for each number in a range, some at a time, and waits for all.
-void forEach(std::size_t from,
-             std::size_t to,
-             const std::function<Operation<void>(std::size_t)>& operation) {
-  constexpr std::ptrdiff_t kAtATime = 256;
-  std::counting_semaphore<kAtATime> room(kAtATime);
-  std::atomic<std::size_t> failures{0};
-  for (std::size_t i = from; i < to; ++i) {
-    room.acquire();
-    operation(i).start([&](const Result<void>& result) {
-      failures += result ? 0 : 1;
-      room.release();
-    });
-  }
-  for (std::ptrdiff_t i = 0; i < kAtATime; ++i) {
-    room.acquire();
-  }
-  if (failures > 0) {
-    throw std::runtime_error(fmt::format("{} operations failed", failures.load()));
-  }
-}
-
 void waitUntil(const std::function<bool()>& reached) {
   for (int i = 0; i < 60'000 && !reached(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -114,7 +91,9 @@ class Memory {
 
     const OwnerId owner = newOwner();
     const auto take = [&](std::size_t from, std::size_t to) {
-      forEach(from, to, [&](std::size_t i) { return locks[i].lockAsync({}, owner); });
+      if (forEach(from, to, [&](std::size_t i) { return locks[i].lockAsync({}, owner); }) > 0) {
+        throw std::runtime_error("not all locks were obtained");
+      }
     };
     take(0, few_);
     before = HeapCensus::take();
