@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
+#include <rlock/detail/base/backoff.hpp>
+
 #include <chrono>
 #include <cstdint>
 
@@ -94,8 +95,7 @@ class Precedence {
   /// It has left with the lock: nobody has taken it in the pause.
   void granted(TimePoint now) noexcept {
     if (state_ == State::tried) {
-      without_ = std::clamp(2 * without_, kShortest, kLongest);
-      notBefore_ = now + without_;
+      notBefore_ = now + without_.next();
     }
     end();
   }
@@ -114,14 +114,14 @@ class Precedence {
     return state_ == State::asked || state_ == State::paused;
   }
   void used() noexcept {
-    without_ = std::chrono::milliseconds(0);
+    without_.reset();
     end();
   }
 
   State state_ = State::none;
   int messages_ = 0;
   std::uint64_t number_ = 0;
-  std::chrono::milliseconds without_{0};
+  DoublingPause without_{kShortest, kLongest};
   TimePoint notBefore_{};
 };
 
