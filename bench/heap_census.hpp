@@ -13,7 +13,7 @@ namespace rlock::bench {
 /// **Thread safety:** safe from any thread, but what others take meanwhile may be half counted.
 class HeapCensus {
  public:
-  /// What a block of this size is counted as: with the allocator's own part of it.
+  /// The blocks of one size, counted with the allocator's own part of it.
   struct Blocks {
     std::size_t bytes = 0;
     std::int64_t count = 0;

@@ -24,7 +24,7 @@ if redis.call('hget', KEYS[1], ARGV[1]) == '1' then
     if type(taken) ~= 'table' then
       return {1}
     end
-    -- What could not be taken in full is free: a lock without expiry would outlive its holder.
+    -- A lock that could not be taken in full is free: one without expiry would outlive its holder.
     redis.call('del', KEYS[1])
   end
   local failure, told = announce()

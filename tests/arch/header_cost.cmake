@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What <rlock/rlock.hpp> costs who includes it: the lines after the preprocessor, of the standard's headers and of
+# The cost of including <rlock/rlock.hpp>: the lines after the preprocessor, of the standard's headers and of
 # our own. The bounds are generous, for the standard library of the next compiler is larger: what they find is a
 # header of details, or an expensive one of the standard, that users do not need.
 #

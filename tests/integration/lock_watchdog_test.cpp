@@ -298,7 +298,7 @@ class ManyRenewals : public LockTest {
 
 TEST_F(ManyRenewals, TakeTurnsWithTheApplicationAfterAReconnection) {
   Client client = connectAndTake();
-  // Those after the first, which goes alone.
+  // The batches after the first one, which goes alone.
   TcpProxy::RuleOptions others;
   others.skip = 1;
   auto renewals =
@@ -337,7 +337,7 @@ TEST_F(ManyRenewals, TheFirstOneGoesAlone) {
   auto renewals = proxy().addRule(running(lua::lock_renew), TcpProxy::Action::stallReply());
   proxy().cutAll();
   ASSERT_TRUE(renewals.waitForHits(1, kLong));
-  // What is sent now has its answer behind the one that stands still.
+  // A request that is sent now has its answer behind the one that stands still.
   auto other = client.getLock("another").lockAsync({}, newOwner()).toFuture();
   ASSERT_EVENTUALLY(kLong, raw().exists("another"));
   EXPECT_EQ(renewals.hits(), 1U);

@@ -30,7 +30,7 @@ class Mistakes : public LockTest {
     return result ? "ok" : said([&] { throw result.error(); });
   }
 
-  /// What a call in a callback is told.
+  /// The words that a call in a callback gets.
   template <class F>
   static std::string inCallback(const RLock& lock, F call) {
     std::promise<std::string> told;

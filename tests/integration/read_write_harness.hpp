@@ -16,8 +16,8 @@ struct FaceSides {
   FaceLock write;
 };
 
-/// What a read-write lock protects. As with Resource, which it contains, only the lock does, and a
-/// failure of its test is final.
+/// A resource that a read-write lock protects. As with Resource, which it contains, only the lock
+/// does, and a failure of its test is final.
 class SharedResource {
  public:
   void write(std::chrono::microseconds pause = {}) {

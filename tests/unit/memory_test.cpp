@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What there are many of stays small, and what only a request needs is given back in between.
+// Objects of which there are many stay small, and the things that only a request needs is given
+// back in between.
 
 #include <rlock/detail/base/rare.hpp>
 #include <rlock/detail/engine/acquire_task.hpp>

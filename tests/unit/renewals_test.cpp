@@ -57,7 +57,7 @@ class Server final : public NoCommands {
     return true;
   }
   [[nodiscard]] bool up() const noexcept override { return up_; }
-  /// What was not answered refers to the engine.
+  /// A request that was not answered refers to the engine.
   void close() noexcept override { drop(); }
 
   void connect(net::LinkEvents& events) {
@@ -146,7 +146,7 @@ class RenewalsTest : public testing::Test {
   ~RenewalsTest() override {
     engine_->markClosed();
     engine_->disconnect();
-    // What is still posted or under way refers to the engine.
+    // Functions and requests that are left refer to the engine.
     env_->runPosted();
   }
 
@@ -321,7 +321,7 @@ TEST_F(RenewalsTest, ALossIsToldOnTimeHoweverManyWait) {
   EXPECT_EQ(engine_->stats().lost, 0U);
   env_->advance(1ms);
   EXPECT_EQ(engine_->stats().lost, kHolds);
-  // What was lost is given back, which finds nothing.
+  // The lost holds are given back, which finds nothing.
   server_->confirm();
   for (env_->runPosted(); server_->underWay() > 0; env_->runPosted()) {
     server_->findNothing();

@@ -184,7 +184,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
         acquisition_.terms().hasLease() ? lease() : std::chrono::milliseconds::zero());
   }
 
-  // What it needs of its AcquireParams beside the terms.
+  // The part of its AcquireParams that is needed beside the terms.
   const std::stop_token stop_;
   const std::unique_ptr<const std::string> label_;  // null: none
   const Duration maxHold_;                          // zero: without end

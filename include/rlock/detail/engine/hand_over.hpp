@@ -12,8 +12,8 @@
 
 namespace rlock::detail {
 
-/// What becomes of a lock that a release gives up while owners of the same client wait for it: it
-/// is handed over to the first of them, or, when a chain of hand-overs ends, released for everybody
+/// The fate of a lock that a release gives up while owners of the same client wait for it: it is
+/// handed over to the first of them, or, when a chain of hand-overs ends, released for everybody
 /// with the question who hears of it. The release tells the outcome: one of done(), released(),
 /// refused() and lost(), once. A release that ends without an outcome, because the loop has ended,
 /// tells nothing; the waiters hear of the closing.

@@ -23,7 +23,7 @@ enum class RenewalAim : std::uint8_t {
   verify,  ///< only to learn whether it is there
 };
 
-/// What holds have in common that are renewed by one request.
+/// The things that holds have in common if one request renews them.
 struct RenewalGroup {
   ComposeRenewals form = nullptr;
   std::uint16_t slot = 0;

@@ -385,7 +385,8 @@ inline void Renewals::notSent(std::span<const HoldPtr> holds) noexcept {
   }
 }
 
-/// Whose renewal is pointless by now: they were lost or released since it was due.
+/// Leaves out the holds whose renewal is pointless by now: they were lost or released since it was
+/// due.
 inline void Renewals::dropOver(std::vector<HoldPtr>& holds) {
   const MutexLock lock(book_.mutex);
   std::erase_if(holds, [](const HoldPtr& hold) { return !hold->renewing || hold->lost; });

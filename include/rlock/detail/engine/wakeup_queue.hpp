@@ -45,7 +45,7 @@ struct WaitTerms {
   std::string_view takesOver{};
 };
 
-/// Who gets a lock that is about to be released.
+/// The receiver of a lock that is about to be released.
 struct Succession {
   /// It takes the lock from its holder's hands; null: the lock is released for everybody.
   Waiter* waiter = nullptr;

@@ -155,7 +155,7 @@ class WakeupQueues {
  private:
   WakeupQueue& enter(Waiter& waiter, const WaitTerms& terms, const std::optional<Mark>& mark);
   WakeupChannel& openChannel(const WaitTerms& terms);
-  /// What begins a generation.
+  /// The reason for a new generation.
   enum class Cause { message, confirmation, replacement };
   void beginGeneration(std::string_view channelName, Cause cause, TimePoint now, Turns& turns);
 

@@ -250,7 +250,7 @@ class Watchdog {
     overdue.takeAll(visit);
   }
 
-  /// What is due: all but the renewals, and of these so many, or fewer without memory.
+  /// All that is due, but of the renewals only so many, or fewer without memory.
   Work collect(TimePoint now, std::size_t renewals = std::numeric_limits<std::size_t>::max()) {
     Work work;
     overdueSince_ = now;
@@ -273,7 +273,7 @@ class Watchdog {
       try {
         (hold.watched ? work.renew : work.verify).emplace_back(&hold);
       } catch (const std::bad_alloc&) {
-        // Those before it are under way already. It stays where it is.
+        // The holds before it are under way already; this one stays where it is.
         break;
       }
       ++given;

@@ -251,7 +251,7 @@ class Call : public net::Request {
   Call() = default;
 
   /// No request is under way, and none will be for a while: gives back the memory of the last one.
-  /// What was lost stays known.
+  /// Requests that were lost stay known.
   void rest() noexcept {
     if (room_ && room_->lost.empty()) {
       setReplyPlace(nullptr);
@@ -280,8 +280,8 @@ class Call : public net::Request {
 
   enum class Wait : std::uint8_t { pause, link, kill };
 
-  /// What only a request that is composed or under way needs. It is made when the first one is
-  /// composed, so that nothing after that needs memory for it.
+  /// The things that only a request needs that is composed or under way. It is made when the first
+  /// one is composed, so that nothing after that needs memory for it.
   struct Room final : FromBlockCache<Room> {
     std::size_t idempotencyKeyAt = 0;
     std::size_t publishAt = 0;

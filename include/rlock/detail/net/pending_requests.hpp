@@ -27,7 +27,7 @@ namespace rlock::detail::net {
 /// threads, and its done bit is yet to be set, by RequestWord::finish(): once that is set the
 /// thread that awaits it may submit it again.
 ///
-/// Whose thread is next to read is said here, too; how the reader and the others tell each other
+/// It also says whose thread is next to read; how the reader and the others tell each other
 /// is RequestWord, and how long the server may be silent StallDetector.
 ///
 /// **Thread safety:** the transport calls it under its mutex, on any thread; complete() and
