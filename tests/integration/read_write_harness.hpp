@@ -16,8 +16,8 @@ struct FaceSides {
   FaceLock write;
 };
 
-/// A resource that a read-write lock protects. As with Resource, which it contains, only the lock
-/// does, and a failure of its test is final.
+/// A resource for a read-write lock. As with Resource, which it contains, nothing but the lock
+/// protects it, and a failure of its test is final.
 class SharedResource {
  public:
   void write(std::chrono::microseconds pause = {}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Objects of which there are many stay small, and the things that only a request needs is given
+// Objects of which there are many stay small, and the things that only a request needs are given
 // back in between.
 
 #include <rlock/detail/base/rare.hpp>

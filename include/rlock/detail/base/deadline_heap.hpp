@@ -77,8 +77,8 @@ class DeadlineTree {
 /// Putting one in is O(1), taking one out O(log n) in the long run, and taking all out O(n).
 ///
 /// Invariants: an element is in one heap at most, by its hook, and must be taken out before it ends
-/// or moves. Nothing can fail. The loop has its timers in one, the watchdog its
-/// holds, each under the lock or on the thread that its owner names.
+/// or moves. Nothing can fail. The loop has its timers in one, the watchdog its holds, each under
+/// the lock or on the thread that its owner names.
 ///
 /// **Thread safety:** One thread at a time.
 template <class T, DeadlineHook T::*Hook>

@@ -280,8 +280,8 @@ class Call : public net::Request {
 
   enum class Wait : std::uint8_t { pause, link, kill };
 
-  /// The things that only a request needs that is composed or under way. It is made when the first
-  /// one is composed, so that nothing after that needs memory for it.
+  /// Its members are needed only while a request is composed or under way. It is made when the
+  /// first one is composed, so that nothing after that needs memory for it.
   struct Room final : FromBlockCache<Room> {
     std::size_t idempotencyKeyAt = 0;
     std::size_t publishAt = 0;
