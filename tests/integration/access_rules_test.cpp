@@ -84,7 +84,7 @@ class AccessRules : public LockTest, public ::testing::WithParamInterface<LostRe
     EXPECT_GT(lock.getHoldCount(), 0);
     EXPECT_TRUE(lock.remainTimeToLive());
     // The read side lets the other one in.
-    if (other.tryLock(10ms)) {
+    if (other.tryLock(300ms)) {
       other.unlock();
     }
     auto waiter = inThread([&] { return answerOf([&] { return other.tryLock(scaled(10s)); }); });
@@ -221,7 +221,7 @@ TEST_P(AccessRules, OfReadWriteLocks) {
   RLock reading = client.getReadWriteLock("orders:17").readLock();
   RLock writing = other.getReadWriteLock("orders:17").writeLock();
   reading.lock();
-  EXPECT_FALSE(writing.tryLock(20ms));
+  EXPECT_FALSE(writing.tryLock(300ms));
   reading.unlock();
   EXPECT_TRUE(writing.tryLock());
   writing.unlock();
@@ -243,7 +243,7 @@ TEST_P(AccessRules, OfSemaphores) {
   EXPECT_TRUE(semaphore.trySetPermits(3, 60s));
   loseReplyOnce(lua::semaphore_acquire);
   semaphore.acquire();
-  EXPECT_FALSE(semaphore.tryAcquire(5, 10ms));
+  EXPECT_FALSE(semaphore.tryAcquire(5, 300ms));
   loseReplyOnce(lua::semaphore_add);
   semaphore.release();
   EXPECT_TRUE(semaphore.releaseIfExists());

@@ -46,7 +46,7 @@ class FairLockLostReply : public FairLockTest, public ::testing::WithParamInterf
     client_.emplace(Client::connect(settings));
     RLock warm = client_->getFairLock("warm");
     warm.lock();
-    static_cast<void>(inThread([&] { return client_->getFairLock("warm").tryLock(10ms); }).get());
+    static_cast<void>(inThread([&] { return client_->getFairLock("warm").tryLock(300ms); }).get());
     warm.unlock();
     warm.forceUnlock();
   }

@@ -260,7 +260,7 @@ TEST_F(LockLifecycle, C6_NoThreadDescriptorOrConnectionIsLeft) {
     Client client = connect();
     RLock lock = client.getLock("leak");
     lock.lock();
-    EXPECT_FALSE(inThread([&] { return lock.tryLock(20ms); }).get());
+    EXPECT_FALSE(inThread([&] { return lock.tryLock(300ms); }).get());
     lock.unlock();
   }
   EXPECT_EVENTUALLY(kLong, entriesOf("/proc/self/task") <= threads);

@@ -9,8 +9,12 @@ cd "$1"
 build=$2
 wrong=0
 
-# The names of all tests, one a line.
-tests=$(ctest --test-dir "$build" -N | sed -nE 's/^ *Test +#[0-9]+: ([^ ].*[^ ]) *$/\1/p')
+# The names of all tests, one a line. Asked in a directory of its own: a ctest begins the log of its directory
+# anew, and this one runs within another.
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+echo "subdirs(\"$build\")" >"$directory/CTestTestfile.cmake"
+tests=$(ctest --test-dir "$directory" -N | sed -nE 's/^ *Test +#[0-9]+: ([^ ].*[^ ]) *$/\1/p')
 
 # "name TAB programs TAB filter" for each entry; what does not fit the sources is an error.
 entries=$(perl -e '
