@@ -45,6 +45,7 @@ void runTls(const Context& context, Report& report);
 void runWaiters(const Context& context, Report& report);
 void runRenew(const Context& context, Report& report);
 void runReconnect(const Context& context, Report& report);
+void runScale(const Context& context, Report& report);
 void runMemory(const Context& context, Report& report);
 
 /// What a process that startChild() started does: its exit status.

@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <unistd.h>
 
@@ -57,6 +58,16 @@ double residentBytes() {
   double resident = 0;
   file >> total >> resident;
   return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
+}
+
+void waitUntil(const std::function<bool()>& reached) {
+  const auto deadline = Clock::now() + std::chrono::minutes(1);
+  while (!reached()) {
+    if (Clock::now() > deadline) {
+      throw std::runtime_error("what was waited for has not come in a minute");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void Samples::add(std::int64_t nanoseconds) {

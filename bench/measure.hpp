@@ -27,6 +27,9 @@ double cpuMicros(pid_t pid);
 /// Resident memory of this process in bytes.
 double residentBytes();
 
+/// Returns when it is so; an exception after a minute.
+void waitUntil(const std::function<bool()>& reached);
+
 /// Durations in nanoseconds.
 class Samples {
  public:

@@ -2,13 +2,13 @@
 #include "bench.hpp"
 #include "heap_census.hpp"
 #include "holds.hpp"
+#include "measure.hpp"
 #include <rlock/rlock.hpp>
 
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -53,15 +53,6 @@ Share shareOf(const HeapCensus& before, std::size_t number) {
     }
   }
   return share;
-}
-
-void waitUntil(const std::function<bool()>& reached) {
-  for (int i = 0; i < 60'000 && !reached(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  if (!reached()) {
-    throw std::runtime_error("the waiters have not all come");
-  }
 }
 
 class Memory {

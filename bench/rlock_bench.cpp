@@ -42,6 +42,7 @@ constexpr std::array kModes{
     Mode{"tls", runTls, "pairs on an encrypted connection, compared with a plain one"},
     Mode{"renew", runRenew, "processor time of 100,000 renewed holds (takes a minute)"},
     Mode{"reconnect", runReconnect, "many holds after a reconnection (takes minutes)"},
+    Mode{"scale", runScale, "operations beside 1,000,000 holds, 100,000 waiters, 1,024 threads"},
     Mode{"memory", runMemory, "bytes per lock object, hold and asynchronous waiter"},
 };
 
