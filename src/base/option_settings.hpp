@@ -122,11 +122,18 @@ template <class Enum>
 }
 ///@}
 
+/// The option and its URI parameter, as messages begin.
+[[nodiscard]] std::string optionTitle(const Setting& setting);
+/// @throws Error  invalidArgument: the value is outside of the option's range
+void checkRange(const Setting& setting, const Options& options);
+
 /// Throws Errc::invalidArgument.
 [[noreturn]] void refuseOption(std::string_view text);
 /// The text in quotes, for messages.
 [[nodiscard]] std::string inQuotes(std::string_view text);
 [[nodiscard]] bool isDigit(char c);
+/// It is no space, either.
+[[nodiscard]] bool isPrintableAscii(char c);
 [[nodiscard]] bool isIpv6(std::string_view text);
 /// The reason why `host` must not be given to a resolver; empty if there is none.
 [[nodiscard]] std::string_view hostProblem(std::string_view host);
