@@ -77,6 +77,7 @@ class Acquisition {
     ++attempts_;
     atHand_->tombstone = std::move(tombstone);
     atHand_->reconciliations = 0;
+    atHand_->lost = false;
     enrols_ = terms_.waits() && terms_.traits().queuesOnServer && !enrolled_;
   }
   [[nodiscard]] AcquireRequest attempt(std::string_view owner) const {
@@ -175,6 +176,7 @@ class Acquisition {
   struct AtHand final : FromBlockCache<AtHand> {
     int heldStill = 0;
     bool keeps = false;
+    bool lost = false;  // its reply was
     std::string tombstone{};
     std::int64_t reconciliations = 0;
     Clock::time_point sentAt{};
@@ -209,7 +211,11 @@ inline Acquisition::Clock::time_point Acquisition::beginReconciling(
   reconciling_ = true;
   atHand_->keeps = keep && !std::exchange(dropsAll_, false);
   if (atHand_->keeps) {
-    return std::min(terms_.sendBefore(now, outageTimeout), atHand_->reconcileBefore);
+    // A grant that was seen, with holds too many, is no doubt: its caller waits for the rest of the
+    // answer as for a reply that is on its way.
+    const auto grace = atHand_->lost ? Clock::duration::zero() : Clock::duration(kReplyGrace);
+    return std::min(AcquisitionTerms::later(terms_.sendBefore(now, outageTimeout), grace),
+                    atHand_->reconcileBefore);
   }
   // Once the lease is over there is nothing left to reconcile. A grant without a lease must not be
   // left behind.
@@ -312,6 +318,7 @@ inline Acquisition::Finding Acquisition::lost() {
     // Nothing was left behind, whether it was executed or not.
     return failed(Error(Errc::connectionFailed, "no node answered"));
   }
+  atHand_->lost = true;
   return {.kind = Finding::Kind::lost};
 }
 
