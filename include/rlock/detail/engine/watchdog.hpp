@@ -327,7 +327,7 @@ class Watchdog {
     if (now < Validity::lossAt(hold)) {
       return false;
     }
-    work.lost.push_back(lose(hold, Validity::reasonAt(hold, hold.maxHoldUntil, now)));
+    lose(hold, Validity::reasonAt(hold, hold.maxHoldUntil, now), work.lost);
     linger(hold);
     return true;
   }
