@@ -358,6 +358,20 @@ TEST(Acquisition, ReconciledTokenOfAHoldThatWasLostMeanwhileGoesFirst) {
   EXPECT_EQ(c.decide(c.it->reconciled({2, 0}, false, kStart)), Step::attempt);
 }
 
+/// The reconciliation has taken one of two holds away: what is left has the token of the first.
+TEST(Acquisition, ReconciledTokenOfAHoldThatWasLostBeforeGoesFirst) {
+  Case c;
+  EXPECT_EQ(c.decide(c.attempt().it->lost()), Step::reconcileKeep);
+  c.reconcile(true);
+  EXPECT_EQ(c.it->reconciling("me").target, 1);
+  ReconcileReply reply{2, 1};
+  reply.token = 7;
+  EXPECT_EQ(c.decide(c.it->reconciled(reply, false, kStart)), Step::reconcileKeep);
+  c.reconcile(true);
+  EXPECT_EQ(c.it->reconciling("me").target, 0);
+  EXPECT_EQ(c.decide(c.it->reconciled({1, 0}, false, kStart)), Step::attempt);
+}
+
 TEST(Acquisition, HoldThatTheServerHadDroppedHasATokenOfItsOwn) {
   AcquireReply reply = grantOf(1);
   reply.token = 8;

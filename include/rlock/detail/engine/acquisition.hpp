@@ -166,7 +166,9 @@ class Acquisition {
   [[nodiscard]] bool takeQueueEntry() noexcept { return std::exchange(enrolled_, false); }
 
  private:
-  Finding granted(std::int64_t count, Clock::time_point now);
+  /// @param count   holds now
+  /// @param before  holds before what is more than may stay was taken away
+  Finding granted(std::int64_t count, std::int64_t before, Clock::time_point now);
   /// Once in the life of a call: what is on the server beyond this client's knowledge goes.
   [[nodiscard]] bool mayDrop() noexcept { return !std::exchange(dropped_, true); }
 
@@ -230,10 +232,12 @@ inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Cloc
   }
   atHand_->obtained.token = reply.token;
   atHand_->obtained.kept = reply.kept;
-  return granted(reply.count, now);
+  return granted(reply.count, reply.count, now);
 }
 
-inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time_point now) {
+inline Acquisition::Finding Acquisition::granted(std::int64_t count,
+                                                 std::int64_t before,
+                                                 Clock::time_point now) {
   Finding finding;
   finding.leavesQueueEntry = true;
   if (terms_.tooLate(atHand_->sentAt, now)) {
@@ -252,7 +256,7 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
   finding.tooMany = count > before_ + 1;
   // A hold that was lost, before the request or while it was under way, is still there, and its
   // token with it: a hold that is taken anew has a token of its own, so the old one goes first.
-  if (count > 1 && atHand_->heldStill == 0 && atHand_->obtained.token && mayDrop()) {
+  if (before > 1 && atHand_->heldStill == 0 && atHand_->obtained.token && mayDrop()) {
     dropsAll_ = true;
     before_ = 0;
     finding.kind = Finding::Kind::leftover;
@@ -277,7 +281,7 @@ inline Acquisition::Finding Acquisition::reconciled(const ReconcileReply& reply,
     atHand_->obtained.token = reply.token;
     atHand_->obtained.kept.reset();
     atHand_->obtained.remaining = reply.remaining;
-    return granted(reply.now, now);
+    return granted(reply.now, reply.before, now);
   }
   return {.kind = Finding::Kind::resolved,
           .held = held,
