@@ -8,7 +8,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <exception>
+#include <future>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace rlock::test {
 namespace {
@@ -120,6 +125,40 @@ TEST_P(Allocation, ToWait) {
           lock.unlock();
         }
       });
+}
+
+/// The thread that releases drives for the next owner, too, and each of them is answered.
+TEST_P(Allocation, ToHandOver) {
+  for (const char* const label : {"", "a label that takes memory of its own"}) {
+    std::optional<RLock> lock;
+    std::vector<std::future<Lease>> next;
+    each(
+        [&](Client& client) {
+          lock = client.getLock("over");
+          lock->lock();
+          next.clear();
+          for (std::size_t i = 0; i < 2; ++i) {
+            next.push_back(lock->acquireAsync({.label = label}, newOwner()).toFuture());
+            ASSERT_EVENTUALLY(kLong, client.stats().waiters == i + 1);
+          }
+        },
+        [&](Client&) {
+          const std::string released = outcomeOf([&] { lock->unlock(); });
+          if (released != "ok") {
+            // Nothing has happened, or it goes on in the background.
+            static_cast<void>(outcomeOf([&] { lock->unlock(); }));
+          }
+          lock.reset();
+          for (std::future<Lease>& each : next) {
+            ASSERT_TRUE(ready(each, kLong)) << released;
+            try {
+              static_cast<void>(each.get().release());
+            } catch (const std::exception&) {
+              // An answer.
+            }
+          }
+        });
+  }
 }
 
 TEST_P(Allocation, ToAcquireAndReleaseInTheBackground) {

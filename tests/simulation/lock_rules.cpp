@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation/lock_scenario.hpp"
+#include <rlock/detail/executor/read_write_scripts.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -191,9 +192,13 @@ void LockScenario::checkWakeUp(std::size_t index) {
     // Nobody was told: it expired. Who never looked does not know when that was to be.
     limit += Time(options.watchdogTimeout) + Time(options.safetyPoll);
   }
-  if (family_ == Family::fair || family_ == Family::readWrite) {
+  if (family_ == Family::fair) {
     // Somebody who is gone may have a place in front of the others.
     limit += 2 * Time(options.fairWaiterLease) + milliseconds(1100);
+  }
+  if (family_ == Family::readWrite) {
+    // Readers stand back for a writer that is gone.
+    limit += Time(detail::WriteLockScripts::kIntentLife) + milliseconds(1100);
   }
   if (sim_.now() - std::max({lock.freeSince, waitingSince, sim_.lastUpset()}) > limit) {
     sim_.broken("wake-up", LockKind::nameOf(index) + " is free and nobody takes it");

@@ -358,6 +358,20 @@ TEST(Acquisition, ReconciledTokenOfAHoldThatWasLostMeanwhileGoesFirst) {
   EXPECT_EQ(c.decide(c.it->reconciled({2, 0}, false, kStart)), Step::attempt);
 }
 
+/// The reconciliation has taken one of two holds away: what is left has the token of the first.
+TEST(Acquisition, ReconciledTokenOfAHoldThatWasLostBeforeGoesFirst) {
+  Case c;
+  EXPECT_EQ(c.decide(c.attempt().it->lost()), Step::reconcileKeep);
+  c.reconcile(true);
+  EXPECT_EQ(c.it->reconciling("me").target, 1);
+  ReconcileReply reply{2, 1};
+  reply.token = 7;
+  EXPECT_EQ(c.decide(c.it->reconciled(reply, false, kStart)), Step::reconcileKeep);
+  c.reconcile(true);
+  EXPECT_EQ(c.it->reconciling("me").target, 0);
+  EXPECT_EQ(c.decide(c.it->reconciled({1, 0}, false, kStart)), Step::attempt);
+}
+
 TEST(Acquisition, HoldThatTheServerHadDroppedHasATokenOfItsOwn) {
   AcquireReply reply = grantOf(1);
   reply.token = 8;
@@ -487,9 +501,22 @@ TEST(Acquisition, ReconciliationsOfOneRequestAreNumbered) {
 
 TEST(Acquisition, ReconcilingToKeepEndsWithTheCallersTime) {
   Case c({.deadline = kStart + 10s});
-  EXPECT_EQ(c.attempt().reconcile(true), kStart + 10s);
+  static_cast<void>(c.attempt().it->lost());
+  EXPECT_EQ(c.reconcile(true), kStart + 10s);
   Case endless;
-  EXPECT_EQ(endless.attempt().reconcile(true), kStart + kOutage);
+  static_cast<void>(endless.attempt().it->lost());
+  EXPECT_EQ(endless.reconcile(true), kStart + kOutage);
+}
+
+/// A reply that came at the last moment says that it was granted: nothing is in doubt.
+TEST(Acquisition, AGrantWithHoldsTooManyHasTheGraceOfAReply) {
+  Case c({.deadline = kStart + 10s});
+  c.attempt();
+  ASSERT_EQ(c.decide(c.it->replied(grantOf(2), kStart + 10ms)), Step::reconcileKeep);
+  EXPECT_EQ(c.reconcile(true, kStart + 10s), kStart + 10s + kReplyGrace);
+  static_cast<void>(c.it->lost());
+  EXPECT_EQ(c.reconcile(true, kStart + 10s), kStart + 10s)
+      << "nobody knows whether it was executed";
 }
 
 TEST(Acquisition, ReconcilingBackEndsWhenTheLeaseIsOver) {
@@ -499,7 +526,8 @@ TEST(Acquisition, ReconcilingBackEndsWhenTheLeaseIsOver) {
 
 TEST(Acquisition, ReconcilingOfACountEndsWhenTheServerHasForgotten) {
   Case c({.traits = semaphore()});
-  EXPECT_EQ(c.attempt().reconcile(true), kStart + kOutage);
+  static_cast<void>(c.attempt().it->lost());
+  EXPECT_EQ(c.reconcile(true), kStart + kOutage);
   EXPECT_EQ(c.reconcile(false, kStart + 50s), kStart + 120s)
       << "counted from the first reconciling";
   EXPECT_EQ(c.reconcile(true, kStart + 118s), kStart + 120s);

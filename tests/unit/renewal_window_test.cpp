@@ -156,6 +156,21 @@ TEST(RenewalWindow, ThoseFirstThatWouldBeLostFirst) {
   EXPECT_EQ(window.next()->holds, late);
 }
 
+/// Who joins a batch that waits does not wait behind others that have more time.
+TEST(RenewalWindow, ABatchGoesAsEarlyAsTheFirstOfItsHoldsNeeds) {
+  RenewalWindow window(3);
+  answerOne(window, kFirst);
+  answerOne(window, kOther);
+  std::vector<HoldPtr> joined = push(window, kFirst, 1, at(30));
+  const auto other = push(window, kOther, 1, at(20));
+  joined.push_back(push(window, kFirst, 1, at(10)).front());
+  joined.push_back(push(window, kFirst, 1, at(40)).front());
+  const auto late = push(window, kFirst, 1, at(15));
+  EXPECT_EQ(window.next()->holds, joined);
+  EXPECT_EQ(window.next()->holds, late);
+  EXPECT_EQ(window.next()->holds, other);
+}
+
 TEST(RenewalWindow, WhatWasTakenApartStaysApart) {
   RenewalWindow window(10);
   answerOne(window, kFirst);

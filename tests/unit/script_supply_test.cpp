@@ -64,6 +64,22 @@ TEST_F(ScriptSupplyTest, WhenATextHasArrivedOrIsLostTheNextMayBringIt) {
   EXPECT_TRUE(fourth->sendsText());
 }
 
+/// A call that brought a text may be composed anew, for another script, before it goes out.
+TEST_F(ScriptSupplyTest, TheEndOfATextIsThatOfTheOneThatWasBrought) {
+  const auto first = call();
+  scripts_.supply(*first);
+  const auto other = call(kOther);
+  scripts_.supply(*other);
+  first->setScript(kOther, 0);
+  scripts_.answered(*first);
+  const auto second = call();
+  scripts_.supply(*second);
+  EXPECT_TRUE(second->sendsText()) << "nobody else brings it";
+  const auto third = call(kOther);
+  scripts_.supply(*third);
+  EXPECT_FALSE(third->sendsText()) << "its text is still under way";
+}
+
 TEST_F(ScriptSupplyTest, EachScriptHasItsOwnText) {
   const auto one = call();
   const auto other = call(kOther);

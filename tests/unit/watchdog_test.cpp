@@ -522,7 +522,8 @@ TEST(Watchdog, EveryWatchedHoldIsDueAfterAReconnection) {
 TEST(Watchdog, ALostHoldIsNotRenewedAfterAReconnection) {
   Watchdog watchdog(kTimeout);
   const HoldPtr lost = watched(watchdog);
-  static_cast<void>(lose(*lost, LossReason::unreachable));
+  std::vector<HoldLoss> losses;
+  lose(*lost, LossReason::unreachable, losses);
   watchdog.linger(*lost);
   const TimePoint due = watchdog.nextDue();
   watchdog.renewAll(at(5), true);

@@ -77,6 +77,7 @@ class Acquisition {
     ++attempts_;
     atHand_->tombstone = std::move(tombstone);
     atHand_->reconciliations = 0;
+    atHand_->lost = false;
     enrols_ = terms_.waits() && terms_.traits().queuesOnServer && !enrolled_;
   }
   [[nodiscard]] AcquireRequest attempt(std::string_view owner) const {
@@ -165,7 +166,9 @@ class Acquisition {
   [[nodiscard]] bool takeQueueEntry() noexcept { return std::exchange(enrolled_, false); }
 
  private:
-  Finding granted(std::int64_t count, Clock::time_point now);
+  /// @param count   holds now
+  /// @param before  holds before what is more than may stay was taken away
+  Finding granted(std::int64_t count, std::int64_t before, Clock::time_point now);
   /// Once in the life of a call: what is on the server beyond this client's knowledge goes.
   [[nodiscard]] bool mayDrop() noexcept { return !std::exchange(dropped_, true); }
 
@@ -175,6 +178,7 @@ class Acquisition {
   struct AtHand final : FromBlockCache<AtHand> {
     int heldStill = 0;
     bool keeps = false;
+    bool lost = false;  // its reply was
     std::string tombstone{};
     std::int64_t reconciliations = 0;
     Clock::time_point sentAt{};
@@ -209,7 +213,11 @@ inline Acquisition::Clock::time_point Acquisition::beginReconciling(
   reconciling_ = true;
   atHand_->keeps = keep && !std::exchange(dropsAll_, false);
   if (atHand_->keeps) {
-    return std::min(terms_.sendBefore(now, outageTimeout), atHand_->reconcileBefore);
+    // A grant that was seen, with holds too many, is no doubt: its caller waits for the rest of the
+    // answer as for a reply that is on its way.
+    const auto grace = atHand_->lost ? Clock::duration::zero() : Clock::duration(kReplyGrace);
+    return std::min(AcquisitionTerms::later(terms_.sendBefore(now, outageTimeout), grace),
+                    atHand_->reconcileBefore);
   }
   // Once the lease is over there is nothing left to reconcile. A grant without a lease must not be
   // left behind.
@@ -224,10 +232,12 @@ inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Cloc
   }
   atHand_->obtained.token = reply.token;
   atHand_->obtained.kept = reply.kept;
-  return granted(reply.count, now);
+  return granted(reply.count, reply.count, now);
 }
 
-inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time_point now) {
+inline Acquisition::Finding Acquisition::granted(std::int64_t count,
+                                                 std::int64_t before,
+                                                 Clock::time_point now) {
   Finding finding;
   finding.leavesQueueEntry = true;
   if (terms_.tooLate(atHand_->sentAt, now)) {
@@ -246,7 +256,7 @@ inline Acquisition::Finding Acquisition::granted(std::int64_t count, Clock::time
   finding.tooMany = count > before_ + 1;
   // A hold that was lost, before the request or while it was under way, is still there, and its
   // token with it: a hold that is taken anew has a token of its own, so the old one goes first.
-  if (count > 1 && atHand_->heldStill == 0 && atHand_->obtained.token && mayDrop()) {
+  if (before > 1 && atHand_->heldStill == 0 && atHand_->obtained.token && mayDrop()) {
     dropsAll_ = true;
     before_ = 0;
     finding.kind = Finding::Kind::leftover;
@@ -271,7 +281,7 @@ inline Acquisition::Finding Acquisition::reconciled(const ReconcileReply& reply,
     atHand_->obtained.token = reply.token;
     atHand_->obtained.kept.reset();
     atHand_->obtained.remaining = reply.remaining;
-    return granted(reply.now, now);
+    return granted(reply.now, reply.before, now);
   }
   return {.kind = Finding::Kind::resolved,
           .held = held,
@@ -312,6 +322,7 @@ inline Acquisition::Finding Acquisition::lost() {
     // Nothing was left behind, whether it was executed or not.
     return failed(Error(Errc::connectionFailed, "no node answered"));
   }
+  atHand_->lost = true;
   return {.kind = Finding::Kind::lost};
 }
 

@@ -3,6 +3,7 @@
 
 #include <rlock/error.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +24,10 @@ enum class CallStep : std::uint8_t {
   finishAndReconcileBack,  ///< both
   end                      ///< the caller has its answer already; nothing is left to do
 };
+
+/// How long after its time is up a caller still waits for a reply that is on its way: nearly always
+/// it comes at once, and then the answer is certain. Part of the 50 ms that every call may be late.
+inline constexpr std::chrono::milliseconds kReplyGrace{25};
 
 /// Says of a failure that it is none for certain.
 inline Error doubtful(const Error& error, std::string_view doubt) {

@@ -64,8 +64,8 @@ struct HoldBook {
   }
   /// The server has nothing of this hold any more: its holders are told.
   void end(Hold& hold, LossReason reason, std::vector<HoldLoss>& losses) RLOCK_REQUIRES(mutex) {
-    watchdog.retire(hold);
     loseAllOf(hold, reason, losses);
+    watchdog.retire(hold);
     hold.count = 0;
     ledger.forgetIfUnused(hold);
   }

@@ -341,7 +341,7 @@ inline int HoldKeeper::countWhole(Hold& hold, int before, int count, Aftermath& 
   if (before > 0 && alone && !hold.lost) {
     // The server had dropped the holds that came before this one. A holder that hears of this
     // grant must not take them for valid.
-    after.vanished.push_back(lose(hold, goneReason(hold)));
+    lose(hold, goneReason(hold), after.vanished);
   }
   if (before == 0 || alone || hold.lost) {
     // Holds that were lost, perhaps while this request was under way, are not counted: the release
@@ -504,7 +504,7 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
     if (!hold.parts.empty()) {
       remain = ReadParts(hold).released(release, context_.now(), book_.watchdog, found);
     } else if (lost && remain == 0 && hold.count > 0 && !hold.lost) {
-      found.push_back(lose(hold, goneReason(hold)));
+      lose(hold, goneReason(hold), found);
     }
     hold.count = remain;
     result.remain = remain;

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace rlock::detail {
@@ -19,7 +18,9 @@ namespace rlock::detail {
 /// A loss as it was decided, to be told later: whose it is does not change any more, whatever the
 /// same owner takes meanwhile. The handle shows it from the decision on.
 ///
-/// The functions below decide. They belong to the thread that has the HoldLedger.
+/// The functions below decide. They belong to the thread that has the HoldLedger. A loss is decided
+/// when it is among those that are to be told, and without memory it is not: whoever throws
+/// std::bad_alloc has left that hold as it was.
 struct HoldLoss {
   HoldPtr hold;
   LossReason reason = LossReason::none;
@@ -29,45 +30,56 @@ struct HoldLoss {
   std::chrono::milliseconds lease{0};
   std::chrono::steady_clock::time_point validUntil{};
   std::chrono::steady_clock::time_point heldSince{};
-};
 
-/// Marks the handle, which is told later, unless it is lost already.
-inline HoldLoss markedLoss(HoldLoss loss) {
-  if (loss.handle && !loss.handle->markLost(loss.reason)) {
-    loss.handle = nullptr;
+  /// Marks the handle, which is told later, unless it is lost already.
+  void mark() noexcept {
+    if (handle && !handle->markLost(reason)) {
+      handle = nullptr;
+    }
   }
-  return loss;
-}
+};
 
 /// Why a hold is lost of which the server says that it is not there.
 inline LossReason goneReason(const Hold& hold) noexcept {
   return hold.suspect ? LossReason::failover : LossReason::refused;
 }
 
+///@{
+/// The loss of a hold, or of a part of it, which has a lease of its own, before it is decided.
+inline HoldLoss lossOf(Hold& hold, LossReason reason) {
+  return {HoldPtr(&hold),
+          reason,
+          hold.incarnation,
+          hold.handle,
+          hold.label,
+          hold.lease,
+          hold.validUntil,
+          hold.heldSince};
+}
+inline HoldLoss lossOf(Hold& hold, const HoldPart& part, LossReason reason) {
+  return {HoldPtr(&hold),
+          reason,
+          part.incarnation,
+          part.handle,
+          part.label,
+          part.lease,
+          part.validUntil,
+          hold.heldSince};
+}
+///@}
+
 /// Decides that a hold is lost. Not for one that is lost already.
-inline HoldLoss lose(Hold& hold, LossReason reason) {
+inline void lose(Hold& hold, LossReason reason, std::vector<HoldLoss>& losses) {
+  HoldLoss& loss = losses.emplace_back(lossOf(hold, reason));
   hold.lost = true;
-  return markedLoss({HoldPtr(&hold),
-                     reason,
-                     hold.incarnation,
-                     hold.handle,
-                     hold.label,
-                     hold.lease,
-                     hold.validUntil,
-                     hold.heldSince});
+  loss.mark();
 }
 
-/// As above, for a part of a hold, which has a lease of its own.
-inline HoldLoss lose(Hold& hold, HoldPart& part, LossReason reason) {
+/// As above, for a part of a hold.
+inline void lose(Hold& hold, HoldPart& part, LossReason reason, std::vector<HoldLoss>& losses) {
+  HoldLoss& loss = losses.emplace_back(lossOf(hold, part, reason));
   part.lost = true;
-  return markedLoss({HoldPtr(&hold),
-                     reason,
-                     part.incarnation,
-                     part.handle,
-                     part.label,
-                     part.lease,
-                     part.validUntil,
-                     hold.heldSince});
+  loss.mark();
 }
 
 /// As above, for all that an owner holds.
@@ -76,15 +88,15 @@ inline void loseAllOf(Hold& hold, LossReason reason, std::vector<HoldLoss>& loss
     return;
   }
   if (hold.parts.empty()) {
-    losses.push_back(lose(hold, reason));
+    lose(hold, reason, losses);
     return;
   }
-  hold.lost = true;
   for (HoldPart& part : hold.parts) {
     if (!part.lost) {
-      losses.push_back(lose(hold, part, reason));
+      lose(hold, part, reason, losses);
     }
   }
+  hold.lost = true;
 }
 
 /// Decides the loss of each part whose own time is over. False: nothing has changed, or all are
@@ -101,10 +113,12 @@ inline bool losePartsDue(Hold& hold,
     if (part.lost || !over(part)) {
       continue;
     }
-    HoldLoss loss = lose(hold, part, Validity::reasonAt(hold, part.maxHoldUntil, now));
-    // As long as its owner holds others, one that nobody watches just ends.
-    if (part.handle || !left || loss.reason != LossReason::expired) {
-      losses.push_back(std::move(loss));
+    const LossReason reason = Validity::reasonAt(hold, part.maxHoldUntil, now);
+    if (part.handle || !left || reason != LossReason::expired) {
+      lose(hold, part, reason, losses);
+    } else {
+      // As long as its owner holds others, one that nobody watches just ends.
+      part.lost = true;
     }
     some = true;
   }

@@ -17,6 +17,7 @@
 
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,15 @@ class LossTeller {
 
  private:
   void tell(const HoldLoss& lost);
+  /// One consequence of a loss. If there is no memory for it, the others follow nevertheless.
+  template <class Action>
+  static void withMemory(Action action) {
+    try {
+      action();
+    } catch (const std::bad_alloc&) {
+      // Nobody is left to be told of it.
+    }
+  }
   void write(const HoldLoss& lost);
   void tellObserver(const HoldLoss& lost);
   void giveBack(const HoldLoss& lost);
@@ -65,7 +75,7 @@ class LossTeller {
 inline void LossTeller::announce(const Losses& losses) {
   for (const HoldLoss& lost : losses) {
     tell(lost);
-    giveBack(lost);
+    withMemory([&] { giveBack(lost); });
   }
 }
 
@@ -98,14 +108,16 @@ inline void LossTeller::tell(const HoldLoss& lost) {
   if (lost.handle) {
     lost.handle->signalLoss();
   }
-  write(lost);
-  tellObserver(lost);
+  withMemory([&] { write(lost); });
+  withMemory([&] { tellObserver(lost); });
   const auto& onLost = context_.options().onLost;
   if (onLost) {
-    callbacks_.deliver([self = context_.sharing(*this),
-                        told = LostHold{std::string(scriptsOf(hold).title()),
-                                        context_.ownerField(hold.owner),
-                                        lost.reason}] { self->context_.options().onLost(told); });
+    withMemory([&] {
+      callbacks_.deliver([self = context_.sharing(*this),
+                          told = LostHold{std::string(scriptsOf(hold).title()),
+                                          context_.ownerField(hold.owner),
+                                          lost.reason}] { self->context_.options().onLost(told); });
+    });
   }
 }
 

@@ -51,6 +51,7 @@ class ReadParts {
 
   /// Drops what the server has dropped. A part that somebody watches, or that should not be over
   /// yet, is a loss.
+  /// @throws std::bad_alloc  then nothing has changed
   /// @param indexes  of those that are left, as the server said
   /// @param count  of those that are left; if their indexes are not known, the first to expire are
   /// the ones that are over
@@ -122,18 +123,28 @@ inline void ReadParts::keep(const PartIndexes& indexes,
                             Clock::time_point now,
                             Losses& losses) {
   const std::vector<bool> kept = keptAt(indexes, count);
+  // All that can fail comes first.
+  Losses found;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const HoldPart& part = parts_[i];
+    const bool over = now >= part.validUntil;
+    if (!kept[i] && !part.lost && (part.handle || !over)) {
+      found.push_back(lossOf(hold_, part, over ? LossReason::expired : goneReason(hold_)));
+    }
+  }
+  losses.reserve(losses.size() + found.size());
   std::vector<HoldPart> left;
+  left.reserve(kept.size());
+  for (HoldLoss& loss : found) {
+    losses.push_back(std::move(loss));
+    losses.back().mark();
+  }
   for (std::size_t i = 0; i < kept.size(); ++i) {
     HoldPart& part = parts_[i];
     if (kept[i]) {
       left.push_back(std::move(part));
-      continue;
-    }
-    if (!left.empty()) {
+    } else if (!left.empty()) {
       left.back().forfeited += part.forfeited + (part.handle || &part == returned ? 0 : 1);
-    }
-    if (const bool over = now >= part.validUntil; !part.lost && (part.handle || !over)) {
-      losses.push_back(lose(hold_, part, over ? LossReason::expired : goneReason(hold_)));
     }
   }
   parts_.keepOnly(std::move(left));
@@ -149,7 +160,7 @@ inline int ReadParts::released(const HoldRelease& release,
     if (part->lost) {
       // Its holder was told when it was lost.
     } else if (release.lost) {
-      losses.push_back(lose(hold_, *part, goneReason(hold_)));
+      lose(hold_, *part, goneReason(hold_), losses);
     } else if (part->handle) {
       part->handle->setReleased();
     }

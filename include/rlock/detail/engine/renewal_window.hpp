@@ -109,6 +109,12 @@ inline void RenewalWindow::push(const RenewalGroup& group, HoldPtr hold, TimePoi
   if (open->second != form.waiting.end()) {
     std::vector<HoldPtr>& holds = open->second->second.holds;
     holds.push_back(std::move(hold));
+    if (lossAt < open->second->first) {
+      // All of them go as early as this one needs. Moving an entry takes no memory.
+      auto batch = form.waiting.extract(open->second);
+      batch.key() = lossAt;
+      open->second = form.waiting.insert(std::move(batch));
+    }
     if (holds.size() >= batchSize_) {
       form.open.erase(open);
     }

@@ -108,21 +108,14 @@ class Renewals {
   void sendWaiting();
   void sendWaiting(std::uintptr_t node);
   void over(std::uintptr_t node, ComposeRenewals form, RenewalWindow::End how);
-  /// There was no memory to send them: they are tried again as after a failure.
+  /// There was no memory to send them, or to book the answer: they are tried again as after a
+  /// failure.
   void notSent(std::span<const HoldPtr> holds) noexcept RLOCK_EXCLUDES(book_.mutex);
   void dropOver(std::vector<HoldPtr>& holds) RLOCK_EXCLUDES(book_.mutex);
   bool split(const Batch& batch, const Outcome& outcome);
   void done(Batch& batch, const Outcome& outcome) RLOCK_EXCLUDES(book_.mutex);
   /// Which elements of an answer are booked.
   enum class Part : std::uint8_t { all, refusals, renewals };
-  /// Books an answer, or that there is none, and tells what follows from it.
-  /// @param failure  why nothing is renewed; empty: it is
-  void conclude(Batch& batch, bool answered, Part part, std::string_view failure)
-      RLOCK_EXCLUDES(book_.mutex);
-  void askForAcks(Batch& batch);
-  [[nodiscard]] static bool renewed(const Reply& answer) noexcept {
-    return answer.isInteger() && answer.integer == 1;
-  }
   struct LateRenewal {
     HoldPtr hold;
     std::chrono::nanoseconds lag;
@@ -136,8 +129,22 @@ class Renewals {
     std::string refusal;  ///< of one hold, in the server's words
     Clock::time_point due{};
   };
-  [[nodiscard]] Booked book(
-      Batch& batch, bool answered, Part part, bool renews, Clock::time_point now);
+  /// Books an answer, or that there is none, and tells what follows from it.
+  /// @param failure  why nothing is renewed; empty: it is
+  void conclude(Batch& batch, bool answered, Part part, std::string_view failure)
+      RLOCK_EXCLUDES(book_.mutex);
+  void tell(const Batch& batch,
+            Part part,
+            std::string_view failure,
+            Booked& booked,
+            Clock::time_point now);
+  void askForAcks(Batch& batch);
+  [[nodiscard]] static bool renewed(const Reply& answer) noexcept {
+    return answer.isInteger() && answer.integer == 1;
+  }
+  void book(
+      Batch& batch, bool answered, Part part, bool renews, Clock::time_point now, Booked& booked)
+      RLOCK_EXCLUDES(book_.mutex);
   void bookOne(Hold& hold,
                const Reply* reply,
                const Batch& batch,
@@ -218,8 +225,12 @@ class Renewals::Batch final : public Call {
     const auto how = outcome.kind == Outcome::Kind::replied ? RenewalWindow::End::replied
                      : outcome.answered                     ? RenewalWindow::End::refused
                                                             : RenewalWindow::End::unanswered;
-    if (!holds_.empty()) {
-      renewals_->done(*this, outcome);
+    try {
+      if (!holds_.empty()) {
+        renewals_->done(*this, outcome);
+      }
+    } catch (const std::bad_alloc&) {
+      renewals_->notSent(holds_);
     }
     renewals_->over(node_, group_.form, how);
   }
@@ -466,10 +477,29 @@ inline void Renewals::askForAcks(Batch& batch) {
 
 inline void Renewals::conclude(Batch& batch, bool answered, Part part, std::string_view failure) {
   const auto now = context_.now();
-  Booked booked = book(batch, answered, part, failure.empty(), now);
-  if (!context_.closed()) {
-    timer_->armAt(booked.due);
+  Booked booked;
+  try {
+    book(batch, answered, part, failure.empty(), now, booked);
+    if (!context_.closed()) {
+      timer_->armAt(booked.due);
+    }
+  } catch (const std::bad_alloc&) {
+    // What was booked before is told.
+    notSent(batch.holds());
   }
+  losses_.announce(booked.lost);
+  try {
+    tell(batch, part, failure, booked, now);
+  } catch (const std::bad_alloc&) {
+    // The books are right.
+  }
+}
+
+inline void Renewals::tell(const Batch& batch,
+                           Part part,
+                           std::string_view failure,
+                           Booked& booked,
+                           Clock::time_point now) {
   if (!booked.labelled.empty()) {
     labels_.note(std::move(booked.labelled));
   }
@@ -483,13 +513,11 @@ inline void Renewals::conclude(Batch& batch, bool answered, Part part, std::stri
                                      batch.holds().size(),
                                      failure.empty() ? std::string_view(booked.refusal) : failure));
   }
-  losses_.announce(booked.lost);
   tellLate(booked.late, now);
 }
 
-inline Renewals::Booked Renewals::book(
-    Batch& batch, bool answered, Part part, bool renews, Clock::time_point now) {
-  Booked booked;
+inline void Renewals::book(
+    Batch& batch, bool answered, Part part, bool renews, Clock::time_point now, Booked& booked) {
   const MutexLock lock(book_.mutex);
   for (std::size_t i = 0; i < batch.holds().size(); ++i) {
     Hold& hold = *batch.holds()[i];
@@ -504,7 +532,6 @@ inline Renewals::Booked Renewals::book(
     }
   }
   booked.due = book_.arm();
-  return booked;
 }
 
 inline void Renewals::bookOne(

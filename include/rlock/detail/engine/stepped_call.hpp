@@ -22,10 +22,6 @@
 
 namespace rlock::detail {
 
-/// How long after its time is up a caller still waits for a reply that is on its way: nearly always
-/// it comes at once, and then the answer is certain. Part of the 50 ms that every call may be late.
-inline constexpr std::chrono::milliseconds kReplyGrace{25};
-
 /// A call that is carried out in steps: what it is about, who drives it, and the decisions (the
 /// virtual functions), which say after each event which step comes next. The parts of CallRunner
 /// carry the steps out.

@@ -366,11 +366,17 @@ inline void WaitingRoom::message(const std::string& channel, std::string_view pa
   // The text does not matter here: something may have changed.
   context_.counters().messages.fetch_add(1, std::memory_order_relaxed);
   WakeupQueues::Turns turns;
+  bool loopNeeded = false;
   {
     const MutexLock lock(mutex_);
     turns = queues_.message(channel, payload, context_.now());
+    // A pause may begin, which has an end.
+    loopNeeded = needsLoop();
   }
   context_.counters().wakeUps.fetch_add(turns.size(), std::memory_order_relaxed);
+  if (loopNeeded) {
+    wakeLoop();
+  }
   give(turns);
 }
 

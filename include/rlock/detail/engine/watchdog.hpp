@@ -250,35 +250,16 @@ class Watchdog {
     overdue.takeAll(visit);
   }
 
-  /// All that is due, but of the renewals only so many, or fewer without memory.
-  Work collect(TimePoint now, std::size_t renewals = std::numeric_limits<std::size_t>::max()) {
+  /// All that is due, but of the renewals only so many, or less without memory.
+  Work collect(TimePoint now,
+               std::size_t renewals = std::numeric_limits<std::size_t>::max()) noexcept {
     Work work;
     overdueSince_ = now;
-    while (scheduled_.nextDue() <= now) {
-      Hold& hold = scheduled_.top();
-      if (hold.lost) {
-        takeOut(hold);
-        work.gone.emplace_back(&hold);
-      } else if (!loses(hold, now, work)) {
-        takeOut(hold);
-        wait(hold);
-      }
-    }
-    for (std::size_t given = 0;
-         !overdue_.empty() && (given < renewals || overdue_.nextDue() <= now);) {
-      Hold& hold = overdue_.top();
-      if (loses(hold, now, work)) {
-        continue;
-      }
-      try {
-        (hold.watched ? work.renew : work.verify).emplace_back(&hold);
-      } catch (const std::bad_alloc&) {
-        // The holds before it are under way already; this one stays where it is.
-        break;
-      }
-      ++given;
-      hold.renewing = true;
-      putIn(hold, Validity::lossAt(hold));
+    try {
+      collect(now, renewals, work);
+    } catch (const std::bad_alloc&) {
+      // What was collected is decided, and must go its way. The hold that there was no memory for
+      // and those behind it are due still.
     }
     return work;
   }
@@ -291,6 +272,30 @@ class Watchdog {
 
  private:
   using Heap = DeadlineHeap<Hold, &Hold::hook>;
+
+  void collect(TimePoint now, std::size_t renewals, Work& work) {
+    while (scheduled_.nextDue() <= now) {
+      Hold& hold = scheduled_.top();
+      if (hold.lost) {
+        work.gone.emplace_back(&hold);
+        takeOut(hold);
+      } else if (!loses(hold, now, work)) {
+        takeOut(hold);
+        wait(hold);
+      }
+    }
+    for (std::size_t given = 0;
+         !overdue_.empty() && (given < renewals || overdue_.nextDue() <= now);) {
+      Hold& hold = overdue_.top();
+      if (loses(hold, now, work)) {
+        continue;
+      }
+      (hold.watched ? work.renew : work.verify).emplace_back(&hold);
+      ++given;
+      hold.renewing = true;
+      putIn(hold, Validity::lossAt(hold));
+    }
+  }
 
   [[nodiscard]] Clock::duration period() const noexcept {
     return std::chrono::nanoseconds(timeout_) / 3;
@@ -327,7 +332,7 @@ class Watchdog {
     if (now < Validity::lossAt(hold)) {
       return false;
     }
-    work.lost.push_back(lose(hold, Validity::reasonAt(hold, hold.maxHoldUntil, now)));
+    lose(hold, Validity::reasonAt(hold, hold.maxHoldUntil, now), work.lost);
     linger(hold);
     return true;
   }

@@ -304,6 +304,9 @@ class Call : public net::Request {
     bool asking = false;  // its node has the key ahead of the slot
     bool maybeExecuted = false;
     LostRequests lost{};  // from one request of the call to the next
+    /// The script whose text it brings, for others, too, who wait for that; null: none. By the time
+    /// that it ends it may have been composed anew for another script.
+    const lua::Script* brings = nullptr;
     std::unique_ptr<Timer> timer{};
     ParkedCalls* parkedIn = nullptr;
     IntrusivePtr<Call> parkedSelf{};  // while it is parked: the list's reference
@@ -332,7 +335,6 @@ class Call : public net::Request {
   bool unsent_ = false;  // composed anew, so that the reply that stands there is to another one
   Late late_ = Late::harmless;
   bool despiteLimit_ = false;
-  bool bringsText_ = false;  // for others, too, who wait for it
   bool behindText_ = false;  // repeated by hash behind the text that another brings
   bool followsUp_ = false;
   bool goesOn_ = false;

@@ -24,8 +24,10 @@ class ScriptSupply {
   /// The call was answered, or lost: in both cases a text that it brought is not under way any
   /// more.
   void answered(Call& call) noexcept {
-    if (std::exchange(call.bringsText_, false)) {
-      texts_.arrived(call.script_);
+    const lua::Script* const brought =
+        call.room_ ? std::exchange(call.room_->brings, nullptr) : nullptr;
+    if (brought != nullptr) {
+      texts_.arrived(brought);
     }
   }
   /// The call is to be ahead of others. A server that does not know the script would ask for its
@@ -54,7 +56,7 @@ inline void ScriptSupply::supply(Call& call) {
   if (!mine && !std::exchange(call.behindText_, true)) {
     return;
   }
-  call.bringsText_ = mine;
+  call.room_->brings = mine ? call.script_ : nullptr;
   loaded_.fetch_add(1, std::memory_order_relaxed);
   call.sendText();
 }

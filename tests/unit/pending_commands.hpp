@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "unit/engine_fixture.hpp"
+#include "unit/manual_env.hpp"
+#include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/net/pending_requests.hpp>
+#include <rlock/detail/net/server_session.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+
+/// A connection that keeps each request until the test answers it.
+class PendingCommands final : public NoCommands {
+ public:
+  explicit PendingCommands(const ManualEnv& env) : env_(env) {}
+
+  bool submit(net::Request& request, std::span<const std::string_view> argv, Mode mode) override {
+    if (!up_) {
+      return false;
+    }
+    pending_.append(request, 1, mode, env_.now());
+    pending_.offer(1);
+    sent_.emplace_back(argv.begin(), argv.end());
+    return true;
+  }
+  [[nodiscard]] bool up() const noexcept override { return up_; }
+  /// A request that was not answered refers to the engine.
+  void close() noexcept override { drop(); }
+
+  void connect(net::LinkEvents& events) {
+    pending_.begin(true, env_.now());
+    up_ = true;
+    auto session = std::make_shared<net::ServerSession>();
+    session->node = "host:6379";
+    session->runId = "run";
+    session->clientId = 1;
+    events.onUp(session);
+  }
+  void disconnect(net::LinkEvents& events) {
+    drop();
+    events.onDown(Error(Errc::connectionFailed, "cut"));
+  }
+  /// Nothing is answered any more.
+  void drop() {
+    up_ = false;
+    answered_ = sent_.size();
+    net::PendingRequests::Ended ended;
+    pending_.fail(std::make_shared<net::ServerSession>(), ended);
+    tell(ended);
+  }
+
+  /// Requests that were not answered.
+  [[nodiscard]] std::size_t underWay() const { return sent_.size() - answered_; }
+  [[nodiscard]] std::size_t sent() const { return sent_.size(); }
+  /// The keys of the oldest that was not answered.
+  [[nodiscard]] std::vector<std::string> keys() const {
+    const std::vector<std::string>& argv = sent_.at(answered_);
+    return {argv.begin() + 3, argv.begin() + 3 + std::stol(argv[2])};
+  }
+  /// Confirms the renewals of the oldest.
+  void confirm() { answer(toEach(1)); }
+  void confirmAll() {
+    while (underWay() > 0) {
+      confirm();
+    }
+  }
+  /// Answers the oldest: there is no such hold.
+  void findNothing() {
+    Reply reply;
+    reply.type = Reply::Type::nil;
+    answer(std::move(reply));
+  }
+  void refuse(std::string_view error) {
+    Reply reply;
+    reply.type = Reply::Type::error;
+    reply.text = error;
+    answer(std::move(reply));
+  }
+
+  /// An answer to the oldest that says this of each key.
+  [[nodiscard]] Reply toEach(std::int64_t number) const {
+    Reply element;
+    element.type = Reply::Type::integer;
+    element.integer = number;
+    Reply reply;
+    reply.type = Reply::Type::array;
+    reply.elements.assign(keys().size(), element);
+    return reply;
+  }
+  /// Answers the oldest. Takes no memory of its own.
+  void answer(Reply reply) {
+    ++answered_;
+    net::PendingRequests::Ended ended;
+    ASSERT_TRUE(pending_.take(std::move(reply), env_.now(), ended));
+    tell(ended);
+  }
+
+ private:
+  static void tell(net::PendingRequests::Ended& ended) noexcept {
+    while (const auto request = ended.background.pop()) {
+      net::PendingRequests::complete(*request);
+    }
+  }
+
+  const ManualEnv& env_;
+  net::PendingRequests pending_{std::chrono::seconds(3)};
+  std::vector<std::vector<std::string>> sent_;
+  std::size_t answered_ = 0;
+  bool up_ = false;
+};
+
+}  // namespace rlock::detail
