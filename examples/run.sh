@@ -27,7 +27,7 @@ set -euo pipefail
 script=$(cd "$(dirname "$0")" && pwd)/run.sh
 cd "$(dirname "$0")/.."
 
-examples=(callback coroutine count_down_latch fair_lock fenced future inspect lease_lost lock multi_lock non_reentrant own_loop permits read_write red_lock semaphore simple_lock spin_lock std_mutex try_lock)
+examples=(callback config coroutine count_down_latch cron fair_lock fenced future inspect job_pool leader lease_lost lock multi_lock non_reentrant own_loop permits read_write red_lock semaphore simple_lock spin_lock std_mutex stock try_lock)
 
 topology=single
 kill_node=yes
