@@ -8,11 +8,15 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <future>
+#include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace rlock::test {
@@ -34,7 +38,7 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
   }
 
   [[nodiscard]] Options tight() {
-    Options settings = options();
+    Options settings = throughProxy_ ? proxied() : options();
     settings.watchdogTimeout = kLease;
     settings.commandTimeout = 1s;
     settings.closeTimeout = 200ms;
@@ -42,6 +46,8 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
     settings.log = [](LogLevel, std::string_view) {};
     return settings;
   }
+
+  bool throughProxy_ = false;
 
   /// Runs `act` with each allocation failing in turn, each time with a new client, and then checks
   /// what it left.
@@ -158,6 +164,39 @@ TEST_P(Allocation, ToHandOver) {
             }
           }
         });
+  }
+}
+
+/// The caller leaves while the reply is on its way: it is answered once, and what was granted is
+/// given back.
+TEST_P(Allocation, ToLeaveARequestUnderWay) {
+  throughProxy_ = true;
+  proxy().addRule(TcpProxy::script("slow"), TcpProxy::Action::delayReply(120ms));
+  for (const bool stopped : {false, true}) {
+    SCOPED_TRACE(stopped ? "stopped" : "late");
+    std::vector<std::shared_ptr<std::atomic<int>>> answers;
+    each([](Client&) {},
+         [&](Client& client) {
+           std::stop_source stop;
+           AcquireOptions terms{.stop = stop.get_token()};
+           if (!stopped) {
+             terms.wait = Duration(40ms);
+           }
+           answers.push_back(std::make_shared<std::atomic<int>>(0));
+           client.getLock("slow")
+               .acquireAsync(terms, newOwner())
+               .start([count = answers.back()](const Result<Lease>& /*lease*/) { ++*count; });
+           if (stopped) {
+             std::this_thread::sleep_for(20ms);
+             stop.request_stop();
+           }
+           EXPECT_EVENTUALLY(kLong, *answers.back() == 1);
+           // The reply comes.
+           std::this_thread::sleep_for(150ms);
+         });
+    for (const auto& count : answers) {
+      EXPECT_LE(*count, 1);
+    }
   }
 }
 

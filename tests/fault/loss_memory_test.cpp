@@ -11,11 +11,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 namespace loss_memory_test {
@@ -27,7 +29,8 @@ using test::FailedAllocation;
 /// A client and its server, which the test answers for, on a clock of the test's.
 class World {
  public:
-  World() = default;
+  explicit World(Options options = Options::fromUri("redis://host"))
+      : options_(std::move(options)) {}
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   ~World() {
@@ -52,6 +55,7 @@ class World {
     engine_->gates().leave(*gate.hold);
     return handle;
   }
+  void endThread(std::uint64_t owner) { engine_->threadEnded(OwnerId{owner}); }
   /// The loop goes on after a function that threw.
   void advance(std::chrono::milliseconds by) {
     const auto end = env_->now() + by;
@@ -69,13 +73,24 @@ class World {
     return engine_->counters().renewalFailures.load();
   }
 
+  /// As the end of an operation that began on the loop thread, or on another one.
+  void deliver(UniqueFunction<void()> handler, bool onLoop) {
+    env_->setOnLoopThread(onLoop);
+    engine_->callbacks().deliver(std::move(handler));
+    env_->setOnLoopThread(true);
+  }
+  /// As a call that is refused before it begins.
+  void reject(UniqueFunction<void()> handler) { engine_->callbacks().reject(std::move(handler)); }
+  void runPosted() { env_->runPosted(); }
+
  private:
+  const Options options_;
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   const std::shared_ptr<PendingCommands> server_ = std::make_shared<PendingCommands>(*env_);
   net::LinkEvents* events_ = nullptr;
   const std::shared_ptr<LockEngine> engine_ = std::make_shared<LockEngine>(
       "client",
-      Options::fromUri("redis://host"),
+      options_,
       std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
       env_,
       net::Transports{[this](net::LinkEvents& events) {
@@ -148,6 +163,67 @@ TEST(LossMemory, AnAnswerThatCannotBeBookedIsAskedForAgain) {
     if (::testing::Test::HasFailure()) {
       FailedAllocation::print();
       return;
+    }
+  }
+}
+
+/// A thread ends while an allocation fails: what it held is not renewed any more.
+TEST(LossMemory, TheEndOfAThread) {
+  bool failed = true;
+  for (long k = 1; failed; ++k) {
+    SCOPED_TRACE("allocation " + std::to_string(k));
+    ASSERT_LT(k, 500);
+    World world;
+    world.connect();
+    const auto hold = world.take(1, 30s, true);
+    {
+      const FailedAllocation failure(k, FailedAllocation::Of::thisThread);
+      world.endThread(1);
+      failed = FailedAllocation::happened();
+    }
+    EXPECT_EQ(hold->reason(), LossReason::threadEnded);
+    world.advance(11s);
+    EXPECT_EQ(world.server().underWay(), 0U) << "a renewal";
+    if (::testing::Test::HasFailure()) {
+      FailedAllocation::print();
+      return;
+    }
+  }
+}
+
+/// A handler of the application runs once, whichever allocation on its way fails.
+TEST(LossMemory, AHandlerRuns) {
+  using Start = std::function<void(World&, UniqueFunction<void()>)>;
+  const std::vector<std::pair<std::string, Start>> starts{
+      {"delivered", [](World& world, auto handler) { world.deliver(std::move(handler), false); }},
+      {"rejected", [](World& world, auto handler) { world.reject(std::move(handler)); }}};
+  std::vector<std::function<void()>> submitted;
+  Options executed = Options::fromUri("redis://host");
+  executed.executor = [&](std::function<void()> task) {
+    FailedAllocation::disarm();  // what the application does is its own affair
+    submitted.push_back(std::move(task));
+  };
+  for (const Options& options : {Options::fromUri("redis://host"), executed}) {
+    for (const auto& [what, start] : starts) {
+      bool failed = true;
+      for (long k = 1; failed; ++k) {
+        SCOPED_TRACE(what + (options.executor ? " by an executor" : "") + ", allocation " +
+                     std::to_string(k));
+        ASSERT_LT(k, 100);
+        World world(options);
+        int runs = 0;
+        UniqueFunction<void()> handler([&runs] { ++runs; });
+        {
+          const FailedAllocation failure(k, FailedAllocation::Of::thisThread);
+          start(world, std::move(handler));
+          world.runPosted();
+          failed = FailedAllocation::happened();
+        }
+        for (const auto& task : std::exchange(submitted, {})) {
+          task();
+        }
+        EXPECT_EQ(runs, 1);
+      }
     }
   }
 }

@@ -60,6 +60,8 @@ class FakeWaiter final : public Waiter {
 
 class WakeupQueuesTest : public ::testing::Test {
  protected:
+  explicit WakeupQueuesTest(bool countsAll = true) : queues(kPoll, kLinger, countsAll) {}
+
   /// A first try was refused, so the waiter goes to sleep.
   Waiter* sleep(FakeWaiter& waiter, TimePoint now = at(0), milliseconds remaining = kUnknown) {
     return one(queues.queue(waiter, {"c"}, WakeupQueues::Mark{}, true, remaining, now));
@@ -106,7 +108,7 @@ class WakeupQueuesTest : public ::testing::Test {
     return result;
   }
 
-  WakeupQueues queues{kPoll, kLinger};
+  WakeupQueues queues;
   FakeWaiter a;
   FakeWaiter b;
   FakeWaiter c;
@@ -1370,6 +1372,7 @@ TEST_F(WakeupQueuesTest, AfterSomeHandOversTheLockIsForEverybody) {
 
 class PrecedenceTest : public WakeupQueuesTest {
  protected:
+  explicit PrecedenceTest(bool countsAll = true) : WakeupQueuesTest(countsAll) {}
   /// The channel is subscribed, and of the crowd two have had the lock, so that the next release is
   /// for everybody; the others sleep.
   void SetUp() override {
@@ -1431,6 +1434,33 @@ TEST_F(PrecedenceTest, WhereOthersHearTheFirstOneTriesAfterAPause) {
   EXPECT_EQ(one(queues.message("c", {}, at(3))), nullptr);
   EXPECT_EQ(one(queues.poll(at(5))), nullptr);
   EXPECT_EQ(one(queues.poll(at(6))), &crowd[2]);
+  drop(crowd[2]);
+}
+
+/// A server of a cluster does not know who hears it at another one.
+class UncountedPrecedenceTest : public PrecedenceTest {
+ protected:
+  UncountedPrecedenceTest() : PrecedenceTest(false) {}
+};
+
+TEST_F(UncountedPrecedenceTest, OthersMayHearWhereOnlyThisOneIsCounted) {
+  for (const std::int64_t receivers : {1, 0}) {
+    const std::uint64_t pause = release();
+    ASSERT_NE(pause, 0U);
+    EXPECT_EQ(answer(pause, receivers, at(1)), nullptr);
+    EXPECT_EQ(one(queues.message("c", {}, at(2))), nullptr);
+    FakeWaiter& next = crowd[receivers == 1 ? 2 : 5];
+    EXPECT_EQ(one(queues.message("c", {}, at(3))), &next) << "another one has had it";
+    drop(next);
+    one(queues.leave(next, true, at(3)));
+    chain(receivers == 1 ? 3 : 6);
+  }
+}
+
+TEST_F(UncountedPrecedenceTest, AReleaseThatFailedWasHeardByNobody) {
+  const std::uint64_t pause = release();
+  Waiter* const next = answer(pause, std::nullopt);
+  EXPECT_EQ(next, &crowd[2]);
   drop(crowd[2]);
 }
 

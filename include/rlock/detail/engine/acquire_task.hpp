@@ -442,7 +442,7 @@ inline AcquireTask::Step AcquireTask::acksCame(Acks acks) {
     // A caller does not wait for long until it is undone.
     undoTimer_ = engine_->env()->makeTimer([this] {
       const IntrusivePtr<AcquireTask> self(this);
-      guarded([this] { perform(leave(Leave::late)); });
+      leaveNow(Leave::late);
     });
     undoTimer_->armAt(engine_->now() + kReplyGrace);
   }

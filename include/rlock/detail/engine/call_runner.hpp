@@ -55,6 +55,7 @@ class CallRunner : public SteppedCall {
   // Other threads: StepPerformer.
   void startOnLoop() { performer_.start(); }
   void perform(Step step) { performer_.perform(step); }
+  void leaveNow(Leave why) noexcept { performer_.leave(why); }
   void performSoon(Step step) { performer_.performSoon(step); }
   template <class Action>
   void soon(Action action) {
@@ -98,7 +99,7 @@ class CallRunner : public SteppedCall {
 inline void CallRunner::interruptCaller(Signals::Signal why) noexcept {
   signals_.give(why);
   if (background_) {
-    performer_.soon([this] { perform(leave(Leave::stopped)); });
+    performer_.soon([this] { performer_.leave(Leave::stopped); });
   } else {
     interrupt();
   }

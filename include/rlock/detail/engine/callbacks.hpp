@@ -9,7 +9,9 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -35,11 +37,12 @@ class Callbacks {
   explicit Callbacks(EngineContext& context)
       : context_(context), delayed_(context.env(), [this] { runDue(); }) {}
 
-  /// Runs application code on the callback thread.
+  /// Runs application code on the callback thread, or here when there is no memory to get there:
+  /// whoever waits for it would wait for ever.
   void deliver(UniqueFunction<void()> function,
                HandlerPlace place = HandlerPlace::application) noexcept;
-  /// As deliver(), for a call that is refused before it begins: never inside this call, and works
-  /// without a loop, too.
+  /// As deliver(), for a call that is refused before it begins: on another thread or later, also
+  /// without a loop.
   void reject(UniqueFunction<void()> function,
               HandlerPlace place = HandlerPlace::application) noexcept;
   /// Calls `function` on the loop thread: at `when`, or when the client is closed; on any thread
@@ -73,10 +76,17 @@ inline void Callbacks::runGuarded(UniqueFunction<void()>& function) noexcept {
 inline void Callbacks::deliver(UniqueFunction<void()> function, HandlerPlace place) noexcept {
   const auto& executor = context_.options().executor;
   if (executor && place == HandlerPlace::application) {
-    auto shared = std::make_shared<UniqueFunction<void()>>(std::move(function));
-    UniqueFunction<void()> submit([self = context_.sharing(*this), shared, &executor] {
-      executor([self, shared] { self->runGuarded(*shared); });
-    });
+    std::shared_ptr<UniqueFunction<void()>> shared;
+    std::function<void()> task;
+    try {
+      // What fails has not moved the function yet.
+      shared = std::make_shared<UniqueFunction<void()>>(std::move(function));
+      task = [self = context_.sharing(*this), shared] { self->runGuarded(*shared); };
+    } catch (const std::bad_alloc&) {
+      runGuarded(shared ? *shared : function);
+      return;
+    }
+    UniqueFunction<void()> submit([&] { executor(std::move(task)); });
     runGuarded(submit);
     return;
   }
@@ -84,33 +94,41 @@ inline void Callbacks::deliver(UniqueFunction<void()> function, HandlerPlace pla
     runGuarded(function);
     return;
   }
-  context_.dispatcher().post(
-      [self = context_.sharing(*this), function = std::move(function)]() mutable {
-        self->runGuarded(function);
-      });
+  auto run = [self = context_.sharing(*this), function = std::move(function)]() mutable {
+    self->runGuarded(function);
+  };
+  try {
+    context_.dispatcher().post(std::move(run));
+  } catch (const std::bad_alloc&) {
+    run();
+  }
 }
 
 inline void Callbacks::reject(UniqueFunction<void()> function, HandlerPlace place) noexcept {
-  if (!context_.closed() && context_.inItsProcess()) {
-    context_.dispatcher().post([self = context_.sharing(*this),
-                                function = std::move(function),
-                                place]() mutable { self->deliver(std::move(function), place); });
-    return;
-  }
   // There may be no loop any more, and neither the handler nor an executor that calls it at once
   // may run inside the call that starts it.
+  const bool onLoop = !context_.closed() && context_.inItsProcess();
   const bool submits = context_.options().executor && place == HandlerPlace::application;
-  UniqueFunction<void()> start([self = context_.sharing(*this), &function, place, submits] {
-    self->context_.env()->runElsewhere(
-        [self, function = std::move(function), place, submits]() mutable {
-          if (submits) {
-            self->deliver(std::move(function), place);
-          } else {
-            self->runGuarded(function);
-          }
-        });
-  });
-  runGuarded(start);
+  auto run = [self = context_.sharing(*this),
+              function = std::move(function),
+              place,
+              delivers = onLoop || submits]() mutable {
+    if (delivers) {
+      self->deliver(std::move(function), place);
+    } else {
+      self->runGuarded(function);
+    }
+  };
+  try {
+    if (onLoop) {
+      context_.dispatcher().post(std::move(run));
+    } else {
+      context_.env()->runElsewhere(std::move(run));
+    }
+  } catch (const std::exception&) {
+    // There is no memory, or no further thread.
+    run();
+  }
 }
 
 inline void Callbacks::callAt(Clock::time_point when, UniqueFunction<void()> function) {

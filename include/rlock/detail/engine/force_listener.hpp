@@ -102,7 +102,11 @@ class ForceListener::HoldCheck final : public Call {
     if (outcome.kind == Outcome::Kind::replied && reply().isArray() &&
         reply().elements.size() == 1 && reply().elements[0].isInteger() &&
         reply().elements[0].integer == 0) {
-      listener_->isGone(doubt_);
+      try {
+        listener_->isGone(doubt_);
+      } catch (const std::bad_alloc&) {
+        // The next renewal finds out.
+      }
     }
   }
 

@@ -186,16 +186,27 @@ inline void HoldEvents::threadEnded(OwnerId owner) noexcept {
   std::vector<HoldLoss> lost;
   {
     const MutexLock lock(book_.mutex);
-    for (const HoldPtr& hold : book_.ledger.ownedBy(owner)) {
-      if (hold->count > 0 && !hold->lost) {
-        // Left to expire: the work it protects may go on elsewhere.
-        loseAllOf(*hold, LossReason::threadEnded, lost);
-        hold->leftToExpire = true;
-        book_.watchdog.linger(*hold);
+    Watchdog& watchdog = book_.watchdog;
+    book_.ledger.visitOwnedBy(owner, [&](Hold& hold) {
+      if (hold.count == 0 || hold.lost) {
+        return;
       }
-    }
+      try {
+        loseAllOf(hold, LossReason::threadEnded, lost);
+      } catch (const std::bad_alloc&) {
+        // It must not be renewed for ever, though nobody can be told.
+        loseUntold(hold, LossReason::threadEnded);
+      }
+      // Left to expire: the work it protects may go on elsewhere.
+      hold.leftToExpire = true;
+      watchdog.linger(hold);
+    });
   }
-  losses_.announceOnLoop(std::move(lost));
+  try {
+    losses_.announceOnLoop(std::move(lost));
+  } catch (const std::bad_alloc&) {
+    // The handles show it.
+  }
 }
 
 // The end.

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,8 +52,12 @@ class HoldLabels::LabelCall final : public Call {
     if (outcome.kind == Outcome::Kind::failed && mayConcernOneKey(outcome.error->errc()) &&
         notes_.size() > 1) {
       const auto half = notes_.begin() + static_cast<std::ptrdiff_t>(notes_.size() / 2);
-      labels_->note({half, notes_.end()});
-      labels_->note({notes_.begin(), half});
+      try {
+        labels_->note({half, notes_.end()});
+        labels_->note({notes_.begin(), half});
+      } catch (const std::bad_alloc&) {
+        // Nothing depends on a label.
+      }
     }
   }
 

@@ -263,12 +263,17 @@ class HoldLedger {
   /// The entries of one owner.
   [[nodiscard]] std::vector<HoldPtr> ownedBy(OwnerId owner) const {
     std::vector<HoldPtr> result;
+    visitOwnedBy(owner, [&](Hold& hold) { result.emplace_back(&hold); });
+    return result;
+  }
+  /// The same without memory. The function must not change which entries there are.
+  template <class Visit>
+  void visitOwnedBy(OwnerId owner, Visit visit) const {
     byOwner_.visit(static_cast<std::size_t>(owner.value), [&](Hold& hold) {
       if (hold.owner == owner) {
-        result.emplace_back(&hold);
+        visit(hold);
       }
     });
-    return result;
   }
 
  private:

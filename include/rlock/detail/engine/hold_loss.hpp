@@ -99,6 +99,20 @@ inline void loseAllOf(Hold& hold, LossReason reason, std::vector<HoldLoss>& loss
   hold.lost = true;
 }
 
+/// As loseAllOf(), where there is no memory for those that are to be told: the handles show it.
+inline void loseUntold(Hold& hold, LossReason reason) noexcept {
+  hold.lost = true;
+  if (hold.handle) {
+    hold.handle->markLost(reason);
+  }
+  for (HoldPart& part : hold.parts) {
+    part.lost = true;
+    if (part.handle) {
+      part.handle->markLost(reason);
+    }
+  }
+}
+
 /// Decides the loss of each part whose own time is over. False: nothing has changed, or all are
 /// lost.
 inline bool losePartsDue(Hold& hold,

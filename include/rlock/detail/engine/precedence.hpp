@@ -15,9 +15,10 @@ namespace rlock::detail {
 /// is over or a second message says that another client has had the lock.
 ///
 /// Nothing is given away where nobody else waits. The server says how many clients heard the
-/// release; if it was this one only, its waiter tries at its message. Others may hear it that do
-/// not wait any more; a pause in which nobody took the lock is therefore followed by a time without
-/// pauses, twice as long each time.
+/// release; if it was this one only, its waiter tries at its message. But some of those that hear
+/// it do not wait any more, and a server that does not count everybody tells nothing; a pause in
+/// which nobody took the lock is therefore followed by a time without pauses, twice as long each
+/// time.
 ///
 /// The wake-up queue reports what happens and asks whether its first waiter gets a turn. Each pause
 /// has a number, so that an answer that comes late is not taken for that of the next.

@@ -52,6 +52,8 @@ class StepPerformer {
   void guarded(Action action) noexcept;
   /// A caller that is no thread leaves then.
   void armDeadline(Clock::time_point when);
+  /// The caller does not wait any longer.
+  void leave(SteppedCall::Leave why) noexcept;
 
  private:
   void reconcile(bool keep);
@@ -214,7 +216,23 @@ inline void StepPerformer::onDeadline() {
     deadlineTimer_->armAt(until);
     return;
   }
-  guarded([this] { perform(call_.leave(SteppedCall::Leave::late)); });
+  leave(SteppedCall::Leave::late);
+}
+
+/// Without memory for the answer the caller stays, until the next turn of the loop: the request at
+/// hand may be under way, and its reply must find the call as it is.
+inline void StepPerformer::leave(SteppedCall::Leave why) noexcept {
+  guarded([this, why] {
+    Step step = Step::none;
+    try {
+      step = call_.leave(why);
+    } catch (const std::bad_alloc&) {
+      call_.engine_->dispatcher().post(
+          [this, why, self = IntrusivePtr<SteppedCall>(&call_)] { leave(why); });
+      return;
+    }
+    perform(step);
+  });
 }
 
 }  // namespace rlock::detail

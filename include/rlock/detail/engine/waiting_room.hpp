@@ -42,7 +42,9 @@ class WaitingRoom {
 
   explicit WaitingRoom(EngineContext& context)
       : context_(context),
-        queues_(context.options().safetyPoll, context.options().subscriptionLinger),
+        queues_(context.options().safetyPoll,
+                context.options().subscriptionLinger,
+                context.options().topology == Topology::single),
         handOvers_{context.options().handOverLimit, context.options().handOverTime},
         timer_(context.env()->makeTimer([this] { serve(); })) {}
 

@@ -221,9 +221,11 @@ struct WakeupChannel {
 
 /// The state that the wake-up queues of a client have in common.
 struct WakeupQueue::Shared {
-  explicit Shared(std::chrono::milliseconds poll) noexcept : safetyPoll(poll) {}
+  Shared(std::chrono::milliseconds poll, bool countsEverybody) noexcept
+      : safetyPoll(poll), countsAll(countsEverybody) {}
 
   const std::chrono::milliseconds safetyPoll;
+  const bool countsAll;  // receivers that the server tells of are all that there are
   std::uint64_t openings = 0;
   DeadlineHeap<WakeupQueue, &WakeupQueue::poll_> polls;  // when each first one looks by itself
 };
@@ -446,9 +448,8 @@ inline void WakeupQueue::releasedForAll(std::uint64_t pause,
                                         Turns& turns) noexcept {
   const std::int64_t told = receivers.value_or(0);
   const std::int64_t ownSubscription = channel_.subscribed ? 1 : 0;
-  follow(precedence_.answered(pause, told > 0 && channel_.subscribed, told > ownSubscription),
-         now,
-         turns);
+  const bool others = told > ownSubscription || (receivers && !shared_.countsAll);
+  follow(precedence_.answered(pause, told > 0 && channel_.subscribed, others), now, turns);
 }
 
 inline void WakeupQueue::follow(Precedence::Answer answer, TimePoint now, Turns& turns) noexcept {

@@ -42,8 +42,12 @@ class WakeupQueues {
 
   static constexpr std::size_t kQueuesPerChannel = WakeupChannel::kQueues;
 
-  WakeupQueues(std::chrono::milliseconds safetyPoll, std::chrono::milliseconds linger) noexcept
-      : shared_(safetyPoll), linger_(linger) {}
+  /// @param countsAll  the server that counts the receivers of a message knows of all. One with
+  ///                   replicas and one of a cluster know of their own only.
+  WakeupQueues(std::chrono::milliseconds safetyPoll,
+               std::chrono::milliseconds linger,
+               bool countsAll = true) noexcept
+      : shared_(safetyPoll, countsAll), linger_(linger) {}
 
   [[nodiscard]] Mark mark(std::string_view channel, std::uint8_t wakeupQueue = 0) const {
     const auto found = channels_.find(channel);
