@@ -186,7 +186,7 @@ inline void HoldEvents::threadEnded(OwnerId owner) noexcept {
   std::vector<HoldLoss> lost;
   {
     const MutexLock lock(book_.mutex);
-    Watchdog& watchdog = book_.watchdog;
+    Watchdog* const watchdog = &book_.watchdog;
     book_.ledger.visitOwnedBy(owner, [&](Hold& hold) {
       if (hold.count == 0 || hold.lost) {
         return;
@@ -199,7 +199,7 @@ inline void HoldEvents::threadEnded(OwnerId owner) noexcept {
       }
       // Left to expire: the work it protects may go on elsewhere.
       hold.leftToExpire = true;
-      watchdog.linger(hold);
+      watchdog->linger(hold);
     });
   }
   try {
