@@ -6,6 +6,20 @@
 
 namespace rlock {
 
+namespace {
+
+/// Returns whether the release goes on in the background. False: there was no memory to begin it.
+bool beginRelease(detail::LockBackend& backend, const detail::ReleaseTarget& target) noexcept {
+  try {
+    backend.releaseQuietly(target);
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
 Lease::Lease(std::shared_ptr<detail::LockBackend> backend,
              OwnerId owner,
              detail::Grant grant) noexcept
@@ -88,7 +102,8 @@ ReleaseResult Lease::release() noexcept {
         return ReleaseResult::unknown;
     }
   } catch (...) {
-    // There is no memory for the release: the hold is left to expire.
+    // There was no memory for the release. Somebody may wait for it, so it is tried once more.
+    beginRelease(*backend, {owner_, hold->incarnation()});
     return ReleaseResult::unknown;
   }
 }
@@ -99,10 +114,10 @@ void Lease::releaseInBackground() noexcept {
   if (!backend || !hold || hold->released()) {
     return;
   }
-  try {
-    backend->releaseQuietly({owner_, hold->incarnation()});
-  } catch (...) {
-    // There is no memory for the release: the hold is left to expire.
+  const detail::ReleaseTarget target{owner_, hold->incarnation()};
+  // Somebody may wait for it, so it is tried once more.
+  if (!beginRelease(*backend, target)) {
+    beginRelease(*backend, target);
   }
 }
 

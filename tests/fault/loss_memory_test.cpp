@@ -34,13 +34,26 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   ~World() {
+    // Requests and functions that are left refer to the engine: what waits for a connection is
+    // sent, and lost.
+    if (!connected_) {
+      connect();
+    }
     engine_->markClosed();
     engine_->disconnect();
-    // Functions and requests that are left refer to the engine.
     env_->runPosted();
+    server_->drop();
+    // And what is tried again after a while.
+    for (int i = 0; i < 10; ++i) {
+      env_->advance(1min);
+      env_->runPosted();
+    }
   }
 
-  void connect() { server_->connect(*events_); }
+  void connect() {
+    connected_ = true;
+    server_->connect(*events_);
+  }
   IntrusivePtr<HoldHandle> take(std::uint64_t owner,
                                 std::chrono::milliseconds lease,
                                 bool watched) {
@@ -88,6 +101,7 @@ class World {
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   const std::shared_ptr<PendingCommands> server_ = std::make_shared<PendingCommands>(*env_);
   net::LinkEvents* events_ = nullptr;
+  bool connected_ = false;
   const std::shared_ptr<LockEngine> engine_ = std::make_shared<LockEngine>(
       "client",
       options_,
