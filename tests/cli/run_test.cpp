@@ -118,9 +118,10 @@ TEST_F(CliRun, CR2_ACommandThatIgnoresASignalKeepsTheLock) {
     running.expectLine(kSoon);
     running.kill(signal);
     running.kill(SIGUSR1);
-    running.send("");
     ASSERT_TRUE(running.running());
     EXPECT_TRUE(redis().exists("a"));
+    // The command ends at once.
+    running.send("");
     EXPECT_EQ(finish(running).code, 3);
     EXPECT_FALSE(redis().exists("a"));
   }
