@@ -72,7 +72,7 @@ class Scale {
     options_.log = [](LogLevel /*level*/, std::string_view /*line*/) {};
   }
 
-  /// What a client with so many holds spends on others.
+  /// The cost of operations on another lock in a client with so many holds.
   void besideHolds(std::size_t count) {
     Tally losses;
     Options settings = options_;
@@ -112,7 +112,7 @@ class Scale {
     });
   }
 
-  /// What a waiter costs where so many wait for the same lock.
+  /// The cost of one waiter where so many wait for the same lock.
   void amongWaiters(std::size_t count) {
     auto client = Client::connect(options_);
     RLock lock = client.getLock("bench:scale:wait");
@@ -154,7 +154,7 @@ class Scale {
     client.close(std::chrono::seconds(10));
   }
 
-  /// What a pair costs where so many threads have one at a time.
+  /// The cost of a pair where so many threads have one at a time.
   void byThreads(std::size_t count) {
     auto client = Client::connect(options_);
     const std::size_t times = context_.pick<std::size_t>(50, 10, 2);

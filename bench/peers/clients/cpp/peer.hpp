@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the measured C++ clients have in common: a program that obeys the commands of measure.py on
+// The measured C++ clients have this in common: a program that obeys the commands of measure.py on
 // its standard input (see README.md). A client says how a lock is made; what is measured is here,
 // so that it is the same for all of them.
 #pragma once
@@ -29,7 +29,7 @@ struct alignas(64) Worker {
   Samples latencies;
 };
 
-/// What a load that runs must know, and where it counts.
+/// A load that runs: whether it goes on, and its counts.
 class Load {
  public:
   explicit Load(std::size_t workers) : workers_(workers) {}

@@ -79,7 +79,7 @@ inline void Callbacks::deliver(UniqueFunction<void()> function, HandlerPlace pla
     std::shared_ptr<UniqueFunction<void()>> shared;
     std::function<void()> task;
     try {
-      // What fails has not moved the function yet.
+      // An allocation that fails has not moved the function yet.
       shared = std::make_shared<UniqueFunction<void()>>(std::move(function));
       task = [self = context_.sharing(*this), shared] { self->runGuarded(*shared); };
     } catch (const std::bad_alloc&) {

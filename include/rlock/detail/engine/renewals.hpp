@@ -484,7 +484,7 @@ inline void Renewals::conclude(Batch& batch, bool answered, Part part, std::stri
       timer_->armAt(booked.due);
     }
   } catch (const std::bad_alloc&) {
-    // What was booked before is told.
+    // The losses that were booked before are told.
     notSent(batch.holds());
   }
   losses_.announce(booked.lost);

@@ -258,8 +258,8 @@ class Watchdog {
     try {
       collect(now, renewals, work);
     } catch (const std::bad_alloc&) {
-      // What was collected is decided, and must go its way. The hold that there was no memory for
-      // and those behind it are due still.
+      // The work collected so far is decided, and must go its way. The hold that there was no
+      // memory for and those behind it are due still.
     }
     return work;
   }
