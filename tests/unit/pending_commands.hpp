@@ -121,4 +121,47 @@ class PendingCommands final : public NoCommands {
   bool up_ = false;
 };
 
+/// The engine of a client whose requests the test answers, on a clock and a loop of the test's.
+struct PendingEngine {
+  explicit PendingEngine(const Options& options)
+      : engine(std::make_shared<LockEngine>(
+            "client",
+            options,
+            std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
+            env,
+            net::Transports{
+                [this](net::LinkEvents& link) {
+                  if (events == nullptr) {
+                    events = &link;
+                  }
+                  return server;
+                },
+                [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }})) {}
+  PendingEngine(const PendingEngine&) = delete;
+  PendingEngine& operator=(const PendingEngine&) = delete;
+  /// Requests and functions that are left refer to the engine: what waits for a connection is sent,
+  /// and lost, and what is tried again after a while is tried.
+  ~PendingEngine() {
+    if (!server->up()) {
+      connect();
+    }
+    engine->markClosed();
+    engine->disconnect();
+    env->runPosted();
+    server->drop();
+    for (int i = 0; i < 10; ++i) {
+      env->advance(std::chrono::minutes(1));
+      env->runPosted();
+    }
+  }
+
+  void connect() { server->connect(*events); }
+  void disconnect() { server->disconnect(*events); }
+
+  const std::shared_ptr<ManualEnv> env = std::make_shared<ManualEnv>();
+  const std::shared_ptr<PendingCommands> server = std::make_shared<PendingCommands>(*env);
+  net::LinkEvents* events = nullptr;
+  const std::shared_ptr<LockEngine> engine;
+};
+
 }  // namespace rlock::detail

@@ -47,13 +47,7 @@ constexpr std::size_t kWindow = RenewalWindow::kAtOnce;
 
 class RenewalsTest : public testing::Test {
  protected:
-  RenewalsTest() { server_->connect(*events_); }
-  ~RenewalsTest() override {
-    engine_->markClosed();
-    engine_->disconnect();
-    // Functions and requests that are left refer to the engine.
-    env_->runPosted();
-  }
+  RenewalsTest() { world_.connect(); }
 
   /// So many holds of as many locks, renewed after 10 s. With one hold in a request.
   template <class Scripts = LockScripts>
@@ -81,21 +75,10 @@ class RenewalsTest : public testing::Test {
     return options;
   }
 
-  const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
-  const std::shared_ptr<Server> server_ = std::make_shared<Server>(*env_);
-  net::LinkEvents* events_ = nullptr;
-  const std::shared_ptr<LockEngine> engine_ = std::make_shared<LockEngine>(
-      "client",
-      settings(),
-      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
-      env_,
-      net::Transports{[this](net::LinkEvents& events) {
-                        if (events_ == nullptr) {
-                          events_ = &events;
-                        }
-                        return server_;
-                      },
-                      [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }});
+  PendingEngine world_{settings()};
+  const std::shared_ptr<ManualEnv>& env_ = world_.env;
+  const std::shared_ptr<Server>& server_ = world_.server;
+  const std::shared_ptr<LockEngine>& engine_ = world_.engine;
   NoGateWaiter waiter_;
   std::size_t taken_ = 0;
 };
@@ -157,10 +140,10 @@ TEST_F(RenewalsTest, AllAreRenewedAfterAReconnection) {
   const std::vector<HoldPtr> holds = take(3 * kWindow);
   env_->advance(10s);
   server_->confirm();
-  server_->disconnect(*events_);
+  world_.disconnect();
   EXPECT_EQ(server_->underWay(), 0U);
   env_->advance(5s);
-  server_->connect(*events_);
+  world_.connect();
   env_->advance(0s);
   EXPECT_EQ(server_->underWay(), 1U) << "what goes first goes alone again";
   server_->confirmAll();
@@ -174,8 +157,8 @@ TEST_F(RenewalsTest, NobodyKnowsTheScriptsOfANewConnection) {
   take(3 * kWindow);
   env_->advance(10s);
   server_->confirmAll();
-  server_->disconnect(*events_);
-  server_->connect(*events_);
+  world_.disconnect();
+  world_.connect();
   env_->advance(0s);
   EXPECT_EQ(server_->underWay(), 1U);
   server_->confirm();

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Losses, renewals, handlers and callers that leave while an allocation fails.
+
+#include "fault/faults.hpp"
+#include "unit/engine_fixture.hpp"
+#include "unit/pending_commands.hpp"
+#include <rlock/detail/engine/acquire_task.hpp>
+#include <rlock/detail/engine/hold_keeper.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+namespace engine_memory_test {
+namespace {
+
+using namespace std::chrono_literals;
+using test::FailedAllocation;
+
+/// Runs the test with each allocation failing in turn, until there are no more.
+/// @param once  does all with a new engine, and lets the k-th allocation fail on the way. Returns
+///              whether there were as many
+void eachAllocation(const std::function<bool(long k)>& once) {
+  bool failed = true;
+  for (long k = 1; failed; ++k) {
+    SCOPED_TRACE("allocation " + std::to_string(k));
+    ASSERT_LT(k, 500);
+    failed = once(k);
+    if (::testing::Test::HasFailure()) {
+      FailedAllocation::print();
+      return;
+    }
+  }
+}
+
+/// Whether the k-th allocation of this thread happened, and failed, in `act`.
+bool failing(long k, const std::function<void()>& act) {
+  const FailedAllocation failure(k, FailedAllocation::Of::thisThread);
+  act();
+  return FailedAllocation::happened();
+}
+
+/// A client and its server, which the test answers for, on a clock of the test's.
+class World : public PendingEngine {
+ public:
+  explicit World(const Options& options = Options::fromUri("redis://host"))
+      : PendingEngine(options) {}
+
+  IntrusivePtr<HoldHandle> take(std::uint64_t owner,
+                                std::chrono::milliseconds lease,
+                                bool watched) {
+    const HoldGates::Gate gate = engine->gates().enter(scripts_, OwnerId{owner}, waiter_);
+    HoldKeeper::GrantTerms terms{};
+    terms.sentAt = env->now();
+    terms.now = env->now();
+    terms.lease = lease;
+    terms.watched = watched;
+    terms.wantsHandle = true;
+    const auto handle = engine->holds().granted(*gate.hold, 0, 1, terms).handle;
+    engine->gates().leave(*gate.hold);
+    return handle;
+  }
+  /// The loop goes on after a function that threw.
+  void advance(std::chrono::milliseconds by) {
+    const auto end = env->now() + by;
+    while (env->now() < end) {
+      try {
+        env->advance(5ms);
+        env->runPosted();
+      } catch (const std::bad_alloc&) {
+        continue;
+      }
+    }
+  }
+  [[nodiscard]] std::uint64_t renewalFailures() const {
+    return engine->counters().renewalFailures.load();
+  }
+
+  /// As the end of an operation that began on the loop thread, or on another one.
+  void deliver(UniqueFunction<void()> handler, bool onLoop) {
+    env->setOnLoopThread(onLoop);
+    engine->callbacks().deliver(std::move(handler));
+    env->setOnLoopThread(true);
+  }
+  /// As a call that is refused before it begins.
+  void reject(UniqueFunction<void()> handler) { engine->callbacks().reject(std::move(handler)); }
+
+  /// Begins to acquire, with as much time as given. Returns the number of answers.
+  std::shared_ptr<int> acquire(std::uint64_t owner, std::chrono::milliseconds wait) {
+    AcquireParams params;
+    params.owner = OwnerId{owner};
+    params.wait = wait;
+    auto answers = std::make_shared<int>(0);
+    makeIntrusive<AcquireTask>(engine, scripts_, std::move(params))
+        ->startInBackground(
+            [answers](const Result<LockBackend::Acquired>& /*result*/) { ++*answers; });
+    env->runPosted();
+    return answers;
+  }
+
+ private:
+  const std::shared_ptr<const LockScripts> scripts_ = std::make_shared<const LockScripts>("orders");
+  NoGateWaiter waiter_;
+};
+
+/// Whichever allocation fails: a loss is told, and the watchdog goes on.
+TEST(EngineMemory, ALossIsToldAndTheOthersAreStillWatched) {
+  eachAllocation([](long k) {
+    World world;
+    const auto kept = world.take(1, 30s, true);
+    const auto lost = world.take(2, 10s, false);
+    world.advance(9s);
+    // The one is lost, and the renewal of the other is tried, without a connection.
+    const bool failed = failing(k, [&] { world.advance(1500ms); });
+    world.advance(1s);
+    EXPECT_EQ(lost->reason(), LossReason::expired);
+    EXPECT_TRUE(lost->lostToken().stop_requested());
+    const std::uint64_t failures = world.renewalFailures();
+    EXPECT_GT(failures, 0U);
+    world.advance(5s);
+    EXPECT_GT(world.renewalFailures(), failures) << "it is tried again and again";
+    world.advance(15s);
+    EXPECT_EQ(kept->reason(), LossReason::unreachable);
+    EXPECT_TRUE(kept->lostToken().stop_requested());
+    return failed;
+  });
+}
+
+/// The answer that all is gone comes while an allocation fails: the next one says it again.
+TEST(EngineMemory, AnAnswerThatCannotBeBookedIsAskedForAgain) {
+  eachAllocation([](long k) {
+    World world;
+    world.connect();
+    const auto hold = world.take(1, 30s, true);
+    world.advance(11s);
+    EXPECT_EQ(world.server->underWay(), 1U);
+    Reply gone = world.server->toEach(0);
+    const bool failed = failing(k, [&] { world.server->answer(std::move(gone)); });
+    world.advance(2s);
+    if (world.server->underWay() > 0) {
+      world.server->answer(world.server->toEach(0));
+    }
+    EXPECT_EQ(hold->reason(), LossReason::refused);
+    EXPECT_TRUE(hold->lostToken().stop_requested());
+    return failed;
+  });
+}
+
+/// A thread ends while an allocation fails: what it held is not renewed any more.
+TEST(EngineMemory, TheEndOfAThread) {
+  eachAllocation([](long k) {
+    World world;
+    world.connect();
+    const auto hold = world.take(1, 30s, true);
+    const bool failed = failing(k, [&] { world.engine->threadEnded(OwnerId{1}); });
+    EXPECT_EQ(hold->reason(), LossReason::threadEnded);
+    world.advance(11s);
+    EXPECT_EQ(world.server->underWay(), 0U) << "a renewal";
+    return failed;
+  });
+}
+
+/// A caller's time ends while its request is under way: the next request of its owner goes out when
+/// that one is answered, and not before.
+TEST(EngineMemory, ACallerThatLeavesKeepsTheOrderOfRequests) {
+  eachAllocation([](long k) {
+    World world;
+    world.connect();
+    const auto late = world.acquire(1, 100ms);
+    EXPECT_EQ(world.server->underWay(), 1U);
+    const bool failed = failing(k, [&] { world.advance(200ms); });
+    world.advance(50ms);
+    EXPECT_EQ(*late, 1);
+    const auto next = world.acquire(1, 10s);
+    EXPECT_EQ(world.server->underWay(), 1U) << "that of the first";
+    EXPECT_EQ(*next, 0);
+    return failed;
+  });
+}
+
+/// A handler of the application runs once, whichever allocation on its way fails.
+TEST(EngineMemory, AHandlerRuns) {
+  using Start = std::function<void(World&, UniqueFunction<void()>)>;
+  const std::vector<std::pair<std::string, Start>> starts{
+      {"delivered", [](World& world, auto handler) { world.deliver(std::move(handler), false); }},
+      {"rejected", [](World& world, auto handler) { world.reject(std::move(handler)); }}};
+  std::vector<std::function<void()>> submitted;
+  Options executed = Options::fromUri("redis://host");
+  executed.executor = [&](std::function<void()> task) {
+    FailedAllocation::disarm();  // what the application does is its own affair
+    submitted.push_back(std::move(task));
+  };
+  for (const Options& options : {Options::fromUri("redis://host"), executed}) {
+    for (const auto& [what, start] : starts) {
+      SCOPED_TRACE(what + (options.executor ? " by an executor" : ""));
+      eachAllocation([&, &begin = start](long k) {
+        World world(options);
+        int runs = 0;
+        UniqueFunction<void()> handler([&runs] { ++runs; });
+        const bool failed = failing(k, [&] {
+          begin(world, std::move(handler));
+          world.env->runPosted();
+        });
+        for (const auto& task : std::exchange(submitted, {})) {
+          task();
+        }
+        EXPECT_EQ(runs, 1);
+        return failed;
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace engine_memory_test
+}  // namespace rlock::detail
