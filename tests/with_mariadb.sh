@@ -11,24 +11,7 @@ set -euo pipefail
 server=$1
 client=$2
 shift 2
-directory=$(mktemp -d)
-server_pid=
-cleanup() {
-  if [[ -n $server_pid ]]; then
-    kill -KILL "$server_pid" 2>/dev/null || true
-    wait "$server_pid" 2>/dev/null || true
-  fi
-  rm -rf "$directory"
-}
-trap cleanup EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-guard=()
-if command -v setpriv >/dev/null; then
-  guard=(setpriv --pdeathsig KILL)
-fi
+source "$(dirname "$0")/own_server.sh"
 # Without its tables of users the server needs no installation.
 mkdir -p "$directory/data/shop"
 "${guard[@]}" "$server" --no-defaults --user="$(id -un)" --datadir="$directory/data" \

@@ -14,25 +14,7 @@ if ! command -v "$server" >/dev/null; then
   exit 1
 fi
 
-directory=$(mktemp -d)
-server_pid=
-cleanup() {
-  if [[ -n $server_pid ]]; then
-    kill -KILL "$server_pid" 2>/dev/null || true
-    wait "$server_pid" 2>/dev/null || true
-  fi
-  rm -rf "$directory"
-}
-trap cleanup EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-# Should this script be killed, the kernel ends the server too.
-guard=()
-if command -v setpriv >/dev/null; then
-  guard=(setpriv --pdeathsig KILL)
-fi
+source "$(dirname "$0")/own_server.sh"
 "${guard[@]}" "$server" --port 0 --unixsocket "$directory/redis.sock" --dir "$directory" \
   --save "" --appendonly no --daemonize no >"$directory/server.log" 2>&1 &
 server_pid=$!

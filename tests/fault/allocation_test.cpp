@@ -16,7 +16,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace rlock::test {
@@ -171,12 +170,14 @@ TEST_P(Allocation, ToHandOver) {
 /// given back.
 TEST_P(Allocation, ToLeaveARequestUnderWay) {
   throughProxy_ = true;
-  proxy().addRule(TcpProxy::script("slow"), TcpProxy::Action::delayReply(120ms));
+  const auto delayed =
+      proxy().addRule(TcpProxy::script("slow"), TcpProxy::Action::delayReply(120ms));
   for (const bool stopped : {false, true}) {
     SCOPED_TRACE(stopped ? "stopped" : "late");
     std::vector<std::shared_ptr<std::atomic<int>>> answers;
     each([](Client&) {},
          [&](Client& client) {
+           const auto before = delayed.hits();
            std::stop_source stop;
            AcquireOptions terms{.stop = stop.get_token()};
            if (!stopped) {
@@ -187,12 +188,12 @@ TEST_P(Allocation, ToLeaveARequestUnderWay) {
                .acquireAsync(terms, newOwner())
                .start([count = answers.back()](const Result<Lease>& /*lease*/) { ++*count; });
            if (stopped) {
-             std::this_thread::sleep_for(20ms);
+             EXPECT_EVENTUALLY(kLong, delayed.hits() > before);
              stop.request_stop();
            }
            EXPECT_EVENTUALLY(kLong, *answers.back() == 1);
-           // The reply comes.
-           std::this_thread::sleep_for(150ms);
+           // The reply comes, and what was granted goes, or ends with its lease.
+           EXPECT_EVENTUALLY(kLong, !raw().exists("slow"));
          });
     for (const auto& count : answers) {
       EXPECT_LE(*count, 1);
