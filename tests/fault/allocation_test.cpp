@@ -188,7 +188,8 @@ TEST_P(Allocation, ToLeaveARequestUnderWay) {
                .acquireAsync(terms, newOwner())
                .start([count = answers.back()](const Result<Lease>& /*lease*/) { ++*count; });
            if (stopped) {
-             EXPECT_EVENTUALLY(kLong, delayed.hits() > before);
+             // It may have failed before.
+             EXPECT_EVENTUALLY(kLong, delayed.hits() > before || *answers.back() == 1);
              stop.request_stop();
            }
            EXPECT_EVENTUALLY(kLong, *answers.back() == 1);
