@@ -169,6 +169,7 @@ ConnectionReader::Reading ConnectionReader::hand(const ReplyInput::Batch& batch,
     if (core_.state != ConnectionCore::State::up) {
       return Reading::nothing;
     }
+    input_.notePending(core_.pending.size());
     const bool waits = own != nullptr && own->delivery() == Request::Delivery::pending;
     for (Reply& reply : batch.replies) {
       expected = core_.pending.take(std::move(reply), now, ended);
@@ -185,7 +186,6 @@ ConnectionReader::Reading ConnectionReader::hand(const ReplyInput::Batch& batch,
     if (mine && waits) {
       input_.noteRoundTrip(now - own->submittedAt());
     }
-    input_.setPending(core_.pending.size());
     over = mine && expected && batch.then == ReplyReader::Next::needMore;
     if (over) {
       next = core_.passRole();

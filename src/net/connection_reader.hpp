@@ -38,7 +38,7 @@ class ConnectionReader {
   void begin(ReplyReader reader) noexcept { input_.begin(std::move(reader)); }
   /// ConnectionCore::enlist() has made this thread the reader.
   /// @param pending  how many requests are
-  void appointed(std::uint64_t pending) noexcept { input_.setPending(pending); }
+  void appointed(std::uint64_t pending) noexcept { input_.notePending(pending); }
 
   /// As CommandTransport::await().
   Awaited await(Request& request, Clock::time_point deadline) noexcept;

@@ -40,7 +40,7 @@ ssize_t ReplyInput::await(Stream& stream,
                           const OutputQueue& output,
                           bool& room) noexcept {
   room = false;
-  if (roundTrip_.polls(pending_)) {
+  if (roundTrip_.polls()) {
     const ssize_t count = spin(stream);
     if (count >= 0 || errno != EAGAIN) {
       return count;

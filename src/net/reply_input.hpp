@@ -57,9 +57,10 @@ class ReplyInput {
   [[nodiscard]] const char* errorText() const noexcept { return reader_.errorText(); }
 
   /// How long the reader's own reply took.
-  void noteRoundTrip(Clock::duration measured) noexcept { roundTrip_.note(measured, pending_); }
-  /// How many requests are pending now. By the reader, or the thread that makes one.
-  void setPending(std::uint64_t pending) noexcept { pending_ = pending; }
+  void noteRoundTrip(Clock::duration measured) noexcept { roundTrip_.note(measured); }
+  /// How many requests are pending, before the replies that were read are given to them. By the
+  /// reader, or the thread that makes one.
+  void notePending(std::uint64_t pending) noexcept { roundTrip_.notePending(pending); }
 
  private:
   ssize_t took(ssize_t count) noexcept;
@@ -69,7 +70,6 @@ class ReplyInput {
 
   const std::chrono::nanoseconds spin_;
   RoundTrip roundTrip_;
-  std::uint64_t pending_ = 0;
   // Simple replies are read from the buffer itself. From the first one that is not simple on, the
   // bytes go to the ReplyReader, which has bytes of its own only while there are none of these.
   std::vector<char> buffer_;
