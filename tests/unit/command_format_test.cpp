@@ -13,8 +13,8 @@ namespace {
 
 std::string format(const std::vector<std::string_view>& argv) {
   std::string out;
-  appendCommand(out, argv);
-  EXPECT_EQ(CommandFormat::sizeOf(argv), out.size());
+  const std::size_t size = CommandFormat::append(out, argv);
+  EXPECT_EQ(size, out.size());
   return out;
 }
 

@@ -21,14 +21,10 @@ class ArgumentList {
   /// @throws std::bad_alloc
   void push_back(std::string_view word) {
     if (size_ < kFew) {
-      few_[size_] = word;
+      few_[size_++] = word;
     } else {
-      if (size_ == kFew) {
-        many_.assign(few_.begin(), few_.end());
-      }
-      many_.push_back(word);
+      pushBehindFew(word);
     }
-    ++size_;
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -41,6 +37,15 @@ class ArgumentList {
 
  private:
   static constexpr std::size_t kFew = 16;
+
+  // Apart, so that push_back() is small enough to be compiled where it is called.
+  [[gnu::noinline]] void pushBehindFew(std::string_view word) {
+    if (size_ == kFew) {
+      many_.assign(few_.begin(), few_.end());
+    }
+    many_.push_back(word);
+    ++size_;
+  }
 
   std::size_t size_ = 0;
   std::array<std::string_view, kFew> few_;

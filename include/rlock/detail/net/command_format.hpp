@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,44 +13,40 @@ namespace rlock::detail::net {
 /// `$<size>\r\n<bytes>\r\n`. Any bytes are allowed in any word.
 class CommandFormat {
  public:
-  /// How many bytes a command takes.
-  [[nodiscard]] static std::size_t sizeOf(std::span<const std::string_view> argv) noexcept {
-    std::size_t size = headerSize(argv.size());
-    for (const std::string_view word : argv) {
-      size += headerSize(word.size()) + word.size() + kEnd.size();
-    }
-    return size;
-  }
-
-  /// Appends a command of sizeOf() bytes.
+  /// Appends a command, and returns how many bytes it takes.
   /// @throws std::bad_alloc, std::length_error  nothing was appended then
-  static void append(std::string& out, std::span<const std::string_view> argv, std::size_t size) {
+  static std::size_t append(std::string& out, std::span<const std::string_view> argv) {
+    std::size_t most = kMostHeader;
+    for (const std::string_view word : argv) {
+      most += kMostHeader + word.size() + kEnd.size();
+    }
     const std::size_t before = out.size();
-    out.resize(before + size);
-    char* place = out.data() + before;
-    place = writeHeader(place, '*', argv.size());
+    // Room for the longest headers there are, so that no number is looked at twice.
+    out.resize(before + most);
+    char* const begin = out.data() + before;
+    char* place = writeHeader(begin, '*', argv.size());
     for (const std::string_view word : argv) {
       place = writeHeader(place, '$', word.size());
       place = write(place, word);
       place = write(place, kEnd);
     }
+    const auto size = static_cast<std::size_t>(place - begin);
+    out.resize(before + size);
+    return size;
   }
 
  private:
   static constexpr std::string_view kEnd = "\r\n";
+  static constexpr std::size_t kMostDigits = 20;
+  static constexpr std::size_t kMostHeader = 1 + kMostDigits + kEnd.size();
 
-  static std::size_t headerSize(std::size_t number) noexcept {
-    std::size_t digits = 1;
-    for (; number >= 10; number /= 10) {
-      ++digits;
-    }
-    return 1 + digits + kEnd.size();
-  }
   static char* writeHeader(char* place, char type, std::size_t number) noexcept {
-    constexpr std::size_t kMostDigits = 20;
     *place++ = type;
     if (number < 10) {
       *place++ = static_cast<char>('0' + number);
+    } else if (number < 100) {
+      *place++ = static_cast<char>('0' + number / 10);
+      *place++ = static_cast<char>('0' + number % 10);
     } else {
       place = std::to_chars(place, place + kMostDigits, number).ptr;
     }
@@ -66,7 +61,7 @@ class CommandFormat {
 /// Appends one command.
 /// @throws std::bad_alloc, std::length_error  nothing was appended then
 inline void appendCommand(std::string& out, std::span<const std::string_view> argv) {
-  CommandFormat::append(out, argv, CommandFormat::sizeOf(argv));
+  CommandFormat::append(out, argv);
 }
 
 }  // namespace rlock::detail::net

@@ -27,9 +27,7 @@ class OutputQueue {
   /// Appends a command, and returns its size.
   /// @throws std::bad_alloc, std::length_error  nothing was appended then
   std::size_t append(std::span<const std::string_view> argv) {
-    const std::size_t size = CommandFormat::sizeOf(argv);
-    CommandFormat::append(waiting_, argv, size);
-    return size;
+    return CommandFormat::append(waiting_, argv);
   }
   /// Appends commands that are formatted already.
   /// @throws std::bad_alloc, std::length_error  nothing was appended then
