@@ -161,6 +161,16 @@ class LockTest : public ::testing::Test {
                                                : "redisson_lock__channel:" + name;
   }
 
+  /// The only field of a hash and its value, or how many there are instead.
+  [[nodiscard]] std::pair<std::string, std::string> onlyEntry(const std::string& name) {
+    const auto fields = raw().hgetall(name);
+    if (fields.size() == 1) {
+      return *fields.begin();
+    }
+    const std::string instead = std::to_string(fields.size()) + " fields";
+    return {instead, instead};
+  }
+
   /// Takes the lock as another program's client would, with raw commands.
   void rawHold(const std::string& name, const std::string& owner, std::chrono::milliseconds lease) {
     raw().run({"HINCRBY", name, owner, "1"});
@@ -193,6 +203,13 @@ class LockTest : public ::testing::Test {
   std::unique_ptr<TestServers> servers_;
   std::unique_ptr<RawRedis> raw_;
   std::unique_ptr<TcpProxy> proxy_;
+};
+
+/// For checks of safety that no Resource or counter makes: who has a lock, for how long, and how
+/// often.
+class SafetyTest : public LockTest {
+ protected:
+  SafetyTest() { noteSafetyCheck(); }
 };
 
 /// The same by each of the four faces.

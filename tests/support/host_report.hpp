@@ -3,7 +3,7 @@
 
 namespace rlock::test {
 
-/// The test that runs counts overlapping sections: its failure is final, whatever the host did.
+/// The test that runs checks safety: its failure is final, whatever the host did.
 void noteSafetyCheck() noexcept;
 
 }  // namespace rlock::test
