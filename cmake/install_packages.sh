@@ -10,6 +10,7 @@
 #   docs    Doxygen, Graphviz, Python
 #   bench   Valgrind, which counts instructions
 #   metrics prometheus-cpp and spdlog, for the component rlock::prometheus and an example
+#   shells  zsh, fish and mandoc, which read the completions and the manual page of the program
 #
 # With apt and as root the missing packages are installed. Anywhere else they are listed and the
 # script fails. What is found without a package, such as a redis-server of your own, counts.
@@ -98,6 +99,11 @@ find_missing() {
       metrics)
         need prometheus-cpp-dev has_header prometheus/collectable.h
         need libspdlog-dev has_header spdlog/spdlog.h
+        ;;
+      shells)
+        need zsh has_command zsh
+        need fish has_command fish
+        need mandoc has_command mandoc
         ;;
       *)
         echo "install_packages.sh: unknown group $group" >&2
