@@ -10,6 +10,9 @@
 #   docs    Doxygen, Graphviz, Python
 #   bench   Valgrind, which counts instructions
 #   metrics prometheus-cpp and spdlog, for the component rlock::prometheus and an example
+#   shells  zsh, fish and mandoc, which read the completions and the manual page of the program
+#   databases  MariaDB, its server and client without their set-up, and SQLite: for an example beside the
+#           lock of a row, and for the SQL of docs/fencing.md
 #
 # With apt and as root the missing packages are installed. Anywhere else they are listed and the
 # script fails. What is found without a package, such as a redis-server of your own, counts.
@@ -98,6 +101,16 @@ find_missing() {
       metrics)
         need prometheus-cpp-dev has_header prometheus/collectable.h
         need libspdlog-dev has_header spdlog/spdlog.h
+        ;;
+      shells)
+        need zsh has_command zsh
+        need fish has_command fish
+        need mandoc has_command mandoc
+        ;;
+      databases)
+        need mariadb-server-core has_command mariadbd
+        need mariadb-client-core has_command mariadb
+        need sqlite3 has_command sqlite3
         ;;
       *)
         echo "install_packages.sh: unknown group $group" >&2

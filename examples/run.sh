@@ -27,7 +27,7 @@ set -euo pipefail
 script=$(cd "$(dirname "$0")" && pwd)/run.sh
 cd "$(dirname "$0")/.."
 
-examples=(callback config coroutine count_down_latch cron fair_lock fenced future inspect job_pool leader lease_lost lock multi_lock non_reentrant own_loop permits read_write red_lock semaphore simple_lock spin_lock std_mutex stock try_lock)
+examples=(asio callback config coroutine count_down_latch cron fair_lock fenced future inspect job_pool leader lease_lost lock log_json log_spdlog multi_lock non_reentrant object_store own_loop permits prometheus rate_limit read_write red_lock semaphore sender simple_lock spin_lock std_guards std_mutex stock try_lock unit_test)
 
 topology=single
 kill_node=yes
@@ -73,6 +73,11 @@ groups=(build)
 if [[ -z ${RLOCK_URI:-} || -n ${RLOCK_PRESET:-} ]]; then
   groups+=(test)
 fi
+# What these need besides is not worth having for the others.
+case $name in
+  asio | unit_test) groups+=(test) ;;
+  log_spdlog | prometheus) groups+=(metrics) ;;
+esac
 bash cmake/install_packages.sh "${groups[@]}"
 
 directory=$(mktemp -d)
@@ -138,7 +143,8 @@ quietly() {  # COMMAND...
   fi
 }
 
-if [[ ! -f $build/build.ninja ]]; then
+# A package that has come since may make an example possible.
+if [[ ! -f $build/build.ninja || ! -x $build/examples/$name ]]; then
   quietly "${configure[@]}"
 fi
 compile=(cmake --build "$build" -j "${RLOCK_JOBS:-$(nproc)}" --target rlock_examples)
@@ -146,6 +152,10 @@ if [[ -t 1 ]]; then
   "${compile[@]}"
 else
   quietly "${compile[@]}"
+fi
+if [[ ! -x $build/examples/$name ]]; then
+  echo "run.sh: $name was not built: what it needs besides rlock is not there" >&2
+  exit 1
 fi
 
 # -------------------------------------------------------------------------------------------- server

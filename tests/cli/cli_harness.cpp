@@ -43,14 +43,30 @@ CliOutcome runCli(const std::string& uri,
   return finish(process);
 }
 
-bool alive(pid_t pid) {
+char processState(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   if (!std::getline(file, line)) {
-    return false;
+    return 0;
   }
   const std::size_t state = line.rfind(") ");
-  return state != std::string::npos && line[state + 2] != 'Z' && line[state + 2] != 'X';
+  return state == std::string::npos ? 0 : line[state + 2];
+}
+
+bool alive(pid_t pid) {
+  const char state = processState(pid);
+  return state != 0 && state != 'Z' && state != 'X';
+}
+
+bool signalPending(pid_t pid, int signal) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    // The signals of the process, as a number in hexadecimal.
+    if (line.starts_with("ShdPnd:")) {
+      return ((std::stoull(line.substr(7), nullptr, 16) >> (signal - 1)) & 1) != 0;
+    }
+  }
+  return false;
 }
 
 }  // namespace rlock::test

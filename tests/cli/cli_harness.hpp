@@ -38,8 +38,13 @@ struct CliOutcome {
                                 const std::vector<std::string>& args,
                                 std::vector<std::string> environment = {});
 
+/// The letter by which the kernel names what a process does: T if it is stopped, Z if it has ended
+/// and is not reaped; 0 if there is none.
+[[nodiscard]] char processState(pid_t pid);
 /// Whether a process runs: one that has ended and is not reaped does not.
 [[nodiscard]] bool alive(pid_t pid);
+/// Whether a signal was sent to a process that has not taken it yet.
+[[nodiscard]] bool signalPending(pid_t pid, int signal);
 
 /// A server for each test.
 class CliTest : public ::testing::Test {

@@ -11,6 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
 
 namespace rlock::cli {
 namespace {
@@ -37,8 +40,55 @@ TEST(CliDocuments, NameEveryOption) {
   EXPECT_THAT(manual, HasSubstr(".B RLOCK_DEADLINE_MS"));
 }
 
+bool installed(const std::string& program) {
+  return std::system(("command -v " + program + " >/dev/null").c_str()) == 0;
+}
+
+/// What a program that reads a file finds wrong with it.
+std::string faults(const std::string& text, const std::string& command) {
+  const test::TempDir directory;
+  const std::string file = directory.file("rlock");
+  std::ofstream(file) << text;
+  const int status = std::system((command + " " + file + " >" + file + ".out 2>&1").c_str());
+  std::ifstream out(file + ".out");
+  const std::string said((std::istreambuf_iterator<char>(out)), {});
+  return status == 0 ? said : said + "status " + std::to_string(status);
+}
+
+TEST(CliDocuments, TheShellsReadTheirCompletions) {
+  int missing = 0;
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    if (!installed(shell)) {
+      std::cerr << "NOT CHECKED: there is no " << shell << "\n";
+      ++missing;
+      continue;
+    }
+    const std::string command = std::string(shell) + " -n";
+    EXPECT_EQ(faults(completionScript(shell), command), "") << shell;
+    // That it would find a mistake.
+    EXPECT_NE(faults(completionScript(shell) + "\nif true\n", command), "") << shell;
+  }
+  if (missing > 0) {
+    GTEST_SKIP() << missing << " shells are not installed; cmake/install_packages.sh shells";
+  }
+}
+
+TEST(CliDocuments, TheManualPageIsWellFormed) {
+  if (!installed("mandoc")) {
+    GTEST_SKIP() << "there is no mandoc; cmake/install_packages.sh shells";
+  }
+  const std::string command = "mandoc -T lint -W warning";
+  // The page has no date, so that each build of a version makes the same one; here that is no fault.
+  std::string page = manualPage();
+  const std::size_t date = page.find("\"\"", page.find(".TH "));
+  ASSERT_NE(date, std::string::npos);
+  page.insert(date + 1, "2026-01-31");
+  EXPECT_EQ(faults(page, command), "");
+  EXPECT_NE(faults(page + ".nosuchmacro\n", command), "");
+}
+
 TEST(CliDocuments, BashCompletes) {
-  if (std::system("command -v bash >/dev/null") != 0) {
+  if (!installed("bash")) {
     GTEST_SKIP() << "there is no bash";
   }
   const test::TempDir directory;

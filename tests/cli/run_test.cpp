@@ -75,16 +75,49 @@ TEST_F(CliRun, CR2_SignalsEndAWaitAndNothingIsHeld) {
   }
 }
 
+TEST_F(CliRun, CR2_OtherSignalsDoNotEndAWait) {
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT}) {
+    occupy("a");
+    ChildProcess waiting = start({"run", "a", "echo", "ran"});
+    ASSERT_EVENTUALLY(kSoon, awaited("a"));
+    waiting.kill(signal);
+    ASSERT_EVENTUALLY(kSoon, !signalPending(waiting.pid(), signal));
+    ASSERT_TRUE(waiting.running()) << signal;
+    vacate("a");
+    const CliOutcome outcome = finish(waiting);
+    EXPECT_EQ(outcome.code, 0) << signal;
+    EXPECT_EQ(outcome.output, "ran\n") << signal;
+  }
+}
+
+TEST_F(CliRun, CR2_AWaitCanBeSuspended) {
+  occupy("a");
+  ChildProcess waiting = start({"run", "a", "echo", "ran"});
+  ASSERT_EVENTUALLY(kSoon, awaited("a"));
+  waiting.kill(SIGTSTP);
+  ASSERT_EVENTUALLY(kSoon, processState(waiting.pid()) == 'T');
+  waiting.cont();
+  ASSERT_EVENTUALLY(kSoon, processState(waiting.pid()) != 'T');
+  vacate("a");
+  const CliOutcome outcome = finish(waiting);
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.output, "ran\n");
+}
+
+constexpr std::array<std::pair<int, const char*>, 9> kForwarded{{{SIGTERM, "TERM"},
+                                                                 {SIGINT, "INT"},
+                                                                 {SIGHUP, "HUP"},
+                                                                 {SIGQUIT, "QUIT"},
+                                                                 {SIGUSR1, "USR1"},
+                                                                 {SIGUSR2, "USR2"},
+                                                                 {SIGTSTP, "TSTP"},
+                                                                 {SIGCONT, "CONT"},
+                                                                 {SIGWINCH, "WINCH"}}};
+
 TEST_F(CliRun, CR2_SignalsReachTheWholeGroupOfTheCommand) {
-  const std::array<std::pair<int, const char*>, 6> signals{{{SIGTERM, "TERM"},
-                                                            {SIGINT, "INT"},
-                                                            {SIGHUP, "HUP"},
-                                                            {SIGQUIT, "QUIT"},
-                                                            {SIGUSR1, "USR1"},
-                                                            {SIGUSR2, "USR2"}}};
-  for (const auto& [signal, name] : signals) {
+  for (const auto& [signal, name] : kForwarded) {
     // A program of the command's is told, too. A shell has those in its background ignore two of
-    // them.
+    // them, and takes their input away. No other program runs, which the signal could stop.
     const std::string trap =
         std::string("trap 'echo $who got ") + name + "; exit 5' " + name + "; ";
     ChildProcess running =
@@ -93,9 +126,9 @@ TEST_F(CliRun, CR2_SignalsReachTheWholeGroupOfTheCommand) {
                   "a",
                   "sh",
                   "-c",
-                  "who=inner env --default-signal=INT,QUIT sh -c \"$SCRIPT\" & "
+                  "exec 3<&0; who=inner env --default-signal=INT,QUIT sh -c \"$SCRIPT\" & "
                   "who=outer; eval \"$SCRIPT\""},
-                 {"SCRIPT=" + trap + "echo $who ready; while :; do sleep 0.02; done"});
+                 {"SCRIPT=" + trap + "echo $who ready; while ! read line <&3; do :; done"});
     running.expectLineContaining("ready", kSoon);
     running.expectLineContaining("ready", kSoon);
     running.kill(signal);
@@ -107,22 +140,38 @@ TEST_F(CliRun, CR2_SignalsReachTheWholeGroupOfTheCommand) {
   }
 }
 
+TEST_F(CliRun, CR2_ACommandThatStopsKeepsTheLock) {
+  ChildProcess running = start({"run", "a", "sh", "-c", "echo $$; exec cat"});
+  const pid_t command = std::stoi(running.expectLine(kSoon));
+  running.kill(SIGTSTP);
+  ASSERT_EVENTUALLY(kSoon, processState(command) == 'T');
+  EXPECT_TRUE(redis().exists("a"));
+  running.cont();
+  running.send("goes on");
+  EXPECT_EQ(running.expectLine(kSoon), "goes on");
+  EXPECT_EQ(finish(running).code, 0);
+}
+
 TEST_F(CliRun, CR2_ACommandThatIgnoresASignalKeepsTheLock) {
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+  for (const auto& [signal, name] : kForwarded) {
+    // One that it does not ignore comes later, so that the other has been there when it is seen.
+    const int marker = signal == SIGUSR1 ? SIGUSR2 : SIGUSR1;
     ChildProcess running = start({"run",
                                   "a",
                                   "sh",
                                   "-c",
-                                  "trap '' TERM INT HUP QUIT; trap 'echo seen' USR1; echo ready; "
-                                  "while ! read line; do :; done; echo $line; exit 3"});
+                                  std::string("trap 'echo seen' USR1 USR2; trap '' ") + name +
+                                      "; echo ready; while ! read line; do :; done; exit 3"});
     running.expectLine(kSoon);
     running.kill(signal);
-    running.kill(SIGUSR1);
-    ASSERT_TRUE(running.running());
+    ASSERT_EVENTUALLY(kSoon, !signalPending(running.pid(), signal));
+    running.kill(marker);
+    EXPECT_EQ(running.expectLine(kSoon), "seen") << name;
+    ASSERT_TRUE(running.running()) << name;
     EXPECT_TRUE(redis().exists("a"));
     // The command ends at once.
     running.send("");
-    EXPECT_EQ(finish(running).code, 3);
+    EXPECT_EQ(finish(running).code, 3) << name;
     EXPECT_FALSE(redis().exists("a"));
   }
 }

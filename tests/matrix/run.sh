@@ -26,6 +26,8 @@ part ./topologies.sh
 part ./packages.sh bookworm
 part ./packages.sh trixie
 part ./conan.sh
+part ./vcpkg.sh
+part ./commands.sh
 part ./abi.sh
 part ./prometheus.sh ../../build/release/examples/prometheus
 part ./clang.sh 14
