@@ -494,6 +494,46 @@ TEST_F(Cluster, SU07_TheChannelOfAWaiterFollowsItsSlot) {
   cluster().migrate(slot, 1, 0);
 }
 
+TEST_F(ClusterTest, WithoutShardedChannelsThereIsAWarningAndClassicOnesWakeWaiters) {
+  RedisCluster cluster;
+  for (std::size_t node = 0; node < cluster.size(); ++node) {
+    cluster.raw(node).run({"ACL", "SETUSER", "default", "-pubsub|shardnumsub"});
+  }
+  Client holder = Client::connect(tuned(cluster.uri()));
+  Client waiter = Client::connect(tuned(cluster.uri()));
+  EXPECT_EQ(log().count("no sharded channels"), 2U) << "once for each client";
+  const std::string name = cluster.nameAt(0, "classic:");
+  const std::uint16_t slot = RedisCluster::slotOf(name);
+  for (const bool moves : {false, true}) {
+    RLock held = holder.getLock(name);
+    held.lock();
+    auto waiting = inThread([&] {
+      RLock wanted = waiter.getLock(name);
+      wanted.lock();
+      wanted.unlock();
+    });
+    ASSERT_TRUE(waits(waiter));
+    std::int64_t subscribers = 0;
+    ASSERT_EVENTUALLY(kLong, [&] {
+      subscribers = 0;
+      for (std::size_t node = 0; node < cluster.size(); ++node) {
+        subscribers += cluster.raw(node)
+                           .run({"PUBSUB", "NUMSUB", "redisson_lock__channel:{" + name + "}"})
+                           .array()
+                           .at(1)
+                           .integer();
+      }
+      return subscribers == 1;
+    }());
+    if (moves) {
+      cluster.migrate(slot, 0, 1);
+    }
+    held.unlock();
+    ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready) << "it was not woken";
+    waiting.get();
+  }
+}
+
 class StrangeCluster : public ClusterTest {
  protected:
   static std::string bulk(std::string_view text) {

@@ -137,7 +137,7 @@ inline Dispatcher::Dispatcher(std::shared_ptr<Env> env,
     : env_(std::move(env)),
       live_(std::make_shared<LiveNodes>(
           log,
-          options.lostReplyPolicy != LostReplyPolicy::marker,
+          wantsOf(options),
           [&events](bool connected) { events.connectionChanged(connected); })),
       router_(makeRouter(
           NodeTerms(env_, options, std::move(log), live_), transports, options, events)) {}
