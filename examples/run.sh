@@ -15,7 +15,7 @@
 #                                    against a Redis Cluster of three masters with a replica each, or
 #                                    a master with two replicas and three Sentinels; two seconds
 #                                    after the demonstration begins the master with its lock is
-#                                    killed, unless --keep-nodes
+#                                    killed, unless --keep-nodes; if none was, the exit status is 1
 #
 # Environment:
 #   RLOCK_URI       the server to use, such as redis://localhost:6379 or
@@ -83,6 +83,7 @@ bash cmake/install_packages.sh "${groups[@]}"
 directory=$(mktemp -d)
 server_pids=()
 program_pid=
+killer_pid=
 signalled=
 end_server() {  # PID
   while kill -KILL "$1" 2>/dev/null; do
@@ -91,6 +92,9 @@ end_server() {  # PID
 }
 cleanup() {
   local pid
+  if [[ -n $killer_pid && ! -e $directory/killed ]]; then
+    kill "$killer_pid" 2>/dev/null || true
+  fi
   for pid in "${server_pids[@]}"; do
     end_server "$pid"
   done
@@ -212,8 +216,10 @@ fi
 
 TMPDIR=$directory guarded TERM "$build/examples/$name" "$@" &
 program_pid=$!
-if [[ $topology != single && -n $kill_node && $name == contend ]]; then
+if [[ $topology != single && -n $kill_node && $name == contend && " $* " != *" --help "* ]]; then
   kill_master_later &
+  killer_pid=$!
+  disown "$killer_pid"
 fi
 status=0
 wait "$program_pid" || status=$?
@@ -224,5 +230,10 @@ while kill -0 "$program_pid" 2>/dev/null; do
 done
 if [[ -n $signalled && $status != [01] ]]; then
   status=$signalled
+fi
+# Otherwise the demonstration has shown less than it says.
+if [[ -n $killer_pid && -z $signalled && $status == 0 && ! -e $directory/killed ]]; then
+  echo "run.sh: no master was killed before the end; --seconds makes it last longer, --keep-nodes kills none" >&2
+  status=1
 fi
 exit "$status"

@@ -90,15 +90,18 @@ master_port() {
   done
 }
 
+# Says so in the file "killed" when it is done.
 kill_master_later() {
   local port='' pid
   sleep 2
   while [[ -z $port ]]; do
     port=$(master_port)
+    sleep 0.05
   done
   pid=$("$cli" -p "$port" info server | sed -n 's/^process_id:\([0-9]*\).*/\1/p')
   if [[ " ${server_pids[*]} " == *" $pid "* ]]; then
     kill -KILL "$pid"
+    touch "$directory/killed"
     echo "run.sh: the master 127.0.0.1:$port (pid $pid) was killed; a replica takes over"
   fi
 }

@@ -3,6 +3,7 @@
 // Masters that die, stand still and are replaced.
 
 #include "cluster/cluster_harness.hpp"
+#include "support/tcp_proxy.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -76,6 +77,36 @@ TEST_F(ClusterFailover, XFO4_AHoldThatTheNewMasterDoesNotHaveIsTold) {
   // Long before the next renewal, and before the validity ends.
   EXPECT_EVENTUALLY(10s, !lease.held());
   EXPECT_TRUE(holder.getLock(name).tryLock()) << "it is free, and the client knows";
+}
+
+TEST_F(ClusterFailover, SU09_ManyChannelsAreHeardAgainWhereTheirMasterHasGone) {
+  RedisCluster cluster({.masters = 3, .replicasEach = 1});
+  Client holder = Client::connect(tuned(cluster.uri(3)));
+  Client waiter = Client::connect(tuned(cluster.uri(3)));
+  constexpr std::size_t kChannels = 100;
+  std::vector<Lease> leases;
+  std::vector<std::future<void>> waiting;
+  for (std::size_t i = 0; i < kChannels; ++i) {
+    const std::string name = "channel:" + std::to_string(i);
+    leases.push_back(holder.getLock(name).acquire());
+    waiting.push_back(waiter.getLock(name).lockAsync({}, newOwner()).toFuture());
+  }
+  ASSERT_EVENTUALLY(kLong, waiter.stats().waiters == kChannels);
+  const std::string name = cluster.nameAt(0, "channel:");
+  replicate(cluster, 0, holder.getLock(name));
+  cluster.node(0).kill();
+  ASSERT_EVENTUALLY(kLong, replaced(cluster, name, 0));
+  for (Lease& lease : leases) {
+    EXPECT_EQ(lease.release(), ReleaseResult::released);
+  }
+  const Deadline soon(2s);
+  for (auto& each : waiting) {
+    EXPECT_EQ(each.wait_until(soon.at()), std::future_status::ready);
+  }
+  for (auto& each : waiting) {
+    ASSERT_EQ(each.wait_for(kLong), std::future_status::ready) << "a waiter was forgotten";
+    each.get();
+  }
 }
 
 TEST_F(ClusterFailover, XFO5_APlannedFailoverLosesNothing) {
@@ -247,6 +278,35 @@ TEST_F(ClusterFailover, ARequestThatIsLostWithItsMasterCountsOnce) {
   EXPECT_EQ(cluster.raw(master).hget(name, field), "1");
   client.getLock(name).unlockAsync(owner).get();
   EXPECT_FALSE(cluster.raw(master).exists(name));
+}
+
+TEST_F(ClusterFailover, XFO8_HoldsOfManySlotsAreRenewedBehindOneAddress) {
+  // As behind a proxy that looks like one server: it has all slots, does not tell what it is, and
+  // refuses keys of several slots.
+  RedisCluster cluster({.masters = 1});
+  TcpProxy proxy(cluster.node(0));
+  for (const char* command : {"HELLO", "INFO"}) {
+    proxy.addRule(TcpProxy::command(command),
+                  TcpProxy::Action::replyWithError("ERR unknown command"));
+  }
+  std::atomic<int> lost{0};
+  Options options = tuned(proxy.uri() + "?lost-reply-policy=marker", scaled(3s));
+  options.onLost = [&](const LostHold& /*hold*/) { ++lost; };
+  Client client = Client::connect(options);
+  std::vector<Lease> leases;
+  for (int i = 0; i < 50; ++i) {
+    leases.push_back(client.getLock("proxied:" + std::to_string(i)).acquire());
+  }
+  const auto later = Clock::now() + scaled(6s);
+  for (const Lease& lease : leases) {
+    EXPECT_EVENTUALLY(kLong, lease.validUntil() > later);
+  }
+  EXPECT_EQ(lost, 0);
+  EXPECT_GT(cluster.raw(0).infoSection("errorstats").count("errorstat_CROSSSLOT"), 0U)
+      << "no request had keys of several slots";
+  for (Lease& lease : leases) {
+    EXPECT_EQ(lease.release(), ReleaseResult::released);
+  }
 }
 
 TEST_F(ClusterFailover, XFO10_TheWholeClusterIsDownAndComesBack) {

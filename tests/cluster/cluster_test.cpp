@@ -494,6 +494,46 @@ TEST_F(Cluster, SU07_TheChannelOfAWaiterFollowsItsSlot) {
   cluster().migrate(slot, 1, 0);
 }
 
+TEST_F(ClusterTest, WithoutShardedChannelsThereIsAWarningAndClassicOnesWakeWaiters) {
+  RedisCluster cluster;
+  for (std::size_t node = 0; node < cluster.size(); ++node) {
+    cluster.raw(node).run({"ACL", "SETUSER", "default", "-pubsub|shardnumsub"});
+  }
+  Client holder = Client::connect(tuned(cluster.uri()));
+  Client waiter = Client::connect(tuned(cluster.uri()));
+  EXPECT_EQ(log().count("no sharded channels"), 2U) << "once for each client";
+  const std::string name = cluster.nameAt(0, "classic:");
+  const std::uint16_t slot = RedisCluster::slotOf(name);
+  for (const bool moves : {false, true}) {
+    RLock held = holder.getLock(name);
+    held.lock();
+    auto waiting = inThread([&] {
+      RLock wanted = waiter.getLock(name);
+      wanted.lock();
+      wanted.unlock();
+    });
+    ASSERT_TRUE(waits(waiter));
+    std::int64_t subscribers = 0;
+    ASSERT_EVENTUALLY(kLong, [&] {
+      subscribers = 0;
+      for (std::size_t node = 0; node < cluster.size(); ++node) {
+        subscribers += cluster.raw(node)
+                           .run({"PUBSUB", "NUMSUB", "redisson_lock__channel:{" + name + "}"})
+                           .array()
+                           .at(1)
+                           .integer();
+      }
+      return subscribers == 1;
+    }());
+    if (moves) {
+      cluster.migrate(slot, 0, 1);
+    }
+    held.unlock();
+    ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready) << "it was not woken";
+    waiting.get();
+  }
+}
+
 class StrangeCluster : public ClusterTest {
  protected:
   static std::string bulk(std::string_view text) {
@@ -569,6 +609,88 @@ TEST_F(StrangeCluster, AMoveToANodeThatIsNotThereEndsWithTheCall) {
   const auto began = Clock::now();
   EXPECT_THROW((void)client.getLock("n").tryLock(), Error);
   EXPECT_LT(Clock::now() - began, scaled(5s));
+}
+
+/// What a node may say for a while of a request that it does not execute.
+struct Refusal {
+  const char* name;
+  const char* reply;
+  bool outOfDate;  ///< the map is asked for again
+};
+
+class StrangeClusterRefuses : public StrangeCluster, public ::testing::WithParamInterface<Refusal> {
+ protected:
+  /// A node that refuses so many scripts, and executes the others.
+  [[nodiscard]] FakeServer::Handler refusing(int times) {
+    return [this, times](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+      maps_ += argv[0] == "CLUSTER" && argv[1] == "SLOTS" ? 1 : 0;
+      if (answersTopology(peer, argv, port_)) {
+        return true;
+      }
+      if (argv[0] != "EVALSHA" && argv[0] != "EVAL") {
+        return peer.send("+OK\r\n");
+      }
+      if (refused_ < times) {
+        ++refused_;
+        return peer.send(GetParam().reply);
+      }
+      ++executed_;
+      return peer.send("*1\r\n:1\r\n");
+    };
+  }
+  [[nodiscard]] Client connect(const FakeServer& server) {
+    port_ = server.port();
+    Options options = tuned("redis+cluster://127.0.0.1:" + std::to_string(server.port()));
+    options.callTimeout = 1s;
+    options.retryDelayMin = 10ms;
+    options.closeTimeout = 0ms;
+    return Client::connect(options);
+  }
+
+  std::atomic<std::uint16_t> port_{0};
+  std::atomic<int> refused_{0};
+  std::atomic<int> executed_{0};
+  std::atomic<int> maps_{0};
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    StrangeClusterRefuses,
+    ::testing::Values(
+        Refusal{"clusterDown", "-CLUSTERDOWN Hash slot not served\r\n", true},
+        Refusal{"loading", "-LOADING Redis is loading the dataset in memory\r\n", true},
+        Refusal{"tryAgain", "-TRYAGAIN Multiple keys request during rehashing of slot\r\n", false}),
+    [](const ::testing::TestParamInfo<Refusal>& test) { return std::string(test.param.name); });
+
+TEST_P(StrangeClusterRefuses, XERR12_ForAWhileAndTheRequestIsExecutedOnce) {
+  constexpr int kTimes = 4;
+  FakeServer server(refusing(kTimes));
+  Client client = connect(server);
+  ASSERT_EVENTUALLY(kLong, maps_ > 0);
+  const int before = maps_;
+  EXPECT_TRUE(client.getLock("n").tryLock(0ms, 60s));
+  EXPECT_EQ(refused_, kTimes);
+  EXPECT_EQ(executed_, 1);
+  if (GetParam().outOfDate) {
+    EXPECT_EVENTUALLY(kLong, maps_ > before);
+  }
+}
+
+TEST_P(StrangeClusterRefuses, XERR12_ForLongAndTheCallEndsInItsTime) {
+  FakeServer server(refusing(1'000'000));
+  Client client = connect(server);
+  const auto began = Clock::now();
+  try {
+    (void)client.getLock("n").tryLock(0ms, 60s);
+    ADD_FAILURE() << "it was refused";
+  } catch (const Error& error) {
+    const std::string_view word = std::string_view(GetParam().reply).substr(1, 7);
+    EXPECT_NE(std::string_view(error.what()).find(word), std::string_view::npos) << error.what();
+  }
+  EXPECT_LT(Clock::now() - began, scaled(5s));
+  EXPECT_EQ(executed_, 0);
+  EXPECT_GE(refused_, 4) << "it was not repeated";
+  EXPECT_LT(refused_, 60) << "this is a storm";
 }
 
 TEST_F(StrangeCluster, AServerThatIsNoNodeIsRefused) {

@@ -244,9 +244,11 @@ TEST_F(HandOverTest, OthersGoFirstWhenTheNumberIsReached) {
     const Stats before = client.stats();
     waiters.release(0);
     ASSERT_EVENTUALLY(kLong, waiters.answered(2));
-    EXPECT_EQ(client.stats().safetyPolls - before.safetyPolls, others ? 1U : 0U);
+    // Where there are replicas, they may tell clients that the master does not count.
+    const bool paused = others || settings.topology != rlock::Topology::single;
+    EXPECT_EQ(client.stats().safetyPolls - before.safetyPolls, paused ? 1U : 0U);
     EXPECT_EVENTUALLY(kLong, client.stats().messages - before.messages == 1);
-    EXPECT_LE(client.stats().wakeUps, before.wakeUps + (others ? 0 : 1));
+    EXPECT_LE(client.stats().wakeUps, before.wakeUps + (paused ? 0 : 1));
     EXPECT_EQ(client.stats().commands - before.commands, 2U);
     waiters.release(1);
   }
@@ -452,7 +454,8 @@ TEST_F(HandOverTest, NotToAWaiterThatWantsAcknowledgements) {
   RLock lock = client.getLock("acks");
   const OwnerId first = taken(client, "acks");
   Waiters waiters(client, "acks", 1);
-  Waiters asking(client, "acks", 1, {.sync = SyncPolicy::replicas(1, 100ms)});
+  // More than there are anywhere.
+  Waiters asking(client, "acks", 1, {.sync = SyncPolicy::replicas(9, 100ms)});
   lock.unlockAsync(first).get();
   ASSERT_EVENTUALLY(kLong, waiters.answered(1));
   EXPECT_EQ(handOvers.hits(), 1U);

@@ -94,6 +94,7 @@ TEST_F(Outcome, AForcedReleaseIsRememberedForLongerThanItIsRepeated) {
 }
 
 TEST_F(Outcome, AReplicaIsWarnedOfOnce) {
+  RLOCK_ONE_SERVER_ONLY("makes a replica of its server");
   raw().run({"REPLICAOF", "127.0.0.1", "1"});
   Options settings = options();
   settings.callTimeout = 200ms;

@@ -3,8 +3,8 @@
 // The master moves, dies, freezes or is cut off while locks are held and waited for.
 
 #include "integration/sentinel_harness.hpp"
+#include "support/contested.hpp"
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -158,26 +158,11 @@ TEST_P(SentinelEvents, XFO5_HoldsAreKeptAndWaitersEnterOnTheNewMaster) {
   Client holder = Client::connect(patient(named(60s)));
   Client others = Client::connect(patient(named(60s)));
 
-  Lease watched = holder.getLock("watched").acquire();
-  Lease leased = holder.getLock("leased").acquire({.lease = 300s});
-  Lease fair = holder.getFairLock("fair").acquire();
-  Lease written = holder.getReadWriteLock("rw").writeLock().acquire();
-  Semaphore semaphore = holder.getSemaphore("semaphore");
-  ASSERT_TRUE(semaphore.trySetPermits(1));
-  semaphore.acquire();
-  CountDownLatch latch = holder.getCountDownLatch("latch");
-  ASSERT_TRUE(latch.trySetCount(1));
-
-  Entrant onWatched([&] { others.getLock("watched").lock(60s); });
-  Entrant onLeased([&] { others.getLock("leased").lock(60s); });
-  Entrant onFair([&] { others.getFairLock("fair").lock(60s); });
-  Entrant reading([&] { others.getReadWriteLock("rw").readLock().lock(60s); });
-  Entrant onSemaphore([&] { others.getSemaphore("semaphore").acquire(); });
-  Entrant onLatch([&] { others.getCountDownLatch("latch").await(); });
+  const auto objects = contestedObjects(holder, [](const std::string& kind, std::size_t member) {
+    return kind + std::to_string(member);
+  });
   const ClosedAtEnd end(others);
-  const std::array<Entrant*, 6> all{
-      &onWatched, &onLeased, &onFair, &reading, &onSemaphore, &onLatch};
-  ASSERT_EVENTUALLY(kLong, others.stats().waiters == all.size());
+  ASSERT_TRUE(contendAll(objects, others));
   replicate(0);
 
   const std::size_t master = happen(GetParam(), 0);
@@ -186,36 +171,23 @@ TEST_P(SentinelEvents, XFO5_HoldsAreKeptAndWaitersEnterOnTheNewMaster) {
   EXPECT_EVENTUALLY(kLong, holder.stats().reconnects >= moves);
   EXPECT_EVENTUALLY(kLong, others.stats().reconnects >= moves);
   RawRedis server = raw(master);
-  EXPECT_TRUE(watched.held());
-  EXPECT_TRUE(leased.held());
-  EXPECT_TRUE(fair.held());
-  EXPECT_TRUE(written.held());
-  EXPECT_TRUE(server.exists("watched"));
-  for (const Entrant* each : all) {
-    EXPECT_FALSE(each->in());
+  for (const auto& object : objects) {
+    EXPECT_TRUE(object->held()) << object->kind().name;
+    EXPECT_FALSE(object->entered()) << object->kind().name;
+    EXPECT_TRUE(server.exists(object->names()[0])) << "not the master is asked";
   }
-
-  const auto entersSoon = [](const Entrant& entrant, const char* what) {
+  for (const auto& object : objects) {
+    SCOPED_TRACE(object->kind().name);
+    EXPECT_FALSE(object->entered());
+    EXPECT_TRUE(object->giveBack());
     const Stopwatch watch;
-    EXPECT_EVENTUALLY(kLong, entrant.in()) << what;
-    EXPECT_LE(watch.elapsedMs(), scaled(2000ms)) << what;
-  };
-  EXPECT_EQ(watched.release(), ReleaseResult::released);
-  entersSoon(onWatched, "watched");
-  EXPECT_EQ(leased.release(), ReleaseResult::released);
-  entersSoon(onLeased, "leased");
-  EXPECT_EQ(fair.release(), ReleaseResult::released);
-  entersSoon(onFair, "fair");
-  EXPECT_EQ(written.release(), ReleaseResult::released);
-  entersSoon(reading, "reading");
-  semaphore.release();
-  entersSoon(onSemaphore, "semaphore");
-  latch.countDown();
-  entersSoon(onLatch, "latch");
-  for (Entrant* each : all) {
-    EXPECT_EQ(each->outcome(), "ok");
+    EXPECT_EVENTUALLY(kLong, object->entered());
+    EXPECT_LE(watch.elapsedMs(), scaled(2000ms));
   }
-  EXPECT_TRUE(server.exists("watched")) << "not the master is asked";
+  for (const auto& object : objects) {
+    EXPECT_EQ(object->outcome(), "ok") << object->kind().name;
+    EXPECT_EQ(object->overlaps(), 0) << object->kind().name;
+  }
   if (GetParam() == Event::masterFrozen) {
     world().node(0).thaw();
   }
@@ -301,33 +273,36 @@ TEST_F(SentinelFailover, C9_AHoldThatTheNewMasterDoesNotKnowIsToldAsLost) {
 }
 
 TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
-  start();
+  RedisSentinelsOptions setup;
+  setup.persistence = true;
+  start(setup);
   // Long enough that no hold is lost too early on a host that stands still for a moment.
   const auto shortest = scaled(2s);
   Options settings = named(shortest);
   settings.commandTimeout = 500ms;
   Client holder = Client::connect(settings);
   Client others = Client::connect(settings);
-  Lease watched = holder.getLock("watched").acquire();
-  Lease leased = holder.getLock("leased").acquire({.lease = shortest});
-  Entrant onWatched([&] { others.getLock("watched").lock(60s); });
-  Entrant onLeased([&] { others.getLock("leased").lock(60s); });
-  Entrant onFair([&] {
-    RLock fair = others.getFairLock("watched-fair");
-    fair.lock(60s);
+  const auto objects = contestedObjects(holder, [](const std::string& kind, std::size_t member) {
+    return kind + std::to_string(member);
   });
+  const Lease leased = holder.getLock("short").acquire({.lease = shortest});
   const ClosedAtEnd end(others);
-  EXPECT_EVENTUALLY(kLong, onFair.in());
+  ASSERT_TRUE(contendAll(objects, others));
+  replicate(0);
   for (std::size_t i = 0; i < world().sentinels(); ++i) {
     world().sentinel(i).kill();
   }
   for (std::size_t i = 0; i < world().nodes(); ++i) {
     world().node(i).kill();
   }
-  EXPECT_EVENTUALLY(kLong, watched.lossReason() == LossReason::unreachable);
   EXPECT_EVENTUALLY(kLong, leased.lossReason() == LossReason::expired);
-  EXPECT_FALSE(onWatched.in());
-  EXPECT_FALSE(onLeased.in());
+  for (const auto& object : objects) {
+    SCOPED_TRACE(object->kind().name);
+    if (object->kind().watched) {
+      EXPECT_EVENTUALLY(kLong, object->lease()->lossReason() == LossReason::unreachable);
+    }
+    EXPECT_FALSE(object->entered());
+  }
   for (std::size_t i = 0; i < world().nodes(); ++i) {
     world().node(i).start();
   }
@@ -335,8 +310,20 @@ TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
     world().sentinel(i).start();
   }
   world().awaitSettled();
-  EXPECT_EVENTUALLY(kLong, onWatched.in());
-  EXPECT_EVENTUALLY(kLong, onLeased.in());
+  for (const auto& object : objects) {
+    SCOPED_TRACE(object->kind().name);
+    if (object->kind().watched) {
+      EXPECT_EVENTUALLY(kLong, object->entered());
+      EXPECT_FALSE(object->giveBack());
+    } else {
+      // The files have it.
+      EXPECT_FALSE(object->entered());
+      EXPECT_TRUE(object->giveBack());
+      EXPECT_EVENTUALLY(kLong, object->entered());
+    }
+    EXPECT_EQ(object->outcome(), "ok");
+    EXPECT_EQ(object->overlaps(), 0);
+  }
   // A message wakes them again, within less than a safety poll.
   RLock lock = holder.getLock("after");
   lock.lock(300s);

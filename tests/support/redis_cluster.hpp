@@ -4,6 +4,7 @@
 #include "support/free_port.hpp"
 #include "support/raw_redis.hpp"
 #include "support/redis_server.hpp"
+#include "support/tcp_proxy.hpp"
 #include "support/tls_files.hpp"
 
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +28,9 @@ struct RedisClusterOptions {
   std::chrono::milliseconds nodeTimeout{1500};
   std::vector<std::string> extraArgs{};  ///< of each node
   std::optional<TlsFiles> tls{};         ///< each node has a port with TLS, too
+  /// Each node has proxies before its ports, and everybody but itself knows it by their addresses;
+  /// so it can be cut off from the others. Not with `tls`.
+  bool proxied = false;
 };
 
 /// A Redis Cluster on loopback ports: masters that share the slots evenly, and replicas. The nodes
@@ -61,6 +66,26 @@ class RedisCluster {
   void endMigration(std::uint16_t slot, std::size_t from, std::size_t to);
   ///@}
   void migrate(std::uint16_t slot, std::size_t from, std::size_t to);
+  /// Many at once.
+  void migrate(std::span<const std::uint16_t> slots, std::size_t from, std::size_t to);
+  /// The slots that a node has, by its own word.
+  [[nodiscard]] std::vector<std::uint16_t> slotsOf(std::size_t node);
+
+  /// A master without slots joins; returns its number, which is the next one.
+  std::size_t addMaster();
+  /// A master gives all its slots to another, is forgotten by all, and ends, as do its replicas.
+  /// Its number remains.
+  void removeMaster(std::size_t master, std::size_t to);
+  /// A replica takes over in agreement with its master; returns when it has.
+  void failover(std::size_t replica);
+  /// Restarts every node, one after the other and with its slots on another one meanwhile, so that
+  /// the cluster works all the time. Each master needs a replica.
+  void restartEveryNode();
+
+  /// With Options::proxied: nothing goes to and fro between a node and the others any more, while
+  /// clients reach them all.
+  void cutOff(std::size_t node);
+  void endCutOff();
 
   /// Waits until the running nodes agree that the cluster works.
   void waitUntilOk();
@@ -73,10 +98,24 @@ class RedisCluster {
     std::unique_ptr<PortReservation> bus;
     std::unique_ptr<PortReservation> tls;
     std::unique_ptr<RedisServer> server;
+    std::unique_ptr<TcpProxy> proxy;
+    std::unique_ptr<TcpProxy> busProxy;
     std::string id;
+    std::size_t master;  ///< its own number, or that of the master it was made a replica of
   };
 
+  Node& makeNode(std::size_t master);
+  void meet(const Node& node);
+  void replicate(std::size_t replica, const std::string& master);
+  void waitForMeeting();
   void waitForReplicas();
+  void waitUntilLinked(std::size_t replica);
+  /// What clients and the other nodes know it by.
+  [[nodiscard]] std::uint16_t portOf(const Node& node) const;
+  /// Where its own connections to others come from.
+  [[nodiscard]] static std::string sourceOf(std::size_t node);
+  [[nodiscard]] bool isMaster(std::size_t node);
+  static std::vector<Value> runAll(RawRedis& raw, std::span<const RawRedis::Args> commands);
 
   const Options options_;
   std::vector<Node> nodes_;

@@ -58,6 +58,10 @@ Scan scanRequest(std::string_view buffer, std::size_t& length, std::vector<std::
       return Scan::invalid;
     }
     const std::size_t newline = buffer.find('\n');
+    // The bus of a cluster begins with letters.
+    if (buffer.substr(0, newline).find('\0') != std::string_view::npos) {
+      return Scan::invalid;
+    }
     if (newline == std::string_view::npos) {
       return Scan::incomplete;
     }

@@ -453,7 +453,10 @@ void TcpProxy::Impl::closeOrderly(int& fd) {
 
 void TcpProxy::Impl::acceptAll() {
   while (!refusing_) {
-    const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    sockaddr_in from{};
+    socklen_t length = sizeof from;
+    const int fd = ::accept4(
+        listener_, reinterpret_cast<sockaddr*>(&from), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       return;
     }
@@ -461,6 +464,10 @@ void TcpProxy::Impl::acceptAll() {
     auto connection = std::make_unique<Connection>();
     connection->client = fd;
     connection->info.id = ++stats_.accepted;
+    std::array<char, INET_ADDRSTRLEN> peer{};
+    if (::inet_ntop(AF_INET, &from.sin_addr, peer.data(), peer.size()) != nullptr) {
+      connection->info.peer = peer.data();
+    }
     for (const Way way : {up, down}) {
       if (cutNext_[way]) {
         armCut(*connection, way, *std::exchange(cutNext_[way], std::nullopt));

@@ -36,8 +36,8 @@ class RedisServer;
 ///    survives a broken server.
 ///
 /// Requests sent by a client whose connection to the server fails are lost with the connection, as
-/// when the server resets it. A connection whose bytes are not RESP (TLS) is forwarded untouched,
-/// without rules.
+/// when the server resets it. A connection whose bytes are not RESP (TLS, the bus of a cluster) is
+/// forwarded untouched, without rules.
 class TcpProxy {
  public:
   using Argv = std::vector<std::string>;
@@ -50,6 +50,7 @@ class TcpProxy {
 
   struct ConnectionInfo {
     std::uint64_t id = 0;
+    std::string peer;               ///< the client's IPv4 address
     bool isSubscriber = false;      ///< has sent SUBSCRIBE, PSUBSCRIBE or SSUBSCRIBE
     std::string clientName;         ///< by CLIENT SETNAME or HELLO ... SETNAME
     std::uint64_t clientBytes = 0;  ///< received from the client

@@ -66,7 +66,7 @@ class ClusterNodesTest : public ::testing::Test {
   std::shared_ptr<const Logger> log_ =
       std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::warning);
   NodeTerms terms_{
-      env_, Options(), log_, std::make_shared<LiveNodes>(log_, true, [](bool /*connected*/) {})};
+      env_, Options(), log_, std::make_shared<LiveNodes>(log_, Wants(), [](bool /*connected*/) {})};
   NoOwner owner_;
   std::map<std::uint16_t, std::shared_ptr<IdleLink>> links_;
   int made_ = 0;

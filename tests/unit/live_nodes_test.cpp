@@ -21,30 +21,56 @@ net::ServerSession good() {
   return session;
 }
 
+constexpr Wants kWants{};
+constexpr Wants kLess{.kills = false};
+constexpr Wants kAll{.kills = true, .wait = true, .waitAof = true};
+
 TEST(LiveNodes, ACompleteServerHasNoShortcomings) {
-  EXPECT_TRUE(shortcomings(good(), true).empty());
+  EXPECT_TRUE(shortcomings(good(), kWants).empty());
   net::ServerSession silent = good();
   silent.found = {};
-  EXPECT_TRUE(shortcomings(silent, true).empty()) << "what is not known is not missing";
+  EXPECT_TRUE(shortcomings(silent, kAll).empty()) << "what is not known is not missing";
 }
 
 TEST(LiveNodes, WhatKeepsAClientFromKillingIsOneShortcoming) {
   net::ServerSession session = good();
   session.canKill = false;
   session.runId.clear();
-  ASSERT_EQ(shortcomings(session, true).size(), 1U);
-  EXPECT_NE(shortcomings(session, true)[0].find("CLIENT KILL"), std::string_view::npos);
-  EXPECT_TRUE(shortcomings(session, false).empty());
+  ASSERT_EQ(shortcomings(session, kWants).size(), 1U);
+  EXPECT_NE(shortcomings(session, kWants)[0].find("CLIENT KILL"), std::string_view::npos);
+  EXPECT_TRUE(shortcomings(session, kLess).empty());
   session.canKill = true;
-  ASSERT_EQ(shortcomings(session, true).size(), 1U);
-  EXPECT_NE(shortcomings(session, true)[0].find("CLIENT INFO"), std::string_view::npos);
+  ASSERT_EQ(shortcomings(session, kWants).size(), 1U);
+  EXPECT_NE(shortcomings(session, kWants)[0].find("CLIENT INFO"), std::string_view::npos);
 }
 
 TEST(LiveNodes, AServerWithoutScriptsIsOfNoUse) {
   net::ServerSession session = good();
   session.found.scripts = false;
-  ASSERT_EQ(shortcomings(session, false).size(), 1U);
-  EXPECT_NE(shortcomings(session, false)[0].find("EVALSHA"), std::string_view::npos);
+  ASSERT_EQ(shortcomings(session, kLess).size(), 1U);
+  EXPECT_NE(shortcomings(session, kLess)[0].find("EVALSHA"), std::string_view::npos);
+}
+
+TEST(LiveNodes, WhatThePolicyNeedsAndTheServerLacksIsAShortcoming) {
+  net::ServerSession session = good();
+  session.found.wait = false;
+  session.found.waitAof = false;
+  const auto found = [&](const SyncPolicy& policy) {
+    Options options;
+    options.sync = policy;
+    return shortcomings(session, wantsOf(options));
+  };
+  EXPECT_TRUE(found(SyncPolicy::none()).empty());
+  for (const SyncPolicy& policy : {SyncPolicy::replicas(1), SyncPolicy::majority()}) {
+    ASSERT_EQ(found(policy).size(), 1U) << toString(policy);
+    EXPECT_NE(found(policy)[0].find("WAIT,"), std::string_view::npos);
+  }
+  for (const SyncPolicy& policy : {SyncPolicy::localAof(), SyncPolicy::remoteAof()}) {
+    ASSERT_EQ(found(policy).size(), 1U) << toString(policy);
+    EXPECT_NE(found(policy)[0].find("WAITAOF"), std::string_view::npos);
+  }
+  session.found.wait = true;
+  EXPECT_TRUE(found(SyncPolicy::majority()).empty());
 }
 
 TEST(LiveNodes, TheApplicationSeesOneWordForARole) {

@@ -4,12 +4,14 @@
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/executor/ack_tickets.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
 #include <rlock/detail/net/request.hpp>
 #include <rlock/detail/net/server_session.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
+#include <rlock/result.hpp>
 #include <rlock/sync_policy.hpp>
 
 #include <fmt/format.h>
@@ -75,6 +77,10 @@ class AckLane final : private net::LinkEvents {
   void setServer(std::string server);
   /// May be over before it returns.
   void add(AckTicket ticket);
+  /// As CommandTransport::authenticate(); the answer may come a slice later than from elsewhere.
+  void authenticate(UniqueFunction<void(Result<void>)> done) {
+    link_->authenticate(std::move(done));
+  }
   /// Ends the connection for good, and the tickets that wait.
   void close();
 

@@ -255,6 +255,12 @@ inline bool ClusterRouter::mapRead(SlotMap map, bool sharded) {
   if (!std::exchange(mapKnown_, true)) {
     // Once for all, and before the first node: all clients of a cluster must publish alike.
     terms_.publish = sharded ? "SPUBLISH" : "";
+    if (!sharded) {
+      terms_.log->write(
+          LogLevel::warning,
+          "the cluster has no sharded channels (PUBSUB SHARDNUMSUB, from Redis 7 on): "
+          "each message goes to all of its nodes");
+    }
   }
   const ClusterNodes::Adopted adopted = nodes_.adopt(std::move(map));
   for (const std::shared_ptr<Node>& node : adopted.dropped) {

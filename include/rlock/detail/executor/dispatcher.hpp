@@ -137,7 +137,7 @@ inline Dispatcher::Dispatcher(std::shared_ptr<Env> env,
     : env_(std::move(env)),
       live_(std::make_shared<LiveNodes>(
           log,
-          options.lostReplyPolicy != LostReplyPolicy::marker,
+          wantsOf(options),
           [&events](bool connected) { events.connectionChanged(connected); })),
       router_(makeRouter(
           NodeTerms(env_, options, std::move(log), live_), transports, options, events)) {}
@@ -203,9 +203,9 @@ inline void Dispatcher::authenticate(UniqueFunction<void(Result<void>)> done) {
   };
   auto round = std::make_shared<Round>();
   round->done = std::move(done);
-  // One more for this function itself.
+  // Two for each node, one more for this function itself.
   const std::vector<Node*> nodes = live_->nodes();
-  round->pending = nodes.size() + 1;
+  round->pending = 2 * nodes.size() + 1;
   const auto answered = [self = shared_from_this(), round](const Result<void>& answer) {
     if (!answer.has_value() && !round->refusal) {
       round->refusal = answer.error();
@@ -220,6 +220,7 @@ inline void Dispatcher::authenticate(UniqueFunction<void(Result<void>)> done) {
   };
   for (Node* const node : nodes) {
     node->link().authenticate(answered);
+    node->acks().authenticate(answered);
   }
   answered(Result<void>());
 }

@@ -5,6 +5,8 @@
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/net/server_session.hpp>
 #include <rlock/log.hpp>
+#include <rlock/options.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -19,21 +21,44 @@ namespace rlock::detail {
 
 class Node;
 
+/// What a client wants of its servers besides scripts.
+struct Wants {
+  bool kills = true;     ///< lost requests are to be kept from running late by killing
+  bool wait = false;     ///< Options::sync asks for replicas
+  bool waitAof = false;  ///< it asks for append-only files
+};
+
+inline Wants wantsOf(const Options& options) noexcept {
+  using Kind = SyncPolicy::Kind;
+  const Kind sync = options.sync.kind;
+  return {.kills = options.lostReplyPolicy != LostReplyPolicy::marker,
+          .wait = sync == Kind::replicas || sync == Kind::majority,
+          .waitAof = sync == Kind::localAof || sync == Kind::remoteAof};
+}
+
 /// Judges what a server found on a connection means for the client: warnings, most of the time
 /// none.
 inline std::vector<std::string_view> shortcomings(const net::ServerSession& session,
-                                                  bool wantsKills) {
+                                                  const Wants& wants) {
   std::vector<std::string_view> found;
   if (session.found.scripts == false) {
     found.emplace_back("has no EVALSHA or no EVAL: no lock works there");
   }
-  if (wantsKills && !session.canKill) {
+  if (wants.kills && !session.canKill) {
     found.emplace_back(
         "does not allow CLIENT KILL: each request carries a tombstone, which costs an EXISTS");
-  } else if (wantsKills && !session.canBeKilled()) {
+  } else if (wants.kills && !session.canBeKilled()) {
     found.emplace_back(
         "does not tell connections apart (INFO, CLIENT INFO): each request carries a tombstone, "
         "which costs an EXISTS");
+  }
+  if (wants.wait && session.found.wait == false) {
+    found.emplace_back("has no WAIT, which Options::sync needs: every acquisition is `notSynced`");
+  }
+  if (wants.waitAof && session.found.waitAof == false) {
+    found.emplace_back(
+        "has no WAITAOF (Redis 7.2 has it first), which Options::sync needs: every acquisition is "
+        "`notSynced`");
   }
   return found;
 }
@@ -54,9 +79,8 @@ class LiveNodes {
   /// Told when connected() has changed.
   using Listener = std::function<void(bool connected)>;
 
-  /// @param wantsKills  lost requests are to be kept from running late by killing
-  LiveNodes(std::shared_ptr<const Logger> log, bool wantsKills, Listener listener)
-      : log_(std::move(log)), wantsKills_(wantsKills), listener_(std::move(listener)) {}
+  LiveNodes(std::shared_ptr<const Logger> log, Wants wants, Listener listener)
+      : log_(std::move(log)), wants_(wants), listener_(std::move(listener)) {}
 
   void up(Node& node, const net::ServerSession& session);
   void down(Node& node);
@@ -74,7 +98,7 @@ class LiveNodes {
   void changed();
 
   const std::shared_ptr<const Logger> log_;
-  const bool wantsKills_;
+  const Wants wants_;
   const Listener listener_;
   std::vector<Node*> nodes_;
   std::vector<std::string_view> warned_;  // once for a client
@@ -88,7 +112,7 @@ inline void LiveNodes::up(Node& node, const net::ServerSession& session) {
     const MutexLock lock(mutex_);
     capabilities_ = capabilitiesOf(session);
   }
-  for (const std::string_view text : shortcomings(session, wantsKills_)) {
+  for (const std::string_view text : shortcomings(session, wants_)) {
     if (std::find(warned_.begin(), warned_.end(), text) == warned_.end()) {
       warned_.push_back(text);
       log_->write(LogLevel::warning, session.node + ' ' + std::string(text));

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <rlock/detail/base/env.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/executor/ack_lane.hpp>
 #include <rlock/detail/executor/ack_tickets.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/net/server_session.hpp>
+#include <rlock/result.hpp>
 
 #include <chrono>
 #include <memory>
@@ -38,6 +40,14 @@ class NodeAcks {
   /// Asks about a write of this key that the node has answered.
   /// @param submittedAt  when it was sent
   void ask(TimePoint submittedAt, std::string_view key, AckTicket ticket);
+  /// As CommandTransport::authenticate(), for the second connection; at once if there is none.
+  void authenticate(UniqueFunction<void(Result<void>)> done) {
+    if (lane_) {
+      lane_->authenticate(std::move(done));
+    } else {
+      done(Result<void>());
+    }
+  }
   /// Nobody waits for acknowledgements any more: the client is being closed, or the node has ended.
   void end() {
     ended_ = true;
