@@ -55,9 +55,10 @@ constexpr auto kNever = 30s;
 
 /// The requests that the server has executed, and their outcomes.
 struct Record {
-  static constexpr std::size_t kMost = std::size_t{1} << 21;
+  /// More than the rounds of any test send, by default or as many as were asked for.
+  static std::size_t most() { return (1U << 21U) + 160 * fromEnvironment("RLOCK_RACE_ROUNDS", 0); }
 
-  std::vector<std::atomic<bool>> executed = std::vector<std::atomic<bool>>(kMost);
+  std::vector<std::atomic<bool>> executed = std::vector<std::atomic<bool>>(most());
   std::atomic<std::uint64_t> numbers{0};
   std::atomic<std::uint64_t> endedInBackground{0};
   std::mutex mutex;
@@ -211,6 +212,9 @@ class LinkRaces : public testing::Test {
     for (const std::uint64_t number : record_.unsent) {
       EXPECT_FALSE(record_.executed.at(number)) << number << " would be sent once more";
     }
+    if (HasFailure()) {
+      std::printf("%s\n", replayCommand(seed, rounds).c_str());
+    }
   }
 
   /// Without another call that would read for them.
@@ -317,7 +321,9 @@ class LinkRaces : public testing::Test {
       const Awaited awaited = link_.link().await(*probe, before + patience);
       if (awaited != Awaited::complete) {
         if (Clock::now() > before + kNever) {
-          std::fprintf(stderr, "an answer does not come\n");
+          std::fprintf(stderr,
+                       "an answer does not come\n%s\n",
+                       replayCommand(fromEnvironment("RLOCK_RACE_SEED", 1)).c_str());
           std::abort();
         }
         // It ends in the background, and may have done so.
@@ -405,7 +411,7 @@ TEST_F(LinkRaces, TheLastRepliesHaveAReader) {
     begin(round, 0);
     say(Mode::awaitedAtOnce, kNever);
     together.arrive_and_wait();
-    EXPECT_TRUE(allHaveEnded()) << "RLOCK_RACE_SEED=" << round;
+    EXPECT_TRUE(allHaveEnded()) << replayCommand(round);
   }
   over = true;
   begin(round, 0);
@@ -421,7 +427,7 @@ TEST_F(LinkRaces, NoReplyOfManyIsLeftBehind) {
   for (std::uint64_t round = seed; round < last && !HasFailure(); ++round) {
     seedThread(round);
     say(Mode::awaited, kNever, kThreads, 33 + draw() % 90);
-    EXPECT_TRUE(allHaveEnded()) << "RLOCK_RACE_SEED=" << round;
+    EXPECT_TRUE(allHaveEnded()) << replayCommand(round);
   }
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Two or three calls at once, some 10,000 times each, and 100,000 times each of the pairs that
-// tests/matrix/races.sh names. The product is compiled with a schedule point
-// at every mutex and at every atomic that orders threads, where the threads give way to each other
-// by lots that follow from a seed. Waiters have no safety poll that could save them: a lost wake-up
-// is a call that does not end.
+// Two or three calls at once, some 10,000 times each, and 100,000 times each by
+// tests/matrix/races.sh. The product is compiled with a schedule point at every mutex and at every
+// atomic that orders threads, where the threads give way to each other by lots that follow from a
+// seed. Waiters have no safety poll that could save them: a lost wake-up is a call that does not
+// end.
 //
 // RLOCK_RACE_ROUNDS is the number of rounds of each test, that is how often its calls meet. The
 // default takes a few seconds, and ends early where it takes more than kEnough. RLOCK_RACE_SEED is
-// the first seed, to begin where a failure was; the round that fails prints its own.
+// the first seed, to begin where a failure was; the round that fails prints the command for that.
 
 #include "races/memory_world.hpp"
 #include "races/rounds.hpp"
@@ -17,6 +17,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <barrier>
@@ -152,9 +153,12 @@ class Races : public testing::Test {
                     static_cast<unsigned long long>(last - first));
         break;
       }
-      SCOPED_TRACE("RLOCK_RACE_SEED=" + std::to_string(seed));
       seedThread(seed);
       round(seed);
+      // Also where another thread than this one has noticed.
+      if (HasFailure()) {
+        std::printf("%s\n", replayCommand(seed, std::max<std::uint64_t>(1000, meetings)).c_str());
+      }
     }
   }
 
@@ -162,9 +166,9 @@ class Races : public testing::Test {
   void atOnce(std::uint64_t seed, std::vector<Crew::Step> steps) {
     if (!crew_.run(seed, std::move(steps))) {
       std::fprintf(stderr,
-                   "%s: a call does not end; RLOCK_RACE_SEED=%llu; the server has:\n%s\n",
+                   "%s: a call does not end\n%s\nthe server has:\n%s\n",
                    testing::UnitTest::GetInstance()->current_test_info()->name(),
-                   static_cast<unsigned long long>(seed),
+                   replayCommand(seed).c_str(),
                    server_.dump().c_str());
       if (watched_ != nullptr) {
         for (int second = 0; second < 3; ++second) {

@@ -93,8 +93,10 @@ bool LockKind::held(const std::vector<std::unique_ptr<Node>>& nodes,
   return count >= where.size() / 2 + 1;
 }
 
-bool LockKind::free(const std::vector<std::unique_ptr<Node>>& nodes, std::size_t lock) const {
-  return nodes[nodesOf(lock).front()]->look({"EXISTS", nameOf(lock)}).integer == 0;
+bool LockKind::free(const std::vector<std::unique_ptr<Node>>& nodes,
+                    std::size_t lock,
+                    std::size_t node) const {
+  return nodes[node]->look({"EXISTS", nameOf(lock)}).integer == 0;
 }
 
 int LockKind::countOf(const std::vector<std::unique_ptr<Node>>& nodes,

@@ -43,8 +43,10 @@ class LockKind {
                           std::size_t lock,
                           const std::string& field,
                           bool shared) const;
-  /// Whether nobody holds the lock. Of one that is on one server.
-  [[nodiscard]] bool free(const std::vector<std::unique_ptr<Node>>& nodes, std::size_t lock) const;
+  /// Whether nobody holds the lock on one of its servers.
+  [[nodiscard]] bool free(const std::vector<std::unique_ptr<Node>>& nodes,
+                          std::size_t lock,
+                          std::size_t node) const;
   /// How many holds of an owner the server counts; only where one key counts them.
   [[nodiscard]] bool counts() const noexcept {
     return family_ == Family::plain || family_ == Family::fair || family_ == Family::fenced;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation/lock_scenario.hpp"
 #include <rlock/detail/executor/read_write_scripts.hpp>
+#include <rlock/detail/group/multi_acquire.hpp>
+#include <rlock/detail/group/quorum_acquire.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -160,35 +162,59 @@ void LockScenario::checkCount(Agent& agent, std::size_t lock) {
   }
 }
 
-void LockScenario::checkWakeUp(std::size_t index) {
-  Lock& lock = locks_[index];
-  if (!kind_->free(sim_.nodes(), index)) {
-    lock.freeSince = Time::max();
-    lock.freedAloud = false;
-    return;
-  }
-  lock.freeSince = std::min(lock.freeSince, sim_.now());
-  if (sim_.plan().strandsOwners()) {
-    return;
-  }
-  Time waitingSince = Time::max();
-  Time extra{0};
-  for (const Agent& agent : agents_) {
-    if (!agent.peer->process().dead() && agent.calling && agent.waits &&
-        agent.wanted->covers.front() == index) {
-      waitingSince = std::min(waitingSince, agent.callingSince);
-      extra = std::max(extra, agent.wanted->polls ? Time(milliseconds(30)) : Time(0));
+void LockScenario::noteFree() {
+  for (std::size_t i = 0; i < locks_.size(); ++i) {
+    for (const std::size_t node : kind_->nodesOf(i)) {
+      OnServer& here = locks_[i].on[node];
+      if (kind_->free(sim_.nodes(), i, node)) {
+        here.freeSince = std::min(here.freeSince, sim_.now());
+      } else {
+        here = OnServer();
+      }
     }
   }
-  if (waitingSince == Time::max()) {
-    return;
+}
+
+/// Since when nobody has had to wait: all locks are free, each on as many servers as it takes.
+Time LockScenario::freeSince(const Handle& handle) const {
+  Time since{0};
+  for (const std::size_t lock : handle.covers) {
+    std::vector<Time> each;
+    for (const std::size_t node : kind_->nodesOf(lock)) {
+      each.push_back(locks_[lock].on[node].freeSince);
+    }
+    std::sort(each.begin(), each.end());
+    since = std::max(since, each[each.size() / 2]);
   }
+  return since;
+}
+
+/// How long what somebody waits for may stay free while nothing is broken.
+Time LockScenario::wakeUpLimit(const Handle& handle) const {
   const Options& options = sim_.plan().options;
-  Time limit = sim_.bound() + extra;
+  Time limit = sim_.bound();
+  if (family_ == Family::red) {
+    // Nobody tells them anything: they try again, and in vain where two meet.
+    return limit + 2 * Time(detail::kLongestRedPause);
+  }
+  if (group(handle)) {
+    limit += sim_.bound() + Time(detail::kLongestMultiPause);
+  }
+  const auto among = [&](std::size_t lock) {
+    return std::find(handle.covers.begin(), handle.covers.end(), lock) != handle.covers.end();
+  };
+  const bool somebodyPolls = std::any_of(agents_.begin(), agents_.end(), [&](const Agent& other) {
+    return !other.peer->process().dead() && other.calling && other.waits && other.wanted->polls &&
+           among(other.wanted->covers.front());
+  });
+  limit += somebodyPolls ? milliseconds(30) : milliseconds(0);
   if (sim_.plan().network.lostMessages > 0) {
     limit += 2 * Time(options.safetyPoll);
   }
-  if (!lock.freedAloud) {
+  const bool aloud = std::all_of(handle.covers.begin(), handle.covers.end(), [&](std::size_t i) {
+    return locks_[i].on[kind_->nodesOf(i).front()].freedAloud;
+  });
+  if (!aloud) {
     // Nobody was told: it expired. Who never looked does not know when that was to be.
     limit += Time(options.watchdogTimeout) + Time(options.safetyPoll);
   }
@@ -200,18 +226,35 @@ void LockScenario::checkWakeUp(std::size_t index) {
     // Readers stand back for a writer that is gone.
     limit += Time(detail::WriteLockScripts::kIntentLife) + milliseconds(1100);
   }
-  if (sim_.now() - std::max({lock.freeSince, waitingSince, sim_.lastUpset()}) > limit) {
-    sim_.broken("wake-up", LockKind::nameOf(index) + " is free and nobody takes it");
+  return limit;
+}
+
+void LockScenario::checkWakeUp() {
+  noteFree();
+  if (sim_.plan().strandsOwners()) {
+    return;
+  }
+  for (const Agent& agent : agents_) {
+    if (agent.peer->process().dead() || !agent.calling || !agent.waits) {
+      continue;
+    }
+    const Time since = freeSince(*agent.wanted);
+    if (since == Time::max()) {
+      continue;
+    }
+    sim_.count(group(*agent.wanted) ? "looked for a lost wake-up of several locks"
+                                    : "looked for a lost wake-up");
+    if (sim_.now() - std::max({since, agent.callingSince, sim_.lastUpset()}) >
+        wakeUpLimit(*agent.wanted)) {
+      sim_.broken("wake-up",
+                  std::as_const(agent.wanted->lock).getName() + " is free and nobody takes it");
+    }
   }
 }
 
 void LockScenario::check() {
-  const bool single = family_ != Family::multi && family_ != Family::red;
   for (std::size_t i = 0; i < locks_.size(); ++i) {
     checkHolds(i);
-    if (single) {
-      checkWakeUp(i);
-    }
     if (kind_->counts()) {
       for (Agent& agent : agents_) {
         if (!agent.peer->process().dead() && !agent.calling) {
@@ -220,6 +263,7 @@ void LockScenario::check() {
       }
     }
   }
+  checkWakeUp();
 }
 
 // What is sent and executed.
@@ -294,14 +338,16 @@ void LockScenario::sent(Peer& peer, Node& /*node*/, const Command& command) {
   }
 }
 
-void LockScenario::executing(Node& /*node*/, const Command& command) {
+void LockScenario::executing(Node& node, const Command& command) {
   const ScriptCommand parsed(command);
   if (parsed.script.empty() || parsed.keys.empty()) {
     return;
   }
   if (const auto lock = lockOf(parsed.keys.front())) {
-    locks_[*lock].wasHeld = !kind_->free(sim_.nodes(), *lock);
+    const auto number = static_cast<std::size_t>(node.index());
+    locks_[*lock].on[number].wasHeld = !kind_->free(sim_.nodes(), *lock, number);
     if (parsed.is("_force_release")) {
+      sim_.count(fault::kForce);
       locks_[*lock].lastForced = sim_.now();
     }
   }
@@ -317,6 +363,8 @@ void LockScenario::executed(Node& node, const Command& command, const detail::Re
     return;
   }
   Lock& lock = locks_[*index];
+  const auto number = static_cast<std::size_t>(node.index());
+  OnServer& here = lock.on[number];
   if (parsed.is("_hand_over") && reply.isArray() && reply.elements.size() == 2 &&
       reply.elements[1].integer > 1) {
     sim_.count("others go first");
@@ -338,59 +386,67 @@ void LockScenario::executed(Node& node, const Command& command, const detail::Re
   }
   if (handedOver) {
     sim_.count("handed over");
-    lock.freeSince = Time::max();
-    lock.freedAloud = false;
+    here = OnServer();
     checkHolds(*index);
   } else if (parsed.is("_acquire")) {
     if (reply.isArray() || reply.isNil()) {
-      lock.freeSince = Time::max();
-      lock.freedAloud = false;
+      here = OnServer();
     }
     if (family_ == Family::fair) {
       noteQueue(parsed, reply, *index);
     }
     checkHolds(*index);
   } else if (parsed.is("_withdraw")) {
-    std::erase(lock.order, parsed.arguments.front());
+    leaveQueue(lock, parsed.arguments.front());
   } else if (parsed.is("_release") || parsed.is("_hand_over") || parsed.is("_reconcile")) {
     // A release that came after the end of the lease has told nobody.
-    lock.freedAloud =
-        lock.freedAloud || (!reply.isNil() && lock.wasHeld && kind_->free(sim_.nodes(), *index));
+    here.freedAloud = here.freedAloud ||
+                      (!reply.isNil() && here.wasHeld && kind_->free(sim_.nodes(), *index, number));
     checkHolds(*index);
   }
 }
 
-/// Only where nothing was ever broken is the order in which the server heard of the waiters the one
-/// in which they are served.
+void LockScenario::leaveQueue(Lock& lock, std::string_view owner) {
+  std::erase_if(lock.order, [&](const QueuePlace& place) { return place.owner == owner; });
+}
+
+/// The order in which the server heard of the waiters is the one in which they are served. Those
+/// whose place may have lapsed come at any time.
 void LockScenario::noteQueue(const ScriptCommand& command,
                              const detail::Reply& reply,
                              std::size_t index) {
-  if (!sim_.plan().faults.none() || command.arguments.size() < 3) {
+  if (command.arguments.size() < 3) {
     return;
   }
   const std::string& owner = command.arguments[1];
-  std::vector<std::string>& order = locks_[index].order;
-  const auto place = std::find(order.begin(), order.end(), owner);
+  std::vector<QueuePlace>& order = locks_[index].order;
+  const auto place = std::find_if(
+      order.begin(), order.end(), [&](const QueuePlace& each) { return each.owner == owner; });
+  const Agent* const served = find(owner);
   if (!reply.isArray()) {
     if (place == order.end() && command.arguments[2] != "0") {
-      order.push_back(owner);
+      order.push_back({owner, served != nullptr && sim_.now() > served->hamperedUntil});
     }
     return;
   }
+  // Who holds the lock already takes it once more, past everybody.
+  const bool first = place != order.end() || kind_->countOf(sim_.nodes(), index, owner) == 1;
   for (auto before = order.begin(); before != place; ++before) {
-    const Agent* const agent = find(*before);
+    const Agent* const agent = find(before->owner);
     // Those that wait for ever are still there.
-    if (agent != nullptr && agent->calling && agent->waits && !agent->stop.stop_requested() &&
-        agent->owner != 0 && agent->field != owner && place != order.end()) {
-      sim_.broken("order", owner + " was served before " + *before + ", who came earlier");
+    const bool waits = agent != nullptr && agent->calling && agent->waits &&
+                       !agent->stop.stop_requested() && agent->wanted->covers.front() == index;
+    if (!waits || !first || !before->sure || (place != order.end() && !place->sure)) {
+      continue;
     }
-    if (agent != nullptr && agent->calling && agent->waits && !agent->stop.stop_requested() &&
-        place == order.end() && agent->field != owner &&
-        kind_->countOf(sim_.nodes(), index, owner) == 1) {
-      sim_.broken("order", owner + " was served past " + *before + ", who waits");
-    }
+    sim_.broken("order",
+                owner + (place == order.end() ? " was served past " : " was served before ") +
+                    before->owner + ", who came earlier");
   }
   if (place != order.end()) {
+    if (place->sure && !sim_.plan().faults.none()) {
+      sim_.count("served in order among faults");
+    }
     order.erase(place);
   }
 }

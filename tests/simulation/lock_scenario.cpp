@@ -27,6 +27,9 @@ void LockScenario::prepare(Plan& plan) {
   }
   kind_.emplace(family_, locks, static_cast<std::size_t>(plan.nodes));
   locks_.resize(locks);
+  for (Lock& lock : locks_) {
+    lock.on.resize(static_cast<std::size_t>(plan.nodes));
+  }
 }
 
 void LockScenario::start(Peer& peer) {
@@ -48,7 +51,7 @@ void LockScenario::crashed(Peer& peer) {
     if (agent.peer == &peer) {
       agent.calling = false;
       for (Lock& lock : locks_) {
-        std::erase(lock.order, agent.field);
+        leaveQueue(lock, agent.field);
       }
     }
   }
@@ -97,6 +100,21 @@ void LockScenario::emptied(Node& node) {
   }
 }
 
+/// What it has in a queue may lapse before it can say that it is still there.
+void LockScenario::hampered(Peer& peer) {
+  for (Agent& agent : agents_) {
+    if (agent.peer != &peer) {
+      continue;
+    }
+    agent.hamperedUntil = sim_.now() + sim_.plan().network.lateMax + milliseconds(100);
+    for (Lock& lock : locks_) {
+      for (QueuePlace& place : lock.order) {
+        place.sure = place.sure && place.owner != agent.field;
+      }
+    }
+  }
+}
+
 // What agents do.
 
 void LockScenario::next(Agent& agent, Time delay) {
@@ -109,7 +127,7 @@ void LockScenario::step(Agent& agent) {
   }
   Random& random = sim_.random();
   forgetLost(agent);
-  if (!agent.calling) {
+  if (!agent.calling && (sim_.resting() || sim_.now() >= agent.keepsUntil)) {
     if (!agent.held.empty() && (sim_.resting() || random.chance(55))) {
       release(agent);
     } else if (!sim_.resting() && agent.held.size() < 3 &&
@@ -270,6 +288,12 @@ void LockScenario::granted(Agent& agent,
   checkToken(agent, handle, lease);
   agent.held.push_back(
       {&handle, std::move(lease), agent.callingSince, !options.lease, options.maxHold.has_value()});
+  if (family_ == Family::red && sim_.random().chance(4)) {
+    // Otherwise none is ever lost, for its servers do not lose their data.
+    agent.keepsUntil = sim_.now() + milliseconds(20) +
+                       (options.lease ? Time(options.lease->ceilMilliseconds())
+                                      : 2 * Time(sim_.plan().options.watchdogTimeout));
+  }
   for (const std::size_t lock : handle.covers) {
     checkHolds(lock);
   }

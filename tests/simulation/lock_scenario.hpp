@@ -27,8 +27,11 @@ namespace rlock::sim {
 ///  - renewal: nothing is renewed that was released or lost: not from the moment on in which the
 ///    last release was sent or the loss could be seen.
 ///  - count: while nothing of an owner is under way, the server counts as many holds as the owner.
-///  - wake-up: a lock that is free does not stay so while somebody waits and nothing is broken.
-///  - order: a fair lock is given in the order in which the server heard of the waiters.
+///  - wake-up: a lock that is free does not stay so while somebody waits and nothing is broken; nor
+///    do several together that somebody waits for, or a majority of the servers of a red lock.
+///  - order: a fair lock is given in the order in which the server heard of the waiters. A waiter
+///    may lose its place only if its own process is hampered, so it is served whatever becomes of
+///    others.
 ///  - token: the tokens of later holds are greater.
 ///  - kept: a watched hold is not lost where nothing was ever broken.
 class LockScenario final : public Scenario {
@@ -44,6 +47,7 @@ class LockScenario final : public Scenario {
   void check() override;
   void force() override;
   void emptied(Node& node) override;
+  void hampered(Peer& peer) override;
   void executing(Node& node, const Command& command) override;
   void executed(Node& node, const Command& command, const detail::Reply& reply) override;
   void sent(Peer& peer, Node& node, const Command& command) override;
@@ -70,22 +74,34 @@ class LockScenario final : public Scenario {
     bool waits = false;              ///< the call, without a limit of its own
     Time callingSince{0};
     std::stop_source stop{};
+    /// Until then it keeps what it has, beyond the end of the lease.
+    Time keepsUntil = Time(-1);
     /// Until then the server may count more than the owner does: something goes on unseen.
     Time unclearUntil{0};
     /// Until then something that it has dropped may still be held, and renewed.
     Time droppedUntil{0};
+    /// Until then its place in a queue may lapse, or come from a request that was late.
+    Time hamperedUntil = Time(-1);
     /// By lock and side: all is lost, or the release of the last is sent, and nothing was asked for
     /// since.
     std::vector<std::array<bool, 2>> over{};
   };
-  struct Lock {
-    Time lastForced = Time(-1);
-    Time lastEmptied = Time(-1);
+  /// A lock on one of its servers.
+  struct OnServer {
     Time freeSince = Time::max();
     bool freedAloud = false;
     bool wasHeld = false;  ///< before the command that is being executed
+  };
+  struct QueuePlace {
+    std::string owner;
+    bool sure;  ///< its owner refreshes it in time, whatever happens to others
+  };
+  struct Lock {
+    Time lastForced = Time(-1);
+    Time lastEmptied = Time(-1);
+    std::vector<OnServer> on{};  ///< by the number of the server
     std::uint64_t greatestToken = 0;
-    std::vector<std::string> order{};  ///< of the owners that wait
+    std::vector<QueuePlace> order{};  ///< of the owners that wait
   };
 
   /// It consists of others.
@@ -118,8 +134,12 @@ class LockScenario final : public Scenario {
   void checkHolds(std::size_t lock);
   void checkValidity(const Agent& agent, const Held& held, std::size_t lock);
   void checkCount(Agent& agent, std::size_t lock);
-  void checkWakeUp(std::size_t lock);
+  void noteFree();
+  [[nodiscard]] Time freeSince(const Handle& handle) const;
+  [[nodiscard]] Time wakeUpLimit(const Handle& handle) const;
+  void checkWakeUp();
   void checkToken(const Agent& agent, const Handle& handle, const Lease& lease);
+  void leaveQueue(Lock& lock, std::string_view owner);
   void noteQueue(const ScriptCommand& command, const detail::Reply& reply, std::size_t lock);
 
   const Family family_;

@@ -14,6 +14,30 @@ namespace rlock::sim {
 
 class Simulation;
 
+/// Names under which faults are counted when they happen: not when they are planned, for there may
+/// be nothing to break at that moment.
+namespace fault {
+
+inline constexpr const char* kCutCommands = "fault: cut of a connection for commands";
+inline constexpr const char* kCutSubscriber = "fault: cut of a connection for messages";
+inline constexpr const char* kCut = "fault: connection cut";
+inline constexpr const char* kCutUnnoticed = "fault: connection cut, unnoticed";
+inline constexpr const char* kBlackHole = "fault: nothing passes";
+inline constexpr const char* kOutage = "fault: nothing passes for long";
+inline constexpr const char* kFreeze = "fault: server frozen";
+inline constexpr const char* kPause = "fault: process stopped";
+inline constexpr const char* kCrash = "fault: process died";
+inline constexpr const char* kForce = "fault: freed by force";
+inline constexpr const char* kRestart = "fault: restart with the data";
+inline constexpr const char* kLoss = "fault: restart without the data";
+inline constexpr const char* kFlush = "fault: scripts flushed";
+inline constexpr const char* kMessageLost = "fault: message lost";
+inline constexpr const char* kLate = "fault: request came late";
+inline constexpr const char* kWriteBlocked = "fault: no room in the socket";
+inline constexpr const char* kKillRefused = "fault: kill refused";
+
+}  // namespace fault
+
 /// How often each fault happens while the applications work.
 struct FaultPlan {
   int cutCommands = 0;
@@ -84,6 +108,8 @@ class Scenario {
 
   virtual void force() {}
   virtual void emptied(Node& /*node*/) {}
+  /// Something keeps the process from acting in time, or its requests from arriving.
+  virtual void hampered(Peer& /*peer*/) {}
   virtual void executing(Node& /*node*/, const Command& /*command*/) {}
   virtual void executed(Node& /*node*/,
                         const Command& /*command*/,

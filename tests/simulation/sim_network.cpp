@@ -85,7 +85,7 @@ void Connection::arrive() {
   }
   const Command command = std::move(up_.front().command);
   up_.pop_front();
-  node_.arrivedLate_ += std::uint64_t{clientOpen_ ? 0U : 1U};
+  node_.counts_.arrivedLate += std::uint64_t{clientOpen_ ? 0U : 1U};
   node_.execute(*this, command);
 }
 
@@ -303,8 +303,8 @@ void Node::execute(Connection& connection, const Command& command) {
         });
     if (found != connections_.end()) {
       const ConnectionPtr gone = *found;
-      ++killed_;
-      killedWithRequests_ += std::uint64_t{gone->up_.empty() ? 0U : 1U};
+      ++counts_.killed;
+      counts_.killedWithRequests += std::uint64_t{gone->up_.empty() ? 0U : 1U};
       world_.trace("server ", index_, " closes connection ", killed, " because it was told to");
       gone->serverGone();
       connections_.erase(found);
@@ -319,6 +319,7 @@ void Node::published(RedisModel::ClientId subscriber,
                      std::string_view payload) {
   if (config_.lostMessages > 0 && world_.random().chance(config_.lostMessages)) {
     world_.trace("server ", index_, " publishes on ", channel, ", in vain");
+    ++counts_.messagesLost;
     return;
   }
   for (const ConnectionPtr& connection : connections_) {
@@ -366,7 +367,7 @@ void Node::restart(bool keepData, Time down) {
   }
 }
 
-void Node::cut(int process, bool commands) {
+bool Node::cut(int process, bool commands) {
   std::vector<ConnectionPtr> found;
   for (const ConnectionPtr& connection : connections_) {
     // The first of a process is the one for commands.
@@ -375,7 +376,7 @@ void Node::cut(int process, bool commands) {
     }
   }
   if (found.empty()) {
-    return;
+    return false;
   }
   const ConnectionPtr& connection = commands ? found.front() : found.back();
   if (world_.random().chance(60)) {
@@ -383,6 +384,8 @@ void Node::cut(int process, bool commands) {
   } else {
     cut(*connection);
   }
+  // The only one is that for commands.
+  return commands || found.size() > 1;
 }
 
 void Node::cut(Connection& connection) {
@@ -391,6 +394,9 @@ void Node::cut(Connection& connection) {
   const std::size_t arriving = random.below(connection.up_.size() + 1);
   const std::size_t heard = random.below(connection.down_.size() + 1);
   const bool noticed = !random.oneIn(4);
+  ++counts_.cuts;
+  observer_.connectionCut(*this, connection.env_.process().index());
+  counts_.cutsUnnoticed += std::uint64_t{noticed ? 0U : 1U};
   world_.trace("connection ",
                connection.session_.clientId,
                " of process ",
@@ -417,6 +423,10 @@ void Node::processDied(int process) {
                         random.between(Time(0), config_.lateMax));
     }
   }
+}
+
+bool Node::reachable(int process) const {
+  return std::max({frozenUntil_, downUntil_, pathOpen(process)}) <= world_.now();
 }
 
 bool Node::calm() const {

@@ -39,6 +39,17 @@ struct NetworkConfig {
   bool killProbeLies = false;  ///< and the handshake does not find out
 };
 
+/// What has happened to the connections of a server.
+struct NodeCounts {
+  std::uint64_t cuts = 0;
+  std::uint64_t cutsUnnoticed = 0;  ///< by the client
+  std::uint64_t killed = 0;
+  std::uint64_t killedWithRequests = 0;
+  std::uint64_t arrivedLate = 0;  ///< requests of a client that had given the connection up
+  std::uint64_t messagesLost = 0;
+  std::uint64_t writesBlocked = 0;
+};
+
 /// What somebody who watches the server sees.
 class ServerObserver {
  public:
@@ -49,6 +60,8 @@ class ServerObserver {
 
   virtual void executing(Node& node, const Command& command) = 0;
   virtual void executed(Node& node, const Command& command, const detail::Reply& reply) = 0;
+  /// A connection of a process to the server breaks.
+  virtual void connectionCut(Node& node, int process) = 0;
 };
 
 /// A connection of a process to a server: two streams of messages, each in its order. Either end
@@ -158,18 +171,21 @@ class Node {
   void freeze(Time length);
   void restart(bool keepData, Time down);
   void flushScripts() { model_.flushScripts(); }
-  /// A connection of the process is cut; `commands`: the one for commands.
-  void cut(int process, bool commands);
+  /// A connection of the process is cut, at once or soon; `commands`: the one for commands. Returns
+  /// whether there was such a one; otherwise the only one that there is was cut, if any.
+  bool cut(int process, bool commands);
   /// The process is gone, and the system closes its connections.
   void processDied(int process);
 
+  /// Whether requests of the process pass, and are executed.
+  [[nodiscard]] bool reachable(int process) const;
   /// Whether anything of the above lasts.
   [[nodiscard]] bool calm() const;
   /// The server has connections whose clients are gone.
   [[nodiscard]] bool anyHalfOpen() const;
-  [[nodiscard]] std::uint64_t killed() const noexcept { return killed_; }
-  [[nodiscard]] std::uint64_t killedWithRequests() const noexcept { return killedWithRequests_; }
-  [[nodiscard]] std::uint64_t arrivedLate() const noexcept { return arrivedLate_; }
+  [[nodiscard]] const NodeCounts& counts() const noexcept { return counts_; }
+  /// A client found no room in the socket.
+  void noteBlockedWrite() noexcept { ++counts_.writesBlocked; }
   /// When a connection was last cut.
   [[nodiscard]] Time lastCut() const noexcept { return lastCut_; }
   /// When the data was last lost.
@@ -204,9 +220,7 @@ class Node {
   Time emptiedAt_ = Time(-1);
   Time lastCut_{0};
   std::vector<RedisModel::ClientId> kills_;
-  std::uint64_t killed_ = 0;
-  std::uint64_t killedWithRequests_ = 0;
-  std::uint64_t arrivedLate_ = 0;
+  NodeCounts counts_;
   int ports_ = 1024;
 };
 

@@ -177,6 +177,7 @@ void SimCommandTransport::flush() {
   const int blocked = node_.config().blockedPerMille;
   if (blocked > 0 && random.between(1, 1000) <= blocked) {
     blocked_ = true;
+    node_.noteBlockedWrite();
     roomTimer_->armAt(env_->now() + random.someMs(0, 20));
     return;
   }

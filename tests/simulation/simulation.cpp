@@ -158,54 +158,75 @@ void Simulation::planFaults() {
   const FaultPlan& faults = plan_.faults;
   const Time end = plan_.workUntil;
   const auto someNode = [this]() -> Node& { return node(random().below(nodes_.size())); };
-  planFault(faults.cutCommands, end, [this, someNode] {
-    if (Peer* const peer = anyLiving()) {
-      someNode().cut(peer->index(), true);
-    }
-  });
-  planFault(faults.cutSubscribers, end, [this, someNode] {
-    if (Peer* const peer = anyLiving()) {
-      someNode().cut(peer->index(), false);
-    }
-  });
-  const auto hole = [this, someNode](Time length) {
+  planFault(faults.cutCommands, end, [this, someNode] { cut(someNode, true); });
+  planFault(faults.cutSubscribers, end, [this, someNode] { cut(someNode, false); });
+  const auto hole = [this, someNode](const char* kind, Time length) {
     if (Peer* const peer = anyLiving()) {
       Node& node = someNode();
+      count(kind);
       trace("nothing passes between process ", peer->index(), " and server ", node.index());
       node.blackHole(peer->index(), length);
+      scenario_->hampered(*peer);
     }
   };
   planFault(faults.blackHoles, end, [this, hole] {
-    hole(random().someMs(10, random().oneIn(6) ? 700 : 200));
+    hole(fault::kBlackHole, random().someMs(10, random().oneIn(6) ? 700 : 200));
   });
   planFault(faults.outages, end / 2, [this, hole] {
-    hole(random().between(kLongOutage / 3, kLongOutage));
+    hole(fault::kOutage, random().between(kLongOutage / 3, kLongOutage));
   });
   planFault(faults.freezes, end, [this, someNode] {
     Node& node = someNode();
+    count(fault::kFreeze);
     trace("server ", node.index(), " freezes");
     node.freeze(random().someMs(5, random().oneIn(5) ? 500 : 120));
+    hamperAll();
   });
   planFault(faults.pauses, end, [this] {
     if (Peer* const peer = anyLiving()) {
+      count(fault::kPause);
       trace("process ", peer->index(), " is stopped");
       peer->process().pause(random().someMs(2, 250));
+      scenario_->hampered(*peer);
     }
   });
   planFault(faults.crashes, end, [this] { crash(); });
   planFault(faults.forces, end, [this] { scenario_->force(); });
   planFault(faults.restarts, end, [this, someNode] {
+    count(fault::kRestart);
     someNode().restart(true, random().someMs(1, 150));
+    hamperAll();
   });
   planFault(faults.losses, end, [this, someNode] {
     Node& node = someNode();
+    count(fault::kLoss);
     node.restart(false, random().someMs(1, 150));
     scenario_->emptied(node);
+    hamperAll();
   });
   planFault(faults.flushes, end, [this, someNode] {
+    count(fault::kFlush);
     trace("a server forgets its scripts");
     someNode().flushScripts();
   });
+}
+
+template <class SomeNode>
+void Simulation::cut(const SomeNode& someNode, bool commands) {
+  Peer* const peer = anyLiving();
+  if (peer != nullptr && someNode().cut(peer->index(), commands)) {
+    count(commands ? fault::kCutCommands : fault::kCutSubscriber);
+  }
+}
+
+void Simulation::hamperAll() {
+  for (const auto& peer : peers_) {
+    scenario_->hampered(*peer);
+  }
+}
+
+void Simulation::connectionCut(Node& /*node*/, int process) {
+  scenario_->hampered(*peers_[static_cast<std::size_t>(process)]);
 }
 
 Peer* Simulation::anyLiving() {
@@ -233,6 +254,7 @@ void Simulation::crash() {
     return;
   }
   Peer& peer = *anyLiving();
+  count(fault::kCrash);
   trace("process ", peer.index(), " dies");
   peer.kill();
   scenario_->crashed(peer);
@@ -291,9 +313,14 @@ std::optional<Violation> Simulation::run() {
   over_ = true;
   closeAll();
   for (const auto& node : nodes_) {
-    coverage_["connections killed"] += node->killed();
-    coverage_["requests kept from coming late"] += node->killedWithRequests();
-    coverage_["requests that came late"] += node->arrivedLate();
+    const NodeCounts& counts = node->counts();
+    coverage_[fault::kCut] += counts.cuts;
+    coverage_[fault::kCutUnnoticed] += counts.cutsUnnoticed;
+    coverage_[fault::kMessageLost] += counts.messagesLost;
+    coverage_[fault::kLate] += counts.arrivedLate;
+    coverage_[fault::kWriteBlocked] += counts.writesBlocked;
+    coverage_["connections killed"] += counts.killed;
+    coverage_["requests kept from coming late"] += counts.killedWithRequests;
   }
   return violation_;
 }
@@ -418,6 +445,14 @@ bool Simulation::sleepy(const Peer& peer) const {
   return peer.process().paused() || now() < peer.process().awakeSince() + milliseconds(60);
 }
 
+/// Something keeps the process from acting in time, or its requests from arriving.
+bool Simulation::hampered(const Peer& peer) const {
+  return peer.process().paused() || !peer.healthy() ||
+         std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+           return !node->reachable(peer.index());
+         });
+}
+
 bool Simulation::healthy() const {
   return std::all_of(nodes_.begin(),
                      nodes_.end(),
@@ -436,6 +471,11 @@ void Simulation::tick() {
   }
   for (const auto& node : nodes_) {
     lastUpset_ = std::max(lastUpset_, node->lastCut());
+  }
+  for (const auto& peer : peers_) {
+    if (!peer->process().dead() && hampered(*peer)) {
+      scenario_->hampered(*peer);
+    }
   }
   checkLimits();
   scenario_->check();
@@ -461,6 +501,12 @@ void Simulation::executing(Node& node, const Command& command) {
 }
 
 void Simulation::executed(Node& node, const Command& command, const detail::Reply& reply) {
+  if (reply.isError() && command.front() == "EVALSHA" && reply.text.starts_with("NOSCRIPT")) {
+    count("scripts found missing");
+  }
+  if (reply.isError() && command.size() > 1 && command[0] == "CLIENT" && command[1] == "KILL") {
+    count(fault::kKillRefused);
+  }
   if (!over_) {
     scenario_->executed(node, command, reply);
   }

@@ -111,10 +111,14 @@ class Simulation final : private ServerObserver, private ClientObserver {
   void makePlan();
   void planFaults();
   void addPeer();
+  template <class SomeNode>
+  void cut(const SomeNode& someNode, bool commands);
+  void hamperAll();
   void crash();
   [[nodiscard]] Peer* anyLiving();
   template <class Fault>
   void planFault(int times, Time before, Fault fault);
+  [[nodiscard]] bool hampered(const Peer& peer) const;
   [[nodiscard]] bool healthy() const;
   void upset() noexcept { lastUpset_ = now(); }
   void tick();
@@ -127,6 +131,7 @@ class Simulation final : private ServerObserver, private ClientObserver {
 
   void executing(Node& node, const Command& command) override;
   void executed(Node& node, const Command& command, const detail::Reply& reply) override;
+  void connectionCut(Node& node, int process) override;
   void sent(SimEnv& env, Node& node, const Command& command) override;
 
   World world_;

@@ -40,8 +40,20 @@ class FakeMember final : public LockMember {
   /// Called in the moment of a grant.
   std::function<void()> onGrant;
   IntrusivePtr<HoldHandle> last;
+  std::vector<IntrusivePtr<HoldHandle>> grants;
+  /// What it answers to a release.
+  std::optional<Error> refusal;
   int granted = 0;
   int released = 0;
+  int releasedQuietly = 0;
+
+  void loseAll(LossReason reason) {
+    for (const auto& hold : grants) {
+      if (hold->markLost(reason)) {
+        hold->signalLoss();
+      }
+    }
+  }
 
   const std::string& name() const noexcept override { return name_; }
   LockPlace place() const override { return {"node", 0, name_, HoldKind::lock, ""}; }
@@ -50,6 +62,7 @@ class FakeMember final : public LockMember {
     queue_.push_back([this, handler = std::move(handler)]() mutable {
       last = makeIntrusive<HoldHandle>(static_cast<std::uint64_t>(++granted));
       last->setValidUntil(Clock::now() + 1min);
+      grants.push_back(last);
       if (onGrant) {
         onGrant();
       }
@@ -59,9 +72,10 @@ class FakeMember final : public LockMember {
   void releaseAsync(ReleaseTarget /*target*/, Handler<ReleaseOutcome> handler) override {
     queue_.push_back([this, handler = std::move(handler)]() mutable {
       ++released;
-      handler(ReleaseOutcome::released);
+      handler(refusal ? Result<ReleaseOutcome>(*refusal) : ReleaseOutcome::released);
     });
   }
+  void releaseQuietly(ReleaseTarget /*target*/) override { ++releasedQuietly; }
   void callAt(Clock::time_point /*when*/, UniqueFunction<void()> function) override {
     queue_.push_back(std::move(function));
   }
@@ -75,7 +89,6 @@ class FakeMember final : public LockMember {
   // Not asked.
   Result<Acquired> acquire(AcquireParams /*params*/) override { return none(); }
   Result<ReleaseOutcome> release(ReleaseTarget /*target*/) override { return none(); }
-  void releaseQuietly(ReleaseTarget /*target*/) override {}
   Result<bool> forceRelease() override { return none(); }
   void forceReleaseAsync(Handler<bool> /*handler*/) override {}
   Result<bool> isLocked() override { return none(); }
@@ -100,9 +113,9 @@ struct Members {
   std::shared_ptr<MultiLock> lock = std::make_shared<MultiLock>(GroupLock::Members{first, second});
 
   /// What an acquisition came to when nothing is left to do.
-  std::optional<Result<LockBackend::Acquired>> acquire(Duration wait) {
+  std::optional<Result<LockBackend::Acquired>> acquire(Duration wait, OwnerId owner = newOwner()) {
     AcquireParams params;
-    params.owner = newOwner();
+    params.owner = owner;
     params.wait = wait;
     params.wantsHandle = true;
     std::optional<Result<LockBackend::Acquired>> answer;
@@ -142,6 +155,24 @@ TEST(MultiLockOfMembers, OneThatRanOutMeanwhileIsTakenAgain) {
   EXPECT_EQ(members.second->granted, 2);
   EXPECT_EQ(members.first->released, 1);
   EXPECT_EQ(members.second->released, 1);
+}
+
+// All that its owner has of the others goes back, also what was to be released after a request that
+// fails.
+TEST(MultiLockOfMembers, TheLossOfOneIsTheLossOfAll) {
+  Members members;
+  const OwnerId owner = newOwner();
+  const auto once = members.acquire(Duration::zero(), owner);
+  const auto twice = members.acquire(Duration::zero(), owner);
+  ASSERT_TRUE(once && once->has_value() && once->value());
+  ASSERT_TRUE(twice && twice->has_value() && twice->value());
+  members.second->refusal.emplace(Errc::connectionFailed, "away");
+  members.first->loseAll(LossReason::refused);
+  EXPECT_EQ((**once)->hold->reason(), LossReason::refused);
+  EXPECT_TRUE((**twice)->hold->lostToken().stop_requested());
+  runAll(members.queue);
+  EXPECT_EQ(members.second->released, 1);
+  EXPECT_EQ(members.second->releasedQuietly, 1);
 }
 
 }  // namespace

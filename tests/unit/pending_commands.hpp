@@ -39,14 +39,16 @@ class PendingCommands final : public NoCommands {
   /// A request that was not answered refers to the engine.
   void close() noexcept override { drop(); }
 
-  void connect(net::LinkEvents& events) {
+  /// @param canKill  connections that were lost can be closed from this one
+  void connect(net::LinkEvents& events, bool canKill = false) {
     pending_.begin(true, env_.now());
     up_ = true;
-    auto session = std::make_shared<net::ServerSession>();
-    session->node = "host:6379";
-    session->runId = "run";
-    session->clientId = 1;
-    events.onUp(session);
+    session_ = std::make_shared<net::ServerSession>();
+    session_->node = "host:6379";
+    session_->runId = "run";
+    session_->clientId = ++connections_;
+    session_->canKill = canKill;
+    events.onUp(session_);
   }
   void disconnect(net::LinkEvents& events) {
     drop();
@@ -57,13 +59,15 @@ class PendingCommands final : public NoCommands {
     up_ = false;
     answered_ = sent_.size();
     net::PendingRequests::Ended ended;
-    pending_.fail(std::make_shared<net::ServerSession>(), ended);
+    pending_.fail(session_, ended);
     tell(ended);
   }
 
   /// Requests that were not answered.
   [[nodiscard]] std::size_t underWay() const { return sent_.size() - answered_; }
   [[nodiscard]] std::size_t sent() const { return sent_.size(); }
+  /// The oldest that was not answered.
+  [[nodiscard]] const std::vector<std::string>& oldest() const { return sent_.at(answered_); }
   /// The keys of the oldest that was not answered.
   [[nodiscard]] std::vector<std::string> keys() const {
     const std::vector<std::string>& argv = sent_.at(answered_);
@@ -118,6 +122,8 @@ class PendingCommands final : public NoCommands {
   net::PendingRequests pending_{std::chrono::seconds(3)};
   std::vector<std::vector<std::string>> sent_;
   std::size_t answered_ = 0;
+  std::shared_ptr<net::ServerSession> session_ = std::make_shared<net::ServerSession>();
+  std::uint64_t connections_ = 0;
   bool up_ = false;
 };
 
@@ -155,7 +161,7 @@ struct PendingEngine {
     }
   }
 
-  void connect() { server->connect(*events); }
+  void connect(bool canKill = false) { server->connect(*events, canKill); }
   void disconnect() { server->disconnect(*events); }
 
   const std::shared_ptr<ManualEnv> env = std::make_shared<ManualEnv>();

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <sys/wait.h>
@@ -62,6 +64,71 @@ TEST(ThreadEndTest, OnlyTheEndOfAThreadThatHasAnOwnerIsTold) {
   }).join();
   EXPECT_EQ(listener->ends(), 1);
   EXPECT_EQ(listener->owner(), owner);
+}
+
+/// A thread that has an owner and lives until it is told to end.
+class OwnedThread {
+ public:
+  OwnedThread()
+      : thread_([this] {
+          owner_.set_value(currentOwner());
+          end_.get_future().wait();
+        }),
+        owner(owner_.get_future().get()) {}
+  OwnedThread(const OwnedThread&) = delete;
+  OwnedThread& operator=(const OwnedThread&) = delete;
+  ~OwnedThread() { end(); }
+
+  void end() {
+    if (thread_.joinable()) {
+      end_.set_value();
+      thread_.join();
+    }
+  }
+
+ private:
+  std::promise<OwnerId> owner_;
+  std::promise<void> end_;
+  std::thread thread_;
+
+ public:
+  const OwnerId owner;
+};
+
+// Every so many owners share a list.
+TEST(ThreadEndTest, ThreadsOfOneListEndInAnyOrder) {
+  constexpr std::uint64_t kLists = 256;
+  std::vector<std::unique_ptr<OwnedThread>> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.push_back(std::make_unique<OwnedThread>());
+    for (std::uint64_t between = 1; between < kLists; ++between) {
+      static_cast<void>(newOwner());
+    }
+  }
+  ASSERT_EQ((threads[3]->owner.value - threads[0]->owner.value) % (2 * kLists), 0U);
+  for (const std::size_t ends : {2U, 1U, 3U, 0U}) {
+    EXPECT_FALSE(threadHasEnded(threads[ends]->owner));
+    threads[ends]->end();
+    EXPECT_TRUE(threadHasEnded(threads[ends]->owner));
+  }
+}
+
+std::atomic<int> endedForItself{-1};
+
+/// Asks when the thread's own record of its end is gone.
+struct AsksLast {
+  ~AsksLast() { endedForItself = threadHasEnded(currentOwner()) ? 1 : 0; }
+};
+
+TEST(ThreadEndTest, AThreadLivesForItselfUntilItIsGone) {
+  OwnerId owner{};
+  std::thread([&] {
+    thread_local const AsksLast last;
+    static_cast<void>(&last);
+    owner = currentOwner();
+  }).join();
+  EXPECT_EQ(endedForItself, 0);
+  EXPECT_TRUE(threadHasEnded(owner)) << "for others";
 }
 
 TEST(ThreadEndTest, AListenerThatIsGoneIsNotTold) {

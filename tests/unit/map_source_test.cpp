@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/manual_env.hpp"
+#include "unit/pending_commands.hpp"
+#include <rlock/detail/executor/map_source.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+namespace map_source_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+Reply text(std::string value) {
+  Reply reply;
+  reply.type = Reply::Type::string;
+  reply.text = std::move(value);
+  return reply;
+}
+
+Reply number(std::int64_t value) {
+  Reply reply;
+  reply.type = Reply::Type::integer;
+  reply.integer = value;
+  return reply;
+}
+
+Reply list(Reply::Elements elements) {
+  Reply reply;
+  reply.type = Reply::Type::array;
+  reply.elements = std::move(elements);
+  return reply;
+}
+
+/// A cluster of one master that has all slots.
+Reply shards(std::uint16_t port) {
+  return list({list({text("slots"),
+                     list({number(0), number(16383)}),
+                     text("nodes"),
+                     list({list({text("port"),
+                                 number(port),
+                                 text("ip"),
+                                 text("10.0.0.1"),
+                                 text("endpoint"),
+                                 text("10.0.0.1"),
+                                 text("role"),
+                                 text("master"),
+                                 text("health"),
+                                 text("online")})})})});
+}
+
+/// Whatever connections may tell.
+class NoEvents final : public net::LinkEvents {
+ public:
+  void onUp(const std::shared_ptr<const net::ServerSession>& /*session*/) override {}
+  void onDown(const Error& /*error*/) override {}
+};
+
+class MapSourceTest : public testing::Test, private MapEvents {
+ protected:
+  MapSourceTest() {
+    first_->connect(links_);
+    second_->connect(links_);
+  }
+  ~MapSourceTest() override {
+    source_.close();
+    first_->drop();
+    second_->drop();
+  }
+
+  void want() {
+    env_->advance(1s);
+    source_.want();
+    env_->runPosted();
+  }
+  /// A node's answers to the three questions.
+  static void answer(PendingCommands& node, const std::string& info, std::uint16_t port) {
+    ASSERT_EQ(node.underWay(), 3U);
+    node.answer(text(info));
+    node.answer(shards(port));
+    node.answer(list({}));
+  }
+
+  const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
+  NoEvents links_;
+  const std::shared_ptr<PendingCommands> first_ = std::make_shared<PendingCommands>(*env_);
+  const std::shared_ptr<PendingCommands> second_ = std::make_shared<PendingCommands>(*env_);
+  std::vector<std::uint16_t> read_;  // the port of the master in each map
+  std::vector<std::string> failures_;
+  MapSource source_{env_, net::Transports{}, Options::fromUri("redis://host"), *this};
+
+ private:
+  [[nodiscard]] std::vector<MapWitness> witnesses() const override {
+    return {{Endpoint{"10.0.0.1", 1, {}}, first_.get()},
+            {Endpoint{"10.0.0.2", 2, {}}, second_.get()}};
+  }
+  [[nodiscard]] bool unsettled() const override { return false; }
+  bool mapRead(SlotMap map, bool /*sharded*/) override {
+    read_.push_back(map.owner(0)->port);
+    return true;
+  }
+  void mapFailed(const Error& error) override { failures_.emplace_back(error.what()); }
+};
+
+// It goes on telling how the cluster was when it was cut off.
+TEST_F(MapSourceTest, ANodeWithoutTheMajorityIsNotBelievedWhatIsOlder) {
+  want();
+  answer(*first_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7000);
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{7000});
+  want();
+  answer(*second_, "cluster_state:fail\r\ncluster_current_epoch:4\r\n", 7001);
+  EXPECT_EQ(read_.size(), 1U);
+  want();
+  answer(*first_, "cluster_state:fail\r\ncluster_current_epoch:6\r\n", 7002);
+  EXPECT_EQ(read_.back(), 7002) << "what is newer is, although the cluster does not work";
+}
+
+TEST_F(MapSourceTest, ANodeThatDoesNotAnswerIsNotWaitedFor) {
+  want();
+  ASSERT_EQ(first_->underWay(), 3U);
+  EXPECT_EQ(second_->underWay(), 0U);
+  env_->advance(1100ms);
+  EXPECT_EQ(failures_.size(), 1U);
+  env_->advance(1s);
+  answer(*second_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7000);
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{7000});
+  // Its answers come after all, and are those to another question.
+  answer(*first_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7009);
+  EXPECT_EQ(read_.size(), 1U);
+}
+
+}  // namespace
+}  // namespace map_source_test
+}  // namespace rlock::detail
