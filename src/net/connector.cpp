@@ -118,7 +118,8 @@ class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
   std::optional<Error> lasting_;
 };
 
-/// An exception here would leave nobody to go on: the attempt ends with it.
+/// Runs one step. If it throws, the attempt ends with that error, since no later event would
+/// continue it.
 template <class F>
 void Connector::Attempt::guarded(F&& step) {
   const auto keep = shared_from_this();
@@ -191,7 +192,8 @@ void Connector::Attempt::launch() {
   }
 }
 
-/// Everybody has a turn before the time is over, however many there are.
+/// Each head start is short enough that all remaining addresses are tried before the deadline,
+/// however many there are.
 SteadyClock::time_point Connector::Attempt::endOfHeadStart() const {
   const auto now = SteadyClock::now();
   const auto left = std::max(deadline_ - now, SteadyClock::duration::zero());
@@ -358,7 +360,8 @@ void Connector::Attempt::note(std::size_t endpoint,
   if (!address.empty() && address != where) {
     where += " (" + address + ")";
   }
-  // A wrong password says more than a refused connection: it is what has to be corrected.
+  // A lasting error, such as a wrong password, says more than a refused connection: it is what has
+  // to be corrected.
   if (failure.errc != Errc::connectionFailed && !lasting_) {
     ErrorContext context;
     context.node = where;

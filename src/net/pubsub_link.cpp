@@ -232,7 +232,7 @@ bool PubSubLink::Impl::readAvailable() {
   for (int i = 0;; ++i) {
     if (i == kReadsPerPass) {
       if (stream_->hasBufferedInput()) {
-        // Polling the socket would not tell.
+        // The TLS stream has decrypted input, which epoll does not report.
         loop_->post([weak = weak_from_this(), connection] {
           const auto self = weak.lock();
           if (self && self->connection_ == connection && self->up()) {
@@ -415,7 +415,8 @@ void PubSubLink::Impl::tellRefused(const std::string& channel, Errc errc, const 
 
 void PubSubLink::Impl::armTimer() {
   const auto due = book_.nextDue();
-  // Traffic only moves the deadlines back, so an earlier expiry finds out by itself.
+  // An earlier timer is left alone, for traffic only moves the deadlines back: when it expires
+  // serveTimes() sees that nothing is due and sets it anew.
   if (due < timer_.due()) {
     timer_.armAt(due);
   }
@@ -437,7 +438,8 @@ void PubSubLink::Impl::serveTimes() {
   }
   auto now = SteadyClock::now();
   if (book_.silent(now)) {
-    // This process may have been the one that slept: what has come meanwhile counts.
+    // This process may have been the one that stood still, so replies that have come meanwhile are
+    // read before the server is called silent.
     if (!readAvailable()) {
       return;
     }

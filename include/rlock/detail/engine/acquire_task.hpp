@@ -59,7 +59,7 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
         queueEntry_(scripts_->traits.queuesOnServer
                         ? std::make_unique<ServerQueueEntry>(engine_, scripts_, ownerField_)
                         : nullptr),
-        // One attempt has no time limit of its own, so the one of all such calls holds.
+        // A call that makes one attempt has no `wait`; Options::callTimeout limits it instead.
         acquisition_(AcquisitionTerms(
             scripts_->traits,
             params,
@@ -133,7 +133,8 @@ class AcquireTask final : public Task<LockBackend::Acquired>, public FromBlockCa
     if (acquisition_.takeQueueEntry()) {
       queueEntry_->withdraw();
     }
-    // It is the loop thread's, and so is the end of an acquisition that has one.
+    // Only the loop thread may touch undoTimer_. An acquisition that has one ends on the loop
+    // thread.
     if (undoTimer_) {
       undoTimer_.reset();
     }
@@ -224,8 +225,9 @@ inline AcquireTask::Step AcquireTask::compose(Driver driver) {
       tell([](AcquireFsm& fsm) { return fsm.answered() ? Step::end : Step::none; }) == Step::end) {
     return found(acquisition_.turnedAway(lateError()));
   }
-  // A closing client does not wait for requests that come after it has counted them, and what they
-  // obtain would be lost. Asked when the gate is held, by which they are counted.
+  // Race: a closing client counts the gates that are held and waits for those only. So closed() is
+  // asked while this task holds its gate: either close() has counted it, or it sees here that it is
+  // too late.
   if (engine_->closed()) {
     return found(acquisition_.turnedAway(closedError()));
   }
@@ -462,7 +464,8 @@ inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
     }
   }
   leaveQueue(result == AcquireFsm::Result::granted);
-  // Only then: of a call that its caller has left a reply may come just now.
+  // answeredAt() is read only for a grant. Race: when the caller has left, the loop thread may be
+  // storing the time of a late reply at this moment.
   const bool answered = result == AcquireFsm::Result::granted && !contended;
   report_.ended(
       {result, contended, began_, answered ? answeredAt() : Clock::time_point()}, grant_, label());
@@ -591,7 +594,8 @@ inline void AcquireTask::takeTurn() {
   } else if (step == Step::attempt && engine_->dispatcher().onLoopThread()) {
     attemptOnLoop();
   } else if (step != Step::none) {
-    // Not from here: its handler must not keep the others from their turns.
+    // Posted and not performed here: the application's handler could block, and the waiters behind
+    // this one would not get their turns.
     performSoon(step);
   }
 }

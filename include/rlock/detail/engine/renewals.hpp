@@ -47,9 +47,9 @@ namespace rlock::detail {
 /// once, and what goes to another node does not wait for them.
 ///
 /// After a reconnection all holds are due together. The watchdog gives them out in parts, so that
-/// neither the loop nor the mutex is taken for long, and a batch is composed when it goes out. What
-/// was renewed in a crowd is renewed a little early next time, each batch by another time
-/// (RenewalSpread), so that the crowd disperses.
+/// neither the loop nor the mutex is taken for long, and a batch is composed when it goes out.
+/// Holds that were renewed in a crowd are renewed a little early next time, each batch by another
+/// time (RenewalSpread), so that the crowd disperses.
 ///
 /// A batch whose holds have a SyncPolicy is booked when that is met; only what it says of holds
 /// that are gone is booked at once. Holds of different policies go in different batches.
@@ -90,13 +90,14 @@ class Renewals {
 
   /// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
   static constexpr std::chrono::milliseconds kPatience{5};
-  /// Of those that are due at once, how many are taken from the watchdog before others have their
-  /// turn on the loop: some more than all windows of a small cluster take.
+  /// At most so many due holds are taken from the watchdog in one pass of the loop, so that timers
+  /// and replies have their turn in between. It is a little more than the RenewalWindows of a small
+  /// cluster take together.
   static constexpr std::size_t kTakenAtOnce = 4096;
 
   void serve() RLOCK_EXCLUDES(book_.mutex);
   void take(const std::vector<HoldPtr>& holds, RenewalAim aim) RLOCK_EXCLUDES(book_.mutex);
-  /// The way to one node.
+  /// The batches that wait for one node.
   struct Lane {
     explicit Lane(std::size_t batchSize) noexcept : window(batchSize) {}
 
@@ -130,7 +131,7 @@ class Renewals {
     Clock::time_point due{};
   };
   /// Books an answer, or that there is none, and tells what follows from it.
-  /// @param failure  why nothing is renewed; empty: it is
+  /// @param failure  why the batch was not renewed; empty if it was
   void conclude(Batch& batch, bool answered, Part part, std::string_view failure)
       RLOCK_EXCLUDES(book_.mutex);
   void tell(const Batch& batch,
@@ -164,12 +165,12 @@ class Renewals {
   RenewalSpread spread_;
 };
 
-/// One request that renews several holds, or verifies them: that is a renewal of a millisecond,
-/// which never shortens a lease.
+/// One request that renews several holds, or verifies them. To verify a hold is to renew it with a
+/// lease of 1 ms: the script never shortens a lease, so only the answer matters.
 class Renewals::Batch final : public Call {
  public:
-  /// @param waiting  its holds are taken
-  /// @param early    by how much the next renewal of them comes before it must
+  /// @param waiting  the batch moves its holds out of it
+  /// @param early    how much earlier than necessary the next renewal of these holds is scheduled
   Batch(std::shared_ptr<Renewals> renewals,
         RenewalWindow::Batch& waiting,
         std::uintptr_t node,
@@ -332,7 +333,7 @@ inline void Renewals::push(const HoldPtr& hold, RenewalAim aim) {
 }
 
 inline void Renewals::sendWaiting() {
-  // Lanes come and go while they send.
+  // sendWaiting(node) may erase entries, so the next one is looked up anew.
   for (auto next = lanes_.begin(); next != lanes_.end();) {
     const std::uintptr_t node = next->first;
     sendWaiting(node);
@@ -365,7 +366,7 @@ inline void Renewals::sendWaiting(std::uintptr_t node) {
   }
   lane.sending = false;
   if (node != 0 && lane.window.idle()) {
-    // Nodes come and go.
+    // An idle entry is dropped: its node may have left the cluster.
     lanes_.erase(node);
   }
 }
@@ -433,7 +434,8 @@ inline bool Renewals::split(const Batch& batch, const Outcome& outcome) {
     window.pushApart(batch.group(), std::move(due), lossAt);
     return true;
   } catch (const std::bad_alloc&) {
-    // As if it could not be split. What is in the window by now is renewed nevertheless.
+    // Without memory the batch counts as one that cannot be split. The half that is in the window
+    // already is renewed nevertheless.
     return false;
   }
 }
@@ -484,14 +486,15 @@ inline void Renewals::conclude(Batch& batch, bool answered, Part part, std::stri
       timer_->armAt(booked.due);
     }
   } catch (const std::bad_alloc&) {
-    // The losses that were booked before are told.
+    // Out of memory while booking: the losses that were booked until then are announced below.
     notSent(batch.holds());
   }
   losses_.announce(booked.lost);
   try {
     tell(batch, part, failure, booked, now);
   } catch (const std::bad_alloc&) {
-    // The books are right.
+    // Out of memory while telling: the holds are booked correctly, only log lines and events are
+    // missing.
   }
 }
 
@@ -565,7 +568,8 @@ inline void Renewals::bookOne(
 inline void Renewals::noteLag(Hold& hold, Clock::time_point now, Booked& to) {
   const auto lag = std::max<std::chrono::nanoseconds>(now - book_.watchdog.dueOf(hold), {});
   context_.telemetry().durations().renewalLags.add(lag);
-  // It is due when a third of the lease is over, so this is half of it.
+  // A renewal is due after a third of the lease. It counts as late when half as much again, a sixth
+  // of the lease, has passed since.
   if (lag >= std::chrono::nanoseconds(book_.watchdog.timeout()) / 6 &&
       context_.telemetry().listens()) {
     const auto left = std::max<std::chrono::nanoseconds>(hold.validUntil - now, {});

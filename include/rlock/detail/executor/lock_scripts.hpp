@@ -25,8 +25,9 @@
 
 namespace rlock::detail {
 
-/// A numbered request that changes a number by a difference: it must take effect, and if it was
-/// lost it is not just sent again, for its idempotency key may have lapsed.
+/// For a numbered request that adds to a number, or takes from it. It must take effect exactly
+/// once: it goes on when its caller has left, and it is not sent again as it is when its reply was
+/// lost, because its idempotency key may have lapsed (QueryTask).
 inline void addsUp(Call& call) noexcept {
   call.setGoesOn(true);
   call.setRepeatable(false);
@@ -38,8 +39,8 @@ std::string newRequestId();
 /// How long a tombstone keeps a lost request from being executed, and an idempotency key that is
 /// used once remembers one.
 inline constexpr std::chrono::milliseconds kTombstoneLife{120'000};
-/// How long the idempotency key of a numbered request is kept at least after its latest use: what
-/// was lost in an outage is resolved if the outage ends before.
+/// How long the idempotency key of a numbered request is kept at least after its latest use: a
+/// request that was lost in an outage can be reconciled if the outage ends within this time.
 inline constexpr std::chrono::milliseconds kIdempotencyKeyLife{900'000};
 /// The part of an idempotency key's life in which it has certainly not lapsed, whatever the clocks'
 /// rates.
@@ -101,7 +102,7 @@ struct ReconcileRequest {
   std::string_view tombstone;
   /// Counts the reconciliations of one request, so that none undoes a later one; 1 or more.
   std::int64_t number = 1;
-  bool keepsNewest = false;  ///< the latest hold is the last of those that may remain
+  bool keepsNewest = false;  ///< the newest hold is among those that remain
   int partIndex = 0;         ///< ReleaseRequest::partIndex of the lost request
   int before = 0;            ///< with a part index: holds before that request
 };
@@ -157,7 +158,7 @@ class LockScripts {
   /// for the first of them.
   /// @throws std::bad_alloc
   [[nodiscard]] const std::string& titleString() const;
-  /// Where it is not that on the server. Before anybody else uses the object.
+  /// Gives it another name than the server's. Call before the object is shared.
   void setTitle(std::string_view title) { titleIs(title); }
 
   /// The word for it in errors.
@@ -166,7 +167,8 @@ class LockScripts {
   /// The word for it in events, the log and metrics. Of static storage.
   [[nodiscard]] virtual std::string_view kind() const noexcept { return "lock"; }
 
-  /// Where an owner hears of them, if traits.channelPerOwner.
+  /// The channel on which releases are announced to this owner; one for each owner if
+  /// traits.channelPerOwner.
   [[nodiscard]] virtual std::string channelOf(std::string_view /*owner*/) const { return channel; }
 
   /// The field that stands for an owner on the server; may be stored in the call.
@@ -189,8 +191,8 @@ class LockScripts {
   virtual void composeReconcile(Call& call, const ReconcileRequest& request) const;
   [[nodiscard]] virtual std::optional<ReconcileReply> parseReconcile(const Reply& reply) const;
 
-  /// After how long a waiter looks again that was refused so many times, if not sooner for other
-  /// reasons. Zero: after the client's safety poll.
+  /// For how long a waiter sleeps at most after so many refusals. Zero: for the client's safety
+  /// poll.
   [[nodiscard]] virtual std::chrono::milliseconds pollAfter(int /*attempts*/) const {
     return std::chrono::milliseconds::zero();
   }
@@ -201,7 +203,8 @@ class LockScripts {
   [[nodiscard]] virtual ComposeRenewals renewals() const noexcept;
 
   /// Frees the lock whoever holds it; may be repeated. The reply is 1 or 0.
-  /// @param remember  how long the server recognises a repetition: longer than there may be one
+  /// @param remember  how long the server recognises a repetition; must exceed the time in which
+  ///                  the call may be repeated
   virtual void composeForceRelease(Call& call, std::chrono::milliseconds remember) const;
   /// Whether that ends holds of a kind on this name.
   [[nodiscard]] virtual bool forceReleaseEnds(HoldKind kind) const noexcept {
@@ -389,7 +392,7 @@ inline void LockScripts::composeHandOver(Call& call,
                                          const HandOverRequest& next) const {
   startScript(call, lua::lock_hand_over, name, {});
   addReleaseArguments(call, request);
-  // The next owner may be gone before the request is.
+  // Copied: the next owner's task may end before this request does.
   call.addArgument(call.store(next.owner));
   call.addNumber(next.lease.count());
 }
