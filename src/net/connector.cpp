@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Connector: one attempt to connect, over all addresses. Addresses are tried one after the other,
+// each with a head start before the next is tried beside it (as in RFC 8305), and the first
+// handshake that succeeds ends the attempt. An Attempt outlives none of its callbacks: they hold
+// weak references, and those that come after the end find `done_`.
+
 #include "net/connector.hpp"
 
 #include "net/address.hpp"
@@ -139,6 +145,7 @@ void Connector::Attempt::guarded(F&& step) {
 }
 
 void Connector::Attempt::begin() {
+  // Race: cancel() may come between the call that posts this and its turn on the loop.
   if (done_) {
     return;
   }
@@ -183,6 +190,7 @@ void Connector::Attempt::launch() {
   if (done_) {
     return;
   }
+  // Nothing is under way that could still succeed.
   if (running_.empty() && resolving_.empty()) {
     finishFailed();
   } else if (!ready_.empty() || !endpoints_.empty()) {
@@ -233,6 +241,7 @@ bool Connector::Attempt::resolve(std::size_t endpoint) {
                                 }
                               })});
     return true;
+    // No thread for the lookup: only this endpoint fails.
   } catch (const std::exception& error) {
     note(endpoint,
          {},
@@ -254,6 +263,7 @@ void Connector::Attempt::resolved(std::size_t endpoint, const NameAnswer& answer
     Address address =
         makeAddress(info->ai_addr, info->ai_addrlen, settings_->endpoints[endpoint].port);
     const auto same = [&](const Candidate& other) { return other.address.text == address.text; };
+    // A resolver may name an address once for each entry of /etc/hosts.
     if (std::none_of(candidates.begin(), candidates.end(), same)) {
       candidates.push_back({endpoint, std::move(address)});
     }
@@ -293,6 +303,7 @@ void Connector::Attempt::ended(const Approach* approach, Approach::Outcome outco
   const auto found = std::find_if(running_.begin(), running_.end(), [&](const Running& one) {
     return one.approach.get() == approach;
   });
+  // An approach may tell its end after the attempt has let go of it.
   if (found == running_.end()) {
     return;
   }
