@@ -21,14 +21,10 @@ class ArgumentList {
   /// @throws std::bad_alloc
   void push_back(std::string_view word) {
     if (size_ < kFew) {
-      few_[size_] = word;
+      few_[size_++] = word;
     } else {
-      if (size_ == kFew) {
-        many_.assign(few_.begin(), few_.end());
-      }
-      many_.push_back(word);
+      pushBeyond(word);
     }
-    ++size_;
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -42,9 +38,20 @@ class ArgumentList {
  private:
   static constexpr std::size_t kFew = 16;
 
+  void pushBeyond(std::string_view word);
+
   std::size_t size_ = 0;
   std::array<std::string_view, kFew> few_;
   std::vector<std::string_view> many_;  // all of them, when there are more
 };
+
+/// The rare half of push_back(), which is inlined for each word of each command.
+inline void ArgumentList::pushBeyond(std::string_view word) {
+  if (size_ == kFew) {
+    many_.assign(few_.begin(), few_.end());
+  }
+  many_.push_back(word);
+  ++size_;
+}
 
 }  // namespace rlock::detail

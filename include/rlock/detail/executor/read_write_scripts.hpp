@@ -121,7 +121,7 @@ inline std::string_view ReadWriteScripts::side() const noexcept {
 
 inline void ReadWriteScripts::composeForceRelease(Call& call,
                                                   std::chrono::milliseconds remember) const {
-  startMarked(call, lua::rw_force_release, {name});
+  startWithKey(call, lua::rw_force_release, name, {name});
   call.addArgument(side());
   call.addArgument(holdKeys_);
   call.addPublish();
