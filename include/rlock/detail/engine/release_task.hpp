@@ -84,7 +84,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
   // Their outcomes.
   Step found(Finding finding);
   void noteReleased(const HoldKeeper::Released& released) noexcept;
-  void noteSettled(Finding::Kind kind, ReleaseFsm::Result outcome) noexcept;
+  void noteReconciled(Finding::Kind kind, ReleaseFsm::Result outcome) noexcept;
   void tellUnreconciled(const Error& error);
   [[nodiscard]] Error notHeld() const;
   template <class Event>
@@ -327,7 +327,7 @@ inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
     noteReleased(released);
   }
   if (lostAt_) {
-    noteSettled(kind, outcome);
+    noteReconciled(kind, outcome);
   }
   return step;
 }
@@ -343,7 +343,7 @@ inline void ReleaseTask::noteReleased(const HoldKeeper::Released& released) noex
   }
 }
 
-inline void ReleaseTask::noteSettled(Finding::Kind kind, ReleaseFsm::Result outcome) noexcept {
+inline void ReleaseTask::noteReconciled(Finding::Kind kind, ReleaseFsm::Result outcome) noexcept {
   if (kind != Finding::Kind::reconciled && kind != Finding::Kind::unreconciled) {
     return;
   }

@@ -98,13 +98,13 @@ class Renewals {
   void serve() RLOCK_EXCLUDES(book_.mutex);
   void take(const std::vector<HoldPtr>& holds, RenewalAim aim) RLOCK_EXCLUDES(book_.mutex);
   /// The batches that wait for one node.
-  struct Lane {
-    explicit Lane(std::size_t batchSize) noexcept : window(batchSize) {}
+  struct NodeRenewals {
+    explicit NodeRenewals(std::size_t batchSize) noexcept : window(batchSize) {}
 
     RenewalWindow window;
     bool sending = false;
   };
-  [[nodiscard]] Lane& laneTo(std::uintptr_t node);
+  [[nodiscard]] NodeRenewals& renewalsTo(std::uintptr_t node);
   void push(const HoldPtr& hold, RenewalAim aim) RLOCK_EXCLUDES(book_.mutex);
   void sendWaiting();
   void sendWaiting(std::uintptr_t node);
@@ -161,7 +161,7 @@ class Renewals {
   HoldLabels& labels_;
   OutageReport& outages_;
   const std::unique_ptr<Timer> timer_;
-  std::map<std::uintptr_t, Lane> lanes_;
+  std::map<std::uintptr_t, NodeRenewals> nodes_;
   RenewalSpread spread_;
 };
 
@@ -255,8 +255,8 @@ inline void Renewals::begin() {
 
 inline void Renewals::stop() noexcept {
   timer_->disarm();
-  for (auto& [node, lane] : lanes_) {
-    lane.window.clear();
+  for (auto& [node, renewals] : nodes_) {
+    renewals.window.clear();
   }
 }
 
@@ -268,8 +268,8 @@ inline void Renewals::renewAll(bool replaced) {
     const MutexLock lock(book_.mutex);
     book_.watchdog.renewAll(context_.now(), replaced);
   }
-  for (auto& [node, lane] : lanes_) {
-    lane.window.reconnected();
+  for (auto& [node, renewals] : nodes_) {
+    renewals.window.reconnected();
   }
   serve();
 }
@@ -305,9 +305,9 @@ inline void Renewals::take(const std::vector<HoldPtr>& holds, RenewalAim aim) {
   sendWaiting();
 }
 
-inline Renewals::Lane& Renewals::laneTo(std::uintptr_t node) {
+inline Renewals::NodeRenewals& Renewals::renewalsTo(std::uintptr_t node) {
   const auto batchSize = static_cast<std::size_t>(context_.options().watchdogBatchSize);
-  return lanes_.try_emplace(node, batchSize).first->second;
+  return nodes_.try_emplace(node, batchSize).first->second;
 }
 
 inline void Renewals::push(const HoldPtr& hold, RenewalAim aim) {
@@ -321,7 +321,7 @@ inline void Renewals::push(const HoldPtr& hold, RenewalAim aim) {
   try {
     const Dispatcher::Place place = context_.dispatcher().placeOf(hold->name);
     group.slot = place.slot;
-    RenewalWindow& window = laneTo(place.node).window;
+    RenewalWindow& window = renewalsTo(place.node).window;
     if (hold->renewedAlone) {
       window.pushApart(group, {hold}, lossAt);
     } else {
@@ -334,21 +334,21 @@ inline void Renewals::push(const HoldPtr& hold, RenewalAim aim) {
 
 inline void Renewals::sendWaiting() {
   // sendWaiting(node) may erase entries, so the next one is looked up anew.
-  for (auto next = lanes_.begin(); next != lanes_.end();) {
+  for (auto next = nodes_.begin(); next != nodes_.end();) {
     const std::uintptr_t node = next->first;
     sendWaiting(node);
-    next = lanes_.upper_bound(node);
+    next = nodes_.upper_bound(node);
   }
 }
 
 inline void Renewals::sendWaiting(std::uintptr_t node) {
-  const auto found = lanes_.find(node);
+  const auto found = nodes_.find(node);
   // A batch that fails at once ends inside the loop below, which then goes on with the next.
-  if (found == lanes_.end() || std::exchange(found->second.sending, true)) {
+  if (found == nodes_.end() || std::exchange(found->second.sending, true)) {
     return;
   }
-  Lane& lane = found->second;
-  while (auto next = context_.closed() ? std::nullopt : lane.window.next()) {
+  NodeRenewals& renewals = found->second;
+  while (auto next = context_.closed() ? std::nullopt : renewals.window.next()) {
     IntrusivePtr<Batch> batch;
     try {
       batch =
@@ -358,23 +358,23 @@ inline void Renewals::sendWaiting(std::uintptr_t node) {
                                next->crowded ? spread_.next() : RenewalSpread::Duration::zero());
       batch->compose();
     } catch (const std::bad_alloc&) {
-      lane.window.ended(next->group.form, RenewalWindow::End::unanswered);
+      renewals.window.ended(next->group.form, RenewalWindow::End::unanswered);
       notSent(batch ? batch->holds() : next->holds);
       continue;
     }
     context_.dispatcher().start(std::move(batch), context_.now() + kPatience);
   }
-  lane.sending = false;
-  if (node != 0 && lane.window.idle()) {
+  renewals.sending = false;
+  if (node != 0 && renewals.window.idle()) {
     // An idle entry is dropped: its node may have left the cluster.
-    lanes_.erase(node);
+    nodes_.erase(node);
   }
 }
 
 inline void Renewals::over(std::uintptr_t node, ComposeRenewals form, RenewalWindow::End how) {
-  const auto lane = lanes_.find(node);
-  if (lane != lanes_.end()) {
-    lane->second.window.ended(form, how);
+  const auto renewals = nodes_.find(node);
+  if (renewals != nodes_.end()) {
+    renewals->second.window.ended(form, how);
     sendWaiting(node);
   }
 }
@@ -428,7 +428,7 @@ inline bool Renewals::split(const Batch& batch, const Outcome& outcome) {
       return false;
     }
     const auto half = due.begin() + static_cast<std::ptrdiff_t>(due.size() / 2);
-    RenewalWindow& window = laneTo(batch.node()).window;
+    RenewalWindow& window = renewalsTo(batch.node()).window;
     window.pushApart(batch.group(), {half, due.end()}, lossAt);
     due.erase(half, due.end());
     window.pushApart(batch.group(), std::move(due), lossAt);
