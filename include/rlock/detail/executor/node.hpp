@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
@@ -131,7 +132,7 @@ class Node final : private net::LinkEvents {
 
   const NodeTerms& terms_;  // its owner's
   NodeOwner& owner_;
-  std::atomic<bool> mustGuard_;
+  Atomic<bool> mustGuard_;
   ScriptSupply scripts_;
   const std::shared_ptr<net::CommandTransport> link_;
   ConnectionKiller killer_;
