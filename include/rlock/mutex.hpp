@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/export.hpp>
 #include <rlock/lease.hpp>
@@ -11,7 +12,6 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
-#include <mutex>
 
 namespace rlock {
 
@@ -82,9 +82,9 @@ class RLOCK_EXPORT Mutex {
 
   RLock lock_;
   const std::uint32_t forkGeneration_;
-  mutable std::mutex mutex_;
-  Holds holds_;       // in the order in which they were obtained; protected by mutex_
-  const Lease none_;  // the answer of lease() while nothing is held
+  mutable detail::AnnotatedMutex mutex_;
+  Holds holds_ RLOCK_GUARDED_BY(mutex_);  // in the order in which they were obtained
+  const Lease none_;                      // the answer of lease() while nothing is held
 };
 
 /// Mutex with the standard's SharedTimedLockable on top, for `std::shared_lock`, over the two sides

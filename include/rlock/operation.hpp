@@ -19,7 +19,12 @@ namespace rlock {
 
 namespace detail {
 
-/// The work of an Operation when it is started, on the calling thread or in the background.
+/// The work of an Operation: run() does it on the calling thread, start() in the background. An
+/// Operation calls one of the two, once, and destroys the body in the end; a body that was never
+/// started has done nothing.
+///
+/// **Thread safety:** one thread at a time. start() may finish on another thread after the body is
+/// destroyed, so what it began holds its own references.
 template <class T>
 class OperationBody {
  public:

@@ -4,6 +4,7 @@
 // The component rlock::prometheus, which needs prometheus-cpp; nothing else includes this header.
 
 #include <rlock/client.hpp>
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/histogram.hpp>
 #include <rlock/observer.hpp>
 #include <rlock/stats.hpp>
@@ -15,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <prometheus/client_metric.h>
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
@@ -116,12 +116,12 @@ class Collector final : public ::prometheus::Collectable {
   /// @param client  whose numbers are shown
   /// @param label   the value of the label `client`; empty: it has none, which is for one client
   void add(const Client& client, std::string label = {}) {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     clients_.push_back({&client, std::move(label)});
   }
   /// Blocks while a scrape goes on. Without effect for a client that is not shown.
   void remove(const Client& client) {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     std::erase_if(clients_, [&](const Shown& shown) { return shown.client == &client; });
   }
 
@@ -219,8 +219,8 @@ class Collector final : public ::prometheus::Collectable {
 
   const CollectorOptions options_;
   const std::shared_ptr<EventCounter> events_;
-  mutable std::mutex mutex_;
-  std::vector<Shown> clients_;
+  mutable detail::AnnotatedMutex mutex_;
+  std::vector<Shown> clients_ RLOCK_GUARDED_BY(mutex_);
 };
 
 inline ::prometheus::ClientMetric Collector::histogram(Labels labels, const Histogram& from) {
@@ -240,7 +240,7 @@ inline ::prometheus::ClientMetric Collector::histogram(Labels labels, const Hist
 }
 
 inline std::vector<Collector::Sample> Collector::samples() const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   std::vector<Sample> all;
   all.reserve(clients_.size());
   for (const Shown& shown : clients_) {

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Approach: one address, from the socket to the end of the handshake, in stages. It is driven by
+// one poll and one timer, and ends once, by finish() or cancel(). The server may close the
+// connection right after it has said why, so replies are read before a failure is believed.
+
 #include "net/approach.hpp"
 
 #include <rlock/error.hpp>
@@ -142,6 +147,7 @@ void Approach::onConnectable() {
   if (::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
     error = errno;
   }
+  // The poll only says that connecting is over, not how.
   if (error != 0) {
     fail(systemFailure(error));
     return;
@@ -154,6 +160,7 @@ void Approach::onConnectable() {
 
 void Approach::onTimer() {
   guarded([this] {
+    // Race: the timer may have expired before cancel() disarmed it.
     if (stage_ != Stage::queueFull) {
       return;
     }
@@ -270,6 +277,7 @@ bool Approach::readReplies() {
       fail(*std::move(failure));
       return false;
     }
+    // Nothing follows the last reply, so nothing of the next owner's can be in the buffer.
     if (handshake_->done()) {
       handshakeDone();
       return false;
@@ -306,6 +314,7 @@ void Approach::fail(ConnectFailure failure) {
 }
 
 void Approach::finish(Outcome outcome) {
+  // A failure within a callback may have ended it already.
   if (stage_ == Stage::done) {
     return;
   }

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// ReplyReader: hiredis cuts the bytes into items and calls a function of ours for each, which puts
+// the item into the tree of Reply objects that is being made. The functions refuse what a server
+// must not send (RESP3, arrays that are too deep or too long), and findOversize() refuses lengths
+// before their bytes have come. An error is final: nobody knows where the next reply begins.
+
 #include "net/codec.hpp"
 
 #include "net/hiredis_compat.hpp"
@@ -111,6 +117,7 @@ struct ReplyReader::State {
     return &reply;
   }
 
+  // RESP3 only, as createBool(): both refuse.
   static void* createDouble(const redisReadTask* task,
                             double,
                             char* text,
@@ -180,6 +187,7 @@ ReplyReader::ReplyReader() : state_(std::make_unique<State>()) {
   if (!reader_) {
     throw std::bad_alloc();
   }
+  // By this each callback finds the reply under construction, through its task.
   reader_->privdata = state_.get();
 }
 
@@ -191,6 +199,8 @@ void ReplyReader::feed(const char* data, std::size_t size) noexcept {
   if (size == 0 || state_->failed) {
     return;
   }
+  // hiredis copies the bytes. If it cannot, a part of the stream is missing, which no later call
+  // can repair.
   if (redisReaderFeed(reader_.get(), data, size) != REDIS_OK) {
     state_->failed = true;
     state_->error = reader_->err == REDIS_ERR_OOM ? kOutOfMemory : reader_->errstr;
@@ -218,6 +228,8 @@ ReplyReader::Next ReplyReader::next(Reply& out) noexcept {
     }
     return Next::needMore;
   }
+  // The limit of elements is one for each reply. The swap gives the caller's old reply back for its
+  // memory: target() uses it for the next root.
   state_->elements = 0;
   std::swap(out, state_->root);
   return Next::reply;

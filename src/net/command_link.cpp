@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// CommandLink: the life of the connection for commands, on the loop thread. It dials, begins and
+// dismantles connections, dials again with a back-off, sends heartbeats, watches for replies that
+// do not come, and completes requests that no thread awaits. Requests themselves go past it:
+// submit() and await() are SharedConnection's, on the callers' threads.
+
 #include "net/command_link.hpp"
 
 #include "net/handshake.hpp"
@@ -134,6 +140,7 @@ void CommandLink::established(Established established) noexcept {
   try {
     connection_.start(*loop_, std::move(established), [this](int, int) { onPollable(); });
   } catch (const std::exception& error) {
+    // There was no memory, or no descriptor, to watch the socket. The new connection is dropped.
     dial();
     tell([&] { events_.onDown(Error(Errc::connectionFailed, error.what())); });
     return;
@@ -189,6 +196,7 @@ void CommandLink::authenticate(UniqueFunction<void(Result<void>)> done) {
     const bool empty = credentials.username.empty() && credentials.password.empty();
     const auto auth =
         makeIntrusive<Auth>(std::move(credentials), toString(settings_.endpoints.front()));
+    // Without a connection there is nothing to do: the next one begins with the credentials.
     if (!empty && submit(*auth, auth->argv(), Mode::background)) {
       auth->onAnswer(std::move(done));
       return;
@@ -258,9 +266,11 @@ void CommandLink::tearDown() noexcept {
   }
   const SharedConnection::Failure& failure = remains->failure;
   if (failure.errc == Errc::readOnly) {
+    // This server takes no writes: with several addresses another one is tried first.
     dialer_.preferOthers();
   }
   std::optional<Error> error;
+  // Without memory nobody hears why, but the link dials all the same.
   tell([&] { error = describe(failure, remains->session->node); });
   // After its words were copied.
   remains->stream.reset();
@@ -299,6 +309,8 @@ void CommandLink::heartbeat() {
   if (!answered) {
     return;
   }
+  // Any reply since the last heartbeat shows that the server lives, so a busy connection sends no
+  // PING.
   heartbeat_.armAt(Clock::now() + settings_.heartbeatInterval);
   if (*answered == std::exchange(answeredAtHeartbeat_, *answered)) {
     constexpr std::array<std::string_view, 1> kPing{"PING"};

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// ConnectionCore: how a connection begins and ends, who reads it and who writes it. All of it runs
+// under the mutex but for the calls to the kernel, which the writer makes alone. So most branches
+// here are about the state having changed while the mutex was free.
+
 #include "net/connection_core.hpp"
 
 #include "base/futex.hpp"
@@ -35,6 +40,8 @@ void ConnectionCore::begin(std::unique_ptr<SocketWatch> newWatch,
 
 std::optional<ConnectionCore::Remains> ConnectionCore::dismantle() noexcept {
   const MutexLock lock(mutex);
+  // The reader and the writer use the stream without the mutex. Each of them wakes the loop when it
+  // leaves a failing connection, and the loop comes here again.
   if (state != State::failing || reading || output.hasWriter()) {
     return std::nullopt;
   }
@@ -59,6 +66,7 @@ void ConnectionCore::fail(ReleasableLock& lock,
   failure_ = why;
   const bool unanswered = !pending.empty();
   PendingRequests::Ended ended;
+  // Requests whose last byte the kernel has not taken come back as unsent, all others as lost.
   pending.fail(session_, ended);
   completed.append(ended.background);
   output.drop();
@@ -70,6 +78,8 @@ void ConnectionCore::fail(ReleasableLock& lock,
   } else {
     stream->shutdown();
   }
+  // Their threads may submit at once, and the loop may dismantle the connection: with the mutex
+  // free.
   lock.unlock();
   tell(ended.awaited);
   wakeLoop_();
@@ -85,6 +95,7 @@ ConnectionCore::Clock::time_point ConnectionCore::checkStall(Clock::time_point n
                                                              Watcher who) noexcept {
   ReleasableLock lock(mutex);
   const bool concerned = who == Watcher::loop ? pending.background() > 0 : !pending.empty();
+  // Race: the reply may have come, or the connection have failed, since the timer expired.
   if (state != State::up || !concerned) {
     return Clock::time_point::max();
   }
@@ -105,6 +116,7 @@ void ConnectionCore::tell(RequestQueue& ended) noexcept {
 }
 
 bool ConnectionCore::enlist(Request& request) noexcept {
+  // The request was appended in the same step under the mutex, so the reader cannot have passed it.
   if (std::exchange(reading, true)) {
     pending.enlist(request);
     return false;
@@ -116,6 +128,7 @@ bool ConnectionCore::enlist(Request& request) noexcept {
 PendingRequests::Leader ConnectionCore::passRole() noexcept {
   PendingRequests::Leader next = pending.appoint();
   if (!next.request) {
+    // Nobody is left who waits in a read. Replies that nobody awaits come to the loop, by an event.
     reading = false;
     arm();
   }
@@ -130,6 +143,8 @@ void ConnectionCore::arm() noexcept {
   if (input && stream->hasBufferedInput() && !std::exchange(buffered, true)) {
     wakeLoop_();
   }
+  // The kernel may have no memory for the event. The loop tries again, and gives the connection up
+  // if that fails too.
   if (!watch->arm(events) && !std::exchange(armFailed, true)) {
     wakeLoop_();
   }
@@ -174,8 +189,9 @@ void ConnectionCore::write(std::string_view bytes) noexcept {
       output.wrote(static_cast<std::size_t>(count));
     }
     if (count == static_cast<ssize_t>(bytes.size()) && output.leaveIfIdle()) {
-      // The race with a failure during the call: the loop takes the socket away now that it has no
-      // writer. Of this thread and fail(), the second one sees the other.
+      // Race: the connection may have failed during the call, and its fail() have seen a writer.
+      // The writer leaves and then reads up_, while fail() clears up_ and then looks for a writer:
+      // whichever comes second sees the other and wakes the loop, which takes the socket away.
       if (!up_.load()) {
         wakeLoop_();
       }
@@ -191,6 +207,8 @@ std::string_view ConnectionCore::goOnWriting(std::string_view bytes,
                                              ssize_t count,
                                              int error) noexcept {
   ReleasableLock lock(mutex);
+  // Race: the connection may have failed during the call to the kernel. nextBytes() then gives the
+  // role of the writer up.
   if (state != State::up || count > 0) {
     if (state == State::up) {
       pending.refused(bytes.size() - static_cast<std::size_t>(count));
@@ -204,6 +222,8 @@ std::string_view ConnectionCore::goOnWriting(std::string_view bytes,
     arm();
     return {};
   }
+  // The writer leaves first: fail() wakes the loop, which takes the stream away once there is no
+  // writer.
   output.leave();
   fail(lock, socketFailure("writing failed", count == 0 ? EPIPE : error));
   return {};

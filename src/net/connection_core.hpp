@@ -5,6 +5,7 @@
 #include "net/socket_watch.hpp"
 #include "net/stream.hpp"
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/net/output_queue.hpp>
 #include <rlock/detail/net/pending_requests.hpp>
@@ -133,7 +134,7 @@ class ConnectionCore {
 
   const std::string stallText_;
   UniqueFunction<void()> wakeLoop_;
-  std::atomic<bool> up_{false};
+  Atomic<bool> up_{false};
   Failure failure_ RLOCK_GUARDED_BY(mutex);
   std::shared_ptr<const ServerSession> session_;  // as upSince
 };

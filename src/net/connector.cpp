@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Connector: one attempt to connect, over all addresses. Addresses are tried one after the other,
+// each with a head start before the next is tried beside it (as in RFC 8305), and the first
+// handshake that succeeds ends the attempt. An Attempt outlives none of its callbacks: they hold
+// weak references, and those that come after the end find `done_`.
+
 #include "net/connector.hpp"
 
 #include "net/address.hpp"
@@ -118,7 +124,8 @@ class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
   std::optional<Error> lasting_;
 };
 
-/// An exception here would leave nobody to go on: the attempt ends with it.
+/// Runs one step. If it throws, the attempt ends with that error, since no later event would
+/// continue it.
 template <class F>
 void Connector::Attempt::guarded(F&& step) {
   const auto keep = shared_from_this();
@@ -138,6 +145,7 @@ void Connector::Attempt::guarded(F&& step) {
 }
 
 void Connector::Attempt::begin() {
+  // Race: cancel() may come between the call that posts this and its turn on the loop.
   if (done_) {
     return;
   }
@@ -182,6 +190,7 @@ void Connector::Attempt::launch() {
   if (done_) {
     return;
   }
+  // Nothing is under way that could still succeed.
   if (running_.empty() && resolving_.empty()) {
     finishFailed();
   } else if (!ready_.empty() || !endpoints_.empty()) {
@@ -191,7 +200,8 @@ void Connector::Attempt::launch() {
   }
 }
 
-/// Everybody has a turn before the time is over, however many there are.
+/// Each head start is short enough that all remaining addresses are tried before the deadline,
+/// however many there are.
 SteadyClock::time_point Connector::Attempt::endOfHeadStart() const {
   const auto now = SteadyClock::now();
   const auto left = std::max(deadline_ - now, SteadyClock::duration::zero());
@@ -231,6 +241,7 @@ bool Connector::Attempt::resolve(std::size_t endpoint) {
                                 }
                               })});
     return true;
+    // No thread for the lookup: only this endpoint fails.
   } catch (const std::exception& error) {
     note(endpoint,
          {},
@@ -252,6 +263,7 @@ void Connector::Attempt::resolved(std::size_t endpoint, const NameAnswer& answer
     Address address =
         makeAddress(info->ai_addr, info->ai_addrlen, settings_->endpoints[endpoint].port);
     const auto same = [&](const Candidate& other) { return other.address.text == address.text; };
+    // A resolver may name an address once for each entry of /etc/hosts.
     if (std::none_of(candidates.begin(), candidates.end(), same)) {
       candidates.push_back({endpoint, std::move(address)});
     }
@@ -291,6 +303,7 @@ void Connector::Attempt::ended(const Approach* approach, Approach::Outcome outco
   const auto found = std::find_if(running_.begin(), running_.end(), [&](const Running& one) {
     return one.approach.get() == approach;
   });
+  // An approach may tell its end after the attempt has let go of it.
   if (found == running_.end()) {
     return;
   }
@@ -358,7 +371,8 @@ void Connector::Attempt::note(std::size_t endpoint,
   if (!address.empty() && address != where) {
     where += " (" + address + ")";
   }
-  // A wrong password says more than a refused connection: it is what has to be corrected.
+  // A lasting error, such as a wrong password, says more than a refused connection: it is what has
+  // to be corrected.
   if (failure.errc != Errc::connectionFailed && !lasting_) {
     ErrorContext context;
     context.node = where;

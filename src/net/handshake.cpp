@@ -59,7 +59,7 @@ std::string_view commandName(Handshake::Step step) noexcept {
   return "a command";
 }
 
-/// Error replies that end the attempt, whatever they answer.
+/// Error replies that end the handshake, whichever command they answer.
 std::optional<ConnectFailure> classifyAnywhere(std::string_view text) {
   const std::string_view code = firstWord(text);
   if (code == "NOAUTH") {
@@ -79,7 +79,8 @@ std::optional<ConnectFailure> classifyAnywhere(std::string_view text) {
   return std::nullopt;
 }
 
-/// Names a server that is not what is wanted, by its own answer. Empty: nothing speaks against it.
+/// Explains that the server is of another kind than the options say. Empty: it is of the right
+/// kind, or does not say.
 /// @param node  its address, as it was configured
 std::optional<ConnectFailure> classifyMode(std::string_view mode,
                                            bool cluster,
@@ -161,8 +162,8 @@ std::string_view infoField(std::string_view lines, std::string_view name) noexce
   return fieldOf(lines, "\r\n", name, ':');
 }
 
-/// `ip:port` of one connection. The path of a Unix socket, which may hold blanks and looks like
-/// anything, is the same for all who come through it.
+/// True for `ip:port`, which identifies one connection. The path of a Unix socket, which may hold
+/// blanks and look like anything, is the same for all its connections.
 bool isPeerAddress(std::string_view text) noexcept {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || parseNumber<std::uint16_t>(text.substr(colon + 1)) == 0) {
@@ -244,8 +245,9 @@ Handshake::Handshake(std::shared_ptr<const LinkSettings> settings,
   } else if (!credentials_.password.empty()) {
     append(Step::auth, {"AUTH", credentials_.password});
   }
-  // Says the version, the mode and the role; the protocol stays the one a new connection has.
-  // Before what a server of another mode refuses.
+  // Says the version, the mode and the role; the protocol stays the one a new connection has. It
+  // comes before the commands that a server of another kind refuses, so that the error says which
+  // kind it is.
   append(Step::hello, {"HELLO", "2"});
   if (settings_->peer == Peer::sentinel) {
     askSentinel();
@@ -335,7 +337,8 @@ void Handshake::askWhatIsMissing() {
     append(Step::role, {"ROLE"});
   }
   if (session_.clientId == 0) {
-    // Servers older than 6.2 know neither of the other ways.
+    // Neither HELLO nor CLIENT INFO has told it: the server is older than Redis 6, or its rules
+    // deny them.
     append(Step::clientId, {"CLIENT", "ID"});
   }
 }

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// PubSubLink: the connection for subscriptions, on the loop thread only. SubscriptionBook says what
+// to send and what replies mean; here are the socket, the dialling and the order of events. Any
+// event may close the link or subscribe anew from within, so each function that told one looks
+// again at what it stands on: `connection_` says whether the connection is still the same.
+
 #include "net/pubsub_link.hpp"
 
 #include "net/codec.hpp"
@@ -160,6 +166,7 @@ void PubSubLink::Impl::sendDue() {
 }
 
 void PubSubLink::Impl::connect() {
+  // Without a wanted channel there is no connection; the next subscribe() makes one.
   if (closed_ || up() || dialing_ || book_.wanted() == 0) {
     return;
   }
@@ -179,6 +186,7 @@ void PubSubLink::Impl::onDialled(Result<Established> result) {
     connect();
     return;
   }
+  // What was posted for the connection before must not find this one under its number.
   const std::uint64_t connection = ++connection_;
   try {
     open(*std::move(result));
@@ -199,6 +207,7 @@ void PubSubLink::Impl::open(Established established) {
       self->onReady(status);
     }
   });
+  // From here on every wanted channel is due, also those that the connection before had confirmed.
   book_.begin(SteadyClock::now());
   scheduleFlush();
   armTimer();
@@ -232,7 +241,7 @@ bool PubSubLink::Impl::readAvailable() {
   for (int i = 0;; ++i) {
     if (i == kReadsPerPass) {
       if (stream_->hasBufferedInput()) {
-        // Polling the socket would not tell.
+        // The TLS stream has decrypted input, which epoll does not report.
         loop_->post([weak = weak_from_this(), connection] {
           const auto self = weak.lock();
           if (self && self->connection_ == connection && self->up()) {
@@ -243,6 +252,7 @@ bool PubSubLink::Impl::readAvailable() {
       break;
     }
     const ssize_t count = stream_->read(buffer_.data(), buffer_.size(), false);
+    // The server closes a subscriber that reads too slowly, or on CLIENT KILL.
     if (count == 0) {
       lose("the server closed the connection");
       return false;
@@ -264,12 +274,15 @@ bool PubSubLink::Impl::readAvailable() {
         lose(std::string("protocol error: ") + reader_->errorText(), Errc::protocolError);
         return false;
       }
+      // Race: the event that this causes may end the connection. What is left in the buffer is of
+      // no use then.
       onReply(reply);
       if (connection != connection_ || !up()) {
         // The event of this reply has closed the link, or the reply has ended the connection.
         return false;
       }
     }
+    // The socket is empty most likely. If it is not, polling tells at once.
     if (static_cast<std::size_t>(count) < buffer_.size() && !stream_->hasBufferedInput()) {
       break;
     }
@@ -283,6 +296,7 @@ bool PubSubLink::Impl::writePending() {
     const ssize_t count = stream_->write(out_.data() + written_, out_.size() - written_);
     if (count >= 0) {
       written_ += static_cast<std::size_t>(count);
+      // No room: the rest goes out when polling tells of some.
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else {
@@ -327,6 +341,7 @@ void PubSubLink::Impl::dropConnection() noexcept {
 }
 
 void PubSubLink::Impl::lose(const std::string& reason, Errc errc) {
+  // First the state, then the events: whoever hears of it may subscribe at once.
   ++connection_;
   dropConnection();
   log(LogLevel::warning, "subscriber connection to " + node_ + " lost: " + reason);
@@ -346,6 +361,7 @@ void PubSubLink::Impl::loseAfterError(int error) {
 /// It cannot be known how far a function came that threw; a new connection starts from what is
 /// wanted.
 void PubSubLink::Impl::loseAfter(const std::exception& error, std::uint64_t connection) {
+  // The function may have thrown after its connection had ended, when another one is there already.
   if (connection == connection_ && up()) {
     lose(error.what());
   }
@@ -354,6 +370,8 @@ void PubSubLink::Impl::loseAfter(const std::exception& error, std::uint64_t conn
 void PubSubLink::Impl::renew() {
   loop_->post([weak = weak_from_this(), connection = connection_] {
     const auto self = weak.lock();
+    // Race: the connection may have been replaced since this was posted, by one with the new
+    // credentials.
     if (self && self->connection_ == connection && self->up()) {
       self->lose("replaced, because the credentials have changed");
     }
@@ -415,7 +433,8 @@ void PubSubLink::Impl::tellRefused(const std::string& channel, Errc errc, const 
 
 void PubSubLink::Impl::armTimer() {
   const auto due = book_.nextDue();
-  // Traffic only moves the deadlines back, so an earlier expiry finds out by itself.
+  // An earlier timer is left alone, for traffic only moves the deadlines back: when it expires
+  // serveTimes() sees that nothing is due and sets it anew.
   if (due < timer_.due()) {
     timer_.armAt(due);
   }
@@ -437,7 +456,8 @@ void PubSubLink::Impl::serveTimes() {
   }
   auto now = SteadyClock::now();
   if (book_.silent(now)) {
-    // This process may have been the one that slept: what has come meanwhile counts.
+    // This process may have been the one that stood still, so replies that have come meanwhile are
+    // read before the server is called silent.
     if (!readAvailable()) {
       return;
     }

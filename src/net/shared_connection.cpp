@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// SharedConnection: the steps that the users of a connection and its loop thread can take. Each
+// takes the mutex of ConnectionCore, changes the state, leaves with what is to be done without it
+// (bytes to write, input to read), and does that.
+
 #include "net/shared_connection.hpp"
 
 #include "base/futex.hpp"
@@ -12,6 +17,8 @@ namespace rlock::detail::net {
 
 void Request::interrupt() noexcept {
   const std::uint32_t before = state_.fetch_or(kInterrupted, std::memory_order_acq_rel);
+  // Race: its thread may be about to sleep. It sets kSleeping and sleeps only if the word is
+  // unchanged, so it sees this bit, or this thread sees kSleeping.
   if ((before & kSleeping) != 0) {
     futexWakeOne(&state_.word());
   }
@@ -25,6 +32,7 @@ SharedConnection::SharedConnection(std::chrono::milliseconds replyTimeout,
 void SharedConnection::start(Loop& loop, Established established, Poll::Callback onPollable) {
   auto watch =
       std::make_unique<SocketWatch>(loop, established.stream->descriptor(), std::move(onPollable));
+  // Made before the mutex is taken: it may throw, and the connection must then stay down.
   ReplyReader reader;
   // Nothing can fail from here on.
   const MutexLock lock(core_.mutex);
@@ -41,6 +49,8 @@ bool SharedConnection::submit(Request& request,
   std::string_view bytes;
   {
     const MutexLock lock(core_.mutex);
+    // Race: the connection may have failed since the caller saw it up. accepts() refuses a request
+    // that may go out only on a connection that can be killed.
     if (core_.state != State::up || !core_.pending.accepts(request)) {
       return false;
     }
@@ -48,6 +58,8 @@ bool SharedConnection::submit(Request& request,
     // replies, or the other way round, each later reply would reach the wrong request.
     const std::size_t size = core_.output.append(argv);
     core_.pending.append(request, size, mode, now);
+    // The bytes go out at the end of this pass of the loop, with those of all other requests of the
+    // pass.
     if (onLoop) {
       return true;
     }
@@ -76,6 +88,7 @@ bool SharedConnection::submitGroup(std::span<const CommandTransport::Part> group
     appendCommand(bytes, part.argv);
     sizes.push_back(bytes.size() - before);
   }
+  // Formatted before the mutex is taken: only the step that links bytes and requests needs it.
   const auto now = Clock::now();
   const MutexLock lock(core_.mutex);
   if (core_.state != State::up) {
@@ -101,6 +114,7 @@ void SharedConnection::distrust() noexcept {
 
 void SharedConnection::abandon(Clock::time_point since, Errc errc, const char* what) noexcept {
   ReleasableLock lock(core_.mutex);
+  // Race: what the caller has against the connection may be about the one before, which is gone.
   if (since >= core_.upSince) {
     core_.fail(lock, {errc, what});
   }
@@ -115,6 +129,7 @@ void SharedConnection::close() noexcept {
     }
   }
   const MutexLock lock(core_.mutex);
+  // A failing connection becomes closed when it is dismantled.
   if (core_.state == State::down) {
     core_.state = State::closed;
   }
@@ -128,6 +143,7 @@ bool SharedConnection::serve() noexcept {
   std::string_view bytes;
   {
     const MutexLock lock(core_.mutex);
+    // The event was for one time: it must be armed again, whatever this thread does now.
     core_.watch->disarmed();
     if (core_.state != State::up) {
       return false;

@@ -22,12 +22,13 @@ namespace rlock::detail::net {
 
 namespace {
 
-// The plain bytes of one record, and what encryption adds to them.
+// The plain bytes of one TLS record, and room for them when they are encrypted (512 bytes are more
+// than the overhead).
 constexpr std::size_t kRecordSize = std::size_t{16} << 10;
 constexpr std::size_t kPreparedSize = kRecordSize + 512;
 constexpr std::size_t kReceivedSize = std::size_t{32} << 10;
 
-/// Whether a peer begins like this that speaks TLS: with the type of a record.
+/// Whether this can be the first byte of a TLS record: its content type, 20 to 23.
 bool beginsLikeTls(char first) noexcept {
   return first >= '\x14' && first <= '\x17';
 }
@@ -57,7 +58,8 @@ TlsStream::TlsStream(UniqueFd fd, std::shared_ptr<TlsContext> context, const End
 
 TlsStream::~TlsStream() {
   if (forkGeneration() != forkGeneration_) {
-    // The parent's threads may have been inside; and the parent's connection goes on.
+    // In a forked child. Another thread of the parent may have been inside OpenSSL, and shutting
+    // down would end the parent's session.
     static_cast<void>(ssl_.release());
     return;
   }
@@ -199,7 +201,7 @@ ssize_t TlsStream::decrypt(char* data, std::size_t size) noexcept {
     break;
   }
   if (total > 0) {
-    // The end or failure that comes after it is found again by the next call.
+    // These bytes come first; the next call finds the end or the failure again.
     if (error != EAGAIN) {
       buffered_.store(true, std::memory_order_relaxed);
     }
@@ -272,7 +274,7 @@ void TlsStream::fail() noexcept {
       failure_ = explainTlsFailure(context_->hasCertificate());
     }
   } catch (const std::exception&) {
-    // Out of memory: no words are left for it.
+    // Out of memory: the failure is reported without its text.
     failure_.errc = Errc::connectionFailed;
   }
   ERR_clear_error();

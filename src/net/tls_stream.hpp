@@ -5,6 +5,7 @@
 #include "net/stream.hpp"
 #include "net/tls_context.hpp"
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/atomic.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -87,11 +88,11 @@ class TlsStream final : public Stream {
 
   // Written once, under mutex_, before failed_.
   StreamFailure failure_;
-  std::atomic<bool> failed_{false};
+  Atomic<bool> failed_{false};
 
   // Of the reader.
   std::vector<char> received_;
-  std::atomic<bool> buffered_{false};  // OpenSSL may have plain bytes
+  Atomic<bool> buffered_{false};  // OpenSSL may have plain bytes
   bool heardNothing_ = true;
 
   // Of the writer.

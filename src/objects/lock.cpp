@@ -126,6 +126,9 @@ std::string RLock::getName() const&& {
   return present(backend_)->name();
 }
 
+// The Operations. Each keeps the backend alive, so that it may outlive its handle. A handle that
+// was moved from gives an Operation that fails, and not an exception here: `co_await` and start()
+// report errors in one way.
 Operation<void> RLock::lockAsync(AcquireOptions options, OwnerId owner) {
   if (!backend_) {
     return detail::movedFrom<void>();
@@ -146,6 +149,8 @@ Operation<bool> RLock::tryLockAsync(AcquireOptions options, OwnerId owner) {
                            [](const Result<Acquired>& result) { return toBool(result); });
 }
 
+// Without an owner the calling thread is the owner, by its number when the Operation is made and
+// not when it runs.
 ThreadOperation<void> RLock::lockAsync(AcquireOptions options) {
   return inNameOfThread<void>(backend_,
                               [&](OwnerId owner) { return lockAsync(std::move(options), owner); });
@@ -276,6 +281,8 @@ Operation<std::optional<std::chrono::milliseconds>> RLock::remainTimeToLiveAsync
 
 Lease RLock::acquire(AcquireOptions options) {
   const bool endless = options.wait.value_or(Duration::max()) == Duration::max();
+  // The new owner would wait for the thread's own hold, which nobody can release while the thread
+  // waits. A deadline or a stop token ends such a wait, so only one without either is refused.
   if (endless && !options.stop.stop_possible() && present(backend_)->keeps(currentOwner())) {
     ErrorContext context;
     context.key = backend_->name();
@@ -292,6 +299,7 @@ Lease RLock::acquire(AcquireOptions options) {
 }
 
 Lease RLock::acquire(AcquireOptions options, OwnerId owner) {
+  // A Lease needs memory in any case, so one more allocation for the Operation does not matter.
   return acquireAsync(std::move(options), owner).get();
 }
 

@@ -58,7 +58,7 @@ bool Mutex::heldByThisThread() const noexcept {
   if (ofParent()) {
     return false;
   }
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return std::any_of(holds_.begin(), holds_.end(), [](const Held& held) {
     return held.thread == currentOwner() && held.lease.held();
   });
@@ -66,7 +66,7 @@ bool Mutex::heldByThisThread() const noexcept {
 
 void Mutex::keep(Holds& fresh) noexcept {
   fresh.front().thread = currentOwner();
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   holds_.splice(holds_.end(), fresh);
 }
 
@@ -76,7 +76,7 @@ void Mutex::unlock() noexcept {
   }
   Holds over;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     if (holds_.empty()) {
       return;
     }
@@ -99,7 +99,7 @@ const Lease& Mutex::lease() const noexcept {
   if (ofParent()) {
     return none_;
   }
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   const auto mine = std::find_if(holds_.rbegin(), holds_.rend(), [](const Held& held) {
     return held.thread == currentOwner();
   });

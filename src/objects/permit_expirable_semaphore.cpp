@@ -69,6 +69,8 @@ Operation<T> acquisition(const SemaphorePtr& semaphore,
       });
 }
 
+// The scripts object of each acquisition carries the ids that were chosen for it. So the functions
+// that convert a grant keep it, and nothing has to be parsed from the reply.
 /// Waits without limit for one permit.
 Operation<std::string> one(const SemaphorePtr& semaphore,
                            std::optional<Duration> lease,
@@ -107,11 +109,13 @@ Operation<Ids> many(const SemaphorePtr& semaphore,
       semaphore,
       what,
       [scripts = what.scripts](const detail::Grant& /*grant*/) {
+        // For no permits there is no request, and so there are no scripts.
         return scripts ? scripts->ids() : Ids();
       },
       []() -> Result<Ids> { return Ids(); });
 }
 
+/// A permit that is renewed and released as a Lease is: its backend is the holder of this one id.
 Permit permitOf(const SemaphorePtr& semaphore, const Acquisition& what, detail::Grant grant) {
   return {Lease(semaphore->holder(what), what.params.owner, std::move(grant)),
           what.scripts->ids().front()};
@@ -136,6 +140,7 @@ PermitExpirableSemaphore::PermitExpirableSemaphore(
     std::shared_ptr<detail::PermitSemaphore> semaphore) noexcept
     : semaphore_(std::move(semaphore)) {}
 
+// The blocking calls: get() runs the Operation on the calling thread and throws what it returns.
 std::string PermitExpirableSemaphore::acquire() {
   return acquireAsync().get();
 }
@@ -257,6 +262,7 @@ std::string PermitExpirableSemaphore::getName() const&& {
   return detail::present(semaphore_)->name();
 }
 
+// The Operations. A handle that was moved from gives one that fails.
 Operation<std::string> PermitExpirableSemaphore::acquireAsync() {
   if (!semaphore_) {
     return detail::movedFrom<std::string>();
@@ -364,6 +370,7 @@ Operation<bool> PermitExpirableSemaphore::tryReleaseAsync(std::string_view id) {
     return detail::movedFrom<bool>();
   }
   const auto what = semaphore_->requests().tryRelease({&id, 1});
+  // A release says how many permits it gave back; of one id that is 0 or 1.
   return detail::operation<bool, int>(
       [semaphore = semaphore_, what] { return semaphore->run(what); },
       [semaphore = semaphore_, what](PermitSemaphore::Handler<int> handler) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/error.hpp>
 #include <rlock/testing.hpp>
@@ -6,7 +7,6 @@
 #include <algorithm>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -18,7 +18,7 @@ struct LockInterface::Holds {
 
   /// The present incarnation of the owner's hold; a new one if it has none that lasts.
   Handle of(OwnerId owner) {
-    const std::lock_guard lock(mutex);
+    const detail::MutexLock lock(mutex);
     Handle& handle = handles[owner.value];
     if (!handle || handle->reason() != LossReason::none || handle->released()) {
       handle = detail::makeIntrusive<detail::HoldHandle>(++last);
@@ -27,12 +27,12 @@ struct LockInterface::Holds {
   }
   /// Null: there is none.
   Handle find(OwnerId owner) {
-    const std::lock_guard lock(mutex);
+    const detail::MutexLock lock(mutex);
     const auto found = handles.find(owner.value);
     return found == handles.end() ? nullptr : found->second;
   }
   Handle take(OwnerId owner) {
-    const std::lock_guard lock(mutex);
+    const detail::MutexLock lock(mutex);
     const auto found = handles.find(owner.value);
     if (found == handles.end()) {
       return nullptr;
@@ -42,9 +42,9 @@ struct LockInterface::Holds {
     return handle;
   }
 
-  std::mutex mutex;
-  std::map<std::uint64_t, Handle> handles;
-  std::uint64_t last = 0;
+  detail::AnnotatedMutex mutex;
+  std::map<std::uint64_t, Handle> handles RLOCK_GUARDED_BY(mutex);
+  std::uint64_t last RLOCK_GUARDED_BY(mutex) = 0;
 };
 
 LockInterface::LockInterface() : holds_(std::make_shared<Holds>()) {}

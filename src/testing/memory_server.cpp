@@ -40,19 +40,27 @@ MemoryServer::MemoryServer(std::shared_ptr<Timekeeper> time, std::string name)
       model_(wallClock(time_), RedisModelOptions{{}, std::hash<std::string>()(name_), true}) {
   using ClientId = RedisModel::ClientId;
   model_.onMessage([this](ClientId subscriber, std::string_view channel, std::string_view payload) {
-    const auto found = find(subscriber);
-    if (found == connections_.end() || happens(Fault::messageLost)) {
-      return;
-    }
-    if (auto peer = found->second.peer.lock()) {
-      news_.messages.push_back({std::move(peer), std::string(channel), std::string(payload)});
-    }
+    noteMessage(subscriber, channel, payload);
   });
-  model_.onKill([this](ClientId client) {
-    if (const auto found = find(client); found != connections_.end()) {
-      news_.broken.insert(connections_.extract(found));
-    }
-  });
+  model_.onKill([this](ClientId client) { noteKill(client); });
+}
+
+void MemoryServer::noteMessage(RedisModel::ClientId subscriber,
+                               std::string_view channel,
+                               std::string_view payload) {
+  const auto found = find(subscriber);
+  if (found == connections_.end() || happens(Fault::messageLost)) {
+    return;
+  }
+  if (auto peer = found->second.peer.lock()) {
+    news_.messages.push_back({std::move(peer), std::string(channel), std::string(payload)});
+  }
+}
+
+void MemoryServer::noteKill(RedisModel::ClientId client) {
+  if (const auto found = find(client); found != connections_.end()) {
+    news_.broken.insert(connections_.extract(found));
+  }
 }
 
 MemoryServer::Connections::iterator MemoryServer::find(RedisModel::ClientId client) noexcept {
@@ -62,7 +70,7 @@ MemoryServer::Connections::iterator MemoryServer::find(RedisModel::ClientId clie
 }
 
 std::optional<MemoryServer::Accepted> MemoryServer::connect(std::weak_ptr<MemoryPeer> peer) {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (time_->now() < downUntil_) {
     return std::nullopt;
   }
@@ -88,7 +96,7 @@ void MemoryServer::forget(Connections::iterator connection) {
 }
 
 void MemoryServer::disconnect(Number connection) noexcept {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   forget(connections_.find(connection));
 }
 
@@ -96,7 +104,7 @@ MemoryServer::Fate MemoryServer::execute(Number connection, Argv argv, Reply& re
   News news;
   auto fate = Fate::answered;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     const auto found = connections_.find(connection);
     if (found == connections_.end()) {
       return Fate::lost;
@@ -129,7 +137,7 @@ void MemoryServer::tell(const News& news) {
 }
 
 MemoryServer::TimePoint MemoryServer::frozenUntil() const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return frozenUntil_;
 }
 
@@ -139,7 +147,7 @@ Reply MemoryServer::look(std::initializer_list<std::string_view> argv) {
   News news;
   Reply reply;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     const auto own = model_.connect();
     reply = model_.execute(own, std::span(argv.begin(), argv.size()));
     model_.disconnect(own);
@@ -150,24 +158,24 @@ Reply MemoryServer::look(std::initializer_list<std::string_view> argv) {
 }
 
 std::string MemoryServer::dump() const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return model_.dump();
 }
 
 std::uint64_t MemoryServer::commandCount() const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return model_.commandCount();
 }
 
 std::size_t MemoryServer::connectionCount() const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return connections_.size();
 }
 
 // Faults to order.
 
 void MemoryServer::order(Fault fault, int times) {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   faults_[fault] = times;
 }
 
@@ -183,7 +191,7 @@ bool MemoryServer::happens(Fault fault) noexcept {
 void MemoryServer::down(TimePoint until) {
   News news;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     downUntil_ = until;
     if (until <= time_->now()) {
       return;
@@ -197,14 +205,14 @@ void MemoryServer::down(TimePoint until) {
 }
 
 void MemoryServer::freeze(TimePoint until) {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   frozenUntil_ = until;
 }
 
 void MemoryServer::restart(bool keepData) {
   News news;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     news.broken = std::exchange(connections_, {});
     model_.restart(keepData);
   }
@@ -212,12 +220,12 @@ void MemoryServer::restart(bool keepData) {
 }
 
 void MemoryServer::setOutOfMemory(bool outOfMemory) {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   model_.setOutOfMemory(outOfMemory);
 }
 
 void MemoryServer::setReadOnly(bool readOnly) {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   model_.setReadOnly(readOnly);
 }
 

@@ -73,7 +73,7 @@ void MemoryTransport::dial() {
   }
   const auto session = std::make_shared<const detail::net::ServerSession>(std::move(made->session));
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     session_ = session;
     connection_ = made->number;
     upSince_ = env_->now();
@@ -87,7 +87,7 @@ void MemoryTransport::dial() {
 void MemoryTransport::close() noexcept {
   Ended ended;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     closed_ = true;
     waiting_.clear();
     if (up_.exchange(false)) {
@@ -105,7 +105,7 @@ void MemoryTransport::broken(Number connection) {
   env_->post([self = shared_from_this(), connection] {
     Ended ended;
     {
-      const std::lock_guard lock(self->mutex_);
+      const detail::MutexLock lock(self->mutex_);
       if (!self->up_ || self->connection_ != connection) {
         return;
       }
@@ -119,7 +119,7 @@ void MemoryTransport::broken(Number connection) {
 void MemoryTransport::abandon(Clock::time_point since, Errc errc, const char* what) noexcept {
   Ended ended;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     if (!up_ || since < upSince_) {
       return;
     }
@@ -129,7 +129,7 @@ void MemoryTransport::abandon(Clock::time_point since, Errc errc, const char* wh
 }
 
 void MemoryTransport::distrust() noexcept {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   pending_.distrust();
 }
 
@@ -167,7 +167,7 @@ bool MemoryTransport::submit(detail::net::Request& request,
   Ended ended;
   bool frozenNow = false;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     if (!up_ || !pending_.accepts(request)) {
       return false;
     }
@@ -213,7 +213,7 @@ void MemoryTransport::executeWaitingLocked(Ended& ended) {
 
 /// Looks again when the server answers, or has been silent for too long.
 void MemoryTransport::watch() {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (up_ && !pending_.empty()) {
     look_->armAt(std::min(server_->frozenUntil(), pending_.stallDue()));
   }
@@ -222,7 +222,7 @@ void MemoryTransport::watch() {
 void MemoryTransport::look() {
   Ended ended;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     if (!up_ || pending_.empty()) {
       return;
     }
@@ -249,7 +249,7 @@ MemoryTransport::Awaited MemoryTransport::await(detail::net::Request& request,
     }
     const bool interrupted = next == Next::interrupt;
     if (interrupted || env_->now() >= deadline) {
-      const std::lock_guard lock(mutex_);
+      const detail::MutexLock lock(mutex_);
       if (pending_.leave(request)) {
         return interrupted ? Awaited::interrupted : Awaited::timedOut;
       }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "testing/memory_server.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/net/pending_requests.hpp>
 #include <rlock/detail/net/request_word.hpp>
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -76,9 +76,9 @@ class MemoryTransport final : public detail::net::CommandTransport,
   void watch();
   void look();
   [[nodiscard]] bool frozen() const { return server_->frozenUntil() > env_->now(); }
-  void executeLocked(std::span<const std::string_view> argv, Ended& ended);
-  void executeWaitingLocked(Ended& ended);
-  void breakLocked(Error why, Ended& ended);
+  void executeLocked(std::span<const std::string_view> argv, Ended& ended) RLOCK_REQUIRES(mutex_);
+  void executeWaitingLocked(Ended& ended) RLOCK_REQUIRES(mutex_);
+  void breakLocked(Error why, Ended& ended) RLOCK_REQUIRES(mutex_);
   void tell(Ended& ended) noexcept;
   [[nodiscard]] Error problem(Errc errc, const char* what) const;
 
@@ -88,16 +88,16 @@ class MemoryTransport final : public detail::net::CommandTransport,
   detail::net::LinkEvents& events_;
   MemoryRedial redial_;
   const std::unique_ptr<detail::Timer> look_;
-  std::mutex mutex_;
+  detail::AnnotatedMutex mutex_;
   std::atomic<bool> closed_{false};
   std::atomic<bool> up_{false};
   std::atomic<std::uint64_t> commands_{0};
   std::atomic<std::uint64_t> connections_{0};
-  std::shared_ptr<const detail::net::ServerSession> session_;
-  Number connection_ = 0;
-  Clock::time_point upSince_{};
-  detail::net::PendingRequests pending_;
-  std::deque<Command> waiting_;  ///< the server is frozen
+  std::shared_ptr<const detail::net::ServerSession> session_ RLOCK_GUARDED_BY(mutex_);
+  Number connection_ RLOCK_GUARDED_BY(mutex_) = 0;
+  Clock::time_point upSince_ RLOCK_GUARDED_BY(mutex_){};
+  detail::net::PendingRequests pending_ RLOCK_GUARDED_BY(mutex_);
+  std::deque<Command> waiting_ RLOCK_GUARDED_BY(mutex_);  ///< the server is frozen
 };
 
 }  // namespace rlock::sim

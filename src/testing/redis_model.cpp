@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// RedisModel: connections of the simulated server, the way of a request through it, and dump(),
+// which shows all keys in one order, so that two servers can be compared by text.
+
 #include "testing/redis_model.hpp"
 
 #include "testing/redis_model_impl.hpp"
@@ -30,6 +34,7 @@ void appendQuoted(std::string& text, string_view bytes) {
   text += '"';
 }
 
+/// Writes a value of any type, with escaped bytes.
 struct AppendValue {
   std::string& text;
 
@@ -76,6 +81,7 @@ RedisModel::ClientId RedisModel::Impl::connect(std::string address) {
   const ClientId id = ++lastClient_;
   Client& client = clients_[id];
   client.address =
+      // Each connection has an address of its own, as CLIENT KILL ADDR needs it.
       address.empty() ? "127.0.0.1:" + std::to_string(10'000 + id % 50'000) : std::move(address);
   client.authenticated = options_.password.empty();
   return id;
@@ -95,6 +101,7 @@ void RedisModel::Impl::disconnect(ClientId id) {
 
 std::vector<Reply> RedisModel::Impl::execute(ClientId id, Argv argv) {
   const auto found = clients_.find(id);
+  // A killed client may have sent this before it noticed.
   if (found == clients_.end()) {
     return {replyError("CLOSED this connection is closed")};
   }
@@ -102,6 +109,8 @@ std::vector<Reply> RedisModel::Impl::execute(ClientId id, Argv argv) {
     return {replyError("ERR Protocol error: a request without a command")};
   }
   caller_ = id;
+  // The time stands still during a request, also within a script: a key cannot expire between two
+  // of its commands.
   nowUs_ = clock_();
   if (auto refusal = refuse(found->second, argv)) {
     return {replyError(*refusal)};
@@ -109,6 +118,7 @@ std::vector<Reply> RedisModel::Impl::execute(ClientId id, Argv argv) {
   const CommandEntry& entry = *findCommand(argv[0]);
   ++commands_;
   if (entry.command->handler == nullptr &&
+      // The only commands with more than one reply: one for each channel.
       (entry.own == Own::subscribe || entry.own == Own::unsubscribe)) {
     return confirm(found->second, argv.subspan(1), entry.own == Own::subscribe);
   }
@@ -116,6 +126,8 @@ std::vector<Reply> RedisModel::Impl::execute(ClientId id, Argv argv) {
 }
 
 void RedisModel::Impl::restart(bool keepData) {
+  // Everything that a process has in its memory only is gone: connections, subscriptions, scripts.
+  // Ids of clients begin again, as in a real server, so that an old id may be another client's.
   clients_.clear();
   channels_.clear();
   scripts_.clear();
@@ -143,6 +155,8 @@ std::size_t RedisModel::Impl::subscribers(string_view channel) const {
 void RedisModel::Impl::start() {
   ++runs_;
   runId_ = sha1Hex(std::to_string(options_.seed) + ":" + std::to_string(runs_));
+  // Rules for all are in the server's configuration and stay; the others were for connections that
+  // are gone.
   denied_.erase(denied_.upper_bound(kEverybody), denied_.end());
 }
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// RedisModel: which commands there are, and whether one may run. The checks come in the order in
+// which Redis 7.0 makes them, because a request that is wrong in two ways gets the first error; the
+// words of each are Redis' own.
+
 #include "testing/redis_model_impl.hpp"
 
 #include <algorithm>
@@ -15,6 +20,7 @@ constexpr unsigned kLoading = RedisCommand::kLoading;
 constexpr unsigned kNoAuth = RedisCommand::kNoAuth;
 constexpr unsigned kSubscribed = RedisCommand::kSubscribed;
 
+/// The numbers are the arity: with the command's name, negative for at least so many.
 constexpr auto kOwnCommands = std::to_array<std::pair<RedisCommand, Own>>({
     {{"auth", -2, kNoScript | kLoading | kNoAuth, nullptr}, Own::auth},
     {{"client", -2, kNoScript | kLoading, nullptr}, Own::client},
@@ -67,6 +73,7 @@ const std::unordered_map<string_view, CommandEntry>& commandTable() {
 }  // namespace
 
 const CommandEntry* findCommand(string_view name) {
+  // No allocation: this runs for each command of each script.
   std::array<char, 32> lower{};
   if (name.size() > lower.size()) {
     return nullptr;
@@ -101,6 +108,7 @@ bool RedisModel::Impl::isDenied(ClientId id, const RedisCommand& command, Argv a
 }
 
 std::optional<std::string> RedisModel::Impl::refuse(const Client& client, Argv argv) const {
+  // A test's own refusals come before all others.
   if (model_.refusalHook_) {
     if (auto refusal = model_.refusalHook_(caller_, argv)) {
       return refusal;
@@ -148,6 +156,7 @@ std::optional<std::string> RedisModel::Impl::refuseForm(const RedisCommand& comm
     return replyArity(command.name).text;
   }
   const std::string name = fullName(command, argv);
+  // Only commands with subcommands have a bar in their full name.
   if (name.find('|') == std::string::npos) {
     return std::nullopt;
   }

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// RedisModel: the commands that the server performs itself, as Redis 7.0 does: connections,
+// messages, and what a handshake asks. Commands about keys are in redis_key_commands.cpp and
+// redis_ordered_commands.cpp.
+
 #include "testing/redis_model_impl.hpp"
 
 #include <algorithm>
@@ -16,6 +21,7 @@ constexpr string_view kVersion = "7.0.15";
 
 Reply RedisModel::Impl::perform(const CommandEntry& entry, Argv argv) {
   if (entry.command->handler != nullptr) {
+    // Commands about keys know a database and the time, and nothing of the server.
     return entry.command->handler({database(), nowUs_ / 1000}, argv);
   }
   switch (entry.own) {
@@ -67,6 +73,7 @@ Reply RedisModel::Impl::auth(Argv credentials) {
   if (credentials.size() > 2) {
     return replyError(kSyntaxError);
   }
+  // Both forms have errors of their own: with one argument the password is the default user's.
   if (credentials.size() == 1 && options_.password.empty()) {
     return replyError(
         "ERR AUTH <password> called without any password configured for the default user. Are "
@@ -132,6 +139,7 @@ Reply RedisModel::Impl::info(Argv argv) const {
   if (section != "server" && section != "default" && section != "all" && section != "everything") {
     return replyString("");
   }
+  // The fields that a handshake reads, and no others.
   return replyString("# Server\r\nredis_version:" + std::string(kVersion) +
                      "\r\nredis_mode:standalone\r\nrun_id:" + runId_ + "\r\n");
 }
@@ -142,6 +150,7 @@ Reply RedisModel::Impl::ping(Argv argv) {
   }
   const string_view text = argv.size() == 2 ? argv[1] : string_view();
   const auto found = clients_.find(caller_);
+  // While it has subscriptions, a RESP2 connection gets PING's answer in the form of a message.
   if (found != clients_.end() && !found->second.channels.empty()) {
     return replyArray({replyString("pong"), replyString(text)});
   }
@@ -201,6 +210,7 @@ Reply RedisModel::Impl::kill(Argv filters) {
   std::optional<string_view> address;
   std::optional<bool> subscribed;
   bool skipMe = true;
+  // CLIENT KILL ip:port, which also kills its caller, and answers otherwise.
   const bool oldForm = filters.size() == 1;
   if (oldForm) {
     address = filters[0];
@@ -230,6 +240,7 @@ Reply RedisModel::Impl::kill(Argv filters) {
       return replyError(kSyntaxError);
     }
   }
+  // Chosen before any of them is closed, because that changes the list.
   std::vector<ClientId> killed;
   for (const auto& [other, client] : clients_) {
     const bool matches =
@@ -259,6 +270,7 @@ Reply RedisModel::Impl::publish(string_view channel, string_view payload) {
   if (found == channels_.end()) {
     return replyInteger(0);
   }
+  // A message is out of the server's hands here: the simulated network delivers it, late or never.
   for (const ClientId subscriber : found->second) {
     if (model_.messageHook_) {
       model_.messageHook_(subscriber, channel, payload);
@@ -299,6 +311,7 @@ std::vector<Reply> RedisModel::Impl::confirm(Client& client, Argv named, bool su
     }
     answer(replyString(name));
   }
+  // UNSUBSCRIBE without names, and without subscriptions, is answered all the same.
   if (names.empty()) {
     answer(replyNil());
   }

@@ -57,6 +57,16 @@ inline constexpr std::string_view kReadOnly =
 /// The server behind a RedisModel: its connections, databases and scripts. A request passes
 /// execute(), which refuses it or has it performed; what a script calls passes performInScript(),
 /// which has rules of its own.
+///
+/// Invariants: a client is in `channels_` under exactly those channels that it lists itself; a
+/// client that is gone is in neither. `caller_` and `nowUs_` belong to the request at hand.
+///
+/// Guarantees: one request is executed as a whole, as in Redis, so a request that is refused has
+/// changed nothing. The hooks of the model are called from within a request and must not make
+/// another.
+///
+/// **Thread safety:** One thread at a time: the simulation's, or whichever has the mutex of the
+/// double's server.
 class RedisModel::Impl {
  public:
   Impl(RedisModel& model, WallClock clock, RedisModelOptions options)

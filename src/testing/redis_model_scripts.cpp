@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// RedisModel: EVAL, EVALSHA and SCRIPT, and the rules for commands within a script, which differ
+// from those outside in their words and in when they apply.
+
 #include "testing/redis_model_impl.hpp"
 
 namespace rlock::sim {
@@ -7,6 +11,8 @@ using detail::Reply;
 using std::string_view;
 
 const std::string& RedisModel::Impl::hashOf(string_view body) {
+  // Kept for good: the same few texts are sent again and again, and SHA-1 is what a request with a
+  // text costs most.
   const auto found = hashes_.find(body);
   return found != hashes_.end() ? found->second
                                 : hashes_.emplace(body, sha1Hex(body)).first->second;
@@ -49,6 +55,7 @@ Reply RedisModel::Impl::eval(Argv argv, bool asText) {
     if (auto failure = lua_.load(sha1, argv[1])) {
       return replyError(*failure);
     }
+    // EVAL makes a script known to EVALSHA, too, which the library relies on.
     scripts_.insert(sha1);
     return run(sha1, argv.subspan(3), static_cast<std::size_t>(*count));
   }
@@ -61,6 +68,7 @@ Reply RedisModel::Impl::eval(Argv argv, bool asText) {
 
 Reply RedisModel::Impl::run(const std::string& sha1, Argv arguments, std::size_t keys) {
   scriptWrote_ = false;
+  // A SELECT within a script is over with it.
   const std::size_t database = caller().database;
   Reply reply = lua_.run(sha1, arguments.first(keys), arguments.subspan(keys));
   caller().database = database;
@@ -85,10 +93,12 @@ Reply RedisModel::Impl::performInScript(Argv argv) {
   if ((command.flags & RedisCommand::kWrite) != 0 && model_.readOnly_) {
     return replyError(kReadOnly);
   }
+  // As in Redis, the memory limit stops only the first write of a script: one that has begun to
+  // write must be able to end.
   if ((command.flags & RedisCommand::kDenyOom) != 0 && model_.outOfMemory_ && !scriptWrote_) {
     return replyError(kOutOfMemory);
   }
-  // One that fails counts, too.
+  // One that fails counts, too: Call::sendDespiteMemoryLimit() begins with such a one.
   scriptWrote_ = scriptWrote_ || (command.flags & RedisCommand::kWrite) != 0;
   ++commands_;
   return perform(*entry, argv);

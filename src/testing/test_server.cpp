@@ -4,13 +4,13 @@
 #include "testing/memory_transport.hpp"
 #include "testing/test_loop.hpp"
 #include "testing/timekeeper.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/objects/client_world.hpp>
 #include <rlock/error.hpp>
 #include <rlock/testing.hpp>
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 
 namespace rlock {
@@ -67,8 +67,8 @@ class TestServer::Impl {
   const std::shared_ptr<sim::MemoryServer> server;
 
  private:
-  std::mutex mutex_;
-  std::optional<Client> other_;
+  detail::AnnotatedMutex mutex_;
+  std::optional<Client> other_ RLOCK_GUARDED_BY(mutex_);
 };
 
 Client TestServer::Impl::connect(Options options) {
@@ -94,7 +94,7 @@ Client TestServer::Impl::connect(Options options) {
 }
 
 Client& TestServer::Impl::other() {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (!other_) {
     other_.emplace(connect({}));
   }

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # The cost of including <rlock/rlock.hpp>: the lines after the preprocessor, of the standard's headers and of
-# our own. The bounds are generous, for the standard library of the next compiler is larger: what they find is a
-# header of details, or an expensive one of the standard, that users do not need.
+# our own. What the bounds find is a header of details, or an expensive one of the standard, that users do not
+# need. With libstdc++ 12 the bound is 3 % above what is reached (95,000); the library of a later compiler is larger.
 #
 # Usage: cmake -DCOMPILER=<C++ compiler> -DINCLUDE=<directory>,<directory> -DWORK_DIR=<directory to write to> -P header_cost.cmake
 
 cmake_minimum_required(VERSION 3.25)
 
-set(most_lines 130000)
-set(most_own_lines 3000)
+set(most_own_lines 2100)
 
 file(MAKE_DIRECTORY "${WORK_DIR}")
 file(WRITE "${WORK_DIR}/header_cost.cpp" "#include <rlock/rlock.hpp>\n")
@@ -23,6 +22,13 @@ execute_process(
     END { print all + 0, ours + 0 }" "${WORK_DIR}/header_cost.ii"
   OUTPUT_VARIABLE counts OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(counts)
+execute_process(
+  COMMAND "${COMPILER}" -std=c++20 ${INCLUDE} -E -dM "${WORK_DIR}/header_cost.cpp"
+  OUTPUT_VARIABLE macros COMMAND_ERROR_IS_FATAL ANY)
+set(most_lines 130000)
+if(macros MATCHES "#define _GLIBCXX_RELEASE 12\n")
+  set(most_lines 98000)
+endif()
 list(GET counts 0 lines)
 list(GET counts 1 own_lines)
 message("rlock.hpp: ${lines} lines, ${own_lines} of them in our headers")

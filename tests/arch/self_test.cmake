@@ -56,7 +56,9 @@ struct Port { void subscribe(); void unsubscribe(); };  // SUBSCRIBE to redis
   file(WRITE "${root}/src/executor/single.cpp"
     "${spdx}#include \"net/link.hpp\"\n#include <rlock/detail/executor/command.hpp>\n")
   file(WRITE "${root}/src/group/group.hpp" "${spdx}#include <rlock/detail/engine/acquire.hpp>\n")
-  file(WRITE "${root}/src/net/link.hpp" "${spdx}#include <hiredis/hiredis.h>\n#include <uv.h>\n")
+  file(WRITE "${root}/src/net/link.hpp" "${spdx}#include <hiredis/hiredis.h>\n#include <uv.h>
+void wake(const std::atomic<std::uint32_t>* word);
+")
   file(WRITE "${root}/src/net/link.cpp" "${spdx}#include \"net/link.hpp\"
 // the holder of a lease
 void f() { std::lock_guard lock(mutex_); release(); placeholder = 1; std::scoped_lock guard(a, b); }
@@ -164,6 +166,10 @@ expect_violation("the engine names Redis: redisNode" include/rlock/detail/engine
   "${spdx}int redisNode;\n")
 expect_violation("uses std::atomic instead of Atomic" include/rlock/detail/engine/acquire.hpp
   "${spdx}std::atomic<bool> done{false};\n")
+foreach(file IN ITEMS include/rlock/detail/executor/command.hpp src/net/link.hpp src/net/link.cpp)
+  expect_violation("uses std::atomic instead of Atomic" ${file}
+    "${spdx}void sleep(const std::atomic<std::uint32_t>& word); std::atomic<bool> up{false};\n")
+endforeach()
 expect_violation("the engine names a Redis command: EVALSHA"
   include/rlock/detail/engine/acquire.hpp "${spdx}auto c = \"EVALSHA\";\n")
 expect_violation("the engine names a Redis command: SUBSCRIBE"

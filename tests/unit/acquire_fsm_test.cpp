@@ -10,6 +10,7 @@ namespace {
 
 using Step = AcquireFsm::Step;
 using Result = AcquireFsm::Result;
+using State = AcquireFsm::State;
 
 Error late() {
   return Error(Errc::timedOut);
@@ -31,8 +32,8 @@ TEST(AcquireFsm, BeginsWithoutAResult) {
   const AcquireFsm fsm(false);
   EXPECT_EQ(fsm.result(), Result::pending);
   EXPECT_FALSE(fsm.answered());
-  EXPECT_FALSE(fsm.ended());
-  EXPECT_FALSE(fsm.queued());
+  EXPECT_NE(fsm.state(), State::ended);
+  EXPECT_NE(fsm.state(), State::queued);
   EXPECT_FALSE(fsm.contended());
   EXPECT_FALSE(fsm.error().has_value());
 }
@@ -45,7 +46,7 @@ TEST(AcquireFsm, FreeLockIsGrantedAtOnce) {
   EXPECT_EQ(fsm.granted(false), Step::finish);
   EXPECT_EQ(fsm.result(), Result::granted);
   EXPECT_TRUE(fsm.answered());
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
   EXPECT_FALSE(fsm.contended());
 }
 
@@ -53,7 +54,7 @@ TEST(AcquireFsm, AGrantThatMustBeAcknowledgedIsOneWhenItIs) {
   AcquireFsm fsm(false, true);
   EXPECT_EQ(fsm.start(false), Step::attempt);
   EXPECT_EQ(fsm.granted(false), Step::acknowledge);
-  EXPECT_TRUE(fsm.syncing());
+  EXPECT_EQ(fsm.state(), State::syncing);
   EXPECT_FALSE(fsm.answered());
   EXPECT_EQ(fsm.acknowledged(), Step::finish);
   EXPECT_EQ(fsm.result(), Result::granted);
@@ -64,7 +65,7 @@ TEST(AcquireFsm, AGrantThatIsNotAcknowledgedIsUndoneBeforeItsCallerIsTold) {
   EXPECT_EQ(fsm.start(false), Step::attempt);
   EXPECT_EQ(fsm.granted(false), Step::acknowledge);
   EXPECT_EQ(fsm.notAcknowledged(Error(Errc::notSynced)), Step::reconcileBack);
-  EXPECT_TRUE(fsm.undoing());
+  EXPECT_EQ(fsm.state(), State::undoing);
   EXPECT_FALSE(fsm.answered());
   EXPECT_EQ(fsm.acknowledged(), Step::none) << "too late";
   EXPECT_EQ(fsm.unknown(), Step::reconcileBack) << "lost, so once more, and never to keep it";
@@ -121,10 +122,10 @@ TEST(AcquireFsm, WaitsForAHolderAndTriesAgainAtItsTurn) {
   AcquireFsm fsm(false);
   EXPECT_EQ(fsm.start(false), Step::attempt);
   EXPECT_EQ(fsm.refused(), Step::queue);
-  EXPECT_TRUE(fsm.queued());
+  EXPECT_EQ(fsm.state(), State::queued);
   EXPECT_TRUE(fsm.contended());
   EXPECT_EQ(fsm.turn(), Step::attempt);
-  EXPECT_FALSE(fsm.queued());
+  EXPECT_NE(fsm.state(), State::queued);
   EXPECT_EQ(fsm.refused(), Step::queue);
   EXPECT_EQ(fsm.turn(), Step::attempt);
   EXPECT_EQ(fsm.granted(false), Step::finish);
@@ -139,7 +140,7 @@ TEST(AcquireFsm, WhatItWaitsForHappensWhileItSleeps) {
   EXPECT_EQ(fsm.refused(), Step::queue);
   EXPECT_EQ(fsm.happened(), Step::finish);
   EXPECT_EQ(fsm.result(), Result::granted);
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
   EXPECT_EQ(fsm.happened(), Step::none);
   EXPECT_EQ(fsm.turn(), Step::none);
 }
@@ -147,7 +148,7 @@ TEST(AcquireFsm, WhatItWaitsForHappensWhileItSleeps) {
 TEST(AcquireFsm, DoesNotOvertakeThoseWhoWait) {
   AcquireFsm fsm(false);
   EXPECT_EQ(fsm.start(true), Step::queue);
-  EXPECT_TRUE(fsm.queued());
+  EXPECT_EQ(fsm.state(), State::queued);
   EXPECT_TRUE(fsm.contended());
   EXPECT_EQ(fsm.turn(), Step::attempt);
   EXPECT_EQ(fsm.granted(false), Step::finish);
@@ -158,7 +159,7 @@ TEST(AcquireFsm, OneAttemptTriesThoughOthersWait) {
   EXPECT_EQ(fsm.start(true), Step::attempt);
   EXPECT_EQ(fsm.refused(), Step::finish);
   EXPECT_EQ(fsm.result(), Result::refused);
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
   EXPECT_TRUE(fsm.contended());
   EXPECT_FALSE(fsm.error().has_value());
 }
@@ -185,7 +186,7 @@ TEST(AcquireFsm, GrantThatCannotBeBookedIsGivenBack) {
   EXPECT_EQ(fsm.granted(false), Step::finish);
   EXPECT_EQ(fsm.notBooked(broken()), Step::finishAndReconcileBack);
   expectFailed(fsm, Errc::connectionFailed);
-  EXPECT_FALSE(fsm.ended());
+  EXPECT_NE(fsm.state(), State::ended);
   EXPECT_EQ(fsm.reconciled(false), Step::end);
 }
 
@@ -226,9 +227,9 @@ TEST(AcquireFsm, ReconcileThatFailsIsTriedOnceMoreInTheBackground) {
   fsm.unknown();
   EXPECT_EQ(fsm.reconcileFailed(broken()), Step::finishAndReconcileBack);
   expectFailed(fsm, Errc::connectionFailed);
-  EXPECT_FALSE(fsm.ended());
+  EXPECT_NE(fsm.state(), State::ended);
   EXPECT_EQ(fsm.reconciled(false), Step::end);
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
 }
 
 TEST(AcquireFsm, ReconcileThatFailsTwiceIsGivenUp) {
@@ -249,7 +250,7 @@ TEST(AcquireFsm, TimeIsUpInTheQueue) {
   EXPECT_EQ(fsm.expired(late()), Step::finish);
   EXPECT_EQ(fsm.result(), Result::refused);
   EXPECT_FALSE(fsm.error().has_value());
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
 }
 
 TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatIsRefused) {
@@ -258,9 +259,9 @@ TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatIsRefused) {
   EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
   expectFailed(fsm, Errc::timedOut);
   EXPECT_TRUE(fsm.answered());
-  EXPECT_FALSE(fsm.ended());
+  EXPECT_NE(fsm.state(), State::ended);
   EXPECT_EQ(fsm.refused(), Step::end);
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
 }
 
 TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatIsGranted) {
@@ -269,10 +270,10 @@ TEST(AcquireFsm, TimeIsUpDuringAnAttemptThatIsGranted) {
     fsm.start(false);
     EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
     EXPECT_EQ(fsm.granted(tooMany), Step::reconcileBack);
-    EXPECT_FALSE(fsm.ended());
+    EXPECT_NE(fsm.state(), State::ended);
     EXPECT_EQ(fsm.reconciled(false), Step::end);
     expectFailed(fsm, Errc::timedOut);
-    EXPECT_TRUE(fsm.ended());
+    EXPECT_EQ(fsm.state(), State::ended);
   }
 }
 
@@ -334,7 +335,7 @@ TEST(AcquireFsm, TimeIsUpDuringAReconcileThatFindsNothing) {
   fsm.unknown();
   EXPECT_EQ(fsm.expired(late()), Step::finishEarly);
   EXPECT_EQ(fsm.reconciled(false), Step::end);
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
 }
 
 TEST(AcquireFsm, TimeIsUpDuringAReconcileThatFails) {
@@ -363,7 +364,7 @@ TEST(AcquireFsm, StoppedBeforeItBegins) {
   AcquireFsm fsm(false);
   EXPECT_EQ(fsm.stopped(stop()), Step::finish);
   expectFailed(fsm, Errc::cancelled);
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
 }
 
 TEST(AcquireFsm, StoppedInTheQueue) {
@@ -371,7 +372,7 @@ TEST(AcquireFsm, StoppedInTheQueue) {
   fsm.start(true);
   EXPECT_EQ(fsm.stopped(stop()), Step::finish);
   expectFailed(fsm, Errc::cancelled);
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
 }
 
 TEST(AcquireFsm, StoppedDuringAnAttempt) {
@@ -410,7 +411,7 @@ TEST(AcquireFsm, FailureOfAnAttemptEndsTheCall) {
   fsm.start(false);
   EXPECT_EQ(fsm.failed(Error(Errc::wrongType)), Step::finish);
   expectFailed(fsm, Errc::wrongType);
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
 }
 
 TEST(AcquireFsm, FailureAfterAWaitEndsTheCall) {
@@ -470,8 +471,8 @@ TEST(AcquireFsm, OnlyAWaiterTakesOver) {
   EXPECT_FALSE(fsm.offered());
   fsm.refused();
   EXPECT_TRUE(fsm.offered());
-  EXPECT_TRUE(fsm.takingOver());
-  EXPECT_FALSE(fsm.queued());
+  EXPECT_EQ(fsm.state(), State::takingOver);
+  EXPECT_NE(fsm.state(), State::queued);
   EXPECT_FALSE(fsm.answered());
   // It has its turn already.
   EXPECT_FALSE(fsm.offered());
@@ -484,7 +485,7 @@ TEST(AcquireFsm, TakesOver) {
   EXPECT_EQ(fsm.granted(false), Step::finish);
   EXPECT_EQ(fsm.result(), Result::granted);
   EXPECT_TRUE(fsm.contended());
-  EXPECT_FALSE(fsm.takingOver());
+  EXPECT_NE(fsm.state(), State::takingOver);
 }
 
 TEST(AcquireFsm, TriesByItselfIfNothingWasHandedOver) {
@@ -516,7 +517,7 @@ TEST(AcquireFsm, LeavesWhileTheLockIsOnItsWay) {
   // A grant that comes is given back.
   EXPECT_EQ(fsm.granted(false), Step::reconcileBack);
   EXPECT_EQ(fsm.reconciled(false), Step::end);
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
   expectFailed(fsm, Errc::timedOut);
 }
 
@@ -525,7 +526,7 @@ TEST(AcquireFsm, IsStoppedWhileTheLockIsOnItsWay) {
   ASSERT_TRUE(fsm.offered());
   EXPECT_EQ(fsm.stopped(stop()), Step::finishEarly);
   EXPECT_EQ(fsm.notHandedOver(), Step::end);
-  EXPECT_TRUE(fsm.ended());
+  EXPECT_EQ(fsm.state(), State::ended);
 
   AcquireFsm lost = waiting();
   ASSERT_TRUE(lost.offered());

@@ -45,6 +45,12 @@ class DoublingPause {
   std::chrono::nanoseconds current_;
 };
 
+/// For backoffPause() where there are no random bits at hand: numbers that follow each other become
+/// such that differ in all low bits. The factor is 2^32 divided by the golden ratio.
+constexpr std::uint32_t spreadBits(std::uint64_t number) noexcept {
+  return static_cast<std::uint32_t>(number * 2654435761U);
+}
+
 /// The pause before the n-th repetition. It doubles from `min` to `max`; a random part of its
 /// second half is left out, so that many callers do not come back together.
 /// @param attempt  0 for the first repetition

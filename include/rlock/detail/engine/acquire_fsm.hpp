@@ -26,25 +26,29 @@ class AcquireFsm {
   using Step = CallStep;
 
   enum class Result : std::uint8_t { pending, granted, refused, failed };
+  enum class State : std::uint8_t {
+    ready,
+    attempting,   ///< a request is on its way
+    queued,       ///< it waits for its turn
+    takingOver,   ///< the holder's release takes the lock for it
+    reconciling,  ///< it finds out what became of a request, for a caller that waits
+    syncing,      ///< it waits for acknowledgements
+    undoing,      ///< there were too few, and what was granted is on its way back
+    givingBack,   ///< what may be held is on its way back, and the caller has its answer
+    ended
+  };
 
   /// @param oneAttempt  never wait for another holder
   /// @param syncs       a grant is one when others have acknowledged it
   explicit AcquireFsm(bool oneAttempt, bool syncs = false) noexcept
       : oneAttempt_(oneAttempt), syncs_(syncs) {}
 
+  [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] Result result() const noexcept { return result_; }
-  /// Why it failed.
-  [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
-  [[nodiscard]] bool queued() const noexcept { return state_ == State::queued; }
-  /// The holder's release takes the lock for it.
-  [[nodiscard]] bool takingOver() const noexcept { return state_ == State::takingOver; }
   /// The caller has its answer, whatever is still going on.
   [[nodiscard]] bool answered() const noexcept { return result_ != Result::pending; }
-  /// It waits for acknowledgements.
-  [[nodiscard]] bool syncing() const noexcept { return state_ == State::syncing; }
-  /// There were too few, and what was granted is on its way back.
-  [[nodiscard]] bool undoing() const noexcept { return state_ == State::undoing; }
-  [[nodiscard]] bool ended() const noexcept { return state_ == State::ended; }
+  /// Why it failed.
+  [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
   /// Other owners held it at least once.
   [[nodiscard]] bool contended() const noexcept { return contended_; }
 
@@ -147,7 +151,7 @@ class AcquireFsm {
       state_ = State::givingBack;
       return Step::reconcileBack;
     }
-    if (undoing()) {
+    if (state_ == State::undoing) {
       return Step::reconcileBack;
     }
     state_ = State::reconciling;
@@ -160,7 +164,7 @@ class AcquireFsm {
     if (state_ == State::givingBack) {
       return end();
     }
-    if (undoing()) {
+    if (state_ == State::undoing) {
       return undone();
     }
     if (answered()) {
@@ -179,7 +183,7 @@ class AcquireFsm {
     if (state_ == State::givingBack) {
       return end();
     }
-    if (undoing()) {
+    if (state_ == State::undoing) {
       return undone();
     }
     state_ = State::givingBack;
@@ -235,18 +239,6 @@ class AcquireFsm {
   }
 
  private:
-  enum class State : std::uint8_t {
-    ready,
-    attempting,
-    queued,
-    takingOver,
-    reconciling,
-    syncing,
-    undoing,
-    givingBack,
-    ended
-  };
-
   Step attempt() noexcept {
     state_ = State::attempting;
     return Step::attempt;
@@ -262,7 +254,7 @@ class AcquireFsm {
   }
   Step leave(Error why) noexcept {
     result_ = Result::failed;
-    if (!undoing()) {
+    if (state_ != State::undoing) {
       error_ = std::move(why);
     }
     return Step::finishEarly;

@@ -92,7 +92,8 @@ class HoldKeeper {
 
   struct GrantTerms {
     Clock::time_point sentAt;
-    Clock::time_point now;  ///< or a moment ago, when the reply had come
+    Clock::time_point
+        now;  ///< the time of booking; the time at which the reply came is good enough
     std::chrono::milliseconds lease;
     bool watched = true;
     std::optional<std::chrono::nanoseconds> maxHold;
@@ -105,26 +106,28 @@ class HoldKeeper {
     bool mayLeaveGate = false;  ///< in the same step, if nothing else is to be done
   };
   struct Granted {
-    IntrusivePtr<HoldHandle> handle{};      ///< if one is wanted
-    std::optional<HoldGates::Left> left{};  ///< the gate was left, and this is to be settled
+    IntrusivePtr<HoldHandle> handle{};  ///< if one is wanted
+    std::optional<HoldGates::Left>
+        left{};  ///< if the gate was left in the same step: for afterLeaving()
   };
   /// Books a grant. The gate must be held.
   /// @param before  holds before the request
   /// @param count   holds now, says the server
   Granted granted(Hold& hold, int before, int count, const GrantTerms& terms);
-  /// The holds that remain last so long by the server's clock, as a request sent at `sentAt` says.
+  /// Limits the validity of the hold: the reply to a request sent at `sentAt` said that the server
+  /// keeps it for `remaining` unless it is renewed.
   void limit(Hold& hold, Clock::time_point sentAt, std::chrono::milliseconds remaining);
 
   // Releases.
 
   /// Says what a release is to do.
   struct ReleasePlan {
-    bool nothing = false;  ///< what it is about is over: nothing may be sent
-    bool all = false;    ///< the hold is lost: what is left of it goes, however often it was taken
-    bool lost = false;   ///< what it is about is lost, so that nobody is told that it is released
-    int before = 0;      ///< holds before the request
-    int partIndex = 0;   ///< ReleaseRequest::partIndex
-    bool valid = false;  ///< the hold was certainly there
+    bool nothing = false;  ///< what was to be released is over already: send nothing
+    bool all = false;      ///< the hold is lost: release all of its count
+    bool lost = false;     ///< what is released was lost, so it is not reported as released
+    int before = 0;        ///< holds before the request
+    int partIndex = 0;     ///< ReleaseRequest::partIndex
+    bool valid = false;    ///< the hold was certainly there
     std::chrono::milliseconds restore{0};  ///< the lease to restore if holds remain; zero: leave it
   };
   /// A release is about to be sent: the last hold is not renewed from here on. The gate must be
@@ -135,8 +138,8 @@ class HoldKeeper {
     const MutexLock lock(book_.mutex);
     return releasingWithin(hold, incarnation, now);
   }
-  /// The same where the gate is entered: HoldGates::enter() has the mutex, which the analysis
-  /// cannot see there.
+  /// As releasing(), for the callback of HoldGates::enter(), which runs under the mutex. Clang's
+  /// analysis cannot see that.
   ReleasePlan releasingWithin(Hold& hold,
                               std::uint64_t incarnation,
                               Clock::time_point now) RLOCK_NO_THREAD_SAFETY_ANALYSIS;
@@ -152,7 +155,7 @@ class HoldKeeper {
     Clock::time_point since{};  ///< when the first of all began
   };
   /// A release was executed, or found nothing. If nothing else is to be done the gate is left in
-  /// the same step, and what is returned is to be settled.
+  /// the same step, and what is returned is to be given to HoldGates::afterLeaving().
   std::optional<HoldGates::Left> released(Hold& hold, const HoldRelease& release, Released& result);
   /// An acquisition was reconciled, which has left so many of the holds that were there before it.
   /// Where each has a lease of its own, the server has dropped those that are over and numbered the
@@ -293,7 +296,7 @@ inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
     after.needsLoop = book_.needsTimer();
     after.needsLoop = !std::exchange(book_.listening, true) || after.needsLoop;
     if (terms.mayLeaveGate && terms.label.empty() && after.empty()) {
-      // The usual case. Nothing follows that can fail, and would have to be undone at the gate.
+      // The usual case: nothing after this can fail, so the gate can be left in the same step.
       result.left = gates_.leaveWithin(book_, hold);
       return result;
     }
@@ -319,7 +322,7 @@ inline int HoldKeeper::countRead(Hold& hold,
                                  const GrantTerms& terms,
                                  const IntrusivePtr<HoldHandle>& fresh,
                                  Aftermath& after) {
-  // Each has a lease of its own, so those before it go on or end each for itself.
+  // Each read hold has a lease of its own: the earlier ones end independently of this one.
   ReadParts(hold).keep(before > 0 ? terms.kept : PartIndexes(std::in_place),
                        count - 1,
                        context_.now(),
@@ -388,7 +391,8 @@ inline void HoldKeeper::bookWhatCameMeanwhile(Hold& hold,
     loseAllOf(hold, LossReason::unreachable, after.ended);
     book_.watchdog.linger(hold);
   } else if (hold.doubtedAt >= sentAt) {
-    // A forced release came while the request was under way: before it was executed, or after.
+    // Race: a forced release was heard of while the request was under way. If it ran after the
+    // grant this hold is gone; ForceListener asks the server.
     after.unsure.push_back({HoldPtr(&hold), hold.grantedAt});
   }
 }
@@ -407,7 +411,8 @@ inline void HoldKeeper::limit(Hold& hold,
   }
 }
 
-/// Each clears its own flag.
+/// Both are begun, whichever was asked for: ForceListener leaves an armed timer alone, and Renewals
+/// sets its timer to HoldBook::armed.
 inline void HoldKeeper::beginOnLoop() {
   if (!context_.closed()) {
     listener_.begin();
@@ -462,7 +467,7 @@ inline void HoldKeeper::notReleased(Hold& hold) {
   {
     const MutexLock lock(book_.mutex);
     if (hold.count == 1) {
-      // Its owner wants to be rid of it: let it run out.
+      // The owner has asked for the release, so the hold is no longer renewed and expires.
       hold.watched = false;
     }
     book_.watchdog.resume(hold);

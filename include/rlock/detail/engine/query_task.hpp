@@ -245,7 +245,7 @@ class QueryTask final : public Task<T> {
       return;
     }
     const int attempt = repetition_.nextPause();
-    const auto random = static_cast<std::uint32_t>(attempt) * 2654435761U >> 8U;
+    const std::uint32_t random = spreadBits(static_cast<std::uint32_t>(attempt)) >> 8U;
     const auto wait = backoffPause(options.retryDelayMin, options.retryDelayMax, attempt, random);
     this->engine_->callbacks().callAt(this->engine_->now() + wait, std::move(then));
   }

@@ -84,7 +84,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
   // Their outcomes.
   Step found(Finding finding);
   void noteReleased(const HoldKeeper::Released& released) noexcept;
-  void noteSettled(Finding::Kind kind, ReleaseFsm::Result outcome) noexcept;
+  void noteReconciled(Finding::Kind kind, ReleaseFsm::Result outcome) noexcept;
   void tellUnreconciled(const Error& error);
   [[nodiscard]] Error notHeld() const;
   template <class Event>
@@ -97,7 +97,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
   Relinquishment release_;
   ReleaseFsm fsm_ RLOCK_GUARDED_BY(mutex_);
   Clock::time_point sentAt_{};
-  std::optional<Clock::time_point> lostAt_;  // a reply was, and what that means is not known
+  std::optional<Clock::time_point> lostAt_;  // when a reply was lost; empty once that is reconciled
   HandOver handOver_;                        // of the request at hand
 };
 
@@ -109,7 +109,7 @@ inline void ReleaseTask::releaseQuietly(const std::shared_ptr<LockEngine>& engin
   }
   makeIntrusive<ReleaseTask>(engine, scripts, target)
       ->startAhead([engine, target](const Result<ReleaseOutcome>& result) {
-        // That a certain hold is over was told when it was lost.
+        // A release by incarnation that finds nothing is not logged: the loss was announced.
         const bool known = target.incarnation != 0;
         if (!result.has_value() && !(known && result.error().errc() == Errc::notOwner) &&
             engine->outages().tells(OutageLog::Event::release)) {
@@ -189,7 +189,8 @@ inline bool ReleaseTask::mayHandOver(const HoldKeeper::ReleasePlan& plan,
          !guarded && !engine_->closed();
 }
 
-/// The waiter tries by itself, and the release is one for everybody.
+/// Drops the hand-over: the waiter sends its own request, and the release frees the lock for all
+/// clients.
 inline void ReleaseTask::keepForAll() {
   handOver_.refused();
   composeAttempt();
@@ -298,8 +299,7 @@ inline ReleaseTask::Step ReleaseTask::lost() {
 /// caller may be gone, and may come with another call.
 inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
   if (finding.lasts) {
-    // The time that a release says something about began before it was sent, that of a
-    // reconciliation with the reconciliation.
+    // `lasts` counts from before the answered request was sent: the release, or its reconciliation.
     engine_->holds().limit(
         gate_.hold(), release_.reconciles() ? submittedAt() : sentAt_, *finding.lasts);
   }
@@ -327,7 +327,7 @@ inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
     noteReleased(released);
   }
   if (lostAt_) {
-    noteSettled(kind, outcome);
+    noteReconciled(kind, outcome);
   }
   return step;
 }
@@ -343,7 +343,7 @@ inline void ReleaseTask::noteReleased(const HoldKeeper::Released& released) noex
   }
 }
 
-inline void ReleaseTask::noteSettled(Finding::Kind kind, ReleaseFsm::Result outcome) noexcept {
+inline void ReleaseTask::noteReconciled(Finding::Kind kind, ReleaseFsm::Result outcome) noexcept {
   if (kind != Finding::Kind::reconciled && kind != Finding::Kind::unreconciled) {
     return;
   }
@@ -416,7 +416,8 @@ inline Result<ReleaseOutcome> ReleaseTask::takeResult() {
   return describe(engine_->closed() ? closedError() : notHeld());
 }
 
-/// Not held by the owner that was given, but perhaps by the one that was meant.
+/// The error names another owner of this client that holds the lock: the caller may have meant that
+/// one.
 inline Error ReleaseTask::notHeld() const {
   std::string text = "not held by this owner, or no longer";
   if (const std::string ended = engine_->recentLosses().tell(

@@ -47,9 +47,9 @@ namespace rlock::detail {
 /// once, and what goes to another node does not wait for them.
 ///
 /// After a reconnection all holds are due together. The watchdog gives them out in parts, so that
-/// neither the loop nor the mutex is taken for long, and a batch is composed when it goes out. What
-/// was renewed in a crowd is renewed a little early next time, each batch by another time
-/// (RenewalSpread), so that the crowd disperses.
+/// neither the loop nor the mutex is taken for long, and a batch is composed when it goes out.
+/// Holds that were renewed in a crowd are renewed a little early next time, each batch by another
+/// time (RenewalSpread), so that the crowd disperses.
 ///
 /// A batch whose holds have a SyncPolicy is booked when that is met; only what it says of holds
 /// that are gone is booked at once. Holds of different policies go in different batches.
@@ -90,20 +90,21 @@ class Renewals {
 
   /// A renewal is not kept for later: by then its hold may be over. The watchdog comes again.
   static constexpr std::chrono::milliseconds kPatience{5};
-  /// Of those that are due at once, how many are taken from the watchdog before others have their
-  /// turn on the loop: some more than all windows of a small cluster take.
+  /// At most so many due holds are taken from the watchdog in one pass of the loop, so that timers
+  /// and replies have their turn in between. It is a little more than the RenewalWindows of a small
+  /// cluster take together.
   static constexpr std::size_t kTakenAtOnce = 4096;
 
   void serve() RLOCK_EXCLUDES(book_.mutex);
   void take(const std::vector<HoldPtr>& holds, RenewalAim aim) RLOCK_EXCLUDES(book_.mutex);
-  /// The way to one node.
-  struct Lane {
-    explicit Lane(std::size_t batchSize) noexcept : window(batchSize) {}
+  /// The batches that wait for one node.
+  struct NodeRenewals {
+    explicit NodeRenewals(std::size_t batchSize) noexcept : window(batchSize) {}
 
     RenewalWindow window;
     bool sending = false;
   };
-  [[nodiscard]] Lane& laneTo(std::uintptr_t node);
+  [[nodiscard]] NodeRenewals& renewalsTo(std::uintptr_t node);
   void push(const HoldPtr& hold, RenewalAim aim) RLOCK_EXCLUDES(book_.mutex);
   void sendWaiting();
   void sendWaiting(std::uintptr_t node);
@@ -130,7 +131,7 @@ class Renewals {
     Clock::time_point due{};
   };
   /// Books an answer, or that there is none, and tells what follows from it.
-  /// @param failure  why nothing is renewed; empty: it is
+  /// @param failure  why the batch was not renewed; empty if it was
   void conclude(Batch& batch, bool answered, Part part, std::string_view failure)
       RLOCK_EXCLUDES(book_.mutex);
   void tell(const Batch& batch,
@@ -160,16 +161,16 @@ class Renewals {
   HoldLabels& labels_;
   OutageReport& outages_;
   const std::unique_ptr<Timer> timer_;
-  std::map<std::uintptr_t, Lane> lanes_;
+  std::map<std::uintptr_t, NodeRenewals> nodes_;
   RenewalSpread spread_;
 };
 
-/// One request that renews several holds, or verifies them: that is a renewal of a millisecond,
-/// which never shortens a lease.
+/// One request that renews several holds, or verifies them. To verify a hold is to renew it with a
+/// lease of 1 ms: the script never shortens a lease, so only the answer matters.
 class Renewals::Batch final : public Call {
  public:
-  /// @param waiting  its holds are taken
-  /// @param early    by how much the next renewal of them comes before it must
+  /// @param waiting  the batch moves its holds out of it
+  /// @param early    how much earlier than necessary the next renewal of these holds is scheduled
   Batch(std::shared_ptr<Renewals> renewals,
         RenewalWindow::Batch& waiting,
         std::uintptr_t node,
@@ -254,8 +255,8 @@ inline void Renewals::begin() {
 
 inline void Renewals::stop() noexcept {
   timer_->disarm();
-  for (auto& [node, lane] : lanes_) {
-    lane.window.clear();
+  for (auto& [node, renewals] : nodes_) {
+    renewals.window.clear();
   }
 }
 
@@ -267,8 +268,8 @@ inline void Renewals::renewAll(bool replaced) {
     const MutexLock lock(book_.mutex);
     book_.watchdog.renewAll(context_.now(), replaced);
   }
-  for (auto& [node, lane] : lanes_) {
-    lane.window.reconnected();
+  for (auto& [node, renewals] : nodes_) {
+    renewals.window.reconnected();
   }
   serve();
 }
@@ -304,9 +305,9 @@ inline void Renewals::take(const std::vector<HoldPtr>& holds, RenewalAim aim) {
   sendWaiting();
 }
 
-inline Renewals::Lane& Renewals::laneTo(std::uintptr_t node) {
+inline Renewals::NodeRenewals& Renewals::renewalsTo(std::uintptr_t node) {
   const auto batchSize = static_cast<std::size_t>(context_.options().watchdogBatchSize);
-  return lanes_.try_emplace(node, batchSize).first->second;
+  return nodes_.try_emplace(node, batchSize).first->second;
 }
 
 inline void Renewals::push(const HoldPtr& hold, RenewalAim aim) {
@@ -320,7 +321,7 @@ inline void Renewals::push(const HoldPtr& hold, RenewalAim aim) {
   try {
     const Dispatcher::Place place = context_.dispatcher().placeOf(hold->name);
     group.slot = place.slot;
-    RenewalWindow& window = laneTo(place.node).window;
+    RenewalWindow& window = renewalsTo(place.node).window;
     if (hold->renewedAlone) {
       window.pushApart(group, {hold}, lossAt);
     } else {
@@ -332,22 +333,22 @@ inline void Renewals::push(const HoldPtr& hold, RenewalAim aim) {
 }
 
 inline void Renewals::sendWaiting() {
-  // Lanes come and go while they send.
-  for (auto next = lanes_.begin(); next != lanes_.end();) {
+  // sendWaiting(node) may erase entries, so the next one is looked up anew.
+  for (auto next = nodes_.begin(); next != nodes_.end();) {
     const std::uintptr_t node = next->first;
     sendWaiting(node);
-    next = lanes_.upper_bound(node);
+    next = nodes_.upper_bound(node);
   }
 }
 
 inline void Renewals::sendWaiting(std::uintptr_t node) {
-  const auto found = lanes_.find(node);
+  const auto found = nodes_.find(node);
   // A batch that fails at once ends inside the loop below, which then goes on with the next.
-  if (found == lanes_.end() || std::exchange(found->second.sending, true)) {
+  if (found == nodes_.end() || std::exchange(found->second.sending, true)) {
     return;
   }
-  Lane& lane = found->second;
-  while (auto next = context_.closed() ? std::nullopt : lane.window.next()) {
+  NodeRenewals& renewals = found->second;
+  while (auto next = context_.closed() ? std::nullopt : renewals.window.next()) {
     IntrusivePtr<Batch> batch;
     try {
       batch =
@@ -357,23 +358,23 @@ inline void Renewals::sendWaiting(std::uintptr_t node) {
                                next->crowded ? spread_.next() : RenewalSpread::Duration::zero());
       batch->compose();
     } catch (const std::bad_alloc&) {
-      lane.window.ended(next->group.form, RenewalWindow::End::unanswered);
+      renewals.window.ended(next->group.form, RenewalWindow::End::unanswered);
       notSent(batch ? batch->holds() : next->holds);
       continue;
     }
     context_.dispatcher().start(std::move(batch), context_.now() + kPatience);
   }
-  lane.sending = false;
-  if (node != 0 && lane.window.idle()) {
-    // Nodes come and go.
-    lanes_.erase(node);
+  renewals.sending = false;
+  if (node != 0 && renewals.window.idle()) {
+    // An idle entry is dropped: its node may have left the cluster.
+    nodes_.erase(node);
   }
 }
 
 inline void Renewals::over(std::uintptr_t node, ComposeRenewals form, RenewalWindow::End how) {
-  const auto lane = lanes_.find(node);
-  if (lane != lanes_.end()) {
-    lane->second.window.ended(form, how);
+  const auto renewals = nodes_.find(node);
+  if (renewals != nodes_.end()) {
+    renewals->second.window.ended(form, how);
     sendWaiting(node);
   }
 }
@@ -427,13 +428,14 @@ inline bool Renewals::split(const Batch& batch, const Outcome& outcome) {
       return false;
     }
     const auto half = due.begin() + static_cast<std::ptrdiff_t>(due.size() / 2);
-    RenewalWindow& window = laneTo(batch.node()).window;
+    RenewalWindow& window = renewalsTo(batch.node()).window;
     window.pushApart(batch.group(), {half, due.end()}, lossAt);
     due.erase(half, due.end());
     window.pushApart(batch.group(), std::move(due), lossAt);
     return true;
   } catch (const std::bad_alloc&) {
-    // As if it could not be split. What is in the window by now is renewed nevertheless.
+    // Without memory the batch counts as one that cannot be split. The half that is in the window
+    // already is renewed nevertheless.
     return false;
   }
 }
@@ -484,14 +486,15 @@ inline void Renewals::conclude(Batch& batch, bool answered, Part part, std::stri
       timer_->armAt(booked.due);
     }
   } catch (const std::bad_alloc&) {
-    // The losses that were booked before are told.
+    // Out of memory while booking: the losses that were booked until then are announced below.
     notSent(batch.holds());
   }
   losses_.announce(booked.lost);
   try {
     tell(batch, part, failure, booked, now);
   } catch (const std::bad_alloc&) {
-    // The books are right.
+    // Out of memory while telling: the holds are booked correctly, only log lines and events are
+    // missing.
   }
 }
 
@@ -565,7 +568,8 @@ inline void Renewals::bookOne(
 inline void Renewals::noteLag(Hold& hold, Clock::time_point now, Booked& to) {
   const auto lag = std::max<std::chrono::nanoseconds>(now - book_.watchdog.dueOf(hold), {});
   context_.telemetry().durations().renewalLags.add(lag);
-  // It is due when a third of the lease is over, so this is half of it.
+  // A renewal is due after a third of the lease. It counts as late when half as much again, a sixth
+  // of the lease, has passed since.
   if (lag >= std::chrono::nanoseconds(book_.watchdog.timeout()) / 6 &&
       context_.telemetry().listens()) {
     const auto left = std::max<std::chrono::nanoseconds>(hold.validUntil - now, {});

@@ -45,7 +45,22 @@ struct WaiterAlarm final : FromBlockCache<WaiterAlarm> {
   DeadlineHook hook{};
 };
 
-/// One caller that sleeps until it is its turn to try again.
+/// One caller that waits until it is its turn to try again, as the wake-up queues see it. The
+/// thread itself sleeps elsewhere, in CallingThread::sleepInQueue(), and a waiter in the background
+/// has no thread at all.
+///
+/// Invariants: it is in one wake-up queue at most, and in one of its chains: in line, told that the
+/// event has come, or polling by itself. It has one turn at most; the queue gives it another only
+/// when it has come back with sleep() or leave(). From entering to leaving the queue has a
+/// reference to it.
+///
+/// Guarantees of the queue: each generation that begins while it waits leads to a turn, of this
+/// waiter or of one before it.
+///
+/// **Thread safety:** The private members belong to the queues and are guarded by the mutex of the
+/// WaitingRoom, except `happened_`. The virtual functions are called with no lock held, each on the
+/// thread that its comment names. keepMark() and takeMark() are for the thread that drives the
+/// call, before it is in a queue.
 class Waiter {
  public:
   Waiter() = default;

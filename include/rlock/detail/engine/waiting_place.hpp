@@ -16,8 +16,8 @@
 
 namespace rlock::detail {
 
-/// The place of an acquisition among the waiters of its client: on the channel of its lock, or on
-/// one of its own owner.
+/// Where an acquisition waits, and on which terms: on the channel of its lock, or on one of its own
+/// owner. Its place in the line of that channel is a Waiter, which QueuedTask is.
 ///
 /// look() comes before the first request, so that no message between its answer and enter() is
 /// missed.

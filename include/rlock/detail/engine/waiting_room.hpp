@@ -27,7 +27,8 @@
 namespace rlock::detail {
 
 /// Lets callers wait for locks: the WakeupQueues under its mutex, the timer of its polls, and the
-/// subscriptions that it wants.
+/// subscriptions that it wants. No thread sleeps in here: a thread that waits sleeps in its own
+/// call, in CallingThread::sleepInQueue().
 ///
 /// Every event changes the wake-up queues in one step under the mutex and comes out with the
 /// waiters whose turn it is. They get it afterwards, on the same thread and with no lock held,
@@ -58,9 +59,9 @@ class WaitingRoom {
   void leave(Waiter& waiter, bool obtained, std::chrono::milliseconds lease) noexcept
       RLOCK_EXCLUDES(mutex_);
 
-  /// To whom a lock goes that is about to be released. A waiter comes with a reference that the
-  /// caller drops; it has its turn, and must be told of it by Waiter::offered(). After a pause
-  /// releasedForAll() must follow.
+  /// Chooses the waiter that gets the lock from the release that is about to be sent. It comes with
+  /// a reference that the caller drops; it has its turn, and must be told of it by
+  /// Waiter::offered(). After a pause releasedForAll() must follow.
   /// @param lock  its name
   [[nodiscard]] Succession takeSuccessor(std::string_view channel,
                                          std::uint8_t wakeupQueue,
@@ -73,7 +74,7 @@ class WaitingRoom {
                       std::optional<std::int64_t> receivers) noexcept RLOCK_EXCLUDES(mutex_);
 
   ///@{
-  /// Of the channels that the wake-up queues wants. Loop thread.
+  /// Events of the channels that the wake-up queues have subscribed to. Loop thread.
   void confirmed(const std::string& channel);
   void refused(const std::string& channel, const Error& error);
   void message(const std::string& channel, std::string_view payload);
@@ -96,8 +97,8 @@ class WaitingRoom {
   struct Handout;
   class PassedTurns;
 
-  /// So many turns one thread hands out at once. Each is a request on its way, so whoever wakes
-  /// many leaves the others to the loop thread, which does its other work in between.
+  /// One thread hands out at most so many turns. Each is a request on its way, so the rest is left
+  /// to the loop thread, which does its other work in between.
   static constexpr std::size_t kTurnsAtOnce = 256;
 
   void give(WakeupQueues::Turns turns) noexcept RLOCK_EXCLUDES(mutex_);
@@ -184,7 +185,7 @@ inline void WaitingRoom::passToLoop(WakeupQueues::Turns& turns) noexcept {
     context_.dispatcher().post(
         [passed = PassedTurns(context_.sharing(*this), turns)]() mutable { passed.give(); });
   } catch (const std::bad_alloc&) {
-    // The turns have come back.
+    // Out of memory: PassedTurns has given the turns on this thread.
   }
 }
 
@@ -192,7 +193,7 @@ inline void WaitingRoom::wakeLoop() noexcept {
   try {
     context_.dispatcher().post([self = context_.sharing(*this)] { self->serve(); });
   } catch (const std::bad_alloc&) {
-    // The next one who comes or leaves tries again.
+    // Out of memory: the next queue() or leave() asks for the loop again.
     const MutexLock lock(mutex_);
     changesPosted_ = false;
     armed_ = Clock::time_point::max();
@@ -254,7 +255,7 @@ inline void WaitingRoom::queue(Waiter& waiter,
     loopNeeded = needsLoop();
   }
   if (context_.closed()) {
-    // It may have come after close() told the others.
+    // Race: it may have joined after close() told the others.
     waiter.shutDown();
   }
   if (loopNeeded) {

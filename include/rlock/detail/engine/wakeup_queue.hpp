@@ -27,7 +27,7 @@ namespace rlock::detail {
 struct WaitTerms {
   std::string_view channel;
   WakeRule rule = WakeRule::fifo;  ///< the same for all waiters of one wake-up queue
-  std::uint8_t wakeupQueue = 0;    ///< 0 or 1
+  std::uint8_t wakeupQueue = 0;    ///< LockTraits::wakeupQueue
   int need = 1;
   /// WakeRule::broadcast: the message that says that what all of them wait for has happened. It
   /// ends the wait of everybody who waited when it was sent, whatever has come since. A message may
@@ -40,8 +40,8 @@ struct WaitTerms {
   std::chrono::milliseconds poll{0};
   /// The channel is kept for a while after its last waiter, because others may need it soon.
   bool lingers = true;
-  /// WakeRule::fifo: the name of the lock that the waiter takes from the hands of its holder. The
-  /// bytes must stay. Empty: it does not.
+  /// WakeRule::fifo: the name of the lock that a release may hand over to this waiter. The bytes
+  /// must stay. Empty: none.
   std::string_view takesOver{};
 };
 
@@ -58,8 +58,8 @@ struct WakeupChannel;
 
 /// One wake-up queue: the waiters of one client for one channel, in the order they came, of which
 /// the WakeRule says who tries. It gives turns, by adding waiters to `turns`, each with a reference
-/// that the receiver drops after turn(). Whoever has a turn comes back with sleep() or leave(), and
-/// a turn that it could not use goes to the next.
+/// that the receiver drops after turn(). A waiter that has a turn comes back with sleep() or
+/// leave(), and a turn that it could not use goes to the next.
 ///
 /// Waking n waiters costs O(n) in all. Where all get in together (WakeRule::broadcast), the first
 /// that gets in opens the wake-up queue for the others, once for each turn that came from outside:
@@ -115,7 +115,8 @@ class WakeupQueue {
              TimePoint now,
              Turns& turns) noexcept;
   /// It leaves, with what it waited for or without.
-  /// @param lease  after which what it has ends without a message; zero: not known
+  /// @param lease  how long the leaving waiter's hold lasts if it is not renewed: after that the
+  ///               lock is free without a message. Zero: not known
   void leave(Waiter& waiter,
              bool obtained,
              std::chrono::milliseconds lease,
@@ -136,7 +137,7 @@ class WakeupQueue {
 
   /// A message came, of which the text may be the one that opens.
   void heard(std::string_view text, Turns& turns) noexcept;
-  /// And it began a generation.
+  /// Call after heard() of both queues, once the message has begun a new generation of the channel.
   void lookAfterMessage(TimePoint now, Turns& turns) noexcept {
     follow(precedence_.message(), now, turns);
   }
@@ -187,14 +188,16 @@ class WakeupQueue {
   Precedence precedence_;
   DeadlineHook poll_;
   std::size_t trying_ = 0;  // how many have a turn
-  // WakeRule::broadcast. A turn that comes from outside begins a wave.
+  // WakeRule::broadcast. A wave is one turn from a message, a poll or a waiter that left, together
+  // with the turns of the opening that it leads to.
   std::uint64_t wave_ = 0;
   std::uint64_t openedWave_ = 0;  // the last in which somebody got in
   std::uint64_t openings_ = 0;    // counts those waves, over all wake-up queues
   std::string opensOn_;
-  std::uint64_t openedIn_ = 0;  // the last confirmation before the last such message
-  Line told_;                   // for whom it has happened
-  BestFitOrder fit_;            // WakeRule::bestFit: the line once more, by what they need
+  std::uint64_t openedIn_ =
+      0;              // the confirmation that was the newest when the last such message came
+  Line told_;         // for whom it has happened
+  BestFitOrder fit_;  // WakeRule::bestFit: the line once more, by what they need
 };
 
 /// A channel with its wake-up queues.
@@ -418,14 +421,15 @@ inline void WakeupQueue::give(Waiter& waiter, std::uint64_t wave, Turns& turns) 
   turns.pushBack(waiter);
 }
 
-/// Returns whether it had one.
+/// Ends the waiter's turn. Returns false if it had none.
 inline bool WakeupQueue::endTurn(Waiter& waiter) noexcept {
   const bool had = std::exchange(waiter.trying_, false);
   trying_ -= had ? 1 : 0;
   return had;
 }
 
-/// One who is trying may be refused before the lock is free, so that it needs the message.
+/// A waiter that has a turn is no successor. Race: its request may be refused before the release
+/// runs, and then only the release's message wakes it.
 inline Succession WakeupQueue::takeSuccessor(std::string_view lock,
                                              const HandOverLimits& limits,
                                              TimePoint now) noexcept {
@@ -507,7 +511,7 @@ inline void WakeupQueue::open(std::uint64_t wave, Turns& turns) noexcept {
 
 // WakeRule::bestFit.
 
-/// Not first, and back from a try or new.
+/// For a waiter that is not the first in line: it is new, or was refused.
 inline void WakeupQueue::sleepFitting(
     Waiter& waiter, bool tried, bool outdated, bool hadTurn, TimePoint now, Turns& turns) noexcept {
   if (tried && outdated) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/base/deadline_heap.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/hold_loss.hpp>
@@ -60,48 +61,7 @@ class Watchdog {
                TimePoint sentAt,
                std::chrono::milliseconds lease,
                bool watched,
-               TimePoint maxHoldUntil) {
-    const TimePoint until = sentAt + lease - Validity::allowance(lease);
-    // A hold that was told lost does not come back: neither its validity nor its maxHold count any
-    // more.
-    const bool first = hold.count <= 1 || hold.lost;
-    // Holds with a lease each are not made longer by a later one, so that their renewal stays due.
-    const bool renewsOthers = !first && hold.watched && hold.parts.size() > 1;
-    if (first) {
-      hold.watched = watched;
-      hold.validUntil = until;
-      hold.lease = lease;
-      hold.maxHoldUntil = maxHoldUntil;
-      hold.renewing = false;
-    } else {
-      hold.watched = hold.watched || watched;
-      if (until > hold.validUntil) {
-        hold.validUntil = until;
-        hold.lease = lease;
-      }
-      hold.maxHoldUntil = std::min(hold.maxHoldUntil, maxHoldUntil);
-    }
-    hold.lost = false;
-    hold.renewalFailures = 0;
-    if (watched) {
-      const TimePoint due = sentAt + period();
-      hold.renewAt = renewsOthers ? std::min(hold.renewAt, due) : due;
-    }
-    // An answer of the server that is there now proves the holds before this one, too.
-    hold.suspect = sentAt < replacedAt_;
-    if (hold.suspect) {
-      hold.renewAt = replacedAt_;
-    }
-    if (!hold.parts.empty()) {
-      HoldPart& part = hold.parts.back();
-      part.validUntil = until;
-      part.lease = lease;
-      part.maxHoldUntil = maxHoldUntil;
-      Validity::sum(hold);
-    }
-    Validity::publish(hold);
-    schedule(hold);
-  }
+               TimePoint maxHoldUntil);
 
   /// Some of the holds that have a lease each have ended.
   void partsEnded(Hold& hold) {
@@ -110,48 +70,14 @@ class Watchdog {
   }
 
   /// The rest of a hold of several is valid no longer than this.
-  void limit(Hold& hold, TimePoint until) {
-    if (until < hold.validUntil) {
-      hold.validUntil = until;
-      for (HoldPart& part : hold.parts) {
-        part.validUntil = std::min(part.validUntil, until);
-      }
-      Validity::publish(hold);
-      if (hold.hook.linked() && !hold.lost) {
-        schedule(hold);
-      }
-    }
-  }
+  void limit(Hold& hold, TimePoint until);
 
   /// A renewal sent at `sentAt` was confirmed at `now`.
   /// @param early  by how much the next one comes before it must
   void renewed(Hold& hold,
                TimePoint sentAt,
                TimePoint now = TimePoint::min(),
-               Clock::duration early = Clock::duration::zero()) {
-    hold.renewing = false;
-    if (!hold.hook.linked() || hold.lost) {
-      return;
-    }
-    const TimePoint until = sentAt + timeout_ - Validity::allowance(timeout_);
-    if (until > hold.validUntil) {
-      hold.validUntil = until;
-      hold.lease = timeout_;
-    }
-    for (HoldPart& part : hold.parts) {
-      // One that may have ended before it was renewed was not.
-      if (!part.lost && part.validUntil > now && until > part.validUntil) {
-        part.validUntil = until;
-        part.lease = timeout_;
-      }
-    }
-    Validity::sum(hold);
-    hold.renewalFailures = 0;
-    hold.renewAt = sentAt + period() - early;
-    proved(hold, sentAt);
-    Validity::publish(hold);
-    schedule(hold);
-  }
+               Clock::duration early = Clock::duration::zero());
 
   /// When the renewal of a watched hold was due, whose confirmation is about to be booked: later
   /// than that after failures.
@@ -162,52 +88,17 @@ class Watchdog {
   }
 
   /// The server has the hold, says the answer to a question that was sent at `sentAt`.
-  void verified(Hold& hold, TimePoint sentAt) {
-    hold.renewing = false;
-    if (!hold.hook.linked() || hold.lost) {
-      return;
-    }
-    hold.renewalFailures = 0;
-    proved(hold, sentAt);
-    schedule(hold);
-  }
+  void verified(Hold& hold, TimePoint sentAt);
 
   /// It is not known whether a renewal was done: it is tried again until the validity ends.
-  void renewalFailed(Hold& hold, TimePoint now) {
-    hold.renewing = false;
-    if (!hold.hook.linked() || hold.lost) {
-      return;
-    }
-    const int doublings = std::min(hold.renewalFailures++, 6);
-    hold.renewAt = now + std::min<Clock::duration>(period() / 8, firstRetry() * (1 << doublings));
-    schedule(hold);
-  }
+  void renewalFailed(Hold& hold, TimePoint now);
 
   /// Its lease is about to become another one, by a request that does not go through its owner: it
   /// is valid no longer than that from here on.
   /// @param watched  its renewals go on, to see whether it is still there
-  void changeLease(Hold& hold, TimePoint now, std::chrono::milliseconds lease, bool watched) {
-    hold.leaseChangesMixed = hold.leaseChanges++ > 0;
-    hold.watched = hold.watched && watched;
-    hold.renewing = false;
-    hold.lease = std::min(hold.lease, lease);
-    hold.validUntil = std::min(hold.validUntil, now + lease - Validity::allowance(lease));
-    Validity::publish(hold);
-    if (hold.hook.linked() && !hold.lost) {
-      schedule(hold);
-    }
-  }
+  void changeLease(Hold& hold, TimePoint now, std::chrono::milliseconds lease, bool watched);
   /// The request, sent at `sentAt`, was confirmed.
-  void leaseChanged(Hold& hold, TimePoint sentAt, std::chrono::milliseconds lease) {
-    --hold.leaseChanges;
-    if (hold.leaseChangesMixed || !hold.hook.linked() || hold.lost) {
-      return;
-    }
-    hold.lease = lease;
-    hold.validUntil = sentAt + lease - Validity::allowance(lease);
-    Validity::publish(hold);
-    schedule(hold);
-  }
+  void leaseChanged(Hold& hold, TimePoint sentAt, std::chrono::milliseconds lease);
 
   /// The release of the last hold is on its way, or the hold is over: no renewal from here on.
   void retire(Hold& hold) noexcept {
@@ -225,44 +116,11 @@ class Watchdog {
   /// Every watched hold is due now: what is on the other side may have forgotten it. O(n), and
   /// little for each.
   /// @param replaced  it is another server: holds that are not watched are asked about, too
-  void renewAll(TimePoint now, bool replaced) noexcept {
-    if (replaced) {
-      replacedAt_ = now;
-    }
-    const auto visit = [&](Hold& hold, TimePoint due) noexcept {
-      hold.overdue = false;
-      hold.suspect = hold.suspect || (replaced && !hold.lost);
-      if (hold.lost || !looksAfter(hold)) {
-        scheduled_.schedule(hold, due);
-        return;
-      }
-      hold.renewAt = now;
-      if (renews(hold)) {
-        wait(hold);
-      } else {
-        scheduled_.schedule(hold, Validity::lossAt(hold));
-      }
-    };
-    overdueSince_ = now;
-    Heap overdue;
-    overdue.swap(overdue_);
-    scheduled_.takeAll(visit);
-    overdue.takeAll(visit);
-  }
+  void renewAll(TimePoint now, bool replaced) noexcept;
 
   /// All that is due, but of the renewals only so many, or less without memory.
   Work collect(TimePoint now,
-               std::size_t renewals = std::numeric_limits<std::size_t>::max()) noexcept {
-    Work work;
-    overdueSince_ = now;
-    try {
-      collect(now, renewals, work);
-    } catch (const std::bad_alloc&) {
-      // The work collected so far is decided, and must go its way. The hold that there was no
-      // memory for and those behind it are due still.
-    }
-    return work;
-  }
+               std::size_t renewals = std::numeric_limits<std::size_t>::max()) noexcept;
 
   /// When collect() has something to do next; time_point::max() when there is nothing.
   [[nodiscard]] TimePoint nextDue() const noexcept {
@@ -273,30 +131,7 @@ class Watchdog {
  private:
   using Heap = DeadlineHeap<Hold, &Hold::hook>;
 
-  void collect(TimePoint now, std::size_t renewals, Work& work) {
-    while (scheduled_.nextDue() <= now) {
-      Hold& hold = scheduled_.top();
-      if (hold.lost) {
-        work.gone.emplace_back(&hold);
-        takeOut(hold);
-      } else if (!loses(hold, now, work)) {
-        takeOut(hold);
-        wait(hold);
-      }
-    }
-    for (std::size_t given = 0;
-         !overdue_.empty() && (given < renewals || overdue_.nextDue() <= now);) {
-      Hold& hold = overdue_.top();
-      if (loses(hold, now, work)) {
-        continue;
-      }
-      (hold.watched ? work.renew : work.verify).emplace_back(&hold);
-      ++given;
-      hold.renewing = true;
-      putIn(hold, Validity::lossAt(hold));
-    }
-  }
-
+  void collect(TimePoint now, std::size_t renewals, Work& work);
   [[nodiscard]] Clock::duration period() const noexcept {
     return std::chrono::nanoseconds(timeout_) / 3;
   }
@@ -305,37 +140,14 @@ class Watchdog {
   }
 
   static bool looksAfter(const Hold& hold) noexcept { return hold.watched || hold.suspect; }
-
-  void proved(Hold& hold, TimePoint sentAt) const noexcept {
-    if (sentAt >= replacedAt_) {
-      hold.suspect = false;
-    } else if (hold.suspect) {
-      // That was the server before.
-      hold.renewAt = replacedAt_;
-    }
-  }
-
+  /// An answer to a request that was sent at `sentAt` says that the server has the hold.
+  void proved(Hold& hold, TimePoint sentAt) const noexcept;
   static bool renews(const Hold& hold) noexcept {
     return looksAfter(hold) && !hold.renewing && hold.renewAt < hold.maxHoldUntil;
   }
 
   /// Tells the loss of a hold or of parts of it, if it is time for that; true: it was.
-  bool loses(Hold& hold, TimePoint now, Work& work) {
-    if (!hold.parts.empty() && losePartsDue(hold, now, work.lost)) {
-      schedule(hold);
-      return true;
-    }
-    if (hold.lost) {
-      linger(hold);
-      return true;
-    }
-    if (now < Validity::lossAt(hold)) {
-      return false;
-    }
-    lose(hold, Validity::reasonAt(hold, hold.maxHoldUntil, now), work.lost);
-    linger(hold);
-    return true;
-  }
+  bool loses(Hold& hold, TimePoint now, Work& work);
 
   void schedule(Hold& hold) noexcept {
     const TimePoint lossAt = Validity::lossAt(hold);
@@ -361,5 +173,222 @@ class Watchdog {
   TimePoint overdueSince_{};
   TimePoint replacedAt_ = TimePoint::min();  ///< when the server was last found to be another
 };
+
+inline void Watchdog::granted(Hold& hold,
+                              TimePoint sentAt,
+                              std::chrono::milliseconds lease,
+                              bool watched,
+                              TimePoint maxHoldUntil) {
+  const TimePoint until = sentAt + lease - Validity::allowance(lease);
+  // A hold that was told lost does not come back: neither its validity nor its maxHold count any
+  // more.
+  const bool first = hold.count <= 1 || hold.lost;
+  // Holds with a lease each are not made longer by a later one, so that their renewal stays due.
+  const bool renewsOthers = !first && hold.watched && hold.parts.size() > 1;
+  if (first) {
+    hold.watched = watched;
+    hold.validUntil = until;
+    hold.lease = lease;
+    hold.maxHoldUntil = maxHoldUntil;
+    hold.renewing = false;
+  } else {
+    hold.watched = hold.watched || watched;
+    if (until > hold.validUntil) {
+      hold.validUntil = until;
+      hold.lease = lease;
+    }
+    hold.maxHoldUntil = std::min(hold.maxHoldUntil, maxHoldUntil);
+  }
+  hold.lost = false;
+  hold.renewalFailures = 0;
+  if (watched) {
+    const TimePoint due = sentAt + period();
+    hold.renewAt = renewsOthers ? std::min(hold.renewAt, due) : due;
+  }
+  // An answer of the server that is there now proves the holds before this one, too.
+  hold.suspect = sentAt < replacedAt_;
+  if (hold.suspect) {
+    hold.renewAt = replacedAt_;
+  }
+  if (!hold.parts.empty()) {
+    HoldPart& part = hold.parts.back();
+    part.validUntil = until;
+    part.lease = lease;
+    part.maxHoldUntil = maxHoldUntil;
+    Validity::sum(hold);
+  }
+  Validity::publish(hold);
+  schedule(hold);
+}
+
+inline void Watchdog::limit(Hold& hold, TimePoint until) {
+  if (until < hold.validUntil) {
+    hold.validUntil = until;
+    for (HoldPart& part : hold.parts) {
+      part.validUntil = std::min(part.validUntil, until);
+    }
+    Validity::publish(hold);
+    if (hold.hook.linked() && !hold.lost) {
+      schedule(hold);
+    }
+  }
+}
+
+inline void Watchdog::renewed(Hold& hold, TimePoint sentAt, TimePoint now, Clock::duration early) {
+  hold.renewing = false;
+  if (!hold.hook.linked() || hold.lost) {
+    return;
+  }
+  const TimePoint until = sentAt + timeout_ - Validity::allowance(timeout_);
+  if (until > hold.validUntil) {
+    hold.validUntil = until;
+    hold.lease = timeout_;
+  }
+  for (HoldPart& part : hold.parts) {
+    // One that may have ended before it was renewed was not.
+    if (!part.lost && part.validUntil > now && until > part.validUntil) {
+      part.validUntil = until;
+      part.lease = timeout_;
+    }
+  }
+  Validity::sum(hold);
+  hold.renewalFailures = 0;
+  hold.renewAt = sentAt + period() - early;
+  proved(hold, sentAt);
+  Validity::publish(hold);
+  schedule(hold);
+}
+
+inline void Watchdog::verified(Hold& hold, TimePoint sentAt) {
+  hold.renewing = false;
+  if (!hold.hook.linked() || hold.lost) {
+    return;
+  }
+  hold.renewalFailures = 0;
+  proved(hold, sentAt);
+  schedule(hold);
+}
+
+inline void Watchdog::renewalFailed(Hold& hold, TimePoint now) {
+  hold.renewing = false;
+  if (!hold.hook.linked() || hold.lost) {
+    return;
+  }
+  hold.renewAt = now + exponentialPause(firstRetry(), period() / 8, hold.renewalFailures++);
+  schedule(hold);
+}
+
+inline void Watchdog::changeLease(Hold& hold,
+                                  TimePoint now,
+                                  std::chrono::milliseconds lease,
+                                  bool watched) {
+  hold.leaseChangesMixed = hold.leaseChanges++ > 0;
+  hold.watched = hold.watched && watched;
+  hold.renewing = false;
+  hold.lease = std::min(hold.lease, lease);
+  hold.validUntil = std::min(hold.validUntil, now + lease - Validity::allowance(lease));
+  Validity::publish(hold);
+  if (hold.hook.linked() && !hold.lost) {
+    schedule(hold);
+  }
+}
+
+inline void Watchdog::leaseChanged(Hold& hold, TimePoint sentAt, std::chrono::milliseconds lease) {
+  --hold.leaseChanges;
+  if (hold.leaseChangesMixed || !hold.hook.linked() || hold.lost) {
+    return;
+  }
+  hold.lease = lease;
+  hold.validUntil = sentAt + lease - Validity::allowance(lease);
+  Validity::publish(hold);
+  schedule(hold);
+}
+
+inline void Watchdog::renewAll(TimePoint now, bool replaced) noexcept {
+  if (replaced) {
+    replacedAt_ = now;
+  }
+  const auto visit = [&](Hold& hold, TimePoint due) noexcept {
+    hold.overdue = false;
+    hold.suspect = hold.suspect || (replaced && !hold.lost);
+    if (hold.lost || !looksAfter(hold)) {
+      scheduled_.schedule(hold, due);
+      return;
+    }
+    hold.renewAt = now;
+    if (renews(hold)) {
+      wait(hold);
+    } else {
+      scheduled_.schedule(hold, Validity::lossAt(hold));
+    }
+  };
+  overdueSince_ = now;
+  Heap overdue;
+  overdue.swap(overdue_);
+  scheduled_.takeAll(visit);
+  overdue.takeAll(visit);
+}
+
+inline Watchdog::Work Watchdog::collect(TimePoint now, std::size_t renewals) noexcept {
+  Work work;
+  overdueSince_ = now;
+  try {
+    collect(now, renewals, work);
+  } catch (const std::bad_alloc&) {
+    // The work collected so far is decided, and must go its way. The hold that there was no
+    // memory for and those behind it are due still.
+  }
+  return work;
+}
+
+inline void Watchdog::collect(TimePoint now, std::size_t renewals, Work& work) {
+  while (scheduled_.nextDue() <= now) {
+    Hold& hold = scheduled_.top();
+    if (hold.lost) {
+      work.gone.emplace_back(&hold);
+      takeOut(hold);
+    } else if (!loses(hold, now, work)) {
+      takeOut(hold);
+      wait(hold);
+    }
+  }
+  for (std::size_t given = 0;
+       !overdue_.empty() && (given < renewals || overdue_.nextDue() <= now);) {
+    Hold& hold = overdue_.top();
+    if (loses(hold, now, work)) {
+      continue;
+    }
+    (hold.watched ? work.renew : work.verify).emplace_back(&hold);
+    ++given;
+    hold.renewing = true;
+    putIn(hold, Validity::lossAt(hold));
+  }
+}
+
+inline void Watchdog::proved(Hold& hold, TimePoint sentAt) const noexcept {
+  if (sentAt >= replacedAt_) {
+    hold.suspect = false;
+  } else if (hold.suspect) {
+    // That was the server before.
+    hold.renewAt = replacedAt_;
+  }
+}
+
+inline bool Watchdog::loses(Hold& hold, TimePoint now, Work& work) {
+  if (!hold.parts.empty() && losePartsDue(hold, now, work.lost)) {
+    schedule(hold);
+    return true;
+  }
+  if (hold.lost) {
+    linger(hold);
+    return true;
+  }
+  if (now < Validity::lossAt(hold)) {
+    return false;
+  }
+  lose(hold, Validity::reasonAt(hold, hold.maxHoldUntil, now), work.lost);
+  linger(hold);
+  return true;
+}
 
 }  // namespace rlock::detail

@@ -75,7 +75,7 @@ class AckLane final : private net::LinkEvents {
 
   /// The server that the tickets from here on belong to; those of another are over.
   void setServer(std::string server);
-  /// May be over before it returns.
+  /// The ticket's done() may be called inside this call.
   void add(AckTicket ticket);
   /// As CommandTransport::authenticate(); the answer may come a slice later than from elsewhere.
   void authenticate(UniqueFunction<void(Result<void>)> done) {
@@ -84,7 +84,7 @@ class AckLane final : private net::LinkEvents {
   /// Ends the connection for good, and the tickets that wait.
   void close();
 
-  /// Stands for one server process; for its address, when it does not tell more.
+  /// The name of one server process: its run id, or its address if the run id is not known.
   [[nodiscard]] static std::string serverOf(const net::ServerSession& session) {
     return session.runId.empty() ? "at " + session.address : session.runId;
   }
@@ -149,7 +149,7 @@ class AckLane::Question final : public net::LoneRequest {
 
   [[nodiscard]] Part part() const noexcept { return part_; }
   [[nodiscard]] bool last() const noexcept { return last_; }
-  /// Nobody asks any more.
+  /// Detaches the question from the lane: its answer is ignored.
   void forget() noexcept { lane_ = nullptr; }
 
  private:
@@ -286,8 +286,8 @@ inline bool AckLane::ready() {
     return false;
   }
   if (laneServer_ != server_) {
-    // One of the two connections leads to where the other does not lead any more. Another one is
-    // made; the pause keeps it from being a hot loop.
+    // The lane's connection and the node's lead to different servers, e.g. during a failover. The
+    // lane makes another one; the pause before it keeps that from being a hot loop.
     laneServer_.clear();
     link_->abandon(env_->now(), Errc::connectionFailed, "it leads to another server");
     return false;
@@ -373,7 +373,7 @@ inline void AckLane::answered(Question& question) {
   } else if (question.part() == Part::wait) {
     judge(question.reply());
   } else if (*tickets_.connected() < 1) {
-    // Nobody to ask.
+    // The server has no replicas, so a majority of none is reached without asking.
     resolveRound(true, {});
   }
   pump();

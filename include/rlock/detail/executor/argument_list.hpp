@@ -23,7 +23,7 @@ class ArgumentList {
     if (size_ < kFew) {
       few_[size_++] = word;
     } else {
-      pushBehindFew(word);
+      pushBeyond(word);
     }
   }
 
@@ -38,18 +38,20 @@ class ArgumentList {
  private:
   static constexpr std::size_t kFew = 16;
 
-  // Apart, so that push_back() is small enough to be compiled where it is called.
-  [[gnu::noinline]] void pushBehindFew(std::string_view word) {
-    if (size_ == kFew) {
-      many_.assign(few_.begin(), few_.end());
-    }
-    many_.push_back(word);
-    ++size_;
-  }
+  void pushBeyond(std::string_view word);
 
   std::size_t size_ = 0;
   std::array<std::string_view, kFew> few_;
   std::vector<std::string_view> many_;  // all of them, when there are more
 };
+
+/// The rare half of push_back(), apart so that the other half is compiled into its callers.
+[[gnu::noinline]] inline void ArgumentList::pushBeyond(std::string_view word) {
+  if (size_ == kFew) {
+    many_.assign(few_.begin(), few_.end());
+  }
+  many_.push_back(word);
+  ++size_;
+}
 
 }  // namespace rlock::detail

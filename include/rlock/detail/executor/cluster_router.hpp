@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/cluster_channels.hpp>
@@ -91,7 +92,7 @@ class ClusterRouter final : public Router, private MapEvents {
   const net::Transports transports_;
   const Error over_;
   DispatcherEvents& events_;
-  std::atomic<bool> tombstones_;
+  Atomic<bool> tombstones_;
   ParkedCalls waiting_;
   MapSource source_;
   ClusterChannels channels_;

@@ -161,7 +161,7 @@ inline void CounterScripts::startChange(Call& call,
                                         const lua::Script& script,
                                         const IdempotencyKeyPool::Loan& idempotencyKey) const {
   ++idempotencyKey->number;
-  startNumbered(call, script, {name}, idempotencyKey, idempotencyKeys_->life());
+  startNumbered(call, script, name, {name}, idempotencyKey, idempotencyKeys_->life());
 }
 
 inline void CounterScripts::trySet(Call& call,
@@ -248,7 +248,8 @@ inline void PermitAcquisition::composeAcquire(Call& call, const AcquireRequest& 
 }
 
 inline void PermitAcquisition::composeReconcile(Call& call, const ReconcileRequest& request) const {
-  startNumbered(call, lua::semaphore_reconcile, {name}, idempotencyKey_, idempotencyKeys()->life());
+  startNumbered(
+      call, lua::semaphore_reconcile, name, {name}, idempotencyKey_, idempotencyKeys()->life());
   call.addNumber(traits.need);
   call.addNumber(request.target > 0 ? 1 : 0);
   call.addPublish();

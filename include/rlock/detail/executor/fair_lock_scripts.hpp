@@ -93,19 +93,19 @@ inline void FairLockScripts::composeAcquire(Call& call, const AcquireRequest& re
 inline void FairLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
   startScript(
       call, lua::fair_release, {name, queueKey_, deadlinesKey_, leasesKey_}, request.tombstone);
-  addReleaseArguments(call, request);
+  addReleaseArguments(call, *this, request);
 }
 
 inline void FairLockScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
   startScript(
       call, lua::fair_reconcile, {name, queueKey_, deadlinesKey_, leasesKey_}, request.tombstone);
-  addReconcileArguments(call, request);
+  addReconcileArguments(call, *this, request);
 }
 
 inline void FairLockScripts::composeForceRelease(Call& call,
                                                  std::chrono::milliseconds remember) const {
-  startMarked(call, lua::fair_force_release, {name, queueKey_, deadlinesKey_, leasesKey_});
-  addForceArguments(call, remember);
+  startWithKey(call, lua::fair_force_release, name, {name, queueKey_, deadlinesKey_, leasesKey_});
+  addForceArguments(call, *this, remember);
 }
 
 inline void FairLockScripts::composeWithdraw(Call& call, std::string_view owner) const {

@@ -81,7 +81,7 @@ inline std::optional<AcquireReply> FencedScripts::parseAcquire(const Reply& repl
 
 inline void FencedScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
   startScript(call, lua::fenced_reconcile, {name, counter_}, request.tombstone);
-  addReconcileArguments(call, request);
+  addReconcileArguments(call, *this, request);
 }
 
 inline std::optional<ReconcileReply> FencedScripts::parseReconcile(const Reply& reply) const {

@@ -23,6 +23,14 @@
 
 namespace rlock::detail {
 
+/// The requests of `Client::inspect()`, `Client::list()` and of labels, and what their replies
+/// mean. They read what any client has written, and the keys are told from other programs' by their
+/// form only, so each parse function takes any reply: what is not of the expected form is left out
+/// or comes back as "nothing". A question never changes a lock; composeLabels() writes to private
+/// keys beside it.
+///
+/// **Thread safety:** Functions without state, safe from any thread; a Call is one thread's.
+
 /// Everything about one name. The name is copied into the call.
 void composeInspect(Call& call, std::string_view name);
 /// Nothing: not what the script returns. Empty: nothing stands there.

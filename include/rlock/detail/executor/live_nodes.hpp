@@ -3,6 +3,7 @@
 
 #include <rlock/capabilities.hpp>
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/net/server_session.hpp>
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>
@@ -102,7 +103,7 @@ class LiveNodes {
   const Listener listener_;
   std::vector<Node*> nodes_;
   std::vector<std::string_view> warned_;  // once for a client
-  std::atomic<bool> connected_{false};
+  Atomic<bool> connected_{false};
   mutable AnnotatedMutex mutex_;
   Capabilities capabilities_ RLOCK_GUARDED_BY(mutex_);
 };

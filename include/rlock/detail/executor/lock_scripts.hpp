@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/fork.hpp>
 #include <rlock/detail/base/lock_traits.hpp>
-#include <rlock/detail/base/random_bits.hpp>
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/executor/call.hpp>
-#include <rlock/detail/executor/idempotency_key_pool.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
+#include <rlock/detail/executor/start_script.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,28 +23,6 @@
 #include <utility>
 
 namespace rlock::detail {
-
-/// A numbered request that changes a number by a difference: it must take effect, and if it was
-/// lost it is not just sent again, for its idempotency key may have lapsed.
-inline void addsUp(Call& call) noexcept {
-  call.setGoesOn(true);
-  call.setRepeatable(false);
-}
-
-/// A fresh name for one request: 32 hexadecimal characters.
-std::string newRequestId();
-
-/// How long a tombstone keeps a lost request from being executed, and an idempotency key that is
-/// used once remembers one.
-inline constexpr std::chrono::milliseconds kTombstoneLife{120'000};
-/// How long the idempotency key of a numbered request is kept at least after its latest use: what
-/// was lost in an outage is resolved if the outage ends before.
-inline constexpr std::chrono::milliseconds kIdempotencyKeyLife{900'000};
-/// The part of an idempotency key's life in which it has certainly not lapsed, whatever the clocks'
-/// rates.
-constexpr std::chrono::milliseconds trustedPart(std::chrono::milliseconds life) noexcept {
-  return life - life / 10;
-}
 
 /// The channel payload that says a lock is free.
 inline constexpr std::string_view kReleaseMessage = "0";
@@ -101,7 +78,7 @@ struct ReconcileRequest {
   std::string_view tombstone;
   /// Counts the reconciliations of one request, so that none undoes a later one; 1 or more.
   std::int64_t number = 1;
-  bool keepsNewest = false;  ///< the latest hold is the last of those that may remain
+  bool keepsNewest = false;  ///< the newest hold is among those that remain
   int partIndex = 0;         ///< ReleaseRequest::partIndex of the lost request
   int before = 0;            ///< with a part index: holds before that request
 };
@@ -157,7 +134,7 @@ class LockScripts {
   /// for the first of them.
   /// @throws std::bad_alloc
   [[nodiscard]] const std::string& titleString() const;
-  /// Where it is not that on the server. Before anybody else uses the object.
+  /// Gives it another name than the server's. Call before the object is shared.
   void setTitle(std::string_view title) { titleIs(title); }
 
   /// The word for it in errors.
@@ -166,7 +143,8 @@ class LockScripts {
   /// The word for it in events, the log and metrics. Of static storage.
   [[nodiscard]] virtual std::string_view kind() const noexcept { return "lock"; }
 
-  /// Where an owner hears of them, if traits.channelPerOwner.
+  /// The channel on which releases are announced to this owner; one for each owner if
+  /// traits.channelPerOwner.
   [[nodiscard]] virtual std::string channelOf(std::string_view /*owner*/) const { return channel; }
 
   /// The field that stands for an owner on the server; may be stored in the call.
@@ -189,8 +167,8 @@ class LockScripts {
   virtual void composeReconcile(Call& call, const ReconcileRequest& request) const;
   [[nodiscard]] virtual std::optional<ReconcileReply> parseReconcile(const Reply& reply) const;
 
-  /// After how long a waiter looks again that was refused so many times, if not sooner for other
-  /// reasons. Zero: after the client's safety poll.
+  /// For how long a waiter sleeps at most after so many refusals. Zero: for the client's safety
+  /// poll.
   [[nodiscard]] virtual std::chrono::milliseconds pollAfter(int /*attempts*/) const {
     return std::chrono::milliseconds::zero();
   }
@@ -201,7 +179,8 @@ class LockScripts {
   [[nodiscard]] virtual ComposeRenewals renewals() const noexcept;
 
   /// Frees the lock whoever holds it; may be repeated. The reply is 1 or 0.
-  /// @param remember  how long the server recognises a repetition: longer than there may be one
+  /// @param remember  how long the server recognises a repetition; must exceed the time in which
+  ///                  the call may be repeated
   virtual void composeForceRelease(Call& call, std::chrono::milliseconds remember) const;
   /// Whether that ends holds of a kind on this name.
   [[nodiscard]] virtual bool forceReleaseEnds(HoldKind kind) const noexcept {
@@ -216,40 +195,16 @@ class LockScripts {
  protected:
   LockScripts(std::string_view lockName, LockTraits lockTraits, std::string releaseChannel);
 
-  // Pieces of the scripts that take one key, and a tombstone where one is needed.
-  static void startScript(Call& call,
-                          const lua::Script& script,
-                          std::string_view key,
-                          std::string_view tombstone);
-  /// As startScript(), for more keys; the tombstone comes last.
-  static void startScript(Call& call,
-                          const lua::Script& script,
-                          std::initializer_list<std::string_view> keys,
-                          std::string_view tombstone);
-  // The arguments of the scripts that release, reconcile and release by force, which follow the
-  // keys.
-  void addReleaseArguments(Call& call, const ReleaseRequest& request) const;
-  void addReconcileArguments(Call& call, const ReconcileRequest& request) const;
-  void addForceArguments(Call& call, std::chrono::milliseconds remember) const;
-  /// Starts a script that makes its own idempotency key, so that the call may be repeated. The
-  /// idempotency key is the last key.
-  void startMarked(Call& call,
-                   const lua::Script& script,
-                   std::initializer_list<std::string_view> keys) const;
-  /// As startMarked(), with an idempotency key that the next request uses again. It is the last
-  /// key; the first two arguments are the number of this request and for how many ms the script
-  /// remembers it. The call keeps the loan.
-  void startNumbered(Call& call,
-                     const lua::Script& script,
-                     std::initializer_list<std::string_view> keys,
-                     const IdempotencyKeyPool::Loan& idempotencyKey,
-                     std::chrono::milliseconds life) const;
-
  private:
   const std::string& titleIs(std::string_view title) const;
 
-  mutable std::atomic<const std::string*> title_{nullptr};  // owned; null: the name
+  mutable Atomic<const std::string*> title_{nullptr};  // owned; null: the name
 };
+
+// The arguments of the scripts that release, reconcile and release by force, which follow the keys.
+void addReleaseArguments(Call& call, const LockScripts& scripts, const ReleaseRequest& request);
+void addReconcileArguments(Call& call, const LockScripts& scripts, const ReconcileRequest& request);
+void addForceArguments(Call& call, const LockScripts& scripts, std::chrono::milliseconds remember);
 
 inline void composeHashRenewals(Call& call, std::span<const RenewalRequest> renewals) {
   startRenewals(call, lua::lock_renew, renewals);
@@ -267,19 +222,6 @@ inline void startRenewals(Call& call,
     call.addArgument(renewal.scripts->fieldOf(call, renewal.owner));
   }
   call.setRepeatable(false);
-}
-
-inline std::string newRequestId() {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string id;
-  id.reserve(32);
-  for (int half = 0; half < 2; ++half) {
-    std::uint64_t bits = randomBits();
-    for (int i = 0; i < 16; ++i, bits >>= 4U) {
-      id += kDigits[bits & 15U];
-    }
-  }
-  return id;
 }
 
 inline LockScripts::LockScripts(std::string_view lockName, LockTraits lockTraits)
@@ -305,53 +247,6 @@ inline const std::string& LockScripts::titleIs(std::string_view title) const {
     return *made.release();
   }
   return *known;
-}
-
-inline void LockScripts::startScript(Call& call,
-                                     const lua::Script& script,
-                                     std::string_view key,
-                                     std::string_view tombstone) {
-  startScript(call, script, {key}, tombstone);
-}
-
-inline void LockScripts::startScript(Call& call,
-                                     const lua::Script& script,
-                                     std::initializer_list<std::string_view> keys,
-                                     std::string_view tombstone) {
-  call.setScript(script, keys.size() + (tombstone.empty() ? 0 : 1));
-  for (const std::string_view key : keys) {
-    call.addArgument(key);
-  }
-  if (!tombstone.empty()) {
-    call.addArgument(tombstone);
-  }
-  call.setRepeatable(false);
-}
-
-inline void LockScripts::startMarked(Call& call,
-                                     const lua::Script& script,
-                                     std::initializer_list<std::string_view> keys) const {
-  call.setScript(script, keys.size() + 1);
-  for (const std::string_view key : keys) {
-    call.addArgument(key);
-  }
-  call.addArgument(call.store(requestKey(name, newRequestId())));
-  call.setRepeatable(true);
-}
-
-inline void LockScripts::startNumbered(Call& call,
-                                       const lua::Script& script,
-                                       std::initializer_list<std::string_view> keys,
-                                       const IdempotencyKeyPool::Loan& idempotencyKey,
-                                       std::chrono::milliseconds life) const {
-  call.setScript(script, keys.size() + 1);
-  for (const std::string_view key : keys) {
-    call.addArgument(key);
-  }
-  call.addIdempotencyKey(
-      call.store(requestKey(name, idempotencyKey->id)), idempotencyKey->number, life);
-  call.keep(idempotencyKey);
-  call.setRepeatable(true);
 }
 
 inline void LockScripts::composeAcquire(Call& call, const AcquireRequest& request) const {
@@ -381,26 +276,17 @@ inline std::optional<AcquireReply> LockScripts::parseAcquire(const Reply& reply)
 
 inline void LockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
   startScript(call, lua::lock_release, name, request.tombstone);
-  addReleaseArguments(call, request);
+  addReleaseArguments(call, *this, request);
 }
 
 inline void LockScripts::composeHandOver(Call& call,
                                          const ReleaseRequest& request,
                                          const HandOverRequest& next) const {
   startScript(call, lua::lock_hand_over, name, {});
-  addReleaseArguments(call, request);
-  // The next owner may be gone before the request is.
+  addReleaseArguments(call, *this, request);
+  // Copied: the next owner's task may end before this request does.
   call.addArgument(call.store(next.owner));
   call.addNumber(next.lease.count());
-}
-
-inline void LockScripts::addReleaseArguments(Call& call, const ReleaseRequest& request) const {
-  call.addArgument(request.owner);
-  call.addArgument(kReleaseMessage);
-  call.addPublish();
-  call.addNumber(request.restore.count());
-  call.addArgument(channel);
-  call.setFreesMemory(true);
 }
 
 inline std::optional<ReleaseReply> LockScripts::parseRelease(const Reply& reply) const {
@@ -429,19 +315,7 @@ inline std::optional<ReleaseReply> LockScripts::parseRelease(const Reply& reply)
 
 inline void LockScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
   startScript(call, lua::lock_reconcile, name, request.tombstone);
-  addReconcileArguments(call, request);
-}
-
-inline void LockScripts::addReconcileArguments(Call& call, const ReconcileRequest& request) const {
-  call.addArgument(request.owner);
-  call.addNumber(request.target);
-  call.addArgument(kReleaseMessage);
-  call.addPublish();
-  call.addNumber(kTombstoneLife.count());
-  call.addArgument(channel);
-  call.addNumber(request.number);
-  call.setRepeatable(true);
-  call.setFreesMemory(true);
+  addReconcileArguments(call, *this, request);
 }
 
 inline std::optional<ReconcileReply> LockScripts::parseReconcile(const Reply& reply) const {
@@ -467,16 +341,8 @@ inline ComposeRenewals LockScripts::renewals() const noexcept {
 }
 
 inline void LockScripts::composeForceRelease(Call& call, std::chrono::milliseconds remember) const {
-  startMarked(call, lua::lock_force_release, {name});
-  addForceArguments(call, remember);
-}
-
-inline void LockScripts::addForceArguments(Call& call, std::chrono::milliseconds remember) const {
-  call.addArgument(kReleaseMessage);
-  call.addPublish();
-  call.addNumber(remember.count());
-  call.addArgument(channel);
-  call.setFreesMemory(true);
+  startWithKey(call, lua::lock_force_release, name, {name});
+  addForceArguments(call, *this, remember);
 }
 
 inline void LockScripts::composeIsLocked(Call& call) const {
@@ -489,6 +355,43 @@ inline void LockScripts::composeHoldCount(Call& call, std::string_view owner) co
 
 inline void LockScripts::composeTimeToLive(Call& call) const {
   call.setCommand({"PTTL", name});
+}
+
+// Arguments that several scripts have.
+
+inline void addReleaseArguments(Call& call,
+                                const LockScripts& scripts,
+                                const ReleaseRequest& request) {
+  call.addArgument(request.owner);
+  call.addArgument(kReleaseMessage);
+  call.addPublish();
+  call.addNumber(request.restore.count());
+  call.addArgument(scripts.channel);
+  call.setFreesMemory(true);
+}
+
+inline void addReconcileArguments(Call& call,
+                                  const LockScripts& scripts,
+                                  const ReconcileRequest& request) {
+  call.addArgument(request.owner);
+  call.addNumber(request.target);
+  call.addArgument(kReleaseMessage);
+  call.addPublish();
+  call.addNumber(kTombstoneLife.count());
+  call.addArgument(scripts.channel);
+  call.addNumber(request.number);
+  call.setRepeatable(true);
+  call.setFreesMemory(true);
+}
+
+inline void addForceArguments(Call& call,
+                              const LockScripts& scripts,
+                              std::chrono::milliseconds remember) {
+  call.addArgument(kReleaseMessage);
+  call.addPublish();
+  call.addNumber(remember.count());
+  call.addArgument(scripts.channel);
+  call.setFreesMemory(true);
 }
 
 }  // namespace rlock::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
@@ -88,21 +89,24 @@ class Node final : private net::LinkEvents {
   Direct await(Call& call, Clock::time_point deadline);
   [[nodiscard]] Error takeError(Call& call) const;
   ///@}
-  /// Sends ahead of what this thread sends after it; false: not now.
+  /// Sends the call at once if the connection is up, so that it precedes later requests of this
+  /// thread. False: there is no connection.
   bool sendAhead(Call& call);
 
   void send(const CallPtr& call);
   void judge(const CallPtr& call);
   /// Sends the calls again that wait for a connection or a kill.
   void sendParked();
-  /// Does one step for a call on the loop. A call that there is no memory for is over.
+  /// Runs `step` for a call on the loop thread. If it throws std::bad_alloc the call finishes: its
+  /// outcome is unknown if its request was lost, and an error otherwise.
   template <class Step>
   static void guarded(const CallPtr& call, Step step) noexcept;
   static void finish(const CallPtr& call, Outcome outcome) noexcept;
 
   /// Tells which replicas and files have the writes that this node has answered.
   [[nodiscard]] NodeAcks& acks() noexcept { return acks_; }
-  /// Whether a request that is lost here cannot be kept from running late by killing.
+  /// True if CLIENT KILL is of no use here, so that requests need a tombstone: the options say so,
+  /// the server denies it, or the connection cannot be told from others.
   [[nodiscard]] bool mustGuard() const noexcept {
     return mustGuard_.load(std::memory_order_relaxed);
   }
@@ -128,7 +132,7 @@ class Node final : private net::LinkEvents {
 
   const NodeTerms& terms_;  // its owner's
   NodeOwner& owner_;
-  std::atomic<bool> mustGuard_;
+  Atomic<bool> mustGuard_;
   ScriptSupply scripts_;
   const std::shared_ptr<net::CommandTransport> link_;
   ConnectionKiller killer_;
@@ -165,7 +169,8 @@ void Node::guarded(const CallPtr& call, Step step) noexcept {
 inline void Call::outlastLost() noexcept {
   const auto last = room_->lost.lastThatTakes();
   if (persistent_ && last != LostRequests::TimePoint::min()) {
-    // A little more: it is to be sent after that.
+    // Ten seconds are added so that the call can still be sent after the last lost request has
+    // become harmless.
     room_->sendBefore =
         std::max(room_->sendBefore, last + kTombstoneLife + std::chrono::seconds(10));
   }
@@ -329,7 +334,8 @@ inline bool Node::passesKills(const CallPtr& call) {
       fail(call, *kills.by->node->killer_.refusal(kills.by->session));
       return false;
     case ConnectionKiller::State::asked:
-      // There it is sent again when that node has answered.
+      // The call is parked at the node that must kill the connection, and goes on when that node
+      // has answered.
       kills.by->node->parked_.park(call, call->room_->sendBefore, Call::Wait::kill);
       return false;
     case ConnectionKiller::State::dead:
@@ -368,8 +374,8 @@ inline void Node::fail(const CallPtr& call, Error error, bool answered) {
          {Outcome::Kind::failed, std::move(error), false, call->room_->maybeExecuted, answered});
 }
 
-/// The call goes out again here, at once, in the other form that this refusal asks for. False: it
-/// asks for none, or there is none.
+/// The call goes out again here, at once, in the other form that this refusal asks for. False: the
+/// refusal asks for no other form, or the call has none.
 inline bool Node::changeForm(Call& call, const ErrorClass& refusal) {
   if (refusal.errc == Errc::outOfMemory && call.sendDespiteMemoryLimit()) {
     return true;
@@ -472,7 +478,8 @@ inline void Node::retryLater(const CallPtr& call) {
   parked_.park(call, now + pause, Call::Wait::pause);
 }
 
-/// One of several, unless another of them took it along.
+/// Called for each of several parked calls. One that an earlier call of this function has unparked
+/// already is skipped.
 inline void Node::sendAgain(const CallPtr& call) {
   Node* const node = call->room_->node;
   if (ParkedCalls::unpark(*call)) {

@@ -4,6 +4,7 @@
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/net/request.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -99,7 +100,7 @@ inline bool ParkedCalls::unpark(Call& call) noexcept {
 }
 
 inline void ParkedCalls::remove(Call& call) noexcept {
-  const CallPtr kept = std::move(call.room_->parkedSelf);
+  const IntrusivePtr<net::Request> kept = std::move(call.room_->parkedSelf);
   for (Walk* walk = walk_; walk != nullptr; walk = walk->outer) {
     if (walk->next == &call) {
       walk->next = call.room_->parkedAfter;

@@ -207,7 +207,7 @@ inline void PermitScripts::start(Call& call,
 inline void PermitScripts::startChange(Call& call, const lua::Script& script) const {
   const IdempotencyKeyPool::Loan idempotencyKey = idempotencyKeys_->borrow(newRequestId);
   ++idempotencyKey->number;
-  startNumbered(call, script, {name, taken_}, idempotencyKey, idempotencyKeys_->life());
+  startNumbered(call, script, name, {name, taken_}, idempotencyKey, idempotencyKeys_->life());
 }
 
 inline void PermitScripts::addChannel(Call& call) const {

@@ -34,7 +34,11 @@ class ReadWriteScripts : public LockScripts {
   [[nodiscard]] std::string_view side() const noexcept;
 };
 
-/// The shared side. An owner's holds are keys of their own, each with its lease.
+/// The shared side. Each hold of an owner is a key of its own with a lease of its own, numbered
+/// from 1 in the order of the grants; when one ends, the script closes the gap and says which are
+/// left (PartIndexes).
+///
+/// **Thread safety:** Immutable, safe from any thread.
 class ReadLockScripts final : public ReadWriteScripts {
  public:
   explicit ReadLockScripts(std::string_view lockName);
@@ -57,7 +61,12 @@ class ReadLockScripts final : public ReadWriteScripts {
   static void composeReadRenewals(Call& call, std::span<const RenewalRequest> renewals);
 };
 
-/// The exclusive side.
+/// The exclusive side. Its holds are counted in one field of the hash, `<owner>:write`, so that an
+/// owner that writes may read as well. A writer that waits renews a private key, its intent, as
+/// long as it waits: while that is there readers that come new are refused, which keeps a stream of
+/// readers from shutting writers out. It may vanish at any time without harm to mutual exclusion.
+///
+/// **Thread safety:** Immutable, safe from any thread.
 class WriteLockScripts final : public ReadWriteScripts {
  public:
   /// How long new readers stand back for a waiting writer that does not come again, and how often
@@ -112,7 +121,7 @@ inline std::string_view ReadWriteScripts::side() const noexcept {
 
 inline void ReadWriteScripts::composeForceRelease(Call& call,
                                                   std::chrono::milliseconds remember) const {
-  startMarked(call, lua::rw_force_release, {name});
+  startWithKey(call, lua::rw_force_release, name, {name});
   call.addArgument(side());
   call.addArgument(holdKeys_);
   call.addPublish();

@@ -51,7 +51,7 @@ inline void SimpleScripts::composeRelease(Call& call, const ReleaseRequest& requ
 
 inline void SimpleScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
   startScript(call, lua::simple_reconcile, name, request.tombstone);
-  addReconcileArguments(call, request);
+  addReconcileArguments(call, *this, request);
 }
 
 inline ComposeRenewals SimpleScripts::renewals() const noexcept {

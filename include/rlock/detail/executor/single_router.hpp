@@ -20,8 +20,10 @@
 
 namespace rlock::detail {
 
-/// One node for everything: a single server, or the master that Sentinels name. Its calls wait in
-/// the Node, which is there as long as this.
+/// One node for everything: a single server, or the master that Sentinels name. To the Node a
+/// failover is a connection that was lost and made again, so nothing here knows of Sentinels. Calls
+/// wait in the Node, which is there as long as this; hence route() always finds a node, and no call
+/// waits in the router.
 ///
 /// **Thread safety:** as Router.
 class SingleRouter final : public Router {

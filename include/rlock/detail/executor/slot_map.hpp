@@ -19,8 +19,12 @@
 
 namespace rlock::detail {
 
-/// Which master has which slot of a cluster. Invariants: a master is in it once; a slot has one
-/// owner or none.
+/// Which master has which slot of a cluster, as CLUSTER SHARDS tells it and redirections correct
+/// it. ClusterRouter looks into it for each call, under the mutex of the NodeTable; MapSource makes
+/// a new one, and MapChange compares the two.
+///
+/// Invariants: a master is in it once; a slot has one owner or none; places in masters() do not
+/// change as long as the map lives.
 ///
 /// **Thread safety:** a plain value; one thread at a time.
 class SlotMap {

@@ -105,8 +105,8 @@ class GroupHold final : public HoldHandle {
   [[nodiscard]] bool survives(const std::vector<bool>& gone) const;
   /// Announces the loss; called when lossAt() has come.
   void runOut();
-  /// As runOut(), but leaves out the application's stop callbacks. True: the caller must arrange
-  /// for signalLoss().
+  /// As runOut(), but leaves out the application's stop callbacks, which must not run on this
+  /// thread. True: the caller must arrange for signalLoss().
   [[nodiscard]] bool markOverdue();
   /// Asks for a look at the hold at `when`. False: an earlier look is planned already.
   [[nodiscard]] bool planLook(Clock::time_point when);

@@ -76,24 +76,9 @@ class MultiAcquire final : public GroupAcquire {
   }
   [[nodiscard]] bool timeLeft() const { return !oneAttempt() && group_->now() < deadline_; }
 
-  void perform(Step step) {
-    switch (step) {
-      case Step::none:
-      case Step::end:
-        return;
-      case Step::take:
-        take();
-        return;
-      case Step::giveBack:
-        giveBack();
-        return;
-      case Step::finish:
-      case Step::finishEarly:
-        tellCaller();
-        return;
-    }
-  }
+  void perform(Step step);
 
+  /// How long a member is waited for.
   struct Patience {
     Duration wait = Duration::zero();
     bool cut = false;  ///< shorter than the caller would wait
@@ -101,133 +86,17 @@ class MultiAcquire final : public GroupAcquire {
 
   /// How long to wait for the next member. While other members are held for a limited time, at most
   /// half of that time may be spent on waiting, or the caller would get a hold that is nearly over.
-  [[nodiscard]] Patience patience() RLOCK_REQUIRES(mutex_) {
-    Patience result;
-    if (oneAttempt()) {
-      return result;
-    }
-    const auto now = group_->now();
-    result.wait = endless() ? Duration::max() : Duration(deadline_ - now);
-    if (grants_.empty()) {
-      return result;
-    }
-    auto budget = std::chrono::nanoseconds::max();
-    if (params_.maxHold && !params_.maxHold->isInfinite()) {
-      budget = heldSince_ + params_.maxHold->nanoseconds() / 2 - now;
-    }
-    if (params_.lease) {
-      auto until = Clock::time_point::max();
-      for (const Grant& grant : grants_) {
-        until = std::min(until, grant.hold->validUntil());
-      }
-      budget = std::min(budget, until - now - params_.lease->nanoseconds() / 2);
-    }
-    if (hurried_ || budget < kReplyGrace) {
-      budget = std::chrono::nanoseconds::zero();
-    }
-    if (Duration(budget) < result.wait) {
-      result = {Duration(budget), true};
-    }
-    return result;
-  }
+  [[nodiscard]] Patience patience() RLOCK_REQUIRES(mutex_);
 
-  void take() {
-    std::optional<Clock::duration> pause;
-    {
-      const MutexLock lock(mutex_);
-      if (fsm_.next() == 0 && std::exchange(restless_, false)) {
-        pause = backoffPause(
-            kShortestMultiPause,
-            kLongestMultiPause,
-            pauses_++,
-            static_cast<std::uint32_t>(rounds_ * 2654435761U ^ params_.owner.value * 40503U));
-      }
-    }
-    if (pause) {
-      // During the pause only this timer keeps the object alive.
-      group_->callAt(std::min(group_->now() + *pause, deadline_),
-                     [self = self()] { self->takeNow(); });
-    } else {
-      takeNow();
-    }
-  }
+  // Asking the next member.
+  void take();
+  void takeNow();
 
-  void takeNow() {
-    const auto alive = self();
-    std::size_t member = 0;
-    Patience patience;
-    std::stop_token stop;
-    {
-      const MutexLock lock(mutex_);
-      member = fsm_.next();
-      if (member == 0) {
-        round_ = std::stop_source();
-        ++rounds_;
-        lostOne_ = false;
-        if (ended_) {
-          round_.request_stop();
-        }
-      }
-      stop = round_.get_token();
-      patience = this->patience();
-      asked_ = group_->now();
-    }
-    if (!oneAttempt() && !patience.cut && !patience.wait.isPositive()) {
-      perform(tell([](MultiFsm& fsm) { return fsm.timeUp(); }));
-      return;
-    }
-    AcquireParams params = memberParams(member, std::move(stop));
-    params.wait = patience.wait;
-    group_->members()[member]->acquireAsync(
-        std::move(params), [self = self(), member, patience](const Result<Acquired>& result) {
-          if (ownerEnded(result)) {
-            self->stopped();
-          }
-          self->perform(self->answered(member, result, patience));
-        });
-    if (!oneAttempt() && !patience.wait.isPositive()) {
-      // The member's own limit may be later than the caller's.
-      armLimit();
-    }
-  }
-
-  Step answered(std::size_t member, const Result<Acquired>& result, const Patience& patience) {
-    if (!result.has_value()) {
-      return failed(member, result.error(), patience);
-    }
-    if (!*result) {
-      const MutexLock lock(mutex_);
-      answers(member);
-      hurried_ = false;
-      restless_ = !patience.wait.isPositive();
-      return fsm_.refused(timeLeft());
-    }
-    const Grant& grant = **result;
-    const Step step = granted(member, grant);
-    if (step == Step::take) {
-      hearOfLoss(*grant.hold);
-    }
-    return step;
-  }
-
-  Step granted(std::size_t member, const Grant& grant) {
-    const MutexLock lock(mutex_);
-    answers(member);
-    const auto now = group_->now();
-    if (grants_.empty()) {
-      heldSince_ = now;
-    }
-    grants_.push_back(grant);
-    const bool valid = std::all_of(
-        grants_.begin(), grants_.end(), [&](const Grant& each) { return each.hold->heldAt(now); });
-    restless_ = !valid;
-    const Step step = fsm_.granted(valid);
-    if (step == Step::finish) {
-      hold_ = group_->book(grants_, terms());
-    }
-    return step;
-  }
-
+  // Its answer.
+  Step answered(std::size_t member, const Result<Acquired>& result, const Patience& patience);
+  Step granted(std::size_t member, const Grant& grant);
+  Step failed(std::size_t member, const Error& error, const Patience& patience);
+  /// The member's node is there.
   void answers(std::size_t member) noexcept RLOCK_REQUIRES(mutex_) {
     if (member == outMember_) {
       outSince_ = Clock::time_point::max();
@@ -235,130 +104,15 @@ class MultiAcquire final : public GroupAcquire {
   }
 
   /// Ends the wait for further members when a member that is held is lost.
-  void hearOfLoss(const HoldHandle& handle) {
-    std::uint64_t round = 0;
-    {
-      const MutexLock lock(mutex_);
-      round = rounds_;
-    }
-    std::list<StopListener> listener;
-    listener.emplace_back(handle.lostToken(), [weak = weak_from_this(), round] {
-      if (const auto self = weak.lock()) {
-        static_cast<MultiAcquire&>(*self).lostOne(round);
-      }
-    });
-    const MutexLock lock(mutex_);
-    listeners_.splice(listeners_.end(), listener);
-  }
-
-  void lostOne(std::uint64_t round) {
-    std::optional<std::stop_source> current;
-    {
-      const MutexLock lock(mutex_);
-      // Race: the loss may be told after the next round has begun, which it does not concern.
-      if (round != rounds_) {
-        return;
-      }
-      lostOne_ = true;
-      current.emplace(round_);
-    }
-    current->request_stop();
-  }
-
-  Step failed(std::size_t member, const Error& error, const Patience& patience) {
-    const MutexLock lock(mutex_);
-    if (error.errc() == Errc::cancelled && lostOne_) {
-      // Without this limit a call without a time limit could go round for ever.
-      hurried_ = false;
-      restless_ = !patience.wait.isPositive();
-      if (restless_ && outTooLong(member)) {
-        return fsm_.failed(lateError());
-      }
-      return fsm_.lost();
-    }
-    // A wait that was cut short says nothing about the caller's own time.
-    if (!patience.cut || !isPassing(error.errc()) || outTooLong(member)) {
-      return fsm_.failed(error);
-    }
-    // The node may only be slow: the next round waits for its answer without cutting the wait.
-    hurried_ = error.errc() == Errc::timedOut;
-    restless_ = !patience.wait.isPositive() || group_->now() - asked_ < kShortestMultiPause;
-    return timeLeft() ? fsm_.away(error) : fsm_.failed(error);
-  }
-
+  void hearOfLoss(const HoldHandle& handle);
+  void lostOne(std::uint64_t round);
   /// True when a node has been away for the outage timeout, which ends a call without a time limit.
-  [[nodiscard]] bool outTooLong(std::size_t member) RLOCK_REQUIRES(mutex_) {
-    if (member != outMember_ || outSince_ == Clock::time_point::max()) {
-      outMember_ = member;
-      outSince_ = asked_;
-    }
-    return endless() && group_->now() - outSince_ >= outageTimeout_;
-  }
+  [[nodiscard]] bool outTooLong(std::size_t member) RLOCK_REQUIRES(mutex_);
 
-  void giveBack() {
-    MemberGrants grants;
-    std::list<StopListener> listeners;
-    {
-      const MutexLock lock(mutex_);
-      grants.swap(grants_);
-      listeners.swap(listeners_);
-    }
-    // Race: another thread may be inside a listener. Its destructor waits for that thread, which
-    // takes mutex_; so no lock is held here.
-    listeners.clear();
-    const auto left = std::make_shared<Atomic<std::size_t>>(grants.size());
-    for (std::size_t i = 0; i < grants.size(); ++i) {
-      group_->members()[i]->releaseAsync(
-          {params_.owner, grants[i].hold->incarnation()},
-          [self = self(), left](const Result<ReleaseOutcome>& /*result*/) {
-            if (left->fetch_sub(1) == 1) {
-              self->perform(
-                  self->tell([&](MultiFsm& fsm) { return fsm.givenBack(self->timeLeft()); }));
-            }
-          });
-    }
-    // The limits of the releases may be later than the caller's.
-    armLimit();
-  }
-
+  void giveBack();
   /// The caller has left: ends the wait for a member.
-  void endRound() {
-    std::optional<std::stop_source> round;
-    {
-      const MutexLock lock(mutex_);
-      ended_ = true;
-      round.emplace(round_);
-    }
-    round->request_stop();
-  }
-
-  void tellCaller() {
-    MultiFsm::Result outcome{};
-    std::optional<Error> error;
-    IntrusivePtr<GroupHold> hold;
-    std::list<StopListener> listeners;
-    {
-      const MutexLock lock(mutex_);
-      listeners.swap(listeners_);
-      outcome = fsm_.result();
-      error = fsm_.error();
-      hold = hold_;
-    }
-    listeners.clear();
-    switch (outcome) {
-      case MultiFsm::Result::granted:
-        hold->listen();
-        conclude(acquired(hold));
-        return;
-      case MultiFsm::Result::refused:
-        conclude(Acquired());
-        return;
-      case MultiFsm::Result::failed:
-      case MultiFsm::Result::pending:
-        conclude(error.value_or(Error(Errc::serverError, "no outcome")));
-        return;
-    }
-  }
+  void endRound();
+  void tellCaller();
 
   const std::chrono::milliseconds outageTimeout_;
   MultiFsm fsm_ RLOCK_GUARDED_BY(mutex_);
@@ -377,5 +131,277 @@ class MultiAcquire final : public GroupAcquire {
   std::list<StopListener> listeners_ RLOCK_GUARDED_BY(mutex_);
   IntrusivePtr<GroupHold> hold_ RLOCK_GUARDED_BY(mutex_);
 };
+
+inline void MultiAcquire::perform(Step step) {
+  switch (step) {
+    case Step::none:
+    case Step::end:
+      return;
+    case Step::take:
+      take();
+      return;
+    case Step::giveBack:
+      giveBack();
+      return;
+    case Step::finish:
+    case Step::finishEarly:
+      tellCaller();
+      return;
+  }
+}
+
+inline MultiAcquire::Patience MultiAcquire::patience() {
+  Patience result;
+  if (oneAttempt()) {
+    return result;
+  }
+  const auto now = group_->now();
+  result.wait = endless() ? Duration::max() : Duration(deadline_ - now);
+  if (grants_.empty()) {
+    return result;
+  }
+  auto budget = std::chrono::nanoseconds::max();
+  if (params_.maxHold && !params_.maxHold->isInfinite()) {
+    budget = heldSince_ + params_.maxHold->nanoseconds() / 2 - now;
+  }
+  if (params_.lease) {
+    auto until = Clock::time_point::max();
+    for (const Grant& grant : grants_) {
+      until = std::min(until, grant.hold->validUntil());
+    }
+    budget = std::min(budget, until - now - params_.lease->nanoseconds() / 2);
+  }
+  if (hurried_ || budget < kReplyGrace) {
+    budget = std::chrono::nanoseconds::zero();
+  }
+  if (Duration(budget) < result.wait) {
+    result = {Duration(budget), true};
+  }
+  return result;
+}
+
+inline void MultiAcquire::take() {
+  std::optional<Clock::duration> pause;
+  {
+    const MutexLock lock(mutex_);
+    if (fsm_.next() == 0 && std::exchange(restless_, false)) {
+      pause = backoffPause(
+          kShortestMultiPause,
+          kLongestMultiPause,
+          pauses_++,
+          spreadBits(rounds_) ^ static_cast<std::uint32_t>(params_.owner.value * 40503U));
+    }
+  }
+  if (pause) {
+    // During the pause only this timer keeps the object alive.
+    group_->callAt(std::min(group_->now() + *pause, deadline_),
+                   [self = self()] { self->takeNow(); });
+  } else {
+    takeNow();
+  }
+}
+
+inline void MultiAcquire::takeNow() {
+  const auto alive = self();
+  std::size_t member = 0;
+  Patience patience;
+  std::stop_token stop;
+  {
+    const MutexLock lock(mutex_);
+    member = fsm_.next();
+    if (member == 0) {
+      round_ = std::stop_source();
+      ++rounds_;
+      lostOne_ = false;
+      if (ended_) {
+        round_.request_stop();
+      }
+    }
+    stop = round_.get_token();
+    patience = this->patience();
+    asked_ = group_->now();
+  }
+  if (!oneAttempt() && !patience.cut && !patience.wait.isPositive()) {
+    perform(tell([](MultiFsm& fsm) { return fsm.timeUp(); }));
+    return;
+  }
+  AcquireParams params = memberParams(member, std::move(stop));
+  params.wait = patience.wait;
+  group_->members()[member]->acquireAsync(
+      std::move(params), [self = self(), member, patience](const Result<Acquired>& result) {
+        if (ownerEnded(result)) {
+          self->stopped();
+        }
+        self->perform(self->answered(member, result, patience));
+      });
+  if (!oneAttempt() && !patience.wait.isPositive()) {
+    // The member's own limit may be later than the caller's.
+    armLimit();
+  }
+}
+
+inline MultiAcquire::Step MultiAcquire::answered(std::size_t member,
+                                                 const Result<Acquired>& result,
+                                                 const Patience& patience) {
+  if (!result.has_value()) {
+    return failed(member, result.error(), patience);
+  }
+  if (!*result) {
+    const MutexLock lock(mutex_);
+    answers(member);
+    hurried_ = false;
+    restless_ = !patience.wait.isPositive();
+    return fsm_.refused(timeLeft());
+  }
+  const Grant& grant = **result;
+  const Step step = granted(member, grant);
+  if (step == Step::take) {
+    hearOfLoss(*grant.hold);
+  }
+  return step;
+}
+
+inline MultiAcquire::Step MultiAcquire::granted(std::size_t member, const Grant& grant) {
+  const MutexLock lock(mutex_);
+  answers(member);
+  const auto now = group_->now();
+  if (grants_.empty()) {
+    heldSince_ = now;
+  }
+  grants_.push_back(grant);
+  const bool valid = std::all_of(
+      grants_.begin(), grants_.end(), [&](const Grant& each) { return each.hold->heldAt(now); });
+  restless_ = !valid;
+  const Step step = fsm_.granted(valid);
+  if (step == Step::finish) {
+    hold_ = group_->book(grants_, terms());
+  }
+  return step;
+}
+
+inline void MultiAcquire::hearOfLoss(const HoldHandle& handle) {
+  std::uint64_t round = 0;
+  {
+    const MutexLock lock(mutex_);
+    round = rounds_;
+  }
+  std::list<StopListener> listener;
+  listener.emplace_back(handle.lostToken(), [weak = weak_from_this(), round] {
+    if (const auto self = weak.lock()) {
+      static_cast<MultiAcquire&>(*self).lostOne(round);
+    }
+  });
+  const MutexLock lock(mutex_);
+  listeners_.splice(listeners_.end(), listener);
+}
+
+inline void MultiAcquire::lostOne(std::uint64_t round) {
+  std::optional<std::stop_source> current;
+  {
+    const MutexLock lock(mutex_);
+    // Race: the loss may be told after the next round has begun, which it does not concern.
+    if (round != rounds_) {
+      return;
+    }
+    lostOne_ = true;
+    current.emplace(round_);
+  }
+  current->request_stop();
+}
+
+inline MultiAcquire::Step MultiAcquire::failed(std::size_t member,
+                                               const Error& error,
+                                               const Patience& patience) {
+  const MutexLock lock(mutex_);
+  if (error.errc() == Errc::cancelled && lostOne_) {
+    // Without this limit a call without a time limit could go round for ever.
+    hurried_ = false;
+    restless_ = !patience.wait.isPositive();
+    if (restless_ && outTooLong(member)) {
+      return fsm_.failed(lateError());
+    }
+    return fsm_.lost();
+  }
+  // A wait that was cut short says nothing about the caller's own time.
+  if (!patience.cut || !isPassing(error.errc()) || outTooLong(member)) {
+    return fsm_.failed(error);
+  }
+  // The node may only be slow: the next round waits for its answer without cutting the wait.
+  hurried_ = error.errc() == Errc::timedOut;
+  restless_ = !patience.wait.isPositive() || group_->now() - asked_ < kShortestMultiPause;
+  return timeLeft() ? fsm_.away(error) : fsm_.failed(error);
+}
+
+inline bool MultiAcquire::outTooLong(std::size_t member) {
+  if (member != outMember_ || outSince_ == Clock::time_point::max()) {
+    outMember_ = member;
+    outSince_ = asked_;
+  }
+  return endless() && group_->now() - outSince_ >= outageTimeout_;
+}
+
+inline void MultiAcquire::giveBack() {
+  MemberGrants grants;
+  std::list<StopListener> listeners;
+  {
+    const MutexLock lock(mutex_);
+    grants.swap(grants_);
+    listeners.swap(listeners_);
+  }
+  // Race: another thread may be inside a listener. Its destructor waits for that thread, which
+  // takes mutex_; so no lock is held here.
+  listeners.clear();
+  const auto left = std::make_shared<Atomic<std::size_t>>(grants.size());
+  for (std::size_t i = 0; i < grants.size(); ++i) {
+    group_->members()[i]->releaseAsync(
+        {params_.owner, grants[i].hold->incarnation()},
+        [self = self(), left](const Result<ReleaseOutcome>& /*result*/) {
+          if (left->fetch_sub(1) == 1) {
+            self->perform(
+                self->tell([&](MultiFsm& fsm) { return fsm.givenBack(self->timeLeft()); }));
+          }
+        });
+  }
+  // The limits of the releases may be later than the caller's.
+  armLimit();
+}
+
+inline void MultiAcquire::endRound() {
+  std::optional<std::stop_source> round;
+  {
+    const MutexLock lock(mutex_);
+    ended_ = true;
+    round.emplace(round_);
+  }
+  round->request_stop();
+}
+
+inline void MultiAcquire::tellCaller() {
+  MultiFsm::Result outcome{};
+  std::optional<Error> error;
+  IntrusivePtr<GroupHold> hold;
+  std::list<StopListener> listeners;
+  {
+    const MutexLock lock(mutex_);
+    listeners.swap(listeners_);
+    outcome = fsm_.result();
+    error = fsm_.error();
+    hold = hold_;
+  }
+  listeners.clear();
+  switch (outcome) {
+    case MultiFsm::Result::granted:
+      hold->listen();
+      conclude(acquired(hold));
+      return;
+    case MultiFsm::Result::refused:
+      conclude(Acquired());
+      return;
+    case MultiFsm::Result::failed:
+    case MultiFsm::Result::pending:
+      conclude(error.value_or(Error(Errc::serverError, "no outcome")));
+      return;
+  }
+}
 
 }  // namespace rlock::detail

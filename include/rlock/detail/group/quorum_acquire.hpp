@@ -49,24 +49,9 @@ class QuorumAcquire final : public GroupAcquire {
   QuorumAcquire(std::shared_ptr<GroupLock> group,
                 AcquireParams params,
                 Done done,
-                std::function<void(const IntrusivePtr<GroupHold>& hold)> tend)
-      : GroupAcquire(std::move(group), std::move(params), std::move(done)),
-        tend_(std::move(tend)),
-        patience_(Quorum::patience(leaseOf(*group_, params_),
-                                   group_->members().longest(&LockLimits::commandTimeout))),
-        outageTimeout_(group_->members().longest(&LockLimits::outageTimeout)),
-        random_(static_cast<std::uint32_t>(
-            static_cast<std::uint64_t>(began_.time_since_epoch().count()) ^
-            (params_.owner.value * 0x9e3779b97f4a7c15ULL >> 32U))),
-        fsm_(group_->members().size(), oneAttempt()) {}
+                std::function<void(const IntrusivePtr<GroupHold>& hold)> tend);
 
-  void expire() override {
-    const Step step = tell([](QuorumFsm& fsm) { return fsm.expired(); });
-    perform(step);
-    if (step == Step::giveBack) {
-      perform(tell([](QuorumFsm& fsm) { return fsm.expired(); }));
-    }
-  }
+  void expire() override;
 
  private:
   using Step = QuorumFsm::Step;
@@ -104,42 +89,9 @@ class QuorumAcquire final : public GroupAcquire {
   }
 
   /// Whether the caller's time, or the outage timeout, allows another attempt.
-  [[nodiscard]] bool timeLeft() RLOCK_REQUIRES(mutex_) {
-    if (oneAttempt()) {
-      return false;
-    }
-    const auto now = group_->now();
-    if (!endless()) {
-      return now < deadline_;
-    }
-    if (!fsm_.outOfReach()) {
-      outSince_ = Clock::time_point::max();
-      return true;
-    }
-    outSince_ = std::min(outSince_, attemptBegan_);
-    return now - outSince_ < outageTimeout_;
-  }
+  [[nodiscard]] bool timeLeft() RLOCK_REQUIRES(mutex_);
 
-  void perform(Step step) {
-    switch (step) {
-      case Step::none:
-      case Step::end:
-        return;
-      case Step::attempt:
-        attempt();
-        return;
-      case Step::giveBack:
-        giveBack();
-        return;
-      case Step::pause:
-        pause();
-        return;
-      case Step::finish:
-      case Step::finishEarly:
-        tellCaller();
-        return;
-    }
-  }
+  void perform(Step step);
 
   /// Calls `event` at `when` and performs the step that it returns. The call comes early when all
   /// clients were closed.
@@ -149,174 +101,13 @@ class QuorumAcquire final : public GroupAcquire {
     group_->callAt(when, [self = self(), event] { self->perform(event(*self)); });
   }
 
-  void attempt() {
-    std::uint64_t attempt = 0;
-    std::stop_source round;
-    const auto now = group_->now();
-    {
-      const MutexLock lock(mutex_);
-      attempt = ++attempt_;
-      attemptBegan_ = now;
-      grants_.assign(group_->members().size(), Grant());
-      round_ = round;
-    }
-    auto until = now + patience_;
-    bool early = false;
-    if (!oneAttempt() && !endless() && deadline_ < until) {
-      until = deadline_;
-      early = true;
-    }
-    tellAt(until, [attempt, early, until](QuorumAcquire& self) {
-      return self.tell(attempt, [&](QuorumFsm& fsm) {
-        // An early call means closed clients: their own answers say more than silence would.
-        return self.group_->now() < until ? Step::none : fsm.limitReached(early);
-      });
-    });
-    // This stops the requests after a success, too: a later grant would last longer than the rest
-    // of the hold.
-    group_->callAt(until, [round] { std::stop_source(round).request_stop(); });
-    for (std::size_t i = 0; i < group_->members().size(); ++i) {
-      group_->members()[i]->acquireAsync(
-          memberParams(i, round.get_token()),
-          [self = self(), i, attempt](const Result<Acquired>& result) {
-            if (ownerEnded(result)) {
-              self->stopped();
-            }
-            self->answered(i, attempt, result);
-          });
-    }
-  }
-
-  void answered(std::size_t member, std::uint64_t attempt, const Result<Acquired>& result) {
-    if (result.has_value() && result->has_value()) {
-      granted(member, attempt, **result);
-      return;
-    }
-    perform(tell(attempt, [&](QuorumFsm& fsm) {
-      return result.has_value() ? fsm.refused(member) : fsm.failed(member, result.error());
-    }));
-  }
-
-  void granted(std::size_t member, std::uint64_t attempt, const Grant& grant) {
-    IntrusivePtr<GroupHold> complete;
-    bool late = false;
-    Step step = Step::none;
-    {
-      const MutexLock lock(mutex_);
-      // Races: a grant may come while its attempt is open, after the attempt has succeeded (it then
-      // joins the hold), or after it has failed or another has begun (it is then given back).
-      if (attempt == attempt_ && fsm_.asking()) {
-        grants_[member] = grant;
-        step = fsm_.granted(member, majorityValid());
-        if (step == Step::finish) {
-          hold_ = group_->book(grants_, terms());
-        }
-      } else if (attempt == attempt_ && hold_) {
-        complete = hold_;
-      } else {
-        late = true;
-      }
-    }
-    if (complete) {
-      late = !complete->join(member, grant);
-      complete->listen();
-    }
-    if (late) {
-      group_->members()[member]->releaseQuietly({params_.owner, grant.hold->incarnation()});
-    }
-    perform(step);
-  }
-
-  [[nodiscard]] bool majorityValid() const RLOCK_REQUIRES(mutex_) {
-    std::vector<Clock::time_point> until;
-    until.reserve(grants_.size());
-    for (const Grant& grant : grants_) {
-      const bool held = grant.hold && grant.hold->reason() == LossReason::none;
-      until.push_back(held ? grant.hold->validUntil() : Clock::time_point::min());
-    }
-    const auto end = Quorum::validUntil(until, group_->members().need());
-    return end != Clock::time_point::min() && group_->now() < end - terms().margin;
-  }
-
-  void giveBack() {
-    MemberGrants grants;
-    std::optional<std::stop_source> round;
-    std::uint64_t attempt = 0;
-    {
-      const MutexLock lock(mutex_);
-      grants.swap(grants_);
-      round.emplace(round_);
-      attempt = attempt_;
-    }
-    // A member that is still being asked gives back by itself the hold that it obtains.
-    round->request_stop();
-    auto until = group_->now() + patience_;
-    if (!endless()) {
-      until = std::max(group_->now(), std::min(until, deadline_ + kReplyGrace));
-    }
-    // Race: answers may come inside the loop below. The count includes one for this function, so
-    // that the last answer counts only after the loop.
-    const auto left = std::make_shared<Atomic<std::size_t>>(1);
-    const auto one = [self = self(), left, attempt] {
-      if (left->fetch_sub(1) == 1) {
-        self->perform(self->givenBack(attempt));
-      }
-    };
-    for (std::size_t i = 0; i < grants.size(); ++i) {
-      if (grants[i].hold) {
-        left->fetch_add(1);
-        group_->members()[i]->releaseAsync(
-            {params_.owner, grants[i].hold->incarnation()},
-            [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
-      }
-    }
-    if (left->load() > 1) {
-      tellAt(until, [attempt](QuorumAcquire& self) { return self.givenBack(attempt); });
-    }
-    one();
-  }
-
-  void pause() {
-    std::uint64_t attempt = 0;
-    int attempts = 0;
-    std::uint32_t random = 0;
-    {
-      const MutexLock lock(mutex_);
-      attempt = attempt_;
-      attempts = fsm_.attempts();
-      random = random_ = random_ * 1664525U + 1013904223U;
-    }
-    const auto length =
-        backoffPause(kShortestRedPause, kLongestRedPause, attempts - 1, random >> 16U);
-    tellAt(std::min(group_->now() + length, deadline_),
-           [attempt](QuorumAcquire& self) { return self.pauseOver(attempt); });
-  }
-
-  void tellCaller() {
-    QuorumFsm::Result outcome{};
-    std::optional<Error> error;
-    IntrusivePtr<GroupHold> hold;
-    {
-      const MutexLock lock(mutex_);
-      outcome = fsm_.result();
-      error = fsm_.error();
-      hold = hold_;
-    }
-    switch (outcome) {
-      case QuorumFsm::Result::granted:
-        hold->listen();
-        tend_(hold);
-        conclude(acquired(hold));
-        return;
-      case QuorumFsm::Result::refused:
-        conclude(Acquired());
-        return;
-      case QuorumFsm::Result::failed:
-      case QuorumFsm::Result::pending:
-        conclude(error.value_or(Error(Errc::serverError, "no outcome")));
-        return;
-    }
-  }
+  void attempt();
+  void answered(std::size_t member, std::uint64_t attempt, const Result<Acquired>& result);
+  void granted(std::size_t member, std::uint64_t attempt, const Grant& grant);
+  [[nodiscard]] bool majorityValid() const RLOCK_REQUIRES(mutex_);
+  void giveBack();
+  void pause();
+  void tellCaller();
 
   const std::function<void(const IntrusivePtr<GroupHold>& hold)> tend_;
   const std::chrono::nanoseconds patience_;
@@ -330,5 +121,234 @@ class QuorumAcquire final : public GroupAcquire {
   std::stop_source round_ RLOCK_GUARDED_BY(mutex_);
   IntrusivePtr<GroupHold> hold_ RLOCK_GUARDED_BY(mutex_);
 };
+
+inline QuorumAcquire::QuorumAcquire(std::shared_ptr<GroupLock> group,
+                                    AcquireParams params,
+                                    Done done,
+                                    std::function<void(const IntrusivePtr<GroupHold>& hold)> tend)
+    : GroupAcquire(std::move(group), std::move(params), std::move(done)),
+      tend_(std::move(tend)),
+      patience_(Quorum::patience(leaseOf(*group_, params_),
+                                 group_->members().longest(&LockLimits::commandTimeout))),
+      outageTimeout_(group_->members().longest(&LockLimits::outageTimeout)),
+      random_(
+          static_cast<std::uint32_t>(static_cast<std::uint64_t>(began_.time_since_epoch().count()) ^
+                                     (params_.owner.value * 0x9e3779b97f4a7c15ULL >> 32U))),
+      fsm_(group_->members().size(), oneAttempt()) {}
+
+inline void QuorumAcquire::expire() {
+  const Step step = tell([](QuorumFsm& fsm) { return fsm.expired(); });
+  perform(step);
+  if (step == Step::giveBack) {
+    perform(tell([](QuorumFsm& fsm) { return fsm.expired(); }));
+  }
+}
+
+inline bool QuorumAcquire::timeLeft() {
+  if (oneAttempt()) {
+    return false;
+  }
+  const auto now = group_->now();
+  if (!endless()) {
+    return now < deadline_;
+  }
+  if (!fsm_.outOfReach()) {
+    outSince_ = Clock::time_point::max();
+    return true;
+  }
+  outSince_ = std::min(outSince_, attemptBegan_);
+  return now - outSince_ < outageTimeout_;
+}
+
+inline void QuorumAcquire::perform(Step step) {
+  switch (step) {
+    case Step::none:
+    case Step::end:
+      return;
+    case Step::attempt:
+      attempt();
+      return;
+    case Step::giveBack:
+      giveBack();
+      return;
+    case Step::pause:
+      pause();
+      return;
+    case Step::finish:
+    case Step::finishEarly:
+      tellCaller();
+      return;
+  }
+}
+
+inline void QuorumAcquire::attempt() {
+  std::uint64_t attempt = 0;
+  std::stop_source round;
+  const auto now = group_->now();
+  {
+    const MutexLock lock(mutex_);
+    attempt = ++attempt_;
+    attemptBegan_ = now;
+    grants_.assign(group_->members().size(), Grant());
+    round_ = round;
+  }
+  auto until = now + patience_;
+  bool early = false;
+  if (!oneAttempt() && !endless() && deadline_ < until) {
+    until = deadline_;
+    early = true;
+  }
+  tellAt(until, [attempt, early, until](QuorumAcquire& self) {
+    return self.tell(attempt, [&](QuorumFsm& fsm) {
+      // An early call means closed clients: their own answers say more than silence would.
+      return self.group_->now() < until ? Step::none : fsm.limitReached(early);
+    });
+  });
+  // This stops the requests after a success, too: a later grant would last longer than the rest
+  // of the hold.
+  group_->callAt(until, [round] { std::stop_source(round).request_stop(); });
+  for (std::size_t i = 0; i < group_->members().size(); ++i) {
+    group_->members()[i]->acquireAsync(memberParams(i, round.get_token()),
+                                       [self = self(), i, attempt](const Result<Acquired>& result) {
+                                         if (ownerEnded(result)) {
+                                           self->stopped();
+                                         }
+                                         self->answered(i, attempt, result);
+                                       });
+  }
+}
+
+inline void QuorumAcquire::answered(std::size_t member,
+                                    std::uint64_t attempt,
+                                    const Result<Acquired>& result) {
+  if (result.has_value() && result->has_value()) {
+    granted(member, attempt, **result);
+    return;
+  }
+  perform(tell(attempt, [&](QuorumFsm& fsm) {
+    return result.has_value() ? fsm.refused(member) : fsm.failed(member, result.error());
+  }));
+}
+
+inline void QuorumAcquire::granted(std::size_t member, std::uint64_t attempt, const Grant& grant) {
+  IntrusivePtr<GroupHold> complete;
+  bool late = false;
+  Step step = Step::none;
+  {
+    const MutexLock lock(mutex_);
+    // Races: a grant may come while its attempt is open, after the attempt has succeeded (it then
+    // joins the hold), or after it has failed or another has begun (it is then given back).
+    if (attempt == attempt_ && fsm_.asking()) {
+      grants_[member] = grant;
+      step = fsm_.granted(member, majorityValid());
+      if (step == Step::finish) {
+        hold_ = group_->book(grants_, terms());
+      }
+    } else if (attempt == attempt_ && hold_) {
+      complete = hold_;
+    } else {
+      late = true;
+    }
+  }
+  if (complete) {
+    late = !complete->join(member, grant);
+    complete->listen();
+  }
+  if (late) {
+    group_->members()[member]->releaseQuietly({params_.owner, grant.hold->incarnation()});
+  }
+  perform(step);
+}
+
+inline bool QuorumAcquire::majorityValid() const {
+  std::vector<Clock::time_point> until;
+  until.reserve(grants_.size());
+  for (const Grant& grant : grants_) {
+    const bool held = grant.hold && grant.hold->reason() == LossReason::none;
+    until.push_back(held ? grant.hold->validUntil() : Clock::time_point::min());
+  }
+  const auto end = Quorum::validUntil(until, group_->members().need());
+  return end != Clock::time_point::min() && group_->now() < end - terms().margin;
+}
+
+inline void QuorumAcquire::giveBack() {
+  MemberGrants grants;
+  std::optional<std::stop_source> round;
+  std::uint64_t attempt = 0;
+  {
+    const MutexLock lock(mutex_);
+    grants.swap(grants_);
+    round.emplace(round_);
+    attempt = attempt_;
+  }
+  // A member that is still being asked gives back by itself the hold that it obtains.
+  round->request_stop();
+  auto until = group_->now() + patience_;
+  if (!endless()) {
+    until = std::max(group_->now(), std::min(until, deadline_ + kReplyGrace));
+  }
+  // Race: answers may come inside the loop below. The count includes one for this function, so
+  // that the last answer counts only after the loop.
+  const auto left = std::make_shared<Atomic<std::size_t>>(1);
+  const auto one = [self = self(), left, attempt] {
+    if (left->fetch_sub(1) == 1) {
+      self->perform(self->givenBack(attempt));
+    }
+  };
+  for (std::size_t i = 0; i < grants.size(); ++i) {
+    if (grants[i].hold) {
+      left->fetch_add(1);
+      group_->members()[i]->releaseAsync(
+          {params_.owner, grants[i].hold->incarnation()},
+          [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
+    }
+  }
+  if (left->load() > 1) {
+    tellAt(until, [attempt](QuorumAcquire& self) { return self.givenBack(attempt); });
+  }
+  one();
+}
+
+inline void QuorumAcquire::pause() {
+  std::uint64_t attempt = 0;
+  int attempts = 0;
+  std::uint32_t random = 0;
+  {
+    const MutexLock lock(mutex_);
+    attempt = attempt_;
+    attempts = fsm_.attempts();
+    random = random_ = random_ * 1664525U + 1013904223U;
+  }
+  const auto length =
+      backoffPause(kShortestRedPause, kLongestRedPause, attempts - 1, random >> 16U);
+  tellAt(std::min(group_->now() + length, deadline_),
+         [attempt](QuorumAcquire& self) { return self.pauseOver(attempt); });
+}
+
+inline void QuorumAcquire::tellCaller() {
+  QuorumFsm::Result outcome{};
+  std::optional<Error> error;
+  IntrusivePtr<GroupHold> hold;
+  {
+    const MutexLock lock(mutex_);
+    outcome = fsm_.result();
+    error = fsm_.error();
+    hold = hold_;
+  }
+  switch (outcome) {
+    case QuorumFsm::Result::granted:
+      hold->listen();
+      tend_(hold);
+      conclude(acquired(hold));
+      return;
+    case QuorumFsm::Result::refused:
+      conclude(Acquired());
+      return;
+    case QuorumFsm::Result::failed:
+    case QuorumFsm::Result::pending:
+      conclude(error.value_or(Error(Errc::serverError, "no outcome")));
+      return;
+  }
+}
 
 }  // namespace rlock::detail

@@ -77,7 +77,7 @@ class OutputQueue {
   };
 
   Atomic<Writer> writer_{Writer::none};
-  std::atomic<bool> blocked_{false};
+  Atomic<bool> blocked_{false};
   std::string waiting_;
   std::string writing_;  // of the writer
   std::size_t written_ = 0;

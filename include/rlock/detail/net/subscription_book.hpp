@@ -59,14 +59,14 @@ class SubscriptionBook {
     enum class Kind : std::uint8_t {
       nothing,
       message,     ///< for a wanted channel
-      subscribed,  ///< a wanted channel, by a request later than its last subscribe()
+      subscribed,  ///< a wanted channel, by a request sent after its last subscribe()
       refused,     ///< a wanted channel; it will be asked for again
       moved,       ///< a wanted channel is at another node; it will be asked for again here
       broken,      ///< the connection is of no use
     };
     Kind kind = Kind::nothing;
     bool answered = false;  ///< it answers a request, and not with an error
-    /// In the reply or in the book: gone with the reply or with the next change of the book.
+    /// Points into the reply or the book: valid until the reply is reused or the book changes.
     const std::string* channel = nullptr;
     Errc errc = Errc::connectionFailed;  ///< why it is refused or broken
   };
@@ -131,7 +131,7 @@ class SubscriptionBook {
     bool wanted = false;
     bool listed = false;  ///< in due_ or retrying_
     bool again = false;   ///< asked for since the last request went out
-    bool alone = false;   ///< was refused together with others
+    bool alone = false;   ///< a request for several channels was refused: it is asked for by itself
     int refusals = 0;     ///< in a row
   };
   using Channels = std::unordered_map<std::string, Channel>;
@@ -176,8 +176,8 @@ inline void SubscriptionBook::subscribe(std::string channel) {
     entry.second.wanted = true;
     ++wanted_;
   }
-  // The race of this call with an answer that is on its way: a message published before the call
-  // may have come before it, too, so only a later request confirms it.
+  // Race of this call with an answer that is on its way: a message published before the call may
+  // have come before it, too, so only a later request confirms it.
   entry.second.again =
       entry.second.state == State::subscribing || entry.second.state == State::subscribed;
   makeDue(entry);
@@ -339,7 +339,8 @@ void SubscriptionBook::sendPing(TimePoint now, Send&& send) {
 }
 
 inline SubscriptionBook::Meaning SubscriptionBook::take(const Reply& reply, TimePoint now) {
-  // Bytes alone do not count: a peer that sends one now and then tells nobody anything.
+  // Only whole replies count as a sign of life: a peer that sends a byte now and then would keep a
+  // dead session alive.
   requests_.received(now);
   if (reply.isError()) {
     return takeError(reply.text, now);
@@ -453,7 +454,8 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeError(std::string_view te
     return refuse(
         *request.channels.front(), code == "NOPERM" ? Errc::denied : Errc::serverError, now);
   }
-  // One of them spoils the request for all, and the answer does not say which.
+  // The server refused one of these channels and does not say which, so each is asked for by
+  // itself.
   for (Entry* entry : request.channels) {
     entry->second.alone = true;
     reconsider(*entry);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/annotated_mutex.hpp>
+
 #include <condition_variable>
-#include <mutex>
 #include <utility>
 
 namespace rlock::detail {
@@ -74,16 +75,16 @@ class ContextCalls {
   void endAll() noexcept;
 
  private:
-  std::mutex mutex_;
-  // All below is protected by mutex_.
-  bool closed_ = false;  // from here on every call that is not taken has been ended
-  int delivering_ = 0;
-  std::condition_variable delivered_;
-  ContextCall* first_ = nullptr;
+  AnnotatedMutex mutex_;
+  /// From here on every call that is not taken has been ended.
+  bool closed_ RLOCK_GUARDED_BY(mutex_) = false;
+  int delivering_ RLOCK_GUARDED_BY(mutex_) = 0;
+  std::condition_variable_any delivered_;
+  ContextCall* first_ RLOCK_GUARDED_BY(mutex_) = nullptr;
 };
 
 inline bool ContextCalls::add(ContextCall& call) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (closed_) {
     return false;
   }
@@ -96,7 +97,7 @@ inline bool ContextCalls::add(ContextCall& call) {
 }
 
 inline ContextCalls::Taking::Taking(ContextCalls& calls, ContextCall* call) : calls_(calls) {
-  const std::lock_guard lock(calls_.mutex_);
+  const MutexLock lock(calls_.mutex_);
   if (calls_.closed_) {
     return;
   }
@@ -114,7 +115,7 @@ inline ContextCalls::Taking::Taking(ContextCalls& calls, ContextCall* call) : ca
 
 inline ContextCalls::Taking::~Taking() {
   if (taken_) {
-    const std::lock_guard lock(calls_.mutex_);
+    const MutexLock lock(calls_.mutex_);
     if (--calls_.delivering_ == 0) {
       calls_.delivered_.notify_all();
     }
@@ -122,11 +123,15 @@ inline ContextCalls::Taking::~Taking() {
 }
 
 inline void ContextCalls::endAll() noexcept {
-  std::unique_lock lock(mutex_);
-  closed_ = true;
-  ContextCall* call = std::exchange(first_, nullptr);
-  delivered_.wait(lock, [this] { return delivering_ == 0; });
-  lock.unlock();
+  ContextCall* call = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    closed_ = true;
+    call = std::exchange(first_, nullptr);
+    while (delivering_ > 0) {
+      delivered_.wait(mutex_);
+    }
+  }
   // Handlers are destroyed without the mutex: what they own may begin further calls, or end some.
   while (call != nullptr) {
     ContextCall* const next = call->next_;
