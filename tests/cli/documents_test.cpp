@@ -78,7 +78,8 @@ TEST(CliDocuments, TheManualPageIsWellFormed) {
     GTEST_SKIP() << "there is no mandoc; cmake/install_packages.sh shells";
   }
   const std::string command = "mandoc -T lint -W warning";
-  // The page has no date, so that each build of a version makes the same one; here that is no fault.
+  // The page has no date, so that each build of a version makes the same one; here that is no
+  // fault.
   std::string page = manualPage();
   const std::size_t date = page.find("\"\"", page.find(".TH "));
   ASSERT_NE(date, std::string::npos);
