@@ -63,21 +63,21 @@ endfunction()
 # rlock_add_gtest(NAME <target> LABELS <label>... SOURCES <file>...
 #                 [GROUP suite|test|case] [APART <regex>]
 #                 [LIBRARIES <target>...] [DEPENDS <target>...] [TIMEOUT <seconds per case>]
-#                 [COMPUTES] [APART_FROM_LIBRARY] [UNITS <number> [ALONE <file>...]])
+#                 [COMPUTES] [OWN_TIME] [APART_FROM_LIBRARY] [UNITS <number> [ALONE <file>...]])
 #
 # One test program, and the ctest tests that run it. GROUP says what shares a process: all cases of a
 # suite (the ctest test is named <target>.<Suite>), a TEST_P with all its parameters or a single TEST
 # (<target>.<Suite>.<Test>, the default), or nothing (<target>.<Suite>.<Test>/<parameter>). Cases whose
 # <Suite>.<Test>/<parameter> matches APART share nothing in any case. DEPENDS names programs that the
-# tests start: their paths are in the environment variable RLOCK_TEST_PROGRAM_DIR. With
-# APART_FROM_LIBRARY the program brings its own copy of the library. For UNITS and ALONE see
-# rlock_compile_together().
+# tests start: their paths are in the environment variable RLOCK_TEST_PROGRAM_DIR. With OWN_TIME no
+# pause of the host excuses a failure, since the tests' time is not the host's. With APART_FROM_LIBRARY
+# the program brings its own copy of the library. For UNITS and ALONE see rlock_compile_together().
 #
 # ctest asks the program for its cases each time it starts, see RLockDiscoverTests.cmake; files in
 # TEST_INCLUDE_FILES that come later find the names of the tests in <target>_cases.
 function(rlock_add_gtest)
   cmake_parse_arguments(PARSE_ARGV 0 arg
-    "APART_FROM_LIBRARY;COMPUTES" "NAME;TIMEOUT;GROUP;APART;UNITS" "LABELS;SOURCES;LIBRARIES;DEPENDS;ALONE")
+    "APART_FROM_LIBRARY;COMPUTES;OWN_TIME" "NAME;TIMEOUT;GROUP;APART;UNITS" "LABELS;SOURCES;LIBRARIES;DEPENDS;ALONE")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -87,6 +87,7 @@ function(rlock_add_gtest)
   math(EXPR timeout "${arg_TIMEOUT} * ${RLOCK_TEST_TIME_FACTOR}")
 
   add_executable(${arg_NAME} ${arg_SOURCES})
+  set_target_properties(${arg_NAME} PROPERTIES RLOCK_OWN_TIME ${arg_OWN_TIME})
   if(arg_APART_FROM_LIBRARY)
     # Its definitions differ, so that the precompiled header of the others does not fit.
     rlock_set_target_options(${arg_NAME})

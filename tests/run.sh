@@ -16,7 +16,7 @@
 #
 # Failed tests run once more, alone, and are printed, if each of them is labelled timing
 # (tests/timing_tests.cmake says what that means; at most 5 of these) or the host was seen to stand still
-# while it ran, and it checks no safety (at most 40 in all).
+# while it ran (at most 40 in all), and none of them checks safety.
 #
 # Environment:
 #   RLOCK_PRESET    preset of CMakePresets.json to build (default release)
@@ -54,6 +54,7 @@ while (($# > 0)); do
   shift
 done
 cd "$(dirname "$0")/.."
+. tests/once_more.sh
 
 if [[ ${labels[0]:-} == matrix ]]; then
   exec tests/matrix/run.sh
@@ -146,18 +147,6 @@ count_cases() {
     }' "$build/Testing/Temporary/LastTest.log"
 }
 
-# Writes to $build/host.log when the host stood still; see tests/support/host_watch.cpp.
-watch_host() {
-  : >"$build/host.log"
-  export RLOCK_TEST_HOST=$PWD/$build/host.log
-  "$build/tests/rlock_host_watch" "$RLOCK_TEST_HOST" </dev/null >/dev/null &
-  trap "kill $! 2>/dev/null || true" EXIT
-}
-
-longest_pause() {
-  awk '$2 - $1 > longest { longest = $2 - $1 } END { print longest + 0 }' "$build/host.log"
-}
-
 run_tests() {
   # A test counts as two; the slow ones, which only wait, as one; those that compute as six.
   local run=(ctest --test-dir "$build" -j $((2 * test_jobs)) --output-on-failure --no-tests=error
@@ -182,19 +171,14 @@ run_tests() {
     return "$status"
   fi
 
-  local failed timing stalled total
+  local failed timing stalled total verdicts
   # Before the next call of ctest, which begins the log anew.
-  stalled=$(awk -f tests/once_more.awk "$build/Testing/Temporary/LastTest.log" | names)
+  verdicts=$(awk -f tests/once_more.awk "$build/Testing/Temporary/LastTest.log")
   failed=$(cut -d: -f2- "$build/Testing/Temporary/LastTestsFailed.log" | names)
   timing=$(ctest --test-dir "$build" -N -L '^timing$' | sed -nE 's/^ *Test +#[0-9]+: //p' | names)
-  local undisturbed
-  undisturbed=$(comm -23 <(echo "$failed") <(echo "$stalled"))
-  if [[ -n $(comm -23 <(echo "$undisturbed") <(echo "$timing")) ]] ||
-    (($(grep -c . <<<"$undisturbed") > 5 || $(wc -l <<<"$failed") > 40)); then
-    return "$status"
-  fi
+  stalled=$(may_run_once_more "$failed" "$verdicts" "$timing") || return "$status"
   if [[ -n $stalled ]]; then
-    echo "The host stood still ($(wc -l <"$build/host.log") times, up to $(longest_pause) ms)."
+    tell_pauses
   fi
   echo "The limits of time of these tests were broken; once more, alone:"
   echo "$failed"
@@ -204,7 +188,7 @@ run_tests() {
   echo "All in all: 100% tests passed, 0 tests failed out of $total"
 }
 
-watch_host
+watch_host "$build/tests/rlock_host_watch" "$PWD/$build/host.log"
 for ((round = 1; round <= rounds; ++round)); do
   begin=$SECONDS status=0
   if ((rounds == 1)); then

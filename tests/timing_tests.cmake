@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The tests labelled timing: what each of them is about is a moment, and its limit is so near (50 ms to
 # 500 ms) that a host which takes the processors away for as long breaks it, whatever the library did.
-# tests/run.sh gives them one more try, alone. None of them checks exclusion, counts or losses.
+# tests/run.sh gives them one more try, alone. None of them checks exclusion, counts or losses: one that calls
+# noteSafetyCheck() gets no other try, whatever its label.
 
 # rlock_label_timing(<program> <Suite.Test>...)
 #
@@ -49,6 +50,7 @@ rlock_label_timing(lock_integration
   LatchTest.CD06_AwaitOutOfTime
   LeaseObject.UnknownWhenTheServerDoesNotAnswer
   LockConformance.LK17_RedisStopped
+  LockRestart.XCLK7_AWaitEndsInItsTimeBesideAFrozenServer
   SemaphoreTest.ATimeLimitEndsTheWait
   ServerTrouble.XERR9_AReplicaByMistake
   ServerTroubleSlow.XERR11_ABusyServer
@@ -64,16 +66,15 @@ rlock_label_timing(lock_integration
   FairLockLostReply.ALostWithdrawalIsRepeatedOrLapses
   LockConformance.LK13_TryLockWaitsForADeadOwner
   SpinLock.SP11_TryLockWaitsForADeadOwner
-  # A lease that is renewed through a slow network or lost through a frozen one.
-  LockNetworkSlow.XNET5_AFewBytesAtATime
-  LockRestartSlow.XCLK7_AServerFrozenForLongerThanTheLease)
+  # A lease that is renewed through a slow network.
+  LockNetworkSlow.XNET5_AFewBytesAtATime)
 
 rlock_label_timing(sync
-  # Acknowledgements that do not come end a call when its time is up, and delay no others.
+  # Acknowledgements that do not come end a call or a hold when its time is up, and delay no others.
   Sync.ACallerThatLeavesLeavesNothingBehind
-  Sync.AGrantThatIsNotAcknowledgedIsUndone
+  Sync.AnAcquisitionThatIsNotAcknowledgedEndsWithThePolicysLimit
   Sync.OthersAreNotDelayedByAReplicaThatHangs
-  SyncSlow.ARenewalThatIsNotAcknowledgedIsNone)
+  SyncSlow.TheLossIsToldOneTimeoutAfterTheLastAcknowledgedRenewal)
 
 rlock_label_timing(integration
   # Connecting ends when its time is up.

@@ -60,7 +60,10 @@ class FairLockLostReply : public FairLockTest, public ::testing::WithParamInterf
     proxy().releaseStalled();
     std::this_thread::sleep_for(30ms);
   }
-  [[nodiscard]] Fields heldOnce(OwnerId owner) { return {{ownerField(client(), owner), "1"}}; }
+  [[nodiscard]] Fields heldOnce(OwnerId owner) {
+    noteSafetyCheck();
+    return {{ownerField(client(), owner), "1"}};
+  }
 
  private:
   std::optional<Client> client_;

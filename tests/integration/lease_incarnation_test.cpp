@@ -29,6 +29,7 @@ class LeaseIncarnation : public LockTest, public ::testing::WithParamInterface<E
 
   /// The new hold is there, and there once: its release frees the lock.
   void expectUntouched(RLock& lock, Lease& newer) {
+    noteSafetyCheck();
     // What the old one may have sent is answered by now.
     EXPECT_TRUE(lock.isHeldBy(newer.owner()));
     EXPECT_TRUE(newer.held());
@@ -106,7 +107,7 @@ TEST_P(LeaseIncarnation, ARefusedOneLeavesTheNextAlone) {
   Lease old = lock.acquire({}, owner);
   raw().del("refused");
   ASSERT_EVENTUALLY(kLong, old.lossReason() == LossReason::refused);
-  Lease newer = lock.acquire({}, owner);
+  Lease newer = lock.acquire({.lease = 20s}, owner);
   end(std::move(old));
   expectUntouched(lock, newer);
 }
@@ -156,7 +157,7 @@ TEST_P(LeaseIncarnation, AnUnreachableOneLeavesTheNextAlone) {
   proxy().blackHole();
   ASSERT_EVENTUALLY(kLong, old.lossReason() == LossReason::unreachable);
   proxy().endBlackHole();
-  Lease newer = lock.acquire({}, owner);
+  Lease newer = lock.acquire({.lease = 20s}, owner);
   end(std::move(old));
   expectUntouched(lock, newer);
 }
@@ -170,7 +171,7 @@ TEST_P(LeaseIncarnation, ALostMultiLockLeavesTheNextAlone) {
   Lease old = lock.acquire({}, owner);
   raw().del("a");
   ASSERT_EVENTUALLY(kLong, old.lossReason() == LossReason::refused);
-  Lease newer = lock.acquire({}, owner);
+  Lease newer = lock.acquire({.lease = 20s}, owner);
   end(std::move(old));
   EXPECT_EQ(a.isHeldBy(owner), b.isHeldBy(owner));
   expectUntouched(lock, newer);

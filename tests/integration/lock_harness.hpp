@@ -195,6 +195,13 @@ class LockTest : public ::testing::Test {
   std::unique_ptr<TcpProxy> proxy_;
 };
 
+/// For checks of safety that no Resource or counter makes: who has a lock, for how long, and how
+/// often.
+class SafetyTest : public LockTest {
+ protected:
+  SafetyTest() { noteSafetyCheck(); }
+};
+
 /// The same by each of the four faces.
 class FaceTest : public LockTest, public ::testing::WithParamInterface<Face> {
  protected:

@@ -229,6 +229,7 @@ TEST_F(LeaseObject, ValidityBeginsWithTheRequestAndNotWithItsReply) {
 }
 
 TEST_F(LeaseObject, C2_TheLossIsToldBeforeTheServerGivesTheLockAway) {
+  noteSafetyCheck();
   Client client = connect();
   Lease lease = client.getLock("c2").acquire({.lease = 1500ms});
   const auto validUntil = lease.validUntil();

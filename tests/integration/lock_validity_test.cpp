@@ -48,7 +48,7 @@ constexpr ValidKind kValidKinds[] = {
      }},
 };
 
-class LockValidity : public LockTest, public ::testing::WithParamInterface<ValidKind> {
+class LockValidity : public SafetyTest, public ::testing::WithParamInterface<ValidKind> {
  protected:
   static constexpr std::chrono::milliseconds kLate{300};
 
@@ -138,7 +138,7 @@ TEST_P(LockValidity, AGrantThatComesAfterItsLeaseIsNone) {
 
 /// A hold whose renewal is under way, and a loop that will hear of its reply after the holder's
 /// thread has gone on.
-class StaleRenewal : public LockTest {
+class StaleRenewal : public SafetyTest {
  protected:
   static constexpr std::chrono::milliseconds kTimeout{3000};
 

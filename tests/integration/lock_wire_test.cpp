@@ -10,7 +10,10 @@ namespace {
 
 using Fields = std::map<std::string, std::string>;
 
-class LockWire : public FaceTest {};
+class LockWire : public FaceTest {
+ protected:
+  LockWire() { noteSafetyCheck(); }
+};
 class LockWireNames : public LockTest {};
 
 INSTANTIATE_TEST_SUITE_P(Faces, LockWire, ::testing::ValuesIn(kFaces), faceName);

@@ -10,7 +10,7 @@
 namespace rlock::test {
 namespace {
 
-class LoopOrder : public LockTest {
+class LoopOrder : public SafetyTest {
  protected:
   /// Keeps a client's loop thread busy from the constructor to the end of its life.
   class BusyLoop {

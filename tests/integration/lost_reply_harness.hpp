@@ -89,7 +89,7 @@ void breakUnderLoad(TcpProxy& proxy, Between between) {
 }
 
 /// A client behind a proxy that can break one request.
-class LostReplyTest : public LockTest, public ::testing::WithParamInterface<LostReplyParams> {
+class LostReplyTest : public SafetyTest, public ::testing::WithParamInterface<LostReplyParams> {
  protected:
   void SetUp() override {
     LockTest::SetUp();

@@ -574,6 +574,7 @@ TEST_F(MultiLock, ALostLeaseThatGoesLeavesANewerHoldOfItsOwnerAlone) {
 }
 
 TEST_F(MultiLock, C2_TheLossIsToldBeforeTheEndOfTheValidity) {
+  noteSafetyCheck();
   startNodes(2, kWatchdog);
   Lease lease = multiLock(locks("m")).acquire();
   std::atomic<Clock::rep> toldAt{0};

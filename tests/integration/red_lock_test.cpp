@@ -423,6 +423,7 @@ TEST_F(RedLock, AMajorityThatIsLostIsTheLoss) {
 }
 
 TEST_F(RedLock, C2_TheLossIsToldBeforeTheEndOfTheValidity) {
+  noteSafetyCheck();
   startNodes(3, kWatchdog);
   Lease lease = redLock(locks("r")).acquire();
   std::atomic<Clock::rep> toldAt{0};

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs the tests of all locks on other servers than a plain one for each test: behind Sentinels, on a
 # cluster, encrypted, and with no more rights than docs/configuration.md gives. A test that is about one
-# server is skipped there and says why.
+# server is skipped there and says why. What failed runs once more, alone, by the rule of tests/run.sh.
 #
 # Usage: tests/matrix/topologies.sh [TOPOLOGY...]
 #
@@ -20,6 +20,7 @@ case ${1:-} in
     ;;
 esac
 cd "$(dirname "$0")/../.."
+. tests/once_more.sh
 
 preset=${RLOCK_PRESET:-release}
 jobs=${RLOCK_TEST_JOBS:-6}
@@ -27,6 +28,10 @@ RLOCK_PRESET=$preset RLOCK_BUILD_ONLY=1 tests/run.sh
 logs=build/$preset/topologies
 mkdir -p "$logs"
 export RLOCK_TEST_REQUIRE_REDIS=1
+watch_host "build/$preset/tests/rlock_host_watch" "$PWD/$logs/host.log"
+# As patterns: a case has parameters around the name that the list has.
+timing=$(sed -nE '/^rlock_label_timing\(lock_integration/,/\)/s/^  ([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)\)?$/(^|\/)\1[.]\2(\/|$)/p' \
+  tests/timing_tests.cmake)
 
 # Runs the tests of one topology in several processes; prints what failed and how many were skipped.
 run() {  # TOPOLOGY
@@ -42,17 +47,21 @@ run() {  # TOPOLOGY
     wait "$pid" || status=1
   done
   if ((status != 0)); then
-    # Limits of time may be broken by the others; what fails alone, too, has failed.
-    local failed
-    failed=$(sed -nE 's/^\[  FAILED  \] ([^ ,]+)(,.*)? \([0-9]+ ms\)$/\1/p' "$logs/$topology".[0-9]* | paste -sd:)
+    local failed verdicts
+    failed=$(sed -nE 's/^\[  FAILED  \] ([^ ,]+)(,.*)? \([0-9]+ ms\)$/\1/p' "$logs/$topology".[0-9]* | sort -u)
     grep -LE '^\[  (PASSED|FAILED)  \] [0-9]+ test' "$logs/$topology".[0-9]* |
       sed 's/$/: did not come to an end/' && return 1
-    RLOCK_TEST_TOPOLOGY=$topology "build/$preset/tests/lock_integration" --gtest_filter="$failed" \
+    verdicts=$(awk -v cases=1 -f tests/once_more.awk "$logs/$topology".[0-9]*)
+    may_run_once_more "$failed" "$verdicts" "$(grep -E "$timing" <<<"$failed")" >/dev/null || {
+      grep -hE '^\[  FAILED  \] .*ms\)$|Failure$' "$logs/$topology".[0-9]*
+      return 1
+    }
+    RLOCK_TEST_TOPOLOGY=$topology "build/$preset/tests/lock_integration" --gtest_filter="${failed//$'\n'/:}" \
       >"$logs/$topology.again" 2>&1 || {
       grep -E '^\[  FAILED  \] .*ms\)$|Failure$' "$logs/$topology.again"
       return 1
     }
-    echo "$topology: only at the second attempt, alone: ${failed//:/ }"
+    echo "$topology: only at the second attempt, alone: ${failed//$'\n'/ }"
   fi
   awk -v name="$topology" '/^\[==========\] .* ran\./ { cases += $2 }
     /^\[  SKIPPED \] [0-9]+ tests?, listed below/ { skipped += $4 }

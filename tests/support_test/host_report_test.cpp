@@ -48,5 +48,11 @@ TEST(HostReportSamples, DISABLED_AReaderMeetsAWriter) {
   EXPECT_EQ(resource.overlaps(), 0);
 }
 
+using HostReportSafety = SafetyTest;
+
+TEST_F(HostReportSafety, DISABLED_AFixtureChecksSafety) {
+  FAIL() << "held twice";
+}
+
 }  // namespace
 }  // namespace rlock::test

@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Which failed tests may run once more: those that the host disturbed, unless they check safety.
+# Which failed tests may run once more: those whose limits of time the host or the others broke, unless one of them
+# checks safety.
 #
-# Usage: once_more_test.sh <the program support> <the program rlock_host_watch>
+# Usage: once_more_test.sh <the program support> <the program rlock_host_watch> <programs with a time of their own>...
 set -euo pipefail
 support=$1
 watch=$2
 rule=$(dirname "$0")/../once_more.awk
+. "$(dirname "$0")/../once_more.sh"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
 
-# Prints "yes" if a test that runs these cases may run once more, after what RLOCK_TEST_HOST names.
+# Prints "yes" if a test that runs these cases may run once more, after what RLOCK_TEST_HOST names; $timing is
+# what is labelled timing.
+timing=''
 once_more() {  # CASE...
   local filter
-  filter=$(printf 'HostReportSamples.DISABLED_%s:' "$@")
+  filter=$(printf 'HostReport*.DISABLED_%s:' "$@")
   {
     echo "1/1 Testing: the.Test"
     echo "1/1 Test: the.Test"
@@ -25,7 +29,7 @@ once_more() {  # CASE...
     echo "not run"
     return
   fi
-  [[ $(awk -f "$rule" "$folder/LastTest.log") == the.Test ]] && echo yes || echo no
+  may_run_once_more the.Test "$(awk -f "$rule" "$folder/LastTest.log")" "$timing" >/dev/null && echo yes || echo no
 }
 
 expect() {  # YES-OR-NO WHAT CASE...
@@ -42,6 +46,7 @@ expect() {  # YES-OR-NO WHAT CASE...
 
 unset RLOCK_TEST_HOST
 expect no "without a watch" ALimitIsBroken
+timing=the.Test expect yes "labelled timing" ALimitIsBroken
 export RLOCK_TEST_HOST=$folder/host.log
 : >"$RLOCK_TEST_HOST"
 expect no "the host did not stand still" ALimitIsBroken
@@ -54,6 +59,44 @@ expect no "a test that has a safety check" ALimitIsBrokenBesideOverlaps
 expect no "two holders in a resource" AResourceHasTwoUsers
 expect no "a reader beside a writer" AReaderMeetsAWriter
 expect no "one of two cases checks safety" ALimitIsBroken ACounterIsWrong
+expect no "a fixture that checks safety" AFixtureChecksSafety
+timing=the.Test expect no "labelled timing, though it checks safety" ALimitIsBroken ACounterIsWrong
+
+# The same by cases.
+awk -v cases=1 -f "$rule" "$folder/LastTest.log" >"$folder/cases"
+if ! diff "$folder/cases" - <<'EXPECTED'; then
+stalled HostReportSamples.DISABLED_ALimitIsBroken
+safety HostReportSamples.DISABLED_ACounterIsWrong
+EXPECTED
+  failures=$((failures + 1))
+fi
+
+# Of several tests.
+several() {  # YES-OR-NO FAILED VERDICTS TIMING
+  local got=no
+  may_run_once_more "$(printf "$2")" "$(printf "$3")" "$(printf "$4")" >/dev/null && got=yes
+  if [[ $got != "$1" ]]; then
+    echo "$2, of which $3, labelled $4: once more is $got"
+    failures=$((failures + 1))
+  fi
+}
+several yes 'a\nb' 'stalled a' 'b\nc'
+several no 'a\nb' 'stalled a' 'c'
+several no 'a\nb' 'stalled a\nsafety b' 'b'
+several yes '1\n2\n3\n4\n5' '' '1\n2\n3\n4\n5'
+several no '1\n2\n3\n4\n5\n6' '' '1\n2\n3\n4\n5\n6'
+several yes "$(seq -w 40)" "$(seq -f 'stalled %02g' 40)" ''
+several no "$(seq -w 41)" "$(seq -f 'stalled %02g' 41)" ''
+several no '' '' 'a'
+
+# Where time is not the host's, nothing asks how the host was.
+for program in "${@:3}"; do
+  if grep -q 'did not stand still' "$program"; then
+    echo "$program asks whether the host stood still"
+    failures=$((failures + 1))
+  fi
+done
+grep -q 'did not stand still' "$support"
 
 # The watch writes when it could not run for a while.
 : >"$RLOCK_TEST_HOST"
