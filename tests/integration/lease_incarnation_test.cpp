@@ -481,6 +481,7 @@ TEST_F(LostGroup, ALostRedLockIsNotRenewedAndGivesBackWhatIsLeft) {
   stopNode(0);
   stopNode(1);
   ASSERT_EVENTUALLY(kLong, lease.lossReason() == LossReason::unreachable);
+  outlives(2, "r");
   EXPECT_EVENTUALLY(kLong, !existsOn(2, "r"));
   EXPECT_EQ(lease.release(), ReleaseResult::lost);
 }

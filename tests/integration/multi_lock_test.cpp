@@ -354,6 +354,9 @@ TEST_F(MultiLock, XML5_ASlowMemberOutlastsTheLeaseOfTheOthers) {
   EXPECT_TRUE(timed == "false" || timed == "timedOut") << timed;
   node(1).proxy().heal();
   node(2).proxy().heal();
+  for (std::size_t i = 0; i < nodeCount(); ++i) {
+    outlives(i, "m");
+  }
   EXPECT_EVENTUALLY(kLong, countWith("m") == 0);
   EXPECT_EQ(answerOf([&] { return lock.tryLock(5s, 5s); }), "true");
   lock.unlock();
@@ -528,6 +531,8 @@ TEST_F(MultiLock, TheLossOfOneMemberIsTheLossOfAll) {
   const std::stop_callback callback(lease.lostToken(), [&] { ++told; });
   node(1).raw->run({"DEL", memberName(1, "m")});
   EXPECT_EVENTUALLY(kLong, told == 1);
+  outlives(0, "m");
+  outlives(2, "m");
   EXPECT_FALSE(lease.held());
   EXPECT_EQ(lease.lossReason(), LossReason::refused);
   EXPECT_EQ(lease.release(), ReleaseResult::lost);
