@@ -321,16 +321,23 @@ std::optional<ConnectFailure> Handshake::received(const char* data, std::size_t 
   if (settings_->peer == Peer::sentinel) {
     return std::nullopt;
   }
-  const bool all = steps_.back() == Step::ping;
-  if (all && settings_->peer == Peer::master && session_.role.empty()) {
-    // Servers older than 6 do not know HELLO.
+  if (steps_.back() == Step::ping) {
+    askWhatIsMissing();
+  }
+  return std::nullopt;
+}
+
+void Handshake::askWhatIsMissing() {
+  if (withoutHello_ && std::find(steps_.begin(), steps_.end(), Step::serverInfo) == steps_.end()) {
+    append(Step::serverInfo, {"INFO", "server"});
+  }
+  if (session_.role.empty() && (withoutHello_ || settings_->peer == Peer::master)) {
     append(Step::role, {"ROLE"});
   }
-  if (all && session_.clientId == 0) {
+  if (session_.clientId == 0) {
     // Servers older than 6.2 know neither of the other ways.
     append(Step::clientId, {"CLIENT", "ID"});
   }
-  return std::nullopt;
 }
 
 std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& reply) {
@@ -439,8 +446,11 @@ std::optional<ConnectFailure> Handshake::acceptError(Step step, const Reply& rep
     }
     return failure;
   }
-  if (step == Step::role) {
+  if (step == Step::role && settings_->peer == Peer::master) {
     return judgeRole();
+  }
+  if (step == Step::hello) {
+    withoutHello_ = true;
   }
   if (step == Step::select) {
     return classifySelect(reply.text, settings_->database);

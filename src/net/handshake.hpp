@@ -85,6 +85,9 @@ class Handshake {
 
  private:
   void append(Step step, std::initializer_list<std::string_view> argv);
+  /// When all has been answered: the mode and role, which servers older than 6 do not tell by
+  /// HELLO, and the id of the connection.
+  void askWhatIsMissing();
   std::optional<ConnectFailure> acceptReply(Step step, const Reply& reply);
   std::optional<ConnectFailure> acceptError(Step step, const Reply& reply);
   std::optional<ConnectFailure> acceptHello(const Reply& reply);
@@ -106,6 +109,7 @@ class Handshake {
   ReplyReader reader_;
   ServerSession session_;
   std::shared_ptr<SentinelAnswer> sentinel_;
+  bool withoutHello_ = false;                      // it was refused
   std::optional<ConnectFailure> refusedPassword_;  // told unless the next reply says more
 };
 

@@ -68,7 +68,8 @@ TEST_F(WrongServer, AReplicaIsNamedWhereItRefusesToWrite) {
   Options settings = options();
   settings.callTimeout = 300ms;
   Client client = Client::connect(settings);
-  EXPECT_TRUE(log().contains("is a replica")) << "nobody is warned";
+  EXPECT_TRUE(log().contains("is a replica, which takes no writes; give its master's address"))
+      << "nobody is warned";
   std::optional<Error> error;
   // A call whose time is up while a request is under way can only say that.
   ASSERT_EVENTUALLY(kLong, [&] {
@@ -79,6 +80,32 @@ TEST_F(WrongServer, AReplicaIsNamedWhereItRefusesToWrite) {
   }());
   ASSERT_TRUE(error);
   EXPECT_TRUE(says(*error, "replica")) << error->what();
+}
+
+/// Says nothing of itself by HELLO, as servers older than 6.
+RedisServerOptions withoutHello() {
+  RedisServerOptions settings;
+  settings.extraArgs = {"--rename-command", "HELLO", "HELLO-OF-OURS"};
+  return settings;
+}
+
+TEST_F(WrongServer, AReplicaWithoutHelloIsWarnedOf) {
+  const RedisServer replica(withoutHello());
+  RawRedis(replica).run({"REPLICAOF", "127.0.0.1", "1"});
+  const Client client = Client::connect(tuned(replica.uri()));
+  EXPECT_TRUE(log().contains("give its master's address"));
+}
+
+TEST_F(WrongServer, ANodeOfAClusterWithoutHelloIsRefusedWhoeverConnects) {
+  RedisServerOptions settings = withoutHello();
+  settings.extraArgs.insert(settings.extraArgs.end(), {"--cluster-enabled", "yes"});
+  const RedisServer node(settings);
+  // Who kills no connection asks for less.
+  for (const char* const parameters : {"", "?lost-reply-policy=marker"}) {
+    const Error error = refusal(node.uri() + parameters);
+    EXPECT_EQ(error.errc(), Errc::invalidArgument);
+    EXPECT_TRUE(says(error, "write redis+cluster://")) << error.what();
+  }
 }
 
 }  // namespace

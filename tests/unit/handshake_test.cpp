@@ -166,8 +166,8 @@ TEST(Handshake, AsksAnOldServerForTheIdOnItsOwn) {
                       "-ERR unknown command 'HELLO'\r\n-ERR unknown subcommand\r\n"
                       "-NOPERM no\r\n-NOPERM no\r\n-NOPERM no\r\n+PONG\r\n"));
   EXPECT_FALSE(shake.done());
-  EXPECT_EQ(shake.unsent(), "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n");
-  ASSERT_FALSE(answer(shake, ":7\r\n"));
+  EXPECT_EQ(shake.unsent(), "*1\r\n$4\r\nROLE\r\n*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n");
+  ASSERT_FALSE(answer(shake, "-NOPERM no\r\n:7\r\n"));
   EXPECT_TRUE(shake.done());
   EXPECT_EQ(shake.session().clientId, 7U);
   EXPECT_FALSE(shake.session().canKill);
@@ -177,7 +177,7 @@ TEST(Handshake, GoesOnWhereTheIdCannotBeHad) {
   Handshake shake = handshake({}, false);
   ASSERT_FALSE(answer(shake, "-ERR unknown\r\n-ERR unknown\r\n+PONG\r\n"));
   EXPECT_FALSE(shake.done());
-  ASSERT_FALSE(answer(shake, "-NOPERM no\r\n"));
+  ASSERT_FALSE(answer(shake, "-NOPERM no\r\n-NOPERM no\r\n-NOPERM no\r\n"));
   EXPECT_TRUE(shake.done());
   EXPECT_EQ(shake.session().clientId, 0U);
 }
@@ -296,6 +296,33 @@ TEST(Handshake, KnowsTheModeOfAnOldServerByItsInfo) {
   EXPECT_EQ(failure->errc, Errc::invalidArgument);
 }
 
+TEST(Handshake, AsksAnOldServerForItsModeAndRoleOnTheirOwn) {
+  const auto asked = [] {
+    Handshake shake = handshake({}, false);
+    shake.sent(shake.unsent().size());
+    EXPECT_FALSE(answer(shake, "-ERR unknown command\r\n" + kInfo + "+PONG\r\n"));
+    EXPECT_FALSE(shake.done());
+    EXPECT_EQ(shake.unsent(), "*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n*1\r\n$4\r\nROLE\r\n");
+    return shake;
+  };
+  const std::string standalone = bulk("redis_mode:standalone\r\nrun_id:feed\r\n");
+  Handshake replica = asked();
+  EXPECT_FALSE(answer(replica, standalone + "*2\r\n" + bulk("slave") + bulk("h")))
+      << "it is for the connector to warn";
+  EXPECT_TRUE(replica.done());
+  EXPECT_EQ(replica.session().role, "slave");
+  Handshake node = asked();
+  EXPECT_EQ(answer(node, bulk("redis_mode:cluster\r\n")).value().errc, Errc::invalidArgument);
+  Handshake mute = asked();
+  EXPECT_FALSE(answer(mute, "-NOPERM no\r\n-NOPERM no\r\n"));
+  EXPECT_TRUE(mute.done());
+  EXPECT_EQ(mute.session().role, "");
+  // Only where HELLO is refused: others than Redis may say little.
+  Handshake silent = handshake({}, false);
+  EXPECT_FALSE(answer(silent, "*2\r\n" + bulk("id") + ":7\r\n" + kInfo + "+PONG\r\n"));
+  EXPECT_TRUE(silent.done());
+}
+
 TEST(Handshake, AClusterIsMadeOfNodesOfOne) {
   LinkSettings settings;
   settings.cluster = true;
@@ -407,7 +434,8 @@ TEST(MasterHandshake, AnOldServerIsAskedForItsRoleOnItsOwn) {
     shake.sent(shake.unsent().size());
     EXPECT_FALSE(answer(shake, unknown));
     EXPECT_FALSE(shake.done());
-    EXPECT_EQ(shake.unsent(), "*1\r\n$4\r\nROLE\r\n");
+    EXPECT_EQ(shake.unsent(), "*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n*1\r\n$4\r\nROLE\r\n");
+    EXPECT_FALSE(answer(shake, kServer));
     return shake;
   };
   Handshake master = asked();
