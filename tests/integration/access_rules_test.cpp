@@ -193,6 +193,10 @@ TEST_P(AccessRules, OfFairLocks) {
   useLock([](Client& client) { return client.getFairLock("orders:17"); },
           lua::fair_acquire,
           lua::fair_release);
+  useLock([](Client& client) { return client.getNonReentrantFairLock("orders:17"); },
+          lua::fair_acquire,
+          lua::fair_release,
+          false);
 }
 
 TEST_P(AccessRules, OfFencedLocks) {
