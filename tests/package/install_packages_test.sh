@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# cmake/install_packages.sh asks for the Java that the system has. What it would install is only listed here.
+# cmake/install_packages.sh asks for the Java that the system has. What it would install is only listed here. And
+# tests/matrix/quick.sh says that it cannot run only where no list of packages can be had.
 #
 # Usage: install_packages_test.sh <source tree>
 set -euo pipefail
 
-script=$1/cmake/install_packages.sh
+root=$1
+script=$root/cmake/install_packages.sh
 stubs=$(mktemp -d)
 trap 'rm -rf "$stubs"' EXIT
 
@@ -44,4 +46,18 @@ if KNOWN='' PATH="$stubs:$PATH" bash "$script" interop 2>&1 | grep jdk; then
   echo 'asks for a Java although there is a later one' >&2
   failed=1
 fi
+
+quick() {  # STATUS STATUS-OF-APT-GET
+  local status=0
+  echo "exit $2" | stub apt-get
+  RLOCK_TEST_REDIS_SERVER=no-such-server PATH="$stubs:$PATH" bash "$root/tests/matrix/quick.sh" >"$stubs/quick.out" 2>&1 ||
+    status=$?
+  if ((status != $1)); then
+    echo "quick.sh ends with $status, not $1, where apt-get ends with $2:" >&2
+    cat "$stubs/quick.out" >&2
+    failed=1
+  fi
+}
+quick 1 0
+quick 77 100
 exit $failed
