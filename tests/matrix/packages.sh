@@ -9,6 +9,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
+fail() {
+  echo "packages.sh: $*" >&2
+  exit 1
+}
+
 make_packages() {
   mkdir -p build
   bash cmake/install_packages.sh build
@@ -19,11 +24,17 @@ make_packages() {
     return 1
   }
   ls build/deb/packages
-}
 
-fail() {
-  echo "packages.sh: $*" >&2
-  exit 1
+  # The preset release can be installed where there is no GoogleTest.
+  {
+    cmake --preset release -B build/without_tests -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON &&
+      cmake --build build/without_tests -j "$(nproc)" &&
+      cmake --install build/without_tests --prefix build/installed
+  } >build/without_tests.log 2>&1 || {
+    tail -n 40 build/without_tests.log
+    return 1
+  }
+  [[ -e build/installed/share/doc/rlock/LICENSE ]] || fail "the licence is not installed"
 }
 
 use_packages() {

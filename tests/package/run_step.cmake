@@ -70,6 +70,9 @@ elseif(STEP STREQUAL "install")
     message(FATAL_ERROR "left after uninstalling: ${left}")
   endif()
   run("${CMAKE_COMMAND}" --install "${build}" --prefix "${prefix}.installed")
+  if(NOT EXISTS "${prefix}.installed/share/doc/rlock/LICENSE")
+    message(FATAL_ERROR "the licence is not installed")
+  endif()
   # Nothing may remember where it was installed.
   file(RENAME "${prefix}.installed" "${prefix}")
 
