@@ -161,6 +161,16 @@ class LockTest : public ::testing::Test {
                                                : "redisson_lock__channel:" + name;
   }
 
+  /// The only field of a hash and its value, or how many there are instead.
+  [[nodiscard]] std::pair<std::string, std::string> onlyEntry(const std::string& name) {
+    const auto fields = raw().hgetall(name);
+    if (fields.size() == 1) {
+      return *fields.begin();
+    }
+    const std::string instead = std::to_string(fields.size()) + " fields";
+    return {instead, instead};
+  }
+
   /// Takes the lock as another program's client would, with raw commands.
   void rawHold(const std::string& name, const std::string& owner, std::chrono::milliseconds lease) {
     raw().run({"HINCRBY", name, owner, "1"});

@@ -76,10 +76,10 @@ TEST_P(ServerErrors, XERR1_EveryScriptSurvivesAFlush) {
   EXPECT_EQ(outcomeOf(lock.lock()), "ok");
   flush();
   EXPECT_EQ(outcomeOf(lock.lock()), "ok");
-  EXPECT_EQ(raw().hgetall("flush").begin()->second, "2");
+  EXPECT_EQ(onlyEntry("flush").second, "2");
   flush();
   EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
-  EXPECT_EQ(raw().hgetall("flush").begin()->second, "1");
+  EXPECT_EQ(onlyEntry("flush").second, "1");
   flush();
   EXPECT_EVENTUALLY(kLong, client.stats().renewals >= 1);
   flush();
@@ -132,7 +132,7 @@ TEST_P(ServerErrors, XERR2_ACountThatIsNoNumber) {
   FaceLock lock = lockOf(client, "err2");
   EXPECT_EQ(outcomeOf(lock.lock(owner)), "serverError");
   EXPECT_EQ(outcomeOf(lock.unlock(owner)), "serverError");
-  EXPECT_EQ(raw().hgetall("err2").begin()->second, "many");
+  EXPECT_EQ(onlyEntry("err2").second, "many");
   EXPECT_EQ(client.stats().holds, 0U);
 }
 
@@ -363,7 +363,7 @@ TEST_P(ServerErrors, XERR10_LoadingIsWaitedFor) {
   const auto third = loading();
   EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), scaled(5s))), "true");
   EXPECT_EQ(first.hits() + second.hits() + third.hits(), 9U);
-  EXPECT_EQ(raw().hgetall("err10").begin()->second, "1");
+  EXPECT_EQ(onlyEntry("err10").second, "1");
 }
 
 TEST_F(ServerTroubleSlow, XERR11_ABusyServer) {
@@ -452,7 +452,7 @@ TEST_F(ServerTroubleSlow, XERR15_APauseLongerThanTheLease) {
     EXPECT_TRUE(toldFirst.load());
     EXPECT_EQ(lease.release(), ReleaseResult::lost);
     EXPECT_EQ(raw().hgetall("err15").size(), 1U);
-    EXPECT_EQ(raw().hgetall("err15").begin()->first.substr(0, 36), other.id());
+    EXPECT_EQ(onlyEntry("err15").first.substr(0, 36), other.id());
     other.getLock("err15").forceUnlock();
   }
 }

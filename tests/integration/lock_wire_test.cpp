@@ -193,7 +193,7 @@ TEST_P(LockWire, C6_TombstonesHaveAnExpiry) {
   lock.lock().value();
   EXPECT_EQ(lost.hits(), 1U);
   lock.unlock().value();
-  EXPECT_EQ(raw().hgetall("marked").begin()->second, "1");
+  EXPECT_EQ(onlyEntry("marked").second, "1");
   lock.unlock().value();
   EXPECT_FALSE(raw().exists("marked"));
   const std::set<std::string> markers = raw().keys();
@@ -214,7 +214,7 @@ TEST_P(LockWire, OwnerFieldsAreTheClientsUuidAndANumber) {
     EXPECT_TRUE(dash ? c == '-' : (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')) << client.id();
   }
   lockOf(client, "owned").lock().value();
-  EXPECT_EQ(raw().hgetall("owned").begin()->first, ownerField(client, currentOwner()));
+  EXPECT_EQ(onlyEntry("owned").first, ownerField(client, currentOwner()));
   lockOf(client, "owned").unlock().value();
 }
 

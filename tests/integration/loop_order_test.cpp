@@ -88,7 +88,7 @@ TEST_F(LoopOrder, AFencedHoldLostWhileItIsTakenAgainHasANewToken) {
   ASSERT_TRUE(second && second->held());
   ASSERT_TRUE(first.token() && second->token());
   EXPECT_GT(*second->token(), *first.token());
-  EXPECT_EQ(raw().hgetall("fenced").begin()->second, "1");
+  EXPECT_EQ(onlyEntry("fenced").second, "1");
   EXPECT_EQ(second->release(), ReleaseResult::released);
 }
 
