@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,8 +16,6 @@
 namespace rlock::test {
 
 namespace {
-
-std::atomic<bool> checksSafety{false};
 
 long long nowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -70,9 +67,5 @@ const bool listening = [] {
 }();
 
 }  // namespace
-
-void noteSafetyCheck() noexcept {
-  checksSafety = true;
-}
 
 }  // namespace rlock::test
