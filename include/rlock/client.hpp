@@ -155,12 +155,13 @@ class RLOCK_EXPORT Client {
   [[nodiscard]] Capabilities capabilities() const;
   ///@{
   /// Authenticates the connection anew, with what Options::credentials gives now: call it when the
-  /// password or token has changed or is about to expire. Requests under way are not disturbed. The
-  /// subscriber connection is replaced. Without a connection nothing is sent: the next one is made
-  /// with the new credentials anyway.
+  /// password or token has changed or is about to expire. Requests under way are not disturbed; the
+  /// connection that asks for acknowledgements is authenticated, too. The subscriber connection is
+  /// replaced. Without a connection nothing is sent: the next one is made with the new credentials
+  /// anyway.
   /// @par Errors  `authenticationFailed`: the server refuses, which is logged, and the connection
   ///              goes on as it was; `invalidArgument`: there is no Options::credentials
-  /// @par Cost    1 round trip for each node
+  /// @par Cost    1 round trip for each node, with a SyncPolicy 2
   void refreshCredentials();
   Operation<void> refreshCredentialsAsync();
   ///@}
