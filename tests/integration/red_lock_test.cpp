@@ -634,8 +634,7 @@ TEST_F(RedLock, AReentryThatLosesItsMajorityLeavesTheOuterHold) {
 }
 
 TEST_F(RedLock, NothingOfAHoldThatIsOverIsLeftByTheNextOne) {
-  // Longer than what is left is looked for; drift takes a hundredth of it from the hold.
-  startNodes(3, 30s);
+  startNodes(3);
   RLock lock = redLock(locks("r"));
   warm(lock);
   AcquireOptions options;
@@ -645,6 +644,22 @@ TEST_F(RedLock, NothingOfAHoldThatIsOverIsLeftByTheNextOne) {
   lock.lock();
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
   EXPECT_EVENTUALLY(kLong, countWith("r") == 0);
+}
+
+TEST_F(RedLock, AHoldMayBeMuchShorterThanItsLease) {
+  // A hundredth of these is longer than the hold and its members' second besides.
+  startNodes(3, 10min);
+  RLock lock = redLock(locks("r"));
+  warm(lock);
+  for (const auto lease : {std::optional<Duration>(), std::optional<Duration>(10min)}) {
+    AcquireOptions options;
+    options.wait = 15s;
+    options.lease = lease;
+    options.maxHold = 100ms;
+    std::optional<Lease> hold = lock.tryAcquire(std::move(options));
+    ASSERT_TRUE(hold.has_value());
+    EXPECT_EVENTUALLY(kLong, hold->lossReason() == LossReason::maxHold);
+  }
 }
 
 TEST_F(RedLock, ANewHoldDoesNotEndWithAnOlderOnesMaxHold) {

@@ -71,11 +71,17 @@ inline GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
   if (params.lease) {
     terms.lease = lease;
   }
+  std::chrono::nanoseconds counted =
+      params.lease ? lease : members().longest(&LockLimits::watchdogTimeout);
   if (params.maxHold) {
     terms.maxHoldUntil = params.maxHold->deadlineFrom(now());
+    if (!params.maxHold->isInfinite()) {
+      // No member counts for longer, so no clock can drift further apart meanwhile. With the drift
+      // of a long lease nothing would be left of a short hold.
+      counted = std::min(counted, memberMaxHold(params.maxHold->nanoseconds()).nanoseconds());
+    }
   }
-  terms.margin =
-      Quorum::drift(params.lease ? lease : members().longest(&LockLimits::watchdogTimeout));
+  terms.margin = Quorum::drift(counted);
   terms.notice = Validity::notice(lease);
   return terms;
 }
