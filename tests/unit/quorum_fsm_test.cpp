@@ -121,6 +121,12 @@ TEST(QuorumFsm, AnAnswerCountsOnce) {
   EXPECT_EQ(fsm.granted(0, kValid), Step::none);
   EXPECT_EQ(fsm.refused(0), Step::none);
   EXPECT_TRUE(fsm.asking());
+  EXPECT_NE(fsm.granted(1, kValid), Step::none) << "the first one's grant stands";
+
+  QuorumFsm other = started(3);
+  EXPECT_EQ(other.refused(0), Step::none);
+  EXPECT_EQ(other.granted(0, kValid), Step::none);
+  EXPECT_EQ(other.granted(1, kValid), Step::none) << "the first one's refusal stands";
 }
 
 TEST(QuorumFsm, AMajorityThatCameTooLateIsGivenBack) {
