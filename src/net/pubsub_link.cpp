@@ -186,7 +186,7 @@ void PubSubLink::Impl::onDialled(Result<Established> result) {
     connect();
     return;
   }
-  // What was posted for the connection before must not find this one under its number.
+  // Functions that were posted for the connection before must not find this one under its number.
   const std::uint64_t connection = ++connection_;
   try {
     open(*std::move(result));

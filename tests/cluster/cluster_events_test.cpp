@@ -305,16 +305,9 @@ TEST_P(ClusterEvents, XFO5_HoldsOfEveryKindAreKeptAndWaitersEnter) {
   }
   for (const auto& object : objects) {
     SCOPED_TRACE(object->kind().name);
-    EXPECT_FALSE(object->entered());
-    EXPECT_TRUE(object->giveBack());
-    const Stopwatch watch;
-    EXPECT_EVENTUALLY(kLong, object->entered());
-    EXPECT_LE(watch.elapsedMs(), scaled(2000ms));
+    expectToHandOn(*object);
   }
-  for (const auto& object : objects) {
-    EXPECT_EQ(object->outcome(), "ok") << object->kind().name;
-    EXPECT_EQ(object->overlaps(), 0) << object->kind().name;
-  }
+  expectToEndWell(objects);
   if (traffic) {
     traffic->expectExact();
   }
@@ -357,17 +350,10 @@ TEST_F(ClusterOfEvents, XFO10_AllNodesGoneForLongerThanEveryLeaseAndBack) {
       EXPECT_FALSE(object->giveBack());
     } else {
       // The files have it.
-      EXPECT_FALSE(object->entered());
-      EXPECT_TRUE(object->giveBack());
-      const Stopwatch watch;
-      EXPECT_EVENTUALLY(kLong, object->entered());
-      EXPECT_LE(watch.elapsedMs(), scaled(2000ms));
+      expectToHandOn(*object);
     }
   }
-  for (const auto& object : objects) {
-    EXPECT_EQ(object->outcome(), "ok") << object->kind().name;
-    EXPECT_EQ(object->overlaps(), 0) << object->kind().name;
-  }
+  expectToEndWell(objects);
 }
 
 }  // namespace

@@ -178,16 +178,9 @@ TEST_P(SentinelEvents, XFO5_HoldsAreKeptAndWaitersEnterOnTheNewMaster) {
   }
   for (const auto& object : objects) {
     SCOPED_TRACE(object->kind().name);
-    EXPECT_FALSE(object->entered());
-    EXPECT_TRUE(object->giveBack());
-    const Stopwatch watch;
-    EXPECT_EVENTUALLY(kLong, object->entered());
-    EXPECT_LE(watch.elapsedMs(), scaled(2000ms));
+    expectToHandOn(*object);
   }
-  for (const auto& object : objects) {
-    EXPECT_EQ(object->outcome(), "ok") << object->kind().name;
-    EXPECT_EQ(object->overlaps(), 0) << object->kind().name;
-  }
+  expectToEndWell(objects);
   if (GetParam() == Event::masterFrozen) {
     world().node(0).thaw();
   }

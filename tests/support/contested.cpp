@@ -5,6 +5,8 @@
 #include "support/host_report.hpp"
 #include "support/threads.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -278,6 +280,21 @@ bool contendAll(const std::vector<std::unique_ptr<Contested>>& objects, Client& 
     counted += object->kind().counted ? 1U : 0U;
   }
   return eventually(std::chrono::seconds(30), [&] { return other.stats().waiters >= counted; });
+}
+
+void expectToHandOn(Contested& object) {
+  EXPECT_FALSE(object.entered());
+  EXPECT_TRUE(object.giveBack());
+  const Stopwatch watch;
+  EXPECT_EVENTUALLY(std::chrono::seconds(15), object.entered());
+  EXPECT_LE(watch.elapsedMs(), scaled(std::chrono::milliseconds(2000)));
+}
+
+void expectToEndWell(const std::vector<std::unique_ptr<Contested>>& objects) {
+  for (const auto& object : objects) {
+    EXPECT_EQ(object->outcome(), "ok") << object->kind().name;
+    EXPECT_EQ(object->overlaps(), 0) << object->kind().name;
+  }
 }
 
 }  // namespace rlock::test

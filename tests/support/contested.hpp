@@ -16,7 +16,7 @@
 
 namespace rlock::test {
 
-/// What one client holds and another waits for: a lock, a permit, a count.
+/// A thing that one client holds and another waits for: a lock, a permit, a count.
 struct ContestedKind {
   using Names = std::vector<std::string>;
 
@@ -95,5 +95,11 @@ class Contested {
 /// Has the other client wait for all of them, and returns when it does.
 [[nodiscard]] bool contendAll(const std::vector<std::unique_ptr<Contested>>& objects,
                               Client& other);
+
+/// The holder gives it back, and the other client, which waits, has it within 2 s.
+void expectToHandOn(Contested& object);
+
+/// Nothing has failed, and no two had it at once.
+void expectToEndWell(const std::vector<std::unique_ptr<Contested>>& objects);
 
 }  // namespace rlock::test

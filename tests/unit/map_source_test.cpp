@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/manual_env.hpp"
 #include "unit/pending_commands.hpp"
+#include "unit/replies.hpp"
 #include <rlock/detail/executor/map_source.hpp>
 
 #include <gtest/gtest.h>
@@ -16,44 +17,27 @@ namespace rlock::detail {
 namespace map_source_test {
 namespace {
 
+using test::listReply;
+using test::numberReply;
+using test::textReply;
+
 using namespace std::chrono_literals;
-
-Reply text(std::string value) {
-  Reply reply;
-  reply.type = Reply::Type::string;
-  reply.text = std::move(value);
-  return reply;
-}
-
-Reply number(std::int64_t value) {
-  Reply reply;
-  reply.type = Reply::Type::integer;
-  reply.integer = value;
-  return reply;
-}
-
-Reply list(Reply::Elements elements) {
-  Reply reply;
-  reply.type = Reply::Type::array;
-  reply.elements = std::move(elements);
-  return reply;
-}
 
 /// A cluster of one master that has all slots.
 Reply shards(std::uint16_t port) {
-  return list({list({text("slots"),
-                     list({number(0), number(16383)}),
-                     text("nodes"),
-                     list({list({text("port"),
-                                 number(port),
-                                 text("ip"),
-                                 text("10.0.0.1"),
-                                 text("endpoint"),
-                                 text("10.0.0.1"),
-                                 text("role"),
-                                 text("master"),
-                                 text("health"),
-                                 text("online")})})})});
+  return listReply({listReply({textReply("slots"),
+                               listReply({numberReply(0), numberReply(16383)}),
+                               textReply("nodes"),
+                               listReply({listReply({textReply("port"),
+                                                     numberReply(port),
+                                                     textReply("ip"),
+                                                     textReply("10.0.0.1"),
+                                                     textReply("endpoint"),
+                                                     textReply("10.0.0.1"),
+                                                     textReply("role"),
+                                                     textReply("master"),
+                                                     textReply("health"),
+                                                     textReply("online")})})})});
 }
 
 /// Whatever connections may tell.
@@ -83,9 +67,9 @@ class MapSourceTest : public testing::Test, private MapEvents {
   /// A node's answers to the three questions.
   static void answer(PendingCommands& node, const std::string& info, std::uint16_t port) {
     ASSERT_EQ(node.underWay(), 3U);
-    node.answer(text(info));
+    node.answer(textReply(info));
     node.answer(shards(port));
-    node.answer(list({}));
+    node.answer(listReply({}));
   }
 
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();

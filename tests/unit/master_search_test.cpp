@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/replies.hpp"
 #include <rlock/detail/net/master_search.hpp>
 
 #include <gtest/gtest.h>
@@ -16,6 +17,9 @@ namespace rlock::detail::net {
 namespace master_search_test {
 namespace {
 
+using test::listReply;
+using test::textReply;
+
 using std::chrono::milliseconds;
 using Kind = MasterSearch::Action::Kind;
 using TimePoint = MasterSearch::TimePoint;
@@ -25,20 +29,6 @@ Endpoint endpoint(std::string host, std::uint16_t port = 1) {
   result.host = std::move(host);
   result.port = port;
   return result;
-}
-
-Reply bulk(std::string text) {
-  Reply reply;
-  reply.type = Reply::Type::string;
-  reply.text = std::move(text);
-  return reply;
-}
-
-Reply list(Reply::Elements elements) {
-  Reply reply;
-  reply.type = Reply::Type::array;
-  reply.elements = std::move(elements);
-  return reply;
 }
 
 Error refused() {
@@ -55,7 +45,7 @@ class MasterSearchTest : public ::testing::Test {
 
   void begin() { search_.emplace(list_, "main", now_, now_ + milliseconds(3000)); }
   MasterSearch& search() { return *search_; }
-  SentinelList& list() { return list_; }
+  SentinelList& listReply() { return list_; }
   TimePoint now() const { return now_; }
   void pass(milliseconds time) { now_ += time; }
 
@@ -224,7 +214,7 @@ TEST_F(MasterSearchTest, ANameThatNobodyKnowsIsWrong) {
 }
 
 TEST_F(MasterSearchTest, ANameThatWasRightOnceIsNotWrongLater) {
-  list().found(endpoint("m"), now());
+  listReply().found(endpoint("m"), now());
   pass(milliseconds(60'000));
   begin();
   for (const char* const sentinel : {"s1", "s2", "s3"}) {
@@ -258,7 +248,7 @@ TEST_F(MasterSearchTest, WhatWaitingDoesNotCureEndsTheSearch) {
 }
 
 TEST_F(MasterSearchTest, AHintIsTriedFirstAndForAMomentOnly) {
-  list().hint(endpoint("hinted"), now());
+  listReply().hint(endpoint("hinted"), now());
   begin();
   EXPECT_EQ(next(), "verify hinted");
   refutes("hinted", refused());
@@ -307,15 +297,21 @@ TEST(SentinelList, TheConfiguredOnesAreNeverForgotten) {
 }
 
 TEST(SentinelReplies, AreRead) {
-  EXPECT_EQ(masterOf(list({bulk("10.0.0.1"), bulk("6380")})), endpoint("10.0.0.1", 6380));
+  EXPECT_EQ(masterOf(listReply({textReply("10.0.0.1"), textReply("6380")})),
+            endpoint("10.0.0.1", 6380));
   EXPECT_EQ(masterOf(Reply()), std::nullopt);
-  EXPECT_EQ(masterOf(list({bulk("10.0.0.1")})), std::nullopt);
-  EXPECT_EQ(masterOf(list({bulk("10.0.0.1"), bulk("70000")})), std::nullopt);
-  EXPECT_EQ(masterOf(list({bulk(""), bulk("1")})), std::nullopt);
-  const Reply one =
-      list({bulk("name"), bulk("x"), bulk("ip"), bulk("::1"), bulk("port"), bulk("7")});
-  const Reply broken = list({bulk("ip"), bulk("h"), bulk("port")});
-  EXPECT_EQ(sentinelsOf(list({one, broken, bulk("?")})), (std::vector{endpoint("::1", 7)}));
+  EXPECT_EQ(masterOf(listReply({textReply("10.0.0.1")})), std::nullopt);
+  EXPECT_EQ(masterOf(listReply({textReply("10.0.0.1"), textReply("70000")})), std::nullopt);
+  EXPECT_EQ(masterOf(listReply({textReply(""), textReply("1")})), std::nullopt);
+  const Reply one = listReply({textReply("name"),
+                               textReply("x"),
+                               textReply("ip"),
+                               textReply("::1"),
+                               textReply("port"),
+                               textReply("7")});
+  const Reply broken = listReply({textReply("ip"), textReply("h"), textReply("port")});
+  EXPECT_EQ(sentinelsOf(listReply({one, broken, textReply("?")})),
+            (std::vector{endpoint("::1", 7)}));
   EXPECT_EQ(switchedTo("main 10.0.0.1 1 10.0.0.2 2", "main"), endpoint("10.0.0.2", 2));
   EXPECT_EQ(switchedTo("other 10.0.0.1 1 10.0.0.2 2", "main"), std::nullopt);
   EXPECT_EQ(switchedTo("main 10.0.0.1 1", "main"), std::nullopt);

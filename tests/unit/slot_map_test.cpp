@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/replies.hpp"
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/redirection.hpp>
@@ -18,28 +19,11 @@ namespace rlock::detail {
 namespace slot_map_test {
 namespace {
 
+using test::listReply;
+using test::numberReply;
+using test::textReply;
+
 using namespace std::chrono_literals;
-
-Reply text(std::string value) {
-  Reply reply;
-  reply.type = Reply::Type::string;
-  reply.text = std::move(value);
-  return reply;
-}
-
-Reply number(std::int64_t value) {
-  Reply reply;
-  reply.type = Reply::Type::integer;
-  reply.integer = value;
-  return reply;
-}
-
-Reply list(Reply::Elements elements) {
-  Reply reply;
-  reply.type = Reply::Type::array;
-  reply.elements = std::move(elements);
-  return reply;
-}
 
 Endpoint at(std::string host, std::uint16_t port) {
   Endpoint endpoint;
@@ -49,24 +33,27 @@ Endpoint at(std::string host, std::uint16_t port) {
 }
 
 Reply node(std::uint16_t port, const char* role, const char* health, Reply endpoint) {
-  return list({text("id"),
-               text("x"),
-               text("port"),
-               number(port),
-               text("tls-port"),
-               number(port + 1000),
-               text("ip"),
-               text("10.0.0.9"),
-               text("endpoint"),
-               std::move(endpoint),
-               text("role"),
-               text(role),
-               text("health"),
-               text(health)});
+  return listReply({textReply("id"),
+                    textReply("x"),
+                    textReply("port"),
+                    numberReply(port),
+                    textReply("tls-port"),
+                    numberReply(port + 1000),
+                    textReply("ip"),
+                    textReply("10.0.0.9"),
+                    textReply("endpoint"),
+                    std::move(endpoint),
+                    textReply("role"),
+                    textReply(role),
+                    textReply("health"),
+                    textReply(health)});
 }
 
 Reply shard(Reply::Elements slots, Reply::Elements nodes) {
-  return list({text("slots"), list(std::move(slots)), text("nodes"), list(std::move(nodes))});
+  return listReply({textReply("slots"),
+                    listReply(std::move(slots)),
+                    textReply("nodes"),
+                    listReply(std::move(nodes))});
 }
 
 TEST(HashSlot, IsWhatTheServersCompute) {
@@ -108,15 +95,16 @@ TEST(SlotMap, KnowsTheOwnerOfEachSlot) {
 
 TEST(SlotMap, IsReadFromShards) {
   const Endpoint asked = at("asked", 9);
-  const Reply reply = list({shard({number(0), number(99), number(200), number(299)},
-                                  {node(7001, "replica", "online", text("10.0.0.1")),
-                                   node(7000, "master", "online", text("10.0.0.2"))}),
-                            // A master that was replaced may still be named beside the new one.
-                            shard({number(100), number(199)},
-                                  {node(7002, "master", "fail", text("10.0.0.3")),
-                                   node(7003, "master", "online", text("10.0.0.4"))}),
-                            shard({}, {node(7004, "master", "online", text("10.0.0.5"))}),
-                            shard({}, {node(7005, "master", "fail", text("10.0.0.6"))})});
+  const Reply reply =
+      listReply({shard({numberReply(0), numberReply(99), numberReply(200), numberReply(299)},
+                       {node(7001, "replica", "online", textReply("10.0.0.1")),
+                        node(7000, "master", "online", textReply("10.0.0.2"))}),
+                 // A master that was replaced may still be named beside the new one.
+                 shard({numberReply(100), numberReply(199)},
+                       {node(7002, "master", "fail", textReply("10.0.0.3")),
+                        node(7003, "master", "online", textReply("10.0.0.4"))}),
+                 shard({}, {node(7004, "master", "online", textReply("10.0.0.5"))}),
+                 shard({}, {node(7005, "master", "fail", textReply("10.0.0.6"))})});
   const auto map = parseShards(reply, asked, false);
   ASSERT_TRUE(map);
   EXPECT_EQ(*map->owner(0), at("10.0.0.2", 7000));
@@ -129,42 +117,45 @@ TEST(SlotMap, IsReadFromShards) {
 }
 
 TEST(SlotMap, AFailingMasterKeepsItsSlotsUntilAnotherHasThem) {
-  const auto map = parseShards(list({shard({number(0), number(9)},
-                                           {node(7000, "master", "fail", text("10.0.0.2")),
-                                            node(7001, "replica", "online", text("10.0.0.1"))})}),
-                               at("asked", 9),
-                               false);
+  const auto map =
+      parseShards(listReply({shard({numberReply(0), numberReply(9)},
+                                   {node(7000, "master", "fail", textReply("10.0.0.2")),
+                                    node(7001, "replica", "online", textReply("10.0.0.1"))})}),
+                  at("asked", 9),
+                  false);
   ASSERT_TRUE(map);
   EXPECT_EQ(*map->owner(3), at("10.0.0.2", 7000));
 }
 
 TEST(SlotMap, AnAddressThatIsNotToldIsTheOneThatWasAsked) {
   Reply nil;
-  EXPECT_EQ(
-      parseShards(
-          list({shard({number(0), number(9)}, {node(7000, "master", "online", std::move(nil))})}),
-          at("asked", 9),
-          false)
-          ->owner(0)
-          ->host,
-      "asked");
-  EXPECT_EQ(parseShards(
-                list({shard({number(0), number(9)}, {node(7000, "master", "online", text("?"))})}),
-                at("asked", 9),
-                false)
+  EXPECT_EQ(parseShards(listReply({shard({numberReply(0), numberReply(9)},
+                                         {node(7000, "master", "online", std::move(nil))})}),
+                        at("asked", 9),
+                        false)
+                ->owner(0)
+                ->host,
+            "asked");
+  EXPECT_EQ(parseShards(listReply({shard({numberReply(0), numberReply(9)},
+                                         {node(7000, "master", "online", textReply("?"))})}),
+                        at("asked", 9),
+                        false)
                 ->owner(0)
                 ->host,
             "10.0.0.9");
 }
 
 TEST(SlotMap, IsReadFromSlots) {
-  const auto map =
-      parseSlots(list({list({number(0),
-                             number(5),
-                             list({text("10.0.0.1"), number(7000), text("id")}),
-                             list({text("10.0.0.2"), number(7001), text("id")})}),
-                       list({number(6), number(9), list({text(""), number(7002), text("id")})})}),
-                 at("asked", 9));
+  const auto map = parseSlots(
+      listReply(
+          {listReply({numberReply(0),
+                      numberReply(5),
+                      listReply({textReply("10.0.0.1"), numberReply(7000), textReply("id")}),
+                      listReply({textReply("10.0.0.2"), numberReply(7001), textReply("id")})}),
+           listReply({numberReply(6),
+                      numberReply(9),
+                      listReply({textReply(""), numberReply(7002), textReply("id")})})}),
+      at("asked", 9));
   ASSERT_TRUE(map);
   EXPECT_EQ(*map->owner(5), at("10.0.0.1", 7000));
   EXPECT_EQ(*map->owner(6), at("asked", 7002));
@@ -177,9 +168,10 @@ TEST(SlotMap, WhatIsNoMapIsNone) {
   error.text = "ERR unknown subcommand";
   EXPECT_FALSE(parseShards(error, at("a", 1), false));
   EXPECT_FALSE(parseSlots(error, at("a", 1)));
-  EXPECT_FALSE(parseShards(list({list({text("other"), number(1)})}), at("a", 1), false));
-  EXPECT_FALSE(parseSlots(list({list({number(0)})}), at("a", 1)));
-  EXPECT_EQ(parseShards(list({}), at("a", 1), false)->covered(), 0U);
+  EXPECT_FALSE(
+      parseShards(listReply({listReply({textReply("other"), numberReply(1)})}), at("a", 1), false));
+  EXPECT_FALSE(parseSlots(listReply({listReply({numberReply(0)})}), at("a", 1)));
+  EXPECT_EQ(parseShards(listReply({}), at("a", 1), false)->covered(), 0U);
 }
 
 TEST(SlotMap, TheStateOfTheClusterIsRead) {

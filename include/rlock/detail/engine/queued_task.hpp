@@ -46,7 +46,7 @@ class QueuedTask : public Task<LockBackend::Acquired>, private Waiter {
              std::shared_ptr<const LockScripts> scripts,
              const AcquireParams& params);
 
-  /// What a finding leads to.
+  /// Books a finding about the request at hand, and says what comes next.
   virtual Step found(Finding finding) = 0;
   /// Puts an event to the state machine.
   template <class Event>

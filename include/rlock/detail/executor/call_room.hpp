@@ -26,11 +26,12 @@ class Call;
 class Node;
 class ParkedCalls;
 
-/// What a call needs only while a request of it is composed or under way, in one block of memory.
+/// The part of a call that is needed only while a request of it is composed or under way, in one
+/// block of memory.
 /// It is made when the first request is composed, so that nothing after that needs memory for it,
 /// and given back while the call waits without a request.
 struct CallRoom final : FromBlockCache<CallRoom> {
-  /// What a parked call waits for.
+  /// The event that a parked call waits for.
   enum class Wait : std::uint8_t { pause, link, kill };
 
   // The words of the request: CallWords.

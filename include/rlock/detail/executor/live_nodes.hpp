@@ -22,7 +22,7 @@ namespace rlock::detail {
 
 class Node;
 
-/// What a client wants of its servers besides scripts.
+/// The commands besides scripts that a client needs of its servers, by its options.
 struct Wants {
   bool kills = true;     ///< lost requests are to be kept from running late by killing
   bool wait = false;     ///< Options::sync asks for replicas

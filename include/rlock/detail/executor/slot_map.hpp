@@ -19,9 +19,9 @@
 
 namespace rlock::detail {
 
-/// Which master has which slot of a cluster, as CLUSTER SHARDS tells it and redirections correct
-/// it. ClusterRouter looks into it for each call, under the mutex of the NodeTable; MapSource makes
-/// a new one, and MapChange compares the two.
+/// The masters of a cluster and their slots, as CLUSTER SHARDS tells them and redirections correct
+/// them. ClusterRouter looks into it for each call, under the mutex of the NodeTable; MapSource
+/// makes a new one, and MapChange compares the two.
 ///
 /// Invariants: a master is in it once; a slot has one owner or none; places in masters() do not
 /// change as long as the map lives.
