@@ -515,5 +515,59 @@ TEST_F(ShardedBookTest, AChannelThatHasMovedIsToldAndAskedForAgainAfterAPause) {
   EXPECT_EQ(asked(), (Requests{{"SSUBSCRIBE", "foo"}}));
 }
 
+class EndedUnaskedTest : public ShardedBookTest {
+ protected:
+  /// Two channels of one slot are given up; the server has not read that yet.
+  EndedUnaskedTest() {
+    asked();
+    for (const char* name : {"bar", "foo", "{foo}1"}) {
+      told(confirmation("ssubscribe", name));
+    }
+    shards.unsubscribe("foo", now);
+    shards.unsubscribe("{foo}1", now);
+    EXPECT_EQ(asked(), (Requests{{"SUNSUBSCRIBE", "foo", "{foo}1"}}));
+  }
+  const std::string kMoved = "MOVED " + std::to_string(hashSlot("foo")) + " 127.0.0.1:7001";
+};
+
+// A channel is forgotten with the end of its subscription, so that the error must not reach it.
+TEST_F(EndedUnaskedTest, TheErrorIsOnlyForTheChannelsThatRemain) {
+  EXPECT_EQ(told(confirmation("sunsubscribe", "foo")), Kind::nothing);
+  EXPECT_EQ(told(error(kMoved)), Kind::nothing);
+  EXPECT_EQ(told(list("smessage", "bar", text("0"))), Kind::message);
+  shards.unsubscribe("bar", now);
+  EXPECT_EQ(asked(), (Requests{{"SUNSUBSCRIBE", "bar"}}));
+  told(confirmation("sunsubscribe", "bar"));
+  EXPECT_TRUE(shards.idle(now + 1h)) << "nothing is left";
+}
+
+TEST_F(EndedUnaskedTest, TheErrorIsNoneOfAnotherRequest) {
+  told(confirmation("sunsubscribe", "foo"));
+  told(confirmation("sunsubscribe", "{foo}1"));
+  shards.subscribe("qux");
+  EXPECT_EQ(asked(), (Requests{{"SSUBSCRIBE", "qux"}}));
+  EXPECT_EQ(told(error(kMoved)), Kind::nothing);
+  EXPECT_EQ(told(confirmation("ssubscribe", "qux")), Kind::subscribed);
+  shards.sendPing(now, [](const std::vector<std::string_view>&) {});
+  EXPECT_EQ(told(error(kMoved)), Kind::nothing);
+  EXPECT_TRUE(shards.take(text("PONG", Reply::Type::status), now).answered);
+}
+
+TEST_F(EndedUnaskedTest, TheErrorIsNoReasonToGiveTheConnectionUp) {
+  told(confirmation("sunsubscribe", "foo"));
+  told(confirmation("sunsubscribe", "{foo}1"));
+  EXPECT_EQ(told(error(kMoved)), Kind::nothing);
+  EXPECT_EQ(told(list("smessage", "bar", text("0"))), Kind::message);
+}
+
+TEST_F(EndedUnaskedTest, OneThatIsWantedAgainIsToldThatItMoved) {
+  told(confirmation("sunsubscribe", "foo"));
+  told(confirmation("sunsubscribe", "{foo}1"));
+  shards.subscribe("foo");
+  EXPECT_EQ(asked(), (Requests{{"SSUBSCRIBE", "foo"}}));
+  EXPECT_EQ(told(error(kMoved)), Kind::moved) << "its own error says the same";
+  EXPECT_EQ(told(error(kMoved)), Kind::nothing);
+}
+
 }  // namespace
 }  // namespace rlock::detail::net

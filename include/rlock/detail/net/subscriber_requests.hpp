@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,8 +17,9 @@ namespace rlock::detail::net {
 /// A subscriber's requests are not answered one by one: one that names several channels is
 /// confirmed channel by channel, while messages come in between. Invariants: a request has a number
 /// of its own, in the order of writing, and is unanswered until each of its channels (a ping: the
-/// request itself) is answered; the first one in here is unanswered. An error answers the first
-/// one as a whole, because the server answers in order.
+/// request itself) is answered; the first one in here is unanswered. A channel that is answered is
+/// not referred to any more. An error answers the rest of the first one, because the server answers
+/// in order.
 ///
 /// The server counts as dead when neither an answer nor anything else has come for the reply
 /// timeout. Messages prove that it lives, but not that it still hears us: without an answer the
@@ -38,8 +38,11 @@ class SubscriberRequests {
 
   struct Unanswered {
     Kind kind = Kind::ping;
-    std::vector<Channel*> channels{};
-    std::size_t answers = 1;  ///< still to come
+    std::vector<Channel*> channels{};  ///< those that are not answered
+    bool ponged = false;
+    [[nodiscard]] bool over() const noexcept {
+      return kind == Kind::ping ? ponged : channels.empty();
+    }
   };
 
   /// There is a connection.
@@ -56,20 +59,24 @@ class SubscriberRequests {
     if (unanswered_.empty()) {
       lastProgress_ = now;
     }
-    const std::size_t answers = std::max<std::size_t>(channels.size(), 1);
-    unanswered_.push_back({kind, std::move(channels), answers});
+    unanswered_.push_back({kind, std::move(channels)});
     return first_ + unanswered_.size() - 1;
   }
   /// Something came from the server.
   void received(TimePoint now) noexcept { lastReceived_ = now; }
-  /// One channel of a request was answered, or a ping was. False: it is unanswered no more.
-  bool answered(std::uint64_t number, TimePoint now) noexcept;
-  /// The first request was answered as a whole. There is one.
+  /// One channel of a request was answered, and may cease to exist. False: the request is
+  /// unanswered no more.
+  bool answered(std::uint64_t number, const Channel& channel, TimePoint now) noexcept;
+  /// The first ping was answered. False: there is none.
+  bool ponged(TimePoint now) noexcept;
+  /// The rest of the first request was answered. There is one.
   Unanswered takeOldest(TimePoint now);
 
   [[nodiscard]] bool empty() const noexcept { return unanswered_.empty(); }
-  /// The number of the first unanswered request of a kind.
-  [[nodiscard]] std::optional<std::uint64_t> oldest(Kind kind) const noexcept;
+  /// The first one; null when there is none.
+  [[nodiscard]] const Unanswered* oldest() const noexcept {
+    return unanswered_.empty() ? nullptr : &unanswered_.front();
+  }
   [[nodiscard]] TimePoint lastReceived() const noexcept { return lastReceived_; }
   /// When the server counts as dead, if there are requests.
   [[nodiscard]] TimePoint peerDeadline(std::chrono::milliseconds replyTimeout) const noexcept {
@@ -82,6 +89,8 @@ class SubscriberRequests {
   }
 
  private:
+  void progressed(TimePoint now) noexcept;
+
   std::deque<Unanswered> unanswered_;
   std::uint64_t first_ = 0;  // the number of the first in it
   TimePoint lastReceived_{};
@@ -89,18 +98,44 @@ class SubscriberRequests {
 };
 
 template <class Channel>
-bool SubscriberRequests<Channel>::answered(std::uint64_t number, TimePoint now) noexcept {
+bool SubscriberRequests<Channel>::answered(std::uint64_t number,
+                                           const Channel& channel,
+                                           TimePoint now) noexcept {
   const std::uint64_t index = number - first_;
   if (index >= unanswered_.size()) {
     return false;
   }
-  --unanswered_[static_cast<std::size_t>(index)].answers;
-  while (!unanswered_.empty() && unanswered_.front().answers == 0) {
+  auto& channels = unanswered_[static_cast<std::size_t>(index)].channels;
+  // Most of the time it is the first one: the server confirms them in their order.
+  const auto found = std::find(channels.begin(), channels.end(), &channel);
+  if (found == channels.end()) {
+    return false;
+  }
+  channels.erase(found);
+  progressed(now);
+  return true;
+}
+
+template <class Channel>
+bool SubscriberRequests<Channel>::ponged(TimePoint now) noexcept {
+  const auto ping = std::find_if(unanswered_.begin(), unanswered_.end(), [](const auto& request) {
+    return request.kind == Kind::ping && !request.ponged;
+  });
+  if (ping == unanswered_.end()) {
+    return false;
+  }
+  ping->ponged = true;
+  progressed(now);
+  return true;
+}
+
+template <class Channel>
+void SubscriberRequests<Channel>::progressed(TimePoint now) noexcept {
+  while (!unanswered_.empty() && unanswered_.front().over()) {
     unanswered_.pop_front();
     ++first_;
   }
   lastProgress_ = now;
-  return true;
 }
 
 template <class Channel>
@@ -111,16 +146,6 @@ typename SubscriberRequests<Channel>::Unanswered SubscriberRequests<Channel>::ta
   ++first_;
   lastProgress_ = now;
   return request;
-}
-
-template <class Channel>
-std::optional<std::uint64_t> SubscriberRequests<Channel>::oldest(Kind kind) const noexcept {
-  for (std::size_t i = 0; i < unanswered_.size(); ++i) {
-    if (unanswered_[i].kind == kind && unanswered_[i].answers > 0) {
-      return first_ + i;
-    }
-  }
-  return std::nullopt;
 }
 
 }  // namespace rlock::detail::net

@@ -9,6 +9,7 @@
 #include <rlock/error.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -151,7 +153,8 @@ class SubscriptionBook {
   void reconsider(Entry& entry);
   void forgetIfUnused(Entry& entry) noexcept;
 
-  bool answered(std::uint64_t request, TimePoint now) noexcept;
+  bool progressed(bool answered) noexcept;
+  [[nodiscard]] bool answersNothing(std::string_view text) const noexcept;
   Meaning takeConfirmation(Kind kind, const std::string& name, TimePoint now);
   Meaning takeError(std::string_view text, TimePoint now);
   Meaning refuse(Entry& entry, Errc errc, TimePoint now);
@@ -347,8 +350,7 @@ inline SubscriptionBook::Meaning SubscriptionBook::take(const Reply& reply, Time
   }
   const bool isList = reply.isArray() && !reply.elements.empty();
   if (reply.is("PONG") || (isList && reply.elements.front().is("pong"))) {
-    const std::optional<std::uint64_t> ping = requests_.oldest(Kind::ping);
-    return {.answered = ping && answered(*ping, now)};
+    return {.answered = progressed(requests_.ponged(now))};
   }
   if (!isList || reply.elements.size() != 3 || reply.elements[1].type != Reply::Type::string) {
     return {};
@@ -369,13 +371,29 @@ inline SubscriptionBook::Meaning SubscriptionBook::take(const Reply& reply, Time
   return {};
 }
 
-/// Returns false for a request that is no longer there.
-inline bool SubscriptionBook::answered(std::uint64_t request, TimePoint now) noexcept {
-  if (!requests_.answered(request, now)) {
+inline bool SubscriptionBook::progressed(bool answered) noexcept {
+  if (answered) {
+    busyAnswers_ = 0;
+  }
+  return answered;
+}
+
+/// Race: the server ends subscriptions unasked, because their slot has gone, while a request to end
+/// them is on its way. That counts as the answer, and the request meets an error that is about no
+/// request in the book. Its slot tells.
+inline bool SubscriptionBook::answersNothing(std::string_view text) const noexcept {
+  if (!sharded_ || firstWord(text) != "MOVED") {
     return false;
   }
-  busyAnswers_ = 0;
-  return true;
+  const Requests::Unanswered* const oldest = requests_.oldest();
+  if (oldest == nullptr || oldest->kind == Kind::ping) {
+    return true;
+  }
+  std::uint16_t slot = 0;
+  const std::string_view rest =
+      text.substr(std::min(text.size(), std::string_view("MOVED ").size()));
+  const bool read = std::from_chars(rest.data(), rest.data() + rest.size(), slot).ec == std::errc();
+  return read && slot != hashSlot(oldest->channels.front()->first);
 }
 
 inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Kind kind,
@@ -389,7 +407,7 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Kind kind,
   Channel& channel = entry.second;
   Meaning meaning;
   if (kind == Kind::subscribe && channel.state == State::subscribing) {
-    meaning.answered = answered(channel.request, now);
+    meaning.answered = progressed(requests_.answered(channel.request, entry, now));
     channel.state = State::subscribed;
     channel.alone = false;
     channel.refusals = 0;
@@ -404,7 +422,7 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Kind kind,
              (channel.state == State::unsubscribing || channel.state == State::subscribed)) {
     // A server may end a subscription unasked: its slot has gone to another node.
     if (channel.state == State::unsubscribing) {
-      meaning.answered = answered(channel.request, now);
+      meaning.answered = progressed(requests_.answered(channel.request, entry, now));
     } else if (sharded_ && channel.wanted) {
       meaning.kind = Meaning::Kind::moved;
       meaning.channel = &name;
@@ -418,6 +436,9 @@ inline SubscriptionBook::Meaning SubscriptionBook::takeConfirmation(Kind kind,
 /// The server answers in order, and everything before the oldest unanswered request has been
 /// confirmed: the error is that request's.
 inline SubscriptionBook::Meaning SubscriptionBook::takeError(std::string_view text, TimePoint now) {
+  if (answersNothing(text)) {
+    return {};
+  }
   const std::string_view code = firstWord(text);
   if (requests_.empty() || code == "NOAUTH") {
     return {.kind = Meaning::Kind::broken,
