@@ -441,6 +441,9 @@ TEST_F(LostConnection, AServerThatIsReadOnlyForGoodIsNotConnectedToOverAndOver) 
   Options short_ = settings();
   short_.username.clear();
   short_.password.clear();
+  // Twenty threads at once may keep a loaded machine busy for a while.
+  short_.commandTimeout = scaled(2s);
+  short_.callTimeout = scaled(2s);
   Client client = Client::connect(short_);
   warm(client);
   raw().run({"REPLICAOF", "127.0.0.1", std::to_string(elsewhere.port())});

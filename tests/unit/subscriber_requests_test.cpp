@@ -57,6 +57,15 @@ TEST_F(SubscriberRequestsTest, AnErrorAnswersTheRestOfTheOldest) {
       << "one that was answered may be gone";
 }
 
+TEST_F(SubscriberRequestsTest, OneThatWasAnsweredEarlyIsNotTheOldestAfterAnError) {
+  requests_.add(Kind::subscribe, {&a_}, now_);
+  const std::uint64_t early = requests_.add(Kind::unsubscribe, {&b_}, now_);
+  EXPECT_TRUE(requests_.answered(early, b_, now_));
+  EXPECT_EQ(requests_.takeOldest(now_).channels, std::vector<std::string*>{&a_});
+  EXPECT_EQ(requests_.oldest(), nullptr);
+  EXPECT_TRUE(requests_.empty());
+}
+
 TEST_F(SubscriberRequestsTest, ANumberOfAnEarlierConnectionAnswersNothing) {
   const std::uint64_t old = requests_.add(Kind::subscribe, {&a_}, now_);
   requests_.clear();

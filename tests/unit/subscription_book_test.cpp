@@ -560,6 +560,31 @@ TEST_F(EndedUnaskedTest, TheErrorIsNoReasonToGiveTheConnectionUp) {
   EXPECT_EQ(told(list("smessage", "bar", text("0"))), Kind::message);
 }
 
+// An earlier request is still unanswered when the server ends what a later one is about.
+TEST_F(EndedUnaskedTest, TheErrorsOfTwoRequestsOneOfWhichIsOver) {
+  told(confirmation("sunsubscribe", "foo"));
+  told(confirmation("sunsubscribe", "{foo}1"));
+  told(error(kMoved));
+  shards.subscribe("qux");
+  EXPECT_EQ(asked(), (Requests{{"SSUBSCRIBE", "qux"}}));
+  shards.unsubscribe("bar", now);
+  EXPECT_EQ(asked(), (Requests{{"SUNSUBSCRIBE", "bar"}}));
+  told(confirmation("sunsubscribe", "bar"));
+  EXPECT_EQ(told(error("MOVED " + std::to_string(hashSlot("qux")) + " 127.0.0.1:7001")),
+            Kind::moved);
+  EXPECT_EQ(told(error("MOVED " + std::to_string(hashSlot("bar")) + " 127.0.0.1:7001")),
+            Kind::nothing);
+}
+
+TEST_F(EndedUnaskedTest, ThereIsNoClusterAnyMore) {
+  told(confirmation("sunsubscribe", "foo"));
+  told(confirmation("sunsubscribe", "{foo}1"));
+  EXPECT_EQ(told(error("CLUSTERDOWN Hash slot not served")), Kind::nothing);
+  shards.sendPing(now, [](const std::vector<std::string_view>&) {});
+  EXPECT_EQ(told(error("CLUSTERDOWN Hash slot not served")), Kind::nothing);
+  EXPECT_TRUE(shards.take(text("PONG", Reply::Type::status), now).answered);
+}
+
 TEST_F(EndedUnaskedTest, OneThatIsWantedAgainIsToldThatItMoved) {
   told(confirmation("sunsubscribe", "foo"));
   told(confirmation("sunsubscribe", "{foo}1"));

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -55,7 +56,11 @@ class AcquireReport {
     AcquireFsm::Result result = AcquireFsm::Result::pending;
     bool contended = false;
     Clock::time_point began{};
-    Clock::time_point answeredAt{};  ///< of a grant that was not waited for
+    ///@{
+    /// Of a grant that was not waited for.
+    Clock::time_point answeredAt{};
+    std::string_view owner{};  ///< as the server knows it; empty: it is to be composed
+    ///@}
   };
   void ended(const End& end, const Grant& grant, std::string_view label) noexcept;
 
@@ -156,7 +161,9 @@ inline void AcquireReport::tell(const End& end,
                                 const Grant& grant,
                                 std::string_view label) noexcept {
   Telemetry& telemetry = engine_.telemetry();
-  const OwnerText owner(engine_.clientId(), owner_);
+  std::optional<OwnerText> composed;
+  const std::string_view owner =
+      end.owner.empty() ? composed.emplace(engine_.clientId(), owner_).text() : end.owner;
   const LockEvent about = Telemetry::about(scripts_, owner, now);
   const auto waited = now - end.began;
   const bool granted = end.result == AcquireFsm::Result::granted;

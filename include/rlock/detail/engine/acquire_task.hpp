@@ -341,11 +341,14 @@ inline Result<AcquireTask::Acquired> AcquireTask::takeResult() {
     }
   }
   leaveQueue(result == AcquireFsm::Result::granted);
-  // answeredAt() is read only for a grant. Race: when the caller has left, the loop thread may be
-  // storing the time of a late reply at this moment.
-  const bool answered = result == AcquireFsm::Result::granted && !contended;
-  report_.ended(
-      {result, contended, began_, answered ? answeredAt() : Clock::time_point()}, grant_, label());
+  AcquireReport::End end{result, contended, began_};
+  // Only for a grant. Race: when the caller has left, the loop thread may be storing the time of a
+  // late reply at this moment.
+  if (result == AcquireFsm::Result::granted && !contended) {
+    end.answeredAt = answeredAt();
+    end.owner = ownerField_.atHand();
+  }
+  report_.ended(end, grant_, label());
   switch (result) {
     case AcquireFsm::Result::granted:
       return Acquired(std::move(grant_));

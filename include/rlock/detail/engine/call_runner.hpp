@@ -98,10 +98,14 @@ class CallRunner : public SteppedCall {
 
 inline void CallRunner::interruptCaller(Signals::Signal why) noexcept {
   signals_.give(why);
-  if (background_) {
-    performer_.soon([this] { performer_.leave(Leave::stopped); });
-  } else {
+  if (!background_) {
     interrupt();
+    return;
+  }
+  // Race: the last owner may be deleting the call, whose destructor waits for this.
+  if (tryAddRef()) {
+    engine_->dispatcher().post(
+        [this, self = IntrusivePtr<CallRunner>::adopt(this)] { performer_.leave(Leave::stopped); });
   }
 }
 

@@ -69,6 +69,10 @@ class OwnerField {
   }
   // NOLINTNEXTLINE(google-explicit-constructor): it is a text
   operator std::string_view() const { return text(); }
+  /// Empty if a request has not needed it yet, or since rest().
+  [[nodiscard]] std::string_view atHand() const noexcept {
+    return text_ ? text_->text() : std::string_view();
+  }
   /// No request refers to the text.
   void rest() noexcept { text_.reset(); }
 

@@ -103,9 +103,11 @@ void StepPerformer::guarded(Action action) noexcept {
 inline void StepPerformer::failWithoutMemory() {
   call_.wakeToWait();
   const bool reconciles = call_.gate_.maybeExecuted();
-  const Step step = call_.withoutMemory(reconciles);
+  Step step = call_.withoutMemory(reconciles);
   if (!reconciles) {
     call_.gate_.leave();
+    // Nothing is under way, whatever the state machine waits for.
+    step = step == Step::none ? Step::end : step == Step::finishEarly ? Step::finish : step;
   }
   if (call_.background_ && !call_.engine_->dispatcher().onLoopThread()) {
     // The deadline's timer belongs to the loop thread.

@@ -144,7 +144,7 @@ typename SubscriberRequests<Channel>::Unanswered SubscriberRequests<Channel>::ta
   Unanswered request = std::move(unanswered_.front());
   unanswered_.pop_front();
   ++first_;
-  lastProgress_ = now;
+  progressed(now);
   return request;
 }
 

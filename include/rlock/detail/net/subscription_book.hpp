@@ -380,14 +380,18 @@ inline bool SubscriptionBook::progressed(bool answered) noexcept {
 
 /// Race: the server ends subscriptions unasked, because their slot has gone, while a request to end
 /// them is on its way. That counts as the answer, and the request meets an error that is about no
-/// request in the book. Its slot tells.
+/// request in the book. A ping meets no such error; otherwise the slot tells, if it is named.
 inline bool SubscriptionBook::answersNothing(std::string_view text) const noexcept {
-  if (!sharded_ || firstWord(text) != "MOVED") {
+  const std::string_view code = firstWord(text);
+  if (!sharded_ || (code != "MOVED" && code != "CLUSTERDOWN")) {
     return false;
   }
   const Requests::Unanswered* const oldest = requests_.oldest();
   if (oldest == nullptr || oldest->kind == Kind::ping) {
     return true;
+  }
+  if (code == "CLUSTERDOWN") {
+    return false;
   }
   std::uint16_t slot = 0;
   const std::string_view rest =
