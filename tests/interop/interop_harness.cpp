@@ -273,7 +273,9 @@ std::vector<std::chrono::microseconds> InteropTest::handOffs(Peer& waiting,
   while (times.size() < rounds && !HasFailure()) {
     steps.hold();
     const Call wait = steps.wait();
-    // Long enough for the waiter to be refused, to subscribe, and to sleep.
+    // Redisson's READ_UNLOCK wakes only threads that sleep already: the waiter is refused,
+    // subscribes, and is given the time to fall asleep. Some kinds do not subscribe.
+    static_cast<void>(eventually(100ms, [this] { return !raw_->pubsubChannels("*").empty(); }));
     std::this_thread::sleep_for(15ms);
     EXPECT_FALSE(waiting.finished(wait));
     const Answer released = steps.release();
