@@ -202,6 +202,37 @@ TEST_P(Allocation, ToLeaveARequestUnderWay) {
   }
 }
 
+/// The same of a thread: its request is not sent a second time while it is under way, which would
+/// cut off what stands behind it on the connection.
+TEST_P(Allocation, ToLeaveARequestUnderWayAsAThread) {
+  throughProxy_ = true;
+  const auto delayed =
+      proxy().addRule(TcpProxy::script("slow"), TcpProxy::Action::delayReply(120ms));
+  std::vector<std::future<bool>> behind;
+  each([&](Client&) { behind.clear(); },
+       [&](Client& client) {
+         const auto before = delayed.hits();
+         const OwnerId other = newOwner();
+         auto questions = inThread([&] {
+           // They stand behind the request, if it was sent.
+           static_cast<void>(eventually(1s, [&] { return delayed.hits() > before; }));
+           for (int i = 0; i < 3; ++i) {
+             behind.push_back(client.getLock("slow").isHeldByAsync(other).toFuture());
+           }
+         });
+         const std::string answer = answerOf([&] { return client.getLock("slow").tryLock(40ms); });
+         questions.get();
+         for (std::future<bool>& question : behind) {
+           ASSERT_TRUE(ready(question, kLong)) << answer;
+           static_cast<void>(outcomeOf([&] { question.get(); }));
+         }
+         EXPECT_EVENTUALLY(kLong, !raw().exists("slow")) << answer;
+         if (GetParam() == Of::thisThread) {
+           EXPECT_EQ(client.stats().reconnects, 0U) << answer << ": the connection was out of step";
+         }
+       });
+}
+
 TEST_P(Allocation, ToAcquireAndReleaseInTheBackground) {
   each([](Client&) {},
        [](Client& client) {

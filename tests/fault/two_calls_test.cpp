@@ -16,7 +16,7 @@
 namespace rlock::test {
 namespace {
 
-class TwoCalls : public LockTest {
+class TwoCalls : public SafetyTest {
  protected:
   /// Long enough for whatever does not wait for the call that it meets; short, because there are
   /// many orders.
@@ -194,6 +194,32 @@ TEST_F(TwoCalls, ReleasingAndAForcedRelease) {
                EXPECT_EQ(outcomeOf([&] { stranger.getLock("l").unlockAsync(theirs).get(); }), "ok");
              }
            }});
+}
+
+TEST_F(TwoCalls, ReleasingAGroupAndTheLossOfAMember) {
+  std::optional<Lease> lease;
+  std::optional<ReleaseResult> answer;
+  Client stranger = connect();
+  inEachOrder({.prepare =
+                   [&](Client& client) {
+                     answer.reset();
+                     lease = multiLock({client.getLock("a"), client.getLock("b")}).acquire();
+                     ASSERT_EVENTUALLY(kLong, raw().numsub("rlock_client:" + client.id()) == 1);
+                   },
+               .call = [&](Client&) { answer = lease->release(); },
+               .meanwhile =
+                   [&](Client&) {
+                     const std::stop_token lost = lease->lostToken();
+                     static_cast<void>(stranger.getLock("a").forceUnlock());
+                     static_cast<void>(
+                         eventually(kMeanwhile, [&] { return lost.stop_requested(); }));
+                   },
+               .check =
+                   [&](Client&) {
+                     EXPECT_NE(answer, ReleaseResult::stillHeld) << "it was held once";
+                     EXPECT_FALSE(lease->held());
+                     EXPECT_EVENTUALLY(kLong, !raw().exists("a") && !raw().exists("b"));
+                   }});
 }
 
 TEST_F(TwoCalls, WaitingAndBeingStopped) {

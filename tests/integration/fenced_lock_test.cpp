@@ -32,6 +32,8 @@ std::string tokenOf(const Result<std::optional<Token>>& result) {
 
 class Fenced : public FaceTest {
  protected:
+  Fenced() { noteSafetyCheck(); }
+
   [[nodiscard]] static bool direct(OwnerId owner) {
     return GetParam() == Face::blocking && owner == currentOwner();
   }
@@ -317,7 +319,7 @@ TEST_P(Fenced, AClosedClientSaysSo) {
   EXPECT_EQ(raw().keys(), std::set<std::string>{counterOf("closed")});
 }
 
-class FencedKinds : public LockTest {
+class FencedKinds : public SafetyTest {
  protected:
   [[nodiscard]] RedisServerOptions serverOptions() override {
     RedisServerOptions options;
@@ -445,7 +447,7 @@ TEST_F(FencedKinds, AHolderThatLostTheLockCannotWrite) {
 
 // Contention, expiries and kills.
 
-class FencedSlow : public LockTest {};
+class FencedSlow : public SafetyTest {};
 
 TEST_F(FencedSlow, XFE1_TokensGrowOverExpiriesAndKills) {
   constexpr int kClients = 10;
@@ -603,7 +605,7 @@ TEST_F(LockTest, Fenced_ARenewalTakesAStrangersExpiryFromTheCounter) {
   lock.unlock();
 }
 
-class FencedWeakUser : public LockTest {};
+class FencedWeakUser : public SafetyTest {};
 
 TEST_F(FencedWeakUser, TombstonesWhereTheServerForbidsKilling) {
   raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all"});

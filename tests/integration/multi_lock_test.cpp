@@ -441,9 +441,9 @@ TEST_F(MultiLock, ANodeThatHangsIsAnErrorAfterTheOutageTimeout) {
   for (const bool leased : {true, false}) {
     AcquireOptions options;
     if (leased) {
-      options.lease = 600ms;
+      options.lease = 60s;
     } else {
-      options.maxHold = 600ms;
+      options.maxHold = 60s;
     }
     const Stopwatch watch;
     const std::string outcome =
@@ -553,14 +553,14 @@ TEST_F(MultiLock, ALossEndsItHoweverOftenItWasTaken) {
 }
 
 TEST_F(MultiLock, ALeaseThatGoesAfterAForcedReleaseFreesTheOtherMembers) {
-  Client client = connect(kWatchdog);
-  Client other = connect(kWatchdog);
+  // Their leases are so long that what is gone was released.
+  Client client = connect();
+  Client other = connect();
   {
     const Lease lease = threeOf(client).acquire();
     EXPECT_TRUE(other.getLock("b").forceUnlock());
     EXPECT_EVENTUALLY(kLong, lease.lossReason() != LossReason::none);
   }
-  // The watchdog would keep them for ever.
   EXPECT_EVENTUALLY(kLong, !raw().exists("a") && !raw().exists("c"));
 }
 

@@ -195,5 +195,27 @@ TEST_F(LockMutexShared, AThreadDoesNotMeetItsOwnRelease) {
   EXPECT_EQ(failures([&] { return permits.tryHold().has_value(); }), 0);
 }
 
+// One for the grant and one for the release: the next attempt of a thread is not refused by its own
+// hold, whose release is under way, and waits for no message about it.
+TEST_F(LockMutexShared, AScopeCostsTwoCommands) {
+  Client client = connect();
+  Mutex mutex(client.getLock("mutex"));
+  RLock lock = client.getLock("plain");
+  const auto commandsOf = [&](auto scope) {
+    scope();
+    const auto before = client.stats().commands;
+    for (int i = 0; i < 200; ++i) {
+      scope();
+    }
+    return client.stats().commands - before;
+  };
+  // A heartbeat or a channel's end may come in between.
+  constexpr std::uint64_t kMost = 2 * 200 + 5;
+  EXPECT_LE(commandsOf([&] { const std::lock_guard guard(mutex); }), kMost);
+  EXPECT_LE(commandsOf([&] { const Lease lease = lock.acquire(); }), kMost);
+  EXPECT_LE(commandsOf([&] { EXPECT_TRUE(lock.tryAcquire().has_value()); }), kMost);
+  EXPECT_EQ(client.stats().channels, 0U) << "nobody waited";
+}
+
 }  // namespace
 }  // namespace rlock::test

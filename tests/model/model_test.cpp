@@ -840,7 +840,7 @@ class LatchCase final : public ModelCase {
   int count_ = 0;
 };
 
-class Model : public LockTest {
+class Model : public SafetyTest {
  protected:
   void SetUp() override {
     LockTest::SetUp();

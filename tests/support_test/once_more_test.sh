@@ -71,6 +71,31 @@ EXPECTED
   failures=$((failures + 1))
 fi
 
+# No host is to blame for a sanitizer's report, or for a program that ends inside a case.
+ended_by() {  # WHAT LINE... (of the test's output)
+  local what=$1 got
+  shift
+  printf '%s\n' "1/2 Test: the.Test" "[ RUN      ] A.B" "$@" "Test Failed." "2/2 Test: another.Test" "[ RUN      ] A.C" \
+    "[       OK ] A.C (1 ms)" "Test Passed." >"$folder/LastTest.log"
+  got=$(awk -f "$rule" "$folder/LastTest.log")
+  if [[ $got != "safety the.Test" ]]; then
+    echo "ended by $what: \"$got\", not safety"
+    failures=$((failures + 1))
+  fi
+  sed -n '2,/^Test Failed/{/^Test Failed/!p}' "$folder/LastTest.log" >"$folder/one"
+  printf '%s\n' "[ RUN      ] A.C" "[       OK ] A.C (1 ms)" >"$folder/two"
+  got=$(awk -v cases=1 -f "$rule" "$folder/one" "$folder/two" | grep '^safety ' || true)
+  if [[ $got != "safety A.B" ]]; then
+    echo "ended by $what, by cases: \"$got\", not safety"
+    failures=$((failures + 1))
+  fi
+}
+ended_by "a report of a race" "WARNING: ThreadSanitizer: data race (pid=1)" "[       OK ] A.B (1 ms)"
+ended_by "a report beside a broken limit" "==1==ERROR: AddressSanitizer: heap-use-after-free" \
+  "[   HOST   ] stood still for 900 ms" "[  FAILED  ] A.B (1 ms)"
+ended_by "undefined behaviour" "a.hpp:1:2: runtime error: shift exponent" "[       OK ] A.B (1 ms)"
+ended_by "a crash" "Assertion failed"
+
 # Of several tests.
 several() {  # YES-OR-NO FAILED VERDICTS TIMING
   local got=no

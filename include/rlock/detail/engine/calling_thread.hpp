@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <new>
+#include <optional>
 
 namespace rlock::detail {
 
@@ -39,8 +41,12 @@ class CallingThread {
   Step attempt();
   Step await();
   Step sleepInQueue();
-  Step leave();
+  /// Without memory for the answer, none: the caller stays for a while.
+  std::optional<Step> leave();
   bool waitForLoop();
+
+  /// How often a thread looks whether the client was closed, and whether there is memory again.
+  static constexpr std::chrono::milliseconds kBetweenLooks{100};
 
   SteppedCall& call_;
   StepPerformer& performer_;
@@ -117,15 +123,20 @@ inline CallingThread::Step CallingThread::await() {
     case Dispatcher::Direct::interrupted:
       break;
   }
-  return leave();
+  return leave().value_or(Step::none);
 }
 
-/// The caller does not wait any longer; the request under way goes on without it.
-inline CallingThread::Step CallingThread::leave() {
+/// The caller does not wait any longer; the request under way goes on without it. The request may
+/// still be there, so that an exception must not get out: nothing about this call could be sent.
+inline std::optional<CallingThread::Step> CallingThread::leave() {
   call_.moveToLoop();
-  return call_.leave(CallerSignals::sayLeave(call_.signals_.all()) || call_.engine_->closed()
-                         ? SteppedCall::Leave::stopped
-                         : SteppedCall::Leave::late);
+  try {
+    return call_.leave(CallerSignals::sayLeave(call_.signals_.all()) || call_.engine_->closed()
+                           ? SteppedCall::Leave::stopped
+                           : SteppedCall::Leave::late);
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
 }
 
 inline CallingThread::Step CallingThread::sleepInQueue() {
@@ -144,8 +155,15 @@ inline CallingThread::Step CallingThread::sleepInQueue() {
     }
     const bool told = CallerSignals::sayLeave(seen);
     if (!leaving && (told || call_.engine_->now() >= call_.deadline_)) {
-      const Step step =
-          call_.leaveQueued(told ? SteppedCall::Leave::stopped : SteppedCall::Leave::late);
+      Step step = Step::none;
+      try {
+        step = call_.leaveQueued(told ? SteppedCall::Leave::stopped : SteppedCall::Leave::late);
+      } catch (const std::bad_alloc&) {
+        // Race: another thread may be sending on this one's behalf, so that an exception must not
+        // get out.
+        call_.signals_.sleep(seen, call_.engine_->now() + kBetweenLooks);
+        continue;
+      }
       if (step != Step::none) {
         return step;
       }
@@ -172,22 +190,25 @@ inline bool CallingThread::waitForLoop() {
     }
     const LockEngine& engine = *call_.engine_;
     const auto until = call_.limit();
+    bool stays = leaving;
     if (!leaving && (CallerSignals::sayLeave(seen) || engine.closed() || engine.now() >= until)) {
-      const Step step = leave();
-      if (step == Step::finish) {
-        call_.ended();
+      if (const std::optional<Step> step = leave()) {
+        if (step == Step::finish) {
+          call_.ended();
+        }
+        if (step == Step::finish || step == Step::finishEarly) {
+          return true;
+        }
+        // The loop was quicker, and its answer is on the way.
+        leaving = true;
+        continue;
       }
-      if (step == Step::finish || step == Step::finishEarly) {
-        return true;
-      }
-      // The loop was quicker, and its answer is on the way.
-      leaving = true;
-      continue;
+      stays = true;
     }
     // Looks from time to time whether the client was closed: then the loop may have ended before it
     // could answer.
-    const auto wake = engine.now() + std::chrono::milliseconds(100);
-    call_.signals_.sleep(seen, leaving ? wake : std::min(until, wake));
+    const auto wake = engine.now() + kBetweenLooks;
+    call_.signals_.sleep(seen, stays ? wake : std::min(until, wake));
   }
 }
 

@@ -19,12 +19,16 @@ class Task : public CallRunner {
   /// @throws std::bad_alloc  then nothing has changed, or it is undone or completed in the
   /// background
   Result<T> run() {
+    bool answersItself = false;
     try {
-      return runHere() ? takeResult() : std::move(*result_);
+      answersItself = runHere();
     } catch (const std::bad_alloc&) {
       giveUp();
       throw;
     }
+    // A grant takes no memory to be told, and of an error without memory for its text nothing is
+    // left to be done here: a request may still be under way.
+    return answersItself ? takeResult() : std::move(*result_);
   }
   /// Runs on the loop thread.
   void startInBackground(Handler handler) {

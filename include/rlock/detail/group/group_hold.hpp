@@ -326,11 +326,13 @@ inline GroupHold::Plan GroupHold::leave() {
   Plan plan;
   {
     const MutexLock lock(mutex_);
-    // A loss ends all acquisitions of the owner, however often it took the lock.
-    count_ = valid ? count_ - 1 : 0;
+    // A loss ends all acquisitions of the owner, however often it took the lock. Race: it may have
+    // come since, and have taken what was to be released.
+    const bool still = valid && count_ > 0;
+    count_ = still ? count_ - 1 : 0;
     plan = planRelease();
+    plan.valid = still;
   }
-  plan.valid = valid;
   if (plan.last) {
     setReleased();
   }
