@@ -93,7 +93,7 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
       }
       raw().command({"DEL", "foreign"});
       EXPECT_EVENTUALLY(kLease + 1s, raw().command({"DBSIZE"}).integer() == 0)
-          << "something was left";
+          << "left: " << ::testing::PrintToString(raw().keys());
       if (HasFailure()) {
         FailedAllocation::print();
         return;
@@ -231,6 +231,56 @@ TEST_P(Allocation, ToLeaveARequestUnderWayAsAThread) {
            EXPECT_EQ(client.stats().reconnects, 0U) << answer << ": the connection was out of step";
          }
        });
+}
+
+/// The other members would be renewed for ever if they were not given back.
+TEST_P(Allocation, ToLoseAMemberOfAGroup) {
+  std::optional<Lease> lease;
+  each(
+      [&](Client& client) {
+        lease = multiLock({client.getLock("one"), client.getLock("two")}).acquire();
+      },
+      [&](Client&) {
+        const std::optional<Lease> mine = std::exchange(lease, std::nullopt);
+        // The next renewal finds it.
+        raw().command({"DEL", "one"});
+        EXPECT_EVENTUALLY(kLong, mine->lossReason() != LossReason::none);
+        EXPECT_EVENTUALLY(kLong, !raw().exists("two"));
+      });
+}
+
+TEST_P(Allocation, ToAcquireAGroup) {
+  for (const bool majority : {false, true}) {
+    SCOPED_TRACE(majority ? "RedLock" : "MultiLock");
+    each([](Client&) {},
+         [&](Client& client) {
+           const std::vector<RLock> members{
+               client.getLock("one"), client.getLock("two"), client.getLock("three")};
+           RLock group = majority ? redLock(members) : multiLock(members);
+           static_cast<void>(group.acquire());
+           auto next = group.acquireAsync({}, newOwner()).toFuture();
+           ASSERT_TRUE(ready(next, kLong));
+           static_cast<void>(next.get().release());
+         });
+  }
+}
+
+TEST_P(Allocation, ToStopTheAcquisitionOfAGroup) {
+  for (const bool majority : {false, true}) {
+    SCOPED_TRACE(majority ? "RedLock" : "MultiLock");
+    each(
+        [](Client&) {},
+        [&](Client& client) {
+          const std::vector<RLock> members{client.getLock("a free one"), client.getLock("foreign")};
+          RLock group = majority ? redLock(members) : multiLock(members);
+          std::stop_source stop;
+          const auto answered = std::make_shared<std::atomic<int>>(0);
+          group.acquireAsync({.stop = stop.get_token()}, newOwner())
+              .start([answered](const Result<Lease>& /*lease*/) { ++*answered; });
+          stop.request_stop();
+          EXPECT_EVENTUALLY(kLong, *answered == 1);
+        });
+  }
 }
 
 TEST_P(Allocation, ToAcquireAndReleaseInTheBackground) {

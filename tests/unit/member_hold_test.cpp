@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -32,46 +33,57 @@ class MemberHoldTest : public testing::Test {
 
   using Incarnations = std::vector<std::uint64_t>;
 
+  void add(const Grant& grant) {
+    member_.makeRoom();
+    member_.add(grant);
+  }
+  Incarnations surplus(int count) {
+    Incarnations taken;
+    taken.reserve(static_cast<std::size_t>(member_.count()));
+    member_.takeSurplus(count, taken);
+    return taken;
+  }
+
   MemberHold::Clock::time_point now_ = MemberHold::Clock::time_point(1h);
   MemberHold member_;
 };
 
 TEST_F(MemberHoldTest, ReleasesTheNewestFirst) {
   const auto hold = handle(7);
-  member_.add(grant(hold, 1));
-  member_.add(grant(hold, 2));
+  add(grant(hold, 1));
+  add(grant(hold, 2));
   EXPECT_EQ(member_.count(), 2);
-  EXPECT_EQ(member_.takeSurplus(1), Incarnations{7});
-  EXPECT_EQ(member_.takeSurplus(1), Incarnations{}) << "each is released once";
-  EXPECT_EQ(member_.takeSurplus(0), Incarnations{7});
+  EXPECT_EQ(surplus(1), Incarnations{7});
+  EXPECT_EQ(surplus(1), Incarnations{}) << "each is released once";
+  EXPECT_EQ(surplus(0), Incarnations{7});
 }
 
 TEST_F(MemberHoldTest, NeverCountsMoreThanTheServer) {
   const auto hold = handle(7);
-  member_.add(grant(hold, 1));
-  member_.add(grant(hold, 2));
-  (void)member_.takeSurplus(1);
+  add(grant(hold, 1));
+  add(grant(hold, 2));
+  (void)surplus(1);
   // The owner gives one back outside the group, and takes the lock again through it.
-  member_.add(grant(hold, 1));
+  add(grant(hold, 1));
   EXPECT_EQ(member_.count(), 1);
 }
 
 TEST_F(MemberHoldTest, ALostHoldIsDroppedByTheNextGrant) {
   const auto first = handle(7);
-  member_.add(grant(first, 1));
+  add(grant(first, 1));
   first->markLost(LossReason::expired);
   EXPECT_FALSE(member_.alive());
   EXPECT_EQ(member_.reason(), LossReason::expired);
-  member_.add(grant(handle(8), 1));
+  add(grant(handle(8), 1));
   EXPECT_TRUE(member_.alive());
   EXPECT_EQ(member_.reason(), LossReason::none);
-  EXPECT_EQ(member_.takeSurplus(0), Incarnations{8});
+  EXPECT_EQ(surplus(0), Incarnations{8});
 }
 
 TEST_F(MemberHoldTest, IsValidAsLongAsTheLongest) {
   EXPECT_EQ(member_.validUntil(), MemberHold::Clock::time_point::min());
   const auto hold = handle(7);
-  member_.add(grant(hold, 1));
+  add(grant(hold, 1));
   EXPECT_EQ(member_.validUntil(), now_ + 10s);
   EXPECT_TRUE(member_.heldAt(now_ + 9s));
   EXPECT_FALSE(member_.heldAt(now_ + 10s));
@@ -79,7 +91,7 @@ TEST_F(MemberHoldTest, IsValidAsLongAsTheLongest) {
 
 TEST_F(MemberHoldTest, IsRepairedByOneAtATimeAndOnlyIfNobodyEndedIt) {
   const auto hold = handle(7);
-  member_.add(grant(hold, 1));
+  add(grant(hold, 1));
   EXPECT_FALSE(member_.beginRepair(now_)) << "it is held";
   hold->markLost(LossReason::unreachable);
   EXPECT_TRUE(member_.beginRepair(now_));
@@ -96,7 +108,7 @@ TEST_F(MemberHoldTest, IsRepairedByOneAtATimeAndOnlyIfNobodyEndedIt) {
 
 TEST_F(MemberHoldTest, EachHoldIsHeardOnceUntilItIsGone) {
   const auto first = handle(7);
-  member_.add(grant(first, 1));
+  add(grant(first, 1));
   MemberHold::Listeners old;
   EXPECT_EQ(member_.unheard(old), first);
   std::list<StopListener> listener;
@@ -106,7 +118,7 @@ TEST_F(MemberHoldTest, EachHoldIsHeardOnceUntilItIsGone) {
   EXPECT_TRUE(listener.empty()) << "it is kept";
   EXPECT_EQ(member_.unheard(old), nullptr);
   EXPECT_TRUE(old.empty());
-  (void)member_.takeSurplus(0);
+  (void)surplus(0);
   EXPECT_EQ(member_.unheard(old), nullptr);
   EXPECT_EQ(old.size(), 1U) << "handed out, to be destroyed without the mutex";
 }

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stop_token>
 #include <utility>
@@ -22,7 +23,8 @@ class GroupLock;
 
 /// One acquisition of a lock that consists of others. GroupLock makes and starts it on the calling
 /// thread; after that the loop threads of the members' clients drive it, and so does a thread that
-/// requests a stop. Its handler is called exactly once, on any thread.
+/// requests a stop. Its handler is called exactly once, on any thread: where there is no memory to
+/// go on with, the acquisition fails, and what it has obtained is given back.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread. The application's and the members'
 /// code is called with no lock held.
@@ -40,14 +42,44 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
   void start();
   /// The point in time at which the caller stops waiting in any case; expire() is due then.
   [[nodiscard]] Clock::time_point limit() const noexcept { return limit_; }
-  virtual void expire() = 0;
+  void expire() noexcept {
+    guarded([this] { expired(); });
+  }
   /// Arranges that expire() is called at limit() if that is near. An acquisition whose limit is far
   /// ends by itself, because each of its steps has a limit.
-  void armLimit();
+  void armLimit() noexcept;
 
  protected:
   virtual void begin() = 0;
   virtual void stopped() = 0;
+  virtual void expired() = 0;
+  /// Ends it: no event changes anything from here on. Takes what was obtained, a grant for each
+  /// member or for the first of them.
+  virtual MemberGrants abandon() noexcept = 0;
+
+  /// Does something for the acquisition, which fails if there is no memory for that.
+  template <class Action>
+  void guarded(Action action) noexcept {
+    try {
+      action();
+    } catch (const std::bad_alloc&) {
+      giveUp(0, nullptr);
+    }
+  }
+  /// The same, because a member has answered.
+  template <class Action>
+  void guarded(std::size_t member, const Result<Acquired>& result, Action action) noexcept {
+    try {
+      action();
+    } catch (const std::bad_alloc&) {
+      giveUp(member, result.has_value() && result->has_value() ? &**result : nullptr);
+    }
+  }
+  /// A member's grant is given back in the background.
+  void releaseQuietly(std::size_t member, const Grant& grant) noexcept;
+  /// A member's grant is given back, and then `done` is called.
+  template <class OnEnd>
+  void giveBack(std::size_t member, const Grant& grant, const OnEnd& done);
 
   [[nodiscard]] AcquireParams memberParams(std::size_t member, std::stop_token stop) const;
   [[nodiscard]] GroupHold::Terms terms() const;
@@ -67,9 +99,15 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
   const Clock::time_point deadline_;
   const Clock::time_point limit_;
   AnnotatedMutex mutex_;
+  bool over_ RLOCK_GUARDED_BY(mutex_) = false;  ///< since abandon()
 
  private:
-  Done done_;
+  /// @param grant  the member's, which may not be among those that were noted; null: there is none
+  void giveUp(std::size_t member, const Grant* grant) noexcept;
+  Done takeDone(bool granted);
+
+  Done done_ RLOCK_GUARDED_BY(mutex_);
+  bool granted_ RLOCK_GUARDED_BY(mutex_) = false;  // the caller has the hold
   std::optional<StopListener> stopListener_;
   Atomic<bool> armed_{false};
 };

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -116,10 +117,11 @@ class GroupHold final : public HoldHandle {
   [[nodiscard]] bool over() const;
 
  private:
-  Plan planRelease() RLOCK_REQUIRES(mutex_);
+  Plan planRelease(int remaining) RLOCK_REQUIRES(mutex_);
   [[nodiscard]] Clock::time_point membersUntil() const noexcept RLOCK_REQUIRES(mutex_);
   void memberLost() noexcept;
   void lose(LossReason reason);
+  void tellLoss() noexcept;
   [[nodiscard]] LossReason endOfTime() const;
 
   const std::shared_ptr<const Env> env_;
@@ -181,6 +183,9 @@ inline GroupHold::Terms GroupHold::terms() const {
 
 inline void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
   const MutexLock lock(mutex_);
+  for (MemberHold& member : members_) {
+    member.makeRoom();
+  }
   ++count_;
   if (count_ > 1) {
     // The members do the same: a watched hold stays watched, and a watched re-entry makes any hold
@@ -206,6 +211,7 @@ inline bool GroupHold::join(std::size_t number, const Grant& grant) {
   if (count_ == 0 || reason() != LossReason::none || repairs_.stop_requested()) {
     return false;
   }
+  member.makeRoom();
   member.add(grant);
   return true;
 }
@@ -263,7 +269,19 @@ inline void GroupHold::lose(LossReason reason) {
   if (markLost(reason)) {
     repairs_.request_stop();
     signalLoss();
-    onLoss_(IntrusivePtr<GroupHold>(this));
+    tellLoss();
+  }
+}
+
+/// What is left of it has to go, or the members' watchdogs would keep it for ever.
+inline void GroupHold::tellLoss() noexcept {
+  for (int attempts = 0; attempts < 2; ++attempts) {
+    try {
+      onLoss_(IntrusivePtr<GroupHold>(this));
+      return;
+    } catch (const std::bad_alloc&) {
+      // Most often the next allocation succeeds.
+    }
   }
 }
 
@@ -283,7 +301,7 @@ inline bool GroupHold::markOverdue() {
     return false;
   }
   repairs_.request_stop();
-  onLoss_(IntrusivePtr<GroupHold>(this));
+  tellLoss();
   return true;
 }
 
@@ -304,12 +322,19 @@ inline void GroupHold::repaired(std::size_t member) {
   members_[member].repaired();
 }
 
-inline GroupHold::Plan GroupHold::planRelease() {
+/// Without memory nothing changes.
+inline GroupHold::Plan GroupHold::planRelease(int remaining) {
   Plan plan;
-  plan.last = count_ == 0;
-  for (MemberHold& member : members_) {
-    plan.incarnations.push_back(member.takeSurplus(count_));
+  plan.last = remaining == 0;
+  // First all that takes memory: what is taken out of a member must be carried out.
+  plan.incarnations.resize(members_.size());
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    plan.incarnations[i].reserve(static_cast<std::size_t>(members_[i].count()));
   }
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    members_[i].takeSurplus(remaining, plan.incarnations[i]);
+  }
+  count_ = remaining;
   return plan;
 }
 
@@ -329,8 +354,7 @@ inline GroupHold::Plan GroupHold::leave() {
     // A loss ends all acquisitions of the owner, however often it took the lock. Race: it may have
     // come since, and have taken what was to be released.
     const bool still = valid && count_ > 0;
-    count_ = still ? count_ - 1 : 0;
-    plan = planRelease();
+    plan = planRelease(still ? count_ - 1 : 0);
     plan.valid = still;
   }
   if (plan.last) {
@@ -343,8 +367,7 @@ inline GroupHold::Plan GroupHold::leaveLost() {
   Plan plan;
   {
     const MutexLock lock(mutex_);
-    count_ = 0;
-    plan = planRelease();
+    plan = planRelease(0);
   }
   lose(LossReason::refused);
   setReleased();
@@ -356,9 +379,9 @@ inline GroupHold::Plan GroupHold::giveBack() {
   if (count_ == 0) {
     return {};
   }
-  count_ = 0;
+  Plan plan = planRelease(0);
   givingBack_ = true;
-  return planRelease();
+  return plan;
 }
 
 inline void GroupHold::givenBack() {

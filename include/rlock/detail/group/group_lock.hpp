@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,6 +52,8 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   Result<ReleaseOutcome> release(ReleaseTarget target) override;
   void releaseAsync(ReleaseTarget target, Handler<ReleaseOutcome> handler) override;
   void releaseQuietly(ReleaseTarget target) override;
+  /// Gives back the hold of one member in the background.
+  void releaseQuietly(std::size_t member, ReleaseTarget target) noexcept;
   [[nodiscard]] bool refusesBlocking() const noexcept override {
     return members_->refusesBlocking();
   }
@@ -121,10 +124,15 @@ Result<T> GroupLock::runHere(Start start) {
 
 template <class T, class Start>
 void GroupLock::runBehind(Handler<T> handler, Start start) {
-  auto tell = [members = members_, handler = std::move(handler)](Result<T> result) mutable {
-    members->runHandler([handler = std::move(handler), result = std::move(result)]() mutable {
-      handler(std::move(result));
-    });
+  struct Answer {
+    Handler<T> handler;
+    std::optional<Result<T>> result{};
+  };
+  // Made now: there may be no memory when the answer is there.
+  auto tell = [members = members_,
+               answer = std::make_shared<Answer>(Answer{std::move(handler)})](Result<T> result) {
+    answer->result.emplace(std::move(result));
+    members->runHandler([answer] { answer->handler(std::move(*answer->result)); });
   };
   if (auto why = members_->refuse(false)) {
     tell(std::move(*why));
@@ -251,18 +259,21 @@ inline void GroupAcquire::start() {
   if (params_.stop.stop_possible()) {
     stopListener_.emplace(params_.stop, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) {
-        self->stopped();
+        self->guarded([&] { self->stopped(); });
       }
     });
   }
   group_->endOverdue(params_.owner);
-  begin();
+  guarded([this] { begin(); });
 }
 
-inline void GroupAcquire::armLimit() {
+inline void GroupAcquire::armLimit() noexcept {
   const auto near =
       group_->now() + group_->members().longest(&LockLimits::callTimeout) + 2 * kMemberGrace;
-  if (limit_ < near && !armed_.exchange(true)) {
+  if (limit_ >= near || armed_.exchange(true)) {
+    return;
+  }
+  guarded([this] {
     group_->callAt(limit_, [weak = weak_from_this()] {
       const auto self = weak.lock();
       // A call before its time means that all clients were closed; the members will report that.
@@ -270,7 +281,7 @@ inline void GroupAcquire::armLimit() {
         self->expire();
       }
     });
-  }
+  });
 }
 
 inline AcquireParams GroupAcquire::memberParams(std::size_t member, std::stop_token stop) const {
@@ -292,11 +303,64 @@ inline void GroupAcquire::conclude(Result<Acquired> result) {
   // Race: another thread may be inside stopped(). The destructor of the stop callback waits for
   // that thread, which takes mutex_; so no lock is held here.
   stopListener_.reset();
-  const auto done = std::make_unique<Done>(std::move(done_));
-  if (result.has_value()) {
-    (*done)(std::move(result));
-  } else {
-    (*done)(group_->members().describe(result.error()));
+  if (!result.has_value()) {
+    result = group_->members().describe(result.error());
+  }
+  if (Done done = takeDone(result.has_value() && result->has_value())) {
+    done(std::move(result));
+  }
+}
+
+inline GroupAcquire::Done GroupAcquire::takeDone(bool granted) {
+  const MutexLock lock(mutex_);
+  granted_ = granted_ || granted;
+  return std::move(done_);
+}
+
+inline void GroupAcquire::releaseQuietly(std::size_t member, const Grant& grant) noexcept {
+  group_->releaseQuietly(member, {params_.owner, grant.hold->incarnation()});
+}
+
+template <class OnEnd>
+void GroupAcquire::giveBack(std::size_t member, const Grant& grant, const OnEnd& done) {
+  try {
+    group_->members()[member]->releaseAsync(
+        {params_.owner, grant.hold->incarnation()},
+        [done](const Result<ReleaseOutcome>& /*result*/) { done(); });
+  } catch (const std::bad_alloc&) {
+    releaseQuietly(member, grant);
+    done();
+  }
+}
+
+inline void GroupAcquire::giveUp(std::size_t member, const Grant* grant) noexcept {
+  const auto self = shared_from_this();
+  bool granted = false;
+  {
+    const MutexLock lock(mutex_);
+    granted = granted_;
+  }
+  if (!granted) {
+    const MemberGrants obtained = abandon();
+    for (std::size_t i = 0; i < obtained.size(); ++i) {
+      if (obtained[i].hold) {
+        releaseQuietly(i, obtained[i]);
+        grant = grant != nullptr && obtained[i].hold == grant->hold ? nullptr : grant;
+      }
+    }
+  }
+  if (grant != nullptr) {
+    releaseQuietly(member, *grant);
+  }
+  if (!granted) {
+    try {
+      conclude(memoryError());
+    } catch (const std::exception&) {
+      // There is no memory for the text either.
+      if (Done done = takeDone(false)) {
+        done(Acquired());
+      }
+    }
   }
 }
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -33,12 +35,16 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
     begin(std::move(leaving.plan));
   }
 
-  void start() {
-    std::vector<std::vector<std::uint64_t>> incarnations;
+  /// With another plan than it was made with.
+  void start(GroupHold::Plan plan) {
     {
       const MutexLock lock(mutex_);
-      incarnations = plan_.incarnations;
+      begin(std::move(plan));
     }
+    start();
+  }
+  void start() {
+    const auto incarnations = planned();
     for (std::size_t i = 0; i < incarnations.size(); ++i) {
       if (!incarnations[i].empty()) {
         release(i, incarnations[i].front());
@@ -58,15 +64,39 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
         }));
   }
 
+  std::vector<std::vector<std::uint64_t>> planned() {
+    const MutexLock lock(mutex_);
+    try {
+      return plan_.incarnations;
+    } catch (const std::bad_alloc&) {
+      // The plan must be carried out, and most often the next allocation succeeds.
+      return plan_.incarnations;
+    }
+  }
+
   void release(std::size_t member, std::uint64_t incarnation) {
-    group_->members()[member]->releaseAsync(
-        {owner_, incarnation},
-        [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
-          self->answered(member, result);
-        });
+    try {
+      group_->members()[member]->releaseAsync(
+          {owner_, incarnation},
+          [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
+            self->answered(member, result);
+          });
+    } catch (const std::bad_alloc&) {
+      // The others are to be released all the same, and this one in the background.
+      group_->releaseQuietly(member, {owner_, incarnation});
+      answered(member, memoryError());
+    }
   }
 
   void answered(std::size_t member, const Result<ReleaseOutcome>& result) {
+    std::optional<Error> error;
+    if (!result.has_value()) {
+      try {
+        error = result.error();
+      } catch (const std::bad_alloc&) {
+        // Why it failed is not known then.
+      }
+    }
     std::optional<std::uint64_t> next;
     std::vector<std::uint64_t> unasked;
     {
@@ -91,7 +121,7 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
         unasked.swap(incarnations);
         ++tally_.failed;
         if (!error_) {
-          error_ = result.error();
+          error_ = std::move(error);
         }
       }
     }
@@ -105,7 +135,20 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
     }
   }
 
+  /// Without memory for what is to be said, most often the next allocation succeeds.
   void judge() {
+    try {
+      judgeNow();
+    } catch (const std::bad_alloc&) {
+      {
+        const MutexLock lock(mutex_);
+        rest_ = rest_ == Rest::asked ? Rest::known : rest_;
+      }
+      judgeNow();
+    }
+  }
+
+  void judgeNow() {
     std::optional<Result<ReleaseOutcome>> result;
     std::optional<Done<ReleaseOutcome>> done;
     {
@@ -191,17 +234,18 @@ inline void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
     // The hold is left to expire: the work that it protects may go on in another thread.
     return;
   }
-  GroupHolds::Leaving leaving{hold, hold->giveBack()};
-  if (leaving.plan.incarnations.empty()) {
-    return;
-  }
-  leaving.plan.last = true;
-  std::make_shared<Releasing>(
+  // First what takes memory: a plan that was taken must be carried out.
+  const auto releasing = std::make_shared<Releasing>(
       shared_from_this(),
       hold->terms().owner,
-      std::move(leaving),
-      [hold](const Result<ReleaseOutcome>& /*result*/) { hold->givenBack(); })
-      ->start();
+      GroupHolds::Leaving{hold, {}},
+      [hold](const Result<ReleaseOutcome>& /*result*/) { hold->givenBack(); });
+  GroupHold::Plan plan = hold->giveBack();
+  if (plan.incarnations.empty()) {
+    return;
+  }
+  plan.last = true;
+  releasing->start(std::move(plan));
 }
 
 inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
@@ -253,8 +297,19 @@ inline void GroupLock::releaseQuietly(ReleaseTarget target) {
   if (const auto leaving = holds_.takePlan(target)) {
     for (std::size_t i = 0; i < members_->size(); ++i) {
       for (const std::uint64_t incarnation : leaving->plan.incarnations[i]) {
-        (*members_)[i]->releaseQuietly({target.owner, incarnation});
+        releaseQuietly(i, {target.owner, incarnation});
       }
+    }
+  }
+}
+
+inline void GroupLock::releaseQuietly(std::size_t member, ReleaseTarget target) noexcept {
+  // Without memory for that, most often the next allocation succeeds.
+  for (int attempts = 0; attempts < 2; ++attempts) {
+    try {
+      (*members_)[member]->releaseQuietly(target);
+      return;
+    } catch (const std::bad_alloc&) {
     }
   }
 }

@@ -45,11 +45,16 @@ class MemberHold {
   };
   using Listeners = std::list<Listening>;
 
-  /// Books one more hold. Lost holds are dropped, because they have ended by themselves.
+  /// Takes the memory for one add().
+  /// @throws std::bad_alloc  nothing has changed
+  void makeRoom();
+  /// Books one more hold. Lost holds are dropped, because they have ended by themselves. There is
+  /// room.
   void add(const Grant& grant) noexcept;
-  /// Takes out all but the oldest `count` holds: the incarnations that are to be released, newest
-  /// first.
-  [[nodiscard]] std::vector<std::uint64_t> takeSurplus(int count);
+  /// Takes out all but the oldest `count` holds and adds the incarnations that are to be released,
+  /// newest first.
+  /// @param incarnations  has room for count()
+  void takeSurplus(int count, std::vector<std::uint64_t>& incarnations) noexcept;
 
   /// How many acquisitions are booked.
   [[nodiscard]] int count() const noexcept { return static_cast<int>(held_.size()); }
@@ -80,9 +85,17 @@ class MemberHold {
   std::vector<Handle> held_;
   int seen_ = 0;  // the highest count that the server has told of the latest incarnation
   bool repairing_ = false;
+  Listeners spare_;  // the place of the next in listening_
   /// Declared last, so destroyed first: a listener may be running.
   Listeners listening_;
 };
+
+inline void MemberHold::makeRoom() {
+  held_.reserve(held_.size() + 1);
+  if (spare_.empty()) {
+    spare_.emplace_back();
+  }
+}
 
 inline void MemberHold::add(const Grant& grant) noexcept {
   std::erase_if(held_, [](const Handle& handle) { return !alive(*handle); });
@@ -98,18 +111,17 @@ inline void MemberHold::add(const Grant& grant) noexcept {
                                      listening_.end(),
                                      [&](const Listening& each) { return each.to == grant.hold; });
   if (!listening) {
-    listening_.push_back({grant.hold, {}});
+    spare_.front().to = grant.hold;
+    listening_.splice(listening_.end(), spare_, spare_.begin());
   }
 }
 
-inline std::vector<std::uint64_t> MemberHold::takeSurplus(int count) {
-  std::vector<std::uint64_t> incarnations;
+inline void MemberHold::takeSurplus(int count, std::vector<std::uint64_t>& incarnations) noexcept {
   while (held_.size() > static_cast<std::size_t>(count)) {
     incarnations.push_back(held_.back()->incarnation());
     held_.pop_back();
     --seen_;
   }
-  return incarnations;
 }
 
 inline bool MemberHold::alive() const noexcept {

@@ -48,11 +48,6 @@ class MultiAcquire final : public GroupAcquire {
         outageTimeout_(group_->members().longest(&LockLimits::outageTimeout)),
         fsm_(group_->members().size(), oneAttempt()) {}
 
-  void expire() override {
-    perform(tell([](MultiFsm& fsm) { return fsm.expired(lateError()); }));
-    endRound();
-  }
-
  private:
   using Step = MultiFsm::Step;
 
@@ -64,11 +59,16 @@ class MultiAcquire final : public GroupAcquire {
     perform(tell([](MultiFsm& fsm) { return fsm.stopped(stopError()); }));
     endRound();
   }
+  void expired() override {
+    perform(tell([](MultiFsm& fsm) { return fsm.expired(lateError()); }));
+    endRound();
+  }
+  MemberGrants abandon() noexcept override;
 
   template <class Event>
   Step tell(Event event) {
     const MutexLock lock(mutex_);
-    return event(fsm_);
+    return over_ ? Step::none : event(fsm_);
   }
 
   [[nodiscard]] std::shared_ptr<MultiAcquire> self() {
@@ -95,6 +95,8 @@ class MultiAcquire final : public GroupAcquire {
   // Its answer.
   Step answered(std::size_t member, const Result<Acquired>& result, const Patience& patience);
   Step granted(std::size_t member, const Grant& grant);
+  /// None: it comes too late.
+  std::optional<Step> book(std::size_t member, const Grant& grant);
   Step failed(std::size_t member, const Error& error, const Patience& patience);
   /// The member's node is there.
   void answers(std::size_t member) noexcept RLOCK_REQUIRES(mutex_) {
@@ -195,7 +197,7 @@ inline void MultiAcquire::take() {
   if (pause) {
     // During the pause only this timer keeps the object alive.
     group_->callAt(std::min(group_->now() + *pause, deadline_),
-                   [self = self()] { self->takeNow(); });
+                   [self = self()] { self->guarded([&] { self->takeNow(); }); });
   } else {
     takeNow();
   }
@@ -229,10 +231,12 @@ inline void MultiAcquire::takeNow() {
   params.wait = patience.wait;
   group_->members()[member]->acquireAsync(
       std::move(params), [self = self(), member, patience](const Result<Acquired>& result) {
-        if (ownerEnded(result)) {
-          self->stopped();
-        }
-        self->perform(self->answered(member, result, patience));
+        self->guarded(member, result, [&] {
+          if (ownerEnded(result)) {
+            self->stopped();
+          }
+          self->perform(self->answered(member, result, patience));
+        });
       });
   if (!oneAttempt() && !patience.wait.isPositive()) {
     // The member's own limit may be later than the caller's.
@@ -248,6 +252,9 @@ inline MultiAcquire::Step MultiAcquire::answered(std::size_t member,
   }
   if (!*result) {
     const MutexLock lock(mutex_);
+    if (over_) {
+      return Step::none;
+    }
     answers(member);
     hurried_ = false;
     restless_ = !patience.wait.isPositive();
@@ -262,7 +269,19 @@ inline MultiAcquire::Step MultiAcquire::answered(std::size_t member,
 }
 
 inline MultiAcquire::Step MultiAcquire::granted(std::size_t member, const Grant& grant) {
+  if (const std::optional<Step> step = book(member, grant)) {
+    return *step;
+  }
+  releaseQuietly(member, grant);
+  return Step::none;
+}
+
+inline std::optional<MultiAcquire::Step> MultiAcquire::book(std::size_t member,
+                                                            const Grant& grant) {
   const MutexLock lock(mutex_);
+  if (over_) {
+    return std::nullopt;
+  }
   answers(member);
   const auto now = group_->now();
   if (grants_.empty()) {
@@ -313,6 +332,9 @@ inline MultiAcquire::Step MultiAcquire::failed(std::size_t member,
                                                const Error& error,
                                                const Patience& patience) {
   const MutexLock lock(mutex_);
+  if (over_) {
+    return Step::none;
+  }
   if (error.errc() == Errc::cancelled && lostOne_) {
     // Without this limit a call without a time limit could go round for ever.
     hurried_ = false;
@@ -341,6 +363,8 @@ inline bool MultiAcquire::outTooLong(std::size_t member) {
 }
 
 inline void MultiAcquire::giveBack() {
+  // First what takes memory: what was taken out must be given back.
+  const auto left = std::make_shared<Atomic<std::size_t>>(0);
   MemberGrants grants;
   std::list<StopListener> listeners;
   {
@@ -351,19 +375,32 @@ inline void MultiAcquire::giveBack() {
   // Race: another thread may be inside a listener. Its destructor waits for that thread, which
   // takes mutex_; so no lock is held here.
   listeners.clear();
-  const auto left = std::make_shared<Atomic<std::size_t>>(grants.size());
+  left->store(grants.size());
+  const auto one = [self = self(), left] {
+    if (left->fetch_sub(1) == 1) {
+      self->guarded([&] {
+        self->perform(self->tell([&](MultiFsm& fsm) { return fsm.givenBack(self->timeLeft()); }));
+      });
+    }
+  };
   for (std::size_t i = 0; i < grants.size(); ++i) {
-    group_->members()[i]->releaseAsync(
-        {params_.owner, grants[i].hold->incarnation()},
-        [self = self(), left](const Result<ReleaseOutcome>& /*result*/) {
-          if (left->fetch_sub(1) == 1) {
-            self->perform(
-                self->tell([&](MultiFsm& fsm) { return fsm.givenBack(self->timeLeft()); }));
-          }
-        });
+    GroupAcquire::giveBack(i, grants[i], one);
   }
   // The limits of the releases may be later than the caller's.
   armLimit();
+}
+
+inline MemberGrants MultiAcquire::abandon() noexcept {
+  MemberGrants grants;
+  std::list<StopListener> listeners;
+  {
+    const MutexLock lock(mutex_);
+    over_ = true;
+    grants.swap(grants_);
+    listeners.swap(listeners_);
+  }
+  endRound();
+  return grants;
 }
 
 inline void MultiAcquire::endRound() {

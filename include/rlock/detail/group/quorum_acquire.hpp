@@ -51,8 +51,6 @@ class QuorumAcquire final : public GroupAcquire {
                 Done done,
                 std::function<void(const IntrusivePtr<GroupHold>& hold)> tend);
 
-  void expire() override;
-
  private:
   using Step = QuorumFsm::Step;
 
@@ -63,11 +61,13 @@ class QuorumAcquire final : public GroupAcquire {
   void stopped() override {
     perform(tell([](QuorumFsm& fsm) { return fsm.stopped(stopError()); }));
   }
+  void expired() override;
+  MemberGrants abandon() noexcept override;
 
   template <class Event>
   Step tell(Event event) {
     const MutexLock lock(mutex_);
-    return event(fsm_);
+    return over_ ? Step::none : event(fsm_);
   }
   /// As tell(). Race: does nothing when another attempt has begun since the event was arranged.
   template <class Event>
@@ -98,7 +98,8 @@ class QuorumAcquire final : public GroupAcquire {
   template <class Event>
   void tellAt(Clock::time_point when, Event event) {
     // During a pause only this timer keeps the object alive.
-    group_->callAt(when, [self = self(), event] { self->perform(event(*self)); });
+    group_->callAt(when,
+                   [self = self(), event] { self->guarded([&] { self->perform(event(*self)); }); });
   }
 
   void attempt();
@@ -136,7 +137,7 @@ inline QuorumAcquire::QuorumAcquire(std::shared_ptr<GroupLock> group,
                                      (params_.owner.value * 0x9e3779b97f4a7c15ULL >> 32U))),
       fsm_(group_->members().size(), oneAttempt()) {}
 
-inline void QuorumAcquire::expire() {
+inline void QuorumAcquire::expired() {
   const Step step = tell([](QuorumFsm& fsm) { return fsm.expired(); });
   perform(step);
   if (step == Step::giveBack) {
@@ -210,10 +211,12 @@ inline void QuorumAcquire::attempt() {
   for (std::size_t i = 0; i < group_->members().size(); ++i) {
     group_->members()[i]->acquireAsync(memberParams(i, round.get_token()),
                                        [self = self(), i, attempt](const Result<Acquired>& result) {
-                                         if (ownerEnded(result)) {
-                                           self->stopped();
-                                         }
-                                         self->answered(i, attempt, result);
+                                         self->guarded(i, result, [&] {
+                                           if (ownerEnded(result)) {
+                                             self->stopped();
+                                           }
+                                           self->answered(i, attempt, result);
+                                         });
                                        });
   }
 }
@@ -255,7 +258,7 @@ inline void QuorumAcquire::granted(std::size_t member, std::uint64_t attempt, co
     complete->listen();
   }
   if (late) {
-    group_->members()[member]->releaseQuietly({params_.owner, grant.hold->incarnation()});
+    releaseQuietly(member, grant);
   }
   perform(step);
 }
@@ -272,6 +275,10 @@ inline bool QuorumAcquire::majorityValid() const {
 }
 
 inline void QuorumAcquire::giveBack() {
+  // Race: answers may come inside the loop below. The count includes one for this function, so
+  // that the last answer counts only after the loop. It is made first: what was taken out must be
+  // given back.
+  const auto left = std::make_shared<Atomic<std::size_t>>(1);
   MemberGrants grants;
   std::optional<std::stop_source> round;
   std::uint64_t attempt = 0;
@@ -287,26 +294,36 @@ inline void QuorumAcquire::giveBack() {
   if (!endless()) {
     until = std::max(group_->now(), std::min(until, deadline_ + kReplyGrace));
   }
-  // Race: answers may come inside the loop below. The count includes one for this function, so
-  // that the last answer counts only after the loop.
-  const auto left = std::make_shared<Atomic<std::size_t>>(1);
   const auto one = [self = self(), left, attempt] {
     if (left->fetch_sub(1) == 1) {
-      self->perform(self->givenBack(attempt));
+      self->guarded([&] { self->perform(self->givenBack(attempt)); });
     }
   };
   for (std::size_t i = 0; i < grants.size(); ++i) {
     if (grants[i].hold) {
       left->fetch_add(1);
-      group_->members()[i]->releaseAsync(
-          {params_.owner, grants[i].hold->incarnation()},
-          [one](const Result<ReleaseOutcome>& /*result*/) { one(); });
+      GroupAcquire::giveBack(i, grants[i], one);
     }
   }
   if (left->load() > 1) {
     tellAt(until, [attempt](QuorumAcquire& self) { return self.givenBack(attempt); });
   }
   one();
+}
+
+inline MemberGrants QuorumAcquire::abandon() noexcept {
+  MemberGrants grants;
+  std::optional<std::stop_source> round;
+  {
+    const MutexLock lock(mutex_);
+    over_ = true;
+    // Whatever comes later is late.
+    ++attempt_;
+    grants.swap(grants_);
+    round.emplace(round_);
+  }
+  round->request_stop();
+  return grants;
 }
 
 inline void QuorumAcquire::pause() {
