@@ -101,6 +101,7 @@ TEST_F(MemberHoldTest, IsRepairedByOneAtATimeAndOnlyIfNobodyEndedIt) {
 
   MemberHold forced;
   const auto ended = handle(8);
+  forced.makeRoom();
   forced.add(grant(ended, 1));
   ended->markLost(LossReason::forced);
   EXPECT_FALSE(forced.beginRepair(now_));
