@@ -558,6 +558,7 @@ TEST_F(MultiLock, ALeaseThatGoesAfterAForcedReleaseFreesTheOtherMembers) {
   Client other = connect();
   {
     const Lease lease = threeOf(client).acquire();
+    ASSERT_EVENTUALLY(kLong, raw().numsub("rlock_client:" + client.id()) == 1);
     EXPECT_TRUE(other.getLock("b").forceUnlock());
     EXPECT_EVENTUALLY(kLong, lease.lossReason() != LossReason::none);
   }
