@@ -21,8 +21,8 @@ class Node;
 /// connection on which it was lost. Nothing more of the call goes out before they can do no harm: a
 /// request can when its connection is known to be dead, or when a tombstone's life is over.
 ///
-/// Invariant: a request leaves only by expire(), or all of them together by clear(), after killed()
-/// has said that all are dead. They stay from one request of the call to the next.
+/// Invariant: a request leaves only by expire(). They stay from one request of the call to the
+/// next.
 ///
 /// **Thread safety:** loop thread only. It reads no clock.
 class LostRequests {
@@ -55,7 +55,6 @@ class LostRequests {
   void add(Lost lost) { lost_.push_back(std::move(lost)); }
   /// The lost requests of another call are this one's, too, with another harm.
   void share(const LostRequests& other, Late late);
-  void clear() noexcept { lost_.clear(); }
 
   /// Forgets those that can do no harm any more.
   /// @param life  for how long a lost request can run at most

@@ -122,6 +122,7 @@ class Node final : private net::LinkEvents {
 
   /// False: the call cannot go out yet, and was parked or finished.
   bool passesKills(const CallPtr& call);
+  Node* killerOf(const LostRequests::Lost& lost) noexcept;
   bool changeForm(Call& call, const ErrorClass& refusal);
   void judgeRefusal(const CallPtr& call);
   void waitForLink(const CallPtr& call);
@@ -316,40 +317,53 @@ inline bool Node::submit(Call& call, Mode mode) {
 }
 
 inline bool Node::passesKills(const CallPtr& call) {
-  if (call->room_->lost.empty()) {
+  LostRequests& requests = call->room_->lost;
+  if (requests.empty()) {
     return true;
   }
-  call->room_->lost.expire(terms_.env->now(), kTombstoneLife);
-  const auto kills =
-      call->room_->lost.killed(call->persistent_, [this](const LostRequests::Lost& lost) {
-        if (lost.node != this && !lost.node->link_->up()) {
-          // It has the key no more: it would answer a late request with a redirection, or execute
-          // it on a copy that is discarded when it joins the others again.
-          return ConnectionKiller::State::dead;
-        }
-        return lost.node->killer_.check(lost.session);
-      });
+  requests.expire(terms_.env->now(), kTombstoneLife);
+  Node* waitsAt = nullptr;  // of the last one that is not dead, as LostRequests::killed()
+  const auto kills = requests.killed(call->persistent_, [&](const LostRequests::Lost& lost) {
+    Node* const killer = killerOf(lost);
+    const auto state =
+        killer != nullptr ? killer->killer_.check(lost.session) : ConnectionKiller::State::dead;
+    waitsAt = state == ConnectionKiller::State::dead ? waitsAt : killer;
+    return state;
+  });
   switch (kills.state) {
     case ConnectionKiller::State::refused:
-      fail(call, *kills.by->node->killer_.refusal(kills.by->session));
+      fail(call, *waitsAt->killer_.refusal(kills.by->session));
       return false;
     case ConnectionKiller::State::asked:
       // The call is parked at the node that must kill the connection, and goes on when that node
       // has answered.
-      kills.by->node->parked_.park(call, call->room_->sendBefore, Call::Wait::kill);
+      waitsAt->parked_.park(call, call->room_->sendBefore, Call::Wait::kill);
       return false;
     case ConnectionKiller::State::dead:
       break;
   }
-  call->room_->lost.clear();
+  // Those stay that do no harm to what is sent here: the call may be redirected to where they do.
+  requests.expire(terms_.env->now(), kTombstoneLife);
   return true;
+}
+
+/// The node that must have the connection closed before a call goes out here; null: none.
+inline Node* Node::killerOf(const LostRequests::Lost& lost) noexcept {
+  if (lost.node == this || lost.node->link_->up()) {
+    return lost.node;
+  }
+  // The other node has the key no more: it would answer a late request with a redirection, or
+  // execute it on a copy that is discarded when it joins the others again. Unless it is this one by
+  // another address.
+  return killer_.leadsTo(*lost.session) ? this : nullptr;
 }
 
 inline void Node::timeIsUp(const CallPtr& call) {
   const bool parkedForLink = call->room_->waitsFor == Call::Wait::link;
   if (call->room_->waitsFor == Call::Wait::kill) {
-    if (auto why = call->room_->lost.refusal([](const LostRequests::Lost& lost) {
-          return lost.node->killer_.refusal(lost.session);
+    if (auto why = call->room_->lost.refusal([this](const LostRequests::Lost& lost) {
+          auto known = lost.node->killer_.refusal(lost.session);
+          return known ? known : killer_.refusal(lost.session);
         })) {
       fail(call, std::move(*why));
       return;
