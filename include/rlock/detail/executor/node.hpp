@@ -518,7 +518,7 @@ inline void Node::finish(const CallPtr& call, Outcome outcome) noexcept {
 inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   scripts_.reconnected();
   name_.set(session->node);
-  acks_.connected(*session);
+  acks_.connected(session);
   const bool canKill = session->canBeKilled();
   mustGuard_.store(terms_.policy == LostReplyPolicy::marker || !canKill, std::memory_order_relaxed);
   owner_.guardChanged();

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Connections to one server that come and go, and what is asked of it, while an allocation fails.
+
+#include "fault/each_allocation.hpp"
+#include "fault/faults.hpp"
+#include "unit/idle_link.hpp"
+#include "unit/manual_env.hpp"
+#include <rlock/detail/executor/node_acks.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+namespace node_memory_test {
+namespace {
+
+using namespace std::chrono_literals;
+using test::eachAllocation;
+using test::failing;
+
+/// Questions for acknowledgements, to a server that does not answer.
+class AcksWorld {
+ public:
+  void connect(const std::string& runId) { acks_.connected(session(runId)); }
+  static std::shared_ptr<net::ServerSession> session(const std::string& runId) {
+    auto session = std::make_shared<net::ServerSession>();
+    session->runId = runId;
+    return session;
+  }
+  AckTicket ticket() {
+    AckTicket ticket;
+    ticket.policy = SyncPolicy::replicas(1);
+    ticket.since = env->now();
+    ticket.until = env->now() + 1s;
+    ticket.done = [this](const Acks& acks) {
+      EXPECT_FALSE(acks.met);
+      ++told;
+    };
+    return ticket;
+  }
+  void ask(AckTicket ticket) { acks_.ask(env->now(), "key", std::move(ticket)); }
+  [[nodiscard]] NodeAcks& acks() noexcept { return acks_; }
+
+  const std::shared_ptr<ManualEnv> env = std::make_shared<ManualEnv>();
+  int told = 0;
+
+ private:
+  NodeAcks acks_{env, [](net::LinkEvents& /*events*/) { return std::make_shared<IdleLink>(); }, 3s};
+};
+
+TEST(NodeMemory, TicketsEndWithTheirServer) {
+  eachAllocation([](long k) {
+    AcksWorld world;
+    world.connect("a");
+    world.ask(world.ticket());
+    world.ask(world.ticket());
+    const auto other = AcksWorld::session("b");
+    const bool failed = failing(k, [&] { world.acks().connected(other); });
+    EXPECT_EQ(world.told, 2);
+    world.ask(world.ticket());
+    EXPECT_EQ(world.told, 2) << "this one is of the new server";
+    return failed;
+  });
+}
+
+TEST(NodeMemory, TicketsEndWithTheClient) {
+  eachAllocation([](long k) {
+    AcksWorld world;
+    world.connect("a");
+    world.ask(world.ticket());
+    world.ask(world.ticket());
+    const bool failed = failing(k, [&] { world.acks().end(); });
+    EXPECT_EQ(world.told, 2);
+    return failed;
+  });
+}
+
+}  // namespace
+}  // namespace node_memory_test
+}  // namespace rlock::detail
