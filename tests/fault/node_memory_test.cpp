@@ -69,6 +69,21 @@ TEST(NodeMemory, TicketsEndWithTheirServer) {
   });
 }
 
+/// A ticket that cannot be taken is told so, and the next one is taken.
+TEST(NodeMemory, ATicketIsToldOnce) {
+  eachAllocation([](long k) {
+    AcksWorld world;
+    world.connect("a");
+    AckTicket first = world.ticket();
+    const bool failed = failing(k, [&] { world.ask(std::move(first)); });
+    EXPECT_LE(world.told, 1);
+    world.ask(world.ticket());
+    world.env->advance(1s);
+    EXPECT_EQ(world.told, 2) << "the times of both are over";
+    return failed;
+  });
+}
+
 TEST(NodeMemory, TicketsEndWithTheClient) {
   eachAllocation([](long k) {
     AcksWorld world;

@@ -78,7 +78,8 @@ class AckLane final : private net::LinkEvents {
   /// memory.
   void setServer(SessionPtr server) noexcept;
   /// The ticket's done() may be called inside this call.
-  void add(AckTicket ticket);
+  /// @param ticket  left as it is if this throws std::bad_alloc
+  void add(AckTicket&& ticket);
   /// As CommandTransport::authenticate(); the answer may come a slice later than from elsewhere.
   void authenticate(UniqueFunction<void(Result<void>)> done) {
     link_->authenticate(std::move(done));
@@ -211,9 +212,9 @@ inline void AckLane::setServer(SessionPtr server) noexcept {
   tickets_.endAll("the server was replaced");
 }
 
-inline void AckLane::add(AckTicket ticket) {
+inline void AckLane::add(AckTicket&& ticket) {
   if (closed_) {
-    ticket.done({false, 0, "its connection was given up"});
+    ticket.done(notMet("its connection was given up"));
     return;
   }
   tickets_.add(std::move(ticket));

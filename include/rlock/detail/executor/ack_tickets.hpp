@@ -68,7 +68,8 @@ class AckTickets {
     bool stamped = false;     ///< the connection has an offset that is not older than its write
   };
 
-  void add(AckTicket ticket) {
+  /// @param ticket  left as it is if this throws std::bad_alloc
+  void add(AckTicket&& ticket) {
     if (waiting_.size() == waiting_.capacity()) {
       waiting_.reserve(2 * waiting_.size() + 8);
     }

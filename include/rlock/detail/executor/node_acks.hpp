@@ -83,11 +83,11 @@ inline void NodeAcks::connected(AckLane::SessionPtr server) noexcept {
 
 inline void NodeAcks::ask(TimePoint submittedAt, std::string_view key, AckTicket ticket) {
   if (ended_) {
-    ticket.done({false, 0, "its connection was given up"});
+    ticket.done(notMet("its connection was given up"));
     return;
   }
   if (submittedAt < serverSince_) {
-    ticket.done({false, 0, "the server was replaced"});
+    ticket.done(notMet("the server was replaced"));
     return;
   }
   try {
@@ -98,7 +98,8 @@ inline void NodeAcks::ask(TimePoint submittedAt, std::string_view key, AckTicket
     ticket.markKey = ackMarkKey(key);
     lane_->add(std::move(ticket));
   } catch (const std::bad_alloc&) {
-    ticket.done({false, 0, "this process has no memory to ask for it"});
+    // NOLINTNEXTLINE(bugprone-use-after-move): what throws has not taken it
+    ticket.done(notMet("this process has no memory to ask for it"));
   }
 }
 
