@@ -216,6 +216,19 @@ TEST_F(ClusterRouterTest, WhatWasLostAtANodeThatHasTheKeyAheadIsKilledBeforeTheC
   EXPECT_EQ(server("b").sent(), (Sent{"ASKING", "TAKE key"}));
 }
 
+// The slot may go where it was lost before the next request does.
+TEST_F(ClusterRouterTest, WhatIsNotKnownToBeDeadKeepsTheNextRequestFromTheDirectWay) {
+  loseAt("b", "run-b");
+  server("a").answer(test::numberReply(1));
+  ASSERT_TRUE(call_->outcome.has_value());
+  EXPECT_FALSE(dispatcher_->direct(*call_));
+  dispatcher_->startAhead(call_, env_->now() + 1min);
+  EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"})) << "it still has nothing that was lost";
+  server("a").refuse("MOVED 7 b:7000");
+  server("b").connect("run-b");
+  EXPECT_EQ(server("b").sent().front(), "CLIENT KILL ID 1");
+}
+
 // A node is told by its name and by its number, and is two nodes then.
 TEST_F(ClusterRouterTest, AServerThatHasTwoAddressesKillsByTheOther) {
   loseAt("b", "run-b");
