@@ -168,6 +168,27 @@ TEST(EngineMemory, ACallerThatLeavesKeepsTheOrderOfRequests) {
   });
 }
 
+/// A connection breaks under a request that takes a lock: once there is another, nothing is sent
+/// before the one that broke is closed.
+TEST(EngineMemory, WhatIsLostIsKilled) {
+  eachAllocation([](long k) {
+    World world;
+    world.connect(true);
+    const auto answers = world.acquire(1, 10s);
+    EXPECT_EQ(world.server->underWay(), 1U);
+    const bool failed = failing(k, [&] { world.server->drop(); });
+    world.disconnect();
+    world.advance(50ms);
+    world.connect(true);
+    world.advance(50ms);
+    EXPECT_GE(world.server->underWay(), 1U);
+    if (world.server->underWay() > 0) {
+      EXPECT_EQ(world.server->oldest().front(), "CLIENT");
+    }
+    return failed;
+  });
+}
+
 /// A handler of the application runs once, whichever allocation on its way fails.
 TEST(EngineMemory, AHandlerRuns) {
   using Start = std::function<void(World&, UniqueFunction<void()>)>;

@@ -104,6 +104,7 @@ TEST_F(LostRequestsTest, AreForgottenWhenTheirConnectionIsDeadOrTheirLifeIsOver)
   lost_.expire(start + 60s, 60s);
   killed({{3, State::dead}});
   EXPECT_EQ(asked_, (std::vector<std::uint64_t>{3}));
+  EXPECT_FALSE(lost_.empty());
   lost_.expire(start + 61s, 60s);
   EXPECT_TRUE(lost_.empty());
 }

@@ -297,6 +297,7 @@ inline void Node::send(const CallPtr& call) {
   if (call->late() != Call::Late::harmless && owner_.needsTombstone()) {
     call->recompose(true);
   }
+  call->room_->lost.makeRoom();
   call->setSubmitTime(now);
   if (!submit(*call, Mode::background)) {
     waitForLink(call);
