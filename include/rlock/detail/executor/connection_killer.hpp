@@ -222,8 +222,8 @@ inline void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kil
   }
   open->asking = false;
   if (kill.delivery() != net::Request::Delivery::replied) {
-    if (link_->up()) {
-      ask(*open);
+    if (link_->up() && ask(*open) == State::dead) {
+      changed_();
     }
     return;
   }
