@@ -119,6 +119,7 @@ class Node final : private net::LinkEvents {
  private:
   void onUp(const std::shared_ptr<const net::ServerSession>& session) override;
   void onDown(const Error& error) override;
+  void tellUp();
 
   /// False: the call cannot go out yet, and was parked or finished.
   bool passesKills(const CallPtr& call);
@@ -142,6 +143,15 @@ class Node final : private net::LinkEvents {
   // Loop thread only.
   ParkedCalls parked_;
   ConnectionHistory history_;
+  // The connection, as it is told to others. What there was no memory for is told again.
+  struct Untold {
+    std::shared_ptr<const net::ServerSession> session{};
+    bool again = false;
+    bool replaced = false;
+    bool owner = false;  // is to be told
+  };
+  Untold untold_;
+  const std::unique_ptr<Timer> tellAgain_;
   ReadOnlyBackOff readOnly_;
   NodeAcks acks_;
   std::uint32_t random_;
@@ -149,6 +159,8 @@ class Node final : private net::LinkEvents {
   const Error* over_ = nullptr;
 };
 
+/// The pause before others are told once more of a connection.
+inline constexpr std::chrono::milliseconds kTellAgain{10};
 /// How long a follow-up may wait for its turn on the loop.
 inline constexpr std::chrono::milliseconds kFollowUpPatience{5};
 
@@ -211,6 +223,7 @@ inline Node::Node(const NodeTerms& terms,
                   guarded(call, [&] { timeIsUp(call); });
                 }
               }),
+      tellAgain_(terms.env->makeTimer([this] { tellUp(); })),
       readOnly_(terms.retryMin, terms.retryMax),
       acks_(terms.env, makeLink, terms.commandTimeout),
       random_(static_cast<std::uint32_t>(randomBits())) {
@@ -220,6 +233,7 @@ inline Node::Node(const NodeTerms& terms,
 inline void Node::close(const Error* over) noexcept {
   closed_ = true;
   over_ = over;
+  tellAgain_->disarm();
   killer_.close();
   link_->close();
   terms_.live->down(*this);
@@ -518,25 +532,40 @@ inline void Node::finish(const CallPtr& call, Outcome outcome) noexcept {
 
 inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   scripts_.reconnected();
-  name_.set(session->node);
   acks_.connected(session);
   const bool canKill = session->canBeKilled();
   mustGuard_.store(terms_.policy == LostReplyPolicy::marker || !canKill, std::memory_order_relaxed);
   owner_.guardChanged();
   const ConnectionHistory::Up up = history_.up(session);
-  terms_.log->write(
-      LogLevel::info,
-      fmt::format("connected to {} as client {}{}",
-                  session->node,
-                  session->clientId,
-                  up.replaced ? ", another process than before: holds are verified" : ""));
-  killer_.up(session);
-  terms_.live->up(*this, *session);
+  untold_ = {session, up.again, up.replaced || (untold_.owner && untold_.replaced), true};
+  ifThereIsMemory([&] { name_.set(session->node); });
+  ifThereIsMemory([&] {
+    terms_.log->write(
+        LogLevel::info,
+        fmt::format("connected to {} as client {}{}",
+                    session->node,
+                    session->clientId,
+                    up.replaced ? ", another process than before: holds are verified" : ""));
+  });
+  // What it does not come to is done for the calls that are sent again.
+  ifThereIsMemory([&] { killer_.up(session); });
   sendParked();
-  owner_.nodeUp(*this, up.again, up.replaced);
+  tellUp();
+}
+
+inline void Node::tellUp() {
+  const bool live = ifThereIsMemory([&] { terms_.live->up(*this, *untold_.session); });
+  const bool told = !untold_.owner || ifThereIsMemory([&] {
+    owner_.nodeUp(*this, untold_.again, untold_.replaced);
+    untold_.owner = false;
+  });
+  if (!closed_ && (!live || !told)) {
+    tellAgain_->armAt(terms_.env->now() + kTellAgain);
+  }
 }
 
 inline void Node::onDown(const Error& error) {
+  tellAgain_->disarm();
   terms_.live->down(*this);
   const bool news = history_.down(error, terms_.env->now());
   if (!owner_.nodeDown(*this, error)) {
