@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -35,6 +36,10 @@ class FakeLink final : public net::CommandTransport {
               Mode /*mode*/) override {
     if (!up_) {
       return false;
+    }
+    if (full == argv.front()) {
+      full = {};
+      throw std::bad_alloc();
     }
     std::string text;
     for (const std::string_view word : argv) {
@@ -76,6 +81,7 @@ class FakeLink final : public net::CommandTransport {
 
   bool opened = false;
   int abandoned = 0;
+  std::string_view full;  // there is no memory for this command, once
   std::vector<std::string> sent;
 
  private:
@@ -141,9 +147,14 @@ class AckLaneTest : public ::testing::Test {
           return link;
         },
         3s);
-    lane->setServer("run-1");
+    setServer("run-1");
   }
 
+  void setServer(std::string runId) {
+    auto session = std::make_shared<net::ServerSession>();
+    session->runId = std::move(runId);
+    lane->setServer(session);
+  }
   Outcome add(SyncPolicy policy) {
     auto outcome = std::make_shared<std::optional<Acks>>();
     lane->add({policy,
@@ -375,7 +386,7 @@ TEST_F(AckLaneTest, AnotherServerAcknowledgesNothing) {
   EXPECT_TRUE(waits(one));
   link->connect("run-1");
   EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
-  lane->setServer("run-2");
+  setServer("run-2");
   EXPECT_EQ(why(one), "the server was replaced");
   answers(number(1));
   const auto next = add(SyncPolicy::replicas(1));
@@ -488,6 +499,30 @@ TEST_F(AckLaneTest, WithoutAStampNothingIsAcknowledged) {
     answers(number(1), text(Reply::Type::status, "OK"));
     EXPECT_TRUE(met(one));
   }
+}
+
+TEST_F(AckLaneTest, AStampThatThereWasNoMemoryForIsSentBeforeTheNextWait) {
+  link->connect("run-1", "7.2.0");
+  link->full = "SET";
+  const auto one = add(SyncPolicy::replicas(1));
+  EXPECT_EQ(sent(), Sent());
+  env->advance(AckLane::kSlice);
+  EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAIT 1 100"}));
+  answers(number(1));
+  EXPECT_TRUE(met(one));
+}
+
+// The stamp may have been refused, and its answer was not looked at.
+TEST_F(AckLaneTest, AStampIsSentAgainWhereThereWasNoMemoryForTheWait) {
+  link->connect("run-1", "7.2.0");
+  link->full = "WAIT";
+  const auto one = add(SyncPolicy::replicas(1));
+  EXPECT_EQ(sent(), (Sent{"SET mark  PX 1"}));
+  link->answer(error("READONLY You can't write against a read only replica."));
+  env->advance(AckLane::kSlice);
+  EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAIT 1 100"}));
+  answers(number(1));
+  EXPECT_TRUE(met(one));
 }
 
 }  // namespace

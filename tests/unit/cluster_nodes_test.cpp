@@ -147,11 +147,12 @@ TEST_F(ClusterNodesTest, ASuccessorIsExpectedUntilItIsConnected) {
   nodes_.expect({address(3), address(3)});
   const auto node = nodes_.at(address(3));
   EXPECT_EQ(made_, 1);
-  EXPECT_TRUE(nodes_.arrived(*node));
-  EXPECT_FALSE(nodes_.arrived(*node)) << "once";
+  EXPECT_TRUE(nodes_.expects(*node));
+  nodes_.arrived(*node);
+  EXPECT_FALSE(nodes_.expects(*node)) << "once";
   link(3).isUp = true;
   nodes_.expect({address(3)});
-  EXPECT_FALSE(nodes_.arrived(*node)) << "it had a connection already";
+  EXPECT_FALSE(nodes_.expects(*node)) << "it had a connection already";
 }
 
 TEST_F(ClusterNodesTest, ASuccessorThatIsDroppedIsExpectedNoMore) {
@@ -159,7 +160,7 @@ TEST_F(ClusterNodesTest, ASuccessorThatIsDroppedIsExpectedNoMore) {
   nodes_.expect({address(3)});
   const auto node = nodes_.at(address(3));
   static_cast<void>(nodes_.adopt(map(2, 2)));
-  EXPECT_FALSE(nodes_.arrived(*node));
+  EXPECT_FALSE(nodes_.expects(*node));
 }
 
 TEST_F(ClusterNodesTest, OnlyWhoIsConnectedCanBeAskedForTheMap) {

@@ -61,6 +61,9 @@ class FakeLink final : public net::CommandTransport {
   /// The connection breaks.
   void lose() {
     up_ = false;
+    loseRequests();
+  }
+  void loseRequests() {
     net::PendingRequests::Ended ended;
     pending_.fail(nullptr, ended);
     complete(ended);
@@ -237,6 +240,17 @@ TEST_F(ConnectionKillerTest, AnAnswerAfterTheEndIsNobodys) {
   killer.close();
   answer(1);
   EXPECT_EQ(changes, 0);
+}
+
+TEST_F(ConnectionKillerTest, WhatAnotherProcessHasNothingOfIsToldWhenTheKillIsOver) {
+  killer.up(session(2));
+  const SessionPtr lost = session(1);
+  EXPECT_EQ(killer.check(lost), State::asked);
+  // The other process is there before the end of the kill is told.
+  killer.up(session(3, "another run"));
+  link->loseRequests();
+  EXPECT_EQ(changes, 1);
+  EXPECT_EQ(killer.check(lost), State::dead);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace rlock::detail {
 
 /// A connection that takes no request, and is up when the test says so.
-class IdleLink final : public net::CommandTransport {
+class IdleLink : public net::CommandTransport {
  public:
   void open() override { opened = true; }
   void close() noexcept override {}

@@ -34,9 +34,9 @@ class NodeAcksTest : public ::testing::Test {
   }
   Told askNow() { return ask(env_->now()); }
   void connect(const std::string& runId) {
-    net::ServerSession session;
-    session.runId = runId;
-    session.address = "127.0.0.1:1";
+    auto session = std::make_shared<net::ServerSession>();
+    session->runId = runId;
+    session->address = "127.0.0.1:1";
     acks_.connected(session);
   }
   static bool waits(const Told& told) { return !told->has_value(); }

@@ -30,9 +30,9 @@ class PendingCommands final : public NoCommands {
     if (!up_) {
       return false;
     }
+    sent_.emplace_back(argv.begin(), argv.end());
     pending_.append(request, 1, mode, env_.now());
     pending_.offer(1);
-    sent_.emplace_back(argv.begin(), argv.end());
     return true;
   }
   [[nodiscard]] bool up() const noexcept override { return up_; }
@@ -40,15 +40,17 @@ class PendingCommands final : public NoCommands {
   void close() noexcept override { drop(); }
 
   /// @param canKill  connections that were lost can be closed from this one
-  void connect(net::LinkEvents& events, bool canKill = false) {
+  void connect(net::LinkEvents& events, bool canKill = false) { events.onUp(begin(canKill)); }
+  /// The same, and nobody has been told yet.
+  std::shared_ptr<const net::ServerSession> begin(bool canKill, std::string_view runId = "run") {
     pending_.begin(true, env_.now());
     up_ = true;
     session_ = std::make_shared<net::ServerSession>();
     session_->node = "host:6379";
-    session_->runId = "run";
+    session_->runId = runId;
     session_->clientId = ++connections_;
     session_->canKill = canKill;
-    events.onUp(session_);
+    return session_;
   }
   void disconnect(net::LinkEvents& events) {
     drop();

@@ -61,6 +61,7 @@ class AckLane final : private net::LinkEvents {
  public:
   using Clock = std::chrono::steady_clock;
   using MakeLink = std::function<std::shared_ptr<net::CommandTransport>(net::LinkEvents& events)>;
+  using SessionPtr = std::shared_ptr<const net::ServerSession>;
 
   /// The longest that one round blocks the connection.
   static constexpr std::chrono::milliseconds kSlice{100};
@@ -73,20 +74,23 @@ class AckLane final : private net::LinkEvents {
   AckLane& operator=(const AckLane&) = delete;
   ~AckLane() override { drop(); }
 
-  /// The server that the tickets from here on belong to; those of another are over.
-  void setServer(std::string server);
+  /// The server that the tickets from here on belong to; those of another are over. Takes no
+  /// memory.
+  void setServer(SessionPtr server) noexcept;
   /// The ticket's done() may be called inside this call.
-  void add(AckTicket ticket);
+  /// @param ticket  left as it is if this throws std::bad_alloc
+  void add(AckTicket&& ticket);
   /// As CommandTransport::authenticate(); the answer may come a slice later than from elsewhere.
   void authenticate(UniqueFunction<void(Result<void>)> done) {
     link_->authenticate(std::move(done));
   }
   /// Ends the connection for good, and the tickets that wait.
-  void close();
+  void close() noexcept;
 
-  /// The name of one server process: its run id, or its address if the run id is not known.
-  [[nodiscard]] static std::string serverOf(const net::ServerSession& session) {
-    return session.runId.empty() ? "at " + session.address : session.runId;
+  /// Whether both lead to one server process, by its run id, or its address if that is not known.
+  [[nodiscard]] static bool sameProcess(const net::ServerSession& one,
+                                        const net::ServerSession& other) noexcept {
+    return one.runId == other.runId && (!one.runId.empty() || one.address == other.address);
   }
 
  private:
@@ -126,8 +130,8 @@ class AckLane final : private net::LinkEvents {
   const std::shared_ptr<net::CommandTransport> link_;
   std::unique_ptr<Timer> timer_;  // null: closed
   AckTickets tickets_;
-  std::string server_;      // the node's
-  std::string laneServer_;  // this connection's; empty: there is none
+  SessionPtr server_;      // the node's
+  SessionPtr laneServer_;  // this connection's; null: there is none
   std::string downBecause_;
   bool writesToStamp_ = false;  // this server's connections are stamped by writes only
   bool opened_ = false;
@@ -187,30 +191,30 @@ inline AckLane::AckLane(std::shared_ptr<Env> env,
       link_(makeLink(*this)),
       timer_(env_->makeTimer([this] { guarded([this] { expire(); }); })) {}
 
-/// Without memory a round is lost, and the tickets wait for the next or for their end.
+/// Without memory a round is lost, and the tickets wait for the next or for their end. Whether the
+/// connection is stamped is not known then: the command may not have been sent, or was refused.
 template <class Action>
 void AckLane::guarded(Action action) noexcept {
   try {
     action();
   } catch (const std::bad_alloc&) {
     drop();
+    tickets_.forgetStamps();
     if (timer_) {
       timer_->armAt(env_->now() + slice_);
     }
   }
 }
 
-inline void AckLane::setServer(std::string server) {
-  guarded([&] {
-    drop();
-    server_ = std::move(server);
-    tickets_.endAll("the server was replaced");
-  });
+inline void AckLane::setServer(SessionPtr server) noexcept {
+  drop();
+  server_ = std::move(server);
+  tickets_.endAll("the server was replaced");
 }
 
-inline void AckLane::add(AckTicket ticket) {
+inline void AckLane::add(AckTicket&& ticket) {
   if (closed_) {
-    ticket.done({false, 0, "its connection was given up"});
+    ticket.done(notMet("its connection was given up"));
     return;
   }
   tickets_.add(std::move(ticket));
@@ -220,7 +224,7 @@ inline void AckLane::add(AckTicket ticket) {
   });
 }
 
-inline void AckLane::close() {
+inline void AckLane::close() noexcept {
   if (closed_) {
     return;
   }
@@ -228,7 +232,7 @@ inline void AckLane::close() {
   drop();
   timer_.reset();
   link_->close();
-  guarded([this] { tickets_.endAll("its connection was given up"); });
+  tickets_.endAll("its connection was given up");
 }
 
 inline void AckLane::drop() noexcept {
@@ -246,7 +250,7 @@ inline void AckLane::drop() noexcept {
 inline void AckLane::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   guarded([&] {
     drop();
-    laneServer_ = serverOf(*session);
+    laneServer_ = session;
     writesToStamp_ = stampsByWritesOnly(session->serverVersion);
     tickets_.forgetStamps();
     tickets_.forgetReplicas();
@@ -258,7 +262,7 @@ inline void AckLane::onUp(const std::shared_ptr<const net::ServerSession>& sessi
 inline void AckLane::onDown(const Error& error) {
   guarded([&] {
     drop();
-    laneServer_.clear();
+    laneServer_.reset();
     downBecause_ = error.what();
   });
 }
@@ -282,13 +286,13 @@ inline bool AckLane::ready() {
   if (!std::exchange(opened_, true)) {
     link_->open();
   }
-  if (!link_->up() || laneServer_.empty()) {
+  if (!link_->up() || !laneServer_) {
     return false;
   }
-  if (laneServer_ != server_) {
+  if (!server_ || !sameProcess(*laneServer_, *server_)) {
     // The lane's connection and the node's lead to different servers, e.g. during a failover. The
     // lane makes another one; the pause before it keeps that from being a hot loop.
-    laneServer_.clear();
+    laneServer_.reset();
     link_->abandon(env_->now(), Errc::connectionFailed, "it leads to another server");
     return false;
   }
@@ -469,7 +473,7 @@ inline std::string AckLane::shortfall(const AckTickets::Waiting& one) const {
                        std::max(one.wanted, tickets_.need(one)),
                        limit.count());
   }
-  if (laneServer_.empty()) {
+  if (!laneServer_) {
     text += "; no connection to ask on";
     text += downBecause_.empty() ? std::string() : ": " + downBecause_;
   }

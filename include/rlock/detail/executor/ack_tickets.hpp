@@ -23,6 +23,17 @@ struct Acks {
   std::string why;   ///< not met: in words
 };
 
+/// Not met, also where there is no memory for the words.
+inline Acks notMet(std::string_view why) noexcept {
+  Acks acks;
+  try {
+    acks.why = why;
+  } catch (const std::bad_alloc&) {
+    acks.why = "no memory";  // short enough to need none
+  }
+  return acks;
+}
+
 /// A write that has been answered and is to be acknowledged.
 struct AckTicket {
   SyncPolicy policy;
@@ -57,7 +68,8 @@ class AckTickets {
     bool stamped = false;     ///< the connection has an offset that is not older than its write
   };
 
-  void add(AckTicket ticket) {
+  /// @param ticket  left as it is if this throws std::bad_alloc
+  void add(AckTicket&& ticket) {
     if (waiting_.size() == waiting_.capacity()) {
       waiting_.reserve(2 * waiting_.size() + 8);
     }
@@ -117,11 +129,12 @@ class AckTickets {
   /// @throws std::bad_alloc after it has ended those for which there was memory
   template <class Judge>
   void resolve(Judge judge);
-  void endAll(std::string_view why) {
-    resolve([&](const Waiting&) { return std::optional(Acks{false, 0, std::string(why)}); });
-  }
+  /// Ends all of them, also without memory.
+  void endAll(std::string_view why) noexcept;
 
  private:
+  static void tell(AckTicket& ticket, Acks acks) noexcept;
+
   std::vector<Waiting> waiting_;
   std::uint64_t round_ = 0;
   Kind form_ = Kind::none;
@@ -202,10 +215,26 @@ void AckTickets::resolve(Judge judge) {
     std::erase_if(waiting_, [](const Waiting& one) { return !one.ticket.done; });
   }
   for (auto& [ticket, acks] : over) {
-    ticket.done(std::move(acks));
+    tell(ticket, std::move(acks));
   }
   if (noMemory) {
     throw std::bad_alloc();
+  }
+}
+
+inline void AckTickets::endAll(std::string_view why) noexcept {
+  std::vector<Waiting> over;
+  over.swap(waiting_);
+  for (Waiting& one : over) {
+    tell(one.ticket, notMet(why));
+  }
+}
+
+inline void AckTickets::tell(AckTicket& ticket, Acks acks) noexcept {
+  try {
+    ticket.done(std::move(acks));
+  } catch (const std::bad_alloc&) {
+    // It was told; the others are yet to be.
   }
 }
 

@@ -64,8 +64,12 @@ class ClusterNodes {
 
   /// Masters that have taken slots over, as adopt() has said: notes those that are not connected.
   void expect(const std::vector<Endpoint>& successors);
-  /// The node has a connection. Returns whether it was expected, once.
-  bool arrived(const Node& node) { return std::erase(expected_, &node) > 0; }
+  /// Whether it was noted, and has not arrived yet.
+  [[nodiscard]] bool expects(const Node& node) const noexcept {
+    return std::find(expected_.begin(), expected_.end(), &node) != expected_.end();
+  }
+  /// The node has a connection.
+  void arrived(const Node& node) noexcept { std::erase(expected_, &node); }
 
  private:
   using Member = ClusterMember;

@@ -232,12 +232,13 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
 }
 
 inline void ClusterRouter::nodeUp(Node& node, bool again, bool replaced) {
-  const bool successor = nodes_.arrived(node);
-  if (again) {
-    events_.nodeReconnected(node.name(), replaced);
-  }
+  const bool successor = nodes_.expects(node);
   if (again || successor) {
     events_.reconnected(replaced || successor);
+  }
+  nodes_.arrived(node);
+  if (again) {
+    events_.nodeReconnected(node.name(), replaced);
   }
 }
 

@@ -63,6 +63,10 @@ class ConnectionKiller {
   State check(const SessionPtr& lost);
   /// Why, if it was refused.
   [[nodiscard]] std::optional<Error> refusal(const SessionPtr& lost) const;
+  /// Whether the connection leads to the server that a lost one led to.
+  [[nodiscard]] bool leadsTo(const net::ServerSession& lost) const noexcept {
+    return current_ && current_->sameServer(lost);
+  }
 
   /// There is a connection again.
   void up(SessionPtr session);
@@ -218,8 +222,8 @@ inline void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kil
   }
   open->asking = false;
   if (kill.delivery() != net::Request::Delivery::replied) {
-    if (link_->up()) {
-      ask(*open);
+    if (link_->up() && ask(*open) == State::dead) {
+      changed_();
     }
     return;
   }

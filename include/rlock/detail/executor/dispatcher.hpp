@@ -58,7 +58,8 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   /// Ends all connections; calls under way finish with `closed`.
   void close() noexcept { router_->close(); }
 
-  /// Sends on the calling thread, which then takes the reply with await(). False: no connection.
+  /// Sends on the calling thread, which then takes the reply with await(). False: no connection, or
+  /// a request of the call that was lost can still do harm, and start() looks at that.
   /// @param mode  awaited: it is another thread that takes the reply, when it has woken up
   /// @param now   `time_point()`: the clock is read
   bool direct(Call& call, Mode mode = Mode::awaitedAtOnce, Clock::time_point now = {});
@@ -157,7 +158,7 @@ inline bool Dispatcher::direct(Call& call, Mode mode, Clock::time_point now) {
   begin(call, Clock::time_point::min());
   call.setSubmitTime(now);
   Node* const node = router_->route(call);
-  return node != nullptr && node->submit(call, mode);
+  return node != nullptr && call.room_->lost.empty() && node->submit(call, mode);
 }
 
 inline void Dispatcher::start(CallPtr call, Clock::time_point sendBefore) {
@@ -175,7 +176,7 @@ inline void Dispatcher::start(CallPtr call, Clock::time_point sendBefore) {
 inline void Dispatcher::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
   begin(*call, sendBefore);
   Node* const node = router_->route(*call);
-  if (node == nullptr || !node->sendAhead(*call)) {
+  if (node == nullptr || !call->room_->lost.empty() || !node->sendAhead(*call)) {
     start(call, sendBefore);
   }
 }

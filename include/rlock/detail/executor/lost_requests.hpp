@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,8 +22,9 @@ class Node;
 /// connection on which it was lost. Nothing more of the call goes out before they can do no harm: a
 /// request can when its connection is known to be dead, or when a tombstone's life is over.
 ///
-/// Invariant: a request leaves only by expire(), or all of them together by clear(), after killed()
-/// has said that all are dead. They stay from one request of the call to the next.
+/// Invariant: a request leaves only by expire(). They stay from one request of the call to the
+/// next. What makeRoom() has made room for is added without memory: there may be none when a
+/// connection is lost.
 ///
 /// **Thread safety:** loop thread only. It reads no clock.
 class LostRequests {
@@ -50,12 +52,23 @@ class LostRequests {
     const Lost* by = nullptr;  ///< what is waited for, or was refused; null with `dead`
   };
 
-  [[nodiscard]] bool empty() const noexcept { return lost_.empty(); }
+  [[nodiscard]] bool empty() const noexcept { return !first_; }
+  /// Makes room for one more. The first needs none.
+  void makeRoom() {
+    if (first_) {
+      more_.reserve(more_.size() + 1);
+    }
+  }
   /// @param lost  not a harmless one
-  void add(Lost lost) { lost_.push_back(std::move(lost)); }
+  void add(Lost lost) {
+    if (first_) {
+      more_.push_back(std::move(lost));
+    } else {
+      first_.emplace(std::move(lost));
+    }
+  }
   /// The lost requests of another call are this one's, too, with another harm.
   void share(const LostRequests& other, Late late);
-  void clear() noexcept { lost_.clear(); }
 
   /// Forgets those that can do no harm any more.
   /// @param life  for how long a lost request can run at most
@@ -72,26 +85,43 @@ class LostRequests {
   [[nodiscard]] TimePoint lastThatTakes() const noexcept;
 
  private:
-  std::vector<Lost> lost_;
+  [[nodiscard]] std::size_t size() const noexcept { return first_ ? 1 + more_.size() : 0; }
+  [[nodiscard]] const Lost& at(std::size_t i) const noexcept {
+    return i == 0 ? *first_ : more_[i - 1];
+  }
+
+  std::optional<Lost> first_;
+  std::vector<Lost> more_;  // empty without the first
 };
 
 inline void LostRequests::share(const LostRequests& other, Late late) {
-  for (Lost lost : other.lost_) {
+  for (std::size_t i = 0; i < other.size(); ++i) {
+    Lost lost = other.at(i);
     lost.late = late;
-    lost_.push_back(std::move(lost));
+    add(std::move(lost));
   }
 }
 
 inline void LostRequests::expire(TimePoint now, std::chrono::nanoseconds life) {
-  std::erase_if(lost_, [now, life](const Lost& lost) {
+  const auto over = [now, life](const Lost& lost) {
     return lost.session->dead || now - lost.lostAt >= life;
-  });
+  };
+  std::erase_if(more_, over);
+  if (!first_ || !over(*first_)) {
+    return;
+  }
+  first_.reset();
+  if (!more_.empty()) {
+    first_.emplace(std::move(more_.front()));
+    more_.erase(more_.begin());
+  }
 }
 
 template <class Check>
 LostRequests::Killed LostRequests::killed(bool despiteRefusal, Check check) const {
   Killed all;
-  for (const Lost& lost : lost_) {
+  for (std::size_t i = 0; i < size(); ++i) {
+    const Lost& lost = at(i);
     const State state = check(lost);
     if (state == State::refused && !despiteRefusal) {
       return {State::refused, &lost};
@@ -105,7 +135,8 @@ LostRequests::Killed LostRequests::killed(bool despiteRefusal, Check check) cons
 
 template <class Why>
 std::optional<Error> LostRequests::refusal(Why why) const {
-  for (const Lost& lost : lost_) {
+  for (std::size_t i = 0; i < size(); ++i) {
+    const Lost& lost = at(i);
     if (std::optional<Error> error = why(lost)) {
       return error;
     }
@@ -115,7 +146,8 @@ std::optional<Error> LostRequests::refusal(Why why) const {
 
 inline LostRequests::TimePoint LostRequests::lastThatTakes() const noexcept {
   auto last = TimePoint::min();
-  for (const Lost& lost : lost_) {
+  for (std::size_t i = 0; i < size(); ++i) {
+    const Lost& lost = at(i);
     if (lost.late == Late::takes) {
       last = std::max(last, lost.lostAt);
     }

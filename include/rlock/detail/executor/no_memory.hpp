@@ -3,6 +3,8 @@
 
 #include <rlock/error.hpp>
 
+#include <new>
+
 namespace rlock::detail {
 
 /// The error of a call that there is no memory for. It is made by the first call of this function,
@@ -12,6 +14,17 @@ inline const Error& noMemory() {
   static const Error& made =
       *new Error(Errc::overloaded, "this process has no memory for the request");
   return made;
+}
+
+/// Takes a step that the next ones do not depend on. False: there was no memory for it.
+template <class Step>
+bool ifThereIsMemory(Step step) {
+  try {
+    step();
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 }  // namespace rlock::detail

@@ -119,9 +119,11 @@ class Node final : private net::LinkEvents {
  private:
   void onUp(const std::shared_ptr<const net::ServerSession>& session) override;
   void onDown(const Error& error) override;
+  void tellUp();
 
   /// False: the call cannot go out yet, and was parked or finished.
   bool passesKills(const CallPtr& call);
+  Node* killerOf(const LostRequests::Lost& lost) noexcept;
   bool changeForm(Call& call, const ErrorClass& refusal);
   void judgeRefusal(const CallPtr& call);
   void waitForLink(const CallPtr& call);
@@ -141,6 +143,15 @@ class Node final : private net::LinkEvents {
   // Loop thread only.
   ParkedCalls parked_;
   ConnectionHistory history_;
+  // The connection, as it is told to others. What there was no memory for is told again.
+  struct Untold {
+    std::shared_ptr<const net::ServerSession> session{};
+    bool again = false;
+    bool replaced = false;
+    bool owner = false;  // is to be told
+  };
+  Untold untold_;
+  const std::unique_ptr<Timer> tellAgain_;
   ReadOnlyBackOff readOnly_;
   NodeAcks acks_;
   std::uint32_t random_;
@@ -148,6 +159,8 @@ class Node final : private net::LinkEvents {
   const Error* over_ = nullptr;
 };
 
+/// The pause before others are told once more of a connection.
+inline constexpr std::chrono::milliseconds kTellAgain{10};
 /// How long a follow-up may wait for its turn on the loop.
 inline constexpr std::chrono::milliseconds kFollowUpPatience{5};
 
@@ -210,6 +223,7 @@ inline Node::Node(const NodeTerms& terms,
                   guarded(call, [&] { timeIsUp(call); });
                 }
               }),
+      tellAgain_(terms.env->makeTimer([this] { tellUp(); })),
       readOnly_(terms.retryMin, terms.retryMax),
       acks_(terms.env, makeLink, terms.commandTimeout),
       random_(static_cast<std::uint32_t>(randomBits())) {
@@ -219,6 +233,7 @@ inline Node::Node(const NodeTerms& terms,
 inline void Node::close(const Error* over) noexcept {
   closed_ = true;
   over_ = over;
+  tellAgain_->disarm();
   killer_.close();
   link_->close();
   terms_.live->down(*this);
@@ -296,6 +311,7 @@ inline void Node::send(const CallPtr& call) {
   if (call->late() != Call::Late::harmless && owner_.needsTombstone()) {
     call->recompose(true);
   }
+  call->room_->lost.makeRoom();
   call->setSubmitTime(now);
   if (!submit(*call, Mode::background)) {
     waitForLink(call);
@@ -316,40 +332,53 @@ inline bool Node::submit(Call& call, Mode mode) {
 }
 
 inline bool Node::passesKills(const CallPtr& call) {
-  if (call->room_->lost.empty()) {
+  LostRequests& requests = call->room_->lost;
+  if (requests.empty()) {
     return true;
   }
-  call->room_->lost.expire(terms_.env->now(), kTombstoneLife);
-  const auto kills =
-      call->room_->lost.killed(call->persistent_, [this](const LostRequests::Lost& lost) {
-        if (lost.node != this && !lost.node->link_->up()) {
-          // It has the key no more: it would answer a late request with a redirection, or execute
-          // it on a copy that is discarded when it joins the others again.
-          return ConnectionKiller::State::dead;
-        }
-        return lost.node->killer_.check(lost.session);
-      });
+  requests.expire(terms_.env->now(), kTombstoneLife);
+  Node* waitsAt = nullptr;  // of the last one that is not dead, as LostRequests::killed()
+  const auto kills = requests.killed(call->persistent_, [&](const LostRequests::Lost& lost) {
+    Node* const killer = killerOf(lost);
+    const auto state =
+        killer != nullptr ? killer->killer_.check(lost.session) : ConnectionKiller::State::dead;
+    waitsAt = state == ConnectionKiller::State::dead ? waitsAt : killer;
+    return state;
+  });
   switch (kills.state) {
     case ConnectionKiller::State::refused:
-      fail(call, *kills.by->node->killer_.refusal(kills.by->session));
+      fail(call, *waitsAt->killer_.refusal(kills.by->session));
       return false;
     case ConnectionKiller::State::asked:
       // The call is parked at the node that must kill the connection, and goes on when that node
       // has answered.
-      kills.by->node->parked_.park(call, call->room_->sendBefore, Call::Wait::kill);
+      waitsAt->parked_.park(call, call->room_->sendBefore, Call::Wait::kill);
       return false;
     case ConnectionKiller::State::dead:
       break;
   }
-  call->room_->lost.clear();
+  // Those stay that do no harm to what is sent here: the call may be redirected to where they do.
+  requests.expire(terms_.env->now(), kTombstoneLife);
   return true;
+}
+
+/// The node that must have the connection closed before a call goes out here; null: none.
+inline Node* Node::killerOf(const LostRequests::Lost& lost) noexcept {
+  if (lost.node == this || lost.node->link_->up()) {
+    return lost.node;
+  }
+  // The other node has the key no more: it would answer a late request with a redirection, or
+  // execute it on a copy that is discarded when it joins the others again. Unless it is this one by
+  // another address.
+  return killer_.leadsTo(*lost.session) ? this : nullptr;
 }
 
 inline void Node::timeIsUp(const CallPtr& call) {
   const bool parkedForLink = call->room_->waitsFor == Call::Wait::link;
   if (call->room_->waitsFor == Call::Wait::kill) {
-    if (auto why = call->room_->lost.refusal([](const LostRequests::Lost& lost) {
-          return lost.node->killer_.refusal(lost.session);
+    if (auto why = call->room_->lost.refusal([this](const LostRequests::Lost& lost) {
+          auto known = lost.node->killer_.refusal(lost.session);
+          return known ? known : killer_.refusal(lost.session);
         })) {
       fail(call, std::move(*why));
       return;
@@ -503,25 +532,40 @@ inline void Node::finish(const CallPtr& call, Outcome outcome) noexcept {
 
 inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   scripts_.reconnected();
-  name_.set(session->node);
-  acks_.connected(*session);
+  acks_.connected(session);
   const bool canKill = session->canBeKilled();
   mustGuard_.store(terms_.policy == LostReplyPolicy::marker || !canKill, std::memory_order_relaxed);
   owner_.guardChanged();
   const ConnectionHistory::Up up = history_.up(session);
-  terms_.log->write(
-      LogLevel::info,
-      fmt::format("connected to {} as client {}{}",
-                  session->node,
-                  session->clientId,
-                  up.replaced ? ", another process than before: holds are verified" : ""));
-  killer_.up(session);
-  terms_.live->up(*this, *session);
+  untold_ = {session, up.again, up.replaced || (untold_.owner && untold_.replaced), true};
+  ifThereIsMemory([&] { name_.set(session->node); });
+  ifThereIsMemory([&] {
+    terms_.log->write(
+        LogLevel::info,
+        fmt::format("connected to {} as client {}{}",
+                    session->node,
+                    session->clientId,
+                    up.replaced ? ", another process than before: holds are verified" : ""));
+  });
+  // What it does not come to is done for the calls that are sent again.
+  ifThereIsMemory([&] { killer_.up(session); });
   sendParked();
-  owner_.nodeUp(*this, up.again, up.replaced);
+  tellUp();
+}
+
+inline void Node::tellUp() {
+  const bool live = ifThereIsMemory([&] { terms_.live->up(*this, *untold_.session); });
+  const bool told = !untold_.owner || ifThereIsMemory([&] {
+    owner_.nodeUp(*this, untold_.again, untold_.replaced);
+    untold_.owner = false;
+  });
+  if (!closed_ && (!live || !told)) {
+    tellAgain_->armAt(terms_.env->now() + kTellAgain);
+  }
 }
 
 inline void Node::onDown(const Error& error) {
+  tellAgain_->disarm();
   terms_.live->down(*this);
   const bool news = history_.down(error, terms_.env->now());
   if (!owner_.nodeDown(*this, error)) {

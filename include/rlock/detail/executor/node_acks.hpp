@@ -35,8 +35,8 @@ class NodeAcks {
            std::chrono::milliseconds commandTimeout)
       : env_(std::move(env)), makeLink_(std::move(makeLink)), commandTimeout_(commandTimeout) {}
 
-  /// The node has a connection to this server.
-  void connected(const net::ServerSession& session);
+  /// The node has a connection to this server. Takes no memory.
+  void connected(AckLane::SessionPtr server) noexcept;
   /// Asks about a write of this key that the node has answered.
   /// @param submittedAt  when it was sent
   void ask(TimePoint submittedAt, std::string_view key, AckTicket ticket);
@@ -61,19 +61,18 @@ class NodeAcks {
   const AckLane::MakeLink makeLink_;
   const std::chrono::milliseconds commandTimeout_;
   std::unique_ptr<AckLane> lane_;  // null until somebody asks
-  std::string server_;             // AckLane::serverOf(); empty until there was a connection
+  AckLane::SessionPtr server_;     // null until there was a connection
   // That server has answered all requests that were submitted since then.
   TimePoint serverSince_ = TimePoint::min();
   bool ended_ = false;
 };
 
-inline void NodeAcks::connected(const net::ServerSession& session) {
-  std::string server = AckLane::serverOf(session);
+inline void NodeAcks::connected(AckLane::SessionPtr server) noexcept {
   // A server without a name of its own may be another after each reconnection.
-  if (server == server_ && !session.runId.empty()) {
+  if (server_ && AckLane::sameProcess(*server, *server_) && !server->runId.empty()) {
     return;
   }
-  if (!server_.empty()) {
+  if (server_) {
     serverSince_ = env_->now();
   }
   server_ = std::move(server);
@@ -84,11 +83,11 @@ inline void NodeAcks::connected(const net::ServerSession& session) {
 
 inline void NodeAcks::ask(TimePoint submittedAt, std::string_view key, AckTicket ticket) {
   if (ended_) {
-    ticket.done({false, 0, "its connection was given up"});
+    ticket.done(notMet("its connection was given up"));
     return;
   }
   if (submittedAt < serverSince_) {
-    ticket.done({false, 0, "the server was replaced"});
+    ticket.done(notMet("the server was replaced"));
     return;
   }
   try {
@@ -99,7 +98,8 @@ inline void NodeAcks::ask(TimePoint submittedAt, std::string_view key, AckTicket
     ticket.markKey = ackMarkKey(key);
     lane_->add(std::move(ticket));
   } catch (const std::bad_alloc&) {
-    ticket.done({false, 0, "this process has no memory to ask for it"});
+    // NOLINTNEXTLINE(bugprone-use-after-move): what throws has not taken it
+    ticket.done(notMet("this process has no memory to ask for it"));
   }
 }
 

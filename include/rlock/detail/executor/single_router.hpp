@@ -136,8 +136,8 @@ inline void SingleRouter::nodeUp(Node& node, bool again, bool replaced) {
     std::exchange(ready_, nullptr)(Result<void>());
   }
   if (again) {
-    events_.nodeReconnected(node.name(), replaced);
     events_.reconnected(replaced);
+    events_.nodeReconnected(node.name(), replaced);
   }
 }
 

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/idle_link.hpp"
+#include "unit/manual_env.hpp"
+#include "unit/replies.hpp"
+#include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/executor/cluster_router.hpp>
+#include <rlock/detail/executor/dispatcher.hpp>
+#include <rlock/detail/net/pending_requests.hpp>
+#include <rlock/detail/net/server_session.hpp>
+#include <rlock/detail/net/transport.hpp>
+#include <rlock/options.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rlock::detail {
+namespace cluster_router_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A connection to one server, which is the test.
+class ServerLink final : public IdleLink {
+ public:
+  ServerLink(const ManualEnv& env, net::LinkEvents& events) : env_(env), events_(events) {}
+
+  void close() noexcept override { end(); }
+  bool submit(net::Request& request, std::span<const std::string_view> argv, Mode mode) override {
+    if (!isUp) {
+      return false;
+    }
+    put(request, argv, mode);
+    return true;
+  }
+  bool submitGroup(std::span<const Part> group) override {
+    for (const Part& part : group) {
+      put(part.request, part.argv, Mode::background);
+    }
+    return isUp;
+  }
+
+  void connect(const std::string& runId) {
+    isUp = true;
+    pending_.begin(true, env_.now());
+    session_ = std::make_shared<net::ServerSession>();
+    session_->node = "node of " + runId;
+    session_->address = "10.0.0.1:7000";
+    session_->runId = runId;
+    session_->clientId = ++connections_;
+    session_->canKill = true;
+    events_.onUp(session_);
+  }
+  void cut() {
+    end();
+    events_.onDown(Error(Errc::connectionFailed, "cut"));
+  }
+  /// Answers the oldest request.
+  void answer(Reply reply) {
+    net::PendingRequests::Ended ended;
+    ASSERT_TRUE(pending_.take(std::move(reply), env_.now(), ended));
+    tell(ended);
+  }
+  void refuse(std::string error) {
+    Reply reply;
+    reply.type = Reply::Type::error;
+    reply.text = std::move(error);
+    answer(std::move(reply));
+  }
+  /// What was sent since the last call.
+  std::vector<std::string> sent() { return std::exchange(sent_, {}); }
+
+ private:
+  void put(net::Request& request, std::span<const std::string_view> argv, Mode mode) {
+    std::string text;
+    for (const std::string_view word : argv) {
+      text.append(text.empty() ? "" : " ").append(word);
+    }
+    sent_.push_back(std::move(text));
+    pending_.append(request, 1, mode, env_.now());
+    pending_.offer(1);
+  }
+  void end() noexcept {
+    isUp = false;
+    net::PendingRequests::Ended ended;
+    pending_.fail(session_, ended);
+    tell(ended);
+  }
+  static void tell(net::PendingRequests::Ended& ended) noexcept {
+    while (const auto request = ended.background.pop()) {
+      net::PendingRequests::complete(*request);
+    }
+  }
+
+  const ManualEnv& env_;
+  net::LinkEvents& events_;
+  net::PendingRequests pending_{3s};
+  std::shared_ptr<net::ServerSession> session_ = std::make_shared<net::ServerSession>();
+  std::uint64_t connections_ = 0;
+  std::vector<std::string> sent_;
+};
+
+class IgnoredEvents final : public DispatcherEvents {
+ public:
+  void reconnected(bool /*replaced*/) override {}
+  void channelConfirmed(const std::string& /*channel*/) override {}
+  void channelRefused(const std::string& /*channel*/, const Error& /*error*/) override {}
+  void channelMessage(const std::string& /*channel*/, std::string_view /*payload*/) override {}
+  void channelsLost() override {}
+  void channelLost(const std::string& /*channel*/) override {}
+};
+
+/// Takes a lock, and may be repeated.
+class TakingCall final : public Call {
+ public:
+  TakingCall() {
+    setCommand({"TAKE", "key"});
+    setLate(Late::adds);
+    setRepeatable(true);
+    setSlot(7);
+  }
+
+  std::optional<Outcome> outcome;
+
+ private:
+  void finished(Outcome end) noexcept override { outcome = std::move(end); }
+};
+
+/// A cluster of which node `a` has all slots, as its map says.
+class ClusterRouterTest : public ::testing::Test {
+ protected:
+  ClusterRouterTest() {
+    dispatcher_->open([](const Result<void>& /*ready*/) {});
+    seed_->connect("seed");
+    seed_->answer(test::textReply("cluster_state:ok\r\ncluster_current_epoch:1\r\n"));
+    seed_->refuse("ERR unknown subcommand 'SHARDS'");
+    seed_->answer(test::listReply({}));
+    Reply::Elements master;
+    master.push_back(test::textReply("a"));
+    master.push_back(test::numberReply(7000));
+    Reply::Elements range;
+    range.push_back(test::numberReply(0));
+    range.push_back(test::numberReply(16383));
+    range.push_back(test::listReply(std::move(master)));
+    Reply::Elements map;
+    map.push_back(test::listReply(std::move(range)));
+    seed_->answer(test::listReply(std::move(map)));
+    env_->runPosted();
+    dispatcher_->start(call_, env_->now() + 1min);
+    server("a").connect("run-a");
+    EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"}));
+  }
+  ~ClusterRouterTest() override {
+    dispatcher_->close();
+    env_->runPosted();
+  }
+
+  using Sent = std::vector<std::string>;
+
+  ServerLink& server(const std::string& host) { return *links_.at(host); }
+  void sendOn(const std::string& host) { server("a").refuse("ASK 7 " + host + ":7000"); }
+  /// The key has gone ahead to another node, to which a connection is made, and which does not
+  /// answer before that connection is lost.
+  void loseAt(const std::string& host, const std::string& runId) {
+    sendOn(host);
+    server(host).connect(runId);
+    // The way begins where the map says.
+    EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"}));
+    sendOn(host);
+    EXPECT_EQ(server(host).sent(), (Sent{"ASKING", "TAKE key"}));
+    server(host).cut();
+    EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"})) << "`a` has nothing that was lost";
+  }
+
+  const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
+  std::shared_ptr<ServerLink> seed_;
+  std::map<std::string, std::shared_ptr<ServerLink>> links_;
+  IgnoredEvents events_;
+  const std::shared_ptr<Dispatcher> dispatcher_ = std::make_shared<Dispatcher>(
+      env_,
+      net::Transports{[this](net::LinkEvents& events) {
+                        seed_ = std::make_shared<ServerLink>(*env_, events);
+                        return seed_;
+                      },
+                      {},
+                      [this](const Endpoint& node, net::LinkEvents& events) {
+                        return links_[node.host] = std::make_shared<ServerLink>(*env_, events);
+                      },
+                      {}},
+      Options::fromUri("redis+cluster://seed:7000"),
+      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
+      events_);
+  const IntrusivePtr<TakingCall> call_ = makeIntrusive<TakingCall>();
+};
+
+TEST_F(ClusterRouterTest, WhatWasLostAtANodeThatHasTheKeyAheadIsKilledBeforeTheCallComesThere) {
+  loseAt("b", "run-b");
+  sendOn("b");
+  server("b").connect("run-b");
+  EXPECT_EQ(server("b").sent(), (Sent{"CLIENT KILL ID 1"}));
+  EXPECT_EQ(server("a").sent(), (Sent())) << "the kill is waited for";
+  server("b").answer(test::numberReply(1));
+  EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"}));
+  sendOn("b");
+  EXPECT_EQ(server("b").sent(), (Sent{"ASKING", "TAKE key"}));
+}
+
+// The slot may go where it was lost before the next request does.
+TEST_F(ClusterRouterTest, WhatIsNotKnownToBeDeadKeepsTheNextRequestFromTheDirectWay) {
+  loseAt("b", "run-b");
+  server("a").answer(test::numberReply(1));
+  ASSERT_TRUE(call_->outcome.has_value());
+  EXPECT_FALSE(dispatcher_->direct(*call_));
+  dispatcher_->startAhead(call_, env_->now() + 1min);
+  EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"})) << "it still has nothing that was lost";
+  server("a").refuse("MOVED 7 b:7000");
+  server("b").connect("run-b");
+  EXPECT_EQ(server("b").sent().front(), "CLIENT KILL ID 1");
+}
+
+// A node is told by its name and by its number, and is two nodes then.
+TEST_F(ClusterRouterTest, AServerThatHasTwoAddressesKillsByTheOther) {
+  loseAt("b", "run-b");
+  sendOn("10.0.0.2");
+  server("10.0.0.2").connect("run-b");
+  EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"}));
+  sendOn("10.0.0.2");
+  EXPECT_EQ(server("10.0.0.2").sent(), (Sent{"CLIENT KILL ID 1"}));
+  server("10.0.0.2").answer(test::numberReply(1));
+  EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"}));
+  sendOn("10.0.0.2");
+  EXPECT_EQ(server("10.0.0.2").sent(), (Sent{"ASKING", "TAKE key"}));
+}
+
+TEST_F(ClusterRouterTest, AServerThatDoesNotKillByItsOtherAddressSaysWhy) {
+  loseAt("b", "run-b");
+  sendOn("10.0.0.2");
+  server("10.0.0.2").connect("run-b");
+  sendOn("10.0.0.2");
+  server("10.0.0.2").refuse("NOPERM no permissions to run the 'client|kill' command");
+  server("a").sent();
+  sendOn("10.0.0.2");
+  ASSERT_TRUE(call_->outcome.has_value());
+  ASSERT_TRUE(call_->outcome->error.has_value());
+  EXPECT_EQ(call_->outcome->error->errc(), Errc::denied);
+}
+
+}  // namespace
+}  // namespace cluster_router_test
+}  // namespace rlock::detail
