@@ -2,6 +2,7 @@
 
 // Losses, renewals, handlers and callers that leave while an allocation fails.
 
+#include "fault/each_allocation.hpp"
 #include "fault/faults.hpp"
 #include "unit/engine_fixture.hpp"
 #include "unit/pending_commands.hpp"
@@ -25,30 +26,9 @@ namespace engine_memory_test {
 namespace {
 
 using namespace std::chrono_literals;
+using test::eachAllocation;
 using test::FailedAllocation;
-
-/// Runs the test with each allocation failing in turn, until there are no more.
-/// @param once  does all with a new engine, and lets the k-th allocation fail on the way. Returns
-///              whether there were as many
-void eachAllocation(const std::function<bool(long k)>& once) {
-  bool failed = true;
-  for (long k = 1; failed; ++k) {
-    SCOPED_TRACE("allocation " + std::to_string(k));
-    ASSERT_LT(k, 500);
-    failed = once(k);
-    if (::testing::Test::HasFailure()) {
-      FailedAllocation::print();
-      return;
-    }
-  }
-}
-
-/// Whether the k-th allocation of this thread happened, and failed, in `act`.
-bool failing(long k, const std::function<void()>& act) {
-  const FailedAllocation failure(k, FailedAllocation::Of::thisThread);
-  act();
-  return FailedAllocation::happened();
-}
+using test::failing;
 
 /// A client and its server, which the test answers for, on a clock of the test's.
 class World : public PendingEngine {
