@@ -4,11 +4,14 @@
 
 #include "fault/each_allocation.hpp"
 #include "unit/idle_nodes.hpp"
+#include "unit/pending_commands.hpp"
+#include <rlock/detail/executor/map_source.hpp>
 #include <rlock/detail/executor/node_table.hpp>
 #include <rlock/detail/net/hash_slot.hpp>
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +23,7 @@ namespace rlock::detail {
 namespace cluster_memory_test {
 namespace {
 
+using namespace std::chrono_literals;
 using test::eachAllocation;
 using test::failing;
 
@@ -129,6 +133,58 @@ TEST(ClusterNodesMemory, AMapIsAdoptedWhollyOrNotAtAll) {
       world.adopt();
     }
     world.expectAfter();
+    return failed;
+  });
+}
+
+/// One node, which does not answer.
+class Asking : private MapEvents, private net::LinkEvents {
+ public:
+  Asking() { node_->connect(*this); }
+  ~Asking() override {
+    source_.close();
+    node_->drop();
+  }
+
+  void want() { source_.want(); }
+  void advance(std::chrono::milliseconds by) { env_->advance(by); }
+  [[nodiscard]] std::size_t asked() const { return node_->sent(); }
+
+ private:
+  [[nodiscard]] std::vector<MapWitness> witnesses() const override {
+    return {{address(1), node_.get()}};
+  }
+  [[nodiscard]] bool unsettled() const override { return false; }
+  bool mapRead(SlotMap /*map*/, bool /*sharded*/) override { return true; }
+  void mapFailed(const Error& /*error*/) override {}
+  void onUp(const std::shared_ptr<const net::ServerSession>& /*session*/) override {}
+  void onDown(const Error& /*error*/) override {}
+
+  const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
+  const std::shared_ptr<PendingCommands> node_ = std::make_shared<PendingCommands>(*env_);
+  MapSource source_{env_, net::Transports{}, Options::fromUri("redis://host"), *this};
+};
+
+TEST(MapSourceMemory, WhatIsNotAnsweredIsAskedAgain) {
+  eachAllocation([](long k) {
+    Asking asking;
+    asking.want();
+    const std::size_t before = asking.asked();
+    const bool failed = throwing(k, [&] { asking.advance(1100ms); });
+    for (int i = 0; i < 4; ++i) {
+      asking.advance(500ms);
+    }
+    EXPECT_GE(asking.asked(), before + 3);
+    return failed;
+  });
+}
+
+TEST(MapSourceMemory, AQuestionThatCouldNotBePutIsPutAgain) {
+  eachAllocation([](long k) {
+    Asking asking;
+    const bool failed = throwing(k, [&] { asking.want(); });
+    asking.advance(900ms);
+    EXPECT_GE(asking.asked(), 3U);
     return failed;
   });
 }
