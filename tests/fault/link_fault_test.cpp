@@ -5,6 +5,7 @@
 
 #include "fault/faults.hpp"
 #include "integration/link_harness.hpp"
+#include "support/free_port.hpp"
 
 #include <gtest/gtest.h>
 
@@ -96,6 +97,30 @@ TEST(LinkMemory, RepliesAndLossesNeedNone) {
     FailedAllocation::disarm();
     if (!FailedAllocation::happened()) {
       break;
+    }
+  }
+}
+
+/// Nobody else dials, so whatever fails between two attempts, there is a next one.
+TEST(LinkMemory, ALinkWhoseServerIsDownGoesOnDialling) {
+  const PortReservation nobody;
+  LinkHarness harness(nobody.port(), [](LinkSettings& s) {
+    s.reconnectDelayMin = 1ms;
+    s.reconnectDelayMax = 2ms;
+  });
+  // It is told of what is thrown out of the timer of the next attempt.
+  harness.loop().loop()->setErrorHook([](const char* /*text*/) {});
+  for (const int times : {1, 2, 3}) {
+    bool happened = true;
+    for (long k = 1; happened; ++k) {
+      ASSERT_LT(k, 2000);
+      const int before = harness.downs();
+      const FailedAllocation failure(k, FailedAllocation::Of::otherThreads, times);
+      // The first allocation may be one in the midst of an attempt: two whole ones follow.
+      ASSERT_EVENTUALLY(kLong, FailedAllocation::happened() || harness.downs() >= before + 3) << k;
+      happened = FailedAllocation::happened();
+      const int then = harness.downs();
+      ASSERT_EVENTUALLY(kLong, harness.downs() >= then + 4) << k << ", " << times << " times";
     }
   }
 }
