@@ -125,6 +125,49 @@ TEST(LinkMemory, ALinkWhoseServerIsDownGoesOnDialling) {
   }
 }
 
+/// Whoever asks for other credentials is told once, and what was missing if it was memory.
+TEST(LinkMemory, OtherCredentialsAreAnsweredOnce) {
+  FakeServer server([](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+    return argv[0] == "AUTH" &&
+           peer.send(argv[1] == "wrong" ? "-WRONGPASS invalid username-password pair\r\n"
+                                        : "+OK\r\n");
+  });
+  std::atomic<bool> wrong{false};
+  LinkHarness harness(server.port(), [&](LinkSettings& s) {
+    s.reconnectDelayMin = 1ms;
+    s.reconnectDelayMax = 10ms;
+    s.credentials = [&] { return Credentials{{}, wrong ? "wrong" : "right"}; };
+  });
+  for (long k = 1;; ++k) {
+    ASSERT_LT(k, 1000);
+    wrong = false;
+    ASSERT_TRUE(harness.waitUntilUp()) << k;
+    wrong = true;
+    std::atomic<int> answers{0};
+    std::optional<Errc> refusal;
+    bool atOnce = false;
+    const FailedAllocation failure(k, FailedAllocation::Of::otherThreads);
+    harness.loop().run([&] {
+      harness.link().authenticate([&](const Result<void>& result) {
+        if (!result.has_value()) {
+          refusal = result.error().errc();
+        }
+        ++answers;
+      });
+      atOnce = FailedAllocation::happened();
+    });
+    ASSERT_EVENTUALLY(kLong, answers == 1) << k;
+    FailedAllocation::disarm();
+    if (atOnce) {
+      ASSERT_EQ(refusal, Errc::overloaded) << k;
+    }
+    if (!FailedAllocation::happened()) {
+      ASSERT_EQ(refusal, Errc::authenticationFailed);
+      break;
+    }
+  }
+}
+
 #if !defined(__SANITIZE_THREAD__)
 
 TEST(LinkEpoll, ALinkWhoseNewSocketCannotBeWatchedTriesAgain) {
