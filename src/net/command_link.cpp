@@ -9,11 +9,13 @@
 
 #include "net/handshake.hpp"
 #include "net/master_watch.hpp"
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/net/pending_requests.hpp>
 
 #include <array>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,16 +62,24 @@ class CommandLink::Auth final : public LoneRequest {
  private:
   void completed() noexcept override {
     auto done = std::exchange(done_, nullptr);
+    std::optional<Error> refusal;
     // Lost with its connection, it is not missed: the next one begins with the credentials.
-    if (delivery() != Delivery::replied || !reply().isError()) {
-      done(Result<void>());
-      return;
+    if (delivery() == Delivery::replied && reply().isError()) {
+      try {
+        refusal = describe();
+      } catch (const std::bad_alloc&) {
+        refusal = noMemory();
+      }
     }
+    done(refusal ? Result<void>(*refusal) : Result<void>());
+  }
+
+  [[nodiscard]] Error describe() {
     const ConnectFailure failure = classifyAuth(reply().text, credentials_);
     ErrorContext context;
     context.node = node_;
     context.serverMessage = failure.serverMessage;
-    done(Result<void>(Error(failure.errc, failure.reason, std::move(context))));
+    return Error(failure.errc, failure.reason, std::move(context));
   }
 
   const Credentials credentials_;
@@ -92,7 +102,9 @@ CommandLink::CommandLink(std::shared_ptr<Loop> loop,
       flush_(*loop_, [this] { flushAtPassEnd(); }),
       redial_(*loop_, [this] { dial(); }),
       heartbeat_(*loop_, [this] { heartbeat(); }),
-      stall_(*loop_, [this] { checkStall(); }) {}
+      stall_(*loop_, [this] { checkStall(); }) {
+  noMemory();
+}
 
 CommandLink::~CommandLink() = default;
 
@@ -203,6 +215,8 @@ void CommandLink::authenticate(UniqueFunction<void(Result<void>)> done) {
     }
   } catch (const Error& error) {
     failure = error;
+  } catch (const std::bad_alloc&) {
+    failure = noMemory();
   }
   done(failure ? Result<void>(*failure) : Result<void>());
 }

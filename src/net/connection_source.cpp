@@ -16,7 +16,7 @@ class AnySentinel final : public ConnectionSource {
  public:
   AnySentinel(Loop& loop, LinkSettings settings) : loop_(loop), settings_(std::move(settings)) {}
 
-  void start(Handler handler) override {
+  void start(Handler&& handler) override {
     // Others may be known by now.
     settings_.endpoints = settings_.sentinels->list.order();
     connector_ = std::make_unique<Connector>(loop_, settings_, false);

@@ -4,10 +4,14 @@
 #include "net/approach.hpp"
 #include "net/link_settings.hpp"
 #include "net/loop.hpp"
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/error.hpp>
 #include <rlock/result.hpp>
 
+#include <exception>
 #include <memory>
+#include <new>
 
 namespace rlock::detail::net {
 
@@ -26,7 +30,8 @@ class ConnectionSource {
   virtual ~ConnectionSource() = default;
 
   /// Calls the handler once, never inside start(), within connectTimeout. Cancels an earlier start.
-  virtual void start(Handler handler) = 0;
+  /// If it throws, the handler was not moved from and will not be called.
+  virtual void start(Handler&& handler) = 0;
 
   /// Drops the handler uncalled.
   virtual void cancel() noexcept = 0;
@@ -35,6 +40,15 @@ class ConnectionSource {
   /// elsewhere, where there is a choice.
   virtual void preferOthers() noexcept = 0;
 };
+
+/// What an attempt ends with that something was thrown in, also when there is no memory to say it.
+inline Error attemptFailure(const std::exception& thrown) noexcept {
+  try {
+    return Error(Errc::connectionFailed, thrown.what());
+  } catch (const std::bad_alloc&) {
+    return noMemory();
+  }
+}
 
 /// The source for what the settings say: the endpoints, the master that the Sentinels name, or one
 /// of the Sentinels.

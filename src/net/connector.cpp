@@ -48,18 +48,18 @@ class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
   Attempt(Loop& loop,
           std::shared_ptr<const LinkSettings> settings,
           std::shared_ptr<Favourite> favourite,
-          bool probeKill,
-          Handler handler)
+          bool probeKill)
       : loop_(loop),
         settings_(std::move(settings)),
         favourite_(std::move(favourite)),
         probeKill_(probeKill),
-        handler_(std::move(handler)),
         startedAt_(SteadyClock::now()),
         deadline_(startedAt_ + settings_->connectTimeout),
         next_(loop, [this] { guarded([this] { launch(); }); }),
         end_(loop, [this] { guarded([this] { timeIsOver(); }); }) {}
 
+  /// Before begin().
+  void onEnd(Handler&& handler) noexcept { handler_ = std::move(handler); }
   void begin();
   void cancel() noexcept;
 
@@ -140,7 +140,7 @@ void Connector::Attempt::guarded(F&& step) {
     if (done_) {
       throw;
     }
-    finish(Error(Errc::connectionFailed, error.what()));
+    finish(attemptFailure(error));
   }
 }
 
@@ -454,16 +454,18 @@ Connector::~Connector() {
   cancel();
 }
 
-void Connector::start(Handler handler) {
+void Connector::start(Handler&& handler) {
   cancel();
-  attempt_ =
-      std::make_shared<Attempt>(loop_, settings_, favourite_, probeKill_, std::move(handler));
+  auto attempt = std::make_shared<Attempt>(loop_, settings_, favourite_, probeKill_);
   // Not at once: the handler must not run before start() has returned.
-  loop_.post([weak = std::weak_ptr<Attempt>(attempt_)] {
-    if (const auto attempt = weak.lock()) {
-      attempt->begin();
+  loop_.post([weak = std::weak_ptr<Attempt>(attempt)] {
+    if (const auto self = weak.lock()) {
+      self->begin();
     }
   });
+  // Last, for all of that may throw.
+  attempt->onEnd(std::move(handler));
+  attempt_ = std::move(attempt);
 }
 
 void Connector::cancel() noexcept {

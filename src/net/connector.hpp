@@ -35,7 +35,7 @@ class Connector final : public ConnectionSource {
   /// authenticationFailed, denied, invalidArgument (no such database, unusable path),
   /// serverError, protocolError. When endpoints fail differently, the reason that no later attempt
   /// would cure is the one reported.
-  void start(Handler handler) override;
+  void start(Handler&& handler) override;
 
   /// Drops the handler uncalled.
   void cancel() noexcept override;

@@ -13,11 +13,13 @@ Dialer::Dialer(Loop& loop, LinkSettings settings, bool probeKill)
     : delayMin_(settings.reconnectDelayMin),
       delayMax_(settings.reconnectDelayMax),
       source_(connectionSource(loop, std::move(settings), probeKill)),
-      timer_(loop, [this] { source_->start(std::move(waiting_)); }),
+      timer_(loop, [this] { startWaiting(); }),
       // Clients that lost the same server at the same moment must not come back in step.
       random_(static_cast<std::minstd_rand::result_type>(
           static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
-          (reinterpret_cast<std::uintptr_t>(this) >> 4U))) {}
+          (reinterpret_cast<std::uintptr_t>(this) >> 4U))) {
+  noMemory();
+}
 
 void Dialer::dial(ConnectionSource::Handler handler) {
   cancel();
@@ -30,6 +32,16 @@ void Dialer::dial(ConnectionSource::Handler handler) {
   }
   waiting_ = std::move(handler);
   timer_.armAt(std::chrono::steady_clock::now() + delay);
+}
+
+void Dialer::startWaiting() {
+  try {
+    source_->start(std::move(waiting_));
+  } catch (...) {
+    // The handler is still there, and nobody else would dial.
+    timer_.armAt(std::chrono::steady_clock::now() + delayMax_);
+    throw;
+  }
 }
 
 void Dialer::hurry() noexcept {

@@ -37,6 +37,7 @@ class Dialer {
   void cancel() noexcept;
 
  private:
+  void startWaiting();
   std::chrono::steady_clock::duration pause();
 
   std::chrono::milliseconds delayMin_;

@@ -22,17 +22,18 @@ namespace rlock::detail::net {
 /// handler is called once, as the last thing, or not at all after cancel().
 class MasterConnector::Search : public std::enable_shared_from_this<Search> {
  public:
-  Search(Loop& loop, std::shared_ptr<const LinkSettings> settings, bool probeKill, Handler handler)
+  Search(Loop& loop, std::shared_ptr<const LinkSettings> settings, bool probeKill)
       : loop_(loop),
         settings_(std::move(settings)),
         access_(settings_->sentinels),
         probeKill_(probeKill),
-        handler_(std::move(handler)),
         startedAt_(Clock::now()),
         deadline_(startedAt_ + settings_->connectTimeout),
         decisions_(access_->list, access_->settings.sentinelMaster, startedAt_, deadline_),
         timer_(loop, [this] { goOn(); }) {}
 
+  /// Before goOn().
+  void onEnd(Handler&& handler) noexcept { handler_ = std::move(handler); }
   void goOn() noexcept;
   void cancel() noexcept;
 
@@ -81,7 +82,7 @@ void MasterConnector::Search::goOn() noexcept {
   try {
     perform();
   } catch (const std::exception& error) {
-    finish(Error(Errc::connectionFailed, error.what()));
+    finish(attemptFailure(error));
   }
 }
 
@@ -133,7 +134,7 @@ void MasterConnector::Search::connect(Attempts& attempts,
           try {
             ((*self).*outcome)(endpoint, std::move(result));
           } catch (const std::exception& error) {
-            self->finish(Error(Errc::connectionFailed, error.what()));
+            self->finish(attemptFailure(error));
           }
         }
       });
@@ -209,15 +210,18 @@ MasterConnector::~MasterConnector() {
   cancel();
 }
 
-void MasterConnector::start(Handler handler) {
+void MasterConnector::start(Handler&& handler) {
   cancel();
-  search_ = std::make_shared<Search>(loop_, settings_, probeKill_, std::move(handler));
+  auto search = std::make_shared<Search>(loop_, settings_, probeKill_);
   // Not at once: the handler must not run before start() has returned.
-  loop_.post([weak = std::weak_ptr<Search>(search_)] {
-    if (const auto search = weak.lock()) {
-      search->goOn();
+  loop_.post([weak = std::weak_ptr<Search>(search)] {
+    if (const auto self = weak.lock()) {
+      self->goOn();
     }
   });
+  // Last, for all of that may throw.
+  search->onEnd(std::move(handler));
+  search_ = std::move(search);
 }
 
 void MasterConnector::cancel() noexcept {

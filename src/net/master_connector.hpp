@@ -24,7 +24,7 @@ class MasterConnector final : public ConnectionSource {
   /// Errors: connectionFailed (no Sentinel, or no master, within connectTimeout), invalidArgument
   /// (no Sentinel knows the name, or one is none), and what a master or the Sentinels refuse for
   /// good: authenticationFailed, denied, protocolError, serverError.
-  void start(Handler handler) override;
+  void start(Handler&& handler) override;
   void cancel() noexcept override;
   void preferOthers() noexcept override {}
 

@@ -80,7 +80,7 @@ void MasterWatch::onDown(const Error& error) {
 }
 
 void MasterWatch::search() {
-  if (closed_ || std::exchange(searching_, true)) {
+  if (closed_ || searching_) {
     return;
   }
   connector_.start([this](Result<Established> result) {
@@ -90,6 +90,8 @@ void MasterWatch::search() {
       tell(*result->session);
     }
   });
+  // Not before: a search that could not begin has no end.
+  searching_ = true;
 }
 
 }  // namespace rlock::detail::net

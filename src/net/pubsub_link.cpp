@@ -47,6 +47,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   Impl(std::shared_ptr<Loop> loop, LinkSettings settings, ChannelKind kind, PubSubEvents& events)
       : loop_(std::move(loop)),
         log_(settings.log),
+        redialDelay_(settings.reconnectDelayMax),
         replyTimeout_(settings.replyTimeout),
         events_(&events),
         book_({.replyTimeout = settings.replyTimeout,
@@ -56,6 +57,8 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
                .retryDelayMax = settings.reconnectDelayMax},
               kind),
         timer_(*loop_, [this] { onTimer(); }),
+        redial_(*loop_, [this] { connect(); }),
+        flush_(*loop_, [this] { flush(); }),
         dialer_(*loop_, std::move(settings), false) {}
 
   void subscribe(std::string channel);
@@ -67,19 +70,20 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   [[nodiscard]] std::size_t channels() const noexcept { return book_.wanted(); }
 
  private:
-  void scheduleFlush();
-  void flush();
+  void scheduleFlush() noexcept;
+  void flush() noexcept;
   void sendDue();
 
   // The connection.
-  void connect();
-  void onDialled(Result<Established> result);
+  void connect() noexcept;
+  void onDialled(Result<Established> result) noexcept;
   void open(Established established);
   void onReady(int status);
   bool readAvailable();
   bool writePending();
-  void lose(const std::string& reason, Errc errc = Errc::connectionFailed);
-  void loseAfter(const std::exception& error, std::uint64_t connection);
+  void lose(std::string_view reason, Errc errc = Errc::connectionFailed) noexcept;
+  [[nodiscard]] Error describeLoss(std::string_view reason, Errc errc) const;
+  void loseAfter(const std::exception& error, std::uint64_t connection) noexcept;
   void loseAfterError(int error);
   void dropConnection() noexcept;
 
@@ -99,14 +103,17 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
 
   const std::shared_ptr<Loop> loop_;
   const std::shared_ptr<const Logger> log_;
+  const std::chrono::milliseconds redialDelay_;
   const std::chrono::milliseconds replyTimeout_;
+  const Error undescribedLoss_{Errc::connectionFailed, "subscriber connection lost"};
   PubSubEvents* events_;
   SubscriptionBook book_;
   Timer timer_;
+  Timer redial_;
+  LoopTask flush_;
   Dialer dialer_;
   bool closed_ = false;
   bool dialing_ = false;
-  bool flushScheduled_ = false;
 
   std::unique_ptr<Stream> stream_;
   std::optional<Poll> poll_;
@@ -135,19 +142,13 @@ void PubSubLink::Impl::unsubscribe(const std::string& channel) {
   scheduleFlush();
 }
 
-void PubSubLink::Impl::scheduleFlush() {
-  if (book_.due() && !flushScheduled_) {
-    loop_->atPassEnd([weak = weak_from_this()] {
-      if (const auto self = weak.lock()) {
-        self->flush();
-      }
-    });
-    flushScheduled_ = true;
+void PubSubLink::Impl::scheduleFlush() noexcept {
+  if (book_.due()) {
+    flush_.atPassEnd(shared_from_this());
   }
 }
 
-void PubSubLink::Impl::flush() {
-  flushScheduled_ = false;
+void PubSubLink::Impl::flush() noexcept {
   const std::uint64_t connection = connection_;
   try {
     sendDue();
@@ -165,23 +166,30 @@ void PubSubLink::Impl::sendDue() {
   }
 }
 
-void PubSubLink::Impl::connect() {
+void PubSubLink::Impl::connect() noexcept {
   // Without a wanted channel there is no connection; the next subscribe() makes one.
   if (closed_ || up() || dialing_ || book_.wanted() == 0) {
     return;
   }
-  dialing_ = true;
-  dialer_.dial([weak = weak_from_this()](Result<Established> result) {
-    if (const auto self = weak.lock()) {
-      self->onDialled(std::move(result));
-    }
-  });
+  try {
+    dialer_.dial([weak = weak_from_this()](Result<Established> result) {
+      if (const auto self = weak.lock()) {
+        self->onDialled(std::move(result));
+      }
+    });
+    dialing_ = true;
+    redial_.disarm();
+  } catch (const std::exception& error) {
+    // A link that stops trying would be missing for good, whatever it was that was missing now.
+    redial_.armAt(SteadyClock::now() + redialDelay_);
+    tell([&] { log(LogLevel::warning, std::string("subscriber: ") + error.what()); });
+  }
 }
 
-void PubSubLink::Impl::onDialled(Result<Established> result) {
+void PubSubLink::Impl::onDialled(Result<Established> result) noexcept {
   dialing_ = false;
   if (!result) {
-    log(LogLevel::debug, std::string("subscriber: ") + result.error().what());
+    tell([&] { log(LogLevel::debug, std::string("subscriber: ") + result.error().what()); });
     tell([&] { events_->onDown(result.error()); });
     connect();
     return;
@@ -340,27 +348,38 @@ void PubSubLink::Impl::dropConnection() noexcept {
   book_.end();
 }
 
-void PubSubLink::Impl::lose(const std::string& reason, Errc errc) {
+void PubSubLink::Impl::lose(std::string_view reason, Errc errc) noexcept {
+  // Without memory nobody hears why, but of the loss, and the link connects all the same. Described
+  // first, for the words may be those of what goes with the connection.
+  Error error = undescribedLoss_;
+  tell([&] { error = describeLoss(reason, errc); });
   // First the state, then the events: whoever hears of it may subscribe at once.
   ++connection_;
   dropConnection();
-  log(LogLevel::warning, "subscriber connection to " + node_ + " lost: " + reason);
-  ErrorContext context;
-  context.node = node_;
-  const Error error(errc, "subscriber connection lost: " + reason, std::move(context));
   tell([&] { events_->onDown(error); });
   connect();
 }
 
+Error PubSubLink::Impl::describeLoss(std::string_view reason, Errc errc) const {
+  const std::string why(reason);
+  log(LogLevel::warning, "subscriber connection to " + node_ + " lost: " + why);
+  ErrorContext context;
+  context.node = node_;
+  return Error(errc, "subscriber connection lost: " + why, std::move(context));
+}
+
 void PubSubLink::Impl::loseAfterError(int error) {
   const StreamFailure* const why = stream_->failure();
-  // Copied: the stream goes with the connection.
-  lose(std::string(why != nullptr ? why->text : std::generic_category().message(error)));
+  if (why != nullptr) {
+    lose(why->text);
+  } else {
+    lose(std::generic_category().message(error));
+  }
 }
 
 /// It cannot be known how far a function came that threw; a new connection starts from what is
 /// wanted.
-void PubSubLink::Impl::loseAfter(const std::exception& error, std::uint64_t connection) {
+void PubSubLink::Impl::loseAfter(const std::exception& error, std::uint64_t connection) noexcept {
   // The function may have thrown after its connection had ended, when another one is there already.
   if (connection == connection_ && up()) {
     lose(error.what());
@@ -382,6 +401,7 @@ void PubSubLink::Impl::close() noexcept {
   closed_ = true;
   ++connection_;
   dialing_ = false;
+  redial_.disarm();
   dialer_.cancel();
   dropConnection();
   book_.clear();

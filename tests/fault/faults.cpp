@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <functional>
+#include <limits>
 #include <new>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -20,7 +21,10 @@
 namespace rlock::test {
 namespace {
 
-std::atomic<long> countdown{0};
+constexpr long kDisarmed = std::numeric_limits<long>::min() / 2;
+// Counted down by each allocation, which fails from 1 on until it is at `over`.
+std::atomic<long> countdown{kDisarmed};
+std::atomic<long> over{0};
 std::atomic<int> mode{0};
 std::atomic<bool> failed{false};
 std::array<void*, 40> frames;
@@ -36,14 +40,16 @@ bool isLibraryThread() noexcept {
 
 bool mustFail() noexcept {
   using Of = FailedAllocation::Of;
-  if (countdown.load(std::memory_order_relaxed) <= 0) {
+  const long end = over.load(std::memory_order_relaxed);
+  if (countdown.load(std::memory_order_relaxed) <= end) {
     return false;
   }
   const auto of = static_cast<Of>(mode.load(std::memory_order_relaxed));
   if (armedHere ? of == Of::otherThreads : of == Of::thisThread || !isLibraryThread()) {
     return false;
   }
-  if (countdown.fetch_sub(1, std::memory_order_relaxed) != 1) {
+  const long left = countdown.fetch_sub(1, std::memory_order_relaxed);
+  if (left > 1 || left <= end) {
     return false;
   }
   frameCount = backtrace(frames.data(), static_cast<int>(frames.size()));
@@ -70,13 +76,14 @@ void* orThrow(void* memory) {
 
 }  // namespace
 
-FailedAllocation::FailedAllocation(long k, Of threads) noexcept {
+FailedAllocation::FailedAllocation(long k, Of threads, int times) noexcept {
   // Its first call allocates.
   std::array<void*, 1> unused{};
   backtrace(unused.data(), static_cast<int>(unused.size()));
   armedHere = true;
   failed = false;
   mode = static_cast<int>(threads);
+  over = 1L - times;
   countdown = k;
 }
 
@@ -86,7 +93,7 @@ FailedAllocation::~FailedAllocation() {
 }
 
 void FailedAllocation::disarm() noexcept {
-  countdown = 0;
+  countdown = kDisarmed;
 }
 
 bool FailedAllocation::happened() noexcept {

@@ -11,12 +11,12 @@
 namespace rlock::test {
 
 /// Lets one allocation by `operator new` fail: the `k`-th from here on, of this thread, of the
-/// library's threads, or of both. `std::bad_alloc` is thrown there, once.
+/// library's threads, or of both; or as many `times` in a row. `std::bad_alloc` is thrown there.
 class FailedAllocation {
  public:
   enum class Of : std::uint8_t { thisThread, otherThreads, allThreads };
 
-  FailedAllocation(long k, Of threads) noexcept;
+  FailedAllocation(long k, Of threads, int times = 1) noexcept;
   FailedAllocation(const FailedAllocation&) = delete;
   FailedAllocation& operator=(const FailedAllocation&) = delete;
   ~FailedAllocation();

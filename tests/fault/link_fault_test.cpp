@@ -5,6 +5,7 @@
 
 #include "fault/faults.hpp"
 #include "integration/link_harness.hpp"
+#include "support/free_port.hpp"
 
 #include <gtest/gtest.h>
 
@@ -95,6 +96,73 @@ TEST(LinkMemory, RepliesAndLossesNeedNone) {
     ASSERT_TRUE(harness.waitUntilUp()) << k;
     FailedAllocation::disarm();
     if (!FailedAllocation::happened()) {
+      break;
+    }
+  }
+}
+
+/// Nobody else dials, so whatever fails between two attempts, there is a next one.
+TEST(LinkMemory, ALinkWhoseServerIsDownGoesOnDialling) {
+  const PortReservation nobody;
+  LinkHarness harness(nobody.port(), [](LinkSettings& s) {
+    s.reconnectDelayMin = 1ms;
+    s.reconnectDelayMax = 2ms;
+  });
+  // It is told of what is thrown out of the timer of the next attempt.
+  harness.loop().loop()->setErrorHook([](const char* /*text*/) {});
+  for (const int times : {1, 2, 3}) {
+    bool happened = true;
+    for (long k = 1; happened; ++k) {
+      ASSERT_LT(k, 2000);
+      const int before = harness.downs();
+      const FailedAllocation failure(k, FailedAllocation::Of::otherThreads, times);
+      // The first allocation may be one in the midst of an attempt: two whole ones follow.
+      ASSERT_EVENTUALLY(kLong, FailedAllocation::happened() || harness.downs() >= before + 3) << k;
+      happened = FailedAllocation::happened();
+      const int then = harness.downs();
+      ASSERT_EVENTUALLY(kLong, harness.downs() >= then + 4) << k << ", " << times << " times";
+    }
+  }
+}
+
+/// Whoever asks for other credentials is told once, and what was missing if it was memory.
+TEST(LinkMemory, OtherCredentialsAreAnsweredOnce) {
+  FakeServer server([](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+    return argv[0] == "AUTH" &&
+           peer.send(argv[1] == "wrong" ? "-WRONGPASS invalid username-password pair\r\n"
+                                        : "+OK\r\n");
+  });
+  std::atomic<bool> wrong{false};
+  LinkHarness harness(server.port(), [&](LinkSettings& s) {
+    s.reconnectDelayMin = 1ms;
+    s.reconnectDelayMax = 10ms;
+    s.credentials = [&] { return Credentials{{}, wrong ? "wrong" : "right"}; };
+  });
+  for (long k = 1;; ++k) {
+    ASSERT_LT(k, 1000);
+    wrong = false;
+    ASSERT_TRUE(harness.waitUntilUp()) << k;
+    wrong = true;
+    std::atomic<int> answers{0};
+    std::optional<Errc> refusal;
+    bool atOnce = false;
+    const FailedAllocation failure(k, FailedAllocation::Of::otherThreads);
+    harness.loop().run([&] {
+      harness.link().authenticate([&](const Result<void>& result) {
+        if (!result.has_value()) {
+          refusal = result.error().errc();
+        }
+        ++answers;
+      });
+      atOnce = FailedAllocation::happened();
+    });
+    ASSERT_EVENTUALLY(kLong, answers == 1) << k;
+    FailedAllocation::disarm();
+    if (atOnce) {
+      ASSERT_EQ(refusal, Errc::overloaded) << k;
+    }
+    if (!FailedAllocation::happened()) {
+      ASSERT_EQ(refusal, Errc::authenticationFailed);
       break;
     }
   }

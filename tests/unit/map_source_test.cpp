@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,10 +79,25 @@ class MapSourceTest : public testing::Test, private MapEvents {
   const std::shared_ptr<PendingCommands> second_ = std::make_shared<PendingCommands>(*env_);
   std::vector<std::uint16_t> read_;  // the port of the master in each map
   std::vector<std::string> failures_;
-  MapSource source_{env_, net::Transports{}, Options::fromUri("redis://host"), *this};
+  bool nodes_ = true;
+  // Its own connections, to the configured address, and who hears of the last.
+  std::vector<std::shared_ptr<PendingCommands>> seeds_;
+  net::LinkEvents* seedEvents_ = nullptr;
+  MapSource source_{
+      env_,
+      net::Transports{[this](net::LinkEvents& events) {
+                        seedEvents_ = &events;
+                        return seeds_.emplace_back(std::make_shared<PendingCommands>(*env_));
+                      },
+                      {}},
+      Options::fromUri("redis://host"),
+      *this};
 
  private:
   [[nodiscard]] std::vector<MapWitness> witnesses() const override {
+    if (!nodes_) {
+      return {};
+    }
     return {{Endpoint{"10.0.0.1", 1, {}}, first_.get()},
             {Endpoint{"10.0.0.2", 2, {}}, second_.get()}};
   }
@@ -118,6 +134,46 @@ TEST_F(MapSourceTest, ANodeThatDoesNotAnswerIsNotWaitedFor) {
   // Its answers come after all, and are those to another question.
   answer(*first_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7009);
   EXPECT_EQ(read_.size(), 1U);
+}
+
+// Half a question went out, and nothing but its end would have it asked again.
+TEST_F(MapSourceTest, AQuestionThatThereIsNoMemoryForIsAskedAgain) {
+  first_->failAt(2);
+  EXPECT_THROW(want(), std::bad_alloc);
+  EXPECT_EQ(first_->underWay(), 1U);
+  env_->advance(2s);
+  answer(*second_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7000);
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{7000});
+}
+
+TEST_F(MapSourceTest, AQuestionOverItsOwnConnectionIsAskedAgainToo) {
+  nodes_ = false;
+  want();
+  ASSERT_EQ(seeds_.size(), 1U);
+  seeds_[0]->failAt(2);
+  EXPECT_THROW(seeds_[0]->connect(*seedEvents_), std::bad_alloc);
+  env_->advance(2s);
+  ASSERT_EQ(seeds_[0]->underWay(), 4U);
+  seeds_[0]->answer(textReply("cluster_state:ok\r\ncluster_current_epoch:4\r\n"));
+  answer(*seeds_[0], "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7000);
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{7000});
+}
+
+// It was kept for want of memory, and never has a connection again.
+TEST_F(MapSourceTest, AConnectionOfItsOwnThatWasClosedIsReplaced) {
+  nodes_ = false;
+  want();
+  ASSERT_EQ(seeds_.size(), 1U);
+  seeds_[0]->connect(*seedEvents_);
+  env_->setFull(true);
+  answer(*seeds_[0], "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7000);
+  env_->setFull(false);
+  ASSERT_EQ(read_.size(), 1U);
+  want();
+  ASSERT_EQ(seeds_.size(), 2U);
+  seeds_[1]->connect(*seedEvents_);
+  answer(*seeds_[1], "cluster_state:ok\r\ncluster_current_epoch:6\r\n", 7001);
+  EXPECT_EQ(read_.back(), 7001);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,9 @@ class PendingCommands final : public NoCommands {
   bool submit(net::Request& request, std::span<const std::string_view> argv, Mode mode) override {
     if (!up_) {
       return false;
+    }
+    if (fullIn_ > 0 && --fullIn_ == 0) {
+      throw std::bad_alloc();
     }
     sent_.emplace_back(argv.begin(), argv.end());
     pending_.append(request, 1, mode, env_.now());
@@ -64,6 +68,9 @@ class PendingCommands final : public NoCommands {
     pending_.fail(session_, ended);
     tell(ended);
   }
+
+  /// There is no memory for the `nth` request from here on.
+  void failAt(int nth) noexcept { fullIn_ = nth; }
 
   /// Requests that were not answered.
   [[nodiscard]] std::size_t underWay() const { return sent_.size() - answered_; }
@@ -127,6 +134,7 @@ class PendingCommands final : public NoCommands {
   std::shared_ptr<net::ServerSession> session_ = std::make_shared<net::ServerSession>();
   std::uint64_t connections_ = 0;
   bool up_ = false;
+  int fullIn_ = 0;
 };
 
 /// The engine of a client whose requests the test answers, on a clock and a loop of the test's.

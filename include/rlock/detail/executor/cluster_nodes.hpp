@@ -60,6 +60,7 @@ class ClusterNodes {
         successors;  ///< have slots of a master that is gone, or cannot be reached
   };
   /// The map was read.
+  /// @throws std::bad_alloc  then nothing has changed
   Adopted adopt(SlotMap map);
 
   /// Masters that have taken slots over, as adopt() has said: notes those that are not connected.
@@ -137,16 +138,23 @@ inline ClusterNodes::Adopted ClusterNodes::adopt(SlotMap map) {
   std::erase_if(dropped_, [](const NodePtr& node) { return node.use_count() == 1; });
   MapChange change = changeOf(map_, map, [this](const Endpoint& at) { return isDown(at); });
   Adopted adopted{change.any, {}, std::move(change.successors)};
-  std::erase_if(members_, [&](const Member& member) {
-    if (map.has(member.at)) {
-      return false;
+  for (const Member& member : members_) {
+    if (!map.has(member.at)) {
+      adopted.dropped.push_back(member.node);
     }
-    std::erase(expected_, member.node.get());
-    adopted.dropped.push_back(member.node);
-    return true;
-  });
-  map_ = map;
+  }
+  dropped_.reserve(dropped_.size() + adopted.dropped.size());
+  SlotMap read = map;
   table_.replace(std::move(map), members_, adopted.dropped);
+  // From here on nothing fails.
+  map_ = std::move(read);
+  std::erase_if(members_, [this](const Member& member) {
+    const bool gone = !map_.has(member.at);
+    if (gone) {
+      std::erase(expected_, member.node.get());
+    }
+    return gone;
+  });
   dropped_.insert(dropped_.end(), adopted.dropped.begin(), adopted.dropped.end());
   return adopted;
 }

@@ -89,12 +89,16 @@ class MapSource final : private net::LinkEvents {
   void onDown(const Error& error) override;
 
   void ask();
+  template <class F>
+  void begin(F&& question);
+  void askAnybody();
   bool askAt(net::CommandTransport& link, const Endpoint& at);
   bool put(net::CommandTransport& link, Topic topic);
   void answered(Topic topic, std::uint64_t round, net::Request& question);
   void take(Topic topic, Reply& reply);
   void conclude();
   void fail(const Error& error);
+  void giveUp();
   void over(bool changed);
   void dropSeed() noexcept;
 
@@ -105,6 +109,7 @@ class MapSource final : private net::LinkEvents {
   const std::unique_ptr<Timer> timer_;     // the next question
   const std::unique_ptr<Timer> patience_;  // the present one
   std::shared_ptr<net::CommandTransport> seed_;
+  bool seedOpen_ = false;
   Endpoint seedAt_{};
   RefreshPace pace_;
   std::uint64_t epoch_ = 0;  // the highest that was told
@@ -154,7 +159,10 @@ inline MapSource::MapSource(std::shared_ptr<Env> env,
       events_(events),
       timer_(env_->makeTimer([this] { ask(); })),
       patience_(env_->makeTimer([this] {
-        fail(Error(Errc::connectionFailed, "a node of the cluster did not tell its map in time"));
+        // First, for the error needs memory, and this timer is used up.
+        giveUp();
+        events_.mapFailed(
+            Error(Errc::connectionFailed, "a node of the cluster did not tell its map in time"));
       })),
       self_(std::make_shared<MapSource*>(this)) {}
 
@@ -189,6 +197,21 @@ inline void MapSource::ask() {
     return;
   }
   pace_.asked();
+  begin([this] { askAnybody(); });
+}
+
+/// An exception may leave no question under way, and nothing that would end it.
+template <class F>
+void MapSource::begin(F&& question) {
+  try {
+    question();
+  } catch (...) {
+    giveUp();
+    throw;
+  }
+}
+
+inline void MapSource::askAnybody() {
   const std::vector<MapWitness> witnesses = events_.witnesses();
   for (std::size_t i = 0; i < witnesses.size(); ++i) {
     const MapWitness& witness = witnesses[next_++ % witnesses.size()];
@@ -196,9 +219,11 @@ inline void MapSource::ask() {
       return;
     }
   }
-  if (!seed_) {
+  if (!seedOpen_) {
+    // One that was closed, and kept for want of memory, never has a connection again.
     seed_ = makeSeed_(*this);
     seed_->open();
+    seedOpen_ = seed_ != nullptr;
   } else if (seed_->up()) {
     askAt(*seed_, seedAt_);
   }
@@ -309,10 +334,14 @@ inline void MapSource::conclude() {
 }
 
 inline void MapSource::fail(const Error& error) {
+  giveUp();
+  events_.mapFailed(error);
+}
+
+inline void MapSource::giveUp() {
   // Another may know it.
   pace_.wanted(env_->now());
   over(false);
-  events_.mapFailed(error);
 }
 
 inline void MapSource::over(bool changed) {
@@ -331,12 +360,13 @@ inline void MapSource::over(bool changed) {
 /// Not at once: it may be what calls.
 inline void MapSource::dropSeed() noexcept {
   if (seed_) {
+    seedOpen_ = false;
     seed_->close();
     try {
       env_->post([seed = seed_] {});
       seed_.reset();
     } catch (const std::bad_alloc&) {
-      // The next map drops it.
+      // The next question that needs one replaces it.
     }
   }
 }
@@ -354,7 +384,7 @@ inline void MapSource::onUp(const std::shared_ptr<const net::ServerSession>& ses
     std::from_chars(address.data() + colon + 1, address.data() + address.size(), seedAt_.port);
   }
   if (!closed_ && pace_.asking() && !patience_->armed()) {
-    askAt(*seed_, seedAt_);
+    begin([this] { askAt(*seed_, seedAt_); });
   } else {
     want();
   }

@@ -5,6 +5,7 @@
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/random_bits.hpp>
 #include <rlock/detail/executor/ack_lane.hpp>
 #include <rlock/detail/executor/asking.hpp>
@@ -14,7 +15,6 @@
 #include <rlock/detail/executor/live_nodes.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/lost_requests.hpp>
-#include <rlock/detail/executor/no_memory.hpp>
 #include <rlock/detail/executor/node_acks.hpp>
 #include <rlock/detail/executor/node_name.hpp>
 #include <rlock/detail/executor/node_owner.hpp>

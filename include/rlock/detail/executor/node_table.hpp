@@ -32,6 +32,7 @@ struct ClusterMember {
 ///
 /// It has the one mutex of a ClusterRouter, held for a look or a change. Invariant: a slot's owner
 /// and its node are of one map, the last that was put in, with what redirections have said since.
+/// Each master of the map has a place for its node, also after a change that has thrown.
 ///
 /// **Thread safety:** safe from any thread; it is changed on the loop thread only.
 class NodeTable {
@@ -54,8 +55,11 @@ class NodeTable {
   /// A master has a node from now on.
   void put(const ClusterMember& member);
   /// A redirection has said who has one slot, until the map is read again.
+  /// @throws std::bad_alloc  then nothing has changed
   void assign(std::uint16_t slot, const Endpoint& to, const std::vector<ClusterMember>& members);
-  /// Another map. The `dropped` nodes still count in counters().
+  /// Another map, and the nodes of those `members` that it has. The `dropped` nodes still count in
+  /// counters().
+  /// @throws std::bad_alloc  then nothing has changed
   void replace(SlotMap map,
                const std::vector<ClusterMember>& members,
                const std::vector<NodePtr>& dropped);
@@ -133,6 +137,8 @@ inline void NodeTable::assign(std::uint16_t slot,
                               const Endpoint& to,
                               const std::vector<ClusterMember>& members) {
   const MutexLock lock(mutex_);
+  // First, so that the map names no master without a place for its node.
+  nodes_.reserve(map_.masters().size() + 1);
   map_.assign(slot, to);
   nodes_.resize(map_.masters().size());
   for (const ClusterMember& member : members) {
@@ -143,6 +149,7 @@ inline void NodeTable::assign(std::uint16_t slot,
 inline void NodeTable::replace(SlotMap map,
                                const std::vector<ClusterMember>& members,
                                const std::vector<NodePtr>& dropped) {
+  std::vector<NodePtr> nodes(map.masters().size());
   const MutexLock lock(mutex_);
   for (const NodePtr& node : dropped) {
     const net::CommandTransport::Totals link = node->link().totals();
@@ -151,7 +158,7 @@ inline void NodeTable::replace(SlotMap map,
     past_.scriptsLoaded += node->scriptsLoaded();
   }
   map_ = std::move(map);
-  nodes_.assign(map_.masters().size(), nullptr);
+  nodes_.swap(nodes);
   for (const ClusterMember& member : members) {
     enter(member);
   }
