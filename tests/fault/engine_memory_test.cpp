@@ -221,6 +221,52 @@ TEST(EngineMemory, AHandlerRuns) {
   }
 }
 
+/// A function whose time comes while an allocation fails runs, and so does one that comes after it.
+TEST(EngineMemory, ACallAtItsTime) {
+  eachAllocation([](long k) {
+    World world;
+    int first = 0;
+    int second = 0;
+    int later = 0;
+    Callbacks& callbacks = world.engine->callbacks();
+    callbacks.callAt(world.env->now() + 10ms, [&first] { ++first; });
+    callbacks.callAt(world.env->now() + 10ms, [&second] { ++second; });
+    world.env->runPosted();
+    const bool failed = failing(k, [&] { world.advance(20ms); });
+    callbacks.callAt(world.env->now() + 10ms, [&later] { ++later; });
+    world.advance(50ms);
+    EXPECT_EQ(first, 1);
+    EXPECT_EQ(second, 1);
+    EXPECT_EQ(later, 1);
+    return failed;
+  });
+}
+
+/// A function that is accepted runs at its time, and one that is not never does.
+TEST(EngineMemory, ACallThatIsToCome) {
+  eachAllocation([](long k) {
+    World world;
+    int runs = 0;
+    int later = 0;
+    Callbacks& callbacks = world.engine->callbacks();
+    bool accepted = true;
+    world.env->setFull(true);
+    const bool failed = failing(k, [&] {
+      try {
+        callbacks.callAt(world.env->now() + 10ms, [&runs] { ++runs; });
+      } catch (const std::bad_alloc&) {
+        accepted = false;
+      }
+    });
+    world.env->setFull(false);
+    callbacks.callAt(world.env->now() + 10ms, [&later] { ++later; });
+    world.advance(50ms);
+    EXPECT_EQ(runs, accepted ? 1 : 0);
+    EXPECT_EQ(later, 1);
+    return failed;
+  });
+}
+
 }  // namespace
 }  // namespace engine_memory_test
 }  // namespace rlock::detail
