@@ -115,6 +115,54 @@ TEST_P(Allocation, ToAcquireAndRelease) {
        });
 }
 
+/// The first of a server's queue fails when its turn comes: the next is not kept waiting by what it
+/// leaves in the queue, and closing does not wait for that, either.
+TEST_P(Allocation, ToTakeATurnInAQueueOfTheServer) {
+  for (long k = 1;; ++k) {
+    SCOPED_TRACE("allocation " + std::to_string(k));
+    ASSERT_LT(k, 2000);
+    raw().command({"FLUSHALL"});
+    Options settings = tight();
+    settings.fairWaiterLease = 30s;
+    Client holder = Client::connect(settings);
+    Client first = Client::connect(settings);
+    Client second = Client::connect(settings);
+    RLock held = holder.getFairLock("fair");
+    held.lock();
+    auto turn = inThread([&] {
+      return outcomeOf([&] {
+        RLock lock = first.getFairLock("fair");
+        lock.lock();
+        lock.unlock();
+      });
+    });
+    ASSERT_EVENTUALLY(kLong, first.stats().waiters == 1);
+    auto next = second.getFairLock("fair").lockAsync({}, newOwner()).toFuture();
+    ASSERT_EVENTUALLY(kLong, second.stats().waiters == 1);
+    bool happened = false;
+    {
+      const FailedAllocation failure(k, GetParam());
+      for (int attempt = 0; attempt < 2 && outcomeOf([&] { held.unlock(); }) != "ok"; ++attempt) {
+      }
+      ASSERT_TRUE(ready(turn, kLong));
+      happened = FailedAllocation::happened();
+    }
+    const std::string outcome = turn.get();
+    EXPECT_TRUE(ready(next, scaled(5s))) << outcome;
+    static_cast<void>(outcomeOf([&] { next.get(); }));
+    const Stopwatch watch;
+    first.close(10s);
+    EXPECT_LT(watch.elapsedMs(), scaled(5s)) << outcome;
+    if (HasFailure()) {
+      FailedAllocation::print();
+      return;
+    }
+    if (!happened) {
+      break;
+    }
+  }
+}
+
 TEST_P(Allocation, ToBeRefused) {
   each([](Client&) {}, [](Client& client) { EXPECT_FALSE(client.getLock("foreign").tryLock()); });
 }

@@ -36,7 +36,10 @@ class Closing {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Closing(EngineContext& context, HoldBook& book) noexcept : context_(context), book_(book) {}
+  Closing(EngineContext& context, HoldBook& book)
+      : context_(context),
+        book_(book),
+        look_(context.env()->makeTask([this] { endIfOver(); })) {}
 
   /// The client was marked closed. Gives back `held`, and calls `done` on the loop when everything
   /// is given back, or at `deadline`. Loop thread.
@@ -44,7 +47,9 @@ class Closing {
              Clock::time_point deadline,
              UniqueFunction<void()> done);
   /// Something that closing may be waiting for has ended.
-  void mayBeOver() RLOCK_EXCLUDES(book_.mutex, mutex_);
+  void mayBeOver() noexcept RLOCK_EXCLUDES(book_.mutex, mutex_) {
+    look_->post(context_.sharing(*this));
+  }
   /// The loop is about to end. Loop thread.
   void stop() noexcept { timer_.reset(); }
 
@@ -72,6 +77,7 @@ class Closing {
 
   EngineContext& context_;
   HoldBook& book_;
+  const std::unique_ptr<ReadyTask> look_;
   Atomic<std::size_t> deliveries_{0};
   Atomic<std::size_t> entries_{0};
   AnnotatedMutex mutex_;
@@ -132,10 +138,6 @@ inline void Closing::release(const std::vector<HoldPtr>& holds) {
 inline void Closing::releaseDone() {
   --releases_;
   endIfOver();
-}
-
-inline void Closing::mayBeOver() {
-  context_.dispatcher().post([self = context_.sharing(*this)] { self->endIfOver(); });
 }
 
 inline void Closing::endIfOver() {
