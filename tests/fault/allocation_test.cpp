@@ -13,6 +13,7 @@
 #include <exception>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -43,10 +44,16 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
     settings.closeTimeout = 200ms;
     settings.reconnectDelayMax = 50ms;
     settings.log = [](LogLevel, std::string_view) {};
+    settings.onLost = [this](const LostHold& hold) {
+      if (hold.name == "mine") {
+        ++lost_;
+      }
+    };
     return settings;
   }
 
   bool throughProxy_ = false;
+  std::atomic<int> lost_{0};  // how often "mine" was
 
   /// Runs `act` with each allocation failing in turn, each time with a new client, and then checks
   /// what it left.
@@ -113,6 +120,21 @@ TEST_P(Allocation, ToAcquireAndRelease) {
            lock.unlock();
          }
        });
+}
+
+/// A label takes memory after the grant was booked: what the caller has no lock of is not kept.
+TEST_P(Allocation, ToAcquireWithALabel) {
+  each([this](Client&) { EXPECT_EQ(lost_, 0); },
+       [](Client& client) {
+         try {
+           Lease lease =
+               client.getLock("mine").acquire({.label = "a label that takes memory of its own"});
+           static_cast<void>(lease.release());
+         } catch (const std::bad_alloc&) {
+           EXPECT_EVENTUALLY(kLong, client.stats().holds == 0);
+         }
+       });
+  EXPECT_EQ(lost_, 0);
 }
 
 /// The first of a server's queue fails when its turn comes: the next is not kept waiting by what it

@@ -191,12 +191,8 @@ inline void HoldEvents::threadEnded(OwnerId owner) noexcept {
       if (hold.count == 0 || hold.lost) {
         return;
       }
-      try {
-        loseAllOf(hold, LossReason::threadEnded, lost);
-      } catch (const std::bad_alloc&) {
-        // It must not be renewed for ever, though nobody can be told.
-        loseUntold(hold, LossReason::threadEnded);
-      }
+      // It must not be renewed for ever, even if nobody can be told.
+      loseAllOfAnyway(hold, LossReason::threadEnded, lost);
       // Left to expire: the work it protects may go on elsewhere.
       hold.leftToExpire = true;
       watchdog->linger(hold);
