@@ -326,6 +326,44 @@ TEST_P(Allocation, ToClose) {
        });
 }
 
+/// Whoever waits hears of it: a thread, and a handler.
+TEST_P(Allocation, ToCloseWithWaiters) {
+  for (long k = 1;; ++k) {
+    SCOPED_TRACE("allocation " + std::to_string(k));
+    ASSERT_LT(k, 2000);
+    raw().command({"FLUSHALL"});
+    rawHold("foreign", "other:1", 60s);
+    Client client = Client::connect(tight());
+    client.getLock("held").lock();
+    auto thread = inThread([&] { return outcomeOf([&] { client.getLock("foreign").lock(); }); });
+    ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
+    auto handler = client.getLock("foreign").lockAsync({}, newOwner()).toFuture();
+    ASSERT_EVENTUALLY(kLong, client.stats().waiters == 2);
+    bool happened = false;
+    const Stopwatch watch;
+    {
+      const FailedAllocation failure(k, GetParam());
+      client.close(500ms);
+      happened = FailedAllocation::happened();
+    }
+    EXPECT_LT(watch.elapsedMs(), scaled(2s));
+    ASSERT_TRUE(ready(thread, kLong)) << "it sleeps for ever";
+    ASSERT_TRUE(ready(handler, kLong));
+    // What was allocated for one of them may have failed, too.
+    const std::string outcome = thread.get() + ' ' + outcomeOf([&] { handler.get(); });
+    if (!happened || GetParam() == Of::thisThread) {
+      EXPECT_EQ(outcome, "closed closed");
+    }
+    if (HasFailure()) {
+      FailedAllocation::print();
+      return;
+    }
+    if (!happened) {
+      break;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(OfTheCaller, Allocation, ::testing::Values(Of::thisThread));
 INSTANTIATE_TEST_SUITE_P(OfTheLoop, Allocation, ::testing::Values(Of::otherThreads));
 

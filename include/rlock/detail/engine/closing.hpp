@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -37,9 +38,7 @@ class Closing {
   using Clock = std::chrono::steady_clock;
 
   Closing(EngineContext& context, HoldBook& book)
-      : context_(context),
-        book_(book),
-        look_(context.env()->makeTask([this] { endIfOver(); })) {}
+      : context_(context), book_(book), look_(context.env()->makeTask([this] { endIfOver(); })) {}
 
   /// The client was marked closed. Gives back `held`, and calls `done` on the loop when everything
   /// is given back, or at `deadline`. Loop thread.
@@ -114,23 +113,32 @@ inline void Closing::begin(const std::vector<HoldPtr>& held,
   done_ = std::move(done);
   // One for this function itself, so that a release that fails at once does not end it all.
   releases_ = 1;
-  timer_ = context_.env()->makeTimer([this] {
-    if (done_) {
-      end();
-    }
-  });
-  timer_->armAt(deadline);
   deadline_ = deadline;
-  release(held);
+  try {
+    timer_ = context_.env()->makeTimer([this] {
+      if (done_) {
+        end();
+      }
+    });
+    timer_->armAt(deadline);
+    release(held);
+  } catch (const std::bad_alloc&) {
+    // Those that there is no memory for end with their leases.
+    if (!timer_) {
+      end();
+      return;
+    }
+  }
   releaseDone();
 }
 
 inline void Closing::release(const std::vector<HoldPtr>& holds) {
   for (const HoldPtr& hold : holds) {
+    auto call = makeIntrusive<Release>(context_.sharing(*this), hold);
     ++releases_;
     // Later there is nothing left to release.
     context_.dispatcher().start(
-        makeIntrusive<Release>(context_.sharing(*this), hold),
+        std::move(call),
         std::min(deadline_, book_.endOf(*hold, context_.now()) + context_.callTimeout()));
   }
 }
@@ -164,7 +172,9 @@ inline void Closing::endIfOver() {
 }
 
 inline void Closing::end() {
-  timer_->disarm();
+  if (timer_) {
+    timer_->disarm();
+  }
   std::exchange(done_, nullptr)();
 }
 
