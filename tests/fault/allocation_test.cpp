@@ -13,6 +13,7 @@
 #include <exception>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -43,10 +44,16 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
     settings.closeTimeout = 200ms;
     settings.reconnectDelayMax = 50ms;
     settings.log = [](LogLevel, std::string_view) {};
+    settings.onLost = [this](const LostHold& hold) {
+      if (hold.name == "mine") {
+        ++lost_;
+      }
+    };
     return settings;
   }
 
   bool throughProxy_ = false;
+  std::atomic<int> lost_{0};  // how often "mine" was
 
   /// Runs `act` with each allocation failing in turn, each time with a new client, and then checks
   /// what it left.
@@ -113,6 +120,69 @@ TEST_P(Allocation, ToAcquireAndRelease) {
            lock.unlock();
          }
        });
+}
+
+/// A label takes memory after the grant was booked: what the caller has no lock of is not kept.
+TEST_P(Allocation, ToAcquireWithALabel) {
+  each([this](Client&) { EXPECT_EQ(lost_, 0); },
+       [](Client& client) {
+         try {
+           Lease lease =
+               client.getLock("mine").acquire({.label = "a label that takes memory of its own"});
+           static_cast<void>(lease.release());
+         } catch (const std::bad_alloc&) {
+           EXPECT_EVENTUALLY(kLong, client.stats().holds == 0);
+         }
+       });
+  EXPECT_EQ(lost_, 0);
+}
+
+/// The first of a server's queue fails when its turn comes: the next is not kept waiting by what it
+/// leaves in the queue, and closing does not wait for that, either.
+TEST_P(Allocation, ToTakeATurnInAQueueOfTheServer) {
+  for (long k = 1;; ++k) {
+    SCOPED_TRACE("allocation " + std::to_string(k));
+    ASSERT_LT(k, 2000);
+    raw().command({"FLUSHALL"});
+    Options settings = tight();
+    settings.fairWaiterLease = 30s;
+    Client holder = Client::connect(settings);
+    Client first = Client::connect(settings);
+    Client second = Client::connect(settings);
+    RLock held = holder.getFairLock("fair");
+    held.lock();
+    auto turn = inThread([&] {
+      return outcomeOf([&] {
+        RLock lock = first.getFairLock("fair");
+        lock.lock();
+        lock.unlock();
+      });
+    });
+    ASSERT_EVENTUALLY(kLong, first.stats().waiters == 1);
+    auto next = second.getFairLock("fair").lockAsync({}, newOwner()).toFuture();
+    ASSERT_EVENTUALLY(kLong, second.stats().waiters == 1);
+    bool happened = false;
+    {
+      const FailedAllocation failure(k, GetParam());
+      for (int attempt = 0; attempt < 2 && outcomeOf([&] { held.unlock(); }) != "ok"; ++attempt) {
+      }
+      ASSERT_TRUE(ready(turn, kLong));
+      happened = FailedAllocation::happened();
+    }
+    const std::string outcome = turn.get();
+    EXPECT_TRUE(ready(next, scaled(5s))) << outcome;
+    static_cast<void>(outcomeOf([&] { next.get(); }));
+    const Stopwatch watch;
+    first.close(10s);
+    EXPECT_LT(watch.elapsedMs(), scaled(5s)) << outcome;
+    if (HasFailure()) {
+      FailedAllocation::print();
+      return;
+    }
+    if (!happened) {
+      break;
+    }
+  }
 }
 
 TEST_P(Allocation, ToBeRefused) {
@@ -335,6 +405,44 @@ TEST_P(Allocation, ToClose) {
            }
          }
        });
+}
+
+/// Whoever waits hears of it: a thread, and a handler.
+TEST_P(Allocation, ToCloseWithWaiters) {
+  for (long k = 1;; ++k) {
+    SCOPED_TRACE("allocation " + std::to_string(k));
+    ASSERT_LT(k, 2000);
+    raw().command({"FLUSHALL"});
+    rawHold("foreign", "other:1", 60s);
+    Client client = Client::connect(tight());
+    client.getLock("held").lock();
+    auto thread = inThread([&] { return outcomeOf([&] { client.getLock("foreign").lock(); }); });
+    ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
+    auto handler = client.getLock("foreign").lockAsync({}, newOwner()).toFuture();
+    ASSERT_EVENTUALLY(kLong, client.stats().waiters == 2);
+    bool happened = false;
+    const Stopwatch watch;
+    {
+      const FailedAllocation failure(k, GetParam());
+      client.close(500ms);
+      happened = FailedAllocation::happened();
+    }
+    EXPECT_LT(watch.elapsedMs(), scaled(2s));
+    ASSERT_TRUE(ready(thread, kLong)) << "it sleeps for ever";
+    ASSERT_TRUE(ready(handler, kLong));
+    // What was allocated for one of them may have failed, too.
+    const std::string outcome = thread.get() + ' ' + outcomeOf([&] { handler.get(); });
+    if (!happened || GetParam() == Of::thisThread) {
+      EXPECT_EQ(outcome, "closed closed");
+    }
+    if (HasFailure()) {
+      FailedAllocation::print();
+      return;
+    }
+    if (!happened) {
+      break;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(OfTheCaller, Allocation, ::testing::Values(Of::thisThread));

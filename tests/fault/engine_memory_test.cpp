@@ -8,6 +8,8 @@
 #include "unit/pending_commands.hpp"
 #include <rlock/detail/engine/acquire_task.hpp>
 #include <rlock/detail/engine/hold_keeper.hpp>
+#include <rlock/detail/engine/query_task.hpp>
+#include <rlock/detail/executor/start_script.hpp>
 
 #include <gtest/gtest.h>
 
@@ -16,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -86,6 +89,36 @@ class World : public PendingEngine {
             [answers](const Result<LockBackend::Acquired>& /*result*/) { ++*answers; });
     env->runPosted();
     return answers;
+  }
+
+  /// The answer to a change, and how often it came.
+  struct Told {
+    int times = 0;
+    std::optional<Error> error{};
+  };
+  /// Begins a change that is numbered and goes on without its caller.
+  std::shared_ptr<Told> change() {
+    auto told = std::make_shared<Told>();
+    const auto compose = [this](Call& call, std::string_view /*owner*/) {
+      const auto& keys = engine->idempotencyKeys();
+      startNumbered(call,
+                    lua::counter_remove,
+                    "orders",
+                    {"orders"},
+                    keys->borrow(newRequestId),
+                    keys->life());
+      addsUp(call);
+    };
+    makeIntrusive<QueryTask<bool>>(
+        engine, scripts_, OwnerId{1}, compose, [](const Reply& /*reply*/) { return true; })
+        ->startInBackground([told](const Result<bool>& result) {
+          ++told->times;
+          if (!result.has_value()) {
+            told->error = result.error();
+          }
+        });
+    env->runPosted();
+    return told;
   }
 
  private:
@@ -220,6 +253,132 @@ TEST(EngineMemory, AHandlerRuns) {
       });
     }
   }
+}
+
+/// A function whose time comes while an allocation fails runs, and so does one that comes after it.
+TEST(EngineMemory, ACallAtItsTime) {
+  eachAllocation([](long k) {
+    World world;
+    int first = 0;
+    int second = 0;
+    int later = 0;
+    Callbacks& callbacks = world.engine->callbacks();
+    callbacks.callAt(world.env->now() + 10ms, [&first] { ++first; });
+    callbacks.callAt(world.env->now() + 10ms, [&second] { ++second; });
+    world.env->runPosted();
+    const bool failed = failing(k, [&] { world.advance(20ms); });
+    callbacks.callAt(world.env->now() + 10ms, [&later] { ++later; });
+    world.advance(50ms);
+    EXPECT_EQ(first, 1);
+    EXPECT_EQ(second, 1);
+    EXPECT_EQ(later, 1);
+    return failed;
+  });
+}
+
+/// A function that is accepted runs at its time, and one that is not never does.
+TEST(EngineMemory, ACallThatIsToCome) {
+  eachAllocation([](long k) {
+    World world;
+    int runs = 0;
+    int later = 0;
+    Callbacks& callbacks = world.engine->callbacks();
+    bool accepted = true;
+    world.env->setFull(true);
+    const bool failed = failing(k, [&] {
+      try {
+        callbacks.callAt(world.env->now() + 10ms, [&runs] { ++runs; });
+      } catch (const std::bad_alloc&) {
+        accepted = false;
+      }
+    });
+    world.env->setFull(false);
+    callbacks.callAt(world.env->now() + 10ms, [&later] { ++later; });
+    world.advance(50ms);
+    EXPECT_EQ(runs, accepted ? 1 : 0);
+    EXPECT_EQ(later, 1);
+    return failed;
+  });
+}
+
+/// There is no connection when the caller's time ends: it is answered once, and a change that it
+/// hears goes on is sent.
+TEST(EngineMemory, AChangeThatGoesOn) {
+  eachAllocation([](long k) {
+    World world;
+    const auto told = world.change();
+    const bool failed = failing(k, [&] { world.advance(world.engine->callTimeout() + 100ms); });
+    EXPECT_EQ(told->times, 1);
+    if (!told->error) {
+      ADD_FAILURE() << "no error";
+      return false;
+    }
+    world.advance(1s);
+    world.connect();
+    world.advance(2s);
+    EXPECT_EQ(told->times, 1);
+    const bool goesOn = told->error->message().find("goes on") != std::string::npos;
+    EXPECT_TRUE(goesOn || told->error->errc() == Errc::overloaded) << told->error->what();
+    EXPECT_EQ(world.server->sent(), goesOn ? 1U : 0U) << told->error->what();
+    return failed;
+  });
+}
+
+/// The reply is lost, before or after the caller's time: it is not told that nothing has happened,
+/// and the change goes on.
+TEST(EngineMemory, AChangeWhoseReplyIsLost) {
+  for (const bool late : {false, true}) {
+    SCOPED_TRACE(late ? "its caller has left" : "its caller waits");
+    eachAllocation([late](long k) {
+      World world;
+      world.connect();
+      const auto told = world.change();
+      EXPECT_EQ(world.server->underWay(), 1U);
+      if (late) {
+        world.advance(world.engine->callTimeout() + 100ms);
+        EXPECT_EQ(told->times, 1);
+      }
+      const bool failed = failing(k, [&] {
+        try {
+          world.disconnect();
+        } catch (const std::bad_alloc&) {
+          // The loop goes on.
+        }
+        world.advance(100ms);
+      });
+      world.connect();
+      world.advance(2s);
+      EXPECT_EQ(world.server->sent(), 2U) << "it is prepared for being asked for again";
+      world.advance(world.engine->callTimeout());
+      EXPECT_EQ(told->times, 1);
+      if (told->error) {
+        EXPECT_NE(told->error->errc(), Errc::closed);
+        const std::string what = told->error->message();
+        EXPECT_TRUE(what.find("goes on") != std::string::npos ||
+                    what.find("not known") != std::string::npos)
+            << what;
+      }
+      return failed;
+    });
+  }
+}
+
+/// A pause is over while an allocation fails: the change is sent nevertheless.
+TEST(EngineMemory, AChangeAfterItsPause) {
+  eachAllocation([](long k) {
+    World world;
+    world.connect();
+    const auto told = world.change();
+    world.advance(world.engine->callTimeout() + 100ms);
+    EXPECT_EQ(told->times, 1) << "it goes on";
+    world.server->refuse("ERR not now");
+    EXPECT_EQ(world.server->underWay(), 0U);
+    const bool failed = failing(k, [&] { world.advance(1500ms); });
+    world.advance(2s);
+    EXPECT_EQ(world.server->underWay(), 1U);
+    EXPECT_EQ(told->times, 1);
+    return failed;
+  });
 }
 
 }  // namespace

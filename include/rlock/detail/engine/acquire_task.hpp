@@ -383,7 +383,12 @@ inline AcquireTask::Step AcquireTask::withoutMemory(bool executed) {
       tell([&](AcquireFsm& fsm) { return AcquisitionDecision::withoutMemory(fsm, executed); });
   leaveQueue(false);
   if (!executed && acquisition_.takeQueueEntry()) {
-    queueEntry_->gone();
+    // What an earlier request took is still there.
+    if (acquisition_.enrols()) {
+      queueEntry_->gone();
+    } else {
+      queueEntry_->withdraw();
+    }
   }
   return step;
 }

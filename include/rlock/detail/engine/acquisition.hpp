@@ -59,7 +59,10 @@ class Acquisition {
   // Requests.
 
   /// There is none, and none was lost: what only a request needs is given back.
-  void rest() noexcept { atHand_.reset(); }
+  void rest() noexcept {
+    atHand_.reset();
+    enrols_ = false;
+  }
   /// A new attempt.
   /// @throws std::bad_alloc
   /// @param before     holds that this owner has, as far as this client knows
@@ -226,6 +229,7 @@ inline Acquisition::Clock::time_point Acquisition::beginReconciling(
 }
 
 inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Clock::time_point now) {
+  enrols_ = false;
   if (!reply.granted) {
     remaining_ = reply.remaining;
     return {.kind = Finding::Kind::refused};
@@ -322,6 +326,7 @@ inline Acquisition::Finding Acquisition::lost() {
     // Nothing was left behind, whether it was executed or not.
     return failed(Error(Errc::connectionFailed, "no node answered"));
   }
+  enrols_ = false;
   atHand_->lost = true;
   return {.kind = Finding::Kind::lost};
 }

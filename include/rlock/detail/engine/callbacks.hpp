@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/delayed_calls.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
@@ -35,7 +36,9 @@ class Callbacks {
   using Clock = std::chrono::steady_clock;
 
   explicit Callbacks(EngineContext& context)
-      : context_(context), delayed_(context.env(), [this] { runDue(); }) {}
+      : context_(context),
+        delayed_(context.env(), [this] { runDue(); }),
+        arm_(context.env()->makeTask([this] { runDue(); })) {}
 
   /// Runs application code on the callback thread, or here when there is no memory to get there:
   /// whoever waits for it would wait for ever.
@@ -47,16 +50,18 @@ class Callbacks {
               HandlerPlace place = HandlerPlace::application) noexcept;
   /// Calls `function` on the loop thread: at `when`, or when the client is closed; on any thread
   /// where there is no loop any more.
+  /// @throws std::bad_alloc  then it is not called
   void callAt(Clock::time_point when, UniqueFunction<void()> function);
   /// The client is closed: calls that still wait for their time are made now. Loop thread.
-  void close();
+  void close() noexcept;
 
  private:
   void runGuarded(UniqueFunction<void()>& function) noexcept;
-  void runDue();
+  void runDue() noexcept;
 
   EngineContext& context_;
   DelayedCalls delayed_;
+  const std::unique_ptr<ReadyTask> arm_;
 };
 
 inline void Callbacks::runGuarded(UniqueFunction<void()>& function) noexcept {
@@ -139,19 +144,20 @@ inline void Callbacks::callAt(Clock::time_point when, UniqueFunction<void()> fun
     case DelayedCalls::Added::waits:
       return;
     case DelayedCalls::Added::next:
-      context_.dispatcher().post([self = context_.sharing(*this)] { self->runDue(); });
+      // Made in advance: nobody else would set the timer earlier.
+      arm_->post(context_.sharing(*this));
       return;
   }
 }
 
-inline void Callbacks::close() {
+inline void Callbacks::close() noexcept {
   delayed_.close();
   runDue();
 }
 
-inline void Callbacks::runDue() {
-  for (UniqueFunction<void()>& function : delayed_.due()) {
-    runGuarded(function);
+inline void Callbacks::runDue() noexcept {
+  for (auto& call : delayed_.due()) {
+    runGuarded(call.second);
   }
 }
 

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -36,7 +37,8 @@ class Closing {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Closing(EngineContext& context, HoldBook& book) noexcept : context_(context), book_(book) {}
+  Closing(EngineContext& context, HoldBook& book)
+      : context_(context), book_(book), look_(context.env()->makeTask([this] { endIfOver(); })) {}
 
   /// The client was marked closed. Gives back `held`, and calls `done` on the loop when everything
   /// is given back, or at `deadline`. Loop thread.
@@ -44,7 +46,9 @@ class Closing {
              Clock::time_point deadline,
              UniqueFunction<void()> done);
   /// Something that closing may be waiting for has ended.
-  void mayBeOver() RLOCK_EXCLUDES(book_.mutex, mutex_);
+  void mayBeOver() noexcept RLOCK_EXCLUDES(book_.mutex, mutex_) {
+    look_->post(context_.sharing(*this));
+  }
   /// The loop is about to end. Loop thread.
   void stop() noexcept { timer_.reset(); }
 
@@ -72,6 +76,7 @@ class Closing {
 
   EngineContext& context_;
   HoldBook& book_;
+  const std::unique_ptr<ReadyTask> look_;
   Atomic<std::size_t> deliveries_{0};
   Atomic<std::size_t> entries_{0};
   AnnotatedMutex mutex_;
@@ -108,23 +113,32 @@ inline void Closing::begin(const std::vector<HoldPtr>& held,
   done_ = std::move(done);
   // One for this function itself, so that a release that fails at once does not end it all.
   releases_ = 1;
-  timer_ = context_.env()->makeTimer([this] {
-    if (done_) {
-      end();
-    }
-  });
-  timer_->armAt(deadline);
   deadline_ = deadline;
-  release(held);
+  try {
+    timer_ = context_.env()->makeTimer([this] {
+      if (done_) {
+        end();
+      }
+    });
+    timer_->armAt(deadline);
+    release(held);
+  } catch (const std::bad_alloc&) {
+    // Those that there is no memory for end with their leases.
+    if (!timer_) {
+      end();
+      return;
+    }
+  }
   releaseDone();
 }
 
 inline void Closing::release(const std::vector<HoldPtr>& holds) {
   for (const HoldPtr& hold : holds) {
+    auto call = makeIntrusive<Release>(context_.sharing(*this), hold);
     ++releases_;
     // Later there is nothing left to release.
     context_.dispatcher().start(
-        makeIntrusive<Release>(context_.sharing(*this), hold),
+        std::move(call),
         std::min(deadline_, book_.endOf(*hold, context_.now()) + context_.callTimeout()));
   }
 }
@@ -132,10 +146,6 @@ inline void Closing::release(const std::vector<HoldPtr>& holds) {
 inline void Closing::releaseDone() {
   --releases_;
   endIfOver();
-}
-
-inline void Closing::mayBeOver() {
-  context_.dispatcher().post([self = context_.sharing(*this)] { self->endIfOver(); });
 }
 
 inline void Closing::endIfOver() {
@@ -162,7 +172,9 @@ inline void Closing::endIfOver() {
 }
 
 inline void Closing::end() {
-  timer_->disarm();
+  if (timer_) {
+    timer_->disarm();
+  }
   std::exchange(done_, nullptr)();
 }
 

@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace rlock::detail {
 
@@ -22,6 +21,7 @@ class DelayedCalls {
  public:
   using Clock = std::chrono::steady_clock;
   using Function = UniqueFunction<void()>;
+  using Calls = std::multimap<Clock::time_point, Function>;
 
   enum class Added : std::uint8_t {
     refused,  ///< closed; the function was left alone
@@ -34,15 +34,16 @@ class DelayedCalls {
       : env_(std::move(env)), timer_(env_->makeTimer(std::move(isTime))) {}
 
   Added add(Clock::time_point when, Function& function);
-  /// Takes what is due, or everything once closed, in the order of their times. Loop thread.
-  [[nodiscard]] std::vector<Function> due();
+  /// Takes what is due, or everything once closed, in the order of their times. It cannot fail:
+  /// nobody else would run them, or arm the timer for the others. Loop thread.
+  [[nodiscard]] Calls due() noexcept;
   /// Nothing is added from here on; due() gives what there is.
   void close();
 
  private:
   const std::shared_ptr<Env> env_;
   AnnotatedMutex mutex_;
-  std::multimap<Clock::time_point, Function> calls_ RLOCK_GUARDED_BY(mutex_);
+  Calls calls_ RLOCK_GUARDED_BY(mutex_);
   Clock::time_point armed_ RLOCK_GUARDED_BY(mutex_) = Clock::time_point::max();
   bool closed_ RLOCK_GUARDED_BY(mutex_) = false;
   const std::unique_ptr<Timer> timer_;  // loop thread only
@@ -59,16 +60,15 @@ inline DelayedCalls::Added DelayedCalls::add(Clock::time_point when, Function& f
   return next ? Added::next : Added::waits;
 }
 
-inline std::vector<DelayedCalls::Function> DelayedCalls::due() {
-  std::vector<Function> now;
+inline DelayedCalls::Calls DelayedCalls::due() noexcept {
+  Calls now;
   Clock::time_point next{};
   {
     const MutexLock lock(mutex_);
     const auto last = calls_.upper_bound(closed_ ? Clock::time_point::max() : env_->now());
-    for (auto call = calls_.begin(); call != last; ++call) {
-      now.push_back(std::move(call->second));
+    while (calls_.begin() != last) {
+      now.insert(now.end(), calls_.extract(calls_.begin()));
     }
-    calls_.erase(calls_.begin(), last);
     next = armed_ = calls_.empty() ? Clock::time_point::max() : calls_.begin()->first;
   }
   timer_->armAt(next);

@@ -80,6 +80,7 @@ class HoldEvents {
   void invalidateAll() noexcept;
   /// Ends every hold of a closed client and tells the holders. Returns those to be given back. Loop
   /// thread.
+  /// @throws std::bad_alloc  then nothing has changed
   std::vector<HoldPtr> loseAll();
 
  private:
@@ -191,12 +192,8 @@ inline void HoldEvents::threadEnded(OwnerId owner) noexcept {
       if (hold.count == 0 || hold.lost) {
         return;
       }
-      try {
-        loseAllOf(hold, LossReason::threadEnded, lost);
-      } catch (const std::bad_alloc&) {
-        // It must not be renewed for ever, though nobody can be told.
-        loseUntold(hold, LossReason::threadEnded);
-      }
+      // It must not be renewed for ever, even if nobody can be told.
+      loseAllOfAnyway(hold, LossReason::threadEnded, lost);
       // Left to expire: the work it protects may go on elsewhere.
       hold.leftToExpire = true;
       watchdog->linger(hold);
@@ -237,8 +234,10 @@ inline std::vector<HoldPtr> HoldEvents::loseAll() {
   std::vector<IntrusivePtr<HoldHandle>> invalidated;
   {
     const MutexLock lock(book_.mutex);
+    const std::vector<HoldPtr> all = book_.ledger.all();
+    held.reserve(all.size());
     invalidated.swap(invalidated_);
-    for (const HoldPtr& hold : book_.ledger.all()) {
+    for (const HoldPtr& hold : all) {
       if (hold->count == 0) {
         continue;
       }
@@ -248,7 +247,7 @@ inline std::vector<HoldPtr> HoldEvents::loseAll() {
         continue;
       }
       held.push_back(hold);
-      loseAllOf(*hold, LossReason::clientClosed, lost);
+      loseAllOfAnyway(*hold, LossReason::clientClosed, lost);
       hold->count = 0;
     }
   }

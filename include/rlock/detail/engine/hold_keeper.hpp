@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -193,11 +194,14 @@ class HoldKeeper {
   void bookWhatCameMeanwhile(Hold& hold,
                              Clock::time_point sentAt,
                              bool tokenIsOver,
-                             Aftermath& after) RLOCK_REQUIRES(book_.mutex);
+                             Aftermath& after) noexcept RLOCK_REQUIRES(book_.mutex);
   /// The timer is to be set earlier, or the client is to begin to listen. It cannot fail: the book
   /// says already that it is done, so that nobody would try again.
   void wakeLoop() noexcept RLOCK_EXCLUDES(book_.mutex) { begin_->post(context_.sharing(*this)); }
   void beginOnLoop();
+  /// Of losses that a grant has met. It is booked, so that this cannot fail: its caller would take
+  /// it for undone.
+  void tell(std::vector<HoldLoss>& losses) noexcept;
 
   EngineContext& context_;
   HoldBook& book_;
@@ -272,6 +276,9 @@ inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
   context_.counters().acquired.fetch_add(1, std::memory_order_relaxed);
   {
     const MutexLock lock(book_.mutex);
+    if (hold.doubtedAt >= terms.sentAt) {
+      after.unsure.reserve(1);
+    }
     // Lost since the reply was read: with the hold its token is over, which this grant has, too.
     const bool tokenIsOver = terms.fenced && before > 0 && count > before && hold.lost;
     count = hold.kind == HoldKind::read ? countRead(hold, before, count, terms, fresh, after)
@@ -304,14 +311,11 @@ inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
   if (after.needsLoop) {
     wakeLoop();
   }
-  if (!after.ended.empty() && context_.closed()) {
-    closing_.mayBeOver();
-  }
-  losses_.announceOnLoop(std::move(after.ended));
+  tell(after.ended);
   if (!terms.label.empty()) {
-    labels_.note(hold, std::string(terms.label), terms.lease);
+    labels_.note(hold, terms.label, terms.lease);
   }
-  losses_.announceOnLoop(std::move(after.vanished));
+  tell(after.vanished);
   listener_.check(std::move(after.unsure));
   return result;
 }
@@ -374,21 +378,25 @@ inline IntrusivePtr<HoldHandle> HoldKeeper::handleOf(Hold& hold,
 inline void HoldKeeper::bookWhatCameMeanwhile(Hold& hold,
                                               Clock::time_point sentAt,
                                               bool tokenIsOver,
-                                              Aftermath& after) {
+                                              Aftermath& after) noexcept {
   if (context_.closed()) {
     // Closing has counted what is held without this one: it is given back by itself.
-    loseAllOf(hold, LossReason::clientClosed, after.ended);
+    loseAllOfAnyway(hold, LossReason::clientClosed, after.ended);
     book_.watchdog.retire(hold);
     hold.count = 0;
-    book_.late.emplace_back(&hold);
+    try {
+      book_.late.emplace_back(&hold);
+    } catch (const std::bad_alloc&) {
+      // It ends with its lease.
+    }
   } else if (threadHasEnded(hold.owner)) {
     // The owner's threadEnded() was called before this is booked, or comes when it is.
-    loseAllOf(hold, LossReason::threadEnded, after.ended);
+    loseAllOfAnyway(hold, LossReason::threadEnded, after.ended);
     hold.leftToExpire = true;
     book_.watchdog.linger(hold);
   } else if (tokenIsOver) {
     // The rest of it on the server is given back.
-    loseAllOf(hold, LossReason::unreachable, after.ended);
+    loseAllOfAnyway(hold, LossReason::unreachable, after.ended);
     book_.watchdog.linger(hold);
   } else if (hold.doubtedAt >= sentAt) {
     // Race: a forced release was heard of while the request was under way. If it ran after the
@@ -408,6 +416,20 @@ inline void HoldKeeper::limit(Hold& hold,
   }
   if (needsLoop) {
     wakeLoop();
+  }
+}
+
+inline void HoldKeeper::tell(std::vector<HoldLoss>& losses) noexcept {
+  if (losses.empty()) {
+    return;
+  }
+  if (context_.closed()) {
+    closing_.mayBeOver();
+  }
+  try {
+    losses_.announceOnLoop(std::move(losses));
+  } catch (const std::bad_alloc&) {
+    // The handles show it.
   }
 }
 

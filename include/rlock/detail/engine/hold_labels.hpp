@@ -14,6 +14,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,8 +30,13 @@ class HoldLabels {
 
   /// @param label    empty: take it away
   /// @param atLeast  how long the label lasts
-  void note(const Hold& hold, const std::string& label, std::chrono::milliseconds atLeast) {
-    note({{std::string(hold.name), context_.ownerField(hold.owner), label, atLeast}});
+  void note(const Hold& hold, std::string_view label, std::chrono::milliseconds atLeast) noexcept {
+    try {
+      note(
+          {{std::string(hold.name), context_.ownerField(hold.owner), std::string(label), atLeast}});
+    } catch (const std::bad_alloc&) {
+      // Nothing depends on a label.
+    }
   }
   void note(std::vector<LabelNote> notes);
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,15 @@ inline void loseUntold(Hold& hold, LossReason reason) noexcept {
     if (part.handle) {
       part.handle->markLost(reason);
     }
+  }
+}
+
+/// As loseAllOf(), or without memory as loseUntold().
+inline void loseAllOfAnyway(Hold& hold, LossReason reason, std::vector<HoldLoss>& losses) noexcept {
+  try {
+    loseAllOf(hold, reason, losses);
+  } catch (const std::bad_alloc&) {
+    loseUntold(hold, reason);
   }
 }
 

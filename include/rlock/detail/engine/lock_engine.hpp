@@ -36,6 +36,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 
@@ -261,12 +262,21 @@ inline void LockEngine::shutDown(Clock::time_point deadline, UniqueFunction<void
   gates_.dismissAll();
   // A grant that waits for acknowledgements is given back at once.
   dispatcher().endAcks();
-  closing_.begin(events_.loseAll(), deadline, std::move(done));
+  std::vector<HoldPtr> held;
+  try {
+    held = events_.loseAll();
+  } catch (const std::bad_alloc&) {
+    // It ends with its leases.
+  }
+  closing_.begin(held, deadline, std::move(done));
 }
 
 inline void LockEngine::disconnect() noexcept {
   outages_.finish();
   closing_.stop();
+  // Without memory there was no shutDown().
+  callbacks_.close();
+  waiting_.close();
   dispatcher().close();
   // A request that came to a gate since shutDown() would wait for ever.
   gates_.dismissAll();

@@ -99,12 +99,14 @@ inline void LossTeller::giveBack(const HoldLoss& lost) {
 inline void LossTeller::tell(const HoldLoss& lost) {
   const Hold& hold = *lost.hold;
   context_.counters().lost.fetch_add(1, std::memory_order_relaxed);
-  recent_.note(
-      hold,
-      {lost.reason,
-       lost.lease,
-       lost.reason == LossReason::expired ? lost.validUntil + Validity::allowance(lost.lease)
-                                          : context_.now()});
+  withMemory([&] {
+    recent_.note(
+        hold,
+        {lost.reason,
+         lost.lease,
+         lost.reason == LossReason::expired ? lost.validUntil + Validity::allowance(lost.lease)
+                                            : context_.now()});
+  });
   if (lost.handle) {
     lost.handle->signalLoss();
   }

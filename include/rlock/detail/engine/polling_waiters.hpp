@@ -7,7 +7,6 @@
 #include <chrono>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace rlock::detail {
 
@@ -58,7 +57,8 @@ class PollingWaiters {
       turns.pushBack(waiter);
     }
   }
-  void addTo(std::vector<Waiter*>& all) const { waiters_.addTo(all); }
+  /// Null when empty.
+  [[nodiscard]] Waiter* front() const noexcept { return waiters_.front(); }
 
  private:
   WaiterChain<&Waiter::line_> waiters_;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,7 +53,8 @@ class ChangeAgain final : public Call {
 /// A request that goes on (Call::goesOn()) ends when it is certain, not when its caller leaves. If
 /// it may not be repeated as it is and its reply was lost, ChangeAgain comes first: from then on
 /// its idempotency key is there, and without its idempotency key it does nothing, so that it takes
-/// effect once however often and however late it is sent.
+/// effect once however often and however late it is sent. Where there is no memory for a step of
+/// that, the step is tried at once again.
 ///
 /// It is made by an object's call and passes no gate: it is about no hold. The caller is answered
 /// once, by whoever is first to set `told_`: the caller when it leaves, or the thread that drives.
@@ -123,6 +125,8 @@ class QueryTask final : public Task<T> {
     if (outcome.maybeExecuted) {
       repetition_.lost();
     }
+    notDone_ = true;
+    goingOn_ = this->goesOn() && told_.load();
     const Error& error = *outcome.error;
     const bool lapsed = this->delivery() == net::Request::Delivery::replied &&
                         this->reply().isError() && this->reply().text.starts_with("RLOCKLAPSED");
@@ -134,7 +138,9 @@ class QueryTask final : public Task<T> {
     if (verdict.answer) {
       step = tell(this->describe(*verdict.answer));
     }
-    return goOn(step == Step::finish ? verdict.next : verdict.nextIfLeft, step, error);
+    const Next next = step == Step::finish ? verdict.next : verdict.nextIfLeft;
+    goingOn_ = next == Next::repeat || next == Next::prepare;
+    return goOn(next, next == Next::over ? step : answerFirst(step, Step::none), error);
   }
 
   Step lost() override {
@@ -143,6 +149,8 @@ class QueryTask final : public Task<T> {
     }
     repetition_.lost();
     lostAt_ = this->submittedAt();
+    unprepared_ = true;
+    goingOn_ = true;
     prepareAgain();
     return Step::none;
   }
@@ -153,7 +161,18 @@ class QueryTask final : public Task<T> {
     return step == Step::finish ? Step::finishEarly : Step::none;
   }
 
-  Step withoutMemory(bool /*executed*/) override { return tell(memoryError()); }
+  Step withoutMemory(bool /*executed*/) override {
+    if (!this->engine_->dispatcher().onLoopThread()) {
+      // Its caller gets an exception, whoever drives.
+      return tell(memoryError());
+    }
+    const bool open = repetition_.wasLost() || !notDone_;
+    if (goingOn_) {
+      hurry();
+    }
+    return told_.load() ? Step::end
+                        : tell(open ? repetition_.uncertain(memoryError()) : memoryError());
+  }
 
   Result<T> takeResult() override { return std::move(*outcome_); }
 
@@ -166,6 +185,17 @@ class QueryTask final : public Task<T> {
     }
     outcome_.emplace(std::move(result));
     return Step::finish;
+  }
+
+  /// What follows may fail: the caller has its answer before that. On its own thread it has an
+  /// exception otherwise.
+  /// @param rest  what is left to do for a caller that has its answer
+  Step answerFirst(Step step, Step rest) {
+    if (step != Step::finish || !this->engine_->dispatcher().onLoopThread()) {
+      return step;
+    }
+    this->perform(Step::finishEarly);
+    return rest;
   }
 
   Result<T> judge() {
@@ -188,16 +218,43 @@ class QueryTask final : public Task<T> {
       case Next::giveUp:
         return giveUp(error, step);
       case Next::prepare:
+        unprepared_ = true;
         prepareAgain();
         break;
       case Next::repeat:
-        pause(error, [self = TaskPtr(this)] { self->again(); });
+        pause(error);
         break;
     }
     return step == Step::finish ? Step::finishEarly : Step::none;
   }
 
+  void proceed() {
+    if (unprepared_) {
+      prepareAgain();
+    } else {
+      again();
+    }
+  }
+
+  /// There is no memory to wait with.
+  void hurry() noexcept {
+    try {
+      if (!std::exchange(hurries_, true)) {
+        proceed();
+        hurries_ = false;
+        return;
+      }
+    } catch (const std::bad_alloc&) {
+    }
+    goingOn_ = false;
+    hurries_ = false;
+    this->engine_->log().write(LogLevel::error,
+                               "what was to be given back or counted is given up: no memory");
+  }
+
   void again() {
+    notDone_ = false;
+    goingOn_ = false;
     this->engine_->dispatcher().start(Dispatcher::CallPtr(this),
                                       repetition_.sendBefore(this->engine_->now()));
   }
@@ -205,21 +262,22 @@ class QueryTask final : public Task<T> {
   /// It was sent at lostAt_, and has run or not.
   void prepareAgain() {
     const auto until = lostAt_ + trustedPart(this->engine_->idempotencyKeys()->life());
-    this->engine_->dispatcher().start(
-        makeIntrusive<ChangeAgain>(
-            *this,
-            [self = TaskPtr(this), until](const ChangeAgain& prepared, const Outcome& outcome) {
-              self->guarded([&] { self->prepared(prepared, outcome, until); });
-            }),
-        until);
+    auto again = makeIntrusive<ChangeAgain>(
+        *this, [self = TaskPtr(this), until](const ChangeAgain& prepared, const Outcome& outcome) {
+          self->guarded([&] { self->prepared(prepared, outcome, until); });
+        });
+    goingOn_ = false;
+    this->engine_->dispatcher().start(std::move(again), until);
   }
 
   void prepared(const ChangeAgain& again, const Outcome& outcome, Clock::time_point until) {
     const bool done = outcome.kind == Outcome::Kind::replied;
     const auto now = this->engine_->now();
+    goingOn_ = true;
     if (done && now < until) {
       lostAt_ = again.submittedAt();
       this->setAgain();
+      unprepared_ = false;
       this->again();
       return;
     }
@@ -228,17 +286,17 @@ class QueryTask final : public Task<T> {
                              "there was no answer while its idempotencyKey was certain to last")
                      : *outcome.error;
     if (!done && repetition_.notPrepared(why.errc(), now, until) == Next::prepare) {
-      pause(why, [self = TaskPtr(this)] { self->prepareAgain(); });
+      pause(why);
     } else {
       this->perform(giveUp(why, Step::none));
     }
   }
 
-  void pause(const Error& error, UniqueFunction<void()> then) {
+  void pause(const Error& error) {
     const Options& options = this->engine_->options();
     if (this->engine_->closed()) {
       if (repetition_.takeLastTry()) {
-        then();
+        proceed();
       } else {
         this->perform(giveUp(error, Step::none));
       }
@@ -247,14 +305,23 @@ class QueryTask final : public Task<T> {
     const int attempt = repetition_.nextPause();
     const std::uint32_t random = spreadBits(static_cast<std::uint32_t>(attempt)) >> 8U;
     const auto wait = backoffPause(options.retryDelayMin, options.retryDelayMax, attempt, random);
-    this->engine_->callbacks().callAt(this->engine_->now() + wait, std::move(then));
+    this->engine_->callbacks().callAt(this->engine_->now() + wait, [self = TaskPtr(this)] {
+      self->goingOn_ = true;
+      self->guarded([&] { self->proceed(); });
+    });
+    goingOn_ = false;
   }
 
   /// Returns what is left to do for the caller.
   Step giveUp(const Error& why, Step told) {
+    goingOn_ = false;
     const bool lost = repetition_.wasLost();
-    const Step step =
-        told == Step::finish ? told : tell(this->describe(lost ? repetition_.uncertain(why) : why));
+    Step step = told;
+    if (step != Step::finish) {
+      step =
+          told_.load() ? Step::end : tell(this->describe(lost ? repetition_.uncertain(why) : why));
+    }
+    step = answerFirst(step, Step::end);
     this->engine_->log().write(
         LogLevel::error,
         fmt::format("{} \"{}\": what was to be given back or counted is given up, {}: {}",
@@ -271,6 +338,10 @@ class QueryTask final : public Task<T> {
   Atomic<bool> told_{false};
   std::optional<Result<T>> outcome_;  // what it was told
   Clock::time_point lostAt_{};
+  bool notDone_ = false;     // the latest request was certainly not executed
+  bool unprepared_ = false;  // ChangeAgain comes before the next one
+  bool goingOn_ = false;     // there is to be a next one, which nothing has begun
+  bool hurries_ = false;     // the next one is being sent without a pause
 };
 
 }  // namespace rlock::detail

@@ -126,6 +126,7 @@ class Repetition {
       case Errc::readOnly:
       case Errc::notSynced:
       case Errc::serverError:
+      case Errc::overloaded:
         return true;
       default:
         return false;

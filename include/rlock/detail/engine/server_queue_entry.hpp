@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -41,10 +42,12 @@ class ServerQueueEntry {
     static_cast<void>(engine_->closing().entryAbandoned(name_));
     engine_->closing().entryLeft();
   }
-  /// Gives it up.
-  void withdraw();
+  /// Gives it up. Without memory it lapses by itself, and nobody waits for it.
+  void withdraw() noexcept;
 
  private:
+  void sendWithdrawal();
+
   const std::shared_ptr<LockEngine>& engine_;
   const std::shared_ptr<const LockScripts>& scripts_;
   const OwnerField& owner_;
@@ -86,12 +89,21 @@ class Withdrawal final : public Call {
   bool again_ = false;
 };
 
-inline void ServerQueueEntry::withdraw() {
+inline void ServerQueueEntry::withdraw() noexcept {
   if (!engine_->closing().entryAbandoned(name_)) {
     // It is still needed by another call of this owner.
     engine_->closing().entryLeft();
     return;
   }
+  try {
+    sendWithdrawal();
+  } catch (const std::bad_alloc&) {
+    engine_->closing().entryLeft();
+  }
+}
+
+/// If it throws the request is not under way.
+inline void ServerQueueEntry::sendWithdrawal() {
   const auto until = engine_->now() + engine_->options().fairWaiterLease;
   auto call = makeIntrusive<Withdrawal>(engine_, scripts_, std::string(owner_.text()), until);
   Dispatcher& dispatcher = engine_->dispatcher();

@@ -13,7 +13,6 @@
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace rlock::detail {
 
@@ -168,11 +167,6 @@ class WaiterChain {
     const WaiterLink link = std::exchange(waiter.*Link, {});
     (link.before == nullptr ? first_ : (link.before->*Link).after) = link.after;
     (link.after == nullptr ? last_ : (link.after->*Link).before) = link.before;
-  }
-  void addTo(std::vector<Waiter*>& all) const {
-    for (Waiter* waiter = first_; waiter != nullptr; waiter = after(*waiter)) {
-      all.push_back(waiter);
-    }
   }
 
  private:

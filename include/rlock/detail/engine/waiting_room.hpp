@@ -84,8 +84,9 @@ class WaitingRoom {
   /// Requests go to another server from here on: everybody looks there. Loop thread.
   void serverReplaced();
 
-  /// The client is closed: everybody is told. Loop thread.
-  void close();
+  /// The client is closed: everybody is told. It cannot fail: they would wait for ever. Loop
+  /// thread.
+  void close() noexcept;
 
   struct Size {
     std::size_t waiters;
@@ -414,14 +415,13 @@ inline void WaitingRoom::disconnected(const std::string& channel) {
   queues_.disconnected(channel);
 }
 
-inline void WaitingRoom::close() {
+inline void WaitingRoom::close() noexcept {
   timer_->disarm();
-  std::vector<Waiter*> waiters;
-  {
+  const auto takeOne = [this] {
     const MutexLock lock(mutex_);
-    waiters = queues_.all();
-  }
-  for (Waiter* waiter : waiters) {
+    return queues_.takeOne(context_.now());
+  };
+  while (Waiter* const waiter = takeOne()) {
     waiter->shutDown();
     waiter->waiterDropRef();
   }

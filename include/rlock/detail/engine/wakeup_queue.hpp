@@ -19,7 +19,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace rlock::detail {
 
@@ -144,9 +143,9 @@ class WakeupQueue {
   /// Something may have changed on the server: the first one looks.
   void lookAgain(Turns& turns) noexcept;
   void stopPolling() noexcept;
-  void addTo(std::vector<Waiter*>& all) const {
-    line_.addTo(all);
-    told_.addTo(all);
+  /// Somebody who waits, or was told of an opening; null: nobody.
+  [[nodiscard]] Waiter* front() const noexcept {
+    return line_.empty() ? told_.front() : line_.front();
   }
 
  private:

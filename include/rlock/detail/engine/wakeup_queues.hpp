@@ -151,8 +151,9 @@ class WakeupQueues {
   std::vector<Change> takeChanges() noexcept { return changes_.take(); }
   [[nodiscard]] bool hasChanges() const noexcept { return !changes_.empty(); }
 
-  /// Everybody who waits, for closing. Each entry carries a reference that the caller drops.
-  [[nodiscard]] std::vector<Waiter*> all() const;
+  /// For closing: somebody who waits, and waits no more; null: nobody. It comes with a reference
+  /// that the caller drops, and nobody gets a turn because of it.
+  [[nodiscard]] Waiter* takeOne(TimePoint now) noexcept;
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
   [[nodiscard]] std::size_t channels() const noexcept { return channels_.size(); }
 
@@ -162,6 +163,8 @@ class WakeupQueues {
   /// The reason for a new generation.
   enum class Cause { message, confirmation, replacement };
   void beginGeneration(std::string_view channelName, Cause cause, TimePoint now, Turns& turns);
+  /// Nobody waits for it.
+  void forget(WakeupChannel& channel) noexcept;
 
   WakeupQueue::Shared shared_;
   const std::chrono::milliseconds linger_;
@@ -349,29 +352,40 @@ inline void WakeupQueues::expireLingering(TimePoint now) {
   while (!lingering_.empty() && lingering_.nextDue() <= now) {
     WakeupChannel& channel = lingering_.top();
     changes_.unsubscribe(channel.name);
-    for (WakeupQueue& queue : channel.queues) {
-      // Waiters that were told of an opening have left the line without anybody looking at when it
-      // was to be polled.
-      queue.stopPolling();
-    }
-    lingering_.remove(channel);
-    channels_.erase(channels_.find(std::string_view(channel.name)));
+    forget(channel);
   }
 }
 
-inline std::vector<Waiter*> WakeupQueues::all() const {
-  std::vector<Waiter*> result;
-  result.reserve(waiting_);
-  polling_.addTo(result);
-  for (const auto& [name, channel] : channels_) {
-    for (const WakeupQueue& queue : channel->queues) {
-      queue.addTo(result);
+inline void WakeupQueues::forget(WakeupChannel& channel) noexcept {
+  for (WakeupQueue& queue : channel.queues) {
+    // Waiters that were told of an opening have left the line without anybody looking at when it
+    // was to be polled.
+    queue.stopPolling();
+  }
+  lingering_.remove(channel);
+  channels_.erase(channels_.find(std::string_view(channel.name)));
+}
+
+inline Waiter* WakeupQueues::takeOne(TimePoint now) noexcept {
+  Waiter* waiter = polling_.front();
+  while (waiter == nullptr && !channels_.empty()) {
+    WakeupChannel& channel = *channels_.begin()->second;
+    for (WakeupQueue& queue : channel.queues) {
+      waiter = waiter == nullptr ? queue.front() : waiter;
+    }
+    if (waiter == nullptr) {
+      forget(channel);
     }
   }
-  for (Waiter* waiter : result) {
-    waiter->waiterAddRef();
+  if (waiter == nullptr) {
+    return nullptr;
   }
-  return result;
+  waiter->waiterAddRef();
+  Turns turns = leave(*waiter, false, now);
+  while (Waiter* const next = turns.popFront()) {
+    next->waiterDropRef();
+  }
+  return waiter;
 }
 
 }  // namespace rlock::detail
