@@ -33,6 +33,7 @@ part ./prometheus.sh ../../build/release/examples/prometheus
 part ./clang.sh 14
 part ./debian.sh trixie tests/matrix/clang.sh 19
 part ./races.sh
+part ./analyzer.sh
 if ((${#skipped[@]} > 0)); then
   printf 'matrix: NOT RUN: %s\n' "${skipped[@]}"
 fi
