@@ -20,8 +20,8 @@ fi
 # is in build/ci, if that is there.
 cmake --preset ci -B build/tidy -DRLOCK_PRECOMPILED_HEADERS=OFF -DRLOCK_UNITY_BUILD=$joined >/dev/null
 if [[ -d build/ci/generated ]]; then
-  find build/tidy -name '*.cxx' -path '*/Unity/*' -print0 |
-    xargs -0 -r sed -i 's#build/tidy/generated#build/ci/generated#g' build/tidy/compile_commands.json
+  { printf '%s\0' build/tidy/compile_commands.json && find build/tidy -name '*.cxx' -path '*/Unity/*' -print0; } |
+    xargs -0 sed -i 's#build/tidy/generated#build/ci/generated#g'
 fi
 
 # tls_absent.cpp belongs to builds without TLS.
