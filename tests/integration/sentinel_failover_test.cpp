@@ -274,6 +274,8 @@ TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
   Options settings = named(shortest);
   settings.commandTimeout = 500ms;
   Client holder = Client::connect(settings);
+  // A waiter's hold counts from its request, which waits for as long as there is no server.
+  settings.watchdogTimeout = 3 * shortest;
   Client others = Client::connect(settings);
   const auto objects = contestedObjects(holder, [](const std::string& kind, std::size_t member) {
     return kind + std::to_string(member);
