@@ -41,7 +41,7 @@ class ConnectionSource {
   virtual void preferOthers() noexcept = 0;
 };
 
-/// What an attempt ends with that something was thrown in, also when there is no memory to say it.
+/// The error of an attempt that ended by an exception, also when there is no memory to describe it.
 inline Error attemptFailure(const std::exception& thrown) noexcept {
   try {
     return Error(Errc::connectionFailed, thrown.what());

@@ -383,7 +383,7 @@ inline AcquireTask::Step AcquireTask::withoutMemory(bool executed) {
       tell([&](AcquireFsm& fsm) { return AcquisitionDecision::withoutMemory(fsm, executed); });
   leaveQueue(false);
   if (!executed && acquisition_.takeQueueEntry()) {
-    // What an earlier request took is still there.
+    // An entry that an earlier request took is still there.
     if (acquisition_.enrols()) {
       queueEntry_->gone();
     } else {

@@ -123,7 +123,7 @@ inline void Closing::begin(const std::vector<HoldPtr>& held,
     timer_->armAt(deadline);
     release(held);
   } catch (const std::bad_alloc&) {
-    // Those that there is no memory for end with their leases.
+    // A hold that there is no memory to give back ends with its lease.
     if (!timer_) {
       end();
       return;

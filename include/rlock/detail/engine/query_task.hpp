@@ -187,7 +187,7 @@ class QueryTask final : public Task<T> {
     return Step::finish;
   }
 
-  /// What follows may fail: the caller has its answer before that. On its own thread it has an
+  /// The caller has its answer before the next step, which may fail. On its own thread it has an
   /// exception otherwise.
   /// @param rest  what is left to do for a caller that has its answer
   Step answerFirst(Step step, Step rest) {

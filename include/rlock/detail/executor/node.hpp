@@ -357,7 +357,7 @@ inline bool Node::passesKills(const CallPtr& call) {
     case ConnectionKiller::State::dead:
       break;
   }
-  // Those stay that do no harm to what is sent here: the call may be redirected to where they do.
+  // Lost requests that do no harm here stay: the call may be redirected to where they do.
   requests.expire(terms_.env->now(), kTombstoneLife);
   return true;
 }
@@ -547,7 +547,7 @@ inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session)
                     session->clientId,
                     up.replaced ? ", another process than before: holds are verified" : ""));
   });
-  // What it does not come to is done for the calls that are sent again.
+  // A kill that is not asked for now is asked for by the calls that are sent again.
   ifThereIsMemory([&] { killer_.up(session); });
   sendParked();
   tellUp();

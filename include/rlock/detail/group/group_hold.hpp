@@ -273,7 +273,7 @@ inline void GroupHold::lose(LossReason reason) {
   }
 }
 
-/// What is left of it has to go, or the members' watchdogs would keep it for ever.
+/// The rest of the hold has to be released, or the members' watchdogs would keep it for ever.
 inline void GroupHold::tellLoss() noexcept {
   for (int attempts = 0; attempts < 2; ++attempts) {
     try {

@@ -317,7 +317,7 @@ inline MemberGrants QuorumAcquire::abandon() noexcept {
   {
     const MutexLock lock(mutex_);
     over_ = true;
-    // Whatever comes later is late.
+    // Every answer from here on is late.
     ++attempt_;
     grants.swap(grants_);
     round.emplace(round_);
