@@ -4,6 +4,7 @@
 
 #include "fault/each_allocation.hpp"
 #include "fault/faults.hpp"
+#include "unit/dispatched.hpp"
 #include "unit/engine_fixture.hpp"
 #include "unit/idle_link.hpp"
 #include "unit/manual_env.hpp"
@@ -101,33 +102,6 @@ TEST(NodeMemory, TicketsEndWithTheClient) {
   });
 }
 
-/// Takes a lock, and may be repeated.
-class TakingCall final : public Call {
- public:
-  TakingCall() {
-    setCommand({"TAKE", "key"});
-    setLate(Late::adds);
-    setRepeatable(true);
-  }
-
-  bool over = false;
-
- private:
-  void finished(Outcome /*outcome*/) noexcept override { over = true; }
-};
-
-class NotedEvents final : public DispatcherEvents {
- public:
-  void reconnected(bool replaced) override { told.push_back(replaced); }
-  void channelConfirmed(const std::string& /*channel*/) override {}
-  void channelRefused(const std::string& /*channel*/, const Error& /*error*/) override {}
-  void channelMessage(const std::string& /*channel*/, std::string_view /*payload*/) override {}
-  void channelsLost() override {}
-  void channelLost(const std::string& /*channel*/) override {}
-
-  std::vector<bool> told;
-};
-
 /// A client of one server, which the test is.
 struct ServerWorld {
   ServerWorld() {
@@ -165,12 +139,12 @@ TEST(NodeMemory, AConnectionIsTold) {
     const auto call = makeIntrusive<TakingCall>();
     world.dispatcher->start(call, world.env->now() + 10s);
     world.server->disconnect(*world.link);
-    EXPECT_FALSE(call->over) << "it waits";
+    EXPECT_FALSE(call->outcome.has_value()) << "it waits";
     const auto session =
         std::make_shared<net::ServerSession>(*world.server->begin(true, "another run"));
     session->node = "a host whose name takes memory:6379";
     const bool failed = failing(k, [&] { world.link->onUp(session); });
-    EXPECT_TRUE(world.server->underWay() == 1 || call->over);
+    EXPECT_TRUE(world.server->underWay() == 1 || call->outcome.has_value());
     world.env->advance(1s);
     // Once more where it was told and what followed had no memory.
     EXPECT_FALSE(world.events.told.empty());

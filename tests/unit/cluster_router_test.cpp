@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/dispatched.hpp"
 #include "unit/idle_link.hpp"
 #include "unit/manual_env.hpp"
 #include "unit/replies.hpp"
@@ -111,32 +112,6 @@ class ServerLink final : public IdleLink {
   std::vector<std::string> sent_;
 };
 
-class IgnoredEvents final : public DispatcherEvents {
- public:
-  void reconnected(bool /*replaced*/) override {}
-  void channelConfirmed(const std::string& /*channel*/) override {}
-  void channelRefused(const std::string& /*channel*/, const Error& /*error*/) override {}
-  void channelMessage(const std::string& /*channel*/, std::string_view /*payload*/) override {}
-  void channelsLost() override {}
-  void channelLost(const std::string& /*channel*/) override {}
-};
-
-/// Takes a lock, and may be repeated.
-class TakingCall final : public Call {
- public:
-  TakingCall() {
-    setCommand({"TAKE", "key"});
-    setLate(Late::adds);
-    setRepeatable(true);
-    setSlot(7);
-  }
-
-  std::optional<Outcome> outcome;
-
- private:
-  void finished(Outcome end) noexcept override { outcome = std::move(end); }
-};
-
 /// A cluster of which node `a` has all slots, as its map says.
 class ClusterRouterTest : public ::testing::Test {
  protected:
@@ -186,7 +161,7 @@ class ClusterRouterTest : public ::testing::Test {
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   std::shared_ptr<ServerLink> seed_;
   std::map<std::string, std::shared_ptr<ServerLink>> links_;
-  IgnoredEvents events_;
+  NotedEvents events_;
   const std::shared_ptr<Dispatcher> dispatcher_ = std::make_shared<Dispatcher>(
       env_,
       net::Transports{[this](net::LinkEvents& events) {
