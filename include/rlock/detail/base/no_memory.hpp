@@ -27,4 +27,11 @@ bool ifThereIsMemory(Step step) {
   }
 }
 
+/// Takes a step that must be taken: once more, if there was no memory for it, for most often the
+/// next allocation succeeds. False: there was none again.
+template <class Step>
+bool ifThereIsMemorySoon(Step step) {
+  return ifThereIsMemory(step) || ifThereIsMemory(step);
+}
+
 }  // namespace rlock::detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/engine/callbacks.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
@@ -17,7 +18,6 @@
 
 #include <functional>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,15 +52,6 @@ class LossTeller {
 
  private:
   void tell(const HoldLoss& lost);
-  /// One consequence of a loss. If there is no memory for it, the others follow nevertheless.
-  template <class Action>
-  static void withMemory(Action action) {
-    try {
-      action();
-    } catch (const std::bad_alloc&) {
-      // Nobody is left to be told of it.
-    }
-  }
   void write(const HoldLoss& lost);
   void tellObserver(const HoldLoss& lost);
   void giveBack(const HoldLoss& lost);
@@ -75,7 +66,7 @@ class LossTeller {
 inline void LossTeller::announce(const Losses& losses) {
   for (const HoldLoss& lost : losses) {
     tell(lost);
-    withMemory([&] { giveBack(lost); });
+    ifThereIsMemory([&] { giveBack(lost); });
   }
 }
 
@@ -96,10 +87,11 @@ inline void LossTeller::giveBack(const HoldLoss& lost) {
   }
 }
 
+/// If there is no memory for one consequence of a loss, the others follow nevertheless.
 inline void LossTeller::tell(const HoldLoss& lost) {
   const Hold& hold = *lost.hold;
   context_.counters().lost.fetch_add(1, std::memory_order_relaxed);
-  withMemory([&] {
+  ifThereIsMemory([&] {
     recent_.note(
         hold,
         {lost.reason,
@@ -110,11 +102,11 @@ inline void LossTeller::tell(const HoldLoss& lost) {
   if (lost.handle) {
     lost.handle->signalLoss();
   }
-  withMemory([&] { write(lost); });
-  withMemory([&] { tellObserver(lost); });
+  ifThereIsMemory([&] { write(lost); });
+  ifThereIsMemory([&] { tellObserver(lost); });
   const auto& onLost = context_.options().onLost;
   if (onLost) {
-    withMemory([&] {
+    ifThereIsMemory([&] {
       callbacks_.deliver([self = context_.sharing(*this),
                           told = LostHold{std::string(scriptsOf(hold).title()),
                                           context_.ownerField(hold.owner),

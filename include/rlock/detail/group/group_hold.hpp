@@ -4,6 +4,7 @@
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/hold_handle.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/group/earliest_plan.hpp>
 #include <rlock/detail/group/member_hold.hpp>
@@ -17,7 +18,6 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -275,14 +275,7 @@ inline void GroupHold::lose(LossReason reason) {
 
 /// The rest of the hold has to be released, or the members' watchdogs would keep it for ever.
 inline void GroupHold::tellLoss() noexcept {
-  for (int attempts = 0; attempts < 2; ++attempts) {
-    try {
-      onLoss_(IntrusivePtr<GroupHold>(this));
-      return;
-    } catch (const std::bad_alloc&) {
-      // Most often the next allocation succeeds.
-    }
-  }
+  ifThereIsMemorySoon([this] { onLoss_(IntrusivePtr<GroupHold>(this)); });
 }
 
 inline LossReason GroupHold::endOfTime() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/one_shot.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/scripted_object.hpp>
@@ -195,6 +196,10 @@ inline void GroupLock::endOverdue(OwnerId owner) {
   if (hold && hold->markOverdue()) {
     callAt(now(), [hold] { hold->signalLoss(); });
   }
+}
+
+inline void GroupLock::releaseQuietly(std::size_t member, ReleaseTarget target) noexcept {
+  ifThereIsMemorySoon([&] { (*members_)[member]->releaseQuietly(target); });
 }
 
 inline Result<ReleaseOutcome> GroupLock::release(ReleaseTarget target) {

@@ -303,15 +303,4 @@ inline void GroupLock::releaseQuietly(ReleaseTarget target) {
   }
 }
 
-inline void GroupLock::releaseQuietly(std::size_t member, ReleaseTarget target) noexcept {
-  // Without memory for that, most often the next allocation succeeds.
-  for (int attempts = 0; attempts < 2; ++attempts) {
-    try {
-      (*members_)[member]->releaseQuietly(target);
-      return;
-    } catch (const std::bad_alloc&) {
-    }
-  }
-}
-
 }  // namespace rlock::detail
