@@ -18,6 +18,15 @@
 namespace rlock::detail::net {
 
 /// Where the reply under construction grows. hiredis hands its address to each callback.
+///
+/// hiredis keeps pointers to this object, to its `functions` and, within a reply, to the arrays
+/// that are being filled. So it has a place in memory of its own that a move of the ReplyReader
+/// leaves alone, and an array gets all its places at once and never moves afterwards. Callbacks run
+/// within next(), on its thread. They let no exception through, for hiredis is C: null is their
+/// refusal, and `error` the reason unless it is want of memory. Once `failed` is set, hiredis
+/// gets no more bytes and is asked for no more replies.
+///
+/// **Thread safety:** as ReplyReader.
 struct ReplyReader::State {
   Reply root;
   std::size_t elements = 0;
@@ -192,7 +201,12 @@ ReplyReader::ReplyReader() : state_(std::make_unique<State>()) {
 }
 
 ReplyReader::ReplyReader(ReplyReader&&) noexcept = default;
-ReplyReader& ReplyReader::operator=(ReplyReader&&) noexcept = default;
+ReplyReader& ReplyReader::operator=(ReplyReader&& other) noexcept {
+  // The old reader goes first: in the middle of an array, hiredis frees it through the old state.
+  reader_ = std::move(other.reader_);
+  state_ = std::move(other.state_);
+  return *this;
+}
 ReplyReader::~ReplyReader() = default;
 
 void ReplyReader::feed(const char* data, std::size_t size) noexcept {

@@ -12,6 +12,7 @@
 #include <execinfo.h>
 #include <functional>
 #include <limits>
+#include <malloc.h>
 #include <new>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -65,6 +66,18 @@ void* allocate(std::size_t size) noexcept {
 void* allocate(std::size_t size, std::align_val_t alignment) noexcept {
   const auto unit = static_cast<std::size_t>(alignment);
   return mustFail() ? nullptr : std::aligned_alloc(unit, (size + unit - 1) / unit * unit);
+}
+
+/// Overwritten first: what is used after it was freed looks like nothing that anybody put there.
+void giveBack(void* memory) noexcept {
+#if defined(__GLIBC__)
+  if (memory != nullptr) {
+    std::memset(memory, 0xA5, ::malloc_usable_size(memory));
+    // Or the compiler, which knows that nobody may look, leaves it out.
+    asm volatile("" : : "r"(memory) : "memory");
+  }
+#endif
+  std::free(memory);
 }
 
 void* orThrow(void* memory) {
@@ -192,46 +205,46 @@ void* operator new[](std::size_t size,
   return rlock::test::allocate(size, alignment);
 }
 void operator delete(void* memory) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete(void* memory, std::size_t /*size*/) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete(void* memory, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete(void* memory, const std::nothrow_t& /*tag*/) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete(void* memory,
                      std::align_val_t /*alignment*/,
                      const std::nothrow_t& /*tag*/) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete[](void* memory) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete[](void* memory, std::size_t /*size*/) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete[](void* memory, std::align_val_t /*alignment*/) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete[](void* memory,
                        std::size_t /*size*/,
                        std::align_val_t /*alignment*/) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete[](void* memory, const std::nothrow_t& /*tag*/) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 void operator delete[](void* memory,
                        std::align_val_t /*alignment*/,
                        const std::nothrow_t& /*tag*/) noexcept {
-  std::free(memory);
+  rlock::test::giveBack(memory);
 }
 
 #if !defined(__SANITIZE_THREAD__)

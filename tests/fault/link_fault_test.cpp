@@ -5,6 +5,7 @@
 
 #include "fault/faults.hpp"
 #include "integration/link_harness.hpp"
+#include "net/codec.hpp"
 #include "support/free_port.hpp"
 
 #include <gtest/gtest.h>
@@ -18,11 +19,25 @@ namespace {
 using Mode = CommandLink::Mode;
 using Clock = std::chrono::steady_clock;
 using Delivery = Request::Delivery;
+using detail::net::ReplyReader;
 
 /// Answers with the command's own argument.
 const FakeServer::Handler kEchoes = [](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
   return peer.send("+" + argv.at(1).substr(0, 32) + "\r\n");
 };
+
+TEST(LinkMemory, AReaderIsReplacedInTheMiddleOfAnArray) {
+  // hiredis would free the array through what is gone.
+  ReplyReader reader;
+  detail::Reply reply;
+  const std::string_view half = "*2\r\n$1\r\na\r\n";
+  reader.feed(half.data(), half.size());
+  ASSERT_EQ(reader.next(reply), ReplyReader::Next::needMore);
+  reader = ReplyReader();
+  reader.feed("+OK\r\n", 5);
+  ASSERT_EQ(reader.next(reply), ReplyReader::Next::reply);
+  EXPECT_EQ(reply.text, "OK");
+}
 
 TEST(LinkMemory, ASubmissionThatFailsIsNeitherSentNorAwaited) {
   FakeServer server(kEchoes);
