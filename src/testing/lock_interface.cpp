@@ -68,6 +68,15 @@ void LockInterface::tellLost(OwnerId owner, LossReason reason) {
 namespace sim {
 
 /// RLock's view of a LockInterface.
+///
+/// The implementation says who holds the lock. What is booked here, in LockInterface::Holds, is
+/// which handle an owner's present hold has, and only after the implementation has answered: a
+/// further acquisition never shortens it, and a release of an incarnation that is over fails
+/// without a call. A blocking form calls the implementation on the caller's thread; a background
+/// form does so on a thread of its own, which then runs the handler. No mutex of this file is held
+/// in either. An Error or a std::exception that the implementation throws is the result.
+///
+/// **Thread safety:** as LockBackend; the implementation has to bear several calls at once.
 class InterfaceBackend final : public detail::LockBackend,
                                public std::enable_shared_from_this<InterfaceBackend> {
  public:
@@ -135,6 +144,8 @@ class InterfaceBackend final : public detail::LockBackend,
       return error;
     } catch (const std::exception& failure) {
       return problem(Errc::serverError, failure.what());
+    } catch (...) {
+      return problem(Errc::serverError, "the implementation threw what is no std::exception");
     }
   }
 

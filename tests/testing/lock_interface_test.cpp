@@ -32,6 +32,9 @@ class Noted : public LockInterface {
     if (broken) {
       throw std::runtime_error("broken");
     }
+    if (odd) {
+      throw 1;
+    }
     if (count > 0 && owner != attempt.owner) {
       return false;
     }
@@ -70,6 +73,7 @@ class Noted : public LockInterface {
   int count = 0;
   std::optional<Error> failure;
   bool broken = false;
+  bool odd = false;
 };
 
 class MadeLock : public testing::Test {
@@ -158,12 +162,15 @@ TEST_F(MadeLock, FailuresAreTheCallers) {
     EXPECT_EQ(error.errc(), Errc::connectionFailed);
   }
   noted->failure.reset();
-  noted->broken = true;
-  try {
-    lock.lock();
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.errc(), Errc::serverError);
+  for (const bool odd : {false, true}) {
+    noted->broken = !odd;
+    noted->odd = odd;
+    try {
+      lock.lock();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.errc(), Errc::serverError) << odd;
+    }
   }
 }
 
