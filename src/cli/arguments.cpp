@@ -148,6 +148,15 @@ Duration readDuration(const std::string& option, const std::string& text) {
 }
 
 /// The options as CLI11 keeps them, bound to an Arguments.
+///
+/// A Parser reads one command line: CLI11 writes into its members, so it stays where it was made.
+/// The kinds of lock exclude each other, so at most one of them is set afterwards. applySettings()
+/// comes after that, and after noWait() has been heeded: it fills only what is still empty. Where a
+/// default looks like a value that was given, killAfterGiven_ and colorGiven_ tell the two apart.
+/// What is wrong is thrown, as CLI::ParseError or, for the file, as SettingsError; parseArguments()
+/// makes an Ended of it. The tables for the manual and the completions only read the options.
+///
+/// **Thread safety:** One thread, which is the main thread before any other is started.
 class Parser {
  public:
   Parser() : app_("Distributed locks on Redis, for the command line", "rlock") {

@@ -45,6 +45,16 @@ class Warnings {
 };
 
 /// The checks, one after the other, and what they have found.
+///
+/// A Doctor examines once; its findings are in the order of its checks. Each use of a lock has a
+/// name of its own, with the process id in it, so that neither what another doctor does nor what a
+/// refused release has left behind is taken for a finding. An error of such a use is a finding, and
+/// one that is no matter of rights has the remaining uses left out, because each would take as long
+/// as its time limit. The client's warnings during a use count for it; those that come between
+/// two uses count for neither.
+///
+/// **Thread safety:** The thread of the command only. The client's own threads have the Warnings,
+/// which they share, and nothing else of it.
 class Doctor {
  public:
   explicit Doctor(const Arguments& arguments)

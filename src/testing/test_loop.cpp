@@ -82,7 +82,7 @@ TestLoop::TestLoop(std::shared_ptr<Timekeeper> time, std::shared_ptr<const detai
 std::shared_ptr<TestLoop> TestLoop::start(std::shared_ptr<Timekeeper> time,
                                           std::shared_ptr<const detail::Logger> log) {
   auto loop = std::make_shared<TestLoop>(std::move(time), std::move(log));
-  const Timekeeper::Lock lock(loop->time_->mutex());
+  const detail::MutexLock lock(loop->time_->mutex());
   loop->reached_ = loop->time_->now();
   loop->thread_ = std::thread([loop] { loop->run(); });
   loop->time_->add(*loop);
@@ -91,36 +91,36 @@ std::shared_ptr<TestLoop> TestLoop::start(std::shared_ptr<Timekeeper> time,
 
 void TestLoop::run() noexcept {
   currentLoop = this;
-  Timekeeper::Lock lock(time_->mutex());
+  // Destroyed when the mutex is free.
+  std::deque<Function> dropped;
+  const detail::MutexLock lock(time_->mutex());
   int last = kLastFunctions;
   while (!stopping_ || (!ready_.empty() && last > 0)) {
     if (!ready_.empty()) {
       Function function = std::move(ready_.front());
       ready_.pop_front();
-      perform(lock, std::move(function), nullptr);
+      perform(std::move(function), nullptr);
       last -= stopping_ ? 1 : 0;
     } else if (timerDue()) {
       TimerPtr timer = *timers_.begin();
       timers_.erase(timers_.begin());
       timer->armed = false;
-      perform(lock, {}, std::move(timer));
+      perform({}, std::move(timer));
     } else {
-      time_->wait(lock, timers_.empty() ? TimePoint::max() : (*timers_.begin())->due);
+      time_->wait(timers_.empty() ? TimePoint::max() : (*timers_.begin())->due);
     }
   }
   ended_ = true;
   time_->remove(*this);
   time_->changed();
-  std::deque<Function> dropped = std::move(ready_);
-  lock.unlock();
-  dropped.clear();
+  dropped = std::move(ready_);
 }
 
 /// Runs and destroys it without the mutex: what it owns may go with it, timers of this loop
 /// included.
-void TestLoop::perform(Timekeeper::Lock& lock, Function function, TimerPtr timer) noexcept {
+void TestLoop::perform(Function function, TimerPtr timer) noexcept {
   working_ = true;
-  lock.unlock();
+  time_->mutex().unlock();
   const auto failed = [this](const char* what) {
     log_->write(LogLevel::error, std::string("a function on the loop thread has thrown: ") + what);
   };
@@ -133,7 +133,7 @@ void TestLoop::perform(Timekeeper::Lock& lock, Function function, TimerPtr timer
   }
   function = nullptr;
   timer = nullptr;
-  lock.lock();
+  time_->mutex().lock();
   working_ = false;
   time_->changed();
 }
@@ -152,7 +152,7 @@ TestLoop::TimePoint TestLoop::firstDue() const noexcept {
 
 void TestLoop::post(Function function) {
   {
-    const Timekeeper::Lock lock(time_->mutex());
+    const detail::MutexLock lock(time_->mutex());
     if (!ended_ && (!stopping_ || currentLoop == this)) {
       ready_.push_back(std::move(function));
       time_->changed();
@@ -163,7 +163,7 @@ void TestLoop::post(Function function) {
 }
 
 void TestLoop::arm(const TimerPtr& timer, TimePoint due) noexcept {
-  const Timekeeper::Lock lock(time_->mutex());
+  const detail::MutexLock lock(time_->mutex());
   if (timer->armed) {
     timers_.erase(timer);
   }
@@ -177,7 +177,7 @@ void TestLoop::arm(const TimerPtr& timer, TimePoint due) noexcept {
 }
 
 void TestLoop::disarm(const TimerPtr& timer) noexcept {
-  const Timekeeper::Lock lock(time_->mutex());
+  const detail::MutexLock lock(time_->mutex());
   if (timer->armed) {
     timer->armed = false;
     timers_.erase(timer);
@@ -188,14 +188,14 @@ void TestLoop::disarm(const TimerPtr& timer) noexcept {
 void TestLoop::stop() noexcept {
   std::thread thread;
   {
-    Timekeeper::Lock lock(time_->mutex());
+    const detail::MutexLock lock(time_->mutex());
     stopping_ = true;
     time_->changed();
     thread = std::move(thread_);
     const auto limit = Timekeeper::Clock::now() + kLongestEnd;
     while (thread.joinable() && !ended_ && currentLoop != this &&
            Timekeeper::Clock::now() < limit) {
-      time_->waitReally(lock, limit);
+      time_->waitReally(limit);
     }
     if (thread.joinable() && !ended_) {
       thread.detach();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "testing/timekeeper.hpp"
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/log.hpp>
@@ -68,7 +69,9 @@ class TestLoop : public std::enable_shared_from_this<TestLoop> {
     ~Blocked() { count(-1); }
 
    private:
-    void count(int change) noexcept {
+    // Not analysed: the Timekeeper that makes one holds its mutex, which is the loop's as well, for
+    // clients that call each other share a clock.
+    void count(int change) noexcept RLOCK_NO_THREAD_SAFETY_ANALYSIS {
       if (loop_ != nullptr) {
         loop_->blocked_ += change;
       }
@@ -76,14 +79,15 @@ class TestLoop : public std::enable_shared_from_this<TestLoop> {
     TestLoop* const loop_;
   };
 
-  // For the Timekeeper, which holds its mutex.
+  // For the Timekeeper, which holds its mutex. Not analysed, because the analysis cannot know that
+  // it is the mutex of the loop.
 
   /// It runs a function, or is about to.
-  [[nodiscard]] bool busy() const noexcept;
+  [[nodiscard]] bool busy() const noexcept RLOCK_NO_THREAD_SAFETY_ANALYSIS;
   /// When its next timer is due; max(): never, or it is not free to serve it.
-  [[nodiscard]] TimePoint firstDue() const noexcept;
+  [[nodiscard]] TimePoint firstDue() const noexcept RLOCK_NO_THREAD_SAFETY_ANALYSIS;
   /// Timers up to `when` may expire.
-  void reach(TimePoint when) noexcept { reached_ = when; }
+  void reach(TimePoint when) noexcept RLOCK_NO_THREAD_SAFETY_ANALYSIS { reached_ = when; }
 
  private:
   struct Earlier {
@@ -93,21 +97,21 @@ class TestLoop : public std::enable_shared_from_this<TestLoop> {
   };
 
   void run() noexcept;
-  void perform(Timekeeper::Lock& lock, Function function, TimerPtr timer) noexcept;
-  [[nodiscard]] bool timerDue() const noexcept;
+  void perform(Function function, TimerPtr timer) noexcept RLOCK_REQUIRES(time_->mutex());
+  [[nodiscard]] bool timerDue() const noexcept RLOCK_REQUIRES(time_->mutex());
 
   const std::shared_ptr<Timekeeper> time_;
   const std::shared_ptr<const detail::Logger> log_;
-  std::thread thread_;
+  std::thread thread_ RLOCK_GUARDED_BY(time_->mutex());
   std::atomic<bool> closing_{false};
-  std::deque<Function> ready_;
-  std::set<TimerPtr, Earlier> timers_;
-  std::uint64_t armings_ = 0;
-  TimePoint reached_{};
-  int blocked_ = 0;
-  bool working_ = false;
-  bool stopping_ = false;
-  bool ended_ = false;
+  std::deque<Function> ready_ RLOCK_GUARDED_BY(time_->mutex());
+  std::set<TimerPtr, Earlier> timers_ RLOCK_GUARDED_BY(time_->mutex());
+  std::uint64_t armings_ RLOCK_GUARDED_BY(time_->mutex()) = 0;
+  TimePoint reached_ RLOCK_GUARDED_BY(time_->mutex()){};
+  int blocked_ RLOCK_GUARDED_BY(time_->mutex()) = 0;
+  bool working_ RLOCK_GUARDED_BY(time_->mutex()) = false;
+  bool stopping_ RLOCK_GUARDED_BY(time_->mutex()) = false;
+  bool ended_ RLOCK_GUARDED_BY(time_->mutex()) = false;
 };
 
 /// The world of a client beside its connections, on a TestLoop.

@@ -34,18 +34,18 @@ Timekeeper::TimePoint Timekeeper::now() const noexcept {
 // The test.
 
 void Timekeeper::advance(nanoseconds span) {
-  Lock lock(mutex_);
-  begin(lock);
+  const detail::MutexLock lock(mutex_);
+  begin();
   const TimePoint target =
       span > TimePoint::max() - now() ? TimePoint::max() : now() + std::max(span, nanoseconds(0));
-  bool done = settle(lock, nullptr);
+  bool done = settle(nullptr);
   while (done) {
     const TimePoint when = next();
     if (when >= target) {
-      done = step(lock, target, nullptr);
+      done = step(target, nullptr);
       break;
     }
-    done = step(lock, when, nullptr);
+    done = step(when, nullptr);
   }
   moving_ = false;
   changed();
@@ -55,9 +55,9 @@ void Timekeeper::advance(nanoseconds span) {
 }
 
 void Timekeeper::settle() {
-  Lock lock(mutex_);
-  begin(lock);
-  const bool done = settle(lock, nullptr);
+  const detail::MutexLock lock(mutex_);
+  begin();
+  const bool done = settle(nullptr);
   moving_ = false;
   changed();
   if (!done) {
@@ -66,17 +66,17 @@ void Timekeeper::settle() {
 }
 
 void Timekeeper::awaitSleepers(std::size_t count) {
-  Lock lock(mutex_);
-  begin(lock);
-  const auto asleep = [this] {
+  const detail::MutexLock lock(mutex_);
+  begin();
+  const auto asleep = [this]() RLOCK_REQUIRES(mutex_) {
     return static_cast<std::size_t>(std::count_if(
         sleepers_.begin(), sleepers_.end(), [](const Sleeper& each) { return !each.woken; }));
   };
   const auto limit = Clock::now() + kLongestWork;
-  bool done = settle(lock, nullptr);
+  bool done = settle(nullptr);
   while (done && asleep() < count) {
-    changed_.wait_until(lock, limit);
-    done = settle(lock, nullptr) && Clock::now() < limit;
+    changed_.wait_until(mutex_, limit);
+    done = settle(nullptr) && Clock::now() < limit;
   }
   moving_ = false;
   changed();
@@ -86,12 +86,12 @@ void Timekeeper::awaitSleepers(std::size_t count) {
 }
 
 /// One thread moves time.
-void Timekeeper::begin(Lock& lock) {
+void Timekeeper::begin() {
   if (TestLoop::ofThisThread() != nullptr || TestLoop::helperThread()) {
     throw Error(Errc::wouldDeadlock, "a callback cannot move the time: it is what time waits for");
   }
   note();
-  changed_.wait(lock, [this] { return !moving_; });
+  changed_.wait(mutex_, [this]() RLOCK_REQUIRES(mutex_) { return !moving_; });
   moving_ = true;
 }
 
@@ -117,15 +117,15 @@ std::optional<Timekeeper::Clock::time_point> Timekeeper::graceEnds() noexcept {
 }
 
 /// False: it takes too long.
-bool Timekeeper::settle(Lock& lock, const Sleeper* but) {
+bool Timekeeper::settle(const Sleeper* but) {
   const auto limit = Clock::now() + kLongestWork;
   while (but == nullptr || !but->woken) {
     if (!idle()) {
-      if (changed_.wait_until(lock, limit) == std::cv_status::timeout) {
+      if (changed_.wait_until(mutex_, limit) == std::cv_status::timeout) {
         return idle();
       }
     } else if (const auto grace = graceEnds()) {
-      changed_.wait_until(lock, *grace);
+      changed_.wait_until(mutex_, *grace);
     } else {
       break;
     }
@@ -153,12 +153,12 @@ void Timekeeper::moveTo(TimePoint when) noexcept {
 
 /// Goes to that time. The loops have their turns one after the other, so that what they do comes in
 /// one order.
-bool Timekeeper::step(Lock& lock, TimePoint when, const Sleeper* but) {
+bool Timekeeper::step(TimePoint when, const Sleeper* but) {
   moveTo(when);
   for (std::size_t i = 0; i < loops_.size(); ++i) {
     loops_[i]->reach(when);
     changed();
-    if (!settle(lock, but)) {
+    if (!settle(but)) {
       return false;
     }
   }
@@ -168,7 +168,7 @@ bool Timekeeper::step(Lock& lock, TimePoint when, const Sleeper* but) {
     }
   }
   changed();
-  return settle(lock, but);
+  return settle(but);
 }
 
 // Threads that call.
@@ -185,7 +185,7 @@ void Timekeeper::note() noexcept {
 }
 
 void Timekeeper::noteCaller() noexcept {
-  const Lock lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   note();
   skipped_ = nanoseconds(0);
 }
@@ -196,7 +196,7 @@ bool Timekeeper::onlyCaller() const noexcept {
 
 /// Moves time to the next event, if that is the only way on: the thread that waits is the only one
 /// that calls, so nobody else can end its wait. False: it has to wait.
-bool Timekeeper::skip(Lock& lock, Sleeper& sleeper) {
+bool Timekeeper::skip(Sleeper& sleeper) {
   if (runs_ || moving_ || !idle() ||
       (sleeper.deadline == TimePoint::max() && skipped_ >= kLongestSkip)) {
     return false;
@@ -208,7 +208,7 @@ bool Timekeeper::skip(Lock& lock, Sleeper& sleeper) {
   skipped_ += std::max(when - now(), Clock::duration(0));
   moving_ = true;
   sleeper.moves = true;
-  step(lock, when, &sleeper);
+  step(when, &sleeper);
   sleeper.moves = false;
   moving_ = false;
   changed();
@@ -221,7 +221,7 @@ void Timekeeper::sleep(TestLoop& loop,
                        TimePoint deadline) noexcept {
   const auto begun = Clock::now();
   TestLoop* const own = TestLoop::ofThisThread();
-  Lock lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   note();
   const auto self = std::this_thread::get_id();
   std::erase_if(awake_, [self](const Awake& awake) { return awake.thread == self; });
@@ -230,14 +230,14 @@ void Timekeeper::sleep(TestLoop& loop,
   const TestLoop::Blocked blocked(own);
   changed();
   while (!sleeper->woken && word.load(std::memory_order_acquire) == expected && now() < deadline) {
-    if ((loop.closing() || onlyCaller()) && skip(lock, *sleeper)) {
+    if ((loop.closing() || onlyCaller()) && skip(*sleeper)) {
       continue;
     }
     if (runs_) {
-      wait(lock, deadline);
-    } else if (changed_.wait_until(lock, begun + kHintAfter) == std::cv_status::timeout) {
+      wait(deadline);
+    } else if (changed_.wait_until(mutex_, begun + kHintAfter) == std::cv_status::timeout) {
       hint(begun);
-      changed_.wait_for(lock, kHintAfter);
+      changed_.wait_for(mutex_, kHintAfter);
     }
   }
   sleepers_.erase(sleeper);
@@ -245,7 +245,7 @@ void Timekeeper::sleep(TestLoop& loop,
 }
 
 void Timekeeper::wakeOne(const std::atomic<std::uint32_t>* word) noexcept {
-  const Lock lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   const auto found = std::find_if(sleepers_.begin(), sleepers_.end(), [word](const Sleeper& each) {
     return each.word == word && !each.woken;
   });
@@ -265,17 +265,17 @@ void Timekeeper::wake(Sleeper& sleeper) noexcept {
 }
 
 void Timekeeper::countHelper(int change) noexcept {
-  const Lock lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   helpers_ += change;
   changed();
 }
 
-void Timekeeper::wait(Lock& lock, TimePoint until) {
+void Timekeeper::wait(TimePoint until) {
   if (!runs_ || until == TimePoint::max()) {
-    changed_.wait(lock);
+    changed_.wait(mutex_);
     return;
   }
-  changed_.wait_until(lock, until - nanoseconds(ahead_.load(std::memory_order_acquire)));
+  changed_.wait_until(mutex_, until - nanoseconds(ahead_.load(std::memory_order_acquire)));
 }
 
 /// A test that hangs should say why.

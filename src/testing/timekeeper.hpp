@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/annotated_mutex.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -8,7 +10,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -28,7 +29,6 @@ class Timekeeper {
  public:
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
-  using Lock = std::unique_lock<std::mutex>;
 
   /// @param runs  time passes by itself, too
   explicit Timekeeper(bool runs);
@@ -67,14 +67,19 @@ class Timekeeper {
 
   // Loops, which hold the mutex.
 
-  [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
-  void add(TestLoop& loop) { loops_.push_back(&loop); }
-  void remove(TestLoop& loop) noexcept { std::erase(loops_, &loop); }
-  void changed() noexcept { changed_.notify_all(); }
+  [[nodiscard]] detail::AnnotatedMutex& mutex() noexcept
+      RLOCK_THREAD_ATTRIBUTE(lock_returned(mutex_)) {
+    return mutex_;
+  }
+  void add(TestLoop& loop) RLOCK_REQUIRES(mutex_) { loops_.push_back(&loop); }
+  void remove(TestLoop& loop) noexcept RLOCK_REQUIRES(mutex_) { std::erase(loops_, &loop); }
+  void changed() noexcept RLOCK_REQUIRES(mutex_) { changed_.notify_all(); }
   /// Waits until something has changed, or it is `until`.
-  void wait(Lock& lock, TimePoint until);
+  void wait(TimePoint until) RLOCK_REQUIRES(mutex_);
   /// The same by the system's clock.
-  void waitReally(Lock& lock, Clock::time_point until) { changed_.wait_until(lock, until); }
+  void waitReally(Clock::time_point until) RLOCK_REQUIRES(mutex_) {
+    changed_.wait_until(mutex_, until);
+  }
   /// Up to when timers may expire without a turn of their own.
   [[nodiscard]] TimePoint passed() const noexcept { return runs_ ? now() : TimePoint::min(); }
 
@@ -91,34 +96,36 @@ class Timekeeper {
     Clock::time_point since;
   };
 
-  void note() noexcept;
-  [[nodiscard]] bool onlyCaller() const noexcept;
-  void begin(Lock& lock);
-  [[nodiscard]] bool idle() const noexcept;
-  [[nodiscard]] std::optional<Clock::time_point> graceEnds() noexcept;
-  bool settle(Lock& lock, const Sleeper* but);
-  [[nodiscard]] TimePoint next() const noexcept;
-  void moveTo(TimePoint when) noexcept;
-  bool step(Lock& lock, TimePoint when, const Sleeper* but);
-  bool skip(Lock& lock, Sleeper& sleeper);
-  void wake(Sleeper& sleeper) noexcept;
-  void hint(Clock::time_point since) noexcept;
+  void note() noexcept RLOCK_REQUIRES(mutex_);
+  [[nodiscard]] bool onlyCaller() const noexcept RLOCK_REQUIRES(mutex_);
+  void begin() RLOCK_REQUIRES(mutex_);
+  [[nodiscard]] bool idle() const noexcept RLOCK_REQUIRES(mutex_);
+  [[nodiscard]] std::optional<Clock::time_point> graceEnds() noexcept RLOCK_REQUIRES(mutex_);
+  bool settle(const Sleeper* but) RLOCK_REQUIRES(mutex_);
+  [[nodiscard]] TimePoint next() const noexcept RLOCK_REQUIRES(mutex_);
+  void moveTo(TimePoint when) noexcept RLOCK_REQUIRES(mutex_);
+  bool step(TimePoint when, const Sleeper* but) RLOCK_REQUIRES(mutex_);
+  bool skip(Sleeper& sleeper) RLOCK_REQUIRES(mutex_);
+  void wake(Sleeper& sleeper) noexcept RLOCK_REQUIRES(mutex_);
+  void hint(Clock::time_point since) noexcept RLOCK_REQUIRES(mutex_);
 
   const bool runs_;
   const TimePoint begin_;
   std::atomic<std::int64_t> ahead_{
       0};  ///< ns: of the real clock, or of begin_ if time stands still
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<TestLoop*> loops_;
-  std::list<Sleeper> sleepers_;
-  std::vector<Awake> awake_;  ///< woken, and not asleep again yet
-  std::thread::id caller_{};
-  bool manyCallers_ = false;
-  bool moving_ = false;
-  int helpers_ = 0;
-  bool hinted_ = false;
-  std::chrono::nanoseconds skipped_{0};  ///< since the last call began
+  detail::AnnotatedMutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<TestLoop*> loops_ RLOCK_GUARDED_BY(mutex_);
+  std::list<Sleeper> sleepers_ RLOCK_GUARDED_BY(mutex_);
+  /// Woken, and not asleep again yet.
+  std::vector<Awake> awake_ RLOCK_GUARDED_BY(mutex_);
+  std::thread::id caller_ RLOCK_GUARDED_BY(mutex_){};
+  bool manyCallers_ RLOCK_GUARDED_BY(mutex_) = false;
+  bool moving_ RLOCK_GUARDED_BY(mutex_) = false;
+  int helpers_ RLOCK_GUARDED_BY(mutex_) = 0;
+  bool hinted_ RLOCK_GUARDED_BY(mutex_) = false;
+  /// Since the last call began.
+  std::chrono::nanoseconds skipped_ RLOCK_GUARDED_BY(mutex_){0};
 };
 
 }  // namespace rlock::sim
