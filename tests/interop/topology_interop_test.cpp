@@ -340,7 +340,14 @@ class ObjectsTest : public TopologyTest {
     for (const auto& [object, released, limit] : entries) {
       SCOPED_TRACE(object->name);
       Peer& waiting = peer(other(object->holder));
-      const Answer entered = waiting.finish(object->wait);
+      Answer entered = waiting.finish(object->wait);
+      if (!entered.ok() && waiting.side() == Side::java) {
+        // The attempt that followed the release met a connection to the old master. A service asks
+        // again.
+        ++errors;
+        entered = waiting.finish(
+            startAcquire(waiting, object->owner, object->modes.wanted, object->name));
+      }
       ASSERT_TRUE(entered.ok()) << entered;
       EXPECT_LT(entered.end - released, scaled(limit));
       auto& most = longest[waiting.side()];
