@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -63,9 +64,9 @@ class ServerLink final : public IdleLink {
     session_->canKill = true;
     events_.onUp(session_);
   }
-  void cut() {
+  void cut(Errc errc = Errc::connectionFailed) {
     end();
-    events_.onDown(Error(Errc::connectionFailed, "cut"));
+    events_.onDown(Error(errc, "cut"));
   }
   /// Answers the oldest request.
   void answer(Reply reply) {
@@ -112,26 +113,44 @@ class ServerLink final : public IdleLink {
   std::vector<std::string> sent_;
 };
 
+/// The memory that there is for connections and subscriptions.
+struct Memory {
+  /// There is none for one of them, and for the next one there is.
+  void take() {
+    if (std::exchange(missing, false)) {
+      throw std::bad_alloc();
+    }
+  }
+
+  bool missing = false;
+};
+
+/// A connection for subscriptions to one node.
+class Subscriptions final : public net::SubscriptionTransport {
+ public:
+  Subscriptions(Memory& memory, std::vector<std::string>& told, std::string node)
+      : memory_(memory), told_(told), node_(std::move(node)) {}
+
+  void subscribe(std::string channel) override { told_.push_back(node_ + " has " + channel); }
+  void unsubscribe(const std::string& /*channel*/) override {}
+  void renew() override {
+    memory_.take();
+    told_.push_back(node_ + " is renewed");
+  }
+  void close() noexcept override {}
+
+ private:
+  Memory& memory_;
+  std::vector<std::string>& told_;
+  const std::string node_;
+};
+
 /// A cluster of which node `a` has all slots, as its map says.
 class ClusterRouterTest : public ::testing::Test {
  protected:
   ClusterRouterTest() {
     dispatcher_->open([](const Result<void>& /*ready*/) {});
-    seed_->connect("seed");
-    seed_->answer(test::textReply("cluster_state:ok\r\ncluster_current_epoch:1\r\n"));
-    seed_->refuse("ERR unknown subcommand 'SHARDS'");
-    seed_->answer(test::listReply({}));
-    Reply::Elements master;
-    master.push_back(test::textReply("a"));
-    master.push_back(test::numberReply(7000));
-    Reply::Elements range;
-    range.push_back(test::numberReply(0));
-    range.push_back(test::numberReply(16383));
-    range.push_back(test::listReply(std::move(master)));
-    Reply::Elements map;
-    map.push_back(test::listReply(std::move(range)));
-    seed_->answer(test::listReply(std::move(map)));
-    env_->runPosted();
+    tellMap("a");
     dispatcher_->start(call_, env_->now() + 1min);
     server("a").connect("run-a");
     EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"}));
@@ -143,6 +162,24 @@ class ClusterRouterTest : public ::testing::Test {
 
   using Sent = std::vector<std::string>;
 
+  /// The map is read over a connection of its own: one node has all slots.
+  void tellMap(const std::string& host) {
+    seed_->connect("seed");
+    seed_->answer(test::textReply("cluster_state:ok\r\ncluster_current_epoch:1\r\n"));
+    seed_->refuse("ERR unknown subcommand 'SHARDS'");
+    seed_->answer(test::listReply({}));
+    Reply::Elements master;
+    master.push_back(test::textReply(host));
+    master.push_back(test::numberReply(7000));
+    Reply::Elements range;
+    range.push_back(test::numberReply(0));
+    range.push_back(test::numberReply(16383));
+    range.push_back(test::listReply(std::move(master)));
+    Reply::Elements map;
+    map.push_back(test::listReply(std::move(range)));
+    seed_->answer(test::listReply(std::move(map)));
+    env_->runPosted();
+  }
   ServerLink& server(const std::string& host) { return *links_.at(host); }
   void sendOn(const std::string& host) { server("a").refuse("ASK 7 " + host + ":7000"); }
   /// The key has gone ahead to another node, to which a connection is made, and which does not
@@ -159,12 +196,15 @@ class ClusterRouterTest : public ::testing::Test {
   }
 
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
+  Memory memory_;
+  std::vector<std::string> subscriptions_;
   std::shared_ptr<ServerLink> seed_;
   std::map<std::string, std::shared_ptr<ServerLink>> links_;
   NotedEvents events_;
   const std::shared_ptr<Dispatcher> dispatcher_ = std::make_shared<Dispatcher>(
       env_,
       net::Transports{[this](net::LinkEvents& events) {
+                        memory_.take();
                         seed_ = std::make_shared<ServerLink>(*env_, events);
                         return seed_;
                       },
@@ -172,7 +212,10 @@ class ClusterRouterTest : public ::testing::Test {
                       [this](const Endpoint& node, net::LinkEvents& events) {
                         return links_[node.host] = std::make_shared<ServerLink>(*env_, events);
                       },
-                      {}},
+                      [this](const Endpoint& node, net::ChannelKind, net::PubSubEvents&) {
+                        memory_.take();
+                        return std::make_unique<Subscriptions>(memory_, subscriptions_, node.host);
+                      }},
       Options::fromUri("redis+cluster://seed:7000"),
       std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
       events_);
@@ -229,6 +272,41 @@ TEST_F(ClusterRouterTest, AServerThatDoesNotKillByItsOtherAddressSaysWhy) {
   ASSERT_TRUE(call_->outcome.has_value());
   ASSERT_TRUE(call_->outcome->error.has_value());
   EXPECT_EQ(call_->outcome->error->errc(), Errc::denied);
+}
+
+// What is told once, of a map that is adopted once.
+TEST_F(ClusterRouterTest, AMasterThatHasTakenOverIsVerifiedAlsoWithoutMemoryForItsChannels) {
+  dispatcher_->subscribe("channel");
+  EXPECT_EQ(subscriptions_, (Sent{"a has channel"}));
+  env_->advance(1s);
+  server("a").cut();
+  memory_.missing = true;
+  tellMap("b");
+  EXPECT_FALSE(memory_.missing);
+  EXPECT_EQ(events_.told, std::vector<bool>{true});
+  EXPECT_EQ(subscriptions_, (Sent{"a has channel", "b has channel"}));
+  EXPECT_EQ(links_.count("b"), 1U) << "the call waits there";
+}
+
+TEST_F(ClusterRouterTest, ACallHearsThatWaitingIsOfNoUseAlsoWithoutMemoryToReadTheMap) {
+  env_->advance(1s);
+  memory_.missing = true;
+  EXPECT_NO_THROW(server("a").cut(Errc::authenticationFailed));
+  EXPECT_FALSE(memory_.missing);
+  ASSERT_TRUE(call_->outcome.has_value());
+  ASSERT_TRUE(call_->outcome->error.has_value());
+  EXPECT_EQ(call_->outcome->error->errc(), Errc::authenticationFailed);
+}
+
+TEST_F(ClusterRouterTest, NewCredentialsAreAnsweredAlsoWithoutMemoryForTheSubscriptions) {
+  dispatcher_->subscribe("channel");
+  subscriptions_.clear();
+  memory_.missing = true;
+  std::vector<bool> answers;
+  EXPECT_NO_THROW(dispatcher_->authenticate(
+      [&](const Result<void>& answer) { answers.push_back(answer.has_value()); }));
+  EXPECT_EQ(answers, std::vector<bool>{true});
+  EXPECT_EQ(subscriptions_, (Sent{"a is renewed"}));
 }
 
 }  // namespace

@@ -10,7 +10,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
+#include <new>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rlock::detail {
@@ -68,6 +73,49 @@ TEST_F(WaitingRoomTest, APauseThatBeginsWithTheMessageHasAnEnd) {
   env_->advance(Precedence::kPause);
   EXPECT_EQ(last.turns, 1);
   room().leave(last, false, 0ms);
+}
+
+/// Subscribes, but there is no memory for the first.
+class FullSubscriptions final : public net::SubscriptionTransport {
+ public:
+  explicit FullSubscriptions(std::vector<std::string>& channels) : channels_(channels) {}
+
+  void subscribe(std::string channel) override {
+    if (std::exchange(full_, false)) {
+      throw std::bad_alloc();
+    }
+    channels_.push_back(std::move(channel));
+  }
+  void unsubscribe(const std::string& /*channel*/) override {}
+  void close() noexcept override {}
+
+ private:
+  std::vector<std::string>& channels_;
+  bool full_ = true;
+};
+
+/// Both are waited for, and nobody asks for them again.
+TEST(WaitingRoomWithoutMemory, AChannelIsSubscribedAndSoAreTheOthers) {
+  std::vector<std::string> channels;
+  const auto env = std::make_shared<ManualEnv>();
+  const auto engine = std::make_shared<LockEngine>(
+      "client",
+      Options::fromUri("redis://host"),
+      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
+      env,
+      net::Transports{
+          [](net::LinkEvents&) { return std::make_shared<NoCommands>(); },
+          [&](net::PubSubEvents&) { return std::make_unique<FullSubscriptions>(channels); }});
+  CountedWaiter first;
+  CountedWaiter second;
+  engine->waiting().queue(first, WaitTerms{"a"}, std::nullopt, true, kUnknown);
+  engine->waiting().queue(second, WaitTerms{"b"}, std::nullopt, true, kUnknown);
+  EXPECT_NO_THROW(env->runPosted());
+  EXPECT_EQ(channels, (std::vector<std::string>{"a", "b"}));
+  engine->waiting().leave(first, false, 0ms);
+  engine->waiting().leave(second, false, 0ms);
+  engine->disconnect();
+  env->dropPosted();
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Holds that are booked and given back while there is no memory.
+// Holds that are booked and given back, and a call that is stopped, while there is no memory.
 
 #include "unit/engine_fixture.hpp"
+#include <rlock/detail/engine/acquire_task.hpp>
 #include <rlock/detail/engine/hold_keeper.hpp>
 #include <rlock/detail/engine/release_task.hpp>
 
@@ -13,8 +14,10 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace rlock::detail {
 namespace want_of_memory_test {
@@ -79,6 +82,28 @@ TEST_F(WantOfMemory, TheTimerIsSetForAShorterRestAlsoWithoutMemory) {
   env_->runPosted();
   env_->advance(2s);
   EXPECT_EQ(handle->reason(), LossReason::expired);
+}
+
+// The stop cannot reach the loop.
+TEST_F(WantOfMemory, ACallThatCannotBeStoppedIsAnsweredInItsTime) {
+  std::stop_source stop;
+  AcquireParams params;
+  params.owner = OwnerId{1};
+  params.wait = 10s;
+  params.stop = stop.get_token();
+  int answers = 0;
+  makeIntrusive<AcquireTask>(engine_, scripts_, std::move(params))
+      ->startInBackground(
+          [&answers](const Result<LockBackend::Acquired>& /*result*/) { ++answers; });
+  env_->runPosted();
+  env_->setFull(true);
+  stop.request_stop();
+  env_->setFull(false);
+  env_->runPosted();
+  EXPECT_EQ(answers, 0);
+  env_->advance(11s);
+  env_->runPosted();
+  EXPECT_EQ(answers, 1);
 }
 
 /// A connection that takes no request for want of memory.

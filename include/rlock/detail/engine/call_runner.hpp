@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/env.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/engine/call_at_gate.hpp>
 #include <rlock/detail/engine/calling_thread.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
@@ -104,8 +105,13 @@ inline void CallRunner::interruptCaller(Signals::Signal why) noexcept {
   }
   // Race: the last owner may be deleting the call, whose destructor waits for this.
   if (tryAddRef()) {
-    engine_->dispatcher().post(
-        [this, self = IntrusivePtr<CallRunner>::adopt(this)] { performer_.leave(Leave::stopped); });
+    // Without memory the caller stays until its deadline. The loop has a reserve for what it is
+    // given, so that there is no use in a second try.
+    ifThereIsMemory([this] {
+      engine_->dispatcher().post([this, self = IntrusivePtr<CallRunner>::adopt(this)] {
+        performer_.leave(Leave::stopped);
+      });
+    });
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/env.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/delayed_calls.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
@@ -70,7 +71,13 @@ inline void Callbacks::runGuarded(UniqueFunction<void()>& function) noexcept {
     return;
   } catch (const std::exception& failure) {
     context_.counters().handlerFailures.fetch_add(1, std::memory_order_relaxed);
-    context_.log().write(LogLevel::error, std::string("a callback threw: ") + failure.what());
+    const bool told = ifThereIsMemory([&] {
+      context_.log().write(LogLevel::error, std::string("a callback threw: ") + failure.what());
+    });
+    if (!told) {
+      // There was no memory for more than its own words.
+      context_.log().write(LogLevel::error, failure.what());
+    }
     return;
   } catch (...) {
     context_.counters().handlerFailures.fetch_add(1, std::memory_order_relaxed);

@@ -326,13 +326,15 @@ inline int HoldKeeper::countRead(Hold& hold,
                                  const GrantTerms& terms,
                                  const IntrusivePtr<HoldHandle>& fresh,
                                  Aftermath& after) {
+  // Made first, because a loss that keep() has decided must be told. There is room for it where
+  // keep() drops a part, and where it drops none it has changed nothing.
+  HoldPart latest;
+  latest.label = RareText(terms.label);
   // Each read hold has a lease of its own: the earlier ones end independently of this one.
   ReadParts(hold).keep(before > 0 ? terms.kept : PartIndexes(std::in_place),
                        count - 1,
                        context_.now(),
                        after.vanished);
-  HoldPart latest;
-  latest.label = RareText(terms.label);
   HoldPart& part = hold.parts.emplace_back(std::move(latest));
   hold.incarnation = ++incarnations_;
   part.incarnation = hold.incarnation;

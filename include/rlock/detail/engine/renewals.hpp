@@ -4,6 +4,7 @@
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
@@ -469,10 +470,13 @@ inline void Renewals::askForAcks(Batch& batch) {
   ticket.since = context_.now();
   ticket.until = ticket.since + batch.sync().limit;
   ticket.done = [this, self = IntrusivePtr<Batch>(&batch)](const Acks& acks) {
-    conclude(*self,
-             true,
-             Part::renewals,
-             acks.met ? std::string() : "not acknowledged as their SyncPolicy asks: " + acks.why);
+    // Without a conclusion the holds would never be renewed again, so that there are words short
+    // enough to need no memory.
+    std::string failure = acks.met ? "" : "no memory";
+    if (!acks.met) {
+      ifThereIsMemory([&] { failure = "not acknowledged as their SyncPolicy asks: " + acks.why; });
+    }
+    conclude(*self, true, Part::renewals, failure);
   };
   Dispatcher::acknowledge(batch, std::move(ticket));
 }

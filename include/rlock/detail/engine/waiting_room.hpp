@@ -4,6 +4,7 @@
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/env.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/wakeup_queues.hpp>
 #include <rlock/detail/executor/naming.hpp>
@@ -344,11 +345,15 @@ inline void WaitingRoom::serve() {
   give(turns);
   timer_->armAt(due);
   for (const WakeupQueues::Change& change : changes) {
-    if (change.subscribe) {
-      context_.dispatcher().subscribe(change.channel);
-    } else {
-      context_.dispatcher().unsubscribe(change.channel);
-    }
+    // Nobody asks for a change twice: one that is not made, and the others behind it, would be
+    // missing as long as their channels are waited for.
+    ifThereIsMemorySoon([&] {
+      if (change.subscribe) {
+        context_.dispatcher().subscribe(change.channel);
+      } else {
+        context_.dispatcher().unsubscribe(change.channel);
+      }
+    });
   }
 }
 

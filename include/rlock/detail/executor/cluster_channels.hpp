@@ -149,10 +149,13 @@ inline bool ClusterChannels::belongs(const std::string& name, const Channel& cha
 
 inline void ClusterChannels::place(const std::string& name, Channel& channel) {
   const Endpoint* const owner = map_.owner(net::hashSlot(name));
-  channel.way = owner == nullptr ? nullptr : &wayTo(*owner, kindOf(channel));
-  if (channel.way != nullptr) {
-    channel.way->names.insert(name);
-    channel.way->transport->subscribe(name);
+  channel.way = nullptr;
+  if (owner != nullptr) {
+    Way& way = wayTo(*owner, kindOf(channel));
+    way.names.insert(name);
+    way.transport->subscribe(name);
+    // Known last: what failed for want of memory is done again when the caller tries once more.
+    channel.way = &way;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/cluster_channels.hpp>
 #include <rlock/detail/executor/cluster_nodes.hpp>
@@ -269,16 +270,19 @@ inline bool ClusterRouter::mapRead(SlotMap map, bool sharded) {
     node->close(nullptr);
   }
   guardChanged();
-  // Redirections may have said before what is new.
-  channels_.follow(nodes_.map(), !terms_.publish.empty());
-  sendWaiting();
+  // From here on each step is taken whatever becomes of the others: a map that is adopted says only
+  // once who has taken slots over. Redirections may have said before what is new.
+  if (!ifThereIsMemorySoon([&] { channels_.follow(nodes_.map(), !terms_.publish.empty()); })) {
+    source_.want();
+  }
+  ifThereIsMemorySoon([&] { sendWaiting(); });
   if (ready_) {
     std::exchange(ready_, nullptr)(Result<void>());
   }
   if (!adopted.successors.empty() && !closed_) {
     // Their holds may be gone: all are verified now, and when there is a connection where there is
     // none yet.
-    nodes_.expect(adopted.successors);
+    ifThereIsMemorySoon([&] { nodes_.expect(adopted.successors); });
     events_.reconnected(true);
   }
   return adopted.changed;

@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/cluster_router.hpp>
@@ -214,10 +215,12 @@ inline void Dispatcher::authenticate(UniqueFunction<void(Result<void>)> done) {
     if (--round->pending > 0) {
       return;
     }
-    if (!round->refusal) {
-      self->router_->renewSubscriptions();
+    // Nothing may get out of here: it may be the end of a request that calls.
+    if (!round->refusal && !ifThereIsMemorySoon([&] { self->router_->renewSubscriptions(); })) {
+      round->refusal = noMemory();
     }
-    round->done(round->refusal ? Result<void>(*round->refusal) : Result<void>());
+    ifThereIsMemory(
+        [&] { round->done(round->refusal ? Result<void>(*round->refusal) : Result<void>()); });
   };
   for (Node* const node : nodes) {
     node->link().authenticate(answered);

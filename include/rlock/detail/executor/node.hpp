@@ -567,18 +567,24 @@ inline void Node::tellUp() {
 inline void Node::onDown(const Error& error) {
   tellAgain_->disarm();
   terms_.live->down(*this);
-  const bool news = history_.down(error, terms_.env->now());
-  if (!owner_.nodeDown(*this, error)) {
-    terms_.log->write(news ? LogLevel::warning : LogLevel::debug,
-                      fmt::format("no connection, trying again: {}", error.what()));
+  bool news = true;
+  ifThereIsMemorySoon([&] { news = history_.down(error, terms_.env->now()); });
+  // Without memory to tell others, the calls that wait here are ended nevertheless.
+  bool told = false;
+  ifThereIsMemory([&] { told = owner_.nodeDown(*this, error); });
+  if (!told) {
+    ifThereIsMemory([&] {
+      terms_.log->write(news ? LogLevel::warning : LogLevel::debug,
+                        fmt::format("no connection, trying again: {}", error.what()));
+    });
   }
   if (!isPermanent(error.errc())) {
     return;
   }
   for (const Call::Wait wait : {Call::Wait::link, Call::Wait::kill}) {
-    parked_.each(wait, [this](const CallPtr& call) {
+    parked_.each(wait, [&](const CallPtr& call) {
       if (!call->persistent_ && ParkedCalls::unpark(*call)) {
-        fail(call, *history_.error());
+        fail(call, history_.error().value_or(error));
       }
     });
   }

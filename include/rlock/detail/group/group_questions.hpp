@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/group/group_members.hpp>
 #include <rlock/error.hpp>
@@ -26,7 +27,10 @@ class Gathering {
  public:
   using Done = UniqueFunction<void(std::vector<Result<T>>)>;
 
-  Gathering(std::size_t members, Done done) : answers_(members), done_(std::move(done)) {}
+  Gathering(std::size_t members, Done done) : answers_(members), done_(std::move(done)) {
+    // Made now: there may be no memory when the last answer is there.
+    room_.reserve(members);
+  }
 
   void put(std::size_t member, Result<T> answer) {
     std::vector<Result<T>> all;
@@ -36,7 +40,7 @@ class Gathering {
       if (++answered_ < answers_.size()) {
         return;
       }
-      all.reserve(answers_.size());
+      all.swap(room_);
       for (auto& each : answers_) {
         all.push_back(std::move(*each));
       }
@@ -48,6 +52,7 @@ class Gathering {
   AnnotatedMutex mutex_;
   std::vector<std::optional<Result<T>>> answers_ RLOCK_GUARDED_BY(mutex_);
   std::size_t answered_ RLOCK_GUARDED_BY(mutex_) = 0;
+  std::vector<Result<T>> room_ RLOCK_GUARDED_BY(mutex_);
   Done done_;
 };
 
@@ -91,10 +96,15 @@ class GroupQuestions {
 template <class T, class Ask, class Combine>
 void GroupQuestions::askAll(Ask ask, Combine combine, Done<T> done) const {
   const GroupMembers& all = *members_;
+  noMemory();  // made now, while its caller can still be told by an exception
   auto gathering = std::make_shared<Gathering<T>>(
       all.size(),
       [members = members_, combine, done = std::move(done)](Answers<T> answers) mutable {
-        done(combine(*members, answers));
+        std::optional<Result<T>> result;
+        if (!ifThereIsMemorySoon([&] { result.emplace(combine(*members, answers)); })) {
+          result.emplace(noMemory());
+        }
+        done(std::move(*result));
       });
   for (std::size_t i = 0; i < all.size(); ++i) {
     ask(*all[i], [gathering, i](Result<T> answer) { gathering->put(i, std::move(answer)); });
