@@ -30,35 +30,13 @@ class IntrusiveTable {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// The element must not be inside.
-  void insert(T& element) noexcept {
-    if (size_ >= buckets_.size()) {
-      grow();
-    }
-    ++size_;
-    link(element);
-  }
-
+  void insert(T& element) noexcept;
   /// The element must be inside.
-  void remove(T& element) noexcept {
-    TableHook<T>& hook = element.*Hook;
-    *hook.link = hook.next;
-    if (hook.next != nullptr) {
-      (hook.next->*Hook).link = hook.link;
-    }
-    hook = {};
-    --size_;
-  }
+  void remove(T& element) noexcept;
 
   /// The first element under `hash` that `matches`, or null.
   template <class Matches>
-  [[nodiscard]] T* find(std::size_t hash, Matches matches) const {
-    for (T* element = bucketOf(hash); element != nullptr; element = (element->*Hook).next) {
-      if (matches(*element)) {
-        return element;
-      }
-    }
-    return nullptr;
-  }
+  [[nodiscard]] T* find(std::size_t hash, Matches matches) const;
 
   /// Calls `visit` for the elements under `hash`, and perhaps for others; the table must not change
   /// meanwhile.
@@ -71,15 +49,7 @@ class IntrusiveTable {
 
   /// Calls `visit` for all elements, each of which may leave the table in its call.
   template <class Visit>
-  void visitAll(Visit visit) const {
-    for (T* element : buckets_) {
-      while (element != nullptr) {
-        T* const next = (element->*Hook).next;
-        visit(*element);
-        element = next;
-      }
-    }
-  }
+  void visitAll(Visit visit) const;
 
  private:
   static constexpr std::size_t kFewest = 16;
@@ -93,37 +63,85 @@ class IntrusiveTable {
     return (mixed ^ (mixed >> 32U)) & (buckets - 1);
   }
 
-  void link(T& element) noexcept {
-    T*& first = buckets_[place(Hash()(element), buckets_.size())];
-    TableHook<T>& hook = element.*Hook;
-    hook.next = first;
-    hook.link = &first;
-    if (first != nullptr) {
-      (first->*Hook).link = &hook.next;
-    }
-    first = &element;
-  }
-
+  void link(T& element) noexcept;
   /// When there is no memory, the chains get longer instead.
-  void grow() noexcept {
-    std::vector<T*> old;
-    try {
-      old.resize(2 * buckets_.size(), nullptr);
-    } catch (const std::bad_alloc&) {
-      return;
-    }
-    old.swap(buckets_);
-    for (T* element : old) {
-      while (element != nullptr) {
-        T* const next = (element->*Hook).next;
-        link(*element);
-        element = next;
-      }
-    }
-  }
+  void grow() noexcept;
 
   std::vector<T*> buckets_;
   std::size_t size_ = 0;
 };
+
+template <class T, TableHook<T> T::*Hook, class Hash>
+void IntrusiveTable<T, Hook, Hash>::insert(T& element) noexcept {
+  if (size_ >= buckets_.size()) {
+    grow();
+  }
+  ++size_;
+  link(element);
+}
+
+template <class T, TableHook<T> T::*Hook, class Hash>
+void IntrusiveTable<T, Hook, Hash>::remove(T& element) noexcept {
+  TableHook<T>& hook = element.*Hook;
+  *hook.link = hook.next;
+  if (hook.next != nullptr) {
+    (hook.next->*Hook).link = hook.link;
+  }
+  hook = {};
+  --size_;
+}
+
+template <class T, TableHook<T> T::*Hook, class Hash>
+template <class Matches>
+T* IntrusiveTable<T, Hook, Hash>::find(std::size_t hash, Matches matches) const {
+  for (T* element = bucketOf(hash); element != nullptr; element = (element->*Hook).next) {
+    if (matches(*element)) {
+      return element;
+    }
+  }
+  return nullptr;
+}
+
+template <class T, TableHook<T> T::*Hook, class Hash>
+template <class Visit>
+void IntrusiveTable<T, Hook, Hash>::visitAll(Visit visit) const {
+  for (T* element : buckets_) {
+    while (element != nullptr) {
+      T* const next = (element->*Hook).next;
+      visit(*element);
+      element = next;
+    }
+  }
+}
+
+template <class T, TableHook<T> T::*Hook, class Hash>
+void IntrusiveTable<T, Hook, Hash>::link(T& element) noexcept {
+  T*& first = buckets_[place(Hash()(element), buckets_.size())];
+  TableHook<T>& hook = element.*Hook;
+  hook.next = first;
+  hook.link = &first;
+  if (first != nullptr) {
+    (first->*Hook).link = &hook.next;
+  }
+  first = &element;
+}
+
+template <class T, TableHook<T> T::*Hook, class Hash>
+void IntrusiveTable<T, Hook, Hash>::grow() noexcept {
+  std::vector<T*> old;
+  try {
+    old.resize(2 * buckets_.size(), nullptr);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  old.swap(buckets_);
+  for (T* element : old) {
+    while (element != nullptr) {
+      T* const next = (element->*Hook).next;
+      link(*element);
+      element = next;
+    }
+  }
+}
 
 }  // namespace rlock::detail

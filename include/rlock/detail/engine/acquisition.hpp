@@ -67,30 +67,8 @@ class Acquisition {
   /// @throws std::bad_alloc
   /// @param before     holds that this owner has, as far as this client knows
   /// @param tombstone  empty: a lost request can be killed with its connection
-  void beginAttempt(int before, std::string tombstone) {
-    if (!atHand_) {
-      atHand_ = std::make_unique<AtHand>();
-    }
-    reconciling_ = false;
-    before_ = before;
-    atHand_->heldStill = before;
-    atHand_->obtained.remaining.reset();
-    atHand_->obtained.kept.reset();
-    tried_ = true;
-    ++attempts_;
-    atHand_->tombstone = std::move(tombstone);
-    atHand_->reconciliations = 0;
-    atHand_->lost = false;
-    enrols_ = terms_.waits() && terms_.traits().queuesOnServer && !enrolled_;
-  }
-  [[nodiscard]] AcquireRequest attempt(std::string_view owner) const {
-    return {owner,
-            terms_.lease(),
-            atHand_->tombstone,
-            terms_.waits(),
-            enrolled_ && !enrols_,
-            before_ > 0};
-  }
+  void beginAttempt(int before, std::string tombstone);
+  [[nodiscard]] AcquireRequest attempt(std::string_view owner) const;
   /// The attempt is composed and about to be sent: what it obtains is good from here on.
   void sentAt(Clock::time_point now) noexcept {
     atHand_->sentAt = now;
@@ -105,13 +83,7 @@ class Acquisition {
                                      std::chrono::milliseconds callTimeout,
                                      std::chrono::milliseconds outageTimeout);
   /// The reconciliation at hand once more, or for the first time.
-  [[nodiscard]] ReconcileRequest reconciling(std::string_view owner) {
-    return {owner,
-            before_ + (atHand_->keeps ? 1 : 0),
-            atHand_->tombstone,
-            ++atHand_->reconciliations,
-            atHand_->keeps};
-  }
+  [[nodiscard]] ReconcileRequest reconciling(std::string_view owner);
   [[nodiscard]] bool keeps() const noexcept { return atHand_->keeps; }
 
   /// For a request that is harmless only with a tombstone, and has none.
@@ -204,6 +176,32 @@ class Acquisition {
   std::chrono::milliseconds remaining_{-1};
 };
 
+inline void Acquisition::beginAttempt(int before, std::string tombstone) {
+  if (!atHand_) {
+    atHand_ = std::make_unique<AtHand>();
+  }
+  reconciling_ = false;
+  before_ = before;
+  atHand_->heldStill = before;
+  atHand_->obtained.remaining.reset();
+  atHand_->obtained.kept.reset();
+  tried_ = true;
+  ++attempts_;
+  atHand_->tombstone = std::move(tombstone);
+  atHand_->reconciliations = 0;
+  atHand_->lost = false;
+  enrols_ = terms_.waits() && terms_.traits().queuesOnServer && !enrolled_;
+}
+
+inline AcquireRequest Acquisition::attempt(std::string_view owner) const {
+  return {owner,
+          terms_.lease(),
+          atHand_->tombstone,
+          terms_.waits(),
+          enrolled_ && !enrols_,
+          before_ > 0};
+}
+
 inline Acquisition::Clock::time_point Acquisition::beginReconciling(
     bool keep,
     Clock::time_point now,
@@ -226,6 +224,14 @@ inline Acquisition::Clock::time_point Acquisition::beginReconciling(
   // left behind.
   return limited || !terms_.expires() ? atHand_->reconcileBefore
                                       : now + terms_.lease() + callTimeout;
+}
+
+inline ReconcileRequest Acquisition::reconciling(std::string_view owner) {
+  return {owner,
+          before_ + (atHand_->keeps ? 1 : 0),
+          atHand_->tombstone,
+          ++atHand_->reconciliations,
+          atHand_->keeps};
 }
 
 inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Clock::time_point now) {

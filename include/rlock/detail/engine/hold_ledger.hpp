@@ -168,19 +168,7 @@ class HoldLedger {
   HoldPtr find(const std::shared_ptr<const void>& keepAlive,
                HoldKind kind,
                std::string_view name,
-               OwnerId owner) {
-    const std::size_t hash = std::hash<std::string_view>{}(name);
-    if (HoldPtr known = peek(kind, name, hash, owner)) {
-      return known;
-    }
-    auto hold = makeIntrusive<Hold>(keepAlive, kind, name, owner, hash);
-    hold->addRef();
-    hold->known = true;
-    byKey_.insert(*hold);
-    byName_.insert(*hold);
-    byOwner_.insert(*hold);
-    return hold;
-  }
+               OwnerId owner);
 
   /// Null when this client knows of no hold.
   [[nodiscard]] HoldPtr peek(HoldKind kind, std::string_view name, OwnerId owner) const {
@@ -190,47 +178,18 @@ class HoldLedger {
   /// Takes the gate of a hold; false when another request has it.
   static bool tryEnter(Hold& hold) noexcept { return !std::exchange(hold.busy, true); }
   /// The same; when another request has it, `waiter` is queued.
-  static bool enter(Hold& hold, GateWaiter& waiter) noexcept {
-    if (tryEnter(hold)) {
-      return true;
-    }
-    waiter.gateShut();
-    GateWaiter* const last = std::exchange(hold.lastAtGate, &waiter);
-    waiter.nextAtGate_ = last == nullptr ? &waiter : std::exchange(last->nextAtGate_, &waiter);
-    return false;
-  }
+  static bool enter(Hold& hold, GateWaiter& waiter) noexcept;
 
   /// Takes everybody out who waits at a gate, each with a reference that the caller drops. Returns
   /// the first of them, or null; next() has the others.
-  GateWaiter* dismissAll() noexcept {
-    GateWaiter* first = nullptr;
-    byKey_.visitAll([&](Hold& hold) {
-      if (GateWaiter* const last = std::exchange(hold.lastAtGate, nullptr)) {
-        first = std::exchange(last->nextAtGate_, first);
-      }
-    });
-    return first;
-  }
+  GateWaiter* dismissAll() noexcept;
   [[nodiscard]] static GateWaiter* next(const GateWaiter& waiter) noexcept {
     return waiter.nextAtGate_;
   }
 
   /// Gives the gate on. Returns who has it now, to be told with no lock held, or null. A hold that
   /// nobody holds or wants is forgotten.
-  GateWaiter* leave(Hold& hold) noexcept {
-    if (GateWaiter* const last = hold.lastAtGate) {
-      GateWaiter* const next = last->nextAtGate_;
-      if (next == last) {
-        hold.lastAtGate = nullptr;
-      } else {
-        last->nextAtGate_ = next->nextAtGate_;
-      }
-      return next;
-    }
-    hold.busy = false;
-    forgetIfUnused(hold);
-    return nullptr;
-  }
+  GateWaiter* leave(Hold& hold) noexcept;
 
   /// Drops the entry of a hold that is not held and about which nothing is under way. A late reply
   /// may be about a hold that was forgotten before.
@@ -251,15 +210,7 @@ class HoldLedger {
     return result;
   }
   /// The entries about one name, of whatever kind and owner.
-  [[nodiscard]] std::vector<HoldPtr> named(std::string_view name) const {
-    std::vector<HoldPtr> result;
-    byName_.visit(std::hash<std::string_view>{}(name), [&](Hold& hold) {
-      if (hold.name == name) {
-        result.emplace_back(&hold);
-      }
-    });
-    return result;
-  }
+  [[nodiscard]] std::vector<HoldPtr> named(std::string_view name) const;
   /// The entries of one owner.
   [[nodiscard]] std::vector<HoldPtr> ownedBy(OwnerId owner) const {
     std::vector<HoldPtr> result;
@@ -268,13 +219,7 @@ class HoldLedger {
   }
   /// The same without memory. The function must not change which entries there are.
   template <class Visit>
-  void visitOwnedBy(OwnerId owner, Visit visit) const {
-    byOwner_.visit(static_cast<std::size_t>(owner.value), [&](Hold& hold) {
-      if (hold.owner == owner) {
-        visit(hold);
-      }
-    });
-  }
+  void visitOwnedBy(OwnerId owner, Visit visit) const;
 
  private:
   [[nodiscard]] HoldPtr peek(HoldKind kind,
@@ -304,17 +249,90 @@ class HoldLedger {
     }
   };
 
-  void forget(Hold& hold) noexcept {
-    byKey_.remove(hold);
-    byName_.remove(hold);
-    byOwner_.remove(hold);
-    hold.known = false;
-    hold.dropRef();
-  }
+  void forget(Hold& hold) noexcept;
 
   IntrusiveTable<Hold, &Hold::byKey, HashOfKey> byKey_;
   IntrusiveTable<Hold, &Hold::byName, HashOfName> byName_;
   IntrusiveTable<Hold, &Hold::byOwner, HashOfOwner> byOwner_;
 };
+
+inline HoldPtr HoldLedger::find(const std::shared_ptr<const void>& keepAlive,
+                                HoldKind kind,
+                                std::string_view name,
+                                OwnerId owner) {
+  const std::size_t hash = std::hash<std::string_view>{}(name);
+  if (HoldPtr known = peek(kind, name, hash, owner)) {
+    return known;
+  }
+  auto hold = makeIntrusive<Hold>(keepAlive, kind, name, owner, hash);
+  hold->addRef();
+  hold->known = true;
+  byKey_.insert(*hold);
+  byName_.insert(*hold);
+  byOwner_.insert(*hold);
+  return hold;
+}
+
+inline bool HoldLedger::enter(Hold& hold, GateWaiter& waiter) noexcept {
+  if (tryEnter(hold)) {
+    return true;
+  }
+  waiter.gateShut();
+  GateWaiter* const last = std::exchange(hold.lastAtGate, &waiter);
+  waiter.nextAtGate_ = last == nullptr ? &waiter : std::exchange(last->nextAtGate_, &waiter);
+  return false;
+}
+
+inline GateWaiter* HoldLedger::dismissAll() noexcept {
+  GateWaiter* first = nullptr;
+  byKey_.visitAll([&](Hold& hold) {
+    if (GateWaiter* const last = std::exchange(hold.lastAtGate, nullptr)) {
+      first = std::exchange(last->nextAtGate_, first);
+    }
+  });
+  return first;
+}
+
+inline GateWaiter* HoldLedger::leave(Hold& hold) noexcept {
+  if (GateWaiter* const last = hold.lastAtGate) {
+    GateWaiter* const next = last->nextAtGate_;
+    if (next == last) {
+      hold.lastAtGate = nullptr;
+    } else {
+      last->nextAtGate_ = next->nextAtGate_;
+    }
+    return next;
+  }
+  hold.busy = false;
+  forgetIfUnused(hold);
+  return nullptr;
+}
+
+inline std::vector<HoldPtr> HoldLedger::named(std::string_view name) const {
+  std::vector<HoldPtr> result;
+  byName_.visit(std::hash<std::string_view>{}(name), [&](Hold& hold) {
+    if (hold.name == name) {
+      result.emplace_back(&hold);
+    }
+  });
+  return result;
+}
+
+template <class Visit>
+void HoldLedger::visitOwnedBy(OwnerId owner, Visit visit) const {
+  byOwner_.visit(static_cast<std::size_t>(owner.value), [&](Hold& hold) {
+    if (hold.owner == owner) {
+      visit(hold);
+    }
+  });
+}
+
+inline void HoldLedger::forget(Hold& hold) noexcept {
+  byKey_.remove(hold);
+  byName_.remove(hold);
+  byOwner_.remove(hold);
+  hold.known = false;
+  hold.dropRef();
+}
 
 }  // namespace rlock::detail

@@ -38,15 +38,7 @@ class Precedence {
 
   /// A chain of hand-overs ends; the lock is about to be released for everybody. Returns the number
   /// of the pause, which answered() must end or confirm; 0: none this time.
-  [[nodiscard]] std::uint64_t begin(TimePoint now) noexcept {
-    if (now < notBefore_) {
-      end();
-      return 0;
-    }
-    state_ = State::asked;
-    messages_ = 0;
-    return ++number_;
-  }
+  [[nodiscard]] std::uint64_t begin(TimePoint now) noexcept;
 
   enum class Answer {
     nothing,  ///< the pause is over already, or its message will end it
@@ -56,34 +48,12 @@ class Precedence {
   /// The release has been answered, or has failed.
   /// @param thisOne  this client hears of it, or has
   /// @param others   other clients do
-  [[nodiscard]] Answer answered(std::uint64_t number, bool thisOne, bool others) noexcept {
-    if (state_ != State::asked || number != number_) {
-      return Answer::nothing;
-    }
-    if (others) {
-      const bool began = messages_ > 0;
-      state_ = State::paused;
-      return began ? Answer::nothing : Answer::pause;
-    }
-    // A turn before the message would be followed by one for the next waiter, which has nothing to
-    // look for.
-    state_ = State::none;
-    return thisOne && messages_ == 0 ? Answer::nothing : Answer::turn;
-  }
+  [[nodiscard]] Answer answered(std::uint64_t number, bool thisOne, bool others) noexcept;
 
   /// A message came. In a pause the first one is that of this client's own release, the second that
   /// of somebody who has had the lock since. The first one begins the pause: the answer to the
   /// release may be lost.
-  [[nodiscard]] Answer message() noexcept {
-    if (!active()) {
-      return Answer::turn;
-    }
-    if (++messages_ > 1) {
-      used();
-      return Answer::turn;
-    }
-    return state_ == State::asked ? Answer::pause : Answer::nothing;
-  }
+  [[nodiscard]] Answer message() noexcept;
 
   /// The first waiter has a turn, because the pause is over or for another reason.
   void tries() noexcept { state_ = state_ == State::paused ? State::tried : State::none; }
@@ -125,5 +95,43 @@ class Precedence {
   DoublingPause without_{kShortest, kLongest};
   TimePoint notBefore_{};
 };
+
+inline std::uint64_t Precedence::begin(TimePoint now) noexcept {
+  if (now < notBefore_) {
+    end();
+    return 0;
+  }
+  state_ = State::asked;
+  messages_ = 0;
+  return ++number_;
+}
+
+inline Precedence::Answer Precedence::answered(std::uint64_t number,
+                                               bool thisOne,
+                                               bool others) noexcept {
+  if (state_ != State::asked || number != number_) {
+    return Answer::nothing;
+  }
+  if (others) {
+    const bool began = messages_ > 0;
+    state_ = State::paused;
+    return began ? Answer::nothing : Answer::pause;
+  }
+  // A turn before the message would be followed by one for the next waiter, which has nothing to
+  // look for.
+  state_ = State::none;
+  return thisOne && messages_ == 0 ? Answer::nothing : Answer::turn;
+}
+
+inline Precedence::Answer Precedence::message() noexcept {
+  if (!active()) {
+    return Answer::turn;
+  }
+  if (++messages_ > 1) {
+    used();
+    return Answer::turn;
+  }
+  return state_ == State::asked ? Answer::pause : Answer::nothing;
+}
 
 }  // namespace rlock::detail

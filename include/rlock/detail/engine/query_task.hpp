@@ -28,16 +28,7 @@ class ChangeAgain final : public Call {
  public:
   using Handler = UniqueFunction<void(const ChangeAgain&, const Outcome&)>;
 
-  ChangeAgain(const Call& change, Handler handler) : handler_(std::move(handler)) {
-    const auto idempotencyKey = change.idempotencyKey();
-    const std::string_view number = idempotencyKey[1];
-    setScript(lua::change_again, 1);
-    addArgument(store(idempotencyKey[0]));
-    addArgument(store(number.substr(0, number.find('!'))));
-    addArgument(store(idempotencyKey[2]));
-    setRepeatable(true);
-    setFreesMemory(true);
-  }
+  ChangeAgain(const Call& change, Handler handler);
 
  private:
   void finished(Outcome outcome) noexcept override {
@@ -46,6 +37,18 @@ class ChangeAgain final : public Call {
 
   Handler handler_;
 };
+
+inline ChangeAgain::ChangeAgain(const Call& change, Handler handler)
+    : handler_(std::move(handler)) {
+  const auto idempotencyKey = change.idempotencyKey();
+  const std::string_view number = idempotencyKey[1];
+  setScript(lua::change_again, 1);
+  addArgument(store(idempotencyKey[0]));
+  addArgument(store(number.substr(0, number.find('!'))));
+  addArgument(store(idempotencyKey[2]));
+  setRepeatable(true);
+  setFreesMemory(true);
+}
 
 /// One call that may be repeated: a question, or a request that carries an idempotency key of its
 /// own. Repetition decides, CallRunner carries it out.
@@ -78,18 +81,7 @@ class QueryTask final : public Task<T> {
             OwnerId owner,
             const std::function<void(Call&, std::string_view owner)>& compose,
             Parse parse,
-            Clock::time_point until = Clock::time_point::max())
-      : Base(std::move(engine), std::move(scripts), owner),
-        parse_(std::move(parse)),
-        // In braces, for the order: only a call that was filled in says whether it goes on.
-        repetition_{fillIn(compose),
-                    this->goesOn(),
-                    std::min(this->began_ + this->engine_->callTimeout(), until)} {
-    this->deadline_ = repetition_.deadline();
-    if (this->goesOn()) {
-      this->engine_->closing().deliveryBegan();
-    }
-  }
+            Clock::time_point until = Clock::time_point::max());
 
   ~QueryTask() override {
     if (this->goesOn()) {
@@ -105,232 +97,46 @@ class QueryTask final : public Task<T> {
   using Next = Repetition::Next;
 
   /// Returns whether it changes something.
-  bool fillIn(const std::function<void(Call&, std::string_view owner)>& compose) {
-    compose(*this, this->ownerField_);
-    if (this->goesOn()) {
-      return true;
-    }
-    // A composer marks a change that is safe to repeat. A question always is, so composers of
-    // questions leave the mark out.
-    const bool changes = this->repeatable();
-    this->setRepeatable(true);
-    return changes;
-  }
+  bool fillIn(const std::function<void(Call&, std::string_view owner)>& compose);
 
   // CallRunner's hooks.
 
   Step replied() override { return tell(judge()); }
-
-  Step failed(Outcome outcome) override {
-    if (outcome.maybeExecuted) {
-      repetition_.lost();
-    }
-    notDone_ = true;
-    goingOn_ = this->goesOn() && told_.load();
-    const Error& error = *outcome.error;
-    const bool lapsed = this->delivery() == net::Request::Delivery::replied &&
-                        this->reply().isError() && this->reply().text.starts_with("RLOCKLAPSED");
-    // On its own thread the caller has not left, whatever the time.
-    const bool onLoop = this->engine_->dispatcher().onLoopThread();
-    const Repetition::Verdict verdict =
-        repetition_.failed(error, lapsed, onLoop ? this->engine_->now() : Clock::time_point::min());
-    Step step = Step::none;
-    if (verdict.answer) {
-      step = tell(this->describe(*verdict.answer));
-    }
-    const Next next = step == Step::finish ? verdict.next : verdict.nextIfLeft;
-    goingOn_ = next == Next::repeat || next == Next::prepare;
-    return goOn(next, next == Next::over ? step : answerFirst(step, Step::none), error);
-  }
-
-  Step lost() override {
-    if (!this->goesOn()) {
-      return tell(late());
-    }
-    repetition_.lost();
-    lostAt_ = this->submittedAt();
-    unprepared_ = true;
-    goingOn_ = true;
-    prepareAgain();
-    return Step::none;
-  }
-
+  Step failed(Outcome outcome) override;
+  Step lost() override;
   /// The caller's time is over.
   Step leave(Leave /*why*/) override {
     const Step step = tell(late());
     return step == Step::finish ? Step::finishEarly : Step::none;
   }
-
-  Step withoutMemory(bool /*executed*/) override {
-    if (!this->engine_->dispatcher().onLoopThread()) {
-      // Its caller gets an exception, whoever drives.
-      return tell(memoryError());
-    }
-    const bool open = repetition_.wasLost() || !notDone_;
-    if (goingOn_) {
-      hurry();
-    }
-    return told_.load() ? Step::end
-                        : tell(open ? repetition_.uncertain(memoryError()) : memoryError());
-  }
-
+  Step withoutMemory(bool /*executed*/) override;
   Result<T> takeResult() override { return std::move(*outcome_); }
 
   // Answers.
 
   /// The caller is answered, unless it was before or has left.
-  Step tell(Result<T> result) {
-    if (told_.exchange(true)) {
-      return Step::end;
-    }
-    outcome_.emplace(std::move(result));
-    return Step::finish;
-  }
-
+  Step tell(Result<T> result);
   /// The caller has its answer before the next step, which may fail. On its own thread it has an
   /// exception otherwise.
   /// @param rest  what is left to do for a caller that has its answer
-  Step answerFirst(Step step, Step rest) {
-    if (step != Step::finish || !this->engine_->dispatcher().onLoopThread()) {
-      return step;
-    }
-    this->perform(Step::finishEarly);
-    return rest;
-  }
-
-  Result<T> judge() {
-    std::optional<T> value = parse_(this->reply());
-    if (!value) {
-      return this->describe(Error(Errc::protocolError, "unexpected reply to a query"));
-    }
-    return std::move(*value);
-  }
-
+  Step answerFirst(Step step, Step rest);
+  Result<T> judge();
   Result<T> late() { return this->describe(repetition_.late(this->engine_->closed())); }
 
   // Going on.
 
   /// @param step  what the answer, if there was one to give, came to
-  Step goOn(Next next, Step step, const Error& error) {
-    switch (next) {
-      case Next::over:
-        return step;
-      case Next::giveUp:
-        return giveUp(error, step);
-      case Next::prepare:
-        unprepared_ = true;
-        prepareAgain();
-        break;
-      case Next::repeat:
-        pause(error);
-        break;
-    }
-    return step == Step::finish ? Step::finishEarly : Step::none;
-  }
-
-  void proceed() {
-    if (unprepared_) {
-      prepareAgain();
-    } else {
-      again();
-    }
-  }
-
+  Step goOn(Next next, Step step, const Error& error);
+  void proceed();
   /// There is no memory to wait with.
-  void hurry() noexcept {
-    try {
-      if (!std::exchange(hurries_, true)) {
-        proceed();
-        hurries_ = false;
-        return;
-      }
-    } catch (const std::bad_alloc&) {
-    }
-    goingOn_ = false;
-    hurries_ = false;
-    this->engine_->log().write(LogLevel::error,
-                               "what was to be given back or counted is given up: no memory");
-  }
-
-  void again() {
-    notDone_ = false;
-    goingOn_ = false;
-    this->engine_->dispatcher().start(Dispatcher::CallPtr(this),
-                                      repetition_.sendBefore(this->engine_->now()));
-  }
-
+  void hurry() noexcept;
+  void again();
   /// It was sent at lostAt_, and has run or not.
-  void prepareAgain() {
-    const auto until = lostAt_ + trustedPart(this->engine_->idempotencyKeys()->life());
-    auto again = makeIntrusive<ChangeAgain>(
-        *this, [self = TaskPtr(this), until](const ChangeAgain& prepared, const Outcome& outcome) {
-          self->guarded([&] { self->prepared(prepared, outcome, until); });
-        });
-    goingOn_ = false;
-    this->engine_->dispatcher().start(std::move(again), until);
-  }
-
-  void prepared(const ChangeAgain& again, const Outcome& outcome, Clock::time_point until) {
-    const bool done = outcome.kind == Outcome::Kind::replied;
-    const auto now = this->engine_->now();
-    goingOn_ = true;
-    if (done && now < until) {
-      lostAt_ = again.submittedAt();
-      this->setAgain();
-      unprepared_ = false;
-      this->again();
-      return;
-    }
-    const Error why =
-        now >= until ? Error(Errc::timedOut,
-                             "there was no answer while its idempotencyKey was certain to last")
-                     : *outcome.error;
-    if (!done && repetition_.notPrepared(why.errc(), now, until) == Next::prepare) {
-      pause(why);
-    } else {
-      this->perform(giveUp(why, Step::none));
-    }
-  }
-
-  void pause(const Error& error) {
-    const Options& options = this->engine_->options();
-    if (this->engine_->closed()) {
-      if (repetition_.takeLastTry()) {
-        proceed();
-      } else {
-        this->perform(giveUp(error, Step::none));
-      }
-      return;
-    }
-    const int attempt = repetition_.nextPause();
-    const std::uint32_t random = spreadBits(static_cast<std::uint32_t>(attempt)) >> 8U;
-    const auto wait = backoffPause(options.retryDelayMin, options.retryDelayMax, attempt, random);
-    this->engine_->callbacks().callAt(this->engine_->now() + wait, [self = TaskPtr(this)] {
-      self->goingOn_ = true;
-      self->guarded([&] { self->proceed(); });
-    });
-    goingOn_ = false;
-  }
-
+  void prepareAgain();
+  void prepared(const ChangeAgain& again, const Outcome& outcome, Clock::time_point until);
+  void pause(const Error& error);
   /// Returns what is left to do for the caller.
-  Step giveUp(const Error& why, Step told) {
-    goingOn_ = false;
-    const bool lost = repetition_.wasLost();
-    Step step = told;
-    if (step != Step::finish) {
-      step =
-          told_.load() ? Step::end : tell(this->describe(lost ? repetition_.uncertain(why) : why));
-    }
-    step = answerFirst(step, Step::end);
-    this->engine_->log().write(
-        LogLevel::error,
-        fmt::format("{} \"{}\": what was to be given back or counted is given up, {}: {}",
-                    this->scripts_->noun(),
-                    escapeForDisplay(this->scripts_->title()),
-                    lost ? "and whether it took effect is not known" : "it took no effect",
-                    why.what()));
-    return step;
-  }
+  Step giveUp(const Error& why, Step told);
 
   const Parse parse_;
   Repetition repetition_;
@@ -343,5 +149,247 @@ class QueryTask final : public Task<T> {
   bool goingOn_ = false;     // there is to be a next one, which nothing has begun
   bool hurries_ = false;     // the next one is being sent without a pause
 };
+
+template <class T>
+QueryTask<T>::QueryTask(std::shared_ptr<LockEngine> engine,
+                        std::shared_ptr<const LockScripts> scripts,
+                        OwnerId owner,
+                        const std::function<void(Call&, std::string_view owner)>& compose,
+                        Parse parse,
+                        Clock::time_point until)
+    : Base(std::move(engine), std::move(scripts), owner),
+      parse_(std::move(parse)),
+      // In braces, for the order: only a call that was filled in says whether it goes on.
+      repetition_{fillIn(compose),
+                  this->goesOn(),
+                  std::min(this->began_ + this->engine_->callTimeout(), until)} {
+  this->deadline_ = repetition_.deadline();
+  if (this->goesOn()) {
+    this->engine_->closing().deliveryBegan();
+  }
+}
+
+template <class T>
+bool QueryTask<T>::fillIn(const std::function<void(Call&, std::string_view owner)>& compose) {
+  compose(*this, this->ownerField_);
+  if (this->goesOn()) {
+    return true;
+  }
+  // A composer marks a change that is safe to repeat. A question always is, so composers of
+  // questions leave the mark out.
+  const bool changes = this->repeatable();
+  this->setRepeatable(true);
+  return changes;
+}
+
+// CallRunner's hooks.
+
+template <class T>
+typename QueryTask<T>::Step QueryTask<T>::failed(Outcome outcome) {
+  if (outcome.maybeExecuted) {
+    repetition_.lost();
+  }
+  notDone_ = true;
+  goingOn_ = this->goesOn() && told_.load();
+  const Error& error = *outcome.error;
+  const bool lapsed = this->delivery() == net::Request::Delivery::replied &&
+                      this->reply().isError() && this->reply().text.starts_with("RLOCKLAPSED");
+  // On its own thread the caller has not left, whatever the time.
+  const bool onLoop = this->engine_->dispatcher().onLoopThread();
+  const Repetition::Verdict verdict =
+      repetition_.failed(error, lapsed, onLoop ? this->engine_->now() : Clock::time_point::min());
+  Step step = Step::none;
+  if (verdict.answer) {
+    step = tell(this->describe(*verdict.answer));
+  }
+  const Next next = step == Step::finish ? verdict.next : verdict.nextIfLeft;
+  goingOn_ = next == Next::repeat || next == Next::prepare;
+  return goOn(next, next == Next::over ? step : answerFirst(step, Step::none), error);
+}
+
+template <class T>
+typename QueryTask<T>::Step QueryTask<T>::lost() {
+  if (!this->goesOn()) {
+    return tell(late());
+  }
+  repetition_.lost();
+  lostAt_ = this->submittedAt();
+  unprepared_ = true;
+  goingOn_ = true;
+  prepareAgain();
+  return Step::none;
+}
+
+template <class T>
+typename QueryTask<T>::Step QueryTask<T>::withoutMemory(bool /*executed*/) {
+  if (!this->engine_->dispatcher().onLoopThread()) {
+    // Its caller gets an exception, whoever drives.
+    return tell(memoryError());
+  }
+  const bool open = repetition_.wasLost() || !notDone_;
+  if (goingOn_) {
+    hurry();
+  }
+  return told_.load() ? Step::end
+                      : tell(open ? repetition_.uncertain(memoryError()) : memoryError());
+}
+
+// Answers.
+
+template <class T>
+typename QueryTask<T>::Step QueryTask<T>::tell(Result<T> result) {
+  if (told_.exchange(true)) {
+    return Step::end;
+  }
+  outcome_.emplace(std::move(result));
+  return Step::finish;
+}
+
+template <class T>
+typename QueryTask<T>::Step QueryTask<T>::answerFirst(Step step, Step rest) {
+  if (step != Step::finish || !this->engine_->dispatcher().onLoopThread()) {
+    return step;
+  }
+  this->perform(Step::finishEarly);
+  return rest;
+}
+
+template <class T>
+Result<T> QueryTask<T>::judge() {
+  std::optional<T> value = parse_(this->reply());
+  if (!value) {
+    return this->describe(Error(Errc::protocolError, "unexpected reply to a query"));
+  }
+  return std::move(*value);
+}
+
+// Going on.
+
+template <class T>
+typename QueryTask<T>::Step QueryTask<T>::goOn(Next next, Step step, const Error& error) {
+  switch (next) {
+    case Next::over:
+      return step;
+    case Next::giveUp:
+      return giveUp(error, step);
+    case Next::prepare:
+      unprepared_ = true;
+      prepareAgain();
+      break;
+    case Next::repeat:
+      pause(error);
+      break;
+  }
+  return step == Step::finish ? Step::finishEarly : Step::none;
+}
+
+template <class T>
+void QueryTask<T>::proceed() {
+  if (unprepared_) {
+    prepareAgain();
+  } else {
+    again();
+  }
+}
+
+template <class T>
+void QueryTask<T>::hurry() noexcept {
+  try {
+    if (!std::exchange(hurries_, true)) {
+      proceed();
+      hurries_ = false;
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+  }
+  goingOn_ = false;
+  hurries_ = false;
+  this->engine_->log().write(LogLevel::error,
+                             "what was to be given back or counted is given up: no memory");
+}
+
+template <class T>
+void QueryTask<T>::again() {
+  notDone_ = false;
+  goingOn_ = false;
+  this->engine_->dispatcher().start(Dispatcher::CallPtr(this),
+                                    repetition_.sendBefore(this->engine_->now()));
+}
+
+template <class T>
+void QueryTask<T>::prepareAgain() {
+  const auto until = lostAt_ + trustedPart(this->engine_->idempotencyKeys()->life());
+  auto again = makeIntrusive<ChangeAgain>(
+      *this, [self = TaskPtr(this), until](const ChangeAgain& prepared, const Outcome& outcome) {
+        self->guarded([&] { self->prepared(prepared, outcome, until); });
+      });
+  goingOn_ = false;
+  this->engine_->dispatcher().start(std::move(again), until);
+}
+
+template <class T>
+void QueryTask<T>::prepared(const ChangeAgain& again,
+                            const Outcome& outcome,
+                            Clock::time_point until) {
+  const bool done = outcome.kind == Outcome::Kind::replied;
+  const auto now = this->engine_->now();
+  goingOn_ = true;
+  if (done && now < until) {
+    lostAt_ = again.submittedAt();
+    this->setAgain();
+    unprepared_ = false;
+    this->again();
+    return;
+  }
+  const Error why = now >= until
+                        ? Error(Errc::timedOut,
+                                "there was no answer while its idempotencyKey was certain to last")
+                        : *outcome.error;
+  if (!done && repetition_.notPrepared(why.errc(), now, until) == Next::prepare) {
+    pause(why);
+  } else {
+    this->perform(giveUp(why, Step::none));
+  }
+}
+
+template <class T>
+void QueryTask<T>::pause(const Error& error) {
+  const Options& options = this->engine_->options();
+  if (this->engine_->closed()) {
+    if (repetition_.takeLastTry()) {
+      proceed();
+    } else {
+      this->perform(giveUp(error, Step::none));
+    }
+    return;
+  }
+  const int attempt = repetition_.nextPause();
+  const std::uint32_t random = spreadBits(static_cast<std::uint32_t>(attempt)) >> 8U;
+  const auto wait = backoffPause(options.retryDelayMin, options.retryDelayMax, attempt, random);
+  this->engine_->callbacks().callAt(this->engine_->now() + wait, [self = TaskPtr(this)] {
+    self->goingOn_ = true;
+    self->guarded([&] { self->proceed(); });
+  });
+  goingOn_ = false;
+}
+
+template <class T>
+typename QueryTask<T>::Step QueryTask<T>::giveUp(const Error& why, Step told) {
+  goingOn_ = false;
+  const bool lost = repetition_.wasLost();
+  Step step = told;
+  if (step != Step::finish) {
+    step = told_.load() ? Step::end : tell(this->describe(lost ? repetition_.uncertain(why) : why));
+  }
+  step = answerFirst(step, Step::end);
+  this->engine_->log().write(
+      LogLevel::error,
+      fmt::format("{} \"{}\": what was to be given back or counted is given up, {}: {}",
+                  this->scripts_->noun(),
+                  escapeForDisplay(this->scripts_->title()),
+                  lost ? "and whether it took effect is not known" : "it took no effect",
+                  why.what()));
+  return step;
+}
 
 }  // namespace rlock::detail

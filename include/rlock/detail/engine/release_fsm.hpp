@@ -35,13 +35,7 @@ class ReleaseFsm {
   /// @param known    this owner knew of the hold
   /// @param remain   holds that are left, as this owner knows
   /// @param tooMany  the server counts more than that
-  Step released(bool known, int remain, bool tooMany) noexcept {
-    outcome_ = !known ? Result::notOwner : remain > 0 ? Result::stillHeld : Result::released;
-    if (tooMany) {
-      return reconcile();
-    }
-    return conclude();
-  }
+  Step released(bool known, int remain, bool tooMany) noexcept;
 
   /// The server knows of no hold.
   Step notOwner() noexcept {
@@ -50,25 +44,10 @@ class ReleaseFsm {
   }
 
   /// The release was certainly not executed.
-  Step failed(Error error) noexcept {
-    if (answered()) {
-      return Step::end;
-    }
-    result_ = Result::failed;
-    error_ = std::move(error);
-    return Step::finish;
-  }
+  Step failed(Error error) noexcept;
 
   /// As failed(), but the hold must not stay: the caller will not ask again.
-  Step failedForGood(Error error) noexcept {
-    if (answered()) {
-      return reconcile();
-    }
-    result_ = Result::failed;
-    error_ = std::move(error);
-    forGood_ = true;
-    return Step::finishAndReconcileBack;
-  }
+  Step failedForGood(Error error) noexcept;
 
   /// The release may have been executed.
   Step unknown() noexcept { return reconcile(); }
@@ -84,47 +63,80 @@ class ReleaseFsm {
 
   /// A reconcile step could not be done: not in the caller's time, or, once the caller was told,
   /// not before the hold was over anyway.
-  Step reconcileFailed(Error error) noexcept {
-    if (answered()) {
-      return forGood_ ? Step::end : reconcile();
-    }
-    result_ = Result::failed;
-    error_ = std::move(error);
-    forGood_ = true;
-    return Step::finishAndReconcileBack;
-  }
+  Step reconcileFailed(Error error) noexcept;
 
   /// Nobody waited for the latest reconcile step when it began, so it is not to end before the hold
   /// does.
   [[nodiscard]] bool reconcilesForGood() const noexcept { return forGood_; }
 
   /// The caller's time is up, or the client was closed.
-  Step expired(Error late) noexcept {
-    if (answered()) {
-      return Step::none;
-    }
-    result_ = Result::failed;
-    error_ = std::move(late);
-    return Step::finishEarly;
-  }
+  Step expired(Error late) noexcept;
 
  private:
   Step reconcile() noexcept {
     forGood_ = answered();
     return Step::reconcileBack;
   }
-  Step conclude() noexcept {
-    if (answered()) {
-      return Step::end;
-    }
-    result_ = outcome_;
-    return Step::finish;
-  }
+  Step conclude() noexcept;
 
   bool forGood_ = false;
   Result outcome_ = Result::pending;
   Result result_ = Result::pending;
   std::optional<Error> error_;
 };
+
+inline ReleaseFsm::Step ReleaseFsm::released(bool known, int remain, bool tooMany) noexcept {
+  outcome_ = !known ? Result::notOwner : remain > 0 ? Result::stillHeld : Result::released;
+  if (tooMany) {
+    return reconcile();
+  }
+  return conclude();
+}
+
+inline ReleaseFsm::Step ReleaseFsm::failed(Error error) noexcept {
+  if (answered()) {
+    return Step::end;
+  }
+  result_ = Result::failed;
+  error_ = std::move(error);
+  return Step::finish;
+}
+
+inline ReleaseFsm::Step ReleaseFsm::failedForGood(Error error) noexcept {
+  if (answered()) {
+    return reconcile();
+  }
+  result_ = Result::failed;
+  error_ = std::move(error);
+  forGood_ = true;
+  return Step::finishAndReconcileBack;
+}
+
+inline ReleaseFsm::Step ReleaseFsm::reconcileFailed(Error error) noexcept {
+  if (answered()) {
+    return forGood_ ? Step::end : reconcile();
+  }
+  result_ = Result::failed;
+  error_ = std::move(error);
+  forGood_ = true;
+  return Step::finishAndReconcileBack;
+}
+
+inline ReleaseFsm::Step ReleaseFsm::expired(Error late) noexcept {
+  if (answered()) {
+    return Step::none;
+  }
+  result_ = Result::failed;
+  error_ = std::move(late);
+  return Step::finishEarly;
+}
+
+inline ReleaseFsm::Step ReleaseFsm::conclude() noexcept {
+  if (answered()) {
+    return Step::end;
+  }
+  result_ = outcome_;
+  return Step::finish;
+}
 
 }  // namespace rlock::detail

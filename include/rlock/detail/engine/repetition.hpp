@@ -51,38 +51,11 @@ class Repetition {
   void lost() noexcept { wasLost_ = true; }
 
   /// The caller's time is up, or the client is closed.
-  [[nodiscard]] Error late(bool closed) const {
-    if (closed) {
-      return uncertain(closedError());
-    }
-    const Error error(Errc::timedOut, "the server did not answer in time");
-    return goesOn_ ? goingOn(error) : uncertain(error);
-  }
+  [[nodiscard]] Error late(bool closed) const;
 
   /// Not executed, this time.
   /// @param lapsed  the server knows nothing of the idempotency key
-  [[nodiscard]] Verdict failed(const Error& error, bool lapsed, Clock::time_point now) const {
-    if (!goesOn_) {
-      const bool open = wasLost_ || isUnanswered(error.errc());
-      return {open ? uncertain(error) : error, Next::over, Next::over};
-    }
-    if (lapsed) {
-      // The key cannot have lapsed, so the server has lost what it wrote last.
-      return {std::nullopt, Next::prepare, Next::prepare};
-    }
-    const Error known = wasLost_ ? uncertain(error) : error;
-    if (!mayPass(error.errc())) {
-      return {known, error.errc() == Errc::closed ? Next::giveUp : Next::over, Next::giveUp};
-    }
-    if (now >= deadline_) {
-      return {goingOn(error), Next::repeat, Next::repeat};
-    }
-    if (wasLost_) {
-      return {std::nullopt, Next::repeat, Next::repeat};
-    }
-    // A certain failure is the caller's to repeat, as long as there is a caller.
-    return {known, Next::over, Next::repeat};
-  }
+  [[nodiscard]] Verdict failed(const Error& error, bool lapsed, Clock::time_point now) const;
 
   /// A lost change was to be prepared, and that came to nothing.
   /// @param trustedUntil  from then on the key may have lapsed
@@ -116,22 +89,7 @@ class Repetition {
     return errc == Errc::timedOut || errc == Errc::connectionFailed || errc == Errc::closed;
   }
   /// Whether it may be otherwise in a moment.
-  static bool mayPass(Errc errc) noexcept {
-    switch (errc) {
-      case Errc::connectionFailed:
-      case Errc::timedOut:
-      case Errc::authenticationFailed:
-      case Errc::denied:
-      case Errc::outOfMemory:
-      case Errc::readOnly:
-      case Errc::notSynced:
-      case Errc::serverError:
-      case Errc::overloaded:
-        return true;
-      default:
-        return false;
-    }
-  }
+  static bool mayPass(Errc errc) noexcept;
 
   const bool changes_;
   const bool goesOn_;
@@ -140,5 +98,55 @@ class Repetition {
   int pauses_ = 0;
   bool closing_ = false;
 };
+
+inline Error Repetition::late(bool closed) const {
+  if (closed) {
+    return uncertain(closedError());
+  }
+  const Error error(Errc::timedOut, "the server did not answer in time");
+  return goesOn_ ? goingOn(error) : uncertain(error);
+}
+
+inline Repetition::Verdict Repetition::failed(const Error& error,
+                                              bool lapsed,
+                                              Clock::time_point now) const {
+  if (!goesOn_) {
+    const bool open = wasLost_ || isUnanswered(error.errc());
+    return {open ? uncertain(error) : error, Next::over, Next::over};
+  }
+  if (lapsed) {
+    // The key cannot have lapsed, so the server has lost what it wrote last.
+    return {std::nullopt, Next::prepare, Next::prepare};
+  }
+  const Error known = wasLost_ ? uncertain(error) : error;
+  if (!mayPass(error.errc())) {
+    return {known, error.errc() == Errc::closed ? Next::giveUp : Next::over, Next::giveUp};
+  }
+  if (now >= deadline_) {
+    return {goingOn(error), Next::repeat, Next::repeat};
+  }
+  if (wasLost_) {
+    return {std::nullopt, Next::repeat, Next::repeat};
+  }
+  // A certain failure is the caller's to repeat, as long as there is a caller.
+  return {known, Next::over, Next::repeat};
+}
+
+inline bool Repetition::mayPass(Errc errc) noexcept {
+  switch (errc) {
+    case Errc::connectionFailed:
+    case Errc::timedOut:
+    case Errc::authenticationFailed:
+    case Errc::denied:
+    case Errc::outOfMemory:
+    case Errc::readOnly:
+    case Errc::notSynced:
+    case Errc::serverError:
+    case Errc::overloaded:
+      return true;
+    default:
+      return false;
+  }
+}
 
 }  // namespace rlock::detail

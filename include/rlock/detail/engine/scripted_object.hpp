@@ -55,39 +55,12 @@ class ScriptedObject {
 
   /// @param make  makes the task, which has run() and startInBackground()
   template <class T, class Make>
-  Result<T> runTask(OwnerId owner, Make make) const {
-    if (auto why = engine_->refuse(true)) {
-      return describe(std::move(*why), owner);
-    }
-    const auto task = make();
-    if (auto why = task->mayBeRefused() ? engine_->tooMany() : std::nullopt) {
-      return describe(std::move(*why), owner);
-    }
-    return task->run();
-  }
+  Result<T> runTask(OwnerId owner, Make make) const;
   template <class T, class Make>
-  void startTask(OwnerId owner, Handler<T> handler, Make make) const {
-    if (auto why = engine_->refuse(false)) {
-      reject<T>(std::move(*why), owner, std::move(handler));
-      return;
-    }
-    const auto task = make();
-    if (auto why = task->mayBeRefused() ? engine_->tooMany() : std::nullopt) {
-      reject<T>(std::move(*why), owner, std::move(handler));
-      return;
-    }
-    task->setHandlerPlace(handlerPlace_);
-    task->startInBackground(std::move(handler));
-  }
+  void startTask(OwnerId owner, Handler<T> handler, Make make) const;
   /// Tells a handler, later, that its call is not made.
   template <class T>
-  void reject(Error why, OwnerId owner, Handler<T> handler) const {
-    engine_->callbacks().reject(
-        [handler = std::move(handler), error = describe(std::move(why), owner)]() mutable {
-          handler(Result<T>(std::move(error)));
-        },
-        handlerPlace_);
-  }
+  void reject(Error why, OwnerId owner, Handler<T> handler) const;
 
   /// Says what is wrong with the arguments of an acquisition, or nothing.
   [[nodiscard]] static std::optional<Error> check(const AcquireParams& params);
@@ -124,20 +97,48 @@ class ScriptedObject {
   IntrusivePtr<QueryTask<T>> makeQuery(OwnerId owner,
                                        Compose& compose,
                                        Parse& parse,
-                                       TimePoint until) const {
-    return makeIntrusive<QueryTask<T>>(
-        engine_,
-        scripts_,
-        owner,
-        [&](Call& call, std::string_view field) { compose(call, *scripts_, field); },
-        std::move(parse),
-        until);
-  }
+                                       TimePoint until) const;
 
   const std::shared_ptr<LockEngine> engine_;
   const Scripts scripts_;
   const HandlerPlace handlerPlace_;
 };
+
+template <class T, class Make>
+Result<T> ScriptedObject::runTask(OwnerId owner, Make make) const {
+  if (auto why = engine_->refuse(true)) {
+    return describe(std::move(*why), owner);
+  }
+  const auto task = make();
+  if (auto why = task->mayBeRefused() ? engine_->tooMany() : std::nullopt) {
+    return describe(std::move(*why), owner);
+  }
+  return task->run();
+}
+
+template <class T, class Make>
+void ScriptedObject::startTask(OwnerId owner, Handler<T> handler, Make make) const {
+  if (auto why = engine_->refuse(false)) {
+    reject<T>(std::move(*why), owner, std::move(handler));
+    return;
+  }
+  const auto task = make();
+  if (auto why = task->mayBeRefused() ? engine_->tooMany() : std::nullopt) {
+    reject<T>(std::move(*why), owner, std::move(handler));
+    return;
+  }
+  task->setHandlerPlace(handlerPlace_);
+  task->startInBackground(std::move(handler));
+}
+
+template <class T>
+void ScriptedObject::reject(Error why, OwnerId owner, Handler<T> handler) const {
+  engine_->callbacks().reject(
+      [handler = std::move(handler), error = describe(std::move(why), owner)]() mutable {
+        handler(Result<T>(std::move(error)));
+      },
+      handlerPlace_);
+}
 
 inline std::optional<Error> ScriptedObject::check(const AcquireParams& params) {
   if (!params.wait.valid()) {
@@ -198,6 +199,20 @@ inline void ScriptedObject::acquireAsync(Scripts scripts,
   startTask<Acquired>(owner, std::move(handler), [&] {
     return makeIntrusive<AcquireTask>(engine_, std::move(scripts), std::move(params));
   });
+}
+
+template <class T, class Compose, class Parse>
+IntrusivePtr<QueryTask<T>> ScriptedObject::makeQuery(OwnerId owner,
+                                                     Compose& compose,
+                                                     Parse& parse,
+                                                     TimePoint until) const {
+  return makeIntrusive<QueryTask<T>>(
+      engine_,
+      scripts_,
+      owner,
+      [&](Call& call, std::string_view field) { compose(call, *scripts_, field); },
+      std::move(parse),
+      until);
 }
 
 }  // namespace rlock::detail

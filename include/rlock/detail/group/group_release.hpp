@@ -36,183 +36,18 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   }
 
   /// With another plan than it was made with.
-  void start(GroupHold::Plan plan) {
-    {
-      const MutexLock lock(mutex_);
-      begin(std::move(plan));
-    }
-    start();
-  }
-  void start() {
-    const auto incarnations = planned();
-    for (std::size_t i = 0; i < incarnations.size(); ++i) {
-      if (!incarnations[i].empty()) {
-        release(i, incarnations[i].front());
-      }
-    }
-    judge();
-  }
+  void start(GroupHold::Plan plan);
+  void start();
 
  private:
-  void begin(GroupHold::Plan plan) RLOCK_REQUIRES(mutex_) {
-    plan_ = std::move(plan);
-    tally_ = ReleaseTally();
-    tally_.valid = plan_.valid;
-    tally_.members = static_cast<std::size_t>(std::count_if(
-        plan_.incarnations.begin(), plan_.incarnations.end(), [](const auto& incarnations) {
-          return !incarnations.empty();
-        }));
-  }
-
-  std::vector<std::vector<std::uint64_t>> planned() {
-    const MutexLock lock(mutex_);
-    try {
-      return plan_.incarnations;
-    } catch (const std::bad_alloc&) {
-      // The plan must be carried out, and most often the next allocation succeeds.
-      return plan_.incarnations;
-    }
-  }
-
-  void release(std::size_t member, std::uint64_t incarnation) {
-    try {
-      group_->members()[member]->releaseAsync(
-          {owner_, incarnation},
-          [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
-            self->answered(member, result);
-          });
-    } catch (const std::bad_alloc&) {
-      // The others are to be released all the same, and this one in the background.
-      group_->releaseQuietly(member, {owner_, incarnation});
-      answered(member, memoryError());
-    }
-  }
-
-  void answered(std::size_t member, const Result<ReleaseOutcome>& result) {
-    std::optional<Error> error;
-    if (!result.has_value()) {
-      try {
-        error = result.error();
-      } catch (const std::bad_alloc&) {
-        // Why it failed is not known then.
-      }
-    }
-    std::optional<std::uint64_t> next;
-    std::vector<std::uint64_t> unasked;
-    {
-      const MutexLock lock(mutex_);
-      std::vector<std::uint64_t>& incarnations = plan_.incarnations[member];
-      const std::uint64_t asked = incarnations.front();
-      incarnations.erase(incarnations.begin());
-      if (result.has_value()) {
-        if (!incarnations.empty()) {
-          next = incarnations.front();
-        } else {
-          ++tally_.released;
-          stillHeld_ += static_cast<std::size_t>(*result == ReleaseOutcome::stillHeld);
-        }
-      } else if (result.error().errc() == Errc::notOwner) {
-        ++tally_.notOwner;
-        gone_[member] = true;
-        unasked.swap(incarnations);
-        std::erase(unasked, asked);
-      } else {
-        // The member completes this release in the background, and also those that were to follow.
-        unasked.swap(incarnations);
-        ++tally_.failed;
-        if (!error_) {
-          error_ = std::move(error);
-        }
-      }
-    }
-    for (const std::uint64_t incarnation : unasked) {
-      group_->members()[member]->releaseQuietly({owner_, incarnation});
-    }
-    if (next) {
-      release(member, *next);
-    } else {
-      judge();
-    }
-  }
-
-  /// Without memory for what is to be said, most often the next allocation succeeds.
-  void judge() {
-    try {
-      judgeNow();
-    } catch (const std::bad_alloc&) {
-      {
-        const MutexLock lock(mutex_);
-        rest_ = rest_ == Rest::asked ? Rest::known : rest_;
-      }
-      judgeNow();
-    }
-  }
-
-  void judgeNow() {
-    std::optional<Result<ReleaseOutcome>> result;
-    std::optional<Done<ReleaseOutcome>> done;
-    {
-      const MutexLock lock(mutex_);
-      if (!done_ || rest_ == Rest::asked) {
-        return;
-      }
-      switch (group_->members().needsAll() ? tally_.ofAll()
-                                           : tally_.ofMajority(group_->members().need())) {
-        case ReleaseTally::Result::pending:
-          return;
-        case ReleaseTally::Result::released:
-          result.emplace(plan_.last && stillHeld_ < group_->members().need()
-                             ? ReleaseOutcome::released
-                             : ReleaseOutcome::stillHeld);
-          break;
-        case ReleaseTally::Result::notOwner:
-          if (!plan_.last && rest_ == Rest::unknown) {
-            rest_ = Rest::asked;
-            break;
-          }
-          result.emplace(group_->members().describe(Error(
-              Errc::notOwner, "not held by this owner, or no longer; nothing is left of it")));
-          break;
-        case ReleaseTally::Result::failed:
-          result.emplace(error_ ? *error_ : Error(Errc::serverError, "no outcome"));
-          break;
-      }
-      if (result) {
-        done.emplace(std::move(done_));
-      }
-    }
-    if (done) {
-      (*done)(std::move(*result));
-    } else {
-      releaseRest();
-    }
-  }
-
+  void begin(GroupHold::Plan plan) RLOCK_REQUIRES(mutex_);
+  std::vector<std::vector<std::uint64_t>> planned();
+  void release(std::size_t member, std::uint64_t incarnation);
+  void answered(std::size_t member, const Result<ReleaseOutcome>& result);
+  void judge();
+  void judgeNow();
   /// A loss that this release is the first to find ends the owner's earlier acquisitions as well.
-  void releaseRest() {
-    std::vector<bool> gone;
-    {
-      const MutexLock lock(mutex_);
-      gone = gone_;
-    }
-    auto rest = group_->holds().takeRest(owner_, hold_, gone);
-    {
-      const MutexLock lock(mutex_);
-      rest_ = Rest::known;
-      if (rest) {
-        begin(std::move(*rest));
-      }
-    }
-    if (rest) {
-      start();
-      return;
-    }
-    // Race: the loop thread may have found the loss first, and is giving the rest back.
-    UniqueFunction<void()> then = [self = shared_from_this()] { self->judge(); };
-    if (!hold_ || !hold_->whenGivenBack(then)) {
-      then();
-    }
-  }
+  void releaseRest();
 
   enum class Rest : std::uint8_t { unknown, asked, known };
 
@@ -228,6 +63,184 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   std::optional<Error> error_ RLOCK_GUARDED_BY(mutex_);
   Done<ReleaseOutcome> done_ RLOCK_GUARDED_BY(mutex_);
 };
+
+inline void GroupLock::Releasing::start(GroupHold::Plan plan) {
+  {
+    const MutexLock lock(mutex_);
+    begin(std::move(plan));
+  }
+  start();
+}
+
+inline void GroupLock::Releasing::start() {
+  const auto incarnations = planned();
+  for (std::size_t i = 0; i < incarnations.size(); ++i) {
+    if (!incarnations[i].empty()) {
+      release(i, incarnations[i].front());
+    }
+  }
+  judge();
+}
+
+inline void GroupLock::Releasing::begin(GroupHold::Plan plan) {
+  plan_ = std::move(plan);
+  tally_ = ReleaseTally();
+  tally_.valid = plan_.valid;
+  tally_.members = static_cast<std::size_t>(std::count_if(
+      plan_.incarnations.begin(), plan_.incarnations.end(), [](const auto& incarnations) {
+        return !incarnations.empty();
+      }));
+}
+
+inline std::vector<std::vector<std::uint64_t>> GroupLock::Releasing::planned() {
+  const MutexLock lock(mutex_);
+  try {
+    return plan_.incarnations;
+  } catch (const std::bad_alloc&) {
+    // The plan must be carried out, and most often the next allocation succeeds.
+    return plan_.incarnations;
+  }
+}
+
+inline void GroupLock::Releasing::release(std::size_t member, std::uint64_t incarnation) {
+  try {
+    group_->members()[member]->releaseAsync(
+        {owner_, incarnation},
+        [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
+          self->answered(member, result);
+        });
+  } catch (const std::bad_alloc&) {
+    // The others are to be released all the same, and this one in the background.
+    group_->releaseQuietly(member, {owner_, incarnation});
+    answered(member, memoryError());
+  }
+}
+
+inline void GroupLock::Releasing::answered(std::size_t member,
+                                           const Result<ReleaseOutcome>& result) {
+  std::optional<Error> error;
+  if (!result.has_value()) {
+    try {
+      error = result.error();
+    } catch (const std::bad_alloc&) {
+      // Why it failed is not known then.
+    }
+  }
+  std::optional<std::uint64_t> next;
+  std::vector<std::uint64_t> unasked;
+  {
+    const MutexLock lock(mutex_);
+    std::vector<std::uint64_t>& incarnations = plan_.incarnations[member];
+    const std::uint64_t asked = incarnations.front();
+    incarnations.erase(incarnations.begin());
+    if (result.has_value()) {
+      if (!incarnations.empty()) {
+        next = incarnations.front();
+      } else {
+        ++tally_.released;
+        stillHeld_ += static_cast<std::size_t>(*result == ReleaseOutcome::stillHeld);
+      }
+    } else if (result.error().errc() == Errc::notOwner) {
+      ++tally_.notOwner;
+      gone_[member] = true;
+      unasked.swap(incarnations);
+      std::erase(unasked, asked);
+    } else {
+      // The member completes this release in the background, and also those that were to follow.
+      unasked.swap(incarnations);
+      ++tally_.failed;
+      if (!error_) {
+        error_ = std::move(error);
+      }
+    }
+  }
+  for (const std::uint64_t incarnation : unasked) {
+    group_->members()[member]->releaseQuietly({owner_, incarnation});
+  }
+  if (next) {
+    release(member, *next);
+  } else {
+    judge();
+  }
+}
+
+inline void GroupLock::Releasing::judge() {
+  try {
+    judgeNow();
+  } catch (const std::bad_alloc&) {
+    // Without memory for what is to be said, most often the next allocation succeeds.
+    {
+      const MutexLock lock(mutex_);
+      rest_ = rest_ == Rest::asked ? Rest::known : rest_;
+    }
+    judgeNow();
+  }
+}
+
+inline void GroupLock::Releasing::judgeNow() {
+  std::optional<Result<ReleaseOutcome>> result;
+  std::optional<Done<ReleaseOutcome>> done;
+  {
+    const MutexLock lock(mutex_);
+    if (!done_ || rest_ == Rest::asked) {
+      return;
+    }
+    switch (group_->members().needsAll() ? tally_.ofAll()
+                                         : tally_.ofMajority(group_->members().need())) {
+      case ReleaseTally::Result::pending:
+        return;
+      case ReleaseTally::Result::released:
+        result.emplace(plan_.last && stillHeld_ < group_->members().need()
+                           ? ReleaseOutcome::released
+                           : ReleaseOutcome::stillHeld);
+        break;
+      case ReleaseTally::Result::notOwner:
+        if (!plan_.last && rest_ == Rest::unknown) {
+          rest_ = Rest::asked;
+          break;
+        }
+        result.emplace(group_->members().describe(
+            Error(Errc::notOwner, "not held by this owner, or no longer; nothing is left of it")));
+        break;
+      case ReleaseTally::Result::failed:
+        result.emplace(error_ ? *error_ : Error(Errc::serverError, "no outcome"));
+        break;
+    }
+    if (result) {
+      done.emplace(std::move(done_));
+    }
+  }
+  if (done) {
+    (*done)(std::move(*result));
+  } else {
+    releaseRest();
+  }
+}
+
+inline void GroupLock::Releasing::releaseRest() {
+  std::vector<bool> gone;
+  {
+    const MutexLock lock(mutex_);
+    gone = gone_;
+  }
+  auto rest = group_->holds().takeRest(owner_, hold_, gone);
+  {
+    const MutexLock lock(mutex_);
+    rest_ = Rest::known;
+    if (rest) {
+      begin(std::move(*rest));
+    }
+  }
+  if (rest) {
+    start();
+    return;
+  }
+  // Race: the loop thread may have found the loss first, and is giving the rest back.
+  UniqueFunction<void()> then = [self = shared_from_this()] { self->judge(); };
+  if (!hold_ || !hold_->whenGivenBack(then)) {
+    then();
+  }
+}
 
 inline void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
   if (hold->reason() == LossReason::threadEnded) {

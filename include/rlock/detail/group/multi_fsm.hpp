@@ -49,27 +49,11 @@ class MultiFsm {
 
   /// Event: the member next() was taken.
   /// @param valid  this member and all before it are still held
-  Step granted(bool valid) noexcept {
-    answers();
-    ++taken_;
-    if (answered() || stop_) {
-      return giveBack();
-    }
-    if (!valid) {
-      return again();
-    }
-    return taken_ == members_ ? finish(Result::granted) : take();
-  }
+  Step granted(bool valid) noexcept;
 
   /// Event: another owner held the member next() for the whole wait.
   /// @param timeLeft  the caller would wait longer
-  Step refused(bool timeLeft) noexcept {
-    answers();
-    if (!timeLeft) {
-      verdict_ = Result::refused;
-    }
-    return giveBack();
-  }
+  Step refused(bool timeLeft) noexcept;
 
   /// Event: the node of the member next() cannot be used now, but perhaps in a moment. `why`
   /// becomes the reason of failure if the caller's time is over before that member answers.
@@ -91,13 +75,7 @@ class MultiFsm {
   Step lost() noexcept { return again(); }
 
   /// Event: taking the member next() failed. It is not held.
-  Step failed(Error error) noexcept {
-    if (!answered() && !stop_) {
-      verdict_ = Result::failed;
-      error_ = std::move(error);
-    }
-    return giveBack();
-  }
+  Step failed(Error error) noexcept;
 
   /// Event: the taken members were given back, as far as that was possible.
   Step givenBack(bool timeLeft) noexcept {
@@ -114,20 +92,7 @@ class MultiFsm {
   }
 
   /// Event: the caller does not wait any longer.
-  Step expired(Error late) noexcept {
-    if (answered()) {
-      return Step::none;
-    }
-    if (stop_) {
-      verdict_ = Result::failed;
-      error_ = std::move(stop_);
-    } else if (verdict_ == Result::pending) {
-      verdict_ = Result::failed;
-      error_ = std::move(late);
-    }
-    result_ = verdict_;
-    return Step::finishEarly;
-  }
+  Step expired(Error late) noexcept;
 
  private:
   Step take() noexcept { return Step::take; }
@@ -140,24 +105,7 @@ class MultiFsm {
   }
 
   Step giveBack() noexcept { return taken_ > 0 ? Step::giveBack : conclude(true); }
-
-  Step conclude(bool timeLeft) noexcept {
-    if (answered()) {
-      return Step::end;
-    }
-    if (stop_) {
-      error_ = std::move(stop_);
-      return finish(Result::failed);
-    }
-    if (verdict_ != Result::pending) {
-      return finish(verdict_);
-    }
-    if (timeLeft && !oneAttempt_) {
-      return take();
-    }
-    decideLate();
-    return finish(verdict_);
-  }
+  Step conclude(bool timeLeft) noexcept;
 
   /// The member next() has answered.
   void answers() noexcept {
@@ -187,5 +135,66 @@ class MultiFsm {
   std::optional<Error> away_;
   std::size_t awayMember_ = 0;
 };
+
+inline MultiFsm::Step MultiFsm::granted(bool valid) noexcept {
+  answers();
+  ++taken_;
+  if (answered() || stop_) {
+    return giveBack();
+  }
+  if (!valid) {
+    return again();
+  }
+  return taken_ == members_ ? finish(Result::granted) : take();
+}
+
+inline MultiFsm::Step MultiFsm::refused(bool timeLeft) noexcept {
+  answers();
+  if (!timeLeft) {
+    verdict_ = Result::refused;
+  }
+  return giveBack();
+}
+
+inline MultiFsm::Step MultiFsm::failed(Error error) noexcept {
+  if (!answered() && !stop_) {
+    verdict_ = Result::failed;
+    error_ = std::move(error);
+  }
+  return giveBack();
+}
+
+inline MultiFsm::Step MultiFsm::expired(Error late) noexcept {
+  if (answered()) {
+    return Step::none;
+  }
+  if (stop_) {
+    verdict_ = Result::failed;
+    error_ = std::move(stop_);
+  } else if (verdict_ == Result::pending) {
+    verdict_ = Result::failed;
+    error_ = std::move(late);
+  }
+  result_ = verdict_;
+  return Step::finishEarly;
+}
+
+inline MultiFsm::Step MultiFsm::conclude(bool timeLeft) noexcept {
+  if (answered()) {
+    return Step::end;
+  }
+  if (stop_) {
+    error_ = std::move(stop_);
+    return finish(Result::failed);
+  }
+  if (verdict_ != Result::pending) {
+    return finish(verdict_);
+  }
+  if (timeLeft && !oneAttempt_) {
+    return take();
+  }
+  decideLate();
+  return finish(verdict_);
+}
 
 }  // namespace rlock::detail

@@ -60,21 +60,7 @@ class QuorumFsm {
 
   /// Event: a member has granted.
   /// @param valid  if a majority has granted: that majority is still valid now
-  Step granted(std::size_t member, bool valid) {
-    if (!answers(member, Answer::granted)) {
-      return Step::none;
-    }
-    if (count(Answer::granted) < need_) {
-      return judge();
-    }
-    if (valid) {
-      state_ = State::over;
-      outOfReach_ = false;
-      return finish(Result::granted);
-    }
-    outOfReach_ = false;
-    return giveBack();
-  }
+  Step granted(std::size_t member, bool valid);
 
   /// Event: another owner holds the member.
   Step refused(std::size_t member) {
@@ -82,54 +68,15 @@ class QuorumFsm {
   }
 
   /// Event: the member could not be asked.
-  Step failed(std::size_t member, const Error& error) {
-    if (!answers(member, isPermanent(error.errc()) ? Answer::rejected : Answer::unreachable)) {
-      return Step::none;
-    }
-    lastError_ = error;
-    if (asked_.size() - count(Answer::rejected) < need_) {
-      verdict_ = Result::failed;
-      error_ = error;
-      return giveBack();
-    }
-    return judge();
-  }
+  Step failed(std::size_t member, const Error& error);
 
   /// Event: the time for answers is over. Members that have not answered count as unreachable.
   /// @param early  the caller's time is over, but not yet the members'
-  Step limitReached(bool early) {
-    if (!asking()) {
-      return Step::none;
-    }
-    if (early && attempts_ > 1) {
-      // A shortened attempt says nothing about the members, so the finding of the attempt before it
-      // stands.
-      return giveBack();
-    }
-    for (Answer& answer : asked_) {
-      if (answer == Answer::pending) {
-        answer = Answer::unreachable;
-      }
-    }
-    return judge();
-  }
+  Step limitReached(bool early);
 
   /// Event: the granted members were given back, as far as that was possible.
   /// @param timeLeft  the caller would wait longer
-  Step givenBack(bool timeLeft) {
-    if (!givingBack()) {
-      return Step::none;
-    }
-    if (answered()) {
-      state_ = State::over;
-      return Step::end;
-    }
-    if (stop_ || verdict_ == Result::failed || oneAttempt_ || !timeLeft) {
-      return conclude();
-    }
-    state_ = State::pausing;
-    return Step::pause;
-  }
+  Step givenBack(bool timeLeft);
 
   Step pauseOver(bool timeLeft) {
     if (!pausing()) {
@@ -139,114 +86,33 @@ class QuorumFsm {
   }
 
   /// Event: the caller was stopped.
-  Step stopped(Error why) {
-    if (answered() || stop_) {
-      return Step::none;
-    }
-    stop_ = std::move(why);
-    switch (state_) {
-      case State::asking:
-        return giveBack();
-      case State::pausing:
-        return conclude();
-      default:
-        return Step::none;
-    }
-  }
+  Step stopped(Error why);
 
   /// Event: the caller does not wait any longer. When it returns giveBack, call it again once
   /// giving back has begun: the second call tells the caller.
-  Step expired() {
-    if (answered()) {
-      return Step::none;
-    }
-    switch (state_) {
-      case State::asking:
-        return limitReached(true);
-      case State::givingBack:
-        decide();
-        return Step::finishEarly;
-      default:
-        return conclude();
-    }
-  }
+  Step expired();
 
  private:
   enum class State : std::uint8_t { ready, asking, givingBack, pausing, over };
   enum class Answer : std::uint8_t { pending, granted, refused, unreachable, rejected };
 
   /// True for errors that another attempt would meet again.
-  static bool isPermanent(Errc errc) noexcept {
-    switch (errc) {
-      case Errc::authenticationFailed:
-      case Errc::denied:
-      case Errc::wrongType:
-      case Errc::invalidArgument:
-      case Errc::closed:
-      case Errc::forked:
-      case Errc::reentry:
-      case Errc::wouldDeadlock:
-      case Errc::protocolError:
-        return true;
-      default:
-        return false;
-    }
-  }
+  static bool isPermanent(Errc errc) noexcept;
 
   [[nodiscard]] std::size_t count(Answer answer) const noexcept {
     return static_cast<std::size_t>(std::count(asked_.begin(), asked_.end(), answer));
   }
-  bool answers(std::size_t member, Answer answer) noexcept {
-    if (!asking() || asked_[member] != Answer::pending) {
-      return false;
-    }
-    asked_[member] = answer;
-    return true;
-  }
-
-  Step attempt() {
-    ++attempts_;
-    std::fill(asked_.begin(), asked_.end(), Answer::pending);
-    lastError_.reset();
-    state_ = State::asking;
-    return Step::attempt;
-  }
-
+  bool answers(std::size_t member, Answer answer) noexcept;
+  Step attempt();
   /// Ends the attempt when no majority is possible any more.
-  Step judge() {
-    if (count(Answer::granted) + count(Answer::pending) >= need_) {
-      return Step::none;
-    }
-    reached_ = count(Answer::granted) + count(Answer::refused) + count(Answer::pending);
-    outOfReach_ = reached_ < need_;
-    return giveBack();
-  }
+  Step judge();
 
   Step giveBack() {
     state_ = State::givingBack;
     return Step::giveBack;
   }
 
-  void decide() {
-    if (stop_) {
-      result_ = Result::failed;
-      error_ = std::move(stop_);
-    } else if (verdict_ == Result::failed) {
-      result_ = Result::failed;
-    } else if (outOfReach_) {
-      result_ = Result::failed;
-      std::string text = "of " + std::to_string(asked_.size()) + " nodes only " +
-                         std::to_string(reached_) + " answered";
-      if (lastError_) {
-        text += "; one said: ";
-        text += lastError_->message();
-      }
-      error_ = Error(Errc::noQuorum, text);
-    } else {
-      result_ = Result::refused;
-    }
-  }
-
+  void decide();
   Step conclude() {
     state_ = State::over;
     decide();
@@ -270,5 +136,158 @@ class QuorumFsm {
   std::optional<Error> lastError_;
   std::optional<Error> stop_;
 };
+
+inline QuorumFsm::Step QuorumFsm::granted(std::size_t member, bool valid) {
+  if (!answers(member, Answer::granted)) {
+    return Step::none;
+  }
+  if (count(Answer::granted) < need_) {
+    return judge();
+  }
+  if (valid) {
+    state_ = State::over;
+    outOfReach_ = false;
+    return finish(Result::granted);
+  }
+  outOfReach_ = false;
+  return giveBack();
+}
+
+inline QuorumFsm::Step QuorumFsm::failed(std::size_t member, const Error& error) {
+  if (!answers(member, isPermanent(error.errc()) ? Answer::rejected : Answer::unreachable)) {
+    return Step::none;
+  }
+  lastError_ = error;
+  if (asked_.size() - count(Answer::rejected) < need_) {
+    verdict_ = Result::failed;
+    error_ = error;
+    return giveBack();
+  }
+  return judge();
+}
+
+inline QuorumFsm::Step QuorumFsm::limitReached(bool early) {
+  if (!asking()) {
+    return Step::none;
+  }
+  if (early && attempts_ > 1) {
+    // A shortened attempt says nothing about the members, so the finding of the attempt before it
+    // stands.
+    return giveBack();
+  }
+  for (Answer& answer : asked_) {
+    if (answer == Answer::pending) {
+      answer = Answer::unreachable;
+    }
+  }
+  return judge();
+}
+
+inline QuorumFsm::Step QuorumFsm::givenBack(bool timeLeft) {
+  if (!givingBack()) {
+    return Step::none;
+  }
+  if (answered()) {
+    state_ = State::over;
+    return Step::end;
+  }
+  if (stop_ || verdict_ == Result::failed || oneAttempt_ || !timeLeft) {
+    return conclude();
+  }
+  state_ = State::pausing;
+  return Step::pause;
+}
+
+inline QuorumFsm::Step QuorumFsm::stopped(Error why) {
+  if (answered() || stop_) {
+    return Step::none;
+  }
+  stop_ = std::move(why);
+  switch (state_) {
+    case State::asking:
+      return giveBack();
+    case State::pausing:
+      return conclude();
+    default:
+      return Step::none;
+  }
+}
+
+inline QuorumFsm::Step QuorumFsm::expired() {
+  if (answered()) {
+    return Step::none;
+  }
+  switch (state_) {
+    case State::asking:
+      return limitReached(true);
+    case State::givingBack:
+      decide();
+      return Step::finishEarly;
+    default:
+      return conclude();
+  }
+}
+
+inline bool QuorumFsm::isPermanent(Errc errc) noexcept {
+  switch (errc) {
+    case Errc::authenticationFailed:
+    case Errc::denied:
+    case Errc::wrongType:
+    case Errc::invalidArgument:
+    case Errc::closed:
+    case Errc::forked:
+    case Errc::reentry:
+    case Errc::wouldDeadlock:
+    case Errc::protocolError:
+      return true;
+    default:
+      return false;
+  }
+}
+
+inline bool QuorumFsm::answers(std::size_t member, Answer answer) noexcept {
+  if (!asking() || asked_[member] != Answer::pending) {
+    return false;
+  }
+  asked_[member] = answer;
+  return true;
+}
+
+inline QuorumFsm::Step QuorumFsm::attempt() {
+  ++attempts_;
+  std::fill(asked_.begin(), asked_.end(), Answer::pending);
+  lastError_.reset();
+  state_ = State::asking;
+  return Step::attempt;
+}
+
+inline QuorumFsm::Step QuorumFsm::judge() {
+  if (count(Answer::granted) + count(Answer::pending) >= need_) {
+    return Step::none;
+  }
+  reached_ = count(Answer::granted) + count(Answer::refused) + count(Answer::pending);
+  outOfReach_ = reached_ < need_;
+  return giveBack();
+}
+
+inline void QuorumFsm::decide() {
+  if (stop_) {
+    result_ = Result::failed;
+    error_ = std::move(stop_);
+  } else if (verdict_ == Result::failed) {
+    result_ = Result::failed;
+  } else if (outOfReach_) {
+    result_ = Result::failed;
+    std::string text = "of " + std::to_string(asked_.size()) + " nodes only " +
+                       std::to_string(reached_) + " answered";
+    if (lastError_) {
+      text += "; one said: ";
+      text += lastError_->message();
+    }
+    error_ = Error(Errc::noQuorum, text);
+  } else {
+    result_ = Result::refused;
+  }
+}
 
 }  // namespace rlock::detail

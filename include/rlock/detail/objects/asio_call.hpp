@@ -57,21 +57,7 @@ std::shared_ptr<ContextCalls> callsOf(const Executor& executor) {
 template <class T, class Handler>
 class Call final : public ContextCall {
  public:
-  static void start(Handler handler, Operation<T> operation) {
-    std::unique_ptr<OperationBody<T>> body = OperationAccess::take(operation);
-    Pointer call = make(std::move(handler));
-    if (!body) {
-      post(std::move(call), OperationAccess::alreadyStarted<T>());
-      return;
-    }
-    if (std::stop_token* stop = body->stop()) {
-      call->connect(*stop);
-    }
-    std::shared_ptr<ContextCalls> calls = callsOf(call->work_.get_executor());
-    if (calls->add(*call)) {
-      body->start(Delivery(std::move(calls), call.release()));
-    }
-  }
+  static void start(Handler handler, Operation<T> operation);
 
   explicit Call(Handler handler)
       : handler_(std::move(handler)), work_(net::get_associated_executor(handler_)) {}
@@ -91,34 +77,7 @@ class Call final : public ContextCall {
   };
   using Pointer = std::unique_ptr<Call, Destroy>;
 
-  /// The handler that the client is given: it calls it with the result, once, or destroys it.
-  class Delivery {
-   public:
-    Delivery(std::shared_ptr<ContextCalls> calls, Call* call) noexcept
-        : calls_(std::move(calls)), call_(call) {}
-    Delivery(Delivery&& other) noexcept
-        : calls_(std::move(other.calls_)), call_(std::exchange(other.call_, nullptr)) {}
-    Delivery& operator=(Delivery&&) = delete;
-    ~Delivery() {
-      if (call_ != nullptr) {
-        if (const ContextCalls::Taking taking(*calls_, call_); taking) {
-          const Pointer unfinished(call_);
-        }
-      }
-    }
-
-    void operator()(Result<T> result) {
-      Call* const call = std::exchange(call_, nullptr);
-      // A call whose context is gone drops the result: a hold in it is released.
-      if (const ContextCalls::Taking taking(*calls_, call); taking) {
-        post(Pointer(call), std::move(result));
-      }
-    }
-
-   private:
-    std::shared_ptr<ContextCalls> calls_;
-    Call* call_;
-  };
+  class Delivery;
 
   /// Runs on the handler's executor.
   struct Completion {
@@ -163,21 +122,7 @@ class Call final : public ContextCall {
   }
 
   /// Lets the handler's cancellation slot and endAll() stop the call, beside the caller's token.
-  void connect(std::stop_token& stop) {
-    stop_ = std::stop_source();
-    if (stop.stop_possible()) {
-      callersStop_.emplace(std::move(stop), RequestStop{stop_});
-    }
-    stop = stop_.get_token();
-#ifdef RLOCK_DETAIL_ASIO_SLOTS
-    // The slot keeps this function until it gets another one, and has a share in the stop source
-    // for that time: only the thread that uses the handler may touch the slot, and by the time the
-    // call is done its signal may be gone.
-    if (auto slot = net::get_associated_cancellation_slot(handler_); slot.is_connected()) {
-      slot.assign(RequestStop{stop_});
-    }
-#endif
-  }
+  void connect(std::stop_token& stop);
 
   static void post(Pointer call, Result<T> result) {
     call->result_.emplace(std::move(result));
@@ -185,27 +130,7 @@ class Call final : public ContextCall {
     net::post(executor, Completion{std::move(call)});
   }
 
-  static void complete(Pointer call) {
-    Handler handler(std::move(call->handler_));
-    Result<T> result(std::move(*call->result_));
-    // Asio wants the memory back before the handler runs, which may need it for its next call.
-    Allocator allocator(net::get_associated_allocator(handler));
-    Call* const memory = call.release();
-    AllocatorTraits::destroy(allocator, memory);
-    AllocatorTraits::deallocate(allocator, memory, 1);
-
-    std::exception_ptr failure;
-    if (!result.has_value()) {
-      failure = std::make_exception_ptr(std::move(result).error());
-    }
-    if constexpr (std::is_void_v<T>) {
-      std::move(handler)(std::move(failure));
-    } else if (failure) {
-      std::move(handler)(std::move(failure), T());
-    } else {
-      std::move(handler)(std::exception_ptr(), *std::move(result));
-    }
-  }
+  static void complete(Pointer call);
 
   void end() noexcept override {
     const Pointer self(this);
@@ -218,6 +143,93 @@ class Call final : public ContextCall {
   std::optional<std::stop_callback<RequestStop>> callersStop_;
   std::optional<Result<T>> result_;
 };
+
+/// The handler that the client is given: it calls it with the result, once, or destroys it.
+template <class T, class Handler>
+class Call<T, Handler>::Delivery {
+ public:
+  Delivery(std::shared_ptr<ContextCalls> calls, Call* call) noexcept
+      : calls_(std::move(calls)), call_(call) {}
+  Delivery(Delivery&& other) noexcept
+      : calls_(std::move(other.calls_)), call_(std::exchange(other.call_, nullptr)) {}
+  Delivery& operator=(Delivery&&) = delete;
+  ~Delivery() {
+    if (call_ != nullptr) {
+      if (const ContextCalls::Taking taking(*calls_, call_); taking) {
+        const Pointer unfinished(call_);
+      }
+    }
+  }
+
+  void operator()(Result<T> result) {
+    Call* const call = std::exchange(call_, nullptr);
+    // A call whose context is gone drops the result: a hold in it is released.
+    if (const ContextCalls::Taking taking(*calls_, call); taking) {
+      post(Pointer(call), std::move(result));
+    }
+  }
+
+ private:
+  std::shared_ptr<ContextCalls> calls_;
+  Call* call_;
+};
+
+template <class T, class Handler>
+void Call<T, Handler>::start(Handler handler, Operation<T> operation) {
+  std::unique_ptr<OperationBody<T>> body = OperationAccess::take(operation);
+  Pointer call = make(std::move(handler));
+  if (!body) {
+    post(std::move(call), OperationAccess::alreadyStarted<T>());
+    return;
+  }
+  if (std::stop_token* stop = body->stop()) {
+    call->connect(*stop);
+  }
+  std::shared_ptr<ContextCalls> calls = callsOf(call->work_.get_executor());
+  if (calls->add(*call)) {
+    body->start(Delivery(std::move(calls), call.release()));
+  }
+}
+
+template <class T, class Handler>
+void Call<T, Handler>::connect(std::stop_token& stop) {
+  stop_ = std::stop_source();
+  if (stop.stop_possible()) {
+    callersStop_.emplace(std::move(stop), RequestStop{stop_});
+  }
+  stop = stop_.get_token();
+#ifdef RLOCK_DETAIL_ASIO_SLOTS
+  // The slot keeps this function until it gets another one, and has a share in the stop source
+  // for that time: only the thread that uses the handler may touch the slot, and by the time the
+  // call is done its signal may be gone.
+  if (auto slot = net::get_associated_cancellation_slot(handler_); slot.is_connected()) {
+    slot.assign(RequestStop{stop_});
+  }
+#endif
+}
+
+template <class T, class Handler>
+void Call<T, Handler>::complete(Pointer call) {
+  Handler handler(std::move(call->handler_));
+  Result<T> result(std::move(*call->result_));
+  // Asio wants the memory back before the handler runs, which may need it for its next call.
+  Allocator allocator(net::get_associated_allocator(handler));
+  Call* const memory = call.release();
+  AllocatorTraits::destroy(allocator, memory);
+  AllocatorTraits::deallocate(allocator, memory, 1);
+
+  std::exception_ptr failure;
+  if (!result.has_value()) {
+    failure = std::make_exception_ptr(std::move(result).error());
+  }
+  if constexpr (std::is_void_v<T>) {
+    std::move(handler)(std::move(failure));
+  } else if (failure) {
+    std::move(handler)(std::move(failure), T());
+  } else {
+    std::move(handler)(std::exception_ptr(), *std::move(result));
+  }
+}
 
 template <class T>
 struct Signature {
