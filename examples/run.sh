@@ -130,7 +130,7 @@ build=build/$preset
 configure=(cmake --preset "$preset")
 if [[ -z ${RLOCK_PRESET:-} && ! -f $build/build.ninja ]]; then
   build=build/examples
-  configure+=(-B "$build" -DRLOCK_BUILD_TESTS=OFF -DRLOCK_BUILD_BENCH=OFF)
+  configure+=(-B "$build" -DRLOCK_BUILD_TESTS=OFF)
 fi
 # A build can only use it if the directory was configured with it.
 if command -v ccache >/dev/null; then

@@ -27,9 +27,9 @@ install() {  # CLIENT FUNCTION
 }
 
 cpp() {
-  cmake --preset release
-  cmake --build --preset release --target bench_rlock_peer bench_hiredis_peer
-  cp build/release/bench/{rlock,hiredis}_peer "$programs"
+  cmake --preset bench
+  cmake --build --preset bench --target bench_rlock_peer bench_hiredis_peer
+  cp build/bench/bench/{rlock,hiredis}_peer "$programs"
 }
 
 go_clients() {

@@ -19,7 +19,7 @@ part() {  # COMMAND...
 }
 part ./debian.sh bookworm tests/run.sh
 part ./debian.sh bookworm examples/run.sh
-part ./debian.sh trixie tests/run.sh
+part env RLOCK_PRESET=bench ./debian.sh trixie tests/run.sh
 part ./debian.sh trixie examples/run.sh
 part ./servers.sh
 part ./topologies.sh
