@@ -4,6 +4,7 @@
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
 #include <rlock/detail/engine/hold_loss.hpp>
@@ -142,13 +143,18 @@ inline void ForceListener::serve() {
     // Looking four times as often as needed keeps the end of the linger within a quarter of it.
     timer_->armAt(std::max(std::min(now + linger / 4, heldLast_ + linger), now + kListenAfter));
   }
-  if (wanted != std::exchange(subscribed_, wanted)) {
+  if (wanted == subscribed_) {
+    return;
+  }
+  // Where there is no memory for it, the next call of this function tries again.
+  const bool done = ifThereIsMemorySoon([&] {
     if (wanted) {
       context_.dispatcher().subscribe(channel_, Dispatcher::Reach::everywhere);
     } else {
       context_.dispatcher().unsubscribe(channel_);
     }
-  }
+  });
+  subscribed_ = done ? wanted : subscribed_;
 }
 
 inline void ForceListener::refused(const Error& error) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/one_shot.hpp>
 #include <rlock/detail/engine/scripted_object.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
@@ -113,10 +114,12 @@ inline void ServerQuestions::authenticateOnLoop(DoneHandler done) const {
   engine->dispatcher().post([answer] {
     answer->engine->dispatcher().authenticate([answer](const Result<void>& result) {
       if (!result.has_value()) {
-        answer->engine->log().write(
-            LogLevel::warning,
-            std::string("the connections go on with the old credentials: ") +
-                result.error().what());
+        ifThereIsMemory([&] {
+          answer->engine->log().write(
+              LogLevel::warning,
+              std::string("the connections go on with the old credentials: ") +
+                  result.error().what());
+        });
       }
       std::exchange(answer->handler, nullptr)(result);
     });

@@ -62,6 +62,11 @@ inline ConnectionHistory::Up ConnectionHistory::up(const SessionPtr& session) {
 }
 
 inline bool ConnectionHistory::down(const Error& error, TimePoint now) {
+  // Its time is that of one attempt to connect; the calls that it ends have times of their own.
+  ErrorContext context = error.context();
+  context.elapsed = ErrorContext().elapsed;
+  // Made before anything changes: without memory for it, this is called once more.
+  Error latest(error.errc(), error.message(), std::move(context));
   bool known = error_ && error_->errc() == error.errc();
   if (error.errc() == Errc::readOnly) {
     // A replica is left and connected to again and again: that is no news until a master is found.
@@ -69,10 +74,7 @@ inline bool ConnectionHistory::down(const Error& error, TimePoint now) {
     known = known || now < readOnlyToldUntil_;
     readOnlyToldUntil_ = now + kToldFor;
   }
-  // Its time is that of one attempt to connect; the calls that it ends have times of their own.
-  ErrorContext context = error.context();
-  context.elapsed = ErrorContext().elapsed;
-  error_.emplace(error.errc(), error.message(), std::move(context));
+  error_ = std::move(latest);
   return !known;
 }
 

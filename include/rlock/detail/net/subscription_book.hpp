@@ -192,14 +192,17 @@ inline void SubscriptionBook::unsubscribe(const std::string& channel, TimePoint 
     return;
   }
   Entry& entry = *found;
+  const bool asks = entry.second.state == State::subscribed;
+  if (asks) {
+    // First, because there may be no memory for it, and what is not wanted is not tried once more.
+    makeDue(entry);
+  }
   entry.second.wanted = false;
   entry.second.again = false;
   if (--wanted_ == 0) {
     idleSince_ = now;
   }
-  if (entry.second.state == State::subscribed) {
-    makeDue(entry);
-  } else {
+  if (!asks) {
     // While a request is unanswered its answer decides what comes next.
     forgetIfUnused(entry);
   }
