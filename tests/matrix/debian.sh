@@ -56,11 +56,12 @@ git ls-files -z --cached --others --exclude-standard |
   tar --null --ignore-failed-read -T - -c 2>/dev/null | tar -x -C "$root/src/rlock"
 
 # The mounts end with the namespace, so that nothing of this machine is in there when it is removed.
+# With what is mounted below /dev: the terminals are.
 status=0
 unshare --mount --propagation private bash -c '
   root=$1
   shift
-  mount --bind /proc "$root/proc" && mount --bind /dev "$root/dev" || exit 78
+  mount --bind /proc "$root/proc" && mount --rbind /dev "$root/dev" || exit 78
   cd "$root"
   exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
     RLOCK_PRESET="${RLOCK_PRESET:-}" \
