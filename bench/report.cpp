@@ -22,7 +22,7 @@ void clearProgress() {
   }
 }
 
-std::string quoted(std::string_view text) {
+std::string inQuotes(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -84,7 +84,7 @@ void Report::writeJson(const std::string& path) const {
   std::string text = "{\n  \"machine\": {";
   std::string_view separator = "\n";
   for (const auto& [name, value] : facts_) {
-    text += fmt::format("{}    {}: {}", separator, quoted(name), quoted(value));
+    text += fmt::format("{}    {}: {}", separator, inQuotes(name), inQuotes(value));
     separator = ",\n";
   }
   text += "\n  },\n  \"results\": [";
@@ -92,11 +92,11 @@ void Report::writeJson(const std::string& path) const {
   for (const Result& result : results_) {
     text += fmt::format("{}    {{\"mode\": {}, \"subject\": {}, \"conditions\": {}",
                         separator,
-                        quoted(result.mode),
-                        quoted(result.subject),
-                        quoted(result.conditions));
+                        inQuotes(result.mode),
+                        inQuotes(result.subject),
+                        inQuotes(result.conditions));
     for (const auto& [name, value] : result.figures) {
-      text += fmt::format(", {}: {}", quoted(name), number(value));
+      text += fmt::format(", {}: {}", inQuotes(name), number(value));
     }
     text += '}';
     separator = ",\n";
