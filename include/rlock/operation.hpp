@@ -40,6 +40,9 @@ class OperationBody {
   /// The token whose stop request ends the call, to be exchanged before the start. Null for a call
   /// that no stop request ends, such as a release.
   virtual std::stop_token* stop() noexcept { return nullptr; }
+
+  /// Made without an owner, so in the name of the thread that made it.
+  bool ofThread = false;
 };
 
 template <class T, class Run, class Start>
@@ -58,6 +61,9 @@ class FunctionBody final : public OperationBody<T>,
 struct OperationAccess;
 
 }  // namespace detail
+
+template <class T>
+class ThreadOperation;
 
 /// One call that has been prepared but not started, and the four ways to start it: get() and wait()
 /// block, toFuture() and start() return at once, `co_await` suspends.
@@ -141,21 +147,22 @@ class [[nodiscard]] Operation {
 
   ///@{
   /// `co_await` gives the value or throws the Error. It takes the content of a named operation,
-  /// which then counts as started.
+  /// which then counts as started. What was made as a ThreadOperation fails with `invalidArgument`.
   auto operator co_await() && noexcept { return Awaiter{std::move(*this), std::nullopt}; }
   auto operator co_await() & noexcept { return Awaiter{std::move(*this), std::nullopt}; }
   ///@}
 
  private:
   friend struct detail::OperationAccess;
+  friend class ThreadOperation<T>;
 
   struct Awaiter {
     Operation operation;
     std::optional<Result<T>> result;
 
     [[nodiscard]] bool await_ready() {
-      if (!operation.body_) {
-        result.emplace(alreadyStarted());
+      if (std::optional<Error> why = operation.refuseToAwait()) {
+        result.emplace(std::move(*why));
       }
       return result.has_value();
     }
@@ -182,6 +189,19 @@ class [[nodiscard]] Operation {
                  "this operation was already started, or moved from; make another one");
   }
 
+  /// Why a coroutine cannot await it, or nothing.
+  [[nodiscard]] std::optional<Error> refuseToAwait() const {
+    if (!body_) {
+      return alreadyStarted();
+    }
+    if (body_->ofThread) {
+      return Error(
+          Errc::invalidArgument,
+          "a coroutine has no thread: make an owner by newOwner() and give it to each call");
+    }
+    return std::nullopt;
+  }
+
   std::unique_ptr<detail::OperationBody<T>> body_;
 };
 
@@ -200,15 +220,19 @@ constexpr void requireOwner() noexcept {
 /// An Operation for which no owner was given, so that its owner is the thread that makes it. It is
 /// like an Operation, except that it cannot be awaited: a coroutine continues on another thread, in
 /// whose name it could not release. Besides, all coroutines of one thread would be the same owner,
-/// so the lock would let them in together. Made on a client's loop thread it fails with
-/// `invalidArgument`, because that thread stands for no owner.
+/// so the lock would let them in together. To await it does not compile, and where it was made an
+/// Operation before, it fails with `invalidArgument`. So does one that was made on a client's loop
+/// thread, because that thread stands for no owner.
 template <class T>
 class [[nodiscard]] ThreadOperation : public Operation<T> {
  public:
-  using Operation<T>::Operation;
   /// As its base.
   // NOLINTNEXTLINE(google-explicit-constructor): it is made of what made it
-  ThreadOperation(Operation<T> operation) noexcept : Operation<T>(std::move(operation)) {}
+  ThreadOperation(Operation<T> operation) noexcept : Operation<T>(std::move(operation)) {
+    if (this->body_) {
+      this->body_->ofThread = true;
+    }
+  }
 
   /// Does not compile.
   template <class Coroutine = void>
@@ -227,10 +251,10 @@ struct OperationAccess {
   static std::unique_ptr<OperationBody<T>> take(Operation<T>& operation) noexcept {
     return std::exchange(operation.body_, nullptr);
   }
-  /// The error of a second start of an operation.
+  /// Why it cannot be awaited, which does not count as a start; or nothing.
   template <class T>
-  static Error alreadyStarted() {
-    return Operation<T>::alreadyStarted();
+  static std::optional<Error> refuseToAwait(const Operation<T>& operation) {
+    return operation.refuseToAwait();
   }
 };
 

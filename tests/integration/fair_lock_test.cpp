@@ -202,7 +202,7 @@ TEST_P(FairLockFaces, AStoppedWaiterLeavesTheQueue) {
     AcquireOptions options;
     options.stop = stop.get_token();
     return outcomeOf(
-        runBy(GetParam(), client.getFairLock("stopped").lockAsync(std::move(options))));
+        runBy(GetParam(), client.getFairLock("stopped").lockAsync(std::move(options), newOwner())));
   });
   ASSERT_EVENTUALLY(kLong, waiting("stopped", 1));
   stop.request_stop();

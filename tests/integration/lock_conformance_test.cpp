@@ -71,7 +71,8 @@ TEST_P(LockConformance, LK16_NotRenewedAfterAStoppedTryLock) {
     AcquireOptions options;
     options.wait = 5s;
     options.stop = stop.get_token();
-    return answerOf(runBy(GetParam(), client.getLock("LK16").tryLockAsync(std::move(options))));
+    return answerOf(
+        runBy(GetParam(), client.getLock("LK16").tryLockAsync(std::move(options), newOwner())));
   });
   EXPECT_TRUE(held.waitForHits(1, kLong));
   stop.request_stop();

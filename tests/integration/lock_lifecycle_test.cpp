@@ -74,7 +74,7 @@ TEST_F(LockLifecycle, HandlesOutliveTheClient) {
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "closed");
   EXPECT_EQ(answerOf([&] { return lock.isLocked(); }), "closed");
   for (const Face face : kFaces) {
-    auto future = startBy(face, lock.tryLockAsync());
+    auto future = startBy(face, lock.tryLockAsync(newOwner()));
     EXPECT_EQ(answerOf(future.get()), "closed") << face;
   }
   EXPECT_FALSE(lease.held());

@@ -114,7 +114,8 @@ TEST_P(LockWakeup, XSUB5_AWokenWaiterThatIsStoppedPassesItsTurnOn) {
     AcquireOptions options;
     options.wait = Duration::max();
     options.stop = stop.get_token();
-    return answerOf(runBy(GetParam(), client.getLock("sub5").tryLockAsync(std::move(options))));
+    return answerOf(
+        runBy(GetParam(), client.getLock("sub5").tryLockAsync(std::move(options), newOwner())));
   });
   ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
   auto second = waitFor(client, "sub5");
@@ -145,7 +146,8 @@ TEST_P(LockWakeup, XSUB8_StoppedInEveryPhase) {
       AcquireOptions options;
       options.wait = Duration::max();
       options.stop = stop.get_token();
-      return answerOf(runBy(GetParam(), client.getLock("sub8").tryLockAsync(std::move(options))));
+      return answerOf(
+          runBy(GetParam(), client.getLock("sub8").tryLockAsync(std::move(options), newOwner())));
     });
     untilThen();
     stop.request_stop();
@@ -159,7 +161,7 @@ TEST_P(LockWakeup, XSUB8_StoppedInEveryPhase) {
     stop.request_stop();
     AcquireOptions options;
     options.stop = stop.get_token();
-    EXPECT_EQ(answerOf(runBy(GetParam(), client.getLock("sub8").tryLockAsync(options))),
+    EXPECT_EQ(answerOf(runBy(GetParam(), client.getLock("sub8").tryLockAsync(options, newOwner()))),
               "cancelled");
     expectNoKeys();
   }
@@ -206,12 +208,14 @@ TEST_P(LockWakeup, XSUB8_StoppedInEveryPhase) {
 TEST_P(LockWakeup, XSUB9_AStopAfterTheAcquisitionChangesNothing) {
   Client client = connect();
   std::stop_source stop;
+  const OwnerId owner = newOwner();
   AcquireOptions options;
   options.stop = stop.get_token();
-  EXPECT_EQ(answerOf(runBy(GetParam(), client.getLock("sub9").tryLockAsync(options))), "true");
+  EXPECT_EQ(answerOf(runBy(GetParam(), client.getLock("sub9").tryLockAsync(options, owner))),
+            "true");
   stop.request_stop();
   std::this_thread::sleep_for(50ms);
-  EXPECT_TRUE(client.getLock("sub9").isHeldByCurrentThread());
+  EXPECT_TRUE(client.getLock("sub9").isHeldBy(owner));
 }
 
 TEST_P(LockWakeup, XSUB10_ForeignMessagesAreHints) {

@@ -57,6 +57,32 @@ TEST_F(Mistakes, ACallbackLocksWithoutAnOwner) {
                     HasSubstr("the loop thread is no owner: make one by newOwner()")));
 }
 
+Detached await(Operation<void>& operation, std::promise<std::string>& told) {
+  std::string words = "ok";
+  try {
+    co_await operation;
+  } catch (const Error& error) {
+    words = error.what();
+  }
+  told.set_value(words);
+}
+
+TEST_F(Mistakes, ACoroutineAwaitsInTheNameOfAThread) {
+  Client client = connect();
+  RLock lock = client.getLock("m");
+  const auto saidToACoroutine = [](Operation<void> operation) {
+    std::promise<std::string> told;
+    await(operation, told);
+    return told.get_future().get();
+  };
+  // That a ThreadOperation itself cannot be awaited, the compiler says.
+  EXPECT_THAT(saidToACoroutine(lock.lockAsync()),
+              HasSubstr("a coroutine has no thread: make an owner by newOwner()"));
+  EXPECT_FALSE(lock.isLocked());
+  EXPECT_EQ(saidToACoroutine(lock.lockAsync(newOwner())), "ok");
+  EXPECT_TRUE(lock.isLocked());
+}
+
 TEST_F(Mistakes, AThreadLocksAndThenAcquires) {
   Client client = connect();
   RLock lock = client.getLock("m");

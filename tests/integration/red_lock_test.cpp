@@ -574,8 +574,8 @@ TEST_F(RedLock, AStopEndsIt) {
   for (const Face face : kFaces) {
     std::stop_source stop;
     auto waiter = inThread([&] {
-      return outcomeOf(
-          runBy(face, redLock(locks("r")).lockInterruptiblyAsync(stop.get_token(), 60s)));
+      return outcomeOf(runBy(
+          face, redLock(locks("r")).lockInterruptiblyAsync(stop.get_token(), 60s, newOwner())));
     });
     EXPECT_FALSE(ready(waiter, 60ms));
     stop.request_stop();

@@ -226,8 +226,8 @@ TEST_P(SpinLock, EndsAWaitWhenStoppedOrClosed) {
     return inThread([&client, token] {
       AcquireOptions options;
       options.stop = token;
-      return outcomeOf(
-          runBy(GetParam(), lockOf(client, "ended").raw().lockAsync(std::move(options))));
+      return outcomeOf(runBy(
+          GetParam(), lockOf(client, "ended").raw().lockAsync(std::move(options), newOwner())));
     });
   };
   auto stopped = wait(stop.get_token());

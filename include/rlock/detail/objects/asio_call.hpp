@@ -176,12 +176,12 @@ class Call<T, Handler>::Delivery {
 
 template <class T, class Handler>
 void Call<T, Handler>::start(Handler handler, Operation<T> operation) {
-  std::unique_ptr<OperationBody<T>> body = OperationAccess::take(operation);
   Pointer call = make(std::move(handler));
-  if (!body) {
-    post(std::move(call), OperationAccess::alreadyStarted<T>());
+  if (std::optional<Error> why = OperationAccess::refuseToAwait(operation)) {
+    post(std::move(call), std::move(*why));
     return;
   }
+  const std::unique_ptr<OperationBody<T>> body = OperationAccess::take(operation);
   if (std::stop_token* stop = body->stop()) {
     call->connect(*stop);
   }
