@@ -153,7 +153,7 @@ Duration readDuration(const std::string& option, const std::string& text) {
 /// The kinds of lock exclude each other, so at most one of them is set afterwards. applySettings()
 /// comes after that, and after noWait() has been heeded: it fills only what is still empty. Where a
 /// default looks like a value that was given, killAfterGiven_ and colorGiven_ tell the two apart.
-/// What is wrong is thrown, as CLI::ParseError or, for the file, as SettingsError; parseArguments()
+/// A mistake is thrown, as CLI::ParseError or, for the file, as SettingsError; parseArguments()
 /// makes an Ended of it. The tables for the manual and the completions only read the options.
 ///
 /// **Thread safety:** One thread, which is the main thread before any other is started.

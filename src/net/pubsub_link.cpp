@@ -282,8 +282,8 @@ bool PubSubLink::Impl::readAvailable() {
         lose(std::string("protocol error: ") + reader_->errorText(), Errc::protocolError);
         return false;
       }
-      // Race: the event that this causes may end the connection. What is left in the buffer is of
-      // no use then.
+      // Race: the event that this causes may end the connection; then the rest of the buffer is of
+      // no use.
       onReply(reply);
       if (connection != connection_ || !up()) {
         // The event of this reply has closed the link, or the reply has ended the connection.

@@ -69,8 +69,8 @@ namespace sim {
 
 /// RLock's view of a LockInterface.
 ///
-/// The implementation says who holds the lock. What is booked here, in LockInterface::Holds, is
-/// which handle an owner's present hold has, and only after the implementation has answered: a
+/// The implementation says who holds the lock. LockInterface::Holds only books which handle an
+/// owner's present hold has, and does so after the implementation has answered: a
 /// further acquisition never shortens it, and a release of an incarnation that is over fails
 /// without a call. A blocking form calls the implementation on the caller's thread; a background
 /// form does so on a thread of its own, which then runs the handler. No mutex of this file is held

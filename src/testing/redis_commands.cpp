@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Replies, numbers as Redis reads and writes them, and what all commands have in common. A command
+// is a function of its arguments, the keys and the time: it keeps nothing, refuses as Redis does,
+// in its words, and runs on the one thread of the server.
+
 #include "testing/redis_commands.hpp"
 
 #include <algorithm>

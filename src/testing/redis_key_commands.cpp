@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// The commands on keys, strings, hashes and sets. Each checks its arguments before it changes
+// anything, and a key whose value has become empty is gone, as in Redis.
+
 #include "testing/redis_commands.hpp"
 
 #include <algorithm>

@@ -145,12 +145,12 @@ std::string_view numberText(double number, std::array<char, 32>& buffer) {
 
 }  // namespace
 
-/// What scripts can call, as Lua wants it: arguments and results are on Lua's stack.
+/// The functions that scripts can call, in the form of Lua: arguments and results are on its stack.
 ///
 /// Lua calls them while RedisLua::run() executes a script, on its thread. An error of Lua's, which
 /// may be want of memory at any push, leaves them by longjmp: nothing with a destructor is alive
-/// there, and what needs one is a member of the RedisLua. Those that need it find it by self(), as
-/// their first upvalue, and are registered with it; unknownGlobal(), readOnlyGlobals() and
+/// there, and what needs one is a member of the RedisLua. Functions that need it find it by self(),
+/// as their first upvalue, and are registered with it; unknownGlobal(), readOnlyGlobals() and
 /// addPosition() have no upvalue. A command that fails becomes a table with the words of Redis,
 /// which call() raises and protectedCall() returns.
 ///

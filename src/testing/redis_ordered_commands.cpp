@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// The commands on lists and sorted sets, whose elements have places. Places count from the end
+// where they are negative, and a range beyond either end is cut, as in Redis.
+
 #include "testing/redis_commands.hpp"
 
 #include <algorithm>

@@ -51,6 +51,13 @@ void TestClock::awaitWaiting(std::size_t calls) {
 
 // The server.
 
+/// A server in memory, its clock, and a client that makes what other clients would do.
+///
+/// That client is made when it is first needed and stays: its locks are those of somebody else, so
+/// that a test can have them taken and released. The server and the clock outlive the TestServer as
+/// long as a client is connected.
+///
+/// **Thread safety:** complete; the tests' threads and those of the clients call it.
 class TestServer::Impl {
  public:
   explicit Impl(TestClock time)
