@@ -335,6 +335,34 @@ TEST_P(Allocation, ToAcquireAGroup) {
   }
 }
 
+TEST_P(Allocation, ToAcquireAGroupByAnOwnerThatTriesAgain) {
+  for (const bool majority : {false, true}) {
+    SCOPED_TRACE(majority ? "RedLock" : "MultiLock");
+    each([](Client&) {},
+         [&](Client& client) {
+           const std::vector<RLock> members{
+               client.getLock("one"), client.getLock("two"), client.getLock("three")};
+           RLock group = majority ? redLock(members) : multiLock(members);
+           const OwnerId owner = newOwner();
+           int held = 0;
+           for (int attempt = 0; attempt < 2; ++attempt) {
+             auto locked = group.tryLockAsync({}, owner).toFuture();
+             ASSERT_TRUE(ready(locked, kLong));
+             try {
+               held += locked.get() ? 1 : 0;
+             } catch (const Error&) {
+               // There was no memory for this one.
+             }
+           }
+           for (; held > 0; --held) {
+             auto unlocked = group.unlockAsync(owner).toFuture();
+             ASSERT_TRUE(ready(unlocked, kLong));
+             unlocked.get();
+           }
+         });
+  }
+}
+
 TEST_P(Allocation, ToStopTheAcquisitionOfAGroup) {
   for (const bool majority : {false, true}) {
     SCOPED_TRACE(majority ? "RedLock" : "MultiLock");

@@ -131,15 +131,23 @@ inline void Callbacks::reject(UniqueFunction<void()> function, HandlerPlace plac
       self->runGuarded(function);
     }
   };
+  // Shared, because a thread that cannot be started may have taken it over before it fails.
+  std::shared_ptr<UniqueFunction<void()>> work;
+  try {
+    work = std::make_shared<UniqueFunction<void()>>(std::move(run));
+  } catch (const std::bad_alloc&) {
+    run();
+    return;
+  }
   try {
     if (onLoop) {
-      context_.dispatcher().post(std::move(run));
+      context_.dispatcher().post([work] { (*work)(); });
     } else {
-      context_.env()->runElsewhere(std::move(run));
+      context_.env()->runElsewhere([work] { (*work)(); });
     }
   } catch (const std::exception&) {
     // There is no memory, or no further thread.
-    run();
+    (*work)();
   }
 }
 

@@ -74,21 +74,26 @@ inline IntrusivePtr<GroupHold> GroupHolds::book(const MemberGrants& grants,
     std::erase_if(holds_, [](const auto& entry) { return entry.second->over(); });
     sweepAt_ = std::max<std::size_t>(64, 2 * holds_.size());
   }
-  IntrusivePtr<GroupHold>& hold = holds_[terms.owner.value];
   const auto now = members_->now();
+  const auto found = holds_.find(terms.owner.value);
+  IntrusivePtr<GroupHold> hold = found == holds_.end() ? nullptr : found->second;
   if (!hold || !hold->heldAt(now)) {
-    if (hold) {
-      hold->endRepairs();
-      // runOut() calls the application, so it runs later, on a loop thread, with no lock held.
-      members_->callAt(now,
-                       [before = std::move(hold), whole = std::move(whole)] { before->runOut(); });
-    }
+    IntrusivePtr<GroupHold> before = std::move(hold);
+    // Made before the table changes: without memory no owner may be left with a hold that is none.
     hold = makeIntrusive<GroupHold>(members_->env(),
                                     ++incarnations_,
                                     members_->size(),
                                     members_->need(),
                                     terms,
                                     std::move(onLoss));
+    if (before) {
+      before->endRepairs();
+      // runOut() calls the application, so it runs later, on a loop thread, with no lock held.
+      members_->callAt(now, [before, whole = std::move(whole)] { before->runOut(); });
+      found->second = hold;
+    } else {
+      holds_.emplace(terms.owner.value, hold);
+    }
   }
   hold->enter(grants, terms);
   return hold;
