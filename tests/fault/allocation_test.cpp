@@ -319,14 +319,18 @@ TEST_P(Allocation, ToLoseAMemberOfAGroup) {
       });
 }
 
+RLock groupOfThree(Client& client, bool majority) {
+  const std::vector<RLock> members{
+      client.getLock("one"), client.getLock("two"), client.getLock("three")};
+  return majority ? redLock(members) : multiLock(members);
+}
+
 TEST_P(Allocation, ToAcquireAGroup) {
   for (const bool majority : {false, true}) {
     SCOPED_TRACE(majority ? "RedLock" : "MultiLock");
     each([](Client&) {},
          [&](Client& client) {
-           const std::vector<RLock> members{
-               client.getLock("one"), client.getLock("two"), client.getLock("three")};
-           RLock group = majority ? redLock(members) : multiLock(members);
+           RLock group = groupOfThree(client, majority);
            static_cast<void>(group.acquire());
            auto next = group.acquireAsync({}, newOwner()).toFuture();
            ASSERT_TRUE(ready(next, kLong));
@@ -340,9 +344,7 @@ TEST_P(Allocation, ToAcquireAGroupByAnOwnerThatTriesAgain) {
     SCOPED_TRACE(majority ? "RedLock" : "MultiLock");
     each([](Client&) {},
          [&](Client& client) {
-           const std::vector<RLock> members{
-               client.getLock("one"), client.getLock("two"), client.getLock("three")};
-           RLock group = majority ? redLock(members) : multiLock(members);
+           RLock group = groupOfThree(client, majority);
            const OwnerId owner = newOwner();
            int held = 0;
            for (int attempt = 0; attempt < 2; ++attempt) {
