@@ -55,24 +55,15 @@ std::string kindOfSuite() {
   name.erase(0, name.find('/') + 1);
   static const std::vector<std::pair<std::string_view, std::string>> kinds{
       // These have locks of other kinds beside them.
-      {"SemaphoreLostReply", ""},
-      {"LostPermit", ""},
-      {"SimpleLockHoldsSlow", ""},
-      {"FairLock", "getFairLock()"},
-      {"FairNext", "getFairLock()"},
-      {"Fenced", "getFencedLock()"},
-      {"ReadWrite", "getReadWriteLock()"},
-      {"ReadLeases", "getReadWriteLock()"},
-      {"Simple", "getSimpleLock()"},
-      {"Semaphore", "getSemaphore()"},
-      {"Latch", "getCountDownLatch()"},
-      {"Permit", "getPermitExpirableSemaphore()"},
-      {"LockConformance", "getLock()"},
-      {"LockWakeup", "getLock()"},
-      {"LockWatchdog", "getLock()"},
-      {"LockWire", "getLock()"},
-      {"LockCancel", "getLock()"},
-      {"LostReply", "getLock()"},
+      {"SemaphoreLostReply", ""},          {"LostPermit", ""},
+      {"SimpleLockHoldsSlow", ""},         {"FairLock", "getFairLock()"},
+      {"FairNext", "getFairLock()"},       {"Fenced", "getFencedLock()"},
+      {"ReadWrite", "getReadWriteLock()"}, {"ReadLeases", "getReadWriteLock()"},
+      {"Simple", "getSimpleLock()"},       {"Semaphore", "getSemaphore()"},
+      {"Latch", "getCountDownLatch()"},    {"Permit", "getPermitExpirableSemaphore()"},
+      {"LockConformance", "getLock()"},    {"LockWakeup", "getLock()"},
+      {"LockWatchdog", "getLock()"},       {"LockWire", "getLock()"},
+      {"LockCancel", "getLock()"},         {"LostReply", "getLock()"},
       {"SpinLock", "getLock()"},
   };
   const auto kind =
