@@ -154,7 +154,7 @@ TEST_P(FairLockLostReply, ALostWithdrawalIsRepeatedOrLapses) {
   rawHold("withdraw", "foreign:1", 60s);
   const auto fault = breakOnce(lua::fair_withdraw);
   const Stopwatch watch;
-  EXPECT_NE(answerOf([&] { return client().getFairLock("withdraw").tryLock(100ms); }), "true");
+  expectNotObtained(answerOf([&] { return client().getFairLock("withdraw").tryLock(100ms); }));
   EXPECT_LT(watch.elapsedMs(), 100ms + scaled(2 * kLate));
   EXPECT_TRUE(fault.waitForHits(1, kLong));
   EXPECT_EVENTUALLY(kPlace, queue("withdraw").empty());

@@ -581,6 +581,9 @@ TEST_F(LockOwnLoop, EverythingRunsOnTheCallersLoop) {
       told.push_back("lock " + outcomeOf(locked));
       onThisThread.push_back(std::this_thread::get_id() == here);
       told.push_back("blocking " + outcomeOf([&] { lock.lock(); }));
+      lock.lockAsync().start([&](const Result<void>& refused) {
+        told.push_back("without owner " + outcomeOf(refused));
+      });
       lock.unlockAsync(owner).start([&](const Result<void>& unlocked) {
         told.push_back("unlock " + outcomeOf(unlocked));
         onThisThread.push_back(std::this_thread::get_id() == here);
@@ -590,7 +593,10 @@ TEST_F(LockOwnLoop, EverythingRunsOnTheCallersLoop) {
     EXPECT_TRUE(told.empty());
     ::uv_run(&loop, UV_RUN_DEFAULT);
   }
-  EXPECT_EQ(told, (std::vector<std::string>{"lock ok", "blocking wouldDeadlock", "unlock ok"}));
+  EXPECT_EQ(
+      told,
+      (std::vector<std::string>{
+          "lock ok", "blocking wouldDeadlock", "without owner invalidArgument", "unlock ok"}));
   EXPECT_EQ(onThisThread, (std::vector<bool>{true, true}));
   EXPECT_EQ(::uv_loop_close(&loop), 0) << "handles are left on the loop";
   expectNoKeys();

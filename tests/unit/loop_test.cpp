@@ -30,8 +30,8 @@
 namespace rlock::detail::net {
 namespace {
 
-using test::eventually;
-using test::scaled;
+using rlock::test::eventually;
+using rlock::test::scaled;
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -594,7 +594,7 @@ TEST(LoopStopTest, GivesUpAtTheDeadlineAndFinishesLater) {
   });
   loop->post([ended] { ended->set_value(); });
   entered.get_future().wait();
-  const test::Stopwatch watch;
+  const rlock::test::Stopwatch watch;
   EXPECT_FALSE(loop->stop(SteadyClock::now() + milliseconds(20)));
   EXPECT_LT(watch.elapsedMs(), scaled(milliseconds(500)));
   EXPECT_GE(watch.elapsedMs(), milliseconds(20));
@@ -700,7 +700,7 @@ TEST_F(AdoptedLoopTest, WaitsForTheLoopWhenStoppedFromElsewhere) {
 TEST_F(AdoptedLoopTest, DoesNotWaitForALoopThatNobodyRuns) {
   bool ran = false;
   loop_->post([&] { ran = true; });
-  const test::Stopwatch watch;
+  const rlock::test::Stopwatch watch;
   EXPECT_FALSE(loop_->stop(soon()));
   EXPECT_LT(watch.elapsedMs(), scaled(milliseconds(500)));
   loop_.reset();

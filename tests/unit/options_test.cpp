@@ -423,7 +423,7 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
   const std::string kibi(1024, 'a');
   const std::vector<BadUri> cases{
       {"", "no scheme"},
-      {"localhost:6379", "no scheme"},
+      {"localhost:6379", "no scheme; write redis://host:6379"},
       {"redis:/localhost", "no scheme"},
       {"http://localhost", "unknown scheme \"http\""},
       {"redis-sentinel://localhost", "redis+sentinel://host:26379/mymaster"},
