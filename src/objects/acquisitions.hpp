@@ -4,6 +4,7 @@
 #include "objects/moved_from.hpp"
 #include "objects/operations.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/error.hpp>
 #include <rlock/lock.hpp>
 
@@ -103,7 +104,11 @@ ThreadOperation<T> inNameOfThread(const std::shared_ptr<LockBackend>& backend, M
         // On the loop thread the operation would block its own loop, so that error comes first.
         return backend->refusesBlocking() ? made.wait() : error;
       },
-      failing<T>(error));
+      // Not on a thread of its own: an application that runs the loop itself expects none.
+      [backend, error](UniqueFunction<void(Result<T>)> handler) {
+        backend->runHandler(
+            [error, handler = std::move(handler)]() mutable { handler(Result<T>(error)); });
+      });
 }
 
 }  // namespace rlock::detail

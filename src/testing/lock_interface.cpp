@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/error.hpp>
 #include <rlock/testing.hpp>
 
@@ -127,6 +128,9 @@ class InterfaceBackend final : public detail::LockBackend,
   }
   void timeToLiveAsync(Handler<TimeToLive> handler) override {
     behind([](InterfaceBackend& self) { return self.timeToLive(); }, std::move(handler));
+  }
+  void runHandler(detail::UniqueFunction<void()> handler) override {
+    std::thread([handler = std::move(handler)]() mutable { handler(); }).detach();
   }
 
  private:

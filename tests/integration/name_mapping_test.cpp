@@ -7,9 +7,12 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rlock::test {
@@ -169,6 +172,75 @@ TEST_F(NameMapping, ErrorsAndLossesHaveTheApplicationsName) {
     return lost.size() == 1 && lost[0].name == "17";
   }());
   EXPECT_TRUE(log().contains("lock \"17\""));
+}
+
+TEST_F(NameMapping, ErrorsOfEachKindHaveTheApplicationsName) {
+  Client client = Client::connect(prefixed());
+  raw().run({"RPUSH", "app:17", "no lock"});
+  raw().run({"RPUSH", "{app:17}:timeout", "no permits"});
+  const std::vector<std::function<void()>> calls{
+      [&] { client.getLock("17").lock(); },
+      [&] { client.getFairLock("17").lock(); },
+      [&] { client.getNonReentrantLock("17").lock(); },
+      [&] { client.getSpinLock("17").lock(); },
+      [&] { client.getSimpleLock("17").lock(); },
+      [&] { client.getFencedLock("17").lock(); },
+      [&] { client.getReadWriteLock("17").readLock().lock(); },
+      [&] { client.getReadWriteLock("17").writeLock().lock(); },
+      [&] { client.getSemaphore("17").acquire(); },
+      [&] { client.getSemaphore("17").release(); },
+      [&] { static_cast<void>(client.getSemaphore("17").availablePermits()); },
+      [&] { static_cast<void>(client.getPermitExpirableSemaphore("17").acquire()); },
+      [&] { client.getCountDownLatch("17").await(); },
+      [&] { client.getCountDownLatch("17").countDown(); },
+  };
+  for (const auto& call : calls) {
+    SCOPED_TRACE(&call - calls.data());
+    try {
+      call();
+      ADD_FAILURE() << "was not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.errc(), Errc::wrongType) << error.what();
+      EXPECT_EQ(error.key(), "17") << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("\"17\""));
+    }
+  }
+}
+
+TEST_F(NameMapping, EventsOfSemaphoresHaveTheApplicationsName) {
+  class Names : public Observer {
+   public:
+    void acquired(const AcquiredEvent& event) override { add(event.name); }
+    void waited(const WaitedEvent& event) override { add(event.name); }
+    void released(const ReleasedEvent& event) override { add(event.name); }
+    [[nodiscard]] std::set<std::string> told() const {
+      const std::lock_guard guard(mutex_);
+      return told_;
+    }
+
+   private:
+    void add(std::string_view name) {
+      const std::lock_guard guard(mutex_);
+      told_.emplace(name);
+    }
+    mutable std::mutex mutex_;
+    std::set<std::string> told_;
+  };
+  const auto names = std::make_shared<Names>();
+  Options settings = prefixed();
+  settings.observer = names;
+  Client client = Client::connect(settings);
+  Semaphore semaphore = client.getSemaphore("permits");
+  ASSERT_TRUE(semaphore.trySetPermits(1));
+  semaphore.acquire();
+  auto waiter = inThread([&] { return outcomeOf([&] { semaphore.acquire(); }); });
+  EXPECT_EVENTUALLY(kLong, client.stats().waiters == 1);
+  semaphore.release();
+  EXPECT_EQ(waiter.get(), "ok");
+  PermitExpirableSemaphore leased = client.getPermitExpirableSemaphore("leased");
+  ASSERT_TRUE(leased.trySetPermits(1));
+  leased.release(leased.acquire());
+  EXPECT_EVENTUALLY(kLong, names->told() == (std::set<std::string>{"leased", "permits"}));
 }
 
 TEST_F(NameMapping, InspectAndListGiveTheApplicationsNames) {

@@ -113,6 +113,10 @@ class LockBackend {
 
   virtual Result<TimeToLive> timeToLive() = 0;
   virtual void timeToLiveAsync(Handler<TimeToLive> handler) = 0;
+
+  /// Runs a handler of the application where the handlers of the calls above run, never inside this
+  /// call.
+  virtual void runHandler(UniqueFunction<void()> handler) = 0;
 };
 
 /// The time limits of one client, which a lock over several clients respects.
@@ -138,8 +142,6 @@ class LockMember : public LockBackend {
   /// Calls `function` exactly once and never inside this call: at `when` or a little later, or as
   /// soon as the client is closed.
   virtual void callAt(Clock::time_point when, UniqueFunction<void()> function) = 0;
-  /// Runs a handler of the application on the callback thread, never inside this call.
-  virtual void runHandler(UniqueFunction<void()> handler) = 0;
 };
 
 }  // namespace rlock::detail

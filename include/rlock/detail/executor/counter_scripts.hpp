@@ -239,7 +239,9 @@ inline PermitAcquisition::PermitAcquisition(const SemaphoreScripts& semaphore, i
     : SemaphoreScripts(semaphore.name,
                        semaphoreTraits(permits, trustedPart(kIdempotencyKeyLife)),
                        semaphore.idempotencyKeys()),
-      idempotencyKey_(borrowIdempotencyKey()) {}
+      idempotencyKey_(borrowIdempotencyKey()) {
+  setTitle(semaphore.title());
+}
 
 inline void PermitAcquisition::composeAcquire(Call& call, const AcquireRequest& /*request*/) const {
   startChange(call, lua::semaphore_acquire, idempotencyKey_);

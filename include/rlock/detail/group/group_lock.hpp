@@ -67,6 +67,9 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   void holdCountAsync(OwnerId owner, Handler<int> handler) override;
   Result<TimeToLive> timeToLive() override;
   void timeToLiveAsync(Handler<TimeToLive> handler) override;
+  void runHandler(UniqueFunction<void()> handler) override {
+    members_->runHandler(std::move(handler));
+  }
 
   // For acquisitions.
 
