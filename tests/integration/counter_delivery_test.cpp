@@ -267,6 +267,24 @@ TEST_P(CounterDelivery, ClosingWaitsForItAndSaysWhatItGivesUp) {
   }
 }
 
+TEST_P(CounterDelivery, ClosingIsOverWithTheLastDelivery) {
+  Client client = Client::connect(impatient());
+  Semaphore semaphore = client.getSemaphore("d");
+  prepare(client, Change::release);
+  takeServerAway();
+  ASSERT_FALSE(make(client, Change::release).has_value());
+  auto closing = inThread([&] {
+    const Stopwatch watch;
+    client.close(scaled(kLong));
+    return watch.elapsedMs();
+  });
+  const auto ask = [&] { static_cast<void>(semaphore.availablePermits()); };
+  EXPECT_EVENTUALLY(kLong, outcomeOf(ask) == "closed");
+  proxy().heal();
+  EXPECT_LT(closing.get(), scaled(kLong) / 2);
+  EXPECT_EQ(effects(Change::release), 1);
+}
+
 TEST_P(CounterDelivery, WhatCannotEverBeDoneEnds) {
   Client client = Client::connect(impatient());
   prepare(client, Change::release);

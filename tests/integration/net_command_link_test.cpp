@@ -223,6 +223,16 @@ TEST(CommandLinkLife, AfterARealReplyTheNextConnectionIsMadeAtOnce) {
   EXPECT_TRUE(harness.waitUntilUp());
 }
 
+TEST(CommandLinkLife, AnAddressThatTakesNoWritesIsDialledAfterTheOthers) {
+  const FakeServer first(kEchoes);
+  const FakeServer second(kEchoes);
+  LinkHarness harness(first.port(),
+                      [&](LinkSettings& s) { s.endpoints.push_back(tcp(second.port())); });
+  ASSERT_TRUE(harness.waitUntilUp());
+  harness.link().abandon(Clock::now(), Errc::readOnly, "the server takes no writes any more");
+  EXPECT_EVENTUALLY(kLong, second.accepted() > 0);
+}
+
 TEST(CommandLinkEnd, WhatIsGivenUpIsNotDeliveredByTheKernel) {
   std::atomic<bool> read{false};
   std::atomic<int> error{0};

@@ -589,6 +589,29 @@ TEST_F(PubSubLinkRedisTest, NoticesBlackHolesInEitherDirection) {
   EXPECT_TRUE(awaitSubscribed("a", round));
 }
 
+TEST_F(PubSubLinkRedisTest, TakesItsOwnStandstillForNoSilenceOfTheServer) {
+  const RedisServer server;
+  RawRedis raw(server);
+  TcpProxy proxy(server);
+  LinkSettings settings = quickSettings(proxy.port());
+  settings.replyTimeout = scaled(1s);
+  open(settings);
+  subscribe({"a"});
+  ASSERT_TRUE(awaitSubscribed("a"));
+  proxy.blackHole(TcpProxy::Direction::toClient);
+  subscribe({"b"});
+  ASSERT_TRUE(eventually(kLong, [&] { return raw.numsub("b") == 1; }));
+  // The answer comes while the loop stands still, so the time is over before the loop can read it.
+  harness_.run([&] {
+    proxy.endBlackHole();
+    std::this_thread::sleep_for(2 * settings.replyTimeout);
+  });
+  ASSERT_TRUE(awaitSubscribed("b"));
+  EXPECT_TRUE(up());
+  EXPECT_TRUE(recorder_.downs().empty());
+  EXPECT_EQ(recorder_.ups(), 1);
+}
+
 TEST_F(PubSubLinkRedisTest, NoticesThatOnlyMessagesStillArrive) {
   const RedisServer server;
   RawRedis raw(server);

@@ -11,6 +11,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -32,6 +38,22 @@ using test::settingsFor;
 using test::tcp;
 
 constexpr const char* kHangs = "redis.hangs.test";
+
+/// The signals that each thread of a lookup blocks: a bit for each, from the lowest on.
+std::vector<std::uint64_t> signalsBlockedInLookups() {
+  std::vector<std::uint64_t> result;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(thread.path() / "status");
+    bool isLookup = false;
+    for (std::string line; std::getline(status, line);) {
+      isLookup = isLookup || line == "Name:\trlock-resolve";
+      if (constexpr std::string_view kBlocked = "SigBlk:"; isLookup && line.starts_with(kBlocked)) {
+        result.push_back(std::stoull(line.substr(kBlocked.size()), nullptr, 16));
+      }
+    }
+  }
+  return result;
+}
 
 class ResolverTest : public testing::Test {
  protected:
@@ -108,6 +130,31 @@ TEST_F(ResolverTest, ThoseWhoAskForTheSameNameShareOneLookup) {
   harness_.run([&] { lookups.clear(); });
   other.run([&] { elsewhere.reset(); });
   EXPECT_EQ(answers, 8) << "who has given up is not told";
+}
+
+TEST_F(ResolverTest, SignalsAreLeftToTheThreadsOfTheApplication) {
+  std::unique_ptr<NameLookup> lookup;
+  harness_.run([&] {
+    // As on a loop that the application runs, whose thread takes its signals.
+    sigset_t none;
+    sigset_t before;
+    sigemptyset(&none);
+    pthread_sigmask(SIG_SETMASK, &none, &before);
+    lookup =
+        std::make_unique<NameLookup>(*harness_.loop(), kHangs, [](const NameAnswer& /*answer*/) {});
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  });
+  ASSERT_TRUE(eventually(kLong, [] { return HangingNames::running() == 1; }));
+  const std::vector<std::uint64_t> blocked = signalsBlockedInLookups();
+  EXPECT_FALSE(blocked.empty());
+  for (const std::uint64_t mask : blocked) {
+    const auto blocks = [mask](int signal) { return ((mask >> (signal - 1)) & 1U) != 0; };
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGCHLD, SIGALRM}) {
+      EXPECT_TRUE(blocks(signal)) << signal;
+    }
+    EXPECT_FALSE(blocks(SIGSEGV));
+  }
+  harness_.run([&] { lookup.reset(); });
 }
 
 TEST_F(ResolverTest, AReconnectingClientDoesNotPileUpThreads) {

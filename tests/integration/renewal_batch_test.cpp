@@ -67,6 +67,30 @@ TEST_F(RenewalBatch, LabelsAreNotedByTheBatch) {
   EXPECT_EQ(info->holders[0].label, "job");
 }
 
+TEST_F(RenewalBatch, ARefusedLabelDoesNotTakeTheOthersWithIt) {
+  RLOCK_DEFAULT_USER_ONLY("changes the rights of the default user");
+  constexpr std::size_t kOthers = 12;
+  Client client = Client::connect(proxied());
+  const std::vector<Lease> leases = take(client, "mine", kOthers, "job");
+  const Lease refused = client.getLock("foreign").acquire({.label = "job"});
+  const auto labels = [&] {
+    std::set<std::string> keys = raw().keys();
+    std::erase_if(keys, [](const std::string& key) { return !key.starts_with("rlock_label:"); });
+    return keys;
+  };
+  ASSERT_EVENTUALLY(kLong, labels().size() == kOthers + 1);
+  for (const std::string& key : labels()) {
+    raw().del(key);
+  }
+  raw().run({"ACL", "SETUSER", "default", "resetkeys", "~mine*", "~foreign", "~*{mine*"});
+  // Over a new connection all are renewed at once, and their labels are noted together.
+  proxy().cutAll();
+  EXPECT_EVENTUALLY(kLong, labels().size() == kOthers);
+  EXPECT_EQ(labels().count("rlock_label:{foreign}"), 0U);
+  raw().run({"ACL", "SETUSER", "default", "allkeys"});
+  client.close(2s);
+}
+
 TEST_F(RenewalBatch, AnOutageIsNotLoggedOnceForEachHold) {
   RLOCK_ONE_SERVER_ONLY("stops its server");
   constexpr std::size_t kHolds = 300;

@@ -2,14 +2,63 @@
 
 // How a client finds the master: Sentinels that are dead, silent, wrong, or want a password.
 
+#include "integration/fake_server.hpp"
 #include "integration/sentinel_harness.hpp"
 #include "support/contested.hpp"
 #include "support/free_port.hpp"
 
+#include <atomic>
+#include <cstdint>
 #include <fstream>
+#include <string>
+#include <sys/socket.h>
 
 namespace rlock::test {
 namespace {
+
+/// A Sentinel that says what the test tells it to, to one listener at a time.
+class ToldSentinel {
+ public:
+  explicit ToldSentinel(std::uint16_t master) : master_(master) {}
+
+  [[nodiscard]] std::string uri() const {
+    return "redis+sentinel://127.0.0.1:" + std::to_string(server_.port()) + "/mymaster";
+  }
+  /// What it answers from here on; 0: it knows no such master.
+  void answer(std::uint16_t master) { master_ = master; }
+  [[nodiscard]] bool heard() const { return listener_ >= 0; }
+  /// Says unasked that the master has moved.
+  void announce(std::uint16_t master) const {
+    const std::string payload = "mymaster 127.0.0.1 1 127.0.0.1 " + std::to_string(master);
+    FakeServer::Peer(listener_).send("*3\r\n" + bulk("message") + bulk("+switch-master") +
+                                     bulk(payload));
+  }
+  /// Ends the connection of the listener.
+  void cut() { ::shutdown(listener_.exchange(-1), SHUT_RDWR); }
+
+ private:
+  static std::string bulk(const std::string& text) {
+    return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
+  }
+  bool reply(const FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+    if (argv[0] == "SUBSCRIBE") {
+      const bool sent = peer.send("*3\r\n" + bulk("subscribe") + bulk(argv[1]) + ":1\r\n");
+      listener_ = peer.fd();
+      return sent;
+    }
+    if (argv[1] == "SENTINELS") {
+      return peer.send("*0\r\n");
+    }
+    const std::uint16_t master = master_;
+    return peer.send(master == 0 ? "*-1\r\n"
+                                 : "*2\r\n" + bulk("127.0.0.1") + bulk(std::to_string(master)));
+  }
+
+  std::atomic<std::uint16_t> master_;
+  std::atomic<int> listener_{-1};
+  FakeServer server_{
+      [this](FakeServer::Peer& peer, const FakeServer::Argv& argv) { return reply(peer, argv); }};
+};
 
 class SentinelSearch : public SentinelTest {
  protected:
@@ -18,6 +67,9 @@ class SentinelSearch : public SentinelTest {
     endpoint.host = "127.0.0.1";
     endpoint.port = port;
     return endpoint;
+  }
+  static std::string addressOf(const RedisServer& server) {
+    return "127.0.0.1:" + std::to_string(server.port());
   }
   static bool works(Client& client) {
     RLock lock = client.getLock("works");
@@ -213,6 +265,64 @@ TEST_F(SentinelSearch, AllSentinelsDieAndHoldsGoOn) {
   const std::size_t master = world().awaitMaster(0);
   EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("again").lock(60s); }) == "ok");
   EXPECT_TRUE(raw(master).exists("again"));
+}
+
+TEST_F(SentinelSearch, WhoPausesGoesToANewMasterAtOnce) {
+  RedisServer before;
+  const RedisServer after;
+  ToldSentinel sentinel(before.port());
+  Options settings = options(sentinel.uri());
+  settings.connectTimeout = scaled(2s);
+  settings.reconnectDelayMin = 10min;
+  settings.reconnectDelayMax = 10min;
+  Client client = Client::connect(settings);
+  ASSERT_TRUE(works(client));
+  ASSERT_EVENTUALLY(kLong, sentinel.heard());
+  before.kill();
+  // The pause has begun before that is said.
+  ASSERT_TRUE(log().waitFor("no Sentinel leads to a master", kLong));
+  sentinel.answer(after.port());
+  sentinel.announce(after.port());
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("moved").lock(60s); }) == "ok");
+  EXPECT_TRUE(RawRedis(after).exists("moved"));
+}
+
+TEST_F(SentinelSearch, WhatNobodyHeardIsAskedFor) {
+  RedisServer before;
+  const RedisServer after;
+  ToldSentinel sentinel(before.port());
+  Options settings = patient(options(sentinel.uri()));
+  settings.connectTimeout = 20s;
+  Client client = Client::connect(settings);
+  ASSERT_TRUE(works(client));
+  ASSERT_EVENTUALLY(kLong, sentinel.heard());
+  // It keeps its connections, so that nothing but a Sentinel shows that it is the master no more.
+  before.freeze();
+  sentinel.answer(after.port());
+  sentinel.cut();
+  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after), kLong));
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("moved").lock(60s); }) == "ok");
+  EXPECT_TRUE(RawRedis(after).exists("moved"));
+}
+
+TEST_F(SentinelSearch, WhatASentinelSaysMeanwhileIsLookedAtAtOnce) {
+  RedisServer before;
+  const RedisServer after;
+  ToldSentinel sentinel(before.port());
+  Options settings = patient(options(sentinel.uri()));
+  settings.connectTimeout = 20s;
+  Client client = Client::connect(settings);
+  ASSERT_TRUE(works(client));
+  ASSERT_EVENTUALLY(kLong, sentinel.heard());
+  // The search for a frozen server does not end, and no answer leads it elsewhere.
+  before.freeze();
+  sentinel.answer(0);
+  sentinel.announce(before.port());
+  sentinel.announce(after.port());
+  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after), kLong));
+  sentinel.answer(after.port());
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("moved").lock(60s); }) == "ok");
+  EXPECT_TRUE(RawRedis(after).exists("moved"));
 }
 
 TEST_F(SentinelSearch, WhileAllIsWellNobodyIsAsked) {

@@ -51,8 +51,8 @@ Owned<X509> newCertificate(
   check(certificate != nullptr, "X509_new");
   X509_set_version(certificate.get(), 2);
   ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), ++serial);
-  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), std::chrono::seconds(spec.from).count());
-  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), std::chrono::seconds(spec.until).count());
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), spec.from.count());
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), spec.until.count());
   X509_set_pubkey(certificate.get(), key);
   X509_NAME* const name = X509_get_subject_name(certificate.get());
   X509_NAME_add_entry_by_txt(name,

@@ -20,8 +20,8 @@ struct CertificateSpec {
   /// As in `subjectAltName` of OpenSSL's configuration; empty: none.
   std::string names = "DNS:localhost,IP:127.0.0.1";
   /// When it begins and ends to be valid, from now.
-  std::chrono::hours from{-24};
-  std::chrono::hours until{24};
+  std::chrono::seconds from = std::chrono::hours(-24);
+  std::chrono::seconds until = std::chrono::hours(24);
   bool selfSigned = false;
   /// Encrypts the key.
   std::string keyPassword{};

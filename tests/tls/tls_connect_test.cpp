@@ -357,6 +357,24 @@ TEST_F(TlsConnect, SessionsAreResumed) {
   use(client);
 }
 
+TEST_F(TlsConnect, ASessionEndsWithTheCertificateThatBeganIt) {
+  const auto valid = std::chrono::duration_cast<std::chrono::seconds>(scaled(4s));
+  const auto front = this->front({.certificate = ca().issue({.until = valid})});
+  // Certificates count in whole seconds.
+  const auto expired = std::chrono::system_clock::now() + valid + 1s;
+  Options settings = tuned(uriOf(front->port()));
+  settings.callTimeout = 2s;
+  Client client = Client::connect(settings);
+  use(client);
+  ASSERT_EVENTUALLY(kLong, std::chrono::system_clock::now() > expired);
+  front->cut();
+  EXPECT_EVENTUALLY(kLong, log().contains("it has expired") || front->resumed() > 0);
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(client.getLock("l").tryLock()); }),
+            "authenticationFailed");
+  EXPECT_EQ(front->resumed(), 0);
+  EXPECT_EQ(front->established(), 1);
+}
+
 TEST_F(TlsConnect, AnOrderlyEndIsSaid) {
   const auto front = this->front();
   {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/fake_env.hpp"
+#include "unit/manual_env.hpp"
 #include <rlock/detail/group/multi_lock.hpp>
+#include <rlock/detail/group/red_lock.hpp>
 
 #include <gtest/gtest.h>
 
@@ -35,7 +37,11 @@ void runAll(Queue& queue) {
 /// Grants whatever it is asked for, and keeps account.
 class FakeMember final : public LockMember {
  public:
-  FakeMember(std::string name, Queue& queue) : name_(std::move(name)), queue_(queue) {}
+  FakeMember(std::string name, Queue& queue)
+      : FakeMember(std::move(name), queue, queue, std::make_shared<FakeEnv>()) {}
+  /// @param later  for what is to be called at a point in time
+  FakeMember(std::string name, Queue& queue, Queue& later, std::shared_ptr<Env> env)
+      : env_(std::move(env)), name_(std::move(name)), queue_(queue), later_(later) {}
 
   /// Called in the moment of a grant.
   std::function<void()> onGrant;
@@ -61,7 +67,7 @@ class FakeMember final : public LockMember {
   void acquireAsync(AcquireParams /*params*/, Handler<Acquired> handler) override {
     queue_.push_back([this, handler = std::move(handler)]() mutable {
       last = makeIntrusive<HoldHandle>(static_cast<std::uint64_t>(++granted));
-      last->setValidUntil(Clock::now() + 1min);
+      last->setValidUntil(now() + 1min);
       grants.push_back(last);
       if (onGrant) {
         onGrant();
@@ -77,11 +83,11 @@ class FakeMember final : public LockMember {
   }
   void releaseQuietly(ReleaseTarget /*target*/) override { ++releasedQuietly; }
   void callAt(Clock::time_point /*when*/, UniqueFunction<void()> function) override {
-    queue_.push_back(std::move(function));
+    later_.push_back(std::move(function));
   }
   void runHandler(UniqueFunction<void()> handler) override { queue_.push_back(std::move(handler)); }
   const std::shared_ptr<Env>& env() const noexcept override { return env_; }
-  Clock::time_point now() const noexcept override { return Clock::now(); }
+  Clock::time_point now() const noexcept override { return env_->now(); }
   LockLimits limits() const override { return {30s, 1s, 1s, 1s}; }
   bool refusesBlocking() const noexcept override { return false; }
   bool keeps(OwnerId /*owner*/) const override { return false; }
@@ -101,9 +107,10 @@ class FakeMember final : public LockMember {
  private:
   static Error none() { return Error(Errc::serverError, "not asked"); }
 
-  const std::shared_ptr<Env> env_ = std::make_shared<FakeEnv>();
+  const std::shared_ptr<Env> env_;
   const std::string name_;
   Queue& queue_;
+  Queue& later_;
 };
 
 struct Members {
@@ -173,6 +180,85 @@ TEST(MultiLockOfMembers, TheLossOfOneIsTheLossOfAll) {
   runAll(members.queue);
   EXPECT_EQ(members.second->released, 1);
   EXPECT_EQ(members.second->releasedQuietly, 1);
+}
+
+TEST(RedLockOfMembers, AMemberThatIsObtainedAgainAfterTheReleaseIsGivenBack) {
+  Queue queue;
+  Queue later;
+  const auto env = std::make_shared<ManualEnv>();
+  std::vector<std::shared_ptr<FakeMember>> members;
+  for (const char* name : {"a", "b", "c"}) {
+    members.push_back(std::make_shared<FakeMember>(name, queue, later, env));
+  }
+  const auto lock = std::make_shared<RedLock>(GroupLock::Members(members.begin(), members.end()));
+  AcquireParams params;
+  params.owner = newOwner();
+  params.wantsHandle = true;
+  const OwnerId owner = params.owner;
+  IntrusivePtr<HoldHandle> hold;
+  lock->acquireAsync(std::move(params), [&](const Result<LockBackend::Acquired>& result) {
+    hold = result.has_value() && *result ? (**result).hold : nullptr;
+  });
+  runAll(queue);
+  ASSERT_TRUE(hold);
+  members[2]->loseAll(LossReason::expired);
+  ASSERT_TRUE(hold->heldAt(env->now())) << "two are left";
+  // A third of the watchdog timeout: the lock looks at its hold.
+  env->advance(10s);
+  Queue due = std::exchange(later, {});
+  runAll(due);
+  // The member is asked for, and its grant is still to come.
+  lock->releaseAsync({owner, 0}, [](const Result<ReleaseOutcome>& /*result*/) {});
+  runAll(queue);
+  EXPECT_EQ(members[2]->granted, 2);
+  EXPECT_EQ(members[2]->releasedQuietly, 1);
+}
+
+// A client that is closed makes its calls at once.
+TEST(GroupMembersTest, WhatAClosedClientWasToCallIsCalledByTheNext) {
+  Queue closed;
+  Queue open;
+  const auto group =
+      std::make_shared<GroupMembers>("group",
+                                     GroupMembers::List{std::make_shared<FakeMember>("a", closed),
+                                                        std::make_shared<FakeMember>("b", open)},
+                                     2U);
+  int calls = 0;
+  group->callAt(Clock::now() + 1h, [&] { ++calls; });
+  runAll(closed);
+  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(open.size(), 1U);
+  runAll(open);
+  EXPECT_EQ(calls, 1) << "the last one is closed, too";
+}
+
+TEST(GroupHoldsTest, LostHoldsThatNobodyReleasesDoNotPileUp) {
+  Members members;
+  GroupHolds holds(std::make_shared<GroupMembers>(
+      "group", GroupMembers::List{members.first, members.second}, 2U));
+  const auto alive = std::make_shared<int>();
+  const auto book = [&] {
+    MemberGrants grants(2);
+    for (Grant& grant : grants) {
+      grant.hold = makeIntrusive<HoldHandle>();
+      grant.hold->setValidUntil(Clock::now() + 1h);
+      grant.count = 1;
+    }
+    GroupHold::Terms terms;
+    terms.owner = newOwner();
+    holds.book(
+        grants, terms, [alive](const IntrusivePtr<GroupHold>& /*hold*/) {}, nullptr);
+    return std::pair(terms.owner, grants);
+  };
+  const OwnerId stays = book().first;
+  for (int i = 0; i < 1000; ++i) {
+    const auto lost = book();
+    for (const Grant& grant : lost.second) {
+      grant.hold->markLost(LossReason::unreachable);
+    }
+  }
+  EXPECT_LT(alive.use_count(), 200);
+  EXPECT_TRUE(holds.takePlan({stays, 0})) << "it is not lost";
 }
 
 }  // namespace

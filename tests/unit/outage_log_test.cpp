@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include "unit/engine_fixture.hpp"
 #include <rlock/detail/engine/outage_log.hpp>
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -79,6 +81,28 @@ TEST_F(OutageLogTest, IsOverWhenTheServerWorksAndNothingFails) {
   outage_.over(log_, now_);
   EXPECT_EQ(taken(), (std::vector<std::string>{"warning: 8 more renewals of holds failed"}));
   EXPECT_TRUE(first(Event::renewal)) << "the next outage";
+}
+
+TEST(OutageReportTest, WhatWasCountedWhileTheClientEndedIsTold) {
+  std::vector<std::string> lines;
+  const auto env = std::make_shared<ManualEnv>();
+  const auto engine = std::make_shared<LockEngine>(
+      "client",
+      Options::fromUri("redis://host"),
+      std::make_shared<const Logger>(
+          [&](LogLevel /*level*/, std::string_view text) { lines.emplace_back(text); },
+          LogLevel::error),
+      env,
+      net::Transports{[](net::LinkEvents&) { return std::make_shared<NoCommands>(); },
+                      [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }});
+  engine->shutDown(env->now() + 1s, [] {});
+  EXPECT_TRUE(engine->outages().tells(Event::loss));
+  EXPECT_FALSE(engine->outages().tells(Event::loss));
+  EXPECT_FALSE(engine->outages().tells(Event::loss));
+  EXPECT_TRUE(lines.empty());
+  engine->disconnect();
+  env->dropPosted();
+  EXPECT_EQ(lines, (std::vector<std::string>{"2 more holds were lost: unreachable"}));
 }
 
 }  // namespace

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <future>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <sys/wait.h>
 #include <thread>
@@ -136,6 +138,39 @@ TEST(ThreadEndTest, AListenerThatIsGoneIsNotTold) {
   newListener().reset();
   std::thread([] { static_cast<void>(currentOwner()); }).join();
   EXPECT_EQ(stays->ends(), 1);
+}
+
+/// Memory that says how much of it has not been given back.
+class CountedMemory final : public std::pmr::memory_resource {
+ public:
+  [[nodiscard]] int blocks() const { return blocks_; }
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    ++blocks_;
+    return std::pmr::new_delete_resource()->allocate(bytes, alignment);
+  }
+  void do_deallocate(void* block, std::size_t bytes, std::size_t alignment) override {
+    --blocks_;
+    std::pmr::new_delete_resource()->deallocate(block, bytes, alignment);
+  }
+  [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override {
+    return this == &other;
+  }
+
+  std::atomic<int> blocks_{0};
+};
+
+// A process that makes and closes clients again and again would walk a longer list at the end of
+// each thread.
+TEST(ThreadEndTest, AListenerThatIsGoneLeavesTheList) {
+  CountedMemory memory;
+  auto gone = std::allocate_shared<Listener>(std::pmr::polymorphic_allocator<Listener>(&memory));
+  addThreadEndListener(gone);
+  gone.reset();
+  ASSERT_EQ(memory.blocks(), 1) << "the list knows it";
+  const auto next = newListener();
+  EXPECT_EQ(memory.blocks(), 0);
 }
 
 // The list is long and always in use, so that its mutex is held by somebody when the process forks.

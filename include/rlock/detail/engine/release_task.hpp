@@ -70,6 +70,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
   Clock::time_point prepareReconciling(bool keep) override;
   Step withoutMemory(bool executed) override;
   bool aboutToSend() override;
+  bool leavesAtDeadline() const override { return !release_.nobodyAsks(); }
   Clock::time_point sendBefore(Driver driver) const override;
   Result<ReleaseOutcome> takeResult() override;
 

@@ -77,6 +77,7 @@ class Relinquishment {
 
   /// Nobody would try again if it failed.
   void setNobodyAsks() noexcept { nobodyAsks_ = true; }
+  [[nodiscard]] bool nobodyAsks() const noexcept { return nobodyAsks_; }
 
   // Requests.
 

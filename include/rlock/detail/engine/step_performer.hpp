@@ -77,7 +77,7 @@ void StepPerformer::soon(Action action) {
 inline void StepPerformer::start() {
   call_.goToBackground();
   soon([this] {
-    if (call_.deadline_ != Clock::time_point::max()) {
+    if (call_.deadline_ != Clock::time_point::max() && call_.leavesAtDeadline()) {
       armDeadline(call_.deadline_);
     }
     perform(call_.begin());

@@ -94,6 +94,9 @@ class SteppedCall : public Call {
   virtual void ended() {}
   /// Gives the answer to whoever waits.
   virtual void answerCaller() = 0;
+  /// Whether its caller leaves at the deadline. A call that must go on whatever fails needs no
+  /// memory for that.
+  [[nodiscard]] virtual bool leavesAtDeadline() const { return true; }
   /// Until when the request at hand may be sent.
   [[nodiscard]] virtual Clock::time_point sendBefore(Driver /*driver*/) const { return deadline_; }
   ///@}
