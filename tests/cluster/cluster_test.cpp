@@ -281,6 +281,24 @@ TEST_F(Cluster, TheWalkThroughAllNamesVisitsEveryNode) {
   EXPECT_TRUE(client.inspect(cluster().nameAt(2, "listed:")));
 }
 
+// Its keys would be in several slots, so that no script could look at them.
+TEST_F(Cluster, TheWalkThroughAllNamesGoesOnAfterOneThatCanBeNoLock) {
+  Client client = Client::connect(options());
+  const std::string strange = "strange:a{}b";
+  RawRedis raw = cluster().raw(cluster().ownerOf(strange));
+  raw.run({"HSET", strange, "owner", "1"});
+  std::vector<Lease> leases;
+  for (std::size_t node = 0; node < cluster().size(); ++node) {
+    leases.push_back(client.getLock(cluster().nameAt(node, "strange:")).acquire());
+  }
+  const auto blocking = client.listAsync("strange:*").wait();
+  ASSERT_TRUE(blocking.has_value()) << blocking.error().what();
+  EXPECT_EQ(blocking->size(), cluster().size());
+  const auto background = client.listAsync("strange:*").toFuture().get();
+  EXPECT_EQ(background.size(), cluster().size());
+  raw.del(strange);
+}
+
 TEST_F(Cluster, W60_NamesThatCannotStayInOneSlotAreRefusedBeforeAnythingIsSent) {
   Client client = Client::connect(options());
   const auto commands = client.stats().commands;

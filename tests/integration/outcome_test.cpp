@@ -72,6 +72,16 @@ TEST_F(Outcome, ALeaseWhoseKeyHoldsSomethingElseIsLost) {
   EXPECT_EQ(raw().run({"GET", "other"}).string(), "data");
 }
 
+TEST_F(Outcome, AnUnreachableHoldIsGivenBack) {
+  Client client = Client::connect(proxied(kWatchdog));
+  Lease lease = client.getLock("back").acquire();
+  // So that it does not end by itself; a renewal makes it no shorter.
+  ASSERT_EQ(raw().run({"PEXPIRE", "back", "600000"}).integer(), 1);
+  proxy().addRule(running(lua::lock_renew), TcpProxy::Action::replyWithError("ERR not now"));
+  ASSERT_EVENTUALLY(kLong, lease.lossReason() == LossReason::unreachable);
+  EXPECT_EVENTUALLY(kLong, !raw().exists("back"));
+}
+
 // A repetition is recognised for as long as there may be one.
 TEST_F(Outcome, AForcedReleaseIsRememberedForLongerThanItIsRepeated) {
   Options settings = options();

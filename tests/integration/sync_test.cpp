@@ -141,6 +141,27 @@ TEST_F(Sync, AnAcquisitionThatIsNotAcknowledgedEndsWithThePolicysLimit) {
   EXPECT_TRUE(contains(why, "1 of 2 replicas within 300 ms")) << why;
 }
 
+TEST_F(Sync, AGrantWhoseLeaseIsOverBeforeItIsAcknowledgedIsNone) {
+  noteSafetyCheck();
+  freezeBoth();
+  Options options = this->options();
+  options.callTimeout = 60s;
+  Client client = Client::connect(options);
+  auto call = inThread([&] {
+    return answerOf([&] {
+      return client.getLock("over")
+          .tryAcquire({.lease = 1s, .sync = SyncPolicy::replicas(1, 60s)})
+          .has_value();
+    });
+  });
+  ASSERT_EVENTUALLY(kLong, blocked());
+  // Here it lasts longer than for its holder.
+  ASSERT_EVENTUALLY(kLong, !raw().exists("over"));
+  replica(0).thaw();
+  replica(1).thaw();
+  EXPECT_EQ(call.get(), "false");
+}
+
 TEST_F(Sync, TryLockSaysThatItIsNotAcknowledged) {
   freezeBoth();
   Options options = this->options();
