@@ -148,6 +148,10 @@ inline void GroupLock::Releasing::answered(std::size_t member,
     } else {
       // The member completes this release in the background, and also those that were to follow.
       unasked.swap(incarnations);
+      if (asked != 0 && result.error().errc() == memoryError().errc()) {
+        // It may not have begun this one. There is room for what was just taken out.
+        unasked.insert(unasked.begin(), asked);
+      }
       ++tally_.failed;
       if (!error_) {
         error_ = std::move(error);
