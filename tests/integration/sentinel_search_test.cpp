@@ -267,62 +267,66 @@ TEST_F(SentinelSearch, AllSentinelsDieAndHoldsGoOn) {
   EXPECT_TRUE(raw(master).exists("again"));
 }
 
-TEST_F(SentinelSearch, WhoPausesGoesToANewMasterAtOnce) {
-  RedisServer before;
-  const RedisServer after;
-  ToldSentinel sentinel(before.port());
-  Options settings = options(sentinel.uri());
+/// Two masters, and a Sentinel that says which of them it is.
+class ToldSearch : public SentinelSearch {
+ protected:
+  /// @returns a client of the first master, which hears the Sentinel
+  Client connectHeard(const Options& settings) {
+    Client client = Client::connect(settings);
+    EXPECT_TRUE(works(client));
+    EXPECT_EVENTUALLY(kLong, sentinel_.heard());
+    return client;
+  }
+  /// The same, for one that waits for a frozen server.
+  Client connectPatiently() {
+    Options settings = patient(options(sentinel_.uri()));
+    settings.connectTimeout = 20s;
+    return connectHeard(settings);
+  }
+  void expectMoved(Client& client) {
+    EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("moved").lock(60s); }) == "ok");
+    EXPECT_TRUE(RawRedis(after_).exists("moved"));
+  }
+
+  RedisServer before_;
+  const RedisServer after_;
+  ToldSentinel sentinel_{before_.port()};
+};
+
+TEST_F(ToldSearch, WhoPausesGoesToANewMasterAtOnce) {
+  Options settings = options(sentinel_.uri());
   settings.connectTimeout = scaled(2s);
   settings.reconnectDelayMin = 10min;
   settings.reconnectDelayMax = 10min;
-  Client client = Client::connect(settings);
-  ASSERT_TRUE(works(client));
-  ASSERT_EVENTUALLY(kLong, sentinel.heard());
-  before.kill();
+  Client client = connectHeard(settings);
+  before_.kill();
   // The pause has begun before that is said.
   ASSERT_TRUE(log().waitFor("no Sentinel leads to a master", kLong));
-  sentinel.answer(after.port());
-  sentinel.announce(after.port());
-  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("moved").lock(60s); }) == "ok");
-  EXPECT_TRUE(RawRedis(after).exists("moved"));
+  sentinel_.answer(after_.port());
+  sentinel_.announce(after_.port());
+  expectMoved(client);
 }
 
-TEST_F(SentinelSearch, WhatNobodyHeardIsAskedFor) {
-  RedisServer before;
-  const RedisServer after;
-  ToldSentinel sentinel(before.port());
-  Options settings = patient(options(sentinel.uri()));
-  settings.connectTimeout = 20s;
-  Client client = Client::connect(settings);
-  ASSERT_TRUE(works(client));
-  ASSERT_EVENTUALLY(kLong, sentinel.heard());
+TEST_F(ToldSearch, WhatNobodyHeardIsAskedFor) {
+  Client client = connectPatiently();
   // It keeps its connections, so that nothing but a Sentinel shows that it is the master no more.
-  before.freeze();
-  sentinel.answer(after.port());
-  sentinel.cut();
-  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after), kLong));
-  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("moved").lock(60s); }) == "ok");
-  EXPECT_TRUE(RawRedis(after).exists("moved"));
+  before_.freeze();
+  sentinel_.answer(after_.port());
+  sentinel_.cut();
+  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_), kLong));
+  expectMoved(client);
 }
 
-TEST_F(SentinelSearch, WhatASentinelSaysMeanwhileIsLookedAtAtOnce) {
-  RedisServer before;
-  const RedisServer after;
-  ToldSentinel sentinel(before.port());
-  Options settings = patient(options(sentinel.uri()));
-  settings.connectTimeout = 20s;
-  Client client = Client::connect(settings);
-  ASSERT_TRUE(works(client));
-  ASSERT_EVENTUALLY(kLong, sentinel.heard());
+TEST_F(ToldSearch, WhatASentinelSaysMeanwhileIsLookedAtAtOnce) {
+  Client client = connectPatiently();
   // The search for a frozen server does not end, and no answer leads it elsewhere.
-  before.freeze();
-  sentinel.answer(0);
-  sentinel.announce(before.port());
-  sentinel.announce(after.port());
-  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after), kLong));
-  sentinel.answer(after.port());
-  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("moved").lock(60s); }) == "ok");
-  EXPECT_TRUE(RawRedis(after).exists("moved"));
+  before_.freeze();
+  sentinel_.answer(0);
+  sentinel_.announce(before_.port());
+  sentinel_.announce(after_.port());
+  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_), kLong));
+  sentinel_.answer(after_.port());
+  expectMoved(client);
 }
 
 TEST_F(SentinelSearch, WhileAllIsWellNobodyIsAsked) {
