@@ -24,6 +24,7 @@
 #   RLOCK_TEST_JOBS   tests at a time (10; 5 with one processor); those that mostly wait count as half, those
 #                     that compute as three
 #   RLOCK_EXCLUDE   labels to leave out, separated by blanks
+#   RLOCK_PROGRAMS  test programs that are built and run, separated by blanks (all)
 #   RLOCK_BUILD_ONLY=1   stop after the build
 #   RLOCK_TEST_REQUIRE_INTEROP=1   fail when Java or Maven cannot be had, instead of skipping
 #   RLOCK_INTEROP_MATRIX=docs/redisson.md   write what interop found into that document; also what is slow
@@ -105,7 +106,11 @@ quietly() {  # NAME COMMAND...
 
 echo "preset $preset, build directory $build"
 quietly configure cmake --preset "$preset"
+read -ra programs <<<"${RLOCK_PROGRAMS:-}"
 targets=(all)
+if ((${#programs[@]} > 0)); then
+  targets=(rlock_host_watch "${programs[@]}")
+fi
 if [[ " ${labels[*]:-} " == *" interop "* ]]; then
   targets+=(rlock_interop)
 fi
@@ -123,6 +128,10 @@ join() {
   echo "^($*)\$"
 }
 selection=()
+if ((${#programs[@]} > 0)); then
+  in_programs=$(join "${programs[@]}")
+  selection+=(-R "${in_programs%\$}[.]")
+fi
 if ((${#labels[@]} > 0)); then
   selection+=(-L "$(join "${labels[@]}")")
 fi
