@@ -74,7 +74,7 @@ check_how() {  # COMMAND HOW
       done
       ;;
     ctest) check_test "$rest" || complain "$1: there is no test $rest" ;;
-    ci) grep -qE "^(step|sanitized) $rest " .ci/run || complain "$1: .ci/run has no step $rest" ;;
+    ci) grep -qE "^(step|sanitized) $rest( |$)" .ci/run || complain "$1: .ci/run has no step $rest" ;;
     matrix)
       [[ -x tests/matrix/$rest ]] && grep -qE "^part .*$rest" tests/matrix/run.sh ||
         [[ $rest == quick.sh && -x tests/matrix/quick.sh ]] || complain "$1: the matrix has no $rest"
