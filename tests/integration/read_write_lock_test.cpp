@@ -548,6 +548,20 @@ TEST_P(ReadWriteConformanceSlow, RN03_WriteRenewalWorksAgainAfterARestart) {
   }
 }
 
+TEST_F(ReadWriteLoadSlow, AWaitingWriterComesAgainWhileItsIntentIsThere) {
+  rawRead("again", "foreign:1", 120s);
+  const auto looks = proxy().addRule(running(lua::rw_write_acquire), TcpProxy::Action::pass());
+  Client client = Client::connect(proxied());
+  auto writer = inThread([&] {
+    return answerOf([&] { return client.getReadWriteLock("again").writeLock().tryLock(60s); });
+  });
+  ASSERT_EVENTUALLY(kLong, raw().exists(intentKey("again")));
+  // An intent lasts for two seconds, and a writer comes each second.
+  EXPECT_TRUE(looks.waitForHits(looks.hits() + 4, 7s));
+  rawReadRelease("again", "foreign:1");
+  EXPECT_EQ(writer.get(), "true");
+}
+
 // Upgrade and downgrade.
 
 TEST_P(ReadWriteConformance, XRW3_WaitingForAnUpgradeIsRefusedAtOnce) {

@@ -172,6 +172,37 @@ TEST_P(SemaphoreLostReply, C7_WithoutAnAnswerItIsSaidWhatBecomesOfIt) {
   EXPECT_EQ(raw().get("doubt"), "5");
 }
 
+TEST_P(SemaphoreLostReply, C7_AtTheMemoryLimitALostReleaseAddsOnce) {
+  Semaphore semaphore = client().getSemaphore("full");
+  const auto fault = breakOnce(lua::semaphore_add);
+  raw().configSet("maxmemory-policy", "noeviction");
+  raw().configSet("maxmemory", "1");
+  EXPECT_EQ(outcomeOf([&] { semaphore.release(2); }), "ok");
+  EXPECT_EQ(fault.hits(), 1U);
+  deliverLate();
+  EXPECT_EQ(raw().get("full"), "2");
+  raw().configSet("maxmemory", "0");
+}
+
+TEST_P(SemaphoreLostReply, C7_AtTheMemoryLimitALostAcquireGivesBack) {
+  raw().set("full", "4");
+  Semaphore semaphore = client().getSemaphore("full");
+  const auto fault = breakOnce(lua::semaphore_acquire);
+  // What became of it is not asked before its caller has left.
+  proxy().refuseConnections(true);
+  std::stop_source stop;
+  auto caller = inThread(
+      [&] { return answerOf([&] { return semaphore.tryAcquire(stop.get_token(), 3, 60s); }); });
+  ASSERT_TRUE(fault.waitForHits(1, kLong));
+  raw().configSet("maxmemory-policy", "noeviction");
+  raw().configSet("maxmemory", "1");
+  stop.request_stop();
+  EXPECT_EQ(caller.get(), "cancelled");
+  proxy().heal();
+  EXPECT_EVENTUALLY(kLong, raw().get("full") == "4");
+  raw().configSet("maxmemory", "0");
+}
+
 /// The scripts themselves, with requests in an order that a network can bring about.
 class CounterScript : public LockTest {
  protected:

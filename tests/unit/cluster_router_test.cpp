@@ -274,6 +274,19 @@ TEST_F(ClusterRouterTest, AServerThatDoesNotKillByItsOtherAddressSaysWhy) {
   EXPECT_EQ(call_->outcome->error->errc(), Errc::denied);
 }
 
+// One slot has moved, and others may have moved with it.
+TEST_F(ClusterRouterTest, ASlotThatHasMovedIsAReasonToReadTheMap) {
+  env_->advance(1s);
+  server("a").refuse("MOVED 7 b:7000");
+  EXPECT_EQ(server("a").sent(), (Sent{"CLUSTER INFO", "CLUSTER SHARDS", "PUBSUB SHARDNUMSUB"}));
+}
+
+TEST_F(ClusterRouterTest, AKeyThatHasGoneAheadIsNone) {
+  env_->advance(1s);
+  sendOn("b");
+  EXPECT_EQ(server("a").sent(), Sent());
+}
+
 // What is told once, of a map that is adopted once.
 TEST_F(ClusterRouterTest, AMasterThatHasTakenOverIsVerifiedAlsoWithoutMemoryForItsChannels) {
   dispatcher_->subscribe("channel");
