@@ -289,7 +289,7 @@ TEST_F(SpinLockKinds, SP13_LockSurvivesInterruption) {
 
 TEST_F(SpinLockKinds, ManyWaitersOfOneClientLeaveNothingBehind) {
   constexpr int kWaiters = 12;
-  rawHold("many", "foreign:1", 20s);
+  rawHold("many", "foreign:1", 120s);
   Client client = connect();
   std::vector<std::future<std::string>> jobs;
   for (int i = 0; i < kWaiters; ++i) {
@@ -298,12 +298,19 @@ TEST_F(SpinLockKinds, ManyWaitersOfOneClientLeaveNothingBehind) {
       return answerOf([&] { return lock.tryLock(std::chrono::milliseconds(20 + 10 * i)); });
     }));
   }
-  EXPECT_EVENTUALLY(kLong, client.stats().waiters > 0);
+  std::stop_source stop;
+  auto last = inThread([&] {
+    RLock lock = client.getSpinLock("many", BackOff::exponential(1ms, 20ms));
+    return answerOf([&] { return lock.tryLock(stop.get_token(), 60s); });
+  });
   for (auto& job : jobs) {
     // A wait that ends while the request is on its way ends with timedOut.
     const std::string answer = job.get();
     EXPECT_TRUE(answer == "false" || answer == "timedOut") << answer;
   }
+  EXPECT_EVENTUALLY(kLong, client.stats().waiters == 1);
+  stop.request_stop();
+  EXPECT_EQ(last.get(), "cancelled");
   EXPECT_EQ(client.stats().waiters, 0U);
   EXPECT_EQ(client.stats().holds, 0U);
   EXPECT_EQ(client.stats().channels, 0U);

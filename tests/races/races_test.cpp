@@ -464,7 +464,11 @@ TEST_F(Races, ReleaseAndRenewal) {
       return [&, from, to] {
         std::this_thread::sleep_until(due + std::chrono::microseconds(draw() % spread));
         for (std::size_t i = from; i < to; ++i) {
-          EXPECT_EQ(leases[i].release(), ReleaseResult::released) << keys[i];
+          const ReleaseResult result = leases[i].release();
+          // A host that stood still for the rest of the lease has lost it.
+          if (Clock::now() < begin + options_.watchdogTimeout) {
+            EXPECT_EQ(result, ReleaseResult::released) << keys[i];
+          }
         }
       };
     };
