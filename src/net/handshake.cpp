@@ -507,7 +507,10 @@ std::optional<ConnectFailure> Handshake::acceptServerInfo(const Reply& reply) {
   } else if (session_.serverVersion.empty()) {
     session_.serverVersion = infoField(reply.text, "redis_version");
   }
-  const auto mode = infoField(reply.text, "redis_mode");
+  auto mode = infoField(reply.text, "redis_mode");
+  if (mode.empty()) {
+    mode = infoField(reply.text, "server_mode");  // Valkey's name for it, from 8.1 on
+  }
   if (found.mode.empty()) {
     found.mode = mode;
   }

@@ -52,6 +52,15 @@ TEST(DoctorReport, OldServers) {
             Verdict::good);
 }
 
+TEST(DoctorReport, TheModeIsNamedByRedisAndByValkey) {
+  for (const char* const name : {"redis_mode", "server_mode"}) {
+    const auto findings = judgeServer({{name, "cluster"}}, {});
+    const Finding* const mode = find(findings, "mode");
+    ASSERT_NE(mode, nullptr) << name;
+    EXPECT_EQ(mode->text, "cluster") << name;
+  }
+}
+
 TEST(DoctorReport, LoadingAndPersistence) {
   const auto findings = judgeServer({{"loading", "1"}, {"aof_enabled", "0"}}, {});
   EXPECT_EQ(verdictOf(findings, "loading"), Verdict::bad);

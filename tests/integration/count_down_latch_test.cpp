@@ -368,6 +368,18 @@ TEST_P(LatchTest, AReconnectedSubscriberLooksAgain) {
   EXPECT_EQ(waiting.get(), "true");
 }
 
+TEST_P(LatchTest, XERR4_AtTheMemoryLimitCountingDownGoesOn) {
+  Client client = connect();
+  CountDownLatch latch = client.getCountDownLatch("oom");
+  ASSERT_EQ(answer(latch.trySetCountAsync(2)), "true");
+  raw().configSet("maxmemory-policy", "noeviction");
+  raw().configSet("maxmemory", "1");
+  EXPECT_EQ(outcome(latch.countDownAsync()), "ok");
+  EXPECT_EQ(outcome(latch.countDownAsync()), "ok");
+  EXPECT_EQ(outcome(latch.awaitAsync(Duration(kLong))), "ok");
+  raw().configSet("maxmemory", "0");
+}
+
 TEST_P(LatchTest, AStopEndsTheWait) {
   Client client = connect();
   raw().set("stopped", "1");

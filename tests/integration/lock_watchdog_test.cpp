@@ -363,6 +363,7 @@ TEST_F(LockWatchdogSlow, OneUnrenewableHoldDoesNotSpoilTheBatch) {
 }
 
 TEST_F(LockWatchdog, ARenewalBringsItsScriptOverASlowNetwork) {
+  RLOCK_DEFAULT_USER_ONLY("has a read hold beside a plain one");
   Client client = Client::connect(proxied(kWatchdog));
   Lease lease = client.getLock("slow").acquire();
   ReadWriteLock both = client.getReadWriteLock("slow-too");

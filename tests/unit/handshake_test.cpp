@@ -287,13 +287,16 @@ TEST(Handshake, APasswordThatIsMissedIsAskedFor) {
   EXPECT_NE(failure->reason.find("redis://:password@host"), std::string::npos) << failure->reason;
 }
 
-TEST(Handshake, KnowsTheModeOfAnOldServerByItsInfo) {
-  Handshake shake = handshake({});
-  const auto failure = answer(
-      shake,
-      "-ERR unknown command\r\n-ERR unknown\r\n" + bulk("# Server\r\nredis_mode:cluster\r\n"));
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->errc, Errc::invalidArgument);
+TEST(Handshake, KnowsTheModeByTheInfoOfAServerWithoutHello) {
+  // The second is Valkey's name for it.
+  for (const std::string name : {"redis_mode", "server_mode"}) {
+    Handshake shake = handshake({});
+    const auto failure = answer(
+        shake,
+        "-ERR unknown command\r\n-ERR unknown\r\n" + bulk("# Server\r\n" + name + ":cluster\r\n"));
+    ASSERT_TRUE(failure) << name;
+    EXPECT_EQ(failure->errc, Errc::invalidArgument) << name;
+  }
 }
 
 TEST(Handshake, AsksAnOldServerForItsModeAndRoleOnTheirOwn) {
