@@ -127,32 +127,30 @@ TEST_F(Cluster, WaitersOfEachKindAreWokenByMessages) {
     const std::string name = cluster().nameAt(1, std::string("woken:") + kind.name);
     RLock held = kind.make(first, name);
     RLock wanted = kind.make(second, name);
-    // The look after the confirmation may find the lock free, and then nobody waits for the message
-    // any more.
-    bool woken = false;
-    for (int round = 0; round < 10 && !woken; ++round) {
-      held.lock();
-      auto waiting = inThread([&] {
-        wanted.lock();
-        wanted.unlock();
-      });
-      ASSERT_TRUE(waits(second));
-      std::int64_t sharded = 0;
-      ASSERT_EVENTUALLY(kLong, [&] {
-        sharded = 0;
-        const Value all = cluster().raw(1).run({"PUBSUB", "SHARDCHANNELS"});
-        for (const std::string& channel : all.strings()) {
-          sharded += channel.find(name) != std::string::npos ? 1 : 0;
-        }
-        return sharded > 0;
-      }());
-      const auto messages = second.stats().messages;
-      held.unlock();
-      ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready);
-      waiting.get();
-      woken = eventually(scaled(1s), [&] { return second.stats().messages > messages; });
-    }
-    EXPECT_TRUE(woken) << "no message came";
+    held.lock();
+    const std::int64_t scripts = cluster().raw(1).commandCalls("evalsha");
+    auto waiting = inThread([&] {
+      wanted.lock();
+      wanted.unlock();
+    });
+    ASSERT_TRUE(waits(second));
+    std::int64_t sharded = 0;
+    ASSERT_EVENTUALLY(kLong, [&] {
+      sharded = 0;
+      const Value all = cluster().raw(1).run({"PUBSUB", "SHARDCHANNELS"});
+      for (const std::string& channel : all.strings()) {
+        sharded += channel.find(name) != std::string::npos ? 1 : 0;
+      }
+      return sharded > 0;
+    }());
+    // Its look after the confirmation must not find the lock free: nobody would wait for the
+    // message then.
+    ASSERT_EVENTUALLY(kLong, cluster().raw(1).commandCalls("evalsha") >= scripts + 2);
+    const auto messages = second.stats().messages;
+    held.unlock();
+    ASSERT_EQ(waiting.wait_for(kLong), std::future_status::ready);
+    waiting.get();
+    EXPECT_EVENTUALLY(kLong, second.stats().messages > messages) << "no message came";
   }
 }
 
