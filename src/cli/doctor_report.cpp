@@ -273,9 +273,9 @@ std::vector<Finding> judgeServer(const std::map<std::string, std::string>& info,
   std::vector<Finding> findings;
   if (!info.empty()) {
     findings.push_back(judgeVersion(info));
-    // Valkey has another name for it.
-    const std::string mode = field(info, "server_mode");
-    findings.push_back(good("mode", mode.empty() ? field(info, "redis_mode") : mode));
+    // Valkey's name for it, from 8.1 on, is the second.
+    const std::string mode = field(info, "redis_mode");
+    findings.push_back(good("mode", mode.empty() ? field(info, "server_mode") : mode));
     judgeRole(info, findings);
     if (auto memory = judgeMemory(info)) {
       findings.push_back(std::move(*memory));
