@@ -34,7 +34,7 @@ part ./clang.sh 14
 part ./debian.sh trixie tests/matrix/clang.sh 19
 part ./races.sh
 part ./analyzer.sh
-# All breaks would take a day: each day has a twelfth of its own.
+# All breaks take hours: each day has a twelfth of its own.
 part ../mutants/run.sh --shard "$((10#$(date +%j) % 12 + 1))/12"
 if ((${#skipped[@]} > 0)); then
   printf 'matrix: NOT RUN: %s\n' "${skipped[@]}"
