@@ -93,6 +93,24 @@ TEST_P(LockValidity, AGrantCountsFromItsRequest) {
   }
 }
 
+// Its caller waited for a connection, not for the server.
+TEST_P(LockValidity, AGrantDoesNotCountFromTheOutageBefore) {
+  Client client = Client::connect(proxied());
+  RLock lock = lockOf(client, "v");
+  lock.acquire().release();
+  proxy().refuseConnections(true);
+  (void)proxy().cutAll();
+  ASSERT_EVENTUALLY(kLong, !client.connected());
+  auto future = lock.acquireAsync({.lease = 8s}, newOwner()).toFuture();
+  std::this_thread::sleep_for(kLate);
+  const auto up = Clock::now();
+  proxy().refuseConnections(false);
+  ASSERT_TRUE(ready(future, kLong));
+  Lease granted = future.get();
+  EXPECT_GE(granted.validUntil(), up + 8s - kLate / 2);
+  EXPECT_EQ(granted.release(), ReleaseResult::released);
+}
+
 TEST_P(LockValidity, ARenewalCountsFromItsRequest) {
   Options settings = proxied();
   settings.watchdogTimeout = 3s;

@@ -64,6 +64,7 @@ class AcquireTask final : public QueuedTask, public FromBlockCache<AcquireTask> 
   void composeAttempt();
   void composeReconciling();
   void recompose(bool tombstone) override;
+  bool aboutToSend(Clock::time_point now) override;
 
   // Their outcomes.
   void noteLosses(bool hasToken);
@@ -129,6 +130,15 @@ inline AcquireTask::Step AcquireTask::compose(Driver driver) {
   }
   acquisition_.sentAt(timeOfRequest(driver));
   return Step::attempt;
+}
+
+/// The connection may have been missing for longer than the lease since the attempt was composed.
+/// What a reconciliation finds is counted from the attempt that was lost.
+inline bool AcquireTask::aboutToSend(Clock::time_point now) {
+  if (!acquisition_.reconciles()) {
+    acquisition_.sentAt(now);
+  }
+  return true;
 }
 
 inline void AcquireTask::composeAttempt() {

@@ -69,7 +69,7 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
   Step leave(Leave why) override;
   Clock::time_point prepareReconciling(bool keep) override;
   Step withoutMemory(bool executed) override;
-  bool aboutToSend() override;
+  bool aboutToSend(Clock::time_point now) override;
   bool leavesAtDeadline() const override { return !release_.nobodyAsks(); }
   Clock::time_point sendBefore(Driver driver) const override;
   Result<ReleaseOutcome> takeResult() override;
@@ -199,9 +199,9 @@ inline void ReleaseTask::keepForAll() {
 
 /// A release that could not go out for a while is for everybody: its waiter may have left. But a
 /// server that asks for the script's text gets it.
-inline bool ReleaseTask::aboutToSend() {
+inline bool ReleaseTask::aboutToSend(Clock::time_point now) {
   constexpr std::chrono::milliseconds kAWhile{50};
-  if (handOver_.open() && !sendsText() && engine_->now() - sentAt_ > kAWhile) {
+  if (handOver_.open() && !sendsText() && now - sentAt_ > kAWhile) {
     keepForAll();
   }
   return true;

@@ -207,7 +207,7 @@ class Renewals::Batch final : public Call {
   [[nodiscard]] Clock::duration early() const noexcept { return early_; }
 
  private:
-  bool aboutToSend() override {
+  bool aboutToSend(Clock::time_point /*now*/) override {
     const std::size_t before = holds_.size();
     renewals_->dropOver(holds_);
     if (!holds_.empty() && holds_.size() < before) {

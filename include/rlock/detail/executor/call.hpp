@@ -119,7 +119,8 @@ class Call : public CallWords {
   /// Called on the loop thread each time before the dispatcher sends it from there: a moment may
   /// have passed since start(), and with it what the request was for. It may compose the request
   /// anew. False: there is nothing left to send, and the call fails with `cancelled`.
-  virtual bool aboutToSend() { return true; }
+  /// @param now  the time, which is before the server can execute it
+  virtual bool aboutToSend(std::chrono::steady_clock::time_point /*now*/) { return true; }
 
   /// Called once on the loop thread for each Dispatcher::start() and resume().
   virtual void finished(Outcome outcome) noexcept = 0;

@@ -304,7 +304,7 @@ inline void Node::send(const CallPtr& call) {
   if (!passesKills(call)) {
     return;
   }
-  if (!call->aboutToSend()) {
+  if (!call->aboutToSend(now)) {
     fail(call, Error(Errc::cancelled, "there is nothing left to ask for"));
     return;
   }
