@@ -3,6 +3,7 @@
 // What happens to a cluster while objects of every kind are held and waited for.
 
 #include "cluster/cluster_harness.hpp"
+#include "support/closed_at_end.hpp"
 #include "support/contested.hpp"
 #include "support/host_report.hpp"
 
@@ -63,18 +64,6 @@ bool needsReplicas(Event event) {
 }
 
 using Objects = std::vector<std::unique_ptr<Contested>>;
-
-/// Ends the waits of a client's callers when a test ends early, which then would wait for them.
-class ClosedAtEnd {
- public:
-  explicit ClosedAtEnd(Client& client) : client_(client) {}
-  ClosedAtEnd(const ClosedAtEnd&) = delete;
-  ClosedAtEnd& operator=(const ClosedAtEnd&) = delete;
-  ~ClosedAtEnd() { client_.close(0ms); }
-
- private:
-  Client& client_;
-};
 
 /// Callers that go in and out of locks on node 0 all the time, and count what they do.
 class Traffic {

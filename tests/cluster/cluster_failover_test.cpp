@@ -3,6 +3,7 @@
 // Masters that die, stand still and are replaced.
 
 #include "cluster/cluster_harness.hpp"
+#include "support/closed_at_end.hpp"
 #include "support/tcp_proxy.hpp"
 
 #include <algorithm>
@@ -48,6 +49,7 @@ TEST_F(ClusterFailover, XFO5_AHoldAndAWaiterOutliveTheMaster) {
     entered = true;
     wanted.unlock();
   });
+  const ClosedAtEnd end(waiter);
   ASSERT_TRUE(waits(waiter));
   replicate(cluster, 0, holder.getLock(name));
   cluster.node(0).kill();
@@ -121,8 +123,9 @@ TEST_F(ClusterFailover, XFO5_APlannedFailoverLosesNothing) {
     wanted.lock();
     wanted.unlock();
   });
+  const ClosedAtEnd end(waiter);
   ASSERT_TRUE(waits(waiter));
-  cluster.raw(3).run({"CLUSTER", "FAILOVER"});
+  cluster.failover(3);
   ASSERT_EVENTUALLY(kLong, replaced(cluster, name, 0));
   EXPECT_TRUE(held.isHeldByCurrentThread());
   held.unlock();

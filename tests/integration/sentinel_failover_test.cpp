@@ -3,6 +3,7 @@
 // The master moves, dies, freezes or is cut off while locks are held and waited for.
 
 #include "integration/sentinel_harness.hpp"
+#include "support/closed_at_end.hpp"
 #include "support/contested.hpp"
 
 #include <atomic>
@@ -100,18 +101,6 @@ class SentinelFailover : public SentinelTest {
     }
     return master;
   }
-};
-
-/// Ends the waits of a client's callers when a test ends early, which then would wait for them.
-class ClosedAtEnd {
- public:
-  explicit ClosedAtEnd(Client& client) : client_(client) {}
-  ClosedAtEnd(const ClosedAtEnd&) = delete;
-  ClosedAtEnd& operator=(const ClosedAtEnd&) = delete;
-  ~ClosedAtEnd() { client_.close(0ms); }
-
- private:
-  Client& client_;
 };
 
 class SentinelEvents : public SentinelFailover, public ::testing::WithParamInterface<Event> {};
