@@ -243,6 +243,10 @@ struct Options {
   /// The Sentinels' own password. With an empty user name and an empty password they are sent no
   /// AUTH. No NUL. Only with sentinel.
   std::string sentinelPassword{};
+  /// Gives those two instead, anew for every connection to a Sentinel, as `credentials` does for
+  /// those to servers: called on the loop thread, it must return at once and call nothing of the
+  /// library; neither what it throws nor what it returns is logged. Only with sentinel.
+  std::function<Credentials()> sentinelCredentials{};
   /// Encrypts the connections to the Sentinels; `tls` is about those to the master. Only with
   /// sentinel, and not with Unix sockets. false.
   bool sentinelTls = false;

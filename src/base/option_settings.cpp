@@ -138,6 +138,7 @@ constexpr std::array kSettings{
     Setting{"sentinelPassword",
             "sentinel-password",
             SecretSetting{&Options::sentinelPassword, "no NUL", kNoPasswordCharacters}},
+    Setting{"sentinelCredentials", "(none)", OtherSetting{"function", "", "any"}},
     Setting{"sentinelTls", "sentinel-tls", BoolSetting{&Options::sentinelTls}},
     Setting{"sync", "sync", SyncSetting{}},
     Setting{"sync.limit", "sync-timeout", SyncLimitSetting{}},

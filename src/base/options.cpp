@@ -250,6 +250,11 @@ void Options::validate() const {
     detail::refuseOption(
         "option credentials is set, and so is username or password; give only one of them");
   }
+  if (sentinelCredentials && (!sentinelUsername.empty() || !sentinelPassword.empty())) {
+    detail::refuseOption(
+        "option sentinelCredentials is set, and so is sentinelUsername or sentinelPassword; give "
+        "only one of them");
+  }
   if (nameMapper && !namePrefix.empty()) {
     detail::refuseOption(
         fmt::format("option nameMapper is set, and so is namePrefix (URI parameter name-prefix), "
@@ -284,11 +289,12 @@ void Options::validate() const {
                     detail::inQuotes(sentinelMaster),
                     toString(topology)));
   }
-  if (topology != Topology::sentinel &&
-      (!sentinelUsername.empty() || !sentinelPassword.empty() || sentinelTls)) {
-    detail::refuseOption(fmt::format(
-        "option sentinelUsername, sentinelPassword or sentinelTls is given, but the topology is {}",
-        toString(topology)));
+  if (topology != Topology::sentinel && (!sentinelUsername.empty() || !sentinelPassword.empty() ||
+                                         sentinelCredentials || sentinelTls)) {
+    detail::refuseOption(
+        fmt::format("option sentinelUsername, sentinelPassword, sentinelCredentials or sentinelTls "
+                    "is given, but the topology is {}",
+                    toString(topology)));
   }
 }
 

@@ -216,18 +216,21 @@ Credentials currentCredentials(const LinkSettings& settings) {
   if (!settings.credentials) {
     return {settings.username, settings.password};
   }
+  const std::string function =
+      settings.peer == Peer::sentinel ? "Options::sentinelCredentials" : "Options::credentials";
   Credentials credentials;
   try {
     credentials = settings.credentials();
   } catch (...) {
     // Its text may contain a secret.
-    throw Error(Errc::connectionFailed, "Options::credentials threw an exception");
+    throw Error(Errc::connectionFailed, function + " threw an exception");
   }
   if (credentials.username.find_first_of(std::string_view(" \0", 2)) != std::string::npos ||
       credentials.password.find('\0') != std::string::npos) {
     throw Error(Errc::authenticationFailed,
-                "Options::credentials gave a user name with a space or NUL byte, or a password "
-                "with a NUL byte, which no server allows");
+                function +
+                    " gave a user name with a space or NUL byte, or a password with a NUL byte, "
+                    "which no server allows");
   }
   return credentials;
 }
@@ -410,13 +413,18 @@ std::optional<ConnectFailure> Handshake::refusedBySentinel(Step step, const Repl
   const std::string_view code = firstWord(reply.text);
   if (code == "NOAUTH") {
     return ConnectFailure{Errc::authenticationFailed,
-                          "the Sentinel wants a password of its own; give it as sentinelPassword "
-                          "(URI parameter sentinel-password)",
+                          settings_->credentials
+                              ? "the Sentinel wants a password of its own, and "
+                                "sentinelCredentials gave none"
+                              : "the Sentinel wants a password of its own; give it as "
+                                "sentinelPassword (URI parameter sentinel-password)",
                           quoteServer(reply.text)};
   }
   if (code == "WRONGPASS" || (step == Step::auth && !needsNoPassword(reply.text))) {
     return ConnectFailure{Errc::authenticationFailed,
-                          "the Sentinel refused sentinelUsername or sentinelPassword"};
+                          settings_->credentials
+                              ? "the Sentinel refused what sentinelCredentials gave"
+                              : "the Sentinel refused sentinelUsername or sentinelPassword"};
   }
   if (step == Step::masterAddress && code == "NOPERM") {
     return ConnectFailure{

@@ -88,7 +88,7 @@ inline LinkSettings sentinelSettings(const Options& options) {
   LinkSettings settings = linkSettings(options);
   settings.username = options.sentinelUsername;
   settings.password = options.sentinelPassword;
-  settings.credentials = nullptr;
+  settings.credentials = options.sentinelCredentials;
   settings.database = 0;
   settings.peer = Peer::sentinel;
   settings.sentinelMaster = options.sentinelMaster;

@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cstdint>
 #include <fstream>
+#include <mutex>
+#include <stdexcept>
 #include <string>
 #include <sys/socket.h>
 
@@ -131,6 +133,115 @@ TEST_F(SentinelSearch, CredentialsThatAreWrongAreNamedAfterTheirServer) {
   EXPECT_EQ(error.node(), world().address(0)) << error.what();
   EXPECT_FALSE(says(error, "Tr0ub4dor"));
   EXPECT_FALSE(log().contains("Tr0ub4dor"));
+}
+
+/// Sentinels that want a password of everybody, and have a user for the client.
+class SentinelCredentials : public SentinelSearch {
+ protected:
+  void SetUp() override {
+    SentinelSearch::SetUp();
+    if (IsSkipped()) {
+      return;
+    }
+    RedisSentinelsOptions setup;
+    setup.sentinelPassword = "others-secret";
+    start(setup);
+    becomes("first-secret");
+  }
+  /// At the Sentinels and then in the application.
+  void becomes(const std::string& password) {
+    atEach([&](RawRedis& sentinel) {
+      sentinel.run({"ACL", "SETUSER", "watcher", "reset", "on", ">" + password, "&*", "+@all"});
+    });
+    const std::lock_guard guard(mutex_);
+    password_ = password;
+  }
+  void cut() {
+    atEach([](RawRedis& sentinel) { sentinel.run({"CLIENT", "KILL", "USER", "watcher"}); });
+  }
+  /// How many connections of the client hear when the master moves.
+  int listeners() {
+    int count = 0;
+    atEach([&](RawRedis& sentinel) {
+      for (const auto& entry : sentinel.clientList()) {
+        count += entry.at("user") == "watcher" && entry.at("sub") != "0" ? 1 : 0;
+      }
+    });
+    return count;
+  }
+  [[nodiscard]] Options watched() {
+    Options settings = options();
+    settings.sentinelPassword.clear();
+    settings.sentinelCredentials = [this]() -> Credentials {
+      const std::lock_guard guard(mutex_);
+      if (password_.empty()) {
+        throw std::runtime_error("the vault has lost the secret");
+      }
+      return {"watcher", password_};
+    };
+    settings.logLevel = LogLevel::trace;
+    settings.reconnectDelayMax = 50ms;
+    return settings;
+  }
+  void haveNoPassword() {
+    const std::lock_guard guard(mutex_);
+    password_.clear();
+  }
+
+ private:
+  template <class F>
+  void atEach(F act) {
+    for (std::size_t i = 0; i < world().sentinels(); ++i) {
+      RawRedisOptions target;
+      target.port = world().sentinel(i).port();
+      target.password = "others-secret";
+      RawRedis sentinel(target);
+      act(sentinel);
+    }
+  }
+
+  std::mutex mutex_;
+  std::string password_;
+};
+
+TEST_F(SentinelCredentials, AreAskedForAnewByEachConnection) {
+  Client client = Client::connect(watched());
+  EXPECT_TRUE(works(client));
+  ASSERT_EVENTUALLY(kLong, listeners() == 1);
+  becomes("second-secret");
+  cut();
+  ASSERT_EVENTUALLY(kLong, listeners() == 1);
+  world().node(0).kill();
+  const std::size_t master = world().awaitMaster(0);
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("rotated").lock(60s); }) == "ok");
+  EXPECT_TRUE(raw(master).exists("rotated"));
+  EXPECT_FALSE(log().contains("secret"));
+}
+
+TEST_F(SentinelCredentials, AFunctionThatThrowsIsAFailedAttempt) {
+  haveNoPassword();
+  Options settings = watched();
+  settings.connectTimeout = 500ms;
+  const Error error = refusal(settings);
+  EXPECT_EQ(error.errc(), Errc::connectionFailed) << error.what();
+  EXPECT_TRUE(says(error, "Options::sentinelCredentials threw an exception")) << error.what();
+  EXPECT_TRUE(says(error, ":" + std::to_string(world().sentinel(0).port()))) << error.what();
+  EXPECT_FALSE(says(error, "secret")) << error.what();
+  settings.connect = ConnectMode::lazy;
+  settings.connectTimeout = 3s;
+  Client client = Client::connect(settings);
+  becomes("first-secret");
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("thrown").lock(60s); }) == "ok");
+  EXPECT_FALSE(log().contains("secret"));
+}
+
+TEST_F(SentinelCredentials, ThatAreRefusedAreNamed) {
+  Options settings = watched();
+  settings.sentinelCredentials = [] { return Credentials{"watcher", "wrong-secret"}; };
+  const Error error = refusal(settings);
+  EXPECT_EQ(error.errc(), Errc::authenticationFailed) << error.what();
+  EXPECT_TRUE(says(error, "the Sentinel refused what sentinelCredentials gave")) << error.what();
+  EXPECT_FALSE(says(error, "secret")) << error.what();
 }
 
 TEST_F(SentinelSearch, AWrongNameIsSaid) {

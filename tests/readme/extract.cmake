@@ -140,6 +140,7 @@ inline void rollBack() {}
 inline void stopJob(std::string_view) {}
 inline void setReady(bool) {}
 inline std::string latestToken() { return {}; }
+inline std::string latestSentinelToken() { return {}; }
 struct Storage {
   void write(int, std::uint64_t) {}
 };

@@ -528,6 +528,41 @@ TEST(SentinelHandshake, WhatIsWrongIsSaid) {
   }
 }
 
+TEST(SentinelHandshake, TheSentinelsHaveAFunctionOfTheirOwn) {
+  Options options;
+  options.credentials = [] { return Credentials{"app", "of-the-server"}; };
+  EXPECT_FALSE(sentinelSettings(options).credentials);
+  int asked = 0;
+  options.sentinelCredentials = [&asked] {
+    return Credentials{"watcher", "token-" + std::to_string(++asked)};
+  };
+  const auto settings = std::make_shared<const LinkSettings>(sentinelSettings(options));
+  Handshake first(settings, false, "node", "address");
+  EXPECT_NE(first.unsent().find("token-1"), std::string_view::npos);
+  Handshake second(settings, false, "node", "address");
+  EXPECT_NE(second.unsent().find("token-2"), std::string_view::npos);
+  for (const auto& [shake, reply] : {std::pair(&first, "-WRONGPASS token-1\r\n"),
+                                     std::pair(&second, "+OK\r\n-NOAUTH wanted\r\n")}) {
+    const auto failure = answer(*shake, reply);
+    ASSERT_TRUE(failure) << reply;
+    EXPECT_EQ(failure->errc, Errc::authenticationFailed) << reply;
+    EXPECT_NE(failure->reason.find("sentinelCredentials"), std::string::npos) << failure->reason;
+    EXPECT_EQ((failure->reason + failure->serverMessage).find("token"), std::string::npos);
+  }
+}
+
+TEST(SentinelHandshake, SaysNothingOfWhatTheSentinelsFunctionThrew) {
+  Options options;
+  options.sentinelCredentials = []() -> Credentials { throw std::runtime_error("vault: s3cret"); };
+  try {
+    const Handshake shake = handshake(sentinelSettings(options), false);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::connectionFailed);
+    EXPECT_EQ(error.message(), "Options::sentinelCredentials threw an exception");
+  }
+}
+
 }  // namespace
 }  // namespace handshake_test
 }  // namespace rlock::detail::net

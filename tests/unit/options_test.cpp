@@ -490,7 +490,8 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis+sentinel://a/m?sentinel-username=w%20x", "sentinel-username) is not allowed"},
       {"redis+sentinel://a/m?sentinel-password=Tr0ub4dor%00", "sentinel-password contains a NUL"},
       {"redis+sentinel://a/m?sentinel-tls=1", "parameter sentinel-tls"},
-      {"redis://a?sentinel-password=Tr0ub4dor", "sentinelPassword or sentinelTls is given"},
+      {"redis://a?sentinel-password=Tr0ub4dor",
+       "sentinelPassword, sentinelCredentials or sentinelTls is given"},
       {"redis+sentinel://a?master=a%20b", "sentinelMaster (URI parameter master) is \"a b\""},
       {"redis://a?master=m", "the topology is single"},
       {"redis+cluster://a?master=m", "the topology is cluster"},
@@ -764,7 +765,14 @@ TEST(OptionsValidate, RefusesEverythingElseOutOfRange) {
       {[](Options& o) { o.sentinelMaster = "m"; }, "but the topology is single"},
       {[](Options& o) { o.sentinelUsername = "u"; }, "but the topology is single"},
       {[](Options& o) { o.sentinelPassword = kSecret; }, "but the topology is single"},
+      {[](Options& o) { o.sentinelCredentials = [] { return Credentials{}; }; },
+       "sentinelCredentials or sentinelTls is given, but the topology is single"},
       {[](Options& o) { o.sentinelTls = true; }, "but the topology is single"},
+      {[](Options& o) {
+         o.topology = Topology::cluster;
+         o.sentinelCredentials = [] { return Credentials{}; };
+       },
+       "sentinelCredentials or sentinelTls is given, but the topology is cluster"},
       {[](Options& o) {
          o.topology = Topology::sentinel;
          o.sentinelMaster = "m";
@@ -877,6 +885,17 @@ TEST(Options, CredentialsComeFromOnePlaceAndNamesAreMappedInOneWay) {
   options.username = "user";
   EXPECT_NE(refused().find("option credentials"), std::string::npos);
   options.username.clear();
+  options.topology = Topology::sentinel;
+  options.sentinelMaster = "mymaster";
+  options.sentinelCredentials = [] { return Credentials{}; };
+  EXPECT_EQ(refused(), "");
+  options.sentinelPassword = "s3cret";
+  EXPECT_NE(refused().find("option sentinelCredentials"), std::string::npos);
+  EXPECT_EQ(refused().find("s3cret"), std::string::npos);
+  options.sentinelPassword.clear();
+  options.sentinelUsername = "user";
+  EXPECT_NE(refused().find("option sentinelCredentials"), std::string::npos);
+  options.sentinelUsername.clear();
   options.nameMapper = [](std::string_view name) { return std::string(name); };
   EXPECT_NE(refused().find("option nameMapper"), std::string::npos);
   options.namePrefix = "has space";
@@ -936,10 +955,11 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
         sentinelMaster,
         sentinelUsername,
         sentinelPassword,
+        sentinelCredentials,
         sentinelTls,
         sync] = Options{};
   // sync has a row more, for its limit.
-  EXPECT_EQ(detail::optionRows().size(), 52U);
+  EXPECT_EQ(detail::optionRows().size(), 53U);
   EXPECT_TRUE(endpoints.empty());
 }
 

@@ -46,6 +46,7 @@ Client connected(uv_loop_t* loop) {
   options.executor = Executor{};
   options.loop = loop;
   options.credentials = [] { return Credentials{"user", "password"}; };
+  options.sentinelCredentials = options.credentials;
   options.connect = ConnectMode::lazy;
   options.namePrefix = "app:";
   options.nameMapper = [](std::string_view name) { return std::string(name); };
