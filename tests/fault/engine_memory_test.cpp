@@ -4,6 +4,8 @@
 
 #include "fault/each_allocation.hpp"
 #include "fault/faults.hpp"
+#include "net/loop.hpp"
+#include "net/loop_env.hpp"
 #include "unit/engine_fixture.hpp"
 #include "unit/pending_commands.hpp"
 #include <rlock/detail/engine/acquire_task.hpp>
@@ -14,8 +16,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <new>
 #include <optional>
@@ -236,22 +240,65 @@ TEST(EngineMemory, AHandlerRuns) {
   };
   for (const Options& options : {Options::fromUri("redis://host"), executed}) {
     for (const auto& [what, start] : starts) {
-      SCOPED_TRACE(what + (options.executor ? " by an executor" : ""));
-      eachAllocation([&, &begin = start](long k) {
-        World world(options);
-        int runs = 0;
-        UniqueFunction<void()> handler([&runs] { ++runs; });
-        const bool failed = failing(k, [&] {
-          begin(world, std::move(handler));
-          world.env->runPosted();
+      for (const bool full : {false, true}) {
+        SCOPED_TRACE(what + (options.executor ? " by an executor" : "") +
+                     (full ? " with a full loop" : ""));
+        eachAllocation([&, &begin = start](long k) {
+          World world(options);
+          world.env->setFull(full);
+          int runs = 0;
+          UniqueFunction<void()> handler([&runs] { ++runs; });
+          const bool failed = failing(k, [&] {
+            begin(world, std::move(handler));
+            world.env->runPosted();
+          });
+          world.env->setFull(false);
+          for (const auto& task : std::exchange(submitted, {})) {
+            task();
+          }
+          EXPECT_EQ(runs, 1);
+          return failed;
         });
-        for (const auto& task : std::exchange(submitted, {})) {
-          task();
-        }
-        EXPECT_EQ(runs, 1);
-        return failed;
-      });
+      }
     }
+  }
+}
+
+/// More operations end on another thread than the loop has a reserve for, while it is busy and one
+/// allocation of each succeeds or none.
+TEST(EngineMemory, MoreHandlersThanTheLoopHasAReserveFor) {
+  constexpr std::size_t kHandlers = 300;
+  for (const long k : {1L, 2L, 3L}) {
+    SCOPED_TRACE("from allocation " + std::to_string(k) + " on");
+    std::vector<int> runs(kHandlers);
+    const auto env = std::make_shared<net::LoopEnv>(net::Loop::createOwned("rlock-test"));
+    const auto engine = std::make_shared<LockEngine>(
+        "client",
+        Options::fromUri("redis://host"),
+        std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
+        env,
+        net::Transports{[](net::LinkEvents&) { return std::make_shared<NoCommands>(); },
+                        [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }});
+    std::promise<void> begun;
+    std::promise<void> over;
+    std::promise<void> goOn;
+    env->post([&begun, mayGoOn = goOn.get_future().share()] {
+      begun.set_value();
+      mayGoOn.wait();
+    });
+    begun.get_future().wait();
+    for (int& count : runs) {
+      UniqueFunction<void()> handler([&count] { ++count; });
+      const FailedAllocation failure(k, FailedAllocation::Of::thisThread, 1000);
+      engine->callbacks().deliver(std::move(handler));
+    }
+    env->post([&over] { over.set_value(); });
+    goOn.set_value();
+    over.get_future().wait();
+    EXPECT_EQ(runs, std::vector<int>(kHandlers, 1));
+    engine->markClosed();
+    env->post([&engine] { engine->disconnect(); });
+    env->stop(env->now() + 10s);
   }
 }
 

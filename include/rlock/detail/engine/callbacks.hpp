@@ -87,33 +87,32 @@ inline void Callbacks::runGuarded(UniqueFunction<void()>& function) noexcept {
 
 inline void Callbacks::deliver(UniqueFunction<void()> function, HandlerPlace place) noexcept {
   const auto& executor = context_.options().executor;
-  if (executor && place == HandlerPlace::application) {
-    std::shared_ptr<UniqueFunction<void()>> shared;
-    std::function<void()> task;
-    try {
-      // An allocation that fails has not moved the function yet.
-      shared = std::make_shared<UniqueFunction<void()>>(std::move(function));
-      task = [self = context_.sharing(*this), shared] { self->runGuarded(*shared); };
-    } catch (const std::bad_alloc&) {
-      runGuarded(shared ? *shared : function);
-      return;
-    }
-    UniqueFunction<void()> submit([&] { executor(std::move(task)); });
-    runGuarded(submit);
-    return;
-  }
-  if (context_.dispatcher().onLoopThread()) {
+  const bool submits = executor && place == HandlerPlace::application;
+  if (!submits && context_.dispatcher().onLoopThread()) {
     runGuarded(function);
     return;
   }
-  auto run = [self = context_.sharing(*this), function = std::move(function)]() mutable {
-    self->runGuarded(function);
-  };
+  // Shared, because the loop's queue takes over what it is given before it fails.
+  std::shared_ptr<UniqueFunction<void()>> work;
+  std::function<void()> task;
   try {
-    context_.dispatcher().post(std::move(run));
+    // An allocation that fails has not moved the function yet.
+    work = std::make_shared<UniqueFunction<void()>>(std::move(function));
+    if (!submits) {
+      context_.dispatcher().post([self = context_.sharing(*this), work] {
+        // What it owns ends on this thread, and not with the one that has posted it.
+        UniqueFunction<void()> taken = std::move(*work);
+        self->runGuarded(taken);
+      });
+      return;
+    }
+    task = [self = context_.sharing(*this), work] { self->runGuarded(*work); };
   } catch (const std::bad_alloc&) {
-    run();
+    runGuarded(work ? *work : function);
+    return;
   }
+  UniqueFunction<void()> submit([&] { executor(std::move(task)); });
+  runGuarded(submit);
 }
 
 inline void Callbacks::reject(UniqueFunction<void()> function, HandlerPlace place) noexcept {
