@@ -29,8 +29,9 @@ namespace rlock::detail {
 /// there, and confirmed anew.
 ///
 /// Invariants: a channel that is wanted is at one node, or waits for a map that names one; a
-/// connection is there while a channel is at its node. ClusterRouter is its only caller, and passes
-/// on each map.
+/// connection is there while a channel is at its node. What fails for want of memory keeps them,
+/// and is done again when the caller tries once more, or with the next map. ClusterRouter is its
+/// only caller, and passes on each map.
 ///
 /// **Thread safety:** loop thread only.
 class ClusterChannels {
@@ -58,13 +59,15 @@ class ClusterChannels {
   class Way;
   struct Channel {
     Router::Reach reach = Router::Reach::slot;
-    Way* way = nullptr;  // null: its slot has no owner now
+    Way* way = nullptr;  // null: its slot has no owner now, or there was no memory for the way
+    bool asked = false;  // it was subscribed there
   };
   using Channels = std::unordered_map<std::string, Channel>;
 
   [[nodiscard]] net::ChannelKind kindOf(const Channel& channel) const noexcept;
   [[nodiscard]] bool belongs(const std::string& name, const Channel& channel) const;
   void place(const std::string& name, Channel& channel);
+  static void leave(const std::string& name, Channel& channel);
   Way& wayTo(const Endpoint& node, net::ChannelKind kind);
 
   const std::function<std::unique_ptr<net::SubscriptionTransport>(
@@ -136,7 +139,7 @@ inline net::ChannelKind ClusterChannels::kindOf(const Channel& channel) const no
 
 /// Whether a channel is where the map wants it.
 inline bool ClusterChannels::belongs(const std::string& name, const Channel& channel) const {
-  if (channel.way == nullptr || channel.way->kind != kindOf(channel)) {
+  if (!channel.asked || channel.way->kind != kindOf(channel)) {
     return false;
   }
   if (channel.way->kind == net::ChannelKind::classic) {
@@ -149,14 +152,22 @@ inline bool ClusterChannels::belongs(const std::string& name, const Channel& cha
 
 inline void ClusterChannels::place(const std::string& name, Channel& channel) {
   const Endpoint* const owner = map_.owner(net::hashSlot(name));
-  channel.way = nullptr;
   if (owner != nullptr) {
     Way& way = wayTo(*owner, kindOf(channel));
     way.names.insert(name);
-    way.transport->subscribe(name);
-    // Known last: what failed for want of memory is done again when the caller tries once more.
+    // First: a connection that fails to subscribe may have begun to, and is to be left then.
     channel.way = &way;
+    way.transport->subscribe(name);
+    channel.asked = true;
   }
+}
+
+/// A channel that fails to leave is still there.
+inline void ClusterChannels::leave(const std::string& name, Channel& channel) {
+  channel.way->transport->unsubscribe(name);
+  channel.way->names.erase(name);
+  channel.way = nullptr;
+  channel.asked = false;
 }
 
 inline ClusterChannels::Way& ClusterChannels::wayTo(const Endpoint& node, net::ChannelKind kind) {
@@ -170,11 +181,13 @@ inline ClusterChannels::Way& ClusterChannels::wayTo(const Endpoint& node, net::C
 
 inline void ClusterChannels::subscribe(std::string name, Router::Reach reach) {
   const auto [entry, isNew] = channels_.try_emplace(std::move(name), Channel{reach});
-  if (entry->second.way != nullptr) {
+  Channel& channel = entry->second;
+  if (channel.way != nullptr) {
     // Confirmed anew.
-    entry->second.way->transport->subscribe(entry->first);
+    channel.way->transport->subscribe(entry->first);
+    channel.asked = true;
   } else {
-    place(entry->first, entry->second);
+    place(entry->first, channel);
   }
 }
 
@@ -183,9 +196,8 @@ inline void ClusterChannels::unsubscribe(const std::string& name) {
   if (found == channels_.end()) {
     return;
   }
-  if (Way* const way = found->second.way; way != nullptr) {
-    way->transport->unsubscribe(name);
-    way->names.erase(name);
+  if (found->second.way != nullptr) {
+    leave(name, found->second);
   }
   channels_.erase(found);
 }
@@ -198,8 +210,7 @@ inline void ClusterChannels::follow(const SlotMap& map, bool sharded) {
       continue;
     }
     if (channel.way != nullptr) {
-      channel.way->names.erase(name);
-      channel.way->transport->unsubscribe(name);
+      leave(name, channel);
       events_.channelLost(name);
     }
     place(name, channel);
