@@ -22,9 +22,11 @@ enum class Effort {
 
 struct Context {
   std::string uri;
-  std::string tlsUri;    ///< of the same server; empty: it has no port with TLS
-  Options options;       ///< made from the URI
-  pid_t serverPid = -1;  ///< -1: not on this machine, its CPU time is unknown
+  std::string tlsUri;  ///< of the same server; empty: it has no port with TLS
+  Options options;     ///< made from the URI
+  /// One, or the nodes of a cluster; empty: not on this machine, the CPU time is unknown.
+  std::vector<pid_t> serverPids;
+  std::string program;  ///< the redis-server to start more of; empty: the server is the caller's
   std::string serverVersion;
   Effort effort = Effort::full;
   bool check = false;  ///< a count above its bound is a failure
@@ -42,6 +44,7 @@ void runAsync(const Context& context, Report& report);
 void runSparse(const Context& context, Report& report);
 void runHandOff(const Context& context, Report& report);
 void runTls(const Context& context, Report& report);
+void runCluster(const Context& context, Report& report);
 void runWaiters(const Context& context, Report& report);
 void runRenew(const Context& context, Report& report);
 void runReconnect(const Context& context, Report& report);

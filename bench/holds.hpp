@@ -25,6 +25,7 @@ class Holds {
   Holds& operator=(const Holds&) = delete;
   ~Holds();
 
+  [[nodiscard]] const std::vector<RLock>& locks() const { return locks_; }
   /// The part that each has taken of this process' memory, its lock included.
   [[nodiscard]] double bytesPerHold() const { return bytesPerHold_; }
 

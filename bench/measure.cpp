@@ -52,6 +52,14 @@ double cpuMicros(pid_t pid) {
   return error ? kUnknown : total;
 }
 
+double cpuMicros(const std::vector<pid_t>& pids) {
+  double total = pids.empty() ? kUnknown : 0;
+  for (const pid_t pid : pids) {
+    total += cpuMicros(pid);
+  }
+  return total;
+}
+
 double residentBytes() {
   std::ifstream file("/proc/self/statm");
   double total = 0;
@@ -131,7 +139,7 @@ LoadResult observe(const Context& context,
 
   std::vector<double> rates;
   const double clientBefore = cpuMicros(::getpid());
-  const double serverBefore = cpuMicros(context.serverPid);
+  const double serverBefore = cpuMicros(context.serverPids);
   const std::uint64_t before = count();
   const auto start = Clock::now();
   measuring = true;
@@ -154,7 +162,7 @@ LoadResult observe(const Context& context,
   std::sort(rates.begin(), rates.end());
   result.perSecond = rates[(rates.size() - 1) * 9 / 10];
   result.clientMicros = (cpuMicros(::getpid()) - clientBefore) / operations;
-  result.serverMicros = (cpuMicros(context.serverPid) - serverBefore) / operations;
+  result.serverMicros = (cpuMicros(context.serverPids) - serverBefore) / operations;
   return result;
 }
 

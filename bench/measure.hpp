@@ -24,6 +24,8 @@ std::int64_t now();
 
 /// Processor time of all threads of a process, in microseconds; NaN when it cannot be read.
 double cpuMicros(pid_t pid);
+/// Of several processes together; NaN without any.
+double cpuMicros(const std::vector<pid_t>& pids);
 /// Resident memory of this process in bytes.
 double residentBytes();
 

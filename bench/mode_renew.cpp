@@ -31,7 +31,7 @@ void runRenew(const Context& context, Report& report) {
   std::this_thread::sleep_for(round / 2);
   const Stats statsBefore = client.stats();
   const double clientBefore = cpuMicros(::getpid());
-  const double serverBefore = cpuMicros(context.serverPid);
+  const double serverBefore = cpuMicros(context.serverPids);
   const auto start = Clock::now();
   for (int i = 0; i < rounds; ++i) {
     printProgress(fmt::format("renew, round {} of {}", i + 1, rounds));
@@ -40,7 +40,7 @@ void runRenew(const Context& context, Report& report) {
   const Stats stats = client.stats();
   const double perRound = 1e3 * rounds;
   const double clientMs = (cpuMicros(::getpid()) - clientBefore) / perRound;
-  const double serverMs = (cpuMicros(context.serverPid) - serverBefore) / perRound;
+  const double serverMs = (cpuMicros(context.serverPids) - serverBefore) / perRound;
   const double roundMs = static_cast<double>(round.count());
   const double renewals = static_cast<double>(stats.renewals - statsBefore.renewals) / rounds;
   const double commands = static_cast<double>(stats.commands - statsBefore.commands) / rounds;

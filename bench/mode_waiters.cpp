@@ -71,7 +71,7 @@ Contention contend(const Context& context, int waiters) {
     const auto start = Clock::now();
     const std::uint64_t entriesBefore = entries;
     const double clientBefore = cpuMicros(::getpid());
-    const double serverBefore = cpuMicros(context.serverPid);
+    const double serverBefore = cpuMicros(context.serverPids);
     measuring = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(context.pick(3000, 500, 50)));
     measuring = false;
@@ -81,7 +81,7 @@ Contention contend(const Context& context, int waiters) {
     result.commands = static_cast<double>(after.commands - before.commands) / handOffs;
     result.wakeUps = static_cast<double>(after.wakeUps - before.wakeUps) / handOffs;
     result.clientMicros = (cpuMicros(::getpid()) - clientBefore) / handOffs;
-    result.serverMicros = (cpuMicros(context.serverPid) - serverBefore) / handOffs;
+    result.serverMicros = (cpuMicros(context.serverPids) - serverBefore) / handOffs;
     stop = true;
   }
   if (failure) {

@@ -40,6 +40,7 @@ constexpr std::array kModes{
     Mode{"handoff", runHandOff, "from an unlock to the next process' entry"},
     Mode{"waiters", runWaiters, "commands per hand-off, and of an idle waiter"},
     Mode{"tls", runTls, "pairs on an encrypted connection, compared with a plain one"},
+    Mode{"cluster", runCluster, "pairs on a cluster; renewals while one master stands still"},
     Mode{"renew", runRenew, "processor time of 100,000 renewed holds (takes a minute)"},
     Mode{"reconnect", runReconnect, "many holds after a reconnection (takes minutes)"},
     Mode{"scale", runScale, "operations beside 1,000,000 holds, 100,000 waiters, 1,024 threads"},
@@ -67,7 +68,7 @@ void printUsage() {
       "Usage: rlock_bench [OPTION]... [MODE]...\n\n"
       "  --quick          short runs, for a first impression, not for figures\n"
       "  --smoke          each mode for a moment, only to see that it works\n"
-      "  --check          fail if a count of the mode memory is above its bound\n"
+      "  --check          fail if a count of the modes memory and cluster is above its bound\n"
       "  --json FILE      write all figures there, too\n"
       "  --uri URI        measure against this server (default: one of its own)\n"
       "  --tls-uri URI    the same server's port with TLS, for the mode tls\n"
@@ -153,12 +154,12 @@ void gatherFacts(const Context& context, Report& report) {
   report.fact("kernel", fmt::format("{} {}", system.sysname, system.release));
   report.fact("load before",
               fmt::format("{:.2f} (anything above 0.3 spoils the figures)", load[0]));
-  report.fact(
-      "server",
-      fmt::format("{}, {}",
-                  context.serverVersion,
-                  context.serverPid > 0 ? "on this machine"
-                                        : "on another machine, its processor time is unknown"));
+  report.fact("server",
+              fmt::format("{}, {}",
+                          context.serverVersion,
+                          !context.serverPids.empty()
+                              ? "on this machine"
+                              : "on another machine, its processor time is unknown"));
   report.fact("hiredis", fmt::format("{}.{}.{}", HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH));
   report.fact("compiler",
               fmt::format("{}, {}",
@@ -191,7 +192,7 @@ Context makeContext(const std::string& uri, Effort effort) {
   // The same number may be another process here if the server is on another machine.
   const std::string comm = field(("/proc/" + text + "/comm").c_str(), "");
   if (comm.find("redis") != std::string::npos || comm.find("valkey") != std::string::npos) {
-    context.serverPid = pid;
+    context.serverPids = {pid};
   }
   return context;
 }
@@ -203,6 +204,7 @@ int run(const Settings& settings) {
   }
   Context context = makeContext(server ? server->uri() : settings.uri, settings.effort);
   context.tlsUri = server ? server->tlsUri() : settings.tlsUri;
+  context.program = server ? settings.server : "";
   context.check = settings.check;
   Report report;
   gatherFacts(context, report);

@@ -49,8 +49,8 @@ OwnServer::OwnServer(const std::string& program) {
   startSomewhere(program);
 }
 
-OwnServer::OwnServer(const std::string& program, std::vector<std::string> settings)
-    : settings_(std::move(settings)) {
+OwnServer::OwnServer(const std::string& program, std::vector<std::string> settings, ServerKind kind)
+    : settings_(std::move(settings)), kind_(kind) {
   makeDirectory();
   startSomewhere(program);
 }
@@ -85,7 +85,7 @@ std::string OwnServer::uri() const {
 
 std::string OwnServer::tlsUri() const {
   return hasCertificate_ ? fmt::format("rediss://127.0.0.1:{}?tls-ca-file={}",
-                                       tlsPort_,
+                                       secondPort_,
                                        (directory_ / "cert.pem").string())
                          : "";
 }
@@ -102,7 +102,7 @@ void OwnServer::makeCertificate() {
 #endif
 }
 
-bool OwnServer::start(const std::string& program, std::uint16_t port, std::uint16_t tlsPort) {
+bool OwnServer::start(const std::string& program, std::uint16_t port, std::uint16_t secondPort) {
   std::vector<std::string> words{program,
                                  "--port",
                                  std::to_string(port),
@@ -118,7 +118,7 @@ bool OwnServer::start(const std::string& program, std::uint16_t port, std::uint1
                                  "no"};
   if (hasCertificate_) {
     for (const std::string& word : {std::string("--tls-port"),
-                                    std::to_string(tlsPort),
+                                    std::to_string(secondPort),
                                     std::string("--tls-cert-file"),
                                     (directory_ / "cert.pem").string(),
                                     std::string("--tls-key-file"),
@@ -127,6 +127,14 @@ bool OwnServer::start(const std::string& program, std::uint16_t port, std::uint1
                                     (directory_ / "cert.pem").string(),
                                     std::string("--tls-auth-clients"),
                                     std::string("no")}) {
+      words.push_back(word);
+    }
+  }
+  if (kind_ == ServerKind::node) {
+    for (const std::string& word : {std::string("--cluster-enabled"),
+                                    std::string("yes"),
+                                    std::string("--cluster-port"),
+                                    std::to_string(secondPort)}) {
       words.push_back(word);
     }
   }
@@ -152,7 +160,7 @@ bool OwnServer::start(const std::string& program, std::uint16_t port, std::uint1
     ::_exit(127);
   }
   port_ = port;
-  tlsPort_ = tlsPort;
+  secondPort_ = secondPort;
   for (int i = 0; i < 200; ++i) {
     int status = 0;
     if (::waitpid(pid_, &status, WNOHANG) == pid_) {
@@ -169,15 +177,20 @@ bool OwnServer::start(const std::string& program, std::uint16_t port, std::uint1
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
+  endProcess();
   return false;
 }
 
-void OwnServer::end() {
+void OwnServer::endProcess() {
   if (pid_ > 0) {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
     pid_ = -1;
   }
+}
+
+void OwnServer::end() {
+  endProcess();
   std::error_code ignored;
   std::filesystem::remove_all(directory_, ignored);
 }

@@ -16,6 +16,11 @@ struct redisReply;
 
 namespace rlock::bench {
 
+enum class ServerKind {
+  alone,
+  node,  ///< of a cluster, with another port for the other nodes; it needs Redis 7.0
+};
+
 /// A redis-server for this benchmark alone, on a loopback port and without persistence, and on
 /// another port with TLS if there is an openssl command to make a certificate with. The kernel ends
 /// it with this process.
@@ -24,7 +29,9 @@ class OwnServer {
   explicit OwnServer(const std::string& program);
   /// As those of the other modes, without a port for TLS.
   /// @param settings  more words of the command line
-  OwnServer(const std::string& program, std::vector<std::string> settings);
+  OwnServer(const std::string& program,
+            std::vector<std::string> settings,
+            ServerKind kind = ServerKind::alone);
   OwnServer(const OwnServer&) = delete;
   OwnServer& operator=(const OwnServer&) = delete;
   ~OwnServer();
@@ -32,18 +39,24 @@ class OwnServer {
   [[nodiscard]] std::string uri() const;
   /// Empty without TLS.
   [[nodiscard]] std::string tlsUri() const;
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  /// Of a node: where the other nodes connect to.
+  [[nodiscard]] std::uint16_t busPort() const { return secondPort_; }
+  [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:
   void makeDirectory();
   void makeCertificate();
   void startSomewhere(const std::string& program);
-  bool start(const std::string& program, std::uint16_t port, std::uint16_t tlsPort);
+  bool start(const std::string& program, std::uint16_t port, std::uint16_t secondPort);
+  void endProcess();
   void end();
 
   std::filesystem::path directory_;
   std::vector<std::string> settings_;
+  ServerKind kind_ = ServerKind::alone;
   std::uint16_t port_ = 0;
-  std::uint16_t tlsPort_ = 0;
+  std::uint16_t secondPort_ = 0;  ///< with TLS, or for the other nodes
   bool hasCertificate_ = false;
   pid_t pid_ = -1;
 };
