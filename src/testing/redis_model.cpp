@@ -209,6 +209,33 @@ string_view RedisModel::runId() const {
   return impl_->runId();
 }
 
+std::vector<std::string> RedisModel::keys() const {
+  std::vector<std::string> names;
+  for (const auto* const key : impl_->keys()) {
+    names.push_back(key->first);
+  }
+  return names;
+}
+
+void RedisModel::migrate(string_view key, RedisModel& to) {
+  for (const auto* const each : impl_->keys()) {
+    if (each->first == key) {
+      to.impl_->copy(each->first, each->second);
+      impl_->forget(key);
+      return;
+    }
+  }
+}
+
+void RedisModel::replicate(const RedisModel& master) {
+  for (const std::string& key : keys()) {
+    impl_->forget(key);
+  }
+  for (const auto* const key : master.impl_->keys()) {
+    impl_->copy(key->first, key->second);
+  }
+}
+
 void RedisModel::denyCommand(ClientId client, std::string name) {
   impl_->deny(client, std::move(name));
 }

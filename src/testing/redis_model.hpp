@@ -78,6 +78,10 @@ class RedisModel {
   /// Called for each PUBLISH, also one that nobody hears.
   using PublishHook = std::function<void(std::string_view channel, std::string_view payload)>;
   void onPublish(PublishHook hook) { publishHook_ = std::move(hook); }
+  /// Called for each SPUBLISH. Sharded channels are the caller's, like all that makes a cluster of
+  /// servers: the hook returns how many connections hear the message.
+  using ShardHook = std::function<std::int64_t(std::string_view channel, std::string_view payload)>;
+  void onShardPublish(ShardHook hook) { shardHook_ = std::move(hook); }
   /// Called for each connection that CLIENT KILL has closed; it is not connected() any more. One
   /// that kills itself is closed before it gets its reply, which Redis still sends.
   using KillHook = std::function<void(ClientId client)>;
@@ -91,6 +95,15 @@ class RedisModel {
   /// again. No kill is reported: the caller knows. Without data the keys are gone, too.
   void restart(bool keepData);
   [[nodiscard]] std::string_view runId() const;
+
+  // The data of a cluster, which move between its servers.
+
+  /// The names of all keys of database 0, the oldest first.
+  [[nodiscard]] std::vector<std::string> keys() const;
+  /// As MIGRATE: a key of database 0 is at the other server from here on, with its expiry.
+  void migrate(std::string_view key, RedisModel& to);
+  /// As a full synchronization of a replica: it has the keys of its master, and no others.
+  void replicate(const RedisModel& master);
 
   // Reasons to refuse commands.
 
@@ -132,6 +145,7 @@ class RedisModel {
 
   MessageHook messageHook_;
   PublishHook publishHook_;
+  ShardHook shardHook_;
   KillHook killHook_;
   RefusalHook refusalHook_;
   bool outOfMemory_ = false;

@@ -35,6 +35,7 @@ constexpr auto kOwnCommands = std::to_array<std::pair<RedisCommand, Own>>({
     {{"publish", 3, kLoading, nullptr}, Own::publish},
     {{"script", -2, kNoScript, nullptr}, Own::script},
     {{"select", 2, kLoading, nullptr}, Own::select},
+    {{"spublish", 3, kLoading, nullptr}, Own::spublish},
     {{"subscribe", -2, kNoScript | kLoading | kSubscribed, nullptr}, Own::subscribe},
     {{"time", 1, kLoading, nullptr}, Own::time},
     {{"unsubscribe", -1, kNoScript | kLoading | kSubscribed, nullptr}, Own::unsubscribe},

@@ -50,6 +50,8 @@ Reply RedisModel::Impl::perform(const CommandEntry& entry, Argv argv) {
       return ping(argv);
     case Own::publish:
       return publish(argv[1], argv[2]);
+    case Own::spublish:
+      return publishInShard(argv[1], argv[2]);
     case Own::script:
       return script(argv);
     case Own::select:
@@ -277,6 +279,10 @@ Reply RedisModel::Impl::publish(string_view channel, string_view payload) {
     }
   }
   return replyInteger(static_cast<std::int64_t>(found->second.size()));
+}
+
+Reply RedisModel::Impl::publishInShard(string_view channel, string_view payload) {
+  return replyInteger(model_.shardHook_ ? model_.shardHook_(channel, payload) : 0);
 }
 
 void RedisModel::Impl::removeSubscriber(const std::string& channel, ClientId id) {

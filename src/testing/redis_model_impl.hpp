@@ -36,6 +36,7 @@ enum class Own : std::uint8_t {
   publish,
   script,
   select,
+  spublish,
   subscribe,
   time,
   unsubscribe,
@@ -98,6 +99,11 @@ class RedisModel::Impl {
   void deny(ClientId id, std::string name) { denied_[id].insert(std::move(name)); }
   void allow(ClientId id, std::string_view name);
 
+  void forget(std::string_view key) { databases_[0].erase(key, clock_() / 1000); }
+  void copy(const std::string& key, const RedisObject& object) {
+    databases_[0].put(key, object.value).expiresAt = object.expiresAt;
+  }
+
   [[nodiscard]] auto keys() const { return databases_[0].all(clock_() / 1000); }
 
   [[nodiscard]] std::size_t subscribers(std::string_view channel) const;
@@ -143,6 +149,7 @@ class RedisModel::Impl {
   // Messages.
 
   detail::Reply publish(std::string_view channel, std::string_view payload);
+  detail::Reply publishInShard(std::string_view channel, std::string_view payload);
   void removeSubscriber(const std::string& channel, ClientId id);
   std::vector<detail::Reply> confirm(Client& client, Argv named, bool subscribing);
 

@@ -9,6 +9,9 @@
 namespace rlock::sim {
 
 std::vector<std::size_t> LockKind::nodesOf(std::size_t lock) const {
+  if (where_) {
+    return {where_(lock)};
+  }
   if (family_ == Family::red) {
     std::vector<std::size_t> all;
     for (std::size_t i = 0; i < nodes_; ++i) {
@@ -23,7 +26,7 @@ std::vector<Handle> LockKind::handles(Peer& peer) const {
   std::vector<Handle> result;
   for (std::size_t i = 0; i < locks_; ++i) {
     const std::string name = nameOf(i);
-    Client& client = peer.client(nodesOf(i).front());
+    Client& client = peer.client(where_ ? 0 : nodesOf(i).front());
     switch (family_) {
       case Family::plain:
         result.push_back({client.getLock(name), {i}});
@@ -55,7 +58,8 @@ std::vector<Handle> LockKind::handles(Peer& peer) const {
       case Family::multi:
         result.push_back({client.getLock(name), {i}});
         if (i > 0) {
-          const RLock before = peer.client(nodesOf(i - 1).front()).getLock(nameOf(i - 1));
+          const RLock before =
+              peer.client(where_ ? 0 : nodesOf(i - 1).front()).getLock(nameOf(i - 1));
           result.push_back({multiLock({client.getLock(name), before}), {i, i - 1}});
         }
         break;

@@ -6,8 +6,10 @@
 #include <rlock/lock.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rlock::sim {
@@ -27,8 +29,12 @@ struct Handle {
 /// How the locks of one family are made, and how a hold of theirs looks on a server.
 class LockKind {
  public:
-  LockKind(Family family, std::size_t locks, std::size_t nodes) noexcept
-      : family_(family), locks_(locks), nodes_(nodes) {}
+  /// @param where  the server that has a lock, if that is not for ever
+  LockKind(Family family,
+           std::size_t locks,
+           std::size_t nodes,
+           std::function<std::size_t(std::size_t lock)> where = nullptr)
+      : family_(family), locks_(locks), nodes_(nodes), where_(std::move(where)) {}
 
   [[nodiscard]] Family family() const noexcept { return family_; }
   [[nodiscard]] std::size_t locks() const noexcept { return locks_; }
@@ -59,6 +65,7 @@ class LockKind {
   const Family family_;
   const std::size_t locks_;
   const std::size_t nodes_;
+  const std::function<std::size_t(std::size_t lock)> where_;
 };
 
 }  // namespace rlock::sim

@@ -192,7 +192,7 @@ Time LockScenario::freeSince(const Handle& handle) const {
 /// How long what somebody waits for may stay free while nothing is broken.
 Time LockScenario::wakeUpLimit(const Handle& handle) const {
   const Options& options = sim_.plan().options;
-  Time limit = sim_.bound();
+  Time limit = sim_.bound() + newsTravel();
   if (family_ == Family::red) {
     // Nobody tells them anything: they try again, and in vain where two meet.
     return limit + 2 * Time(detail::kLongestRedPause);

@@ -25,7 +25,7 @@ void LockScenario::prepare(Plan& plan) {
     plan.agentsMax = 2;
     plan.options.watchdogTimeout = std::max(plan.options.watchdogTimeout, milliseconds(400));
   }
-  kind_.emplace(family_, locks, static_cast<std::size_t>(plan.nodes));
+  kind_.emplace(family_, locks, static_cast<std::size_t>(plan.nodes), whereabouts());
   locks_.resize(locks);
   for (Lock& lock : locks_) {
     lock.on.resize(static_cast<std::size_t>(plan.nodes));
@@ -310,8 +310,9 @@ void LockScenario::release(Agent& agent) {
     sim_.count("dropped");
     sim_.trace("process ", agent.peer->index(), " owner ", agent.owner, " drops a lease");
     // On another loop than that of its client it would block.
-    const auto where = kind_->nodesOf(held.handle->covers.front());
-    if (!group(*held.handle) && where.front() == 0 && random.chance(50)) {
+    const bool onLoop =
+        sim_.cluster() != nullptr || kind_->nodesOf(held.handle->covers.front()).front() == 0;
+    if (!group(*held.handle) && onLoop && random.chance(50)) {
       static_cast<void>(held.lease.release());
     }
     agent.over[held.handle->covers.front()][held.handle->shared] = false;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -34,7 +35,7 @@ namespace rlock::sim {
 ///    others.
 ///  - token: the tokens of later holds are greater.
 ///  - kept: a watched hold is not lost where nothing was ever broken.
-class LockScenario final : public Scenario {
+class LockScenario : public Scenario {
  public:
   LockScenario(Simulation& simulation, Family family) : Scenario(simulation), family_(family) {}
 
@@ -52,6 +53,15 @@ class LockScenario final : public Scenario {
   void executed(Node& node, const Command& command, const detail::Reply& reply) override;
   void sent(Peer& peer, Node& node, const Command& command) override;
   [[nodiscard]] bool mayStay(std::string_view key) const override;
+
+ protected:
+  /// The server that has a lock, where that is not for ever.
+  [[nodiscard]] virtual std::function<std::size_t(std::size_t lock)> whereabouts() const {
+    return nullptr;
+  }
+  [[nodiscard]] std::size_t locks() const noexcept { return locks_.size(); }
+  /// How long it may take until all clients know of what has moved, beside the usual.
+  [[nodiscard]] virtual Time newsTravel() const { return Time(0); }
 
  private:
   struct Held {

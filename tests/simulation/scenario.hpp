@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "simulation/sim_cluster.hpp"
 #include "simulation/sim_network.hpp"
 #include "simulation/sim_peer.hpp"
 #include <rlock/options.hpp>
@@ -67,6 +68,7 @@ struct Plan {
   int nodes = 1;
   Time workUntil{0};
   bool busy = false;  ///< agents think for a short time only
+  ClusterConfig cluster{};
   NetworkConfig network{};
   Options options{};
   FaultPlan faults{};
@@ -108,6 +110,8 @@ class Scenario {
 
   virtual void force() {}
   virtual void emptied(Node& /*node*/) {}
+  /// Some slot of a cluster is to go to another server.
+  virtual void migrate(Cluster& /*cluster*/) {}
   /// Something keeps the process from acting in time, or its requests from arriving.
   virtual void hampered(Peer& /*peer*/) {}
   virtual void executing(Node& /*node*/, const Command& /*command*/) {}

@@ -276,6 +276,52 @@ void Node::dial(SimEnv& env, Connection::Ears ears, const std::shared_ptr<Dialli
   });
 }
 
+void Node::join(ClusterPart& cluster) {
+  cluster_ = &cluster;
+  model_.onPublish([this](std::string_view channel, std::string_view payload) {
+    cluster_->published(*this, channel, payload);
+  });
+  model_.onShardPublish([this](std::string_view channel, std::string_view payload) {
+    return publishedInShard(channel, payload);
+  });
+}
+
+std::int64_t Node::publishedInShard(std::string_view channel, std::string_view payload) {
+  std::int64_t heard = 0;
+  const std::string name(channel);
+  for (const ConnectionPtr& connection : connections_) {
+    if (!connection->serverOpen_ || !connection->shardChannels.contains(name)) {
+      continue;
+    }
+    ++heard;
+    if (losesMessage(channel)) {
+      continue;
+    }
+    Reply message;
+    message.type = Reply::Type::array;
+    message.elements = {text("smessage"), text(channel), text(payload)};
+    connection->answer(std::move(message));
+  }
+  return heard;
+}
+
+void Node::dropShardChannels(const std::function<bool(const std::string&)>& gone) {
+  for (const ConnectionPtr& connection : connections_) {
+    std::erase_if(connection->shardChannels, [&](const std::string& channel) {
+      if (!gone(channel)) {
+        return false;
+      }
+      Reply message;
+      message.type = Reply::Type::array;
+      Reply left;
+      left.type = Reply::Type::integer;
+      message.elements = {text("sunsubscribe"), text(channel), left};
+      connection->answer(std::move(message));
+      return true;
+    });
+  }
+}
+
 void Node::execute(Connection& connection, const Command& command) {
   for (const std::string& argument : command) {
     world_.note(argument);
@@ -283,6 +329,14 @@ void Node::execute(Connection& connection, const Command& command) {
   std::vector<std::string_view> argv(command.begin(), command.end());
   const auto client = connection.session_.clientId;
   observer_.executing(*this, command);
+  if (auto replies =
+          cluster_ != nullptr ? cluster_->answer(*this, connection, command) : std::nullopt) {
+    observer_.executed(*this, command, replies->front());
+    for (Reply& reply : *replies) {
+      connection.answer(std::move(reply));
+    }
+    return;
+  }
   if (command.front() == "SUBSCRIBE" || command.front() == "UNSUBSCRIBE") {
     const auto channels = std::span(argv).subspan(1);
     auto replies = command.front() == "SUBSCRIBE" ? model_.subscribe(client, channels)
@@ -314,12 +368,19 @@ void Node::execute(Connection& connection, const Command& command) {
   connection.answer(std::move(reply));
 }
 
+bool Node::losesMessage(std::string_view channel) {
+  if (config_.lostMessages == 0 || !world_.random().chance(config_.lostMessages)) {
+    return false;
+  }
+  world_.trace("server ", index_, " publishes on ", channel, ", in vain");
+  ++counts_.messagesLost;
+  return true;
+}
+
 void Node::published(RedisModel::ClientId subscriber,
                      std::string_view channel,
                      std::string_view payload) {
-  if (config_.lostMessages > 0 && world_.random().chance(config_.lostMessages)) {
-    world_.trace("server ", index_, " publishes on ", channel, ", in vain");
-    ++counts_.messagesLost;
+  if (losesMessage(channel)) {
     return;
   }
   for (const ConnectionPtr& connection : connections_) {

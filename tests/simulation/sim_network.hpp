@@ -7,12 +7,14 @@
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/net/server_session.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,6 +66,24 @@ class ServerObserver {
   virtual void connectionCut(Node& node, int process) = 0;
 };
 
+class Connection;
+
+/// Answers for a server what is not about its data: the part of a node of a cluster.
+class ClusterPart {
+ public:
+  ClusterPart() = default;
+  ClusterPart(const ClusterPart&) = delete;
+  ClusterPart& operator=(const ClusterPart&) = delete;
+  virtual ~ClusterPart() = default;
+
+  /// Nothing: the server executes the command.
+  virtual std::optional<std::vector<detail::Reply>> answer(Node& node,
+                                                           Connection& connection,
+                                                           const Command& command) = 0;
+  /// A script has published on a channel of all nodes.
+  virtual void published(Node& node, std::string_view channel, std::string_view payload) = 0;
+};
+
 /// A connection of a process to a server: two streams of messages, each in its order. Either end
 /// may think that it is gone while the other does not, and what was sent before may still arrive.
 ///
@@ -92,6 +112,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   [[nodiscard]] const detail::net::ServerSession& session() const noexcept { return session_; }
   [[nodiscard]] SimEnv& env() const noexcept { return env_; }
+
+  // The server's end, in a cluster.
+  /// The next command may be for a slot that is on its way here.
+  bool asking = false;
+  /// Subscribed here, as long as the slots are.
+  std::set<std::string> shardChannels{};
 
  private:
   friend class Node;
@@ -164,6 +190,13 @@ class Node {
   /// Starts connecting; `done` is called as an event of the loop, unless the attempt was dropped.
   void dial(SimEnv& env, Connection::Ears ears, const std::shared_ptr<Dialling>& attempt);
 
+  /// It is a node of a cluster. Nothing else publishes to the nodes of others.
+  void join(ClusterPart& cluster);
+  /// Ends the subscriptions to sharded channels that the server has no more.
+  void dropShardChannels(const std::function<bool(const std::string&)>& gone);
+  /// When it does something again, by what is known now.
+  [[nodiscard]] Time awake() const noexcept { return std::max(frozenUntil_, downUntil_); }
+
   // Faults to order.
   /// Neither end hears of the other for so long.
   void blackHole(int process, Time length);
@@ -199,9 +232,11 @@ class Node {
   [[nodiscard]] Time passage(const Connection& connection, bool intoServer) const;
   [[nodiscard]] Time pathOpen(int process) const;
   void execute(Connection& connection, const Command& command);
+  std::int64_t publishedInShard(std::string_view channel, std::string_view payload);
   void published(RedisModel::ClientId subscriber,
                  std::string_view channel,
                  std::string_view payload);
+  bool losesMessage(std::string_view channel);
   void drop(Connection& connection);
   void cut(Connection& connection);
 
@@ -212,6 +247,7 @@ class Node {
   ServerObserver& observer_;
   const DriftingClock wall_;
   RedisModel model_;
+  ClusterPart* cluster_ = nullptr;
   RedisModel::ClientId watcher_ = 0;
   std::vector<ConnectionPtr> connections_;
   std::map<int, Time> holes_;

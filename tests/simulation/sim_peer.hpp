@@ -7,13 +7,15 @@
 #include <rlock/client.hpp>
 #include <rlock/options.hpp>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
 namespace rlock::sim {
 
-/// A process with one client for each server. They are the library's own clients, from the public
-/// handles to the dispatcher; only what they stand on is simulated.
+/// A process with one client for each server, or one for all where they are a cluster. They are the
+/// library's own clients, from the public handles to the dispatcher; only what they stand on is
+/// simulated.
 class Peer {
  public:
   Peer(World& world,
@@ -48,10 +50,28 @@ class Peer {
   void exhume();
 
  private:
+  struct Place;
+  [[nodiscard]] detail::net::Transports toServer(Place& place,
+                                                 Node& node,
+                                                 const Options& options,
+                                                 ClientObserver& observer) const;
+  [[nodiscard]] detail::net::Transports toCluster(Place& place,
+                                                  const Options& options,
+                                                  ClientObserver& observer) const;
+  [[nodiscard]] std::shared_ptr<SimCommandTransport> link(Place& place,
+                                                          std::function<Node&()> where,
+                                                          const Options& options,
+                                                          detail::net::LinkEvents& events,
+                                                          ClientObserver& observer) const;
+  [[nodiscard]] std::unique_ptr<SimSubscriptions> channels(
+      Place& place,
+      Node& node,
+      const Options& options,
+      detail::net::PubSubEvents& events,
+      detail::net::ChannelKind kind = detail::net::ChannelKind::classic) const;
   struct Place {
     std::shared_ptr<SimEnv> env;
-    std::weak_ptr<SimCommandTransport> commands;
-    SimSubscriptions* subscriptions = nullptr;
+    std::vector<std::function<bool()>> health;  ///< of its connections, for as long as they are
     std::unique_ptr<Client> client;
   };
 

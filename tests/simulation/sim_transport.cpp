@@ -2,11 +2,13 @@
 #include "simulation/sim_transport.hpp"
 
 #include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/net/subscription_book.hpp>
 #include <rlock/error.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <set>
 #include <utility>
 
 namespace rlock::sim {
@@ -52,12 +54,13 @@ class SimCommandTransport::Ping final : public detail::net::LoneRequest {
 };
 
 SimCommandTransport::SimCommandTransport(std::shared_ptr<SimEnv> env,
-                                         Node& node,
+                                         std::function<Node&()> where,
                                          const Options& options,
                                          detail::net::LinkEvents& events,
                                          ClientObserver& observer)
     : env_(std::move(env)),
-      node_(node),
+      where_(std::move(where)),
+      node_(&where_()),
       connectTimeout_(options.connectTimeout),
       heartbeatInterval_(options.heartbeatInterval),
       lastsAfter_(options.reconnectDelayMax),
@@ -67,7 +70,7 @@ SimCommandTransport::SimCommandTransport(std::shared_ptr<SimEnv> env,
       connectTimer_(env_->makeTimer([this] {
         dialling_.reset();
         redial_.start();
-        tellDown(connectionError(node_, Errc::connectionFailed, "no connection in time"));
+        tellDown(connectionError(*node_, Errc::connectionFailed, "no connection in time"));
       })),
       heartbeat_(env_->makeTimer([this] { heartbeat(); })),
       stall_(env_->makeTimer([this] { checkStall(); })),
@@ -88,13 +91,14 @@ void SimCommandTransport::open() {
 }
 
 void SimCommandTransport::dial() {
+  node_ = &where_();
   dialling_ = std::make_shared<Dialling>();
   dialling_->done = [this](ConnectionPtr connection) { dialled(std::move(connection)); };
   connectTimer_->armAt(env_->now() + connectTimeout_);
   Connection::Ears ears;
   ears.reply = [this](detail::Reply reply) { heard(std::move(reply)); };
   ears.broken = [this] { fail(Errc::connectionFailed, "the server closed the connection"); };
-  node_.dial(*env_, std::move(ears), dialling_);
+  node_->dial(*env_, std::move(ears), dialling_);
 }
 
 void SimCommandTransport::dialled(ConnectionPtr connection) {
@@ -103,7 +107,7 @@ void SimCommandTransport::dialled(ConnectionPtr connection) {
   connectTimer_->disarm();
   if (!connection) {
     redial_.start();
-    tellDown(connectionError(node_, Errc::connectionFailed, "connection refused"));
+    tellDown(connectionError(*node_, Errc::connectionFailed, "connection refused"));
     return;
   }
   connection_ = std::move(connection);
@@ -115,7 +119,7 @@ void SimCommandTransport::dialled(ConnectionPtr connection) {
   env_->world().trace("process ",
                       env_->process().index(),
                       " is connected to server ",
-                      node_.index(),
+                      node_->index(),
                       " as ",
                       session_->clientId);
   heartbeat_->armAt(upSince_ + heartbeatInterval_);
@@ -147,10 +151,26 @@ bool SimCommandTransport::submit(detail::net::Request& request,
     return false;
   }
   Command command(argv.begin(), argv.end());
-  observer_.sent(*env_, node_, command);
+  observer_.sent(*env_, *node_, command);
   out_.push_back(std::move(command));
   pending_.append(request, 1, mode, env_->now());
   ++totals_.commands;
+  flushSoon();
+  return true;
+}
+
+bool SimCommandTransport::submitGroup(std::span<const Part> group) {
+  const auto accepted = [this](const Part& part) { return pending_.accepts(part.request); };
+  if (!connection_ || !std::all_of(group.begin(), group.end(), accepted)) {
+    return false;
+  }
+  for (const Part& part : group) {
+    submit(part.request, part.argv, Mode::background);
+  }
+  return true;
+}
+
+void SimCommandTransport::flushSoon() {
   if (!env_->onLoopThread()) {
     flush();
   } else if (!std::exchange(flushing_, true)) {
@@ -160,7 +180,6 @@ bool SimCommandTransport::submit(detail::net::Request& request,
     });
   }
   watchStall();
-  return true;
 }
 
 SimCommandTransport::Awaited SimCommandTransport::await(detail::net::Request& /*request*/,
@@ -174,10 +193,10 @@ void SimCommandTransport::flush() {
     return;
   }
   Random& random = env_->world().random();
-  const int blocked = node_.config().blockedPerMille;
+  const int blocked = node_->config().blockedPerMille;
   if (blocked > 0 && random.between(1, 1000) <= blocked) {
     blocked_ = true;
-    node_.noteBlockedWrite();
+    node_->noteBlockedWrite();
     roomTimer_->armAt(env_->now() + random.someMs(0, 20));
     return;
   }
@@ -220,7 +239,7 @@ void SimCommandTransport::fail(Errc errc, const std::string& what) {
                       " gives up connection ",
                       session_->clientId,
                       " to server ",
-                      node_.index(),
+                      node_->index(),
                       ": ",
                       what);
   gone->close();
@@ -232,7 +251,7 @@ void SimCommandTransport::fail(Errc errc, const std::string& what) {
   PendingRequests::Ended ended;
   pending_.fail(session_, ended);
   completed_.append(ended.background);
-  const Error error = connectionError(node_, errc, what);
+  const Error error = connectionError(*node_, errc, what);
   env_->post([self = shared_from_this(), error] {
     if (!self->closed_) {
       if (self->pending_.useful() || self->env_->now() - self->upSince_ > self->lastsAfter_) {
@@ -278,23 +297,23 @@ void SimCommandTransport::checkStall() {
 // Subscriptions.
 
 struct SimSubscriptions::Impl : std::enable_shared_from_this<Impl> {
-  struct Request {
-    enum class Kind : std::uint8_t { subscribe, unsubscribe, ping };
-    Kind kind;
-    std::string channel;
-  };
+  using Kind = detail::net::SubscriptionBook::Meaning::Kind;
 
   Impl(std::shared_ptr<SimEnv> itsEnv,
        Node& itsNode,
        const Options& options,
-       detail::net::PubSubEvents& itsEvents)
+       detail::net::PubSubEvents& itsEvents,
+       detail::net::ChannelKind kind)
       : env(std::move(itsEnv)),
         node(itsNode),
         connectTimeout(options.connectTimeout),
-        replyTimeout(options.commandTimeout),
-        heartbeatInterval(options.heartbeatInterval),
-        linger(options.subscriptionLinger),
         events(&itsEvents),
+        book({.replyTimeout = options.commandTimeout,
+              .heartbeatInterval = options.heartbeatInterval,
+              .idleLinger = options.subscriptionLinger,
+              .retryDelayMin = options.reconnectDelayMin,
+              .retryDelayMax = options.reconnectDelayMax},
+             kind),
         redial(*env, options, [this] { dial(); }),
         connectTimer(env->makeTimer([this] {
           dialling.reset();
@@ -302,16 +321,8 @@ struct SimSubscriptions::Impl : std::enable_shared_from_this<Impl> {
         })),
         timer(env->makeTimer([this] { onTimer(); })) {}
 
-  [[nodiscard]] std::size_t wanted() const noexcept {
-    std::size_t count = 0;
-    for (const auto& [name, channel] : channels) {
-      count += channel.wanted ? 1 : 0;
-    }
-    return count;
-  }
-
   void connect() {
-    if (!closed && !connection && !dialling && !waiting && wanted() > 0) {
+    if (!closed && !connection && !dialling && !waiting && book.wanted() > 0) {
       waiting = true;
       redial.start();
     }
@@ -350,9 +361,9 @@ struct SimSubscriptions::Impl : std::enable_shared_from_this<Impl> {
       return;
     }
     connection = std::move(made);
-    lastProgress = env->now();
-    timer->armAt(lastProgress + heartbeatInterval);
+    book.begin(env->now());
     flushSoon();
+    armTimer();
     events->onUp();
   }
 
@@ -360,20 +371,13 @@ struct SimSubscriptions::Impl : std::enable_shared_from_this<Impl> {
     if (!connection) {
       return;
     }
-    std::exchange(connection, nullptr)->close();
     env->world().trace("process ",
                        env->process().index(),
                        " loses its subscriptions at server ",
                        node.index(),
                        ": ",
                        what);
-    timer->disarm();
-    unanswered.clear();
-    std::erase_if(channels, [](const auto& entry) { return !entry.second.wanted; });
-    for (auto& [name, channel] : channels) {
-      channel.state = State::none;
-      channel.again = false;
-    }
+    drop();
     env->post([self = shared_from_this(), what] {
       if (!self->closed) {
         self->missed(what);
@@ -381,90 +385,71 @@ struct SimSubscriptions::Impl : std::enable_shared_from_this<Impl> {
     });
   }
 
+  void drop() {
+    if (connection) {
+      std::exchange(connection, nullptr)->close();
+    }
+    timer->disarm();
+    book.end();
+    confirmed.clear();
+    suspected = false;
+  }
+
   void flushSoon() {
-    if (std::exchange(flushing, true)) {
+    if (!book.due() || std::exchange(flushing, true)) {
       return;
     }
     env->atPassEnd([self = shared_from_this()] {
       self->flushing = false;
-      self->flush();
+      self->book.sendDue(self->env->now(),
+                         [&](const std::vector<std::string_view>& words) { self->send(words); });
+      self->armTimer();
     });
   }
 
-  void send(Request::Kind kind, const std::string& channel) {
-    if (unanswered.empty()) {
-      lastProgress = env->now();
-      timer->armAt(lastProgress + replyTimeout);
-    }
-    unanswered.push_back({kind, channel});
-    switch (kind) {
-      case Request::Kind::subscribe:
-        connection->send({"SUBSCRIBE", channel});
-        return;
-      case Request::Kind::unsubscribe:
-        connection->send({"UNSUBSCRIBE", channel});
-        return;
-      case Request::Kind::ping:
-        connection->send({"PING"});
-        return;
-    }
-  }
-
-  void flush() {
-    if (!connection || closed) {
-      return;
-    }
-    for (auto& [name, channel] : channels) {
-      if (channel.state == State::subscribed && !channel.wanted) {
-        channel.state = State::unsubscribing;
-        send(Request::Kind::unsubscribe, name);
-      } else if (channel.wanted && (channel.state == State::none ||
-                                    (channel.state == State::subscribed && channel.again))) {
-        channel.state = State::subscribing;
-        channel.again = false;
-        send(Request::Kind::subscribe, name);
-      }
-    }
-    std::erase_if(channels, [](const auto& entry) {
-      return !entry.second.wanted && entry.second.state == State::none;
-    });
+  void send(const std::vector<std::string_view>& words) {
+    connection->send(Command(words.begin(), words.end()));
   }
 
   void heard(const detail::Reply& reply) {
     suspected = false;
-    if (reply.isArray() && reply.elements.size() == 3 && reply.elements[0].is("message")) {
-      const auto found = channels.find(reply.elements[1].text);
-      if (found != channels.end() && found->second.wanted) {
-        const std::string name = found->first;
+    const auto meaning = book.take(reply, env->now());
+    if (meaning.answered) {
+      redial.succeeded();
+    }
+    flushSoon();
+    armTimer();
+    // The event may give the channel up, and the name with it.
+    const std::string name = meaning.channel == nullptr ? std::string() : *meaning.channel;
+    switch (meaning.kind) {
+      case Kind::nothing:
+        return;
+      case Kind::message:
         events->onMessage(name, reply.elements[2].text);
-      }
-      return;
+        return;
+      case Kind::subscribed:
+        confirmed.insert(name);
+        events->onSubscribed(name);
+        return;
+      case Kind::moved:
+        confirmed.erase(name);
+        events->onMoved(name);
+        return;
+      case Kind::refused:
+        confirmed.erase(name);
+        events->onRefused(name, connectionError(node, meaning.errc, reply.text));
+        return;
+      case Kind::broken:
+        lose("the server said " + reply.text);
+        return;
     }
-    if (unanswered.empty()) {
-      lose("the server sent what is no reply");
-      return;
+  }
+
+  void armTimer() {
+    if (connection && (!timer->armed() || book.nextDue() < timerDue)) {
+      timerDue = book.nextDue();
+      timer->armAt(timerDue);
     }
-    const Request request = std::move(unanswered.front());
-    unanswered.pop_front();
-    lastProgress = env->now();
-    timer->armAt(lastProgress + (unanswered.empty() ? heartbeatInterval : replyTimeout));
-    redial.succeeded();
-    const auto found = channels.find(request.channel);
-    if (request.kind == Request::Kind::ping || found == channels.end()) {
-      return;
-    }
-    Channel& channel = found->second;
-    if (reply.isError()) {
-      channel.state = request.kind == Request::Kind::subscribe ? State::none : State::subscribed;
-      lose("the server refused a subscription: " + reply.text);
-      return;
-    }
-    channel.state = request.kind == Request::Kind::subscribe ? State::subscribed : State::none;
-    if (!channel.wanted || channel.again || channel.state == State::none) {
-      flushSoon();
-      return;
-    }
-    events->onSubscribed(request.channel);
   }
 
   void onTimer() {
@@ -472,39 +457,46 @@ struct SimSubscriptions::Impl : std::enable_shared_from_this<Impl> {
       return;
     }
     const auto now = env->now();
-    if (!unanswered.empty()) {
+    if (book.silent(now)) {
       if (std::exchange(suspected, true)) {
-        suspected = false;
         lose("no answer in time");
       } else {
         // This process may have been stopped, with the answer not read yet.
-        timer->armAt(now + std::chrono::milliseconds(10));
+        timerDue = now + std::chrono::milliseconds(10);
+        timer->armAt(timerDue);
       }
       return;
     }
     suspected = false;
-    if (channels.empty() && now >= lastProgress + linger) {
-      std::exchange(connection, nullptr)->close();
+    book.retry(now);
+    flushSoon();
+    if (book.idle(now)) {
+      drop();
       return;
     }
-    send(Request::Kind::ping, {});
+    if (book.pingDue(now)) {
+      book.sendPing(now, [this](const std::vector<std::string_view>& words) { send(words); });
+    }
+    armTimer();
+  }
+
+  [[nodiscard]] bool healthy() const noexcept {
+    return closed || book.wanted() == 0 ||
+           (connection && connection->healthy() && confirmed.size() == book.wanted());
   }
 
   const std::shared_ptr<SimEnv> env;
   Node& node;
   const std::chrono::milliseconds connectTimeout;
-  const std::chrono::milliseconds replyTimeout;
-  const std::chrono::milliseconds heartbeatInterval;
-  const std::chrono::milliseconds linger;
   detail::net::PubSubEvents* events;
+  detail::net::SubscriptionBook book;
   Redial redial;
   const std::unique_ptr<detail::Timer> connectTimer;
   const std::unique_ptr<detail::Timer> timer;
+  TimePoint timerDue{};
   std::shared_ptr<Dialling> dialling;
   ConnectionPtr connection;
-  std::map<std::string, Channel> channels;
-  std::deque<Request> unanswered;
-  TimePoint lastProgress{};
+  std::set<std::string> confirmed;  ///< of those that are wanted
   bool waiting = false;
   bool flushing = false;
   bool suspected = false;
@@ -514,8 +506,9 @@ struct SimSubscriptions::Impl : std::enable_shared_from_this<Impl> {
 SimSubscriptions::SimSubscriptions(std::shared_ptr<SimEnv> env,
                                    Node& node,
                                    const Options& options,
-                                   detail::net::PubSubEvents& events)
-    : impl_(std::make_shared<Impl>(std::move(env), node, options, events)) {}
+                                   detail::net::PubSubEvents& events,
+                                   detail::net::ChannelKind kind)
+    : impl_(std::make_shared<Impl>(std::move(env), node, options, events, kind)) {}
 
 SimSubscriptions::~SimSubscriptions() {
   close();
@@ -525,20 +518,16 @@ void SimSubscriptions::subscribe(std::string channel) {
   if (impl_->closed) {
     return;
   }
-  Channel& wanted = impl_->channels[std::move(channel)];
-  wanted.wanted = true;
-  wanted.again = wanted.state == State::subscribing || wanted.state == State::subscribed;
+  impl_->confirmed.erase(channel);
+  impl_->book.subscribe(std::move(channel));
   impl_->flushSoon();
   impl_->connect();
 }
 
 void SimSubscriptions::unsubscribe(const std::string& channel) {
-  const auto found = impl_->channels.find(channel);
-  if (found != impl_->channels.end()) {
-    found->second.wanted = false;
-    found->second.again = false;
-    impl_->flushSoon();
-  }
+  impl_->confirmed.erase(channel);
+  impl_->book.unsubscribe(channel, impl_->env->now());
+  impl_->flushSoon();
 }
 
 void SimSubscriptions::close() noexcept {
@@ -547,31 +536,20 @@ void SimSubscriptions::close() noexcept {
   }
   impl_->redial.stop();
   impl_->connectTimer->disarm();
-  impl_->timer->disarm();
   impl_->dialling.reset();
-  impl_->channels.clear();
-  if (impl_->connection) {
-    std::exchange(impl_->connection, nullptr)->close();
-  }
+  impl_->drop();
+  impl_->book.clear();
+}
+
+std::function<bool()> SimSubscriptions::health() const {
+  return [weak = std::weak_ptr(impl_)] {
+    const auto impl = weak.lock();
+    return !impl || impl->healthy();
+  };
 }
 
 bool SimSubscriptions::healthy() const noexcept {
-  if (impl_->closed || impl_->wanted() == 0) {
-    return true;
-  }
-  if (!impl_->connection || !impl_->connection->healthy()) {
-    return false;
-  }
-  for (const auto& [name, channel] : impl_->channels) {
-    if (channel.wanted && channel.state != State::subscribed) {
-      return false;
-    }
-  }
-  return true;
-}
-
-std::size_t SimSubscriptions::channels() const noexcept {
-  return impl_->wanted();
+  return impl_->healthy();
 }
 
 }  // namespace rlock::sim

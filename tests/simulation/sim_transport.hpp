@@ -8,7 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,8 +51,9 @@ class Redial {
 class SimCommandTransport final : public detail::net::CommandTransport,
                                   public std::enable_shared_from_this<SimCommandTransport> {
  public:
+  /// @param where  the server to dial next
   SimCommandTransport(std::shared_ptr<SimEnv> env,
-                      Node& node,
+                      std::function<Node&()> where,
                       const Options& options,
                       detail::net::LinkEvents& events,
                       ClientObserver& observer);
@@ -63,6 +64,7 @@ class SimCommandTransport final : public detail::net::CommandTransport,
   bool submit(detail::net::Request& request,
               std::span<const std::string_view> argv,
               Mode mode) override;
+  bool submitGroup(std::span<const Part> group) override;
   Awaited await(detail::net::Request& request, Clock::time_point deadline) override;
   void distrust() noexcept override { pending_.distrust(); }
   void abandon(Clock::time_point since, Errc errc, const char* what) noexcept override;
@@ -81,6 +83,7 @@ class SimCommandTransport final : public detail::net::CommandTransport,
   void dialled(ConnectionPtr connection);
   void tellDown(Error error);
   void flush();
+  void flushSoon();
   void heard(detail::Reply reply);
   void fail(Errc errc, const std::string& what);
   void runCompleted();
@@ -89,7 +92,8 @@ class SimCommandTransport final : public detail::net::CommandTransport,
   void watchStall();
 
   const std::shared_ptr<SimEnv> env_;
-  Node& node_;
+  const std::function<Node&()> where_;
+  Node* node_;
   const std::chrono::milliseconds connectTimeout_;
   const std::chrono::milliseconds heartbeatInterval_;
   const std::chrono::milliseconds lastsAfter_;
@@ -114,13 +118,15 @@ class SimCommandTransport final : public detail::net::CommandTransport,
   Totals totals_;
 };
 
-/// PubSubLink without sockets: keeps the wanted channels subscribed over a connection of its own.
+/// PubSubLink without sockets, over the same SubscriptionBook: keeps the wanted channels subscribed
+/// over a connection of its own.
 class SimSubscriptions final : public detail::net::SubscriptionTransport {
  public:
   SimSubscriptions(std::shared_ptr<SimEnv> env,
                    Node& node,
                    const Options& options,
-                   detail::net::PubSubEvents& events);
+                   detail::net::PubSubEvents& events,
+                   detail::net::ChannelKind kind = detail::net::ChannelKind::classic);
   ~SimSubscriptions() override;
 
   void subscribe(std::string channel) override;
@@ -128,16 +134,10 @@ class SimSubscriptions final : public detail::net::SubscriptionTransport {
   void close() noexcept override;
 
   /// All that is wanted is subscribed, over a connection that works.
+  [[nodiscard]] std::function<bool()> health() const;
   [[nodiscard]] bool healthy() const noexcept;
-  [[nodiscard]] std::size_t channels() const noexcept;
 
  private:
-  enum class State : std::uint8_t { none, subscribing, subscribed, unsubscribing };
-  struct Channel {
-    State state = State::none;
-    bool wanted = false;
-    bool again = false;  ///< asked for since the last request went out
-  };
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };

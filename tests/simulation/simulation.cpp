@@ -55,10 +55,21 @@ Simulation::Simulation(std::uint64_t seed,
   scenario_ = make(*this);
   makePlan();
   scenario_->prepare(plan_);
+  std::optional<DriftingClock> wall;
   for (int i = 0; i < plan_.nodes; ++i) {
     ServerObserver& observer = *this;
-    nodes_.push_back(
-        std::make_unique<Node>(world_, i, plan_.network, observer, someClock(random())));
+    if (!wall || plan_.cluster.shards == 0) {
+      wall = someClock(random());
+    }
+    nodes_.push_back(std::make_unique<Node>(world_, i, plan_.network, observer, *wall));
+  }
+  if (plan_.cluster.shards > 0) {
+    cluster_ = std::make_unique<Cluster>(
+        world_,
+        nodes_,
+        plan_.cluster,
+        [this](Node& successor) { scenario_->emptied(successor); },
+        [this](const char* what) { count(what); });
   }
   for (int i = 0; i < plan_.processes; ++i) {
     addPeer();
@@ -202,6 +213,11 @@ void Simulation::planFaults() {
     count(fault::kLoss);
     node.restart(false, random().someMs(1, 150));
     scenario_->emptied(node);
+    hamperAll();
+  });
+  planFault(plan_.cluster.migrations, end, [this] { scenario_->migrate(*cluster_); });
+  planFault(plan_.cluster.failovers, end, [this] {
+    cluster_->failOver();
     hamperAll();
   });
   planFault(faults.flushes, end, [this, someNode] {
@@ -421,7 +437,9 @@ void Simulation::answered(const OpenCall& call, const Error* error) {
     const bool connection =
         error->errc() == Errc::connectionFailed || error->errc() == Errc::serverError;
     // Until the first connection there may be no time to wait for it.
-    if (connection && call.startedAt > milliseconds(200) && plan_.faults.none() &&
+    // A redirection may find that there is no time left to follow it.
+    const bool redirected = plan_.cluster.migrations > 0;
+    if (connection && call.startedAt > milliseconds(200) && plan_.faults.none() && !redirected &&
         plan_.network.spikePercent == 0 && !plan_.network.killDenied) {
       broken("error", call.what + " fails although nothing is broken: " + error->what());
     }
@@ -454,7 +472,8 @@ bool Simulation::hampered(const Peer& peer) const {
 }
 
 bool Simulation::healthy() const {
-  return std::all_of(nodes_.begin(),
+  return (!cluster_ || cluster_->settled()) &&
+         std::all_of(nodes_.begin(),
                      nodes_.end(),
                      [](const auto& node) { return node->calm() && !node->anyHalfOpen(); }) &&
          std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "simulation/scenario.hpp"
+#include "simulation/sim_cluster.hpp"
 #include "simulation/sim_network.hpp"
 #include "simulation/sim_peer.hpp"
 #include "simulation/sim_world.hpp"
@@ -66,6 +67,8 @@ class Simulation final : private ServerObserver, private ClientObserver {
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
   [[nodiscard]] Node& node(std::size_t index = 0) { return *nodes_[index]; }
   [[nodiscard]] const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
+  /// Null: the servers know nothing of each other.
+  [[nodiscard]] const Cluster* cluster() const noexcept { return cluster_.get(); }
   [[nodiscard]] const std::vector<std::unique_ptr<Peer>>& peers() const { return peers_; }
   [[nodiscard]] bool resting() const noexcept { return resting_; }
   /// Nothing is looked at any more.
@@ -138,6 +141,7 @@ class Simulation final : private ServerObserver, private ClientObserver {
   Coverage& coverage_;
   Plan plan_;
   std::vector<std::unique_ptr<Node>> nodes_;
+  std::unique_ptr<Cluster> cluster_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::unique_ptr<Scenario> scenario_;
   std::list<OpenCall> calls_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation/simulation.hpp"
 
+#include "simulation/cluster_scenario.hpp"
 #include "simulation/counter_scenarios.hpp"
 #include "simulation/lock_scenario.hpp"
 #include "simulation/permit_scenario.hpp"
@@ -172,6 +173,16 @@ TEST_F(SimulationTest, RedLocks) {
                    "renewals sent",
                    "lost: expired",
                    "lost: maxHold"});
+}
+
+Simulation::MakeScenario onACluster(Family family) {
+  return [family](Simulation& simulation) {
+    return std::make_unique<ClusterScenario>(simulation, family);
+  };
+}
+
+TEST_F(SimulationTest, PlainLocksOnACluster) {
+  runAll(onACluster(Family::plain), kFaults);
 }
 
 template <class Kind>
