@@ -68,7 +68,7 @@ void printUsage() {
       "Usage: rlock_bench [OPTION]... [MODE]...\n\n"
       "  --quick          short runs, for a first impression, not for figures\n"
       "  --smoke          each mode for a moment, only to see that it works\n"
-      "  --check          fail if a count of the modes memory and cluster is above its bound\n"
+      "  --check          fail if a count is above its bound (memory, cluster)\n"
       "  --json FILE      write all figures there, too\n"
       "  --uri URI        measure against this server (default: one of its own)\n"
       "  --tls-uri URI    the same server's port with TLS, for the mode tls\n"
