@@ -136,6 +136,23 @@ TEST_F(MapSourceTest, ANodeThatDoesNotAnswerIsNotWaitedFor) {
   EXPECT_EQ(read_.size(), 1U);
 }
 
+// Redis 7.4, after a failover, until the dead master is back.
+TEST_F(MapSourceTest, SlotsThatTheShardsLeaveOutAreAskedForInTheOtherWay) {
+  want();
+  ASSERT_EQ(first_->underWay(), 3U);
+  first_->answer(textReply("cluster_state:ok\r\ncluster_current_epoch:5\r\n"));
+  Reply without = shards(7000);
+  without.elements[0].elements[1].elements.clear();
+  first_->answer(std::move(without));
+  first_->answer(listReply({}));
+  EXPECT_TRUE(read_.empty());
+  ASSERT_EQ(first_->underWay(), 1U);
+  first_->answer(listReply({listReply({numberReply(0),
+                                       numberReply(16383),
+                                       listReply({textReply("10.0.0.1"), numberReply(7001)})})}));
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{7001});
+}
+
 // Half a question went out, and nothing but its end would have it asked again.
 TEST_F(MapSourceTest, AQuestionThatThereIsNoMemoryForIsAskedAgain) {
   first_->failAt(2);

@@ -289,13 +289,19 @@ inline void MapSource::take(Topic topic, Reply& reply) {
       return;
     case Topic::shards:
       map_ = parseShards(reply, askedAt_, tls_);
-      // Servers before 7.0 know another question.
-      if (!map_ && !put(*asked_, Topic::slots)) {
+      // Servers before 7.0 know another question only. Redis 7.4 leaves out the slots of a shard
+      // whose dead master is not a replica of the new one yet, and tells them by the other.
+      if ((!map_ || map_->covered() < net::kSlots) && !put(*asked_, Topic::slots)) {
         refusal_.emplace(Errc::connectionFailed, "the connection was lost while the map was read");
       }
       return;
-    case Topic::slots:
-      map_ = parseSlots(reply, askedAt_);
+    case Topic::slots: {
+      const auto told = parseSlots(reply, askedAt_);
+      if (map_ && told) {
+        map_->complete(*told);
+      } else if (!map_) {
+        map_ = told;
+      }
       if (!map_) {
         ErrorContext context;
         context.node = toString(askedAt_);
@@ -305,6 +311,7 @@ inline void MapSource::take(Topic topic, Reply& reply) {
                          std::move(context));
       }
       return;
+    }
   }
 }
 

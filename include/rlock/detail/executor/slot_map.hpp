@@ -52,6 +52,8 @@ class SlotMap {
 
   /// Slots outside the range are ignored.
   void assign(std::int64_t first, std::int64_t last, const Endpoint& master);
+  /// Gives the slots that have no owner to those that have them in another map.
+  void complete(const SlotMap& other);
   /// Makes a master known that has no slot yet. Returns its place in masters().
   std::size_t add(const Endpoint& master);
   void assign(std::size_t slot, const Endpoint& master) {
@@ -89,6 +91,15 @@ inline void SlotMap::assign(std::int64_t first, std::int64_t last, const Endpoin
   const auto end = std::min<std::int64_t>(last, net::kSlots - 1);
   for (std::int64_t slot = std::max<std::int64_t>(first, 0); slot <= end; ++slot) {
     owners_[static_cast<std::size_t>(slot)] = index;
+  }
+}
+
+inline void SlotMap::complete(const SlotMap& other) {
+  for (std::size_t slot = 0; slot < owners_.size(); ++slot) {
+    if (const Endpoint* const master = other.owner(slot);
+        master != nullptr && owners_[slot] == kNobody) {
+      assign(slot, *master);
+    }
   }
 }
 
