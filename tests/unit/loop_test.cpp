@@ -657,11 +657,13 @@ TEST_F(AdoptedLoopTest, RunsOnTheCallersThread) {
     order.push_back(3);
     EXPECT_TRUE(loop_->stop(soon()));
   });
-  timer.armAt(SteadyClock::now() + milliseconds(3));
   loop_->post([&] {
     order.push_back(1);
     EXPECT_TRUE(loop_->onLoopThread());
-    loop_->atPassEnd([&] { order.push_back(2); });
+    loop_->atPassEnd([&] {
+      order.push_back(2);
+      timer.armAt(SteadyClock::now() + milliseconds(3));
+    });
   });
   EXPECT_EQ(uv_run(&uv_, UV_RUN_DEFAULT), 0);
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
