@@ -133,7 +133,7 @@ inline AcquireTask::Step AcquireTask::compose(Driver driver) {
 }
 
 /// The connection may have been missing for longer than the lease since the attempt was composed.
-/// What a reconciliation finds is counted from the attempt that was lost.
+/// A reconciliation leaves the time alone: it counts from the attempt that was lost.
 inline bool AcquireTask::aboutToSend(Clock::time_point now) {
   if (!acquisition_.reconciles()) {
     acquisition_.sentAt(now);

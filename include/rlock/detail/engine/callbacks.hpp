@@ -100,7 +100,7 @@ inline void Callbacks::deliver(UniqueFunction<void()> function, HandlerPlace pla
     work = std::make_shared<UniqueFunction<void()>>(std::move(function));
     if (!submits) {
       context_.dispatcher().post([self = context_.sharing(*this), work] {
-        // What it owns ends on this thread, and not with the one that has posted it.
+        // The handler and its captures end on this thread, and not with the one that has posted it.
         UniqueFunction<void()> taken = std::move(*work);
         self->runGuarded(taken);
       });
