@@ -53,6 +53,14 @@ class ClusterChannelsTest : public testing::Test, private DispatcherEvents {
   [[nodiscard]] bool subscribe() {
     return did([this] { channels_.subscribe(kName, Router::Reach::slot); });
   }
+  /// At node 1, where there is no memory twice.
+  void subscribeInVain(bool late) {
+    ASSERT_TRUE(follow(1, 9));
+    nodes_[1].late = late;
+    nodes_[1].noMemory = 2;
+    EXPECT_FALSE(subscribe());
+    EXPECT_FALSE(subscribe());
+  }
   [[nodiscard]] bool unsubscribe() {
     return did([this] { channels_.unsubscribe(kName); });
   }
@@ -142,11 +150,7 @@ TEST_F(ClusterChannelsTest, AChannelWaitsWhileItsSlotHasNobody) {
 TEST_F(ClusterChannelsTest, AChannelThatCouldNotBeSubscribedIsSubscribedWhereItsSlotGoes) {
   for (const bool late : {false, true}) {
     SCOPED_TRACE(late ? "after it was noted" : "before it was noted");
-    ASSERT_TRUE(follow(1, 9));
-    nodes_[1].late = late;
-    nodes_[1].noMemory = 2;
-    EXPECT_FALSE(subscribe());
-    EXPECT_FALSE(subscribe());
+    ASSERT_NO_FATAL_FAILURE(subscribeInVain(late));
     ASSERT_TRUE(follow(2, 1));
     EXPECT_TRUE(nodes_[1].wanted.empty());
     EXPECT_TRUE(nodes_[2].wanted.contains(kName));
@@ -163,11 +167,7 @@ TEST_F(ClusterChannelsTest, AChannelThatCouldNotBeSubscribedIsSubscribedWhereIts
 TEST_F(ClusterChannelsTest, AChannelThatCouldNotBeSubscribedIsSubscribedWithTheNextMap) {
   for (const bool late : {false, true}) {
     SCOPED_TRACE(late ? "after it was noted" : "before it was noted");
-    ASSERT_TRUE(follow(1, 9));
-    nodes_[1].late = late;
-    nodes_[1].noMemory = 2;
-    EXPECT_FALSE(subscribe());
-    EXPECT_FALSE(subscribe());
+    ASSERT_NO_FATAL_FAILURE(subscribeInVain(late));
     nodes_[1].wanted.clear();
     ASSERT_TRUE(follow(1, 9));
     EXPECT_TRUE(nodes_[1].wanted.contains(kName));
@@ -179,11 +179,7 @@ TEST_F(ClusterChannelsTest, AChannelThatCouldNotBeSubscribedIsSubscribedWithTheN
 TEST_F(ClusterChannelsTest, AChannelThatCouldNotBeSubscribedCanBeGivenUp) {
   for (const bool late : {false, true}) {
     SCOPED_TRACE(late ? "after it was noted" : "before it was noted");
-    ASSERT_TRUE(follow(1, 9));
-    nodes_[1].late = late;
-    nodes_[1].noMemory = 2;
-    EXPECT_FALSE(subscribe());
-    EXPECT_FALSE(subscribe());
+    ASSERT_NO_FATAL_FAILURE(subscribeInVain(late));
     ASSERT_TRUE(unsubscribe());
     EXPECT_TRUE(nodes_[1].wanted.empty());
     ASSERT_TRUE(follow(2, 9));
