@@ -131,6 +131,18 @@ Report::Figures figures(const LoadResult& result) {
           {"server_cpu_us", result.serverMicros}};
 }
 
+std::vector<std::string> cells(std::string condition,
+                               std::string subject,
+                               const LoadResult& result) {
+  return {std::move(condition),
+          std::move(subject),
+          showCount(result.perSecond),
+          showDecimal(result.p50, 1),
+          showDecimal(result.p99, 1),
+          showDecimal(result.clientMicros, 1),
+          showDecimal(result.serverMicros, 1)};
+}
+
 LoadResult observe(const Context& context,
                    const Timing& timing,
                    const std::function<std::uint64_t()>& count,

@@ -66,6 +66,10 @@ struct LoadResult {
   double serverMicros = 0;  ///< of the server
 };
 Report::Figures figures(const LoadResult& result);
+/// The first cells of a row: the condition, the subject, and the figures of a table of pairs.
+std::vector<std::string> cells(std::string condition,
+                               std::string subject,
+                               const LoadResult& result);
 
 /// Measures what others are doing: `count` says how many operations are done so far. `measuring` is
 /// true during the time that counts, for those who collect latencies.

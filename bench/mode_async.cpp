@@ -156,16 +156,8 @@ void runAsync(const Context& context, Report& report) {
       const double toMany = result.perSecond / results[0].perSecond;
       const double toOne = result.perSecond / results[1].perSecond;
       const bool judged = inFlight == 256 && subjects[i].name == "rlock";
-      table.row({std::to_string(inFlight),
-                 subjects[i].name,
-                 showCount(result.perSecond),
-                 showDecimal(result.p50, 1),
-                 showDecimal(result.p99, 1),
-                 showDecimal(result.clientMicros, 1),
-                 showDecimal(result.serverMicros, 1),
-                 showRatio(toOne),
-                 showRatio(toMany),
-                 judged ? ">= 0.90x" : ""});
+      table.row(cells(std::to_string(inFlight), subjects[i].name, result),
+                {showRatio(toOne), showRatio(toMany), judged ? ">= 0.90x" : ""});
       auto values = figures(result);
       values.emplace_back("ratio_to_raw_1xN", toOne);
       values.emplace_back("ratio_to_raw_16x64", toMany);

@@ -96,15 +96,8 @@ void measurePairs(const Context& context, const ClusterServers& cluster, Report&
     for (std::size_t i = 0; i < results.size(); ++i) {
       const LoadResult& result = results[i];
       const double toSingle = result.perSecond / results[0].perSecond;
-      table.row({std::to_string(threads),
-                 subjects[i].name,
-                 showCount(result.perSecond),
-                 showDecimal(result.p50, 1),
-                 showDecimal(result.p99, 1),
-                 showDecimal(result.clientMicros, 1),
-                 showDecimal(result.serverMicros, 1),
-                 showRatio(toSingle),
-                 targets[i]});
+      table.row(cells(std::to_string(threads), subjects[i].name, result),
+                {showRatio(toSingle), targets[i]});
       auto values = figures(result);
       values.emplace_back("ratio_to_single", toSingle);
       report.add(

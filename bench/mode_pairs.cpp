@@ -86,16 +86,8 @@ void runPairs(const Context& context, Report& report) {
       const LoadResult& result = results[i];
       const double toRedisson = result.perSecond / results[0].perSecond;
       const double toSame = result.perSecond / results[1].perSecond;
-      table.row({std::to_string(threads),
-                 subjects[i].name,
-                 showCount(result.perSecond),
-                 showDecimal(result.p50, 1),
-                 showDecimal(result.p99, 1),
-                 showDecimal(result.clientMicros, 1),
-                 showDecimal(result.serverMicros, 1),
-                 showRatio(toRedisson),
-                 targets[i],
-                 showRatio(toSame)});
+      table.row(cells(std::to_string(threads), subjects[i].name, result),
+                {showRatio(toRedisson), targets[i], showRatio(toSame)});
       auto values = figures(result);
       values.emplace_back("ratio_to_redisson_protocol", toRedisson);
       values.emplace_back("ratio_to_same_protocol", toSame);

@@ -53,15 +53,8 @@ void runTls(const Context& context, Report& report) {
     for (std::size_t i = 0; i < results.size(); ++i) {
       const LoadResult& result = results[i];
       const double toPlain = result.perSecond / results[0].perSecond;
-      table.row({std::to_string(threads),
-                 subjects[i].name,
-                 showCount(result.perSecond),
-                 showDecimal(result.p50, 1),
-                 showDecimal(result.p99, 1),
-                 showDecimal(result.clientMicros, 1),
-                 showDecimal(result.serverMicros, 1),
-                 showRatio(toPlain),
-                 i == 0 ? "" : ">= 0.70x"});
+      table.row(cells(std::to_string(threads), subjects[i].name, result),
+                {showRatio(toPlain), i == 0 ? "" : ">= 0.70x"});
       auto values = figures(result);
       values.emplace_back("ratio_to_plain", toPlain);
       report.add("tls", subjects[i].name, fmt::format("threads={}", threads), std::move(values));

@@ -16,6 +16,10 @@ class Table {
       : rows_{std::move(header)}, leftColumns_(leftColumns) {}
 
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  void row(std::vector<std::string> cells, const std::vector<std::string>& more) {
+    cells.insert(cells.end(), more.begin(), more.end());
+    row(std::move(cells));
+  }
   void rule() { rows_.emplace_back(); }
   void print() const;
 
