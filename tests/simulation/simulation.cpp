@@ -437,10 +437,10 @@ void Simulation::answered(const OpenCall& call, const Error* error) {
     const bool connection =
         error->errc() == Errc::connectionFailed || error->errc() == Errc::serverError;
     // Until the first connection there may be no time to wait for it.
-    // A redirection may find that there is no time left to follow it.
-    const bool redirected = plan_.cluster.migrations > 0;
-    if (connection && call.startedAt > milliseconds(200) && plan_.faults.none() && !redirected &&
-        plan_.network.spikePercent == 0 && !plan_.network.killDenied) {
+    // A redirection may come when there is no time left to follow it.
+    const bool redirectedTooLate = plan_.cluster.migrations > 0 && call.peer->now() >= call.limit;
+    if (connection && call.startedAt > milliseconds(200) && plan_.faults.none() &&
+        !redirectedTooLate && plan_.network.spikePercent == 0 && !plan_.network.killDenied) {
       broken("error", call.what + " fails although nothing is broken: " + error->what());
     }
   }

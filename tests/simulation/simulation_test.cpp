@@ -182,7 +182,21 @@ Simulation::MakeScenario onACluster(Family family) {
 }
 
 TEST_F(SimulationTest, PlainLocksOnACluster) {
-  runAll(onACluster(Family::plain), kFaults);
+  runAll(onACluster(Family::plain),
+         kFaults + kOfMessages +
+             Names{"granted",
+                   "released",
+                   "renewals sent",
+                   "cluster: slot migrated",
+                   "cluster: ASK",
+                   "cluster: asked",
+                   "cluster: TRYAGAIN",
+                   "cluster: MOVED",
+                   "cluster: MOVED, for a channel",
+                   "cluster: down",
+                   "cluster: failover on request",
+                   "cluster: master died",
+                   "cluster: master died, its replica lags"});
 }
 
 template <class Kind>
