@@ -66,12 +66,13 @@ TEST(MapChange, AMasterThatCannotBeReachedHasASuccessorToo) {
   EXPECT_EQ(changeOf(mapOf(1, 2), after, firstDown).successors, Endpoints{at(3)});
 }
 
-TEST(MapChange, ASlotThatNobodyHasAnyMoreHasNoSuccessor) {
-  SlotMap after;
-  after.assign(100, 199, at(2));
-  const MapChange change = changeOf(mapOf(1, 2), after, noneDown);
+TEST(MapChange, ASlotThatNobodyHasForAWhileHasASuccessorThen) {
+  SlotMap meanwhile;
+  meanwhile.assign(100, 199, at(2));
+  const MapChange change = changeOf(mapOf(1, 2), meanwhile, noneDown);
   EXPECT_TRUE(change.any);
   EXPECT_EQ(change.successors, Endpoints{});
+  EXPECT_EQ(changeOf(meanwhile, mapOf(3, 2), noneDown).successors, Endpoints{at(3)});
 }
 
 }  // namespace
