@@ -8,15 +8,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <exception>
 #include <future>
+#include <limits>
 #include <memory>
 #include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace rlock::test {
@@ -473,6 +477,50 @@ TEST_P(Allocation, ToCloseWithWaiters) {
       break;
     }
   }
+}
+
+/// More calls than the loop has a reserve for are answered while there is no memory at all: each is
+/// told once, then or when there is memory again.
+TEST_P(Allocation, ToAnswerManyCalls) {
+  constexpr std::size_t kCalls = 200;
+  std::vector<std::atomic<int>> answers(kCalls);
+  const auto all = [&answers] {
+    return std::all_of(answers.begin(), answers.end(), [](const auto& count) { return count > 0; });
+  };
+  Options settings = tight();
+  settings.commandTimeout = 5s;
+  Client client = Client::connect(settings);
+  RLock warm = client.getLock("warm");
+  warm.lock();
+  warm.unlock();
+  raw().command({"CLIENT", "PAUSE", "200", "ALL"});
+  for (std::size_t i = 0; i < kCalls; ++i) {
+    client.getLock("many:" + std::to_string(i))
+        .acquireAsync({}, newOwner())
+        .start([&count = answers[i]](const Result<Lease>& /*lease*/) { ++count; });
+  }
+  // What this thread reads while it waits for its own reply may be for the others.
+  const auto end = Clock::now() + 1s;
+  {
+    const FailedAllocation failure(1, GetParam(), std::numeric_limits<int>::max());
+    try {
+      static_cast<void>(warm.tryLock());
+    } catch (const std::exception&) {
+      // An answer.
+    }
+    while (Clock::now() < end && !all()) {
+      std::this_thread::sleep_for(5ms);
+    }
+    EXPECT_TRUE(FailedAllocation::happened());
+  }
+  EXPECT_EVENTUALLY(kLong, all());
+  auto later = client.getLock("later").tryLockAsync({}, newOwner()).toFuture();
+  EXPECT_TRUE(ready(later, kLong)) << "the loop still runs";
+  client.close(1s);
+  for (const auto& count : answers) {
+    EXPECT_EQ(count, 1);
+  }
+  EXPECT_EVENTUALLY(kLease + 1s, raw().command({"DBSIZE"}).integer() == 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(OfTheCaller, Allocation, ::testing::Values(Of::thisThread));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/error.hpp>
 
 #include <chrono>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -38,8 +40,18 @@ inline Error closedError() {
   return Error(Errc::closed, "the client was closed");
 }
 
+/// Takes no memory once a client has been made.
 inline Error memoryError() {
-  return Error(Errc::overloaded, "this process has no memory for it");
+  return noMemory();
+}
+
+/// The end of a call that nobody will answer, with or without memory to say so.
+inline Error unansweredError() noexcept {
+  try {
+    return closedError();
+  } catch (const std::bad_alloc&) {
+    return memoryError();
+  }
 }
 
 }  // namespace rlock::detail

@@ -39,7 +39,10 @@ class Callbacks {
   explicit Callbacks(EngineContext& context)
       : context_(context),
         delayed_(context.env(), [this] { runDue(); }),
-        arm_(context.env()->makeTask([this] { runDue(); })) {}
+        arm_(context.env()->makeTask([this] { runDue(); })) {
+    // Made now: the calls of this client end with it when nothing else can be made.
+    noMemory();
+  }
 
   /// Runs application code on the callback thread, or here when there is no memory to get there:
   /// whoever waits for it would wait for ever.
@@ -49,6 +52,18 @@ class Callbacks {
   /// without a loop.
   void reject(UniqueFunction<void()> function,
               HandlerPlace place = HandlerPlace::application) noexcept;
+  ///@{
+  /// The same for a callable that there may be no memory to make a function of: then it runs here,
+  /// as what it owns would be lost.
+  template <UniqueFunctionTarget<void> F>
+  void deliver(F callable, HandlerPlace place = HandlerPlace::application) noexcept {
+    withFunction(callable, [&](auto function) { deliver(std::move(function), place); });
+  }
+  template <UniqueFunctionTarget<void> F>
+  void reject(F callable, HandlerPlace place = HandlerPlace::application) noexcept {
+    withFunction(callable, [&](auto function) { reject(std::move(function), place); });
+  }
+  ///@}
   /// Calls `function` on the loop thread: at `when`, or when the client is closed; on any thread
   /// where there is no loop any more.
   /// @throws std::bad_alloc  then it is not called
@@ -57,6 +72,8 @@ class Callbacks {
   void close() noexcept;
 
  private:
+  template <class F, class Pass>
+  void withFunction(F& callable, Pass pass) noexcept;
   void runGuarded(UniqueFunction<void()>& function) noexcept;
   void runDue() noexcept;
 
@@ -64,6 +81,20 @@ class Callbacks {
   DelayedCalls delayed_;
   const std::unique_ptr<ReadyTask> arm_;
 };
+
+template <class F, class Pass>
+void Callbacks::withFunction(F& callable, Pass pass) noexcept {
+  UniqueFunction<void()> function;
+  try {
+    // An allocation that fails has not moved it yet.
+    function = UniqueFunction<void()>(std::move(callable));
+  } catch (const std::bad_alloc&) {
+    function = UniqueFunction<void()>([&callable] { callable(); });
+    runGuarded(function);
+    return;
+  }
+  pass(std::move(function));
+}
 
 inline void Callbacks::runGuarded(UniqueFunction<void()>& function) noexcept {
   try {

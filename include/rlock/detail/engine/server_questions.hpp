@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/one_shot.hpp>
+#include <rlock/detail/engine/call_step.hpp>
 #include <rlock/detail/engine/scripted_object.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/ping.hpp>
@@ -96,9 +97,8 @@ inline std::optional<Error> ServerQuestions::refuseToAuthenticate(bool blocking)
 struct ServerQuestions::Answer {
   ~Answer() {
     if (handler) {
-      engine->callbacks().reject([handler = std::move(handler)]() mutable {
-        handler(Result<void>(Error(Errc::closed, "the client was closed")));
-      });
+      engine->callbacks().reject(
+          [handler = std::move(handler)]() mutable { handler(Result<void>(unansweredError())); });
     }
   }
 

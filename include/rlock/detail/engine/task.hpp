@@ -43,7 +43,7 @@ class Task : public CallRunner {
   ~Task() override {
     if (background_ && handler_) {
       engine_->callbacks().reject(
-          [handler = std::move(handler_), error = closedError()]() mutable {
+          [handler = std::move(handler_), error = unansweredError()]() mutable {
             handler(Result<T>(std::move(error)));
           },
           handlerPlace_);
