@@ -12,6 +12,7 @@
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/options.hpp>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -285,6 +286,24 @@ TEST_F(ClusterRouterTest, AKeyThatHasGoneAheadIsNone) {
   env_->advance(1s);
   sendOn("b");
   EXPECT_EQ(server("a").sent(), Sent());
+}
+
+// The server's word was to ask elsewhere, and was followed: what failed is the time.
+TEST_F(ClusterRouterTest, ARedirectionWithoutTimeToFollowItIsNotTheReason) {
+  sendOn("b");
+  server("b").connect("run-b");
+  server("a").answer(test::numberReply(1));
+  for (const char* const redirection : {"ASK 7 b:7000", "MOVED 7 b:7000"}) {
+    SCOPED_TRACE(redirection);
+    const auto call = makeIntrusive<TakingCall>();
+    dispatcher_->start(call, env_->now() + 10ms);
+    env_->advance(10ms);
+    server("a").refuse(redirection);
+    ASSERT_TRUE(call->outcome.has_value());
+    ASSERT_TRUE(call->outcome->error.has_value());
+    EXPECT_EQ(call->outcome->error->errc(), Errc::connectionFailed);
+    EXPECT_THAT(call->outcome->error->what(), testing::HasSubstr("no time left"));
+  }
 }
 
 // What is told once, of a map that is adopted once.

@@ -222,6 +222,8 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
     call->room_->redirections = 0;
     return Follow::later;
   }
+  // A redirection that is followed is no reason why a call fails whose time is over now.
+  call->room_->lastError.reset();
   if (moved) {
     resend(call);
     return Follow::done;
