@@ -95,6 +95,16 @@ class World : public PendingEngine {
     return answers;
   }
 
+  /// Begins a question.
+  void begin(UniqueFunction<void(Result<bool>)> handler) {
+    const auto compose = [](Call& call, std::string_view /*owner*/) {
+      startScript(call, lua::counter_remove, "orders", "");
+    };
+    makeIntrusive<QueryTask<bool>>(
+        engine, scripts_, OwnerId{1}, compose, [](const Reply& /*reply*/) { return true; })
+        ->startInBackground(std::move(handler));
+  }
+
   /// The answer to a change, and how often it came.
   struct Told {
     int times = 0;
@@ -262,6 +272,45 @@ TEST(EngineMemory, AHandlerRuns) {
       }
     }
   }
+}
+
+/// A call that there is no memory to begin throws, and its handler is not called besides.
+TEST(EngineMemory, ACallIsBegunOrNot) {
+  for (const bool full : {false, true}) {
+    SCOPED_TRACE(full ? "a full loop" : "a loop with room");
+    eachAllocation([full](long k) {
+      int runs = 0;
+      bool thrown = false;
+      bool failed = false;
+      {
+        World world;
+        world.env->setFull(full);
+        failed = failing(k, [&] {
+          try {
+            world.begin([&runs](const Result<bool>& /*result*/) { ++runs; });
+          } catch (const std::bad_alloc&) {
+            thrown = true;
+          }
+        });
+        world.env->setFull(false);
+      }
+      EXPECT_EQ(runs, thrown ? 0 : 1);
+      EXPECT_TRUE(!full || thrown);
+      return failed;
+    });
+  }
+}
+
+/// The loop ends before it tells a refusal: it is told nevertheless.
+TEST(EngineMemory, ARefusalThatTheLoopDrops) {
+  eachAllocation([](long k) {
+    World world;
+    int runs = 0;
+    const bool failed = failing(k, [&] { world.reject([&runs] { ++runs; }); });
+    world.env->dropPosted();
+    EXPECT_EQ(runs, 1);
+    return failed;
+  });
 }
 
 /// More operations end on another thread than the loop has a reserve for, while it is busy and one

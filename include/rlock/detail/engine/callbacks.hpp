@@ -72,9 +72,14 @@ class Callbacks {
   void close() noexcept;
 
  private:
+  class Refusal;
+
   template <class F, class Pass>
   void withFunction(F& callable, Pass pass) noexcept;
   void runGuarded(UniqueFunction<void()>& function) noexcept;
+  /// @param function  does not throw
+  template <class F>
+  void runElsewhere(F function) noexcept;
   void runDue() noexcept;
 
   EngineContext& context_;
@@ -146,6 +151,30 @@ inline void Callbacks::deliver(UniqueFunction<void()> function, HandlerPlace pla
   runGuarded(submit);
 }
 
+/// A refusal on its way to the loop thread. A loop that ends first drops it: then another thread
+/// tells it.
+class Callbacks::Refusal {
+ public:
+  Refusal(Callbacks& callbacks, UniqueFunction<void()> tell) noexcept
+      : callbacks_(callbacks), tell_(std::move(tell)) {}
+  Refusal(const Refusal&) = delete;
+  Refusal& operator=(const Refusal&) = delete;
+  ~Refusal() {
+    if (tell_) {
+      callbacks_.runElsewhere(std::move(tell_));
+    }
+  }
+
+  void tell() noexcept {
+    UniqueFunction<void()> now = std::move(tell_);
+    now();
+  }
+
+ private:
+  Callbacks& callbacks_;         // kept by what `tell_` owns
+  UniqueFunction<void()> tell_;  // does not throw
+};
+
 inline void Callbacks::reject(UniqueFunction<void()> function, HandlerPlace place) noexcept {
   // There may be no loop any more, and neither the handler nor an executor that calls it at once
   // may run inside the call that starts it.
@@ -161,23 +190,38 @@ inline void Callbacks::reject(UniqueFunction<void()> function, HandlerPlace plac
       self->runGuarded(function);
     }
   };
-  // Shared, because a thread that cannot be started may have taken it over before it fails.
-  std::shared_ptr<UniqueFunction<void()>> work;
-  try {
-    work = std::make_shared<UniqueFunction<void()>>(std::move(run));
-  } catch (const std::bad_alloc&) {
-    run();
+  if (!onLoop) {
+    runElsewhere(std::move(run));
     return;
   }
+  // Shared, because the loop's queue takes over what it is given before it fails.
+  std::shared_ptr<Refusal> refusal;
   try {
-    if (onLoop) {
-      context_.dispatcher().post([work] { (*work)(); });
-    } else {
-      context_.env()->runElsewhere([work] { (*work)(); });
-    }
+    refusal = std::make_shared<Refusal>(*this, std::move(run));
+    context_.dispatcher().post([refusal] { refusal->tell(); });
   } catch (const std::exception&) {
-    // There is no memory, or no further thread.
-    (*work)();
+    if (refusal) {
+      refusal->tell();
+    } else {
+      run();
+    }
+  }
+}
+
+template <class F>
+void Callbacks::runElsewhere(F function) noexcept {
+  // Shared, because a thread that cannot be started may have taken it over before it fails.
+  std::shared_ptr<F> work;
+  try {
+    work = std::make_shared<F>(std::move(function));
+    context_.env()->runElsewhere([work] { (*work)(); });
+  } catch (const std::exception&) {
+    // There is no memory, or no further thread. An allocation that fails has not moved it yet.
+    if (work) {
+      (*work)();
+    } else {
+      function();
+    }
   }
 }
 

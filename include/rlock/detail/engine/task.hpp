@@ -31,9 +31,15 @@ class Task : public CallRunner {
     return answersItself ? takeResult() : std::move(*result_);
   }
   /// Runs on the loop thread.
+  /// @throws std::bad_alloc  then the handler is not called
   void startInBackground(Handler handler) {
     handler_ = std::move(handler);
-    startOnLoop();
+    try {
+      startOnLoop();
+    } catch (const std::bad_alloc&) {
+      handler_ = nullptr;
+      throw;
+    }
   }
 
  protected:
