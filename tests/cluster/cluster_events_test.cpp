@@ -323,8 +323,8 @@ TEST_F(ClusterOfEvents, XFO10_AllNodesGoneForLongerThanEveryLeaseAndBack) {
     SCOPED_TRACE(object->kind().name);
     if (object->kind().watched) {
       EXPECT_EVENTUALLY(kLong, !object->held());
-      EXPECT_EQ(object->lease()->lossReason(), LossReason::unreachable);
-      EXPECT_TRUE(object->lease()->lostToken().stop_requested());
+      EXPECT_EVENTUALLY(kLong, object->lease()->lossReason() == LossReason::unreachable);
+      EXPECT_EVENTUALLY(kLong, object->lease()->lostToken().stop_requested());
     }
     EXPECT_FALSE(object->entered());
   }

@@ -223,11 +223,13 @@ TEST(LinkRace, AWaiterThatComesBetweenALossAndItsAnnouncementDoesNotRead) {
     reset = true;
     return false;
   });
-  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(5s); });
-  ASSERT_TRUE(harness.waitUntilUp());
-  // The loop is kept from noticing anything, and from tearing the connection down too early.
   std::atomic<bool> leave{false};
   std::atomic<bool> inside{false};
+  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(5s); });
+  ASSERT_TRUE(harness.waitUntilUp());
+  std::jthread writer;
+  const SetAtEnd leaving(leave);
+  // The loop is kept from noticing anything, and from tearing the connection down too early.
   harness.loop().loop()->post([&] {
     inside = true;
     const Deadline deadline(kLong);
@@ -245,7 +247,7 @@ TEST(LinkRace, AWaiterThatComesBetweenALossAndItsAnnouncementDoesNotRead) {
   // A writer finds the connection reset. It is preempted each time it gives a mutex back, so also
   // between ending the requests and saying so.
   const auto late = makeIntrusive<TestRequest>();
-  std::thread writer([&] {
+  writer = std::jthread([&, late] {
     pauseAfterUnlocking(100ms);
     harness.submit(*late, {"WORK"}, Mode::awaited);
     pauseAfterUnlocking(0us);
@@ -253,7 +255,7 @@ TEST(LinkRace, AWaiterThatComesBetweenALossAndItsAnnouncementDoesNotRead) {
   });
   ASSERT_EVENTUALLY(kLong, !harness.link().up());
   std::optional<CommandLink::Awaited> result;
-  std::thread waiter([&] { result = harness.link().await(*early, Clock::now() + kLong); });
+  std::jthread waiter([&] { result = harness.link().await(*early, Clock::now() + kLong); });
   leave = true;
   waiter.join();
   writer.join();

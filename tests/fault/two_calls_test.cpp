@@ -105,17 +105,14 @@ TEST_F(TwoCalls, ReleasingAndClosing) {
 
 // In the name of another thread, which ends. Nobody is left to release what it would hold.
 TEST_F(TwoCalls, AcquiringAndTheEndOfTheOwnersThread) {
-  std::promise<void> end;
-  std::thread owner;
+  std::jthread owner;
   OwnerId id{};
   inEachOrder({.prepare =
                    [&](Client&) {
-                     if (owner.joinable()) {
-                       owner.join();
-                     }
-                     end = std::promise<void>();
                      std::promise<OwnerId> known;
-                     owner = std::thread([&] {
+                     owner = std::jthread([&](const std::stop_token& stop) {
+                       std::promise<void> end;
+                       const std::stop_callback ending(stop, [&] { end.set_value(); });
                        known.set_value(currentOwner());
                        end.get_future().wait();
                      });
@@ -127,13 +124,13 @@ TEST_F(TwoCalls, AcquiringAndTheEndOfTheOwnersThread) {
                    },
                .meanwhile =
                    [&](Client&) {
-                     end.set_value();
+                     owner.request_stop();
                      owner.join();
                    },
                .check =
                    [&](Client&) {
                      if (owner.joinable()) {
-                       end.set_value();
+                       owner.request_stop();
                        owner.join();
                      }
                      EXPECT_EVENTUALLY(2s, !raw().exists("l")) << "it is renewed for ever";

@@ -18,45 +18,51 @@ class Waiters {
     for (std::size_t i = 0; i < count; ++i) {
       owners_.push_back(newOwner());
       RLock lock = client.getLock(name);
-      lock.acquireAsync(terms, owners_.back()).start([this, i](Result<Lease> lease) {
-        const std::lock_guard guard(mutex_);
-        outcomes_.push_back(outcomeOf(lease));
-        leases_.push_back(lease.has_value() ? std::optional(std::move(*lease)) : std::nullopt);
-        granted_.push_back(i);
+      lock.acquireAsync(terms, owners_.back()).start([state = state_, i](Result<Lease> lease) {
+        const std::lock_guard guard(state->mutex);
+        state->outcomes.push_back(outcomeOf(lease));
+        state->leases.push_back(lease.has_value() ? std::optional(std::move(*lease))
+                                                  : std::nullopt);
+        state->granted.push_back(i);
       });
       EXPECT_EVENTUALLY(kLong, client.stats().waiters == others + i + 1);
     }
   }
   [[nodiscard]] OwnerId owner(std::size_t i) const { return owners_[i]; }
   [[nodiscard]] std::vector<std::size_t> granted() const {
-    const std::lock_guard guard(mutex_);
-    return granted_;
+    const std::lock_guard guard(state_->mutex);
+    return state_->granted;
   }
   [[nodiscard]] std::vector<std::string> outcomes() const {
-    const std::lock_guard guard(mutex_);
-    return outcomes_;
+    const std::lock_guard guard(state_->mutex);
+    return state_->outcomes;
   }
   [[nodiscard]] bool answered(std::size_t count) const { return granted().size() >= count; }
   [[nodiscard]] Clock::time_point validUntil(std::size_t n) const {
-    const std::lock_guard guard(mutex_);
-    return leases_[n]->validUntil();
+    const std::lock_guard guard(state_->mutex);
+    return state_->leases[n]->validUntil();
   }
   /// Gives back what the n-th to be served got.
   void release(std::size_t n) {
     std::optional<Lease> lease;
     {
-      const std::lock_guard guard(mutex_);
-      lease = std::move(leases_[n]);
+      const std::lock_guard guard(state_->mutex);
+      lease = std::move(state_->leases[n]);
     }
     EXPECT_EQ(lease->release(), ReleaseResult::released);
   }
 
  private:
-  mutable std::mutex mutex_;
+  /// What the handlers use, which may run when a test that has failed is over.
+  struct State {
+    std::mutex mutex;
+    std::vector<std::size_t> granted;
+    std::deque<std::optional<Lease>> leases;
+    std::vector<std::string> outcomes;
+  };
+
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::vector<OwnerId> owners_;
-  std::vector<std::size_t> granted_;
-  std::deque<std::optional<Lease>> leases_;
-  std::vector<std::string> outcomes_;
 };
 
 /// The script is known to the server, the channel is subscribed, and all messages have come: who is
@@ -477,7 +483,12 @@ TEST_F(HandOverTest, AReleaseThatMustWaitIsForEverybody) {
   proxy().refuseConnections(true);
   proxy().cutAll();
   ASSERT_EVENTUALLY(kLong, !client.connected());
-  auto unlocking = inThread([&] { return outcomeOf([&] { lock.unlockAsync(first).get(); }); });
+  std::atomic<bool> unlocks{false};
+  auto unlocking = inThread([&] {
+    unlocks = true;
+    return outcomeOf([&] { lock.unlockAsync(first).get(); });
+  });
+  EXPECT_EVENTUALLY(kLong, unlocks.load());
   // For longer than a hand-over may wait to be sent: the time itself is what is tested.
   std::this_thread::sleep_for(200ms);
   proxy().refuseConnections(false);
@@ -515,6 +526,8 @@ class HandOverLeaveTest : public HandOverTest {
     Options settings = proxied();
     settings.handOverLimit = 10'000;
     settings.handOverTime = 1h;
+    // For longer than any reply is held back.
+    settings.commandTimeout = scaled(10s);
     client_.emplace(Client::connect(settings));
     warm(*client_, "leave");
     listener_.emplace(rawOptions());
@@ -545,10 +558,13 @@ TEST_F(HandOverLeaveTest, ItIsValidFromWhenItWasSent) {
 }
 
 TEST_F(HandOverLeaveTest, ItsTimeIsUp) {
+  proxy().clearRules();
+  proxy().addRule(running(lua::lock_hand_over), TcpProxy::Action::delayReply(scaled(2s)));
   auto waiter = inThread([&] {
     const Stopwatch watch;
-    const std::string answer = answerOf([&] { return client_->getLock("leave").tryLock(200ms); });
-    EXPECT_LT(watch.elapsedMs(), 200ms + scaled(2 * kLate));
+    const std::string answer =
+        answerOf([&] { return client_->getLock("leave").tryLock(scaled(1s)); });
+    EXPECT_LT(watch.elapsedMs(), scaled(1800ms)) << "it has waited for the reply";
     return answer;
   });
   ASSERT_EVENTUALLY(kLong, client_->stats().waiters == 1);

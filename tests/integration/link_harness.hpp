@@ -43,6 +43,18 @@ class TestRequest final : public LoneRequest {
   std::atomic<bool> completed_{false};
 };
 
+/// Sets a flag when a test ends, early or not. It stands below the harness whose end waits for it.
+class SetAtEnd {
+ public:
+  explicit SetAtEnd(std::atomic<bool>& flag) : flag_(flag) {}
+  SetAtEnd(const SetAtEnd&) = delete;
+  SetAtEnd& operator=(const SetAtEnd&) = delete;
+  ~SetAtEnd() { flag_ = true; }
+
+ private:
+  std::atomic<bool>& flag_;
+};
+
 /// A command link to a port, with its loop.
 class LinkHarness : private detail::net::LinkEvents {
  public:

@@ -3,6 +3,7 @@
 // Objects, threads, callbacks and loops that come and go while locks are held and waited for.
 
 #include "integration/lock_harness.hpp"
+#include "support/closed_at_end.hpp"
 
 #include <uv.h>
 
@@ -200,8 +201,8 @@ TEST_F(LockLifecycle, CloseInsideTheLossCallbacks) {
     }
   };
   client.emplace(Client::connect(settings));
-  client->getLock("close").lock(100ms);
   client->getLock("close2").lock();
+  client->getLock("close").lock(100ms);
   auto future = closed.get_future();
   EXPECT_TRUE(ready(future, kLong));
   client.reset();
@@ -436,8 +437,9 @@ TEST_F(LockLifecycleSlow, XCPP15_CallbacksThatThrowAreCountedAndSurvived) {
   EXPECT_EVENTUALLY(kLong, client.stats().handlerFailures == 1);
   lock.forceUnlock();
   EXPECT_EVENTUALLY(kLong, client.stats().handlerFailures == 2);
-  EXPECT_GE(log().count("from onLost"), 1U);
-  EXPECT_GE(log().count("from a handler"), 1U);
+  // An exception is counted before it is logged.
+  EXPECT_EVENTUALLY(kLong, log().contains("from onLost"));
+  EXPECT_EVENTUALLY(kLong, log().contains("from a handler"));
   Lease lease = client.getLock("alive").acquire();
   std::this_thread::sleep_for(kWatchdog + kWatchdog / 2);
   EXPECT_TRUE(lease.held());
@@ -468,6 +470,10 @@ TEST_F(LockLifecycle, TheExecutorRunsEveryCallback) {
     const std::lock_guard guard(mutex);
     tasks.push_back(std::move(task));
   };
+  const auto submitted = [&] {
+    const std::lock_guard guard(mutex);
+    return !tasks.empty();
+  };
   std::atomic<int> lost{0};
   settings.onLost = [&](const LostHold&) { lost.fetch_add(1); };
   const auto runAll = [&] {
@@ -491,12 +497,13 @@ TEST_F(LockLifecycle, TheExecutorRunsEveryCallback) {
         // No loop thread here, so blocking is allowed.
         EXPECT_EQ(answerOf([&] { return client.getLock("inner").tryLock(); }), "true");
       });
-  EXPECT_EVENTUALLY(kLong, raw().exists("executor"));
+  EXPECT_EVENTUALLY(kLong, submitted());
   std::this_thread::sleep_for(20ms);
   EXPECT_FALSE(ranOn) << "nothing runs before the executor says so";
   EXPECT_EVENTUALLY(kLong, runAll() > 0 && ranOn.has_value());
   EXPECT_EQ(ranOn, here);
-  EXPECT_EVENTUALLY(kLong, runAll() > 0 && lost.load() == 1);
+  // The loss may have been among the tasks that ran together with the handler.
+  EXPECT_EVENTUALLY(kLong, (runAll(), lost.load() == 1));
   settings.executor = nullptr;
 }
 
@@ -609,15 +616,19 @@ TEST_F(LockOwnLoop, BlockingCallsWorkOnOtherThreads) {
   Options settings = options();
   settings.loop = &loop;
   std::optional<Client> client = Client::connect(settings);
-  std::thread runner([&] { ::uv_run(&loop, UV_RUN_DEFAULT); });
   RLock lock = client->getLock("loop");
-  EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
-  auto waiter = inThread([&] { return answerOf([&] { return lock.tryLock(20s); }); });
-  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("loop")) == 1);
-  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
-  EXPECT_EQ(waiter.get(), "true");
-  client->close(2s);
-  runner.join();
+  {
+    const std::jthread runner([&] { ::uv_run(&loop, UV_RUN_DEFAULT); });
+    std::future<std::string> waiter;
+    // The loop runs, and the waiter waits, until the client is closed.
+    const ClosedAtEnd end(*client);
+    EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
+    waiter = inThread([&] { return answerOf([&] { return lock.tryLock(20s); }); });
+    ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("loop")) == 1);
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+    EXPECT_EQ(waiter.get(), "true");
+    client->close(2s);
+  }
   client.reset();
   EXPECT_EQ(::uv_loop_close(&loop), 0);
 }

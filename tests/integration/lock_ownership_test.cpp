@@ -154,8 +154,7 @@ TEST_F(LockOwnership, XOWN2_AGrantThatComesAfterTheEndOfItsThreadIsNotRenewed) {
   // The server knows the script from here on, so that the grant is the first reply.
   client.getLock("warm").lock();
   client.getLock("warm").unlock();
-  const auto held =
-      proxy().addRule(TcpProxy::command("EVALSHA"), TcpProxy::Action::delayReply(300ms));
+  const auto held = proxy().addRule(TcpProxy::command("EVALSHA"), TcpProxy::Action::stallReply());
   std::promise<std::string> granted;
   inThread([&] {
     client.getLock("own2").lockAsync().start(
@@ -163,7 +162,10 @@ TEST_F(LockOwnership, XOWN2_AGrantThatComesAfterTheEndOfItsThreadIsNotRenewed) {
     ASSERT_EVENTUALLY(kLong, raw().exists("own2"));
   }).get();
   auto answer = granted.get_future();
+  EXPECT_TRUE(held.waitForHits(1, kLong));
   EXPECT_FALSE(ready(answer, 0ms)) << "otherwise this tests nothing";
+  proxy().clearRules();
+  proxy().releaseStalled();
   EXPECT_EQ(answer.get(), "ok");
   auto future = told.get_future();
   ASSERT_TRUE(ready(future, kLong));
@@ -388,19 +390,19 @@ TEST_F(LockOwnership, XOWN7_ACallbackUsesTheOwnerOfTheAcquisition) {
 }
 
 TEST_F(LockOwnership, XOWN7_TheLoopThreadIsNobodysOwner) {
-  Client client = connect();
-  RLock lock = client.getLock("own7");
-  FencedLock fenced = client.getFencedLock("own7:fenced");
   constexpr int kCalls = 8;
   std::mutex mutex;
   std::vector<std::string> said;
-  Operation<void> made = lock.lockAsync({}, newOwner());
-  std::promise<void> begun;
   const auto note = [&](std::string outcome) {
     const std::lock_guard guard(mutex);
     said.push_back(std::move(outcome));
   };
   const auto tell = [&](const auto& result) { note(outcomeOf(result)); };
+  Client client = connect();
+  RLock lock = client.getLock("own7");
+  FencedLock fenced = client.getFencedLock("own7:fenced");
+  Operation<void> made = lock.lockAsync({}, newOwner());
+  std::promise<void> begun;
   lock.isLockedAsync().start([&](const Result<bool>& /*free*/) {
     lock.lockAsync().start(tell);
     lock.lockAsync({.wait = scaled(5s)}).start(tell);

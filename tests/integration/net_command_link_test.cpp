@@ -21,10 +21,11 @@ const FakeServer::Handler kEchoes = [](FakeServer::Peer& peer, const FakeServer:
 
 TEST(CommandLinkLoop, ASlowCompletionDelaysNoOtherThread) {
   FakeServer server(kEchoes);
-  LinkHarness harness(server.port());
-  ASSERT_TRUE(harness.waitUntilUp());
   std::atomic<bool> inside{false};
   std::atomic<bool> leave{false};
+  LinkHarness harness(server.port());
+  const SetAtEnd leaving(leave);
+  ASSERT_TRUE(harness.waitUntilUp());
   const auto slow = makeIntrusive<TestRequest>([&] {
     inside = true;
     const Deadline deadline(kLong);
@@ -65,11 +66,12 @@ TEST(CommandLinkLoop, WhatCouldNotBeWrittenIsWrittenWhileTheLoopIsBusy) {
     }
     return peer.send("+OK\r\n");
   });
-  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(3s); });
-  ASSERT_TRUE(harness.waitUntilUp());
-  // The loop is busy from here on with what completes the first request.
   std::atomic<bool> leave{false};
   std::atomic<bool> inside{false};
+  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(3s); });
+  const SetAtEnd leaving(leave);
+  ASSERT_TRUE(harness.waitUntilUp());
+  // The loop is busy from here on with what completes the first request.
   const auto slow = makeIntrusive<TestRequest>([&] {
     inside = true;
     const Deadline deadline(kLong);

@@ -163,6 +163,7 @@ TEST_F(ResolverTest, AReconnectingClientDoesNotPileUpThreads) {
   for (int i = 0; i < 20; ++i) {
     EXPECT_FALSE(connectOnce(harness_, settings).connected());
   }
+  EXPECT_TRUE(eventually(kLong, [] { return HangingNames::begun() >= 1; }));
   EXPECT_EQ(HangingNames::begun(), 1);
 }
 

@@ -171,6 +171,8 @@ TEST_F(Events, LossesAndTheirReasons) {
   Lease expired = client->getLock("expired").acquire({.lease = 150ms, .label = "a job"});
   ASSERT_EVENTUALLY(kLong, recorder->count("lost") == 1U);
   Lease forced = client->getLock("forced").acquire();
+  // It only hears of the force when it listens already.
+  ASSERT_EVENTUALLY(kLong, raw().numsub("rlock_client:" + client->id()) == 1);
   EXPECT_TRUE(other.getLock("forced").forceUnlock());
   ASSERT_EVENTUALLY(kLong, recorder->count("lost") == 2U);
   Lease left = client->getLock("left").acquire();
@@ -384,6 +386,7 @@ TEST_F(Harm, ClosesOrDestroysTheClientInEveryEvent) {
       for (const char* const event : {"acquired", "released", "lost"}) {
         SCOPED_TRACE(std::string(event) + (destroys ? " destroys" : " closes") +
                      (async ? " on the loop" : ""));
+        std::atomic<bool> harmed{false};
         std::unique_ptr<Client> client;
         const auto recorder = doing(event, [&] {
           if (destroys) {
@@ -391,23 +394,26 @@ TEST_F(Harm, ClosesOrDestroysTheClientInEveryEvent) {
           } else {
             client->close(5s);
           }
+          harmed = true;
         });
         client = std::make_unique<Client>(Client::connect(observed(recorder)));
         RLock lock = client->getLock("closing");
         const OwnerId owner = newOwner();
+        const bool loses = std::string_view(event) == "lost";
+        const Duration lease = loses ? 150ms : 60s;
         const Stopwatch watch;
         const std::string locked =
-            async ? outcomeOf([&] { lock.lockAsync({.lease = 150ms}, owner).toFuture().get(); })
-                  : outcomeOf([&] { lock.lock(150ms); });
+            async ? outcomeOf([&] { lock.lockAsync({.lease = lease}, owner).toFuture().get(); })
+                  : outcomeOf([&] { lock.lock(lease); });
         EXPECT_EQ(locked, "ok");
-        if (std::string_view(event) == "lost") {
-          EXPECT_EVENTUALLY(kLong, recorder->count("lost") == 1U);
-        } else {
+        if (!loses) {
           const std::string unlocked =
               async ? outcomeOf([&] { lock.unlockAsync(owner).toFuture().get(); })
                     : outcomeOf([&] { lock.unlock(); });
           EXPECT_EQ(unlocked, std::string_view(event) == "acquired" ? "closed" : "ok");
         }
+        ASSERT_EVENTUALLY(kLong, harmed.load());
+        EXPECT_EQ(recorder->count(event), 1U);
         EXPECT_EVENTUALLY(kLong, !raw().exists("closing"));
         EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "closed");
         EXPECT_LT(watch.elapsedMs(), scaled(1500ms)) << "nothing waits for a time limit";

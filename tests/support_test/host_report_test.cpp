@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
+
 namespace rlock::test {
 namespace {
 
@@ -31,7 +33,12 @@ TEST(HostReportSamples, DISABLED_ACounterIsWrong) {
 /// Two holders at once in what one lock protects.
 TEST(HostReportSamples, DISABLED_AResourceHasTwoUsers) {
   Resource resource;
-  std::thread other([&] { resource.use(std::chrono::milliseconds(100)); });
+  std::latch begun(1);
+  std::thread other([&] {
+    begun.count_down();
+    resource.use(std::chrono::seconds(1));
+  });
+  begun.wait();
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   resource.use();
   other.join();
@@ -41,7 +48,12 @@ TEST(HostReportSamples, DISABLED_AResourceHasTwoUsers) {
 
 TEST(HostReportSamples, DISABLED_AReaderMeetsAWriter) {
   SharedResource resource;
-  std::thread reader([&] { resource.read(std::chrono::milliseconds(100)); });
+  std::latch begun(1);
+  std::thread reader([&] {
+    begun.count_down();
+    resource.read(std::chrono::seconds(1));
+  });
+  begun.wait();
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   resource.write();
   reader.join();
