@@ -71,24 +71,7 @@ class Duration {
 
   /// `now` plus this, saturating; `time_point::max()` when infinite; `now` when not valid.
   constexpr std::chrono::steady_clock::time_point deadlineFrom(
-      std::chrono::steady_clock::time_point now) const noexcept {
-    using TimePoint = std::chrono::steady_clock::time_point;
-    static_assert(std::is_same_v<TimePoint::duration, std::chrono::nanoseconds>);
-    if (!valid()) {
-      return now;
-    }
-    if (isInfinite()) {
-      return TimePoint::max();
-    }
-    const std::int64_t at = now.time_since_epoch().count();
-    if (count_ > 0 && at > kMax - count_) {
-      return TimePoint::max();
-    }
-    if (count_ < 0 && at < std::numeric_limits<std::int64_t>::min() - count_) {
-      return TimePoint::min();
-    }
-    return TimePoint(std::chrono::nanoseconds(at + count_));
-  }
+      std::chrono::steady_clock::time_point now) const noexcept;
 
   /// Compares lengths; a value that is not valid sorts below all others.
   friend constexpr std::strong_ordering operator<=>(Duration a, Duration b) noexcept {
@@ -125,70 +108,96 @@ class Duration {
   }
 
   template <class Rep, class Period>
-  static constexpr std::int64_t convertFloating(Rep value) noexcept {
-    // The multiplication stays in Rep: widening 0.1f first would carry its rounding error into the
-    // nanoseconds, and 100 ms would round up to 101.
-    constexpr Rep kFactor = static_cast<Rep>(static_cast<long double>(kPerSecond) *
-                                             static_cast<long double>(Period::num) /
-                                             static_cast<long double>(Period::den));
-    constexpr Rep kLimit = static_cast<Rep>(static_cast<long double>(kMax) / kFactor);
-    if (value != value) {  // NOLINT(misc-redundant-expression): the constexpr form of isnan
-      return kInvalid;
-    }
-    if (value >= kLimit) {
-      return kMax;
-    }
-    if (value <= -kLimit) {
-      return kMin;
-    }
-    const Rep scaled = value * kFactor;
-    constexpr Rep kBound = static_cast<Rep>(kMax);
-    if (scaled >= kBound) {
-      return kMax;
-    }
-    if (scaled <= -kBound) {
-      return kMin;
-    }
-    const auto whole = static_cast<std::int64_t>(scaled);
-    const Rep rest = scaled - static_cast<Rep>(whole);
-    constexpr Rep kHalf = static_cast<Rep>(0.5);
-    if (value > 0) {
-      return whole + (rest >= kHalf || whole == 0 ? 1 : 0);
-    }
-    if (value < 0) {
-      return whole - (rest <= -kHalf || whole == 0 ? 1 : 0);
-    }
-    return 0;
-  }
+  static constexpr std::int64_t convertFloating(Rep value) noexcept;
 
   template <class Rep, class Period>
-  static constexpr std::int64_t convertInteger(Rep value) noexcept {
-    if (value == std::numeric_limits<Rep>::max()) {
-      return kMax;
-    }
-    if (std::is_signed_v<Rep> && value == std::numeric_limits<Rep>::min()) {
-      return kMin;
-    }
-    constexpr std::intmax_t kCommon = std::gcd(kPerSecond, Period::den);
-    constexpr Wide kMultiplier = static_cast<Wide>(Period::num) * (kPerSecond / kCommon);
-    constexpr Wide kDivisor = Period::den / kCommon;
-    constexpr Wide kWideMax = ~(static_cast<Wide>(1) << 127);
-    const bool negative = value < static_cast<Rep>(0);
-    const Wide magnitude = negative ? -static_cast<Wide>(value) : static_cast<Wide>(value);
-    // A product beyond 127 bits is beyond 63 bits after any division by a 63-bit number too.
-    if (magnitude > kWideMax / kMultiplier) {
-      return negative ? kMin : kMax;
-    }
-    const Wide product = magnitude * kMultiplier;
-    const Wide whole = product / kDivisor + (product % kDivisor != 0 ? 1 : 0);
-    if (whole >= kMax) {
-      return negative ? kMin : kMax;
-    }
-    return negative ? -static_cast<std::int64_t>(whole) : static_cast<std::int64_t>(whole);
-  }
+  static constexpr std::int64_t convertInteger(Rep value) noexcept;
 
   std::int64_t count_ = 0;
 };
+
+constexpr std::chrono::steady_clock::time_point Duration::deadlineFrom(
+    std::chrono::steady_clock::time_point now) const noexcept {
+  using TimePoint = std::chrono::steady_clock::time_point;
+  static_assert(std::is_same_v<TimePoint::duration, std::chrono::nanoseconds>);
+  if (!valid()) {
+    return now;
+  }
+  if (isInfinite()) {
+    return TimePoint::max();
+  }
+  const std::int64_t at = now.time_since_epoch().count();
+  if (count_ > 0 && at > kMax - count_) {
+    return TimePoint::max();
+  }
+  if (count_ < 0 && at < std::numeric_limits<std::int64_t>::min() - count_) {
+    return TimePoint::min();
+  }
+  return TimePoint(std::chrono::nanoseconds(at + count_));
+}
+
+template <class Rep, class Period>
+constexpr std::int64_t Duration::convertFloating(Rep value) noexcept {
+  // The multiplication stays in Rep: widening 0.1f first would carry its rounding error into the
+  // nanoseconds, and 100 ms would round up to 101.
+  constexpr Rep kFactor = static_cast<Rep>(static_cast<long double>(kPerSecond) *
+                                           static_cast<long double>(Period::num) /
+                                           static_cast<long double>(Period::den));
+  constexpr Rep kLimit = static_cast<Rep>(static_cast<long double>(kMax) / kFactor);
+  if (value != value) {  // NOLINT(misc-redundant-expression): the constexpr form of isnan
+    return kInvalid;
+  }
+  if (value >= kLimit) {
+    return kMax;
+  }
+  if (value <= -kLimit) {
+    return kMin;
+  }
+  const Rep scaled = value * kFactor;
+  constexpr Rep kBound = static_cast<Rep>(kMax);
+  if (scaled >= kBound) {
+    return kMax;
+  }
+  if (scaled <= -kBound) {
+    return kMin;
+  }
+  const auto whole = static_cast<std::int64_t>(scaled);
+  const Rep rest = scaled - static_cast<Rep>(whole);
+  constexpr Rep kHalf = static_cast<Rep>(0.5);
+  if (value > 0) {
+    return whole + (rest >= kHalf || whole == 0 ? 1 : 0);
+  }
+  if (value < 0) {
+    return whole - (rest <= -kHalf || whole == 0 ? 1 : 0);
+  }
+  return 0;
+}
+
+template <class Rep, class Period>
+constexpr std::int64_t Duration::convertInteger(Rep value) noexcept {
+  if (value == std::numeric_limits<Rep>::max()) {
+    return kMax;
+  }
+  if (std::is_signed_v<Rep> && value == std::numeric_limits<Rep>::min()) {
+    return kMin;
+  }
+  constexpr std::intmax_t kCommon = std::gcd(kPerSecond, Period::den);
+  constexpr Wide kMultiplier = static_cast<Wide>(Period::num) * (kPerSecond / kCommon);
+  constexpr Wide kDivisor = Period::den / kCommon;
+  constexpr Wide kWideMax = ~(static_cast<Wide>(1) << 127);
+  const bool negative = value < static_cast<Rep>(0);
+  const Wide magnitude = negative ? -static_cast<Wide>(value) : static_cast<Wide>(value);
+  // A product beyond 127 bits is beyond 63 bits after any division by a 63-bit number too.
+  if (magnitude > kWideMax / kMultiplier) {
+    return negative ? kMin : kMax;
+  }
+  const Wide product = magnitude * kMultiplier;
+  const Wide whole = product / kDivisor + (product % kDivisor != 0 ? 1 : 0);
+  if (whole >= kMax) {
+    return negative ? kMin : kMax;
+  }
+  return negative ? -static_cast<std::int64_t>(whole) : static_cast<std::int64_t>(whole);
+}
 
 /// The duration as text in the largest unit that needs no fraction, such as `30s`, `1500ms`, `-1s`,
 /// `0ms`, `365d`, `for ever` or `not a number`. Option URIs accept all of these forms except the

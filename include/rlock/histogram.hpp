@@ -56,30 +56,7 @@ struct Histogram {
   /// within its range, so that it is at most twice what it should be or half of it. Zero without
   /// durations; the beginning of the last range for what belongs there.
   /// @param part  0 to 1; what is outside counts as the nearer end
-  [[nodiscard]] constexpr std::chrono::nanoseconds quantile(double part) const noexcept {
-    const std::uint64_t all = count();
-    if (all == 0) {
-      return std::chrono::nanoseconds(0);
-    }
-    // Of <algorithm>, which has 5,000 lines, nothing else would be used.
-    const double within = part < 0.0 ? 0.0 : part > 1.0 ? 1.0 : part;
-    const double rank = within * static_cast<double>(all);
-    double below = 0;
-    for (std::size_t bucket = 0; bucket < kBuckets; ++bucket) {
-      const auto here = static_cast<double>(counts[bucket]);
-      if (here > 0 && below + here >= rank) {
-        const auto from = bucket == 0 ? std::chrono::nanoseconds(0) : upperBound(bucket - 1);
-        if (bucket + 1 == kBuckets) {
-          return from;
-        }
-        const auto width = static_cast<double>((upperBound(bucket) - from).count());
-        const double above = rank > below ? rank - below : 0.0;
-        return from + std::chrono::nanoseconds(static_cast<std::int64_t>(width * above / here));
-      }
-      below += here;
-    }
-    return upperBound(kBuckets - 2);
-  }
+  [[nodiscard]] constexpr std::chrono::nanoseconds quantile(double part) const noexcept;
 
   /// The first range ends at 2 to the power of this, in nanoseconds.
   static constexpr std::size_t kFirst = 10;
@@ -87,5 +64,30 @@ struct Histogram {
   /// Field by field.
   friend bool operator==(const Histogram&, const Histogram&) noexcept = default;
 };
+
+constexpr std::chrono::nanoseconds Histogram::quantile(double part) const noexcept {
+  const std::uint64_t all = count();
+  if (all == 0) {
+    return std::chrono::nanoseconds(0);
+  }
+  // Of <algorithm>, which has 5,000 lines, nothing else would be used.
+  const double within = part < 0.0 ? 0.0 : part > 1.0 ? 1.0 : part;
+  const double rank = within * static_cast<double>(all);
+  double below = 0;
+  for (std::size_t bucket = 0; bucket < kBuckets; ++bucket) {
+    const auto here = static_cast<double>(counts[bucket]);
+    if (here > 0 && below + here >= rank) {
+      const auto from = bucket == 0 ? std::chrono::nanoseconds(0) : upperBound(bucket - 1);
+      if (bucket + 1 == kBuckets) {
+        return from;
+      }
+      const auto width = static_cast<double>((upperBound(bucket) - from).count());
+      const double above = rank > below ? rank - below : 0.0;
+      return from + std::chrono::nanoseconds(static_cast<std::int64_t>(width * above / here));
+    }
+    below += here;
+  }
+  return upperBound(kBuckets - 2);
+}
 
 }  // namespace rlock

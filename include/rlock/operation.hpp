@@ -116,24 +116,7 @@ class [[nodiscard]] Operation {
   }
 
   /// Starts in the background. The future gets the value or throws the Error.
-  std::future<T> toFuture() {
-    std::promise<T> promise;
-    std::future<T> future = promise.get_future();
-    if (!body_) {
-      promise.set_exception(std::make_exception_ptr(alreadyStarted()));
-      return future;
-    }
-    std::exchange(body_, nullptr)->start([promise = std::move(promise)](Result<T> result) mutable {
-      if (!result.has_value()) {
-        promise.set_exception(std::make_exception_ptr(result.error()));
-      } else if constexpr (std::is_void_v<T>) {
-        promise.set_value();
-      } else {
-        promise.set_value(std::move(result).value());
-      }
-    });
-    return future;
-  }
+  std::future<T> toFuture();
 
   /// Starts in the background; `handler` gets the Result exactly once. An exception that it throws
   /// is logged and counted in `Stats::handlerFailures`. Throws `invalidArgument` when already
@@ -147,7 +130,7 @@ class [[nodiscard]] Operation {
 
   ///@{
   /// `co_await` gives the value or throws the Error. It takes the content of a named operation,
-  /// which then counts as started. What was made as a ThreadOperation fails with `invalidArgument`.
+  /// which then counts as started. A call made as a ThreadOperation fails with `invalidArgument`.
   auto operator co_await() && noexcept { return Awaiter{std::move(*this), std::nullopt}; }
   auto operator co_await() & noexcept { return Awaiter{std::move(*this), std::nullopt}; }
   ///@}
@@ -166,15 +149,7 @@ class [[nodiscard]] Operation {
       }
       return result.has_value();
     }
-    void await_suspend(std::coroutine_handle<> coroutine) {
-      // Race: the handler may run on another thread at once. The coroutine's frame, and this
-      // awaiter in it, may be resumed and destroyed before start() returns.
-      auto body = std::exchange(operation.body_, nullptr);
-      body->start([this, coroutine](Result<T> value) {
-        result.emplace(std::move(value));
-        coroutine.resume();
-      });
-    }
+    void await_suspend(std::coroutine_handle<> coroutine);
     T await_resume() {
       if constexpr (std::is_void_v<T>) {
         std::move(*result).value();
@@ -190,20 +165,53 @@ class [[nodiscard]] Operation {
   }
 
   /// Why a coroutine cannot await it, or nothing.
-  [[nodiscard]] std::optional<Error> refuseToAwait() const {
-    if (!body_) {
-      return alreadyStarted();
-    }
-    if (body_->ofThread) {
-      return Error(
-          Errc::invalidArgument,
-          "a coroutine has no thread: make an owner by newOwner() and give it to each call");
-    }
-    return std::nullopt;
-  }
+  [[nodiscard]] std::optional<Error> refuseToAwait() const;
 
   std::unique_ptr<detail::OperationBody<T>> body_;
 };
+
+template <class T>
+std::future<T> Operation<T>::toFuture() {
+  std::promise<T> promise;
+  std::future<T> future = promise.get_future();
+  if (!body_) {
+    promise.set_exception(std::make_exception_ptr(alreadyStarted()));
+    return future;
+  }
+  std::exchange(body_, nullptr)->start([promise = std::move(promise)](Result<T> result) mutable {
+    if (!result.has_value()) {
+      promise.set_exception(std::make_exception_ptr(result.error()));
+    } else if constexpr (std::is_void_v<T>) {
+      promise.set_value();
+    } else {
+      promise.set_value(std::move(result).value());
+    }
+  });
+  return future;
+}
+
+template <class T>
+void Operation<T>::Awaiter::await_suspend(std::coroutine_handle<> coroutine) {
+  // Race: the handler may run on another thread at once. The coroutine's frame, and this
+  // awaiter in it, may be resumed and destroyed before start() returns.
+  auto body = std::exchange(operation.body_, nullptr);
+  body->start([this, coroutine](Result<T> value) {
+    result.emplace(std::move(value));
+    coroutine.resume();
+  });
+}
+
+template <class T>
+std::optional<Error> Operation<T>::refuseToAwait() const {
+  if (!body_) {
+    return alreadyStarted();
+  }
+  if (body_->ofThread) {
+    return Error(Errc::invalidArgument,
+                 "a coroutine has no thread: make an owner by newOwner() and give it to each call");
+  }
+  return std::nullopt;
+}
 
 namespace detail {
 

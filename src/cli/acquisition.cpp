@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// How an Acquisition connects and acquires. The functions at the top and the one in the constructor
+// run on its thread: they make a client for each server, say in `connected` that the first can be
+// asked, and take the permit or the lock. The result, or whatever was thrown, is in the promise
+// before the event is set: result() does not wait for a server once descriptor() is readable.
 #include "cli/acquisition.hpp"
 
 #include "cli/connection.hpp"

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// The descriptors and the environment that a command inherits, and below them the command: how it
+// is started, signalled and reaped. Everything that needs memory is made before fork(), because
+// other threads of this process may be in the midst of anything: the child calls only what is safe
+// there. A pipe that a successful exec closes tells the parent whether the command could be
+// started.
 #include "cli/child_process.hpp"
 
 #include "cli/exit_codes.hpp"

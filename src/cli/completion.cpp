@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// The scripts that complete a command line of the program, and the subcommand that prints one. Each
+// shell has a function that makes its script of the tables of arguments.cpp, so that a new option
+// or subcommand is in all three at once. The one for bash is filled into kBash, a format of fmt in
+// which each brace of the script is doubled; those for zsh and fish are put together line by line.
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/documents.hpp"

@@ -46,16 +46,7 @@ class FunctionQueue {
     last_ = node;
   }
   /// Null when empty.
-  QueuedFunction* pop() noexcept {
-    QueuedFunction* const node = first_;
-    if (node != nullptr) {
-      first_ = node->next;
-      if (first_ == nullptr) {
-        last_ = nullptr;
-      }
-    }
-    return node;
-  }
+  QueuedFunction* pop() noexcept;
   void swap(FunctionQueue& other) noexcept {
     std::swap(first_, other.first_);
     std::swap(last_, other.last_);
@@ -63,20 +54,7 @@ class FunctionQueue {
   /// Takes all out and has `call` call each.
   /// @param call  gets the function and does not throw
   template <class Call>
-  void run(Call call) noexcept {
-    while (QueuedFunction* const node = pop()) {
-      if (!node->ofTask) {
-        const std::unique_ptr<QueuedFunction> owned(node);
-        call(owned->function);
-        continue;
-      }
-      const std::shared_ptr<const void> owner = std::move(node->owner);
-      // Before it runs: whoever finds it queued may rely on being seen by it. An exchange, so that
-      // it is ordered after all of them.
-      static_cast<void>(node->queued.exchange(false, std::memory_order_acq_rel));
-      call(node->function);
-    }
-  }
+  void run(Call call) noexcept;
   /// Drops what was not run.
   void clear() noexcept {
     while (QueuedFunction* const node = pop()) {
@@ -97,5 +75,32 @@ class FunctionQueue {
   QueuedFunction* first_ = nullptr;
   QueuedFunction* last_ = nullptr;
 };
+
+inline QueuedFunction* FunctionQueue::pop() noexcept {
+  QueuedFunction* const node = first_;
+  if (node != nullptr) {
+    first_ = node->next;
+    if (first_ == nullptr) {
+      last_ = nullptr;
+    }
+  }
+  return node;
+}
+
+template <class Call>
+void FunctionQueue::run(Call call) noexcept {
+  while (QueuedFunction* const node = pop()) {
+    if (!node->ofTask) {
+      const std::unique_ptr<QueuedFunction> owned(node);
+      call(owned->function);
+      continue;
+    }
+    const std::shared_ptr<const void> owner = std::move(node->owner);
+    // Before it runs: whoever finds it queued may rely on being seen by it. An exchange, so that
+    // it is ordered after all of them.
+    static_cast<void>(node->queued.exchange(false, std::memory_order_acq_rel));
+    call(node->function);
+  }
+}
 
 }  // namespace rlock::detail::net

@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// The loop of a client of the test double: its timers and tasks first, then the thread that runs it
+// with run() and perform(), then the calls that other threads make, and last the Env over it.
+//
+// The queue and the timers of a loop are guarded by the mutex of its Timekeeper, which is the same
+// one for all loops of a clock: time moves only when none of them has anything to do, so each
+// change is told to it. A function runs and is destroyed without the mutex, because it may call its
+// loop, and what it owns may.
 #include "testing/test_loop.hpp"
 
 #include <algorithm>

@@ -53,11 +53,17 @@ void TestClock::awaitWaiting(std::size_t calls) {
 
 /// A server in memory, its clock, and a client that makes what other clients would do.
 ///
-/// That client is made when it is first needed and stays: its locks are those of somebody else, so
-/// that a test can have them taken and released. The server and the clock outlive the TestServer as
-/// long as a client is connected.
+/// Invariants: each client has a part in the server and in its clock, so that both outlive the
+/// TestServer as long as one is there. The other client is made when it is first needed, once,
+/// whoever asks, and stays until the TestServer goes: its locks are those of somebody else, so that
+/// a test can have them taken and released.
 ///
-/// **Thread safety:** complete; the tests' threads and those of the clients call it.
+/// TestServer passes its calls on, from the threads of the test and from callbacks on the clients'
+/// loop threads. connect() refuses options that a server in memory cannot serve before it has
+/// started anything; each client that it returns has a loop and a thread of its own.
+///
+/// **Thread safety:** Safe to call concurrently from any thread. The mutex guards the other client
+/// alone: the server and the clock have their own.
 class TestServer::Impl {
  public:
   explicit Impl(TestClock time)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Checks the structure of a source tree: who includes whom, which words a layer may use, and what
-# every file has to say.
+# Checks the architecture of a source tree: who includes whom, what stays out of pure code, which words a
+# layer may use, and that the atomics that order threads can be disturbed.
 #
 # Usage: cmake -DROOT=<source tree> -P check.cmake
 #
@@ -8,35 +8,7 @@
 
 cmake_minimum_required(VERSION 3.25)
 
-set(violations 0)
-function(violation file text)
-  message("${file}: ${text}")
-  math(EXPR count "${violations} + 1")
-  set(violations ${count} PARENT_SCOPE)
-endfunction()
-
-# The text of a C++ file without comments, with nothing in it that a CMake list could trip over.
-function(read_code file out)
-  file(READ "${ROOT}/${file}" code)
-  string(REGEX REPLACE "[][;]" " " code "${code}")
-  string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" " " code "${code}")
-  string(REGEX REPLACE "//[^\n]*" "" code "${code}")
-  set(${out} "${code}" PARENT_SCOPE)
-endfunction()
-
-function(files_of out)
-  set(found "")
-  foreach(pattern IN LISTS ARGN)
-    if(pattern MATCHES "/")
-      file(GLOB_RECURSE matches RELATIVE "${ROOT}" "${ROOT}/${pattern}")
-    else()
-      file(GLOB matches RELATIVE "${ROOT}" "${ROOT}/${pattern}")
-    endif()
-    list(APPEND found ${matches})
-  endforeach()
-  list(SORT found)
-  set(${out} "${found}" PARENT_SCOPE)
-endfunction()
+include("${CMAKE_CURRENT_LIST_DIR}/source_tree.cmake")
 
 # ----------------------------------------------------------------------------------- the C libraries
 # Their names stay out of include/, comments included, and their headers out of all but src/net/.
@@ -224,96 +196,4 @@ foreach(file IN LISTS ordering_files)
   endif()
 endforeach()
 
-# -------------------------------------------------------------------------------------------- licence
-
-files_of(licensed
-  include/* src/* lua/* cmake/* tests/* examples/* bench/* docs/*.in .ci/*
-  CMakeLists.txt .gitignore .gitattributes .editorconfig .clang-format .clang-tidy)
-foreach(file IN LISTS licensed)
-  # JSON has no comments; documents, pictures and package-config templates are covered by LICENSE.
-  if(file MATCHES "(/usage|\\.(json|md|svg|png|txt|pc\\.in))$" AND NOT file MATCHES "CMakeLists\\.txt$")
-    continue()
-  endif()
-  file(READ "${ROOT}/${file}" head LIMIT 300)
-  if(NOT head MATCHES "SPDX-License-Identifier: Apache-2\\.0")
-    violation("${file}" "has no SPDX-License-Identifier: Apache-2.0 in its first lines")
-  endif()
-endforeach()
-
-# ---------------------------------------------------------------------------------------- Lua headers
-
-# Parts are no scripts of their own.
-files_of(scripts lua/*.lua)
-list(FILTER scripts EXCLUDE REGEX "^lua/parts/")
-foreach(file IN LISTS scripts)
-  file(READ "${ROOT}/${file}" text)
-  string(REGEX REPLACE "[][;]" " " text "${text}")
-  string(REGEX MATCH "^(--[^\n]*\n)+" opening "${text}")
-  foreach(part IN ITEMS "KEYS" "ARGV" "Returns" "When it runs twice" "Cost")
-    if(NOT opening MATCHES "${part}")
-      violation("${file}" "its opening comment does not say: ${part}")
-    endif()
-  endforeach()
-endforeach()
-
-# ---------------------------------------------------------------------------------------- ids of tests
-# The ids that test names begin with are explained in the tables of tests/catalogue.md.
-
-if(EXISTS "${ROOT}/tests/catalogue.md")
-  # Only what stands in a table, and in its first column.
-  file(STRINGS "${ROOT}/tests/catalogue.md" rows REGEX "^\\| *`")
-  set(known_ids "")
-  foreach(row IN LISTS rows)
-    string(REGEX REPLACE "^\\|([^|]*)\\|.*$" "\\1" cell "${row}")
-    string(REGEX MATCHALL "[A-Z]+[0-9]*" ids "${cell}")
-    list(APPEND known_ids ${ids})
-  endforeach()
-
-  files_of(test_files tests/*.cpp)
-  foreach(file IN LISTS test_files)
-    read_code("${file}" code)
-    string(REGEX MATCHALL "TEST(_F|_P)?\\([ \n]*[A-Za-z0-9_]+,[ \n]*[A-Z]+[0-9]+_[A-Za-z0-9_]*" tests "${code}")
-    foreach(test IN LISTS tests)
-      string(REGEX REPLACE "^.*[, \n]" "" name "${test}")
-      while(name MATCHES "^([A-Z]+)([0-9]+)_(.*)$")
-        set(name "${CMAKE_MATCH_3}")
-        # A table lists the letters, or each number where every one stands for something else.
-        if(NOT "${CMAKE_MATCH_1}" IN_LIST known_ids AND NOT "${CMAKE_MATCH_1}${CMAKE_MATCH_2}" IN_LIST known_ids)
-          violation("${file}" "tests/catalogue.md does not explain ${CMAKE_MATCH_1}${CMAKE_MATCH_2}")
-        endif()
-      endwhile()
-    endforeach()
-  endforeach()
-endif()
-
-# ------------------------------------------------------------------------------------- lists of files
-# A file that no list names is built, installed and tested by nobody.
-
-file(READ "${ROOT}/CMakeLists.txt" lists)
-files_of(listed include/*.hpp src/*.cpp lua/*.lua)
-list(FILTER listed EXCLUDE REGEX "^lua/parts/")
-foreach(file IN LISTS listed)
-  string(FIND "${lists}" "  ${file}" position)
-  if(position EQUAL -1)
-    violation("${file}" "is not listed in CMakeLists.txt")
-  endif()
-endforeach()
-
-foreach(directory IN ITEMS tests tests/interop examples bench)
-  if(EXISTS "${ROOT}/${directory}/CMakeLists.txt")
-    file(READ "${ROOT}/${directory}/CMakeLists.txt" lists)
-    file(GLOB_RECURSE listed RELATIVE "${ROOT}/${directory}" "${ROOT}/${directory}/*.cpp")
-    list(FILTER listed EXCLUDE REGEX "^(package|arch|interop|misuse)/")
-    foreach(file IN LISTS listed)
-      string(REGEX REPLACE "\\.cpp$" "" name "${file}")
-      string(FIND "${lists}" "${name}" position)
-      if(position EQUAL -1)
-        violation("${directory}/${file}" "is not listed in ${directory}/CMakeLists.txt")
-      endif()
-    endforeach()
-  endif()
-endforeach()
-
-if(violations GREATER 0)
-  message(FATAL_ERROR "${violations} violations of the rules in tests/arch/check.cmake")
-endif()
+judge(check.cmake)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Proves that every rule of check.cmake fails on a tree that breaks it and on nothing else.
+# Proves that every rule of check.cmake and files.cmake fails on a tree that breaks it and on nothing else.
 #
 # Usage: cmake -DWORK_DIR=<directory to write to> -P self_test.cmake
 
 cmake_minimum_required(VERSION 3.25)
 
 set(spdx "// SPDX-License-Identifier: Apache-2.0\n")
-set(failures 0)
 
 # A small tree that obeys every rule, and uses what a careless check would take for a violation.
 function(write_good_tree root)
@@ -73,36 +72,43 @@ return nil
 ")
 endfunction()
 
-function(check expected)
+# One of the scripts on the tree. Expects no violation, or one with the given text.
+function(check script expected)
   execute_process(
-    COMMAND "${CMAKE_COMMAND}" "-DROOT=${WORK_DIR}/tree" -P "${CMAKE_CURRENT_LIST_DIR}/check.cmake"
+    COMMAND "${CMAKE_COMMAND}" "-DROOT=${WORK_DIR}/tree" -P "${CMAKE_CURRENT_LIST_DIR}/${script}"
     RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(expected STREQUAL "")
     if(NOT result EQUAL 0)
-      message(SEND_ERROR "the good tree was refused:\n${output}")
+      message(SEND_ERROR "${script} was to accept this tree:\n${output}")
     endif()
   elseif(result EQUAL 0)
-    message(SEND_ERROR "accepted, but expected: ${expected}")
+    message(SEND_ERROR "${script} accepted it, but expected: ${expected}")
   else()
     string(FIND "${output}" "${expected}" position)
     if(position EQUAL -1)
-      message(SEND_ERROR "expected: ${expected}\nfound:\n${output}")
+      message(SEND_ERROR "${script}: expected: ${expected}\nfound:\n${output}")
     endif()
-    if(NOT output MATCHES "CMake Error[^\n]*\n  1 violations")
-      message(SEND_ERROR "expected one violation (${expected}), found:\n${output}")
+    if(NOT output MATCHES "CMake Error[^\n]*\n  1 violations[^\n]*[ \n]+tests/arch/${script}")
+      message(SEND_ERROR "${script}: expected one violation (${expected}), found:\n${output}")
     endif()
   endif()
 endfunction()
 
-# Writes one bad file over the good tree and expects one violation with the given text.
+# Writes one bad file over the good tree and expects one violation with the given text, found by the script
+# that the tests below are about. The other script has nothing against the tree.
 function(expect_violation expected file text)
   write_good_tree("${WORK_DIR}/tree")
   file(WRITE "${WORK_DIR}/tree/${file}" "${text}")
-  check("${file}: ${expected}")
+  check(${script} "${file}: ${expected}")
+  check(${other} "")
 endfunction()
 
 write_good_tree("${WORK_DIR}/tree")
-check("")
+check(check.cmake "")
+check(files.cmake "")
+
+set(script check.cmake)
+set(other files.cmake)
 
 # C libraries
 expect_violation("names uv.h" include/rlock/lock.hpp "${spdx}#include <uv.h>\n")
@@ -181,6 +187,9 @@ foreach(identifier IN ITEMS lease leaseTime newLease watchdog_ lockName lock_nam
   expect_violation("the connection layer names something of a lock" src/net/link.cpp
     "${spdx}int ${identifier};\n")
 endforeach()
+
+set(script files.cmake)
+set(other check.cmake)
 
 # Licence
 expect_violation("has no SPDX" src/net/link.cpp "int x;\n")

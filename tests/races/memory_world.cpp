@@ -18,7 +18,7 @@ using detail::Env;
 using detail::Reply;
 namespace net = detail::net;
 
-MemoryServer::MemoryServer()
+RaceServer::RaceServer()
     : model_([] {
         return std::chrono::duration_cast<std::chrono::microseconds>(
                    std::chrono::system_clock::now().time_since_epoch())
@@ -32,35 +32,35 @@ MemoryServer::MemoryServer()
   own_ = model_.connect();
 }
 
-MemoryServer::ClientId MemoryServer::connect() {
+RaceServer::ClientId RaceServer::connect() {
   const std::lock_guard lock(mutex_);
   return model_.connect();
 }
 
-MemoryServer::ClientId MemoryServer::connectListener(Listener listener) {
+RaceServer::ClientId RaceServer::connectListener(Listener listener) {
   const std::lock_guard lock(mutex_);
   const ClientId id = model_.connect();
   listeners_[id] = std::make_shared<Listener>(std::move(listener));
   return id;
 }
 
-void MemoryServer::disconnect(ClientId client) {
+void RaceServer::disconnect(ClientId client) {
   const std::lock_guard lock(mutex_);
   model_.disconnect(client);
   listeners_.erase(client);
 }
 
-bool MemoryServer::connected(ClientId client) {
+bool RaceServer::connected(ClientId client) {
   const std::lock_guard lock(mutex_);
   return model_.connected(client);
 }
 
-std::string MemoryServer::runId() {
+std::string RaceServer::runId() {
   const std::lock_guard lock(mutex_);
   return std::string(model_.runId());
 }
 
-Reply MemoryServer::execute(ClientId client, std::span<const std::string_view> argv) {
+Reply RaceServer::execute(ClientId client, std::span<const std::string_view> argv) {
   std::vector<Message> published;
   Reply reply;
   {
@@ -74,11 +74,11 @@ Reply MemoryServer::execute(ClientId client, std::span<const std::string_view> a
   return reply;
 }
 
-Reply MemoryServer::command(std::initializer_list<std::string_view> argv) {
+Reply RaceServer::command(std::initializer_list<std::string_view> argv) {
   return execute(own_, std::span(argv.begin(), argv.size()));
 }
 
-std::string MemoryServer::dump() {
+std::string RaceServer::dump() {
   const std::lock_guard lock(mutex_);
   return model_.dump();
 }
@@ -86,13 +86,13 @@ std::string MemoryServer::dump() {
 namespace {
 
 /// Executes each request where it is submitted, or on the loop thread later on, in their order.
-class MemoryTransport final : public net::CommandTransport,
-                              public std::enable_shared_from_this<MemoryTransport> {
+class RaceTransport final : public net::CommandTransport,
+                            public std::enable_shared_from_this<RaceTransport> {
  public:
-  MemoryTransport(std::shared_ptr<Env> env,
-                  MemoryServer& server,
-                  Weather& weather,
-                  net::LinkEvents& events)
+  RaceTransport(std::shared_ptr<Env> env,
+                RaceServer& server,
+                Weather& weather,
+                net::LinkEvents& events)
       : env_(std::move(env)), server_(server), weather_(weather), events_(events) {}
 
   void open() override { connect(); }
@@ -218,7 +218,7 @@ class MemoryTransport final : public net::CommandTransport,
     }
   }
 
-  Reply run(MemoryServer::ClientId client, const Command& command) {
+  Reply run(RaceServer::ClientId client, const Command& command) {
     const std::vector<std::string_view> argv(command.begin(), command.end());
     return server_.execute(client, argv);
   }
@@ -226,7 +226,7 @@ class MemoryTransport final : public net::CommandTransport,
   /// The connection breaks under the requests that wait: the server has run some of them, and runs
   /// the others later unless the connection is killed before.
   void breakLocked(net::PendingRequests::Ended& ended) {
-    const MemoryServer::ClientId client = session_->clientId;
+    const RaceServer::ClientId client = session_->clientId;
     while (!waiting_.empty() && draw() % 2 == 0) {
       static_cast<void>(run(client, waiting_.front()));
       waiting_.pop_front();
@@ -279,7 +279,7 @@ class MemoryTransport final : public net::CommandTransport,
   }
 
   const std::shared_ptr<Env> env_;
-  MemoryServer& server_;
+  RaceServer& server_;
   Weather& weather_;
   net::LinkEvents& events_;
   std::mutex mutex_;
@@ -292,9 +292,9 @@ class MemoryTransport final : public net::CommandTransport,
   std::deque<Command> waiting_;
 };
 
-class MemorySubscriptions final : public net::SubscriptionTransport {
+class RaceSubscriptions final : public net::SubscriptionTransport {
  public:
-  MemorySubscriptions(std::shared_ptr<Env> env, MemoryServer& server, net::PubSubEvents& events)
+  RaceSubscriptions(std::shared_ptr<Env> env, RaceServer& server, net::PubSubEvents& events)
       : state_(std::make_shared<State>(std::move(env), server, events)) {
     state_->client = server.connectListener(
         [weak = std::weak_ptr(state_)](std::string channel, std::string payload) {
@@ -308,7 +308,7 @@ class MemorySubscriptions final : public net::SubscriptionTransport {
           }
         });
   }
-  ~MemorySubscriptions() override { close(); }
+  ~RaceSubscriptions() override { close(); }
 
   void subscribe(std::string channel) override {
     state_->channels.insert(channel);
@@ -337,7 +337,7 @@ class MemorySubscriptions final : public net::SubscriptionTransport {
  private:
   // Loop thread only, but for the client.
   struct State {
-    State(std::shared_ptr<Env> theEnv, MemoryServer& theServer, net::PubSubEvents& theEvents)
+    State(std::shared_ptr<Env> theEnv, RaceServer& theServer, net::PubSubEvents& theEvents)
         : env(std::move(theEnv)), server(theServer), events(theEvents) {}
 
     void say(std::string_view verb, std::string_view channel) const {
@@ -346,9 +346,9 @@ class MemorySubscriptions final : public net::SubscriptionTransport {
     }
 
     const std::shared_ptr<Env> env;
-    MemoryServer& server;
+    RaceServer& server;
     net::PubSubEvents& events;
-    MemoryServer::ClientId client = 0;
+    RaceServer::ClientId client = 0;
     std::set<std::string> channels;
     bool closed = false;
   };
@@ -358,16 +358,16 @@ class MemorySubscriptions final : public net::SubscriptionTransport {
 
 }  // namespace
 
-Client memoryClient(MemoryServer& server, Weather& weather, const Options& options) {
+Client memoryClient(RaceServer& server, Weather& weather, const Options& options) {
   const auto log = std::make_shared<const detail::Logger>(options.log, options.logLevel);
   const auto loop = net::Loop::createOwned("races");
   const std::shared_ptr<Env> env = std::make_shared<net::LoopEnv>(loop);
   net::Transports transports;
   transports.commands = [env, &server, &weather](net::LinkEvents& events) {
-    return std::make_shared<MemoryTransport>(env, server, weather, events);
+    return std::make_shared<RaceTransport>(env, server, weather, events);
   };
   transports.subscriptions = [env, &server](net::PubSubEvents& events) {
-    return std::make_unique<MemorySubscriptions>(env, server, events);
+    return std::make_unique<RaceSubscriptions>(env, server, events);
   };
   auto core = std::make_shared<detail::ClientCore>(
       detail::ClientWorld{env, transports, true}, detail::newUuid(), options, log);

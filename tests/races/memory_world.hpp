@@ -25,12 +25,12 @@ namespace rlock::races {
 /// sleeping threads, so that a round of two calls takes microseconds.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
-class MemoryServer {
+class RaceServer {
  public:
   using ClientId = sim::RedisModel::ClientId;
   using Listener = std::function<void(std::string channel, std::string payload)>;
 
-  MemoryServer();
+  RaceServer();
 
   ClientId connect();
   /// Its messages go to `listener`, on the thread that publishes.
@@ -67,6 +67,6 @@ struct Weather {
 };
 
 /// The client, on a loop thread of its own, connected to `server`. Both must outlive it.
-Client memoryClient(MemoryServer& server, Weather& weather, const Options& options);
+Client memoryClient(RaceServer& server, Weather& weather, const Options& options);
 
 }  // namespace rlock::races

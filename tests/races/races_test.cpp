@@ -203,7 +203,7 @@ class Races : public testing::Test {
 
   /// Whose numbers are printed when a call does not end.
   const Client* watched_ = nullptr;
-  MemoryServer server_;
+  RaceServer server_;
   Weather weather_;
   Options options_ = Options::fromUri("redis://memory?hand-over-limit=16");
   Crew crew_{3};

@@ -66,25 +66,28 @@ class BlockCache {
     }
   };
 
-  static std::size_t limit() noexcept {
-#if defined(__SANITIZE_ADDRESS__)
-    return 0;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-    return 0;
-#endif
-#endif
-    if (kept.ended) {
-      return 0;
-    }
-    // This object exists for its destructor.
-    thread_local const EndOfThread atEnd;  // NOLINT(clang-diagnostic-exit-time-destructors)
-    static_cast<void>(atEnd);
-    return kMost;
-  }
+  static std::size_t limit() noexcept;
 
   static constinit thread_local Kept kept;
 };
+
+template <std::size_t Size>
+std::size_t BlockCache<Size>::limit() noexcept {
+#if defined(__SANITIZE_ADDRESS__)
+  return 0;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+  return 0;
+#endif
+#endif
+  if (kept.ended) {
+    return 0;
+  }
+  // This object exists for its destructor.
+  thread_local const EndOfThread atEnd;  // NOLINT(clang-diagnostic-exit-time-destructors)
+  static_cast<void>(atEnd);
+  return kMost;
+}
 
 template <std::size_t Size>
 constinit thread_local typename BlockCache<Size>::Kept BlockCache<Size>::kept{};

@@ -33,17 +33,7 @@ class PerProcess {
   PerProcess& operator=(const PerProcess&) = delete;
 
   /// @throws std::bad_alloc  at the first call of a process
-  T& get() {
-    const std::uint32_t generation = forkGeneration();
-    Node* known = current_.load(std::memory_order_acquire);
-    while (known == nullptr || known->generation != generation) {
-      auto made = std::make_unique<Node>(generation, known);
-      if (current_.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) {
-        return made.release()->value;
-      }
-    }
-    return known->value;
-  }
+  T& get();
 
  private:
   struct Node {
@@ -56,5 +46,18 @@ class PerProcess {
 
   std::atomic<Node*> current_{nullptr};
 };
+
+template <class T>
+T& PerProcess<T>::get() {
+  const std::uint32_t generation = forkGeneration();
+  Node* known = current_.load(std::memory_order_acquire);
+  while (known == nullptr || known->generation != generation) {
+    auto made = std::make_unique<Node>(generation, known);
+    if (current_.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) {
+      return made.release()->value;
+    }
+  }
+  return known->value;
+}
 
 }  // namespace rlock::detail

@@ -27,15 +27,7 @@ class RefCounted {
   /// Adds an owner through a pointer that owns nothing, such as one that the object has registered
   /// and that its destructor takes back. Race: the last owner may be deleting the object meanwhile;
   /// then the result is false, and the object must not be kept.
-  [[nodiscard]] bool tryAddRef() const noexcept {
-    std::uint32_t count = count_.load(std::memory_order_relaxed);
-    while (count != 0) {
-      if (count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
-        return true;
-      }
-    }
-    return false;
-  }
+  [[nodiscard]] bool tryAddRef() const noexcept;
 
   void dropRef() const noexcept {
     // acq_rel, not release plus a fence: ThreadSanitizer does not model fences.
@@ -54,6 +46,17 @@ class RefCounted {
  private:
   mutable std::atomic<std::uint32_t> count_{0};
 };
+
+template <class Derived>
+bool RefCounted<Derived>::tryAddRef() const noexcept {
+  std::uint32_t count = count_.load(std::memory_order_relaxed);
+  while (count != 0) {
+    if (count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
 
 /// True when `U*` converts to `T*`.
 template <class U, class T>

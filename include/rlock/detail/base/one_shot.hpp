@@ -30,15 +30,7 @@ class OneShot {
   }
 
   /// False: it did not come in time. time_point::max() is without limit.
-  bool waitUntil(Clock::time_point deadline) {
-    while (there_.load(std::memory_order_acquire) == 0) {
-      if (deadline != Clock::time_point::max() && env_->now() >= deadline) {
-        return false;
-      }
-      env_->sleep(there_.word(), 0, deadline);
-    }
-    return true;
-  }
+  bool waitUntil(Clock::time_point deadline);
 
   /// Waits for it, and takes it.
   T take() {
@@ -51,5 +43,16 @@ class OneShot {
   std::optional<T> value_;  // put()'s until there_ is 1, and take()'s from then on
   Atomic<std::uint32_t> there_{0};
 };
+
+template <class T>
+bool OneShot<T>::waitUntil(Clock::time_point deadline) {
+  while (there_.load(std::memory_order_acquire) == 0) {
+    if (deadline != Clock::time_point::max() && env_->now() >= deadline) {
+      return false;
+    }
+    env_->sleep(there_.word(), 0, deadline);
+  }
+  return true;
+}
 
 }  // namespace rlock::detail

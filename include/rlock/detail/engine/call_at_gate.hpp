@@ -24,15 +24,7 @@ class CallAtGate final : public GateWaiter {
   /// False: SteppedCall::gatePassed() or gateRefused() will come.
   /// @param inside  as in HoldGates::enter()
   template <class Inside>
-  bool enter(Inside inside) {
-    if (call_.gate_.enter(*this, std::move(inside))) {
-      return true;
-    }
-    if (endless() && call_.background_) {
-      performer_.armDeadline(call_.gate_.limit());
-    }
-    return false;
-  }
+  bool enter(Inside inside);
 
   void gateShut() noexcept override {
     call_.addRef();
@@ -66,5 +58,16 @@ class CallAtGate final : public GateWaiter {
   SteppedCall& call_;
   StepPerformer& performer_;
 };
+
+template <class Inside>
+bool CallAtGate::enter(Inside inside) {
+  if (call_.gate_.enter(*this, std::move(inside))) {
+    return true;
+  }
+  if (endless() && call_.background_) {
+    performer_.armDeadline(call_.gate_.limit());
+  }
+  return false;
+}
 
 }  // namespace rlock::detail

@@ -38,28 +38,9 @@ class ChannelChanges {
   void takeBack() noexcept { changes_.pop_back(); }
 
   /// The first confirmation of those whose requests go out from now on.
-  std::uint64_t confirmationFrom(const std::string& channel, Confirmations& of) {
-    if (of.askedBefore == taken_) {
-      return of.asked;
-    }
-    if (of.confirmed == of.asked) {
-      subscribe(channel, of);
-      return of.asked;
-    }
-    of.again = true;
-    return of.asked + 1;
-  }
+  std::uint64_t confirmationFrom(const std::string& channel, Confirmations& of);
   /// A confirmation came.
-  void confirmed(const std::string& channel, Confirmations& of) {
-    // A request that has not gone out yet cannot be the one that was confirmed.
-    if (of.confirmed != of.asked && of.askedBefore != taken_) {
-      of.confirmed = of.asked;
-      if (of.again) {
-        subscribe(channel, of);
-        of.again = false;
-      }
-    }
-  }
+  void confirmed(const std::string& channel, Confirmations& of);
 
   /// The changes that have become due since the last call, in order.
   std::vector<Change> take() noexcept {
@@ -73,5 +54,29 @@ class ChannelChanges {
   std::uint64_t taken_ = 0;  // how often the changes were
   std::vector<Change> changes_;
 };
+
+inline std::uint64_t ChannelChanges::confirmationFrom(const std::string& channel,
+                                                      Confirmations& of) {
+  if (of.askedBefore == taken_) {
+    return of.asked;
+  }
+  if (of.confirmed == of.asked) {
+    subscribe(channel, of);
+    return of.asked;
+  }
+  of.again = true;
+  return of.asked + 1;
+}
+
+inline void ChannelChanges::confirmed(const std::string& channel, Confirmations& of) {
+  // A request that has not gone out yet cannot be the one that was confirmed.
+  if (of.confirmed != of.asked && of.askedBefore != taken_) {
+    of.confirmed = of.asked;
+    if (of.again) {
+      subscribe(channel, of);
+      of.again = false;
+    }
+  }
+}
 
 }  // namespace rlock::detail

@@ -25,18 +25,7 @@ class GatePass {
   /// False: another call has it, and `waiter` will be told.
   /// @param inside  as in HoldGates::enter()
   template <class Inside>
-  bool enter(GateWaiter& waiter, Inside inside) {
-    auto gate = engine_.gates().enter(scripts_, owner_, waiter, std::move(inside));
-    if (gate.refused) {
-      waiter.gateClosed();
-    }
-    if (!gate.entered) {
-      return false;
-    }
-    hold_ = std::move(gate.hold);
-    count_ = gate.count;
-    return true;
-  }
+  bool enter(GateWaiter& waiter, Inside inside);
 
   /// False: another call has it, or the client is closed.
   bool tryEnter() {
@@ -104,5 +93,19 @@ class GatePass {
   bool maybeExecuted_ = false;
   Atomic<Clock::rep> limit_{kNoLimit};
 };
+
+template <class Inside>
+bool GatePass::enter(GateWaiter& waiter, Inside inside) {
+  auto gate = engine_.gates().enter(scripts_, owner_, waiter, std::move(inside));
+  if (gate.refused) {
+    waiter.gateClosed();
+  }
+  if (!gate.entered) {
+    return false;
+  }
+  hold_ = std::move(gate.hold);
+  count_ = gate.count;
+  return true;
+}
 
 }  // namespace rlock::detail

@@ -31,20 +31,7 @@ class HandOver {
   /// Offers the lock to the first waiter.
   /// @param room    of the waiters; must stay, as must `lock`
   /// @param sentAt  when the request is sent, or a moment before
-  void offer(WaitingRoom& room, const LockScripts& lock, Clock::time_point sentAt) noexcept {
-    const auto [waiter, pause] =
-        room.takeSuccessor(lock.channel, lock.traits.wakeupQueue, lock.name, sentAt);
-    if (waiter != nullptr && waiter->offered(sentAt, next_)) {
-      waiter_ = waiter;
-    } else if (waiter != nullptr) {
-      waiter->waiterDropRef();
-    } else if (pause != 0) {
-      next_ = {};
-      room_ = &room;
-      lock_ = &lock;
-      pause_ = pause;
-    }
-  }
+  void offer(WaitingRoom& room, const LockScripts& lock, Clock::time_point sentAt) noexcept;
 
   /// The outcome is to be told.
   [[nodiscard]] bool open() const noexcept { return waiter_ != nullptr || pause_ != 0; }
@@ -99,5 +86,22 @@ class HandOver {
   const LockScripts* lock_ = nullptr;
   std::uint64_t pause_ = 0;  // Succession::pause
 };
+
+inline void HandOver::offer(WaitingRoom& room,
+                            const LockScripts& lock,
+                            Clock::time_point sentAt) noexcept {
+  const auto [waiter, pause] =
+      room.takeSuccessor(lock.channel, lock.traits.wakeupQueue, lock.name, sentAt);
+  if (waiter != nullptr && waiter->offered(sentAt, next_)) {
+    waiter_ = waiter;
+  } else if (waiter != nullptr) {
+    waiter->waiterDropRef();
+  } else if (pause != 0) {
+    next_ = {};
+    room_ = &room;
+    lock_ = &lock;
+    pause_ = pause;
+  }
+}
 
 }  // namespace rlock::detail

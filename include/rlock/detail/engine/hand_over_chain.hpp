@@ -25,18 +25,7 @@ class HandOverChain {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   /// Whether the lock may be handed over now; it counts as if it was.
-  [[nodiscard]] bool next(const HandOverLimits& limits, TimePoint now) noexcept {
-    const bool allowed =
-        limits.any() && length_ < limits.count && (length_ == 0 || now - began_ < limits.time);
-    if (!allowed) {
-      end();
-      return false;
-    }
-    if (length_++ == 0) {
-      began_ = now;
-    }
-    return true;
-  }
+  [[nodiscard]] bool next(const HandOverLimits& limits, TimePoint now) noexcept;
   /// The lock is released for everybody.
   void end() noexcept { length_ = 0; }
 
@@ -44,5 +33,18 @@ class HandOverChain {
   int length_ = 0;
   TimePoint began_{};
 };
+
+inline bool HandOverChain::next(const HandOverLimits& limits, TimePoint now) noexcept {
+  const bool allowed =
+      limits.any() && length_ < limits.count && (length_ == 0 || now - began_ < limits.time);
+  if (!allowed) {
+    end();
+    return false;
+  }
+  if (length_++ == 0) {
+    began_ = now;
+  }
+  return true;
+}
 
 }  // namespace rlock::detail

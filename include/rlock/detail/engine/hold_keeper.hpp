@@ -179,6 +179,15 @@ class HoldKeeper {
       return !needsLoop && vanished.empty() && ended.empty() && unsure.empty();
     }
   };
+  /// The first step of granted(), under the mutex. It fails only for want of memory, and then the
+  /// grant is not booked.
+  /// @param after  gets what is to be done when the mutex is free; nothing if the gate was left
+  Granted bookGrant(Hold& hold, int before, int count, const GrantTerms& terms, Aftermath& after)
+      RLOCK_EXCLUDES(book_.mutex);
+  /// The second step: wakes the loop, tells of losses, writes the label and asks the server about
+  /// doubts. It cannot fail: the grant is booked, and the caller would take it for undone.
+  void tellOfGrant(const Hold& hold, const GrantTerms& terms, Aftermath& after) noexcept
+      RLOCK_EXCLUDES(book_.mutex);
   /// One more read hold. Returns how many there are.
   int countRead(Hold& hold,
                 int before,
@@ -267,47 +276,59 @@ inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
                                                int before,
                                                int count,
                                                const GrantTerms& terms) {
+  Aftermath after;
+  Granted result = bookGrant(hold, before, count, terms, after);
+  if (!result.left) {
+    tellOfGrant(hold, terms, after);
+  }
+  return result;
+}
+
+inline HoldKeeper::Granted HoldKeeper::bookGrant(
+    Hold& hold, int before, int count, const GrantTerms& terms, Aftermath& after) {
   Granted result;
   // Made before anything is booked: a grant is booked whole or, without memory, not at all.
   const IntrusivePtr<HoldHandle> fresh =
       terms.wantsHandle ? makeIntrusive<HoldHandle>() : IntrusivePtr<HoldHandle>();
   RareText label(terms.label);
-  Aftermath after;
   context_.counters().acquired.fetch_add(1, std::memory_order_relaxed);
-  {
-    const MutexLock lock(book_.mutex);
-    if (hold.doubtedAt >= terms.sentAt) {
-      after.unsure.reserve(1);
-    }
-    // Lost since the reply was read: with the hold its token is over, which this grant has, too.
-    const bool tokenIsOver = terms.fenced && before > 0 && count > before && hold.lost;
-    count = hold.kind == HoldKind::read ? countRead(hold, before, count, terms, fresh, after)
-                                        : countWhole(hold, before, count, after);
-    if (before <= terms.afresh) {
-      hold.maxHoldUntil = Clock::time_point::max();
-    }
-    hold.count = count;
-    hold.grantedAt = terms.now;
-    if (before == 0 || count <= 1) {
-      hold.heldSince = terms.now;
-    }
-    hold.label = std::move(label);
-    if (before == 0 || terms.sync.any()) {
-      hold.setSync(terms.sync);
-    }
-    const auto maxHoldUntil =
-        terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(terms.now) : Clock::time_point::max();
-    book_.watchdog.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
-    result.handle = handleOf(hold, terms, fresh);
-    bookWhatCameMeanwhile(hold, terms.sentAt, tokenIsOver, after);
-    after.needsLoop = book_.needsTimer();
-    after.needsLoop = !std::exchange(book_.listening, true) || after.needsLoop;
-    if (terms.mayLeaveGate && terms.label.empty() && after.empty()) {
-      // The usual case: nothing after this can fail, so the gate can be left in the same step.
-      result.left = gates_.leaveWithin(book_, hold);
-      return result;
-    }
+  const MutexLock lock(book_.mutex);
+  if (hold.doubtedAt >= terms.sentAt) {
+    after.unsure.reserve(1);
   }
+  // Lost since the reply was read: with the hold its token is over, which this grant has, too.
+  const bool tokenIsOver = terms.fenced && before > 0 && count > before && hold.lost;
+  count = hold.kind == HoldKind::read ? countRead(hold, before, count, terms, fresh, after)
+                                      : countWhole(hold, before, count, after);
+  if (before <= terms.afresh) {
+    hold.maxHoldUntil = Clock::time_point::max();
+  }
+  hold.count = count;
+  hold.grantedAt = terms.now;
+  if (before == 0 || count <= 1) {
+    hold.heldSince = terms.now;
+  }
+  hold.label = std::move(label);
+  if (before == 0 || terms.sync.any()) {
+    hold.setSync(terms.sync);
+  }
+  const auto maxHoldUntil =
+      terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(terms.now) : Clock::time_point::max();
+  book_.watchdog.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
+  result.handle = handleOf(hold, terms, fresh);
+  bookWhatCameMeanwhile(hold, terms.sentAt, tokenIsOver, after);
+  after.needsLoop = book_.needsTimer();
+  after.needsLoop = !std::exchange(book_.listening, true) || after.needsLoop;
+  if (terms.mayLeaveGate && terms.label.empty() && after.empty()) {
+    // The usual case: nothing after this can fail, so the gate can be left in the same step.
+    result.left = gates_.leaveWithin(book_, hold);
+  }
+  return result;
+}
+
+inline void HoldKeeper::tellOfGrant(const Hold& hold,
+                                    const GrantTerms& terms,
+                                    Aftermath& after) noexcept {
   if (after.needsLoop) {
     wakeLoop();
   }
@@ -317,7 +338,6 @@ inline HoldKeeper::Granted HoldKeeper::granted(Hold& hold,
   }
   tell(after.vanished);
   listener_.check(std::move(after.unsure));
-  return result;
 }
 
 inline int HoldKeeper::countRead(Hold& hold,

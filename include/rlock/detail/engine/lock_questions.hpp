@@ -39,15 +39,7 @@ struct LockQuestions {
             parseYesNo};
   }
 
-  [[nodiscard]] static LockQuestion<int> holdCount() {
-    return {[](Call& call, const LockScripts& scripts, std::string_view owner) {
-              scripts.composeHoldCount(call, owner);
-            },
-            [](const Reply& reply) -> std::optional<int> {
-              const std::optional<std::int64_t> count = parseNumber(reply);
-              return count ? std::optional(saturated(*count)) : std::nullopt;
-            }};
-  }
+  [[nodiscard]] static LockQuestion<int> holdCount();
 
   /// Answer: empty: there is no such lock; milliseconds::max(): it does not expire.
   [[nodiscard]] static LockQuestion<TimeToLive> timeToLive() {
@@ -63,17 +55,18 @@ struct LockQuestions {
                                                        std::shared_ptr<const LockScripts> scripts);
 
  private:
-  static std::optional<TimeToLive> parseTimeToLive(const Reply& reply) {
-    if (!reply.isInteger()) {
-      return std::nullopt;
-    }
-    if (reply.integer == -2) {
-      return TimeToLive();
-    }
-    return TimeToLive(reply.integer < 0 ? std::chrono::milliseconds::max()
-                                        : std::chrono::milliseconds(reply.integer));
-  }
+  static std::optional<TimeToLive> parseTimeToLive(const Reply& reply);
 };
+
+inline LockQuestion<int> LockQuestions::holdCount() {
+  return {[](Call& call, const LockScripts& scripts, std::string_view owner) {
+            scripts.composeHoldCount(call, owner);
+          },
+          [](const Reply& reply) -> std::optional<int> {
+            const std::optional<std::int64_t> count = parseNumber(reply);
+            return count ? std::optional(saturated(*count)) : std::nullopt;
+          }};
+}
 
 inline LockQuestion<bool> LockQuestions::forceRelease(std::shared_ptr<LockEngine> engine,
                                                       std::shared_ptr<const LockScripts> scripts) {
@@ -91,6 +84,17 @@ inline LockQuestion<bool> LockQuestions::forceRelease(std::shared_ptr<LockEngine
             }
             return freed;
           }};
+}
+
+inline std::optional<LockQuestions::TimeToLive> LockQuestions::parseTimeToLive(const Reply& reply) {
+  if (!reply.isInteger()) {
+    return std::nullopt;
+  }
+  if (reply.integer == -2) {
+    return TimeToLive();
+  }
+  return TimeToLive(reply.integer < 0 ? std::chrono::milliseconds::max()
+                                      : std::chrono::milliseconds(reply.integer));
 }
 
 }  // namespace rlock::detail

@@ -65,19 +65,7 @@ class PermitSemaphore {
     return converted(request, object_.ask<std::int64_t>({}, composeOf(request), request.parse));
   }
   template <class T>
-  void start(const PermitRequest<T>& request, Handler<T> handler) const {
-    if (request.refusal) {
-      object_.reject<T>(*request.refusal, {}, std::move(handler));
-      return;
-    }
-    object_.askAsync<std::int64_t>(
-        {},
-        [self = *this, request, handler = std::move(handler)](Result<std::int64_t> reply) mutable {
-          handler(self.converted(request, std::move(reply)));
-        },
-        composeOf(request),
-        request.parse);
-  }
+  void start(const PermitRequest<T>& request, Handler<T> handler) const;
 
  private:
   using Scripts = std::shared_ptr<const PermitScripts>;
@@ -89,16 +77,7 @@ class PermitSemaphore {
     };
   }
   template <class T>
-  Result<T> converted(const PermitRequest<T>& request, Result<std::int64_t> reply) const {
-    if (!reply.has_value()) {
-      return reply.error();
-    }
-    Result<T> result = request.convert(*reply);
-    if (!result.has_value()) {
-      return object_.describe(result.error());
-    }
-    return result;
-  }
+  Result<T> converted(const PermitRequest<T>& request, Result<std::int64_t> reply) const;
   const ScriptedObject object_;
   const Scripts scripts_;
   const PermitRequests requests_;
@@ -153,6 +132,34 @@ inline void PermitSemaphore::acquireAsync(Acquisition what, Handler<Acquired> ha
 
 inline std::shared_ptr<LockBackend> PermitSemaphore::holder(const Acquisition& what) const {
   return std::make_shared<ScriptedLock>(object_.enginePtr(), what.scripts);
+}
+
+template <class T>
+void PermitSemaphore::start(const PermitRequest<T>& request, Handler<T> handler) const {
+  if (request.refusal) {
+    object_.reject<T>(*request.refusal, {}, std::move(handler));
+    return;
+  }
+  object_.askAsync<std::int64_t>(
+      {},
+      [self = *this, request, handler = std::move(handler)](Result<std::int64_t> reply) mutable {
+        handler(self.converted(request, std::move(reply)));
+      },
+      composeOf(request),
+      request.parse);
+}
+
+template <class T>
+Result<T> PermitSemaphore::converted(const PermitRequest<T>& request,
+                                     Result<std::int64_t> reply) const {
+  if (!reply.has_value()) {
+    return reply.error();
+  }
+  Result<T> result = request.convert(*reply);
+  if (!result.has_value()) {
+    return object_.describe(result.error());
+  }
+  return result;
 }
 
 }  // namespace rlock::detail

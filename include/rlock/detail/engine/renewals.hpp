@@ -184,20 +184,7 @@ class Renewals::Batch final : public Call {
     setFollowsUp(true);
   }
 
-  void compose() {
-    const EngineContext& context = renewals_->context_;
-    const auto lease = group_.aim == RenewalAim::renew ? context.options().watchdogTimeout
-                                                       : std::chrono::milliseconds(1);
-    owners_.clear();
-    owners_.reserve(holds_.size());
-    std::vector<RenewalRequest> requests;
-    requests.reserve(holds_.size());
-    for (const HoldPtr& hold : holds_) {
-      requests.push_back(
-          {&scriptsOf(*hold), owners_.emplace_back(context.ownerField(hold->owner)), lease});
-    }
-    group_.form(*this, requests);
-  }
+  void compose();
 
   [[nodiscard]] const std::vector<HoldPtr>& holds() const noexcept { return holds_; }
   [[nodiscard]] const RenewalGroup& group() const noexcept { return group_; }
@@ -207,35 +194,9 @@ class Renewals::Batch final : public Call {
   [[nodiscard]] Clock::duration early() const noexcept { return early_; }
 
  private:
-  bool aboutToSend(Clock::time_point /*now*/) override {
-    const std::size_t before = holds_.size();
-    renewals_->dropOver(holds_);
-    if (!holds_.empty() && holds_.size() < before) {
-      const bool text = sendsText();
-      compose();
-      if (text) {
-        sendText();
-      }
-    }
-    return !holds_.empty();
-  }
+  bool aboutToSend(Clock::time_point /*now*/) override;
 
-  void finished(Outcome outcome) noexcept override {
-    if (outcome.kind == Outcome::Kind::replied) {
-      renewals_->context_.telemetry().durations().roundTrips.add(answeredAt() - submittedAt());
-    }
-    const auto how = outcome.kind == Outcome::Kind::replied ? RenewalWindow::End::replied
-                     : outcome.answered                     ? RenewalWindow::End::refused
-                                                            : RenewalWindow::End::unanswered;
-    try {
-      if (!holds_.empty()) {
-        renewals_->done(*this, outcome);
-      }
-    } catch (const std::bad_alloc&) {
-      renewals_->notSent(holds_);
-    }
-    renewals_->over(node_, group_.form, how);
-  }
+  void finished(Outcome outcome) noexcept override;
 
   const std::shared_ptr<Renewals> renewals_;
   std::vector<HoldPtr> holds_;
@@ -244,6 +205,51 @@ class Renewals::Batch final : public Call {
   const Clock::duration early_;
   std::vector<std::string> owners_;
 };
+
+inline void Renewals::Batch::compose() {
+  const EngineContext& context = renewals_->context_;
+  const auto lease = group_.aim == RenewalAim::renew ? context.options().watchdogTimeout
+                                                     : std::chrono::milliseconds(1);
+  owners_.clear();
+  owners_.reserve(holds_.size());
+  std::vector<RenewalRequest> requests;
+  requests.reserve(holds_.size());
+  for (const HoldPtr& hold : holds_) {
+    requests.push_back(
+        {&scriptsOf(*hold), owners_.emplace_back(context.ownerField(hold->owner)), lease});
+  }
+  group_.form(*this, requests);
+}
+
+inline bool Renewals::Batch::aboutToSend(Clock::time_point /*now*/) {
+  const std::size_t before = holds_.size();
+  renewals_->dropOver(holds_);
+  if (!holds_.empty() && holds_.size() < before) {
+    const bool text = sendsText();
+    compose();
+    if (text) {
+      sendText();
+    }
+  }
+  return !holds_.empty();
+}
+
+inline void Renewals::Batch::finished(Outcome outcome) noexcept {
+  if (outcome.kind == Outcome::Kind::replied) {
+    renewals_->context_.telemetry().durations().roundTrips.add(answeredAt() - submittedAt());
+  }
+  const auto how = outcome.kind == Outcome::Kind::replied ? RenewalWindow::End::replied
+                   : outcome.answered                     ? RenewalWindow::End::refused
+                                                          : RenewalWindow::End::unanswered;
+  try {
+    if (!holds_.empty()) {
+      renewals_->done(*this, outcome);
+    }
+  } catch (const std::bad_alloc&) {
+    renewals_->notSent(holds_);
+  }
+  renewals_->over(node_, group_.form, how);
+}
 
 inline void Renewals::begin() {
   Clock::time_point due{};

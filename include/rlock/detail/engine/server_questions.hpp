@@ -27,8 +27,8 @@ namespace rlock::detail {
 /// **Thread safety:** Immutable, safe from any thread.
 class ServerQuestions {
  public:
-  using RoundTrip = std::chrono::nanoseconds;
-  using PingHandler = UniqueFunction<void(Result<RoundTrip>)>;
+  using PingTime = std::chrono::nanoseconds;
+  using PingHandler = UniqueFunction<void(Result<PingTime>)>;
   using DoneHandler = UniqueFunction<void(Result<void>)>;
 
   explicit ServerQuestions(std::shared_ptr<LockEngine> engine)
@@ -36,7 +36,7 @@ class ServerQuestions {
       : object_(std::move(engine), std::make_shared<LockScripts>("")) {}
 
   /// How long one request and its reply take, without what it waits for before it is sent.
-  Result<RoundTrip> ping() const;
+  Result<PingTime> ping() const;
   void pingAsync(PingHandler handler) const;
 
   ///@{
@@ -48,7 +48,7 @@ class ServerQuestions {
  private:
   struct Ping {
     std::function<void(Call&, const LockScripts&, std::string_view)> compose;
-    std::function<std::optional<RoundTrip>(const Reply&)> parse;
+    std::function<std::optional<PingTime>(const Reply&)> parse;
   };
   struct Answer;
 
@@ -66,7 +66,7 @@ inline ServerQuestions::Ping ServerQuestions::makePing() const {
             composePing(call);
             *sent = &call;
           },
-          [sent, engine = object_.enginePtr()](const Reply& reply) -> std::optional<RoundTrip> {
+          [sent, engine = object_.enginePtr()](const Reply& reply) -> std::optional<PingTime> {
             if (!isPong(reply)) {
               return std::nullopt;
             }
@@ -74,14 +74,14 @@ inline ServerQuestions::Ping ServerQuestions::makePing() const {
           }};
 }
 
-inline Result<ServerQuestions::RoundTrip> ServerQuestions::ping() const {
+inline Result<ServerQuestions::PingTime> ServerQuestions::ping() const {
   const Ping ping = makePing();
-  return object_.ask<RoundTrip>({}, ping.compose, ping.parse);
+  return object_.ask<PingTime>({}, ping.compose, ping.parse);
 }
 
 inline void ServerQuestions::pingAsync(PingHandler handler) const {
   const Ping ping = makePing();
-  object_.askAsync<RoundTrip>({}, std::move(handler), ping.compose, ping.parse);
+  object_.askAsync<PingTime>({}, std::move(handler), ping.compose, ping.parse);
 }
 
 inline std::optional<Error> ServerQuestions::refuseToAuthenticate(bool blocking) const {

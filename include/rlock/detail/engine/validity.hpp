@@ -32,16 +32,7 @@ struct Validity {
 
   /// When the loss of a hold is to be announced: of its parts, the first that is over, as long as
   /// there are several.
-  static TimePoint lossAt(const Hold& hold) noexcept {
-    auto first = TimePoint::max();
-    for (const HoldPart& part : hold.parts) {
-      first = part.lost ? first : std::min(first, lossAt(part));
-    }
-    if (first != TimePoint::max()) {
-      return first;
-    }
-    return std::min(hold.validUntil - notice(hold.lease), hold.maxHoldUntil);
-  }
+  static TimePoint lossAt(const Hold& hold) noexcept;
   static TimePoint lossAt(const HoldPart& part) noexcept {
     return std::min(part.validUntil - notice(part.lease), part.maxHoldUntil);
   }
@@ -54,31 +45,46 @@ struct Validity {
   }
 
   /// Computes the validity of a hold from its parts, which have a lease each.
-  static void sum(Hold& hold) noexcept {
-    bool first = true;
-    for (const HoldPart& part : hold.parts) {
-      if (!part.lost && (first || part.validUntil > hold.validUntil)) {
-        hold.validUntil = part.validUntil;
-        hold.lease = part.lease;
-      }
-      if (!part.lost) {
-        hold.maxHoldUntil =
-            first ? part.maxHoldUntil : std::max(hold.maxHoldUntil, part.maxHoldUntil);
-        first = false;
-      }
-    }
-  }
+  static void sum(Hold& hold) noexcept;
   /// Shows the holders how long their hold is valid.
-  static void publish(Hold& hold) noexcept {
-    if (hold.handle) {
-      hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
+  static void publish(Hold& hold) noexcept;
+};
+
+inline Validity::TimePoint Validity::lossAt(const Hold& hold) noexcept {
+  auto first = TimePoint::max();
+  for (const HoldPart& part : hold.parts) {
+    first = part.lost ? first : std::min(first, lossAt(part));
+  }
+  if (first != TimePoint::max()) {
+    return first;
+  }
+  return std::min(hold.validUntil - notice(hold.lease), hold.maxHoldUntil);
+}
+
+inline void Validity::sum(Hold& hold) noexcept {
+  bool first = true;
+  for (const HoldPart& part : hold.parts) {
+    if (!part.lost && (first || part.validUntil > hold.validUntil)) {
+      hold.validUntil = part.validUntil;
+      hold.lease = part.lease;
     }
-    for (const HoldPart& part : hold.parts) {
-      if (part.handle && !part.lost) {
-        part.handle->setValidUntil(std::min(part.validUntil, part.maxHoldUntil));
-      }
+    if (!part.lost) {
+      hold.maxHoldUntil =
+          first ? part.maxHoldUntil : std::max(hold.maxHoldUntil, part.maxHoldUntil);
+      first = false;
     }
   }
-};
+}
+
+inline void Validity::publish(Hold& hold) noexcept {
+  if (hold.handle) {
+    hold.handle->setValidUntil(std::min(hold.validUntil, hold.maxHoldUntil));
+  }
+  for (const HoldPart& part : hold.parts) {
+    if (part.handle && !part.lost) {
+      part.handle->setValidUntil(std::min(part.validUntil, part.maxHoldUntil));
+    }
+  }
+}
 
 }  // namespace rlock::detail

@@ -216,30 +216,34 @@ class WaiterTurns {
     ++size_;
   }
   /// Takes all of another.
-  void append(WaiterTurns& other) noexcept {
-    if (other.empty()) {
-      return;
-    }
-    (last_ == nullptr ? first_ : last_->nextTurn_) = other.first_;
-    last_ = other.last_;
-    size_ += other.size_;
-    other = WaiterTurns();
-  }
+  void append(WaiterTurns& other) noexcept;
   /// Takes the first out; null when empty.
-  Waiter* popFront() noexcept {
-    Waiter* const waiter = first_;
-    if (waiter != nullptr) {
-      first_ = std::exchange(waiter->nextTurn_, nullptr);
-      last_ = first_ == nullptr ? nullptr : last_;
-      --size_;
-    }
-    return waiter;
-  }
+  Waiter* popFront() noexcept;
 
  private:
   Waiter* first_ = nullptr;
   Waiter* last_ = nullptr;
   std::size_t size_ = 0;
 };
+
+inline void WaiterTurns::append(WaiterTurns& other) noexcept {
+  if (other.empty()) {
+    return;
+  }
+  (last_ == nullptr ? first_ : last_->nextTurn_) = other.first_;
+  last_ = other.last_;
+  size_ += other.size_;
+  other = WaiterTurns();
+}
+
+inline Waiter* WaiterTurns::popFront() noexcept {
+  Waiter* const waiter = first_;
+  if (waiter != nullptr) {
+    first_ = std::exchange(waiter->nextTurn_, nullptr);
+    last_ = first_ == nullptr ? nullptr : last_;
+    --size_;
+  }
+  return waiter;
+}
 
 }  // namespace rlock::detail

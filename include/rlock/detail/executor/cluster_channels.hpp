@@ -29,9 +29,9 @@ namespace rlock::detail {
 /// there, and confirmed anew.
 ///
 /// Invariants: a channel that is wanted is at one node, or waits for a map that names one; a
-/// connection is there while a channel is at its node. What fails for want of memory keeps them,
-/// and is done again when the caller tries once more, or with the next map. ClusterRouter is its
-/// only caller, and passes on each map.
+/// connection is there while a channel is at its node. A step that fails for want of memory keeps
+/// them, and is done again when the caller tries once more, or with the next map. ClusterRouter is
+/// its only caller, and passes on each map.
 ///
 /// **Thread safety:** loop thread only.
 class ClusterChannels {

@@ -37,45 +37,50 @@ class IdempotencyKeyPool : public std::enable_shared_from_this<IdempotencyKeyPoo
 
   /// @param makeId  makes a name that nobody else has
   template <class MakeId>
-  Loan borrow(MakeId makeId) {
-    Key key;
-    // A child's requests are all refused, and another thread of the parent may have the mutex.
-    if (forkGeneration() == forkGeneration_) {
-      const MutexLock lock(mutex_);
-      // The one that was used last: the fewer differ, the fewer keys there are.
-      if (!free_.empty()) {
-        key = std::move(free_.back());
-        free_.pop_back();
-      }
-    }
-    if (key.id.empty()) {
-      key.id = makeId();
-    }
-    return {new Key(std::move(key)), [pool = weak_from_this()](Key* lent) {
-              const std::unique_ptr<Key> owned(lent);
-              if (const auto home = pool.lock()) {
-                home->giveBack(std::move(*owned));
-              }
-            }};
-  }
+  Loan borrow(MakeId makeId);
 
  private:
-  void giveBack(Key key) noexcept {
-    if (forkGeneration() != forkGeneration_) {
-      return;
-    }
-    try {
-      const MutexLock lock(mutex_);
-      free_.push_back(std::move(key));
-    } catch (const std::bad_alloc&) {
-      // Its key expires.
-    }
-  }
+  void giveBack(Key key) noexcept;
 
   const std::chrono::milliseconds life_;
   const std::uint32_t forkGeneration_ = forkGeneration();
   AnnotatedMutex mutex_;
   std::vector<Key> free_ RLOCK_GUARDED_BY(mutex_);
 };
+
+template <class MakeId>
+IdempotencyKeyPool::Loan IdempotencyKeyPool::borrow(MakeId makeId) {
+  Key key;
+  // A child's requests are all refused, and another thread of the parent may have the mutex.
+  if (forkGeneration() == forkGeneration_) {
+    const MutexLock lock(mutex_);
+    // The one that was used last: the fewer differ, the fewer keys there are.
+    if (!free_.empty()) {
+      key = std::move(free_.back());
+      free_.pop_back();
+    }
+  }
+  if (key.id.empty()) {
+    key.id = makeId();
+  }
+  return {new Key(std::move(key)), [pool = weak_from_this()](Key* lent) {
+            const std::unique_ptr<Key> owned(lent);
+            if (const auto home = pool.lock()) {
+              home->giveBack(std::move(*owned));
+            }
+          }};
+}
+
+inline void IdempotencyKeyPool::giveBack(Key key) noexcept {
+  if (forkGeneration() != forkGeneration_) {
+    return;
+  }
+  try {
+    const MutexLock lock(mutex_);
+    free_.push_back(std::move(key));
+  } catch (const std::bad_alloc&) {
+    // Its key expires.
+  }
+}
 
 }  // namespace rlock::detail

@@ -23,8 +23,8 @@ class Node;
 /// request can when its connection is known to be dead, or when a tombstone's life is over.
 ///
 /// Invariant: a request leaves only by expire(). They stay from one request of the call to the
-/// next. What makeRoom() has made room for is added without memory: there may be none when a
-/// connection is lost.
+/// next. A request for which makeRoom() was called is added without memory: there may be none when
+/// its connection is lost.
 ///
 /// **Thread safety:** loop thread only. It reads no clock.
 class LostRequests {

@@ -143,7 +143,7 @@ class Node final : private net::LinkEvents {
   // Loop thread only.
   ParkedCalls parked_;
   ConnectionHistory history_;
-  // The connection, as it is told to others. What there was no memory for is told again.
+  // The connection, as it is told to others. It is told again if there was no memory to tell it.
   struct Untold {
     std::shared_ptr<const net::ServerSession> session{};
     bool again = false;

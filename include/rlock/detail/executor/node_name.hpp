@@ -36,20 +36,22 @@ class NodeName {
   }
   /// An error of this node.
   /// @param text  what the server said, or, where there was no server to say it, what happened
-  [[nodiscard]] Error describe(Errc errc, std::string_view text) const {
-    ErrorContext context;
-    context.node = get();
-    if (errc == Errc::closed || errc == Errc::connectionFailed) {
-      return Error(errc, text, std::move(context));
-    }
-    context.serverMessage = text;
-    return Error(errc, {}, std::move(context));
-  }
+  [[nodiscard]] Error describe(Errc errc, std::string_view text) const;
 
  private:
   const std::shared_ptr<const Env> env_;
   mutable AnnotatedMutex mutex_;
   std::string name_ RLOCK_GUARDED_BY(mutex_);
 };
+
+inline Error NodeName::describe(Errc errc, std::string_view text) const {
+  ErrorContext context;
+  context.node = get();
+  if (errc == Errc::closed || errc == Errc::connectionFailed) {
+    return Error(errc, text, std::move(context));
+  }
+  context.serverMessage = text;
+  return Error(errc, {}, std::move(context));
+}
 
 }  // namespace rlock::detail

@@ -23,24 +23,26 @@ class ReadOnlyBackOff {
       : pause_(min, max) {}
 
   /// A request was refused. Returns whether the connection is to be left.
-  [[nodiscard]] bool leaves(TimePoint now) noexcept {
-    if (from_ && now < *from_) {
-      return false;
-    }
-    constexpr int kCalm = 10;
-    if (!from_ || now - *from_ > kCalm * pause_.current()) {
-      pause_.reset();
-    } else {
-      pause_.grow();
-    }
-    from_ = now + pause_.current();
-    return true;
-  }
+  [[nodiscard]] bool leaves(TimePoint now) noexcept;
 
  private:
   DoublingPause pause_;
   /// When it may be left again; empty: it never was.
   std::optional<TimePoint> from_;
 };
+
+inline bool ReadOnlyBackOff::leaves(TimePoint now) noexcept {
+  if (from_ && now < *from_) {
+    return false;
+  }
+  constexpr int kCalm = 10;
+  if (!from_ || now - *from_ > kCalm * pause_.current()) {
+    pause_.reset();
+  } else {
+    pause_.grow();
+  }
+  from_ = now + pause_.current();
+  return true;
+}
 
 }  // namespace rlock::detail

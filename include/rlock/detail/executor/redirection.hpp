@@ -81,32 +81,14 @@ class RefreshPace {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   /// It is wanted. Returns when to ask; nothing while a question is under way.
-  std::optional<TimePoint> wanted(TimePoint now) noexcept {
-    wanted_ = true;
-    if (asking_) {
-      return std::nullopt;
-    }
-    if (now - next_ > kPauseMax) {
-      pause_.reset();
-    }
-    return std::max(now, next_);
-  }
+  std::optional<TimePoint> wanted(TimePoint now) noexcept;
   /// A question goes out.
   void asked() noexcept {
     asking_ = true;
     wanted_ = false;
   }
   /// It was answered, or failed. Returns when to ask again; nothing if it is not wanted.
-  std::optional<TimePoint> answered(TimePoint now, bool changed) noexcept {
-    asking_ = false;
-    if (changed) {
-      pause_.reset();
-    } else {
-      pause_.grow();
-    }
-    next_ = now + pause_.current();
-    return wanted_ ? std::optional(next_) : std::nullopt;
-  }
+  std::optional<TimePoint> answered(TimePoint now, bool changed) noexcept;
   [[nodiscard]] bool asking() const noexcept { return asking_; }
 
  private:
@@ -118,5 +100,28 @@ class RefreshPace {
   bool asking_ = false;
   bool wanted_ = false;
 };
+
+inline std::optional<RefreshPace::TimePoint> RefreshPace::wanted(TimePoint now) noexcept {
+  wanted_ = true;
+  if (asking_) {
+    return std::nullopt;
+  }
+  if (now - next_ > kPauseMax) {
+    pause_.reset();
+  }
+  return std::max(now, next_);
+}
+
+inline std::optional<RefreshPace::TimePoint> RefreshPace::answered(TimePoint now,
+                                                                   bool changed) noexcept {
+  asking_ = false;
+  if (changed) {
+    pause_.reset();
+  } else {
+    pause_.grow();
+  }
+  next_ = now + pause_.current();
+  return wanted_ ? std::optional(next_) : std::nullopt;
+}
 
 }  // namespace rlock::detail

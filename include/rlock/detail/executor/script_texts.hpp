@@ -20,16 +20,7 @@ class ScriptTexts {
  public:
   /// True when the caller is to send the text, and to call arrived() when that is over. False while
   /// another does.
-  [[nodiscard]] bool claim(const lua::Script* script) noexcept {
-    const MutexLock lock(mutex_);
-    const auto end = underWay_.begin() + static_cast<std::ptrdiff_t>(count_);
-    // With more scripts than places a text is sent once too often.
-    if (count_ == underWay_.size() || std::find(underWay_.begin(), end, script) != end) {
-      return false;
-    }
-    underWay_[count_++] = script;
-    return true;
-  }
+  [[nodiscard]] bool claim(const lua::Script* script) noexcept;
   void arrived(const lua::Script* script) noexcept {
     const MutexLock lock(mutex_);
     const auto end = underWay_.begin() + static_cast<std::ptrdiff_t>(count_);
@@ -44,6 +35,17 @@ class ScriptTexts {
   std::array<const lua::Script*, 32> underWay_ RLOCK_GUARDED_BY(mutex_){};
   std::size_t count_ RLOCK_GUARDED_BY(mutex_) = 0;
 };
+
+inline bool ScriptTexts::claim(const lua::Script* script) noexcept {
+  const MutexLock lock(mutex_);
+  const auto end = underWay_.begin() + static_cast<std::ptrdiff_t>(count_);
+  // With more scripts than places a text is sent once too often.
+  if (count_ == underWay_.size() || std::find(underWay_.begin(), end, script) != end) {
+    return false;
+  }
+  underWay_[count_++] = script;
+  return true;
+}
 
 /// The scripts whose texts were sent ahead over the present connection to a server.
 ///

@@ -32,21 +32,7 @@ class Gathering {
     room_.reserve(members);
   }
 
-  void put(std::size_t member, Result<T> answer) {
-    std::vector<Result<T>> all;
-    {
-      const MutexLock lock(mutex_);
-      answers_[member].emplace(std::move(answer));
-      if (++answered_ < answers_.size()) {
-        return;
-      }
-      all.swap(room_);
-      for (auto& each : answers_) {
-        all.push_back(std::move(*each));
-      }
-    }
-    done_(std::move(all));
-  }
+  void put(std::size_t member, Result<T> answer);
 
  private:
   AnnotatedMutex mutex_;
@@ -55,6 +41,23 @@ class Gathering {
   std::vector<Result<T>> room_ RLOCK_GUARDED_BY(mutex_);
   Done done_;
 };
+
+template <class T>
+void Gathering<T>::put(std::size_t member, Result<T> answer) {
+  std::vector<Result<T>> all;
+  {
+    const MutexLock lock(mutex_);
+    answers_[member].emplace(std::move(answer));
+    if (++answered_ < answers_.size()) {
+      return;
+    }
+    all.swap(room_);
+    for (auto& each : answers_) {
+      all.push_back(std::move(*each));
+    }
+  }
+  done_(std::move(all));
+}
 
 /// The questions of a lock that consists of others: each is put to all members at the same time,
 /// and their answers are combined into one when the last of them is there. `done` is called once,

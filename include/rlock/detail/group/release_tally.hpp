@@ -20,29 +20,33 @@ struct ReleaseTally {
   [[nodiscard]] bool complete() const noexcept { return released + notOwner + failed == members; }
 
   /// For a lock that is held when all members are.
-  [[nodiscard]] Result ofAll() const noexcept {
-    if (!complete()) {
-      return Result::pending;
-    }
-    if (!valid || notOwner > 0) {
-      return Result::notOwner;
-    }
-    return failed > 0 ? Result::failed : Result::released;
-  }
+  [[nodiscard]] Result ofAll() const noexcept;
 
   /// For a lock that is held when `majority` members are. A re-entry may have been granted by other
   /// members than the acquisitions before it; then fewer members are released, and all of them
   /// count.
-  [[nodiscard]] Result ofMajority(std::size_t majority) const noexcept {
-    const std::size_t need = std::min(majority, members);
-    if (valid && released >= need) {
-      return Result::released;
-    }
-    if (!complete()) {
-      return Result::pending;
-    }
-    return valid && released + failed >= need ? Result::failed : Result::notOwner;
-  }
+  [[nodiscard]] Result ofMajority(std::size_t majority) const noexcept;
 };
+
+inline ReleaseTally::Result ReleaseTally::ofAll() const noexcept {
+  if (!complete()) {
+    return Result::pending;
+  }
+  if (!valid || notOwner > 0) {
+    return Result::notOwner;
+  }
+  return failed > 0 ? Result::failed : Result::released;
+}
+
+inline ReleaseTally::Result ReleaseTally::ofMajority(std::size_t majority) const noexcept {
+  const std::size_t need = std::min(majority, members);
+  if (valid && released >= need) {
+    return Result::released;
+  }
+  if (!complete()) {
+    return Result::pending;
+  }
+  return valid && released + failed >= need ? Result::failed : Result::notOwner;
+}
 
 }  // namespace rlock::detail

@@ -142,17 +142,7 @@ class RequestQueue {
     last_ = raw;
   }
   /// Null when empty.
-  RequestPtr pop() noexcept {
-    Request* const raw = first_;
-    if (raw == nullptr) {
-      return nullptr;
-    }
-    first_ = std::exchange(raw->next_, nullptr);
-    if (first_ == nullptr) {
-      last_ = nullptr;
-    }
-    return RequestPtr::adopt(raw);
-  }
+  RequestPtr pop() noexcept;
   /// Takes all of `other` behind its own.
   void append(RequestQueue& other) noexcept {
     if (other.first_ == nullptr) {
@@ -167,6 +157,18 @@ class RequestQueue {
   Request* first_ = nullptr;
   Request* last_ = nullptr;
 };
+
+inline RequestQueue::RequestPtr RequestQueue::pop() noexcept {
+  Request* const raw = first_;
+  if (raw == nullptr) {
+    return nullptr;
+  }
+  first_ = std::exchange(raw->next_, nullptr);
+  if (first_ == nullptr) {
+    last_ = nullptr;
+  }
+  return RequestPtr::adopt(raw);
+}
 
 /// The requests whose threads wait and may be made the reader, in the order in which they came. It
 /// keeps none of them alive: who ends a request removes it first.
@@ -185,19 +187,21 @@ class WaitingList {
     last_ = &request;
   }
   /// Does nothing for one that is not in it.
-  void remove(Request& request) noexcept {
-    if (!std::exchange(request.waiting_, false)) {
-      return;
-    }
-    (request.previousWaiting_ == nullptr ? first_ : request.previousWaiting_->nextWaiting_) =
-        request.nextWaiting_;
-    (request.nextWaiting_ == nullptr ? last_ : request.nextWaiting_->previousWaiting_) =
-        request.previousWaiting_;
-  }
+  void remove(Request& request) noexcept;
 
  private:
   Request* first_ = nullptr;
   Request* last_ = nullptr;
 };
+
+inline void WaitingList::remove(Request& request) noexcept {
+  if (!std::exchange(request.waiting_, false)) {
+    return;
+  }
+  (request.previousWaiting_ == nullptr ? first_ : request.previousWaiting_->nextWaiting_) =
+      request.nextWaiting_;
+  (request.nextWaiting_ == nullptr ? last_ : request.nextWaiting_->previousWaiting_) =
+      request.previousWaiting_;
+}
 
 }  // namespace rlock::detail::net

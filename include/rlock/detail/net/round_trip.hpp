@@ -13,7 +13,7 @@ namespace rlock::detail::net {
 /// the threads that have got theirs.
 ///
 /// Of many callers most have their reply just after a read, so that for a moment few requests are
-/// pending. What counts is therefore how many there lately were at once.
+/// pending. A reader therefore goes by how many there lately were at once.
 ///
 /// **Thread safety:** one thread at a time, the reader.
 class RoundTrip {

@@ -106,20 +106,7 @@ class SentinelList {
   }
 
   /// One has answered, and named others.
-  void answered(const Endpoint& sentinel, const std::vector<Endpoint>& others) {
-    answeredLast_ = sentinel;
-    for (const Endpoint& other : others) {
-      if (std::find(known_.begin(), known_.end(), other) == known_.end()) {
-        known_.push_back(other);
-      }
-    }
-    // Addresses that change all the time are forgotten in the order in which they came, but not
-    // the one that answers.
-    while (known_.size() > configured_ + kLearnt) {
-      const auto first = known_.begin() + static_cast<std::ptrdiff_t>(configured_);
-      known_.erase(*first == answeredLast_ ? first + 1 : first);
-    }
-  }
+  void answered(const Endpoint& sentinel, const std::vector<Endpoint>& others);
 
   /// The master was found there.
   void found(Endpoint master, TimePoint now) {
@@ -152,5 +139,20 @@ class SentinelList {
   std::optional<Endpoint> hint_;
   TimePoint hintedAt_{};
 };
+
+inline void SentinelList::answered(const Endpoint& sentinel, const std::vector<Endpoint>& others) {
+  answeredLast_ = sentinel;
+  for (const Endpoint& other : others) {
+    if (std::find(known_.begin(), known_.end(), other) == known_.end()) {
+      known_.push_back(other);
+    }
+  }
+  // Addresses that change all the time are forgotten in the order in which they came, but not
+  // the one that answers.
+  while (known_.size() > configured_ + kLearnt) {
+    const auto first = known_.begin() + static_cast<std::ptrdiff_t>(configured_);
+    known_.erase(*first == answeredLast_ ? first + 1 : first);
+  }
+}
 
 }  // namespace rlock::detail::net

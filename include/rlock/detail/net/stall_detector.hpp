@@ -32,16 +32,7 @@ class StallDetector {
     return std::max(oldest, lastReply_) + timeout_;
   }
   /// Returns when to look again; max(): it is dead.
-  TimePoint judge(TimePoint oldest, TimePoint now) noexcept {
-    const TimePoint end = due(oldest);
-    if (now < end) {
-      return end;
-    }
-    if (secondLook_ == TimePoint::max()) {
-      secondLook_ = now + kSecondLook;
-    }
-    return now < secondLook_ ? secondLook_ : TimePoint::max();
-  }
+  TimePoint judge(TimePoint oldest, TimePoint now) noexcept;
 
  private:
   static constexpr std::chrono::milliseconds kSecondLook{10};
@@ -50,5 +41,16 @@ class StallDetector {
   TimePoint lastReply_{};                    // or the beginning of the connection
   TimePoint secondLook_ = TimePoint::max();  // not max(): it is suspected
 };
+
+inline StallDetector::TimePoint StallDetector::judge(TimePoint oldest, TimePoint now) noexcept {
+  const TimePoint end = due(oldest);
+  if (now < end) {
+    return end;
+  }
+  if (secondLook_ == TimePoint::max()) {
+    secondLook_ = now + kSecondLook;
+  }
+  return now < secondLook_ ? secondLook_ : TimePoint::max();
+}
 
 }  // namespace rlock::detail::net
