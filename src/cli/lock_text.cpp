@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Locks as text: for people the description of one and the table of many, for programs JSON. All of
+// it is made of a LockInfo and, for how long a hold has lasted, of the time that the caller gives,
+// without a look at the server or the clock. A holder's user, host and pid come out of its label,
+// where the program itself has written them.
 #include "cli/lock_text.hpp"
 
 #include "cli/duration_text.hpp"
@@ -149,7 +154,7 @@ std::string describeLock(const LockInfo& info, std::chrono::sys_seconds now, con
     }
     line(holder.exclusive ? "held by" : "shared by", style.green(value));
     if (!holder.label.empty()) {
-      line("", style.dim("owner " + holder.owner));
+      line("", style.dim("owner " + detail::escapeForDisplay(holder.owner)));
     }
   }
   if (!info.waiters.empty()) {

@@ -125,6 +125,7 @@ TEST(CliTexts, NoEscapeSequenceOfOthersReachesTheTerminal) {
   LockInfo hostile = heldLock();
   hostile.name = "a\033[2Jb";
   hostile.holders[0].label = "\033]0;title\a";
+  hostile.holders[0].owner = "\033[5m:1";
   const Style plain(ColorMode::never, 1);
   const auto now = *example().since;
   for (const std::string& text : {describeLock(hostile, now, plain),
