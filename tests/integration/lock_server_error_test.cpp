@@ -421,6 +421,34 @@ TEST_F(ServerTrouble, XERR11_AServerThatStaysBusy) {
   EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
 }
 
+TEST_F(ServerTrouble, XERR11_AReleaseOutlastsABusyServer) {
+  Options settings = proxied();
+  settings.callTimeout = 300ms;
+  settings.retryDelayMin = 20ms;
+  settings.retryDelayMax = 20ms;
+  Client client = Client::connect(settings);
+  RLock lock = client.getLock("err11");
+  lock.lock();
+  for (const char* const words : {"BUSY Redis is busy running a script",
+                                  "TRYAGAIN Multiple keys request during rehashing of slot"}) {
+    SCOPED_TRACE(words);
+    const auto busy =
+        proxy().addRule(TcpProxy::command("EVALSHA"), TcpProxy::Action::replyWithError(words));
+    try {
+      lock.unlock();
+      ADD_FAILURE() << "nothing was executed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.errc(), Errc::serverError);
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("goes on in the background"));
+    }
+    EXPECT_TRUE(raw().exists("err11"));
+    proxy().heal();
+    EXPECT_EVENTUALLY(kLong, !raw().exists("err11")) << "it would be renewed for ever";
+    EXPECT_EVENTUALLY(kLong, client.stats().holds == 0);
+    EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
+  }
+}
+
 TEST_F(ServerTrouble, XERR13_WritesThatNeedReplicas) {
   RLOCK_ONE_SERVER_ONLY("wants a master without replicas");
   Client client = connect(kWatchdog);

@@ -285,6 +285,16 @@ TEST(Relinquishment, ServerThatTakesNothingAtTheMomentIsNoReasonToStay) {
   for (const Errc errc : {Errc::connectionFailed, Errc::readOnly, Errc::notSynced}) {
     EXPECT_EQ(Case(held(1)).it.failed(Error(errc), true).kind, Kind::goesOn);
   }
+  const auto said = [](std::string words) {
+    ErrorContext context;
+    context.serverMessage = std::move(words);
+    return Error(Errc::serverError, {}, std::move(context));
+  };
+  for (const char* const words : {"BUSY Redis is busy running a script", "TRYAGAIN Multiple keys"}) {
+    EXPECT_EQ(Case(held(1)).it.failed(said(words), true).kind, Kind::goesOn) << words;
+  }
+  EXPECT_EQ(Case(held(1)).it.failed(said("MISCONF Redis cannot save"), true).kind,
+            Kind::notReleased);
 }
 
 TEST(Relinquishment, RefusalIsTheCallersToDealWith) {

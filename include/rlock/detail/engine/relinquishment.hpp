@@ -6,6 +6,7 @@
 #include <rlock/detail/engine/release_fsm.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
+#include <rlock/detail/executor/reply_error.hpp>
 #include <rlock/error.hpp>
 
 #include <algorithm>
@@ -210,8 +211,10 @@ inline Relinquishment::Finding Relinquishment::failed(Error error, bool answered
   const Errc errc = error.errc();
   // A release that did not get through, or only to a server that takes nothing at the moment, must
   // go all the same. A refusal for another reason is the caller's to deal with, if there is one.
-  const bool refused = answered && errc != Errc::connectionFailed && errc != Errc::readOnly &&
-                       errc != Errc::notSynced;
+  const bool passes = errc == Errc::connectionFailed || errc == Errc::readOnly ||
+                      errc == Errc::notSynced ||
+                      classifyError(error.serverMessage()).action == ErrorAction::retry;
+  const bool refused = answered && !passes;
   const bool goesOn = errc != Errc::closed && (nobodyAsks_ ? errc != Errc::wrongType : !refused);
   if (goesOn && plan_.before > 0) {
     finding.kind = Finding::Kind::goesOn;
