@@ -12,13 +12,19 @@ void ClusterScenario::prepare(Plan& plan) {
   plan.cluster.old = random.chance(20);
   plan.cluster.hasty = random.chance(50) ? 50 : 0;
   plan.cluster.migrations = random.chance(80) ? random.between(1, 12) : 0;
-  plan.cluster.failovers = random.chance(50) && !plan.faults.none() ? random.between(1, 4) : 0;
+  plan.cluster.failovers = random.chance(70) && !plan.faults.none() ? random.between(1, 6) : 0;
   plan.cluster.lagMax = random.chance(50) ? random.someMs(1, 60) : Time(0);
   plan.options.topology = Topology::cluster;
   for (int i = 0; i < 2; ++i) {
     const std::string host = "server" + std::to_string(random.below(6));
     plan.options.endpoints.push_back(Endpoint{host, 6379, {}});
   }
+  // Each fault is at one of six servers, of which a process uses one or two at a time.
+  plan.faults.cutCommands *= 4;
+  plan.faults.cutSubscribers *= 4;
+  plan.faults.blackHoles *= 2;
+  plan.faults.freezes *= 2;
+  plan.faults.restarts *= 2;
   // Data are lost by failovers to replicas that lag.
   plan.faults.losses = 0;
   LockScenario::prepare(plan);

@@ -13,7 +13,7 @@ void LockScenario::prepare(Plan& plan) {
   std::size_t locks = static_cast<std::size_t>(random.between(1, 3));
   if (family_ == Family::multi) {
     locks = static_cast<std::size_t>(random.between(2, 3));
-    plan.nodes = random.between(1, 2);
+    plan.nodes = plan.cluster.shards > 0 ? plan.nodes : random.between(1, 2);
   }
   if (family_ == Family::red) {
     locks = 1;
@@ -158,7 +158,9 @@ void LockScenario::forgetLost(Agent& agent) {
     const bool byItself = reason == LossReason::expired || reason == LossReason::unreachable ||
                           reason == LossReason::refused || reason == LossReason::failover;
     const Plan& plan = sim_.plan();
-    if (byItself && held->watched && !held->limited && plan.faults.none() &&
+    // A renewal that needs several keys is refused as long as their slot moves.
+    const bool moves = plan.cluster.migrations > 0 && family_ != Family::plain;
+    if (byItself && held->watched && !held->limited && plan.faults.none() && !moves &&
         plan.network.spikePercent == 0 &&
         Time(plan.options.watchdogTimeout) > 100 * plan.network.delayMax) {
       sim_.broken("kept", "a hold that the watchdog keeps is lost though nothing is broken");

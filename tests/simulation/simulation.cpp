@@ -437,10 +437,12 @@ void Simulation::answered(const OpenCall& call, const Error* error) {
     const bool connection =
         error->errc() == Errc::connectionFailed || error->errc() == Errc::serverError;
     // Until the first connection there may be no time to wait for it.
-    // While a slot moves the server may ask to try again until there is no time left, or redirect
-    // when there is none: then the time is what is said, and not the redirection.
+    // While a slot moves the server may ask to try again until there is no time left for
+    // another pause, or redirect when there is none: then the time is what is said, and not the
+    // redirection.
     const std::string_view text = error->what();
-    const bool movedTooLate = plan_.cluster.migrations > 0 && call.peer->now() >= call.limit &&
+    const bool movedTooLate = plan_.cluster.migrations > 0 &&
+                              call.peer->now() + plan_.options.retryDelayMax >= call.limit &&
                               text.find("said: ASK") == text.npos &&
                               text.find("said: MOVED") == text.npos;
     if (connection && call.startedAt > milliseconds(200) && plan_.faults.none() && !movedTooLate &&

@@ -16,6 +16,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rlock::sim {
@@ -175,28 +176,36 @@ TEST_F(SimulationTest, RedLocks) {
                    "lost: maxHold"});
 }
 
-Simulation::MakeScenario onACluster(Family family) {
-  return [family](Simulation& simulation) {
+/// Locks of one of these families, as the seed says.
+Simulation::MakeScenario onACluster(std::vector<Family> families) {
+  return [families = std::move(families)](Simulation& simulation) {
+    const Family family = families[simulation.random().below(families.size())];
     return std::make_unique<ClusterScenario>(simulation, family);
   };
 }
 
+const Names kOfClusters{"granted",
+                        "released",
+                        "renewals sent",
+                        "cluster: slot migrated",
+                        "cluster: ASK",
+                        "cluster: asked",
+                        "cluster: TRYAGAIN",
+                        "cluster: MOVED",
+                        "cluster: MOVED, for a channel",
+                        "cluster: down",
+                        "cluster: failover on request",
+                        "cluster: master died",
+                        "cluster: master died, its replica lags"};
+
 TEST_F(SimulationTest, PlainLocksOnACluster) {
-  runAll(onACluster(Family::plain),
-         kFaults + kOfMessages +
-             Names{"granted",
-                   "released",
-                   "renewals sent",
-                   "cluster: slot migrated",
-                   "cluster: ASK",
-                   "cluster: asked",
-                   "cluster: TRYAGAIN",
-                   "cluster: MOVED",
-                   "cluster: MOVED, for a channel",
-                   "cluster: down",
-                   "cluster: failover on request",
-                   "cluster: master died",
-                   "cluster: master died, its replica lags"});
+  runAll(onACluster({Family::plain}), kFaults + kOfMessages + kOfClusters);
+}
+
+TEST_F(SimulationTest, OtherLocksOnACluster) {
+  runAll(
+      onACluster({Family::fair, Family::simple, Family::fenced, Family::readWrite, Family::multi}),
+      kFaults + kOfMessages + kOfClusters);
 }
 
 template <class Kind>
