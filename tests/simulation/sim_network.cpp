@@ -417,7 +417,8 @@ void Node::restart(bool keepData, Time down) {
   if (!keepData) {
     emptiedAt_ = world_.now();
   }
-  // One that is down does not come back sooner: a master that died would serve beside its successor.
+  // One that is down does not come back sooner: a master that died would serve beside its
+  // successor.
   downUntil_ = std::max(downUntil_, world_.now() + down);
   model_.restart(keepData);
   if (config_.killDenied) {
