@@ -73,11 +73,14 @@ TEST_F(Scrape, NamesThatStandOutOnlyIfAskedForAndOnlySoMany) {
   settings.topNames = 10;
   Client client = Client::connect(settings);
   collector.add(client);
+  // Each is held for all the time that the ones before it are.
+  const auto lockOf = [&](int i) { return client.getLock("top-" + std::to_string(i)); };
+  for (int i = 4; i >= 1; --i) {
+    lockOf(i).lock();
+  }
   for (int i = 1; i <= 4; ++i) {
-    RLock lock = client.getLock("top-" + std::to_string(i));
-    lock.lock();
-    std::this_thread::sleep_for(i * 5ms);
-    lock.unlock();
+    std::this_thread::sleep_for(5ms);
+    lockOf(i).unlock();
   }
   const std::string text = page(collector);
   EXPECT_THAT(text, HasSubstr(R"(rlock_top_hold_seconds{name="top-4"})"));
