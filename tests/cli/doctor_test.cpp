@@ -108,19 +108,19 @@ TEST_F(CliDoctor, AddressesThatLeadNowhere) {
 
 TEST_F(CliDoctor, ServersOfAnotherKind) {
   const FixedAnswer web("HTTP/1.1 400 Bad Request\r\n\r\n");
-  expectBad(runCli(web.uri() + "?connect-timeout=500ms", {"doctor"}),
+  expectBad(runCli(web.uri() + "?connect-timeout=5s", {"doctor"}),
             "connection",
             "a web server listens there");
   const FixedAnswer secure(std::string("\x15\x03\x03\x00\x02\x02\x32", 7));
   expectBad(
-      runCli(secure.uri() + "?connect-timeout=500ms", {"doctor"}), "connection", "write rediss://");
+      runCli(secure.uri() + "?connect-timeout=5s", {"doctor"}), "connection", "write rediss://");
   const FixedAnswer protectedServer(
       "-DENIED Redis is running in protected mode because protected mode is enabled\r\n");
-  expectBad(runCli(protectedServer.uri() + "?connect-timeout=500ms", {"doctor"}),
+  expectBad(runCli(protectedServer.uri() + "?connect-timeout=5s", {"doctor"}),
             "connection",
             "give it a password");
   const FixedAnswer full("-ERR max number of clients reached\r\n");
-  expectBad(runCli(full.uri() + "?connect-timeout=500ms", {"doctor"}), "connection", "maxclients");
+  expectBad(runCli(full.uri() + "?connect-timeout=5s", {"doctor"}), "connection", "maxclients");
 }
 
 TEST_F(CliDoctor, AUriThatDoesNotFitTheServer) {

@@ -148,7 +148,7 @@ TEST_F(CliLoss, TheCommandMayCleanUpBeforeItIsKilled) {
       startCli(proxy.uri(),
                {"run",
                 "--lease",
-                "1200ms",
+                "3s",
                 "a",
                 "sh",
                 "-c",
@@ -161,7 +161,7 @@ TEST_F(CliLoss, TheCommandMayCleanUpBeforeItIsKilled) {
 }
 
 TEST_F(CliLoss, ALockIsRenewedForAsLongAsTheCommandTakes) {
-  const CliOutcome outcome = run({"run", "--lease", "300ms", "a", "sh", "-c", "sleep 1; exit 9"});
+  const CliOutcome outcome = run({"run", "--lease", "2s", "a", "sh", "-c", "sleep 3; exit 9"});
   EXPECT_EQ(outcome.code, 9) << outcome.output;
 }
 

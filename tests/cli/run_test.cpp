@@ -56,7 +56,7 @@ TEST_F(CliRun, CR1_ALockThatIsHeldIsItsOwnCode) {
   EXPECT_EQ(run({"try", "a", "false"}).code, 75);
   EXPECT_EQ(run({"run", "-n", "a", "false"}).code, 75);
   EXPECT_EQ(run({"run", "--no-wait", "-E", "0", "a", "false"}).code, 0);
-  const CliOutcome late = run({"run", "-w", "100ms", "a", "false"});
+  const CliOutcome late = run({"run", "-w", "2s", "a", "false"});
   EXPECT_EQ(late.code, 75);
   EXPECT_THAT(late.output, HasSubstr("held by another"));
 }
@@ -208,7 +208,7 @@ TEST_F(CliRun, CR3_AKilledWrapperLeavesNoCommandBehind) {
     wrapper.kill(SIGKILL);
   }
   for (const pid_t command : commands) {
-    EXPECT_EVENTUALLY(std::chrono::milliseconds(1000), !alive(command));
+    EXPECT_EVENTUALLY(kSoon, !alive(command));
   }
 }
 

@@ -20,6 +20,8 @@ TEST_F(CliView, OneLock) {
   ChildProcess holder =
       start({"run", "--label", "night shift", "a", "sh", "-c", "echo ready; read line"});
   holder.expectLine(kSoon);
+  // The label is written in the background, after the grant.
+  ASSERT_EVENTUALLY(kSoon, run({"show", "a"}).output.find("night shift") != std::string::npos);
   const CliOutcome shown = run({"show", "a"});
   EXPECT_EQ(shown.code, 0);
   EXPECT_THAT(shown.output, HasSubstr("held by     night shift ("));
@@ -68,7 +70,7 @@ TEST_F(CliView, EveryKindCanBeFreedByForce) {
 TEST_F(CliView, TheServerIsNamedByOptionEnvironmentOrFile) {
   const TempDir directory;
   const std::string path = directory.file("config");
-  std::ofstream(path) << "# ours\nuri = " << server().uri() << "\nwait = 10ms\n";
+  std::ofstream(path) << "# ours\nuri = " << server().uri() << "\nwait = 2s\n";
   occupy("a");
   const auto coded =
       [&](const std::string& uri, std::vector<std::string> args, const std::string& config) {

@@ -269,7 +269,7 @@ TEST_P(AccessRules, OfLatches) {
   Client client = Client::connect(user());
   CountDownLatch latch = client.getCountDownLatch("orders:17");
   EXPECT_TRUE(latch.trySetCount(2));
-  EXPECT_FALSE(latch.await(10ms));
+  EXPECT_FALSE(latch.await(scaled(1s)));
   auto waiter = inThread([&] { return answerOf([&] { return latch.await(scaled(10s)); }); });
   ASSERT_EVENTUALLY(kLong, client.stats().waiters >= 1);
   loseReplyOnce(lua::latch_count_down);

@@ -82,11 +82,16 @@ TEST_P(LostPermit, AnAcquisitionWhoseTimeIsUpTakesWhatItSays) {
     const std::string name = std::string("late-") + rlock::test::toString(face);
     auto semaphore = make(name);
     const auto fault = breakOnce(lua::permit_acquire);
-    const auto result = runBy(face, semaphore.tryAcquireManyAsync(2, 100ms));
+    std::int64_t mine = 0;
+    // A slow machine may not even send it in that time, which is a plain no.
+    const Deadline end(kLong);
+    do {
+      const auto result = runBy(face, semaphore.tryAcquireManyAsync(2, 100ms));
+      mine += result.has_value() ? static_cast<std::int64_t>(result->size()) : 0;
+    } while (!fault.waitForHits(1, 100ms) && !end.expired());
     EXPECT_EQ(fault.hits(), 1U);
     deliverLate();
     // Permits without a lease would stay for ever if they were forgotten.
-    const std::int64_t mine = result.has_value() ? static_cast<std::int64_t>(result->size()) : 0;
     EXPECT_EVENTUALLY(kLong, taken(name) == mine);
     std::this_thread::sleep_for(50ms);
     expectTaken(name, mine);
@@ -187,14 +192,14 @@ TEST_P(LostPermit, RemoveDoesNotHitWhatWasMadeInBetween) {
 
 TEST_P(LostPermit, RenewalsAreRepeated) {
   Options options = settings();
-  options.watchdogTimeout = 900ms;
-  options.commandTimeout = 100ms;
+  options.watchdogTimeout = 2400ms;
+  options.commandTimeout = 400ms;
   Client renewing = Client::connect(options);
   raw().set("renewed", "1");
   Permit permit = renewing.getPermitExpirableSemaphore("renewed").hold();
   const auto fault = breakOnce(lua::permit_renew);
   ASSERT_TRUE(fault.waitForHits(1, kLong));
-  std::this_thread::sleep_for(1s);
+  std::this_thread::sleep_for(2600ms);
   deliverLate();
   EXPECT_TRUE(permit.held());
   EXPECT_EQ(permit.release(), ReleaseResult::released);
@@ -305,13 +310,16 @@ TEST_F(PermitFault, WithoutClientKillTheRequestsCarryTombstones) {
 
 TEST_F(PermitFault, AnAcquisitionWithoutALeaseIsUndoneHoweverLongTheOutage) {
   Options settings = proxied();
-  settings.watchdogTimeout = 100ms;
-  settings.callTimeout = 100ms;
-  settings.commandTimeout = 100ms;
+  settings.watchdogTimeout = 500ms;
+  settings.callTimeout = 500ms;
+  settings.commandTimeout = 500ms;
   Client client = Client::connect(settings);
   auto semaphore = client.getPermitExpirableSemaphore("s");
-  semaphore.trySetPermits(2);
-  static_cast<void>(semaphore.hold().release());
+  raw().set("s", "2");
+  // Loads the scripts. A call has so little time that it may take several.
+  EXPECT_EVENTUALLY(kLong,
+                    outcomeOf([&] { static_cast<void>(semaphore.hold().release()); }) == "ok");
+  EXPECT_EVENTUALLY(kLong, taken("s") == 0);
   TcpProxy::RuleOptions once;
   once.limit = 1;
   const auto fault =
@@ -320,7 +328,7 @@ TEST_F(PermitFault, AnAcquisitionWithoutALeaseIsUndoneHoweverLongTheOutage) {
   EXPECT_NE(outcomeOf([&] { static_cast<void>(semaphore.tryAcquire()); }), "ok");
   EXPECT_EQ(fault.hits(), 1U);
   EXPECT_EQ(taken("s"), 1);
-  std::this_thread::sleep_for(700ms);
+  std::this_thread::sleep_for(2500ms);
   EXPECT_EQ(taken("s"), 1);
   proxy().clearRules();
   EXPECT_EVENTUALLY(kLong, taken("s") == 0);
@@ -350,17 +358,18 @@ TEST_F(PermitFault, AGrantThatCameTooLateIsNotBelievedForAnotherLease) {
   ASSERT_TRUE(cut.waitForHits(1, kLong));
   proxy().setDelay(TcpProxy::Direction::toClient, 0ms);
   Permit permit = holder.get();
+  const std::int64_t then = serverMs();
   const auto left = permit.validUntil() - std::chrono::steady_clock::now();
   const auto places = raw().run({"ZRANGE", takenKey("s"), "0", "-1", "WITHSCORES"}).strings();
   ASSERT_EQ(places.size(), 2U);
-  EXPECT_LE(left, std::chrono::milliseconds(std::stoll(places[1]) - serverMs()) + 20ms);
+  EXPECT_LE(left, std::chrono::milliseconds(std::stoll(places[1]) - then) + 20ms);
 }
 
 // Permits that are held as objects.
 
 class PermitHold : public PermitTest {
  protected:
-  static constexpr std::chrono::milliseconds kLease{600};
+  static constexpr std::chrono::milliseconds kLease{1200};
 
   [[nodiscard]] Options brief(Options settings) {
     settings.watchdogTimeout = kLease;
@@ -419,7 +428,7 @@ TEST_F(PermitHold, ALeaseOfItsOwnIsNotRenewed) {
   Client client = Client::connect(brief(options()));
   auto semaphore = client.getPermitExpirableSemaphore("s");
   semaphore.trySetPermits(1);
-  Permit permit = semaphore.hold({.lease = 300ms});
+  Permit permit = semaphore.hold({.lease = 2s});
   EXPECT_TRUE(permit.held());
   EXPECT_EQ(outcomeOf([&] { static_cast<void>(semaphore.hold({.wait = 50ms})); }), "timedOut");
   EXPECT_FALSE(semaphore.tryHold());
@@ -595,7 +604,7 @@ TEST_F(PermitHold, MovesAndSwaps) {
 
 TEST_F(PermitFault, AtTheMemoryLimit) {
   Options settings = options();
-  settings.watchdogTimeout = 600ms;
+  settings.watchdogTimeout = 1500ms;
   Client client = Client::connect(settings);
   auto semaphore = client.getPermitExpirableSemaphore("s");
   semaphore.trySetPermits(4);

@@ -230,8 +230,8 @@ TEST_P(ReadWriteLostReply, ForceDoesNotHitANewOwner) {
 
 TEST_P(ReadWriteLostReply, RenewalsKeepTheCount) {
   Options options = settings();
-  options.watchdogTimeout = 900ms;
-  options.commandTimeout = 100ms;
+  options.watchdogTimeout = 3s;
+  options.commandTimeout = 500ms;
   Client renewing = Client::connect(options);
   const ReadWriteLock lock = renewing.getReadWriteLock("renewed");
   const OwnerId owner = newOwner();
@@ -239,7 +239,7 @@ TEST_P(ReadWriteLostReply, RenewalsKeepTheCount) {
   Lease read = lock.readLock().acquire({}, owner);
   const auto fault = breakOnce(lua::rw_read_renew);
   ASSERT_TRUE(fault.waitForHits(1, kLong));
-  std::this_thread::sleep_for(1s);
+  std::this_thread::sleep_for(3100ms);
   deliverLate();
   EXPECT_TRUE(write.held());
   EXPECT_TRUE(read.held());

@@ -151,7 +151,7 @@ TEST_P(ReadWriteWire, V9_Force) {
 
 TEST_P(ReadWriteWire, V4_OneRenewalForTheHoldsOfAnOwnerAndNobodyElses) {
   Options settings = options();
-  settings.watchdogTimeout = 600ms;
+  settings.watchdogTimeout = 1800ms;
   Client client = Client::connect(settings);
   const OwnerId a = newOwner();
   FaceSides lock = sidesOf(client, "M");
@@ -159,7 +159,7 @@ TEST_P(ReadWriteWire, V4_OneRenewalForTheHoldsOfAnOwnerAndNobodyElses) {
   lock.read.lock(a, 250ms).value();
   rawRead("M", "dead:1", 400ms);
   EXPECT_EVENTUALLY(kLong, !raw().exists(holdKey("M", "dead:1", 1)));
-  std::this_thread::sleep_for(1s);
+  std::this_thread::sleep_for(2500ms);
   const std::string field = ownerField(client, a);
   EXPECT_GT(raw().pttl(holdKey("M", field, 1)), 200);
   EXPECT_GT(raw().pttl(holdKey("M", field, 2)), 200) << "a lease in a watched hold is watched";
@@ -171,7 +171,7 @@ TEST_P(ReadWriteWire, V4_OneRenewalForTheHoldsOfAnOwnerAndNobodyElses) {
 
 TEST_P(ReadWriteWire, TheSidesOfManyLocksAreRenewedInFewRequests) {
   Options settings = tuned(proxyUri());
-  settings.watchdogTimeout = 600ms;
+  settings.watchdogTimeout = 1500ms;
   Client client = Client::connect(settings);
   std::vector<FaceSides> locks;
   for (int i = 0; i < 20; ++i) {
@@ -179,7 +179,7 @@ TEST_P(ReadWriteWire, TheSidesOfManyLocksAreRenewedInFewRequests) {
     locks.back().write.lock().value();
     locks.back().read.lock().value();
   }
-  std::this_thread::sleep_for(250ms);
+  std::this_thread::sleep_for(600ms);
   proxy().recordCommands(true);
   const std::uint64_t before = client.stats().renewals;
   EXPECT_EVENTUALLY(kLong, client.stats().renewals >= before + 40);

@@ -169,7 +169,9 @@ TEST_P(SimpleLock, AHoldWithoutExpiryIsWaitedFor) {
   Client client = Client::connect(settings);
   FaceLock lock = lockOf(client, "eternal");
   EXPECT_EQ(lock.raw().remainTimeToLive(), std::chrono::milliseconds::max());
-  EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 100ms)), "false");
+  const std::string answer = answerOf(lock.tryLock(currentOwner(), 1s));
+  // A wait that ends while the request is on its way ends with timedOut.
+  EXPECT_TRUE(answer == "false" || answer == "timedOut") << answer;
   raw().del("eternal");
   EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), kLong)), "true");
 }
@@ -428,13 +430,13 @@ TEST_P(SimpleLostReply, ALostReleaseByAStrangerFreesNobodyElse) {
 
 TEST_P(SimpleLostReply, RenewalsAreRepeated) {
   Options fast = settings();
-  fast.watchdogTimeout = 900ms;
-  fast.commandTimeout = 100ms;
+  fast.watchdogTimeout = 3s;
+  fast.commandTimeout = 500ms;
   Client renewing = Client::connect(fast);
   Lease lease = renewing.getSimpleLock("renewed").acquire();
   const auto fault = breakOnce(lua::simple_renew);
   ASSERT_TRUE(fault.waitForHits(1, kLong));
-  std::this_thread::sleep_for(1s);
+  std::this_thread::sleep_for(3100ms);
   deliverLate();
   EXPECT_TRUE(lease.held());
   EXPECT_TRUE(raw().exists("renewed"));

@@ -232,15 +232,20 @@ TEST_F(Sync, AMajorityNeedsOneReplicaOfTwo) {
 TEST_F(Sync, AcquisitionsThatComeTogetherAskTogether) {
   constexpr int kMany = 100;
   Options options = this->options();
-  options.sync = SyncPolicy::replicas(2, 5s);
+  options.sync = SyncPolicy::replicas(2, 30s);
   Client client = Client::connect(options);
   static_cast<void>(client.getLock("warm").acquire().release());
   raw().resetStats();
+  // All of them are granted before the first is acknowledged, however slow this thread is.
+  freezeBoth();
   std::vector<std::future<Lease>> calls;
   calls.reserve(kMany);
   for (int i = 0; i < kMany; ++i) {
     calls.push_back(client.getLock("group-" + std::to_string(i)).acquireAsync().toFuture());
   }
+  ASSERT_EVENTUALLY(kLong, raw().exists("group-" + std::to_string(kMany - 1)));
+  replica(0).thaw();
+  replica(1).thaw();
   std::vector<Lease> leases;
   leases.reserve(kMany);
   for (auto& call : calls) {
