@@ -290,7 +290,8 @@ TEST(Relinquishment, ServerThatTakesNothingAtTheMomentIsNoReasonToStay) {
     context.serverMessage = std::move(words);
     return Error(Errc::serverError, {}, std::move(context));
   };
-  for (const char* const words : {"BUSY Redis is busy running a script", "TRYAGAIN Multiple keys"}) {
+  for (const char* const words :
+       {"BUSY Redis is busy running a script", "TRYAGAIN Multiple keys"}) {
     EXPECT_EQ(Case(held(1)).it.failed(said(words), true).kind, Kind::goesOn) << words;
   }
   EXPECT_EQ(Case(held(1)).it.failed(said("MISCONF Redis cannot save"), true).kind,
