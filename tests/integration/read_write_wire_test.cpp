@@ -156,7 +156,7 @@ TEST_P(ReadWriteWire, V4_OneRenewalForTheHoldsOfAnOwnerAndNobodyElses) {
   const OwnerId a = newOwner();
   FaceSides lock = sidesOf(client, "M");
   lock.read.lock(a).value();
-  lock.read.lock(a, 250ms).value();
+  lock.read.lock(a, 750ms).value();
   rawRead("M", "dead:1", 400ms);
   EXPECT_EVENTUALLY(kLong, !raw().exists(holdKey("M", "dead:1", 1)));
   std::this_thread::sleep_for(2500ms);
