@@ -40,7 +40,7 @@ class BadInput : public LockTest {
     } catch (const Error& error) {
       const std::string text = error.what();
       EXPECT_EQ(error.errc(), errc) << text;
-      EXPECT_LE(watch.elapsedMs(), within + scaled(300ms)) << text;
+      EXPECT_LE(watch.elapsedMs(), within + scaled(2 * kLate)) << text;
       for (const std::string& part : parts) {
         EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
       }

@@ -274,7 +274,7 @@ TEST_F(FairLock, AServerThatRefusesToPublishStillReleases) {
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
   // Neither side may use channels: the waiter polls.
   EXPECT_EQ(visitors.troubles(), Names());
-  EXPECT_LT(watch.elapsedMs(), kPlace / 3 + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), kPlace / 3 + scaled(200ms));
   expectNoKeys();
 }
 

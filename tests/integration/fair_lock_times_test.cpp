@@ -202,7 +202,7 @@ TEST_F(FairLockSlow, FL28_AServerThatDoesNotAnswerLeavesNoGhost) {
   raw().clientPause(2500ms, "WRITE");
   const std::string answer = call.get();
   EXPECT_TRUE(answer == "timedOut" || answer == "connectionFailed" || answer == "false") << answer;
-  EXPECT_LT(watch.elapsedMs(), 1500ms + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 1500ms + scaled(150ms));
   raw().clientUnpause();
   stop.request_stop();
   EXPECT_EVENTUALLY(2 * kPlace, queue("FL28").empty());

@@ -29,7 +29,7 @@ TEST_P(LockConformance, LK13_TryLockWaitsForADeadOwner) {
   expectNotObtained(answer);
   EXPECT_EQ(answer, "false");
   EXPECT_GE(watch.elapsedMs(), 300ms);
-  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(100ms));
 }
 
 TEST_P(LockConformanceSlow, LK14_AutoExpireAfterTheOwnersThreadEnded) {

@@ -241,7 +241,7 @@ TEST_P(LockKinds, LK10_FL06_Expire) {
   const auto [outcome, entered] = waiter.get();
   EXPECT_EQ(outcome, "ok,ok");
   EXPECT_GE(entered, 600ms);
-  EXPECT_LT(entered, 600ms + scaled(300ms));
+  EXPECT_LT(entered, 600ms + scaled(250ms));
   EXPECT_EQ(outcomeOf(lock.unlock()), "notOwner");
 }
 

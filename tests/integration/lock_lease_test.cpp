@@ -307,7 +307,7 @@ TEST_F(LeaseObject, ReasonUnreachable) {
   proxy().blackHole();
   const auto before = Clock::now();
   EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
-  EXPECT_LT(Clock::now() - before, kWatchdog + scaled(300ms));
+  EXPECT_LT(Clock::now() - before, kWatchdog + scaled(100ms));
   EXPECT_EQ(lease.lossReason(), LossReason::unreachable);
   EXPECT_FALSE(lease.held());
 }
@@ -320,7 +320,7 @@ TEST_F(LeaseObject, ReasonMaxHold) {
   EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
   const auto told = Clock::now() - before;
   EXPECT_GE(told, 1200ms) << "it was renewed once and more";
-  EXPECT_LT(told, 1500ms + scaled(300ms));
+  EXPECT_LT(told, 1500ms + scaled(200ms));
   EXPECT_EQ(lease.lossReason(), LossReason::maxHold);
   EXPECT_FALSE(lease.held());
   EXPECT_EVENTUALLY(kWatchdog + 500ms, !raw().exists("reason"));

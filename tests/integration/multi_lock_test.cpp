@@ -111,7 +111,7 @@ TEST_P(MultiLockFaces, AMemberThatIsTakenLeavesNothingBehind) {
   const Stopwatch watch;
   EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 300ms)), "false");
   EXPECT_GE(watch.elapsedMs(), 300ms);
-  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(150ms));
   EXPECT_EQ(raw().keys(), std::set<std::string>{"b"}) << "given back before the call returns";
   EXPECT_FALSE(lock.isLocked()) << "one member is not all of them";
 }
@@ -333,7 +333,7 @@ TEST_F(MultiLock, XML4_AMemberWhoseAnswerNeverComesIsGivenBack) {
       node(1).proxy().addRule(TcpProxy::script("m"), TcpProxy::Action::stallReply(), once());
   const Stopwatch watch;
   EXPECT_EQ(answerOf([&] { return lock.tryLock(300ms); }), "timedOut");
-  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(200ms));
   EXPECT_FALSE(existsOn(0, "m")) << "given back before the call returned";
   EXPECT_TRUE(stalled.waitForHits(1, kLong));
   node(1).proxy().heal();
@@ -387,7 +387,7 @@ TEST_F(MultiLock, C4_AMemberThatDoesNotAnswer) {
     const Stopwatch watch;
     const std::string answer = answerOf([&] { return lock.tryLock(300ms); });
     EXPECT_NE(answer, "true");
-    EXPECT_LT(watch.elapsedMs(), 300ms + scaled(300ms));
+    EXPECT_LT(watch.elapsedMs(), 300ms + scaled(200ms));
     node(dead).proxy().heal();
     EXPECT_EVENTUALLY(kLong, countWith("m") == 0);
     // The connection may have been given up meanwhile.

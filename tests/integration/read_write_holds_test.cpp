@@ -303,7 +303,7 @@ TEST_F(ReadWriteLoad, AWriterWaitsForTheReadersAndNotForTheLock) {
   Client client = connect();
   const Stopwatch watch;
   EXPECT_TRUE(client.getReadWriteLock("outlasts").writeLock().tryLock(20s));
-  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(300ms)) << "not at its next poll";
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(200ms)) << "not at its next poll";
 }
 
 TEST_F(ReadWriteLoad, ALockOfAnotherKindIsNotEntered) {
@@ -342,7 +342,7 @@ TEST_P(ReadWriteConformanceSlow, ADeadWaitingWriterDelaysReadersForTwoSeconds) {
   worker.process().kill();
   const Stopwatch watch;
   EXPECT_EQ(answerOf(lock.read.tryLock(newOwner(), scaled(10s))), "true");
-  EXPECT_LT(watch.elapsedMs(), 2s + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 2s + scaled(200ms));
 }
 
 TEST_F(ReadWriteLoad, AnEarlyReleaseTellsAWaitingWriterTheNewEnd) {
@@ -364,7 +364,7 @@ TEST_F(ReadWriteLoad, AnEarlyReleaseTellsAWaitingWriterTheNewEnd) {
   const auto [got, when] = writer.get();
   EXPECT_EQ(got, "true");
   EXPECT_GE(when, end);
-  EXPECT_LT(wholeMs(when - end), scaled(300ms)) << "not at its next poll";
+  EXPECT_LT(wholeMs(when - end), scaled(150ms)) << "not at its next poll";
 }
 
 TEST_F(ReadWriteLoad, ReapsReadHoldsThatHaveExpired) {

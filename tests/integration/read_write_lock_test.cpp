@@ -268,7 +268,7 @@ TEST_P(ReadWriteConformance, RW18_ReadersWaitForTheEndOfALease) {
   for (auto& reader : readers) {
     EXPECT_EQ(reader.get(), "ok");
   }
-  EXPECT_LT(watch.elapsedMs(), 600ms + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 600ms + scaled(200ms));
 }
 
 TEST_P(ReadWriteConformance, RW20_AShorterReentryDoesNotShorten) {
@@ -365,7 +365,7 @@ TEST_P(ReadWriteConformance, RW24_AnExpiredWriterIsFollowed) {
                               return got + "," + outcomeOf(mine.write.unlock());
                             }).get();
   EXPECT_EQ(other, "ok,ok");
-  EXPECT_LT(watch.elapsedMs(), 400ms + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 400ms + scaled(200ms));
   EXPECT_EQ(outcomeOf(lock.write.unlock()), "notOwner");
 }
 
@@ -413,7 +413,7 @@ TEST_F(ReadWriteLoadSlow, RW27_SixtyDeadReadHolds) {
   lock.readLock().unlock();
   const Stopwatch watch;
   EXPECT_TRUE(lock.writeLock().tryLock(1s));
-  EXPECT_LT(watch.elapsedMs(), scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), scaled(200ms));
   lock.writeLock().unlock();
   expectNoKeys();
 }

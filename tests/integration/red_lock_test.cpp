@@ -98,7 +98,7 @@ TEST_P(RedLockFaces, NoQuorum) {
   EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), {}, 2s)), "noQuorum");
   const Stopwatch watch;
   EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 600ms, 2s)), "noQuorum");
-  EXPECT_LT(watch.elapsedMs(), 600ms + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 600ms + scaled(150ms));
   outlives(1, "r");
   EXPECT_EVENTUALLY(kLong, !existsOn(1, "r"));
 }
@@ -286,7 +286,7 @@ TEST_F(RedLock, XML6_ABlackHoleThatIsNeededCostsItsLimit) {
   const Stopwatch watch;
   EXPECT_EQ(answerOf([&] { return lock.tryLock(0ms, 2s); }), "false")
       << "two of three could be asked";
-  EXPECT_LT(watch.elapsedMs(), 200ms + 200ms + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 200ms + 200ms + scaled(200ms));
 }
 
 TEST_F(RedLock, XML6_ARestartInsideTheLeaseGivesNoSecondMajority) {
@@ -574,7 +574,7 @@ TEST_F(RedLock, AWaiterGetsItWhenTheMajorityIsFree) {
   const Stopwatch watch;
   EXPECT_FALSE(lock.tryLock(300ms, 10s));
   EXPECT_GE(watch.elapsedMs(), 299ms);
-  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(100ms));
   auto waiter = inThread([&] { return answerOf([&] { return lock.tryLock(10s, 10s); }); });
   EXPECT_FALSE(ready(waiter, 50ms));
   dropOn(1, "r");

@@ -159,7 +159,7 @@ TEST_P(SimpleLock, TheEndOfAForeignLeaseIsFoundAtOnce) {
   ASSERT_TRUE(foreignTake("expires", "6f1a", 250ms));
   const Stopwatch watch;
   EXPECT_EQ(outcomeOf(lockOf(client, "expires").lock()), "ok");
-  EXPECT_LT(watch.elapsedMs(), 250ms + scaled(300ms));
+  EXPECT_LT(watch.elapsedMs(), 250ms + scaled(250ms));
 }
 
 TEST_P(SimpleLock, AHoldWithoutExpiryIsWaitedFor) {
