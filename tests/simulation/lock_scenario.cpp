@@ -158,8 +158,8 @@ void LockScenario::forgetLost(Agent& agent) {
     const bool byItself = reason == LossReason::expired || reason == LossReason::unreachable ||
                           reason == LossReason::refused || reason == LossReason::failover;
     const Plan& plan = sim_.plan();
-    // A renewal that needs several keys is refused as long as their slot moves.
-    const bool moves = plan.cluster.migrations > 0 && family_ != Family::plain;
+    // A renewal of read holds needs several keys, and is refused as long as their slot moves.
+    const bool moves = plan.cluster.migrations > 0 && held->handle->shared;
     if (byItself && held->watched && !held->limited && plan.faults.none() && !moves &&
         plan.network.spikePercent == 0 &&
         Time(plan.options.watchdogTimeout) > 100 * plan.network.delayMax) {

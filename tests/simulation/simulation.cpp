@@ -437,14 +437,13 @@ void Simulation::answered(const OpenCall& call, const Error* error) {
     const bool connection =
         error->errc() == Errc::connectionFailed || error->errc() == Errc::serverError;
     // Until the first connection there may be no time to wait for it.
-    // While a slot moves the server may ask to try again until there is no time left for
-    // another pause, or redirect when there is none: then the time is what is said, and not the
-    // redirection.
-    const std::string_view text = error->what();
-    const bool movedTooLate = plan_.cluster.migrations > 0 &&
-                              call.peer->now() + plan_.options.retryDelayMax >= call.limit &&
-                              text.find("said: ASK") == text.npos &&
-                              text.find("said: MOVED") == text.npos;
+    // While a slot moves there may be no time left for another pause or to follow a redirection;
+    // that is what is said then, and not the redirection.
+    const bool noPauseLeft = call.peer->now() + plan_.options.retryDelayMax >= call.limit &&
+                             error->serverMessage().starts_with("TRYAGAIN");
+    const bool noTimeLeft =
+        call.peer->now() >= call.limit && error->errc() == Errc::connectionFailed;
+    const bool movedTooLate = plan_.cluster.migrations > 0 && (noPauseLeft || noTimeLeft);
     if (connection && call.startedAt > milliseconds(200) && plan_.faults.none() && !movedTooLate &&
         plan_.network.spikePercent == 0 && !plan_.network.killDenied) {
       broken("error", call.what + " fails although nothing is broken: " + error->what());
