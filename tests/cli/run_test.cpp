@@ -208,7 +208,7 @@ TEST_F(CliRun, CR3_AKilledWrapperLeavesNoCommandBehind) {
     wrapper.kill(SIGKILL);
   }
   for (const pid_t command : commands) {
-    EXPECT_EVENTUALLY(kSoon, !alive(command));
+    EXPECT_EVENTUALLY(std::chrono::milliseconds(1000), !alive(command));
   }
 }
 

@@ -49,8 +49,11 @@ class GroupTest : public LockTest {
   /// Starts them; node(i) and its client are there afterwards.
   /// @param watchdog  of these clients and otherLocks(). The default is so long that what is gone
   ///                  was released, and has not expired.
-  void startNodes(std::size_t count, std::chrono::milliseconds watchdog = kLongWatchdog) {
+  void startNodes(std::size_t count,
+                  std::chrono::milliseconds watchdog = kLongWatchdog,
+                  std::chrono::milliseconds commandTimeout = std::chrono::milliseconds(500)) {
     watchdog_ = watchdog;
+    commandTimeout_ = commandTimeout;
     for (std::size_t i = 0; i < count; ++i) {
       nodes_.push_back(std::make_unique<Node>(serverOptions()));
       nodes_.back()->client = std::make_unique<Client>(Client::connect(alert(*nodes_.back())));
@@ -63,7 +66,7 @@ class GroupTest : public LockTest {
   /// Through the proxy, with limits that notice a dead peer soon.
   [[nodiscard]] Options alert(Node& node) {
     Options options = tuned(node.uri(), watchdog_);
-    options.commandTimeout = 500ms;
+    options.commandTimeout = commandTimeout_;
     options.connectTimeout = 500ms;
     options.heartbeatInterval = 200ms;
     options.reconnectDelayMax = 100ms;
@@ -122,6 +125,7 @@ class GroupTest : public LockTest {
 
  private:
   std::chrono::milliseconds watchdog_ = kLongWatchdog;
+  std::chrono::milliseconds commandTimeout_{500};
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<Client>> others_;
 };
