@@ -197,9 +197,10 @@ TEST_P(LostPermit, RenewalsAreRepeated) {
   Client renewing = Client::connect(options);
   raw().set("renewed", "1");
   Permit permit = renewing.getPermitExpirableSemaphore("renewed").hold();
+  const auto until = permit.validUntil();
   const auto fault = breakOnce(lua::permit_renew);
   ASSERT_TRUE(fault.waitForHits(1, kLong));
-  std::this_thread::sleep_for(2600ms);
+  EXPECT_EVENTUALLY(kLong, permit.validUntil() > until);
   deliverLate();
   EXPECT_TRUE(permit.held());
   EXPECT_EQ(permit.release(), ReleaseResult::released);
@@ -324,11 +325,14 @@ TEST_F(PermitFault, AnAcquisitionWithoutALeaseIsUndoneHoweverLongTheOutage) {
   once.limit = 1;
   const auto fault =
       proxy().addRule(running(lua::permit_acquire), TcpProxy::Action::swallowReplyAndCut(), once);
-  proxy().addRule(running(lua::permit_reconcile), TcpProxy::Action::cutBeforeForward());
+  const auto outage =
+      proxy().addRule(running(lua::permit_reconcile), TcpProxy::Action::cutBeforeForward());
+  const Stopwatch lasts;
   EXPECT_NE(outcomeOf([&] { static_cast<void>(semaphore.tryAcquire()); }), "ok");
   EXPECT_EQ(fault.hits(), 1U);
   EXPECT_EQ(taken("s"), 1);
-  std::this_thread::sleep_for(2500ms);
+  // Longer than each of its times together, and still tried.
+  EXPECT_EVENTUALLY(kLong, lasts.elapsedMs() > 3 * 500ms && outage.hits() >= 5);
   EXPECT_EQ(taken("s"), 1);
   proxy().clearRules();
   EXPECT_EVENTUALLY(kLong, taken("s") == 0);

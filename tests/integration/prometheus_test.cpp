@@ -79,7 +79,6 @@ TEST_F(Scrape, NamesThatStandOutOnlyIfAskedForAndOnlySoMany) {
     lockOf(i).lock();
   }
   for (int i = 1; i <= 4; ++i) {
-    std::this_thread::sleep_for(5ms);
     lockOf(i).unlock();
   }
   const std::string text = page(collector);

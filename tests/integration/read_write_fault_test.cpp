@@ -237,9 +237,10 @@ TEST_P(ReadWriteLostReply, RenewalsKeepTheCount) {
   const OwnerId owner = newOwner();
   Lease write = lock.writeLock().acquire({}, owner);
   Lease read = lock.readLock().acquire({}, owner);
+  const auto until = std::max(write.validUntil(), read.validUntil());
   const auto fault = breakOnce(lua::rw_read_renew);
   ASSERT_TRUE(fault.waitForHits(1, kLong));
-  std::this_thread::sleep_for(3100ms);
+  EXPECT_EVENTUALLY(kLong, write.validUntil() > until && read.validUntil() > until);
   deliverLate();
   EXPECT_TRUE(write.held());
   EXPECT_TRUE(read.held());

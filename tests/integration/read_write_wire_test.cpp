@@ -159,7 +159,8 @@ TEST_P(ReadWriteWire, V4_OneRenewalForTheHoldsOfAnOwnerAndNobodyElses) {
   lock.read.lock(a, 750ms).value();
   rawRead("M", "dead:1", 400ms);
   EXPECT_EVENTUALLY(kLong, !raw().exists(holdKey("M", "dead:1", 1)));
-  std::this_thread::sleep_for(2500ms);
+  // Both holds four times, which is longer than the watchdog's lease.
+  EXPECT_EVENTUALLY(kLong, client.stats().renewals >= 8);
   const std::string field = ownerField(client, a);
   EXPECT_GT(raw().pttl(holdKey("M", field, 1)), 200);
   EXPECT_GT(raw().pttl(holdKey("M", field, 2)), 200) << "a lease in a watched hold is watched";
@@ -179,7 +180,8 @@ TEST_P(ReadWriteWire, TheSidesOfManyLocksAreRenewedInFewRequests) {
     locks.back().write.lock().value();
     locks.back().read.lock().value();
   }
-  std::this_thread::sleep_for(600ms);
+  // From the first renewal on they come together.
+  EXPECT_EVENTUALLY(kLong, client.stats().renewals >= 40);
   proxy().recordCommands(true);
   const std::uint64_t before = client.stats().renewals;
   EXPECT_EVENTUALLY(kLong, client.stats().renewals >= before + 40);
