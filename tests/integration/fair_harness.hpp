@@ -84,14 +84,20 @@ class Visitors {
 /// A server and fair locks on it, whose queue is looked into by raw commands.
 class FairLockTest : public LockTest {
  protected:
-  /// How long a place lasts. The shortest there is.
-  static constexpr std::chrono::milliseconds kPlace{1000};
+  /// How long a place lasts. It is refreshed every third of that, so none lapses on a host that
+  /// stands still for a moment.
+  static constexpr std::chrono::milliseconds kPlace{2000};
+  /// A place whose owner looks again by itself after 20 s: who gets the lock sooner was told, or
+  /// knows when the holder's lease ends.
+  static constexpr std::chrono::milliseconds kRarePlace{60'000};
 
-  [[nodiscard]] static Options fair(Options options) {
-    options.fairWaiterLease = kPlace;
+  [[nodiscard]] static Options fair(Options options, std::chrono::milliseconds place = kPlace) {
+    options.fairWaiterLease = place;
     return options;
   }
-  [[nodiscard]] Client connectFair() { return Client::connect(fair(options())); }
+  [[nodiscard]] Client connectFair(std::chrono::milliseconds place = kPlace) {
+    return Client::connect(fair(options(), place));
+  }
 
   [[nodiscard]] static std::string queueKey(const std::string& name) {
     return "redisson_lock_queue:{" + name + "}";
@@ -124,7 +130,7 @@ class FairLockTest : public LockTest {
     }
     return left;
   }
-  /// The longest of them seen until a deadline.
+  /// The longest of them seen until a deadline; there must be one.
   [[nodiscard]] std::int64_t longestPlace(const std::string& name, const Deadline& until) {
     std::int64_t longest = 0;
     while (!until.expired()) {
@@ -132,6 +138,7 @@ class FairLockTest : public LockTest {
         longest = std::max(longest, left);
       }
     }
+    EXPECT_GT(longest, 0) << "nobody waits";
     return longest;
   }
   /// A waiter of another program, whose place lasts for long.
@@ -150,8 +157,11 @@ class FairLockTest : public LockTest {
     EXPECT_FALSE(raw().exists(orderKey(name)));
   }
   /// A worker process whose locks are fair.
-  [[nodiscard]] std::unique_ptr<Worker> fairWorker() {
-    auto worker = std::make_unique<Worker>(uri("watchdog-timeout=1s&fair-waiter-lease=1s"));
+  [[nodiscard]] std::unique_ptr<Worker> fairWorker(
+      std::chrono::milliseconds watchdog = kLongWatchdog) {
+    auto worker = std::make_unique<Worker>(
+        uri("watchdog-timeout=" + std::to_string(watchdog.count()) +
+            "ms&fair-waiter-lease=" + std::to_string(kPlace.count()) + "ms"));
     EXPECT_EQ(worker->ask("kind fair"), "ok");
     return worker;
   }
