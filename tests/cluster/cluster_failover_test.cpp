@@ -38,8 +38,9 @@ class ClusterFailoverSlow : public ClusterFailover {};
 
 TEST_F(ClusterFailover, XFO5_AHoldAndAWaiterOutliveTheMaster) {
   RedisCluster cluster({.masters = 3, .replicasEach = 1});
-  Client holder = Client::connect(tuned(cluster.uri(3), 20s));
-  Client waiter = Client::connect(tuned(cluster.uri(3), 20s));
+  constexpr std::chrono::milliseconds kLease{120'000};
+  Client holder = Client::connect(tuned(cluster.uri(3), kLease));
+  Client waiter = Client::connect(tuned(cluster.uri(3), kLease));
   const std::string name = cluster.nameAt(0, "held:");
   Lease lease = holder.getLock(name).acquire();
   std::atomic<bool> entered{false};
@@ -52,11 +53,16 @@ TEST_F(ClusterFailover, XFO5_AHoldAndAWaiterOutliveTheMaster) {
   const ClosedAtEnd end(waiter);
   ASSERT_TRUE(waits(waiter));
   replicate(cluster, 0, holder.getLock(name));
+  const auto killed = Clock::now();
   cluster.node(0).kill();
   ASSERT_EVENTUALLY(kLong, replaced(cluster, name, 0));
   const std::size_t master = cluster.ownerOf(name);
-  // It is verified at once, long before the next renewal is due.
-  EXPECT_EVENTUALLY(kLong, cluster.raw(master).pttl(name) > 18'000);
+  // It is verified at once, long before the next renewal is due: more is left than a lease from
+  // before the death could have.
+  EXPECT_EVENTUALLY(kLong, [&] {
+    const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - killed);
+    return cluster.raw(master).pttl(name) > (kLease - since).count();
+  }());
   EXPECT_TRUE(lease.held());
   EXPECT_FALSE(entered);
   const auto released = Clock::now();
@@ -170,7 +176,7 @@ TEST_F(ClusterFailover, XWD3_AMasterThatStandsStillDoesNotDelayTheOthers) {
 }
 
 TEST_F(ClusterFailoverSlow, XWD3_ThreeThousandHoldsOfWhichAThirdStandsStill) {
-  constexpr std::chrono::milliseconds kLease{6000};
+  constexpr std::chrono::milliseconds kLease{9000};
   constexpr int kHolds = 3000;
   RedisCluster cluster({.masters = 3, .nodeTimeout = 60s});
   std::atomic<int> lostThere{0};
@@ -239,15 +245,17 @@ TEST_F(ClusterFailoverSlow, XWD3_ThreeThousandHoldsOfWhichAThirdStandsStill) {
 TEST_F(ClusterFailover, ARequestThatIsLostOnOneNodeCountsOnce) {
   RedisCluster cluster({.masters = 3, .nodeTimeout = 60s});
   Options options = tuned(cluster.uri(3));
-  options.commandTimeout = 300ms;
+  options.commandTimeout = 1s;
+  options.callTimeout = 10s;
   Client client = Client::connect(options);
   const std::string name = cluster.nameAt(1, "frozen:");
   const std::string other = cluster.nameAt(0, "works:");
   EXPECT_FALSE(client.getLock(name).isLocked());
   const OwnerId owner = newOwner();
+  log().clear();
   cluster.node(1).freeze();
   auto waiting = inThread([&] { client.getLock(name).lockAsync({}, owner).get(); });
-  ASSERT_EVENTUALLY(kLong, log().contains("no reply within 300 ms"));
+  ASSERT_EVENTUALLY(kLong, log().contains("no reply within 1000 ms"));
   EXPECT_TRUE(client.getLock(other).tryLock()) << "the other nodes work";
   cluster.node(1).thaw();
   ASSERT_EVENTUALLY(kLong, waiting.wait_for(0s) == std::future_status::ready);
@@ -259,6 +267,7 @@ TEST_F(ClusterFailover, ARequestThatIsLostWithItsMasterCountsOnce) {
   RedisCluster cluster({.masters = 3, .replicasEach = 1});
   Options options = tuned(cluster.uri(3));
   options.commandTimeout = 500ms;
+  options.callTimeout = 10s;
   Client client = Client::connect(options);
   const std::string name = cluster.nameAt(0, "frozen:");
   EXPECT_FALSE(client.getLock(name).isLocked());

@@ -179,14 +179,14 @@ TEST_P(SentinelEvents, AWatchedHoldIsRenewedOnTheNewMaster) {
   RedisSentinelsOptions setup;
   setup.proxied = GetParam() == Event::masterCutOff;
   start(setup);
-  // Longer than a failover takes, shorter than the test.
-  Client holder = Client::connect(patient(named(scaled(12s))));
+  // Longer than a failover takes, also one whose first election fails.
+  Client holder = Client::connect(patient(named(scaled(24s))));
   Lease lease = holder.getLock("renewed").acquire();
   replicate(0);
   const std::size_t master = happen(GetParam(), 0);
   RawRedis server = raw(master);
   // Verified at once: the lease is a fresh one long before a third of it is over.
-  EXPECT_EVENTUALLY(kLong, server.pttl("renewed") > scaled(10s).count());
+  EXPECT_EVENTUALLY(kLong, server.pttl("renewed") > scaled(20s).count());
   const auto until = lease.validUntil();
   EXPECT_EVENTUALLY(kLong, lease.validUntil() > until);
   EXPECT_TRUE(lease.held());
@@ -201,6 +201,8 @@ TEST_P(SentinelEvents, AWatchedHoldIsRenewedOnTheNewMaster) {
 TEST_F(SentinelFailover, C9_AHoldThatTheNewMasterDoesNotKnowIsToldAsLost) {
   RedisSentinelsOptions setup;
   setup.proxied = true;
+  // All that is to be lost is taken before the Sentinels begin.
+  setup.downAfter = 4s;
   start(setup);
   std::mutex mutex;
   std::vector<LostHold> told;
@@ -262,6 +264,7 @@ TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
   const auto shortest = scaled(2s);
   Options settings = named(shortest);
   settings.commandTimeout = 500ms;
+  settings.callTimeout = 10s;
   Client holder = Client::connect(settings);
   // A waiter's hold counts from its request, which waits for as long as there is no server.
   settings.watchdogTimeout = 3 * shortest;
@@ -308,22 +311,31 @@ TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
     EXPECT_EQ(object->outcome(), "ok");
     EXPECT_EQ(object->overlaps(), 0);
   }
-  // A message wakes them again, within less than a safety poll.
+  // A message wakes them again.
+  const std::size_t master = world().awaitMaster();
   RLock lock = holder.getLock("after");
   lock.lock(300s);
+  const std::int64_t scripts = raw(master).commandCalls("evalsha");
   Entrant waiter([&] { others.getLock("after").lock(60s); });
   const ClosedAtEnd endAfter(others);
   ASSERT_EVENTUALLY(kLong, others.stats().waiters == 1);
+  // Its look after the confirmation must not find the lock free: nobody would wait for the message
+  // then.
+  ASSERT_EVENTUALLY(kLong, raw(master).commandCalls("evalsha") >= scripts + 2);
+  const auto messages = others.stats().messages;
   lock.unlock();
   EXPECT_EVENTUALLY(kLong, waiter.in());
+  EXPECT_EVENTUALLY(kLong, others.stats().messages > messages) << "no message came";
 }
 
 TEST_F(SentinelFailover, AServerThatBecomesAReplicaIsNoErrorForTheCaller) {
   start();
-  Client client = Client::connect(named(60s));
+  // Each call may take as long as a failover does.
+  Options settings = named(60s);
+  settings.callTimeout = kLong;
+  Client client = Client::connect(settings);
   std::atomic<bool> done{false};
   auto work = inThread([&] {
-    // Each call may take as long as a failover does.
     std::vector<std::string> outcomes;
     for (int i = 0; !done || i < 100; ++i) {
       RLock lock = client.getLock("work" + std::to_string(i % 10));
@@ -345,7 +357,10 @@ TEST_F(SentinelFailover, AServerThatBecomesAReplicaIsNoErrorForTheCaller) {
 
 TEST_F(SentinelFailover, TP01_ManyNamesOverAFailoverAndTheReturnOfTheOldMaster) {
   start();
-  Client client = Client::connect(named(60s));
+  // Each call may take as long as a failover does.
+  Options settings = named(60s);
+  settings.callTimeout = kLong;
+  Client client = Client::connect(settings);
   std::atomic<bool> done{false};
   std::vector<std::future<std::pair<std::string, std::string>>> loads;
   for (int load = 0; load < 5; ++load) {

@@ -288,7 +288,7 @@ TEST_F(TlsConnect, RevokedByAnotherAuthority) {
 
 TEST_F(TlsConnect, APortWithoutTls) {
   // Redis waits for more of what is no command to it.
-  expectRefused(uriOf(server().port(), "&connect-timeout=300ms"),
+  expectRefused(uriOf(server().port(), "&connect-timeout=1s"),
                 Errc::connectionFailed,
                 {"TLS handshake", "write redis:// before its address"});
   const TalkativeServer talkative;

@@ -34,7 +34,8 @@ class TlsLink : public ::testing::Test {
     Options trusting;
     trusting.tlsCaFile = ca_.file();
     link_ = std::make_unique<LinkHarness>(front_->port(), [&](LinkSettings& settings) {
-      settings.replyTimeout = scaled(5s);
+      // How fast it goes is not the subject.
+      settings.replyTimeout = scaled(60s);
       settings.wrap = ::rlock::detail::net::tlsStreams(trusting, nullptr);
     });
     ASSERT_TRUE(link_->waitUntilUp());

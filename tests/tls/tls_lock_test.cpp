@@ -19,6 +19,8 @@ class TlsLock : public TlsTest {
       clients.push_back(std::make_unique<Client>(connectTo(uri)));
     }
     Resource resource;
+    // Both clients wait and have a connection for messages, however late a thread begins.
+    rawHold("contended", "another:1", 60s);
     std::vector<std::future<std::string>> running;
     for (int i = 0; i < threads; ++i) {
       running.push_back(inThread([&, i] {
@@ -32,6 +34,10 @@ class TlsLock : public TlsTest {
         });
       }));
     }
+    for (const auto& client : clients) {
+      EXPECT_EVENTUALLY(kLong, client->stats().waiters > 0 && client->stats().channels > 0);
+    }
+    rawRelease("contended");
     for (auto& one : running) {
       EXPECT_EQ(one.get(), "ok");
     }
@@ -74,7 +80,6 @@ TEST_F(TlsLock, AWaiterIsWokenByAMessage) {
   held.lock();
   auto waiting = inThread([&] { return outcomeOf([&] { waiter.getLock("passed").lock(); }); });
   ASSERT_EVENTUALLY(kLong, raw().publish(channelOf("passed"), "unknown") > 0);
-  const Stopwatch watch;
   held.unlock();
   // The safety poll is a minute away.
   ASSERT_TRUE(ready(waiting, kLong));
@@ -117,8 +122,8 @@ TEST_F(TlsLock, ConnectionsThatAreCutAreMadeAgain) {
 
 TEST_F(TlsLock, AFrozenServerIsNoticed) {
   Options settings = tuned(uriOf(tlsPort()));
-  settings.commandTimeout = 200ms;
-  settings.callTimeout = 400ms;
+  settings.commandTimeout = 1s;
+  settings.callTimeout = 2s;
   Client client = Client::connect(settings);
   use(client);
   server().freeze();
@@ -126,7 +131,11 @@ TEST_F(TlsLock, AFrozenServerIsNoticed) {
   EXPECT_NE(outcomeOf([&] { static_cast<void>(client.getLock("f").tryLock()); }), "ok");
   EXPECT_LT(watch.elapsedMs(), scaled(5s));
   server().thaw();
-  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { use(client); }) == "ok");
+  RLock again = client.getLock("again");
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] {
+                             again.lock();
+                             again.unlock();
+                           }) == "ok");
 }
 
 }  // namespace

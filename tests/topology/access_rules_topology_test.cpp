@@ -48,7 +48,7 @@ struct KindRule {
   std::function<void(Client& mine, Client& other)> use;
 };
 
-void useLock(RLock lock, RLock other, Client& others) {
+void useLock(RLock lock, RLock other, Client& mine, Client& others) {
   lock.lock();
   auto waiter = inThread([&] {
     return outcomeOf([&] {
@@ -57,6 +57,8 @@ void useLock(RLock lock, RLock other, Client& others) {
     });
   });
   EXPECT_EVENTUALLY(kLong, others.stats().waiters > 0);
+  const auto renewals = mine.stats().renewals;
+  EXPECT_EVENTUALLY(kLong, mine.stats().renewals > renewals);
   lock.unlock();
   EXPECT_EQ(waiter.get(), "ok");
   Lease labelled = lock.acquire({.label = "import"});
@@ -72,23 +74,24 @@ const std::vector<KindRule>& rules() {
       {"plain",
        "getLock()",
        [](Client& mine, Client& other) {
-         useLock(mine.getLock("orders:17"), other.getLock("orders:17"), other);
+         useLock(mine.getLock("orders:17"), other.getLock("orders:17"), mine, other);
        }},
       {"fair",
        "getFairLock()",
        [](Client& mine, Client& other) {
-         useLock(mine.getFairLock("orders:17"), other.getFairLock("orders:17"), other);
+         useLock(mine.getFairLock("orders:17"), other.getFairLock("orders:17"), mine, other);
        }},
       {"fenced",
        "getFencedLock()",
        [](Client& mine, Client& other) {
-         useLock(mine.getFencedLock("orders:17"), other.getFencedLock("orders:17"), other);
+         useLock(mine.getFencedLock("orders:17"), other.getFencedLock("orders:17"), mine, other);
        }},
       {"readWrite",
        "getReadWriteLock()",
        [](Client& mine, Client& other) {
          useLock(mine.getReadWriteLock("orders:17").writeLock(),
                  other.getReadWriteLock("orders:17").writeLock(),
+                 mine,
                  other);
          RLock reading = mine.getReadWriteLock("orders:17").readLock();
          reading.lock();
@@ -98,7 +101,7 @@ const std::vector<KindRule>& rules() {
       {"simple",
        "getSimpleLock()",
        [](Client& mine, Client& other) {
-         useLock(mine.getSimpleLock("orders:17"), other.getSimpleLock("orders:17"), other);
+         useLock(mine.getSimpleLock("orders:17"), other.getSimpleLock("orders:17"), mine, other);
        }},
       {"semaphore",
        "getSemaphore()",
@@ -152,6 +155,7 @@ class AccessRulesOf : public TopologyTest, public ::testing::WithParamInterface<
     if (GetParam() == Place::cluster) {
       RedisClusterOptions options;
       options.replicasEach = 1;
+      options.nodeTimeout = 60s;
       cluster_ = std::make_unique<RedisCluster>(options);
       for (std::size_t i = 0; i < options.masters; ++i) {
         masters_.push_back(cluster_->raw(i));
@@ -193,7 +197,7 @@ class AccessRulesOf : public TopologyTest, public ::testing::WithParamInterface<
 
   [[nodiscard]] Options user() {
     const std::string uri = cluster_ ? cluster_->uri() : sentinels_->uri();
-    Options options = tuned(uri, 1s);
+    Options options = tuned(uri, 3s);
     options.username = "orders";
     options.password = "s3cret";
     options.clientName = "orders-service";

@@ -17,7 +17,9 @@ class CredentialsOf : public TopologyTest, public ::testing::WithParamInterface<
       return;
     }
     if (GetParam() == Place::sentinel) {
-      sentinels_ = std::make_unique<RedisSentinels>();
+      RedisSentinelsOptions options;
+      options.downAfter = 60s;
+      sentinels_ = std::make_unique<RedisSentinels>(options);
     } else {
       RedisClusterOptions options;
       options.replicasEach = 1;
