@@ -140,11 +140,10 @@ TEST_F(CliDoctor, AUriThatDoesNotFitTheServer) {
 
 #ifndef RLOCK_TEST_WITHOUT_TLS
 TEST_F(CliDoctor, TlsWhereThereIsNone) {
-  expectBad(
-      runCli("rediss://127.0.0.1:" + std::to_string(server().port()) + "?connect-timeout=500ms",
-             {"doctor"}),
-      "connection",
-      "redis:// instead of rediss://");
+  expectBad(runCli("rediss://127.0.0.1:" + std::to_string(server().port()) + "?connect-timeout=2s",
+                   {"doctor"}),
+            "connection",
+            "redis:// instead of rediss://");
 }
 #endif
 

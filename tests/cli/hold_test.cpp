@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <csignal>
 
 namespace rlock::test {
@@ -48,6 +49,14 @@ TEST_F(CliHold, WaitingTakesNothing) {
   occupy("a");
   EXPECT_EQ(run({"wait", "--wait", "50ms", "a"}).code, 75);
   ChildProcess waiting = start({"wait", "a"});
+  const auto connected = [&] {
+    const auto clients = redis().clientList();
+    return std::any_of(clients.begin(), clients.end(), [](const auto& client) {
+      const auto name = client.find("name");
+      return name != client.end() && name->second.starts_with("rlock-wait");
+    });
+  };
+  ASSERT_EVENTUALLY(kSoon, connected());
   EXPECT_FALSE(waiting.wait(std::chrono::milliseconds(100)));
   redis().del("a");
   EXPECT_EQ(finish(waiting).code, 0);

@@ -30,7 +30,7 @@ using Of = FailedAllocation::Of;
 
 class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
  protected:
-  static constexpr std::chrono::milliseconds kLease{600};
+  static constexpr std::chrono::milliseconds kLease{1000};
 
   void SetUp() override {
     LockTest::SetUp();
@@ -489,11 +489,14 @@ TEST_P(Allocation, ToAnswerManyCalls) {
   };
   Options settings = tight();
   settings.commandTimeout = 5s;
+  // What is granted after the pause is valid yet.
+  constexpr std::chrono::milliseconds kOwnLease{3000};
+  settings.watchdogTimeout = kOwnLease;
   Client client = Client::connect(settings);
   RLock warm = client.getLock("warm");
   warm.lock();
   warm.unlock();
-  raw().command({"CLIENT", "PAUSE", "200", "ALL"});
+  raw().command({"CLIENT", "PAUSE", "1000", "ALL"});
   for (std::size_t i = 0; i < kCalls; ++i) {
     client.getLock("many:" + std::to_string(i))
         .acquireAsync({}, newOwner())
@@ -507,7 +510,7 @@ TEST_P(Allocation, ToAnswerManyCalls) {
     } catch (const std::exception&) {
       // An answer.
     }
-    static_cast<void>(eventually(1s, all));
+    static_cast<void>(eventually(2s, all));
     EXPECT_TRUE(FailedAllocation::happened());
   }
   EXPECT_EVENTUALLY(kLong, all());
@@ -517,7 +520,7 @@ TEST_P(Allocation, ToAnswerManyCalls) {
   for (const auto& count : answers) {
     EXPECT_EQ(count, 1);
   }
-  EXPECT_EVENTUALLY(kLease + 1s, raw().command({"DBSIZE"}).integer() == 0);
+  EXPECT_EVENTUALLY(kOwnLease + 1s, raw().command({"DBSIZE"}).integer() == 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(OfTheCaller, Allocation, ::testing::Values(Of::thisThread));

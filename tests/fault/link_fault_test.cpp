@@ -6,11 +6,13 @@
 #include "fault/faults.hpp"
 #include "integration/link_harness.hpp"
 #include "net/codec.hpp"
+#include "net/socket.hpp"
 #include "support/free_port.hpp"
 
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <poll.h>
 #include <sys/epoll.h>
 
 namespace rlock::test {
@@ -41,7 +43,7 @@ TEST(LinkMemory, AReaderIsReplacedInTheMiddleOfAnArray) {
 
 TEST(LinkMemory, ASubmissionThatFailsIsNeitherSentNorAwaited) {
   FakeServer server(kEchoes);
-  LinkHarness harness(server.port());
+  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(5s); });
   ASSERT_TRUE(harness.waitUntilUp());
   int failures = 0;
   for (const Mode mode : {Mode::awaited, Mode::background}) {
@@ -84,7 +86,10 @@ TEST(LinkMemory, RepliesAndLossesNeedNone) {
   FakeServer server([](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
     return argv[0] == "WORK" && peer.send("+OK\r\n");
   });
-  LinkHarness harness(server.port(), [](LinkSettings& s) { s.reconnectDelayMax = 100ms; });
+  LinkHarness harness(server.port(), [](LinkSettings& s) {
+    s.replyTimeout = scaled(1s);
+    s.reconnectDelayMax = 100ms;
+  });
   for (long k = 1;; ++k) {
     ASSERT_LT(k, 2000);
     ASSERT_TRUE(harness.waitUntilUp()) << k;
@@ -190,7 +195,10 @@ TEST(LinkEpoll, ALinkWhoseNewSocketCannotBeWatchedTriesAgain) {
     return argv[0] == "WORK" && peer.send("+OK\r\n");
   });
   for (const bool nested : {true, false}) {
-    LinkHarness harness(server.port(), [](LinkSettings& s) { s.reconnectDelayMax = 100ms; });
+    LinkHarness harness(server.port(), [](LinkSettings& s) {
+      s.replyTimeout = scaled(2s);
+      s.reconnectDelayMax = 100ms;
+    });
     ASSERT_TRUE(harness.waitUntilUp());
     const auto fatal = makeIntrusive<TestRequest>();
     ASSERT_TRUE(harness.submit(*fatal, {"CLOSE"}, Mode::awaited));
@@ -225,7 +233,14 @@ TEST(LinkRace, AWaiterThatComesBetweenALossAndItsAnnouncementDoesNotRead) {
   });
   std::atomic<bool> leave{false};
   std::atomic<bool> inside{false};
-  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(5s); });
+  std::atomic<int> clientFd{-1};
+  LinkHarness harness(server.port(), [&](LinkSettings& s) {
+    s.replyTimeout = scaled(5s);
+    s.wrap = [&](int fd, const Endpoint&) {
+      clientFd = fd;
+      return detail::net::makePlainStream(detail::net::UniqueFd(fd));
+    };
+  });
   ASSERT_TRUE(harness.waitUntilUp());
   std::jthread writer;
   const SetAtEnd leaving(leave);
@@ -243,7 +258,12 @@ TEST(LinkRace, AWaiterThatComesBetweenALossAndItsAnnouncementDoesNotRead) {
   ASSERT_TRUE(harness.submit(*early, {"WORK"}, Mode::awaited));
   ASSERT_TRUE(harness.submit(*fatal, {"CLOSE"}, Mode::background));
   ASSERT_EVENTUALLY(kLong, reset.load());
-  std::this_thread::sleep_for(10ms);
+  // It says so before it closes.
+  const auto isReset = [&] {
+    pollfd watched{clientFd.load(), 0, 0};
+    return ::poll(&watched, 1, 0) > 0 && (watched.revents & (POLLERR | POLLHUP)) != 0;
+  };
+  ASSERT_EVENTUALLY(kLong, isReset());
   // A writer finds the connection reset. It is preempted each time it gives a mutex back, so also
   // between ending the requests and saying so.
   const auto late = makeIntrusive<TestRequest>();

@@ -133,9 +133,9 @@ TEST_F(TwoCalls, AcquiringAndTheEndOfTheOwnersThread) {
                        owner.request_stop();
                        owner.join();
                      }
-                     EXPECT_EVENTUALLY(2s, !raw().exists("l")) << "it is renewed for ever";
+                     EXPECT_EVENTUALLY(kLong, !raw().exists("l")) << "it is renewed for ever";
                    }},
-              [this] { return options(300ms); });
+              [this] { return options(600ms); });
 }
 
 TEST_F(TwoCalls, AcquiringAgainAndAForcedRelease) {

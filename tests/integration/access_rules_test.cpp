@@ -41,12 +41,13 @@ class AccessRules : public LockTest, public ::testing::WithParamInterface<LostRe
   }
 
   [[nodiscard]] Options user() {
-    Options settings = proxied(scaled(600ms));
+    Options settings = proxied(scaled(2s));
     settings.username = "orders";
     settings.password = "s3cret";
     settings.clientName = "orders-service";
     settings.lostReplyPolicy = GetParam();
     settings.commandTimeout = scaled(300ms);
+    settings.callTimeout = scaled(5s);
     settings.reconnectDelayMin = 5ms;
     return settings;
   }
@@ -84,7 +85,7 @@ class AccessRules : public LockTest, public ::testing::WithParamInterface<LostRe
     EXPECT_GT(lock.getHoldCount(), 0);
     EXPECT_TRUE(lock.remainTimeToLive());
     // The read side lets the other one in.
-    if (other.tryLock(300ms)) {
+    if (other.tryLock(1s)) {
       other.unlock();
     }
     auto waiter = inThread([&] { return answerOf([&] { return other.tryLock(scaled(10s)); }); });
@@ -225,7 +226,7 @@ TEST_P(AccessRules, OfReadWriteLocks) {
   RLock reading = client.getReadWriteLock("orders:17").readLock();
   RLock writing = other.getReadWriteLock("orders:17").writeLock();
   reading.lock();
-  EXPECT_FALSE(writing.tryLock(300ms));
+  EXPECT_FALSE(writing.tryLock(1s));
   reading.unlock();
   EXPECT_TRUE(writing.tryLock());
   writing.unlock();
@@ -247,7 +248,7 @@ TEST_P(AccessRules, OfSemaphores) {
   EXPECT_TRUE(semaphore.trySetPermits(3, 60s));
   loseReplyOnce(lua::semaphore_acquire);
   semaphore.acquire();
-  EXPECT_FALSE(semaphore.tryAcquire(5, 300ms));
+  EXPECT_FALSE(semaphore.tryAcquire(5, 1s));
   loseReplyOnce(lua::semaphore_add);
   semaphore.release();
   EXPECT_TRUE(semaphore.releaseIfExists());

@@ -59,8 +59,8 @@ TEST_F(Lazy, ConnectReturnsBeforeTheServerIsThereAndCallsWaitForIt) {
 TEST_F(Lazy, CallsFailAsInAnOutage) {
   server().stop();
   Options settings = lazy();
-  settings.outageTimeout = scaled(300ms);
-  settings.callTimeout = scaled(300ms);
+  settings.outageTimeout = scaled(1s);
+  settings.callTimeout = scaled(1s);
   Client client = Client::connect(settings);
   RLock lock = client.getLock("early");
   EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "connectionFailed");

@@ -192,7 +192,7 @@ TEST_F(HandOverTest, OthersAreToldWhenTheNumberIsReached) {
 
 TEST_F(HandOverTest, OthersAreToldWhenTheTimeIsOver) {
   Options settings = endless();
-  settings.handOverTime = scaled(100ms);
+  settings.handOverTime = scaled(1s);
   Client client = Client::connect(settings);
   RLock lock = client.getLock("time");
   const OwnerId first = taken(client, "time");
@@ -203,7 +203,7 @@ TEST_F(HandOverTest, OthersAreToldWhenTheTimeIsOver) {
   ASSERT_EVENTUALLY(kLong, waiters.answered(1));
   EXPECT_EQ(listener.messages().size(), 0U);
   // The time itself is what is tested.
-  std::this_thread::sleep_for(scaled(150ms));
+  std::this_thread::sleep_for(scaled(1100ms));
   waiters.release(0);
   EXPECT_TRUE(listener.waitFor(1, kLong));
   ASSERT_EVENTUALLY(kLong, waiters.answered(2));
@@ -490,7 +490,7 @@ TEST_F(HandOverTest, AReleaseThatMustWaitIsForEverybody) {
   });
   EXPECT_EVENTUALLY(kLong, unlocks.load());
   // For longer than a hand-over may wait to be sent: the time itself is what is tested.
-  std::this_thread::sleep_for(200ms);
+  std::this_thread::sleep_for(700ms);
   proxy().refuseConnections(false);
   EXPECT_EQ(unlocking.get(), "ok");
   ASSERT_EVENTUALLY(kLong, waiters.answered(1));
@@ -533,7 +533,7 @@ class HandOverLeaveTest : public HandOverTest {
     listener_.emplace(rawOptions());
     listener_->subscribe(channelOf("leave"));
     client_->getLock("leave").lockAsync({}, first_).get();
-    proxy().addRule(running(lua::lock_hand_over), TcpProxy::Action::delayReply(scaled(400ms)));
+    proxy().addRule(running(lua::lock_hand_over), TcpProxy::Action::delayReply(scaled(1200ms)));
   }
   /// The next owner's hold is given back, and the others hear of it.
   void expectGivenBack() {

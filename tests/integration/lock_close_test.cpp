@@ -139,7 +139,7 @@ TEST_F(LockClose, GivesThousandsOfHoldsBack) {
   for (auto& future : futures) {
     leases.push_back(future.get());
   }
-  client.close(scaled(2s));
+  client.close(scaled(kLong));
   expectNoKeys();
 }
 

@@ -66,7 +66,10 @@ TEST_P(LockConformance, LK14_FreeAtOnceAfterThePoliteEnd) {
 
 TEST_P(LockConformance, LK16_NotRenewedAfterAStoppedTryLock) {
   // The reply of the granted attempt is held back while the caller is stopped.
-  const auto held = proxy().addRule(TcpProxy::script("LK16"), TcpProxy::Action::delayReply(150ms));
+  TcpProxy::RuleOptions known;
+  known.ignoreErrorReplies = true;
+  const auto held =
+      proxy().addRule(TcpProxy::script("LK16"), TcpProxy::Action::stallReply(), known);
   Client client = Client::connect(proxied(kWatchdog));
   std::stop_source stop;
   auto call = inThread([&] {
@@ -80,7 +83,8 @@ TEST_P(LockConformance, LK16_NotRenewedAfterAStoppedTryLock) {
   stop.request_stop();
   const std::string answer = call.get();
   EXPECT_EQ(answer, "cancelled");
-  proxy().heal();
+  proxy().clearRules();
+  proxy().releaseStalled();
   EXPECT_EVENTUALLY(kLong, !raw().exists("LK16"));
   std::this_thread::sleep_for(kWatchdog / 2);
   EXPECT_FALSE(raw().exists("LK16"));
@@ -199,14 +203,14 @@ TEST_P(LockConformanceSlow, LK24_TheEndOfAHoldIsTold) {
     return told.size();
   };
   FaceLock lock = lockOf(client, "LK24");
-  lock.lock(currentOwner(), 500ms).value();
+  lock.lock(currentOwner(), 1500ms).value();
   lock.unlock().value();
   lock.lock(currentOwner(), 300ms).value();
   EXPECT_EVENTUALLY(kLong, count() == 1);
   EXPECT_EVENTUALLY(kLong, !raw().exists("LK24"));
-  lock.lock(currentOwner(), 500ms).value();
+  lock.lock(currentOwner(), 1500ms).value();
   lock.unlock().value();
-  std::this_thread::sleep_for(700ms);
+  std::this_thread::sleep_for(1700ms);
   EXPECT_EQ(count(), 1U);
   const std::lock_guard guard(mutex);
   EXPECT_EQ(told, std::vector<LossReason>{LossReason::expired});

@@ -207,7 +207,7 @@ TEST_P(LockCrowdPlain, TheSameTimeLimitEndsAllWaitsWhileThereIsNoServer) {
   GetParam().take(holder);
   Client client = Client::connect(probed(proxyUri()));
   for (std::size_t i = 0; i < kCrowd; ++i) {
-    tell(client.getLock("crowd").tryLockAsync({.wait = Duration(scaled(1s))}, newOwner()),
+    tell(client.getLock("crowd").tryLockAsync({.wait = Duration(scaled(5s))}, newOwner()),
          answers_);
   }
   ASSERT_EVENTUALLY(kLong, client.stats().waiters == kCrowd);

@@ -324,7 +324,7 @@ TEST_F(LockOwnership, XOWN5_AChildDoesNotKeepAClosedClientConnected) {
   settings.clientName = "own5";
   auto client = std::make_unique<Client>(Client::connect(settings));
   rawHold("own5", "foreign:1", 30s);
-  EXPECT_FALSE(client->getLock("own5").tryLock(300ms));
+  EXPECT_FALSE(client->getLock("own5").tryLock(1s));
   const auto connections = [&] {
     int count = 0;
     for (const auto& connection : raw().clientList()) {

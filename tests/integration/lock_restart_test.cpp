@@ -126,7 +126,7 @@ TEST_F(LockPersistentSlow, XFO2_RestartedWithItsData) {
 }
 
 TEST_F(LockRestartSlow, XCLK1_AHolderStoppedPastItsLease) {
-  Worker worker(uri("watchdog-timeout=500ms"));
+  Worker worker(uri("watchdog-timeout=2s"));
   EXPECT_EQ(worker.ask("acquire clk1"), "ok");
   EXPECT_EQ(worker.ask("lock clk1-plain"), "ok");
   EXPECT_EQ(worker.ask("held"), "yes");
@@ -317,7 +317,7 @@ TEST_P(WorkersSlow, NoUpdateIsLostAndTheWorkGoesOn) {
   EXPECT_EQ(counter.value(), sum);
   // Nobody had to restart anything: each of them works.
   startWork();
-  std::this_thread::sleep_for(scaled(1500ms));
+  std::this_thread::sleep_for(scaled(3s));
   for (const long sections : stopWork()) {
     sum += sections;
     EXPECT_GT(sections, 0);

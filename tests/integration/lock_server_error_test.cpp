@@ -18,7 +18,7 @@ class ServerErrors : public FaceTest {
   std::vector<std::string> allOutcomes(FaceLock& lock) {
     return {outcomeOf(lock.lock()),
             answerOf(lock.tryLock()),
-            answerOf(lock.tryLock(currentOwner(), 300ms)),
+            answerOf(lock.tryLock(currentOwner(), scaled(5s))),
             outcomeOf(lock.unlock()),
             answerOf(lock.forceUnlock()),
             outcomeOf([&] { static_cast<void>(lock.holdCount()); }),
@@ -415,7 +415,7 @@ TEST_F(ServerTrouble, XERR11_AServerThatStaysBusy) {
       proxy().addRule(TcpProxy::command("EVALSHA"),
                       TcpProxy::Action::replyWithError("BUSY Redis is busy running a script"));
   RLock lock = client.getLock("err11");
-  EXPECT_EQ(answerOf([&] { return lock.tryLock(300ms); }), "serverError");
+  EXPECT_EQ(answerOf([&] { return lock.tryLock(1s); }), "serverError");
   EXPECT_EQ(busy.hits(), 1U);
   proxy().heal();
   EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
@@ -423,9 +423,10 @@ TEST_F(ServerTrouble, XERR11_AServerThatStaysBusy) {
 
 TEST_F(ServerTrouble, XERR11_AReleaseOutlastsABusyServer) {
   Options settings = proxied();
-  settings.callTimeout = 300ms;
-  settings.retryDelayMin = 20ms;
-  settings.retryDelayMax = 20ms;
+  // So that the time is up in a pause and not while a request is under way.
+  settings.callTimeout = 1s;
+  settings.retryDelayMin = 3s;
+  settings.retryDelayMax = 3s;
   Client client = Client::connect(settings);
   RLock lock = client.getLock("err11");
   lock.lock();
@@ -451,11 +452,15 @@ TEST_F(ServerTrouble, XERR11_AReleaseOutlastsABusyServer) {
 
 TEST_F(ServerTrouble, XERR13_WritesThatNeedReplicas) {
   RLOCK_ONE_SERVER_ONLY("wants a master without replicas");
-  Client client = connect(kWatchdog);
+  Options settings = options(kWatchdog);
+  // So that the time is up in a pause and not while a request is under way.
+  settings.retryDelayMin = 10s;
+  settings.retryDelayMax = 10s;
+  Client client = Client::connect(settings);
   Lease held = client.getLock("held").acquire();
   raw().configSet("min-replicas-to-write", "1");
   RLock lock = client.getLock("err13");
-  EXPECT_EQ(answerOf([&] { return lock.tryLock(300ms); }), "notSynced");
+  EXPECT_EQ(answerOf([&] { return lock.tryLock(1s); }), "notSynced");
   EXPECT_FALSE(raw().exists("err13"));
   EXPECT_EVENTUALLY(kLong, held.lostToken().stop_requested());
   raw().configSet("min-replicas-to-write", "0");
@@ -484,7 +489,7 @@ TEST_F(ServerTroubleSlow, XERR15_APauseLongerThanTheLease) {
   for (const std::string mode : {"WRITE", "ALL"}) {
     Client holder = connect();
     Client other = connect();
-    Lease lease = holder.getLock("err15").acquire({.lease = 300ms});
+    Lease lease = holder.getLock("err15").acquire({.lease = 1500ms});
     std::atomic<bool> toldFirst{false};
     auto waiter = inThread([&] {
       RLock lock = other.getLock("err15");
@@ -493,7 +498,7 @@ TEST_F(ServerTroubleSlow, XERR15_APauseLongerThanTheLease) {
       return got;
     });
     ASSERT_EVENTUALLY(kLong, other.stats().waiters == 1);
-    raw().clientPause(1200ms, mode);
+    raw().clientPause(2500ms, mode);
     EXPECT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
     EXPECT_EQ(waiter.get(), "true");
     EXPECT_TRUE(toldFirst.load());

@@ -93,7 +93,8 @@ TEST_P(LockWakeup, XSUB5_AWokenWaiterThatFailsPassesItsTurnOn) {
   auto second = waitFor(client, "sub5");
   ASSERT_EVENTUALLY(kLong, client.stats().waiters == 2);
   ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("sub5")) == 1);
-  std::this_thread::sleep_for(50ms);
+  // What they ask before they sleep is answered by then: the rule is for who is woken.
+  std::this_thread::sleep_for(500ms);
   TcpProxy::RuleOptions once;
   once.limit = 1;
   const auto broken = proxy().addRule(
@@ -121,7 +122,8 @@ TEST_P(LockWakeup, XSUB5_AWokenWaiterThatIsStoppedPassesItsTurnOn) {
   auto second = waitFor(client, "sub5");
   ASSERT_EVENTUALLY(kLong, client.stats().waiters == 2);
   ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("sub5")) == 1);
-  std::this_thread::sleep_for(50ms);
+  // What they ask before they sleep is answered by then: the rule is for who is woken.
+  std::this_thread::sleep_for(500ms);
   TcpProxy::RuleOptions once;
   once.limit = 1;
   const auto slow = proxy().addRule(TcpProxy::script("sub5"), TcpProxy::Action::stallReply(), once);
@@ -262,7 +264,7 @@ TEST_P(LockWakeup, XSUB12_ASubscriberDroppedForItsOutputBuffer) {
 TEST_P(LockWakeup, AnUnusedTurnGoesToTheNextWhenTheFirstTimesOut) {
   Client client = connect();
   rawHold("turns", "foreign:1", 30s);
-  auto first = waitFor(client, "turns", 150ms);
+  auto first = waitFor(client, "turns", 1500ms);
   ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
   auto second = waitFor(client, "turns");
   EXPECT_EQ(first.get(), "false");

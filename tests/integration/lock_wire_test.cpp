@@ -139,11 +139,12 @@ TEST_P(LockWire, V6_AForeignReentrantHoldIsNotOurs) {
 TEST_P(LockWire, V6_AHoldWithoutExpiryIsWaitedFor) {
   raw().run({"HSET", "eternal", "foreign:7", "1"});
   Options settings = options();
-  settings.safetyPoll = 50ms;
+  // The wait below ends in the middle of a pause.
+  settings.safetyPoll = 1200ms;
   Client client = Client::connect(settings);
   FaceLock lock = lockOf(client, "eternal");
   EXPECT_EQ(lock.raw().remainTimeToLive(), std::chrono::milliseconds::max());
-  EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 200ms)), "false");
+  EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 2s)), "false");
   raw().del("eternal");
   EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), scaled(2s))), "true");
 }
@@ -155,7 +156,7 @@ TEST_P(LockWire, V6_AForeignHoldOfMoreThan292YearsIsWaitedFor) {
     raw().run({"HSET", "ages", "ffffffff-0000-0000-0000-000000000000:1", "1"});
     ASSERT_EQ(raw().run({"PEXPIRE", "ages", lease}).integer(), 1);
     const auto before = client.stats().commands;
-    EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 300ms)), "false");
+    EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 1s)), "false");
     EXPECT_LE(client.stats().commands - before, 6U) << lease;
     raw().del("ages");
   }
@@ -166,7 +167,7 @@ TEST_P(LockWire, C6_NothingIsLeftBehind) {
   settings.subscriptionLinger = 50ms;
   Client client = Client::connect(settings);
   rawHold("residue", "foreign:7", 20s);
-  EXPECT_EQ(answerOf(lockOf(client, "residue").tryLock(currentOwner(), 100ms)), "false");
+  EXPECT_EQ(answerOf(lockOf(client, "residue").tryLock(currentOwner(), 1s)), "false");
   EXPECT_EVENTUALLY(kLong, raw().pubsubChannels("redisson*").empty());
   rawRelease("residue");
   for (int i = 0; i < 20; ++i) {

@@ -28,8 +28,8 @@ class LostConnection : public LockTest {
     options.password = "pw";
     options.watchdogTimeout = 30s;
     options.commandTimeout = 250ms;
-    options.callTimeout = scaled(500ms);
-    options.outageTimeout = scaled(500ms);
+    options.callTimeout = scaled(1500ms);
+    options.outageTimeout = scaled(1500ms);
     options.reconnectDelayMin = 5ms;
     return options;
   }
@@ -150,7 +150,7 @@ TEST_F(LostConnection, ARequestComposedInAnOutageSuitsTheConnectionItGoesOutOn) 
     FaceLock face(Face::blocking, client.getLock("outage"));
     return outcomeOf(face.unlock(owner));
   });
-  std::this_thread::sleep_for(50ms);
+  std::this_thread::sleep_for(500ms);
   proxy().refuseConnections(false);
   EXPECT_EQ(released.get(), "ok");
   EXPECT_EQ(stalled.hits(), 1U);

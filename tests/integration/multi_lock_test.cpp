@@ -109,9 +109,9 @@ TEST_P(MultiLockFaces, AMemberThatIsTakenLeavesNothingBehind) {
   EXPECT_EQ(answerOf(lock.tryLock()), "false");
   EXPECT_EQ(raw().keys(), std::set<std::string>{"b"});
   const Stopwatch watch;
-  EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 300ms)), "false");
-  EXPECT_GE(watch.elapsedMs(), 300ms);
-  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(150ms));
+  EXPECT_EQ(answerOf(lock.tryLock(currentOwner(), 1s)), "false");
+  EXPECT_GE(watch.elapsedMs(), 1s);
+  EXPECT_LT(watch.elapsedMs(), 1s + scaled(150ms));
   EXPECT_EQ(raw().keys(), std::set<std::string>{"b"}) << "given back before the call returns";
   EXPECT_FALSE(lock.isLocked()) << "one member is not all of them";
 }
@@ -163,7 +163,7 @@ TEST_P(MultiLockFaces, ClosingAllClientsEndsAWaitWithATimeLimit) {
   Client client = connect();
   FaceLock lock = by(threeOf(client));
   rawHold("c", "foreign:1", 60s);
-  auto waiter = inThread([&] { return answerOf(lock.tryLock(newOwner(), 900ms)); });
+  auto waiter = inThread([&] { return answerOf(lock.tryLock(newOwner(), kLong)); });
   ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("c")) >= 1);
   client.close(1s);
   EXPECT_EQ(waiter.get(), "closed");
@@ -325,15 +325,16 @@ TEST_F(MultiLock, XML4_AMemberThatGrantedBeforeTheConnectionBroke) {
 }
 
 TEST_F(MultiLock, XML4_AMemberWhoseAnswerNeverComesIsGivenBack) {
-  startNodes(2);
+  // So that the wait ends before the stalled request does.
+  startNodes(2, kLongWatchdog, scaled(10s));
   RLock lock = multiLock(locks("m"));
   lock.lock();
   lock.unlock();
   const auto stalled =
       node(1).proxy().addRule(TcpProxy::script("m"), TcpProxy::Action::stallReply(), once());
   const Stopwatch watch;
-  EXPECT_EQ(answerOf([&] { return lock.tryLock(300ms); }), "timedOut");
-  EXPECT_LT(watch.elapsedMs(), 300ms + scaled(200ms));
+  EXPECT_EQ(answerOf([&] { return lock.tryLock(800ms); }), "timedOut");
+  EXPECT_LT(watch.elapsedMs(), 800ms + scaled(200ms));
   EXPECT_FALSE(existsOn(0, "m")) << "given back before the call returned";
   EXPECT_TRUE(stalled.waitForHits(1, kLong));
   node(1).proxy().heal();

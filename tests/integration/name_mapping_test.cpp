@@ -75,7 +75,7 @@ TEST_F(NameMapping, GoesIntoEveryKeyAndChannelOfEachLock) {
     EXPECT_TRUE(plain.inspect("app:17").has_value());
     auto contender = inThread([&] {
       Client second = Client::connect(prefixed());
-      return answerOf([&] { return make(second).tryLock(scaled(50ms)); });
+      return answerOf([&] { return make(second).tryLock(scaled(500ms)); });
     });
     EXPECT_THAT(contender.get(), ::testing::AnyOf("false", "true"));
     expectOnly("app:17");
@@ -150,7 +150,7 @@ TEST_F(NameMapping, ErrorsAndLossesHaveTheApplicationsName) {
   std::mutex mutex;
   std::vector<LostHold> lost;
   Options settings = prefixed();
-  settings.watchdogTimeout = scaled(300ms);
+  settings.watchdogTimeout = scaled(1s);
   settings.onLost = [&](const LostHold& hold) {
     const std::lock_guard guard(mutex);
     lost.push_back(hold);
@@ -171,7 +171,7 @@ TEST_F(NameMapping, ErrorsAndLossesHaveTheApplicationsName) {
     const std::lock_guard guard(mutex);
     return lost.size() == 1 && lost[0].name == "17";
   }());
-  EXPECT_TRUE(log().contains("lock \"17\""));
+  EXPECT_TRUE(log().waitFor("lock \"17\"", kLong));
 }
 
 TEST_F(NameMapping, ErrorsOfEachKindHaveTheApplicationsName) {

@@ -23,7 +23,8 @@ TEST(CommandLinkLoop, ASlowCompletionDelaysNoOtherThread) {
   FakeServer server(kEchoes);
   std::atomic<bool> inside{false};
   std::atomic<bool> leave{false};
-  LinkHarness harness(server.port());
+  const std::chrono::milliseconds replyTimeout = scaled(700ms);
+  LinkHarness harness(server.port(), [&](LinkSettings& s) { s.replyTimeout = replyTimeout; });
   const SetAtEnd leaving(leave);
   ASSERT_TRUE(harness.waitUntilUp());
   const auto slow = makeIntrusive<TestRequest>([&] {
@@ -36,7 +37,7 @@ TEST(CommandLinkLoop, ASlowCompletionDelaysNoOtherThread) {
   harness.submit(*slow, {"WORK"}, Mode::background);
   ASSERT_EVENTUALLY(kLong, inside.load());
   // Longer than the reply timeout: neither these nor the connection may suffer.
-  const Clock::time_point end = Clock::now() + 500ms;
+  const Clock::time_point end = Clock::now() + 2 * replyTimeout;
   int answered = 0;
   while (Clock::now() < end) {
     const auto mine = makeIntrusive<TestRequest>();
@@ -165,10 +166,10 @@ TEST(CommandLinkLife, BytesThatNeverBecomeAReplyAreNoSignOfLife) {
 
 TEST(CommandLinkLife, RepliesToOthersKeepALongQueueAlive) {
   FakeServer server([](FakeServer::Peer& peer, const FakeServer::Argv& /*argv*/) {
-    std::this_thread::sleep_for(20ms);
+    std::this_thread::sleep_for(70ms);
     return peer.send("+OK\r\n");
   });
-  LinkHarness harness(server.port());
+  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = 1s; });
   ASSERT_TRUE(harness.waitUntilUp());
   // Twice the reply timeout in all, though none of them waits alone for that long.
   std::vector<IntrusivePtr<TestRequest>> requests;
@@ -208,8 +209,10 @@ TEST(CommandLinkLife, AfterARealReplyTheNextConnectionIsMadeAtOnce) {
     return argv[0] == "WORK" && peer.send("+OK\r\n");
   });
   LinkHarness harness(server.port(), [](LinkSettings& s) {
-    s.reconnectDelayMin = 10s;
-    s.reconnectDelayMax = 10s;
+    s.replyTimeout = scaled(5s);
+    // At least half of it is waited for, which is longer than the test waits for the connection.
+    s.reconnectDelayMin = scaled(60s);
+    s.reconnectDelayMax = scaled(60s);
   });
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(harness.waitUntilUp());
@@ -259,7 +262,7 @@ TEST(CommandLinkEnd, WhatIsGivenUpIsNotDeliveredByTheKernel) {
         return false;
       },
       4096);
-  LinkHarness harness(server.port());
+  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(1s); });
   ASSERT_TRUE(harness.waitUntilUp());
   const std::string large(std::size_t{1} << 20, 'x');
   std::vector<IntrusivePtr<TestRequest>> requests;

@@ -240,7 +240,7 @@ TEST(StreamOpening, WaitsForThePeerWithoutSpinning) {
   LoopHarness loop;
   std::atomic<int> opens{0};
   LinkSettings settings = settingsFor({tcp(silent.port())});
-  settings.connectTimeout = 300ms;
+  settings.connectTimeout = scaled(1s);
   settings.wrap = [&](int fd, const Endpoint&) {
     return std::make_unique<WaitingStream>(fd, opens);
   };

@@ -122,7 +122,7 @@ TEST_F(Events, WaitsAndTheirOutcomes) {
   held.lock();
   RLock lock = client.getLock("busy");
   EXPECT_FALSE(lock.tryLock());
-  EXPECT_FALSE(lock.tryLock(300ms));
+  EXPECT_FALSE(lock.tryLock(1s));
   std::stop_source stop;
   auto stopped = inThread([&] {
     return outcomeOf([&] { client.getLock("busy").lockInterruptibly(stop.get_token()); });
@@ -145,7 +145,7 @@ TEST_F(Events, WaitsAndTheirOutcomes) {
     outcomes.push_back(told.detail);
   }
   EXPECT_EQ(outcomes, (std::vector<std::string>{"refused", "refused", "failed", "acquired"}));
-  EXPECT_GE(recorder->all("waited").at(1).time, 300ms);
+  EXPECT_GE(recorder->all("waited").at(1).time, 1s);
   ASSERT_EQ(recorder->count("acquired"), 1U);
   EXPECT_TRUE(recorder->all("acquired").at(0).contended);
   EXPECT_GE(recorder->all("acquired").at(0).time, 20ms);
@@ -157,7 +157,7 @@ TEST_F(Events, WaitsAndTheirOutcomes) {
   ASSERT_EQ(waited.size(), 1U);
   EXPECT_EQ(waited.at(0).name, "busy");
   EXPECT_EQ(waited.at(0).count, 4U);
-  EXPECT_GE(waited.at(0).time, 320ms);
+  EXPECT_GE(waited.at(0).time, 1020ms);
   EXPECT_EQ(client.topNames(TopBy::contended).at(0).count, 4U);
   EXPECT_EQ(client.topNames(TopBy::held).at(0).name, "busy");
   EXPECT_TRUE(client.topNames(TopBy::held, 0).empty());
@@ -190,25 +190,25 @@ TEST_F(Events, LossesAndTheirReasons) {
 
 TEST_F(Events, ARenewalThatComesLate) {
   const auto recorder = std::make_shared<Recorder>();
-  Client client = Client::connect(observedThroughProxy(recorder, 3s));
+  Client client = Client::connect(observedThroughProxy(recorder, 6s));
   Lease lease = client.getLock("late").acquire();
   // In time.
   ASSERT_EVENTUALLY(kLong, client.stats().renewals >= 1);
   EXPECT_EQ(recorder->count("renewedLate"), 0U);
   EXPECT_EQ(client.stats().renewalLags.count(), 1U);
-  EXPECT_LT(client.stats().renewalLags.sum, 500ms);
+  EXPECT_LT(client.stats().renewalLags.sum, 1s);
   proxy().addRule(running(lua::lock_renew), TcpProxy::Action::replyWithError("ERR not now"));
   ASSERT_EVENTUALLY(kLong, client.stats().renewalFailures >= 1);
-  std::this_thread::sleep_for(600ms);
+  std::this_thread::sleep_for(1200ms);
   proxy().clearRules();
   ASSERT_EVENTUALLY(kLong, recorder->count("renewedLate") >= 1U);
   const Told told = recorder->all("renewedLate").at(0);
   EXPECT_EQ(told.name, "late");
-  EXPECT_GE(told.time, 500ms) << "a sixth of the lease after it was due";
-  EXPECT_LT(told.time, 2s);
+  EXPECT_GE(told.time, 1s) << "a sixth of the lease after it was due";
+  EXPECT_LT(told.time, 4s);
   EXPECT_GT(told.left, 0ns);
-  EXPECT_LT(told.left, 1500ms);
-  EXPECT_GE(client.stats().renewalLags.sum, 500ms);
+  EXPECT_LT(told.left, 3s);
+  EXPECT_GE(client.stats().renewalLags.sum, 1s);
   EXPECT_TRUE(lease.held());
 }
 
@@ -259,7 +259,7 @@ TEST_F(Events, LostRepliesAndWhatBecameOfThem) {
   const Deadline end(kLong);
   do {
     EXPECT_NE(answerOf([&] { return lock.tryLock(60ms); }), "true");
-  } while (!stalled.waitForHits(1, 100ms) && !end.expired());
+  } while (!stalled.waitForHits(1, 1s) && !end.expired());
   ASSERT_EQ(stalled.hits(), 1U);
   ASSERT_EVENTUALLY(kLong, recorder->count("settled") == 3U);
   EXPECT_EQ(recorder->all("settled").at(2).detail, "acquire undone");
@@ -311,7 +311,7 @@ TEST_F(Harm, BlocksItsCallerAndNobodyElse) {
     blocked = true;
     block.wait();
   });
-  Client client = Client::connect(observed(recorder, kWatchdog));
+  Client client = Client::connect(observed(recorder, 3s));
   auto slow = inThread([&] {
     RLock lock = client.getLock("slow");
     lock.lock();
@@ -338,7 +338,7 @@ TEST_F(Harm, BlocksTheLoopThreadAndHoldsAreStillToldTheTruth) {
     blocked = true;
     block.wait();
   });
-  Client client = Client::connect(observed(recorder, 600ms));
+  Client client = Client::connect(observed(recorder, 1s));
   auto lease = client.getLock("async").acquireAsync({}, newOwner()).toFuture();
   ASSERT_EVENTUALLY(kLong, blocked.load());
   // Nothing is renewed any more, and the server lets the lock go in time.
@@ -409,7 +409,7 @@ TEST_F(Harm, ClosesOrDestroysTheClientInEveryEvent) {
         RLock lock = client->getLock("closing");
         const OwnerId owner = newOwner();
         const bool loses = std::string_view(event) == "lost";
-        const Duration lease = loses ? 150ms : 60s;
+        const Duration lease = loses ? 600ms : 60s;
         const Stopwatch watch;
         const std::string locked =
             async ? outcomeOf([&] { lock.lockAsync({.lease = lease}, owner).toFuture().get(); })

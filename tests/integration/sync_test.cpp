@@ -393,33 +393,37 @@ TEST_F(Sync, AServerThatForgotItAcknowledgesNothing) {
 
 TEST_F(Sync, EveryKindOfLockObeys) {
   Options options = this->options();
+  options.sync = SyncPolicy::replicas(2, 30s);
+  Client patient = Client::connect(options);
   options.sync = SyncPolicy::replicas(2, kLimit);
   Client client = Client::connect(options);
-  Semaphore semaphore = client.getSemaphore("sem");
-  ASSERT_TRUE(semaphore.trySetPermits(3));
-  PermitExpirableSemaphore permits = client.getPermitExpirableSemaphore("permits");
-  ASSERT_TRUE(permits.trySetPermits(3));
+  ASSERT_TRUE(patient.getSemaphore("sem").trySetPermits(3));
+  ASSERT_TRUE(patient.getPermitExpirableSemaphore("permits").trySetPermits(3));
   const std::set<std::string> before = raw().keys();
-  ReadWriteLock both = client.getReadWriteLock("rw");
-  std::vector<RLock> locks{client.getLock("plain"),
-                           client.getFairLock("fair"),
-                           client.getNonReentrantLock("once"),
-                           client.getSpinLock("spin"),
-                           client.getSimpleLock("simple"),
-                           both.readLock(),
-                           both.writeLock(),
-                           multiLock({client.getLock("m1"), client.getLock("m2")})};
-  for (RLock& lock : locks) {
+  const auto locksOf = [](Client& of) {
+    const ReadWriteLock both = of.getReadWriteLock("rw");
+    return std::vector<RLock>{of.getLock("plain"),
+                              of.getFairLock("fair"),
+                              of.getNonReentrantLock("once"),
+                              of.getSpinLock("spin"),
+                              of.getSimpleLock("simple"),
+                              both.readLock(),
+                              both.writeLock(),
+                              multiLock({of.getLock("m1"), of.getLock("m2")})};
+  };
+  for (RLock& lock : locksOf(patient)) {
     Lease lease = lock.acquire();
     EXPECT_TRUE(lease.held()) << lock.getName();
     EXPECT_EQ(lease.release(), ReleaseResult::released);
   }
-  EXPECT_EQ(permits.hold().acknowledged(), 2);
+  EXPECT_EQ(patient.getPermitExpirableSemaphore("permits").hold().acknowledged(), 2);
+  Semaphore semaphore = client.getSemaphore("sem");
+  PermitExpirableSemaphore permits = client.getPermitExpirableSemaphore("permits");
   EXPECT_EVENTUALLY(kLong, permits.availablePermits() == 3);
-  EXPECT_TRUE(semaphore.tryAcquire(2));
+  EXPECT_TRUE(patient.getSemaphore("sem").tryAcquire(2));
   semaphore.release(2);
   replica(1).freeze();
-  for (RLock& lock : locks) {
+  for (RLock& lock : locksOf(client)) {
     SCOPED_TRACE(lock.getName());
     refusalOf([&] { static_cast<void>(lock.acquire()); });
     EXPECT_FALSE(lock.isLocked());

@@ -177,7 +177,7 @@ TEST_F(RawRedisTest, ReadsInfoAndConfiguration) {
 TEST_F(RawRedisTest, PausesClients) {
   RawRedisOptions options;
   options.port = server().port();
-  options.timeout = milliseconds(500);
+  options.timeout = milliseconds(1'000);
   RawRedis writer(options);
   redis().clientPause(milliseconds(60'000), "WRITE");
   EXPECT_TRUE(writer.ping());

@@ -42,6 +42,8 @@ class TcpProxyTest : public ::testing::Test {
     direct_ = std::make_unique<RawRedis>(*server_);
     direct_->flushAll();
     direct_->run({"SCRIPT", "FLUSH"});
+    // Those of the test before.
+    ASSERT_EVENTUALLY(kPatience, direct_->clientList().size() == 1);
     proxy_ = std::make_unique<TcpProxy>(*server_);
   }
 
@@ -252,12 +254,12 @@ TEST_F(TcpProxyTest, DelaysEachDirection) {
 TEST_F(TcpProxyTest, DelayedRequestReachesTheServerLate) {
   RawRedis redis = client();
   redis.ping();
-  proxy().setDelay(Direction::toServer, milliseconds(300));
+  proxy().setDelay(Direction::toServer, milliseconds(1'500));
   const Stopwatch watch;
   redis.send({"SET", "k", "v"});
   EXPECT_FALSE(direct().exists("k"));
   EXPECT_EVENTUALLY(kPatience, direct().exists("k"));
-  EXPECT_GE(watch.elapsedMs(), milliseconds(300));
+  EXPECT_GE(watch.elapsedMs(), milliseconds(1'500));
 }
 
 TEST_F(TcpProxyTest, JitterKeepsTheOrder) {
@@ -279,7 +281,7 @@ TEST_F(TcpProxyTest, DelaysOnlySubscribers) {
   EXPECT_TRUE(commands.ping());
   subscriber.send({"SUBSCRIBE", "ch"});
   EXPECT_FALSE(subscriber.tryReceive(kSilence));
-  EXPECT_EQ(direct().numsub("ch"), 1) << "the other direction is not delayed";
+  EXPECT_EVENTUALLY(kPatience, direct().numsub("ch") == 1) << "the other direction is not delayed";
 }
 
 TEST_F(TcpProxyTest, ThrottlesBytes) {
@@ -318,7 +320,7 @@ TEST_F(TcpProxyTest, BlackHoleTowardsTheClientLetsRequestsThrough) {
   proxy().blackHole(Direction::toClient);
   redis.send({"SET", "k", "v"});
   EXPECT_FALSE(redis.tryReceive(kSilence));
-  EXPECT_EQ(direct().get("k"), "v");
+  EXPECT_EVENTUALLY(kPatience, direct().get("k") == "v");
   proxy().endBlackHole();
   EXPECT_EQ(redis.receive().string(), "OK");
 }
@@ -623,13 +625,13 @@ TEST_F(TcpProxyTest, DelaysSingleRepliesAndRequests) {
   EXPECT_EQ(reply.hits(), 1U) << "only the first one";
 
   const auto request =
-      proxy().addRule(TcpProxy::command("SET"), Action::delayRequest(milliseconds(300)), once);
+      proxy().addRule(TcpProxy::command("SET"), Action::delayRequest(milliseconds(1'500)), once);
   watch.restart();
   redis.send({"SET", "k", "v"});
   ASSERT_TRUE(request.waitForHits(1, kPatience));
   EXPECT_FALSE(direct().exists("k"));
   redis.receive();
-  EXPECT_GE(watch.elapsedMs(), milliseconds(300));
+  EXPECT_GE(watch.elapsedMs(), milliseconds(1'500));
 }
 
 TEST_F(TcpProxyTest, AnswersWithAnErrorInOrder) {
@@ -773,7 +775,7 @@ TEST_F(TcpProxyTest, FrozenServerFillsTheSendBuffer) {
   TcpProxy proxy(frozen);
   RawRedisOptions options;
   options.port = proxy.port();
-  options.timeout = milliseconds(300);
+  options.timeout = milliseconds(1'000);
   RawRedis redis(options);
   redis.ping();
   frozen.freeze();
