@@ -313,6 +313,26 @@ TEST(EngineMemory, ARefusalThatTheLoopDrops) {
   });
 }
 
+/// The loop ends before a call begins: it is answered nevertheless.
+TEST(EngineMemory, ACallThatTheLoopDrops) {
+  eachAllocation([](long k) {
+    World world;
+    std::optional<Errc> told;
+    int runs = 0;
+    world.begin([&](const Result<bool>& result) {
+      ++runs;
+      if (!result.has_value()) {
+        told = result.error().errc();
+      }
+    });
+    const bool failed = failing(k, [&] { world.env->dropPosted(); });
+    world.env->dropPosted();
+    EXPECT_EQ(runs, 1);
+    EXPECT_TRUE(told == Errc::closed || (failed && told == Errc::overloaded));
+    return failed;
+  });
+}
+
 /// More operations end on another thread than the loop has a reserve for, while it is busy and one
 /// allocation of each succeeds or none.
 TEST(EngineMemory, MoreHandlersThanTheLoopHasAReserveFor) {
