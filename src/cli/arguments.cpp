@@ -3,6 +3,8 @@
 
 #include "cli/duration_text.hpp"
 #include "cli/settings.hpp"
+#include <rlock/error.hpp>
+#include <rlock/options.hpp>
 #include <rlock/version.hpp>
 
 #include <fmt/format.h>
@@ -147,6 +149,12 @@ Duration readDuration(const std::string& option, const std::string& text) {
   return *parsed;
 }
 
+constexpr std::chrono::hours kYear(24 * 365);
+
+bool usableLease(Duration lease) {
+  return lease >= std::chrono::milliseconds(100) && lease <= kYear;
+}
+
 /// The options as CLI11 keeps them, bound to an Arguments.
 ///
 /// A Parser reads one command line: CLI11 writes into its members, so it stays where it was made.
@@ -193,9 +201,11 @@ class Parser {
   void applySettings(const Settings& settings) {
     if (arguments_.uri.empty()) {
       const char* const environment = std::getenv("RLOCK_URI");
-      arguments_.uri = environment != nullptr && *environment != '\0'
-                           ? environment
-                           : settings.uri.value_or(std::string(kDefaultUri));
+      if (environment != nullptr && *environment != '\0') {
+        arguments_.uri = environment;
+      } else {
+        arguments_.uri = settings.uri ? settingUri(*settings.uri) : std::string(kDefaultUri);
+      }
     }
     LockChoice& lock = arguments_.lock;
     if (!lock.wait && settings.wait) {
@@ -203,6 +213,10 @@ class Parser {
     }
     if (!lock.lease && settings.lease) {
       lock.lease = settingDuration("lease", *settings.lease);
+      if (!usableLease(*lock.lease)) {
+        throw SettingsError(fmt::format("lease = {} in the configuration file: from 100ms to 365d",
+                                        *settings.lease));
+      }
     }
     if (!killAfterGiven_ && settings.killAfter) {
       arguments_.command.killAfter =
@@ -226,6 +240,18 @@ class Parser {
   static std::map<std::string, ColorMode> colorModes() {
     return {
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
+  }
+
+  [[nodiscard]] std::string settingUri(const std::string& text) const {
+    // The doctor itself says what is wrong with an address.
+    if (arguments_.subcommand != "doctor") {
+      try {
+        static_cast<void>(Options::fromUri(text));
+      } catch (const Error& error) {
+        throw SettingsError(fmt::format("uri in the configuration file: {}", error.what()));
+      }
+    }
+    return text;
   }
 
   static Duration settingDuration(const char* key, const std::string& text) {
@@ -285,6 +311,8 @@ class Parser {
         app.add_option("--red", lock.red, "RedLock over independent servers, instead of --uri")
             ->type_name("URI,...")
             ->delimiter(',')
+            // One argument each time: the next is the lock's name.
+            ->allow_extra_args(false)
             ->take_all();
     const std::vector<CLI::Option*> kinds{fair, read, write, fenced, semaphore, red};
     for (CLI::Option* kind : kinds) {
@@ -486,16 +514,15 @@ std::optional<Ended> takeCommand(Arguments& arguments, std::vector<std::string> 
 }
 
 std::optional<Ended> checked(const Arguments& arguments) {
-  const auto tooSmall = [](const std::optional<Duration>& value, Duration least) {
-    return value && *value < least;
-  };
   const LockChoice& lock = arguments.lock;
-  if (tooSmall(lock.lease, std::chrono::milliseconds(100)) ||
-      (lock.lease && *lock.lease > std::chrono::hours(24 * 365))) {
+  if (lock.lease && !usableLease(*lock.lease)) {
     return usageError("--lease: from 100ms to 365d");
   }
-  if (tooSmall(lock.maxHold, std::chrono::milliseconds(100))) {
+  if (lock.maxHold && *lock.maxHold < std::chrono::milliseconds(100)) {
     return usageError("--max-hold: 100ms at least");
+  }
+  if (arguments.subcommand == "bench" && arguments.duration > kYear) {
+    return usageError("--duration: 365d at most, for the result comes at the end");
   }
   if (arguments.subcommand == "unlock" && !arguments.force) {
     return usageError(

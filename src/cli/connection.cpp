@@ -34,8 +34,14 @@ Client connectClient(const Arguments& arguments) {
   return Client::connect(clientOptions(arguments, arguments.uri));
 }
 
+void writeError(std::string_view text) noexcept {
+  if (std::fwrite(text.data(), 1, text.size(), stderr) < text.size()) {
+    // Nobody can be told. A command under a lock goes on all the same.
+  }
+}
+
 void complain(const std::string& text) {
-  fmt::print(stderr, "rlock: {}\n", text);
+  writeError(fmt::format("rlock: {}\n", text));
 }
 
 int reportError(const std::exception& error) {

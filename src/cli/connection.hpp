@@ -6,6 +6,7 @@
 #include <rlock/options.hpp>
 
 #include <string>
+#include <string_view>
 
 namespace rlock::cli {
 
@@ -17,7 +18,11 @@ namespace rlock::cli {
 /// Connects, or throws rlock::Error.
 [[nodiscard]] Client connectClient(const Arguments& arguments);
 
-/// `rlock: text` on standard error.
+/// To standard error. Text that cannot be written is dropped: a closed pipe, a full disk and a
+/// terminal that has gone must not end a program that watches over a command.
+void writeError(std::string_view text) noexcept;
+
+/// `rlock: text` on standard error, as writeError().
 void complain(const std::string& text);
 
 /// Reports an error that ends the program. @returns its exit code

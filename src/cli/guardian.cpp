@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/guardian.hpp"
 
+#include <rlock/duration.hpp>
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -66,7 +68,10 @@ void endTarget(const Guardian::Shared& shared) {
   }
   ::kill(target, SIGTERM);
   ::kill(target, SIGCONT);
-  const std::int64_t until = std::min(nowNs() + shared.grace, shared.killAt.load());
+  const std::int64_t now = nowNs();
+  // The grace may be for ever.
+  const std::int64_t grace = std::min(shared.grace, INT64_MAX - now);
+  const std::int64_t until = std::min(now + grace, shared.killAt.load());
   while (nowNs() < until && ::kill(target, 0) == 0) {
     ::poll(nullptr, 0, 10);
   }
@@ -110,7 +115,7 @@ Guardian::Guardian(std::chrono::milliseconds grace) {
   Descriptor read(ends[0]);
   life_ = Descriptor(ends[1]);
   shared_ = new (page) Shared();
-  shared_->grace = std::chrono::nanoseconds(grace).count();
+  shared_->grace = Duration(grace).nanoseconds().count();
   pid_ = ::fork();
   if (pid_ < 0) {
     throw std::system_error(errno, std::generic_category(), "fork");

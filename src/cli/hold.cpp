@@ -71,14 +71,16 @@ int holdCommand(const Arguments& arguments) {
     if (!ends && !isLost) {
       continue;
     }
+    // The release empties the lease, and has no reason for a loss that nobody has noticed before.
     const LossReason reason = held.lease.lossReason();
-    if (isLost || held.lease.release() == ReleaseResult::lost) {
-      complain(fmt::format("lock \"{}\" was lost: {}",
-                           detail::escapeForDisplay(arguments.lock.name),
-                           toString(reason)));
-      return number(ExitCode::lost);
+    if (!isLost && held.lease.release() != ReleaseResult::lost) {
+      return 0;
     }
-    return 0;
+    complain(fmt::format(
+        "lock \"{}\" was lost: {}",
+        detail::escapeForDisplay(arguments.lock.name),
+        reason == LossReason::none ? "it was gone before it was released" : toString(reason)));
+    return number(ExitCode::lost);
   }
 }
 

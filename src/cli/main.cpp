@@ -2,13 +2,16 @@
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/connection.hpp"
+#include "cli/exit_codes.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <fcntl.h>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 
 namespace {
@@ -39,17 +42,39 @@ int carryOut(const rlock::cli::Arguments& arguments) {
   return rlock::cli::number(rlock::cli::ExitCode::usage);
 }
 
+// A stream that our caller has closed would give its number to a connection or to the signals,
+// which would then be read and written as that stream. /dev/null takes the number instead, opened
+// the wrong way round, so that reading and writing fail as before; a command does not inherit it.
+void occupyClosedStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0) {
+      static_cast<void>(
+          ::open("/dev/null", (stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC));
+    }
+  }
+}
+
+// An answer that could not be written must not look like success.
+int flushed(int code) {
+  if (std::fflush(stdout) != 0 && code == 0) {
+    rlock::cli::complain("standard output cannot be written");
+    return rlock::cli::number(rlock::cli::ExitCode::internal);
+  }
+  return code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupyClosedStreams();
   try {
     const auto parsed = rlock::cli::parseArguments({argv + (argc > 0 ? 1 : 0), argv + argc});
     if (!parsed.arguments) {
       fmt::print("{}", parsed.ended.output);
-      fmt::print(stderr, "{}", parsed.ended.error);
-      return parsed.ended.code;
+      rlock::cli::writeError(parsed.ended.error);
+      return flushed(parsed.ended.code);
     }
-    return carryOut(*parsed.arguments);
+    return flushed(carryOut(*parsed.arguments));
   } catch (const std::exception& error) {
     return rlock::cli::reportError(error);
   }

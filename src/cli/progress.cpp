@@ -112,7 +112,7 @@ void Progress::tick(const Acquisition& acquisition) {
                   std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()));
   if (terminal_) {
     const auto columns = static_cast<std::size_t>(terminalSize(STDERR_FILENO).columns);
-    fmt::print(stderr, "\r\033[K{}", line.substr(0, columns - 1));
+    writeError(fmt::format("\r\033[K{}", line.substr(0, columns - 1)));
     std::fflush(stderr);
     shown_ = true;
   } else {
@@ -122,7 +122,7 @@ void Progress::tick(const Acquisition& acquisition) {
 
 void Progress::clear() {
   if (shown_) {
-    fmt::print(stderr, "\r\033[K");
+    writeError("\r\033[K");
     std::fflush(stderr);
     shown_ = false;
   }

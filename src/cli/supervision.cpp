@@ -59,15 +59,20 @@ void Supervision::look() {
   plan_ = planLoss(held_.lease.validUntil(), held_.span, choice_.killAfter);
   if (held_.lease.lostToken().stop_requested()) {
     if (!killed_) {
-      // Another owner may have the lock already.
-      beginEnding(lossText() + "; the command is killed", now);
+      // Another owner may have the lock already. The words come last: standard error may be a pipe
+      // that is full.
+      const bool told = killAt_.has_value();
+      killAt_ = now;
       kill();
+      if (!told) {
+        complain(lossText() + "; the command is killed");
+      }
     }
     return;
   }
   guardian_.setKillTime(killAt_ ? std::min(*killAt_, plan_.killAt) : plan_.killAt);
   if (!killAt_ && now >= plan_.terminateAt) {
-    beginEnding("the lock's time is nearly over; the command is told to end", plan_.killAt);
+    beginEnding();
   }
   if (killAt_ && !killed_ && now >= *killAt_) {
     kill();
@@ -92,14 +97,13 @@ void Supervision::forward() {
   }
 }
 
-void Supervision::beginEnding(const std::string& why, Clock::time_point killAt) {
-  if (!killAt_) {
-    complain(why);
-    child_.send(SIGTERM);
-    // A stopped process sees the signal when it continues.
-    child_.send(SIGCONT);
-  }
-  killAt_ = killAt;
+void Supervision::beginEnding() {
+  killAt_ = plan_.killAt;
+  child_.send(SIGTERM);
+  // A stopped process sees the signal when it continues.
+  child_.send(SIGCONT);
+  // After the signals, for the words may have to wait until somebody reads standard error.
+  complain("the lock's time is nearly over; the command is told to end");
 }
 
 void Supervision::kill() {

@@ -41,7 +41,7 @@ class Supervision {
 
   void look();
   void forward();
-  void beginEnding(const std::string& why, Clock::time_point killAt);
+  void beginEnding();
   void kill();
   void followStop();
   [[nodiscard]] int untilNextLookMs() const;

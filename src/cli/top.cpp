@@ -37,7 +37,8 @@ class Screen {
   Screen& operator=(const Screen&) = delete;
   ~Screen() {
     if (terminal_) {
-      fmt::print("\033[?25h\033[?1049l");
+      // The terminal may have gone, of which fmt::print() would throw.
+      std::fputs("\033[?25h\033[?1049l", stdout);
       std::fflush(stdout);
     }
     if (keys_) {
@@ -92,7 +93,7 @@ int topCommand(const Arguments& arguments) {
     const auto steadyNow = std::chrono::steady_clock::now();
     const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
     if (steadyNow >= next) {
-      next = steadyNow + arguments.interval;
+      next = Duration(arguments.interval).deadlineFrom(steadyNow);
       header.time = showTime(now).substr(11, 8);
       try {
         header.roundTrip = std::chrono::duration_cast<std::chrono::microseconds>(client.ping());
@@ -116,7 +117,10 @@ int topCommand(const Arguments& arguments) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(next - std::chrono::steady_clock::now())
             .count();
-    ::poll(watched.data(), watched.size(), static_cast<int>(std::max<std::int64_t>(0, left)));
+    // A minute at most: the time that is left may be more than poll() takes.
+    ::poll(watched.data(),
+           watched.size(),
+           static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
     if (watched[1].revents != 0 && quitPressed()) {
       return 0;
     }

@@ -2,11 +2,13 @@
 #include "cli/arguments.hpp"
 
 #include "cli/settings.hpp"
+#include "support/temp_dir.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 
 namespace rlock::cli {
 namespace {
@@ -14,6 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CliArguments : public ::testing::Test {
  protected:
@@ -32,6 +35,16 @@ class CliArguments : public ::testing::Test {
     EXPECT_FALSE(result.arguments);
     return result.ended;
   }
+  /// With a configuration file of that text.
+  std::vector<std::string> configured(const std::string& text, std::vector<std::string> args) {
+    const std::string path = directory_.file("config");
+    std::ofstream(path) << text;
+    args.insert(args.begin(), {"--config", path});
+    return args;
+  }
+
+ private:
+  test::TempDir directory_;
 };
 
 TEST_F(CliArguments, OptionsEndAtTheName) {
@@ -61,8 +74,24 @@ TEST_F(CliArguments, TryDoesNotWait) {
 }
 
 TEST_F(CliArguments, SeveralServers) {
-  EXPECT_THAT(parsed({"run", "--red", "redis://a,redis://b", "n", "x"}).lock.red,
-              ElementsAre("redis://a", "redis://b"));
+  for (const std::vector<std::string>& red :
+       std::vector<std::vector<std::string>>{{"--red", "redis://a,redis://b"},
+                                             {"--red=redis://a,redis://b"},
+                                             {"--red", "redis://a", "--red", "redis://b"}}) {
+    for (const char* subcommand : {"run", "try", "hold"}) {
+      std::vector<std::string> args{subcommand};
+      args.insert(args.end(), red.begin(), red.end());
+      // Options may follow the name of what is held, and a command the name of what it is run for.
+      const bool hold = args.front() == "hold";
+      args.emplace_back("n");
+      args.emplace_back(hold ? "--json" : "x");
+      const Arguments arguments = parsed(args);
+      EXPECT_THAT(arguments.lock.red, ElementsAre("redis://a", "redis://b"))
+          << ::testing::PrintToString(args);
+      EXPECT_EQ(arguments.lock.name, "n") << ::testing::PrintToString(args);
+      EXPECT_EQ(arguments.json, hold);
+    }
+  }
 }
 
 TEST_F(CliArguments, Mistakes) {
@@ -82,6 +111,8 @@ TEST_F(CliArguments, Mistakes) {
                                              {"run", "--max-hold", "1ms", "a", "x"},
                                              {"show"},
                                              {"unlock", "a"},
+                                             {"run", "--lease", "forever", "a", "x"},
+                                             {"bench", "--duration", "forever"},
                                              {"list", "--color", "purple"},
                                              {"completion", "tcsh"}}) {
     const Ended ended = refused(args);
@@ -105,6 +136,65 @@ TEST_F(CliArguments, TheUriComesFromTheNearestPlace) {
   EXPECT_EQ(parsed({"list"}).uri, "redis://b");
   EXPECT_EQ(parsed({"list", "-u", "redis://c"}).uri, "redis://c");
   EXPECT_EQ(parsed({"-u", "redis://c", "list"}).uri, "redis://c");
+}
+
+constexpr const char* kEveryKey =
+    "uri = redis://file\nwait = 2s\nlease = 20s\nkill-after = 3s\nlabel = web1\ncolor = never\n";
+
+TEST_F(CliArguments, EveryKeyOfTheFileTakesEffect) {
+  const Arguments arguments = parsed(configured(kEveryKey, {"run", "a", "x"}));
+  EXPECT_EQ(arguments.uri, "redis://file");
+  EXPECT_EQ(arguments.lock.wait, Duration(milliseconds(2000)));
+  EXPECT_EQ(arguments.lock.lease, Duration(milliseconds(20'000)));
+  EXPECT_EQ(arguments.command.killAfter, milliseconds(3000));
+  EXPECT_EQ(arguments.lock.label, "web1");
+  EXPECT_EQ(arguments.color, ColorMode::never);
+  EXPECT_EQ(parsed(configured(kEveryKey, {"try", "a", "x"})).lock.wait, Duration::zero());
+}
+
+TEST_F(CliArguments, TheCommandLineIsMoreThanTheFile) {
+  // Two of these values are the defaults, and were said all the same.
+  const Arguments arguments = parsed(configured(kEveryKey,
+                                                {"run",
+                                                 "--uri",
+                                                 "redis://line",
+                                                 "--wait",
+                                                 "1s",
+                                                 "--lease",
+                                                 "10s",
+                                                 "--kill-after",
+                                                 "5s",
+                                                 "--label",
+                                                 "line",
+                                                 "--color",
+                                                 "auto",
+                                                 "a",
+                                                 "x"}));
+  EXPECT_EQ(arguments.uri, "redis://line");
+  EXPECT_EQ(arguments.lock.wait, Duration(milliseconds(1000)));
+  EXPECT_EQ(arguments.lock.lease, Duration(milliseconds(10'000)));
+  EXPECT_EQ(arguments.command.killAfter, milliseconds(5000));
+  EXPECT_EQ(arguments.lock.label, "line");
+  EXPECT_EQ(arguments.color, ColorMode::automatic);
+}
+
+TEST_F(CliArguments, AValueOfTheFileThatCannotBeUsedIsTheFilesFault) {
+  for (const std::string line : {"wait = soon",
+                                 "lease = soon",
+                                 "lease = 1ms",
+                                 "lease = forever",
+                                 "kill-after = soon",
+                                 "color = purple"}) {
+    const Ended ended = refused(configured(line + "\n", {"run", "a", "x"}));
+    EXPECT_EQ(ended.code, 78) << line;
+    EXPECT_THAT(ended.error, HasSubstr(line)) << line;
+    EXPECT_THAT(ended.error, Not(HasSubstr("--"))) << line;
+  }
+  EXPECT_EQ(refused(configured("uri = nonsense\n", {"run", "a", "x"})).code, 78);
+  EXPECT_EQ(parsed(configured("uri = nonsense\n", {"doctor"})).uri, "nonsense");
+  // The command line's value is used instead.
+  EXPECT_EQ(parsed(configured("lease = 1ms\n", {"run", "--lease", "10s", "a", "x"})).lock.lease,
+            Duration(milliseconds(10'000)));
 }
 
 TEST(CliSettings, ReadsLines) {

@@ -44,6 +44,26 @@ TEST_F(CliHold, ALossIsTold) {
   EXPECT_EQ(finish(holder).code, 79);
 }
 
+TEST_F(CliHold, ALossThatWasNotNoticedIsTold) {
+  // No renewal of this one comes while the test takes.
+  ChildProcess holder = start({"hold", "--lease", "10m", "a"});
+  holder.expectLine(kSoon);
+  redis().del("a");
+  const CliOutcome outcome = finish(holder);
+  EXPECT_EQ(outcome.code, 79);
+  EXPECT_THAT(outcome.output, HasSubstr("\"a\" was lost: it was gone"));
+}
+
+TEST_F(CliHold, AnInputThatIsClosedHasEnded) {
+  ChildProcess::Options options;
+  options.environment = {"RLOCK_URI=" + server().uri()};
+  options.mergeStandardError = true;
+  ChildProcess holder("sh", {"-c", "exec \"$@\" <&-", "sh", cliProgram(), "hold", "a"}, options);
+  const CliOutcome outcome = finish(holder);
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.output, StartsWith("held a owner "));
+}
+
 TEST_F(CliHold, WaitingTakesNothing) {
   EXPECT_EQ(run({"wait", "a"}).code, 0);
   occupy("a");

@@ -7,16 +7,51 @@
 #include <gmock/gmock.h>
 
 #include <csignal>
+#include <fcntl.h>
 #include <fstream>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
 
 namespace rlock::test {
 namespace {
 
 using ::testing::HasSubstr;
 
-// Writes the time, in ns, again and again; hard to end.
+// Writes the time, in ns, again and again; hard to end, but not left behind by a test.
 constexpr const char* kStubborn =
-    "trap '' TERM; echo ready; while :; do date +%s%N >>$LOG; sleep 0.02; done";
+    "trap '' TERM; echo ready; while [ -d ${LOG%/*} ]; do date +%s%N >>$LOG; sleep 0.02; done";
+
+/// A pipe that nobody reads, for somebody's standard error.
+class UnreadPipe {
+ public:
+  explicit UnreadPipe(std::string path) : path_(std::move(path)) {
+    EXPECT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+    end_ = ::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    EXPECT_GE(end_, 0);
+  }
+  UnreadPipe(const UnreadPipe&) = delete;
+  UnreadPipe& operator=(const UnreadPipe&) = delete;
+  ~UnreadPipe() { close(); }
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// From now on a writer has to wait.
+  void fill() const {
+    const std::string page(4096, '.');
+    while (::write(end_, page.data(), page.size()) > 0) {
+    }
+  }
+  /// From now on a writer, also one that waits, is told that there is no reader.
+  void close() {
+    if (end_ >= 0) {
+      ::close(std::exchange(end_, -1));
+    }
+  }
+
+ private:
+  std::string path_;
+  int end_ = -1;
+};
 
 class CliLoss : public CliTest {
  protected:
@@ -26,14 +61,30 @@ class CliLoss : public CliTest {
   const std::string kLeaseText = std::to_string(kLease.count()) + "ms";
 
   ChildProcess startHolder(const std::string& uri) { return startHolder(uri, kLeaseText); }
-  ChildProcess startHolder(const std::string& uri, const std::string& lease) {
-    return startCli(uri,
-                    {"run", "--lease", lease, "--kill-after", "100ms", "a", "sh", "-c", kStubborn},
-                    {"LOG=" + log()});
+  ChildProcess startHolder(const std::string& uri,
+                           const std::string& lease,
+                           const std::string& killAfter = "100ms") {
+    return startCli(
+        uri,
+        {"run", "--lease", lease, "--kill-after", killAfter, "a", "sh", "-c", kStubborn},
+        {"LOG=" + log()});
   }
-  /// Prints the time at which it has got the lock.
+  /// Its standard error goes to what the shell's redirection names.
+  ChildProcess startRedirected(const std::string& target, const std::vector<std::string>& args) {
+    std::vector<std::string> all{"-c", "exec \"$@\" 2>" + target, "sh", cliProgram()};
+    all.insert(all.end(), args.begin(), args.end());
+    ChildProcess::Options options;
+    options.environment = {"RLOCK_URI=" + server().uri(),
+                           "XDG_CONFIG_HOME=/nonexistent",
+                           "RLOCK_CONFIG=",
+                           "LOG=" + log()};
+    return ChildProcess("sh", all, options);
+  }
+  /// Prints the time at which it has got the lock, and keeps it for a while, in which a command
+  /// that has outlived its own lock would write on.
   ChildProcess startNext() {
-    return startCli(server().uri(), {"run", "--wait", "60s", "a", "date", "+%s%N"});
+    return startCli(server().uri(),
+                    {"run", "--wait", "60s", "a", "sh", "-c", "date +%s%N; sleep 0.3"});
   }
   std::string log() const { return directory_.file("log"); }
   std::int64_t lastSignOfLife() const {
@@ -99,7 +150,8 @@ TEST_F(CliLoss, CR4_AWrapperThatIsFrozen) {
 }
 
 TEST_F(CliLoss, CR4_AWrapperThatIsKilled) {
-  ChildProcess holder = startHolder(server().uri());
+  // The end of the hold comes first.
+  ChildProcess holder = startHolder(server().uri(), kLeaseText, "1h");
   holder.expectLineContaining("ready", kSoon);
   ChildProcess next = startNext();
   ASSERT_EVENTUALLY(kSoon, awaited("a"));
@@ -142,6 +194,83 @@ TEST_F(CliLoss, CR4_AForcedReleaseKillsAtOnce) {
   EXPECT_EQ(run({"unlock", "--force", "a"}).code, 1);
 }
 
+TEST_F(CliLoss, CR4_WordsThatCannotBeWrittenDoNotFreeTheCommand) {
+  UnreadPipe pipe(log() + ".pipe");
+  for (const std::string& target : {std::string("/dev/full"), std::string("&-"), pipe.path()}) {
+    SCOPED_TRACE(target);
+    ASSERT_EVENTUALLY(kSoon, redis().pubsubChannels("rlock_client:*").empty());
+    ChildProcess holder =
+        startRedirected(target, {"run", "--lease", "10m", "a", "sh", "-c", kStubborn});
+    holder.expectLineContaining("ready", kSoon);
+    if (target == pipe.path()) {
+      pipe.close();
+    }
+    ChildProcess next = startNext();
+    ASSERT_EVENTUALLY(kSoon, awaited("a"));
+    ASSERT_EVENTUALLY(kSoon, redis().pubsubChannels("rlock_client:*").size() == 1);
+    EXPECT_EQ(run({"unlock", "--force", "a"}).code, 0);
+    EXPECT_EQ(finish(holder).code, 79);
+    expectGoneAfter(next, scaled(std::chrono::milliseconds(1000)));
+  }
+}
+
+TEST_F(CliLoss, WordsThatHaveToWaitDelayNoSignal) {
+  UnreadPipe pipe(log() + ".pipe");
+  // A shell tells of the program that the signal has ended, which here would have to wait, too.
+  ChildProcess ending =
+      startRedirected(pipe.path(),
+                      {"run",
+                       "--max-hold",
+                       "3s",
+                       "a",
+                       "sh",
+                       "-c",
+                       "exec 2>/dev/null; trap 'echo told; exit 0' TERM; echo ready; "
+                       "while :; do sleep 0.02; done"});
+  ChildProcess forced = startRedirected(
+      pipe.path(), {"run", "--lease", "10m", "b", "sh", "-c", "echo $$; exec sleep 60"});
+  ending.expectLineContaining("ready", kSoon);
+  const pid_t command = std::stoi(forced.expectLine(kSoon));
+  pipe.fill();
+  ASSERT_EVENTUALLY(kSoon, redis().pubsubChannels("rlock_client:*").size() == 2);
+  EXPECT_EQ(run({"unlock", "--force", "b"}).code, 0);
+  EXPECT_EVENTUALLY(kSoon, !alive(command));
+  EXPECT_EQ(ending.expectLine(kSoon), "told");
+  pipe.close();
+  EXPECT_EQ(finish(forced).code, 79);
+  EXPECT_EQ(finish(ending).code, 79);
+}
+
+TEST_F(CliLoss, WhatTheCommandHasStartedGoesWithIt) {
+  // The command ends when it is told to, and its helper does not.
+  ChildProcess holder = start({"run",
+                               "--max-hold",
+                               "3s",
+                               "a",
+                               "sh",
+                               "-c",
+                               "trap '' TERM; sleep 60 & echo $!; trap 'exit 0' TERM; wait"});
+  const pid_t helper = std::stoi(holder.expectLine(kSoon));
+  EXPECT_EQ(finish(holder).code, 79);
+  EXPECT_EVENTUALLY(std::chrono::milliseconds(1000), !alive(helper));
+}
+
+TEST_F(CliLoss, AGraceMayBeForEver) {
+  ChildProcess holder = start({"run",
+                               "--lease",
+                               "1m",
+                               "--kill-after",
+                               "forever",
+                               "a",
+                               "sh",
+                               "-c",
+                               "trap 'sleep 0.3; echo cleaned; exit 0' TERM; echo ready; "
+                               "while :; do sleep 0.02; done"});
+  holder.expectLineContaining("ready", kSoon);
+  holder.kill(SIGKILL);
+  holder.expectLineContaining("cleaned", kSoon);
+}
+
 TEST_F(CliLoss, TheCommandMayCleanUpBeforeItIsKilled) {
   TcpProxy proxy(server());
   ChildProcess holder =
@@ -169,8 +298,17 @@ TEST_F(CliLoss, TheLongestTimeEndsTheCommand) {
   const Stopwatch watch;
   const CliOutcome outcome = run({"run", "--max-hold", "600ms", "a", "sleep", "60"});
   EXPECT_EQ(outcome.code, 79);
+  // SIGTERM comes before the end by a third of it and some.
+  EXPECT_GE(watch.elapsed(), std::chrono::milliseconds(350));
   EXPECT_LT(watch.elapsed(), scaled(std::chrono::seconds(5)));
   EXPECT_FALSE(redis().exists("a"));
+}
+
+TEST_F(CliLoss, ALongestTimeBelowTheLeaseLeavesTheCommandItsTime) {
+  const CliOutcome outcome =
+      run({"run", "--max-hold", "5s", "a", "sh", "-c", "echo $RLOCK_LEASE_MS; sleep 0.3; exit 9"});
+  EXPECT_EQ(outcome.code, 9);
+  EXPECT_EQ(outcome.output, "5000\n");
 }
 
 TEST_F(CliLoss, ALossThatWasNotNoticedIsTold) {

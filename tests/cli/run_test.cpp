@@ -259,6 +259,41 @@ TEST_F(CliRun, CR5_TheCommandKnowsItsLock) {
   EXPECT_EQ(second.output, "2\n");
 }
 
+TEST_F(CliRun, CR5_TheCommandKnowsItsOwner) {
+  // Of a plain lock the token is the owner, and of a permit both are its id, as others see them.
+  const std::string script = "echo $RLOCK_OWNER; echo $RLOCK_TOKEN; read line; exit 0";
+  ChildProcess plain = start({"run", "a", "sh", "-c", script});
+  const std::string owner = plain.expectLine(kSoon);
+  EXPECT_EQ(plain.expectLine(kSoon), owner);
+  EXPECT_TRUE(redis().hget("a", owner)) << owner;
+  ChildProcess permitted = start({"run", "--semaphore", "2", "s", "sh", "-c", script});
+  const std::string id = permitted.expectLine(kSoon);
+  EXPECT_EQ(permitted.expectLine(kSoon), id);
+  EXPECT_FALSE(id.empty());
+  EXPECT_THAT(run({"show", "--json", "s"}).output, HasSubstr("\"" + id + "\""));
+  plain.send("");
+  permitted.send("");
+  EXPECT_EQ(finish(plain).code, 0);
+  EXPECT_EQ(finish(permitted).code, 0);
+}
+
+TEST_F(CliRun, CR5_TheInnerLockIsTheOneThatTheCommandKnows) {
+  const CliOutcome nested =
+      run({"run",
+           "--fenced",
+           "outer",
+           "--",
+           cliProgram(),
+           "run",
+           "inner",
+           "sh",
+           "-c",
+           "echo $RLOCK_NAME; [ $RLOCK_TOKEN = $RLOCK_OWNER ] && echo own token; "
+           "tr '\\0' '\\n' </proc/$$/environ | grep -c ^RLOCK_TOKEN="});
+  EXPECT_EQ(nested.code, 0);
+  EXPECT_EQ(nested.output, "inner\nown token\n1\n");
+}
+
 TEST_F(CliRun, CR6_OptionsAfterTheNameAreTheCommands) {
   EXPECT_EQ(run({"run", "a", "printf", "[%s]", "-n", "--wait", "--", "-h"}).output,
             "[-n][--wait][--][-h]\n");

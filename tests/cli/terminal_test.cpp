@@ -2,12 +2,14 @@
 // A terminal belongs to the command: its group is the foreground, and job control reaches the
 // user's shell.
 #include "cli/cli_harness.hpp"
+#include "support/temp_dir.hpp"
 
 #include <gmock/gmock.h>
 
 #include <array>
 #include <cstdlib>
 #include <fcntl.h>
+#include <fstream>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -158,6 +160,38 @@ TEST_F(CliTerminal, CR5_AKeyThatInterruptsReachesTheCommand) {
   terminal.type("\x03");
   EXPECT_EQ(terminal.wait(), 128 + SIGINT);
   EXPECT_FALSE(redis().exists("a"));
+}
+
+TEST_F(CliTerminal, CR5_APipelineKeepsTheTerminal) {
+  // The program after the pipe reads it while the command runs.
+  const TempDir directory;
+  const std::string running = directory.file("running");
+  std::ofstream(running) << "yes\n";
+  OnTerminal terminal(
+      server().uri(),
+      {"sh",
+       "-c",
+       cliProgram() + " run a sh -c 'echo ready; while [ -e " + running +
+           " ]; do sleep 0.02; done' | { read first; echo $first to read; read answer </dev/tty; "
+           "echo got $answer; rm " +
+           running + "; }"});
+  ASSERT_TRUE(terminal.shows("ready to read")) << terminal.all();
+  terminal.type("words\n");
+  EXPECT_TRUE(terminal.shows("got words")) << terminal.all();
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(CliTerminal, CR5_ACommandInTheForegroundStaysInOurGroup) {
+  for (const bool foreground : {true, false}) {
+    std::vector<std::string> args{"run", "a", "sh", "-c", "echo $$; read line"};
+    if (foreground) {
+      args.insert(args.begin() + 1, "--foreground");
+    }
+    ChildProcess running = start(args);
+    const pid_t command = std::stoi(running.expectLine(kSoon));
+    EXPECT_EQ(::getpgid(command), foreground ? ::getpgid(running.pid()) : command);
+    EXPECT_EQ(finish(running).code, 1);
+  }
 }
 
 TEST_F(CliTerminal, CR5_AShellsJobControlWorks) {

@@ -5,6 +5,7 @@
 #include "cli/lock_text.hpp"
 #include "cli/loss_plan.hpp"
 #include "cli/progress.hpp"
+#include "cli/waiting.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -73,6 +74,16 @@ TEST(CliLabel, OthersAreTextOnly) {
     EXPECT_EQ(parseLabel(label).text, label);
     EXPECT_FALSE(parseLabel(label).since);
   }
+}
+
+TEST(CliLabel, IsTheUsersOrTheCommandsOrNone) {
+  LockChoice lock;
+  EXPECT_EQ(parseLabel(labelFor(lock, "/usr/bin/backup.sh")).text, "backup.sh");
+  lock.label = "night shift";
+  EXPECT_EQ(parseLabel(labelFor(lock, "backup.sh")).text, "night shift");
+  // The label may be that of the configuration file.
+  lock.noLabel = true;
+  EXPECT_EQ(labelFor(lock, "backup.sh"), "");
 }
 
 TEST(CliLossPlan, TheKillIsBeforeTheEnd) {

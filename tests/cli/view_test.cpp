@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <csignal>
 #include <fstream>
 
 namespace rlock::test {
@@ -64,6 +65,47 @@ TEST_F(CliView, EveryKindCanBeFreedByForce) {
     args.emplace_back("true");
     EXPECT_EQ(run(args).code, 0) << kind;
     holder.kill(SIGKILL);
+  }
+}
+
+TEST_F(CliView, EveryPermitIsFreedByForce) {
+  const std::vector<std::string> hold{"hold", "--no-wait", "--semaphore", "2", "s"};
+  ChildProcess first = start(hold);
+  ChildProcess second = start(hold);
+  first.expectLine(kSoon);
+  second.expectLine(kSoon);
+  EXPECT_EQ(run({"unlock", "--force", "s"}).code, 0);
+  ChildProcess third = start(hold);
+  EXPECT_THAT(third.expectLine(kSoon), HasSubstr("held s"));
+  EXPECT_EQ(run({"try", "--semaphore", "2", "s", "true"}).code, 0);
+  first.kill(SIGKILL);
+  second.kill(SIGKILL);
+  EXPECT_EQ(finish(third).code, 0);
+}
+
+TEST_F(CliView, AnIntervalMayBeForEver) {
+  occupy("a");
+  ChildProcess top = start({"top", "--interval", "forever", "--frames", "3"});
+  top.expectLineContaining("1 held", kSoon);
+  EXPECT_FALSE(top.wait(std::chrono::milliseconds(300)));
+  // A window of another size is drawn anew.
+  top.kill(SIGWINCH);
+  top.expectLineContaining("1 held", kSoon);
+  top.kill(SIGTERM);
+  EXPECT_EQ(finish(top).code, 0);
+}
+
+TEST_F(CliView, AnAnswerThatCannotBeWrittenIsNoSuccess) {
+  occupy("a");
+  ChildProcess::Options options;
+  options.environment = {"RLOCK_URI=" + server().uri()};
+  options.mergeStandardError = true;
+  for (const std::string target : {"/dev/full", "&-"}) {
+    ChildProcess shown(
+        "sh", {"-c", "exec \"$@\" >" + target, "sh", cliProgram(), "show", "a"}, options);
+    const CliOutcome outcome = finish(shown);
+    EXPECT_EQ(outcome.code, 70) << target;
+    EXPECT_THAT(outcome.output, HasSubstr("rlock: ")) << target;
   }
 }
 
