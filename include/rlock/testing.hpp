@@ -108,14 +108,15 @@ class TestServer {
   // Holds.
 
   ///@{
-  /// Has another client hold the lock of that name, a getLock() of its own, until the Lease is
-  /// released or destroyed, or for `lease`. For other kinds connect() a further client.
+  /// Has another client hold the lock of that name in database 0, a getLock() of its own, until the
+  /// Lease is released or destroyed, or for `lease`. For other kinds, and for other databases,
+  /// connect() a further client.
   /// @throws Error  `timedOut` when somebody holds it already: lose() takes it away
   [[nodiscard]] Lease otherHolds(std::string_view name, std::optional<Duration> lease = {});
   ///@}
-  /// The server forgets what it has under this name, as after a failover or a DEL: whoever holds it
-  /// is not told, and learns of it at the next renewal (after a third of the lease), at the release
-  /// or by an answer. The tokens of a fenced lock go on rising.
+  /// The server forgets what it has under this name in any database, as after a failover or a DEL:
+  /// whoever holds it is not told, and learns of it at the next renewal (after a third of the
+  /// lease), at the release or by an answer. The tokens of a fenced lock go on rising.
   /// @param name  the server's name, with Options::namePrefix
   /// @returns false: there was nothing
   bool lose(std::string_view name);
@@ -153,7 +154,8 @@ class TestServer {
 
   // The server's view.
 
-  /// All keys, one line each with type, expiry and value: for failure messages.
+  /// All keys, one line each with type, expiry and value: for failure messages. Those of databases
+  /// other than 0 stand below a line with its number.
   [[nodiscard]] std::string dump() const;
   /// Commands executed so far, those in scripts included.
   [[nodiscard]] std::uint64_t commandCount() const;

@@ -16,14 +16,17 @@ namespace rlock {
 /// The holds that somebody has a Lease of, or may have.
 struct LockInterface::Holds {
   using Handle = detail::IntrusivePtr<detail::HoldHandle>;
+  using Clock = detail::HoldHandle::Clock;
 
-  /// The present incarnation of the owner's hold; a new one if it has none that lasts.
-  Handle of(OwnerId owner) {
+  /// The present incarnation of the owner's hold, valid until then at least; a new one if it has
+  /// none that lasts, for a Lease whose time is over never holds again.
+  Handle granted(OwnerId owner, Clock::time_point now, Clock::time_point until) {
     const detail::MutexLock lock(mutex);
     Handle& handle = handles[owner.value];
-    if (!handle || handle->reason() != LossReason::none || handle->released()) {
+    if (!handle || !handle->heldAt(now)) {
       handle = detail::makeIntrusive<detail::HoldHandle>(++last);
     }
+    handle->setValidUntil(std::max(handle->validUntil(), until));
     return handle;
   }
   /// Null: there is none.
@@ -180,10 +183,9 @@ Result<detail::LockBackend::Acquired> InterfaceBackend::acquire(detail::AcquireP
     if (!lock_->acquire({params.owner, params.wait, params.lease, params.stop})) {
       return std::nullopt;
     }
-    const auto hold = lock_->holds_->of(params.owner);
     const Duration time =
         std::min(params.lease.value_or(Duration::max()), params.maxHold.value_or(Duration::max()));
-    hold->setValidUntil(std::max(hold->validUntil(), time.deadlineFrom(begun)));
+    const auto hold = lock_->holds_->granted(params.owner, now(), time.deadlineFrom(begun));
     detail::Grant grant;
     if (params.wantsHandle) {
       grant.hold = hold;

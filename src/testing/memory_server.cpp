@@ -4,6 +4,7 @@
 #include "testing/redis_commands.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -69,7 +70,8 @@ MemoryServer::Connections::iterator MemoryServer::find(RedisModel::ClientId clie
   });
 }
 
-std::optional<MemoryServer::Accepted> MemoryServer::connect(std::weak_ptr<MemoryPeer> peer) {
+std::optional<MemoryServer::Accepted> MemoryServer::connect(std::weak_ptr<MemoryPeer> peer,
+                                                            int database) {
   const detail::MutexLock lock(mutex_);
   if (time_->now() < downUntil_) {
     return std::nullopt;
@@ -83,6 +85,10 @@ std::optional<MemoryServer::Accepted> MemoryServer::connect(std::weak_ptr<Memory
   made.session.canKill = true;
   made.session.serverVersion = "7.0.15";
   made.session.role = "master";
+  if (database != 0) {
+    const std::string number = std::to_string(database);
+    model_.execute(made.session.clientId, std::array<std::string_view, 2>{"SELECT", number});
+  }
   connections_[made.number] = {std::move(peer), made.session.clientId};
   return made;
 }
@@ -143,23 +149,24 @@ MemoryServer::TimePoint MemoryServer::frozenUntil() const {
 
 // A look from outside.
 
-Reply MemoryServer::look(std::initializer_list<std::string_view> argv) {
-  News news;
-  Reply reply;
-  {
-    const detail::MutexLock lock(mutex_);
-    const auto own = model_.connect();
-    reply = model_.execute(own, std::span(argv.begin(), argv.size()));
-    model_.disconnect(own);
-    news = std::exchange(news_, {});
+bool MemoryServer::lose(std::initializer_list<std::string_view> keys) {
+  const detail::MutexLock lock(mutex_);
+  bool lost = false;
+  for (const std::string_view key : keys) {
+    lost = model_.eraseEverywhere(key) || lost;
   }
-  tell(news);
-  return reply;
+  return lost;
 }
 
 std::string MemoryServer::dump() const {
   const detail::MutexLock lock(mutex_);
-  return model_.dump();
+  std::string text = model_.dump();
+  for (std::size_t database = 1; database < RedisModel::kDatabases; ++database) {
+    if (const std::string keys = model_.dump(database); !keys.empty()) {
+      text += "database " + std::to_string(database) + ":\n" + keys;
+    }
+  }
+  return text;
 }
 
 std::uint64_t MemoryServer::commandCount() const {

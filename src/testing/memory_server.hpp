@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,7 +70,8 @@ class MemoryServer {
     detail::net::ServerSession session;
   };
   /// Empty: it is down.
-  std::optional<Accepted> connect(std::weak_ptr<MemoryPeer> peer);
+  /// @param database  less than RedisModel::kDatabases
+  std::optional<Accepted> connect(std::weak_ptr<MemoryPeer> peer, int database = 0);
   void disconnect(Number connection) noexcept;
   Fate execute(Number connection, Argv argv, detail::Reply& reply);
   /// Until when it answers nothing.
@@ -79,7 +79,9 @@ class MemoryServer {
 
   // A look from outside, whatever is broken.
 
-  detail::Reply look(std::initializer_list<std::string_view> argv);
+  /// Every database forgets these keys. Returns whether there was one of them.
+  bool lose(std::initializer_list<std::string_view> keys);
+  /// The keys of database 0, and then those of each other that has any, below its number.
   [[nodiscard]] std::string dump() const;
   [[nodiscard]] std::uint64_t commandCount() const;
   [[nodiscard]] std::size_t connectionCount() const;

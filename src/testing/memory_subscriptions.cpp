@@ -4,6 +4,9 @@
 #include <rlock/error.hpp>
 
 #include <array>
+#include <memory>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -21,7 +24,8 @@ class MemorySubscriptions::Line final : public MemoryPeer,
       : env_(std::move(env)),
         server_(std::move(server)),
         events_(events),
-        redial_(*env_, options, [this] { dial(); }) {}
+        redial_(*env_, options, [this] { dial(); }),
+        thaw_(env_->makeTimer([this] { thaw(); })) {}
 
   void subscribe(std::string channel) {
     wanted_.insert(channel);
@@ -33,7 +37,7 @@ class MemorySubscriptions::Line final : public MemoryPeer,
   }
 
   void unsubscribe(const std::string& channel) {
-    if (wanted_.erase(channel) != 0 && connection_ != 0) {
+    if (wanted_.erase(channel) != 0 && connection_ != 0 && !answersLater(channel)) {
       say("UNSUBSCRIBE", channel);
     }
   }
@@ -41,7 +45,9 @@ class MemorySubscriptions::Line final : public MemoryPeer,
   void close() noexcept {
     closed_ = true;
     redial_.stop();
+    thaw_->disarm();
     wanted_.clear();
+    later_.clear();
     if (const Number gone = std::exchange(connection_, 0); gone != 0) {
       server_->disconnect(gone);
     }
@@ -90,6 +96,7 @@ class MemorySubscriptions::Line final : public MemoryPeer,
       return;
     }
     connection_ = 0;
+    later_.clear();
     if (!wanted_.empty() && !std::exchange(dialling_, true)) {
       redial_.start();
     }
@@ -100,10 +107,44 @@ class MemorySubscriptions::Line final : public MemoryPeer,
   void confirmSoon(std::string channel) {
     env_->post([self = shared_from_this(), channel = std::move(channel)] {
       if (!self->closed_ && self->connection_ != 0 && self->wanted_.contains(channel) &&
-          self->say("SUBSCRIBE", channel)) {
-        self->events_.onSubscribed(channel);
+          !self->answersLater(channel)) {
+        self->confirm(channel);
       }
     });
+  }
+
+  void confirm(const std::string& channel) {
+    if (say("SUBSCRIBE", channel)) {
+      events_.onSubscribed(channel);
+    }
+  }
+
+  /// Whether the server is frozen. The channel has its turn once it answers again.
+  bool answersLater(const std::string& channel) {
+    const auto until = server_->frozenUntil();
+    if (until <= env_->now()) {
+      return false;
+    }
+    later_.insert(channel);
+    thaw_->armAt(until);
+    return true;
+  }
+
+  /// Only what is wanted by now is asked for: in between nothing could be heard on any channel.
+  void thaw() {
+    for (const std::string& channel : std::exchange(later_, {})) {
+      if (closed_ || connection_ == 0) {
+        return;
+      }
+      if (answersLater(channel)) {
+        continue;
+      }
+      if (wanted_.contains(channel)) {
+        confirm(channel);
+      } else {
+        say("UNSUBSCRIBE", channel);
+      }
+    }
   }
 
   bool say(std::string_view verb, std::string_view channel) {
@@ -122,7 +163,9 @@ class MemorySubscriptions::Line final : public MemoryPeer,
   const std::shared_ptr<MemoryServer> server_;
   detail::net::PubSubEvents& events_;
   MemoryRedial redial_;
+  const std::unique_ptr<detail::Timer> thaw_;
   std::set<std::string> wanted_;
+  std::set<std::string> later_;  ///< those that the frozen server has still to be told of
   Number connection_ = 0;
   bool dialling_ = false;
   bool closed_ = false;

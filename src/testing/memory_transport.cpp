@@ -39,6 +39,7 @@ MemoryTransport::MemoryTransport(std::shared_ptr<detail::Env> env,
                                  detail::net::LinkEvents& events)
     : env_(std::move(env)),
       server_(std::move(server)),
+      database_(options.database),
       lastsAfter_(options.reconnectDelayMax),
       events_(events),
       redial_(*env_, options, [this] { dial(); }),
@@ -65,7 +66,7 @@ void MemoryTransport::dial() {
     redial_.startAt(server_->frozenUntil());
     return;
   }
-  auto made = server_->connect(weak_from_this());
+  auto made = server_->connect(weak_from_this(), database_);
   if (!made) {
     redial_.start();
     events_.onDown(problem(Errc::connectionFailed, "connection refused"));

@@ -84,6 +84,7 @@ class MemoryTransport final : public detail::net::CommandTransport,
 
   const std::shared_ptr<detail::Env> env_;
   const std::shared_ptr<MemoryServer> server_;
+  const int database_;
   const std::chrono::milliseconds lastsAfter_;
   detail::net::LinkEvents& events_;
   MemoryRedial redial_;

@@ -147,6 +147,15 @@ void RedisModel::Impl::allow(ClientId id, string_view name) {
   }
 }
 
+bool RedisModel::Impl::eraseEverywhere(string_view key) {
+  const std::int64_t nowMs = clock_() / 1000;
+  bool erased = false;
+  for (RedisKeyspace& keys : databases_) {
+    erased = keys.erase(key, nowMs) || erased;
+  }
+  return erased;
+}
+
 std::size_t RedisModel::Impl::subscribers(string_view channel) const {
   const auto found = channels_.find(channel);
   return found == channels_.end() ? 0 : found->second.size();
@@ -236,6 +245,10 @@ void RedisModel::replicate(const RedisModel& master) {
   }
 }
 
+bool RedisModel::eraseEverywhere(string_view key) {
+  return impl_->eraseEverywhere(key);
+}
+
 void RedisModel::denyCommand(ClientId client, std::string name) {
   impl_->deny(client, std::move(name));
 }
@@ -252,8 +265,8 @@ void RedisModel::allowCommandToAll(string_view name) {
   impl_->allow(Impl::kEverybody, name);
 }
 
-std::string RedisModel::dump() const {
-  auto keys = impl_->keys();
+std::string RedisModel::dump(std::size_t database) const {
+  auto keys = impl_->keys(database);
   std::sort(keys.begin(), keys.end(), [](const auto* left, const auto* right) {
     return left->first < right->first;
   });

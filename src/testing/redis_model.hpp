@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/reply.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,6 +44,8 @@ class RedisModel {
   using Argv = std::span<const std::string_view>;
   /// Microseconds since the epoch.
   using WallClock = std::function<std::int64_t()>;
+  /// They are numbered from 0.
+  static constexpr std::size_t kDatabases = 16;
 
   explicit RedisModel(WallClock wallMicroseconds, RedisModelOptions options = {});
   RedisModel(const RedisModel&) = delete;
@@ -105,6 +108,9 @@ class RedisModel {
   /// As a full synchronization of a replica: it has the keys of its master, and no others.
   void replicate(const RedisModel& master);
 
+  /// Removes a key from every database, as DEL does in one of them. Returns whether any had it.
+  bool eraseEverywhere(std::string_view key);
+
   // Reasons to refuse commands.
 
   /// A user of this connection may not run a command, in scripts either: NOPERM. A subcommand is
@@ -128,11 +134,11 @@ class RedisModel {
 
   // For assertions.
 
-  /// One line for each key of database 0, sorted by key:
+  /// One line for each key of a database, sorted by key:
   /// `KEY TYPE EXPIRY VALUE`, with the expiry in ms since the epoch or `-`. Values are written as
   /// JSON-like text with unprintable bytes as \xHH; hashes and lists in their order, zsets by
   /// score.
-  [[nodiscard]] std::string dump() const;
+  [[nodiscard]] std::string dump(std::size_t database = 0) const;
   /// Keys of database 0 that have not expired.
   [[nodiscard]] std::size_t keyCount() const;
   /// How many connections are subscribed to a channel.

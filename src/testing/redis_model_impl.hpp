@@ -104,7 +104,11 @@ class RedisModel::Impl {
     databases_[0].put(key, object.value).expiresAt = object.expiresAt;
   }
 
-  [[nodiscard]] auto keys() const { return databases_[0].all(clock_() / 1000); }
+  bool eraseEverywhere(std::string_view key);
+
+  [[nodiscard]] auto keys(std::size_t database = 0) const {
+    return databases_[database].all(clock_() / 1000);
+  }
 
   [[nodiscard]] std::size_t subscribers(std::string_view channel) const;
 
@@ -168,7 +172,7 @@ class RedisModel::Impl {
   std::uint64_t runs_ = 0;
   std::string runId_;
   std::uint64_t commands_ = 0;
-  std::array<RedisKeyspace, 16> databases_;
+  std::array<RedisKeyspace, kDatabases> databases_;
   ClientId lastClient_ = 0;
   std::map<ClientId, Client> clients_;
   StringMap<std::set<ClientId>> channels_;

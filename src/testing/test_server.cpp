@@ -91,6 +91,9 @@ Client TestServer::Impl::connect(Options options) {
   if (options.sync != SyncPolicy()) {
     refuse("a test server has no replicas to acknowledge anything");
   }
+  if (options.database >= static_cast<int>(sim::RedisModel::kDatabases)) {
+    refuse("a test server has the databases 0 to 15");
+  }
   options.endpoints.assign(1, Endpoint{"test-server", 6379});
   options.validate();
   const auto log = std::make_shared<const detail::Logger>(options.log, options.logLevel);
@@ -143,7 +146,7 @@ Lease TestServer::otherHolds(std::string_view name, std::optional<Duration> leas
 }
 
 bool TestServer::lose(std::string_view name) {
-  return impl_->server->look({"DEL", name, detail::suffixed(name, "timeout")}).integer > 0;
+  return impl_->server->lose({name, detail::suffixed(name, "timeout")});
 }
 
 void TestServer::dropReplies(int count) {

@@ -14,10 +14,8 @@ namespace {
 using std::chrono::nanoseconds;
 
 /// How long a thread that was woken may take to wait again, after which it counts as gone from the
-/// call. In real time, as the two below.
+/// call. In real time, as the next one.
 constexpr std::chrono::milliseconds kGrace{5};
-/// How long the loops may take until they have nothing to do.
-constexpr std::chrono::seconds kLongestWork{10};
 /// A call waits that long before the test is told that time stands still.
 constexpr std::chrono::seconds kHintAfter{1};
 /// A call without a limit moves time no further than that.
@@ -25,7 +23,8 @@ constexpr std::chrono::hours kLongestSkip{1};
 
 }  // namespace
 
-Timekeeper::Timekeeper(bool runs) : runs_(runs), begin_(Clock::now()) {}
+Timekeeper::Timekeeper(bool runs, nanoseconds patience)
+    : runs_(runs), patience_(patience), begin_(Clock::now()) {}
 
 Timekeeper::TimePoint Timekeeper::now() const noexcept {
   return (runs_ ? Clock::now() : begin_) + nanoseconds(ahead_.load(std::memory_order_acquire));
@@ -72,7 +71,7 @@ void Timekeeper::awaitSleepers(std::size_t count) {
     return static_cast<std::size_t>(std::count_if(
         sleepers_.begin(), sleepers_.end(), [](const Sleeper& each) { return !each.woken; }));
   };
-  const auto limit = Clock::now() + kLongestWork;
+  const auto limit = Clock::now() + patience_;
   bool done = settle(nullptr);
   while (done && asleep() < count) {
     changed_.wait_until(mutex_, limit);
@@ -118,7 +117,7 @@ std::optional<Timekeeper::Clock::time_point> Timekeeper::graceEnds() noexcept {
 
 /// False: it takes too long.
 bool Timekeeper::settle(const Sleeper* but) {
-  const auto limit = Clock::now() + kLongestWork;
+  const auto limit = Clock::now() + patience_;
   while (but == nullptr || !but->woken) {
     if (!idle()) {
       if (changed_.wait_until(mutex_, limit) == std::cv_status::timeout) {

@@ -30,8 +30,9 @@ class Timekeeper {
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
 
-  /// @param runs  time passes by itself, too
-  explicit Timekeeper(bool runs);
+  /// @param runs      time passes by itself, too
+  /// @param patience  how long the clients may work, in real time, before that is an error
+  explicit Timekeeper(bool runs, std::chrono::nanoseconds patience = std::chrono::seconds(10));
   Timekeeper(const Timekeeper&) = delete;
   Timekeeper& operator=(const Timekeeper&) = delete;
 
@@ -110,6 +111,7 @@ class Timekeeper {
   void hint(Clock::time_point since) noexcept RLOCK_REQUIRES(mutex_);
 
   const bool runs_;
+  const std::chrono::nanoseconds patience_;
   const TimePoint begin_;
   std::atomic<std::int64_t> ahead_{
       0};  ///< ns: of the real clock, or of begin_ if time stands still

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <stop_token>
 
 namespace rlock {
 namespace {
@@ -61,10 +62,10 @@ class Noted : public LockInterface {
     const std::lock_guard lock(mutex);
     return std::exchange(count, 0) > 0;
   }
-  void takeAway() {
+  void takeAway(LossReason reason = LossReason::refused) {
     const OwnerId loser = owner;
     forceRelease();
-    tellLost(loser);
+    tellLost(loser, reason);
   }
 
   std::mutex mutex;
@@ -99,6 +100,14 @@ TEST_F(MadeLock, PassesTheCallsOn) {
   EXPECT_THROW(lock.unlock(), Error);
 }
 
+TEST_F(MadeLock, PassesTheStopTokenOn) {
+  std::stop_source stop;
+  lock.lockInterruptibly(stop.get_token());
+  EXPECT_FALSE(noted->last.stop.stop_requested());
+  stop.request_stop();
+  EXPECT_TRUE(noted->last.stop.stop_requested());
+}
+
 TEST_F(MadeLock, RefusesWhoeverComesSecond) {
   Lease lease = lock.acquire();
   EXPECT_TRUE(lease.held());
@@ -120,6 +129,12 @@ TEST_F(MadeLock, ALeaseOfItCanBeLost) {
   EXPECT_EQ(lease.release(), ReleaseResult::lost);
   EXPECT_TRUE(next.held());
   EXPECT_TRUE(lock.isLocked());
+}
+
+TEST_F(MadeLock, TheReasonOfALossIsTheImplementations) {
+  const Lease lease = lock.acquire();
+  noted->takeAway(LossReason::forced);
+  EXPECT_EQ(lease.lossReason(), LossReason::forced);
 }
 
 TEST_F(MadeLock, AnOldLeaseCannotReleaseALaterHold) {
@@ -151,6 +166,40 @@ TEST_F(MadeLock, ALeaseEndsWithItsTime) {
   }
   EXPECT_LE(lease.validUntil(), std::chrono::steady_clock::now());
   EXPECT_THROW(static_cast<void>(lock.tryLock(0s, -1s)), Error);
+}
+
+TEST_F(MadeLock, ALeaseWhoseTimeIsOverStaysOver) {
+  const OwnerId owner = newOwner();
+  Lease first = lock.acquire({.lease = 1ms}, owner);
+  while (first.held()) {
+  }
+  // The implementation's own time for it is over, too.
+  noted->forceRelease();
+  const Lease second = lock.acquire({}, owner);
+  EXPECT_FALSE(first.held());
+  EXPECT_EQ(first.release(), ReleaseResult::lost);
+  EXPECT_EQ(noted->count, 1);
+  EXPECT_TRUE(second.held());
+}
+
+TEST_F(MadeLock, ALongestHoldEndsALeaseLikeItsTime) {
+  for (const AcquireOptions& options : {AcquireOptions{.maxHold = 1h},
+                                        AcquireOptions{.lease = 2h, .maxHold = 1h},
+                                        AcquireOptions{.lease = 1h, .maxHold = 2h}}) {
+    const auto before = std::chrono::steady_clock::now();
+    const Lease lease = lock.acquire(options);
+    EXPECT_GE(lease.validUntil(), before + 1h);
+    EXPECT_LE(lease.validUntil(), std::chrono::steady_clock::now() + 1h);
+  }
+}
+
+TEST_F(MadeLock, AFurtherHoldDoesNotShortenALease) {
+  const OwnerId owner = newOwner();
+  const Lease first = lock.acquire({.lease = 1h}, owner);
+  const auto until = first.validUntil();
+  const Lease second = lock.acquire({.lease = 1min}, owner);
+  EXPECT_EQ(first.validUntil(), until);
+  EXPECT_EQ(second.validUntil(), until);
 }
 
 TEST_F(MadeLock, FailuresAreTheCallers) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <future>
 #include <optional>
 #include <thread>
@@ -60,6 +61,21 @@ TEST_F(TestDoubleFaults, ALostHoldCanBeAnothers) {
   EXPECT_TRUE(theirs.held());
   EXPECT_EQ(mine.release(), ReleaseResult::lost);
   EXPECT_TRUE(theirs.held());
+}
+
+TEST_F(TestDoubleFaults, AHoldInAnotherDatabaseIsLostThere) {
+  Options options = quiet();
+  options.database = 3;
+  Client there = server.connect(options);
+  const Lease lease = there.getLock("x").acquire();
+  // The next connection is to the same database.
+  server.restart();
+  server.clock().advance(1min);
+  EXPECT_TRUE(lease.held());
+  EXPECT_TRUE(server.lose("x"));
+  server.clock().advance(10s);
+  EXPECT_FALSE(lease.held());
+  EXPECT_FALSE(server.lose("x"));
 }
 
 TEST_F(TestDoubleFaults, UnlockOfALostHold) {
@@ -180,6 +196,40 @@ TEST_F(TestDoubleFaults, AFrozenServerAnswersLate) {
   EXPECT_TRUE(client.getLock("x").tryLock());
   EXPECT_GE(server.clock().now(), before + 1s);
   EXPECT_EQ(client.stats().lostReplies, 0U);
+}
+
+TEST_F(TestDoubleFaults, AFrozenServerSubscribesNobody) {
+  RLock lock = client.getLock("x");
+  Lease earlier = lock.acquire();
+  server.clock().advance(1s);
+  EXPECT_EQ(earlier.release(), ReleaseResult::released);
+  // From here on the client has a connection for its channels, and none of them any longer.
+  server.clock().advance(1min);
+  const Lease lease = lock.acquire();
+  server.freeze(5s);
+  const std::uint64_t before = server.commandCount();
+  // A holder subscribes to what tells it of a forced release.
+  server.clock().advance(4s);
+  EXPECT_EQ(server.commandCount(), before);
+  server.clock().advance(2s);
+  EXPECT_GT(server.commandCount(), before);
+  Client admin = server.connect(quiet());
+  EXPECT_TRUE(admin.getLock("x").forceUnlock());
+  server.clock().settle();
+  EXPECT_EQ(lease.lossReason(), LossReason::forced);
+}
+
+TEST_F(TestDoubleFaults, AFrozenServerEndsNoSubscription) {
+  Lease lease = client.getLock("x").acquire();
+  server.clock().advance(1s);
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  server.freeze(1min);
+  const std::uint64_t before = server.commandCount();
+  // The subscription is given up some time after the last hold.
+  server.clock().advance(50s);
+  EXPECT_EQ(server.commandCount(), before);
+  server.clock().advance(15s);
+  EXPECT_GT(server.commandCount(), before);
 }
 
 TEST_F(TestDoubleFaults, AServerThatStaysFrozenIsGivenUp) {

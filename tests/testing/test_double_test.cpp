@@ -9,8 +9,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <future>
 #include <optional>
+#include <string>
 #include <thread>
 
 namespace rlock {
@@ -56,6 +58,33 @@ TEST_F(TestDouble, ServersShareNothingButTheClock) {
   const auto before = server.clock().now();
   another.clock().advance(1h);
   EXPECT_EQ(server.clock().now(), before + 1h);
+}
+
+TEST_F(TestDouble, DatabasesHaveLocksOfTheirOwn) {
+  Options options;
+  options.database = 15;
+  Client there = server.connect(options);
+  Client beside = server.connect(options);
+  const Lease here = client.getLock("x").acquire();
+  EXPECT_EQ(server.dump().find("database"), std::string::npos) << server.dump();
+  const std::optional<Lease> lease = there.getLock("x").tryAcquire();
+  ASSERT_TRUE(lease.has_value());
+  EXPECT_FALSE(beside.getLock("x").tryLock());
+  server.clock().advance(1min);
+  EXPECT_TRUE(here.held());
+  EXPECT_TRUE(lease->held());
+  EXPECT_NE(server.dump().find("database 15:\n"), std::string::npos) << server.dump();
+}
+
+TEST_F(TestDouble, CommandsAreCountedWithThoseOfScripts) {
+  RLock lock = client.getLock("x");
+  lock.lock();
+  lock.unlock();
+  server.clock().settle();
+  const std::uint64_t before = server.commandCount();
+  ASSERT_TRUE(lock.tryLock());
+  // It is one request, whose script runs further commands.
+  EXPECT_GT(server.commandCount(), before + 1);
 }
 
 TEST_F(TestDouble, TimeStandsStill) {
@@ -154,6 +183,32 @@ TEST_F(TestDouble, AReleaseWakesTheWaiterWithoutTime) {
   EXPECT_EQ(theirs.release(), ReleaseResult::released);
   EXPECT_TRUE(waiting.get());
   EXPECT_EQ(server.clock().now(), before);
+}
+
+TEST_F(TestDouble, AsManyWaitersAreAwaitedAsTheTestSays) {
+  Lease theirs = server.otherHolds("x");
+  const auto wait = [&] {
+    RLock lock = client.getLock("x");
+    const bool got = lock.tryLock(1h);
+    if (got) {
+      lock.unlock();
+    }
+    return got;
+  };
+  auto first = std::async(std::launch::async, wait);
+  server.clock().awaitWaiting();
+  std::atomic<bool> begun{false};
+  auto awaiting = std::async(std::launch::async, [&] {
+    server.clock().awaitWaiting(2);
+    return begun.load();
+  });
+  EXPECT_EQ(awaiting.wait_for(50ms), std::future_status::timeout);
+  begun = true;
+  auto second = std::async(std::launch::async, wait);
+  EXPECT_TRUE(awaiting.get());
+  EXPECT_EQ(theirs.release(), ReleaseResult::released);
+  EXPECT_TRUE(first.get());
+  EXPECT_TRUE(second.get());
 }
 
 TEST_F(TestDouble, AStopRequestEndsAWait) {
@@ -296,6 +351,9 @@ TEST_F(TestDouble, RefusesWhatItDoesNotHave) {
   Options acknowledged;
   acknowledged.sync = SyncPolicy::replicas(1);
   EXPECT_THROW(static_cast<void>(server.connect(acknowledged)), Error);
+  Options beyond;
+  beyond.database = 16;
+  EXPECT_THROW(static_cast<void>(server.connect(beyond)), Error);
 }
 
 }  // namespace

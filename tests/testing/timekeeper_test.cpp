@@ -14,6 +14,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,16 @@ namespace rlock::sim {
 namespace {
 
 using namespace std::chrono_literals;
+
+template <class Call>
+std::optional<Errc> errorOf(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.errc();
+  }
+  return std::nullopt;
+}
 
 class TimekeeperTest : public testing::Test {
  protected:
@@ -126,6 +137,25 @@ TEST_F(TimekeeperTest, ASleeperIsWoken) {
   word = 1;
   loop->wakeOne(&word);
   sleeping.get();
+}
+
+TEST_F(TimekeeperTest, TooFewSleepersAreAnError) {
+  Timekeeper hasty(false, 20ms);
+  EXPECT_EQ(errorOf([&] { hasty.awaitSleepers(1); }), Errc::timedOut);
+  // Time can be moved all the same.
+  const auto before = hasty.now();
+  hasty.advance(1s);
+  EXPECT_EQ(hasty.now(), before + 1s);
+}
+
+TEST_F(TimekeeperTest, AFunctionThatDoesNotReturnIsAnError) {
+  std::promise<void> over;
+  const auto hasty = std::make_shared<Timekeeper>(false, 20ms);
+  const std::shared_ptr<detail::Env> loop = std::make_shared<TestEnv>(TestLoop::start(hasty, log));
+  loop->post([until = over.get_future().share()] { until.wait(); });
+  EXPECT_EQ(errorOf([&] { hasty->settle(); }), Errc::timedOut);
+  EXPECT_EQ(errorOf([&] { hasty->advance(1s); }), Errc::timedOut);
+  over.set_value();
 }
 
 TEST_F(TimekeeperTest, TheOnlyThreadSkips) {
