@@ -883,6 +883,19 @@ TEST_F(MultiLock, MembersOfOneNameInTwoDatabasesAreTwo) {
   expectNoKeys();
 }
 
+// An owner that reads would wait for itself when it asked for the exclusive side.
+TEST_F(MultiLock, BothSidesOfAReadWriteLockInEitherOrder) {
+  Client client = connect();
+  ReadWriteLock sides = client.getReadWriteLock("rw");
+  for (const bool readFirst : {true, false}) {
+    RLock lock = readFirst ? multiLock({sides.readLock(), sides.writeLock()})
+                           : multiLock({sides.writeLock(), sides.readLock()});
+    EXPECT_EQ(answerOf([&] { return lock.tryLock(); }), "true") << readFirst;
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok") << readFirst;
+    expectNoKeys();
+  }
+}
+
 TEST_F(MultiLock, XML7_MembersOfOneAndOfSeveralClients) {
   Client first = connect();
   Client second = connect();

@@ -670,6 +670,27 @@ TEST_F(RedLock, AHoldMayBeMuchShorterThanItsLease) {
   }
 }
 
+TEST_F(RedLock, WatchdogsMayBeOfVeryDifferentLengths) {
+  startNodes(3);
+  std::vector<Client> clients;
+  std::vector<RLock> members;
+  for (std::size_t i = 0; i < nodeCount(); ++i) {
+    Options settings = alert(node(i));
+    // A hundredth of the longest is longer than the others.
+    settings.watchdogTimeout = i == 0 ? std::chrono::hours(1) : std::chrono::seconds(30);
+    clients.push_back(Client::connect(settings));
+    members.push_back(clients.back().getLock(memberName(i, "r")));
+  }
+  AcquireOptions options;
+  options.wait = 5s;
+  std::optional<Lease> lease = redLock(members).tryAcquire(std::move(options));
+  ASSERT_TRUE(lease.has_value());
+  EXPECT_TRUE(lease->held());
+  EXPECT_LE(lease->validUntil(), Clock::now() + 30s - 302ms);
+  EXPECT_EQ(lease->release(), ReleaseResult::released);
+  EXPECT_EVENTUALLY(kLong, countWith("r") == 0);
+}
+
 TEST_F(RedLock, ANewHoldDoesNotEndWithAnOlderOnesMaxHold) {
   startNodes(3, kWatchdog);
   RLock lock = redLock(locks("r"));
@@ -719,6 +740,22 @@ TEST_F(RedLock, WaitingForOnesOwnReadHoldsIsRefusedAtOnce) {
   EXPECT_EQ(outcomeOf(lock.lockAsync({}, owner).wait()), "wouldDeadlock");
   EXPECT_LT(watch.elapsedMs(), scaled(2s));
   EXPECT_EVENTUALLY(kLong, !existsOn(0, "rw"));
+}
+
+TEST_F(RedLock, OnlyAMajorityThatTheThreadKeepsShutsItOut) {
+  Client client = connect();
+  RLock a = client.getLock("a");
+  RLock b = client.getLock("b");
+  RLock lock = redLock({a, b, client.getLock("c")});
+  a.lock();
+  Lease lease;
+  EXPECT_EQ(outcomeOf([&] { lease = lock.acquire(); }), "ok");
+  EXPECT_TRUE(lease.held());
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  b.lock();
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.acquire()); }), "wouldDeadlock");
+  b.unlock();
+  a.unlock();
 }
 
 TEST_F(RedLock, AClientThatWasClosedIsANodeLess) {

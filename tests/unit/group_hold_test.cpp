@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace rlock::detail {
@@ -26,6 +27,23 @@ class GroupHoldTest : public testing::Test {
     grants_.emplace_back();
     hold_->enter(grants_, {});
     hold_->listen();
+  }
+
+  /// A hold of the two that was acquired on these terms.
+  IntrusivePtr<GroupHold> acquired(const GroupHold::Terms& terms) {
+    auto hold = makeIntrusive<GroupHold>(env_,
+                                         2U,
+                                         std::size_t{3},
+                                         std::size_t{2},
+                                         terms,
+                                         [](const IntrusivePtr<GroupHold>& /*hold*/) {});
+    hold->enter(grants_, terms);
+    return hold;
+  }
+  static GroupHold::Terms shortenedBy(std::chrono::milliseconds margin) {
+    GroupHold::Terms terms;
+    terms.margins.assign(3, margin);
+    return terms;
   }
 
   Grant grant() {
@@ -85,6 +103,74 @@ TEST_F(GroupHoldTest, AHoldOfAMemberIsReleasedOnce) {
   for (const std::vector<std::uint64_t>& incarnations : hold_->giveBack().incarnations) {
     EXPECT_TRUE(incarnations.empty());
   }
+}
+
+TEST_F(GroupHoldTest, EachMembersValidityIsShortenedByItsOwnMargin) {
+  grants_[0].hold->setValidUntil(env_->now() + 1h);
+  GroupHold::Terms terms;
+  terms.margins = {36s, 300ms, 300ms};
+  const auto hold = acquired(terms);
+  EXPECT_EQ(hold->validUntil(), env_->now() + 1min - 300ms);
+  grants_[1].hold->setValidUntil(env_->now() + 2h);
+  EXPECT_EQ(hold->validUntil(), env_->now() + 1h - 36s);
+}
+
+TEST_F(GroupHoldTest, OfAReentrysMarginsTheLongerCount) {
+  const auto until = env_->now() + 1min;
+  const auto hold = acquired(shortenedBy(10ms));
+  EXPECT_EQ(hold->validUntil(), until - 10ms);
+  hold->enter(grants_, shortenedBy(6s));
+  EXPECT_EQ(hold->validUntil(), until - 6s);
+  hold->enter(grants_, shortenedBy(10ms));
+  EXPECT_EQ(hold->validUntil(), until - 6s);
+  // The fixture's hold began without margins.
+  hold_->enter(grants_, shortenedBy(6s));
+  EXPECT_EQ(hold_->validUntil(), until - 6s);
+}
+
+TEST_F(GroupHoldTest, OfAReentrysNoticesTheLongerCounts) {
+  const auto until = env_->now() + 1min;
+  GroupHold::Terms brief;
+  brief.notice = 1ms;
+  GroupHold::Terms early;
+  early.notice = 100ms;
+  const auto hold = acquired(brief);
+  EXPECT_EQ(hold->lossAt(), until - 1ms);
+  hold->enter(grants_, early);
+  EXPECT_EQ(hold->lossAt(), until - 100ms);
+  hold->enter(grants_, brief);
+  EXPECT_EQ(hold->lossAt(), until - 100ms);
+}
+
+TEST_F(GroupHoldTest, OfAReentrysMaxHoldsTheEarlierEndCounts) {
+  GroupHold::Terms later;
+  later.maxHoldUntil = env_->now() + 40s;
+  GroupHold::Terms sooner;
+  sooner.maxHoldUntil = env_->now() + 20s;
+  const auto hold = acquired(later);
+  EXPECT_EQ(hold->validUntil(), later.maxHoldUntil);
+  hold->enter(grants_, sooner);
+  EXPECT_EQ(hold->validUntil(), sooner.maxHoldUntil);
+  hold->enter(grants_, later);
+  EXPECT_EQ(hold->validUntil(), sooner.maxHoldUntil);
+}
+
+TEST_F(GroupHoldTest, OfAReentrysLeasesTheLongerCountsAndAWatchedOneMost) {
+  using Lease = std::optional<std::chrono::milliseconds>;
+  const auto leased = [](Lease lease) {
+    GroupHold::Terms terms;
+    terms.lease = lease;
+    return terms;
+  };
+  const auto hold = acquired(leased(10s));
+  hold->enter(grants_, leased(20s));
+  EXPECT_EQ(hold->terms().lease, Lease(20s));
+  hold->enter(grants_, leased(10s));
+  EXPECT_EQ(hold->terms().lease, Lease(20s));
+  hold->enter(grants_, leased(std::nullopt));
+  EXPECT_EQ(hold->terms().lease, Lease());
+  hold->enter(grants_, leased(10s));
+  EXPECT_EQ(hold->terms().lease, Lease()) << "it stays watched";
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ class GroupHold final : public HoldHandle {
     OwnerId owner{};
     std::optional<std::chrono::milliseconds> lease;  ///< empty: the members' watchdogs keep it
     Clock::time_point maxHoldUntil = Clock::time_point::max();
-    Clock::duration margin{0};  ///< subtracted from the members' validity
+    /// For each member, what is subtracted from its validity; empty: nothing.
+    std::vector<Clock::duration> margins{};
     Clock::duration notice{0};  ///< how long before the end of the validity the loss is announced
     std::string label;
   };
@@ -155,15 +156,16 @@ inline GroupHold::GroupHold(std::shared_ptr<const Env> env,
       terms_(std::move(terms)),
       members_(members) {
   scratch_.reserve(members);
+  terms_.margins.resize(members);
 }
 
 inline GroupHold::Clock::time_point GroupHold::membersUntil() const noexcept {
   scratch_.clear();
-  for (const MemberHold& member : members_) {
-    scratch_.push_back(member.validUntil());
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    scratch_.push_back(Quorum::shortened(members_[i].validUntil(), terms_.margins[i]));
   }
   const auto until = Quorum::validUntil(scratch_, need_);
-  return until == Clock::time_point::min() ? Clock::time_point{} : until - terms_.margin;
+  return until == Clock::time_point::min() ? Clock::time_point{} : until;
 }
 
 inline GroupHold::Clock::time_point GroupHold::validUntil() const noexcept {
@@ -194,7 +196,9 @@ inline void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
                        ? std::optional(std::max(*terms_.lease, *terms.lease))
                        : std::nullopt;
     terms_.maxHoldUntil = std::min(terms_.maxHoldUntil, terms.maxHoldUntil);
-    terms_.margin = std::max(terms_.margin, terms.margin);
+    for (std::size_t i = 0; i < terms.margins.size(); ++i) {
+      terms_.margins[i] = std::max(terms_.margins[i], terms.margins[i]);
+    }
     terms_.notice = std::max(terms_.notice, terms.notice);
   }
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -279,10 +283,11 @@ inline void GroupHold::tellLoss() noexcept {
 }
 
 inline LossReason GroupHold::endOfTime() const {
-  const Terms terms = this->terms();
-  return env_->now() >= terms.maxHoldUntil ? LossReason::maxHold
-         : terms.lease                     ? LossReason::expired
-                                           : LossReason::unreachable;
+  const auto now = env_->now();
+  const MutexLock lock(mutex_);
+  return now >= terms_.maxHoldUntil ? LossReason::maxHold
+         : terms_.lease             ? LossReason::expired
+                                    : LossReason::unreachable;
 }
 
 inline void GroupHold::runOut() {

@@ -31,6 +31,12 @@ struct Quorum {
     return std::max(kShortest, std::min({lease / 10, commandTimeout, kLongest}));
   }
 
+  /// The end of a member's validity, less its margin; time_point::min() stays what it is.
+  static constexpr Clock::time_point shortened(Clock::time_point until,
+                                               Clock::duration margin) noexcept {
+    return until == Clock::time_point::min() ? until : until - margin;
+  }
+
   /// Until when at least `need` of the members are valid.
   /// @param until  the end of each member's validity; time_point::min() for a member that is not
   ///               held. The call reorders the elements.

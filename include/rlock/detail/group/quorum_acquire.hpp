@@ -264,14 +264,17 @@ inline void QuorumAcquire::granted(std::size_t member, std::uint64_t attempt, co
 }
 
 inline bool QuorumAcquire::majorityValid() const {
+  const GroupHold::Terms terms = this->terms();
   std::vector<Clock::time_point> until;
   until.reserve(grants_.size());
-  for (const Grant& grant : grants_) {
-    const bool held = grant.hold && grant.hold->reason() == LossReason::none;
-    until.push_back(held ? grant.hold->validUntil() : Clock::time_point::min());
+  for (std::size_t i = 0; i < grants_.size(); ++i) {
+    const IntrusivePtr<HoldHandle>& hold = grants_[i].hold;
+    const bool held = hold && hold->reason() == LossReason::none;
+    until.push_back(held ? Quorum::shortened(hold->validUntil(), terms.margins[i])
+                         : Clock::time_point::min());
   }
   const auto end = Quorum::validUntil(until, group_->members().need());
-  return end != Clock::time_point::min() && group_->now() < end - terms().margin;
+  return end != Clock::time_point::min() && group_->now() < end;
 }
 
 inline void QuorumAcquire::giveBack() {

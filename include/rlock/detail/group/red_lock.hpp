@@ -8,6 +8,8 @@
 #include <rlock/detail/group/quorum_acquire.hpp>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <utility>
 
@@ -71,17 +73,23 @@ inline GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
   if (params.lease) {
     terms.lease = lease;
   }
-  std::chrono::nanoseconds counted =
-      params.lease ? lease : members().longest(&LockLimits::watchdogTimeout);
+  auto longest = std::chrono::nanoseconds::max();
   if (params.maxHold) {
     terms.maxHoldUntil = params.maxHold->deadlineFrom(now());
     if (!params.maxHold->isInfinite()) {
       // No member counts for longer, so no clock can drift further apart meanwhile. With the drift
       // of a long lease nothing would be left of a short hold.
-      counted = std::min(counted, memberMaxHold(params.maxHold->nanoseconds()).nanoseconds());
+      longest = memberMaxHold(params.maxHold->nanoseconds()).nanoseconds();
     }
   }
-  terms.margin = Quorum::drift(counted);
+  terms.margins.reserve(members().size());
+  for (std::size_t i = 0; i < members().size(); ++i) {
+    // Each member's own lease counts: nothing would be left of a short one with the drift of a long
+    // one.
+    const std::chrono::nanoseconds counted =
+        params.lease ? lease : members()[i]->limits().watchdogTimeout;
+    terms.margins.push_back(Quorum::drift(std::min(counted, longest)));
+  }
   terms.notice = Validity::notice(lease);
   return terms;
 }
@@ -139,8 +147,8 @@ inline void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t mem
   params.wantsHandle = true;
   if (terms.lease) {
     // A repaired member must not last longer than the rest of the hold.
-    const auto left =
-        std::chrono::floor<std::chrono::milliseconds>(hold->validUntil() + terms.margin - now);
+    const auto left = std::chrono::floor<std::chrono::milliseconds>(hold->validUntil() +
+                                                                    terms.margins[member] - now);
     if (left <= std::chrono::milliseconds::zero()) {
       hold->repaired(member);
       return;
