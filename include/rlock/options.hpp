@@ -199,9 +199,10 @@ struct Options {
   /// Log lines below this level are dropped. info.
   LogLevel logLevel = LogLevel::info;
   /// Called for every hold that ends before its release, before the server can give the lock away
-  /// unless the server is the first to know. A loss that a call of the owner finds and reports is
-  /// not told here. Runs on the executor, or else on the loop thread; an exception that it throws
-  /// is swallowed and counted.
+  /// unless the server is the first to know; also when a call of the owner finds the loss. Not for
+  /// a read hold without a Lease whose lease runs out while its owner has other read holds. Runs on
+  /// the executor, or else on the loop thread; an exception that it throws is swallowed and
+  /// counted.
   std::function<void(const LostHold&)> onLost{};
   /// Told of every change, in order: `connected` when the client has a connection for the first
   /// time or again, `disconnected` when it has lost it; not that of close(). The first may

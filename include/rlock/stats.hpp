@@ -29,7 +29,9 @@ struct Stats {
   std::uint64_t reconnects = 0;       ///< connections made again after one was lost
   std::uint64_t lostReplies = 0;      ///< changing requests with a lost reply that was reconciled
   std::uint64_t undone = 0;           ///< acquisitions given back because the caller had left
-  std::uint64_t commands = 0;         ///< commands sent, handshakes and pings included
+  /// Commands sent on the connection to each node that all calls share, pings included. Handshakes
+  /// do not count, nor what goes over connections of its own: subscriptions, WAIT.
+  std::uint64_t commands = 0;
   std::uint64_t scriptsLoaded = 0;    ///< scripts sent in full because the server lacked them
   std::uint64_t messages = 0;         ///< pub/sub messages received
   std::uint64_t wakeUps = 0;          ///< waiters sent to try again by a message

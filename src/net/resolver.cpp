@@ -23,9 +23,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 namespace {
 
-/// After this long a lookup may never come back, or only with what its name server does not know:
-/// the next one to ask starts another.
-constexpr std::chrono::seconds kPatience{5};
 constexpr unsigned kThreadsPerName = 4;
 
 struct Asker {
@@ -105,7 +102,10 @@ void lookUp(Lookups& all, const std::string& host) noexcept {
 
 }  // namespace
 
-NameLookup::NameLookup(Loop& loop, const std::string& host, Handler handler)
+NameLookup::NameLookup(Loop& loop,
+                       const std::string& host,
+                       Handler handler,
+                       std::chrono::milliseconds patience)
     : handler_(std::make_shared<Handler>(std::move(handler))) {
   Lookups& all = lookups.get();
   const MutexLock lock(all.mutex);
@@ -113,7 +113,7 @@ NameLookup::NameLookup(Loop& loop, const std::string& host, Handler handler)
   std::erase_if(name.askers, [](const Asker& asker) { return asker.handler.expired(); });
   name.askers.push_back({loop.weak_from_this(), handler_});
   const auto now = SteadyClock::now();
-  if (name.threads > 0 && (name.threads == kThreadsPerName || now - name.lastStarted < kPatience)) {
+  if (name.threads > 0 && (name.threads == kThreadsPerName || now - name.lastStarted < patience)) {
     return;
   }
   try {

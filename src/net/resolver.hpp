@@ -4,6 +4,7 @@
 #include "net/loop.hpp"
 #include <rlock/detail/base/unique_function.hpp>
 
+#include <chrono>
 #include <memory>
 #include <netdb.h>
 #include <string>
@@ -29,10 +30,18 @@ class NameLookup {
  public:
   using Handler = UniqueFunction<void(const NameAnswer&)>;
 
+  /// After this long a lookup may never come back, or only with what its name server does not know:
+  /// the next one to ask starts another.
+  static constexpr std::chrono::milliseconds kPatience{5000};
+
   /// Calls the handler once on the loop, never inside the constructor, unless this object is
   /// destroyed before. An answer that no memory is left to deliver does not come.
+  /// @param patience            for the lookup that was started last for this name
   /// @throws std::system_error  when the process has no threads left
-  NameLookup(Loop& loop, const std::string& host, Handler handler);
+  NameLookup(Loop& loop,
+             const std::string& host,
+             Handler handler,
+             std::chrono::milliseconds patience = kPatience);
 
  private:
   std::shared_ptr<Handler> handler_;

@@ -159,6 +159,31 @@ TEST_F(Readiness, APingTellsTheRoundTrip) {
   EXPECT_FALSE(client.connected());  // NOLINT
 }
 
+TEST_F(Readiness, HandshakesAndSubscriptionsAreNoCommandsThatCount) {
+  proxy().recordCommands(true);
+  Options settings = proxied();
+  // No ping but the one below.
+  settings.heartbeatInterval = 600s;
+  Client client = Client::connect(settings);
+  EXPECT_GE(proxy().countCommands(TcpProxy::anyCommand()), 1U) << "the handshake";
+  EXPECT_EQ(client.stats().commands, 0U);
+  client.ping();
+  EXPECT_EQ(client.stats().commands, 1U);
+  Client other = connect();
+  RLock taken = other.getLock("taken");
+  taken.lock();
+  auto waiter = client.getLock("taken").lockAsync({}, newOwner()).toFuture();
+  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("taken")) == 1);
+  taken.unlock();
+  ASSERT_TRUE(ready(waiter, kLong));
+  EXPECT_EQ(outcomeOf([&] { waiter.get(); }), "ok");
+  EXPECT_GE(proxy().countCommands(TcpProxy::command("SUBSCRIBE")), 1U);
+  const std::size_t scripts = proxy().countCommands(TcpProxy::command("EVALSHA")) +
+                              proxy().countCommands(TcpProxy::command("EVAL"));
+  EXPECT_GE(scripts, 2U);
+  EXPECT_EQ(client.stats().commands, scripts + 1);
+}
+
 TEST_F(Readiness, APingOfASilentServerEnds) {
   Options settings = options();
   settings.commandTimeout = scaled(200ms);

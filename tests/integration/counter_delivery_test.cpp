@@ -243,6 +243,31 @@ TEST_P(CounterDelivery, APassingRefusalIsTheCallersUntilItHasLeft) {
   EXPECT_EVENTUALLY(kLong, effects(Change::release) == 2);
 }
 
+TEST_P(CounterDelivery, WhatIsRefusedInTheBackgroundIsDoneWhenItIsAllowed) {
+  raw().run({"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"});
+  Options settings = impatient();
+  settings.username = "app";
+  settings.password = "pw";
+  for (const Change change : {Change::release, Change::countDown}) {
+    SCOPED_TRACE(nameOf(change));
+    const std::string command = change == Change::countDown ? "decr" : "incrby";
+    Client client = Client::connect(settings);
+    prepare(change);
+    takeServerAway();
+    ASSERT_FALSE(make(client, change).has_value());
+    raw().run({"ACL", "SETUSER", "app", "-" + command});
+    proxy().heal();
+    const auto tries = proxy().addRule(running(scriptOf(change)), TcpProxy::Action::pass());
+    // The first of two was refused when the second comes.
+    ASSERT_TRUE(tries.waitForHits(2, kLong));
+    EXPECT_EQ(effects(change), 0);
+    raw().run({"ACL", "SETUSER", "app", "+" + command});
+    EXPECT_EVENTUALLY(kLong, effects(change) == 1);
+    client.close(kLong);
+    EXPECT_EQ(effects(change), 1) << "it was counted twice";
+  }
+}
+
 TEST_P(CounterDelivery, ClosingWaitsForItAndSaysWhatItGivesUp) {
   for (const Change change : {Change::release, Change::countDown, Change::permitRelease}) {
     SCOPED_TRACE(nameOf(change));

@@ -404,6 +404,37 @@ TEST_F(FencedKinds, RenewalsKeepTheCounterAsLongAsTheHold) {
   EXPECT_EVENTUALLY(kLong, !raw().exists(counterOf("one")));
 }
 
+TEST_F(FencedKinds, AHoldWhoseTokenIsGoneIsGivenBack) {
+  Client client = Client::connect(proxied());
+  FencedLock lock = client.getFencedLock("tokenless");
+  const OwnerId owner = newOwner();
+  // The server knows the script from here on, so that the rule meets the request that matters.
+  EXPECT_EQ(lock.lockAndGetTokenAsync(owner).toFuture().get(), 1U);
+  lock.unlockAsync(owner).toFuture().get();
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  proxy().addRule(running(lua::fenced_acquire), TcpProxy::Action::swallowReplyAndCut(), once);
+  const auto reconciles =
+      proxy().addRule(running(lua::fenced_reconcile), TcpProxy::Action::stallRequest(), once);
+  auto token = lock.lockAndGetTokenAsync(owner).toFuture();
+  ASSERT_TRUE(reconciles.waitForHits(1, kLong));
+  EXPECT_EQ(onlyEntry("tokenless").second, "1") << "it was granted";
+  raw().del(counterOf("tokenless"));
+  proxy().releaseStalled();
+  ASSERT_TRUE(ready(token, kLong));
+  try {
+    const Token got = token.get();
+    ADD_FAILURE() << "it has the token " << got;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.errc(), Errc::serverError);
+    EXPECT_NE(std::string_view(error.what()).find("the fencing counter is gone"),
+              std::string_view::npos)
+        << error.what();
+  }
+  EXPECT_EVENTUALLY(kLong, !raw().exists("tokenless"));
+  EXPECT_EVENTUALLY(kLong, client.stats().holds == 0);
+}
+
 // The resource's side.
 
 TEST_F(FencedKinds, TheWriteScriptRefusesOlderTokens) {

@@ -438,6 +438,43 @@ TEST_F(HandOverTest, AHoldThatWasLostIsNotHandedOver) {
   late.release(0);
 }
 
+/// One without expiry would outlive its holder.
+TEST_F(HandOverTest, ALockThatCannotBeTakenInFullIsFree) {
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-pexpire"});
+  RawRedisOptions user = rawOptions();
+  user.username = "weak";
+  user.password = "pw";
+  RawRedis weak(user);
+  rawHold("part", "a", 60s);
+  RawSubscriber listener(rawOptions());
+  listener.subscribe(channelOf("part"));
+  const Value reply =
+      weak.eval(lua::lock_hand_over.body,
+                {"part"},
+                {"a", "0", weak.publishing(), "0", channelOf("part"), "b", "60000"});
+  EXPECT_EQ(reply, Value::makeArray({Value::makeInteger(0), Value::makeInteger(1)}));
+  expectNoKeys();
+  EXPECT_TRUE(listener.waitFor(1, kLong));
+  EXPECT_EQ(listener.count(), 1U);
+}
+
+/// The next owner, to whom it was not handed over, tries by itself.
+TEST_F(HandOverTest, AWaiterHearsWhyItCannotTakeTheLockInFull) {
+  raw().run({"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"});
+  Options settings = endless();
+  settings.username = "app";
+  settings.password = "pw";
+  Client client = Client::connect(settings);
+  RLock lock = client.getLock("why");
+  const OwnerId first = taken(client, "why");
+  Waiters waiters(client, "why", 1);
+  raw().run({"ACL", "SETUSER", "app", "-pexpire"});
+  EXPECT_EQ(outcomeOf([&] { lock.unlockAsync(first).get(); }), "ok");
+  ASSERT_EVENTUALLY(kLong, waiters.answered(1));
+  EXPECT_EQ(waiters.outcomes().front(), "denied");
+  expectNoKeys();
+}
+
 /// The server counts one hold more than this client knows of.
 TEST_F(HandOverTest, AHoldTooManyIsReleasedForEverybody) {
   Client client = Client::connect(endless());

@@ -7,6 +7,9 @@
 namespace rlock::test {
 namespace {
 
+/// This thread runs what the executor was given.
+thread_local bool runsTask = false;
+
 class HandlerPlace : public LockTest {
  protected:
   [[nodiscard]] Client connectInline() {
@@ -77,6 +80,23 @@ TEST_F(HandlerPlace, ACallOfAClosedClientIsToldLater) {
   EXPECT_EQ(startedOutside(lock.isLockedAsync()), "closed");
   EXPECT_EQ(startedOutside(both.lockAsync()), "closed");
   EXPECT_EQ(startedOutside(semaphore.acquireAsync()), "closed");
+}
+
+TEST_F(HandlerPlace, ACallOfAClosedClientIsToldByTheExecutor) {
+  Options settings = options();
+  settings.executor = [](std::function<void()> task) {
+    runsTask = true;
+    task();
+    runsTask = false;
+  };
+  Client client = Client::connect(settings);
+  RLock lock = client.getLock("a");
+  client.close(1s);
+  const auto told = std::make_shared<std::promise<bool>>();
+  auto future = told->get_future();
+  lock.lockAsync().start([told](const Result<void>& /*result*/) { told->set_value(runsTask); });
+  ASSERT_TRUE(ready(future, kLong));
+  EXPECT_TRUE(future.get());
 }
 
 }  // namespace

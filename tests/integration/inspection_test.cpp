@@ -74,6 +74,20 @@ TEST_F(Inspection, LabelOfARenewedHoldStays) {
   EXPECT_EQ(infoOf(client, "long").holders.at(0).label, "long job");
 }
 
+TEST_F(Inspection, AFurtherHoldWithoutALabelLeavesTheLabel) {
+  Client client = connect();
+  const OwnerId owner = newOwner();
+  RLock lock = client.getLock("long");
+  Lease outer = lock.acquire({.label = "long job"}, owner);
+  Lease inner = lock.acquire({}, owner);
+  ASSERT_EVENTUALLY(kLong, infoOf(client, "long").holders.at(0).label == "long job");
+  EXPECT_EQ(inner.release(), ReleaseResult::stillHeld);
+  EXPECT_EQ(infoOf(client, "long").holders.at(0).label, "long job");
+  EXPECT_EQ(outer.release(), ReleaseResult::released);
+  // By itself it would stay for as long as the lease.
+  EXPECT_EVENTUALLY(kLong, raw().keys().empty());
+}
+
 TEST_F(Inspection, LabelThatIsTooLongIsRefused) {
   Client client = connect();
   AcquireOptions options;

@@ -95,6 +95,22 @@ TEST_F(LockClose, TakesAnyDeadline) {
   }
 }
 
+// A silent server is waited for as long as closeTimeout says, however long its replies may take.
+TEST_F(LockClose, TheDestructorHasATimeLimitOfItsOwn) {
+  Options settings = options();
+  settings.commandTimeout = 60s;
+  settings.closeTimeout = 1s;
+  std::optional<Client> client(Client::connect(settings));
+  client->getLock("held").lock();
+  server().freeze();
+  const Stopwatch watch;
+  client.reset();
+  const auto took = watch.elapsedMs();
+  server().thaw();
+  EXPECT_GE(took, 900ms);
+  EXPECT_LT(took, 1s + scaled(4s));
+}
+
 // Whatever the thread was at may go on, so nobody else gets in before its lease is over.
 TEST_F(LockClose, LeavesWhatAnEndedThreadHeldToItsLease) {
   Client client = connect();

@@ -340,6 +340,39 @@ TEST_P(LockKindsOnce, AGrantThatCameTooLateIsNotBelievedForAnotherLease) {
   EXPECT_LE(left, onServer + 20ms);
 }
 
+TEST_P(LockKindsOnce, WithoutExpiriesNothingIsHeld) {
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-pexpire"});
+  Options settings = options();
+  settings.username = "weak";
+  settings.password = "pw";
+  Client client = Client::connect(settings);
+  RLock lock = make(client, "weak");
+  // One command makes the key of a simple lock together with its expiry.
+  const bool simple = std::string_view(GetParam().name) == "simple";
+  EXPECT_EQ(answerOf([&] { return lock.tryLock(); }), simple ? "true" : "denied");
+  if (simple) {
+    lock.unlock();
+  }
+  expectNoKeys();
+}
+
+TEST_P(ReentrantLockKinds, ARefusedExpiryTakesOneHoldBack) {
+  raw().run({"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"});
+  Options settings = options();
+  settings.username = "app";
+  settings.password = "pw";
+  Client client = Client::connect(settings);
+  const OwnerId owner = newOwner();
+  FaceLock lock = lockOf(client, "app");
+  lock.lock(owner, 60s).value();
+  raw().run({"ACL", "SETUSER", "app", "-pexpire"});
+  // Only a longer lease needs another expiry.
+  EXPECT_EQ(outcomeOf(lock.lock(owner, 120s)), "denied");
+  EXPECT_EQ(onlyEntry("app"), std::pair(ownerField(client, owner), std::string("1")));
+  EXPECT_EQ(outcomeOf(lock.unlock(owner)), "ok");
+  expectNoKeys();
+}
+
 TEST_P(LockKinds, LK20_FL17_ConcurrencyInOneClient) {
   Client client = connect();
   Resource resource;

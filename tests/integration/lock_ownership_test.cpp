@@ -456,6 +456,17 @@ TEST_F(LockOwnership, XOWN8_BlockingCallsOnTheLoopThreadAreRefused) {
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok") << "the client works on";
 }
 
+/// Its own hold does not keep it out for ever, so that it is not refused.
+TEST_F(LockOwnership, AThreadAcquiresWhatItReadsOrHasForATime) {
+  Client client = connect();
+  RLock read = client.getReadWriteLock("read").readLock();
+  read.lock();
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(read.acquire()); }), "ok");
+  RLock lock = client.getLock("for-a-time");
+  lock.lockAsync({.maxHold = 300ms}, currentOwner()).get();
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.acquire()); }), "ok");
+}
+
 TEST_F(LockOwnership, XOWN8_ALeaseReleasedOnTheLoopThreadDoesNotWait) {
   Client client = connect();
   RLock lock = client.getLock("own8");

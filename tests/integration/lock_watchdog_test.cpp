@@ -404,5 +404,44 @@ TEST_F(LockWatchdog, OnLostIsToldOnceWithNameOwnerAndReason) {
   EXPECT_EQ(told[0].reason, LossReason::refused);
 }
 
+TEST_F(LockWatchdog, OnLostIsToldWhatACallOfTheOwnerFindsToo) {
+  std::atomic<int> told{0};
+  Options settings = options();
+  settings.onLost = [&](const LostHold& hold) {
+    told += hold.reason == LossReason::refused ? 1 : 0;
+  };
+  Client client = Client::connect(settings);
+  RLock lock = client.getLock("found");
+  lock.lock();
+  raw().del("found");
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
+  EXPECT_EVENTUALLY(kLong, told == 1);
+  lock.lock();
+  raw().del("found");
+  lock.lock();
+  EXPECT_EVENTUALLY(kLong, told == 2);
+  lock.unlock();
+  EXPECT_EQ(client.stats().lost, 2U);
+}
+
+TEST_F(LockWatchdog, AFailedReleaseOfOneOfSeveralLeavesThemRenewed) {
+  Client client = Client::connect(proxied(kWatchdog));
+  RLock lock = client.getLock("several");
+  lock.lock();
+  lock.lock();
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  const auto refused = proxy().addRule(
+      running(lua::lock_release), TcpProxy::Action::replyWithError("ERR not now"), once);
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "serverError");
+  EXPECT_EQ(refused.hits(), 1U);
+  const auto renewals = client.stats().renewals;
+  // For longer than the lease lasts.
+  EXPECT_EVENTUALLY(kLong, client.stats().renewals >= renewals + 5);
+  EXPECT_EQ(lock.getHoldCount(), 2);
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+  EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+}
+
 }  // namespace
 }  // namespace rlock::test

@@ -5,7 +5,10 @@
 #include "integration/lock_harness.hpp"
 #include "integration/read_write_harness.hpp"
 
+#include <set>
 #include <shared_mutex>
+#include <string>
+#include <vector>
 
 namespace rlock::test {
 namespace {
@@ -157,6 +160,44 @@ TEST_F(LockMutexShared, TheUnlockOfALostHoldLeavesTheNextHolderAlone) {
   EXPECT_TRUE(next.get());
   EXPECT_TRUE(mutex.try_lock_for(20s));
   mutex.unlock();
+}
+
+TEST_F(LockMutexShared, TheUnlockOfAThreadWithoutAHoldTakesTheOneThatIsLost) {
+  // A renewal finds out the loss after a third of that time.
+  Client client = connect(3s);
+  SharedMutex mutex(client.getReadWriteLock("shared"));
+  SharedMutex other(client.getReadWriteLock("shared"));
+  std::promise<void> end;
+  const std::shared_future<void> over = end.get_future().share();
+  const auto reads = [&mutex, &over](std::promise<void>& inside) {
+    return inThread([&mutex, over, &inside] {
+      mutex.lock_shared();
+      inside.set_value();
+      over.wait();
+    });
+  };
+  const auto fields = [this] {
+    const std::vector<std::string> all = raw().run({"HKEYS", "shared"}).strings();
+    return std::set<std::string>(all.begin(), all.end());
+  };
+  std::promise<void> first;
+  std::promise<void> second;
+  auto firstReader = reads(first);
+  first.get_future().get();
+  const std::set<std::string> before = fields();
+  auto secondReader = reads(second);
+  second.get_future().get();
+  for (const std::string& field : fields()) {
+    if (!before.contains(field)) {
+      raw().run({"HDEL", "shared", field});
+    }
+  }
+  EXPECT_EVENTUALLY(kLong, client.stats().lost == 1);
+  mutex.unlock_shared();
+  EXPECT_FALSE(other.try_lock()) << "the first reader is inside";
+  end.set_value();
+  firstReader.get();
+  secondReader.get();
 }
 
 // A release in the background and what the same thread does next.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "integration/net_harness.hpp"
+#include "net/address.hpp"
 #include "net/codec.hpp"
 #include "net/connector.hpp"
 #include "net/dialer.hpp"
@@ -17,7 +18,9 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -42,6 +45,10 @@ using test::ScriptedServer;
 using test::settingsFor;
 using test::tcp;
 using test::TcpProxy;
+
+/// A socket that connects to this port of 127.0.0.1 gets the same port for its own end, as the
+/// kernel may do where nobody listens. 0: none; it is again when that has happened.
+constinit std::atomic<std::uint16_t> portForBothEnds{0};
 
 /// What a deadline may be missed by: a loop pass, and the machine's own hiccups.
 milliseconds slack() {
@@ -147,6 +154,20 @@ TEST_F(ConnectorRedisTest, HandsOverABlockingConfiguredSocket) {
   EXPECT_LE(watch.elapsedMs(), kReceiveSlice + slack());
   EXPECT_TRUE(exchange(stream, {"SET", "a\r\n", "1"}).is("OK"));
   EXPECT_EQ(exchange(stream, {"INCR", "a\r\n"}).integer, 2);
+}
+
+TEST_F(ConnectorRedisTest, SentBytesHaveTheTimeThatAServerHasToAnswer) {
+  const RedisServer server;
+  LinkSettings settings = settingsFor({tcp(server.port())});
+  settings.heartbeatInterval = 5s;
+  settings.replyTimeout = 3s;
+  ConnectOutcome outcome = connectOnce(harness_, settings);
+  ASSERT_TRUE(outcome.connected()) << outcome.error().what();
+  const int fd = outcome.result->value().stream->descriptor();
+  int value = -1;
+  socklen_t size = sizeof(value);
+  EXPECT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &size), 0);
+  EXPECT_EQ(value, 11000) << "a heartbeat and twice the time for its answer";
 }
 
 TEST_F(ConnectorRedisTest, ConnectsOverAUnixSocket) {
@@ -302,6 +323,44 @@ TEST_F(ConnectorTest, ReportsARefusedPort) {
   EXPECT_EQ(outcome.error().node(), "127.0.0.1:" + std::to_string(port.port()));
   EXPECT_GE(outcome.error().elapsed().count(), 0);
   EXPECT_LT(outcome.elapsed, scaled(1s));
+}
+
+TEST_F(ConnectorTest, ASocketThatIsConnectedToItselfIsARefusedPort) {
+  const std::uint16_t port = test::freePort();
+  portForBothEnds = port;
+  const ConnectOutcome outcome = connectOnce(harness_, settingsFor({tcp(port)}));
+  ASSERT_EQ(portForBothEnds.exchange(0), 0) << "the socket has got another port";
+  ASSERT_TRUE(outcome.result);
+  EXPECT_EQ(outcome.error().errc(), Errc::connectionFailed);
+  EXPECT_TRUE(mentions(outcome.error(), "refused")) << outcome.error().what();
+}
+
+TEST(AddressTest, OnlyASocketWithOneEndIsConnectedToItself) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const UniqueFd itself = openSocket(AF_INET);
+  ASSERT_TRUE(setBlocking(itself.get(), true));
+  ASSERT_EQ(::bind(itself.get(), generic, size), 0);
+  ASSERT_EQ(::getsockname(itself.get(), generic, &size), 0);
+  ASSERT_EQ(::connect(itself.get(), generic, size), 0);
+  EXPECT_TRUE(connectedToItself(itself.get(), AF_INET));
+
+  const ScriptedServer server({});
+  address.sin_port = htons(server.port());
+  const UniqueFd other = openSocket(AF_INET);
+  ASSERT_TRUE(setBlocking(other.get(), true));
+  ASSERT_EQ(::connect(other.get(), generic, size), 0);
+  EXPECT_FALSE(connectedToItself(other.get(), AF_INET));
+
+  // Neither end of such a pair has a name, so that they look the same.
+  int fds[2] = {-1, -1};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  const UniqueFd near(fds[0]);
+  const UniqueFd far(fds[1]);
+  EXPECT_FALSE(connectedToItself(near.get(), AF_UNIX));
 }
 
 TEST_F(ConnectorTest, TimesOutOnABlackHoleAccurately) {
@@ -1012,3 +1071,17 @@ TEST_F(ConnectorTest, DialerBacksOffAndRecovers) {
 
 }  // namespace
 }  // namespace rlock::detail::net
+
+// The linker prefers the program's own to the C library's.
+extern "C" int connect(int fd, const sockaddr* address, socklen_t size) {
+  using rlock::detail::net::portForBothEnds;
+  using Function = int (*)(int, const sockaddr*, socklen_t);
+  const auto real = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "connect"));
+  const std::uint16_t port = portForBothEnds;
+  if (port != 0 && address->sa_family == AF_INET &&
+      reinterpret_cast<const sockaddr_in*>(address)->sin_port == htons(port) &&
+      ::bind(fd, address, size) == 0) {
+    portForBothEnds = 0;
+  }
+  return real(fd, address, size);
+}

@@ -11,10 +11,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <sys/wait.h>
@@ -53,6 +56,12 @@ std::vector<std::uint64_t> signalsBlockedInLookups() {
     }
   }
   return result;
+}
+
+/// Of this process. A thread counts as soon as the call that starts it has returned.
+std::size_t threads() {
+  const std::filesystem::directory_iterator all("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
 class ResolverTest : public testing::Test {
@@ -130,6 +139,33 @@ TEST_F(ResolverTest, ThoseWhoAskForTheSameNameShareOneLookup) {
   harness_.run([&] { lookups.clear(); });
   other.run([&] { elsewhere.reset(); });
   EXPECT_EQ(answers, 8) << "who has given up is not told";
+}
+
+TEST_F(ResolverTest, ALookupThatTakesVeryLongGetsAFewBesideIt) {
+  std::atomic<int> answers{0};
+  std::vector<std::unique_ptr<NameLookup>> lookups;
+  const auto ask = [&](std::chrono::milliseconds patience) {
+    harness_.run([&] {
+      lookups.push_back(std::make_unique<NameLookup>(
+          *harness_.loop(), kHangs, [&](const NameAnswer& /*answer*/) { ++answers; }, patience));
+    });
+  };
+  ask(1h);
+  ASSERT_TRUE(eventually(kLong, [] { return HangingNames::begun() == 1; }));
+  for (int all = 2; all <= 4; ++all) {
+    const std::size_t before = threads();
+    ask(1h);
+    EXPECT_LE(threads(), before) << "it has not taken long";
+    ask(0ms);
+    ASSERT_TRUE(eventually(kLong, [&] { return HangingNames::begun() == all; }));
+  }
+  const std::size_t before = threads();
+  ask(0ms);
+  EXPECT_LE(threads(), before) << "they would pile up";
+  names_.release();
+  EXPECT_TRUE(eventually(kLong, [&] { return answers == 8; })) << "each answer is for all";
+  EXPECT_EQ(HangingNames::begun(), 4);
+  harness_.run([&] { lookups.clear(); });
 }
 
 TEST_F(ResolverTest, SignalsAreLeftToTheThreadsOfTheApplication) {

@@ -104,6 +104,17 @@ TEST_F(Outcome, AForcedReleaseIsRememberedForLongerThanItIsRepeated) {
   }
 }
 
+// The request may be repeated for as long as its call may take, and be lost on the way for longer.
+TEST_F(Outcome, ANumberedRequestIsRememberedForLongerThanItsCallMayTake) {
+  Options settings = options();
+  settings.callTimeout = 1h;
+  Client client = Client::connect(settings);
+  client.getPermitExpirableSemaphore("numbered").addPermits(1);
+  const std::set<std::string> keys = raw().keys("rlock_request:*");
+  ASSERT_EQ(keys.size(), 1U);
+  EXPECT_GT(raw().pttl(*keys.begin()), std::chrono::milliseconds(1h + 15min).count());
+}
+
 TEST_F(Outcome, AReplicaIsWarnedOfOnce) {
   RLOCK_ONE_SERVER_ONLY("makes a replica of its server");
   raw().run({"REPLICAOF", "127.0.0.1", "1"});

@@ -490,6 +490,52 @@ TEST_F(PermitHold, FollowsALeaseThatIsMadeLongerByItsId) {
   EXPECT_EQ(permanent.release(), ReleaseResult::released);
 }
 
+TEST_F(PermitHold, FollowsTheNextLeaseAfterOneThatWasRefused) {
+  Client client = Client::connect(proxied());
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(2);
+  for (const Face face : {Face::blocking, Face::callback}) {
+    Permit permit = semaphore.hold({.lease = 60s});
+    const auto rule = proxy().addRule(running(lua::permit_update_lease),
+                                      TcpProxy::Action::replyWithError("NOPERM not this one"));
+    EXPECT_EQ(outcomeOf(runBy(face, semaphore.updateLeaseTimeAsync(permit.id(), 30s))), "denied");
+    EXPECT_EQ(rule.hits(), 1U);
+    proxy().clearRules();
+    EXPECT_LE(permit.validUntil(), Clock::now() + 30s);
+    EXPECT_TRUE(permit.held());
+    EXPECT_TRUE(runBy(face, semaphore.updateLeaseTimeAsync(permit.id(), std::nullopt)).value());
+    EXPECT_GT(permit.validUntil(), Clock::now() + 24h);
+    EXPECT_EQ(permit.release(), ReleaseResult::released);
+  }
+}
+
+// The server may have the lost request at any time; a later one decides nevertheless.
+TEST_F(PermitHold, FollowsTheNextLeaseAfterOneThatWasLost) {
+  Options settings = proxied();
+  settings.commandTimeout = 1s;
+  settings.callTimeout = 1s;
+  settings.reconnectDelayMin = 5ms;
+  Client client = Client::connect(settings);
+  connect().getPermitExpirableSemaphore("s").trySetPermits(1);
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  const Permit permit = semaphore.hold({.lease = 60s});
+  // Loads the script. A call has so little time that it may take several.
+  ASSERT_EVENTUALLY(
+      kLong, answerOf([&] { return semaphore.updateLeaseTime(permit.id(), 60s); }) == "true");
+  proxy().addRule(running(lua::permit_update_lease), TcpProxy::Action::stallRequest());
+  EXPECT_NE(answerOf([&] { return semaphore.updateLeaseTime(permit.id(), 30s); }), "true");
+  proxy().clearRules();
+  EXPECT_LE(permit.validUntil(), Clock::now() + 30s);
+  ASSERT_EVENTUALLY(kLong, answerOf([&] {
+                             return semaphore.updateLeaseTime(permit.id(), std::nullopt);
+                           }) == "true");
+  EXPECT_GT(permit.validUntil(), Clock::now() + 24h);
+  proxy().releaseStalled();
+  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(score("s", permit.id()), std::to_string(kNever)) << "the late request changes nothing";
+  EXPECT_TRUE(permit.held());
+}
+
 TEST_F(PermitHold, IsLostWhenItsIdIsNotTakenAnyMore) {
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("s");

@@ -9,11 +9,21 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <fstream>
+#include <future>
 #include <iterator>
+#include <map>
 #include <prometheus/text_serializer.h>
 #include <regex>
 #include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace rlock::test {
 namespace {
@@ -21,12 +31,13 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class Scrape : public LockTest {
- protected:
-  [[nodiscard]] static std::string page(const prometheus::Collector& collector) {
-    return ::prometheus::TextSerializer().Serialize(collector.Collect());
-  }
-};
+using Families = std::vector<::prometheus::MetricFamily>;
+
+[[nodiscard]] std::string page(const prometheus::Collector& collector) {
+  return ::prometheus::TextSerializer().Serialize(collector.Collect());
+}
+
+class Scrape : public LockTest {};
 
 TEST_F(Scrape, NumbersDurationsAndEventsOfAClient) {
   prometheus::Collector collector;
@@ -88,6 +99,224 @@ TEST_F(Scrape, NamesThatStandOutOnlyIfAskedForAndOnlySoMany) {
   EXPECT_THAT(text, HasSubstr("\nrlock_holds 0\n")) << "without a label for a single client";
 }
 
+TEST_F(Scrape, NamesThatStandOutHaveTheirTimesInSecondsAndTheirNumberOfCalls) {
+  prometheus::CollectorOptions shown;
+  shown.topNames = 5;
+  prometheus::Collector collector(shown);
+  Options settings = options();
+  settings.topNames = 5;
+  Client client = Client::connect(settings);
+  collector.add(client);
+  Client other = connect();
+  RLock taken = other.getLock("taken");
+  taken.lock();
+  RLock held = client.getLock("held");
+  held.lock();
+  EXPECT_FALSE(client.getLock("taken").tryLock(100ms));
+  EXPECT_FALSE(client.getLock("taken").tryLock(100ms));
+  held.unlock();
+  // -1 says that the name is not shown.
+  const auto valueOf = [&](std::string_view order, std::string_view name) {
+    for (const auto& family : collector.Collect()) {
+      for (const auto& metric : family.metric) {
+        if (family.name == order && metric.label.at(0).value == name) {
+          return metric.gauge.value;
+        }
+      }
+    }
+    return -1.0;
+  };
+  EXPECT_EVENTUALLY(kLong, valueOf("rlock_top_contended", "taken") == 2);
+  for (const auto& [order, name] : {std::pair("rlock_top_wait_seconds", "taken"),
+                                    std::pair("rlock_top_hold_seconds", "held")}) {
+    const double time = valueOf(order, name);
+    EXPECT_GE(time, 0.15) << order;
+    EXPECT_LT(time, 20) << order;
+  }
+}
+
+/// The numbers of one client, as a scrape must show them.
+void expectShown(const Families& families, const Stats& stats) {
+  const std::map<std::string, std::uint64_t> numbers{
+      {"rlock_acquisitions_total", stats.acquired},
+      {"rlock_contended_total", stats.contended},
+      {"rlock_refused_total", stats.refused},
+      {"rlock_releases_total", stats.released},
+      {"rlock_renewals_total", stats.renewals},
+      {"rlock_renewal_failures_total", stats.renewalFailures},
+      {"rlock_losses_total", stats.lost},
+      {"rlock_reconnects_total", stats.reconnects},
+      {"rlock_lost_replies_total", stats.lostReplies},
+      {"rlock_undone_total", stats.undone},
+      {"rlock_commands_total", stats.commands},
+      {"rlock_scripts_loaded_total", stats.scriptsLoaded},
+      {"rlock_messages_total", stats.messages},
+      {"rlock_wake_ups_total", stats.wakeUps},
+      {"rlock_safety_polls_total", stats.safetyPolls},
+      {"rlock_handler_failures_total", stats.handlerFailures},
+      {"rlock_holds", stats.holds},
+      {"rlock_waiters", stats.waiters},
+      {"rlock_channels", stats.channels}};
+  const std::map<std::string, Histogram> durations{{"rlock_wait_seconds", stats.waits},
+                                                   {"rlock_hold_seconds", stats.holdTimes},
+                                                   {"rlock_renewal_lag_seconds", stats.renewalLags},
+                                                   {"rlock_round_trip_seconds", stats.roundTrips}};
+  std::map<std::string, std::uint64_t> shown;
+  std::set<std::string> histograms;
+  for (const auto& family : families) {
+    ASSERT_EQ(family.metric.size(), 1U) << family.name;
+    const auto& metric = family.metric[0];
+    if (family.type == ::prometheus::MetricType::Histogram) {
+      ASSERT_TRUE(durations.contains(family.name)) << family.name;
+      const Histogram& expected = durations.at(family.name);
+      EXPECT_EQ(metric.histogram.sample_count, expected.count()) << family.name;
+      EXPECT_DOUBLE_EQ(metric.histogram.sample_sum,
+                       std::chrono::duration<double>(expected.sum).count())
+          << family.name;
+      EXPECT_GT(metric.histogram.sample_sum, 0) << family.name;
+      histograms.insert(family.name);
+    } else {
+      const bool counts = family.type == ::prometheus::MetricType::Counter;
+      shown[family.name] =
+          static_cast<std::uint64_t>(counts ? metric.counter.value : metric.gauge.value);
+    }
+  }
+  EXPECT_EQ(shown, numbers);
+  EXPECT_EQ(histograms.size(), durations.size());
+}
+
+TEST_F(Scrape, EachNumberIsTheOneThatItsNameSays) {
+  prometheus::Collector collector;
+  Options settings = proxied(2s);
+  settings.safetyPoll = 50ms;
+  settings.onLost = [](const LostHold& hold) {
+    if (hold.name != "lost-0") {
+      throw std::runtime_error("told");
+    }
+  };
+  Client client = Client::connect(settings);
+  collector.add(client);
+  Client other = connect();
+  // What follows makes most of the numbers differ, so that one in the place of another shows.
+  RLock plain = client.getLock("plain");
+  plain.lock();
+  plain.unlock();
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  proxy().addRule(running(lua::lock_acquire), TcpProxy::Action::swallowReplyAndCut(), once);
+  plain.lock();
+  plain.unlock();
+  proxy().cutAll();
+  ASSERT_EVENTUALLY(kLong, client.stats().reconnects >= 2);
+  std::vector<Lease> leases;
+  for (int i = 0; i < 4; ++i) {
+    leases.push_back(client.getLock("lost-" + std::to_string(i)).acquire({.lease = 100ms}));
+  }
+  ASSERT_EVENTUALLY(kLong, client.stats().handlerFailures >= 3);
+  RLock taken = other.getLock("taken");
+  taken.lock();
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_FALSE(client.getLock("taken").tryLock());
+  }
+  RLock woken = other.getLock("woken");
+  woken.lock();
+  auto waiter = client.getLock("woken").lockAsync({}, newOwner()).toFuture();
+  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("woken")) == 1);
+  woken.unlock();
+  ASSERT_TRUE(ready(waiter, kLong));
+  std::vector<std::future<void>> waiters;
+  for (int i = 0; i < 5; ++i) {
+    waiters.push_back(client.getLock("taken").lockAsync({}, newOwner()).toFuture());
+  }
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 5);
+  ASSERT_EVENTUALLY(kLong, client.stats().renewals > 0);
+  ASSERT_EVENTUALLY(kLong, client.stats().safetyPolls > client.stats().wakeUps + 5);
+  // Nothing has changed beside the scrape if the numbers are the same before and after it.
+  Stats stats;
+  Families families;
+  ASSERT_TRUE(eventually(kLong, [&] {
+    stats = client.stats();
+    families = collector.Collect();
+    return client.stats() == stats;
+  }));
+  EXPECT_GT(stats.lostReplies, stats.undone);
+  expectShown(families, stats);
+}
+
+// The counter is told of each event itself, and once more often than of the one before.
+TEST(ScrapeOfEvents, EachCountsUnderItsLabels) {
+  const prometheus::Collector collector;
+  const auto counter = collector.observer();
+  std::set<std::string> expected;
+  int times = 0;
+  const auto tell = [&](const std::string& metric, auto event) {
+    ++times;
+    for (int i = 0; i < times; ++i) {
+      event();
+    }
+    expected.insert(metric + " " + std::to_string(times));
+  };
+  for (const std::string_view kind : prometheus::EventCounter::kKinds) {
+    const std::string label = "{kind=\"" + std::string(kind) + "\"";
+    AcquiredEvent acquired;
+    acquired.kind = kind;
+    tell("rlock_acquisitions_by_kind_total" + label + "}", [&] { counter->acquired(acquired); });
+    ReleasedEvent released;
+    released.kind = kind;
+    tell("rlock_releases_by_kind_total" + label + "}", [&] { counter->released(released); });
+    RenewedLateEvent late;
+    late.kind = kind;
+    tell("rlock_late_renewals_total" + label + "}", [&] { counter->renewedLate(late); });
+    using Outcome = WaitedEvent::Outcome;
+    for (const Outcome outcome : {Outcome::acquired, Outcome::refused, Outcome::failed}) {
+      WaitedEvent waited;
+      waited.kind = kind;
+      waited.outcome = outcome;
+      const std::string name(rlock::toString(outcome));
+      tell("rlock_waits_total" + label + ",outcome=\"" + name + "\"}",
+           [&] { counter->waited(waited); });
+    }
+    for (std::size_t i = 1; i < prometheus::EventCounter::kReasons; ++i) {
+      LostEvent lost;
+      lost.kind = kind;
+      lost.reason = static_cast<LossReason>(i);
+      const std::string name(rlock::toString(lost.reason));
+      tell("rlock_losses_by_reason_total" + label + ",reason=\"" + name + "\"}",
+           [&] { counter->lost(lost); });
+    }
+  }
+  using Request = SettledEvent::Request;
+  using Effect = SettledEvent::Outcome;
+  for (const auto& [request, asked] :
+       {std::pair(Request::acquire, "acquire"), std::pair(Request::release, "release")}) {
+    for (const auto& [effect, name] : {std::pair(Effect::executed, "executed"),
+                                       std::pair(Effect::undone, "undone"),
+                                       std::pair(Effect::notExecuted, "notExecuted"),
+                                       std::pair(Effect::unknown, "unknown")}) {
+      SettledEvent settled;
+      settled.request = request;
+      settled.outcome = effect;
+      tell(std::string("rlock_settled_requests_total{request=\"") + asked + "\",outcome=\"" + name +
+               "\"}",
+           [&] { counter->settled(settled); });
+    }
+  }
+  for (const auto& [moved, by] : {std::pair(true, "moved"), std::pair(false, "ask")}) {
+    RedirectedEvent redirected;
+    redirected.moved = moved;
+    tell(std::string("rlock_redirections_total{by=\"") + by + "\"}",
+         [&] { counter->redirected(redirected); });
+  }
+  std::set<std::string> shown;
+  std::istringstream text(page(collector));
+  for (std::string line; std::getline(text, line);) {
+    if (!line.starts_with('#')) {
+      shown.insert(line);
+    }
+  }
+  EXPECT_EQ(shown, expected);
+}
+
 TEST_F(Scrape, ABucketHasAllShorterOnesInIt) {
   prometheus::Collector collector;
   Client client = connect();
@@ -114,6 +343,8 @@ TEST_F(Scrape, ABucketHasAllShorterOnesInIt) {
       EXPECT_GT(histogram.bucket[i].upper_bound, histogram.bucket[i - 1].upper_bound);
     }
     EXPECT_EQ(histogram.bucket.back().cumulative_count, histogram.sample_count);
+    EXPECT_DOUBLE_EQ(histogram.bucket.front().upper_bound, 1.024e-6);
+    EXPECT_DOUBLE_EQ(histogram.bucket.back().upper_bound, 8796.093022208);
   }
 }
 

@@ -66,6 +66,65 @@ TEST_P(ReadWriteConformance, AnExpiredInnerHoldIsNotReleasedButTheOuterOneIs) {
   expectNoKeys();
 }
 
+/// The watchdog does not come before its lease ends; the hold around it goes on.
+TEST_P(ReadWriteConformance, AnExpiredHoldInsideAWatchedOneIsNotReleasedButTheOuterOneIs) {
+  std::atomic<int> told{0};
+  Options settings = options();
+  settings.onLost = [&](const LostHold& /*hold*/) { ++told; };
+  Client client = Client::connect(settings);
+  FaceSides lock = sidesOf(client, "watched");
+  const OwnerId owner = newOwner();
+  lock.read.lock(owner).value();
+  lock.read.lock(owner, 100ms).value();
+  EXPECT_EVENTUALLY(kLong, lock.read.holdCount(owner) == 1);
+  EXPECT_EQ(outcomeOf(lock.read.unlock(owner)), "notOwner");
+  EXPECT_EQ(lock.read.holdCount(owner), 1);
+  expectNotObtained(answerOf(lock.write.tryLock(newOwner())));
+  EXPECT_EQ(client.stats().lost, 0U);
+  EXPECT_EQ(told, 0);
+  lock.read.unlock(owner).value();
+  EXPECT_EQ(outcomeOf(lock.read.unlock(owner)), "notOwner");
+  expectNoKeys();
+}
+
+/// The library has given it back before its owner comes to do so.
+TEST_P(ReadWriteConformance, AnInnerHoldWhoseMaxHoldIsOverIsNotReleasedButTheOuterOneIs) {
+  Client client = connect();
+  FaceSides lock = sidesOf(client, "most");
+  const OwnerId owner = newOwner();
+  lock.read.lock(owner).value();
+  lock.read.raw().lockAsync({.maxHold = 100ms}, owner).get();
+  EXPECT_EVENTUALLY(kLong, client.stats().lost == 1 && lock.read.holdCount(owner) == 1);
+  EXPECT_EQ(outcomeOf(lock.read.unlock(owner)), "notOwner");
+  EXPECT_EQ(lock.read.holdCount(owner), 1);
+  expectNotObtained(answerOf(lock.write.tryLock(newOwner())));
+  lock.read.unlock(owner).value();
+  EXPECT_EQ(outcomeOf(lock.read.unlock(owner)), "notOwner");
+  expectNoKeys();
+}
+
+/// The server says with each release which of the owner's holds are left.
+TEST_F(ReadWriteLoad, AReadHoldThatAnothersReleaseFindsGoneIsTold) {
+  std::atomic<int> told{0};
+  Options settings = options();
+  settings.onLost = [&](const LostHold& hold) {
+    told += hold.reason == LossReason::refused ? 1 : 0;
+  };
+  Client client = Client::connect(settings);
+  RLock read = client.getReadWriteLock("sibling").readLock();
+  const OwnerId owner = newOwner();
+  Lease gone = read.acquire({.lease = 60s}, owner);
+  Lease other = read.acquire({.lease = 60s}, owner);
+  ASSERT_EQ(raw().del(holdKey("sibling", ownerField(client, owner), 1)), 1);
+  EXPECT_EQ(other.release(), ReleaseResult::released);
+  EXPECT_EVENTUALLY(kLong, gone.lostToken().stop_requested());
+  EXPECT_EQ(gone.lossReason(), LossReason::refused);
+  EXPECT_EVENTUALLY(kLong, told == 1);
+  EXPECT_EQ(client.stats().lost, 1U);
+  EXPECT_EQ(gone.release(), ReleaseResult::lost);
+  expectNoKeys();
+}
+
 /// The next acquisition drops it on the server; its unlock() must not take the hold around it.
 TEST_P(ReadWriteConformance, AnExpiredInnerHoldIsForgottenOnceAlsoAfterAnotherOne) {
   Client client = connect();

@@ -370,5 +370,24 @@ TEST_F(ReadWriteServerError, WithoutExpiriesNothingIsHeld) {
   EXPECT_EQ(holdKeys().size(), 1U);
 }
 
+TEST_F(ReadWriteServerError, ARefusedExpiryTakesOneWriteHoldBack) {
+  raw().run({"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"});
+  Options settings = options();
+  settings.username = "app";
+  settings.password = "pw";
+  Client client = Client::connect(settings);
+  RLock writer = client.getReadWriteLock("app").writeLock();
+  const OwnerId owner = newOwner();
+  Lease first = writer.acquire({.lease = 60s}, owner);
+  raw().run({"ACL", "SETUSER", "app", "-pexpire"});
+  // Only a longer lease needs another expiry.
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(writer.acquire({.lease = 120s}, owner)); }),
+            "denied");
+  EXPECT_EQ(raw().hgetall("app"),
+            (Fields{{"mode", "write"}, {ownerField(client, owner) + ":write", "1"}}));
+  EXPECT_EQ(first.release(), ReleaseResult::released);
+  expectNoKeys();
+}
+
 }  // namespace
 }  // namespace rlock::test

@@ -312,6 +312,39 @@ TEST_F(SentinelSearch, FurtherSentinelsAreLearnt) {
   EXPECT_TRUE(raw(master).exists("learnt"));
 }
 
+TEST_F(SentinelSearch, ALearntSentinelIsHeard) {
+  start();
+  // A master that is frozen keeps its connections, so that only a Sentinel can say that there is
+  // another.
+  Options settings = patient(options());
+  settings.endpoints = {loopback(world().sentinel(0).port())};
+  settings.connectTimeout = 20s;
+  Client client = Client::connect(settings);
+  EXPECT_TRUE(works(client));
+  const auto listeners = [&] {
+    int count = 0;
+    for (std::size_t i = 0; i < world().sentinels(); ++i) {
+      if (world().sentinel(i).running()) {
+        RawRedisOptions target;
+        target.port = world().sentinel(i).port();
+        RawRedis sentinel(target);
+        for (const auto& entry : sentinel.clientList()) {
+          count += entry.at("sub") != "0" ? 1 : 0;
+        }
+      }
+    }
+    return count;
+  };
+  ASSERT_EVENTUALLY(kLong, listeners() == 1);
+  world().sentinel(0).kill();
+  ASSERT_EVENTUALLY(kLong, listeners() == 1);
+  world().node(0).freeze();
+  const std::size_t master = world().awaitMaster(0);
+  ASSERT_TRUE(log().waitFor("connected to " + world().address(master), kLong));
+  EXPECT_EVENTUALLY(kLong, outcomeOf([&] { client.getLock("heard").lock(60s); }) == "ok");
+  EXPECT_TRUE(raw(master).exists("heard"));
+}
+
 TEST_F(SentinelSearch, AStaleSentinelIsNotBelieved) {
   startForGood();
   // It says that a replica is the master, and knows nobody who knows better.

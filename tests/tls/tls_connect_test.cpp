@@ -153,6 +153,20 @@ TEST_F(TlsConnect, ANameOfItsOwnToProve) {
                 {"not for \"b.a.redis.internal\", but for *.redis.internal"});
 }
 
+TEST_F(TlsConnect, APartOfANameMatchesNoCertificate) {
+  const auto front = this->front({.certificate = ca().issue({.names = "DNS:a*.redis.internal"})});
+  expectRefused(uriOf(front->port(), "&tls-server-name=ab.redis.internal"),
+                Errc::authenticationFailed,
+                {"not for \"ab.redis.internal\", but for a*.redis.internal"});
+}
+
+TEST_F(TlsConnect, TheDotThatMakesANameCompleteIsNotProved) {
+  const auto front = this->front({.certificate = ca().issue({.names = "DNS:redis.internal"})});
+  Client client = connectTo(uriOf(front->port(), "&tls-server-name=redis.internal."));
+  use(client);
+  EXPECT_EQ(front->names(), (std::vector<std::string>{"redis.internal"}));
+}
+
 TEST_F(TlsConnect, AServerWhoseCertificateNamesOnlyItsSubject) {
   const auto front =
       this->front({.certificate = ca().issue({.commonName = "localhost", .names = ""})});

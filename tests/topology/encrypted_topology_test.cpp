@@ -53,6 +53,31 @@ TEST_F(Encrypted, Sentinels) {
   EXPECT_NE(outcomeOf([&] { Client::connect(plain); }), "ok");
 }
 
+TEST_F(Encrypted, SentinelsAndTheMasterThatTheyName) {
+  const TlsFiles files = this->files();
+  const PortReservation masterPort;
+  RedisServerOptions options;
+  options.extraArgs = files.arguments(masterPort.port());
+  const RedisServer master(options);
+  // The Sentinel speaks TLS with the master, too, and so it names the port for that.
+  const PortReservation sentinelPort;
+  const RedisSentinel sentinel(
+      PortReservation(),
+      "tls-port " + std::to_string(sentinelPort.port()) + "\ntls-cert-file " + files.certificate +
+          "\ntls-key-file " + files.key + "\ntls-ca-cert-file " + files.ca +
+          "\ntls-auth-clients no\ntls-replication yes\nsentinel monitor mymaster 127.0.0.1 " +
+          std::to_string(masterPort.port()) +
+          " 1\nsentinel down-after-milliseconds mymaster 60000\n",
+      "");
+  Client client =
+      Client::connect(tuned("redis+sentinel://127.0.0.1:" + std::to_string(sentinelPort.port()) +
+                            "/mymaster?tls=true&sentinel-tls=true&tls-ca-file=" + files.ca));
+  RLock lock = client.getLock("both");
+  lock.lock();
+  EXPECT_TRUE(RawRedis(master).exists("both"));
+  lock.unlock();
+}
+
 TEST_F(Encrypted, ClusterNodes) {
   RedisClusterOptions options;
   options.tls = files();

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/engine_fixture.hpp"
 #include <rlock/detail/engine/hold_events.hpp>
+#include <rlock/detail/executor/read_write_scripts.hpp>
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 namespace hold_events_test {
@@ -23,13 +26,17 @@ class HoldEventsTest : public EngineFixture {
     engine_->gates().leave(*gate.hold);
     return handle;
   }
-  IntrusivePtr<HoldHandle> book(Hold& hold, Env::Clock::time_point sentAt) {
+  IntrusivePtr<HoldHandle> book(Hold& hold,
+                                Env::Clock::time_point sentAt,
+                                int before = 0,
+                                PartIndexes kept = {}) {
     HoldKeeper::GrantTerms terms{};
     terms.sentAt = sentAt;
     terms.now = env_->now();
     terms.lease = 30s;
     terms.wantsHandle = true;
-    return engine_->holds().granted(hold, 0, 1, terms).handle;
+    terms.kept = std::move(kept);
+    return engine_->holds().granted(hold, before, before + 1, terms).handle;
   }
   [[nodiscard]] bool isHeld(std::uint64_t owner = 1) const {
     return engine_->holds().holds("orders", OwnerId{owner});
@@ -81,6 +88,21 @@ TEST_F(HoldEventsTest, EachHoldIsInvalidAtOnceWhenTheClientIsClosed) {
   EXPECT_EQ(engine_->events().loseAll().size(), 1U);
   EXPECT_TRUE(lost.stop_requested());
   EXPECT_FALSE(isHeld());
+}
+
+TEST_F(HoldEventsTest, EachReadHoldIsInvalidAtOnceWhenTheClientIsClosed) {
+  const std::shared_ptr<const LockScripts> reads =
+      std::make_shared<const ReadLockScripts>("prices");
+  const HoldGates::Gate gate = engine_->gates().enter(reads, OwnerId{1}, waiter_);
+  const auto first = book(*gate.hold, env_->now());
+  const auto second = book(*gate.hold, env_->now(), 1, std::vector<int>{1});
+  engine_->gates().leave(*gate.hold);
+  engine_->markClosed();
+  EXPECT_EQ(first->reason(), LossReason::clientClosed);
+  EXPECT_EQ(second->reason(), LossReason::clientClosed);
+  EXPECT_EQ(engine_->events().loseAll().size(), 1U);
+  EXPECT_TRUE(first->lostToken().stop_requested());
+  EXPECT_TRUE(second->lostToken().stop_requested());
 }
 
 TEST_F(HoldEventsTest, AHoldIsLostOnce) {

@@ -113,6 +113,42 @@ TEST_F(ReadPartsTest, WhatTheServerDroppedOutlivesTheHoldAroundIt) {
   }
 }
 
+/// The library gives back what was lost; its owner, whom no object tells, comes to do so later.
+TEST_F(ReadPartsTest, WhatTheLibraryGaveBackIsNotTakenFromTheHoldAroundIt) {
+  for (const bool indexes : {true, false}) {
+    SCOPED_TRACE(indexes);
+    hold_->parts.keepOnly({});
+    add(30s);
+    add(30s);
+    hold_->parts.back().lost = true;
+    HoldRelease release{.incarnation = 2, .remain = 1};
+    if (indexes) {
+      release.indexes = std::vector<int>{1};
+    }
+    EXPECT_EQ(released(release), 1);
+    EXPECT_EQ(left(), (Left{1}));
+    EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
+    EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
+  }
+}
+
+TEST_F(ReadPartsTest, WhatItsOwnerGaveBackIsGivenBack) {
+  for (const bool indexes : {true, false}) {
+    SCOPED_TRACE(indexes);
+    hold_->parts.keepOnly({});
+    add(30s);
+    add(30s);
+    hold_->parts.back().lost = true;
+    HoldRelease release{.remain = 1};
+    if (indexes) {
+      release.indexes = std::vector<int>{1};
+    }
+    EXPECT_EQ(released(release), 1);
+    EXPECT_EQ(left(), (Left{1}));
+    EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
+  }
+}
+
 TEST_F(ReadPartsTest, WithoutIndexesTheFirstToExpireAreOver) {
   add(30s);
   add(10s);
@@ -168,6 +204,24 @@ TEST_F(ReadPartsTest, APartThatTheServerDidNotKnowIsLost) {
   EXPECT_EQ(losses_[0].incarnation, 1U);
   EXPECT_EQ(handle->reason(), LossReason::refused);
   EXPECT_FALSE(handle->released());
+}
+
+/// Its owner may come before the watchdog has looked.
+TEST_F(ReadPartsTest, APartWhoseTimeIsOverIsALossAtItsReleaseOnlyToWhoeverWatchesIt) {
+  for (const bool watched : {true, false}) {
+    SCOPED_TRACE(watched);
+    hold_->parts.keepOnly({});
+    losses_.clear();
+    add(30s);
+    add(10s, watched);
+    now_ += 10s;
+    EXPECT_EQ(released({0, 1, true, std::vector<int>{1}}), 1);
+    EXPECT_EQ(left(), (Left{1}));
+    ASSERT_EQ(losses_.size(), watched ? 1U : 0U);
+    if (watched) {
+      EXPECT_EQ(losses_[0].reason, LossReason::expired);
+    }
+  }
 }
 
 }  // namespace

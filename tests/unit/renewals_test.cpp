@@ -47,9 +47,12 @@ constexpr std::size_t kWindow = RenewalWindow::kAtOnce;
 
 class RenewalsTest : public testing::Test {
  protected:
-  RenewalsTest() { world_.connect(); }
+  /// @param batchSize  so many holds in a request
+  explicit RenewalsTest(std::size_t batchSize = 1) : world_(settings(batchSize)) {
+    world_.connect();
+  }
 
-  /// So many holds of as many locks, renewed after 10 s. With one hold in a request.
+  /// So many holds of as many locks, renewed after 10 s.
   template <class Scripts = LockScripts>
   std::vector<HoldPtr> take(std::size_t count) {
     std::vector<HoldPtr> holds;
@@ -69,13 +72,13 @@ class RenewalsTest : public testing::Test {
     env_->runPosted();
     return holds;
   }
-  static Options settings() {
+  static Options settings(std::size_t batchSize) {
     Options options = Options::fromUri("redis://host");
-    options.watchdogBatchSize = 1;
+    options.watchdogBatchSize = static_cast<int>(batchSize);
     return options;
   }
 
-  PendingEngine world_{settings()};
+  PendingEngine world_;
   const std::shared_ptr<ManualEnv>& env_ = world_.env;
   const std::shared_ptr<Server>& server_ = world_.server;
   const std::shared_ptr<LockEngine>& engine_ = world_.engine;
@@ -220,6 +223,46 @@ TEST_F(RenewalsTest, ALossIsToldOnTimeHoweverManyWait) {
   env_->advance(10s);
   EXPECT_EQ(server_->sent(), sent + 1);
   server_->confirmAll();
+}
+
+class BatchedRenewalsTest : public RenewalsTest {
+ protected:
+  BatchedRenewalsTest() : RenewalsTest(100) {}
+
+  /// Refuses whatever comes, until it would have been tried for so long.
+  void refuseFor(std::chrono::milliseconds time) {
+    for (const auto end = env_->now() + time; env_->now() < end; env_->advance(10ms)) {
+      while (server_->underWay() > 0) {
+        server_->refuse("WRONGTYPE Operation against a key holding the wrong kind of value");
+      }
+    }
+  }
+};
+
+TEST_F(BatchedRenewalsTest, WhatWasRenewedAloneIsRenewedWithTheOthersAgain) {
+  const std::vector<HoldPtr> holds = take(2);
+  env_->advance(10s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  ASSERT_EQ(server_->keys().size(), 2U);
+  refuseFor(1s);
+  EXPECT_TRUE(holds[0]->renewedAlone && holds[1]->renewedAlone);
+  // The server has come to its senses: each is confirmed when it is tried next.
+  const std::uint64_t before = engine_->stats().renewals;
+  for (int i = 0; i < 500 && engine_->stats().renewals < before + 2; ++i) {
+    env_->advance(10ms);
+    if (server_->underWay() > 0) {
+      EXPECT_EQ(server_->keys().size(), 1U);
+      server_->confirm();
+    }
+  }
+  ASSERT_EQ(engine_->stats().renewals, before + 2);
+  // They are due within the same second, and both are known to be renewed then.
+  ASSERT_EQ(server_->underWay(), 0U);
+  env_->advance(12s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  EXPECT_EQ(server_->keys().size(), 2U);
+  server_->confirm();
+  EXPECT_EQ(engine_->stats().lost, 0U);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 // The queues of waiters together with the loop's timer.
 
 #include "unit/engine_fixture.hpp"
+#include "unit/pending_commands.hpp"
+#include "unit/replies.hpp"
 #include <rlock/detail/engine/precedence.hpp>
 #include <rlock/detail/engine/waiting_room.hpp>
 
@@ -73,6 +75,106 @@ TEST_F(WaitingRoomTest, APauseThatBeginsWithTheMessageHasAnEnd) {
   env_->advance(Precedence::kPause);
   EXPECT_EQ(last.turns, 1);
   room().leave(last, false, 0ms);
+}
+
+TEST_F(WaitingRoomTest, AMessageThatGivesATurnIsCounted) {
+  CountedWaiter waiter;
+  sleep(waiter);
+  room().confirmed(scripts_->channel);
+  EXPECT_EQ(engine_->stats().wakeUps, 0U) << "nobody said anything";
+  sleep(waiter);
+  room().message(scripts_->channel, "0");
+  EXPECT_EQ(waiter.turns, 2);
+  EXPECT_EQ(engine_->stats().wakeUps, 1U);
+  room().message("another", "0");
+  EXPECT_EQ(engine_->stats().wakeUps, 1U) << "nobody waits for it";
+  room().leave(waiter, false, 0ms);
+}
+
+/// The connection to a node of a cluster for subscriptions, whose events are the test's.
+class ToldSubscriptions final : public net::SubscriptionTransport {
+ public:
+  ToldSubscriptions(net::PubSubEvents*& events, net::PubSubEvents& own) { events = &own; }
+
+  void subscribe(std::string /*channel*/) override {}
+  void unsubscribe(const std::string& /*channel*/) override {}
+  void close() noexcept override {}
+};
+
+/// The waiting room of a client of a cluster of which one node has all slots.
+class ClusterRoomTest : public testing::Test {
+ protected:
+  ClusterRoomTest() {
+    engine_->dispatcher().open([](const Result<void>& /*ready*/) {});
+    seed_->connect(*seedEvents_);
+    seed_->answer(test::textReply("cluster_state:ok\r\ncluster_current_epoch:1\r\n"));
+    seed_->refuse("ERR unknown subcommand 'SHARDS'");
+    seed_->answer(test::listReply({}));
+    Reply::Elements master;
+    master.push_back(test::textReply("node"));
+    master.push_back(test::numberReply(7000));
+    Reply::Elements range;
+    range.push_back(test::numberReply(0));
+    range.push_back(test::numberReply(16383));
+    range.push_back(test::listReply(std::move(master)));
+    Reply::Elements map;
+    map.push_back(test::listReply(std::move(range)));
+    seed_->answer(test::listReply(std::move(map)));
+    env_->runPosted();
+  }
+  ~ClusterRoomTest() override {
+    engine_->disconnect();
+    env_->dropPosted();
+  }
+
+  /// It was refused, and sleeps.
+  void sleep(CountedWaiter& waiter, std::string_view channel) {
+    engine_->waiting().queue(waiter, WaitTerms{channel}, std::nullopt, true, kUnknown);
+    env_->runPosted();
+  }
+
+  const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
+  const std::shared_ptr<PendingCommands> seed_ = std::make_shared<PendingCommands>(*env_);
+  net::LinkEvents* seedEvents_ = nullptr;
+  net::PubSubEvents* channels_ = nullptr;
+  const std::shared_ptr<LockEngine> engine_ = std::make_shared<LockEngine>(
+      "client",
+      Options::fromUri("redis+cluster://seed:7000"),
+      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
+      env_,
+      net::Transports{
+          [this](net::LinkEvents& events) {
+            seedEvents_ = &events;
+            return seed_;
+          },
+          {},
+          [](const Endpoint&, net::LinkEvents&) { return std::make_shared<NoCommands>(); },
+          [this](const Endpoint&, net::ChannelKind, net::PubSubEvents& events) {
+            return std::make_unique<ToldSubscriptions>(channels_, events);
+          }});
+};
+
+/// A slot has moved, and with it one channel. What is heard on another one still counts.
+TEST_F(ClusterRoomTest, TheLossOfOneChannelLeavesTheOthersHeard) {
+  CountedWaiter mover;
+  CountedWaiter stayer;
+  sleep(mover, "a");
+  sleep(stayer, "b");
+  ASSERT_NE(channels_, nullptr);
+  channels_->onSubscribed("a");
+  channels_->onSubscribed("b");
+  ASSERT_EQ(stayer.turns, 1);
+  sleep(stayer, "b");
+  channels_->onMessage("b", "0");
+  ASSERT_EQ(stayer.turns, 2);
+  // While it tries: what the next message says may have come too late for it.
+  channels_->onMoved("a");
+  channels_->onMessage("b", "0");
+  EXPECT_EQ(stayer.turns, 2);
+  sleep(stayer, "b");
+  EXPECT_EQ(stayer.turns, 3);
+  engine_->waiting().leave(mover, false, 0ms);
+  engine_->waiting().leave(stayer, false, 0ms);
 }
 
 /// Subscribes, but there is no memory for the first.

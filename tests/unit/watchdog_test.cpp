@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rlock/detail/engine/watchdog.hpp>
+#include <rlock/detail/executor/idempotency_key_pool.hpp>
 
 #include <gtest/gtest.h>
 
@@ -576,6 +577,72 @@ TEST(Watchdog, OfTwoLeasesAtATimeTheShorterCounts) {
   EXPECT_EQ(hold->validUntil, at(2200) - Validity::allowance(milliseconds(2000)));
 }
 
+IdempotencyKeyPool::Loan someKey() {
+  return std::make_shared<IdempotencyKeyPool::Key>();
+}
+
+TEST(Watchdog, ALeaseThatIsNotGivenLeavesTheShorterOneAndTheNextCounts) {
+  for (const bool mayBe : {false, true}) {
+    SCOPED_TRACE(mayBe);
+    Watchdog watchdog(kTimeout);
+    const HoldPtr hold = leased(watchdog, milliseconds(10'000));
+    watchdog.changeLease(*hold, at(100), milliseconds(500), false);
+    Watchdog::leaseNotChanged(*hold, mayBe ? someKey() : nullptr);
+    EXPECT_EQ(hold->validUntil, at(600) - Validity::allowance(milliseconds(500)));
+    watchdog.changeLease(*hold, at(200), milliseconds(50'000), false);
+    watchdog.leaseChanged(*hold, at(200), milliseconds(50'000));
+    EXPECT_EQ(hold->validUntil, at(50'200) - Validity::allowance(milliseconds(50'000)));
+    EXPECT_EQ(hold->handle->validUntil(), hold->validUntil);
+    EXPECT_EQ(watchdog.nextDue(), Validity::lossAt(*hold));
+  }
+}
+
+// It may still take effect, but not after another one with its key.
+TEST(Watchdog, TheKeyOfALostLeaseIsTheNextOnes) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(10'000));
+  EXPECT_EQ(watchdog.changeLease(*hold, at(0), milliseconds(500), false), nullptr);
+  const IdempotencyKeyPool::Loan key = someKey();
+  Watchdog::leaseNotChanged(*hold, key);
+  EXPECT_EQ(watchdog.changeLease(*hold, at(1), milliseconds(5000), false), key);
+  EXPECT_EQ(watchdog.changeLease(*hold, at(2), milliseconds(5000), false), nullptr)
+      << "one at a time has it";
+}
+
+// The next one rules out one of them, and the other may take effect at any time.
+TEST(Watchdog, OfTwoLeasesThatAreLostAtATimeTheShorterCountsForGood) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(10'000));
+  watchdog.changeLease(*hold, at(100), milliseconds(500), false);
+  watchdog.changeLease(*hold, at(100), milliseconds(50'000), false);
+  const TimePoint until = hold->validUntil;
+  Watchdog::leaseNotChanged(*hold, someKey());
+  Watchdog::leaseNotChanged(*hold, someKey());
+  watchdog.changeLease(*hold, at(200), milliseconds(50'000), false);
+  watchdog.leaseChanged(*hold, at(200), milliseconds(50'000));
+  EXPECT_EQ(hold->validUntil, until);
+}
+
+TEST(Watchdog, AShorterLeaseIsShownAndDueBeforeItIsConfirmed) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(10'000));
+  watchdog.changeLease(*hold, at(1000), milliseconds(100), false);
+  EXPECT_EQ(hold->handle->validUntil(), at(1100) - Validity::allowance(milliseconds(100)));
+  EXPECT_EQ(watchdog.nextDue(), Validity::lossAt(*hold));
+  expectLoss(watchdog.collect(at(1100)), hold, LossReason::expired);
+}
+
+// The server had it before the other lease.
+TEST(Watchdog, ARenewalThatWasUnderWayBeforeAnotherLeaseDoesNotCount) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  expectRenewal(watchdog.collect(at(kPeriod)), hold);
+  const TimePoint asked = at(kPeriod) + milliseconds(1);
+  watchdog.changeLease(*hold, asked, milliseconds(100), false);
+  EXPECT_FALSE(hold->renewing) << "its answer is not booked any more";
+  EXPECT_EQ(hold->validUntil, asked + milliseconds(100) - Validity::allowance(milliseconds(100)));
+}
+
 TEST(Watchdog, AnotherLeaseBeginsNoRenewals) {
   Watchdog watchdog(kTimeout);
   const HoldPtr hold = leased(watchdog, kTimeout);
@@ -616,6 +683,51 @@ TEST(Watchdog, EachLeaseHasAMaxHoldOfItsOwn) {
   work = watchdog.collect(at(2000));
   ASSERT_EQ(work.lost.size(), 1U);
   EXPECT_EQ(work.lost.front().reason, LossReason::maxHold);
+  EXPECT_TRUE(hold->lost);
+}
+
+/// A hold that is watched, and one inside it with a lease of its own.
+HoldPtr leasedInsideWatched(Watchdog& watchdog, milliseconds lease, bool withObject) {
+  HoldPtr hold = makeHold();
+  hold->parts.emplace_back();
+  watchdog.granted(*hold, at(0), kTimeout, true, kNever);
+  HoldPart& inner = hold->parts.emplace_back();
+  if (withObject) {
+    inner.handle = makeIntrusive<HoldHandle>();
+  }
+  hold->count = 2;
+  watchdog.granted(*hold, at(0), lease, false, kNever);
+  return hold;
+}
+
+TEST(Watchdog, ALeaseInsideAWatchedHoldExpires) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leasedInsideWatched(watchdog, milliseconds(2000), true);
+  const Watchdog::Work work = watchdog.collect(at(2000));
+  ASSERT_EQ(work.lost.size(), 1U);
+  EXPECT_EQ(work.lost.front().reason, LossReason::expired) << "no renewal was due before its end";
+  EXPECT_TRUE(hold->parts[1].lost);
+  EXPECT_FALSE(hold->lost);
+}
+
+TEST(Watchdog, ALeaseWithoutAnObjectInsideAWatchedHoldJustEnds) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leasedInsideWatched(watchdog, milliseconds(2000), false);
+  expectNothing(watchdog.collect(at(2000)));
+  EXPECT_TRUE(hold->parts[1].lost);
+  EXPECT_FALSE(hold->lost);
+  EXPECT_EQ(watchdog.nextDue(), at(kPeriod));
+}
+
+TEST(Watchdog, ALeaseThatWasRenewedWithAWatchedHoldIsLostLikeIt) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leasedInsideWatched(watchdog, milliseconds(15'000), true);
+  expectRenewal(watchdog.collect(at(kPeriod)), hold);
+  watchdog.renewed(*hold, at(kPeriod), at(kPeriod));
+  const Watchdog::Work work = watchdog.collect(at(kPeriod) + kTold);
+  ASSERT_EQ(work.lost.size(), 2U);
+  EXPECT_EQ(work.lost[0].reason, LossReason::unreachable);
+  EXPECT_EQ(work.lost[1].reason, LossReason::unreachable);
   EXPECT_TRUE(hold->lost);
 }
 

@@ -12,6 +12,7 @@
 #include <rlock/detail/engine/hold_loss.hpp>
 #include <rlock/detail/engine/loss_teller.hpp>
 #include <rlock/detail/engine/renewals.hpp>
+#include <rlock/detail/executor/idempotency_key_pool.hpp>
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/permit_scripts.hpp>
 #include <rlock/options.hpp>
@@ -55,19 +56,28 @@ class HoldEvents {
         losses_(losses),
         begin_(context.env()->makeTask([this] { beginOnLoop(); })) {}
 
+  /// A hold whose lease is about to become another one.
+  struct LeaseChange {
+    HoldPtr hold{};                  ///< null: the permit is not held as an object
+    IdempotencyKeyPool::Loan key{};  ///< of a lost change, for this one; null: there is none
+  };
   /// The permit with this id is about to get another lease; if it is held as an object, that one
-  /// follows. Null: it is not. `sentAt` is a moment before the request is sent.
-  [[nodiscard]] HoldPtr changingLease(std::string_view semaphore,
-                                      std::string_view id,
-                                      Clock::time_point sentAt,
-                                      std::chrono::milliseconds lease,
-                                      bool watched);
+  /// follows. `sentAt` is a moment before the request is sent. Exactly one of the two below comes
+  /// after it.
+  [[nodiscard]] LeaseChange changingLease(std::string_view semaphore,
+                                          std::string_view id,
+                                          Clock::time_point sentAt,
+                                          std::chrono::milliseconds lease,
+                                          bool watched);
   /// The answer.
   /// @param taken  there is such a permit
   void leaseChanged(Hold& hold,
                     Clock::time_point sentAt,
                     std::chrono::milliseconds lease,
                     bool taken);
+  /// There is no answer, or it is an error.
+  /// @param lost  as in Watchdog::leaseNotChanged()
+  void leaseNotChanged(Hold& hold, const IdempotencyKeyPool::Loan& lost) noexcept;
   /// This client freed the lock by force, with a request sent at `sentAt`: its own holders are
   /// told.
   void forced(const LockScripts& scripts, Clock::time_point sentAt);
@@ -104,12 +114,12 @@ inline void HoldEvents::beginOnLoop() {
   }
 }
 
-inline HoldPtr HoldEvents::changingLease(std::string_view semaphore,
-                                         std::string_view id,
-                                         Clock::time_point sentAt,
-                                         std::chrono::milliseconds lease,
-                                         bool watched) {
-  HoldPtr hold;
+inline HoldEvents::LeaseChange HoldEvents::changingLease(std::string_view semaphore,
+                                                         std::string_view id,
+                                                         Clock::time_point sentAt,
+                                                         std::chrono::milliseconds lease,
+                                                         bool watched) {
+  LeaseChange change;
   bool needsLoop = false;
   {
     const MutexLock lock(book_.mutex);
@@ -119,15 +129,15 @@ inline HoldPtr HoldEvents::changingLease(std::string_view semaphore,
              static_cast<const PermitScripts&>(scriptsOf(*each)).isFor(id);
     });
     if (held != permits.end()) {
-      hold = *held;
-      book_.watchdog.changeLease(*hold, sentAt, lease, watched);
+      change.key = book_.watchdog.changeLease(**held, sentAt, lease, watched);
+      change.hold = *held;
       needsLoop = book_.needsTimer();
     }
   }
   if (needsLoop) {
     wakeLoop();
   }
-  return hold;
+  return change;
 }
 
 inline void HoldEvents::leaseChanged(Hold& hold,
@@ -149,6 +159,11 @@ inline void HoldEvents::leaseChanged(Hold& hold,
     wakeLoop();
   }
   losses_.announceOnLoop(std::move(lost));
+}
+
+inline void HoldEvents::leaseNotChanged(Hold& hold, const IdempotencyKeyPool::Loan& lost) noexcept {
+  const MutexLock lock(book_.mutex);
+  Watchdog::leaseNotChanged(hold, lost);
 }
 
 inline void HoldEvents::forced(const LockScripts& scripts, Clock::time_point sentAt) {

@@ -208,8 +208,8 @@ class HoldKeeper {
   /// says already that it is done, so that nobody would try again.
   void wakeLoop() noexcept RLOCK_EXCLUDES(book_.mutex) { begin_->post(context_.sharing(*this)); }
   void beginOnLoop();
-  /// Of losses that a grant has met. It is booked, so that this cannot fail: its caller would take
-  /// it for undone.
+  /// Of losses that a grant or a release has met. It is booked, so that this cannot fail: its
+  /// caller would take it for undone.
   void tell(std::vector<HoldLoss>& losses) noexcept;
 
   EngineContext& context_;
@@ -308,7 +308,10 @@ inline HoldKeeper::Granted HoldKeeper::bookGrant(
   if (before == 0 || count <= 1) {
     hold.heldSince = terms.now;
   }
-  hold.label = std::move(label);
+  if (before == 0 || count <= 1 || !label.empty()) {
+    // A further hold without a label leaves that of the others, which renewals write again.
+    hold.label = std::move(label);
+  }
   if (before == 0 || terms.sync.any()) {
     hold.setSync(terms.sync);
   }
@@ -573,9 +576,9 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
   if (needsLoop) {
     wakeLoop();
   }
-  if (lost) {
-    losses_.announceOnLoop(std::move(found));
-  } else {
+  // Also one that was there to be released may show that others of its owner are not.
+  tell(found);
+  if (!lost) {
     losses_.recent().forget(hold);
     context_.counters().released.fetch_add(1, std::memory_order_relaxed);
     if (remain == 0 && !label.empty()) {

@@ -8,6 +8,7 @@
 #include <rlock/detail/base/intrusive_table.hpp>
 #include <rlock/detail/base/lock_traits.hpp>
 #include <rlock/detail/base/rare.hpp>
+#include <rlock/detail/executor/idempotency_key_pool.hpp>
 #include <rlock/owner.hpp>
 #include <rlock/sync_policy.hpp>
 
@@ -50,15 +51,25 @@ struct HoldPart {
   using Clock = std::chrono::steady_clock;
 
   std::uint64_t incarnation = 0;
-  bool lost = false;  ///< its holder is told
-  /// So many later ones, which no object stands for, the server has dropped before they were given
-  /// back.
+  bool lost = false;     ///< its holder is told
+  bool watched = false;  ///< it has the watchdog's lease: it was taken so, or was renewed
+  /// So many later ones, which no object stands for, are gone from the server and were not given
+  /// back by their owner.
   int forfeited = 0;
   std::chrono::milliseconds lease{0};
   Clock::time_point validUntil{};
   Clock::time_point maxHoldUntil = Clock::time_point::max();
   IntrusivePtr<HoldHandle> handle{};  ///< null: nobody watches it
   RareText label{};
+};
+
+/// Changes of a hold's lease by the id of what is held. They do not pass its gate.
+struct LeaseChanges {
+  int underWay = 0;
+  bool mixed = false;  ///< several at a time: nobody knows which is the last
+  /// The idempotency key of one whose end nobody knows. Once the next one has taken effect with the
+  /// same key, the lost one cannot any more.
+  IdempotencyKeyPool::Loan lost{};
 };
 
 /// All that one owner holds of one lock, as far as this client knows.
@@ -127,18 +138,17 @@ struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
   }
   ///@}
 
-  bool renewedAlone = false;       ///< the server refused its renewal: others must not suffer
-  bool leaseChangesMixed = false;  ///< several at a time: nobody knows which is the last
-  bool leftToExpire = false;       ///< its owner's thread has ended: closing does not give it back
-  bool busy = false;               ///< a request about this hold is under way
-  bool known = false;              ///< a HoldLedger has it
-  bool suspect = false;            ///< the server is another since: it may not know the hold
-  bool overdue = false;            ///< its renewal is due, but nobody has taken it yet
+  bool renewedAlone = false;  ///< the server refused its renewal: others must not suffer
+  bool leftToExpire = false;  ///< its owner's thread has ended: closing does not give it back
+  bool busy = false;          ///< a request about this hold is under way
+  bool known = false;         ///< a HoldLedger has it
+  bool suspect = false;       ///< the server is another since: it may not know the hold
+  bool overdue = false;       ///< its renewal is due, but nobody has taken it yet
   std::uint16_t syncCount = 1;
   std::uint32_t syncLimit = 0;
-  int leaseChanges = 0;  ///< under way, by the id of what is held
   SyncPolicy::Kind syncKind = SyncPolicy::Kind::none;
-  GateWaiter* lastAtGate = nullptr;  ///< the next of it is the first
+  std::unique_ptr<LeaseChanges> leaseChanges;  ///< null: there never was one
+  GateWaiter* lastAtGate = nullptr;            ///< the next of it is the first
   TableHook<Hold> byKey;
   TableHook<Hold> byName;
   TableHook<Hold> byOwner;

@@ -137,7 +137,7 @@ inline bool losePartsDue(Hold& hold,
     if (part.lost || !over(part)) {
       continue;
     }
-    const LossReason reason = Validity::reasonAt(hold, part.maxHoldUntil, now);
+    const LossReason reason = Validity::reasonAt(hold, part, now);
     if (part.handle || !left || reason != LossReason::expired) {
       lose(hold, part, reason, losses);
     } else {

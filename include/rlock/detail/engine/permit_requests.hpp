@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/atomic.hpp>
+#include <rlock/detail/engine/hold_events.hpp>
+#include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/engine/parse_reply.hpp>
 #include <rlock/detail/engine/scripted_object.hpp>
+#include <rlock/detail/executor/idempotency_key_pool.hpp>
 #include <rlock/detail/executor/permit_scripts.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
+#include <rlock/detail/executor/start_script.hpp>
 #include <rlock/duration.hpp>
 #include <rlock/error.hpp>
 #include <rlock/result.hpp>
@@ -35,6 +40,41 @@ struct PermitRequest {
   std::function<void(Call&, const PermitScripts&)> compose;
   std::function<std::optional<std::int64_t>(const Reply&)> parse;
   std::function<Result<T>(std::int64_t)> convert;  ///< of what `parse` has read
+  std::function<void(bool)> unanswered{};          ///< as QueryTask's
+};
+
+/// One request for another lease of a permit, as HoldEvents is told of it if this client holds the
+/// permit as an object: before it is sent, and once how it ended. One that is dropped before its
+/// end is known counts as lost.
+///
+/// **Thread safety:** begin() comes first; the rest is safe from any thread.
+class LeaseUpdate {
+ public:
+  /// @param endless  the permit will not expire
+  LeaseUpdate(std::shared_ptr<LockEngine> engine,
+              std::chrono::milliseconds lease,
+              bool endless) noexcept
+      : engine_(std::move(engine)), lease_(lease), endless_(endless) {}
+  LeaseUpdate(const LeaseUpdate&) = delete;
+  LeaseUpdate& operator=(const LeaseUpdate&) = delete;
+  ~LeaseUpdate() { unanswered(false); }
+
+  /// It is about to be sent. Returns the idempotency key for it.
+  IdempotencyKeyPool::Loan begin(std::string_view semaphore, std::string_view id);
+  void answered(bool taken);
+  /// @param notDone  it certainly took no effect
+  void unanswered(bool notDone) noexcept;
+
+ private:
+  const std::shared_ptr<LockEngine> engine_;
+  const std::chrono::milliseconds lease_;
+  const bool endless_;
+  LockEngine::Clock::time_point sentAt_{};
+  /// Its end is not told yet. The thread that closes it has the three below.
+  Atomic<bool> open_{false};
+  HoldPtr hold_;
+  IdempotencyKeyPool::Loan key_;
+  bool rulesOut_ = false;  // an earlier one, which had this key
 };
 
 /// Describes the calls to a PermitSemaphore that acquire nothing: checks their arguments, and says
@@ -43,7 +83,7 @@ struct PermitRequest {
 /// Nothing is sent here, and a request whose arguments are wrong has a `refusal` instead of
 /// throwing. The requests that change what a holder of this client has, remove() and
 /// updateLeaseTime(), tell HoldEvents about it: a shorter lease before it is sent, everything else
-/// when the answer is read.
+/// when the answer is read, or when there will be none.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 class PermitRequests {
@@ -263,6 +303,40 @@ inline PermitRequest<void> PermitRequests::release(std::span<const std::string_v
   });
 }
 
+inline IdempotencyKeyPool::Loan LeaseUpdate::begin(std::string_view semaphore,
+                                                   std::string_view id) {
+  IdempotencyKeyPool::Loan key = engine_->idempotencyKeys()->borrow(newRequestId);
+  sentAt_ = engine_->now();
+  HoldEvents::LeaseChange change =
+      engine_->events().changingLease(semaphore, id, sentAt_, lease_, endless_);
+  if (change.hold) {
+    if (change.key) {
+      rulesOut_ = true;
+      key = std::move(change.key);
+    }
+    key_ = key;
+    hold_ = std::move(change.hold);
+    open_.store(true);
+  }
+  return key;
+}
+
+inline void LeaseUpdate::answered(bool taken) {
+  if (open_.exchange(false)) {
+    key_ = nullptr;
+    engine_->events().leaseChanged(*std::exchange(hold_, nullptr), sentAt_, lease_, taken);
+  }
+}
+
+inline void LeaseUpdate::unanswered(bool notDone) noexcept {
+  // In a child after fork() another thread of the parent may have had the mutex.
+  if (open_.exchange(false) && engine_->inItsProcess()) {
+    IdempotencyKeyPool::Loan key = std::exchange(key_, nullptr);
+    engine_->events().leaseNotChanged(*std::exchange(hold_, nullptr),
+                                      notDone && !rulesOut_ ? nullptr : std::move(key));
+  }
+}
+
 inline PermitRequest<bool> PermitRequests::updateLeaseTime(std::string_view id,
                                                            std::optional<Duration> lease) const {
   PermitRequest<bool> request;
@@ -273,30 +347,19 @@ inline PermitRequest<bool> PermitRequests::updateLeaseTime(std::string_view id,
   const std::string bytes = permitIdFromHex(id).value_or(std::string());
   const auto length = lease ? lease->ceilMilliseconds() : std::chrono::milliseconds::zero();
   // A holder that keeps it as an object sees the shorter lease before the server has it.
-  struct Held {
-    LockEngine::Clock::time_point sentAt{};
-    HoldPtr hold;
+  const auto update = std::make_shared<LeaseUpdate>(engine_, lease ? length : kForEver, !lease);
+  request.compose = [update, bytes, length](Call& call, const PermitScripts& scripts) {
+    scripts.composeUpdateLease(call, bytes, length, update->begin(scripts.name, bytes));
   };
-  const auto held = std::make_shared<Held>();
-  const auto asHeld = lease ? length : kForEver;
-  request.compose = [engine = engine_, held, asHeld, bytes, length, endless = !lease](
-                        Call& call, const PermitScripts& scripts) {
-    if (!held->hold) {
-      held->sentAt = engine->now();
-      held->hold =
-          engine->events().changingLease(scripts.name, bytes, held->sentAt, asHeld, endless);
-    }
-    scripts.composeUpdateLease(call, bytes, length);
-  };
-  request.parse = [engine = engine_, held, asHeld](const Reply& reply) {
+  request.parse = [update](const Reply& reply) {
     const std::optional<std::int64_t> done = parseNumber(reply);
-    if (done && held->hold) {
-      engine->events().leaseChanged(
-          *std::exchange(held->hold, nullptr), held->sentAt, asHeld, *done == 1);
+    if (done) {
+      update->answered(*done == 1);
     }
     return done;
   };
   request.convert = isOne;
+  request.unanswered = [update](bool notDone) { update->unanswered(notDone); };
   return request;
 }
 

@@ -62,7 +62,10 @@ class PermitSemaphore {
     if (request.refusal) {
       return object_.describe(*request.refusal);
     }
-    return converted(request, object_.ask<std::int64_t>({}, composeOf(request), request.parse));
+    return converted(
+        request,
+        object_.ask<std::int64_t>(
+            {}, composeOf(request), request.parse, ScriptedObject::kNoLimit, request.unanswered));
   }
   template <class T>
   void start(const PermitRequest<T>& request, Handler<T> handler) const;
@@ -146,7 +149,9 @@ void PermitSemaphore::start(const PermitRequest<T>& request, Handler<T> handler)
         handler(self.converted(request, std::move(reply)));
       },
       composeOf(request),
-      request.parse);
+      request.parse,
+      ScriptedObject::kNoLimit,
+      request.unanswered);
 }
 
 template <class T>

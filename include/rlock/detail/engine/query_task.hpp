@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/backoff.hpp>
+#include <rlock/detail/base/random_bits.hpp>
 #include <rlock/detail/engine/repetition.hpp>
 #include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
@@ -72,6 +73,10 @@ class QueryTask final : public Task<T> {
   using TaskPtr = IntrusivePtr<QueryTask>;
   /// Reads the answer; empty: not what was asked for.
   using Parse = std::function<std::optional<T>(const Reply&)>;
+  /// There is no answer to a request that does not go on. Before the caller hears of it, on any
+  /// thread, and perhaps while the answer is being read; it must not throw.
+  /// @param notDone  it certainly took no effect, and will take none
+  using Unanswered = std::function<void(bool notDone)>;
 
   /// @param compose  fills in the call; what it refers to must be owned by the task: use
   /// Call::store()
@@ -81,7 +86,8 @@ class QueryTask final : public Task<T> {
             OwnerId owner,
             const std::function<void(Call&, std::string_view owner)>& compose,
             Parse parse,
-            Clock::time_point until = Clock::time_point::max());
+            Clock::time_point until = Clock::time_point::max(),
+            Unanswered unanswered = {});
 
   ~QueryTask() override {
     if (this->goesOn()) {
@@ -105,10 +111,7 @@ class QueryTask final : public Task<T> {
   Step failed(Outcome outcome) override;
   Step lost() override;
   /// The caller's time is over.
-  Step leave(Leave /*why*/) override {
-    const Step step = tell(late());
-    return step == Step::finish ? Step::finishEarly : Step::none;
-  }
+  Step leave(Leave /*why*/) override;
   Step withoutMemory(bool /*executed*/) override;
   Result<T> takeResult() override { return std::move(*outcome_); }
 
@@ -121,6 +124,11 @@ class QueryTask final : public Task<T> {
   /// @param rest  what is left to do for a caller that has its answer
   Step answerFirst(Step step, Step rest);
   Result<T> judge();
+  void noAnswer(bool notDone) {
+    if (unanswered_) {
+      unanswered_(notDone);
+    }
+  }
   Result<T> late() { return this->describe(repetition_.late(this->engine_->closed())); }
 
   // Going on.
@@ -139,6 +147,7 @@ class QueryTask final : public Task<T> {
   Step giveUp(const Error& why, Step told);
 
   const Parse parse_;
+  const Unanswered unanswered_;
   Repetition repetition_;
   /// The caller was told, or has left.
   Atomic<bool> told_{false};
@@ -156,9 +165,11 @@ QueryTask<T>::QueryTask(std::shared_ptr<LockEngine> engine,
                         OwnerId owner,
                         const std::function<void(Call&, std::string_view owner)>& compose,
                         Parse parse,
-                        Clock::time_point until)
+                        Clock::time_point until,
+                        Unanswered unanswered)
     : Base(std::move(engine), std::move(scripts), owner),
       parse_(std::move(parse)),
+      unanswered_(std::move(unanswered)),
       // In braces, for the order: only a call that was filled in says whether it goes on.
       repetition_{fillIn(compose),
                   this->goesOn(),
@@ -189,6 +200,7 @@ typename QueryTask<T>::Step QueryTask<T>::failed(Outcome outcome) {
   if (outcome.maybeExecuted) {
     repetition_.lost();
   }
+  noAnswer(!repetition_.wasLost());
   notDone_ = true;
   goingOn_ = this->goesOn() && told_.load();
   const Error& error = *outcome.error;
@@ -210,6 +222,7 @@ typename QueryTask<T>::Step QueryTask<T>::failed(Outcome outcome) {
 template <class T>
 typename QueryTask<T>::Step QueryTask<T>::lost() {
   if (!this->goesOn()) {
+    noAnswer(false);
     return tell(late());
   }
   repetition_.lost();
@@ -221,7 +234,19 @@ typename QueryTask<T>::Step QueryTask<T>::lost() {
 }
 
 template <class T>
+typename QueryTask<T>::Step QueryTask<T>::leave(Leave /*why*/) {
+  const Step step = tell(late());
+  if (step != Step::finish) {
+    return Step::none;
+  }
+  // The request goes on, and what is heard of it later is not waited for.
+  noAnswer(false);
+  return Step::finishEarly;
+}
+
+template <class T>
 typename QueryTask<T>::Step QueryTask<T>::withoutMemory(bool /*executed*/) {
+  noAnswer(false);
   if (!this->engine_->dispatcher().onLoopThread()) {
     // Its caller gets an exception, whoever drives.
     return tell(memoryError());
@@ -258,6 +283,7 @@ template <class T>
 Result<T> QueryTask<T>::judge() {
   std::optional<T> value = parse_(this->reply());
   if (!value) {
+    noAnswer(false);
     return this->describe(Error(Errc::protocolError, "unexpected reply to a query"));
   }
   return std::move(*value);
@@ -364,7 +390,7 @@ void QueryTask<T>::pause(const Error& error) {
     return;
   }
   const int attempt = repetition_.nextPause();
-  const std::uint32_t random = spreadBits(static_cast<std::uint32_t>(attempt)) >> 8U;
+  const auto random = static_cast<std::uint32_t>(randomBits());
   const auto wait = backoffPause(options.retryDelayMin, options.retryDelayMax, attempt, random);
   this->engine_->callbacks().callAt(this->engine_->now() + wait, [self = TaskPtr(this)] {
     self->goingOn_ = true;

@@ -157,23 +157,29 @@ inline int ReadParts::released(const HoldRelease& release,
   HoldPart* const part =
       release.incarnation == 0 && !parts_.empty() ? &parts_.back() : find(release.incarnation);
   if (part != nullptr) {
+    const bool over = now >= part->validUntil;
     if (part->lost) {
       // Its holder was told when it was lost.
-    } else if (release.lost) {
-      lose(hold_, *part, goneReason(hold_), losses);
-    } else if (part->handle) {
-      part->handle->setReleased();
+    } else if (!release.lost) {
+      if (part->handle) {
+        part->handle->setReleased();
+      }
+    } else if (part->handle || !over || release.remain == 0) {
+      lose(hold_, *part, over ? LossReason::expired : goneReason(hold_), losses);
     }
     part->lost = true;
   }
+  // By its number a hold without an object is released by the library only, after its loss: its
+  // owner has not given it back yet.
+  const bool forfeits = part != nullptr && release.incarnation != 0 && !part->handle;
   if (part != nullptr && !release.indexes) {
     if (part != parts_.data()) {
-      (part - 1)->forfeited += part->forfeited;
+      (part - 1)->forfeited += part->forfeited + (forfeits ? 1 : 0);
     }
     parts_.erase(part);
     keep(release.indexes, release.remain, now, losses);
   } else {
-    keep(release.indexes, release.remain, part, now, losses);
+    keep(release.indexes, release.remain, forfeits ? nullptr : part, now, losses);
   }
   return dropped(watchdog);
 }

@@ -75,18 +75,26 @@ class ScriptedObject {
   /// @param compose  `void(Call&, const LockScripts&, std::string_view ownerField)`
   /// @param parse    `std::optional<T>(const Reply&)`
   /// @param until    a limit beside callTimeout, for one of several calls
+  /// @param unanswered  as in QueryTask
   template <class T, class Compose, class Parse>
-  Result<T> ask(OwnerId owner, Compose compose, Parse parse, TimePoint until = kNoLimit) const {
-    return runTask<T>(owner, [&] { return makeQuery<T>(owner, compose, parse, until); });
+  Result<T> ask(OwnerId owner,
+                Compose compose,
+                Parse parse,
+                TimePoint until = kNoLimit,
+                typename QueryTask<T>::Unanswered unanswered = {}) const {
+    return runTask<T>(owner,
+                      [&] { return makeQuery<T>(owner, compose, parse, until, unanswered); });
   }
   template <class T, class Compose, class Parse>
   void askAsync(OwnerId owner,
                 Handler<T> handler,
                 Compose compose,
                 Parse parse,
-                TimePoint until = kNoLimit) const {
-    startTask<T>(
-        owner, std::move(handler), [&] { return makeQuery<T>(owner, compose, parse, until); });
+                TimePoint until = kNoLimit,
+                typename QueryTask<T>::Unanswered unanswered = {}) const {
+    startTask<T>(owner, std::move(handler), [&] {
+      return makeQuery<T>(owner, compose, parse, until, unanswered);
+    });
   }
 
  private:
@@ -97,7 +105,8 @@ class ScriptedObject {
   IntrusivePtr<QueryTask<T>> makeQuery(OwnerId owner,
                                        Compose& compose,
                                        Parse& parse,
-                                       TimePoint until) const;
+                                       TimePoint until,
+                                       typename QueryTask<T>::Unanswered& unanswered) const;
 
   const std::shared_ptr<LockEngine> engine_;
   const Scripts scripts_;
@@ -202,17 +211,20 @@ inline void ScriptedObject::acquireAsync(Scripts scripts,
 }
 
 template <class T, class Compose, class Parse>
-IntrusivePtr<QueryTask<T>> ScriptedObject::makeQuery(OwnerId owner,
-                                                     Compose& compose,
-                                                     Parse& parse,
-                                                     TimePoint until) const {
+IntrusivePtr<QueryTask<T>> ScriptedObject::makeQuery(
+    OwnerId owner,
+    Compose& compose,
+    Parse& parse,
+    TimePoint until,
+    typename QueryTask<T>::Unanswered& unanswered) const {
   return makeIntrusive<QueryTask<T>>(
       engine_,
       scripts_,
       owner,
       [&](Call& call, std::string_view field) { compose(call, *scripts_, field); },
       std::move(parse),
-      until);
+      until,
+      std::move(unanswered));
 }
 
 }  // namespace rlock::detail

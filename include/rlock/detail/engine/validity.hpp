@@ -36,18 +36,28 @@ struct Validity {
   static TimePoint lossAt(const HoldPart& part) noexcept {
     return std::min(part.validUntil - notice(part.lease), part.maxHoldUntil);
   }
-  /// Why a hold or a part of it is over.
-  /// @param maxHoldUntil  of the part, or of the whole
-  static LossReason reasonAt(const Hold& hold, TimePoint maxHoldUntil, TimePoint now) noexcept {
-    return now >= maxHoldUntil ? LossReason::maxHold
-           : hold.watched      ? LossReason::unreachable
-                               : LossReason::expired;
+  ///@{
+  /// Why a hold, or a part of it, is over. A part that the watchdog has never renewed ends as its
+  /// own lease does, also where the others are watched.
+  static LossReason reasonAt(const Hold& hold, TimePoint now) noexcept {
+    return reasonAt(hold.watched, hold.maxHoldUntil, now);
   }
+  static LossReason reasonAt(const Hold& hold, const HoldPart& part, TimePoint now) noexcept {
+    return reasonAt(hold.watched && part.watched, part.maxHoldUntil, now);
+  }
+  ///@}
 
   /// Computes the validity of a hold from its parts, which have a lease each.
   static void sum(Hold& hold) noexcept;
   /// Shows the holders how long their hold is valid.
   static void publish(Hold& hold) noexcept;
+
+ private:
+  static LossReason reasonAt(bool watched, TimePoint maxHoldUntil, TimePoint now) noexcept {
+    return now >= maxHoldUntil ? LossReason::maxHold
+           : watched           ? LossReason::unreachable
+                               : LossReason::expired;
+  }
 };
 
 inline Validity::TimePoint Validity::lossAt(const Hold& hold) noexcept {

@@ -6,11 +6,13 @@
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/hold_loss.hpp>
 #include <rlock/detail/engine/validity.hpp>
+#include <rlock/detail/executor/idempotency_key_pool.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <new>
 #include <utility>
 #include <vector>
@@ -96,9 +98,17 @@ class Watchdog {
   /// Its lease is about to become another one, by a request that does not go through its owner: it
   /// is valid no longer than that from here on.
   /// @param watched  its renewals go on, to see whether it is still there
-  void changeLease(Hold& hold, TimePoint now, std::chrono::milliseconds lease, bool watched);
+  /// @return the idempotency key that the request is to have, which rules out a lost one; null: any
+  IdempotencyKeyPool::Loan changeLease(Hold& hold,
+                                       TimePoint now,
+                                       std::chrono::milliseconds lease,
+                                       bool watched);
   /// The request, sent at `sentAt`, was confirmed.
   void leaseChanged(Hold& hold, TimePoint sentAt, std::chrono::milliseconds lease);
+  /// It was not. The hold stays valid as shortly as the request left it; the next one counts again.
+  /// @param lost  the key of the request, which may have taken effect, or may still; null: it does
+  /// not
+  static void leaseNotChanged(Hold& hold, const IdempotencyKeyPool::Loan& lost) noexcept;
 
   /// The release of the last hold is on its way, or the hold is over: no renewal from here on.
   void retire(Hold& hold) noexcept {
@@ -214,6 +224,7 @@ inline void Watchdog::granted(Hold& hold,
     HoldPart& part = hold.parts.back();
     part.validUntil = until;
     part.lease = lease;
+    part.watched = watched;
     part.maxHoldUntil = maxHoldUntil;
     Validity::sum(hold);
   }
@@ -249,6 +260,7 @@ inline void Watchdog::renewed(Hold& hold, TimePoint sentAt, TimePoint now, Clock
     if (!part.lost && part.validUntil > now && until > part.validUntil) {
       part.validUntil = until;
       part.lease = timeout_;
+      part.watched = true;
     }
   }
   Validity::sum(hold);
@@ -278,11 +290,15 @@ inline void Watchdog::renewalFailed(Hold& hold, TimePoint now) {
   schedule(hold);
 }
 
-inline void Watchdog::changeLease(Hold& hold,
-                                  TimePoint now,
-                                  std::chrono::milliseconds lease,
-                                  bool watched) {
-  hold.leaseChangesMixed = hold.leaseChanges++ > 0;
+inline IdempotencyKeyPool::Loan Watchdog::changeLease(Hold& hold,
+                                                      TimePoint now,
+                                                      std::chrono::milliseconds lease,
+                                                      bool watched) {
+  if (hold.leaseChanges == nullptr) {
+    hold.leaseChanges = std::make_unique<LeaseChanges>();
+  }
+  LeaseChanges& changes = *hold.leaseChanges;
+  changes.mixed = changes.underWay++ > 0;
   hold.watched = hold.watched && watched;
   hold.renewing = false;
   hold.lease = std::min(hold.lease, lease);
@@ -291,17 +307,32 @@ inline void Watchdog::changeLease(Hold& hold,
   if (hold.hook.linked() && !hold.lost) {
     schedule(hold);
   }
+  return std::exchange(changes.lost, nullptr);
 }
 
 inline void Watchdog::leaseChanged(Hold& hold, TimePoint sentAt, std::chrono::milliseconds lease) {
-  --hold.leaseChanges;
-  if (hold.leaseChangesMixed || !hold.hook.linked() || hold.lost) {
+  LeaseChanges& changes = *hold.leaseChanges;
+  --changes.underWay;
+  if (changes.mixed || !hold.hook.linked() || hold.lost) {
     return;
   }
   hold.lease = lease;
   hold.validUntil = sentAt + lease - Validity::allowance(lease);
   Validity::publish(hold);
   schedule(hold);
+}
+
+inline void Watchdog::leaseNotChanged(Hold& hold, const IdempotencyKeyPool::Loan& lost) noexcept {
+  LeaseChanges& changes = *hold.leaseChanges;
+  if (lost && changes.lost) {
+    // The next request rules out one of them only. So this one stays under way for good, and no
+    // later one makes the hold valid for longer.
+    return;
+  }
+  --changes.underWay;
+  if (lost) {
+    changes.lost = lost;
+  }
 }
 
 inline void Watchdog::renewAll(TimePoint now, bool replaced) noexcept {
@@ -386,7 +417,7 @@ inline bool Watchdog::loses(Hold& hold, TimePoint now, Work& work) {
   if (now < Validity::lossAt(hold)) {
     return false;
   }
-  lose(hold, Validity::reasonAt(hold, hold.maxHoldUntil, now), work.lost);
+  lose(hold, Validity::reasonAt(hold, now), work.lost);
   linger(hold);
   return true;
 }

@@ -83,13 +83,20 @@ class PermitScripts final : public LockScripts {
   void composeGetLease(Call& call, std::string_view id) const;
   /// Reply: 1 = done, 0 = not taken.
   /// @param lease  zero: never expires
-  void composeUpdateLease(Call& call, std::string_view id, std::chrono::milliseconds lease) const;
+  /// @param key  null: any
+  void composeUpdateLease(Call& call,
+                          std::string_view id,
+                          std::chrono::milliseconds lease,
+                          const IdempotencyKeyPool::Loan& key = nullptr) const;
 
  private:
   /// The method of the base for three keys, of which the third is optional.
   void start(Call& call, const lua::Script& script, std::string_view tombstone) const;
   /// Starts a script with an idempotency key, for the same keys.
   void startChange(Call& call, const lua::Script& script) const;
+  void startChange(Call& call,
+                   const lua::Script& script,
+                   const IdempotencyKeyPool::Loan& idempotencyKey) const;
   void startReconcile(Call& call, std::string_view target, std::string_view tombstone) const;
   void addChannel(Call& call) const;
   static void addIds(Call& call, std::string_view ids);
@@ -205,7 +212,12 @@ inline void PermitScripts::start(Call& call,
 }
 
 inline void PermitScripts::startChange(Call& call, const lua::Script& script) const {
-  const IdempotencyKeyPool::Loan idempotencyKey = idempotencyKeys_->borrow(newRequestId);
+  startChange(call, script, idempotencyKeys_->borrow(newRequestId));
+}
+
+inline void PermitScripts::startChange(Call& call,
+                                       const lua::Script& script,
+                                       const IdempotencyKeyPool::Loan& idempotencyKey) const {
   ++idempotencyKey->number;
   startNumbered(call, script, name, {name, taken_}, idempotencyKey, idempotencyKeys_->life());
 }
@@ -348,8 +360,9 @@ inline void PermitScripts::composeGetLease(Call& call, std::string_view id) cons
 
 inline void PermitScripts::composeUpdateLease(Call& call,
                                               std::string_view id,
-                                              std::chrono::milliseconds lease) const {
-  startChange(call, lua::permit_update_lease);
+                                              std::chrono::milliseconds lease,
+                                              const IdempotencyKeyPool::Loan& key) const {
+  startChange(call, lua::permit_update_lease, key ? key : idempotencyKeys_->borrow(newRequestId));
   addChannel(call);
   call.addArgument(kNeverExpires);
   call.addArgument(call.store(id));

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/engine_fixture.hpp"
+#include <rlock/detail/engine/hold_keeper.hpp>
+#include <rlock/detail/executor/read_write_scripts.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <stop_token>
+#include <utility>
+
+namespace rlock::detail {
+namespace hold_keeper_test {
+namespace {
+
+using namespace std::chrono_literals;
+using Scripts = std::shared_ptr<const LockScripts>;
+
+constexpr OwnerId kOwner{1};
+
+/// A hold of 30 s that the watchdog renews.
+HoldKeeper::GrantTerms watchedTerms() {
+  HoldKeeper::GrantTerms terms{};
+  terms.lease = 30s;
+  terms.wantsHandle = true;
+  return terms;
+}
+
+class HoldKeeperTest : public EngineFixture {
+ protected:
+  /// An owner has so many holds and takes one more, by a request that is sent now.
+  IntrusivePtr<HoldHandle> take(const Scripts& scripts,
+                                int before = 0,
+                                HoldKeeper::GrantTerms terms = watchedTerms(),
+                                OwnerId owner = kOwner) {
+    const HoldGates::Gate gate = engine_->gates().enter(scripts, owner, waiter_);
+    terms.sentAt = env_->now();
+    terms.now = env_->now();
+    if (before > 0) {
+      // The server has all those that were there.
+      terms.kept.emplace(static_cast<std::size_t>(before));
+      std::iota(terms.kept->begin(), terms.kept->end(), 1);
+    }
+    const auto handle = engine_->holds().granted(*gate.hold, before, before + 1, terms).handle;
+    engine_->gates().leave(*gate.hold);
+    return handle;
+  }
+  /// The server has released a hold.
+  void release(const Scripts& scripts, const HoldRelease& what) {
+    const HoldGates::Gate gate = engine_->gates().enter(scripts, kOwner, waiter_);
+    engine_->holds().releasing(*gate.hold, what.incarnation, env_->now());
+    HoldKeeper::Released released;
+    auto left = engine_->holds().released(*gate.hold, what, released);
+    if (left) {
+      engine_->gates().afterLeaving(std::move(*left));
+    } else {
+      engine_->gates().leave(*gate.hold);
+    }
+  }
+  /// A release was not executed. Returns whether the hold is renewed nevertheless.
+  bool watchedAfterAFailedRelease() {
+    const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+    engine_->holds().releasing(*gate.hold, 0, env_->now());
+    engine_->holds().notReleased(*gate.hold);
+    const bool watched = gate.hold->watched;
+    engine_->gates().leave(*gate.hold);
+    return watched;
+  }
+  [[nodiscard]] bool keeps(const Scripts& scripts, OwnerId owner = kOwner) const {
+    return engine_->holds().keeps(*scripts, owner);
+  }
+
+  const Scripts reads_ = std::make_shared<const ReadLockScripts>("orders");
+  const Scripts writes_ = std::make_shared<const WriteLockScripts>("orders");
+  NoGateWaiter waiter_;
+};
+
+// Releases.
+
+/// The server says with each release which of the owner's read holds it has.
+TEST_F(HoldKeeperTest, AReadHoldThatAnothersReleaseFindsGoneIsTold) {
+  const auto gone = take(reads_);
+  const auto other = take(reads_, 1);
+  const std::stop_token lost = gone->lostToken();
+  HoldRelease releaseOfTheOther{.incarnation = other->incarnation()};
+  releaseOfTheOther.indexes.emplace();
+  release(reads_, releaseOfTheOther);
+  EXPECT_TRUE(other->released());
+  EXPECT_EQ(other->reason(), LossReason::none);
+  EXPECT_EQ(gone->reason(), LossReason::refused);
+  EXPECT_FALSE(lost.stop_requested()) << "this is told on the loop thread";
+  env_->runPosted();
+  EXPECT_TRUE(lost.stop_requested());
+}
+
+TEST_F(HoldKeeperTest, AHoldThatItsOwnReleaseFindsGoneIsTold) {
+  const auto gone = take(scripts_);
+  const std::stop_token lost = gone->lostToken();
+  release(scripts_, {.lost = true});
+  EXPECT_EQ(gone->reason(), LossReason::refused);
+  env_->runPosted();
+  EXPECT_TRUE(lost.stop_requested());
+}
+
+/// It is booked all the same, and the handle shows the loss.
+TEST_F(HoldKeeperTest, ALossThatAReleaseFindsIsBookedWithoutMemory) {
+  const auto gone = take(scripts_);
+  env_->runPosted();
+  env_->setFull(true);
+  EXPECT_NO_THROW(release(scripts_, {.lost = true}));
+  env_->setFull(false);
+  EXPECT_EQ(gone->reason(), LossReason::refused);
+  EXPECT_FALSE(engine_->holds().holds("orders", kOwner));
+}
+
+TEST_F(HoldKeeperTest, OnlyTheLastHoldIsLeftToExpireWhenItsReleaseFails) {
+  take(scripts_);
+  take(scripts_, 1);
+  EXPECT_TRUE(watchedAfterAFailedRelease()) << "the other one is still wanted";
+  release(scripts_, {.remain = 1});
+  EXPECT_FALSE(watchedAfterAFailedRelease());
+}
+
+// Labels.
+
+TEST_F(HoldKeeperTest, AFurtherHoldWithoutALabelLeavesTheLabel) {
+  HoldKeeper::GrantTerms terms = watchedTerms();
+  const HoldPtr hold = engine_->gates().entry(scripts_, kOwner);
+  terms.label = "night run";
+  take(scripts_, 0, terms);
+  take(scripts_, 1);
+  EXPECT_EQ(hold->label.view(), "night run");
+  terms.label = "day run";
+  take(scripts_, 2, terms);
+  EXPECT_EQ(hold->label.view(), "day run");
+}
+
+TEST_F(HoldKeeperTest, ANewHoldHasNotTheLabelOfTheOneBeforeIt) {
+  HoldKeeper::GrantTerms terms = watchedTerms();
+  const HoldPtr hold = engine_->gates().entry(scripts_, kOwner);
+  terms.label = "night run";
+  take(scripts_, 0, terms);
+  take(scripts_);
+  EXPECT_EQ(hold->label.view(), "");
+}
+
+// Whom an owner keeps out for good.
+
+TEST_F(HoldKeeperTest, AWatchedHoldKeepsOthersOut) {
+  EXPECT_FALSE(keeps(scripts_));
+  take(scripts_);
+  EXPECT_TRUE(keeps(scripts_));
+  EXPECT_FALSE(keeps(scripts_, OwnerId{3}));
+}
+
+TEST_F(HoldKeeperTest, AReadHoldKeepsOutWritersOnly) {
+  take(reads_);
+  EXPECT_FALSE(keeps(reads_));
+  EXPECT_TRUE(keeps(writes_));
+}
+
+TEST_F(HoldKeeperTest, AHoldThatEndsByItselfKeepsNobodyOut) {
+  HoldKeeper::GrantTerms terms = watchedTerms();
+  terms.maxHold = 10s;
+  take(scripts_, 0, terms, OwnerId{1});
+  EXPECT_FALSE(keeps(scripts_, OwnerId{1}));
+  terms = watchedTerms();
+  terms.watched = false;
+  take(scripts_, 0, terms, OwnerId{3});
+  EXPECT_FALSE(keeps(scripts_, OwnerId{3}));
+}
+
+TEST_F(HoldKeeperTest, AHoldThatIsLostKeepsNobodyOut) {
+  take(scripts_);
+  engine_->threadEnded(kOwner);
+  EXPECT_FALSE(keeps(scripts_)) << "it is left to expire";
+}
+
+}  // namespace
+}  // namespace hold_keeper_test
+}  // namespace rlock::detail
