@@ -665,7 +665,7 @@ TEST_F(HandOverLeaveTest, TheClientIsClosed) {
   ASSERT_EVENTUALLY(kLong, client_->stats().waiters == 1);
   auto unlocking = client_->getLock("leave").unlockAsync(first_).toFuture();
   ASSERT_EVENTUALLY(kLong, raw().hget("leave", ownerField(*client_, first_)) == std::nullopt);
-  client_->close(2s);
+  client_->close(kLong);
   EXPECT_EQ(waiter.get(), "closed");
   static_cast<void>(outcomeOf([&] { unlocking.get(); }));
   EXPECT_EVENTUALLY(kLong, !raw().exists("leave"));
