@@ -114,13 +114,7 @@ class World : public PendingEngine {
   std::shared_ptr<Told> change() {
     auto told = std::make_shared<Told>();
     const auto compose = [this](Call& call, std::string_view /*owner*/) {
-      const auto& keys = engine->idempotencyKeys();
-      startNumbered(call,
-                    lua::counter_remove,
-                    "orders",
-                    {"orders"},
-                    keys->borrow(newRequestId),
-                    keys->life());
+      fillInChange(call);
       addsUp(call);
     };
     makeIntrusive<QueryTask<bool>>(

@@ -54,13 +54,13 @@ TEST_P(LostReply, XAMB1_ANestedAcquisition) {
 TEST_P(LostReply, XAMB2_ATimedTryLockInItsWaitingLoop) {
   rawHold("amb2", "foreign:1", 60s);
   const OwnerId owner = newOwner();
+  const std::int64_t scripts = raw().commandCalls("evalsha");
   auto waiter = inThread([&] {
     FaceLock lock(Face::blocking, client().getLock("amb2"));
     return answerOf(lock.tryLock(owner, 20s));
   });
-  ASSERT_EVENTUALLY(kLong, raw().numsub(channelOf("amb2")) == 1);
-  // For the look that follows the subscription; the one that is broken follows the release.
-  std::this_thread::sleep_for(500ms);
+  // The second look follows the subscription; the one that is broken follows the release.
+  ASSERT_EVENTUALLY(kLong, raw().commandCalls("evalsha") >= scripts + 2);
   const auto fault = breakOnce(lua::lock_acquire);
   rawRelease("amb2");
   EXPECT_EQ(waiter.get(), "true");
@@ -192,7 +192,9 @@ TEST_P(LostReply, RenewalsKeepTheCount) {
   Lease lease = renewing.getLock("renewed").acquire();
   const auto fault = breakOnce(lua::lock_renew);
   ASSERT_TRUE(fault.waitForHits(1, kLong));
-  std::this_thread::sleep_for(2s);
+  // Beyond the lease that it had then.
+  const std::uint64_t renewals = renewing.stats().renewals;
+  ASSERT_EVENTUALLY(kLong, renewing.stats().renewals >= renewals + 4);
   deliverLate();
   EXPECT_TRUE(lease.held());
   EXPECT_EQ(onlyEntry("renewed").second, "1");

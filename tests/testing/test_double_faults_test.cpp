@@ -2,6 +2,7 @@
 
 // Each thing that a test can order to go wrong, and what a client makes of it.
 
+#include "testing/error_of.hpp"
 #include <rlock/rlock.hpp>
 #include <rlock/testing.hpp>
 
@@ -17,21 +18,12 @@ namespace rlock {
 namespace {
 
 using namespace std::chrono_literals;
+using test::errorOf;
 
 Options quiet() {
   Options options;
   options.log = [](LogLevel, std::string_view) {};
   return options;
-}
-
-template <class Call>
-std::optional<Errc> errorOf(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.errc();
-  }
-  return std::nullopt;
 }
 
 class TestDoubleFaults : public testing::Test {

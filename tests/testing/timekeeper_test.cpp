@@ -4,6 +4,7 @@
 
 #include "testing/timekeeper.hpp"
 
+#include "testing/error_of.hpp"
 #include "testing/test_loop.hpp"
 #include <rlock/error.hpp>
 
@@ -14,7 +15,6 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,16 +23,7 @@ namespace rlock::sim {
 namespace {
 
 using namespace std::chrono_literals;
-
-template <class Call>
-std::optional<Errc> errorOf(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.errc();
-  }
-  return std::nullopt;
-}
+using test::errorOf;
 
 class TimekeeperTest : public testing::Test {
  protected:

@@ -169,16 +169,7 @@ class ClusterRouterTest : public ::testing::Test {
     seed_->answer(test::textReply("cluster_state:ok\r\ncluster_current_epoch:1\r\n"));
     seed_->refuse("ERR unknown subcommand 'SHARDS'");
     seed_->answer(test::listReply({}));
-    Reply::Elements master;
-    master.push_back(test::textReply(host));
-    master.push_back(test::numberReply(7000));
-    Reply::Elements range;
-    range.push_back(test::numberReply(0));
-    range.push_back(test::numberReply(16383));
-    range.push_back(test::listReply(std::move(master)));
-    Reply::Elements map;
-    map.push_back(test::listReply(std::move(range)));
-    seed_->answer(test::listReply(std::move(map)));
+    seed_->answer(test::allSlotsAt(host));
     env_->runPosted();
   }
   ServerLink& server(const std::string& host) { return *links_.at(host); }

@@ -194,6 +194,21 @@ struct MembersInTime {
     runAll(due);
     runAll(queue);
   }
+  /// A call without a time limit begins in an outage, which lasts.
+  void expectAnOutageToEndACallWith(Errc error) {
+    AcquireParams params;
+    params.wait = Duration::max();
+    params.lease = 60s;
+    acquire(std::move(params));
+    for (int i = 0; i < 2; ++i) {
+      goOn();
+      EXPECT_FALSE(answer) << i;
+    }
+    goOn();
+    ASSERT_TRUE(answer);
+    ASSERT_FALSE(answer->has_value());
+    EXPECT_EQ(answer->error().errc(), error);
+  }
   /// Null: there is no hold.
   IntrusivePtr<HoldHandle> hold() const {
     return answer && answer->has_value() && **answer ? (**answer)->hold : nullptr;
@@ -310,18 +325,7 @@ TEST(MultiLockOfMembers, TwoOutagesAreNotOneLongOne) {
 TEST(MultiLockOfMembers, AnOutageThatLastsEndsACallWithoutATimeLimit) {
   MembersInTime<MultiLock> members;
   members.list[2]->instead = away();
-  AcquireParams params;
-  params.wait = Duration::max();
-  params.lease = 60s;
-  members.acquire(std::move(params));
-  for (int i = 0; i < 2; ++i) {
-    members.goOn();
-    EXPECT_FALSE(members.answer) << i;
-  }
-  members.goOn();
-  ASSERT_TRUE(members.answer);
-  ASSERT_FALSE(members.answer->has_value());
-  EXPECT_EQ(members.answer->error().errc(), Errc::connectionFailed);
+  members.expectAnOutageToEndACallWith(Errc::connectionFailed);
 }
 
 TEST(RedLockOfMembers, TwoOutagesAreNotOneLongOne) {
@@ -351,17 +355,7 @@ TEST(RedLockOfMembers, AnOutageThatLastsEndsACallWithoutATimeLimit) {
   MembersInTime<RedLock> members;
   members.list[0]->instead = away();
   members.list[1]->instead = away();
-  AcquireParams params;
-  params.wait = Duration::max();
-  members.acquire(std::move(params));
-  for (int i = 0; i < 2; ++i) {
-    members.goOn();
-    EXPECT_FALSE(members.answer) << i;
-  }
-  members.goOn();
-  ASSERT_TRUE(members.answer);
-  ASSERT_FALSE(members.answer->has_value());
-  EXPECT_EQ(members.answer->error().errc(), Errc::noQuorum);
+  members.expectAnOutageToEndACallWith(Errc::noQuorum);
 }
 
 TEST(RedLockOfMembers, IsValidAsLongAsItsMajorityEachWithItsOwnDrift) {

@@ -4,6 +4,9 @@
 #include "unit/engine_fixture.hpp"
 #include "unit/manual_env.hpp"
 #include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/executor/call.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
+#include <rlock/detail/executor/start_script.hpp>
 #include <rlock/detail/net/pending_requests.hpp>
 #include <rlock/detail/net/server_session.hpp>
 
@@ -173,6 +176,13 @@ struct PendingEngine {
 
   void connect(bool canKill = false) { server->connect(*events, canKill); }
   void disconnect() { server->disconnect(*events); }
+
+  /// A change of "orders" that is numbered.
+  void fillInChange(Call& call) const {
+    const auto& keys = engine->idempotencyKeys();
+    startNumbered(
+        call, lua::counter_remove, "orders", {"orders"}, keys->borrow(newRequestId), keys->life());
+  }
 
   const std::shared_ptr<ManualEnv> env = std::make_shared<ManualEnv>();
   const std::shared_ptr<PendingCommands> server = std::make_shared<PendingCommands>(*env);

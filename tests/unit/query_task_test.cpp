@@ -34,13 +34,7 @@ class World : public PendingEngine {
   std::shared_ptr<int> change(bool goesOn, QueryTask<bool>::Unanswered unanswered = {}) {
     auto answers = std::make_shared<int>(0);
     const auto compose = [this, goesOn](Call& call, std::string_view /*owner*/) {
-      const auto& keys = engine->idempotencyKeys();
-      startNumbered(call,
-                    lua::counter_remove,
-                    "orders",
-                    {"orders"},
-                    keys->borrow(newRequestId),
-                    keys->life());
+      fillInChange(call);
       if (goesOn) {
         addsUp(call);
       }

@@ -37,6 +37,15 @@ class ReadPartsTest : public testing::Test {
     return ReadParts(*hold_).released(release, now_, watchdog_, losses_);
   }
 
+  /// @param indexes  the server says where what is left stands
+  int releasedAllButTheFirst(std::uint64_t incarnation, bool indexes) {
+    HoldRelease release{.incarnation = incarnation, .remain = 1};
+    if (indexes) {
+      release.indexes = std::vector<int>{1};
+    }
+    return released(release);
+  }
+
   using Left = std::vector<std::uint64_t>;
 
   ReadParts::Clock::time_point now_ = ReadParts::Clock::time_point(1h);
@@ -102,11 +111,7 @@ TEST_F(ReadPartsTest, WhatTheServerDroppedOutlivesTheHoldAroundIt) {
     add(10s);
     now_ += 10s;
     ReadParts(*hold_).keep(std::vector<int>{1, 2}, 2, now_, losses_);
-    HoldRelease release{.incarnation = 2, .remain = 1};
-    if (indexes) {
-      release.indexes = std::vector<int>{1};
-    }
-    EXPECT_EQ(released(release), 1);
+    EXPECT_EQ(releasedAllButTheFirst(2, indexes), 1);
     EXPECT_EQ(left(), (Left{1}));
     EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
     EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
@@ -121,11 +126,7 @@ TEST_F(ReadPartsTest, WhatTheLibraryGaveBackIsNotTakenFromTheHoldAroundIt) {
     add(30s);
     add(30s);
     hold_->parts.back().lost = true;
-    HoldRelease release{.incarnation = 2, .remain = 1};
-    if (indexes) {
-      release.indexes = std::vector<int>{1};
-    }
-    EXPECT_EQ(released(release), 1);
+    EXPECT_EQ(releasedAllButTheFirst(2, indexes), 1);
     EXPECT_EQ(left(), (Left{1}));
     EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
     EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
@@ -139,11 +140,7 @@ TEST_F(ReadPartsTest, WhatItsOwnerGaveBackIsGivenBack) {
     add(30s);
     add(30s);
     hold_->parts.back().lost = true;
-    HoldRelease release{.remain = 1};
-    if (indexes) {
-      release.indexes = std::vector<int>{1};
-    }
-    EXPECT_EQ(released(release), 1);
+    EXPECT_EQ(releasedAllButTheFirst(0, indexes), 1);
     EXPECT_EQ(left(), (Left{1}));
     EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
   }

@@ -32,4 +32,18 @@ inline Reply listReply(Reply::Elements elements) {
   return reply;
 }
 
+/// What CLUSTER SLOTS says of a cluster of which one node, at port 7000, has all slots.
+inline Reply allSlotsAt(const std::string& host) {
+  Reply::Elements master;
+  master.push_back(textReply(host));
+  master.push_back(numberReply(7000));
+  Reply::Elements range;
+  range.push_back(numberReply(0));
+  range.push_back(numberReply(16383));
+  range.push_back(listReply(std::move(master)));
+  Reply::Elements map;
+  map.push_back(listReply(std::move(range)));
+  return listReply(std::move(map));
+}
+
 }  // namespace rlock::detail::test

@@ -110,16 +110,7 @@ class ClusterRoomTest : public testing::Test {
     seed_->answer(test::textReply("cluster_state:ok\r\ncluster_current_epoch:1\r\n"));
     seed_->refuse("ERR unknown subcommand 'SHARDS'");
     seed_->answer(test::listReply({}));
-    Reply::Elements master;
-    master.push_back(test::textReply("node"));
-    master.push_back(test::numberReply(7000));
-    Reply::Elements range;
-    range.push_back(test::numberReply(0));
-    range.push_back(test::numberReply(16383));
-    range.push_back(test::listReply(std::move(master)));
-    Reply::Elements map;
-    map.push_back(test::listReply(std::move(range)));
-    seed_->answer(test::listReply(std::move(map)));
+    seed_->answer(test::allSlotsAt("node"));
     env_->runPosted();
   }
   ~ClusterRoomTest() override {
