@@ -2,6 +2,7 @@
 #pragma once
 
 #include "support/captured_log.hpp"
+#include "support/client_options.hpp"
 #include "support/eventually.hpp"
 #include "support/raw_redis.hpp"
 #include "support/redis_cluster.hpp"
@@ -43,11 +44,9 @@ class ClusterTest : public ::testing::Test {
 
   /// Waiters rely on messages: the safety poll is as good as off.
   [[nodiscard]] Options tuned(std::string_view uri, std::chrono::milliseconds watchdog = 120s) {
-    Options options = Options::fromUri(uri);
+    Options options = clientOptions(uri, log_);
     options.watchdogTimeout = watchdog;
     options.safetyPoll = 60s;
-    options.log = log_.hook();
-    options.logLevel = LogLevel::debug;
     return options;
   }
   [[nodiscard]] CapturedLog& log() { return log_; }

@@ -44,7 +44,7 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
   [[nodiscard]] Options tight() {
     Options settings = throughProxy_ ? proxied() : options();
     settings.watchdogTimeout = kLease;
-    settings.commandTimeout = 1s;
+    settings.commandTimeout = scaled(1s);
     settings.closeTimeout = 200ms;
     settings.reconnectDelayMax = 50ms;
     settings.log = [](LogLevel, std::string_view) {};

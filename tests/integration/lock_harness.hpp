@@ -3,6 +3,7 @@
 
 #include "support/captured_log.hpp"
 #include "support/child_process.hpp"
+#include "support/client_options.hpp"
 #include "support/eventually.hpp"
 #include "support/faces.hpp"
 #include "support/host_report.hpp"
@@ -142,11 +143,9 @@ class LockTest : public ::testing::Test {
   }
   [[nodiscard]] Options tuned(std::string_view uri,
                               std::chrono::milliseconds watchdog = kLongWatchdog) {
-    Options options = Options::fromUri(uri);
+    Options options = clientOptions(uri, log_);
     options.watchdogTimeout = watchdog;
     options.safetyPoll = 60s;
-    options.log = log_.hook();
-    options.logLevel = LogLevel::debug;
     return options;
   }
   [[nodiscard]] Client connect(std::chrono::milliseconds watchdog = kLongWatchdog) {

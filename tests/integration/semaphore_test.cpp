@@ -466,7 +466,9 @@ TEST_P(SemaphoreTest, ErrorsNameTheSemaphore) {
 }
 
 TEST_F(SemaphoreBlocking, IdempotencyKeysDoNotPileUp) {
-  Client client = connect();
+  Options settings = options();
+  settings.commandTimeout = 3s;  // a part of how long the keys are kept
+  Client client = Client::connect(settings);
   // In a cluster a request that waits for the first connection has a marker of its own.
   EXPECT_EQ(client.getSemaphore("markers").availablePermits(), 0);
   for (int i = 0; i < 200; ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "support/captured_log.hpp"
+#include "support/client_options.hpp"
 #include "support/eventually.hpp"
 #include "support/raw_redis.hpp"
 #include "support/redis_sentinels.hpp"
@@ -59,11 +60,9 @@ class SentinelTest : public ::testing::Test {
   [[nodiscard]] RawRedis raw(std::size_t node) { return RawRedis(world_->node(node)); }
 
   [[nodiscard]] Options options(std::string_view uri, std::chrono::milliseconds watchdog = 60s) {
-    Options options = Options::fromUri(uri);
+    Options options = clientOptions(uri, log_);
     options.watchdogTimeout = watchdog;
     options.outageTimeout = 120s;
-    options.log = log_.hook();
-    options.logLevel = LogLevel::debug;
     return options;
   }
   [[nodiscard]] Options options(std::chrono::milliseconds watchdog = 60s) {

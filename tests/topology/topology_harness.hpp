@@ -2,6 +2,7 @@
 #pragma once
 
 #include "support/captured_log.hpp"
+#include "support/client_options.hpp"
 #include "support/eventually.hpp"
 #include "support/raw_redis.hpp"
 #include "support/redis_cluster.hpp"
@@ -61,11 +62,9 @@ class TopologyTest : public ::testing::Test {
     }
   }
   [[nodiscard]] Options tuned(std::string_view uri, std::chrono::milliseconds watchdog = 60s) {
-    Options options = Options::fromUri(uri);
+    Options options = clientOptions(uri, log_);
     options.watchdogTimeout = watchdog;
     options.safetyPoll = 60s;
-    options.log = log_.hook();
-    options.logLevel = LogLevel::debug;
     return options;
   }
   [[nodiscard]] CapturedLog& log() { return log_; }
