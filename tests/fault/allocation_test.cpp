@@ -329,6 +329,41 @@ RLock groupOfThree(Client& client, bool majority) {
   return majority ? redLock(members) : multiLock(members);
 }
 
+/// The members would be renewed for as long as the client lives.
+TEST_P(Allocation, ToReleaseAGroup) {
+  for (const bool majority : {false, true}) {
+    SCOPED_TRACE(majority ? "RedLock" : "MultiLock");
+    std::optional<Lease> lease;
+    each([&](Client& client) { lease = groupOfThree(client, majority).acquire(); },
+         [&](Client&) {
+           static_cast<void>(std::exchange(lease, std::nullopt)->release());
+           EXPECT_EVENTUALLY(
+               kLong, !raw().exists("one") && !raw().exists("two") && !raw().exists("three"));
+         });
+  }
+}
+
+/// A member that comes later is a part of the hold, or is given back.
+TEST_P(Allocation, ToRepairAMember) {
+  if (GetParam() == Of::thisThread) {
+    return;  // A repair is made by the loop thread.
+  }
+  std::optional<Lease> lease;
+  each(
+      [&](Client& client) {
+        rawHold("one", "other:1", 60s);
+        lease = groupOfThree(client, true).acquire();
+        raw().run({"DEL", "one"});
+      },
+      [&](Client&) {
+        // Asked for at the next look, or the one after that.
+        EXPECT_EVENTUALLY(kLong, raw().exists("one"));
+        static_cast<void>(std::exchange(lease, std::nullopt)->release());
+        EXPECT_EVENTUALLY(kLong,
+                          !raw().exists("one") && !raw().exists("two") && !raw().exists("three"));
+      });
+}
+
 TEST_P(Allocation, ToAcquireAGroup) {
   for (const bool majority : {false, true}) {
     SCOPED_TRACE(majority ? "RedLock" : "MultiLock");

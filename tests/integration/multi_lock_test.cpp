@@ -553,6 +553,28 @@ TEST_F(MultiLock, ALossEndsItHoweverOftenItWasTaken) {
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
 }
 
+TEST_F(MultiLock, AReleaseThatIsTheFirstToFindTheEndTellsTheOtherLeases) {
+  Client client = connect();
+  RLock lock = threeOf(client);
+  const OwnerId owner = newOwner();
+  std::optional<Lease> first = lock.acquire({.lease = 1500ms}, owner);
+  const Lease second = lock.acquire({.lease = 1500ms}, owner);
+  // The loop thread, which would tell of the end, is late.
+  std::promise<void> busy;
+  std::promise<void> free;
+  client.getLock("other").isLockedAsync().start([&](const Result<bool>&) {
+    busy.set_value();
+    free.get_future().wait();
+  });
+  busy.get_future().wait();
+  EXPECT_EVENTUALLY(kLong, !first->held());
+  first.reset();
+  EXPECT_EQ(second.lossReason(), LossReason::expired);
+  free.set_value();
+  EXPECT_EVENTUALLY(kLong, second.lostToken().stop_requested());
+  EXPECT_FALSE(second.held());
+}
+
 TEST_F(MultiLock, ALeaseThatGoesAfterAForcedReleaseFreesTheOtherMembers) {
   // Their leases are so long that what is gone was released.
   Client client = connect();

@@ -31,5 +31,16 @@ TEST(EarliestPlan, AnEarlierCallReplacesALaterOne) {
   EXPECT_TRUE(plan.begin(start + 4s));
 }
 
+TEST(EarliestPlan, WhatWillNotComeIsPlannedAnew) {
+  const EarliestPlan::Clock::time_point start{};
+  EarliestPlan plan;
+  EXPECT_TRUE(plan.plan(start + 10s));
+  plan.cancel(start + 10s);
+  EXPECT_FALSE(plan.begin(start + 10s));
+  EXPECT_TRUE(plan.plan(start + 12s));
+  plan.cancel(start + 10s);
+  EXPECT_TRUE(plan.begin(start + 12s)) << "the other one stays";
+}
+
 }  // namespace
 }  // namespace rlock::detail

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 namespace rlock::detail {
@@ -171,6 +173,29 @@ TEST_F(GroupHoldTest, OfAReentrysLeasesTheLongerCountsAndAWatchedOneMost) {
   EXPECT_EQ(hold->terms().lease, Lease());
   hold->enter(grants_, leased(10s));
   EXPECT_EQ(hold->terms().lease, Lease()) << "it stays watched";
+}
+
+/// Of a hold whose deadline must not be asked for.
+class UntouchableHold final : public HoldHandle {
+ public:
+  [[nodiscard]] Clock::time_point validUntil() const noexcept override { ::_exit(2); }
+};
+
+// A thread of the parent may have had any mutex at the moment of the fork.
+TEST_F(GroupHoldTest, InAChildNothingIsHeldAndNoMutexIsTaken) {
+  ASSERT_TRUE(hold_->heldAt(env_->now()));
+  const UntouchableHold other;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool held = other.heldAt(env_->now()) || hold_->heldAt(env_->now());
+    ::_exit(held || hold_->validUntil() != GroupHold::Clock::time_point{} ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_TRUE(hold_->heldAt(env_->now()));
 }
 
 }  // namespace

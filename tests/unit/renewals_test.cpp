@@ -225,6 +225,41 @@ TEST_F(RenewalsTest, ALossIsToldOnTimeHoweverManyWait) {
   server_->confirmAll();
 }
 
+TEST_F(RenewalsTest, ALateAnswerIsNotAboutTheHoldThatCameAfterIt) {
+  const HoldPtr hold = take(1).front();
+  env_->advance(10s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  // The key is gone, the owner takes the lock anew, and the loop is late with the answer.
+  env_->advance(1ms);
+  HoldKeeper::GrantTerms terms{};
+  terms.sentAt = env_->now();
+  terms.now = env_->now();
+  terms.lease = 30s;
+  terms.watched = true;
+  terms.wantsHandle = true;
+  const HoldGates::Gate gate =
+      engine_->gates().enter(std::make_shared<const LockScripts>("lock0"), OwnerId{1}, waiter_);
+  ASSERT_EQ(gate.hold, hold);
+  const IntrusivePtr<HoldHandle> handle = engine_->holds().granted(*hold, 1, 1, terms).handle;
+  engine_->gates().leave(*hold);
+  env_->advance(10s);
+  server_->answer(server_->toEach(0));
+  env_->runPosted();
+  EXPECT_EQ(handle->reason(), LossReason::none);
+  for (int i = 0; i < 10; ++i) {
+    env_->advance(1s);
+    server_->confirmAll();
+  }
+  EXPECT_EQ(handle->reason(), LossReason::none);
+  EXPECT_GT(handle->validUntil(), terms.now + 30s) << "it is renewed";
+  // An answer to a renewal that was sent since is about this hold.
+  env_->advance(10s);
+  ASSERT_GT(server_->underWay(), 0U);
+  server_->answer(server_->toEach(0));
+  env_->runPosted();
+  EXPECT_EQ(handle->reason(), LossReason::refused);
+}
+
 class BatchedRenewalsTest : public RenewalsTest {
  protected:
   BatchedRenewalsTest() : RenewalsTest(100) {}

@@ -61,9 +61,14 @@ class HoldHandle : public RefCounted<HoldHandle> {
   [[nodiscard]] std::stop_token lostToken() const noexcept { return lost_.get_token(); }
 
   [[nodiscard]] bool heldAt(Clock::time_point now) const noexcept {
-    return reason() == LossReason::none && !released() && now < validUntil() &&
-           forkGeneration() == forkGeneration_;
+    // The process first: in a child nothing else may be asked that could wait.
+    return inItsProcess() && reason() == LossReason::none && !released() && now < validUntil();
   }
+
+ protected:
+  /// False in a child of the process that has the hold. A thread that is not in the child may have
+  /// a mutex there for ever.
+  [[nodiscard]] bool inItsProcess() const noexcept { return forkGeneration() == forkGeneration_; }
 
  private:
   std::uint64_t incarnation_;

@@ -5,6 +5,7 @@
 #include <rlock/detail/base/atomic.hpp>
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
@@ -134,7 +135,12 @@ inline void Closing::begin(const std::vector<HoldPtr>& held,
 
 inline void Closing::release(const std::vector<HoldPtr>& holds) {
   for (const HoldPtr& hold : holds) {
-    auto call = makeIntrusive<Release>(context_.sharing(*this), hold);
+    IntrusivePtr<Release> call;
+    // A hold that there is no memory to give back ends with its lease.
+    if (!ifThereIsMemorySoon(
+            [&] { call = makeIntrusive<Release>(context_.sharing(*this), hold); })) {
+      continue;
+    }
     ++releases_;
     // Later there is nothing left to release.
     context_.dispatcher().start(
@@ -158,7 +164,10 @@ inline void Closing::endIfOver() {
     const MutexLock lock(book_.mutex);
     late.swap(book_.late);
   }
+  // As in begin(): one of these may fail at once.
+  ++releases_;
   release(late);
+  --releases_;
   {
     const MutexLock lock(book_.mutex);
     // Requests under way give back what they obtain when they see that the client is closed; one of

@@ -570,6 +570,10 @@ inline void Renewals::bookOne(
                              hold.label,
                              context_.options().watchdogTimeout});
     }
+  } else if (hold.grantedAt > batch.submittedAt()) {
+    // Race: the lock was taken anew while the loop was late with this answer, which is about the
+    // hold before, and the next renewal is under way already.
+    book_.watchdog.renewalFailed(hold, now);
   } else {
     book_.end(hold, goneReason(hold), to.lost);
   }

@@ -22,6 +22,13 @@ class EarliestPlan {
     return true;
   }
 
+  /// Nothing will come of the call planned for `when`. A later plan is not touched.
+  void cancel(Clock::time_point when) noexcept {
+    if (planned_ == when) {
+      planned_ = Clock::time_point::max();
+    }
+  }
+
   /// Begins the call planned for `when`. False: an earlier call was planned after it, and has done
   /// its work or will do it.
   [[nodiscard]] bool begin(Clock::time_point when) noexcept {

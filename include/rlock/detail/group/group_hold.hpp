@@ -100,8 +100,8 @@ class GroupHold final : public HoldHandle {
   /// an empty plan. Call givenBack() when the releases are done.
   Plan giveBack();
   void givenBack();
-  /// Calls `then` when the rest of a lost hold has been given back. False: no giving back is under
-  /// way, and `then` is not called.
+  /// Calls `then` when the rest of a lost hold has been given back. False: `then` is not called,
+  /// because no giving back is under way, or there is no memory to wait for it.
   [[nodiscard]] bool whenGivenBack(UniqueFunction<void()>& then);
   /// Whether enough members are left without those (`gone`) on which a release found nothing.
   [[nodiscard]] bool survives(const std::vector<bool>& gone) const;
@@ -112,6 +112,8 @@ class GroupHold final : public HoldHandle {
   [[nodiscard]] bool markOverdue();
   /// Asks for a look at the hold at `when`. False: an earlier look is planned already.
   [[nodiscard]] bool planLook(Clock::time_point when);
+  /// The look planned for `when` will not come.
+  void cancelLook(Clock::time_point when) noexcept;
   /// Begins the look planned for `when`. False: an earlier look has replaced it.
   [[nodiscard]] bool beginLook(Clock::time_point when);
   /// True when it was released, or no member is valid any more on this machine's clock.
@@ -169,6 +171,9 @@ inline GroupHold::Clock::time_point GroupHold::membersUntil() const noexcept {
 }
 
 inline GroupHold::Clock::time_point GroupHold::validUntil() const noexcept {
+  if (!inItsProcess()) {
+    return {};
+  }
   const MutexLock lock(mutex_);
   return std::min(membersUntil(), terms_.maxHoldUntil);
 }
@@ -306,6 +311,7 @@ inline bool GroupHold::markOverdue() {
 inline std::vector<std::size_t> GroupHold::takeMissing() {
   const auto now = env_->now();
   std::vector<std::size_t> missing;
+  missing.reserve(size_);
   const MutexLock lock(mutex_);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (members_[i].beginRepair(now)) {
@@ -396,10 +402,7 @@ inline void GroupHold::givenBack() {
 
 inline bool GroupHold::whenGivenBack(UniqueFunction<void()>& then) {
   const MutexLock lock(mutex_);
-  if (givingBack_) {
-    afterwards_.push_back(std::move(then));
-  }
-  return givingBack_;
+  return givingBack_ && ifThereIsMemorySoon([&] { afterwards_.push_back(std::move(then)); });
 }
 
 inline bool GroupHold::survives(const std::vector<bool>& gone) const {
@@ -414,6 +417,11 @@ inline bool GroupHold::survives(const std::vector<bool>& gone) const {
 inline bool GroupHold::planLook(Clock::time_point when) {
   const MutexLock lock(mutex_);
   return look_.plan(when);
+}
+
+inline void GroupHold::cancelLook(Clock::time_point when) noexcept {
+  const MutexLock lock(mutex_);
+  look_.cancel(when);
 }
 
 inline bool GroupHold::beginLook(Clock::time_point when) {

@@ -4,6 +4,7 @@
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/group/group_hold.hpp>
 #include <rlock/detail/group/group_members.hpp>
 #include <rlock/owner.hpp>
@@ -56,6 +57,10 @@ class GroupHolds {
                                                         const std::vector<bool>& gone);
 
  private:
+  /// The owner's other acquisitions end with a release that is the first to find the time over:
+  /// nothing else will come upon this hold again. It calls the application later, on a loop thread.
+  void tellOverdue(const IntrusivePtr<GroupHold>& hold) noexcept;
+
   const std::shared_ptr<GroupMembers> members_;
   AnnotatedMutex mutex_;
   /// The latest hold of each owner.
@@ -131,8 +136,17 @@ inline std::optional<GroupHolds::Leaving> GroupHolds::takePlan(ReleaseTarget tar
   }
   if (leaving.plan.last) {
     leaving.hold->endRepairs();
+    if (!leaving.plan.valid) {
+      tellOverdue(leaving.hold);
+    }
   }
   return leaving;
+}
+
+inline void GroupHolds::tellOverdue(const IntrusivePtr<GroupHold>& hold) noexcept {
+  if (hold->markOverdue()) {
+    ifThereIsMemorySoon([&] { members_->callAt(members_->now(), [hold] { hold->signalLoss(); }); });
+  }
 }
 
 inline std::optional<GroupHold::Plan> GroupHolds::takeRest(OwnerId owner,

@@ -23,25 +23,25 @@ namespace rlock::detail {
 /// releaseQuietly() when its member fails.
 class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
  public:
-  Releasing(std::shared_ptr<GroupLock> group,
-            OwnerId owner,
-            GroupHolds::Leaving leaving,
-            Done<ReleaseOutcome> done)
+  /// It takes all the memory that a release needs before its plan is taken, because a plan that was
+  /// taken must be carried out.
+  Releasing(std::shared_ptr<GroupLock> group, OwnerId owner, Done<ReleaseOutcome> done)
       : group_(std::move(group)),
         owner_(owner),
-        hold_(std::move(leaving.hold)),
         gone_(group_->members().size(), false),
-        done_(std::move(done)) {
-    begin(std::move(leaving.plan));
-  }
+        done_(std::move(done)) {}
 
-  /// With another plan than it was made with.
-  void start(GroupHold::Plan plan);
+  /// Before start(), or instead of it.
+  void plan(GroupHolds::Leaving leaving);
+  /// Carries out what was planned.
   void start();
+  /// Instead of start(): there is nothing to release.
+  void end(Result<ReleaseOutcome> result);
 
  private:
   void begin(GroupHold::Plan plan) RLOCK_REQUIRES(mutex_);
-  std::vector<std::vector<std::uint64_t>> planned();
+  [[nodiscard]] int plans();
+  [[nodiscard]] std::optional<std::uint64_t> first(std::size_t member, int plan);
   void release(std::size_t member, std::uint64_t incarnation);
   void answered(std::size_t member, const Result<ReleaseOutcome>& result);
   void judge();
@@ -53,10 +53,11 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
 
   const std::shared_ptr<GroupLock> group_;
   const OwnerId owner_;
-  const IntrusivePtr<GroupHold> hold_;  // null: the hold was not taken through this group
+  IntrusivePtr<GroupHold> hold_;  // as planned; null: it was not taken through this group
   AnnotatedMutex mutex_;
   std::vector<bool> gone_ RLOCK_GUARDED_BY(mutex_);  // members on which nothing was left
   GroupHold::Plan plan_ RLOCK_GUARDED_BY(mutex_);
+  int plans_ RLOCK_GUARDED_BY(mutex_) = 0;  // how many there have been
   ReleaseTally tally_ RLOCK_GUARDED_BY(mutex_);
   Rest rest_ RLOCK_GUARDED_BY(mutex_) = Rest::unknown;
   std::size_t stillHeld_ RLOCK_GUARDED_BY(mutex_) = 0;
@@ -64,26 +65,36 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   Done<ReleaseOutcome> done_ RLOCK_GUARDED_BY(mutex_);
 };
 
-inline void GroupLock::Releasing::start(GroupHold::Plan plan) {
-  {
-    const MutexLock lock(mutex_);
-    begin(std::move(plan));
-  }
-  start();
+inline void GroupLock::Releasing::plan(GroupHolds::Leaving leaving) {
+  hold_ = std::move(leaving.hold);
+  const MutexLock lock(mutex_);
+  begin(std::move(leaving.plan));
 }
 
 inline void GroupLock::Releasing::start() {
-  const auto incarnations = planned();
-  for (std::size_t i = 0; i < incarnations.size(); ++i) {
-    if (!incarnations[i].empty()) {
-      release(i, incarnations[i].front());
+  // Race: the last answer may come before this loop ends, and bring the plan for the rest, which
+  // another start() carries out.
+  const int plan = plans();
+  for (std::size_t i = 0; i < group_->members().size(); ++i) {
+    if (const auto incarnation = first(i, plan)) {
+      release(i, *incarnation);
     }
   }
   judge();
 }
 
+inline void GroupLock::Releasing::end(Result<ReleaseOutcome> result) {
+  std::optional<Done<ReleaseOutcome>> done;
+  {
+    const MutexLock lock(mutex_);
+    done.emplace(std::move(done_));
+  }
+  (*done)(std::move(result));
+}
+
 inline void GroupLock::Releasing::begin(GroupHold::Plan plan) {
   plan_ = std::move(plan);
+  ++plans_;
   tally_ = ReleaseTally();
   tally_.valid = plan_.valid;
   tally_.members = static_cast<std::size_t>(std::count_if(
@@ -92,14 +103,18 @@ inline void GroupLock::Releasing::begin(GroupHold::Plan plan) {
       }));
 }
 
-inline std::vector<std::vector<std::uint64_t>> GroupLock::Releasing::planned() {
+inline int GroupLock::Releasing::plans() {
   const MutexLock lock(mutex_);
-  try {
-    return plan_.incarnations;
-  } catch (const std::bad_alloc&) {
-    // The plan must be carried out, and most often the next allocation succeeds.
-    return plan_.incarnations;
+  return plans_;
+}
+
+/// Empty: nothing is to be released there, or another plan has taken the place of this one.
+inline std::optional<std::uint64_t> GroupLock::Releasing::first(std::size_t member, int plan) {
+  const MutexLock lock(mutex_);
+  if (plan != plans_ || member >= plan_.incarnations.size() || plan_.incarnations[member].empty()) {
+    return std::nullopt;
   }
+  return plan_.incarnations[member].front();
 }
 
 inline void GroupLock::Releasing::release(std::size_t member, std::uint64_t incarnation) {
@@ -253,28 +268,25 @@ inline void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
   }
   // First what takes memory: a plan that was taken must be carried out.
   const auto releasing = std::make_shared<Releasing>(
-      shared_from_this(),
-      hold->terms().owner,
-      GroupHolds::Leaving{hold, {}},
-      [hold](const Result<ReleaseOutcome>& /*result*/) { hold->givenBack(); });
+      shared_from_this(), hold->terms().owner, [hold](const Result<ReleaseOutcome>& /*result*/) {
+        hold->givenBack();
+      });
   GroupHold::Plan plan = hold->giveBack();
   if (plan.incarnations.empty()) {
     return;
   }
   plan.last = true;
-  releasing->start(std::move(plan));
+  releasing->plan({hold, std::move(plan)});
+  releasing->start();
 }
 
 inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
   const OwnerId owner = target.owner;
+  const auto releasing = std::make_shared<Releasing>(shared_from_this(), owner, std::move(done));
   if (auto leaving = holds_.takePlan(target)) {
     const IntrusivePtr<GroupHold> hold = leaving->hold;
-    UniqueFunction<void()> release = [self = shared_from_this(),
-                                      owner,
-                                      left = std::move(*leaving),
-                                      done = std::move(done)]() mutable {
-      std::make_shared<Releasing>(self, owner, std::move(left), std::move(done))->start();
-    };
+    releasing->plan(std::move(*leaving));
+    UniqueFunction<void()> release = [releasing] { releasing->start(); };
     // Race: the rest of a lost hold may still be on its way back. The release waits for that, so
     // that the lock is free of the lost hold when this call returns.
     if (!hold->whenGivenBack(release)) {
@@ -283,28 +295,27 @@ inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> d
     return;
   }
   if (target.incarnation != 0) {
-    done(members_->describe(Error(Errc::notOwner, "this hold is over")));
+    releasing->end(members_->describe(Error(Errc::notOwner, "this hold is over")));
     return;
   }
   // The owner may hold the members through another object over the same members.
-  questions_.holdCount(
-      owner,
-      [self = shared_from_this(), owner, done = std::move(done)](const Result<int>& count) mutable {
-        if (!count.has_value()) {
-          done(count.error());
-          return;
-        }
-        if (*count == 0) {
-          done(self->members().describe(
-              Error(Errc::notOwner, "not held by this owner, or no longer")));
-          return;
-        }
-        GroupHolds::Leaving leaving;
-        leaving.plan.incarnations.assign(self->members().size(), {0});
-        leaving.plan.last = true;
-        leaving.plan.valid = true;
-        std::make_shared<Releasing>(self, owner, std::move(leaving), std::move(done))->start();
-      });
+  questions_.holdCount(owner, [self = shared_from_this(), releasing](const Result<int>& count) {
+    if (!count.has_value()) {
+      releasing->end(count.error());
+      return;
+    }
+    if (*count == 0) {
+      releasing->end(
+          self->members().describe(Error(Errc::notOwner, "not held by this owner, or no longer")));
+      return;
+    }
+    GroupHolds::Leaving leaving;
+    leaving.plan.incarnations.assign(self->members().size(), {0});
+    leaving.plan.last = true;
+    leaving.plan.valid = true;
+    releasing->plan(std::move(leaving));
+    releasing->start();
+  });
 }
 
 inline void GroupLock::releaseQuietly(ReleaseTarget target) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/engine/validity.hpp>
 #include <rlock/detail/group/group_lock.hpp>
 #include <rlock/detail/group/group_release.hpp>
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <utility>
 
 namespace rlock::detail {
@@ -114,13 +116,18 @@ inline void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
   if (!hold->planLook(when)) {
     return;
   }
-  callAt(when, [weak = weak_from_this(), hold, when] {
-    const auto self = weak.lock();
-    // A call before its time means that all clients were closed, which ends the members' holds.
-    if (self && self->now() >= when && hold->beginLook(when)) {
-      static_cast<RedLock&>(*self).look(hold);
-    }
-  });
+  try {
+    callAt(when, [weak = weak_from_this(), hold, when] {
+      const auto self = weak.lock();
+      // A call before its time means that all clients were closed, which ends the members' holds.
+      if (self && self->now() >= when && hold->beginLook(when)) {
+        static_cast<RedLock&>(*self).look(hold);
+      }
+    });
+  } catch (const std::bad_alloc&) {
+    hold->cancelLook(when);
+    throw;
+  }
 }
 
 inline void RedLock::look(const IntrusivePtr<GroupHold>& hold) {
@@ -131,10 +138,15 @@ inline void RedLock::look(const IntrusivePtr<GroupHold>& hold) {
     hold->runOut();
     return;
   }
-  for (const std::size_t member : hold->takeMissing()) {
-    repair(hold, member);
-  }
-  tend(hold);
+  // A member that there is no memory to ask is asked at the next look, which must come.
+  ifThereIsMemory([&] {
+    for (const std::size_t member : hold->takeMissing()) {
+      if (!ifThereIsMemory([&] { repair(hold, member); })) {
+        hold->repaired(member);
+      }
+    }
+  });
+  ifThereIsMemorySoon([&] { tend(hold); });
 }
 
 inline void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t member) {
@@ -164,10 +176,17 @@ inline void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t mem
       [hold, member, backend, owner = terms.owner](const Result<Acquired>& result) {
         if (!result.has_value() || !result->has_value()) {
           hold->repaired(member);
-        } else if (hold->join(member, **result)) {
-          hold->listen();
+          return;
+        }
+        // Whatever there is no memory for, the member is a part of the hold or is given back.
+        bool joined = false;
+        ifThereIsMemorySoon([&] { joined = hold->join(member, **result); });
+        if (joined) {
+          ifThereIsMemorySoon([&] { hold->listen(); });
         } else {
-          backend->releaseQuietly({owner, (*result)->hold->incarnation()});
+          ifThereIsMemorySoon([&] {
+            backend->releaseQuietly({owner, (*result)->hold->incarnation()});
+          });
         }
       });
 }
