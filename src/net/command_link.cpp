@@ -116,6 +116,7 @@ void CommandLink::open() {
       }
     });
     watch_->open();
+    watching_ = true;
   }
   dial();
 }
@@ -169,7 +170,8 @@ void CommandLink::established(Established established) noexcept {
 
 void CommandLink::close() noexcept {
   closing_ = true;
-  if (watch_) {
+  // Others may still follow it.
+  if (std::exchange(watching_, false)) {
     watch_->close();
   }
   dialer_.cancel();

@@ -43,9 +43,8 @@ class CommandLink final : public CommandTransport,
  public:
   /// @param events  must stay valid until close()
   /// @param spin    a reading thread polls that long before it sleeps; 0: never
-  /// @param watch   opened and closed with the link, which leads the others to the master; null:
-  /// the
-  ///                server does not move
+  /// @param watch   leads the link to the master, and is told by it; open while the link is. null:
+  ///                the server does not move
   CommandLink(std::shared_ptr<Loop> loop,
               LinkSettings settings,
               LinkEvents& events,
@@ -107,6 +106,7 @@ class CommandLink final : public CommandTransport,
   // Loop thread only.
   std::shared_ptr<const ServerSession> session_;  ///< of the last connection
   Dialer dialer_;
+  bool watching_ = false;  ///< watch_ was opened and is to be closed
   bool closing_ = false;
   LoopTask work_;  // may be posted by any thread
   LoopTask flush_;

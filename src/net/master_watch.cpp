@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/master_watch.hpp"
 
+#include "net/connection_source.hpp"
 #include "net/sentinel_access.hpp"
-#include <rlock/log.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 
-#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -26,20 +26,30 @@ MasterWatch::MasterWatch(std::shared_ptr<Loop> loop, const LinkSettings& setting
     : loop_(std::move(loop)),
       access_(settings.sentinels),
       log_(settings.log),
+      pause_(settings.reconnectDelayMax),
       sentinel_(std::make_unique<PubSubLink>(
           loop_, toSentinels(access_), static_cast<PubSubEvents&>(*this))),
-      connector_(*loop_, settings, true) {}
+      connector_(*loop_, settings, true),
+      again_(*loop_, [this] { search(); }) {}
 
 MasterWatch::~MasterWatch() = default;
 
 void MasterWatch::open() {
-  sentinel_->subscribe(kSwitchChannel);
+  // To subscribe again would only have the same Sentinel confirm it, and the master searched for.
+  if (users_ == 0) {
+    sentinel_->subscribe(kSwitchChannel);
+  }
+  ++users_;
 }
 
 void MasterWatch::close() noexcept {
+  if (--users_ > 0) {
+    return;
+  }
   closed_ = true;
   sentinel_->close();
   connector_.cancel();
+  again_.disarm();
 }
 
 void MasterWatch::tell(const ServerSession& master) {
@@ -79,19 +89,39 @@ void MasterWatch::onDown(const Error& error) {
   }
 }
 
-void MasterWatch::search() {
+void MasterWatch::search() noexcept {
   if (closed_ || searching_) {
     return;
   }
-  connector_.start([this](Result<Established> result) {
-    const auto keep = shared_from_this();
-    searching_ = false;
-    if (result.has_value()) {
-      tell(*result->session);
-    }
-  });
-  // Not before: a search that could not begin has no end.
-  searching_ = true;
+  again_.disarm();
+  try {
+    connector_.start([this](Result<Established> result) {
+      const auto keep = shared_from_this();
+      searching_ = false;
+      if (result.has_value()) {
+        failing_ = false;
+        tell(*result->session);
+      } else {
+        searchLater(result.error());
+      }
+    });
+    // Not before: a search that could not begin has no end.
+    searching_ = true;
+  } catch (const std::exception& error) {
+    searchLater(attemptFailure(error));
+  }
+}
+
+/// Nobody else would search: the Sentinel has said what it had to say, and a master that is cut off
+/// from the Sentinels may keep its connections for as long as it lives.
+void MasterWatch::searchLater(const Error& why) noexcept {
+  again_.armAt(std::chrono::steady_clock::now() + pause_);
+  const LogLevel level = std::exchange(failing_, true) ? LogLevel::debug : LogLevel::warning;
+  if (log_) {
+    ifThereIsMemory([&] {
+      log_->write(level, std::string("looked for the master in vain, trying again: ") + why.what());
+    });
+  }
 }
 
 }  // namespace rlock::detail::net

@@ -30,6 +30,8 @@ class ToldSentinel {
   /// What it answers from here on; 0: it knows no such master.
   void answer(std::uint16_t master) { master_ = master; }
   [[nodiscard]] bool heard() const { return listener_ >= 0; }
+  /// How often it was asked to say when the master moves.
+  [[nodiscard]] int subscriptions() const { return subscriptions_; }
   /// Says unasked that the master has moved.
   void announce(std::uint16_t master) const {
     const std::string payload = "mymaster 127.0.0.1 1 127.0.0.1 " + std::to_string(master);
@@ -46,6 +48,7 @@ class ToldSentinel {
   bool reply(const FakeServer::Peer& peer, const FakeServer::Argv& argv) {
     if (argv[0] == "SUBSCRIBE") {
       const bool sent = peer.send("*3\r\n" + bulk("subscribe") + bulk(argv[1]) + ":1\r\n");
+      ++subscriptions_;
       listener_ = peer.fd();
       return sent;
     }
@@ -59,6 +62,7 @@ class ToldSentinel {
 
   std::atomic<std::uint16_t> master_;
   std::atomic<int> listener_{-1};
+  std::atomic<int> subscriptions_{0};
   FakeServer server_{
       [this](FakeServer::Peer& peer, const FakeServer::Argv& argv) { return reply(peer, argv); }};
 };
@@ -439,7 +443,7 @@ class ToldSearch : public SentinelSearch {
   }
 
   RedisServer before_;
-  const RedisServer after_;
+  RedisServer after_;
   ToldSentinel sentinel_{before_.port()};
 };
 
@@ -451,7 +455,7 @@ TEST_F(ToldSearch, WhoPausesGoesToANewMasterAtOnce) {
   Client client = connectHeard(settings);
   before_.kill();
   // The pause has begun before that is said.
-  ASSERT_TRUE(log().waitFor("no Sentinel leads to a master", kLong));
+  ASSERT_TRUE(log().waitFor("no connection, trying again: no Sentinel leads to a master", kLong));
   sentinel_.answer(after_.port());
   sentinel_.announce(after_.port());
   expectMoved(client);
@@ -477,6 +481,36 @@ TEST_F(ToldSearch, WhatASentinelSaysMeanwhileIsLookedAtAtOnce) {
   ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_), kLong));
   sentinel_.answer(after_.port());
   expectMoved(client);
+}
+
+TEST_F(ToldSearch, AMasterThatCannotBeUsedYetIsLookedForAgain) {
+  Options settings = options(sentinel_.uri());
+  settings.connectTimeout = scaled(1s);
+  settings.reconnectDelayMax = 100ms;
+  Client client = connectHeard(settings);
+  // The one before goes on to answer: nothing but what the Sentinel has said once leads away.
+  after_.freeze();
+  sentinel_.answer(after_.port());
+  sentinel_.announce(after_.port());
+  ASSERT_TRUE(log().waitFor("looked for the master in vain", kLong));
+  after_.thaw();
+  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_), kLong));
+  expectMoved(client);
+}
+
+TEST_F(ToldSearch, AClientThatIsBeingClosedHearsToTheEnd) {
+  Client client = connectPatiently();
+  // Replicas are asked for on a second connection, which ends as soon as closing begins.
+  Lease lease = client.getLock("given-back").acquire({.sync = SyncPolicy::majority()});
+  before_.freeze();
+  sentinel_.answer(after_.port());
+  auto closed = inThread([&] { client.close(kLong); });
+  // The loop does that in the same step.
+  ASSERT_EVENTUALLY(kLong, lease.lostToken().stop_requested());
+  sentinel_.announce(after_.port());
+  EXPECT_TRUE(log().waitFor("connected to " + addressOf(after_), kLong));
+  closed.get();
+  EXPECT_EQ(sentinel_.subscriptions(), 1) << "the second connection has nobody search once more";
 }
 
 TEST_F(SentinelSearch, WhileAllIsWellNobodyIsAsked) {

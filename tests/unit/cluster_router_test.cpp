@@ -146,6 +146,21 @@ class Subscriptions final : public net::SubscriptionTransport {
   const std::string node_;
 };
 
+/// Finds nothing left to ask for when it could be sent, and with it the client ends.
+class LastCall final : public Call {
+ public:
+  explicit LastCall(Dispatcher& dispatcher) : dispatcher_(dispatcher) {
+    setCommand({"LEAVE", "key"});
+    setSlot(7);
+  }
+
+ private:
+  bool aboutToSend(std::chrono::steady_clock::time_point /*now*/) override { return false; }
+  void finished(Outcome /*outcome*/) noexcept override { dispatcher_.close(); }
+
+  Dispatcher& dispatcher_;
+};
+
 /// A cluster of which node `a` has all slots, as its map says.
 class ClusterRouterTest : public ::testing::Test {
  protected:
@@ -295,6 +310,27 @@ TEST_F(ClusterRouterTest, ARedirectionWithoutTimeToFollowItIsNotTheReason) {
     EXPECT_EQ(call->outcome->error->errc(), Errc::connectionFailed);
     EXPECT_THAT(call->outcome->error->what(), testing::HasSubstr("no time left"));
   }
+}
+
+// Nobody is there any more for whom it could be sent again.
+TEST_F(ClusterRouterTest, ADirectCallWithoutItsCallerEndsWithARefusal) {
+  server("a").answer(test::numberReply(1));
+  const auto call = makeIntrusive<TakingCall>();
+  ASSERT_TRUE(dispatcher_->direct(*call, Dispatcher::Mode::background));
+  server("a").refuse("BUSY Redis is busy running a script.");
+  ASSERT_TRUE(call->outcome.has_value()) << "it waits for a pause to be over";
+  ASSERT_TRUE(call->outcome->error.has_value());
+  EXPECT_EQ(call->outcome->error->errc(), Errc::serverError);
+}
+
+// What waits for a connection is sent before the connection is told.
+TEST_F(ClusterRouterTest, AClientThatEndsWithACallIsToldOfNoConnection) {
+  server("a").answer(test::numberReply(1));
+  EXPECT_TRUE(dispatcher_->liveNodes().connected());
+  server("a").cut();
+  dispatcher_->start(makeIntrusive<LastCall>(*dispatcher_), env_->now() + 1min);
+  server("a").connect("run-a");
+  EXPECT_FALSE(dispatcher_->liveNodes().connected());
 }
 
 // What is told once, of a map that is adopted once.

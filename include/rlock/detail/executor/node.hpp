@@ -500,7 +500,9 @@ inline void Node::retryLater(const CallPtr& call) {
   const auto pause =
       backoffPause(terms_.retryMin, terms_.retryMax, call->room_->attempts++, random_ >> 8U);
   const auto now = terms_.env->now();
-  if (call->room_->sendBefore - pause <= now) {
+  const auto sendBefore = call->room_->sendBefore;
+  // It may be the first of all points in time, from which nothing can be taken away.
+  if (sendBefore <= now || sendBefore - now <= pause) {
     fail(call, *call->room_->lastError, true);
     return;
   }
@@ -554,6 +556,10 @@ inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session)
 }
 
 inline void Node::tellUp() {
+  // The end of a call that was sent just now may have ended the client.
+  if (closed_) {
+    return;
+  }
   const bool live = ifThereIsMemory([&] { terms_.live->up(*this, *untold_.session); });
   const bool told = !untold_.owner || ifThereIsMemory([&] {
     owner_.nodeUp(*this, untold_.again, untold_.replaced);
