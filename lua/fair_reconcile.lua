@@ -14,8 +14,8 @@
 -- Cost: O(log n) of n waiters, and for each dead one at the head of the queue once
 -- Source: design of this library; answers the weaknesses of Redisson's unlock latch
 local tombstone, life = KEYS[5], ARGV[5]
--- include: reconcile_once
 -- include: fair_queue
+-- include: reconcile_once
 local function announce()
   return wakeHead(ARGV[4], ARGV[6], ARGV[3])
 end

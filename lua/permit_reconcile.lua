@@ -9,6 +9,10 @@
 -- When it runs twice: the second run finds the target reached and changes nothing.
 -- Cost: O(k log n) of k permits named and n that are taken
 -- Source: design of this library; answers the weaknesses of Redisson's acquisitions
+if redis.replicate_commands then
+  -- As in permit_pool, which comes after a write.
+  redis.replicate_commands()
+end
 if KEYS[3] then
   redis.call('set', KEYS[3], '1', 'PX', ARGV[4])
 end

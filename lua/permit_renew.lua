@@ -6,6 +6,10 @@
 -- When it runs twice: harmless, the expiry is set again. It never shortens one.
 -- Cost: O(log n) for each permit, of n that are taken
 -- Source: design of this library; Redisson does not renew permits
+if redis.replicate_commands then
+  -- Servers that replicate scripts as text refuse to write after TIME.
+  redis.replicate_commands()
+end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local result = {}

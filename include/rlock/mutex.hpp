@@ -51,9 +51,7 @@ class RLOCK_EXPORT Mutex {
   }
   template <class Clock, class Span>
   [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Span>& deadline) {
-    const auto now = Clock::now();
-    // A difference of time points can overflow, and then a deadline long past would be for ever.
-    return tryLockFor(deadline > now ? Duration(deadline - now) : Duration::zero());
+    return tryLockFor(timeLeft(deadline.time_since_epoch(), Clock::now().time_since_epoch()));
   }
   ///@}
   /// Sends the release and does not wait for the answer. Does nothing while unlocked. There may be
@@ -73,6 +71,19 @@ class RLOCK_EXPORT Mutex {
   using Holds = std::list<Held>;
 
   friend class SharedMutex;
+
+  // Time points of a clock as lengths since its epoch: their difference can overflow, and so can a
+  // time point of a coarse unit that is compared with one in nanoseconds.
+  [[nodiscard]] static constexpr Duration timeLeft(Duration deadline, Duration now) noexcept {
+    if (deadline <= now) {
+      return Duration::zero();
+    }
+    const std::chrono::nanoseconds begin = now.nanoseconds();
+    const bool beyond = begin < std::chrono::nanoseconds::zero() &&
+                        deadline.nanoseconds() > std::chrono::nanoseconds::max() + begin;
+    return deadline.isInfinite() || beyond ? Duration::max()
+                                           : Duration(deadline.nanoseconds() - begin);
+  }
 
   void lockOnceMore();
   [[nodiscard]] bool heldByThisThread() const noexcept;

@@ -6,6 +6,10 @@
 --          giveBack(count) puts permits into the pool; without the key it does nothing, so that a semaphore that is
 --          gone does not come back; announce() tells waiters the number of free permits if some came back, and
 --          returns the error text if the server refused.
+if redis.replicate_commands then
+  -- Servers that replicate scripts as text refuse to write after TIME.
+  redis.replicate_commands()
+end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local free = redis.call('get', KEYS[1])

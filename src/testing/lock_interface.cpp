@@ -3,9 +3,11 @@
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/error.hpp>
+#include <rlock/sync_policy.hpp>
 #include <rlock/testing.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <map>
 #include <thread>
@@ -137,6 +139,9 @@ class InterfaceBackend final : public detail::LockBackend,
   }
 
  private:
+  /// What a lock on a server refuses; null: nothing.
+  [[nodiscard]] static const char* refusal(const detail::AcquireParams& params);
+
   [[nodiscard]] Error problem(Errc errc, const char* what) const {
     ErrorContext context;
     context.key = name_;
@@ -170,13 +175,30 @@ class InterfaceBackend final : public detail::LockBackend,
   const std::shared_ptr<LockInterface> lock_;
 };
 
-Result<detail::LockBackend::Acquired> InterfaceBackend::acquire(detail::AcquireParams params) {
+const char* InterfaceBackend::refusal(const detail::AcquireParams& params) {
   constexpr auto kLongestLease = std::chrono::hours(24) * 365;
+  constexpr std::size_t kLongestLabel = 256;
+  if (!params.wait.valid()) {
+    return "the wait is not a number";
+  }
   if (params.lease && (!params.lease->isPositive() || *params.lease > Duration(kLongestLease))) {
-    return problem(Errc::invalidArgument, "a lease is more than 0 and at most 365 days");
+    return "a lease is more than 0 and at most 365 days";
   }
   if (params.maxHold && !params.maxHold->isPositive()) {
-    return problem(Errc::invalidArgument, "a longest hold is more than 0");
+    return "a longest hold is more than 0";
+  }
+  if (params.sync && !detail::syncProblem(*params.sync).empty()) {
+    return "AcquireOptions::sync cannot be met";
+  }
+  if (params.label.size() > kLongestLabel) {
+    return "a label has 256 bytes at most";
+  }
+  return nullptr;
+}
+
+Result<detail::LockBackend::Acquired> InterfaceBackend::acquire(detail::AcquireParams params) {
+  if (const char* const why = refusal(params)) {
+    return problem(Errc::invalidArgument, why);
   }
   return guarded<Acquired>([&]() -> Acquired {
     const Clock::time_point begun = now();
@@ -189,7 +211,12 @@ Result<detail::LockBackend::Acquired> InterfaceBackend::acquire(detail::AcquireP
     detail::Grant grant;
     if (params.wantsHandle) {
       grant.hold = hold;
-      grant.count = lock_->holdCount(params.owner);
+      const Result<int> count = holdCount(params.owner);
+      if (!count) {
+        // The caller gets no Lease that could give it back.
+        static_cast<void>(release({params.owner, hold->incarnation()}));
+      }
+      grant.count = count.value();
     }
     return grant;
   });

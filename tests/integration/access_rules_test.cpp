@@ -327,14 +327,24 @@ TEST_P(AccessRules, OfInspection) {
   EXPECT_TRUE(owner.getCountDownLatch("orders:latch").trySetCount(1));
   EXPECT_TRUE(owner.getPermitExpirableSemaphore("orders:permit").trySetPermits(1));
   const Permit permit = owner.getPermitExpirableSemaphore("orders:permit").hold();
+  // More than are shown are looked at in another way.
+  RawRedis::Args readers{"HSET", "orders:many", "mode", "read"};
+  RawRedis::Args labels{"HSET", "rlock_label:{orders:many}"};
+  for (int i = 0; i < 1200; ++i) {
+    const std::string reader = owner.id() + ":" + std::to_string(i);
+    readers.insert(readers.end(), {reader, "1"});
+    labels.insert(labels.end(), {reader, "import"});
+  }
+  raw().run(readers);
+  raw().run(labels);
   allow("Client::inspect()");
   log().clear();
   Client client = Client::connect(user());
   for (const char* name :
-       {"plain", "fair", "rw", "simple", "fenced", "semaphore", "latch", "permit"}) {
+       {"plain", "fair", "rw", "simple", "fenced", "semaphore", "latch", "permit", "many"}) {
     EXPECT_TRUE(client.inspect(std::string("orders:") + name)) << name;
   }
-  EXPECT_EQ(client.list("orders:*").size(), 8U);
+  EXPECT_EQ(client.list("orders:*").size(), 9U);
   client.close(scaled(2s));
   expectNothingWasRefused();
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,42 @@ TEST_F(Inspection, TellsKindsApart) {
   EXPECT_EQ(client.list("f*").size(), 2U);
 }
 
+TEST_F(Inspection, AThousandOfMoreReadersAreShown) {
+  Client client = connect();
+  constexpr int kReaders = 1200;
+  RawRedis::Args readers{"HSET", "rw"};
+  RawRedis::Args labels{"HSET", "rlock_label:{rw}"};
+  for (int i = 0; i < kReaders; ++i) {
+    const std::string owner = client.id() + ":" + std::to_string(i);
+    readers.insert(readers.end(), {owner, "2"});
+    labels.insert(labels.end(), {owner, "reader " + owner});
+  }
+  // Wherever the server keeps it.
+  readers.emplace_back("mode");
+  readers.emplace_back("read");
+  raw().run(readers);
+  raw().run(labels);
+  raw().run({"HSET", "customer", "mode", "read"});
+  for (int i = 0; i < kReaders; ++i) {
+    raw().run({"HSET", "customer", "field " + std::to_string(i), "1"});
+  }
+
+  const LockInfo info = infoOf(client, "rw");
+  EXPECT_EQ(info.kind, LockKind::readWriteLock);
+  EXPECT_EQ(info.holders.size(), 1000U);
+  std::set<std::string> owners;
+  for (const LockHolder& holder : info.holders) {
+    EXPECT_EQ(holder.holds, 2);
+    EXPECT_FALSE(holder.exclusive);
+    EXPECT_EQ(holder.label, "reader " + holder.owner);
+    owners.insert(holder.owner);
+  }
+  EXPECT_EQ(owners.size(), 1000U);
+  EXPECT_EQ(infoOf(client, "customer").kind, LockKind::foreign);
+  ASSERT_EQ(client.list().size(), 1U);
+  EXPECT_EQ(client.list()[0].name, "rw");
+}
+
 TEST_F(Inspection, ListsManyNamesByEachFaceWithoutKeys) {
   Client client = connect();
   for (int i = 0; i < 1500; ++i) {
@@ -164,6 +201,31 @@ TEST_F(Inspection, ListsManyNamesByEachFaceWithoutKeys) {
     ASSERT_TRUE(one.has_value() && one->has_value()) << toString(face);
   }
   EXPECT_EQ(raw().commandCalls("keys"), 0U);
+}
+
+TEST_F(Inspection, ListsNamesThatLookLikeKeysBesideALock) {
+  const std::string owner = "00000000-0000-4000-8000-000000000000:1";
+  const std::vector<std::string> locks{
+      "jobs{1}:timeout", "rlock_label:5", "rlock_orders", "rlock_x:a"};
+  for (const std::string& name : locks) {
+    rawHold(name, owner, 60s);
+  }
+  // By their content these could be a lock and a semaphore.
+  raw().run({"HSET", "rlock_label:{rlock_orders}", owner, "17"});
+  raw().run({"SET", "rlock_request:{rlock_orders}:1", "17"});
+  const auto listed = [](Client& client) {
+    std::vector<std::string> names;
+    for (const LockInfo& info : client.list()) {
+      names.push_back(info.name);
+    }
+    return names;
+  };
+  Client client = connect();
+  EXPECT_EQ(listed(client), locks);
+  Options settings = options();
+  settings.namePrefix = "rlock_x:";
+  Client prefixed = Client::connect(settings);
+  EXPECT_EQ(listed(prefixed), std::vector<std::string>{"a"});
 }
 
 TEST_F(Inspection, BadNamesAndClosedClients) {

@@ -98,6 +98,20 @@ TEST_F(LockMutexShared, EachUnlockSharedGivesOneHoldBack) {
   EXPECT_EVENTUALLY(kLong, raw().keys().empty());
 }
 
+TEST_F(LockMutexShared, ADeadlineAtTheEndOfAllTimesIsForEver) {
+  // Both are beyond what the clock's own unit can hold.
+  using Minute = std::chrono::time_point<std::chrono::steady_clock, std::chrono::minutes>;
+  Client client = connect();
+  Mutex mutex(client.getLock("mutex"));
+  rawHold("mutex", "foreign:1", 60s);
+  EXPECT_FALSE(mutex.try_lock_until(Minute::min()));
+  auto waiter = inThread([&] { return mutex.try_lock_until(Minute::max()); });
+  EXPECT_EVENTUALLY(kLong, client.stats().waiters == 1);
+  rawRelease("mutex");
+  EXPECT_TRUE(waiter.get());
+  mutex.unlock();
+}
+
 TEST_F(LockMutexShared, AnyThreadMayUnlock) {
   Client client = connect();
   Mutex mutex(client.getLock("mutex"));

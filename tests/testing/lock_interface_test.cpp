@@ -9,12 +9,14 @@
 
 #include <chrono>
 #include <future>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <stop_token>
+#include <string>
 
 namespace rlock {
 namespace {
@@ -52,6 +54,9 @@ class Noted : public LockInterface {
   }
   int holdCount(OwnerId of) override {
     const std::lock_guard lock(mutex);
+    if (forgetful) {
+      throw std::runtime_error("forgotten");
+    }
     return owner == of ? count : 0;
   }
   bool isLocked() override {
@@ -75,6 +80,7 @@ class Noted : public LockInterface {
   std::optional<Error> failure;
   bool broken = false;
   bool odd = false;
+  bool forgetful = false;
 };
 
 class MadeLock : public testing::Test {
@@ -221,6 +227,33 @@ TEST_F(MadeLock, FailuresAreTheCallers) {
       EXPECT_EQ(error.errc(), Errc::serverError) << odd;
     }
   }
+}
+
+TEST_F(MadeLock, RefusesWhatALockOnAServerRefuses) {
+  const auto refused = [&](const AcquireOptions& options) {
+    try {
+      static_cast<void>(lock.tryAcquire(options));
+      return false;
+    } catch (const Error& error) {
+      return error.errc() == Errc::invalidArgument;
+    }
+  };
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(refused({.wait = std::chrono::duration<double>(kNone)}));
+  EXPECT_TRUE(refused({.lease = 0s}));
+  EXPECT_TRUE(refused({.maxHold = 0s}));
+  EXPECT_TRUE(refused({.label = std::string(257, 'x')}));
+  EXPECT_TRUE(refused({.sync = SyncPolicy::replicas(0)}));
+  EXPECT_EQ(noted->count, 0);
+  EXPECT_FALSE(refused({.label = std::string(256, 'x'), .sync = SyncPolicy::replicas(1)}));
+}
+
+TEST_F(MadeLock, WhatIsHeldWithoutACountIsGivenBack) {
+  noted->forgetful = true;
+  EXPECT_THROW(static_cast<void>(lock.acquire()), Error);
+  EXPECT_EQ(noted->count, 0);
+  noted->forgetful = false;
+  EXPECT_TRUE(lock.acquire().held());
 }
 
 TEST_F(MadeLock, HasAllFaces) {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
 #include <rlock/detail/executor/permit_scripts.hpp>
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <set>
 #include <string>
+#include <string_view>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,6 +72,29 @@ TEST(PermitScripts, KeysAndChannelsStayInTheSlotOfTheName) {
   EXPECT_EQ(suffixed("a{t}b", "timeout"), "a{t}b:timeout");
   EXPECT_EQ(semaphoreChannel("name"), "redisson_sc:{name}");
   EXPECT_EQ(PermitScripts("a{t}b", nullptr).channel, "redisson_sc:a{t}b");
+}
+
+// With `lua-replicate-commands no` a server before Redis 7 replicates a script as text, and lets it
+// write nothing after a command whose answer another server would not give, unless the script has
+// said before that, and before its first write, that its commands are to be replicated.
+TEST(PermitScripts, WhatWritesAfterTheTimeHasItsCommandsReplicated) {
+  constexpr std::string_view kAsks = "redis.replicate_commands()";
+  int found = 0;
+  for (const lua::Script* script : lua::allScripts()) {
+    const std::size_t uncertain =
+        std::min(script->body.find("redis.call('time'"), script->body.find("redis.call('hscan'"));
+    // This one writes nothing.
+    if (uncertain == std::string_view::npos || script->name == "inspect") {
+      continue;
+    }
+    ++found;
+    const std::size_t asks = script->body.find(kAsks);
+    EXPECT_LT(asks, uncertain) << script->name;
+    if (script->name.ends_with("_reconcile")) {
+      EXPECT_LT(asks, script->body.find("redis.call('set'")) << script->name;
+    }
+  }
+  EXPECT_GT(found, 10);
 }
 
 }  // namespace

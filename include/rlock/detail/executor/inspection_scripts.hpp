@@ -8,6 +8,7 @@
 #include <rlock/inspection.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
@@ -213,6 +214,23 @@ inline void composeScan(Call& call, std::string_view cursor, std::string_view pa
   call.setCommand({"SCAN", call.store(cursor), "MATCH", call.store(pattern), "COUNT", "500"});
 }
 
+/// Whether a key belongs to a lock of another name, and could be taken for a lock by its content.
+inline bool standsBesideALock(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kOurs{"rlock_request:",
+                                                  "rlock_label:",
+                                                  "rlock_lock_waiter_lease:",
+                                                  "rlock_lock_order:",
+                                                  "rlock_lock_foreign_wait:",
+                                                  "rlock_rw_intent:"};
+  // Those have the name of the lock in braces.
+  const bool ours = name.find('{') != std::string_view::npos &&
+                    std::any_of(kOurs.begin(), kOurs.end(), [name](std::string_view prefix) {
+                      return name.starts_with(prefix);
+                    });
+  return ours || name.starts_with("redisson_") ||
+         name.find(":rwlock_timeout:") != std::string_view::npos;
+}
+
 inline std::optional<ScanStep> parseScan(const Reply& reply) {
   if (!reply.isArray() || reply.elements.size() != 2 || !reply.elements[1].isArray()) {
     return std::nullopt;
@@ -221,10 +239,7 @@ inline std::optional<ScanStep> parseScan(const Reply& reply) {
   step.cursor = reply.elements[0].text;
   for (const Reply& element : reply.elements[1].elements) {
     const std::string_view name = element.text;
-    const bool derived = name.starts_with("redisson_") || name.starts_with("rlock_") ||
-                         (name.ends_with(":timeout") && name.find('{') != std::string_view::npos) ||
-                         name.find(":rwlock_timeout:") != std::string_view::npos;
-    if (!derived) {
+    if (!standsBesideALock(name)) {
       step.names.emplace_back(name);
     }
   }
