@@ -160,9 +160,10 @@ bool usableLease(Duration lease) {
 /// A Parser reads one command line: CLI11 writes into its members, so it stays where it was made.
 /// The kinds of lock exclude each other, so at most one of them is set afterwards. applySettings()
 /// comes after that, and after noWait() has been heeded: it fills only what is still empty. Where a
-/// default looks like a value that was given, killAfterGiven_ and colorGiven_ tell the two apart.
-/// A mistake is thrown, as CLI::ParseError or, for the file, as SettingsError; parseArguments()
-/// makes an Ended of it. The tables for the manual and the completions only read the options.
+/// default looks like a value that was given, killAfterGiven_, labelGiven_ and colorGiven_ tell the
+/// two apart. A mistake is thrown, as CLI::ParseError or, for the file, as SettingsError;
+/// parseArguments() makes an Ended of it. The tables for the manual and the completions only read
+/// the options.
 ///
 /// **Thread safety:** One thread, which is the main thread before any other is started.
 class Parser {
@@ -222,7 +223,7 @@ class Parser {
       arguments_.command.killAfter =
           settingDuration("kill-after", *settings.killAfter).ceilMilliseconds();
     }
-    if (lock.label.empty() && settings.label) {
+    if (!labelGiven_ && settings.label) {
       lock.label = *settings.label;
     }
     if (!colorGiven_ && settings.color) {
@@ -341,7 +342,15 @@ class Parser {
         "--max-hold",
         [&lock](Duration value) { lock.maxHold = value; },
         "Give the lock up after so long, whatever happens");
-    app.add_option("--label", lock.label, "What others see of the holder; the command's name")
+    app.add_option_function<std::string>(
+           "--label",
+           [this](const std::string& value) {
+             labelGiven_ = true;
+             arguments_.lock.label = value;
+           },
+           name == "hold"
+               ? "What others see of the holder; rlock hold"
+               : "What others see of the holder; the command's name, and sh with --shell")
         ->type_name("TEXT");
     app.add_flag("--no-label", lock.noLabel, "Show nothing of the holder to others");
     app.add_option("-E,--conflict-exit-code",
@@ -401,7 +410,9 @@ class Parser {
       app.add_option("PATTERN", arguments_.pattern, "Names to show, *");
       if (std::string_view(name) == "list") {
         app.add_flag("--json", arguments_.json, "Print JSON, one array");
-        app.add_flag("--names", arguments_.namesOnly, "Print names only, one a line");
+        app.add_flag("--names",
+                     arguments_.namesOnly,
+                     "Print names only, one a line, escaped on a terminal only");
       } else {
         addDuration(
             app,
@@ -436,6 +447,7 @@ class Parser {
   std::optional<std::string> configPath_;
   bool noWait_ = false;
   bool killAfterGiven_ = false;
+  bool labelGiven_ = false;
   bool colorGiven_ = false;
   CLI::App app_;
 };

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <dirent.h>
@@ -91,7 +92,7 @@ ChildProcess::ChildProcess(const ChildSettings& settings,
                            const InheritedDescriptors& inherited,
                            const ControllingTerminal* terminal,
                            Guardian& guardian)
-    : ownGroup_(settings.ownGroup) {
+    : guardian_(guardian), ownGroup_(settings.ownGroup) {
   const std::vector<std::string> environment = environmentWith(settings.environment);
   const std::vector<char*> argv = pointers(settings.argv);
   const std::vector<char*> envp = pointers(environment);
@@ -152,6 +153,14 @@ ChildProcess::ChildProcess(const ChildSettings& settings,
   }
 }
 
+ChildProcess::~ChildProcess() {
+  if (!reaped_) {
+    send(SIGKILL);
+    guardian_.setTarget(0);
+    reap();
+  }
+}
+
 void ChildProcess::send(int signal) const noexcept {
   ::kill(ownGroup_ ? -pid_ : pid_, signal);
 }
@@ -174,6 +183,7 @@ std::optional<ChildProcess::Change> ChildProcess::change() {
 void ChildProcess::reap() noexcept {
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
+  reaped_ = true;
 }
 
 }  // namespace rlock::cli

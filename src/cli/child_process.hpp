@@ -44,7 +44,9 @@ struct ChildSettings {
 };
 
 /// The command: in a process group of its own unless it is to stay in the foreground's. If this
-/// process dies, the kernel sends it SIGTERM, and the guardian does the rest.
+/// process dies, the kernel sends it SIGTERM, and the guardian does the rest. An object that goes
+/// before its command has been reaped kills it first, with its group if it has one: whatever ended
+/// the supervision, the lock is given back next.
 ///
 /// One thread, the one that started it: the kernel takes the end of that for the end of the parent.
 class ChildProcess {
@@ -60,6 +62,9 @@ class ChildProcess {
                const InheritedDescriptors& inherited,
                const ControllingTerminal* terminal,
                Guardian& guardian);
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+  ~ChildProcess();
 
   /// To the command, with its group if it has one.
   void send(int signal) const noexcept;
@@ -71,8 +76,10 @@ class ChildProcess {
   void reap() noexcept;
 
  private:
+  Guardian& guardian_;
   pid_t pid_ = -1;
   bool ownGroup_;
+  bool reaped_ = false;
 };
 
 }  // namespace rlock::cli

@@ -71,12 +71,66 @@ bool takesName(const SubcommandEntry& entry) {
   return entry.takesLockName;
 }
 
-// The names of locks come from the server, if it answers quickly.
+// The names of locks come from the server, if it answers quickly. Anybody who may write there
+// chooses them, so they must not come into a list of words for compgen -W, which expands it.
 constexpr std::string_view kBash = R"sh(# bash completion for rlock
+
+# Offers the lines that begin with the current word, quoted for the command line.
+_rlock_names() {{
+  local name quoted
+  while IFS= read -r name; do
+    printf -v quoted %q "$name"
+    if [[ $current == [\'\"]* ]]; then
+      # Behind a quote the name stands as it is, if it can.
+      if [[ $name == "${{current:1}}"* && $name != *[\'\"\\\`\$!]* ]]; then
+        COMPREPLY+=("$name")
+      fi
+    elif [[ $name == "$current"* ]]; then
+      printf -v quoted %q "${{name#"$prefix"}}"
+      COMPREPLY+=("$quoted")
+    elif [[ $quoted == "$current"* ]]; then
+      COMPREPLY+=("${{quoted#"$prefix"}}")
+    fi
+  done
+}}
+
+# Offers what compgen prints for these arguments.
+_rlock_words() {{
+  local word
+  while IFS= read -r word; do
+    COMPREPLY+=("${{word#"$prefix"}}")
+  done < <(compgen "$@")
+}}
+
 _rlock() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} word subcommand= operands=0 skip= i with_value options=
-  for ((i = 1; i < COMP_CWORD; i++)); do
-    word=${{COMP_WORDS[i]}}
+  # Bash breaks words at colons and the like, which names and addresses have inside. Here such words
+  # are whole again; prefix is the part of the current one that bash does not replace, and starts
+  # says where each of them is in COMP_WORDS.
+  COMPREPLY=()
+  local breaks=${{COMP_WORDBREAKS//[!:=@]/}} line=${{COMP_LINE-}} prefix= part part_breaks broke=no i
+  local -a words=() starts=()
+  for ((i = 0; i <= COMP_CWORD; i++)); do
+    part=${{COMP_WORDS[i]}}
+    part_breaks=no
+    [[ -n $breaks && -n $part && $part != *[!$breaks]* ]] && part_breaks=yes
+    prefix=
+    if ((i > 0)) && [[ $line != [[:space:]]* && $part_breaks$broke == *yes* ]]; then
+      prefix=${{words[-1]}}
+      words[-1]+=$part
+    else
+      words+=("$part")
+      starts+=("$i")
+    fi
+    [[ $part_breaks == yes ]] && prefix+=$part
+    broke=$part_breaks
+    line=${{line#*"$part"}}
+  done
+  # Readline takes an @ for the beginning of what it replaces.
+  prefix=${{prefix%@}}
+
+  local current=${{words[-1]}} word subcommand= operands=0 skip= with_value options=
+  for ((i = 1; i < ${{#words[@]}} - 1; i++)); do
+    word=${{words[i]}}
     if [[ -n $skip ]]; then
       skip=
       continue
@@ -95,7 +149,7 @@ _rlock() {{
       case $subcommand in
         {})
           if ((operands == 2)); then
-            _command_offset "$i" 2>/dev/null
+            _command_offset "${{starts[i]}}" 2>/dev/null
             return
           fi
           ;;
@@ -103,26 +157,29 @@ _rlock() {{
     fi
   done
   if [[ -n $skip ]]; then
-    COMPREPLY=($(compgen -f -- "$current"))
+    _rlock_words -f -- "$current"
     return
   fi
   case $subcommand in
     '')
-      COMPREPLY=($(compgen -W '{} {}' -- "$current"))
+      _rlock_words -W '{} {}' -- "$current"
       return
       ;;
 {}  esac
-  if [[ $current == -* ]]; then
-    COMPREPLY=($(compgen -W "$options" -- "$current"))
+  if [[ $current == --*=* ]]; then
+    _rlock_words -P "${{current%%=*}}=" -f -- "${{current#*=}}"
+    return
+  elif [[ $current == -* ]]; then
+    _rlock_words -W "$options" -- "$current"
     return
   fi
   case $subcommand in
-    completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$current")) ;;
+    completion) _rlock_words -W 'bash zsh fish' -- "$current" ;;
     {})
       if ((operands == 0)); then
-        COMPREPLY=($(compgen -W "$(timeout 1 rlock list --names 2>/dev/null)" -- "$current"))
+        _rlock_names < <(timeout 1 rlock list --names 2>/dev/null)
       else
-        COMPREPLY=($(compgen -c -- "$current"))
+        _rlock_words -c -- "$current"
       fi
       ;;
   esac

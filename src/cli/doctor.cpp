@@ -114,9 +114,12 @@ class Doctor {
   void askServer() {
     if (options_.tls || options_.topology != Topology::single) {
       const Capabilities found = client_->capabilities();
-      findings_.push_back({Verdict::good, "version", found.server + " " + found.version, ""});
+      findings_.push_back({Verdict::good,
+                           "version",
+                           detail::escapeForDisplay(found.server + " " + found.version),
+                           ""});
       if (!found.mode.empty()) {
-        findings_.push_back({Verdict::good, "mode", found.mode, ""});
+        findings_.push_back({Verdict::good, "mode", detail::escapeForDisplay(found.mode), ""});
       }
       findings_.push_back(
           {Verdict::note,
@@ -125,18 +128,54 @@ class Doctor {
            "name a single node without TLS to have them looked at"});
       return;
     }
-    Probe probe(options_.endpoints.front(), milliseconds(2000));
-    probe.authenticate(options_);
-    const auto info = probe.askForText("INFO");
-    if (!info) {
+    std::optional<Account> account = accountOfServer();
+    if (!account) {
+      findings_.push_back({Verdict::note,
+                           "INFO",
+                           "could not be asked for on a connection of its own, so less is known of "
+                           "the server",
+                           "try again"});
+      return;
+    }
+    if (!account->info) {
       findings_.push_back({Verdict::note,
                            "INFO",
                            "is not permitted, so less is known of the server",
                            "grant +info"});
     }
-    for (Finding& finding : judgeServer(parseInfo(info.value_or("")), skewOf(probe))) {
+    const auto info = parseInfo(account->info.value_or(""));
+    for (Finding& finding : judgeServer(info, skewOf(account->probe))) {
       findings_.push_back(std::move(finding));
     }
+  }
+
+  /// What a server says of itself, and the connection to ask it for more.
+  struct Account {
+    Probe probe;
+    std::optional<std::string> info;  ///< empty: it does not say
+  };
+
+  // Of the server that the client uses: of several addresses the first one of a master, else the
+  // first that can be reached.
+  [[nodiscard]] std::optional<Account> accountOfServer() const {
+    std::optional<Account> first;
+    for (const Endpoint& endpoint : options_.endpoints) {
+      Account account{Probe(endpoint, milliseconds(2000)), std::nullopt};
+      if (!account.probe.connected()) {
+        continue;
+      }
+      account.probe.authenticate(options_);
+      account.info = account.probe.askForText("INFO");
+      const auto info = parseInfo(account.info.value_or(""));
+      const auto role = info.find("role");
+      if (role != info.end() && role->second == "master") {
+        return account;
+      }
+      if (!first) {
+        first = std::move(account);
+      }
+    }
+    return first;
   }
 
   static std::optional<milliseconds> skewOf(Probe& probe) {

@@ -34,10 +34,11 @@ Finding good(std::string subject, std::string text) {
   return {Verdict::good, std::move(subject), std::move(text), ""};
 }
 
-// The value of a field of INFO, or empty.
+// The value of a field of INFO, or empty. It is shown, so nothing in it reaches the terminal as a
+// control character.
 std::string field(const std::map<std::string, std::string>& info, const std::string& name) {
   const auto found = info.find(name);
-  return found != info.end() ? found->second : "";
+  return found != info.end() ? detail::escapeForDisplay(found->second) : "";
 }
 
 // Advice for an error, by its kind and the server's words.

@@ -10,7 +10,7 @@ namespace rlock::cli {
 /// one).
 enum class ExitCode : int {
   success = 0,
-  failure = 1,         ///< the answer is no: `show` of a free name, `doctor` that found a fault
+  failure = 1,         ///< the answer is no: `show`, `unlock` of a free name, `doctor` with a fault
   usage = 64,          ///< the command line is wrong
   unreachable = 69,    ///< no server could be reached
   internal = 70,       ///< the system refused something, such as a new process

@@ -26,6 +26,10 @@ static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
 constexpr std::int64_t kPerMilli = 1'000'000;
 
+// The words to the guardian.
+constexpr char kBye = 'q';
+constexpr char kLook = 'l';
+
 std::int64_t nowNs() {
   return std::chrono::steady_clock::now().time_since_epoch().count();
 }
@@ -78,20 +82,27 @@ void endTarget(const Guardian::Shared& shared) {
   ::kill(target, SIGKILL);
 }
 
+// For how long there is nothing to do.
+int napMs(const Guardian::Shared& shared, bool killed) {
+  constexpr int kLongMs = 60'000;
+  // A command that is late names itself after it should have been gone.
+  constexpr int kShortMs = 10;
+  const int left = untilMs(shared.killAt.load());
+  return killed ? kLongMs : left > 0 ? left : kShortMs;
+}
+
 [[noreturn]] void guard(int life, const Guardian::Shared& shared) {
   bool killed = false;
   for (;;) {
-    const bool armed = shared.target.load() != 0 && !killed;
-    // Before there is a command nobody says when it begins: a look now and then is cheap.
     pollfd watched{life, POLLIN, 0};
-    const int ready = ::poll(&watched, 1, armed ? untilMs(shared.killAt.load()) : 1000);
+    const int ready = ::poll(&watched, 1, napMs(shared, killed));
     if (ready > 0) {
-      char bye = 0;
-      const ssize_t got = ::read(life, &bye, 1);
+      char word = 0;
+      const ssize_t got = ::read(life, &word, 1);
       if (got == 0) {
         endTarget(shared);
       }
-      if (got >= 0) {
+      if (got == 0 || (got > 0 && word == kBye)) {
         ::_exit(0);
       }
     }
@@ -134,21 +145,28 @@ Guardian::Guardian(std::chrono::milliseconds grace) {
 
 Guardian::~Guardian() {
   shared_->target.store(0);
-  const char bye = 'q';
-  if (::write(life_.get(), &bye, 1) < 0) {
-    // It has ended already.
-  }
+  tell(kBye);
   life_.close();
   ::waitpid(pid_, nullptr, 0);
   ::munmap(shared_, sizeof(Shared));
 }
 
 void Guardian::setKillTime(std::chrono::steady_clock::time_point at) noexcept {
-  shared_->killAt.store(at.time_since_epoch().count());
+  const std::int64_t killAt = at.time_since_epoch().count();
+  if (killAt < shared_->killAt.exchange(killAt)) {
+    // It sleeps until the time that it knows.
+    tell(kLook);
+  }
 }
 
 void Guardian::setTarget(pid_t target) noexcept {
   shared_->target.store(target);
+}
+
+void Guardian::tell(char word) const noexcept {
+  if (::write(life_.get(), &word, 1) < 0) {
+    // It has ended already.
+  }
 }
 
 }  // namespace rlock::cli

@@ -24,7 +24,7 @@ class Guardian {
   Guardian& operator=(const Guardian&) = delete;
   ~Guardian();
 
-  /// The command must be gone by then.
+  /// The command must be gone by then. To be said before it starts: the guardian sleeps until then.
   void setKillTime(std::chrono::steady_clock::time_point at) noexcept;
   /// Names what is to be killed, as for kill(2): a process, or a group as a negative number. Safe
   /// after fork(), so that the child can name itself before it runs anything. 0: nothing any more;
@@ -41,6 +41,8 @@ class Guardian {
   };
 
  private:
+  void tell(char word) const noexcept;
+
   Shared* shared_ = nullptr;
   Descriptor life_;  // the guardian sees its end
   pid_t pid_ = -1;

@@ -3,12 +3,15 @@
 #include "cli/connection.hpp"
 #include "cli/duration_text.hpp"
 #include "cli/exit_codes.hpp"
+#include "cli/lock_text.hpp"
 #include "cli/waiting.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <poll.h>
@@ -37,16 +40,33 @@ void printHeld(const Arguments& arguments, const Held& held) {
   std::fflush(stdout);
 }
 
+// A terminal whose foreground is another group: what is typed there is not for us.
+bool inputIsOthers() {
+  const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
+  return foreground >= 0 && foreground != ::getpgrp();
+}
+
+// Reading a terminal from its background is an error then, and does not stop us.
+void refuseToBeStoppedByInput() {
+  sigset_t reading;
+  sigemptyset(&reading);
+  sigaddset(&reading, SIGTTIN);
+  ::pthread_sigmask(SIG_BLOCK, &reading, nullptr);
+}
+
 // Whether there is no more input; what is read is of no interest.
 bool inputEnded() {
   std::array<char, 4096> ignored{};
-  return ::read(STDIN_FILENO, ignored.data(), ignored.size()) <= 0;
+  const ssize_t got = ::read(STDIN_FILENO, ignored.data(), ignored.size());
+  // Race: the shell may have taken the terminal since it was found readable.
+  return got == 0 || (got < 0 && !(errno == EIO && inputIsOthers()));
 }
 
 }  // namespace
 
 int holdCommand(const Arguments& arguments) {
   const SignalInbox signals;
+  refuseToBeStoppedByInput();
   WaitOutcome outcome = waitForLock(arguments, labelFor(arguments.lock, "rlock hold"), signals);
   if (!outcome.held) {
     return outcome.code;
@@ -56,10 +76,12 @@ int holdCommand(const Arguments& arguments) {
   const Event lost;
   const std::stop_callback told(held.lease.lostToken(), [&lost]() noexcept { lost.set(); });
   for (;;) {
+    const bool isOthers = !arguments.noStdin && inputIsOthers();
     std::array<pollfd, 3> watched{{{signals.descriptor(), POLLIN, 0},
                                    {lost.descriptor(), POLLIN, 0},
-                                   {arguments.noStdin ? -1 : STDIN_FILENO, POLLIN, 0}}};
-    ::poll(watched.data(), watched.size(), -1);
+                                   {arguments.noStdin || isOthers ? -1 : STDIN_FILENO, POLLIN, 0}}};
+    // A shell does not say when it brings a job that runs to the foreground.
+    ::poll(watched.data(), watched.size(), isOthers ? 1000 : -1);
     bool ends = watched[2].revents != 0 && inputEnded();
     while (const auto signal = signals.next()) {
       ends |= SignalInbox::asksToEnd(*signal);
@@ -92,7 +114,7 @@ int waitCommand(const Arguments& arguments) {
   milliseconds pause(20);
   for (;;) {
     const auto info = client.inspect(arguments.lock.name);
-    if (!info || info->holders.empty()) {
+    if (isFree(info)) {
       return 0;
     }
     const auto now = std::chrono::steady_clock::now();

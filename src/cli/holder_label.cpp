@@ -79,17 +79,19 @@ HolderLabel parseLabel(std::string_view label) {
   if (open == std::string_view::npos || label.back() != ')') {
     return parsed;
   }
-  const std::string place(label.substr(open + 2, label.size() - open - 3));
-  std::array<char, 33> user{};
-  std::array<char, 65> host{};
+  const std::string_view place = label.substr(open + 2, label.size() - open - 3);
+  const std::size_t comma = place.rfind(", pid ");
+  // A user of a directory service may have an @ in the name; no host has one.
+  const std::size_t at = comma == std::string_view::npos ? comma : place.rfind('@', comma);
+  if (at == std::string_view::npos || at == 0 || at + 1 == comma) {
+    return parsed;
+  }
   std::array<char, 32> since{};
   int pid = 0;
-  if (std::sscanf(place.c_str(),  // NOLINT(cert-err34-c): the result is checked
-                  "%32[^@]@%64[^,], pid %9d, since %31s",
-                  user.data(),
-                  host.data(),
+  if (std::sscanf(std::string(place.substr(comma)).c_str(),  // NOLINT(cert-err34-c): is checked
+                  ", pid %9d, since %31s",
                   &pid,
-                  since.data()) != 4) {
+                  since.data()) != 2) {
     return parsed;
   }
   const auto time = parseTime(since.data());
@@ -97,8 +99,8 @@ HolderLabel parseLabel(std::string_view label) {
     return parsed;
   }
   parsed.text = std::string(label.substr(0, open));
-  parsed.user = user.data();
-  parsed.host = host.data();
+  parsed.user = std::string(place.substr(0, at));
+  parsed.host = std::string(place.substr(at + 1, comma - at - 1));
   parsed.pid = pid;
   parsed.since = time;
   return parsed;

@@ -107,6 +107,14 @@ std::string kindText(LockKind kind) {
   }
 }
 
+bool isFree(const std::optional<LockInfo>& info) {
+  if (!info || !info->timeToLive) {
+    return !info || info->holders.empty();
+  }
+  const bool counts = info->kind == LockKind::counter || info->kind == LockKind::permitSemaphore;
+  return counts && info->holders.empty();
+}
+
 std::string holderText(const LockHolder& holder) {
   if (holder.label.empty()) {
     return detail::escapeForDisplay(holder.owner);

@@ -5,6 +5,7 @@
 #include <rlock/inspection.hpp>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ namespace rlock::cli {
 
 /// For people, such as "read-write lock".
 [[nodiscard]] std::string kindText(LockKind kind);
+
+/// Whether another could take it at once. A key that names no holder keeps everybody out, too,
+/// unless it counts what is left.
+[[nodiscard]] bool isFree(const std::optional<LockInfo>& info);
 
 /// The holder in one short text: label and place, or else the owner.
 [[nodiscard]] std::string holderText(const LockHolder& holder);

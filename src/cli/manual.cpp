@@ -132,6 +132,8 @@ while it waited. Its own are:
 .B 1
 The answer is no:
 .B show
+or
+.B unlock
 of a lock that is free,
 .B doctor
 that has found a fault.
@@ -174,7 +176,16 @@ The server, unless
 names one.
 .TP
 .B RLOCK_CONFIG
-The configuration file.
+The configuration file, unless
+.B \-\-config
+names one.
+.TP
+.B XDG_CONFIG_HOME
+The directory in which the configuration file is
+.IR rlock/config ,
+instead of
+.IR ~/.config ,
+where none is named.
 .TP
 .B NO_COLOR
 If it is set, there are no colours.

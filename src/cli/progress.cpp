@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 std::string holderText(const LockHolder& holder, std::chrono::sys_seconds now) {
   if (holder.label.empty()) {
-    return "owner " + holder.owner;
+    return "owner " + detail::escapeForDisplay(holder.owner);
   }
   const HolderLabel label = parseLabel(holder.label);
   std::string text = detail::escapeForDisplay(label.text, 60);

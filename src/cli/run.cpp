@@ -106,7 +106,7 @@ int runCommand(const Arguments& arguments) {
   const SignalInbox signals;
   Guardian guardian(arguments.command.killAfter);
   WaitOutcome outcome =
-      waitForLock(arguments, labelFor(arguments.lock, arguments.command.argv.front()), signals);
+      waitForLock(arguments, labelFor(arguments.lock, shownCommand(arguments.command)), signals);
   if (!outcome.held) {
     return outcome.code;
   }

@@ -37,8 +37,11 @@ int listCommand(const Arguments& arguments) {
   if (arguments.json) {
     fmt::print("{}\n", jsonOfLocks(locks));
   } else if (arguments.namesOnly) {
+    // Others chose the names; what reads them from a pipe needs them as they are.
+    const bool terminal = ::isatty(STDOUT_FILENO) == 1;
     for (const LockInfo& info : locks) {
-      fmt::print("{}\n", info.name);
+      fmt::print("{}\n",
+                 terminal ? detail::escapeForDisplay(info.name, std::string::npos) : info.name);
     }
   } else if (locks.empty()) {
     complain("no locks");

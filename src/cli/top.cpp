@@ -9,11 +9,14 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <poll.h>
+#include <sys/types.h>
 #include <termios.h>
 #include <unistd.h>
+#include <utility>
 
 namespace rlock::cli {
 
@@ -23,38 +26,33 @@ namespace {
 /// Nothing of that if it is no terminal.
 class Screen {
  public:
-  Screen() : terminal_(::isatty(STDOUT_FILENO) == 1) {
-    if (terminal_ && ::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &original_) == 0) {
-      termios raw = original_;
-      raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-      keys_ = ::tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
-    }
-    if (terminal_) {
-      fmt::print("\033[?1049h\033[?25l");
-    }
-  }
+  Screen() : terminal_(::isatty(STDOUT_FILENO) == 1) { enter(); }
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
-  ~Screen() {
-    if (terminal_) {
+  ~Screen() { leave(); }
+
+  [[nodiscard]] bool readsKeys() const { return keys_; }
+
+  /// Puts screen and keys back as they were, until the next picture.
+  void leave() {
+    if (std::exchange(entered_, false)) {
       // The terminal may have gone, of which fmt::print() would throw.
       std::fputs("\033[?25h\033[?1049l", stdout);
       std::fflush(stdout);
     }
-    if (keys_) {
+    if (std::exchange(keys_, false)) {
       ::tcsetattr(STDIN_FILENO, TCSANOW, &original_);
     }
   }
 
-  [[nodiscard]] bool readsKeys() const { return keys_; }
-
-  void draw(std::vector<std::string> lines) const {
+  /// In the background of its terminal it draws nothing.
+  void draw(std::vector<std::string> lines) {
     if (!terminal_) {
       while (!lines.empty() && lines.back().empty()) {
         lines.pop_back();
       }
       fmt::print("{}\n", fmt::join(lines, "\n"));
-    } else {
+    } else if (enter()) {
       std::string text = "\033[H";
       for (std::size_t i = 0; i < lines.size(); ++i) {
         text += (i > 0 ? "\r\n" : "") + lines[i] + "\033[K";
@@ -65,7 +63,27 @@ class Screen {
   }
 
  private:
+  // False: another job has the terminal, or there is none.
+  bool enter() {
+    if (!terminal_ || entered_) {
+      return entered_;
+    }
+    const pid_t foreground = ::tcgetpgrp(STDOUT_FILENO);
+    if (foreground >= 0 && foreground != ::getpgrp()) {
+      return false;
+    }
+    entered_ = true;
+    if (::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &original_) == 0) {
+      termios raw = original_;
+      raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+      keys_ = ::tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+    }
+    fmt::print("\033[?1049h\033[?25l");
+    return true;
+  }
+
   bool terminal_;
+  bool entered_ = false;
   bool keys_ = false;
   termios original_{};
 };
@@ -82,7 +100,7 @@ int topCommand(const Arguments& arguments) {
   const SignalInbox signals;
   Client client = connectClient(arguments);
   const Style style(arguments.color, STDOUT_FILENO);
-  const Screen screen;
+  Screen screen;
   TopTracker tracker;
   std::vector<LockInfo> locks;
   TopHeader header;
@@ -129,6 +147,8 @@ int topCommand(const Arguments& arguments) {
         return 0;
       }
       if (*signal == SIGTSTP) {
+        // The shell gets its terminal as it was.
+        screen.leave();
         ::raise(SIGSTOP);
       }
       // A window of another size, too, is drawn anew.

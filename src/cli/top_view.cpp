@@ -187,7 +187,7 @@ std::vector<std::string> topPicture(const TopHeader& header,
       fitted(fmt::format("rlock top {}  {}  {}  {:.1f} ms",
                          header.time,
                          header.server,
-                         header.version,
+                         detail::escapeForDisplay(header.version),
                          std::chrono::duration<double, std::milli>(header.roundTrip).count()),
              columns)));
   if (header.error.empty()) {

@@ -34,7 +34,7 @@ bool freed(Client& client, const LockInfo& info) {
       return any;
     }
     default:
-      throw Error(Errc::invalidArgument,
+      throw Error(Errc::wrongType,
                   fmt::format("\"{}\" is no lock that somebody holds ({})",
                               detail::escapeForDisplay(info.name),
                               kindText(info.kind)));
@@ -46,7 +46,7 @@ bool freed(Client& client, const LockInfo& info) {
 int unlockCommand(const Arguments& arguments) {
   Client client = connectClient(arguments);
   const auto info = client.inspect(arguments.lock.name);
-  if (!info || info->holders.empty()) {
+  if (isFree(info)) {
     complain(fmt::format("\"{}\" is free", detail::escapeForDisplay(arguments.lock.name)));
     return number(ExitCode::failure);
   }

@@ -36,6 +36,10 @@ int reportFailure(const std::exception& error) {
 
 }  // namespace
 
+std::string shownCommand(const CommandChoice& command) {
+  return command.shell ? "sh" : command.argv.front();
+}
+
 std::string labelFor(const LockChoice& lock, const std::string& command) {
   if (lock.noLabel) {
     return {};

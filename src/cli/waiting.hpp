@@ -20,6 +20,10 @@ struct WaitOutcome {
                                       const std::string& label,
                                       const SignalInbox& signals);
 
+/// The program of a command, as others may see it. Of a line for the shell that is only `sh`, since
+/// any word of the line may be a secret.
+[[nodiscard]] std::string shownCommand(const CommandChoice& command);
+
 /// The label for a hold of this process: the user's words or else the command's name.
 [[nodiscard]] std::string labelFor(const LockChoice& lock, const std::string& command);
 

@@ -176,6 +176,8 @@ TEST_F(CliArguments, TheCommandLineIsMoreThanTheFile) {
   EXPECT_EQ(arguments.command.killAfter, milliseconds(5000));
   EXPECT_EQ(arguments.lock.label, "line");
   EXPECT_EQ(arguments.color, ColorMode::automatic);
+  // The command's name again.
+  EXPECT_EQ(parsed(configured(kEveryKey, {"run", "--label", "", "a", "x"})).lock.label, "");
 }
 
 TEST_F(CliArguments, AValueOfTheFileThatCannotBeUsedIsTheFilesFault) {

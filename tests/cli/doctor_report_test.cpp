@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 namespace rlock::cli {
 namespace {
 
@@ -58,6 +61,24 @@ TEST(DoctorReport, TheModeIsNamedByRedisAndByValkey) {
     const Finding* const mode = find(findings, "mode");
     ASSERT_NE(mode, nullptr) << name;
     EXPECT_EQ(mode->text, "cluster") << name;
+  }
+}
+
+TEST(DoctorReport, NoEscapeSequenceOfAServerReachesTheTerminal) {
+  const std::string hostile = "1\033]0;title\a";
+  const std::map<std::string, std::string> replica{{"redis_version", hostile},
+                                                   {"redis_mode", hostile},
+                                                   {"role", "slave"},
+                                                   {"master_host", hostile},
+                                                   {"master_port", hostile},
+                                                   {"maxmemory", "1"},
+                                                   {"maxmemory_policy", hostile}};
+  const std::map<std::string, std::string> odd{{"valkey_version", hostile}, {"role", hostile}};
+  for (const auto& info : {replica, odd}) {
+    const std::string text = textOf(judgeServer(info, {}), Style(ColorMode::never, 1));
+    EXPECT_THAT(text, HasSubstr("title"));
+    EXPECT_EQ(text.find('\033'), std::string::npos) << text;
+    EXPECT_EQ(text.find('\a'), std::string::npos) << text;
   }
 }
 

@@ -97,6 +97,14 @@ TEST_F(CliDoctor, AHealthyServer) {
   }
 }
 
+TEST_F(CliDoctor, SeveralAddressesOfOneServer) {
+  const CliOutcome outcome =
+      runCli("redis://127.0.0.1:1,127.0.0.1:" + std::to_string(server().port()), {"doctor"});
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, Not(HasSubstr("INFO")));
+  EXPECT_THAT(outcome.output, HasSubstr("clock"));
+}
+
 TEST_F(CliDoctor, AddressesThatLeadNowhere) {
   expectBad(runCli("redis://127.0.0.1:1", {"doctor"}), "refused", "nothing listens there");
   expectBad(runCli("redis://no.such.host.invalid", {"doctor"}),
@@ -166,6 +174,12 @@ TEST_F(CliDoctor, AReplicaAndWhoseItIs) {
   expectBad(runCli(replica.uri(), {"doctor"}),
             "a replica of 127.0.0.1:" + std::to_string(server().port()),
             "write redis://127.0.0.1:" + std::to_string(server().port()));
+  // The client uses the other one.
+  const CliOutcome both = runCli("redis://127.0.0.1:" + std::to_string(replica.port()) +
+                                     ",127.0.0.1:" + std::to_string(server().port()),
+                                 {"doctor"});
+  EXPECT_EQ(both.code, 0) << both.output;
+  EXPECT_THAT(both.output, Not(HasSubstr("a replica of")));
 }
 
 TEST_F(CliDoctor, RightsThatAreMissing) {

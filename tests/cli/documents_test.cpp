@@ -10,6 +10,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -37,7 +38,11 @@ TEST(CliDocuments, NameEveryOption) {
     EXPECT_THAT(manual, HasSubstr(".SS " + entry.name));
   }
   EXPECT_THAT(manual, HasSubstr("\\-\\-max\\-hold"));
-  EXPECT_THAT(manual, HasSubstr(".B RLOCK_DEADLINE_MS"));
+  for (const char* variable :
+       {"RLOCK_DEADLINE_MS", "RLOCK_URI", "RLOCK_CONFIG", "XDG_CONFIG_HOME"}) {
+    EXPECT_THAT(manual, HasSubstr(std::string(".B ") + variable + "\n"));
+  }
+  EXPECT_THAT(manual, HasSubstr(".B unlock\nof a lock that is free"));
 }
 
 bool installed(const std::string& program) {
@@ -88,26 +93,83 @@ TEST(CliDocuments, TheManualPageIsWellFormed) {
   EXPECT_NE(faults(page + ".nosuchmacro\n", command), "");
 }
 
+/// The output of bash for these lines, which may call `complete_at` with the words of a command
+/// line as bash breaks them; the last one is completed. The lines are executed in the directory.
+std::string completedByBash(const test::TempDir& directory, const std::string& lines) {
+  std::ofstream(directory.file("script")) << completionScript("bash") << R"sh(
+complete_at() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _rlock; echo "${COMPREPLY[@]}"; }
+rlock() { :; }
+timeout() { printf '%s\n' lock:one lock:two; }
+COMP_WORDBREAKS=$' \t\n"\'@><=;|&(:'
+)sh" << lines;
+  const std::string command = "cd " + directory.path().string() + " && bash script > out 2>&1";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  std::ifstream out(directory.file("out"));
+  std::string said((std::istreambuf_iterator<char>(out)), {});
+  return said;
+}
+
 TEST(CliDocuments, BashCompletes) {
   if (!installed("bash")) {
     GTEST_SKIP() << "there is no bash";
   }
   const test::TempDir directory;
-  std::ofstream(directory.file("script")) << completionScript("bash") << R"sh(
-complete_at() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _rlock; echo "${COMPREPLY[@]}"; }
-rlock() { :; }
-timeout() { echo lock:one lock:two; }
+  const std::string lines = R"sh(
 complete_at rlock unl
 complete_at rlock run --max
 complete_at rlock unlock ""
 complete_at rlock run -w 10s lock:
 complete_at rlock completion z
 )sh";
-  const std::string command = "bash " + directory.file("script") + " > " + directory.file("out");
-  ASSERT_EQ(std::system(command.c_str()), 0);
-  std::ifstream out(directory.file("out"));
-  const std::string text((std::istreambuf_iterator<char>(out)), {});
-  EXPECT_EQ(text, "unlock\n--max-hold\nlock:one lock:two\nlock:one lock:two\nzsh\n");
+  EXPECT_EQ(completedByBash(directory, lines),
+            "unlock\n--max-hold\nlock:one lock:two\nlock:one lock:two\nzsh\n");
+}
+
+TEST(CliDocuments, BashCompletesWordsThatItBreaks) {
+  if (!installed("bash")) {
+    GTEST_SKIP() << "there is no bash";
+  }
+  const test::TempDir directory;
+  // Bash replaces what is behind the last break, or from an @ on.
+  const std::string lines = R"sh(
+_command_offset() { COMPREPLY=("offset $1"); }
+complete_at rlock unlock --force lock : o
+complete_at rlock unlock --force lock :
+complete_at rlock run --uri redis : //h : 6379 lock : t
+complete_at rlock run --uri = redis : //u @ h lock : t
+complete_at rlock run lock : one make al
+COMP_LINE='rlock run lock : al' complete_at rlock run lock : al
+timeout() { echo jobs@home; }
+complete_at rlock show jobs @ h
+COMP_WORDBREAKS=${COMP_WORDBREAKS//[:@]/}
+complete_at rlock show jobs@h
+timeout() { echo :odd; }
+complete_at rlock show :
+)sh";
+  EXPECT_EQ(completedByBash(directory, lines),
+            "one\none two\ntwo\ntwo\noffset 5\noffset 3\n@home\njobs@home\n:odd\n");
+}
+
+TEST(CliDocuments, BashTakesNamesForData) {
+  if (!installed("bash")) {
+    GTEST_SKIP() << "there is no bash";
+  }
+  const test::TempDir directory;
+  // The words that are offered, read by a shell, are the names again.
+  const std::string names = R"sh($(touch${IFS}run)
+`touch run`
+$HOME ' " { * a b
+)sh";
+  std::ofstream(directory.file("names")) << names << "lock\n";
+  const std::string lines = R"sh(
+timeout() { cat names; }
+complete_at rlock show "" >/dev/null
+eval "printf '%s\n' ${COMPREPLY[*]}"
+complete_at rlock show "'l"
+complete_at rlock show "'$"
+)sh";
+  EXPECT_EQ(completedByBash(directory, lines), names + "lock\nlock\n\n");
+  EXPECT_FALSE(std::filesystem::exists(directory.file("run")));
 }
 
 }  // namespace

@@ -83,5 +83,23 @@ TEST_F(CliHold, WaitingTakesNothing) {
   EXPECT_FALSE(redis().exists("a"));
 }
 
+TEST_F(CliHold, WaitingSeesEveryHold) {
+  // More readers than are shown.
+  RawRedis::Args readers{"HSET", "many", "mode", "read"};
+  for (int i = 0; i < 1200; ++i) {
+    readers.push_back("6f1ed9a2-0b3c-4c57-9d52-3a4e7f60b1aa:" + std::to_string(i));
+    readers.emplace_back("1");
+  }
+  redis().run(readers);
+  // A simple lock whose owner is another program.
+  redis().set("other", "web1-4711");
+  for (const char* name : {"many", "other"}) {
+    EXPECT_EQ(run({"wait", "--wait", "50ms", name}).code, 75) << name;
+  }
+  // A count is not held by anybody.
+  redis().set("count", "0");
+  EXPECT_EQ(run({"wait", "--wait", "50ms", "count"}).code, 0);
+}
+
 }  // namespace
 }  // namespace rlock::test

@@ -236,6 +236,58 @@ TEST_F(CliTerminal, WhoeverWaitsSeesForWhom) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
+TEST_F(CliTerminal, NamesAreEscapedOnATerminalOnly) {
+  occupy("odd\033[2Jname");
+  OnTerminal terminal(server().uri(), {cliProgram(), "list", "--names"});
+  EXPECT_TRUE(terminal.shows("odd\\x1b[2Jname")) << terminal.all();
+  EXPECT_EQ(terminal.wait(), 0);
+  EXPECT_EQ(run({"list", "--names"}).output, "odd\033[2Jname\n");
+}
+
+TEST_F(CliTerminal, AHoldInTheBackgroundLeavesTheTerminalToTheShell) {
+  OnTerminal terminal(server().uri(), {"env", "PS1=next> ", "bash", "--norc", "--noprofile", "-i"});
+  ASSERT_TRUE(terminal.shows("next> "));
+  terminal.type(cliProgram() + " hold a &\n");
+  ASSERT_TRUE(terminal.shows("held a owner "));
+  // Each key wakes up whoever waits for input of the terminal.
+  ASSERT_TRUE(terminal.typedShows("echo shell''works\n", "shellworks"));
+  EXPECT_TRUE(terminal.typedShows("jobs\n", "Running")) << terminal.all();
+  EXPECT_THAT(terminal.all(), Not(HasSubstr("Stopped")));
+  EXPECT_TRUE(redis().exists("a"));
+  // In the foreground the end of input is for it.
+  ASSERT_TRUE(terminal.shows("next> "));
+  terminal.type("fg\n");
+  ASSERT_TRUE(terminal.shows("hold a"));
+  terminal.type("\x04");
+  EXPECT_EVENTUALLY(kSoon, !redis().exists("a"));
+  ASSERT_TRUE(terminal.typedShows("echo status''=$?\n", "status=0")) << terminal.all();
+  ASSERT_TRUE(terminal.shows("next> "));
+  terminal.type("exit 0\n");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(CliTerminal, TopThatIsSuspendedLeavesTheScreen) {
+  occupy("locked");
+  OnTerminal terminal(server().uri(), {"env", "PS1=next> ", "bash", "--norc", "--noprofile", "-i"});
+  ASSERT_TRUE(terminal.shows("next> "));
+  terminal.type(cliProgram() + " top --interval 100ms\n");
+  ASSERT_TRUE(terminal.shows("1 held"));
+  terminal.type("\x1a");
+  ASSERT_TRUE(terminal.shows("\033[?25h\033[?1049l")) << terminal.all();
+  ASSERT_TRUE(terminal.shows("Stopped"));
+  ASSERT_TRUE(terminal.shows("next> "));
+  ASSERT_TRUE(terminal.typedShows("echo shell''works\n", "shellworks"));
+  ASSERT_TRUE(terminal.shows("next> "));
+  terminal.type("fg\n");
+  ASSERT_TRUE(terminal.shows("\033[?1049h")) << terminal.all();
+  ASSERT_TRUE(terminal.shows("1 held"));
+  terminal.type("q");
+  ASSERT_TRUE(terminal.shows("\033[?1049l")) << terminal.all();
+  ASSERT_TRUE(terminal.shows("next> "));
+  terminal.type("exit 0\n");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
 TEST_F(CliTerminal, TopFitsTheTerminal) {
   occupy("locked");
   OnTerminal terminal(server().uri(), {cliProgram(), "top", "--interval", "100ms"});

@@ -51,6 +51,8 @@ TEST(CliLabel, ReadsWhatItWrites) {
   HolderLabel odd = example();
   odd.text = "a (b) c (";
   EXPECT_EQ(parseLabel(composeLabel(odd)), odd);
+  odd.user = "ana@corp.example";
+  EXPECT_EQ(parseLabel(composeLabel(odd)), odd);
 }
 
 TEST(CliLabel, FitsIntoALabel) {
@@ -70,7 +72,15 @@ TEST(CliLabel, FitsIntoALabel) {
 }
 
 TEST(CliLabel, OthersAreTextOnly) {
-  for (const char* label : {"worker 7", "worker (7)", "", "x (a@b, pid 1, since yesterday)", "("}) {
+  for (const char* label : {"worker 7",
+                            "worker (7)",
+                            "",
+                            "x (a@b, pid 1, since yesterday)",
+                            "x (a@b)",
+                            "x (a, pid 1, since 2027-01-15T08:00:00Z)",
+                            "x (@b, pid 1, since 2027-01-15T08:00:00Z)",
+                            "x (a@, pid 1, since 2027-01-15T08:00:00Z)",
+                            "("}) {
     EXPECT_EQ(parseLabel(label).text, label);
     EXPECT_FALSE(parseLabel(label).since);
   }
@@ -84,6 +94,17 @@ TEST(CliLabel, IsTheUsersOrTheCommandsOrNone) {
   // The label may be that of the configuration file.
   lock.noLabel = true;
   EXPECT_EQ(labelFor(lock, "backup.sh"), "");
+}
+
+TEST(CliLabel, HasNothingOfALineForTheShell) {
+  CommandChoice command;
+  command.argv = {"/usr/bin/backup.sh", "--full"};
+  EXPECT_EQ(shownCommand(command), "/usr/bin/backup.sh");
+  command.shell = true;
+  for (const char* line : {"PGPASSWORD=hunter2 pg_dump db >out", "rsync -a /src/ /dst/"}) {
+    command.argv = {line};
+    EXPECT_EQ(parseLabel(labelFor(LockChoice(), shownCommand(command))).text, "sh") << line;
+  }
 }
 
 TEST(CliLossPlan, TheKillIsBeforeTheEnd) {
@@ -137,11 +158,16 @@ TEST(CliTexts, NoEscapeSequenceOfOthersReachesTheTerminal) {
   hostile.name = "a\033[2Jb";
   hostile.holders[0].label = "\033]0;title\a";
   hostile.holders[0].owner = "\033[5m:1";
+  LockInfo unlabelled = hostile;
+  unlabelled.holders[0].label.clear();
   const Style plain(ColorMode::never, 1);
   const auto now = *example().since;
   for (const std::string& text : {describeLock(hostile, now, plain),
                                   tableOfLocks({hostile}, now, plain),
-                                  waitingLine(hostile.name, hostile, seconds(1), {}, now)}) {
+                                  waitingLine(hostile.name, hostile, seconds(1), {}, now),
+                                  describeLock(unlabelled, now, plain),
+                                  tableOfLocks({unlabelled}, now, plain),
+                                  waitingLine(hostile.name, unlabelled, seconds(1), {}, now)}) {
     EXPECT_EQ(text.find('\033'), std::string::npos) << text;
     EXPECT_EQ(text.find('\a'), std::string::npos) << text;
   }

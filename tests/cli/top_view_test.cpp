@@ -77,6 +77,19 @@ TEST_F(TopView, CountsHandOvers) {
   EXPECT_EQ(tracker_.of("a").changes, 2U);
 }
 
+TEST_F(TopView, NoEscapeSequenceOfAServerReachesTheTerminal) {
+  const TopHeader header{
+      "redis://h", "redis 7\033[2J", std::chrono::microseconds(300), "08:00:52", ""};
+  const auto lines = topPicture(header,
+                                {},
+                                tracker_,
+                                std::chrono::sys_seconds(seconds(1'800'000'052)),
+                                time_,
+                                {120, 24},
+                                Style(ColorMode::never, 1));
+  EXPECT_THAT(lines[0], HasSubstr("redis 7\\x1b[2J"));
+}
+
 TEST_F(TopView, ShowsHoldersAndWaiters) {
   LockInfo shared = lockOf("rw", "u:1", seconds(9));
   shared.holders.push_back({"u:2", 1, false, "", {}});

@@ -34,6 +34,17 @@ TEST_F(CliView, OneLock) {
   (void)finish(holder);
 }
 
+TEST_F(CliView, ALineForTheShellIsShownToNobody) {
+  ChildProcess holder = start({"run", "-c", "a", "SECRET=hunter2; echo ready; read line"});
+  holder.expectLine(kSoon);
+  ASSERT_EVENTUALLY(kSoon,
+                    run({"show", "--json", "a"}).output.find("\"host\"") != std::string::npos);
+  const std::string json = run({"show", "--json", "a"}).output;
+  EXPECT_THAT(json, HasSubstr("\"text\": \"sh\""));
+  EXPECT_THAT(json, Not(HasSubstr("hunter2")));
+  (void)finish(holder);
+}
+
 TEST_F(CliView, SeveralLocks) {
   occupy("b:1");
   occupy("b:2");
@@ -81,6 +92,26 @@ TEST_F(CliView, EveryPermitIsFreedByForce) {
   first.kill(SIGKILL);
   second.kill(SIGKILL);
   EXPECT_EQ(finish(third).code, 0);
+}
+
+TEST_F(CliView, MoreReadersThanAreShownAreFreedByForce) {
+  RawRedis::Args readers{"HSET", "many", "mode", "read"};
+  for (int i = 0; i < 1200; ++i) {
+    readers.push_back("6f1ed9a2-0b3c-4c57-9d52-3a4e7f60b1aa:" + std::to_string(i));
+    readers.emplace_back("1");
+  }
+  redis().run(readers);
+  EXPECT_EQ(run({"list", "--names"}).output, "many\n");
+  EXPECT_EQ(run({"unlock", "--force", "many"}).code, 0);
+  EXPECT_FALSE(redis().exists("many"));
+}
+
+TEST_F(CliView, WhatIsNoLockIsNotFreedByForce) {
+  redis().set("text", "no lock");
+  const CliOutcome outcome = run({"unlock", "--force", "text"});
+  EXPECT_EQ(outcome.code, 76);
+  EXPECT_THAT(outcome.output, HasSubstr("no lock that somebody holds"));
+  EXPECT_TRUE(redis().exists("text"));
 }
 
 TEST_F(CliView, AnIntervalMayBeForEver) {

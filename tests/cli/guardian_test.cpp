@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A command that nobody supervises any more is ended by its guardian, or with the object that
+// started it.
+#include "cli/guardian.hpp"
+
+#include "cli/child_process.hpp"
+#include "support/eventually.hpp"
+#include "support/temp_dir.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace rlock::cli {
+namespace {
+
+/// Whether there is such a process, and it has not ended.
+bool runs(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  if (!std::getline(file, line)) {
+    return false;
+  }
+  const std::size_t state = line.rfind(") ");
+  return state != std::string::npos && line[state + 2] != 'Z' && line[state + 2] != 'X';
+}
+
+TEST(CliGuardian, KillsInTimeWhatBeganWhileItSlept) {
+  Guardian guardian(std::chrono::milliseconds(0));
+  // It has nothing to do, and sleeps for long.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const pid_t command = ::fork();
+  if (command == 0) {
+    for (;;) {
+      ::pause();
+    }
+  }
+  ASSERT_GT(command, 0);
+  guardian.setKillTime(std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
+  guardian.setTarget(command);
+  const auto killed = [&] { return ::waitpid(command, nullptr, WNOHANG) == command; };
+  const bool inTime = test::eventually(std::chrono::milliseconds(600), killed);
+  EXPECT_TRUE(inTime);
+  guardian.setTarget(0);
+  if (!inTime) {
+    ::kill(command, SIGKILL);
+    ::waitpid(command, nullptr, 0);
+  }
+}
+
+TEST(CliGuardian, ACommandThatIsLeftIsKilledWithItsGroup) {
+  const test::TempDir directory;
+  const std::string ready = directory.file("ready");
+  const InheritedDescriptors inherited;
+  const SignalInbox signals;
+  pid_t leader = 0;
+  pid_t helper = 0;
+  {
+    Guardian guardian(std::chrono::milliseconds(0));
+    ChildSettings settings;
+    settings.argv = {"sh",
+                     "-c",
+                     "trap '' TERM; sleep 60 & echo $! >" + ready + ".new; mv " + ready + ".new " +
+                         ready + "; wait"};
+    const ChildProcess command(settings, signals, inherited, nullptr, guardian);
+    leader = command.pid();
+    EXPECT_TRUE(test::eventually(std::chrono::milliseconds(5'000), [&] {
+      return static_cast<bool>(std::ifstream(ready) >> helper);
+    }));
+  }
+  EXPECT_FALSE(runs(leader));
+  EXPECT_GT(helper, 0);
+  EXPECT_TRUE(test::eventually(std::chrono::milliseconds(1'000), [&] { return !runs(helper); }));
+  // For the tests after this one.
+  signals.restoreInChild();
+}
+
+}  // namespace
+}  // namespace rlock::cli
