@@ -178,6 +178,9 @@ class InterfaceBackend final : public detail::LockBackend,
 const char* InterfaceBackend::refusal(const detail::AcquireParams& params) {
   constexpr auto kLongestLease = std::chrono::hours(24) * 365;
   constexpr std::size_t kLongestLabel = 256;
+  if (params.owner == OwnerId{}) {
+    return "0 is no owner; make one by newOwner(), or give currentOwner()";
+  }
   if (!params.wait.valid()) {
     return "the wait is not a number";
   }

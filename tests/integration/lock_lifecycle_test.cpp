@@ -517,6 +517,32 @@ TEST_F(LockLifecycle, AnExecutorThatThrowsIsSurvived) {
   EXPECT_TRUE(client.getLock("other").tryLock());
 }
 
+/// Nobody else could give back what they are told of.
+TEST_F(LockLifecycle, HandlersThatTheExecutorDoesNotRunAreToldTheTruth) {
+  for (const bool throws : {true, false}) {
+    SCOPED_TRACE(throws ? "it throws" : "it drops the task");
+    Options settings = options();
+    settings.executor = [throws](const std::function<void()>&) {
+      if (throws) {
+        throw std::runtime_error("no room");
+      }
+    };
+    Client client = Client::connect(settings);
+    std::optional<Lease> lease = client.getLock("executor").acquireAsync({}, newOwner()).get();
+    EXPECT_TRUE(lease->held());
+    lease.reset();
+    EXPECT_EVENTUALLY(kLong, !raw().exists("executor"));
+    std::promise<std::string> told;
+    auto answer = told.get_future();
+    client.getLock("executor").lockAsync({}, newOwner()).start([&](const Result<void>& result) {
+      told.set_value(result.has_value() ? "ok" : result.error().what());
+    });
+    ASSERT_TRUE(ready(answer, kLong));
+    EXPECT_EQ(answer.get(), "ok");
+    client.getLock("executor").forceUnlock();
+  }
+}
+
 TEST_F(LockLifecycle, HandlersNeverRunInsideStart) {
   Client client = connect();
   rawHold("inside", "foreign:1", 60s);

@@ -47,6 +47,16 @@ TEST_F(Mistakes, ACallbackBlocks) {
               AllOf(HasSubstr("wouldDeadlock"), HasSubstr("use its async twin")));
 }
 
+TEST_F(Mistakes, AnOwnerThatIsNone) {
+  Client client = connect();
+  RLock lock = client.getLock("m");
+  EXPECT_THAT(said([&] { lock.lockAsync({}, OwnerId{}).get(); }),
+              AllOf(HasSubstr("invalidArgument"), HasSubstr("0 is no owner")));
+  EXPECT_THAT(said([&] { static_cast<void>(multiLock({lock}).tryAcquire({}, OwnerId{})); }),
+              AllOf(HasSubstr("invalidArgument"), HasSubstr("0 is no owner")));
+  expectNoKeys();
+}
+
 TEST_F(Mistakes, ACallbackLocksWithoutAnOwner) {
   Client client = connect();
   RLock lock = client.getLock("m");

@@ -73,6 +73,7 @@ class Callbacks {
 
  private:
   class Refusal;
+  class Submission;
 
   template <class F, class Pass>
   void withFunction(F& callable, Pass pass) noexcept;
@@ -121,6 +122,32 @@ inline void Callbacks::runGuarded(UniqueFunction<void()>& function) noexcept {
   context_.log().write(LogLevel::error, "a callback threw: unknown exception");
 }
 
+/// Application code on its way through the executor. What it tells may be that a lock is held, so
+/// if the executor throws, or drops it, the loop runs it.
+class Callbacks::Submission {
+ public:
+  Submission(std::shared_ptr<Callbacks> callbacks, UniqueFunction<void()> function) noexcept
+      : callbacks_(std::move(callbacks)), function_(std::move(function)) {}
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+  ~Submission() {
+    if (function_ && callbacks_->context_.inItsProcess()) {
+      callbacks_->reject(std::move(function_), HandlerPlace::loop);
+    }
+  }
+
+  void run() noexcept {
+    UniqueFunction<void()> taken = std::move(function_);
+    if (taken) {
+      callbacks_->runGuarded(taken);
+    }
+  }
+
+ private:
+  const std::shared_ptr<Callbacks> callbacks_;
+  UniqueFunction<void()> function_;
+};
+
 inline void Callbacks::deliver(UniqueFunction<void()> function, HandlerPlace place) noexcept {
   const auto& executor = context_.options().executor;
   const bool submits = executor && place == HandlerPlace::application;
@@ -128,27 +155,37 @@ inline void Callbacks::deliver(UniqueFunction<void()> function, HandlerPlace pla
     runGuarded(function);
     return;
   }
-  // Shared, because the loop's queue takes over what it is given before it fails.
-  std::shared_ptr<UniqueFunction<void()>> work;
-  std::function<void()> task;
-  try {
-    // An allocation that fails has not moved the function yet.
-    work = std::make_shared<UniqueFunction<void()>>(std::move(function));
-    if (!submits) {
-      context_.dispatcher().post([self = context_.sharing(*this), work] {
-        // The handler and its captures end on this thread, and not with the one that has posted it.
-        UniqueFunction<void()> taken = std::move(*work);
-        self->runGuarded(taken);
-      });
+  if (submits) {
+    std::shared_ptr<Submission> submission;
+    std::function<void()> task;
+    try {
+      // An allocation that fails has not moved the function yet.
+      submission = std::make_shared<Submission>(context_.sharing(*this), std::move(function));
+      task = [submission] { submission->run(); };
+    } catch (const std::bad_alloc&) {
+      if (submission) {
+        submission->run();
+      } else {
+        runGuarded(function);
+      }
       return;
     }
-    task = [self = context_.sharing(*this), work] { self->runGuarded(*work); };
-  } catch (const std::bad_alloc&) {
-    runGuarded(work ? *work : function);
+    UniqueFunction<void()> submit([&] { executor(std::move(task)); });
+    runGuarded(submit);
     return;
   }
-  UniqueFunction<void()> submit([&] { executor(std::move(task)); });
-  runGuarded(submit);
+  // Shared, because the loop's queue takes over what it is given before it fails.
+  std::shared_ptr<UniqueFunction<void()>> work;
+  try {
+    work = std::make_shared<UniqueFunction<void()>>(std::move(function));
+    context_.dispatcher().post([self = context_.sharing(*this), work] {
+      // The handler and its captures end on this thread, and not with the one that has posted it.
+      UniqueFunction<void()> taken = std::move(*work);
+      self->runGuarded(taken);
+    });
+  } catch (const std::bad_alloc&) {
+    runGuarded(work ? *work : function);
+  }
 }
 
 /// A refusal on its way to the loop thread. A loop that ends first drops it: then another thread

@@ -150,6 +150,11 @@ void ScriptedObject::reject(Error why, OwnerId owner, Handler<T> handler) const 
 }
 
 inline std::optional<Error> ScriptedObject::check(const AcquireParams& params) {
+  if (params.owner == OwnerId{}) {
+    // All that forgot theirs would be one owner, and be let in together.
+    return Error(Errc::invalidArgument,
+                 "0 is no owner; make one by newOwner(), or give currentOwner()");
+  }
   if (!params.wait.valid()) {
     return Error(Errc::invalidArgument, "the wait is not a number");
   }
