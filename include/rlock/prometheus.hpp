@@ -5,6 +5,7 @@
 
 #include <rlock/client.hpp>
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/error.hpp>
 #include <rlock/histogram.hpp>
 #include <rlock/observer.hpp>
 #include <rlock/stats.hpp>
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <prometheus/client_metric.h>
 #include <prometheus/collectable.h>
@@ -215,6 +217,14 @@ class Collector final : public ::prometheus::Collectable {
     return metric;
   }
   static Metric histogram(Labels labels, const Histogram& from);
+  /// Whether it is valid UTF-8 without control bytes.
+  static bool isText(std::string_view bytes) noexcept;
+  /// A name as a label: a value that is no text would make Prometheus refuse the whole page. In
+  /// full length, so that two names stay two.
+  static std::string labelOf(const std::string& name) {
+    return isText(name) ? name
+                        : detail::escapeForDisplay(name, std::numeric_limits<std::size_t>::max());
+  }
   [[nodiscard]] std::vector<Sample> samples() const;
   void addTop(Families& families, const std::vector<Sample>& all) const;
   void addEvents(Families& families) const;
@@ -239,6 +249,39 @@ inline ::prometheus::ClientMetric Collector::histogram(Labels labels, const Hist
   metric.histogram.sample_count = below;
   metric.histogram.sample_sum = seconds(from.sum);
   return metric;
+}
+
+inline bool Collector::isText(std::string_view bytes) noexcept {
+  int left = 0;  // bytes of the character that are still to come
+  // The range of the next of them.
+  int low = 0x80;
+  int high = 0xbf;
+  for (const char c : bytes) {
+    const int byte = static_cast<unsigned char>(c);
+    if (left > 0) {
+      if (byte < low || byte > high) {
+        return false;
+      }
+      --left;
+      low = 0x80;
+      high = 0xbf;
+    } else if (byte >= 0xc2 && byte <= 0xdf) {
+      left = 1;
+    } else if (byte >= 0xe0 && byte <= 0xef) {
+      // Neither longer than needed nor half of a pair of UTF-16.
+      left = 2;
+      low = byte == 0xe0 ? 0xa0 : low;
+      high = byte == 0xed ? 0x9f : high;
+    } else if (byte >= 0xf0 && byte <= 0xf4) {
+      // Neither longer than needed nor beyond the last character.
+      left = 3;
+      low = byte == 0xf0 ? 0x90 : low;
+      high = byte == 0xf4 ? 0x8f : high;
+    } else if (byte < 0x20 || byte >= 0x7f) {
+      return false;
+    }
+  }
+  return left == 0;
 }
 
 inline std::vector<Collector::Sample> Collector::samples() const {
@@ -293,7 +336,7 @@ inline void Collector::addTop(Families& families, const std::vector<Sample>& all
     for (const Sample& sample : all) {
       for (const TopName& top : sample.top.at(i)) {
         Labels labels = sample.labels;
-        labels.push_back({"name", top.name});
+        labels.push_back({"name", labelOf(top.name)});
         to.metric.push_back(gauge(
             std::move(labels),
             order.by == TopBy::contended ? static_cast<double>(top.count) : seconds(top.time)));

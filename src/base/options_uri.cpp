@@ -20,6 +20,7 @@
 #include <ratio>
 #include <set>
 #include <utility>
+#include <variant>
 
 namespace rlock {
 
@@ -173,8 +174,8 @@ Endpoint parseHostPort(std::string_view text, std::uint16_t defaultPort) {
           "the port after host {} is not a number; {}", inQuotes(endpoint.host), kWriteAddress));
     }
     if (parseNumber(*port, number) != std::errc() || number < 1 || number > kMaxPort) {
-      refuseUri(fmt::format("port {} of host {} is out of range; allowed: 1 to {}",
-                            escapeForDisplay(*port),
+      // The number is not quoted: in a URI with a forgotten '@' it is the password.
+      refuseUri(fmt::format("the port after host {} is out of range; allowed: 1 to {}",
                             inQuotes(endpoint.host),
                             kMaxPort));
     }
@@ -257,12 +258,14 @@ Duration parseDuration(std::string_view text, std::string_view parameter) {
       inQuotes(text)));
 }
 
+/// Away from zero: a wait is no shorter than asked for, and what is below zero is refused.
 template <class Unit>
 Unit roundUp(Duration duration) {
   if (duration.isInfinite()) {
     return Unit::max();
   }
-  return std::chrono::ceil<Unit>(duration.nanoseconds());
+  const std::chrono::nanoseconds exact = duration.nanoseconds();
+  return exact.count() < 0 ? std::chrono::floor<Unit>(exact) : std::chrono::ceil<Unit>(exact);
 }
 
 struct Parameter {
@@ -404,11 +407,18 @@ std::string knownParameters() {
   return text;
 }
 
+/// Whether no message may quote the value.
+bool isSecret(const Setting& setting) {
+  const auto* const text = std::get_if<TextSetting>(&setting.kind);
+  return std::holds_alternative<SecretSetting>(setting.kind) || (text != nullptr && text->secret);
+}
+
 void parseQuery(std::string_view query,
                 const Scheme& scheme,
                 bool databaseInPath,
                 Options& options) {
   std::set<std::string_view> seen;
+  std::string_view secret;  // the last parameter that has one
   while (!query.empty()) {
     const std::size_t end = query.find('&');
     const std::string_view item = query.substr(0, end);
@@ -419,6 +429,13 @@ void parseQuery(std::string_view query,
     const Setting* setting = detail::findParameter(name);
     if (setting == nullptr) {
       const bool credentials = name == "password" || name == "user" || name == "username";
+      if (!secret.empty() && !credentials) {
+        // The name is not quoted: after a '&' that was not encoded it is a part of the secret.
+        refuseUri(
+            fmt::format("a parameter after {} is unknown; in a value '&' is written %26; known: {}",
+                        secret,
+                        knownParameters()));
+      }
       refuseUri(fmt::format("unknown parameter {}; {}known: {}",
                             inQuotes(name),
                             credentials ? "user name and password stand before the host, as in "
@@ -439,6 +456,9 @@ void parseQuery(std::string_view query,
         name,
         percentDecode(item.substr(equals + 1), fmt::format("the value of parameter {}", name))};
     std::visit([&](const auto& kind) { assign(kind, parameter, options); }, setting->kind);
+    if (isSecret(*setting)) {
+      secret = name;
+    }
     if (name == "tls" && scheme.tls && !options.tls) {
       refuseUri("the scheme rediss means TLS, but parameter tls is false");
     }

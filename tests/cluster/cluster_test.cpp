@@ -289,6 +289,25 @@ TEST_F(Cluster, TheWalkThroughAllNamesVisitsEveryNode) {
   EXPECT_TRUE(client.inspect(cluster().nameAt(2, "listed:")));
 }
 
+// A lazy client is asked before it has read the map that says which nodes there are.
+TEST_F(Cluster, TheWalkThroughAllNamesVisitsEveryNodeThoughTheMapComesLater) {
+  Client client = Client::connect(options());
+  std::vector<Lease> leases;
+  for (std::size_t node = 0; node < cluster().size(); ++node) {
+    leases.push_back(client.getLock(cluster().nameAt(node, "early:")).acquire());
+  }
+  Options settings = options();
+  settings.connect = ConnectMode::lazy;
+  Client first = Client::connect(settings);
+  const auto blocking = first.listAsync("early:*").wait();
+  ASSERT_TRUE(blocking.has_value()) << blocking.error().what();
+  EXPECT_EQ(blocking->size(), cluster().size());
+  Client second = Client::connect(settings);
+  auto background = second.listAsync("early:*").toFuture();
+  ASSERT_EQ(background.wait_for(kLong), std::future_status::ready);
+  EXPECT_EQ(background.get().size(), cluster().size());
+}
+
 // Its keys would be in several slots, so that no script could look at them.
 TEST_F(Cluster, TheWalkThroughAllNamesGoesOnAfterOneThatCanBeNoLock) {
   Client client = Client::connect(options());

@@ -76,7 +76,7 @@ TEST_F(BadInput, UnknownScheme) {
 TEST_F(BadInput, Ports) {
   expectConnectError("redis://127.0.0.1:0", Errc::invalidArgument, 0ms, {"port", "0", "65535"});
   expectConnectError(
-      "redis://127.0.0.1:70000", Errc::invalidArgument, 0ms, {"port", "70000", "65535"});
+      "redis://127.0.0.1:70000", Errc::invalidArgument, 0ms, {"port", "127.0.0.1", "65535"});
   expectConnectError("redis://127.0.0.1:abc", Errc::invalidArgument, 0ms, {"port", "127.0.0.1"});
   Options settings = options();
   settings.endpoints[0].port = 0;

@@ -99,6 +99,46 @@ TEST_F(Scrape, NamesThatStandOutOnlyIfAskedForAndOnlySoMany) {
   EXPECT_THAT(text, HasSubstr("\nrlock_holds 0\n")) << "without a label for a single client";
 }
 
+// For one value of a label that is no UTF-8 Prometheus refuses the whole page.
+TEST_F(Scrape, NamesThatAreNoTextAreShownEscapedAndAllOthersAsTheyAre) {
+  using namespace std::string_literals;
+  prometheus::CollectorOptions shown;
+  shown.topNames = 20;
+  prometheus::Collector collector(shown);
+  Options settings = options();
+  settings.topNames = 20;
+  Client client = Client::connect(settings);
+  collector.add(client);
+  const std::string longName(130, 'x');
+  const std::string letters = "stra\xc3\x9f"s + "e:\xe2\x82\xac:\xf0\x9f\x94\x92"s;
+  // Each name, and what the page shows, in which a backslash is written twice.
+  const std::vector<std::pair<std::string, std::string>> names{
+      {"id:\xff\0:1"s, R"(id:\\xff\\x00:1)"},
+      {"rest:\x80"s, R"(rest:\\x80)"},
+      {"cut:\xe2\x82"s, R"(cut:\\xe2\\x82)"},
+      {"mixed:\xe2\x82z"s, R"(mixed:\\xe2\\x82z)"},
+      {"twoForOne:\xc0\xaf"s, R"(twoForOne:\\xc0\\xaf)"},
+      {"threeForTwo:\xe0\x9f\xbf"s, R"(threeForTwo:\\xe0\\x9f\\xbf)"},
+      {"fourForThree:\xf0\x8f\xbf\xbf"s, R"(fourForThree:\\xf0\\x8f\\xbf\\xbf)"},
+      {"half:\xed\xa0\x80"s, R"(half:\\xed\\xa0\\x80)"},
+      {"beyond:\xf4\x90\x80\x80"s, R"(beyond:\\xf4\\x90\\x80\\x80)"},
+      {"bell:\x07"s, R"(bell:\\x07)"},
+      {"delete:\x7f"s, R"(delete:\\x7f)"},
+      {longName + "\xfe"s, longName + R"(\\xfe)"},
+      {longName + "\xff"s, longName + R"(\\xff)"},
+      {letters, letters}};
+  for (const auto& entry : names) {
+    RLock lock = client.getLock(entry.first);
+    lock.lock();
+    lock.unlock();
+  }
+  const std::string text = page(collector);
+  for (const auto& entry : names) {
+    EXPECT_THAT(text, HasSubstr("rlock_top_hold_seconds{name=\"" + entry.second + "\"} "));
+  }
+  EXPECT_THAT(text, HasSubstr("\nrlock_holds 0\n")) << "what has no name is there as always";
+}
+
 TEST_F(Scrape, NamesThatStandOutHaveTheirTimesInSecondsAndTheirNumberOfCalls) {
   prometheus::CollectorOptions shown;
   shown.topNames = 5;

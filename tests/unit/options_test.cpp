@@ -437,9 +437,9 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis://a,,b", "the host is empty"},
       {"redis://a,", "the host is empty"},
       {"redis://,a", "the host is empty"},
-      {"redis://a:0", "port 0 of host \"a\" is out of range; allowed: 1 to 65535"},
-      {"redis://a:70000", "port 70000 of host \"a\" is out of range; allowed: 1 to 65535"},
-      {"redis://a:65536", "port 65536"},
+      {"redis://a:0", "the port after host \"a\" is out of range; allowed: 1 to 65535"},
+      {"redis://a:70000", "the port after host \"a\" is out of range; allowed: 1 to 65535"},
+      {"redis://a:65536", "is out of range"},
       {"redis://a:99999999999999999999", "is out of range"},
       {"redis://a:", "port after host \"a\" is not a number"},
       {"redis://a:b", "port after host \"a\" is not a number; write redis://host:6379"},
@@ -489,6 +489,13 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis+sentinel://a/m%00", "the master's name contains a NUL byte"},
       {"redis+sentinel://a/m?sentinel-username=w%20x", "sentinel-username) is not allowed"},
       {"redis+sentinel://a/m?sentinel-password=Tr0ub4dor%00", "sentinel-password contains a NUL"},
+      {"redis+sentinel://a/m?sentinel-password=x&Tr0ub4dor",
+       "a parameter after sentinel-password is unknown; in a value '&' is written %26; known: "},
+      {"redis+sentinel://a/m?sentinel-username=x&db=1&Tr0ub4dor=1",
+       "a parameter after sentinel-username is unknown"},
+      {"rediss://a?tls-key-password=x&Tr0ub4dor", "a parameter after tls-key-password is unknown"},
+      {"redis+sentinel://a/m?sentinel-password=x&password=Tr0ub4dor",
+       "unknown parameter \"password\"; user name and password stand before the host"},
       {"redis+sentinel://a/m?sentinel-tls=1", "parameter sentinel-tls"},
       {"redis://a?sentinel-password=Tr0ub4dor",
        "sentinelPassword, sentinelCredentials or sentinelTls is given"},
@@ -524,7 +531,7 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis://Tr0ub4dor:x:a", "several ':'"},
       {"unix://me:Tr0ub4dor/x@/run/s", "three slashes"},
       {"redis://a?password=Tr0ub4dor", "unknown parameter \"password\""},
-      {"redis://me:Tr0ub4dor@a:0", "port 0 of host \"a\""},
+      {"redis://me:Tr0ub4dor@a:0", "the port after host \"a\" is out of range"},
       {"redis://me:Tr0ub4dor@a/x", "database \"x\" is not a number"},
       {"redis://me:Tr0ub4dor@a?spin=2h", "option spin (URI parameter spin) is 2h"},
       {"redis://a?nope=1", "unknown parameter \"nope\""},
@@ -552,6 +559,10 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
       {"redis://a?connect-timeout=9223372036854775806h", "is for ever; allowed: 1ms to 1h"},
       {"redis://a?connect-timeout=0", "connect-timeout) is 0ms; allowed: 1ms to 1h"},
       {"redis://a?connect-timeout=-5s", "connect-timeout) is -5s; allowed: 1ms to 1h"},
+      {"redis://a?call-timeout=-1us", "call-timeout) is -1ms; allowed: 0ms to 1h"},
+      {"redis://a?close-timeout=-999999ns", "close-timeout) is -1ms; allowed: 0ms to 1h"},
+      {"redis://a?fencing-token-retention=-1us", "is -1ms; allowed: 0ms, 1s to 365d"},
+      {"redis://a?spin=-1ns", "spin) is -1us; allowed: 0ms to 10ms"},
       {"redis://a?connect-timeout=5%zz", "the value of parameter connect-timeout contains '%'"},
       {"redis://a?watchdog-batch-size=x", "watchdog-batch-size: \"x\" is not a number"},
       {"redis://a?watchdog-batch-size=5ms", "watchdog-batch-size: \"5ms\" is not a number"},
@@ -569,6 +580,15 @@ TEST(OptionsUri, RefusesAndNamesThePart) {
     EXPECT_NE(message->find(test.says), std::string::npos) << test.uri << ": " << *message;
     EXPECT_EQ(message->find(kSecret), std::string::npos) << *message;
   }
+}
+
+// Without its '@' the URI has a port that is the password.
+TEST(OptionsUri, NeverQuotesThePasswordBeforeAForgottenAt) {
+  const auto message = refusal([] { static_cast<void>(Options::fromUri("redis://svc:90210433")); });
+  ASSERT_TRUE(message);
+  EXPECT_NE(message->find("the port after host \"svc\" is out of range"), std::string::npos)
+      << *message;
+  EXPECT_EQ(message->find("90210433"), std::string::npos) << *message;
 }
 
 TEST(OptionsUri, NeverCrashesOnDamagedInput) {

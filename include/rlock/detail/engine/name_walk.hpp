@@ -70,6 +70,8 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
     const std::shared_ptr<LockEngine>& engine = object_.enginePtr();
     return objectOf(engine, name, NameMap(engine->options()).toApplication(name));
   }
+  /// Finds the parts, unless they are known.
+  void findParts();
   void composeStep(Call& call) const;
   /// Whether all parts have been walked through.
   bool over() noexcept;
@@ -88,7 +90,9 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
   const ScriptedObject object_;
   const std::string pattern_;
   LockEngine::Clock::time_point deadline_{};  // from the start on
-  const std::vector<std::uint16_t> parts_;    // of all keys, each with a walk of its own
+  // Of all keys, each with a walk of its own. Empty until the first answer where a cluster's map
+  // has not been read yet: the first request waits for the map.
+  std::vector<std::uint16_t> parts_;
   std::size_t part_ = 0;
   std::string cursor_ = "0";
   std::set<std::string> seen_;
@@ -141,8 +145,15 @@ inline void NameWalk::inspectAsync(const std::shared_ptr<LockEngine>& engine,
 
 inline NameWalk::NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern)
     : object_(objectOf(engine, pattern, pattern)),
-      pattern_(NameMap(engine->options()).patternToServer(pattern)),
-      parts_(engine->dispatcher().parts()) {}
+      pattern_(NameMap(engine->options()).patternToServer(pattern)) {}
+
+/// Parts are in the order of their slots. Slot 0, to which the first request goes without a map, is
+/// in the first of them.
+inline void NameWalk::findParts() {
+  if (parts_.empty()) {
+    parts_ = object_.engine().dispatcher().parts();
+  }
+}
 
 inline void NameWalk::composeStep(Call& call) const {
   composeScan(call, cursor_, pattern_);
@@ -177,6 +188,7 @@ inline NameWalk::Found NameWalk::sorted() {
 
 inline Result<NameWalk::Found> NameWalk::run() {
   deadline_ = object_.engine().now() + object_.engine().callTimeout();
+  findParts();
   do {
     Result<ScanStep> step = object_.ask<ScanStep>(
         {},
@@ -187,6 +199,7 @@ inline Result<NameWalk::Found> NameWalk::run() {
       return soFar(step.error());
     }
     cursor_ = step->cursor;
+    findParts();
     for (const std::string& name : fresh(std::move(step->names))) {
       const ScriptedObject object = found(name);
       Result<Info> info = object.ask<Info>({}, composeLook, parseLook(object), deadline_);
@@ -203,6 +216,7 @@ inline Result<NameWalk::Found> NameWalk::run() {
 inline void NameWalk::start(Handler handler) {
   handler_ = std::move(handler);
   deadline_ = object_.engine().now() + object_.engine().callTimeout();
+  findParts();
   step();
 }
 
@@ -221,6 +235,7 @@ inline void NameWalk::stepDone(Result<ScanStep> step) {
     return;
   }
   cursor_ = step->cursor;
+  findParts();
   std::vector<std::string> names = fresh(std::move(step->names));
   {
     const MutexLock lock(mutex_);
