@@ -19,16 +19,18 @@
 local tombstone, life = KEYS[4], ARGV[6]
 -- include: reconcile_once
 local counted = countReads(KEYS[1], ARGV[1])
+local lasted = 0
 if tonumber(ARGV[8]) > 0 and counted == tonumber(ARGV[9]) then
   -- The count is still the one from before the request, so the request was not executed.
-  redis.call('del', KEYS[2] .. ':' .. ARGV[8])
+  local key = KEYS[2] .. ':' .. ARGV[8]
+  lasted = redis.call('pttl', key)
+  redis.call('del', key)
 end
 local before = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
 local target = tonumber(ARGV[5])
 local now = math.min(before, target)
-local lasted = 0
 if now < before then
-  lasted = longestOwnRead(KEYS[2], before)
+  lasted = math.max(lasted, longestOwnRead(KEYS[2], before))
   if now > 0 and ARGV[7] == '1' then
     redis.call('rename', KEYS[2] .. ':' .. before, KEYS[2] .. ':' .. now)
   end

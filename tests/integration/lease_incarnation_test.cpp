@@ -426,6 +426,28 @@ TEST_F(ReadLeases, ALostReplyToTheReleaseOfAnOuterOneLeavesTheInnerOne) {
   }
 }
 
+TEST_F(ReadLeases, ALostReplyToTheReleaseOfTheLongestOneShortensTheLock) {
+  for (const auto& fault :
+       {TcpProxy::Action::swallowReplyAndCut(), TcpProxy::Action::cutBeforeForward()}) {
+    Client client = Client::connect(proxied());
+    RLock read = client.getReadWriteLock("rw").readLock();
+    const OwnerId owner = newOwner();
+    { Lease warm = read.acquire({}, owner); }
+    ASSERT_EVENTUALLY(kLong, raw().keys().empty());
+    Lease longest = read.acquire({.lease = 60s}, owner);
+    Lease other = read.acquire({.lease = 20s}, owner);
+    TcpProxy::RuleOptions once;
+    once.ignoreErrorReplies = true;
+    once.limit = 1;
+    const auto rule = proxy().addRule(running(lua::rw_read_release), fault, once);
+    EXPECT_EQ(longest.release(), ReleaseResult::stillHeld);
+    EXPECT_LE(raw().pttl("rw"), 20'000) << "a writer sleeps until then";
+    EXPECT_TRUE(other.held());
+    EXPECT_EQ(other.release(), ReleaseResult::released);
+    expectNoKeys();
+  }
+}
+
 TEST_F(ReadLeases, AWatchedOneKeepsTheOthersOfItsOwner) {
   Client client = connect(kWatchdog);
   RLock read = client.getReadWriteLock("rw").readLock();
