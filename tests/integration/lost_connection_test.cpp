@@ -453,9 +453,15 @@ TEST_F(LostConnection, AServerThatIsReadOnlyForGoodIsNotConnectedToOverAndOver) 
       return answerOf([&] { return client.getLock("ro" + std::to_string(i)).tryLock(); });
     }));
   }
+  int refused = 0;
   for (auto& call : calls) {
-    EXPECT_EQ(call.get(), "readOnly");
+    const std::string answer = call.get();
+    refused += static_cast<int>(answer == "readOnly");
+    // The refusal of another may have cut it off at the very end of its time: then it is not known
+    // what the server would have said.
+    EXPECT_TRUE(answer == "readOnly" || answer == "connectionFailed") << answer;
   }
+  EXPECT_GT(refused, 10);
   EXPECT_LE(client.stats().reconnects, 30U);
 }
 

@@ -494,7 +494,8 @@ TEST_F(ToldSearch, AMasterThatCannotBeUsedYetIsLookedForAgain) {
   sentinel_.announce(after_.port());
   ASSERT_TRUE(log().waitFor("looked for the master in vain", kLong));
   after_.thaw();
-  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_), kLong));
+  // The connection of the commands, and not only that of the messages, which may be the first.
+  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_) + " as client", kLong));
   expectMoved(client);
 }
 
