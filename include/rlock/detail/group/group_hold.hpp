@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <memory>
+#include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -402,7 +404,15 @@ inline void GroupHold::givenBack() {
 
 inline bool GroupHold::whenGivenBack(UniqueFunction<void()>& then) {
   const MutexLock lock(mutex_);
-  return givingBack_ && ifThereIsMemorySoon([&] { afterwards_.push_back(std::move(then)); });
+  if (!givingBack_) {
+    return false;
+  }
+  try {
+    afterwards_.push_back(std::move(then));
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 inline bool GroupHold::survives(const std::vector<bool>& gone) const {
