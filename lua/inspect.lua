@@ -73,7 +73,7 @@ if typed(KEYS[5], 'hash') then
   if redis.call('hlen', KEYS[5]) <= most then
     labels = redis.call('hgetall', KEYS[5])
   else
-    -- Those of the holders that are shown.
+    -- Only the labels of the holders that are shown.
     for i = 1, #content, 2 do
       local owner = string.gsub(content[i], ':write$', '')
       local label = redis.call('hget', KEYS[5], owner)

@@ -149,7 +149,7 @@ class Doctor {
     }
   }
 
-  /// What a server says of itself, and the connection to ask it for more.
+  /// A server's words about itself, and the connection to ask it for more.
   struct Account {
     Probe probe;
     std::optional<std::string> info;  ///< empty: it does not say

@@ -139,7 +139,7 @@ class InterfaceBackend final : public detail::LockBackend,
   }
 
  private:
-  /// What a lock on a server refuses; null: nothing.
+  /// The reason why a lock on a server refuses this; null: it does not.
   [[nodiscard]] static const char* refusal(const detail::AcquireParams& params);
 
   [[nodiscard]] Error problem(Errc errc, const char* what) const {

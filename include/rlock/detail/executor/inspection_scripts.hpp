@@ -222,7 +222,7 @@ inline bool standsBesideALock(std::string_view name) {
                                                   "rlock_lock_order:",
                                                   "rlock_lock_foreign_wait:",
                                                   "rlock_rw_intent:"};
-  // Those have the name of the lock in braces.
+  // Our keys have the name of the lock in braces.
   const bool ours = name.find('{') != std::string_view::npos &&
                     std::any_of(kOurs.begin(), kOurs.end(), [name](std::string_view prefix) {
                       return name.starts_with(prefix);

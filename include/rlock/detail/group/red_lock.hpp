@@ -178,7 +178,7 @@ inline void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t mem
           hold->repaired(member);
           return;
         }
-        // Whatever there is no memory for, the member is a part of the hold or is given back.
+        // Also without memory the member becomes a part of the hold, or is given back.
         bool joined = false;
         ifThereIsMemorySoon([&] { joined = hold->join(member, **result); });
         if (joined) {
