@@ -15,6 +15,15 @@ local function setReads(hash, owner, count)
   end
 end
 
+local function anyReadLives(prefix, counted)
+  for i = 1, counted do
+    if redis.call('exists', prefix .. ':' .. i) == 1 then
+      return true
+    end
+  end
+  return false
+end
+
 -- Deletes the holds that are over and closes the gaps. Returns how many are left, and the former place of each.
 local function pruneReads(hash, owner, prefix, counted)
   local live = 0

@@ -171,8 +171,8 @@ TEST_P(ReadWriteLostReply, C2_TheNewestHoldStaysWhenAnOlderOneIsLeftOver) {
   EXPECT_EVENTUALLY(kLong, holdKeys().empty());
 }
 
-/// While the request of a third one is lost, the first one ends: the reconciliation drops it, and
-/// the second takes its place on the server.
+/// While the request of a third one is lost, the first one ends: each of the others is released as
+/// what it is.
 TEST_P(ReadWriteLostReply, AHoldThatHasEndedIsNotReleasedInThePlaceOfAnother) {
   const OwnerId owner = newOwner();
   RLock lock = sides("places").readLock();
@@ -192,6 +192,77 @@ TEST_P(ReadWriteLostReply, AHoldThatHasEndedIsNotReleasedInThePlaceOfAnother) {
   EXPECT_EQ(reads("places", owner), Reads("1", 1));
   EXPECT_EQ(latest.release(), ReleaseResult::released);
   EXPECT_EVENTUALLY(kLong, holdKeys().empty());
+}
+
+/// As before, but what took its place has ended, too, when the first one is given back.
+TEST_P(ReadWriteLostReply, C1_AHoldThatHasEndedTakesNoOtherWithIt) {
+  const OwnerId owner = newOwner();
+  const std::string field = ownerField(client(), owner);
+  RLock lock = sides("ended").readLock();
+  Lease brief = lock.acquire({.lease = scaled(500ms)}, owner);
+  Lease lasting = lock.acquire({.lease = 60s}, owner);
+  const auto fault = breakOnce(lua::rw_read_acquire);
+  auto third = inThread([&] { return lock.acquire({.lease = scaled(3s)}, owner); });
+  ASSERT_EVENTUALLY(kLong, fault.hits() == 1);
+  proxy().refuseConnections(true);
+  EXPECT_EVENTUALLY(kLong, !raw().exists(holdKey("ended", field, 1)));
+  proxy().refuseConnections(false);
+  const Lease latest = third.get();
+  EXPECT_EVENTUALLY(kLong, latest.lossReason() != LossReason::none);
+  EXPECT_EVENTUALLY(kLong, holdKeys().size() == 1);
+  EXPECT_EQ(brief.release(), ReleaseResult::lost);
+  EXPECT_TRUE(lasting.held());
+  EXPECT_EQ(reads("ended", owner), Reads("1", 1));
+  EXPECT_GT(raw().pttl(holdKey("ended", field, 1)), 30'000);
+  EXPECT_GT(raw().pttl("ended"), 30'000);
+  EXPECT_EQ(lasting.release(), ReleaseResult::released);
+  EXPECT_EQ(holdKeys(), std::set<std::string>());
+}
+
+/// Another of the same owner ends while a caller's request is lost. The caller has left.
+TEST_P(ReadWriteLostReply, AHoldThatNobodyWantsDoesNotStayInThePlaceOfOneThatHasEnded) {
+  const OwnerId owner = newOwner();
+  RLock lock = sides("unwanted").readLock();
+  Lease brief = lock.acquire({.lease = scaled(500ms)}, owner);
+  Lease lasting = lock.acquire({.lease = 60s}, owner);
+  const auto fault = breakOnce(lua::rw_read_acquire);
+  std::stop_source stop;
+  auto third = inThread([&] {
+    try {
+      // The connection may have been repaired before it could be refused.
+      static_cast<void>(lock.acquire({.lease = 60s, .stop = stop.get_token()}, owner).release());
+    } catch (const Error&) {
+      // As it should be.
+    }
+  });
+  ASSERT_EVENTUALLY(kLong, fault.hits() == 1);
+  proxy().refuseConnections(true);
+  EXPECT_EVENTUALLY(kLong, !raw().exists(holdKey("unwanted", ownerField(client(), owner), 1)));
+  stop.request_stop();
+  third.get();
+  proxy().refuseConnections(false);
+  EXPECT_EVENTUALLY(kLong, holdKeys().size() == 1);
+  EXPECT_EQ(brief.release(), ReleaseResult::lost);
+  EXPECT_EQ(reads("unwanted", owner), Reads("1", 1));
+  EXPECT_TRUE(lasting.held());
+  EXPECT_EQ(lasting.release(), ReleaseResult::released);
+  EXPECT_EVENTUALLY(kLong, holdKeys().empty());
+}
+
+/// The release that is lost means the latest, and the one before it has ended.
+TEST_P(ReadWriteLostReply, ALostReleaseTakesTheHoldThatItMeans) {
+  const OwnerId owner = newOwner();
+  RLock lock = sides("meant").readLock();
+  FaceLock face(Face::blocking, lock);
+  EXPECT_EQ(outcomeOf(face.lock(owner, scaled(500ms))), "ok");
+  const Lease lasting = lock.acquire({.lease = 60s}, owner);
+  EXPECT_EQ(outcomeOf(face.lock(owner, 60s)), "ok");
+  EXPECT_EVENTUALLY(kLong, !raw().exists(holdKey("meant", ownerField(client(), owner), 1)));
+  const auto fault = breakOnce(lua::rw_read_release);
+  EXPECT_EQ(outcomeOf(face.unlock(owner)), "ok");
+  EXPECT_EQ(fault.hits(), 1U);
+  EXPECT_EVENTUALLY(kLong, reads("meant", owner) == Reads("1", 1));
+  EXPECT_TRUE(lasting.held());
 }
 
 TEST_P(ReadWriteLostReply, ForceDoesNotHitANewOwner) {

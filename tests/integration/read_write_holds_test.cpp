@@ -50,6 +50,20 @@ TEST_P(ReadWriteConformance, TheLatestReadHoldIsReleasedFirst) {
   expectNoKeys();
 }
 
+/// A partial release restores the watchdog's lease, but not to a hold with a lease of its own.
+TEST_P(ReadWriteConformance, AWatchedInnerHoldLeavesTheOuterOneItsLease) {
+  Client client = connect();
+  FaceSides lock = sidesOf(client, "outer");
+  const OwnerId owner = newOwner();
+  lock.read.lock(owner, 5s).value();
+  lock.read.lock(owner).value();
+  lock.read.unlock(owner).value();
+  EXPECT_LE(raw().pttl(holdKey("outer", ownerField(client, owner), 1)), 5000);
+  EXPECT_LE(raw().pttl("outer"), 5000);
+  lock.read.unlock(owner).value();
+  expectNoKeys();
+}
+
 TEST_P(ReadWriteConformance, AnExpiredInnerHoldIsNotReleasedButTheOuterOneIs) {
   Client client = connect();
   FaceSides lock = sidesOf(client, "inner");
@@ -125,7 +139,8 @@ TEST_F(ReadWriteLoad, AReadHoldThatAnothersReleaseFindsGoneIsTold) {
   expectNoKeys();
 }
 
-/// The next acquisition drops it on the server; its unlock() must not take the hold around it.
+/// The release of the other one drops it on the server; its unlock() must not take the hold around
+/// it.
 TEST_P(ReadWriteConformance, AnExpiredInnerHoldIsForgottenOnceAlsoAfterAnotherOne) {
   Client client = connect();
   FaceSides lock = sidesOf(client, "around");

@@ -488,13 +488,15 @@ TEST(Acquisition, ReconciliationsOfOneRequestAreNumbered) {
   EXPECT_EQ(first.target, 3);
   EXPECT_EQ(first.tombstone, "t");
   EXPECT_EQ(first.number, 1);
-  EXPECT_TRUE(first.keepsNewest);
+  EXPECT_EQ(first.lost, ReconcileRequest::Of::acquisition);
+  EXPECT_EQ(first.before, 2);
   c.reconcile(false);
   const ReconcileRequest second = c.it->reconciling("me");
   EXPECT_EQ(second.target, 2);
   EXPECT_EQ(second.tombstone, "t");
   EXPECT_EQ(second.number, 2);
-  EXPECT_FALSE(second.keepsNewest);
+  EXPECT_EQ(second.lost, ReconcileRequest::Of::unwanted);
+  EXPECT_EQ(second.before, 2);
   c.attempt(2, "u").reconcile(true);
   EXPECT_EQ(c.it->reconciling("me").number, 1);
 }
@@ -567,6 +569,22 @@ TEST(Acquisition, WhatAReconciliationFoundDoesNotCountForTheNextAttempt) {
   static_cast<void>(c.it->reconciled(reply, false, kStart));
   c.attempt();
   EXPECT_FALSE(c.it->obtained().remaining);
+}
+
+/// Where each hold has a lease of its own, those before the request may be over.
+TEST(Acquisition, ReconciledHoldIsThereIfTheServerSaysSo) {
+  Case c;
+  c.attempt(2);
+  c.decide(c.it->lost());
+  c.reconcile(true);
+  Finding finding = c.it->reconciled({.before = 1, .now = 1, .taken = true}, false, kStart);
+  EXPECT_EQ(finding.kind, Kind::granted);
+  EXPECT_EQ(finding.count, 1);
+  EXPECT_FALSE(finding.tooMany);
+  finding = c.it->reconciled({.before = 3, .now = 3, .taken = false}, false, kStart);
+  EXPECT_EQ(finding.kind, Kind::resolved);
+  EXPECT_FALSE(finding.held);
+  EXPECT_EQ(finding.left, 2);
 }
 
 TEST(Acquisition, ReconciledGrantOfAClosedClientIsGivenBack) {

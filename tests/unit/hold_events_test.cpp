@@ -26,16 +26,12 @@ class HoldEventsTest : public EngineFixture {
     engine_->gates().leave(*gate.hold);
     return handle;
   }
-  IntrusivePtr<HoldHandle> book(Hold& hold,
-                                Env::Clock::time_point sentAt,
-                                int before = 0,
-                                PartIndexes kept = {}) {
+  IntrusivePtr<HoldHandle> book(Hold& hold, Env::Clock::time_point sentAt, int before = 0) {
     HoldKeeper::GrantTerms terms{};
     terms.sentAt = sentAt;
     terms.now = env_->now();
     terms.lease = 30s;
     terms.wantsHandle = true;
-    terms.kept = std::move(kept);
     return engine_->holds().granted(hold, before, before + 1, terms).handle;
   }
   [[nodiscard]] bool isHeld(std::uint64_t owner = 1) const {
@@ -95,7 +91,7 @@ TEST_F(HoldEventsTest, EachReadHoldIsInvalidAtOnceWhenTheClientIsClosed) {
       std::make_shared<const ReadLockScripts>("prices");
   const HoldGates::Gate gate = engine_->gates().enter(reads, OwnerId{1}, waiter_);
   const auto first = book(*gate.hold, env_->now());
-  const auto second = book(*gate.hold, env_->now(), 1, std::vector<int>{1});
+  const auto second = book(*gate.hold, env_->now(), 1);
   engine_->gates().leave(*gate.hold);
   engine_->markClosed();
   EXPECT_EQ(first->reason(), LossReason::clientClosed);

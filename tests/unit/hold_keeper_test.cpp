@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <numeric>
 #include <stop_token>
 #include <utility>
 
@@ -39,11 +38,6 @@ class HoldKeeperTest : public EngineFixture {
     const HoldGates::Gate gate = engine_->gates().enter(scripts, owner, waiter_);
     terms.sentAt = env_->now();
     terms.now = env_->now();
-    if (before > 0) {
-      // The server has all those that were there.
-      terms.kept.emplace(static_cast<std::size_t>(before));
-      std::iota(terms.kept->begin(), terms.kept->end(), 1);
-    }
     const auto handle = engine_->holds().granted(*gate.hold, before, before + 1, terms).handle;
     engine_->gates().leave(*gate.hold);
     return handle;

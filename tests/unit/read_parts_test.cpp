@@ -64,6 +64,16 @@ TEST_F(ReadPartsTest, FindsAPartByItsIncarnationAndCountsFromOne) {
   EXPECT_EQ(parts.find(3), nullptr);
 }
 
+TEST_F(ReadPartsTest, TheLeaseToRestoreIsThatOfTheLatestThatIsLeft) {
+  add(10s);
+  EXPECT_FALSE(ReadParts(*hold_).leavesWatched(0));
+  add(30s);
+  hold_->parts.back().watched = true;
+  EXPECT_FALSE(ReadParts(*hold_).leavesWatched(0));
+  EXPECT_FALSE(ReadParts(*hold_).leavesWatched(2));
+  EXPECT_TRUE(ReadParts(*hold_).leavesWatched(1));
+}
+
 TEST_F(ReadPartsTest, KeepsTheIndexesThatTheServerNames) {
   add(10s);
   add(10s);

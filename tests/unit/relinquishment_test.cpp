@@ -112,7 +112,7 @@ TEST(Relinquishment, ReconcilingBringsTheCountDownByOne) {
   EXPECT_EQ(first.partIndex, 2);
   EXPECT_EQ(first.tombstone, "t");
   EXPECT_EQ(first.number, 1);
-  EXPECT_FALSE(first.keepsNewest);
+  EXPECT_EQ(first.lost, ReconcileRequest::Of::release);
   EXPECT_EQ(c.it.reconciling("me").number, 2);
 }
 
@@ -188,6 +188,14 @@ TEST(Relinquishment, HoldThatWasToldLostIsNotToldReleased) {
   EXPECT_TRUE(finding.lostHold);
   EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
   EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
+}
+
+TEST(Relinquishment, ReconciledOneOfSeveralSaysWhichAreLeft) {
+  Case c({.before = 2, .partIndex = 1});
+  c.it.beginReconciling();
+  EXPECT_EQ(c.it.reconciled({.before = 1, .now = 1}).kept, PartIndexes());
+  const PartIndexes kept(std::vector<int>{2});
+  EXPECT_EQ(c.it.reconciled({.before = 1, .now = 1, .kept = kept}).kept, kept);
 }
 
 TEST(Relinquishment, MoreThanExpectedIsReconciledBeforeTheLedgerIsTold) {

@@ -142,6 +142,24 @@ TEST(ReplyTime, OfTheReadHoldsThatRemainIsUsable) {
   EXPECT_FALSE(scripts.parseRelease(array({number(1), number(2)})));
 }
 
+TEST(ReplyTime, OfAReconciledReadHoldSaysWhichAreThere) {
+  const ReadLockScripts scripts("name");
+  const auto of = [&](Reply fourth) {
+    return scripts.parseReconcile(array({number(3), number(2), number(5), std::move(fourth)}));
+  };
+  const auto released = of(array({number(1), number(3)}));
+  ASSERT_TRUE(released);
+  EXPECT_EQ(released->kept, (std::vector<int>{1, 3}));
+  EXPECT_FALSE(released->taken);
+  for (const std::int64_t taken : {0, 1}) {
+    const auto acquired = of(number(taken));
+    ASSERT_TRUE(acquired);
+    EXPECT_EQ(acquired->taken, taken == 1);
+    EXPECT_FALSE(acquired->kept);
+  }
+  EXPECT_FALSE(of(array({number(0)})));
+}
+
 TEST(ReplyCount, IsNeverMoreThanAnInt) {
   EXPECT_EQ(countIn(number(0)), 0);
   EXPECT_EQ(countIn(number(kMostHolds)), kMostHolds);

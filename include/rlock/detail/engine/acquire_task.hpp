@@ -282,7 +282,6 @@ inline void AcquireTask::book(int count, bool leavesGate) {
   terms.afresh = afresh_;
   terms.label = label();
   terms.fenced = grant_.token.has_value();
-  terms.kept = obtained.kept;
   terms.sync = acks_.policy();
   terms.mayLeaveGate = leavesGate && !obtained.remaining;
   HoldKeeper::Granted granted =

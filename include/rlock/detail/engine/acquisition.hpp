@@ -44,7 +44,6 @@ class Acquisition {
   struct Obtained {
     int count = 0;
     std::optional<std::uint64_t> token{};
-    PartIndexes kept{};  ///< AcquireReply::kept
     /// How long what a reconciliation kept lasts. It may be left over from an earlier request, so
     /// that the time of this one says nothing.
     std::optional<std::chrono::milliseconds> remaining{};
@@ -184,7 +183,6 @@ inline void Acquisition::beginAttempt(int before, std::string tombstone) {
   before_ = before;
   atHand_->heldStill = before;
   atHand_->obtained.remaining.reset();
-  atHand_->obtained.kept.reset();
   tried_ = true;
   ++attempts_;
   atHand_->tombstone = std::move(tombstone);
@@ -231,7 +229,8 @@ inline ReconcileRequest Acquisition::reconciling(std::string_view owner) {
           before_ + (atHand_->keeps ? 1 : 0),
           atHand_->tombstone,
           ++atHand_->reconciliations,
-          atHand_->keeps};
+          atHand_->keeps ? ReconcileRequest::Of::acquisition : ReconcileRequest::Of::unwanted,
+          before_};
 }
 
 inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Clock::time_point now) {
@@ -241,7 +240,6 @@ inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Cloc
     return {.kind = Finding::Kind::refused};
   }
   atHand_->obtained.token = reply.token;
-  atHand_->obtained.kept = reply.kept;
   return granted(reply.count, reply.count, now);
 }
 
@@ -286,10 +284,10 @@ inline Acquisition::Finding Acquisition::acknowledged(Clock::time_point now) con
 inline Acquisition::Finding Acquisition::reconciled(const ReconcileReply& reply,
                                                     bool answered,
                                                     Clock::time_point now) {
-  const bool held = reply.now > before_ && !terms_.tooLate(atHand_->sentAt, now);
+  const bool held =
+      reply.taken.value_or(reply.now > before_) && !terms_.tooLate(atHand_->sentAt, now);
   if (held && !answered) {
     atHand_->obtained.token = reply.token;
-    atHand_->obtained.kept.reset();
     atHand_->obtained.remaining = reply.remaining;
     return granted(reply.now, reply.before, now);
   }

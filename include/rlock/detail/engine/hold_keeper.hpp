@@ -102,7 +102,6 @@ class HoldKeeper {
     bool fenced = false;  ///< it has a fencing token
     int afresh = 0;       ///< AcquireParams::afresh
     std::string_view label;
-    PartIndexes kept{};  ///< AcquireReply::kept
     SyncPolicy sync{};
     bool mayLeaveGate = false;  ///< in the same step, if nothing else is to be done
   };
@@ -159,8 +158,7 @@ class HoldKeeper {
   /// the same step, and what is returned is to be given to HoldGates::afterLeaving().
   std::optional<HoldGates::Left> released(Hold& hold, const HoldRelease& release, Released& result);
   /// An acquisition was reconciled, which has left so many of the holds that were there before it.
-  /// Where each has a lease of its own, the server has dropped those that are over and numbered the
-  /// others anew. The gate must be held.
+  /// The gate must be held.
   void counted(Hold& hold, int count);
 
  private:
@@ -353,11 +351,9 @@ inline int HoldKeeper::countRead(Hold& hold,
   // keep() drops a part, and where it drops none it has changed nothing.
   HoldPart latest;
   latest.label = RareText(terms.label);
-  // Each read hold has a lease of its own: the earlier ones end independently of this one.
-  ReadParts(hold).keep(before > 0 ? terms.kept : PartIndexes(std::in_place),
-                       count - 1,
-                       context_.now(),
-                       after.vanished);
+  // Each read hold has a lease of its own: the earlier ones end independently of this one. They are
+  // all counted, or all are over.
+  ReadParts(hold).keep({}, before > 0 ? count - 1 : 0, context_.now(), after.vanished);
   HoldPart& part = hold.parts.emplace_back(std::move(latest));
   hold.incarnation = ++incarnations_;
   part.incarnation = hold.incarnation;
@@ -490,8 +486,9 @@ inline HoldKeeper::ReleasePlan HoldKeeper::releasingWithin(Hold& hold,
     plan.partIndex = plan.nothing ? 0 : parts.indexOf(*part);
   }
   plan.before = hold.count;
-  plan.restore =
-      hold.watched ? context_.options().watchdogTimeout : std::chrono::milliseconds::zero();
+  const bool watched =
+      hold.parts.empty() ? hold.watched : ReadParts(hold).leavesWatched(plan.partIndex);
+  plan.restore = watched ? context_.options().watchdogTimeout : std::chrono::milliseconds::zero();
   if (!plan.nothing && (plan.all || hold.count <= 1)) {
     book_.watchdog.retire(hold);
   }

@@ -49,6 +49,15 @@ class ReadParts {
     return static_cast<int>(&part - parts_.data()) + 1;
   }
 
+  /// Whether the latest hold has the watchdog's lease once that with this index is released; 0: the
+  /// latest is.
+  [[nodiscard]] bool leavesWatched(int index) const noexcept {
+    const std::size_t size = parts_.size();
+    const bool latest = index == 0 || static_cast<std::size_t>(index) == size;
+    const std::size_t left = latest ? size - 1 : size;
+    return left > 0 && parts_[left - 1].watched;
+  }
+
   /// Drops what the server has dropped. A part that somebody watches, or that should not be over
   /// yet, is a loss.
   /// @throws std::bad_alloc  then nothing has changed
@@ -122,6 +131,9 @@ inline void ReadParts::keep(const PartIndexes& indexes,
                             const HoldPart* returned,
                             Clock::time_point now,
                             Losses& losses) {
+  if (!indexes && count >= static_cast<int>(parts_.size())) {
+    return;
+  }
   const std::vector<bool> kept = keptAt(indexes, count);
   // All that can fail comes first.
   Losses found;

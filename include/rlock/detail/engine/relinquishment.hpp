@@ -99,8 +99,8 @@ class Relinquishment {
   [[nodiscard]] ReconcileRequest reconciling(std::string_view owner) {
     ReconcileRequest request{owner, expected(), tombstone_};
     request.number = ++reconciliations_;
-    request.partIndex = plan_.all ? 0 : plan_.partIndex;
     request.before = plan_.before;
+    request.partIndex = plan_.all ? 0 : plan_.partIndex;
     return request;
   }
   [[nodiscard]] bool reconciles() const noexcept { return reconciling_; }
@@ -195,6 +195,7 @@ inline Relinquishment::Finding Relinquishment::reconciled(const ReconcileReply& 
   if (reply.now > 0) {
     finding.lasts = reply.remaining;
   }
+  finding.kept = reply.kept;
   finding.booked = true;
   finding.lostHold = finding.outcome == ReleaseFsm::Result::notOwner;
   return finding;

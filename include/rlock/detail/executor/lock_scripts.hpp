@@ -46,7 +46,6 @@ struct AcquireReply {
   std::chrono::milliseconds remaining{
       -1};  ///< refused: how long until it is worth looking again; -1: not known
   std::optional<std::uint64_t> token{};  ///< granted: the fencing token
-  PartIndexes kept{};                    ///< granted: of those that were held before
 };
 
 struct ReleaseRequest {
@@ -78,9 +77,14 @@ struct ReconcileRequest {
   std::string_view tombstone;
   /// Counts the reconciliations of one request, so that none undoes a later one; 1 or more.
   std::int64_t number = 1;
-  bool keepsNewest = false;  ///< the newest hold is among those that remain
-  int partIndex = 0;         ///< ReleaseRequest::partIndex of the lost request
-  int before = 0;            ///< with a part index: holds before that request
+  enum class Of : std::uint8_t {
+    acquisition,  ///< the newest hold is among those that remain
+    unwanted,     ///< an acquisition whose hold is not to remain
+    release
+  };
+  Of lost = Of::release;  ///< the lost request
+  int before = 0;         ///< holds before it
+  int partIndex = 0;      ///< ReleaseRequest::partIndex of it
 };
 struct ReconcileReply {
   std::int64_t before = 0;
@@ -88,6 +92,9 @@ struct ReconcileReply {
   std::optional<std::uint64_t> token{};  ///< of the hold, if one remains
   /// How long the holds that remain last; empty: without end or not known.
   std::optional<std::chrono::milliseconds> remaining{};
+  /// Whether the hold of a lost acquisition is there; empty: the count says it.
+  std::optional<bool> taken{};
+  PartIndexes kept{};  ///< of those that were held before a lost release
 };
 
 class LockScripts;

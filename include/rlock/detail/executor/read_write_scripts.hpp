@@ -35,8 +35,8 @@ class ReadWriteScripts : public LockScripts {
 };
 
 /// The shared side. Each hold of an owner is a key of its own with a lease of its own, numbered
-/// from 1 in the order of the grants; when one ends, the script closes the gap and says which are
-/// left (PartIndexes).
+/// from 1 in the order of the grants. One that is over keeps its number until the next release of
+/// its owner closes the gap, and says which are left (PartIndexes).
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 class ReadLockScripts final : public ReadWriteScripts {
@@ -45,10 +45,10 @@ class ReadLockScripts final : public ReadWriteScripts {
   [[nodiscard]] std::string_view kind() const noexcept override { return "readLock"; }
 
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
-  [[nodiscard]] std::optional<AcquireReply> parseAcquire(const Reply& reply) const override;
   void composeRelease(Call& call, const ReleaseRequest& request) const override;
   [[nodiscard]] std::optional<ReleaseReply> parseRelease(const Reply& reply) const override;
   void composeReconcile(Call& call, const ReconcileRequest& request) const override;
+  [[nodiscard]] std::optional<ReconcileReply> parseReconcile(const Reply& reply) const override;
   [[nodiscard]] ComposeRenewals renewals() const noexcept override;
   void composeHoldCount(Call& call, std::string_view owner) const override;
 
@@ -170,21 +170,6 @@ inline void ReadLockScripts::composeAcquire(Call& call, const AcquireRequest& re
   call.addArgument(call.store(writerField(request.owner)));
 }
 
-inline std::optional<AcquireReply> ReadLockScripts::parseAcquire(const Reply& reply) const {
-  if (!reply.isArray() || reply.elements.size() != 2) {
-    return LockScripts::parseAcquire(reply);
-  }
-  auto kept = partIndexesIn(reply.elements[1]);
-  if (!kept || !countIn(reply.elements[0])) {
-    return std::nullopt;
-  }
-  AcquireReply result;
-  result.granted = true;
-  result.count = reply.elements[0].integer;
-  result.kept = std::move(*kept);
-  return result;
-}
-
 inline void ReadLockScripts::composeRelease(Call& call, const ReleaseRequest& request) const {
   start(call, lua::rw_read_release, request.owner, request.tombstone);
   call.addArgument(request.owner);
@@ -221,6 +206,19 @@ inline std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& re
   return result;
 }
 
+/// As rw_read_reconcile calls it.
+inline std::string_view wordFor(ReconcileRequest::Of request) noexcept {
+  switch (request) {
+    case ReconcileRequest::Of::acquisition:
+      return "acquire";
+    case ReconcileRequest::Of::unwanted:
+      return "undo";
+    case ReconcileRequest::Of::release:
+      break;
+  }
+  return "release";
+}
+
 inline void ReadLockScripts::composeReconcile(Call& call, const ReconcileRequest& request) const {
   start(call, lua::rw_read_reconcile, request.owner, request.tombstone);
   call.addArgument(request.owner);
@@ -229,12 +227,29 @@ inline void ReadLockScripts::composeReconcile(Call& call, const ReconcileRequest
   call.addArgument(channel);
   call.addNumber(request.target);
   call.addNumber(kTombstoneLife.count());
-  call.addNumber(request.keepsNewest ? 1 : 0);
+  call.addArgument(wordFor(request.lost));
   call.addNumber(request.partIndex);
   call.addNumber(request.before);
   call.addNumber(request.number);
   call.setRepeatable(true);
   call.setFreesMemory(true);
+}
+
+inline std::optional<ReconcileReply> ReadLockScripts::parseReconcile(const Reply& reply) const {
+  auto result = LockScripts::parseReconcile(reply);
+  if (!result || reply.elements.size() == 3) {
+    return result;
+  }
+  if (reply.elements[3].isInteger()) {
+    result->taken = reply.elements[3].integer == 1;
+    return result;
+  }
+  auto kept = partIndexesIn(reply.elements[3]);
+  if (!kept) {
+    return std::nullopt;
+  }
+  result->kept = std::move(*kept);
+  return result;
 }
 
 inline void ReadLockScripts::composeReadRenewals(Call& call,
