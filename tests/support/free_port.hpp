@@ -32,7 +32,8 @@ class PortReservation {
   std::uint16_t port_ = 0;
 };
 
-/// A loopback TCP port that was free a moment ago. Prefer PortReservation, which keeps it.
+/// A loopback TCP port that was free a moment ago, and that another process may have by now: for a
+/// caller that cannot keep a PortReservation until the port is used.
 [[nodiscard]] std::uint16_t freePort();
 
 /// A loopback TCP port on which connect() neither succeeds nor fails, as with a host that drops

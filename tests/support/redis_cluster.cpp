@@ -108,9 +108,11 @@ RedisCluster::Node& RedisCluster::makeNode(std::size_t master) {
     add(options_.tls->arguments(node.tls->port()));
     add({"--tls-cluster", "yes"});
   }
+  std::optional<PortReservation> reservation;
   if (options_.proxied) {
     // It announces the ports of its proxies, and so has to know them before it starts.
-    server.port = freePort();
+    reservation.emplace();
+    server.port = reservation->port();
     node.proxy = std::make_unique<TcpProxy>(server.port);
     node.busProxy = std::make_unique<TcpProxy>(node.bus->port());
     add({"--cluster-announce-ip", "127.0.0.1"});

@@ -161,7 +161,8 @@ void RedisSentinels::makeNodes() {
   std::vector<std::uint16_t> ports;
   for (int i = 0; i < count; ++i) {
     // A node announces the address of its proxy, and so has to know it before it starts.
-    const std::uint16_t port = freePort();
+    const PortReservation reservation;
+    const std::uint16_t port = reservation.port();
     ports.push_back(port);
     if (options_.proxied) {
       proxies_.push_back(std::make_unique<TcpProxy>(port));

@@ -181,8 +181,9 @@ TEST_F(RedisServerTest, ListensOnAUnixSocket) {
 }
 
 TEST_F(RedisServerTest, TakesAFixedPortAndExtraArguments) {
+  const PortReservation reservation;
   RedisServer::Options options;
-  options.port = freePort();
+  options.port = reservation.port();
   options.extraArgs = {"--maxmemory", "64mb", "--databases", "3"};
   const RedisServer server(options);
   EXPECT_EQ(server.port(), options.port);
