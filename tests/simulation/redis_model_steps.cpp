@@ -193,9 +193,9 @@ class LockSteps : public StepMaker {
                              below(3),
                              tombstone(),
                              1 + below(3),
-                             chance(50),
-                             chance(50) ? 0 : 1 + below(3),
-                             below(4)});
+                             static_cast<ReconcileRequest::Of>(below(3)),
+                             below(4),
+                             chance(50) ? 0 : 1 + below(3)});
     } else if (dice < 80) {
       renew(call, lock);
     } else if (dice < 83) {
