@@ -6,7 +6,7 @@
 -- Returns: array {read holds of this owner; those before it that are over are among them unless all are} when held;
 --          integer = ms after which it is worth looking again, -1 = not known
 -- When it runs twice: takes two holds. A request is sent once; after a lost reply rw_read_reconcile decides.
--- Cost: O(e) of the owner's own e holds that are over and before one that lives
+-- Cost: O(e) of the owner's own e latest holds that are over
 -- Source: Redisson RedissonReadLock.tryLockInnerAsync; the intent is this library's
 -- include: rw_own_reads
 if KEYS[4] and redis.call('exists', KEYS[4]) == 1 then

@@ -11,7 +11,7 @@
 --       [8] place of the hold that it was to release, 0 = the latest  [9] holds counted before it
 --       [10] number of this reconciliation of the request, 1 or more
 -- Returns: array {holds before, holds now, ms that the longest of them lasts,
---          acquire, undo: 1 = its hold is there;
+--          acquire, undo: ms that its hold lasts, 0 = it is not there;
 --          release: the places that the holds had before it, if that is known}. For acquire and undo the holds are counted
 --          as rw_read_acquire does.
 -- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, a run that comes
@@ -25,40 +25,34 @@ local tombstone, life = KEYS[4], ARGV[6]
 local counted = countReads(KEYS[1], ARGV[1])
 local target = tonumber(ARGV[5])
 local expected = tonumber(ARGV[9])
-local lasted = 0
-
--- Returns how many of them lived.
-local function drop(first, last)
-  local dropped = 0
-  for place = first, last do
-    local key = KEYS[2] .. ':' .. place
-    lasted = math.max(lasted, redis.call('pttl', key))
-    dropped = dropped + redis.call('del', key)
-  end
-  return dropped
-end
 
 if ARGV[7] == 'release' then
+  -- A release takes away what its owner does not know of, so that it would have left fewer than there were.
+  local executed = counted < expected
+  local known = math.min(counted, expected)
+  local _, lasted = endReads(KEYS[2], known + 1, counted)
   local place = tonumber(ARGV[8])
   local before = 0
-  if place > 0 and counted == expected then
-    -- The count is still the one from before the request, so the request was not executed.
-    drop(place, place)
+  local longest
+  if place > 0 and not executed then
+    _, longest = endReads(KEYS[2], place, place)
   else
-    before = drop(target + 1, counted)
+    before, longest = endReads(KEYS[2], target + 1, known)
   end
   local now, places = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
   if now < counted then
-    readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4], lasted)
+    readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4], math.max(lasted, longest))
   end
-  return {before + now, now, longestOwnRead(KEYS[2], now), counted == expected and places or nil}
+  return {before + now, now, longestOwnRead(KEYS[2], now), not executed and places or nil}
 end
 
 local now = math.min(counted, target)
 local latest = 0
+local lasted = 0
+local _
 if ARGV[7] == 'acquire' and counted >= target then
   latest = target
-  drop(target, counted - 1)
+  _, lasted = endReads(KEYS[2], target, counted - 1)
   if target < counted and redis.call('exists', KEYS[2] .. ':' .. counted) == 1 then
     redis.call('rename', KEYS[2] .. ':' .. counted, KEYS[2] .. ':' .. target)
   end
@@ -66,15 +60,20 @@ elseif counted == 1 and counted < expected then
   -- All holds from before the request were over, so that it took the first place.
   latest = 1
   if ARGV[7] == 'undo' then
-    drop(1, 1)
+    _, lasted = endReads(KEYS[2], 1, 1)
   end
 else
-  drop(target + 1, counted)
+  _, lasted = endReads(KEYS[2], target + 1, counted)
 end
 local taken = 0
 if latest > 0 then
-  taken = redis.call('exists', KEYS[2] .. ':' .. latest)
-  now = latest - 1 + taken
+  taken = math.max(redis.call('pttl', KEYS[2] .. ':' .. latest), 0)
+  if taken == 0 then
+    now = latest - 1
+    endReads(KEYS[2], latest, latest)
+  else
+    now = latest
+  end
 end
 if now < counted then
   setReads(KEYS[1], ARGV[1], now)

@@ -4,6 +4,7 @@
 --       [4] tombstone of this request, only where the old connection cannot be killed
 -- ARGV: [1] owner field  [2] common prefix of the keys of all holds  [3] PUBLISH or SPUBLISH  [4] channel
 --       [5] lease in ms to restore when holds remain, 0 = leave them  [6] place of the hold, 0 = the latest
+--       [7] holds that the owner knows of, 0 = not known; those that are counted besides end, too
 -- Returns: nil = this owner holds nothing; array {1 = released or 0 = that hold had expired, holds that remain, ms that
 --          the longest of them lasts, error text = the server refused to publish or empty, the places that those had}
 -- When it runs twice: releases twice. A request is sent once; after a lost reply rw_read_reconcile decides.
@@ -19,12 +20,17 @@ local counted = countReads(KEYS[1], ARGV[1])
 if counted == 0 then
   return nil
 end
+-- Holds that requests have left which were given up come after those that the owner knows of. Without them the count
+-- after a release is lower than the one before it, so that it says whether a lost one was executed.
+local known = tonumber(ARGV[7])
+known = known > 0 and math.min(known, counted) or counted
+local _, lasted = endReads(KEYS[2], known + 1, counted)
 local place = tonumber(ARGV[6])
 if place == 0 then
-  place = counted
+  place = known
 end
-local lasted = redis.call('pttl', KEYS[2] .. ':' .. place)
-local released = redis.call('del', KEYS[2] .. ':' .. place)
+local released, longestReleased = endReads(KEYS[2], place, place)
+lasted = math.max(lasted, longestReleased)
 local live, places = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
 local lease = tonumber(ARGV[5])
 if lease > 0 and live > 0 then

@@ -16,7 +16,8 @@ local function setReads(hash, owner, count)
 end
 
 local function anyReadLives(prefix, counted)
-  for i = 1, counted do
+  -- The latest is the likeliest to live.
+  for i = counted, 1, -1 do
     if redis.call('exists', prefix .. ':' .. i) == 1 then
       return true
     end
@@ -42,6 +43,18 @@ local function pruneReads(hash, owner, prefix, counted)
     setReads(hash, owner, live)
   end
   return live, places
+end
+
+-- Ends the holds at some places. Returns how many of them lived, and how long in ms the longest would have lasted.
+local function endReads(prefix, first, last)
+  local lived = 0
+  local longest = 0
+  for i = first, last do
+    local key = prefix .. ':' .. i
+    longest = math.max(longest, redis.call('pttl', key))
+    lived = lived + redis.call('del', key)
+  end
+  return lived, longest
 end
 
 -- How long in ms the longest of an owner's read holds lasts.

@@ -265,6 +265,43 @@ TEST_P(ReadWriteLostReply, ALostReleaseTakesTheHoldThatItMeans) {
   EXPECT_TRUE(lasting.held());
 }
 
+/// A hold that nobody knows of, as a reconciliation that was given up leaves it, is over as well.
+TEST_P(ReadWriteLostReply, C1_ALostReleaseBesideALeftoverTakesTheHoldThatItMeans) {
+  const OwnerId owner = newOwner();
+  const std::string field = ownerField(client(), owner);
+  for (const bool dead : {true, false}) {
+    const std::string name = dead ? "dead" : "alive";
+    RLock lock = sides(name).readLock();
+    Lease brief = lock.acquire({.lease = scaled(300ms)}, owner);
+    Lease lasting = lock.acquire({.lease = 60s}, owner);
+    rawRead(name, field, dead ? 100ms : Milliseconds(40s));
+    EXPECT_EVENTUALLY(kLong, raw().keys("{" + name + "}:*").size() == (dead ? 1U : 2U));
+    const auto fault = breakOnce(lua::rw_read_release);
+    EXPECT_EQ(brief.release(), ReleaseResult::lost);
+    EXPECT_EQ(fault.hits(), 1U);
+    EXPECT_TRUE(lasting.held());
+    EXPECT_EQ(reads(name, owner), Reads("1", 1));
+    EXPECT_GT(raw().pttl(holdKey(name, field, 1)), 45'000);
+    EXPECT_EQ(lasting.release(), ReleaseResult::released);
+    EXPECT_FALSE(raw().exists(name));
+  }
+}
+
+TEST_P(ReadWriteLostReply, C2_ALeftoverTakenForTheNewHoldIsValidNoLongerThanItself) {
+  const OwnerId owner = newOwner();
+  const std::string field = ownerField(client(), owner);
+  RLock lock = sides("longer").readLock();
+  const Lease lasting = lock.acquire({.lease = 300s}, owner);
+  rawRead("longer", field, 20s);
+  const auto fault = breakOnce(lua::rw_read_acquire);
+  const Lease lease = lock.acquire({.lease = 60s}, owner);
+  EXPECT_EQ(fault.hits(), 1U);
+  EXPECT_EQ(reads("longer", owner), Reads("2", 2));
+  const std::chrono::milliseconds left(raw().pttl(holdKey("longer", field, 2)));
+  EXPECT_LE(lease.validUntil(), Clock::now() + left + 1ms);
+  EXPECT_TRUE(lasting.held());
+}
+
 TEST_P(ReadWriteLostReply, ForceDoesNotHitANewOwner) {
   for (const bool reading : {true, false}) {
     const std::string name = reading ? "force-read" : "force-write";

@@ -46,7 +46,7 @@ class ScriptCost : public LockTest {
   long costOfReadRelease(int reader) {
     return commandsOf(lua::rw_read_release,
                       readKeys(reader),
-                      {owner(reader), "{rw}", "PUBLISH", "channel", "0", "0"});
+                      {owner(reader), "{rw}", "PUBLISH", "channel", "0", "0", "1"});
   }
 
   // One waiter each.

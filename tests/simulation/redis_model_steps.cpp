@@ -186,7 +186,8 @@ class LockSteps : public StepMaker {
                           {owner(),
                            chance(60) ? milliseconds(0) : lease(),
                            tombstone(),
-                           chance(60) ? 0 : 1 + below(3)});
+                           chance(60) ? 0 : 1 + below(3),
+                           below(4)});
     } else if (dice < 70) {
       lock.composeReconcile(call,
                             {owner(),

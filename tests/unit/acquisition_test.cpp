@@ -577,11 +577,17 @@ TEST(Acquisition, ReconciledHoldIsThereIfTheServerSaysSo) {
   c.attempt(2);
   c.decide(c.it->lost());
   c.reconcile(true);
-  Finding finding = c.it->reconciled({.before = 1, .now = 1, .taken = true}, false, kStart);
+  Finding finding = c.it->reconciled({.before = 1, .now = 1, .taken = 5s}, false, kStart);
   EXPECT_EQ(finding.kind, Kind::granted);
   EXPECT_EQ(finding.count, 1);
   EXPECT_FALSE(finding.tooMany);
-  finding = c.it->reconciled({.before = 3, .now = 3, .taken = false}, false, kStart);
+  EXPECT_EQ(c.it->obtained().lasts, 5s);
+  // The caller has its answer already.
+  finding = c.it->reconciled({.before = 1, .now = 1, .taken = 5s}, true, kStart);
+  EXPECT_EQ(finding.kind, Kind::resolved);
+  EXPECT_TRUE(finding.held);
+  EXPECT_EQ(finding.left, 0);
+  finding = c.it->reconciled({.before = 3, .now = 3, .taken = 0s}, false, kStart);
   EXPECT_EQ(finding.kind, Kind::resolved);
   EXPECT_FALSE(finding.held);
   EXPECT_EQ(finding.left, 2);

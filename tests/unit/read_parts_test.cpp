@@ -72,6 +72,8 @@ TEST_F(ReadPartsTest, TheLeaseToRestoreIsThatOfTheLatestThatIsLeft) {
   EXPECT_FALSE(ReadParts(*hold_).leavesWatched(0));
   EXPECT_FALSE(ReadParts(*hold_).leavesWatched(2));
   EXPECT_TRUE(ReadParts(*hold_).leavesWatched(1));
+  hold_->parts.back().lost = true;
+  EXPECT_FALSE(ReadParts(*hold_).leavesWatched(1)) << "it may be over on the server";
 }
 
 TEST_F(ReadPartsTest, KeepsTheIndexesThatTheServerNames) {

@@ -91,6 +91,7 @@ TEST(Relinquishment, RequestSaysWhatIsKnown) {
   EXPECT_EQ(request.restore, 30s);
   EXPECT_EQ(request.tombstone, "t");
   EXPECT_EQ(request.partIndex, 2);
+  EXPECT_EQ(request.before, 2);
 }
 
 TEST(Relinquishment, LateReleaseTakesALaterHold) {

@@ -151,10 +151,12 @@ TEST(ReplyTime, OfAReconciledReadHoldSaysWhichAreThere) {
   ASSERT_TRUE(released);
   EXPECT_EQ(released->kept, (std::vector<int>{1, 3}));
   EXPECT_FALSE(released->taken);
-  for (const std::int64_t taken : {0, 1}) {
-    const auto acquired = of(number(taken));
+  for (const std::int64_t lasts : {std::int64_t{0}, std::int64_t{1}, kHuge}) {
+    const auto acquired = of(number(lasts));
     ASSERT_TRUE(acquired);
-    EXPECT_EQ(acquired->taken, taken == 1);
+    ASSERT_TRUE(acquired->taken);
+    EXPECT_TRUE(isUsable(*acquired->taken));
+    EXPECT_EQ(acquired->taken->count() > 0, lasts > 0);
     EXPECT_FALSE(acquired->kept);
   }
   EXPECT_FALSE(of(array({number(0)})));

@@ -13,6 +13,7 @@
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/naming.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -272,6 +273,10 @@ inline void AcquireTask::book(int count, bool leavesGate) {
   }
   HoldKeeper::GrantTerms terms;
   terms.sentAt = acquisition_.validFrom();
+  if (obtained.lasts) {
+    // It may be left over from an earlier request, with less time than this one has asked for.
+    terms.sentAt = std::min(terms.sentAt, submittedAt() + *obtained.lasts - lease());
+  }
   terms.now = answeredAt();
   terms.lease = lease();
   terms.watched = !acquisition_.terms().hasLease();

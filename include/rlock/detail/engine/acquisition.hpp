@@ -47,6 +47,8 @@ class Acquisition {
     /// How long what a reconciliation kept lasts. It may be left over from an earlier request, so
     /// that the time of this one says nothing.
     std::optional<std::chrono::milliseconds> remaining{};
+    /// The same of the hold that was asked for, where each has a lease of its own.
+    std::optional<std::chrono::milliseconds> lasts{};
   };
 
   /// @throws std::bad_alloc
@@ -183,6 +185,7 @@ inline void Acquisition::beginAttempt(int before, std::string tombstone) {
   before_ = before;
   atHand_->heldStill = before;
   atHand_->obtained.remaining.reset();
+  atHand_->obtained.lasts.reset();
   tried_ = true;
   ++attempts_;
   atHand_->tombstone = std::move(tombstone);
@@ -284,17 +287,18 @@ inline Acquisition::Finding Acquisition::acknowledged(Clock::time_point now) con
 inline Acquisition::Finding Acquisition::reconciled(const ReconcileReply& reply,
                                                     bool answered,
                                                     Clock::time_point now) {
-  const bool held =
-      reply.taken.value_or(reply.now > before_) && !terms_.tooLate(atHand_->sentAt, now);
+  const bool taken = reply.taken ? reply.taken->count() > 0 : reply.now > before_;
+  const bool held = taken && !terms_.tooLate(atHand_->sentAt, now);
   if (held && !answered) {
     atHand_->obtained.token = reply.token;
     atHand_->obtained.remaining = reply.remaining;
+    atHand_->obtained.lasts = reply.taken;
     return granted(reply.now, reply.before, now);
   }
   return {.kind = Finding::Kind::resolved,
           .held = held,
           .undone = reply.before > reply.now,
-          .left = static_cast<int>(std::min<std::int64_t>(reply.now, before_))};
+          .left = static_cast<int>(std::min<std::int64_t>(reply.now - (taken ? 1 : 0), before_))};
 }
 
 inline Acquisition::Finding Acquisition::failed(Error error) {

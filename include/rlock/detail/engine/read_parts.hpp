@@ -55,7 +55,7 @@ class ReadParts {
     const std::size_t size = parts_.size();
     const bool latest = index == 0 || static_cast<std::size_t>(index) == size;
     const std::size_t left = latest ? size - 1 : size;
-    return left > 0 && parts_[left - 1].watched;
+    return left > 0 && parts_[left - 1].watched && !parts_[left - 1].lost;
   }
 
   /// Drops what the server has dropped. A part that somebody watches, or that should not be over

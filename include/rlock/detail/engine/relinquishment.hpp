@@ -92,7 +92,7 @@ class Relinquishment {
     validWhenSent_ = validWhenSent;
   }
   [[nodiscard]] ReleaseRequest attempt(std::string_view owner) const {
-    return {owner, plan_.restore, tombstone_, plan_.partIndex};
+    return {owner, plan_.restore, tombstone_, plan_.partIndex, plan_.before};
   }
   void beginReconciling() noexcept { reconciling_ = true; }
   /// The reconciliation at hand once more, or for the first time.

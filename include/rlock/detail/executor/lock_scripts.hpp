@@ -53,6 +53,7 @@ struct ReleaseRequest {
   std::chrono::milliseconds restore;  ///< lease to restore when holds remain; zero: leave it
   std::string_view tombstone;         ///< empty: the connection of a lost request can be killed
   int partIndex = 0;  ///< of the hold to release, where each has a lease of its own; 0: the latest
+  int before = 0;     ///< holds before the request; 0: not known
 };
 /// The owner that gets the lock from the one that releases it.
 struct HandOverRequest {
@@ -92,8 +93,9 @@ struct ReconcileReply {
   std::optional<std::uint64_t> token{};  ///< of the hold, if one remains
   /// How long the holds that remain last; empty: without end or not known.
   std::optional<std::chrono::milliseconds> remaining{};
-  /// Whether the hold of a lost acquisition is there; empty: the count says it.
-  std::optional<bool> taken{};
+  /// How long the hold of a lost acquisition lasts, zero: it is not there; empty: the count says
+  /// whether it is.
+  std::optional<std::chrono::milliseconds> taken{};
   PartIndexes kept{};  ///< of those that were held before a lost release
 };
 

@@ -178,6 +178,7 @@ inline void ReadLockScripts::composeRelease(Call& call, const ReleaseRequest& re
   call.addArgument(channel);
   call.addNumber(request.restore.count());
   call.addNumber(request.partIndex);
+  call.addNumber(request.before);
   call.setFreesMemory(true);
 }
 
@@ -241,7 +242,7 @@ inline std::optional<ReconcileReply> ReadLockScripts::parseReconcile(const Reply
     return result;
   }
   if (reply.elements[3].isInteger()) {
-    result->taken = reply.elements[3].integer == 1;
+    result->taken = timeOf(reply.elements[3].integer);
     return result;
   }
   auto kept = partIndexesIn(reply.elements[3]);
