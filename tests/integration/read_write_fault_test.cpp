@@ -30,6 +30,19 @@ class ReadWriteLostReply : public ReadWriteFixture<LostReplyTest> {
   [[nodiscard]] std::pair<std::string, std::size_t> reads(const std::string& name, OwnerId owner) {
     return {countOnServer(name, owner), raw().keys("{" + name + "}:*:rwlock_timeout:*").size()};
   }
+  /// One more hold of an owner that has some, the first of which ends while the request is lost.
+  [[nodiscard]] Lease acquireWhileTheFirstEnds(const std::string& name,
+                                               OwnerId owner,
+                                               Milliseconds lease) {
+    const auto fault = breakOnce(lua::rw_read_acquire);
+    auto acquired =
+        inThread([&] { return sides(name).readLock().acquire({.lease = lease}, owner); });
+    EXPECT_EVENTUALLY(kLong, fault.hits() == 1);
+    proxy().refuseConnections(true);
+    EXPECT_EVENTUALLY(kLong, !raw().exists(holdKey(name, ownerField(client(), owner), 1)));
+    proxy().refuseConnections(false);
+    return acquired.get();
+  }
   [[nodiscard]] std::string writes(const std::string& name, OwnerId owner) {
     return raw().hget(name, ownerField(client(), owner) + ":write").value_or("0");
   }
@@ -178,13 +191,7 @@ TEST_P(ReadWriteLostReply, AHoldThatHasEndedIsNotReleasedInThePlaceOfAnother) {
   RLock lock = sides("places").readLock();
   Lease brief = lock.acquire({.lease = scaled(500ms)}, owner);
   Lease lasting = lock.acquire({.lease = 60s}, owner);
-  const auto fault = breakOnce(lua::rw_read_acquire);
-  auto third = inThread([&] { return lock.acquire({.lease = 60s}, owner); });
-  ASSERT_EVENTUALLY(kLong, fault.hits() == 1);
-  proxy().refuseConnections(true);
-  EXPECT_EVENTUALLY(kLong, !raw().exists(holdKey("places", ownerField(client(), owner), 1)));
-  proxy().refuseConnections(false);
-  Lease latest = third.get();
+  Lease latest = acquireWhileTheFirstEnds("places", owner, 60s);
   EXPECT_EQ(brief.release(), ReleaseResult::lost);
   EXPECT_EQ(reads("places", owner), Reads("2", 2));
   EXPECT_TRUE(lasting.held());
@@ -201,13 +208,7 @@ TEST_P(ReadWriteLostReply, C1_AHoldThatHasEndedTakesNoOtherWithIt) {
   RLock lock = sides("ended").readLock();
   Lease brief = lock.acquire({.lease = scaled(500ms)}, owner);
   Lease lasting = lock.acquire({.lease = 60s}, owner);
-  const auto fault = breakOnce(lua::rw_read_acquire);
-  auto third = inThread([&] { return lock.acquire({.lease = scaled(3s)}, owner); });
-  ASSERT_EVENTUALLY(kLong, fault.hits() == 1);
-  proxy().refuseConnections(true);
-  EXPECT_EVENTUALLY(kLong, !raw().exists(holdKey("ended", field, 1)));
-  proxy().refuseConnections(false);
-  const Lease latest = third.get();
+  const Lease latest = acquireWhileTheFirstEnds("ended", owner, scaled(3s));
   EXPECT_EVENTUALLY(kLong, latest.lossReason() != LossReason::none);
   EXPECT_EVENTUALLY(kLong, holdKeys().size() == 1);
   EXPECT_EQ(brief.release(), ReleaseResult::lost);
@@ -265,7 +266,7 @@ TEST_P(ReadWriteLostReply, ALostReleaseTakesTheHoldThatItMeans) {
   EXPECT_TRUE(lasting.held());
 }
 
-/// A hold that nobody knows of, as a reconciliation that was given up leaves it, is over as well.
+/// A reconciliation that was given up has left a hold that nobody knows of.
 TEST_P(ReadWriteLostReply, C1_ALostReleaseBesideALeftoverTakesTheHoldThatItMeans) {
   const OwnerId owner = newOwner();
   const std::string field = ownerField(client(), owner);

@@ -241,43 +241,31 @@ TEST_P(ReadWriteWire, OurReadersReleaseLeavesAForeignHold) {
   EXPECT_EQ(answerOf(lock.write.tryLock()), "true");
 }
 
-TEST_P(ReadWriteWire, AForeignReleaseAfterOursWasRenumbered) {
-  Client client = patient();
-  FaceSides lock = sidesOf(client, "peer");
-  const OwnerId owner = newOwner();
-  const std::string field = ownerField(client, owner);
-  rawRead("peer", "foreign:1", 60s);
-  lock.read.lock(owner, 50ms).value();
-  lock.read.lock(owner, 20s).value();
-  EXPECT_EVENTUALLY(kLong, lock.read.holdCount(owner) == 1);
-  lock.read.lock(owner, 25s).value();
-  lock.read.lock(owner, 30s).value();
-  lock.read.unlock(owner).value();
-  EXPECT_EQ(raw().hget("peer", field), "2");
-  expectTtl(holdKey("peer", field, 1), 20'000);
-  expectTtl(holdKey("peer", field, 2), 25'000);
-  rawReadRelease("peer", "foreign:1");
-  expectTtl("peer", 25'000);
-}
-
-/// One that is over stays counted until its owner releases a hold.
-TEST_P(ReadWriteWire, AForeignReleaseBesideAGapInOurs) {
-  Client client = patient();
-  FaceSides lock = sidesOf(client, "peer");
-  const OwnerId owner = newOwner();
-  const std::string field = ownerField(client, owner);
-  rawRead("peer", "foreign:1", 60s);
-  lock.read.lock(owner, 50ms).value();
-  lock.read.lock(owner, 20s).value();
-  EXPECT_EVENTUALLY(kLong, lock.read.holdCount(owner) == 1);
-  lock.read.lock(owner, 25s).value();
-  EXPECT_EQ(raw().hget("peer", field), "3");
-  EXPECT_EQ(lock.read.holdCount(owner), 2);
-  expectTtl(holdKey("peer", field, 2), 20'000);
-  expectTtl(holdKey("peer", field, 3), 25'000);
-  rawReadRelease("peer", "foreign:1");
-  expectTtl("peer", 25'000);
-  EXPECT_EQ(answerOf(lock.write.tryLock(newOwner())), "false");
+/// One that is over stays counted until its owner releases a hold, which renumbers the others.
+TEST_P(ReadWriteWire, AForeignReleaseBesideOursThatIsOver) {
+  for (const bool renumbered : {false, true}) {
+    const std::string name = renumbered ? "renumbered" : "gap";
+    Client client = patient();
+    FaceSides lock = sidesOf(client, name);
+    const OwnerId owner = newOwner();
+    const std::string field = ownerField(client, owner);
+    rawRead(name, "foreign:1", 60s);
+    lock.read.lock(owner, 50ms).value();
+    lock.read.lock(owner, 20s).value();
+    EXPECT_EVENTUALLY(kLong, lock.read.holdCount(owner) == 1);
+    lock.read.lock(owner, 25s).value();
+    if (renumbered) {
+      lock.read.lock(owner, 30s).value();
+      lock.read.unlock(owner).value();
+    }
+    EXPECT_EQ(raw().hget(name, field), renumbered ? "2" : "3");
+    EXPECT_EQ(lock.read.holdCount(owner), 2);
+    expectTtl(holdKey(name, field, renumbered ? 1 : 2), 20'000);
+    expectTtl(holdKey(name, field, renumbered ? 2 : 3), 25'000);
+    rawReadRelease(name, "foreign:1");
+    expectTtl(name, 25'000);
+    EXPECT_EQ(answerOf(lock.write.tryLock(newOwner())), "false");
+  }
 }
 
 TEST_P(ReadWriteWire, ForeignWritersAndReadersWakeOurWaiters) {
