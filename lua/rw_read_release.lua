@@ -20,8 +20,8 @@ local counted = countReads(KEYS[1], ARGV[1])
 if counted == 0 then
   return nil
 end
--- Holds that requests have left which were given up come after those that the owner knows of. Without them the count
--- after a release is lower than the one before it, so that it says whether a lost one was executed.
+-- A request that was given up can leave a hold, which comes after those that the owner knows of. Without it the count
+-- after a release is lower than the one before, so that the count says whether a lost release was executed.
 local known = tonumber(ARGV[7])
 known = known > 0 and math.min(known, counted) or counted
 local _, lasted = endReads(KEYS[2], known + 1, counted)

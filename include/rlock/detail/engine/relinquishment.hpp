@@ -99,8 +99,8 @@ class Relinquishment {
   [[nodiscard]] ReconcileRequest reconciling(std::string_view owner) {
     ReconcileRequest request{owner, expected(), tombstone_};
     request.number = ++reconciliations_;
-    request.before = plan_.before;
     request.partIndex = plan_.all ? 0 : plan_.partIndex;
+    request.before = plan_.before;
     return request;
   }
   [[nodiscard]] bool reconciles() const noexcept { return reconciling_; }
