@@ -240,13 +240,10 @@ void LockScenario::started(Agent& agent,
   ++agent.calls;
   agent.wanted = &handle;
   agent.callingSince = sim_.now();
-  std::optional<milliseconds> limit;
+  std::optional<CallLimit> limit;
   if (!agent.waits) {
-    limit = options.wait ? options.wait->ceilMilliseconds() : sim_.callTimeout();
-    if (group(handle)) {
-      // Its members have graces of their own.
-      *limit += milliseconds(120);
-    }
+    limit = {options.wait ? options.wait->ceilMilliseconds() : sim_.callTimeout(),
+             graceOfMembers(handle)};
   }
   std::string what = "owner " + std::to_string(agent.owner) + " wants " +
                      std::as_const(handle.lock).getName() + (handle.shared ? " to read" : "");
@@ -328,13 +325,9 @@ void LockScenario::release(Agent& agent) {
   agent.waits = false;
   ++agent.calls;
   RLock lock = held.handle->lock;
-  auto limit = sim_.callTimeout();
-  if (group(*held.handle)) {
-    limit += milliseconds(120);
-  }
   sim_.call<void>(*agent.peer,
                   "owner " + std::to_string(agent.owner) + " releases " + lock.getName(),
-                  limit,
+                  CallLimit(sim_.callTimeout(), graceOfMembers(*held.handle)),
                   lock.unlockAsync(OwnerId{agent.owner}),
                   [this, &agent](const Result<void>& result) {
                     if (sim_.over()) {

@@ -118,6 +118,10 @@ class LockScenario : public Scenario {
   [[nodiscard]] bool group(const Handle& handle) const noexcept {
     return handle.covers.size() > 1 || family_ == Family::red;
   }
+  /// How much longer than its own limit a call may take.
+  [[nodiscard]] milliseconds graceOfMembers(const Handle& handle) const noexcept {
+    return milliseconds(group(handle) ? 120 : 0);
+  }
   void next(Agent& agent, Time delay);
   void step(Agent& agent);
   void acquire(Agent& agent);

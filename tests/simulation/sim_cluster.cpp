@@ -243,13 +243,21 @@ void Cluster::published(Node& node, std::string_view channel, std::string_view p
     }
     world_.after(world_.random().between(node.config().delayMin, node.config().delayMax),
                  [this, &to = *other, name = std::string(channel), text = std::string(payload)] {
-                   if (to.awake() <= world_.now()) {
-                     relaying_ = true;
-                     to.look({"PUBLISH", name, text});
-                     relaying_ = false;
-                   }
+                   relay(to, name, text);
                  });
   }
+}
+
+/// To one that is frozen it comes when that one goes on; one that was down has no subscriber.
+void Cluster::relay(Node& to, const std::string& channel, const std::string& payload) {
+  if (to.awake() > world_.now()) {
+    world_.after(to.awake() - world_.now(),
+                 [this, &to, channel, payload] { relay(to, channel, payload); });
+    return;
+  }
+  relaying_ = true;
+  to.look({"PUBLISH", channel, payload});
+  relaying_ = false;
 }
 
 // What the servers know.
@@ -425,12 +433,14 @@ void Cluster::die(std::size_t shard, std::size_t master, std::size_t successor, 
 }
 
 void Cluster::promote(std::size_t shard, std::size_t successor) {
+  const std::size_t master = successor == shard ? shard + config_.shards : shard;
   if (!awake(successor)) {
+    // The old master, which has lost its data, would serve as if it still were one.
+    nodes_[master]->stayDown(milliseconds(20));
     world_.after(milliseconds(10), [this, shard, successor] { promote(shard, successor); });
     return;
   }
   moving_ = false;
-  const std::size_t master = successor == shard ? shard + config_.shards : shard;
   const std::uint64_t epoch = ++truth_.epoch;
   const auto change = [shard, successor, epoch](View& view) {
     if (view.masterSince[shard] < epoch) {

@@ -83,6 +83,7 @@ class Cluster final : public ClusterPart {
                                                    Connection& connection,
                                                    const Command& command) override;
   void published(Node& node, std::string_view channel, std::string_view payload) override;
+  void relay(Node& to, const std::string& channel, const std::string& payload);
 
   [[nodiscard]] std::optional<std::string> refusal(Node& node,
                                                    bool asking,

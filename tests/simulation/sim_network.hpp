@@ -203,6 +203,12 @@ class Node {
   /// The server does nothing for so long.
   void freeze(Time length);
   void restart(bool keepData, Time down);
+  /// One that is down stays so for at least so long.
+  void stayDown(Time length) noexcept {
+    if (downUntil_ > world_.now()) {
+      downUntil_ = std::max(downUntil_, world_.now() + length);
+    }
+  }
   void flushScripts() { model_.flushScripts(); }
   /// A connection of the process is cut, at once or soon; `commands`: the one for commands. Returns
   /// whether there was such a one; otherwise the only one that there is was cut, if any.

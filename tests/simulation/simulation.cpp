@@ -411,10 +411,10 @@ void Simulation::checkResidue() {
 
 Simulation::CallRecord Simulation::open(Peer& peer,
                                         std::string what,
-                                        std::optional<milliseconds> limit) {
+                                        std::optional<CallLimit> limit) {
   trace("process ", peer.index(), ": ", what);
-  const TimePoint end = limit ? peer.now() + *limit : TimePoint::max();
-  calls_.push_back({&peer, std::move(what), now(), end});
+  const TimePoint end = limit ? peer.now() + limit->time : TimePoint::max();
+  calls_.push_back({&peer, std::move(what), now(), end, limit ? end + limit->more : end});
   return std::prev(calls_.end());
 }
 
@@ -429,22 +429,23 @@ void Simulation::answered(const OpenCall& call, const Error* error) {
     return;
   }
   if (call.limit != TimePoint::max() && !sleepy(*call.peer) &&
-      call.peer->now() > call.limit + kAnswerGrace) {
+      call.peer->now() > call.latest + kAnswerGrace) {
     broken("deadline", "a call ends too late: " + call.what);
   }
   if (error != nullptr) {
     count("error: " + std::string(toString(error->errc())));
     const bool connection =
         error->errc() == Errc::connectionFailed || error->errc() == Errc::serverError;
-    // Until the first connection there may be no time to wait for it.
-    // While a slot moves there may be no time left for another pause or to follow a redirection;
-    // that is what is said then, and not the redirection.
+    // Until the first connection there may be no time to wait for it; a node of a cluster is
+    // connected to when it is first needed. While a slot moves there may be no time left for
+    // another pause or to follow a redirection; that is what is said then, and not the redirection.
     const bool noPauseLeft = call.peer->now() + plan_.options.retryDelayMax >= call.limit &&
-                             error->serverMessage().starts_with("TRYAGAIN");
+                             (error->serverMessage().starts_with("TRYAGAIN") ||
+                              error->serverMessage().starts_with("MOVED"));
     const bool noTimeLeft =
         call.peer->now() >= call.limit && error->errc() == Errc::connectionFailed;
-    const bool movedTooLate = plan_.cluster.migrations > 0 && (noPauseLeft || noTimeLeft);
-    if (connection && call.startedAt > milliseconds(200) && plan_.faults.none() && !movedTooLate &&
+    const bool tooLate = plan_.cluster.shards > 0 && (noPauseLeft || noTimeLeft);
+    if (connection && call.startedAt > milliseconds(200) && plan_.faults.none() && !tooLate &&
         plan_.network.spikePercent == 0 && !plan_.network.killDenied) {
       broken("error", call.what + " fails although nothing is broken: " + error->what());
     }
@@ -509,7 +510,7 @@ void Simulation::tick() {
 void Simulation::checkLimits() {
   for (const OpenCall& call : calls_) {
     if (!call.peer->process().dead() && call.limit != TimePoint::max() && !sleepy(*call.peer) &&
-        call.peer->now() > call.limit + kAnswerGrace) {
+        call.peer->now() > call.latest + kAnswerGrace) {
       broken("deadline", "a call goes on too long: " + call.what);
     }
   }

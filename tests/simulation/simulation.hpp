@@ -31,6 +31,16 @@ struct Violation {
 /// nothing.
 using Coverage = std::map<std::string, std::uint64_t>;
 
+/// How long a call may take, and how much longer its members, which have limits of their own.
+struct CallLimit {
+  // NOLINTNEXTLINE(google-explicit-constructor): most calls have none
+  CallLimit(milliseconds ofTheCall, milliseconds ofItsMembers = milliseconds(0)) noexcept
+      : time(ofTheCall), more(ofItsMembers) {}
+
+  milliseconds time;
+  milliseconds more;
+};
+
 /// A call that was started and has not answered yet.
 struct OpenCall {
   Peer* peer;
@@ -38,6 +48,7 @@ struct OpenCall {
   Time startedAt;
   /// By the clock of its process; max(): without a limit.
   TimePoint limit;
+  TimePoint latest;  ///< when its members must have answered
 };
 
 /// One schedule: processes with several agents each do what a scenario says, faults happen, then
@@ -96,7 +107,7 @@ class Simulation final : private ServerObserver, private ClientObserver {
   template <class T, class Then>
   void call(Peer& peer,
             std::string what,
-            std::optional<milliseconds> limit,
+            std::optional<CallLimit> limit,
             Operation<T> operation,
             Then then) {
     const auto record = open(peer, std::move(what), limit);
@@ -129,7 +140,7 @@ class Simulation final : private ServerObserver, private ClientObserver {
   void checkLimits();
   void closeAll();
   void checkResidue();
-  CallRecord open(Peer& peer, std::string what, std::optional<milliseconds> limit);
+  CallRecord open(Peer& peer, std::string what, std::optional<CallLimit> limit);
   void answered(const OpenCall& call, const Error* error);
 
   void executing(Node& node, const Command& command) override;
