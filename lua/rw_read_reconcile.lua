@@ -11,9 +11,8 @@
 --       [8] place of the hold that it was to release, 0 = the latest  [9] holds counted before it
 --       [10] number of this reconciliation of the request, 1 or more
 -- Returns: array {holds before, holds now, ms that the longest of them lasts,
---          acquire, undo: ms that its hold lasts, 0 = it is not there;
---          release: the places that the holds had before it, if that is known}. For acquire and undo the holds are counted
---          as rw_read_acquire does.
+--          acquire, undo: ms that its hold lasts, 0 = it is not there; release: the places of those that are over}. The
+--          holds are counted as rw_read_acquire and rw_read_release do.
 -- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, a run that comes
 --          after a later reconciliation is refused.
 -- Cost: as rw_read_release
@@ -34,16 +33,19 @@ if ARGV[7] == 'release' then
   local place = tonumber(ARGV[8])
   local before = 0
   local longest
+  local left
   if place > 0 and not executed then
-    _, longest = endReads(KEYS[2], place, place)
+    _, longest = takeRead(KEYS[2], place, known)
+    left = known - 1
   else
     before, longest = endReads(KEYS[2], target + 1, known)
+    left = math.min(known, target)
   end
-  local now, places = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
+  local now, remaining, over = keepReads(KEYS[1], ARGV[1], KEYS[2], left, counted)
   if now < counted then
     readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4], math.max(lasted, longest))
   end
-  return {before + now, now, longestOwnRead(KEYS[2], now), not executed and places or nil}
+  return {before + now, now, remaining, over}
 end
 
 local now = math.min(counted, target)

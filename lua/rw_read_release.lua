@@ -6,10 +6,11 @@
 --       [5] lease in ms to restore when holds remain, 0 = leave them  [6] place of the hold, 0 = the latest
 --       [7] holds that the owner knows of, 0 = not known; those that are counted besides end, too
 -- Returns: nil = this owner holds nothing; array {1 = released or 0 = that hold had expired, holds that remain, ms that
---          the longest of them lasts, error text = the server refused to publish or empty, the places that those had}
+--          the longest of them lasts, error text = the server refused to publish or empty, the places of those of them
+--          that are over}. Those are counted, too, unless all are over.
 -- When it runs twice: releases twice. A request is sent once; after a lost reply rw_read_reconcile decides.
--- Cost: O(h + e) of the owner's own h holds and e of others that have expired and are still counted; more readers
---       cost more only when the hold was the last to expire by more than a second: then O(all read holds)
+-- Cost: O(h) of the owner's own h holds; more readers cost more only when the hold was the last to expire by more than
+--       a second: then O(all read holds)
 -- Source: Redisson RedissonReadLock.unlockInnerAsync
 -- include: rw_own_reads
 -- include: rw_reads_ended
@@ -29,17 +30,22 @@ local place = tonumber(ARGV[6])
 if place == 0 then
   place = known
 end
-local released, longestReleased = endReads(KEYS[2], place, place)
-lasted = math.max(lasted, longestReleased)
-local live, places = pruneReads(KEYS[1], ARGV[1], KEYS[2], counted)
+local left = known
+local released, longestReleased = 0, 0
+if place <= known then
+  released, longestReleased = takeRead(KEYS[2], place, known)
+  left = known - 1
+end
+local longest, over
+left, longest, over = keepReads(KEYS[1], ARGV[1], KEYS[2], left, counted)
 local lease = tonumber(ARGV[5])
-if lease > 0 and live > 0 then
-  for _, key in ipairs({KEYS[2] .. ':' .. live, KEYS[1]}) do
+if lease > 0 and left > 0 and over[#over] ~= left then
+  for _, key in ipairs({KEYS[2] .. ':' .. left, KEYS[1]}) do
     if redis.call('pttl', key) < lease then
       redis.call('pexpire', key, lease)
     end
   end
+  longest = math.max(longest, lease)
 end
-local longest = longestOwnRead(KEYS[2], live)
-local failure = readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4], lasted)
-return {released, live, longest, failure or '', places}
+local failure = readsEnded(KEYS[1], ARGV[2], KEYS[3], ARGV[3], ARGV[4], math.max(lasted, longestReleased))
+return {released, left, longest, failure or '', over}

@@ -4,6 +4,7 @@
 
 #include "fault/faults.hpp"
 #include <rlock/detail/engine/read_parts.hpp>
+#include <rlock/detail/engine/watchdog.hpp>
 
 #include <gtest/gtest.h>
 
@@ -24,9 +25,9 @@ using detail::HoldKind;
 using detail::HoldPart;
 using detail::HoldPtr;
 using detail::makeIntrusive;
-using detail::PartIndexes;
 using detail::RareText;
 using detail::ReadParts;
+using detail::Watchdog;
 
 constexpr std::uint64_t kParts = 4;
 const std::string kLabel(100, 'x');
@@ -48,7 +49,6 @@ HoldPtr makeHold(const std::shared_ptr<int>& lock, ReadParts::Clock::time_point 
 TEST(ReadPartsMemory, PartsAreDroppedWholeOrNotAtAll) {
   const auto lock = std::make_shared<int>();
   const auto now = ReadParts::Clock::now();
-  const PartIndexes kept(std::vector<int>{1, 4});
   bool failed = true;
   for (long k = 1; failed; ++k) {
     SCOPED_TRACE("allocation " + std::to_string(k));
@@ -58,7 +58,7 @@ TEST(ReadPartsMemory, PartsAreDroppedWholeOrNotAtAll) {
     {
       const FailedAllocation failure(k, FailedAllocation::Of::thisThread);
       try {
-        ReadParts(*hold).keep(kept, 2, now, losses);
+        ReadParts(*hold).keep(2, now, losses);
       } catch (const std::bad_alloc&) {
         // Looked at below.
       }
@@ -71,6 +71,46 @@ TEST(ReadPartsMemory, PartsAreDroppedWholeOrNotAtAll) {
       EXPECT_EQ(part.label.view(), kLabel) << part.incarnation;
     }
     EXPECT_EQ(losses.size(), failed ? 0U : 2U);
+  }
+}
+
+TEST(ReadPartsMemory, AReleaseThatFindsNoneMayComeOnceMore) {
+  const auto lock = std::make_shared<int>();
+  const auto now = ReadParts::Clock::now();
+  Watchdog watchdog(30s);
+  bool failed = true;
+  for (long k = 1; failed; ++k) {
+    SCOPED_TRACE("allocation " + std::to_string(k));
+    ASSERT_LT(k, 100);
+    const HoldPtr hold = makeHold(lock, now + 10s);
+    const auto third = hold->parts[2].handle;
+    ReadParts::Losses losses;
+    const auto release = [&] {
+      return ReadParts(*hold).released(
+          {.incarnation = 2, .remain = 3, .over = {2}}, now, watchdog, losses);
+    };
+    int left = 0;
+    {
+      const FailedAllocation failure(k, FailedAllocation::Of::thisThread);
+      try {
+        left = release();
+      } catch (const std::bad_alloc&) {
+        // It comes once more below.
+      }
+      failed = FailedAllocation::happened();
+    }
+    if (failed) {
+      EXPECT_EQ(hold->parts.size(), kParts);
+      left = release();
+    }
+    EXPECT_EQ(left, 3);
+    std::vector<std::uint64_t> incarnations;
+    for (const HoldPart& part : hold->parts) {
+      incarnations.push_back(part.incarnation);
+    }
+    EXPECT_EQ(incarnations, (std::vector<std::uint64_t>{1, 3, 4}));
+    EXPECT_EQ(losses.size(), 1U);
+    EXPECT_EQ(third->reason(), LossReason::refused);
   }
 }
 

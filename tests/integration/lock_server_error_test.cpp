@@ -314,6 +314,37 @@ TEST_F(ServerTrouble, XERR8_CommandsThatAreForbidden) {
   expectNoKeys();
 }
 
+/// An owner whose unlock() is refused takes the lock again, while the first hold has not expired.
+TEST_F(ServerTrouble, ARefusedUnlockLeavesNothingThatTheNextOneDoesNotEnd) {
+  raw().run({"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"});
+  Options settings = options();
+  settings.username = "app";
+  settings.password = "pw";
+  settings.watchdogTimeout = 30s;
+  Client client = Client::connect(settings);
+  const ReadWriteLock both = client.getReadWriteLock("both");
+  for (RLock lock : {client.getLock("plain"), both.readLock(), both.writeLock()}) {
+    SCOPED_TRACE(lock.getName());
+    lock.lock();
+    raw().run({"ACL", "SETUSER", "app", "-evalsha", "-eval"});
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "denied");
+    raw().run({"ACL", "SETUSER", "app", "+@all"});
+    lock.lock();
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+    EXPECT_EVENTUALLY(kLong, !raw().exists(lock.getName()));
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
+    EXPECT_EQ(client.stats().holds, 0U);
+    // What is refused may be called again.
+    lock.lock();
+    raw().run({"ACL", "SETUSER", "app", "-evalsha", "-eval"});
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "denied");
+    raw().run({"ACL", "SETUSER", "app", "+@all"});
+    EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
+    EXPECT_FALSE(raw().exists(lock.getName()));
+  }
+  expectNoKeys();
+}
+
 TEST_F(ServerTrouble, XERR8_WithoutTheClientCommandEverythingElseWorks) {
   raw().run({"ACL", "SETUSER", "noclient", "on", ">pw", "~*", "&*", "+@all", "-client"});
   Options settings = options();

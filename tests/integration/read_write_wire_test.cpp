@@ -241,27 +241,29 @@ TEST_P(ReadWriteWire, OurReadersReleaseLeavesAForeignHold) {
   EXPECT_EQ(answerOf(lock.write.tryLock()), "true");
 }
 
-/// One that is over stays counted until its owner releases a hold, which renumbers the others.
+/// One that is over keeps its place until its owner gives it back.
 TEST_P(ReadWriteWire, AForeignReleaseBesideOursThatIsOver) {
-  for (const bool renumbered : {false, true}) {
-    const std::string name = renumbered ? "renumbered" : "gap";
+  for (const bool givenBack : {false, true}) {
+    const std::string name = givenBack ? "given-back" : "gap";
     Client client = patient();
     FaceSides lock = sidesOf(client, name);
     const OwnerId owner = newOwner();
     const std::string field = ownerField(client, owner);
     rawRead(name, "foreign:1", 60s);
-    lock.read.lock(owner, 50ms).value();
+    Lease over = client.getReadWriteLock(name).readLock().acquire({.lease = 50ms}, owner);
     lock.read.lock(owner, 20s).value();
     EXPECT_EVENTUALLY(kLong, lock.read.holdCount(owner) == 1);
     lock.read.lock(owner, 25s).value();
-    if (renumbered) {
-      lock.read.lock(owner, 30s).value();
-      lock.read.unlock(owner).value();
+    lock.read.lock(owner, 30s).value();
+    lock.read.unlock(owner).value();
+    EXPECT_EQ(raw().hget(name, field), "3");
+    if (givenBack) {
+      EXPECT_EQ(over.release(), ReleaseResult::lost);
+      EXPECT_EQ(raw().hget(name, field), "2");
     }
-    EXPECT_EQ(raw().hget(name, field), renumbered ? "2" : "3");
     EXPECT_EQ(lock.read.holdCount(owner), 2);
-    expectTtl(holdKey(name, field, renumbered ? 1 : 2), 20'000);
-    expectTtl(holdKey(name, field, renumbered ? 2 : 3), 25'000);
+    expectTtl(holdKey(name, field, givenBack ? 1 : 2), 20'000);
+    expectTtl(holdKey(name, field, givenBack ? 2 : 3), 25'000);
     rawReadRelease(name, "foreign:1");
     expectTtl(name, 25'000);
     EXPECT_EQ(answerOf(lock.write.tryLock(newOwner())), "false");
@@ -345,6 +347,24 @@ TEST_F(ReadWriteServerError, ReleasingWorksAtTheMemoryLimit) {
   EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.writeLock().tryLock()); }), "outOfMemory");
   EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.readLock().tryLock()); }), "outOfMemory");
   expectNoKeys();
+}
+
+/// A forced release has ended a read hold, and its owner holds a lock of another kind by that name.
+TEST_F(ReadWriteServerError, AReconciliationLeavesALockOfAnotherKind) {
+  Client client = connect();
+  RLock plain = client.getLock("other");
+  const OwnerId owner = newOwner();
+  const std::string field = ownerField(client, owner);
+  const Lease lease = plain.acquire({.lease = 60s}, owner);
+  for (const char* lost : {"release", "undo", "acquire"}) {
+    SCOPED_TRACE(lost);
+    raw().eval(lua::rw_read_reconcile.body,
+               {"other", "{other}:" + field + ":rwlock_timeout", "intent"},
+               {field, "{other}", "PUBLISH", "channel", "0", "120000", lost, "0", "1", "1"});
+    EXPECT_EQ(raw().hgetall("other"), (Fields{{field, "1"}}));
+  }
+  EXPECT_GT(raw().pttl("other"), 50'000);
+  EXPECT_TRUE(lease.held());
 }
 
 TEST_F(ReadWriteServerError, ARefusedMessageDoesNotUndoARelease) {

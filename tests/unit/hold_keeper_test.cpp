@@ -74,20 +74,27 @@ class HoldKeeperTest : public EngineFixture {
 
 // Releases.
 
-/// The server says with each release which of the owner's read holds it has.
+/// The server says with each release which of the owner's read holds are over.
 TEST_F(HoldKeeperTest, AReadHoldThatAnothersReleaseFindsGoneIsTold) {
-  const auto gone = take(reads_);
-  const auto other = take(reads_, 1);
-  const std::stop_token lost = gone->lostToken();
-  HoldRelease releaseOfTheOther{.incarnation = other->incarnation()};
-  releaseOfTheOther.indexes.emplace();
-  release(reads_, releaseOfTheOther);
-  EXPECT_TRUE(other->released());
-  EXPECT_EQ(other->reason(), LossReason::none);
-  EXPECT_EQ(gone->reason(), LossReason::refused);
-  EXPECT_FALSE(lost.stop_requested()) << "this is told on the loop thread";
-  env_->runPosted();
-  EXPECT_TRUE(lost.stop_requested());
+  for (const bool othersAreLeft : {true, false}) {
+    const auto gone = take(reads_);
+    const auto other = take(reads_, 1);
+    const std::stop_token lost = gone->lostToken();
+    HoldRelease releaseOfTheOther{.incarnation = other->incarnation()};
+    if (othersAreLeft) {
+      static_cast<void>(take(reads_, 2));
+      releaseOfTheOther.remain = 2;
+      releaseOfTheOther.over = {1};
+    }
+    release(reads_, releaseOfTheOther);
+    EXPECT_TRUE(other->released());
+    EXPECT_EQ(other->reason(), LossReason::none);
+    EXPECT_EQ(gone->reason(), LossReason::refused);
+    EXPECT_FALSE(lost.stop_requested()) << "this is told on the loop thread";
+    env_->runPosted();
+    EXPECT_TRUE(lost.stop_requested());
+    release(reads_, {});
+  }
 }
 
 TEST_F(HoldKeeperTest, AHoldThatItsOwnReleaseFindsGoneIsTold) {
@@ -116,6 +123,104 @@ TEST_F(HoldKeeperTest, OnlyTheLastHoldIsLeftToExpireWhenItsReleaseFails) {
   EXPECT_TRUE(watchedAfterAFailedRelease()) << "the other one is still wanted";
   release(scripts_, {.remain = 1});
   EXPECT_FALSE(watchedAfterAFailedRelease());
+}
+
+/// Its release waits for a connection, and the other one ends meanwhile.
+TEST_F(HoldKeeperTest, AReadHoldThatIsReleasedIsNotRenewedOnceTheOthersAreOver) {
+  HoldKeeper::GrantTerms ownLease = watchedTerms();
+  ownLease.watched = false;
+  ownLease.lease = 5s;
+  for (const bool latest : {true, false}) {
+    SCOPED_TRACE(latest);
+    const auto first = take(reads_, 0, latest ? ownLease : watchedTerms());
+    const auto second = take(reads_, 1, latest ? watchedTerms() : ownLease);
+    const HoldGates::Gate gate = engine_->gates().enter(reads_, kOwner, waiter_);
+    engine_->holds().releasing(*gate.hold, latest ? 0 : first->incarnation(), env_->now());
+    EXPECT_TRUE(gate.hold->hook.linked()) << "the other one is still wanted";
+    env_->runPosted();
+    env_->advance(5s);
+    env_->runPosted();
+    EXPECT_EQ((latest ? first : second)->reason(), LossReason::expired);
+    EXPECT_FALSE(gate.hold->hook.linked());
+    engine_->holds().notReleased(*gate.hold);
+    EXPECT_FALSE(gate.hold->watched);
+    engine_->gates().leave(*gate.hold);
+    release(reads_, {});
+  }
+}
+
+/// One that is over is given back, which fails.
+TEST_F(HoldKeeperTest, AFailedReleaseOfAReadHoldThatIsOverLeavesTheOthersWatched) {
+  HoldKeeper::GrantTerms ownLease = watchedTerms();
+  ownLease.watched = false;
+  ownLease.lease = 5s;
+  const auto over = take(reads_, 0, ownLease);
+  take(reads_, 1);
+  env_->runPosted();
+  env_->advance(5s);
+  env_->runPosted();
+  const HoldGates::Gate gate = engine_->gates().enter(reads_, kOwner, waiter_);
+  engine_->holds().releasing(*gate.hold, over->incarnation(), env_->now());
+  EXPECT_TRUE(gate.hold->hook.linked());
+  engine_->holds().notReleased(*gate.hold);
+  EXPECT_TRUE(gate.hold->watched);
+  engine_->holds().releasing(*gate.hold, 0, env_->now());
+  EXPECT_FALSE(gate.hold->hook.linked()) << "it is the last";
+  engine_->holds().notReleased(*gate.hold);
+  EXPECT_FALSE(gate.hold->watched);
+  engine_->gates().leave(*gate.hold);
+}
+
+/// An owner whose release fails takes the lock again: it releases that once, and nothing may stay.
+TEST_F(HoldKeeperTest, AHoldWhoseReleaseFailedIsNoPartOfTheNextOne) {
+  for (const Scripts& scripts : {scripts_, reads_}) {
+    const HoldPtr hold = engine_->gates().entry(scripts, kOwner);
+    const auto failedRelease = [&] {
+      const HoldGates::Gate gate = engine_->gates().enter(scripts, kOwner, waiter_);
+      engine_->holds().releasing(*gate.hold, 0, env_->now());
+      engine_->holds().notReleased(*gate.hold);
+      engine_->gates().leave(*gate.hold);
+    };
+    const auto first = take(scripts);
+    failedRelease();
+    const auto second = take(scripts, 1);
+    EXPECT_NE(first->incarnation(), second->incarnation());
+    EXPECT_TRUE(hold->watched);
+    EXPECT_EQ(second->reason(), LossReason::none);
+    EXPECT_EQ(first->reason(), LossReason::none);
+    const HoldGates::Gate gate = engine_->gates().enter(scripts, kOwner, waiter_);
+    engine_->holds().releasing(*gate.hold, 0, env_->now());
+    EXPECT_FALSE(hold->hook.linked()) << "it is the last that is wanted";
+    engine_->gates().leave(*gate.hold);
+    release(scripts, {});
+
+    // A release that is called again is as any other.
+    take(scripts);
+    failedRelease();
+    release(scripts, {});
+    take(scripts);
+    take(scripts, 1);
+    const HoldPtr again = engine_->gates().entry(scripts, kOwner);
+    EXPECT_EQ(again->count, 2);
+    release(scripts, {.remain = 1});
+    EXPECT_TRUE(again->hook.linked());
+    release(scripts, {});
+  }
+}
+
+/// The server that took over had the first of two holds, and counts the third one as the second.
+TEST_F(HoldKeeperTest, AHoldThatAFailoverHasLeftIsNoPartOfTheNextOne) {
+  const auto first = take(scripts_);
+  take(scripts_, 1);
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  HoldKeeper::GrantTerms terms = watchedTerms();
+  terms.sentAt = env_->now();
+  terms.now = env_->now();
+  const auto third = engine_->holds().granted(*gate.hold, 2, 2, terms).handle;
+  EXPECT_EQ(first->reason(), LossReason::refused);
+  EXPECT_EQ(third->reason(), LossReason::none);
+  EXPECT_EQ(gate.hold->count, 1) << "its owner releases it once";
+  engine_->gates().leave(*gate.hold);
 }
 
 // Labels.

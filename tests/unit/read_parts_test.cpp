@@ -37,15 +37,6 @@ class ReadPartsTest : public testing::Test {
     return ReadParts(*hold_).released(release, now_, watchdog_, losses_);
   }
 
-  /// @param indexes  the server says where what is left stands
-  int releasedAllButTheFirst(std::uint64_t incarnation, bool indexes) {
-    HoldRelease release{.incarnation = incarnation, .remain = 1};
-    if (indexes) {
-      release.indexes = std::vector<int>{1};
-    }
-    return released(release);
-  }
-
   using Left = std::vector<std::uint64_t>;
 
   ReadParts::Clock::time_point now_ = ReadParts::Clock::time_point(1h);
@@ -76,15 +67,61 @@ TEST_F(ReadPartsTest, TheLeaseToRestoreIsThatOfTheLatestThatIsLeft) {
   EXPECT_FALSE(ReadParts(*hold_).leavesWatched(1)) << "it may be over on the server";
 }
 
-TEST_F(ReadPartsTest, KeepsTheIndexesThatTheServerNames) {
+/// Whatever the clocks say: the server does the same.
+TEST_F(ReadPartsTest, AReleaseTakesOneAwayAlthoughOthersAreOver) {
   add(10s);
-  add(10s);
-  add(10s);
-  ReadParts(*hold_).keep(std::vector<int>{1, 3}, 9, now_, losses_);
+  add(30s, true);
+  add(20s);
+  add(30s, true);
+  now_ += 20s;
+  EXPECT_EQ(released({.incarnation = 4, .remain = 3}), 3);
+  EXPECT_EQ(left(), (Left{1, 2, 3}));
+  EXPECT_EQ(released({.incarnation = 2, .remain = 2}), 2);
   EXPECT_EQ(left(), (Left{1, 3}));
-  ASSERT_EQ(losses_.size(), 1U) << "it should not have been over yet";
+  EXPECT_TRUE(losses_.empty());
+}
+
+/// Their indexes are those that they have after the release.
+TEST_F(ReadPartsTest, WhatIsOverOnTheServerIsLostAndKeepsItsPlace) {
+  for (const std::uint64_t which : {1U, 3U}) {
+    SCOPED_TRACE(which);
+    hold_->parts.keepOnly({});
+    losses_.clear();
+    add(30s);
+    add(30s, true);
+    add(30s);
+    const auto handle = hold_->parts[1].handle;
+    EXPECT_EQ(released({.incarnation = which, .remain = 2, .over = {which == 1 ? 1 : 2}}), 2);
+    EXPECT_EQ(left(), (which == 1 ? Left{2, 3} : Left{1, 2}));
+    ASSERT_EQ(losses_.size(), 1U);
+    EXPECT_EQ(losses_[0].incarnation, 2U);
+    EXPECT_EQ(handle->reason(), LossReason::refused);
+    EXPECT_FALSE(hold_->lost);
+  }
+}
+
+TEST_F(ReadPartsTest, WhatIsOverOnTheServerAndByTheClockHasExpired) {
+  add(30s);
+  add(10s);
+  add(10s, true);
+  add(30s);
+  now_ += 10s;
+  EXPECT_EQ(released({.incarnation = 4, .remain = 3, .over = {2, 3}}), 3);
+  ASSERT_EQ(losses_.size(), 1U) << "of the other nobody is told";
+  EXPECT_EQ(losses_[0].incarnation, 3U);
+  EXPECT_EQ(losses_[0].reason, LossReason::expired);
+}
+
+/// Then the indexes would mean others.
+TEST_F(ReadPartsTest, WhereTheServerCountsFewerTheFirstToExpireAreOver) {
+  add(30s);
+  add(10s, true);
+  add(20s);
+  add(30s);
+  EXPECT_EQ(released({.incarnation = 4, .remain = 2, .over = {1}}), 2);
+  EXPECT_EQ(left(), (Left{1, 3}));
+  ASSERT_EQ(losses_.size(), 1U);
   EXPECT_EQ(losses_[0].incarnation, 2U);
-  EXPECT_EQ(losses_[0].reason, LossReason::refused);
 }
 
 /// A hold that ended by itself is given back before the one around it.
@@ -94,15 +131,15 @@ TEST_F(ReadPartsTest, WhatTheServerDroppedIsGivenBackOnce) {
   add(10s);
   EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
   now_ += 10s;
-  ReadParts(*hold_).keep(std::vector<int>{1}, 1, now_, losses_);
+  ReadParts(*hold_).keep(1, now_, losses_);
   EXPECT_EQ(left(), (Left{1}));
   add(30s);
   EXPECT_FALSE(ReadParts(*hold_).takeForfeited()) << "the latest of all is there";
-  EXPECT_EQ(released({.remain = 1, .indexes = std::vector<int>{1}}), 1);
+  EXPECT_EQ(released({.remain = 1}), 1);
   EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
   EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
   EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
-  EXPECT_EQ(released({.remain = 0, .indexes = std::vector<int>{}}), 0);
+  EXPECT_EQ(released({.remain = 0}), 0);
   EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
 }
 
@@ -110,79 +147,51 @@ TEST_F(ReadPartsTest, AHoldWithAnObjectIsGivenBackByIt) {
   add(30s);
   add(10s, true);
   now_ += 10s;
-  ReadParts(*hold_).keep(std::vector<int>{1}, 1, now_, losses_);
+  ReadParts(*hold_).keep(1, now_, losses_);
   EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
 }
 
 /// The one around it may go first, by its object.
 TEST_F(ReadPartsTest, WhatTheServerDroppedOutlivesTheHoldAroundIt) {
-  for (const bool indexes : {true, false}) {
-    hold_->parts.keepOnly({});
-    add(30s);
-    add(30s, true);
-    add(10s);
-    now_ += 10s;
-    ReadParts(*hold_).keep(std::vector<int>{1, 2}, 2, now_, losses_);
-    EXPECT_EQ(releasedAllButTheFirst(2, indexes), 1);
-    EXPECT_EQ(left(), (Left{1}));
-    EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
-    EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
-  }
+  add(30s);
+  add(30s, true);
+  add(10s);
+  now_ += 10s;
+  ReadParts(*hold_).keep(2, now_, losses_);
+  EXPECT_EQ(released({.incarnation = 2, .remain = 1}), 1);
+  EXPECT_EQ(left(), (Left{1}));
+  EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
+  EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
 }
 
 /// The library gives back what was lost; its owner, whom no object tells, comes to do so later.
 TEST_F(ReadPartsTest, WhatTheLibraryGaveBackIsNotTakenFromTheHoldAroundIt) {
-  for (const bool indexes : {true, false}) {
-    SCOPED_TRACE(indexes);
-    hold_->parts.keepOnly({});
-    add(30s);
-    add(30s);
-    hold_->parts.back().lost = true;
-    EXPECT_EQ(releasedAllButTheFirst(2, indexes), 1);
-    EXPECT_EQ(left(), (Left{1}));
-    EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
-    EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
-  }
+  add(30s);
+  add(30s);
+  hold_->parts.back().lost = true;
+  EXPECT_EQ(released({.incarnation = 2, .remain = 1}), 1);
+  EXPECT_EQ(left(), (Left{1}));
+  EXPECT_TRUE(ReadParts(*hold_).takeForfeited());
+  EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
 }
 
 TEST_F(ReadPartsTest, WhatItsOwnerGaveBackIsGivenBack) {
-  for (const bool indexes : {true, false}) {
-    SCOPED_TRACE(indexes);
-    hold_->parts.keepOnly({});
-    add(30s);
-    add(30s);
-    hold_->parts.back().lost = true;
-    EXPECT_EQ(releasedAllButTheFirst(0, indexes), 1);
-    EXPECT_EQ(left(), (Left{1}));
-    EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
-  }
-}
-
-TEST_F(ReadPartsTest, WithoutIndexesTheFirstToExpireAreOver) {
   add(30s);
-  add(10s);
-  add(20s);
-  ReadParts(*hold_).keep({}, 1, now_, losses_);
+  add(30s);
+  hold_->parts.back().lost = true;
+  EXPECT_EQ(released({.incarnation = 0, .remain = 1}), 1);
   EXPECT_EQ(left(), (Left{1}));
+  EXPECT_FALSE(ReadParts(*hold_).takeForfeited());
 }
 
 TEST_F(ReadPartsTest, APartWhoseTimeIsOverIsALossOnlyToWhoeverWatchesIt) {
   add(10s);
   add(10s, true);
   now_ += 10s;
-  ReadParts(*hold_).keep(std::vector<int>(), 0, now_, losses_);
+  ReadParts(*hold_).keep(0, now_, losses_);
   EXPECT_EQ(left(), Left());
   ASSERT_EQ(losses_.size(), 1U);
   EXPECT_EQ(losses_[0].incarnation, 2U);
-  EXPECT_EQ(losses_[0].reason, LossReason::expired);
-}
-
-TEST_F(ReadPartsTest, APartWhoseTimeIsOverHasExpired) {
-  add(10s, true);
-  add(30s);
-  now_ += 10s;
-  ReadParts(*hold_).keep(std::vector<int>{2}, 1, now_, losses_);
-  ASSERT_EQ(losses_.size(), 1U);
   EXPECT_EQ(losses_[0].reason, LossReason::expired);
 }
 
@@ -199,7 +208,7 @@ TEST_F(ReadPartsTest, AReleaseWithoutAnIncarnationTakesTheLatest) {
 TEST_F(ReadPartsTest, AReleaseTakesThePartThatItMeans) {
   add(10s);
   add(20s);
-  EXPECT_EQ(released({1, 1, false, std::vector<int>{2}}), 1);
+  EXPECT_EQ(released({1, 1, false, {}}), 1);
   EXPECT_EQ(left(), (Left{2}));
   EXPECT_TRUE(losses_.empty());
   EXPECT_EQ(hold_->validUntil, now_ + 20s);
@@ -224,7 +233,7 @@ TEST_F(ReadPartsTest, APartWhoseTimeIsOverIsALossAtItsReleaseOnlyToWhoeverWatche
     add(30s);
     add(10s, watched);
     now_ += 10s;
-    EXPECT_EQ(released({0, 1, true, std::vector<int>{1}}), 1);
+    EXPECT_EQ(released({0, 1, true, {}}), 1);
     EXPECT_EQ(left(), (Left{1}));
     ASSERT_EQ(losses_.size(), watched ? 1U : 0U);
     if (watched) {

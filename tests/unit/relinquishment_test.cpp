@@ -160,12 +160,12 @@ TEST(Relinquishment, LastHold) {
 TEST(Relinquishment, OneOfSeveralSaysHowLongTheOthersLast) {
   ReleaseReply reply = released(1);
   reply.remaining = 700ms;
-  reply.kept = std::vector<int>{2};
+  reply.over = {2};
   Case c(held(2));
   Finding finding = c.it.replied(reply);
   EXPECT_EQ(finding.remain, 1);
   EXPECT_EQ(finding.lasts, 700ms);
-  EXPECT_EQ(finding.kept, reply.kept);
+  EXPECT_EQ(finding.over, reply.over);
   EXPECT_EQ(c.decide(std::move(finding)), Step::finish);
   EXPECT_EQ(c.fsm.result(), Outcome::stillHeld);
   reply.remain = 0;
@@ -191,12 +191,11 @@ TEST(Relinquishment, HoldThatWasToldLostIsNotToldReleased) {
   EXPECT_EQ(c.fsm.result(), Outcome::notOwner);
 }
 
-TEST(Relinquishment, ReconciledOneOfSeveralSaysWhichAreLeft) {
-  Case c({.before = 2, .partIndex = 1});
+TEST(Relinquishment, ReconciledOneOfSeveralSaysWhichAreOver) {
+  Case c({.before = 3, .partIndex = 1});
   c.it.beginReconciling();
-  EXPECT_EQ(c.it.reconciled({.before = 1, .now = 1}).kept, PartIndexes());
-  const PartIndexes kept(std::vector<int>{2});
-  EXPECT_EQ(c.it.reconciled({.before = 1, .now = 1, .kept = kept}).kept, kept);
+  const PartIndexes over{2};
+  EXPECT_EQ(c.it.reconciled({.before = 2, .now = 2, .over = over}).over, over);
 }
 
 TEST(Relinquishment, MoreThanExpectedIsReconciledBeforeTheLedgerIsTold) {

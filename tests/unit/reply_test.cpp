@@ -142,14 +142,14 @@ TEST(ReplyTime, OfTheReadHoldsThatRemainIsUsable) {
   EXPECT_FALSE(scripts.parseRelease(array({number(1), number(2)})));
 }
 
-TEST(ReplyTime, OfAReconciledReadHoldSaysWhichAreThere) {
+TEST(ReplyTime, OfAReconciledReadHoldSaysWhichAreOver) {
   const ReadLockScripts scripts("name");
   const auto of = [&](Reply fourth) {
     return scripts.parseReconcile(array({number(3), number(2), number(5), std::move(fourth)}));
   };
   const auto released = of(array({number(1), number(3)}));
   ASSERT_TRUE(released);
-  EXPECT_EQ(released->kept, (std::vector<int>{1, 3}));
+  EXPECT_EQ(released->over, (PartIndexes{1, 3}));
   EXPECT_FALSE(released->taken);
   for (const std::int64_t lasts : {std::int64_t{0}, std::int64_t{1}, kHuge}) {
     const auto acquired = of(number(lasts));
@@ -157,7 +157,7 @@ TEST(ReplyTime, OfAReconciledReadHoldSaysWhichAreThere) {
     ASSERT_TRUE(acquired->taken);
     EXPECT_TRUE(isUsable(*acquired->taken));
     EXPECT_EQ(acquired->taken->count() > 0, lasts > 0);
-    EXPECT_FALSE(acquired->kept);
+    EXPECT_TRUE(acquired->over.empty());
   }
   EXPECT_FALSE(of(array({number(0)})));
 }

@@ -3,15 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <vector>
 
 namespace rlock::detail {
 
-/// For each hold that is left after a request: its position in the order before the request. Empty:
-/// the server told none, and the first holds are left.
-using PartIndexes = std::optional<std::vector<int>>;
+/// Some of the parts of a hold, counted from 1 in the server's order.
+using PartIndexes = std::vector<int>;
 
 /// The kind of hold that an acquisition leaves behind. Holds of one owner on one name that are of
 /// the same kind are one hold: they have one count and one renewal.

@@ -60,7 +60,6 @@ class RareVector {
     }
     return items_->emplace_back(std::move(item));
   }
-  void erase(T* item) { items_->erase(items_->begin() + (item - data())); }
   /// Keeps some of its items: these.
   void keepOnly(std::vector<T> items) noexcept {
     if (items_ != nullptr) {

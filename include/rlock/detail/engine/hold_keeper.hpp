@@ -124,6 +124,7 @@ class HoldKeeper {
   struct ReleasePlan {
     bool nothing = false;  ///< what was to be released is over already: send nothing
     bool all = false;      ///< the hold is lost: release all of its count
+    bool last = false;     ///< its owner wants nothing of the hold any more
     bool lost = false;     ///< what is released was lost, so it is not reported as released
     int before = 0;        ///< holds before the request
     int partIndex = 0;     ///< ReleaseRequest::partIndex
@@ -296,6 +297,10 @@ inline HoldKeeper::Granted HoldKeeper::bookGrant(
   }
   // Lost since the reply was read: with the hold its token is over, which this grant has, too.
   const bool tokenIsOver = terms.fenced && before > 0 && count > before && hold.lost;
+  if (std::exchange(hold.abandoned, false)) {
+    // Its owner wanted to be rid of it, and will not release it once more beside this one.
+    forgetAbandoned(hold);
+  }
   count = hold.kind == HoldKind::read ? countRead(hold, before, count, terms, fresh, after)
                                       : countWhole(hold, before, count, after);
   if (before <= terms.afresh) {
@@ -353,7 +358,7 @@ inline int HoldKeeper::countRead(Hold& hold,
   latest.label = RareText(terms.label);
   // Each read hold has a lease of its own: the earlier ones end independently of this one. They are
   // all counted, or all are over.
-  ReadParts(hold).keep({}, before > 0 ? count - 1 : 0, context_.now(), after.vanished);
+  ReadParts(hold).keep(before > 0 ? count - 1 : 0, context_.now(), after.vanished);
   HoldPart& part = hold.parts.emplace_back(std::move(latest));
   hold.incarnation = ++incarnations_;
   part.incarnation = hold.incarnation;
@@ -372,9 +377,9 @@ inline int HoldKeeper::countWhole(Hold& hold, int before, int count, Aftermath& 
     lose(hold, goneReason(hold), after.vanished);
   }
   if (before == 0 || alone || hold.lost) {
-    // Holds that were lost, perhaps while this request was under way, are not counted: the release
-    // of this one finds more than it expects, and ends them.
-    count = alone ? count : std::max(count - before, 1);
+    // Holds that were lost, perhaps while this request was under way, or that a failover has left,
+    // are not counted: the release of this one finds more than it expects, and ends them.
+    count = 1;
     hold.incarnation = ++incarnations_;
     hold.handle = nullptr;
   }
@@ -469,6 +474,7 @@ inline HoldKeeper::ReleasePlan HoldKeeper::releasingWithin(Hold& hold,
                                                            std::uint64_t incarnation,
                                                            Clock::time_point now) {
   ReleasePlan plan;
+  hold.abandoned = false;
   plan.valid = hold.count > 0 && now < hold.validUntil;
   if (incarnation != 0) {
     // The decision is made here, where no other request about the hold is under way.
@@ -476,11 +482,13 @@ inline HoldKeeper::ReleasePlan HoldKeeper::releasingWithin(Hold& hold,
     plan.all = hold.lost;
     plan.lost = hold.lost;
   }
+  HoldPart* part = nullptr;
   if (incarnation == 0 && !hold.parts.empty()) {
     plan.nothing = ReadParts(hold).takeForfeited();
+    part = &hold.parts.back();
   } else if (!hold.parts.empty()) {
     const ReadParts parts(hold);
-    const HoldPart* const part = parts.find(incarnation);
+    part = parts.find(incarnation);
     plan.nothing = part == nullptr || hold.count == 0;
     plan.lost = hold.lost || (!plan.nothing && part->lost);
     plan.partIndex = plan.nothing ? 0 : parts.indexOf(*part);
@@ -489,7 +497,11 @@ inline HoldKeeper::ReleasePlan HoldKeeper::releasingWithin(Hold& hold,
   const bool watched =
       hold.parts.empty() ? hold.watched : ReadParts(hold).leavesWatched(plan.partIndex);
   plan.restore = watched ? context_.options().watchdogTimeout : std::chrono::milliseconds::zero();
-  if (!plan.nothing && (plan.all || hold.count <= 1)) {
+  if (part != nullptr && !plan.nothing) {
+    part->releasing = true;
+  }
+  plan.last = !plan.nothing && !outlastsRelease(hold);
+  if (plan.last || (plan.all && !plan.nothing)) {
     book_.watchdog.retire(hold);
   }
   return plan;
@@ -510,9 +522,13 @@ inline void HoldKeeper::notReleased(Hold& hold) {
   bool needsLoop = false;
   {
     const MutexLock lock(book_.mutex);
-    if (hold.count == 1) {
+    if (!outlastsRelease(hold)) {
       // The owner has asked for the release, so the hold is no longer renewed and expires.
       hold.watched = false;
+      hold.abandoned = true;
+    }
+    for (HoldPart& part : hold.parts) {
+      part.releasing = false;
     }
     book_.watchdog.resume(hold);
     needsLoop = book_.needsTimer();
@@ -546,7 +562,7 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
   bool needsLoop = false;
   std::vector<HoldLoss> found;
   std::optional<HoldGates::Left> left;
-  {
+  try {
     const MutexLock lock(book_.mutex);
     label = hold.label;
     result.since = hold.heldSince;
@@ -569,6 +585,10 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
     if (!needsLoop && !lost && label.empty()) {
       left = gates_.leaveWithin(book_, hold);
     }
+  } catch (const std::bad_alloc&) {
+    // What is decided is told, although the release is booked later.
+    tell(found);
+    throw;
   }
   if (needsLoop) {
     wakeLoop();

@@ -51,8 +51,9 @@ struct HoldPart {
   using Clock = std::chrono::steady_clock;
 
   std::uint64_t incarnation = 0;
-  bool lost = false;     ///< its holder is told
-  bool watched = false;  ///< it has the watchdog's lease: it was taken so, or was renewed
+  bool lost = false;       ///< its holder is told
+  bool watched = false;    ///< it has the watchdog's lease: it was taken so, or was renewed
+  bool releasing = false;  ///< its release is under way
   /// So many later ones, which no object stands for, are gone from the server and were not given
   /// back by their owner.
   int forfeited = 0;
@@ -147,6 +148,7 @@ struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
   std::uint16_t syncCount = 1;
   std::uint32_t syncLimit = 0;
   SyncPolicy::Kind syncKind = SyncPolicy::Kind::none;
+  bool abandoned = false;  ///< its release has failed: the next grant begins another hold
   std::unique_ptr<LeaseChanges> leaseChanges;  ///< null: there never was one
   GateWaiter* lastAtGate = nullptr;            ///< the next of it is the first
   TableHook<Hold> byKey;

@@ -123,6 +123,24 @@ inline void loseAllOfAnyway(Hold& hold, LossReason reason, std::vector<HoldLoss>
   }
 }
 
+/// Whether its owner wants something of a hold when the release that is under way is done.
+inline bool outlastsRelease(const Hold& hold) noexcept {
+  if (hold.parts.empty()) {
+    return hold.count > 1;
+  }
+  return std::any_of(hold.parts.begin(), hold.parts.end(), [](const HoldPart& part) {
+    return !part.lost && !part.releasing;
+  });
+}
+
+/// What there is of a hold counts no more, and nobody is told: its owner has asked for its release.
+inline void forgetAbandoned(Hold& hold) noexcept {
+  hold.lost = true;
+  for (HoldPart& part : hold.parts) {
+    part.lost = true;
+  }
+}
+
 /// Decides the loss of each part whose own time is over. False: nothing has changed, or all are
 /// lost.
 inline bool losePartsDue(Hold& hold,

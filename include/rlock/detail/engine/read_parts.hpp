@@ -23,11 +23,15 @@ struct HoldRelease {
   /// The server knew of no hold where there should have been one; the hold as a whole is lost only
   /// if none remains.
   bool lost = false;
-  PartIndexes indexes{};  ///< ReleaseReply::kept
+  PartIndexes over{};  ///< ReleaseReply::over
 };
 
 /// The parts of one owner's read hold: several holds of one lock with a lease each, in the order in
 /// which the server has them. Works on Hold::parts, which the watchdog counts with, too.
+///
+/// Invariant: the server counts as many, in this order, those that are over among them. A release
+/// takes one of them away, here and there, so that no reply is needed to know which are left. Where
+/// the server counts fewer, another has interfered, or a failover.
 ///
 /// **Thread safety:** One thread at a time, together with the HoldLedger.
 class ReadParts {
@@ -58,14 +62,11 @@ class ReadParts {
     return left > 0 && parts_[left - 1].watched && !parts_[left - 1].lost;
   }
 
-  /// Drops what the server has dropped. A part that somebody watches, or that should not be over
-  /// yet, is a loss.
+  /// Drops what the server does not count any more: if it counts any, the first to expire. A part
+  /// that somebody watches, or that should not be over yet, is a loss.
   /// @throws std::bad_alloc  then nothing has changed
-  /// @param indexes  of those that are left, as the server said
-  /// @param count  of those that are left; if their indexes are not known, the first to expire are
-  /// the ones that are over
-  void keep(const PartIndexes& indexes, int count, Clock::time_point now, Losses& losses) {
-    keep(indexes, count, nullptr, now, losses);
+  void keep(int count, Clock::time_point now, Losses& losses) {
+    keep(count, nullptr, nullptr, now, losses);
   }
 
   /// The latest hold that was not given back yet is over already: giving it back must not take the
@@ -80,41 +81,41 @@ class ReadParts {
   }
 
   /// One part was released. Returns how many are left.
+  /// @throws std::bad_alloc  then all are there still, and the same call may come once more
   int released(const HoldRelease& release,
                Clock::time_point now,
                Watchdog& watchdog,
                Losses& losses);
-  /// The server has dropped those that are over, so that `count` are left. Returns that, too.
+  /// The server counts no more than `count`. Returns that, too.
   int counted(int count, Clock::time_point now, Watchdog& watchdog, Losses& losses) {
-    keep({}, count, now, losses);
+    keep(count, now, losses);
     return dropped(watchdog);
   }
 
  private:
-  [[nodiscard]] std::vector<bool> keptAt(const PartIndexes& indexes, int count) const;
-  void keep(const PartIndexes& indexes,
-            int count,
+  [[nodiscard]] std::vector<bool> keptAt(const HoldPart* gone, int count) const;
+  /// @param gone      does not stay, whatever the count is
+  /// @param returned  given back by its owner
+  void keep(int count,
+            const HoldPart* gone,
             const HoldPart* returned,
             Clock::time_point now,
             Losses& losses);
+  void endAt(const PartIndexes& over, const HoldPart* gone, Clock::time_point now, Losses& losses);
   int dropped(Watchdog& watchdog);
 
   Hold& hold_;
   RareVector<HoldPart>& parts_;
 };
 
-inline std::vector<bool> ReadParts::keptAt(const PartIndexes& indexes, int count) const {
-  std::vector<bool> kept(parts_.size(), !indexes);
-  if (indexes) {
-    for (const int index : *indexes) {
-      if (static_cast<std::size_t>(index) <= kept.size()) {
-        kept[static_cast<std::size_t>(index) - 1] = true;
-      }
-    }
-    return kept;
+inline std::vector<bool> ReadParts::keptAt(const HoldPart* gone, int count) const {
+  std::vector<bool> kept(parts_.size(), true);
+  std::size_t left = kept.size();
+  if (gone != nullptr) {
+    kept[static_cast<std::size_t>(gone - parts_.data())] = false;
+    --left;
   }
-  for (std::size_t left = kept.size(); left > static_cast<std::size_t>(std::max(count, 0));
-       --left) {
+  for (; left > static_cast<std::size_t>(std::max(count, 0)); --left) {
     std::size_t first = kept.size();
     for (std::size_t i = 0; i < kept.size(); ++i) {
       if (kept[i] && (first == kept.size() || parts_[i].validUntil < parts_[first].validUntil)) {
@@ -126,15 +127,15 @@ inline std::vector<bool> ReadParts::keptAt(const PartIndexes& indexes, int count
   return kept;
 }
 
-inline void ReadParts::keep(const PartIndexes& indexes,
-                            int count,
+inline void ReadParts::keep(int count,
+                            const HoldPart* gone,
                             const HoldPart* returned,
                             Clock::time_point now,
                             Losses& losses) {
-  if (!indexes && count >= static_cast<int>(parts_.size())) {
+  if (gone == nullptr && count >= static_cast<int>(parts_.size())) {
     return;
   }
-  const std::vector<bool> kept = keptAt(indexes, count);
+  const std::vector<bool> kept = keptAt(gone, count);
   // All that can fail comes first.
   Losses found;
   for (std::size_t i = 0; i < kept.size(); ++i) {
@@ -181,19 +182,35 @@ inline int ReadParts::released(const HoldRelease& release,
     }
     part->lost = true;
   }
+  const std::size_t left = parts_.size() - (part != nullptr ? 1 : 0);
+  if (static_cast<std::size_t>(release.remain) == left) {
+    endAt(release.over, part, now, losses);
+  }
   // By its number a hold without an object is released by the library only, after its loss: its
   // owner has not given it back yet.
   const bool forfeits = part != nullptr && release.incarnation != 0 && !part->handle;
-  if (part != nullptr && !release.indexes) {
-    if (part != parts_.data()) {
-      (part - 1)->forfeited += part->forfeited + (forfeits ? 1 : 0);
-    }
-    parts_.erase(part);
-    keep(release.indexes, release.remain, now, losses);
-  } else {
-    keep(release.indexes, release.remain, forfeits ? nullptr : part, now, losses);
-  }
+  keep(release.remain, part, forfeits ? nullptr : part, now, losses);
   return dropped(watchdog);
+}
+
+/// Some that remain are over on the server. They stay until they are given back, but it is known
+/// now.
+inline void ReadParts::endAt(const PartIndexes& over,
+                             const HoldPart* gone,
+                             Clock::time_point now,
+                             Losses& losses) {
+  for (const int index : over) {
+    const bool before = gone == nullptr || index < indexOf(*gone);
+    const auto at = static_cast<std::size_t>(before ? index - 1 : index);
+    if (at >= parts_.size() || parts_[at].lost) {
+      continue;
+    }
+    HoldPart& part = parts_[at];
+    const bool expired = now >= part.validUntil;
+    if (part.handle || !expired) {
+      lose(hold_, part, expired ? LossReason::expired : goneReason(hold_), losses);
+    }
+  }
 }
 
 inline int ReadParts::dropped(Watchdog& watchdog) {

@@ -162,7 +162,7 @@ inline ReleaseTask::Step ReleaseTask::compose(const HoldKeeper::ReleasePlan& pla
   }
   const bool guarded = release_.needsGuard() && engine_->dispatcher().needsTombstone();
   std::string tombstone = guarded ? newKey() : std::string();
-  release_.beginAttempt({plan.all, plan.lost, plan.before, plan.partIndex, plan.restore},
+  release_.beginAttempt({plan.all, plan.last, plan.lost, plan.before, plan.partIndex, plan.restore},
                         std::move(tombstone),
                         plan.valid);
   if (mayHandOver(plan, guarded)) {
@@ -309,7 +309,7 @@ inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
   if (finding.booked) {
     auto left = engine_->holds().released(
         gate_.hold(),
-        {incarnation_, finding.remain, finding.lostHold, std::move(finding.kept)},
+        {incarnation_, finding.remain, finding.lostHold, std::move(finding.over)},
         released);
     if (left) {
       gate_.leave(std::move(*left));

@@ -39,6 +39,7 @@ class Relinquishment {
   /// The hold as it is known when the gate is held.
   struct Plan {
     bool all = false;   ///< the hold is lost: what is left of it goes, however often it was taken
+    bool last = false;  ///< its owner wants nothing of it any more: what is left of it goes, too
     bool lost = false;  ///< what it is about is lost, so that nobody is told that it is released
     int before = 0;     ///< holds before the request
     int partIndex = 0;  ///< ReleaseRequest::partIndex
@@ -63,7 +64,7 @@ class Relinquishment {
     bool booked = false;    ///< the ledger is to be told
     bool lostHold = false;  ///< booked: as a hold that was lost
     ReleaseFsm::Result outcome = ReleaseFsm::Result::pending;
-    PartIndexes kept{};                                ///< booked: ReleaseReply::kept
+    PartIndexes over{};                                ///< booked: ReleaseReply::over
     std::optional<std::chrono::milliseconds> lasts{};  ///< how long the holds that remain last
     std::optional<Error> error{};
 
@@ -99,7 +100,7 @@ class Relinquishment {
   [[nodiscard]] ReconcileRequest reconciling(std::string_view owner) {
     ReconcileRequest request{owner, expected(), tombstone_};
     request.number = ++reconciliations_;
-    request.partIndex = plan_.all ? 0 : plan_.partIndex;
+    request.partIndex = plan_.all || plan_.last ? 0 : plan_.partIndex;
     request.before = plan_.before;
     return request;
   }
@@ -144,7 +145,7 @@ class Relinquishment {
  private:
   /// Holds that may remain.
   [[nodiscard]] std::int64_t expected() const noexcept {
-    return plan_.all ? 0 : std::max(plan_.before - 1, 0);
+    return plan_.all || plan_.last ? 0 : std::max(plan_.before - 1, 0);
   }
 
   const LockTraits& traits_;
@@ -160,7 +161,7 @@ inline Relinquishment::Finding Relinquishment::replied(const ReleaseReply& reply
   Finding finding;
   finding.remain = static_cast<int>(std::min(reply.remain, expected()));
   finding.tooMany = reply.remain > expected();
-  finding.kept = reply.kept;
+  finding.over = reply.over;
   if (finding.remain > 0) {
     finding.lasts = reply.remaining;
   }
@@ -195,7 +196,7 @@ inline Relinquishment::Finding Relinquishment::reconciled(const ReconcileReply& 
   if (reply.now > 0) {
     finding.lasts = reply.remaining;
   }
-  finding.kept = reply.kept;
+  finding.over = reply.over;
   finding.booked = true;
   finding.lostHold = finding.outcome == ReleaseFsm::Result::notOwner;
   return finding;

@@ -407,7 +407,12 @@ inline void Watchdog::proved(Hold& hold, TimePoint sentAt) const noexcept {
 
 inline bool Watchdog::loses(Hold& hold, TimePoint now, Work& work) {
   if (!hold.parts.empty() && losePartsDue(hold, now, work.lost)) {
-    schedule(hold);
+    if (outlastsRelease(hold)) {
+      schedule(hold);
+    } else {
+      // The release of what is left is under way, and nothing may renew it any more.
+      retire(hold);
+    }
     return true;
   }
   if (hold.lost) {

@@ -66,7 +66,7 @@ struct ReleaseReply {
   std::string_view publishError{};  ///< why waiters were not told; empty: they were
   /// How long the holds that remain last, where that depends on which one was released.
   std::optional<std::chrono::milliseconds> remaining{};
-  PartIndexes kept{};       ///< of those that were held before
+  PartIndexes over{};       ///< of those that remain, the ones whose own lease is over
   bool handedOver = false;  ///< the next owner has the lock, once
   /// How many clients were told that the lock is free, where the request was for that.
   std::optional<std::int64_t> receivers{};
@@ -96,7 +96,7 @@ struct ReconcileReply {
   /// How long the hold of a lost acquisition lasts, zero: it is not there; empty: the count says
   /// whether it is.
   std::optional<std::chrono::milliseconds> taken{};
-  PartIndexes kept{};  ///< of those that were held before a lost release
+  PartIndexes over{};  ///< after a lost release: ReleaseReply::over
 };
 
 class LockScripts;

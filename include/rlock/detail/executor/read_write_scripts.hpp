@@ -35,8 +35,9 @@ class ReadWriteScripts : public LockScripts {
 };
 
 /// The shared side. Each hold of an owner is a key of its own with a lease of its own, numbered
-/// from 1 in the order of the grants. One that is over keeps its number until the next release of
-/// its owner closes the gap, and says which are left (PartIndexes).
+/// from 1 in the order of the grants. A release takes one away, and those after it move up; nothing
+/// else changes a number. One that is over is therefore counted until its owner gives it back, or
+/// all of the owner's are over.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 class ReadLockScripts final : public ReadWriteScripts {
@@ -93,12 +94,11 @@ class WriteLockScripts final : public ReadWriteScripts {
 /// The indexes of holds as a script names them; empty: it cannot have.
 inline std::optional<PartIndexes> partIndexesIn(const Reply& reply) {
   PartIndexes indexes;
-  indexes.emplace();
   for (const Reply& element : reply.elements) {
     if (!element.isInteger() || element.integer < 1) {
       return std::nullopt;
     }
-    indexes->push_back(static_cast<int>(element.integer));
+    indexes.push_back(static_cast<int>(element.integer));
   }
   return reply.isArray() ? std::optional(std::move(indexes)) : std::nullopt;
 }
@@ -195,11 +195,11 @@ inline std::optional<ReleaseReply> ReadLockScripts::parseRelease(const Reply& re
   if (!owned || !remain || !countIn(reply.elements[2])) {
     return std::nullopt;
   }
-  auto kept = partIndexesIn(reply.elements[4]);
-  if (!kept) {
+  auto over = partIndexesIn(reply.elements[4]);
+  if (!over) {
     return std::nullopt;
   }
-  result.kept = std::move(*kept);
+  result.over = std::move(*over);
   result.owned = *owned == 1;
   result.remain = *remain;
   result.remaining = timeOf(reply.elements[2].integer);
@@ -245,11 +245,11 @@ inline std::optional<ReconcileReply> ReadLockScripts::parseReconcile(const Reply
     result->taken = timeOf(reply.elements[3].integer);
     return result;
   }
-  auto kept = partIndexesIn(reply.elements[3]);
-  if (!kept) {
+  auto over = partIndexesIn(reply.elements[3]);
+  if (!over) {
     return std::nullopt;
   }
-  result->kept = std::move(*kept);
+  result->over = std::move(*over);
   return result;
 }
 
