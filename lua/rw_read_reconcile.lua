@@ -7,10 +7,10 @@
 -- ARGV: [1] owner field  [2] common prefix of the keys of all holds  [3] PUBLISH or SPUBLISH  [4] channel
 --       [5] target, 0 or more  [6] tombstone TTL in ms
 --       [7] the lost request: acquire = its hold is the latest and the last of those that stay; undo = its hold is not
---       to stay; release = the first ones stay
+--       to stay; release = all stay but the hold at a place, or the first ones
 --       [8] place of the hold that it was to release, 0 = the latest  [9] holds counted before it
 --       [10] number of this reconciliation of the request, 1 or more
--- Returns: array {holds before, holds now, ms that the longest of them lasts,
+-- Returns: array {holds before (release: without one that had ended), holds now, ms that the longest of them lasts,
 --          acquire, undo: ms that its hold lasts, 0 = it is not there; release: the places of those that are over}. The
 --          holds are counted as rw_read_acquire and rw_read_release do.
 -- When it runs twice: the second run finds the target reached and changes nothing; with a tombstone, a run that comes
@@ -35,7 +35,7 @@ if ARGV[7] == 'release' then
   local longest
   local left
   if place > 0 and not executed then
-    _, longest = takeRead(KEYS[2], place, known)
+    before, longest = takeRead(KEYS[2], place, known)
     left = known - 1
   else
     before, longest = endReads(KEYS[2], target + 1, known)

@@ -5,9 +5,9 @@
 -- ARGV: [1] owner field  [2] common prefix of the keys of all holds  [3] PUBLISH or SPUBLISH  [4] channel
 --       [5] lease in ms to restore when holds remain, 0 = leave them  [6] place of the hold, 0 = the latest
 --       [7] holds that the owner knows of, 0 = not known; those that are counted besides end, too
--- Returns: nil = this owner holds nothing; array {1 = released or 0 = that hold had expired, holds that remain, ms that
---          the longest of them lasts, error text = the server refused to publish or empty, the places of those of them
---          that are over}. Those are counted, too, unless all are over.
+-- Returns: nil = this owner holds nothing; array {1 = released or 0 = that hold had expired or is not counted, holds that
+--          remain, ms that the longest of them lasts, error text = the server refused to publish or empty, the places of
+--          those of them that are over}. A hold that is over is counted like the others, unless all are over.
 -- When it runs twice: releases twice. A request is sent once; after a lost reply rw_read_reconcile decides.
 -- Cost: O(h) of the owner's own h holds; more readers cost more only when the hold was the last to expire by more than
 --       a second: then O(all read holds)

@@ -37,8 +37,8 @@ local function endReads(prefix, first, last)
   return lived, longest
 end
 
--- Ends one of the holds that are counted; those after it move up, one that is over, too. So the owner knows which hold
--- is where without a reply. Returns as endReads.
+-- Ends one of the holds that are counted. The holds after it move up, also those that are over, so that the owner knows
+-- which hold is where without a reply. Returns as endReads.
 local function takeRead(prefix, place, counted)
   local lived, lasted = endReads(prefix, place, place)
   for i = place + 1, counted do

@@ -117,7 +117,7 @@ TEST_P(ReadWriteConformance, AnInnerHoldWhoseMaxHoldIsOverIsNotReleasedButTheOut
   expectNoKeys();
 }
 
-/// The server says with each release which of the owner's holds are left.
+/// The server says with each release which of the owner's holds are over.
 TEST_F(ReadWriteLoad, AReadHoldThatAnothersReleaseFindsGoneIsTold) {
   std::atomic<int> told{0};
   Options settings = options();
@@ -139,8 +139,7 @@ TEST_F(ReadWriteLoad, AReadHoldThatAnothersReleaseFindsGoneIsTold) {
   expectNoKeys();
 }
 
-/// The release of the other one drops it on the server; its unlock() must not take the hold around
-/// it.
+/// It keeps its place on the server, and its unlock() must not take the hold around it.
 TEST_P(ReadWriteConformance, AnExpiredInnerHoldIsForgottenOnceAlsoAfterAnotherOne) {
   Client client = connect();
   FaceSides lock = sidesOf(client, "around");

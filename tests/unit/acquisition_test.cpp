@@ -587,10 +587,14 @@ TEST(Acquisition, ReconciledHoldIsThereIfTheServerSaysSo) {
   EXPECT_EQ(finding.kind, Kind::resolved);
   EXPECT_TRUE(finding.held);
   EXPECT_EQ(finding.left, 0);
-  finding = c.it->reconciled({.before = 3, .now = 3, .taken = 0s}, false, kStart);
+  finding =
+      c.it->reconciled({.before = 3, .now = 3, .remaining = 700ms, .taken = 0s}, false, kStart);
   EXPECT_EQ(finding.kind, Kind::resolved);
   EXPECT_FALSE(finding.held);
   EXPECT_EQ(finding.left, 2);
+  EXPECT_EQ(finding.lasts, 700ms);
+  finding = c.it->reconciled({.before = 0, .now = 0, .remaining = 0ms, .taken = 0s}, false, kStart);
+  EXPECT_FALSE(finding.lasts);
 }
 
 TEST(Acquisition, ReconciledGrantOfAClosedClientIsGivenBack) {

@@ -74,7 +74,7 @@ class HoldKeeperTest : public EngineFixture {
 
 // Releases.
 
-/// The server says with each release which of the owner's read holds are over.
+/// The server says with each release which of the read holds that remain are over.
 TEST_F(HoldKeeperTest, AReadHoldThatAnothersReleaseFindsGoneIsTold) {
   for (const bool othersAreLeft : {true, false}) {
     const auto gone = take(reads_);
@@ -206,6 +206,45 @@ TEST_F(HoldKeeperTest, AHoldWhoseReleaseFailedIsNoPartOfTheNextOne) {
     EXPECT_TRUE(again->hook.linked());
     release(scripts, {});
   }
+}
+
+/// Whether it was executed will never be known: its place may be that of another by now.
+TEST_F(HoldKeeperTest, AReadHoldWhoseReleaseIsGivenUpCountsNoMore) {
+  for (const bool certain : {true, false}) {
+    SCOPED_TRACE(certain);
+    const auto outer = take(reads_);
+    take(reads_, 1);
+    const HoldGates::Gate gate = engine_->gates().enter(reads_, kOwner, waiter_);
+    engine_->holds().releasing(*gate.hold, 0, env_->now());
+    engine_->holds().notReleased(*gate.hold, certain);
+    EXPECT_EQ(gate.hold->parts[1].lost, !certain);
+    EXPECT_TRUE(gate.hold->watched);
+    engine_->holds().releasing(*gate.hold, outer->incarnation(), env_->now());
+    EXPECT_EQ(gate.hold->hook.linked(), certain) << "it is the last that its owner wants";
+    engine_->holds().notReleased(*gate.hold);
+    engine_->gates().leave(*gate.hold);
+    release(reads_, {});
+  }
+}
+
+/// A failover may have lost the latest: what the server has then is the hold around it.
+TEST_F(HoldKeeperTest, AReadHoldIsReleasedByItsPlaceAlsoWithoutItsNumber) {
+  take(reads_);
+  take(reads_, 1);
+  const HoldGates::Gate gate = engine_->gates().enter(reads_, kOwner, waiter_);
+  EXPECT_EQ(engine_->holds().releasing(*gate.hold, 0, env_->now()).partIndex, 2);
+  engine_->holds().notReleased(*gate.hold);
+  engine_->gates().leave(*gate.hold);
+}
+
+/// The server may have what is left until the lease of a renewal that was under way ends.
+TEST_F(HoldKeeperTest, AReadHoldOfWhichOnlyLostOnesAreLeftIsKeptUntilTheServerHasNone) {
+  take(reads_);
+  take(reads_, 1);
+  const HoldPtr hold = engine_->gates().entry(reads_, kOwner);
+  release(reads_, {.remain = 1, .over = {1}});
+  EXPECT_TRUE(hold->lost);
+  EXPECT_GT(hold->hook.due(), hold->validUntil);
 }
 
 /// The server that took over had the first of two holds, and counts the third one as the second.

@@ -113,15 +113,23 @@ TEST_F(ReadPartsTest, WhatIsOverOnTheServerAndByTheClockHasExpired) {
 }
 
 /// Then the indexes would mean others.
-TEST_F(ReadPartsTest, WhereTheServerCountsFewerTheFirstToExpireAreOver) {
+TEST_F(ReadPartsTest, WhereTheServerCountsFewerTheLatestAreGone) {
   add(30s);
-  add(10s, true);
-  add(20s);
+  add(10s);
+  add(60s, true);
   add(30s);
   EXPECT_EQ(released({.incarnation = 4, .remain = 2, .over = {1}}), 2);
-  EXPECT_EQ(left(), (Left{1, 3}));
+  EXPECT_EQ(left(), (Left{1, 2}));
   ASSERT_EQ(losses_.size(), 1U);
-  EXPECT_EQ(losses_[0].incarnation, 2U);
+  EXPECT_EQ(losses_[0].incarnation, 3U);
+}
+
+TEST_F(ReadPartsTest, TheOnesThatAreLostAreNotWanted) {
+  add(30s);
+  add(30s);
+  EXPECT_EQ(ReadParts(*hold_).wanted(), 2);
+  hold_->parts[0].lost = true;
+  EXPECT_EQ(ReadParts(*hold_).wanted(), 1);
 }
 
 /// A hold that ended by itself is given back before the one around it.

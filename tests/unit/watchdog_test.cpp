@@ -671,6 +671,22 @@ TEST(Watchdog, WhatTheServerSaysLimitsEachLease) {
   EXPECT_EQ(hold->parts[1].validUntil, at(15'000));
 }
 
+/// The renewal ran before the second one was taken, and its answer is booked after that grant.
+TEST(Watchdog, ALateAnswerMakesNoLaterLeaseLonger) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = makeHold(2);
+  for (const std::int64_t taken : {0, 10'000}) {
+    HoldPart& part = hold->parts.emplace_back();
+    part.grantedAt = at(taken);
+    watchdog.granted(*hold, at(taken), taken == 0 ? kTimeout : milliseconds(1000), false, kNever);
+  }
+  watchdog.renewed(*hold, at(10'000), at(10'002));
+  EXPECT_EQ(hold->parts[0].validUntil, at(10'000) + kTimeout - Validity::allowance(kTimeout));
+  EXPECT_EQ(hold->parts[1].validUntil, at(11'000) - Validity::allowance(milliseconds(1000)));
+  watchdog.renewed(*hold, at(10'001), at(10'003));
+  EXPECT_EQ(hold->parts[1].validUntil, at(10'001) + kTimeout - Validity::allowance(kTimeout));
+}
+
 TEST(Watchdog, EachLeaseHasAMaxHoldOfItsOwn) {
   Watchdog watchdog(kTimeout);
   const HoldPtr hold = makeHold(2);

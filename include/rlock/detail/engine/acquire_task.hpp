@@ -238,6 +238,10 @@ inline AcquireTask::Step AcquireTask::found(Finding finding) {
   }
   if (finding.left && gate_.entered()) {
     engine_->holds().counted(gate_.hold(), *finding.left);
+    if (finding.lasts) {
+      // A hold from before may have been ended by force, and what is left be from another request.
+      engine_->holds().limit(gate_.hold(), submittedAt(), *finding.lasts);
+    }
   }
   if (finding.leavesGate()) {
     leaveGate();

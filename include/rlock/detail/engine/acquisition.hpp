@@ -298,7 +298,8 @@ inline Acquisition::Finding Acquisition::reconciled(const ReconcileReply& reply,
   return {.kind = Finding::Kind::resolved,
           .held = held,
           .undone = reply.before > reply.now,
-          .left = static_cast<int>(std::min<std::int64_t>(reply.now - (taken ? 1 : 0), before_))};
+          .left = static_cast<int>(std::min<std::int64_t>(reply.now - (taken ? 1 : 0), before_)),
+          .lasts = reply.now > 0 ? reply.remaining : std::nullopt};
 }
 
 inline Acquisition::Finding Acquisition::failed(Error error) {

@@ -149,7 +149,8 @@ class HoldKeeper {
                             OwnerId owner,
                             std::uint64_t incarnation) const;
   /// A release was not executed after all.
-  void notReleased(Hold& hold);
+  /// @param certain  false: it may have been, but what it came to cannot be known
+  void notReleased(Hold& hold, bool certain = true);
   /// The holds that a release has left.
   struct Released {
     int remain = 0;             ///< holds that are left
@@ -362,6 +363,7 @@ inline int HoldKeeper::countRead(Hold& hold,
   HoldPart& part = hold.parts.emplace_back(std::move(latest));
   hold.incarnation = ++incarnations_;
   part.incarnation = hold.incarnation;
+  part.grantedAt = terms.now;
   if (fresh) {
     fresh->setIncarnation(part.incarnation);
     part.handle = fresh;
@@ -484,8 +486,10 @@ inline HoldKeeper::ReleasePlan HoldKeeper::releasingWithin(Hold& hold,
   }
   HoldPart* part = nullptr;
   if (incarnation == 0 && !hold.parts.empty()) {
+    // The server may have fewer than this owner knows of, and then its latest is the one around.
     plan.nothing = ReadParts(hold).takeForfeited();
     part = &hold.parts.back();
+    plan.partIndex = static_cast<int>(hold.parts.size());
   } else if (!hold.parts.empty()) {
     const ReadParts parts(hold);
     part = parts.find(incarnation);
@@ -518,7 +522,7 @@ inline bool HoldKeeper::isOver(const LockScripts& scripts,
   return incarnation != 0 && (!hold || hold->incarnation != incarnation || hold->count == 0);
 }
 
-inline void HoldKeeper::notReleased(Hold& hold) {
+inline void HoldKeeper::notReleased(Hold& hold, bool certain) {
   bool needsLoop = false;
   {
     const MutexLock lock(book_.mutex);
@@ -528,6 +532,8 @@ inline void HoldKeeper::notReleased(Hold& hold) {
       hold.abandoned = true;
     }
     for (HoldPart& part : hold.parts) {
+      // One that may have been released counts no more, wherever it is.
+      part.lost = part.lost || (part.releasing && !certain);
       part.releasing = false;
     }
     book_.watchdog.resume(hold);
@@ -550,7 +556,7 @@ inline void HoldKeeper::counted(Hold& hold, int count) {
       book_.watchdog.retire(hold);
     }
   }
-  losses_.announceOnLoop(std::move(found));
+  tell(found);
 }
 
 inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
@@ -572,14 +578,18 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
       lose(hold, goneReason(hold), found);
     }
     hold.count = remain;
-    result.remain = remain;
+    result.remain = hold.parts.empty() ? remain : ReadParts(hold).wanted();
     if (remain == 0) {
       book_.watchdog.retire(hold);
       if (const auto handle = std::exchange(hold.handle, nullptr); handle && !lost) {
         handle->setReleased();
       }
     } else {
-      book_.watchdog.resume(hold);
+      if (hold.lost) {
+        book_.watchdog.linger(hold);
+      } else {
+        book_.watchdog.resume(hold);
+      }
       needsLoop = book_.needsTimer();
     }
     if (!needsLoop && !lost && label.empty()) {

@@ -58,6 +58,7 @@ struct HoldPart {
   /// back by their owner.
   int forfeited = 0;
   std::chrono::milliseconds lease{0};
+  Clock::time_point grantedAt{};  ///< when its grant was booked
   Clock::time_point validUntil{};
   Clock::time_point maxHoldUntil = Clock::time_point::max();
   IntrusivePtr<HoldHandle> handle{};  ///< null: nobody watches it

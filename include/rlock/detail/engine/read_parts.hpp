@@ -29,9 +29,9 @@ struct HoldRelease {
 /// The parts of one owner's read hold: several holds of one lock with a lease each, in the order in
 /// which the server has them. Works on Hold::parts, which the watchdog counts with, too.
 ///
-/// Invariant: the server counts as many, in this order, those that are over among them. A release
-/// takes one of them away, here and there, so that no reply is needed to know which are left. Where
-/// the server counts fewer, another has interfered, or a failover.
+/// Invariant: the server counts as many, in this order, also those that are over. A release takes
+/// the same one away on both sides, so that no reply is needed to know which are left. When all are
+/// over the server counts none; where it counts fewer otherwise, a failover has lost the latest.
 ///
 /// **Thread safety:** One thread at a time, together with the HoldLedger.
 class ReadParts {
@@ -53,6 +53,11 @@ class ReadParts {
     return static_cast<int>(&part - parts_.data()) + 1;
   }
 
+  /// How many are not lost.
+  [[nodiscard]] int wanted() const noexcept {
+    return static_cast<int>(std::count_if(
+        parts_.begin(), parts_.end(), [](const HoldPart& each) { return !each.lost; }));
+  }
   /// Whether the latest hold has the watchdog's lease once that with this index is released; 0: the
   /// latest is.
   [[nodiscard]] bool leavesWatched(int index) const noexcept {
@@ -62,8 +67,8 @@ class ReadParts {
     return left > 0 && parts_[left - 1].watched && !parts_[left - 1].lost;
   }
 
-  /// Drops what the server does not count any more: if it counts any, the first to expire. A part
-  /// that somebody watches, or that should not be over yet, is a loss.
+  /// Drops what the server does not count any more, the latest. A part that somebody watches, or
+  /// that should not be over yet, is a loss.
   /// @throws std::bad_alloc  then nothing has changed
   void keep(int count, Clock::time_point now, Losses& losses) {
     keep(count, nullptr, nullptr, now, losses);
@@ -109,20 +114,11 @@ class ReadParts {
 };
 
 inline std::vector<bool> ReadParts::keptAt(const HoldPart* gone, int count) const {
-  std::vector<bool> kept(parts_.size(), true);
-  std::size_t left = kept.size();
-  if (gone != nullptr) {
-    kept[static_cast<std::size_t>(gone - parts_.data())] = false;
-    --left;
-  }
-  for (; left > static_cast<std::size_t>(std::max(count, 0)); --left) {
-    std::size_t first = kept.size();
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-      if (kept[i] && (first == kept.size() || parts_[i].validUntil < parts_[first].validUntil)) {
-        first = i;
-      }
-    }
-    kept[first] = false;
+  std::vector<bool> kept(parts_.size());
+  int left = 0;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    kept[i] = &parts_[i] != gone && left < count;
+    left += kept[i] ? 1 : 0;
   }
   return kept;
 }
@@ -193,8 +189,8 @@ inline int ReadParts::released(const HoldRelease& release,
   return dropped(watchdog);
 }
 
-/// Some that remain are over on the server. They stay until they are given back, but it is known
-/// now.
+/// Some that remain are over on the server. They keep their places until they are given back, but
+/// their owner is told now.
 inline void ReadParts::endAt(const PartIndexes& over,
                              const HoldPart* gone,
                              Clock::time_point now,

@@ -282,7 +282,7 @@ inline ReleaseTask::Step ReleaseTask::failed(Outcome outcome) {
   const Step step = found(release_.failed(*outcome.error, outcome.answered));
   if (release_.reconciles() && step == Step::end) {
     tellUnreconciled(*outcome.error);
-    engine_->holds().notReleased(gate_.hold());
+    engine_->holds().notReleased(gate_.hold(), false);
     leaveGate();
   }
   return step;

@@ -256,8 +256,9 @@ inline void Watchdog::renewed(Hold& hold, TimePoint sentAt, TimePoint now, Clock
     hold.lease = timeout_;
   }
   for (HoldPart& part : hold.parts) {
-    // One that may have ended before it was renewed was not.
-    if (!part.lost && part.validUntil > now && until > part.validUntil) {
+    // One that may have ended before it was renewed was not; nor was one that may have been taken
+    // after the renewal ran, which is booked late if another grant's reply comes first.
+    if (!part.lost && part.validUntil > now && part.grantedAt < sentAt && until > part.validUntil) {
       part.validUntil = until;
       part.lease = timeout_;
       part.watched = true;

@@ -35,9 +35,8 @@ class ReadWriteScripts : public LockScripts {
 };
 
 /// The shared side. Each hold of an owner is a key of its own with a lease of its own, numbered
-/// from 1 in the order of the grants. A release takes one away, and those after it move up; nothing
-/// else changes a number. One that is over is therefore counted until its owner gives it back, or
-/// all of the owner's are over.
+/// from 1 in the order of the grants. A release takes one away, and those after it move up. One
+/// that is over is counted until its owner gives it back, or all of the owner's are over.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 class ReadLockScripts final : public ReadWriteScripts {
