@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/loop_env.hpp"
 
+#include "base/detached_thread.hpp"
 #include "base/futex.hpp"
 #include <rlock/detail/base/block_cache.hpp>
 
-#include <thread>
 #include <utility>
 
 namespace rlock::detail::net {
@@ -44,7 +44,7 @@ std::unique_ptr<ReadyTask> LoopEnv::makeTask(UniqueFunction<void()> function) {
 }
 
 void LoopEnv::runElsewhere(UniqueFunction<void()> function) {
-  std::thread([function = std::move(function)]() mutable { function(); }).detach();
+  startDetached(std::move(function));
 }
 
 void LoopEnv::sleep(const std::atomic<std::uint32_t>& word,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/resolver.hpp"
 
+#include "base/detached_thread.hpp"
 #include "net/blocked_signals.hpp"
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/fork.hpp>
@@ -13,7 +14,6 @@
 #include <pthread.h>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -118,7 +118,7 @@ NameLookup::NameLookup(Loop& loop,
   }
   try {
     const BlockedSignals blocked;
-    std::thread([&all, host] { lookUp(all, host); }).detach();
+    startDetached([&all, host] { lookUp(all, host); });
   } catch (...) {
     name.askers.pop_back();
     if (name.threads == 0) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "objects/moved_from.hpp"
 
-#include <thread>
+#include "base/detached_thread.hpp"
+
+#include <utility>
 
 namespace rlock::detail {
 
@@ -11,13 +13,13 @@ Error movedFromError() {
 }
 
 void callElsewhere(UniqueFunction<void()> function) {
-  std::thread([function = std::move(function)]() mutable {
+  startDetached([function = std::move(function)]() mutable {
     try {
       function();
     } catch (...) {
       // There is no client whose log could report the exception.
     }
-  }).detach();
+  });
 }
 
 }  // namespace rlock::detail

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/detached_thread.hpp"
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/unique_function.hpp>
@@ -10,7 +11,6 @@
 #include <cstddef>
 #include <exception>
 #include <map>
-#include <thread>
 #include <utility>
 
 namespace rlock {
@@ -135,7 +135,7 @@ class InterfaceBackend final : public detail::LockBackend,
     behind([](InterfaceBackend& self) { return self.timeToLive(); }, std::move(handler));
   }
   void runHandler(detail::UniqueFunction<void()> handler) override {
-    std::thread([handler = std::move(handler)]() mutable { handler(); }).detach();
+    detail::startDetached(std::move(handler));
   }
 
  private:
@@ -164,11 +164,9 @@ class InterfaceBackend final : public detail::LockBackend,
   /// Each call has a thread of its own, because it may wait for another.
   template <class Call, class T>
   void behind(Call call, Handler<T> handler) {
-    std::thread([self = shared_from_this(),
-                 call = std::move(call),
-                 handler = std::move(handler)]() mutable {
-      handler(call(*self));
-    }).detach();
+    detail::startDetached([self = shared_from_this(),
+                           call = std::move(call),
+                           handler = std::move(handler)]() mutable { handler(call(*self)); });
   }
 
   const std::string name_;

@@ -9,6 +9,8 @@
 // loop, and what it owns may.
 #include "testing/test_loop.hpp"
 
+#include "base/detached_thread.hpp"
+
 #include <algorithm>
 #include <exception>
 #include <string>
@@ -235,12 +237,12 @@ std::unique_ptr<detail::ReadyTask> TestEnv::makeTask(detail::UniqueFunction<void
 
 void TestEnv::runElsewhere(detail::UniqueFunction<void()> function) {
   loop_->time().countHelper(1);
-  std::thread([time = loop_->timePtr(), function = std::move(function)]() mutable {
+  detail::startDetached([time = loop_->timePtr(), function = std::move(function)]() mutable {
     TestLoop::setHelperThread();
     function();
     function = nullptr;
     time->countHelper(-1);
-  }).detach();
+  });
 }
 
 }  // namespace rlock::sim

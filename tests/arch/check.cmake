@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks the architecture of a source tree: who includes whom, what stays out of pure code, which words a
-# layer may use, and that the atomics that order threads can be disturbed.
+# layer may use, that the atomics that order threads can be disturbed, and that no thread is detached late.
 #
 # Usage: cmake -DROOT=<source tree> -P check.cmake
 #
@@ -193,6 +193,17 @@ foreach(file IN LISTS ordering_files)
   string(REGEX REPLACE "const std::atomic<std::uint32_t>[&*]" "" code "${code}")
   if(code MATCHES "std::atomic[^a-z_]")
     violation("${file}" "uses std::atomic instead of Atomic")
+  endif()
+endforeach()
+
+# -------------------------------------------------------------------------------- threads of their own
+# One that has begun and may end at any moment is not detached: see src/base/detached_thread.hpp.
+
+files_of(thread_files include/* src/*)
+foreach(file IN LISTS thread_files)
+  read_code("${file}" code)
+  if(code MATCHES "[})][ \t\n]*\\.detach\\(\\)")
+    violation("${file}" "detaches a thread that may end meanwhile; startDetached() does not")
   endif()
 endforeach()
 

@@ -188,6 +188,12 @@ foreach(identifier IN ITEMS lease leaseTime newLease watchdog_ lockName lock_nam
     "${spdx}int ${identifier};\n")
 endforeach()
 
+# Threads
+foreach(end IN ITEMS "})" ")")
+  expect_violation("detaches a thread that may end meanwhile" src/net/link.cpp
+    "${spdx}void f() { std::thread([] { work(); ${end}.detach(); }\n")
+endforeach()
+
 set(script files.cmake)
 set(other check.cmake)
 
