@@ -107,6 +107,30 @@ TEST_F(GroupHoldTest, AHoldOfAMemberIsReleasedOnce) {
   }
 }
 
+/// Its place in the majority is taken by one that was obtained later, without the re-entry.
+TEST_F(GroupHoldTest, AMemberThatWasLostSaysNothingOfARelease) {
+  MemberGrants again{grant(), grant(), {}};
+  again[0].count = again[1].count = 2;
+  hold_->enter(again, {});
+  ASSERT_TRUE(hold_->join(2, grant()));
+  hold_->listen();
+  again[1].hold->markLost(LossReason::unreachable);
+  lose(1);
+  EXPECT_EQ(hold_->reason(), LossReason::none);
+  GroupHold::Plan plan = hold_->leave();
+  EXPECT_TRUE(plan.valid);
+  EXPECT_FALSE(plan.last);
+  EXPECT_EQ(plan.incarnations[0].size(), 1U);
+  EXPECT_EQ(plan.incarnations[1].size(), 1U) << "its server may have it still";
+  EXPECT_TRUE(plan.incarnations[2].empty());
+  EXPECT_FALSE(plan.lost[0]);
+  EXPECT_TRUE(plan.lost[1]);
+  plan = hold_->leave();
+  EXPECT_FALSE(plan.lost[0]);
+  EXPECT_TRUE(plan.lost[1]);
+  EXPECT_FALSE(plan.lost[2]);
+}
+
 TEST_F(GroupHoldTest, EachMembersValidityIsShortenedByItsOwnMargin) {
   grants_[0].hold->setValidUntil(env_->now() + 1h);
   GroupHold::Terms terms;

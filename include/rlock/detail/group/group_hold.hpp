@@ -56,6 +56,9 @@ class GroupHold final : public HoldHandle {
     /// For each member the incarnations (HoldHandle::incarnation()) of the holds to be released, in
     /// their order.
     std::vector<std::vector<std::uint64_t>> incarnations;
+    /// The members of which it releases nothing but what was lost before: what they answer says
+    /// nothing of the whole. Empty: none.
+    std::vector<bool> lost{};
     bool last = false;   ///< nothing is held afterwards
     bool valid = false;  ///< it was held until now
   };
@@ -334,11 +337,12 @@ inline GroupHold::Plan GroupHold::planRelease(int remaining) {
   plan.last = remaining == 0;
   // First all that takes memory: what is taken out of a member must be carried out.
   plan.incarnations.resize(members_.size());
+  plan.lost.resize(members_.size());
   for (std::size_t i = 0; i < members_.size(); ++i) {
     plan.incarnations[i].reserve(static_cast<std::size_t>(members_[i].count()));
   }
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    members_[i].takeSurplus(remaining, plan.incarnations[i]);
+    plan.lost[i] = !members_[i].takeSurplus(remaining, plan.incarnations[i]);
   }
   count_ = remaining;
   return plan;

@@ -40,6 +40,10 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
 
  private:
   void begin(GroupHold::Plan plan) RLOCK_REQUIRES(mutex_);
+  /// Whether the outcome depends on what this member answers.
+  [[nodiscard]] bool counts(std::size_t member) const RLOCK_REQUIRES(mutex_) {
+    return plan_.lost.empty() || !plan_.lost[member];
+  }
   [[nodiscard]] int plans();
   [[nodiscard]] std::optional<std::uint64_t> first(std::size_t member, int plan);
   void release(std::size_t member, std::uint64_t incarnation);
@@ -97,10 +101,9 @@ inline void GroupLock::Releasing::begin(GroupHold::Plan plan) {
   ++plans_;
   tally_ = ReleaseTally();
   tally_.valid = plan_.valid;
-  tally_.members = static_cast<std::size_t>(std::count_if(
-      plan_.incarnations.begin(), plan_.incarnations.end(), [](const auto& incarnations) {
-        return !incarnations.empty();
-      }));
+  for (std::size_t i = 0; i < plan_.incarnations.size(); ++i) {
+    tally_.members += static_cast<std::size_t>(!plan_.incarnations[i].empty() && counts(i));
+  }
 }
 
 inline int GroupLock::Releasing::plans() {
@@ -151,12 +154,12 @@ inline void GroupLock::Releasing::answered(std::size_t member,
     if (result.has_value()) {
       if (!incarnations.empty()) {
         next = incarnations.front();
-      } else {
+      } else if (counts(member)) {
         ++tally_.released;
         stillHeld_ += static_cast<std::size_t>(*result == ReleaseOutcome::stillHeld);
       }
     } else if (result.error().errc() == Errc::notOwner) {
-      ++tally_.notOwner;
+      tally_.notOwner += static_cast<std::size_t>(counts(member));
       gone_[member] = true;
       unasked.swap(incarnations);
       std::erase(unasked, asked);
@@ -167,9 +170,11 @@ inline void GroupLock::Releasing::answered(std::size_t member,
         // It may not have begun this one. There is room for what was just taken out.
         unasked.insert(unasked.begin(), asked);
       }
-      ++tally_.failed;
-      if (!error_) {
-        error_ = std::move(error);
+      if (counts(member)) {
+        ++tally_.failed;
+        if (!error_) {
+          error_ = std::move(error);
+        }
       }
     }
   }

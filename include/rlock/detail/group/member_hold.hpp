@@ -52,9 +52,9 @@ class MemberHold {
   /// room.
   void add(const Grant& grant) noexcept;
   /// Takes out all but the oldest `count` holds and adds the incarnations that are to be released,
-  /// newest first.
+  /// newest first. Returns whether one of them is alive.
   /// @param incarnations  has room for count()
-  void takeSurplus(int count, std::vector<std::uint64_t>& incarnations) noexcept;
+  bool takeSurplus(int count, std::vector<std::uint64_t>& incarnations) noexcept;
 
   /// How many acquisitions are booked.
   [[nodiscard]] int count() const noexcept { return static_cast<int>(held_.size()); }
@@ -116,12 +116,15 @@ inline void MemberHold::add(const Grant& grant) noexcept {
   }
 }
 
-inline void MemberHold::takeSurplus(int count, std::vector<std::uint64_t>& incarnations) noexcept {
+inline bool MemberHold::takeSurplus(int count, std::vector<std::uint64_t>& incarnations) noexcept {
+  bool anyAlive = false;
   while (held_.size() > static_cast<std::size_t>(count)) {
+    anyAlive = anyAlive || alive(*held_.back());
     incarnations.push_back(held_.back()->incarnation());
     held_.pop_back();
     --seen_;
   }
+  return anyAlive;
 }
 
 inline bool MemberHold::alive() const noexcept {
