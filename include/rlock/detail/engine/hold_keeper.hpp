@@ -596,7 +596,7 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
       left = gates_.leaveWithin(book_, hold);
     }
   } catch (const std::bad_alloc&) {
-    // What is decided is told, although the release is booked later.
+    // The losses that are decided are told, although the release is booked later.
     tell(found);
     throw;
   }

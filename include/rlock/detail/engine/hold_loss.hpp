@@ -133,7 +133,7 @@ inline bool outlastsRelease(const Hold& hold) noexcept {
   });
 }
 
-/// What there is of a hold counts no more, and nobody is told: its owner has asked for its release.
+/// An abandoned hold counts no more, and nobody is told: its owner has asked for its release.
 inline void forgetAbandoned(Hold& hold) noexcept {
   hold.lost = true;
   for (HoldPart& part : hold.parts) {
