@@ -13,7 +13,7 @@ namespace rlock::cli {
 
 enum class ColorMode { automatic, always, never };
 
-/// Which lock, of which kind, and how to take it.
+/// A lock, its kind, and how to take it.
 struct LockChoice {
   std::string name{};
   bool fair = false;

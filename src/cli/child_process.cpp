@@ -90,9 +90,9 @@ void InheritedDescriptors::keepOthersFromChildren() const {
 ChildProcess::ChildProcess(const ChildSettings& settings,
                            const SignalInbox& signals,
                            const InheritedDescriptors& inherited,
-                           const ControllingTerminal* terminal,
+                           const TerminalLoan& terminal,
                            Guardian& guardian)
-    : guardian_(guardian), ownGroup_(settings.ownGroup) {
+    : guardian_(guardian), terminal_(terminal), ownGroup_(settings.ownGroup) {
   const std::vector<std::string> environment = environmentWith(settings.environment);
   const std::vector<char*> argv = pointers(settings.argv);
   const std::vector<char*> envp = pointers(environment);
@@ -105,6 +105,7 @@ ChildProcess::ChildProcess(const ChildSettings& settings,
   inherited.keepOthersFromChildren();
 
   const pid_t parent = ::getpid();
+  const bool lent = terminal.ours();
   pid_ = ::fork();
   if (pid_ < 0) {
     throw std::system_error(errno, std::generic_category(), "fork");
@@ -121,8 +122,8 @@ ChildProcess::ChildProcess(const ChildSettings& settings,
       // Race: the parent was killed before the kernel knew that we want to hear of it.
       ::_exit(numberOfSignal(SIGTERM));
     }
-    if (terminal != nullptr) {
-      terminal->giveTo(own);
+    if (lent) {
+      terminal.lend(own);
     }
     signals.restoreInChild();
     ::execvpe(argv[0], argv.data(), envp.data());
@@ -137,8 +138,8 @@ ChildProcess::ChildProcess(const ChildSettings& settings,
     ::setpgid(pid_, pid_);
   }
   guardian.setTarget(ownGroup_ ? -pid_ : pid_);
-  if (terminal != nullptr) {
-    terminal->giveTo(pid_);
+  if (lent) {
+    terminal.lend(pid_);
   }
   write.close();
   int error = 0;
@@ -169,18 +170,20 @@ std::optional<ChildProcess::Change> ChildProcess::change() {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
       info.si_pid == pid_) {
-    const int code = info.si_code == CLD_EXITED ? info.si_status : numberOfSignal(info.si_status);
-    return Change{false, code};
+    return info.si_code == CLD_EXITED
+               ? Change{false, info.si_status, 0}
+               : Change{false, numberOfSignal(info.si_status), info.si_status};
   }
   info = {};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG) == 0 &&
       info.si_pid == pid_) {
-    return Change{true, 0};
+    return Change{true, 0, 0};
   }
   return std::nullopt;
 }
 
 void ChildProcess::reap() noexcept {
+  terminal_.takeBack(pid_);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   reaped_ = true;

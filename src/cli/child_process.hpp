@@ -54,13 +54,14 @@ class ChildProcess {
   struct Change {
     bool stopped = false;  ///< by job control; otherwise it has ended
     int code = 0;          ///< how it ended, as a shell reports it
+    int signal = 0;        ///< that ended it; 0: none
   };
 
   /// @throws CannotStart, std::system_error
   ChildProcess(const ChildSettings& settings,
                const SignalInbox& signals,
                const InheritedDescriptors& inherited,
-               const ControllingTerminal* terminal,
+               const TerminalLoan& terminal,
                Guardian& guardian);
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -72,11 +73,12 @@ class ChildProcess {
   /// Its latest change since the last call; empty: there was none. A process that has ended is not
   /// reaped by this, so that its number stays its own.
   [[nodiscard]] std::optional<Change> change();
-  /// Reaps the process that has ended.
+  /// Takes the terminal back from the process that has ended, and reaps it.
   void reap() noexcept;
 
  private:
   Guardian& guardian_;
+  const TerminalLoan& terminal_;
   pid_t pid_ = -1;
   bool ownGroup_;
   bool reaped_ = false;

@@ -8,9 +8,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <poll.h>
 #include <string_view>
+#include <unistd.h>
 
 namespace rlock::cli {
+
+namespace {
+
+bool takesText(int stream) {
+  pollfd watched{stream, POLLOUT, 0};
+  return ::poll(&watched, 1, 0) == 1 && (watched.revents & POLLOUT) != 0;
+}
+
+}  // namespace
 
 Options clientOptions(const Arguments& arguments, const std::string& uri) {
   Options options = Options::fromUri(uri);
@@ -23,7 +34,8 @@ Options clientOptions(const Arguments& arguments, const std::string& uri) {
     options.watchdogTimeout = arguments.lock.lease->ceilMilliseconds();
   }
   options.log = [verbose = arguments.verbose](LogLevel level, std::string_view text) {
-    if (verbose && level >= LogLevel::warning) {
+    // Often on the loop thread, which renews the hold: a pipe that is full must not keep it.
+    if (verbose && level >= LogLevel::warning && takesText(STDERR_FILENO)) {
       complain(std::string(text));
     }
   };

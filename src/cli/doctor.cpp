@@ -279,6 +279,21 @@ class Doctor {
     }
   }
 
+  /// A key without an expiry must not stay where a later command is refused.
+  template <class Object, class Use>
+  static void removedOnFailure(Object& object, Use use) {
+    try {
+      use();
+    } catch (...) {
+      try {
+        object.remove();
+      } catch (const Error&) {
+        // The first refusal is the one to tell.
+      }
+      throw;
+    }
+  }
+
   void tryKinds() {
     Client& client = *client_;
     attempt("lock", [&](const std::string& name) { takeAndRelease(client.getLock(name)); });
@@ -297,24 +312,30 @@ class Doctor {
             [&](const std::string& name) { takeAndRelease(client.getSimpleLock(name)); });
     attempt("semaphore", [&](const std::string& name) {
       Semaphore semaphore = client.getSemaphore(name);
-      semaphore.trySetPermits(1, std::chrono::seconds(60));
-      if (semaphore.tryAcquire()) {
-        semaphore.release();
-      }
-      semaphore.remove();
+      removedOnFailure(semaphore, [&] {
+        semaphore.trySetPermits(1, std::chrono::seconds(60));
+        if (semaphore.tryAcquire()) {
+          semaphore.release();
+        }
+        semaphore.remove();
+      });
     });
     attempt("expiring permits", [&](const std::string& name) {
       auto semaphore = client.getPermitExpirableSemaphore(name);
-      semaphore.trySetPermits(1);
-      if (auto permit = semaphore.tryHold()) {
-        permit->release();
-      }
-      semaphore.remove();
+      removedOnFailure(semaphore, [&] {
+        semaphore.trySetPermits(1);
+        if (auto permit = semaphore.tryHold()) {
+          permit->release();
+        }
+        semaphore.remove();
+      });
     });
     attempt("latch", [&](const std::string& name) {
       CountDownLatch latch = client.getCountDownLatch(name);
-      latch.trySetCount(1);
-      latch.countDown();
+      removedOnFailure(latch, [&] {
+        latch.trySetCount(1);
+        latch.countDown();
+      });
     });
     attempt("show", [&](const std::string& name) { (void)client.inspect(name); });
     attempt("list", [&](const std::string& name) { (void)client.list(name); });

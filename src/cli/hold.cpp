@@ -84,9 +84,9 @@ int holdCommand(const Arguments& arguments) {
     ::poll(watched.data(), watched.size(), isOthers ? 1000 : -1);
     bool ends = watched[2].revents != 0 && inputEnded();
     while (const auto signal = signals.next()) {
-      ends |= SignalInbox::asksToEnd(*signal);
-      if (*signal == SIGTSTP) {
-        ::raise(SIGSTOP);
+      ends |= SignalInbox::asksToEnd(signal->signal);
+      if (signal->signal == SIGTSTP) {
+        signals.suspend(SignalInbox::Reach::process);
       }
     }
     const bool isLost = watched[1].revents != 0;

@@ -76,9 +76,12 @@ constexpr std::string_view kRunning = R"(.SH RUNNING A COMMAND
 Standard streams and other descriptors that were open are the command's; of
 .BR rlock 's
 own it inherits none. The command gets a process group of its own, which becomes the foreground of the
-terminal if
+terminal whenever that of
 .B rlock
-was, and if its standard input is that terminal and its standard output no pipe. SIGTERM, SIGINT, SIGHUP,
+is, if its standard input is that terminal and its standard output no pipe. A key that ends the command ends
+the script around
+.BR rlock ,
+too. SIGTERM, SIGINT, SIGHUP,
 SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT and SIGWINCH are passed on to that group. A signal that was
 ignored at the beginning stays ignored. While
 .B rlock

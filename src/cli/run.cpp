@@ -56,11 +56,17 @@ int released(const Held& held, Lease& lease, int code) {
   }
 }
 
-int runUnderLock(const Arguments& arguments,
-                 Held& held,
-                 const SignalInbox& signals,
-                 const InheritedDescriptors& inherited,
-                 Guardian& guardian) {
+/// How the program ends.
+struct Ending {
+  int code = 0;
+  int key = 0;  ///< Supervision::endingKey()
+};
+
+Ending runUnderLock(const Arguments& arguments,
+                    Held& held,
+                    const SignalInbox& signals,
+                    const InheritedDescriptors& inherited,
+                    Guardian& guardian) {
   const CommandChoice& choice = arguments.command;
   ChildSettings settings;
   settings.argv = choice.argv;
@@ -71,30 +77,26 @@ int runUnderLock(const Arguments& arguments,
   settings.environment = environmentFor(arguments, held);
   settings.ownGroup = !choice.foreground;
 
-  const ControllingTerminal controlling;
-  const bool handOver = settings.ownGroup && controlling.foreground() &&
-                        ::isatty(STDIN_FILENO) == 1 && !outputIsPipe();
-  const ControllingTerminal* const terminal = handOver ? &controlling : nullptr;
+  const TerminalLoan terminal(settings.ownGroup && ::isatty(STDIN_FILENO) == 1 && !outputIsPipe());
   guardian.setKillTime(planLoss(held.lease.validUntil(), held.span, choice.killAfter).killAt);
-  int code = 0;
+  Ending ending;
   bool lost = false;
   try {
     ChildProcess child(settings, signals, inherited, terminal, guardian);
     Supervision supervision(choice, held, child, signals, terminal, guardian);
-    code = supervision.run();
+    ending.code = supervision.run();
+    ending.key = supervision.endingKey();
     lost = supervision.ended();
   } catch (const CannotStart& error) {
     complain(error.what());
-    code = number(error.error() == ENOENT ? ExitCode::notFound : ExitCode::cannotExecute);
-  }
-  if (terminal != nullptr) {
-    controlling.giveTo(::getpgrp());
+    ending.code = number(error.error() == ENOENT ? ExitCode::notFound : ExitCode::cannotExecute);
   }
   if (lost) {
     // A rest of it is given back in the background, if there is one: the server may be away.
-    return code;
+    return ending;
   }
-  return released(held, held.lease, code);
+  const int code = released(held, held.lease, ending.code);
+  return code == ending.code ? ending : Ending{code};
 }
 
 }  // namespace
@@ -105,12 +107,19 @@ int runCommand(const Arguments& arguments) {
   const InheritedDescriptors inherited;
   const SignalInbox signals;
   Guardian guardian(arguments.command.killAfter);
-  WaitOutcome outcome =
-      waitForLock(arguments, labelFor(arguments.lock, shownCommand(arguments.command)), signals);
-  if (!outcome.held) {
-    return outcome.code;
+  Ending ending;
+  {
+    WaitOutcome outcome =
+        waitForLock(arguments, labelFor(arguments.lock, shownCommand(arguments.command)), signals);
+    if (!outcome.held) {
+      return outcome.code;
+    }
+    ending = runUnderLock(arguments, *outcome.held, signals, inherited, guardian);
   }
-  return runUnderLock(arguments, *outcome.held, signals, inherited, guardian);
+  if (ending.key != 0) {
+    signals.endGroupBy(ending.key);
+  }
+  return ending.code;
 }
 
 }  // namespace rlock::cli

@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 namespace rlock::cli {
@@ -89,15 +91,24 @@ Settings readSettings(const std::optional<std::string>& explicitPath) {
     }
     path = home + "/rlock/config";
   }
-  std::ifstream file(path);
-  if (!file) {
-    if (mustExist) {
-      throw SettingsError(fmt::format("{}: cannot be read", path));
-    }
+  // A file that cannot be read is not taken for one that does not exist: the default server would
+  // come in place of its own. Nobody can say what is in a folder of another user, though, which is
+  // where HOME points after a change of the user.
+  std::error_code failure;
+  const auto kind = std::filesystem::status(path, failure).type();
+  if (!mustExist &&
+      (kind == std::filesystem::file_type::not_found || failure == std::errc::permission_denied)) {
     return {};
   }
+  std::ifstream file(path);
   std::ostringstream text;
-  text << file.rdbuf();
+  if (file && file.peek() != std::ifstream::traits_type::eof()) {
+    text << file.rdbuf();
+  }
+  // A directory can be opened, but not read.
+  if (!file.is_open() || file.bad() || text.fail()) {
+    throw SettingsError(fmt::format("{}: cannot be read", path));
+  }
   return parseSettings(text.str(), path);
 }
 

@@ -2,8 +2,10 @@
 #include "cli/signal_inbox.hpp"
 
 #include <cerrno>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <system_error>
+#include <unistd.h>
 
 namespace rlock::cli {
 
@@ -39,12 +41,42 @@ SignalInbox::SignalInbox() {
   }
 }
 
-std::optional<int> SignalInbox::next() const noexcept {
+std::optional<SignalInbox::Arrival> SignalInbox::next() const noexcept {
   signalfd_siginfo info{};
   if (::read(descriptor_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) {
     return std::nullopt;
   }
-  return static_cast<int>(info.ssi_signo);
+  return Arrival{static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};
+}
+
+void SignalInbox::raiseByDefault(int signal, Reach reach) noexcept {
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  struct sigaction present {};
+  ::sigaction(signal, &standard, &present);
+  ::kill(reach == Reach::group ? 0 : ::getpid(), signal);
+  // All other threads block it, so that it takes effect here and now.
+  sigset_t set;
+  sigset_t before;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, &before);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::sigaction(signal, &present, nullptr);
+}
+
+bool SignalInbox::suspend(Reach reach) const noexcept {
+  // A stop takes a pending SIGCONT away, so that one that is pending afterwards has ended it.
+  raiseByDefault(SIGTSTP, reach);
+  sigset_t pending;
+  return ::sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
+}
+
+void SignalInbox::endGroupBy(int signal) const noexcept {
+  // The command's memory may be of interest, ours is not.
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  raiseByDefault(signal, Reach::group);
 }
 
 void SignalInbox::restoreInChild() const noexcept {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstdint>
 #include <optional>
 
 namespace rlock::cli {
@@ -21,8 +22,23 @@ class SignalInbox {
 
   /// Readable when there is a signal.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
+  struct Arrival {
+    int signal = 0;
+    bool fromTerminal = false;  ///< by a key or a change of its size: sent to the whole foreground
+  };
   /// The next one; empty when there is none.
-  [[nodiscard]] std::optional<int> next() const noexcept;
+  [[nodiscard]] std::optional<Arrival> next() const noexcept;
+
+  /// Whose processes a signal is meant for.
+  enum class Reach : std::uint8_t { process, group };
+  /// Stops this process, or its group, as SIGTSTP does by default, until somebody continues it.
+  /// Nothing happens where nobody could: in a group without a shell above it, and in a process that
+  /// is the first of its system. One thread, the one that made this.
+  /// @returns whether it was stopped; the SIGCONT is read next, then
+  bool suspend(Reach reach) const noexcept;
+  /// Ends this process and its group by a signal, as a key of the terminal does. Returns where the
+  /// signal does not end it.
+  void endGroupBy(int signal) const noexcept;
 
   /// For a forked child before exec: mask and dispositions as this program found them. Safe after
   /// fork().
@@ -34,6 +50,9 @@ class SignalInbox {
   }
 
  private:
+  /// Sends it with its default effect, and lets it through.
+  static void raiseByDefault(int signal, Reach reach) noexcept;
+
   sigset_t original_{};
   struct sigaction originalChild_ {};
   struct sigaction originalPipe_ {};

@@ -18,7 +18,7 @@ Supervision::Supervision(const CommandChoice& choice,
                          const Held& held,
                          ChildProcess& child,
                          const SignalInbox& signals,
-                         const ControllingTerminal* terminal,
+                         const TerminalLoan& terminal,
                          Guardian& guardian)
     : choice_(choice),
       held_(held),
@@ -48,6 +48,7 @@ int Supervision::run() {
       child_.send(SIGKILL);
     }
     guardian_.setTarget(0);
+    noteEndingKey(*change);
     child_.reap();
     return killAt_ ? number(ExitCode::lost) : change->code;
   }
@@ -80,20 +81,32 @@ void Supervision::look() {
 }
 
 void Supervision::forward() {
-  while (const auto signal = signals_.next()) {
-    switch (*signal) {
+  while (const auto arrival = signals_.next()) {
+    switch (arrival->signal) {
       case SIGCHLD:
         break;
       case SIGCONT:
         // The shell has put us into the foreground again, or the background.
-        if (terminal_ != nullptr && own_.foreground()) {
-          own_.giveTo(child_.pid());
+        if (terminal_.ours()) {
+          terminal_.lend(child_.pid());
         }
         child_.send(SIGCONT);
         break;
       default:
-        child_.send(*signal);
+        // A command in our own group has got the terminal's signals already.
+        if (!choice_.foreground || !arrival->fromTerminal) {
+          passedOn_ = passedOn_ || SignalInbox::asksToEnd(arrival->signal);
+          child_.send(arrival->signal);
+        }
     }
+  }
+}
+
+// A shell script in whose foreground the command ran has not seen the key, and would go on.
+void Supervision::noteEndingKey(const ChildProcess::Change& change) {
+  const bool key = change.signal == SIGINT || change.signal == SIGQUIT;
+  if (key && terminal_.lentTo(child_.pid()) && !passedOn_ && !killAt_) {
+    endingKey_ = change.signal;
   }
 }
 
@@ -114,13 +127,25 @@ void Supervision::kill() {
 // Job control: the user's shell has to see that the job has stopped. We stop like the command, and
 // nothing renews the hold meanwhile; the guardian ends the command when the hold does.
 void Supervision::followStop() {
-  if (!own_.exists() || killAt_) {
+  if (!terminal_.terminal().exists() || killAt_) {
     return;
   }
-  if (terminal_ != nullptr) {
-    own_.giveTo(::getpgrp());
+  if (terminal_.ours()) {
+    // The shell has put a job that runs into the foreground, which it does without a word.
+    terminal_.lend(child_.pid());
+    child_.send(SIGCONT);
+    return;
   }
-  ::raise(SIGSTOP);
+  // A key of the terminal would have stopped all of our group, such as the script that we are in.
+  const bool lent = terminal_.lentTo(child_.pid());
+  terminal_.takeBack(child_.pid());
+  if (!signals_.suspend(lent ? SignalInbox::Reach::group : SignalInbox::Reach::process)) {
+    // There is nobody who could continue us.
+    if (lent) {
+      terminal_.lend(child_.pid());
+    }
+    child_.send(SIGCONT);
+  }
 }
 
 int Supervision::untilNextLookMs() const {

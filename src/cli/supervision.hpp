@@ -21,12 +21,11 @@ namespace rlock::cli {
 /// One thread, the one that started the command.
 class Supervision {
  public:
-  /// @param terminal  handed to the command's group; null: it was not
   Supervision(const CommandChoice& choice,
               const Held& held,
               ChildProcess& child,
               const SignalInbox& signals,
-              const ControllingTerminal* terminal,
+              const TerminalLoan& terminal,
               Guardian& guardian);
 
   /// Blocks until the command has ended; it is reaped then, and so is what it left in its group if
@@ -35,6 +34,8 @@ class Supervision {
   int run();
   /// Whether the command had to be ended.
   [[nodiscard]] bool ended() const noexcept { return killAt_.has_value(); }
+  /// The key of the terminal, SIGINT or SIGQUIT, that has ended the command; 0: none did.
+  [[nodiscard]] int endingKey() const noexcept { return endingKey_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -44,6 +45,7 @@ class Supervision {
   void beginEnding();
   void kill();
   void followStop();
+  void noteEndingKey(const ChildProcess::Change& change);
   [[nodiscard]] int untilNextLookMs() const;
   [[nodiscard]] std::string lossText() const;
 
@@ -51,13 +53,14 @@ class Supervision {
   const Held& held_;
   ChildProcess& child_;
   const SignalInbox& signals_;
-  const ControllingTerminal* terminal_;
-  ControllingTerminal own_;
+  const TerminalLoan& terminal_;
   Guardian& guardian_;
   Event lost_;
   LossPlan plan_;
   std::optional<Clock::time_point> killAt_;  // the command was told to end
   bool killed_ = false;
+  bool passedOn_ = false;  // a signal that asks to end, which somebody had sent to us
+  int endingKey_ = 0;
 };
 
 }  // namespace rlock::cli

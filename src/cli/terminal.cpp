@@ -12,13 +12,27 @@ namespace rlock::cli {
 ControllingTerminal::ControllingTerminal()
     : device_(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)) {}
 
-bool ControllingTerminal::foreground() const noexcept {
-  return device_ && ::tcgetpgrp(device_.get()) == ::getpgrp();
+bool ControllingTerminal::foreground(pid_t group) const noexcept {
+  return device_ && ::tcgetpgrp(device_.get()) == group;
 }
 
 void ControllingTerminal::giveTo(pid_t group) const noexcept {
   if (device_) {
     ::tcsetpgrp(device_.get(), group);
+  }
+}
+
+bool TerminalLoan::ours() const noexcept {
+  return possible() && terminal_.foreground(::getpgrp());
+}
+
+bool TerminalLoan::lentTo(pid_t group) const noexcept {
+  return possible() && terminal_.foreground(group);
+}
+
+void TerminalLoan::takeBack(pid_t group) const noexcept {
+  if (lentTo(group)) {
+    terminal_.giveTo(::getpgrp());
   }
 }
 

@@ -143,13 +143,13 @@ int topCommand(const Arguments& arguments) {
       return 0;
     }
     while (const auto signal = signals.next()) {
-      if (SignalInbox::asksToEnd(*signal)) {
+      if (SignalInbox::asksToEnd(signal->signal)) {
         return 0;
       }
-      if (*signal == SIGTSTP) {
+      if (signal->signal == SIGTSTP) {
         // The shell gets its terminal as it was.
         screen.leave();
-        ::raise(SIGSTOP);
+        signals.suspend(SignalInbox::Reach::process);
       }
       // A window of another size, too, is drawn anew.
       next = std::chrono::steady_clock::now();

@@ -6,9 +6,14 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+
 namespace rlock::cli {
 
 namespace {
+
+/// LockInfo::holders has no more.
+constexpr std::size_t kListed = 1000;
 
 bool freed(Client& client, const LockInfo& info) {
   switch (info.kind) {
@@ -45,14 +50,24 @@ bool freed(Client& client, const LockInfo& info) {
 
 int unlockCommand(const Arguments& arguments) {
   Client client = connectClient(arguments);
-  const auto info = client.inspect(arguments.lock.name);
+  auto info = client.inspect(arguments.lock.name);
   if (isFree(info)) {
     complain(fmt::format("\"{}\" is free", detail::escapeForDisplay(arguments.lock.name)));
     return number(ExitCode::failure);
   }
-  const bool any = freed(client, *info);
-  for (const LockHolder& holder : info->holders) {
-    fmt::print("{} {}\n", any ? "freed from" : "no longer held by", holderText(holder));
+  bool any = false;
+  for (bool more = true; more;) {
+    const bool now = freed(client, *info);
+    for (const LockHolder& holder : info->holders) {
+      fmt::print("{} {}\n", now ? "freed from" : "no longer held by", holderText(holder));
+    }
+    any = any || now;
+    // Of the permits of a semaphore only so many are listed at a time.
+    more = now && info->kind == LockKind::permitSemaphore && info->holders.size() >= kListed;
+    if (more) {
+      info = client.inspect(arguments.lock.name);
+      more = !isFree(info);
+    }
   }
   return number(any ? ExitCode::success : ExitCode::failure);
 }

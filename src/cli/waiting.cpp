@@ -58,13 +58,13 @@ WaitOutcome waitForLock(const Arguments& arguments,
     pollfd watched[] = {{acquisition.descriptor(), POLLIN, 0}, {signals.descriptor(), POLLIN, 0}};
     ::poll(watched, 2, progress.untilNextTickMs());
     while (const auto signal = signals.next()) {
-      if (SignalInbox::asksToEnd(*signal)) {
+      if (SignalInbox::asksToEnd(signal->signal)) {
         progress.clear();
         acquisition.stop();
         if (!endsSoon(acquisition)) {
           // A thread is in a call that cannot be ended: nothing is held, or it will expire.
           std::fflush(stderr);
-          std::_Exit(numberOfSignal(*signal));
+          std::_Exit(numberOfSignal(signal->signal));
         }
         try {
           if (auto held = acquisition.result()) {
@@ -73,11 +73,11 @@ WaitOutcome waitForLock(const Arguments& arguments,
         } catch (const std::exception&) {
           // Cancelled, as asked.
         }
-        return {std::nullopt, numberOfSignal(*signal)};
+        return {std::nullopt, numberOfSignal(signal->signal)};
       }
-      if (*signal == SIGTSTP) {
+      if (signal->signal == SIGTSTP) {
         progress.clear();
-        ::raise(SIGSTOP);
+        signals.suspend(SignalInbox::Reach::process);
       }
     }
     if ((watched[0].revents & POLLIN) != 0) {

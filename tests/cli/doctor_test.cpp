@@ -189,6 +189,9 @@ TEST_F(CliDoctor, RightsThatAreMissing) {
   expectBad(examineAs({"-publish"}), "PUBLISH is not permitted", "once a second");
   expectBad(examineAs({"resetkeys", "~orders:*"}), "permissions to access", "configuration.md");
   expectBad(examineAs({"-zadd"}), "expiring permits", "configuration.md");
+  for (const std::string& key : redis().keys()) {
+    EXPECT_NE(redis().pttl(key), -1) << key << " never expires";
+  }
   const CliOutcome without = examineAs({"-info"});
   EXPECT_THAT(without.output, HasSubstr("grant +info"));
   EXPECT_EQ(without.code, 0) << without.output;

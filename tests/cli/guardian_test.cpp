@@ -69,7 +69,8 @@ TEST(CliGuardian, ACommandThatIsLeftIsKilledWithItsGroup) {
                      "-c",
                      "trap '' TERM; sleep 60 & echo $! >" + ready + ".new; mv " + ready + ".new " +
                          ready + "; wait"};
-    const ChildProcess command(settings, signals, inherited, nullptr, guardian);
+    const TerminalLoan terminal(false);
+    const ChildProcess command(settings, signals, inherited, terminal, guardian);
     leader = command.pid();
     EXPECT_TRUE(test::eventually(std::chrono::milliseconds(5'000), [&] {
       return static_cast<bool>(std::ifstream(ready) >> helper);

@@ -241,6 +241,20 @@ TEST_F(CliLoss, WordsThatHaveToWaitDelayNoSignal) {
   EXPECT_EQ(finish(ending).code, 79);
 }
 
+// The loop, which renews the hold, has much to say about its connection.
+TEST_F(CliLoss, WarningsThatNobodyReadsDelayNoRenewal) {
+  UnreadPipe pipe(log() + ".pipe");
+  ChildProcess holder = startRedirected(
+      pipe.path(),
+      {"run", "-v", "--lease", kLeaseText, "a", "sh", "-c", "exec 2>/dev/null; echo ready; cat"});
+  holder.expectLineContaining("ready", kSoon);
+  pipe.fill();
+  EXPECT_GT(redis().run({"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"}).integer(), 0);
+  const auto left = redis().pttl("a");
+  EXPECT_EVENTUALLY(kLease, redis().pttl("a") > left);
+  EXPECT_EQ(finish(holder).code, 0);
+}
+
 TEST_F(CliLoss, WhatTheCommandHasStartedGoesWithIt) {
   // The command ends when it is told to, and its helper does not.
   ChildProcess holder = start({"run",

@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
+#include <optional>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -224,6 +226,149 @@ TEST_F(CliTerminal, CR5_AShellsJobControlWorks) {
   ASSERT_TRUE(terminal.shows("next> "));
   terminal.type("exit 0\n");
   EXPECT_EQ(terminal.wait(), 0);
+}
+
+/// A shell with job control, and what is done with its jobs.
+class CliJobs : public CliTerminal {
+ protected:
+  void begin(const std::string& command) {
+    shell_.emplace(
+        server().uri(),
+        std::vector<std::string>{"env", "PS1=next> ", "bash", "--norc", "--noprofile", "-i"});
+    ASSERT_TRUE(shell().shows("next> "));
+    shell().type(cliProgram() + " run " + command + "\n");
+  }
+  OnTerminal& shell() { return *shell_; }
+  /// A command that reads from it waits for letGo().
+  [[nodiscard]] std::string pipe() {
+    const std::string path = directory_.file("pipe");
+    EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    end_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    return path;
+  }
+  void letGo() const { EXPECT_EQ(::write(end_, "\n", 1), 1); }
+  /// What is typed now goes to the shell, and comes back from it.
+  void expectShell() {
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(shell().typedShows("echo shell''works\n", "shellworks")) << shell().all();
+    }
+  }
+  void leave() {
+    shell().type("exit 0\n");
+    EXPECT_EQ(shell().wait(), 0) << shell().all();
+  }
+
+  ~CliJobs() override {
+    if (end_ >= 0) {
+      ::close(end_);
+    }
+  }
+
+ private:
+  const TempDir directory_;
+  int end_ = -1;
+  std::optional<OnTerminal> shell_;
+};
+
+TEST_F(CliJobs, CR5_AJobThatWasPutIntoTheBackgroundLeavesTheTerminalToTheShell) {
+  begin("a sh -c 'echo read''y; read line <" + pipe() + "; echo ov''er'");
+  ASSERT_TRUE(shell().shows("ready"));
+  shell().type("\x1a");
+  ASSERT_TRUE(shell().shows("Stopped"));
+  ASSERT_TRUE(shell().shows("next> "));
+  ASSERT_TRUE(shell().typedShows("bg\n", "&"));
+  letGo();
+  ASSERT_TRUE(shell().shows("over")) << shell().all();
+  EXPECT_EVENTUALLY(kSoon, !redis().exists("a"));
+  expectShell();
+  leave();
+}
+
+TEST_F(CliJobs, CR5_AJobThatReadsInTheBackgroundStopsLikeAnyOther) {
+  begin("a sh -c 'echo read''y; cat'");
+  ASSERT_TRUE(shell().shows("ready"));
+  shell().type("words\n");
+  ASSERT_TRUE(shell().shows("words"));
+  ASSERT_TRUE(shell().shows("words"));
+  shell().type("\x1a");
+  ASSERT_TRUE(shell().shows("Stopped"));
+  ASSERT_TRUE(shell().shows("next> "));
+  ASSERT_TRUE(shell().typedShows("bg\n", "&"));
+  expectShell();
+  ASSERT_TRUE(shell().typedShows("jobs\n", "Stopped")) << shell().all();
+  ASSERT_TRUE(shell().shows("next> "));
+  shell().type("fg\n");
+  ASSERT_TRUE(shell().shows("run a sh"));
+  shell().type("to the command\n");
+  ASSERT_TRUE(shell().shows("to the command"));
+  ASSERT_TRUE(shell().shows("to the command")) << shell().all();
+  shell().type("\x04");
+  ASSERT_TRUE(shell().shows("next> "));
+  leave();
+}
+
+TEST_F(CliJobs, CR5_AJobThatBeganInTheBackgroundComesToTheForeground) {
+  begin("a sh -c 'read line; echo got $line' &");
+  ASSERT_TRUE(shell().typedShows("jobs\n", "Stopped")) << shell().all();
+  ASSERT_TRUE(shell().shows("next> "));
+  shell().type("fg\n");
+  ASSERT_TRUE(shell().shows("run a sh"));
+  shell().type("words\n");
+  EXPECT_TRUE(shell().shows("got words")) << shell().all();
+  ASSERT_TRUE(shell().shows("next> "));
+  leave();
+}
+
+TEST_F(CliJobs, CR5_AKeyReachesACommandInOurGroupOnce) {
+  begin(
+      "--foreground a sh -c 'trap \"echo h''it\" INT; echo read''y; sleep 5; sleep 1; echo en''d'");
+  ASSERT_TRUE(shell().shows("ready"));
+  shell().type("\x03");
+  ASSERT_TRUE(shell().shows("hit"));
+  ASSERT_TRUE(shell().shows("end"));
+  const std::string& all = shell().all();
+  EXPECT_EQ(all.find("hit"), all.rfind("hit")) << all;
+  ASSERT_TRUE(shell().shows("next> "));
+  leave();
+}
+
+// Otherwise a script would go on with its next line.
+TEST_F(CliTerminal, CR5_AKeyThatEndsTheCommandEndsTheScript) {
+  OnTerminal terminal(
+      server().uri(),
+      {"bash", "-c", cliProgram() + " run a sh -c 'echo read''y; exec sleep 60'; echo NE''XT"});
+  ASSERT_TRUE(terminal.shows("ready"));
+  terminal.type("\x03");
+  EXPECT_EQ(terminal.wait(), 128 + SIGINT);
+  EXPECT_THAT(terminal.all(), Not(HasSubstr("NEXT")));
+  EXPECT_FALSE(redis().exists("a"));
+}
+
+// There is no shell that could continue it.
+TEST_F(CliTerminal, CR5_NothingStopsWithoutAShell) {
+  OnTerminal terminal(server().uri(),
+                      {cliProgram(),
+                       "run",
+                       "a",
+                       "sh",
+                       "-c",
+                       "echo ready; read first; read second; echo got $first $second"});
+  ASSERT_TRUE(terminal.shows("ready"));
+  terminal.type("\x1a");
+  ASSERT_TRUE(terminal.typedShows("some\n", "some"));
+  terminal.type("words\n");
+  EXPECT_TRUE(terminal.shows("got some words")) << terminal.all();
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(CliTerminal, CR5_NothingThatWaitsStopsWithoutAShell) {
+  occupy("a");
+  OnTerminal terminal(server().uri(), {cliProgram(), "run", "--wait", "60s", "a", "echo", "in"});
+  ASSERT_EVENTUALLY(kSoon, awaited("a"));
+  terminal.type("\x1a");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  vacate("a");
+  EXPECT_EQ(terminal.wait(), 0) << terminal.all();
 }
 
 TEST_F(CliTerminal, WhoeverWaitsSeesForWhom) {

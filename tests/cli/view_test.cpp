@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 namespace rlock::test {
@@ -94,6 +95,18 @@ TEST_F(CliView, EveryPermitIsFreedByForce) {
   EXPECT_EQ(finish(third).code, 0);
 }
 
+TEST_F(CliView, MorePermitsThanAreShownAreFreedByForce) {
+  redis().set("s", "0");
+  RawRedis::Args permits{"ZADD", "{s}:timeout"};
+  for (int i = 0; i < 1200; ++i) {
+    permits.emplace_back("92233720368547758");
+    permits.push_back("permit of " + std::to_string(100'000 + i));
+  }
+  redis().run(permits);
+  EXPECT_EQ(run({"unlock", "--force", "s"}).code, 0);
+  EXPECT_EQ(redis().get("s"), "1200");
+}
+
 TEST_F(CliView, MoreReadersThanAreShownAreFreedByForce) {
   RawRedis::Args readers{"HSET", "many", "mode", "read"};
   for (int i = 0; i < 1200; ++i) {
@@ -160,6 +173,22 @@ TEST_F(CliView, TheServerIsNamedByOptionEnvironmentOrFile) {
   EXPECT_EQ(coded("", {"show", "a"}, directory.file("missing")), 78);
   std::ofstream(path) << "url = x\n";
   EXPECT_EQ(coded("", {"show", "a"}, path), 78);
+}
+
+// Its server would be replaced by the default one, where others do not look.
+TEST_F(CliView, AFileThatCannotBeReadIsNotTakenForNone) {
+  const TempDir directory;
+  const auto code = [&](const std::string& config, const std::string& home) {
+    ChildProcess::Options options;
+    options.environment = {"RLOCK_URI=", "RLOCK_CONFIG=" + config, "XDG_CONFIG_HOME=" + home};
+    options.mergeStandardError = true;
+    ChildProcess process(cliProgram(), {"show", "--uri", server().uri(), "a"}, options);
+    return finish(process).code;
+  };
+  EXPECT_EQ(code("", directory.path()), 1) << "there is none, and nobody holds the lock";
+  EXPECT_EQ(code(directory.path(), ""), 78);
+  std::filesystem::create_directories(directory.file("rlock/config"));
+  EXPECT_EQ(code("", directory.path()), 78);
 }
 
 TEST_F(CliView, Benchmark) {
