@@ -112,6 +112,7 @@ void ClientCore::close(std::chrono::milliseconds limit) {
     closeInOrder(limit);
   } catch (const std::bad_alloc&) {
     // Without memory no hold can be released; the holds expire by themselves.
+    engine_->endWaits();
     disconnect_->post(shared_from_this());
     env_->stop(env_->now());
   }
@@ -140,6 +141,8 @@ void ClientCore::closeInOrder(std::chrono::milliseconds limit) {
   }
   const auto until = Duration(kMargin).deadlineFrom(deadline);
   if (!done->waitUntil(until)) {
+    // The loop may be in a callback that waits for a waiting thread, or may not run any more.
+    engine_->endWaits();
     // Race: the loop is late, and may be stopped before its timer ends the calls under way. Then
     // disconnect_ ends them as the loop's last function.
     disconnect_->post(shared_from_this());

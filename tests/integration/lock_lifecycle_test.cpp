@@ -114,6 +114,28 @@ TEST_F(LockLifecycle, XCPP3_CloseEndsEveryWaitingCall) {
   EXPECT_EQ(raw().hgetall("cpp3").size(), 1U);
 }
 
+TEST_F(LockLifecycle, CloseEndsAWaitThatACallbackWaitsFor) {
+  rawHold("cpp3", "foreign:1", 60s);
+  Client client = connect();
+  auto waiter = inThread([&] { return outcomeOf([&] { client.getLock("cpp3").lock(); }); });
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
+  // The loop stands still in it until the waiter has ended.
+  struct Callback {
+    std::promise<void> begun;
+    std::promise<void> ends;
+  };
+  const auto callback = std::make_shared<Callback>();
+  client.getLock("other").isLockedAsync().start([callback](const Result<bool>&) {
+    callback->begun.set_value();
+    callback->ends.get_future().wait_for(kLong);
+  });
+  callback->begun.get_future().wait();
+  client.close(200ms);
+  EXPECT_EQ(waiter.wait_for(scaled(1s)), std::future_status::ready);
+  callback->ends.set_value();
+  EXPECT_EQ(waiter.get(), "closed");
+}
+
 TEST_F(LockLifecycle, XCPP3_CloseWhileTheServerIsFrozen) {
   RLOCK_ONE_SERVER_ONLY("stops its server");
   rawHold("cpp3", "foreign:1", 60s);
@@ -657,6 +679,31 @@ TEST_F(LockOwnLoop, BlockingCallsWorkOnOtherThreads) {
     client->close(2s);
   }
   client.reset();
+  EXPECT_EQ(::uv_loop_close(&loop), 0);
+}
+
+TEST_F(LockOwnLoop, CloseEndsAWaitWhenTheLoopRunsNoMore) {
+  rawHold("loop", "foreign:1", 60s);
+  uv_loop_t loop;
+  ASSERT_EQ(::uv_loop_init(&loop), 0);
+  Options settings = options();
+  settings.loop = &loop;
+  {
+    Client client = Client::connect(settings);
+    std::future<std::string> waiter;
+    {
+      const std::jthread runner([&] { ::uv_run(&loop, UV_RUN_DEFAULT); });
+      waiter = inThread([&] { return outcomeOf([&] { client.getLock("loop").lock(); }); });
+      EXPECT_EVENTUALLY(kLong, client.stats().waiters == 1);
+      client.getLock("other").isLockedAsync().start(
+          [&loop](const Result<bool>&) { ::uv_stop(&loop); });
+    }
+    client.close(200ms);
+    EXPECT_EQ(waiter.wait_for(scaled(1s)), std::future_status::ready);
+    // With the loop everything else of the client ends.
+    ::uv_run(&loop, UV_RUN_DEFAULT);
+    EXPECT_EQ(waiter.get(), "closed");
+  }
   EXPECT_EQ(::uv_loop_close(&loop), 0);
 }
 

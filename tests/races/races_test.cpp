@@ -562,6 +562,33 @@ TEST_F(Races, FairWaitersAndARelease) {
   EXPECT_EQ(static_cast<std::uint64_t>(unprotected), done);
 }
 
+// A caller that leaves gives its place in the server's queue up while the loop, which has read the
+// refusal of its request, has it queue.
+TEST_F(Races, FairWaitersThatLeaveAsTheyAreRefused) {
+  weather_.late = 300;
+  weather_.lost = 60;
+  Client client = connect();
+  watched_ = &client;
+  rounds(6'000, [&](std::uint64_t seed) {
+    RLock lock = client.getFairLock("l");
+    auto lease = std::make_optional(lock.acquire());
+    std::stop_source stop;
+    std::string outcome;
+    atOnce(seed,
+           {[&] {
+              outcome = outcomeOf([&] {
+                if (lock.tryLock(stop.get_token(), 1h)) {
+                  lock.unlock();
+                }
+              });
+            },
+            [&] { stop.request_stop(); }});
+    EXPECT_EQ(outcome, "cancelled");
+    lease.reset();
+    expectFree();
+  });
+}
+
 // Connections break under the calls; some requests run, some later, some never.
 TEST_F(Races, LostConnections) {
   weather_.late = 100;

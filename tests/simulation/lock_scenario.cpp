@@ -50,11 +50,10 @@ void LockScenario::crashed(Peer& peer) {
   for (Agent& agent : agents_) {
     if (agent.peer == &peer) {
       agent.calling = false;
-      for (Lock& lock : locks_) {
-        leaveQueue(lock, agent.field);
-      }
     }
   }
+  // The server keeps the places until they lapse, and may serve a request that is still on the way.
+  hampered(peer);
 }
 
 void LockScenario::stopWaiting() {

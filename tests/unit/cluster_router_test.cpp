@@ -312,6 +312,21 @@ TEST_F(ClusterRouterTest, ARedirectionWithoutTimeToFollowItIsNotTheReason) {
   }
 }
 
+// A renewal has little patience, and would never get through over a slow network.
+TEST_F(ClusterRouterTest, ARedirectionIsFollowedUpPastItsTime) {
+  sendOn("b");
+  server("b").connect("run-b");
+  server("a").answer(test::numberReply(1));
+  const auto call = makeIntrusive<TakingCall>();
+  call->setFollowsUp(true);
+  dispatcher_->start(call, env_->now() + 5ms);
+  server("b").sent();
+  env_->advance(20ms);
+  server("a").refuse("ASK 7 b:7000");
+  EXPECT_FALSE(call->outcome.has_value());
+  EXPECT_THAT(server("b").sent(), testing::ElementsAre("ASKING", "TAKE key"));
+}
+
 // Nobody is there any more for whom it could be sent again.
 TEST_F(ClusterRouterTest, ADirectCallWithoutItsCallerEndsWithARefusal) {
   server("a").answer(test::numberReply(1));

@@ -77,6 +77,9 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
 
   /// From here on new calls fail with `closed`, and every hold is invalid.
   void markClosed() noexcept;
+  /// Tells every waiter that the client is closed, where the loop is late with it. After
+  /// markClosed().
+  void endWaits() noexcept { waiting_.endWaits(); }
   /// Ends every waiting call and every hold's validity, gives back what is held, and calls `done`
   /// on the loop when the server has answered or `deadline` is reached. Loop thread.
   void shutDown(Clock::time_point deadline, UniqueFunction<void()> done);

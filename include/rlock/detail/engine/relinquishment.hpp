@@ -128,7 +128,7 @@ class Relinquishment {
 
   // Events.
 
-  [[nodiscard]] Finding replied(const ReleaseReply& reply);
+  [[nodiscard]] Finding replied(const ReleaseReply& reply) const;
   [[nodiscard]] Finding reconciled(const ReconcileReply& reply) const;
   /// @param answered  by the server, not for want of a connection
   [[nodiscard]] Finding failed(Error error, bool answered) const;
@@ -157,7 +157,7 @@ class Relinquishment {
   bool validWhenSent_ = false;
 };
 
-inline Relinquishment::Finding Relinquishment::replied(const ReleaseReply& reply) {
+inline Relinquishment::Finding Relinquishment::replied(const ReleaseReply& reply) const {
   Finding finding;
   finding.remain = static_cast<int>(std::min(reply.remain, expected()));
   finding.tooMany = reply.remain > expected();
@@ -174,11 +174,6 @@ inline Relinquishment::Finding Relinquishment::replied(const ReleaseReply& reply
   finding.kind = Finding::Kind::released;
   finding.known = plan_.before > 0 && !plan_.lost;
   finding.booked = !finding.tooMany;
-  if (finding.tooMany) {
-    // It was released. The holds that are there besides are unknown, so that none of them has an
-    // index.
-    plan_.partIndex = 0;
-  }
   return finding;
 }
 

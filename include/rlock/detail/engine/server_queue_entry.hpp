@@ -31,7 +31,6 @@ class ServerQueueEntry {
                    const OwnerField& owner)
       : engine_(engine),
         scripts_(scripts),
-        owner_(owner),
         name_(scripts->traits.queuesOnServer ? scripts->channel + ':' + std::string(owner.text())
                                              : std::string()) {}
 
@@ -47,11 +46,13 @@ class ServerQueueEntry {
 
  private:
   void sendWithdrawal();
+  /// Not that of the call. Race: the caller may leave, and so withdraw, while the loop is still
+  /// about to have the call rest in its queue, which changes the call's.
+  [[nodiscard]] std::string owner() const { return name_.substr(scripts_->channel.size() + 1); }
 
   const std::shared_ptr<LockEngine>& engine_;
   const std::shared_ptr<const LockScripts>& scripts_;
-  const OwnerField& owner_;
-  const std::string name_;
+  const std::string name_;  ///< channel and owner
 };
 
 /// Tells the server that a waiter gives up its entry in the server's queue.
@@ -105,7 +106,7 @@ inline void ServerQueueEntry::withdraw() noexcept {
 /// If it throws the request is not under way.
 inline void ServerQueueEntry::sendWithdrawal() {
   const auto until = engine_->now() + engine_->options().fairWaiterLease;
-  auto call = makeIntrusive<Withdrawal>(engine_, scripts_, std::string(owner_.text()), until);
+  auto call = makeIntrusive<Withdrawal>(engine_, scripts_, owner(), until);
   Dispatcher& dispatcher = engine_->dispatcher();
   if (dispatcher.onLoopThread() || !dispatcher.direct(*call)) {
     dispatcher.start(call, until);

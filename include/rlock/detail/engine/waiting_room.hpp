@@ -85,8 +85,9 @@ class WaitingRoom {
   /// Requests go to another server from here on: everybody looks there. Loop thread.
   void serverReplaced();
 
-  /// The client is closed: everybody is told. It cannot fail: they would wait for ever. Loop
-  /// thread.
+  /// The client is closed: everybody is told. It cannot fail: they would wait for ever.
+  void endWaits() noexcept;
+  /// endWaits(), and nobody is looked after any more. Loop thread.
   void close() noexcept;
 
   struct Size {
@@ -422,6 +423,10 @@ inline void WaitingRoom::disconnected(const std::string& channel) {
 
 inline void WaitingRoom::close() noexcept {
   timer_->disarm();
+  endWaits();
+}
+
+inline void WaitingRoom::endWaits() noexcept {
   const auto takeOne = [this] {
     const MutexLock lock(mutex_);
     return queues_.takeOne(context_.now());

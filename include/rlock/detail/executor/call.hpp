@@ -74,8 +74,9 @@ class Call : public CallWords {
   /// for the answer, and what it ends must not stay.
   void setPersistent(bool persistent) noexcept { persistent_ = persistent; }
 
-  /// Once it was sent, it goes out again at once when the server asks for the script's text, also
-  /// past its time: over a slow network a call of little patience would never get through.
+  /// Once it was sent, it goes out again at once when the server asks for the script's text or
+  /// names another node, also past its time: over a slow network a call of little patience would
+  /// never get through.
   void setFollowsUp(bool followsUp) noexcept { followsUp_ = followsUp; }
 
   /// It gives back what nobody else can give back: its sender goes on with it when its caller has

@@ -455,11 +455,13 @@ inline void Node::judge(const CallPtr& call) {
 inline void Node::judgeRefusal(const CallPtr& call) {
   const std::string& text = call->reply().text;
   const ErrorClass refusal = classifyError(text);
+  const bool goesOn =
+      refusal.action == ErrorAction::reload || refusal.action == ErrorAction::redirect;
+  if (goesOn && call->followsUp_) {
+    call->room_->sendBefore =
+        std::max(call->room_->sendBefore, terms_.env->now() + kFollowUpPatience);
+  }
   if (changeForm(*call, refusal)) {
-    if (refusal.action == ErrorAction::reload && call->followsUp_) {
-      call->room_->sendBefore =
-          std::max(call->room_->sendBefore, terms_.env->now() + kFollowUpPatience);
-    }
     send(call);
     return;
   }

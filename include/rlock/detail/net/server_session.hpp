@@ -10,8 +10,8 @@ namespace rlock::detail::net {
 
 /// A connection to a server, and the server, by the server's own account.
 struct ServerSession {
-  std::string node{};          ///< `host:port` or `unix:path`, as configured
-  std::string address{};       ///< the address connected to: `10.0.0.5:6379` or `unix:path`
+  std::string node{};          ///< `host:port` or `unix:///path`, as configured
+  std::string address{};       ///< the address connected to: `10.0.0.5:6379` or `unix:///path`
   std::uint64_t clientId = 0;  ///< the server's id of this connection; 0: unknown
   /// Ours as the server sees it, `ip:port`; empty: unknown, or it does not tell us from others.
   std::string clientAddress{};
