@@ -124,7 +124,7 @@ class TestServer {
   // The network.
 
   /// The next so many scripts are executed, and their connections break before the replies. Each
-  /// call to a lock is a script.
+  /// call to a lock is a script. A later order replaces what is left of an earlier one of its kind.
   void dropReplies(int count = 1);
   /// The same before they are executed.
   void dropRequests(int count = 1);
@@ -140,10 +140,12 @@ class TestServer {
   void down(Duration span = Duration::max());
   void up();
   ///@}
-  /// Nothing is answered for so long; connections stay.
+  /// Nothing is answered for so long; connections stay. A later order replaces an earlier one:
+  /// `freeze(0s)` ends it.
   void freeze(Duration span);
   ///@{
-  /// Another process in its place at once, with the data or without. All connections break.
+  /// Another process in its place at once, with the data or without. All connections break, and a
+  /// freeze() ends.
   void restart();
   void restartEmpty();
   ///@}
@@ -171,6 +173,9 @@ class TestServer {
 /// makeLock() makes an RLock of it for code that is given one. Most tests need none of this: the
 /// locks of a TestServer's client behave like those of a server.
 ///
+/// An Error that one of its functions throws is the error of the call; any other exception becomes
+/// a `serverError`.
+///
 /// **Thread safety:** it is called from any thread, by several at once.
 class LockInterface {
  public:
@@ -186,9 +191,6 @@ class LockInterface {
   LockInterface(const LockInterface&) = delete;
   LockInterface& operator=(const LockInterface&) = delete;
   virtual ~LockInterface();
-
-  // An Error that they throw is the error of the call; anything else that they throw is one, too,
-  // `serverError`.
 
   /// Obtains the lock for an owner, which may hold it already.
   /// @returns false: not within the wait
@@ -219,8 +221,9 @@ class LockInterface {
 };
 
 /// The RLock over an implementation of one's own. Its asynchronous calls run on threads of their
-/// own, and it cannot be part of a multiLock() or redLock(). A Lease with a lease of its own ends
-/// by the system's clock; one without lasts until it is released or LockInterface::tellLost().
+/// own; an exception that a handler throws there is dropped. It cannot be part of a multiLock() or
+/// redLock(). A Lease with a lease of its own ends by the system's clock; one without lasts until
+/// it is released or LockInterface::tellLost().
 /// @throws Error  `invalidArgument` for no implementation or no name
 [[nodiscard]] RLock makeLock(std::string name, std::shared_ptr<LockInterface> lock);
 

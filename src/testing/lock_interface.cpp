@@ -166,7 +166,13 @@ class InterfaceBackend final : public detail::LockBackend,
   void behind(Call call, Handler<T> handler) {
     detail::startDetached([self = shared_from_this(),
                            call = std::move(call),
-                           handler = std::move(handler)]() mutable { handler(call(*self)); });
+                           handler = std::move(handler)]() mutable {
+      try {
+        handler(call(*self));
+      } catch (...) {
+        // There is no client that could log or count it.
+      }
+    });
   }
 
   const std::string name_;

@@ -140,6 +140,11 @@ void MemoryServer::tell(const News& news) {
       peer->broken(number);
     }
   }
+  for (const auto& [number, connection] : news.thawed) {
+    if (const auto peer = connection.peer.lock()) {
+      peer->thawed();
+    }
+  }
 }
 
 MemoryServer::TimePoint MemoryServer::frozenUntil() const {
@@ -212,8 +217,14 @@ void MemoryServer::down(TimePoint until) {
 }
 
 void MemoryServer::freeze(TimePoint until) {
-  const detail::MutexLock lock(mutex_);
-  frozenUntil_ = until;
+  News news;
+  {
+    const detail::MutexLock lock(mutex_);
+    if (until < std::exchange(frozenUntil_, until)) {
+      news.thawed = connections_;
+    }
+  }
+  tell(news);
 }
 
 void MemoryServer::restart(bool keepData) {
@@ -221,6 +232,7 @@ void MemoryServer::restart(bool keepData) {
   {
     const detail::MutexLock lock(mutex_);
     news.broken = std::exchange(connections_, {});
+    frozenUntil_ = TimePoint::min();
     model_.restart(keepData);
   }
   tell(news);

@@ -34,6 +34,8 @@ class MemoryPeer {
 
   /// The server has closed it.
   virtual void broken(Number connection) = 0;
+  /// The server answers again, sooner than it was to.
+  virtual void thawed() = 0;
   virtual void heard(const std::string& /*channel*/, const std::string& /*payload*/) {}
 };
 
@@ -91,7 +93,9 @@ class MemoryServer {
   void order(Fault fault, int times);
   /// All connections break, and there is no other until then.
   void down(TimePoint until);
+  /// Answers nothing until then; an earlier order no longer counts.
   void freeze(TimePoint until);
+  /// All connections break; the process in its place is not frozen.
   void restart(bool keepData);
   void setOutOfMemory(bool outOfMemory);
   void setReadOnly(bool readOnly);
@@ -111,6 +115,7 @@ class MemoryServer {
   struct News {
     std::vector<Message> messages{};
     Connections broken{};
+    Connections thawed{};
   };
 
   [[nodiscard]] bool happens(Fault fault) noexcept RLOCK_REQUIRES(mutex_);

@@ -57,6 +57,10 @@ class MemorySubscriptions::Line final : public MemoryPeer,
     env_->post([self = shared_from_this(), connection] { self->lose(connection); });
   }
 
+  void thawed() override {
+    env_->post([self = shared_from_this()] { self->thaw(); });
+  }
+
   void heard(const std::string& channel, const std::string& payload) override {
     env_->post([self = shared_from_this(), channel, payload] {
       if (!self->closed_ && self->wanted_.contains(channel)) {
@@ -71,9 +75,9 @@ class MemorySubscriptions::Line final : public MemoryPeer,
     if (closed_ || connection_ != 0 || wanted_.empty()) {
       return;
     }
-    if (server_->frozenUntil() > env_->now()) {
+    if (const auto until = server_->frozenUntil(); until > env_->now()) {
       dialling_ = true;
-      redial_.startAt(server_->frozenUntil());
+      redial_.start(until);
       return;
     }
     const auto made = server_->connect(weak_from_this());

@@ -23,12 +23,12 @@ MemoryRedial::MemoryRedial(detail::Env& env,
       max_(options.reconnectDelayMax),
       timer_(env.makeTimer(std::move(dial))) {}
 
-void MemoryRedial::start() {
+void MemoryRedial::start(std::chrono::steady_clock::time_point latest) {
   // Without a random part, so that a test finds the same times whenever it runs.
   const auto pause = failures_ == 0 ? std::chrono::nanoseconds(0)
                                     : detail::exponentialPause(min_, max_, failures_ - 1);
   failures_ = std::min(failures_ + 1, 30);
-  timer_->armAt(env_.now() + pause);
+  timer_->armAt(std::min(env_.now() + pause, latest));
 }
 
 // The connection.
@@ -62,8 +62,8 @@ void MemoryTransport::dial() {
   if (closed_ || up_) {
     return;
   }
-  if (frozen()) {
-    redial_.startAt(server_->frozenUntil());
+  if (const auto until = server_->frozenUntil(); until > env_->now()) {
+    redial_.start(until);
     return;
   }
   auto made = server_->connect(weak_from_this(), database_);
@@ -115,6 +115,10 @@ void MemoryTransport::broken(Number connection) {
     }
     self->tell(ended);
   });
+}
+
+void MemoryTransport::thawed() {
+  env_->post([self = shared_from_this()] { self->look(); });
 }
 
 void MemoryTransport::abandon(Clock::time_point since, Errc errc, const char* what) noexcept {

@@ -27,9 +27,9 @@ class MemoryRedial {
  public:
   MemoryRedial(detail::Env& env, const Options& options, detail::UniqueFunction<void()> dial);
 
-  /// After the pause that is due.
-  void start();
-  void startAt(std::chrono::steady_clock::time_point when) noexcept { timer_->armAt(when); }
+  /// After the pause that is due, and by this time at the latest.
+  void start(
+      std::chrono::steady_clock::time_point latest = std::chrono::steady_clock::time_point::max());
   void succeeded() noexcept { failures_ = 0; }
   void stop() noexcept { timer_->disarm(); }
 
@@ -66,6 +66,7 @@ class MemoryTransport final : public detail::net::CommandTransport,
   [[nodiscard]] Totals totals() const noexcept override { return {commands_, connections_}; }
 
   void broken(Number connection) override;
+  void thawed() override;
 
  private:
   using Command = std::vector<std::string>;

@@ -232,6 +232,52 @@ TEST_F(TestDoubleFaults, AServerThatStaysFrozenIsGivenUp) {
   EXPECT_TRUE(client.getLock("x").tryLock());
 }
 
+TEST_F(TestDoubleFaults, AFrozenServerAnswersWhenItIsToldTo) {
+  RLock lock = client.getLock("x");
+  Lease earlier = lock.acquire();
+  server.clock().advance(1s);
+  EXPECT_EQ(earlier.release(), ReleaseResult::released);
+  server.clock().advance(1min);
+  // A request and a subscription wait now.
+  server.freeze(Duration::max());
+  std::optional<bool> taken;
+  lock.tryLockAsync(AcquireOptions{}, newOwner()).start([&](const Result<bool>& result) {
+    taken = result.has_value() && *result;
+  });
+  server.clock().advance(10ms);
+  EXPECT_FALSE(taken.has_value());
+  server.freeze(0s);
+  server.clock().settle();
+  EXPECT_EQ(taken, true);
+  EXPECT_EQ(client.stats().lostReplies, 0U);
+  // A holder subscribes to what tells it of a forced release.
+  server.clock().advance(100ms);
+  server.freeze(Duration::max());
+  server.clock().advance(200ms);
+  server.freeze(0s);
+  server.clock().settle();
+  Client admin = server.connect(quiet());
+  EXPECT_TRUE(admin.getLock("x").forceUnlock());
+  server.clock().settle();
+  EXPECT_EQ(client.stats().lost, 1U);
+}
+
+TEST_F(TestDoubleFaults, AClientFindsAServerThatIsNoLongerFrozen) {
+  server.freeze(Duration::max());
+  EXPECT_TRUE(errorOf([&] { static_cast<void>(client.getLock("x").tryLock()); }).has_value());
+  EXPECT_FALSE(client.connected());
+  server.freeze(0s);
+  EXPECT_TRUE(client.getLock("x").tryLock());
+}
+
+TEST_F(TestDoubleFaults, ARestartedServerIsNotFrozen) {
+  server.freeze(Duration::max());
+  server.restart();
+  const auto before = server.clock().now();
+  EXPECT_TRUE(client.getLock("x").tryLock());
+  EXPECT_LT(server.clock().now(), before + 5s);
+}
+
 TEST_F(TestDoubleFaults, ARestartKeepsTheHolds) {
   const Lease lease = client.getLock("x").acquire();
   server.restart();
