@@ -67,8 +67,8 @@ foreach(discover_test IN LISTS ${discover_name}_cases)
   endif()
   add_test("${discover_test}" "${discover_program}"
     "--gtest_filter=${discover_filter_${discover_test}}")
-  # What takes long begins early, so that nothing is left to wait for at the end: programs whose cases are
-  # apart are those with long ones, then what is slow, then what has many cases.
+  # Tests that take long begin early, so that nothing is left to wait for at the end: first the programs whose cases are
+  # apart, which have long ones, then the slow tests, then those with many cases.
   set(discover_cost ${discover_count})
   if(discover_group STREQUAL "case")
     set(discover_cost 500)

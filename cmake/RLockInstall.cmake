@@ -13,7 +13,6 @@ install(EXPORT rlockTargets
   NAMESPACE rlock::
   DESTINATION "${RLOCK_CMAKE_DIR}"
   COMPONENT dev)
-export(EXPORT rlockTargets NAMESPACE rlock::)
 
 set(RLOCK_CONFIG_TESTING OFF)
 if(RLOCK_WITH_TESTING)
@@ -25,7 +24,6 @@ if(RLOCK_WITH_TESTING)
     NAMESPACE rlock::
     DESTINATION "${RLOCK_CMAKE_DIR}"
     COMPONENT dev)
-  export(EXPORT rlockTestingTargets NAMESPACE rlock::)
   install(FILES "${RLOCK_GENERATED_DIR}/include/rlock/testing_src.hpp"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/rlock"
     COMPONENT dev)
@@ -80,9 +78,15 @@ install(FILES
   DESTINATION "${RLOCK_CMAKE_DIR}"
   COMPONENT dev)
 
-# The .pc file finds its prefix from its own place, so an installation can be moved.
-cmake_path(SET rlock_pc_dir NORMALIZE "/prefix/${RLOCK_PKGCONFIG_DIR}")
-file(RELATIVE_PATH RLOCK_PC_PREFIX "${rlock_pc_dir}" "/prefix")
+# The .pc file finds its prefix from its own place, so an installation can be moved, unless its place
+# has nothing to do with the prefix.
+if(IS_ABSOLUTE "${RLOCK_PKGCONFIG_DIR}")
+  set(RLOCK_PC_PREFIX "${CMAKE_INSTALL_PREFIX}")
+else()
+  cmake_path(SET rlock_pc_dir NORMALIZE "/prefix/${RLOCK_PKGCONFIG_DIR}")
+  file(RELATIVE_PATH RLOCK_PC_PREFIX "${rlock_pc_dir}" "/prefix")
+  string(PREPEND RLOCK_PC_PREFIX "\${pcfiledir}/")
+endif()
 foreach(dir IN ITEMS LIBDIR INCLUDEDIR)
   if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
     set(RLOCK_PC_${dir} "${CMAKE_INSTALL_${dir}}")

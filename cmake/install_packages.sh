@@ -78,7 +78,7 @@ find_missing() {
         need liblua5.1-0-dev has_lua
         need libasio-dev has_header asio.hpp
         need libboost-dev has_header boost/asio.hpp
-        # What pkg-config --static names besides where OpenSSL compresses, as in Debian 13.
+        # pkg-config --static names these two besides where OpenSSL compresses, as in Debian 13.
         need zlib1g-dev has_header zlib.h
         need libzstd-dev has_header zstd.h
         need redis-server has_command "${RLOCK_TEST_REDIS_SERVER:-redis-server}"

@@ -58,6 +58,9 @@ class RLockConan(ConanFile):
         toolchain.cache_variables["RLOCK_BUILD_TESTS"] = False
         toolchain.cache_variables["RLOCK_BUILD_EXAMPLES"] = False
         toolchain.cache_variables["RLOCK_BUILD_CLI"] = False
+        # Otherwise what is in the package would depend on the machine that builds it.
+        toolchain.cache_variables["RLOCK_WITH_TESTING"] = False
+        toolchain.cache_variables["RLOCK_WITH_PROMETHEUS"] = "OFF"
         toolchain.cache_variables["RLOCK_UNITY_BUILD"] = True
         toolchain.cache_variables["RLOCK_WITH_TLS"] = bool(self.options.with_tls)
         toolchain.generate()
