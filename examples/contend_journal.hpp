@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the processes of the demonstration share: a board in shared memory that survives kill -9,
+// The processes of the demonstration share this: a board in shared memory that survives kill -9,
 // a journal per worker, and the counter that only the lock protects.
 #pragma once
 

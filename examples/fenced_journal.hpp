@@ -45,7 +45,7 @@ class FencedJournal {
 
   /// In the order in which they were written.
   std::vector<Entry> entries() { return read(entries_); }
-  /// What was not written, for those who want to know.
+  /// The writes that were refused.
   std::vector<Entry> refused() { return read(refused_); }
   void remove() { redis_.command({"DEL", entries_, refused_, youngest_}); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds what: what an operator can see, and how a stuck lock is freed.
+// Shows what an operator can see of holds and waiters, and how a stuck lock is freed.
 #include "server_uri.hpp"
 #include <rlock/rlock.hpp>
 

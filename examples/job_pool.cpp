@@ -37,7 +37,8 @@ constexpr int kPermits = 3;
 /// How long the permit of a dead process is out.
 constexpr auto kLease = 3s;
 
-/// Who is at work, kept by the workers for the one who watches. The permits do not need it.
+/// The workers that are busy, kept by themselves for the one who watches. The permits do not need
+/// it.
 class Board {
  public:
   Board(const std::string& uri, const std::string& pool)

@@ -13,7 +13,7 @@
 
 namespace {
 
-/// What S3, Azure and Google's store have in common; here in memory.
+/// The part that S3, Azure and Google's store have in common; here in memory.
 class ObjectStore {
  public:
   struct Head {

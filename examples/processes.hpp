@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the examples of several processes share: the processes, waits that end, and lines that do
+// The examples of several processes share this: the processes, waits that end, and lines that do
 // not mix.
 #pragma once
 

@@ -73,7 +73,7 @@ groups=(build)
 if [[ -z ${RLOCK_URI:-} || -n ${RLOCK_PRESET:-} ]]; then
   groups+=(test)
 fi
-# What these need besides is not worth having for the others.
+# The other examples do without what these need besides.
 case $name in
   asio | unit_test) groups+=(test) ;;
   log_spdlog | prometheus) groups+=(metrics) ;;

@@ -65,11 +65,15 @@ namespace rlock {
 /// A cancellation of any type, by the handler's cancellation slot, ends the call as a stop request
 /// does, with `cancelled` (equal to `std::errc::operation_canceled`), and nothing is held then.
 /// Releases and questions are not cancelled. Slots need Asio 1.19 (Boost 1.77); before it a stop
-/// token in the options does the same.
+/// token in the options does the same. A grant that came before the cancellation is not undone:
+/// where `operator||` drops the result of a call, a Lease or Permit is released, and anything else
+/// stays held.
 ///
 /// When the execution context is destroyed first, the call is stopped, and its handler destroyed
-/// without being called. A Lease or Permit that the call had obtained is released. The hold of a
-/// lockAsync() that had just succeeded stays: nobody else knows its owner.
+/// without being called. A Lease or Permit that the call had obtained is released. All else that it
+/// had obtained stays: the hold of a lockAsync(), until its owner releases it or the client is
+/// closed; permits by their ids, until their leases end or they are released; permits of a
+/// Semaphore, until as many are released.
 ///
 /// @param operation  counts as started; one that was started before fails with `invalidArgument`. A
 ///                   ThreadOperation does not compile

@@ -40,15 +40,20 @@ struct ClientAccess;
 /// the child (`forked`) and untouched in the parent.
 class RLOCK_EXPORT Client {
  public:
-  /// Connects by URI: `redis://[user:password@]host[:port][/db][?option=value]` or
-  /// `unix:///path.sock`; docs/configuration.md lists the options.
-  /// @throws Error  `invalidArgument`, `connectionFailed`, `authenticationFailed`, `denied`
+  /// Connects by URI: `redis://[user:password@]host[:port][/db][?option=value]`, `rediss://` with
+  /// TLS, `unix:///path.sock`, `redis+sentinel://` or `redis+cluster://`; docs/configuration.md has
+  /// all forms and options.
+  /// @throws Error  `invalidArgument`, `connectionFailed`, `authenticationFailed`, `denied`,
+  ///                `protocolError` when what answers is no Redis or speaks TLS or not as asked,
+  ///                `serverError` when the server refuses the connection for another reason
   /// @par Blocking  until connected, at most `connectTimeout`
   static Client connect(std::string_view uri);
   /// Connects by Options. With `Options::loop` it returns at once and connects when that loop runs;
   /// call it on the loop's thread or before the loop runs. With `ConnectMode::lazy` it returns at
   /// once and connects in the background; calls wait for the connection as in an outage, and fail
   /// at once with what no waiting cures, such as `authenticationFailed`.
+  /// @throws Error  as above
+  /// @par Blocking  as above, but not at all with a loop or `ConnectMode::lazy`
   static Client connect(const Options& options);
 
   ///@{

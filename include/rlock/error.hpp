@@ -49,8 +49,9 @@ enum class Errc {
   /// The node takes no writes: it is a replica, often in the middle of a failover. Try again in a
   /// few seconds.
   readOnly,
-  /// The server takes no writes because too few replicas are connected to it (NOREPLICAS). Nothing
-  /// was changed; try again later.
+  /// A grant was not acknowledged as its SyncPolicy asks: it was undone, or is being undone in the
+  /// background. Or the server takes no writes because too few replicas are connected to it
+  /// (NOREPLICAS). Nothing is held; try again later.
   notSynced,
   /// A majority of the independent nodes did not agree in time. The members that were obtained were
   /// given back; try again later.
@@ -60,7 +61,8 @@ enum class Errc {
   invalidArgument,
   /// The call would wait for its own caller. Either it blocks on the client's loop thread: use the
   /// async twin there. Or it waits for the write side while the same owner reads: release the read
-  /// holds first. Or it acquires, for a new owner, a lock that the same thread holds by lock().
+  /// holds first. Or it acquires, for a new owner, a lock that the same thread holds by lock(). Or
+  /// a thread locks a Mutex that it has locked already.
   wouldDeadlock,
   /// The handle belongs to a client of the parent process. Create a new client after fork().
   forked,
@@ -87,7 +89,7 @@ RLOCK_EXPORT std::error_code make_error_code(Errc errc) noexcept;
 struct ErrorContext {
   std::string key{};                      ///< the name the user gave the object
   std::string owner{};                    ///< the owner field, `uuid:counter`
-  std::string node{};                     ///< `host:port` or `unix:path`
+  std::string node{};                     ///< `host:port` or `unix:///path`
   std::chrono::milliseconds elapsed{-1};  ///< since the call began; negative = unknown
   std::string serverMessage{};            ///< the server's own error text
   std::string kind{"lock"};               ///< what `key` names: lock, semaphore, latch, ...

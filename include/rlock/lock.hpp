@@ -65,10 +65,12 @@ struct AcquireOptions {
 /// Every call throws `closed` after Client::close(), `forked` in a child process, `wouldDeadlock`
 /// when it blocks and is made on the client's loop thread, `connectionFailed` or `timedOut` when no
 /// answer could be had within the call's time, `authenticationFailed`, `denied`, `wrongType`,
-/// `outOfMemory`, `readOnly` or `serverError` when the server refuses. Calls without a time limit
-/// of their own end within `Options::callTimeout`; lock() keeps trying for `Options::outageTimeout`
-/// while no node answers. A request whose reply is lost takes effect once or not at all, and never
-/// silently: see docs/semantics.md.
+/// `outOfMemory`, `readOnly` or `serverError` when the server refuses, `notSynced` when too few
+/// replicas have it, `protocolError` when what answers is no Redis, `overloaded` beyond
+/// `Options::maxOperations`, and `invalidArgument` on a handle that was moved from. Calls without a
+/// time limit of their own end within `Options::callTimeout`; lock() keeps trying for
+/// `Options::outageTimeout` while no node answers. A request whose reply is lost takes effect once
+/// or not at all, and never silently: see docs/semantics.md.
 class RLOCK_EXPORT RLock {
  public:
   /// For Client, which makes the locks.

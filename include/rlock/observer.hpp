@@ -22,7 +22,7 @@ struct LockEvent {
   /// When it happened, as far as this client can tell: a hold begins when its grant has come and
   /// ends when its release is about to be sent. So the holds of one lock do not overlap by it,
   /// whichever threads tell of them in whichever order.
-  std::chrono::steady_clock::time_point at{};  ///< when
+  std::chrono::steady_clock::time_point at{};
 };
 
 /// A call obtained what it asked for.

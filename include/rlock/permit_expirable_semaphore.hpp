@@ -40,8 +40,10 @@ class PermitSemaphore;
 /// Every call throws `closed` after Client::close(), `forked` in a child process, `wouldDeadlock`
 /// when it blocks and is made on the client's loop thread, `connectionFailed` or `timedOut` when no
 /// answer could be had within the call's time, `authenticationFailed`, `denied`, `wrongType`,
-/// `outOfMemory`, `readOnly` or `serverError` when the server refuses. Calls without a time limit
-/// of their own end within `Options::callTimeout`; waiting ones keep trying for
+/// `outOfMemory`, `readOnly` or `serverError` when the server refuses, `notSynced` when too few
+/// replicas have it, `protocolError` when what answers is no Redis, `overloaded` beyond
+/// `Options::maxOperations`, and `invalidArgument` on a handle that was moved from. Calls without a
+/// time limit of their own end within `Options::callTimeout`; waiting ones keep trying for
 /// `Options::outageTimeout` while no node answers. A request whose reply is lost takes effect once:
 /// see docs/permits.md. Releases and addPermits() whose time is over go on in the background.
 class RLOCK_EXPORT PermitExpirableSemaphore {

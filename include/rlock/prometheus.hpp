@@ -116,7 +116,9 @@ class Collector final : public ::prometheus::Collectable {
   /// Shows this client from here on. It must stay where it is, neither moved nor destroyed, until
   /// remove() has returned.
   /// @param client  whose numbers are shown
-  /// @param label   the value of the label `client`; empty: it has none, which is for one client
+  /// @param label   the value of the label `client`, another for each client that is shown; empty:
+  /// it
+  ///                has none, which is for one client
   void add(const Client& client, std::string label = {}) {
     const detail::MutexLock lock(mutex_);
     clients_.push_back({&client, std::move(label)});
@@ -158,7 +160,9 @@ class Collector final : public ::prometheus::Collectable {
   static constexpr std::array<Number, 16> kCounters{
       {{"rlock_acquisitions_total", "Acquisitions that succeeded.", &Stats::acquired},
        {"rlock_contended_total", "Acquisitions that found the lock taken.", &Stats::contended},
-       {"rlock_refused_total", "Try-calls that ended without the lock.", &Stats::refused},
+       {"rlock_refused_total",
+        "Calls whose time was over without what they asked for.",
+        &Stats::refused},
        {"rlock_releases_total", "Releases that the server confirmed.", &Stats::released},
        {"rlock_renewals_total", "Holds renewed by the watchdog, each time.", &Stats::renewals},
        {"rlock_renewal_failures_total", "Renewals without an answer.", &Stats::renewalFailures},
@@ -220,7 +224,7 @@ class Collector final : public ::prometheus::Collectable {
   /// Whether it is valid UTF-8 without control bytes.
   static bool isText(std::string_view bytes) noexcept;
   /// A name as a label: a value that is no text would make Prometheus refuse the whole page. In
-  /// full length, so that two names stay two.
+  /// full length, so that two names stay two, unless one spells the escaped bytes of the other.
   static std::string labelOf(const std::string& name) {
     return isText(name) ? name
                         : detail::escapeForDisplay(name, std::numeric_limits<std::size_t>::max());

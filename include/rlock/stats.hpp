@@ -21,7 +21,7 @@ namespace rlock {
 struct Stats {
   std::uint64_t acquired = 0;         ///< acquisitions that succeeded, re-entrant ones included
   std::uint64_t contended = 0;        ///< acquisitions that found the lock taken and had to wait
-  std::uint64_t refused = 0;          ///< try-calls that ended without the lock
+  std::uint64_t refused = 0;          ///< calls whose time was over without what they asked for
   std::uint64_t released = 0;         ///< releases that the server confirmed, partial ones included
   std::uint64_t renewals = 0;         ///< holds renewed by the watchdog, each time
   std::uint64_t renewalFailures = 0;  ///< renewals without an answer, to be tried again
