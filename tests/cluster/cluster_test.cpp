@@ -768,6 +768,28 @@ TEST_F(StrangeCluster, ANodeWithoutSlotsIsRefused) {
     ADD_FAILURE() << "it has no slots";
   } catch (const Error& error) {
     EXPECT_EQ(error.errc(), Errc::connectionFailed) << error.what();
+    EXPECT_NE(std::string_view(error.what()).find("no master of its cluster that has slots"),
+              std::string_view::npos)
+        << error.what();
+  }
+}
+
+TEST_F(StrangeCluster, ANodeWithoutSlotsIsPassedOver) {
+  RedisServerOptions settings;
+  settings.extraArgs = {"--cluster-enabled", "yes", "--cluster-port"};
+  const PortReservation bus;
+  settings.extraArgs.push_back(std::to_string(bus.port()));
+  const RedisServer empty(settings);
+  const FakeServer silent(
+      [](FakeServer::Peer& /*peer*/, const FakeServer::Argv& /*argv*/) { return true; });
+  RedisCluster cluster;
+  for (const std::uint16_t useless : {empty.port(), silent.port()}) {
+    SCOPED_TRACE(useless == empty.port() ? "without slots" : "silent");
+    Client client = Client::connect(tuned("redis+cluster://127.0.0.1:" + std::to_string(useless) +
+                                          ",127.0.0.1:" + std::to_string(cluster.node(0).port())));
+    RLock lock = client.getLock("n");
+    EXPECT_TRUE(lock.tryLock());
+    lock.unlock();
   }
 }
 

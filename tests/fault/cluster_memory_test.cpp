@@ -154,15 +154,20 @@ class Asking : private MapEvents, private net::LinkEvents {
   [[nodiscard]] std::vector<MapWitness> witnesses() const override {
     return {{address(1), node_.get()}};
   }
+  [[nodiscard]] std::vector<Endpoint> unneeded() const override { return {}; }
   [[nodiscard]] bool unsettled() const override { return false; }
   bool mapRead(SlotMap /*map*/, bool /*sharded*/) override { return true; }
-  void mapFailed(const Error& /*error*/) override {}
+  void mapFailed(const Error& /*error*/, bool /*everywhere*/) override {}
   void onUp(const std::shared_ptr<const net::ServerSession>& /*session*/) override {}
   void onDown(const Error& /*error*/) override {}
 
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   const std::shared_ptr<PendingCommands> node_ = std::make_shared<PendingCommands>(*env_);
-  MapSource source_{env_, net::Transports{}, Options::fromUri("redis://host"), *this};
+  // The configured address is that of the node, so that there is nobody else to ask.
+  MapSource source_{env_,
+                    net::Transports{},
+                    Options::fromUri("redis://a-node-of-the-cluster.example.org:1"),
+                    *this};
 };
 
 TEST(MapSourceMemory, WhatIsNotAnsweredIsAskedAgain) {

@@ -9,6 +9,7 @@
 #include "unit/idle_link.hpp"
 #include "unit/manual_env.hpp"
 #include "unit/pending_commands.hpp"
+#include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
 #include <rlock/detail/executor/node_acks.hpp>
@@ -152,6 +153,55 @@ TEST(NodeMemory, AConnectionIsTold) {
       EXPECT_TRUE(replaced);
     }
     EXPECT_TRUE(world.dispatcher->liveNodes().connected());
+    return failed;
+  });
+}
+
+/// A call whose request was lost waits for the kill of its connection.
+struct KillingWorld : ServerWorld {
+  KillingWorld() {
+    server->connect(*link, true);
+    dispatcher->start(call, env->now() + 10s);
+    server->disconnect(*link);
+    server->connect(*link, true);
+    expectKill();
+  }
+
+  void expectKill() const {
+    // Where there was no memory to go on waiting the call is over.
+    if (!call->outcome.has_value()) {
+      ASSERT_EQ(server->underWay(), 1U);
+      EXPECT_EQ(server->oldest(), (std::vector<std::string>{"CLIENT", "KILL", "ID", "1"}));
+    }
+  }
+  static Reply busy() {
+    Reply reply;
+    reply.type = Reply::Type::error;
+    reply.text = "BUSY Redis is busy running a script.";
+    return reply;
+  }
+
+  const IntrusivePtr<TakingCall> call = makeIntrusive<TakingCall>();
+};
+
+TEST(NodeMemory, AKillThatIsRefusedIsAskedForAgain) {
+  eachAllocation([](long k) {
+    KillingWorld world;
+    Reply refusal = KillingWorld::busy();
+    const bool failed = failing(k, [&] { world.server->answer(std::move(refusal)); });
+    world.env->advance(3s);
+    world.expectKill();
+    return failed;
+  });
+}
+
+TEST(NodeMemory, AKillIsAskedForAgainUntilThereIsMemory) {
+  eachAllocation([](long k) {
+    KillingWorld world;
+    world.server->answer(KillingWorld::busy());
+    const bool failed = failing(k, [&] { EXPECT_NO_THROW(world.env->advance(100ms)); });
+    world.env->advance(3s);
+    world.expectKill();
     return failed;
   });
 }

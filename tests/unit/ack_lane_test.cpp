@@ -501,6 +501,47 @@ TEST_F(AckLaneTest, WithoutAStampNothingIsAcknowledged) {
   }
 }
 
+// The slot of one key is open: the server sends a new key of it to another node.
+TEST_F(AckLaneTest, ASlotThatIsOpenDelaysTheTicketsOfOthersByOneRound) {
+  const Reply ok = text(Reply::Type::status, "OK");
+  markKey = "a";
+  const auto fine = add(SyncPolicy::replicas(1));
+  markKey = "b";
+  const auto moving = add(SyncPolicy::replicas(1));
+  link->connect("run-1", "7.2.0");
+  EXPECT_EQ(sent(), (Sent{"SET b  PX 1", "WAIT 1 100"}));
+  answers(number(1), error("ASK 3300 127.0.0.1:7000"));
+  EXPECT_TRUE(waits(fine));
+  EXPECT_TRUE(waits(moving));
+  EXPECT_EQ(sent(), Sent());
+  env->advance(AckLane::kSlice);
+  EXPECT_EQ(sent(), (Sent{"SET a  PX 1", "WAIT 1 100"}));
+  answers(number(1), ok);
+  EXPECT_TRUE(met(fine));
+  EXPECT_TRUE(met(moving)) << "its write is older than the stamp, too";
+}
+
+TEST_F(AckLaneTest, ATicketOfAnOpenSlotIsStampedByTheKeyThatCouldBeWrittenLast) {
+  const Reply ok = text(Reply::Type::status, "OK");
+  markKey = "a";
+  const auto before = add(SyncPolicy::replicas(1));
+  link->connect("run-1", "7.2.0");
+  answers(number(1), ok);
+  EXPECT_TRUE(met(before));
+  markKey = "b";
+  const auto moving = add(SyncPolicy::replicas(1));
+  answers(number(1), error("ASK 3300 127.0.0.1:7000"));
+  sent();
+  env->advance(AckLane::kSlice);
+  EXPECT_EQ(sent(), (Sent{"SET a  PX 1", "WAIT 1 100"}));
+  // That slot has moved away as well, and nothing is left but its own key.
+  answers(number(1), error("MOVED 15495 127.0.0.1:7000"));
+  env->advance(AckLane::kSlice);
+  EXPECT_EQ(sent(), (Sent{"SET b  PX 1", "WAIT 1 100"}));
+  answers(number(1), ok);
+  EXPECT_TRUE(met(moving));
+}
+
 TEST_F(AckLaneTest, AStampThatThereWasNoMemoryForIsSentBeforeTheNextWait) {
   link->connect("run-1", "7.2.0");
   link->full = "SET";

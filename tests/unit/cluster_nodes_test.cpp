@@ -46,6 +46,13 @@ TEST_F(ClusterNodesTest, ASlotMayHaveNobody) {
   EXPECT_NE(nodes_.ofSlot(1), nullptr);
 }
 
+TEST_F(ClusterNodesTest, AMasterThatNoCallHasNeededIsNamed) {
+  static_cast<void>(nodes_.adopt(map(1, 2)));
+  EXPECT_EQ(ports(nodes_.unneeded()), (Ports{1, 2}));
+  static_cast<void>(nodes_.ofSlot(0));
+  EXPECT_EQ(ports(nodes_.unneeded()), Ports{2});
+}
+
 TEST_F(ClusterNodesTest, ANodeThatTheMapHasNoMoreIsDropped) {
   static_cast<void>(nodes_.adopt(map(1, 2)));
   auto node = nodes_.ofSlot(0);

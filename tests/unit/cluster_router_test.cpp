@@ -179,12 +179,13 @@ class ClusterRouterTest : public ::testing::Test {
   using Sent = std::vector<std::string>;
 
   /// The map is read over a connection of its own: one node has all slots.
-  void tellMap(const std::string& host) {
+  void tellMap(const std::string& host) { tellMap(test::allSlotsAt(host)); }
+  void tellMap(Reply slots) {
     seed_->connect("seed");
     seed_->answer(test::textReply("cluster_state:ok\r\ncluster_current_epoch:1\r\n"));
     seed_->refuse("ERR unknown subcommand 'SHARDS'");
     seed_->answer(test::listReply({}));
-    seed_->answer(test::allSlotsAt(host));
+    seed_->answer(std::move(slots));
     env_->runPosted();
   }
   ServerLink& server(const std::string& host) { return *links_.at(host); }
@@ -200,6 +201,23 @@ class ClusterRouterTest : public ::testing::Test {
     EXPECT_EQ(server(host).sent(), (Sent{"ASKING", "TAKE key"}));
     server(host).cut();
     EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"})) << "`a` has nothing that was lost";
+  }
+
+  /// The call was lost at `a`, and the slot is `b`'s by now: it goes there when `a`, which has
+  /// other slots, has killed the connection.
+  void waitForTheKillAtA() {
+    env_->advance(1s);
+    server("a").cut();
+    Reply slots = test::allSlotsAt("a");
+    slots.elements[0].elements[0] = test::numberReply(8);
+    slots.elements.push_back(test::allSlotsAt("b").elements[0]);
+    slots.elements[1].elements[1] = test::numberReply(7);
+    tellMap(std::move(slots));
+    server("a").connect("run-a");
+    EXPECT_EQ(server("a").sent(), Sent());
+    server("b").connect("run-b");
+    EXPECT_EQ(server("a").sent(), (Sent{"CLIENT KILL ID 1"}));
+    EXPECT_EQ(server("b").sent(), Sent());
   }
 
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
@@ -239,6 +257,21 @@ TEST_F(ClusterRouterTest, WhatWasLostAtANodeThatHasTheKeyAheadIsKilledBeforeTheC
   EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"}));
   sendOn("b");
   EXPECT_EQ(server("b").sent(), (Sent{"ASKING", "TAKE key"}));
+}
+
+// Without a connection to it the call would not have waited.
+TEST_F(ClusterRouterTest, ACallGoesOutWhenTheNodeThatIsToKillCannotBeReached) {
+  waitForTheKillAtA();
+  server("a").cut();
+  EXPECT_EQ(server("b").sent(), (Sent{"TAKE key"}));
+  EXPECT_FALSE(call_->outcome.has_value());
+}
+
+TEST_F(ClusterRouterTest, ACallDoesNotFailWithTheErrorOfTheNodeThatIsToKill) {
+  waitForTheKillAtA();
+  server("a").cut(Errc::authenticationFailed);
+  EXPECT_EQ(server("b").sent(), (Sent{"TAKE key"}));
+  EXPECT_FALSE(call_->outcome.has_value());
 }
 
 // The slot may go where it was lost before the next request does.

@@ -65,6 +65,24 @@ class MapSourceTest : public testing::Test, private MapEvents {
     source_.want();
     env_->runPosted();
   }
+  /// The next question goes to an address that has had no connection.
+  [[nodiscard]] PendingCommands& connectStranger(const std::string& address) {
+    env_->advance(900ms);
+    EXPECT_EQ(strangers_.empty() ? "" : strangers_.back(), address);
+    seeds_.back()->connect(*seedEvents_);
+    env_->runPosted();
+    return *seeds_.back();
+  }
+  /// A node that has lost its slots answers.
+  static void answerWithoutSlots(PendingCommands& node) {
+    ASSERT_EQ(node.underWay(), 3U);
+    node.answer(textReply("cluster_state:ok\r\ncluster_current_epoch:1\r\n"));
+    Reply without = shards(7000);
+    without.elements[0].elements[1].elements.clear();
+    node.answer(std::move(without));
+    node.answer(listReply({}));
+    node.answer(listReply({}));
+  }
   /// A node's answers to the three questions.
   static void answer(PendingCommands& node, const std::string& info, std::uint16_t port) {
     ASSERT_EQ(node.underWay(), 3U);
@@ -79,9 +97,12 @@ class MapSourceTest : public testing::Test, private MapEvents {
   const std::shared_ptr<PendingCommands> second_ = std::make_shared<PendingCommands>(*env_);
   std::vector<std::uint16_t> read_;  // the port of the master in each map
   std::vector<std::string> failures_;
-  bool nodes_ = true;
-  // Its own connections, to the configured address, and who hears of the last.
+  std::vector<bool> everywhere_;  // of each failure
+  std::size_t nodes_ = 2;
+  std::vector<Endpoint> unneeded_;
+  // Its own connections, those of them to one address, and who hears of the last.
   std::vector<std::shared_ptr<PendingCommands>> seeds_;
+  std::vector<std::string> strangers_;
   net::LinkEvents* seedEvents_ = nullptr;
   MapSource source_{
       env_,
@@ -89,24 +110,33 @@ class MapSourceTest : public testing::Test, private MapEvents {
                         seedEvents_ = &events;
                         return seeds_.emplace_back(std::make_shared<PendingCommands>(*env_));
                       },
+                      {},
+                      [this](const Endpoint& address, net::LinkEvents& events) {
+                        seedEvents_ = &events;
+                        strangers_.push_back(toString(address));
+                        return seeds_.emplace_back(std::make_shared<PendingCommands>(*env_));
+                      },
                       {}},
-      Options::fromUri("redis://host"),
+      Options::fromUri("redis+cluster://one:7000,two:7000,three:7000"),
       *this};
 
  private:
   [[nodiscard]] std::vector<MapWitness> witnesses() const override {
-    if (!nodes_) {
-      return {};
-    }
-    return {{Endpoint{"10.0.0.1", 1, {}}, first_.get()},
-            {Endpoint{"10.0.0.2", 2, {}}, second_.get()}};
+    std::vector<MapWitness> all{{Endpoint{"10.0.0.1", 1, {}}, first_.get()},
+                                {Endpoint{"10.0.0.2", 2, {}}, second_.get()}};
+    all.resize(nodes_, MapWitness{{}, nullptr});
+    return all;
   }
+  [[nodiscard]] std::vector<Endpoint> unneeded() const override { return unneeded_; }
   [[nodiscard]] bool unsettled() const override { return false; }
   bool mapRead(SlotMap map, bool /*sharded*/) override {
     read_.push_back(map.owner(0)->port);
     return true;
   }
-  void mapFailed(const Error& error) override { failures_.emplace_back(error.what()); }
+  void mapFailed(const Error& error, bool everywhere) override {
+    failures_.emplace_back(error.what());
+    everywhere_.push_back(everywhere);
+  }
 };
 
 // It goes on telling how the cluster was when it was cut off.
@@ -134,6 +164,79 @@ TEST_F(MapSourceTest, ANodeThatDoesNotAnswerIsNotWaitedFor) {
   // Its answers come after all, and are those to another question.
   answer(*first_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7009);
   EXPECT_EQ(read_.size(), 1U);
+}
+
+// It is the only one that a call has needed, and the others elect another.
+TEST_F(MapSourceTest, ANodeThatIsCutOffIsNotTheOnlyOneThatIsAsked) {
+  nodes_ = 1;
+  want();
+  answer(*first_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7000);
+  want();
+  answer(*first_, "cluster_state:fail\r\ncluster_current_epoch:5\r\n", 7000);
+  EXPECT_TRUE(strangers_.empty());
+  want();
+  PendingCommands& stranger = connectStranger("two:7000");
+  EXPECT_EQ(seeds_.size(), 1U);
+  answer(stranger, "cluster_state:ok\r\ncluster_current_epoch:6\r\n", 7001);
+  EXPECT_EQ(read_.back(), 7001);
+  want();
+  EXPECT_EQ(first_->underWay(), 3U) << "there is no doubt any more";
+  EXPECT_EQ(seeds_.size(), 1U);
+}
+
+TEST_F(MapSourceTest, ANodeThatHasLostItsSlotsTakesTurnsWithTheOthers) {
+  nodes_ = 1;
+  want();
+  answerWithoutSlots(*first_);
+  PendingCommands& stranger = connectStranger("two:7000");
+  answerWithoutSlots(stranger);
+  env_->advance(900ms);
+  answerWithoutSlots(*first_);
+  EXPECT_EQ(strangers_.size(), 1U);
+  PendingCommands& next = connectStranger("three:7000");
+  answer(next, "cluster_state:ok\r\ncluster_current_epoch:6\r\n", 7001);
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{7001});
+}
+
+TEST_F(MapSourceTest, EachAddressHasATurnWhereTheFirstIsOfNoUse) {
+  nodes_ = 0;
+  unneeded_ = {Endpoint{"10.0.0.3", 3, {}}, Endpoint{"two", 7000, {}}};
+  want();
+  ASSERT_EQ(seeds_.size(), 1U);
+  EXPECT_TRUE(strangers_.empty()) << "it is to any of them";
+  seeds_[0]->connect(*seedEvents_);
+  answerWithoutSlots(*seeds_[0]);
+  for (const char* const address : {"two:7000", "three:7000", "10.0.0.3:3", "one:7000"}) {
+    answerWithoutSlots(connectStranger(address));
+  }
+  EXPECT_EQ(everywhere_, (std::vector<bool>{false, false, false, true, true}));
+  EXPECT_FALSE(seeds_[0]->up()) << "a connection that is of no use is not kept";
+}
+
+// As many attempts as ever, and each is to all addresses.
+TEST_F(MapSourceTest, AddressesThatCannotBeReachedAreNotTriedOneByOne) {
+  nodes_ = 0;
+  want();
+  seedEvents_->onDown(Error(Errc::authenticationFailed, "wrong password"));
+  EXPECT_EQ(everywhere_, std::vector<bool>{true});
+  env_->advance(2s);
+  EXPECT_EQ(seeds_.size(), 1U);
+  EXPECT_TRUE(strangers_.empty());
+}
+
+TEST_F(MapSourceTest, AStrangerThatCannotBeReachedIsNotWaitedFor) {
+  nodes_ = 1;
+  want();
+  answerWithoutSlots(*first_);
+  env_->advance(900ms);
+  ASSERT_EQ(strangers_.size(), 1U);
+  EXPECT_EQ(first_->underWay(), 0U);
+  // Its packets are dropped.
+  env_->advance(1s);
+  EXPECT_EQ(failures_.size(), 2U);
+  env_->advance(900ms);
+  answer(*first_, "cluster_state:ok\r\ncluster_current_epoch:6\r\n", 7001);
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{7001});
 }
 
 // Redis 7.4, after a failover, until the dead master is back.
@@ -164,7 +267,7 @@ TEST_F(MapSourceTest, AQuestionThatThereIsNoMemoryForIsAskedAgain) {
 }
 
 TEST_F(MapSourceTest, AQuestionOverItsOwnConnectionIsAskedAgainToo) {
-  nodes_ = false;
+  nodes_ = 0;
   want();
   ASSERT_EQ(seeds_.size(), 1U);
   seeds_[0]->failAt(2);
@@ -178,7 +281,7 @@ TEST_F(MapSourceTest, AQuestionOverItsOwnConnectionIsAskedAgainToo) {
 
 // It was kept for want of memory, and never has a connection again.
 TEST_F(MapSourceTest, AConnectionOfItsOwnThatWasClosedIsReplaced) {
-  nodes_ = false;
+  nodes_ = 0;
   want();
   ASSERT_EQ(seeds_.size(), 1U);
   seeds_[0]->connect(*seedEvents_);

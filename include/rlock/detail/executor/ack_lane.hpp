@@ -43,11 +43,12 @@ namespace rlock::detail {
 /// stamps. From then on, and in Valkey, only one that is replicated does, and a connection that has
 /// written nothing is told at once that all replicas have all of it: there the round begins with a
 /// write, of a key that lasts for a millisecond, if it has a ticket that no such write has followed
-/// yet. For others the offset must stay: replicas tell of their files once a second, each at a time
-/// of its own, and a later offset would be one that not all of them have told of. A round covers
-/// all tickets that were there when it began, and no others, whose writes may be newer. So the
-/// tickets that come during a round share the next one, as the transactions of a write-ahead log
-/// share a sync to disk.
+/// yet. A key whose slot is on its way to another server cannot be written: the key of another
+/// ticket is as good, for the offset is the server's. For others the offset must stay: replicas
+/// tell of their files once a second, each at a time of its own, and a later offset would be one
+/// that not all of them have told of. A round covers all tickets that were there when it began, and
+/// no others, whose writes may be newer. So the tickets that come during a round share the next
+/// one, as the transactions of a write-ahead log share a sync to disk.
 ///
 /// A round asks for as few replicas as the easiest of its tickets needs, and blocks the connection
 /// for a *slice* of time at most: a ticket whose replicas hang delays another by no more than that.
@@ -114,6 +115,7 @@ class AckLane final : private net::LinkEvents {
   bool ask(std::span<const std::string_view> argv, Part part, bool last = false);
   bool stamp(std::string_view key);
   void answered(Question& question);
+  void stampAnswered(const Reply& reply);
   void judge(Reply& reply);
   void refused(std::string_view text);
   void countReplicas(const Reply& reply);
@@ -140,6 +142,7 @@ class AckLane final : private net::LinkEvents {
   // The round under way, or the last one.
   std::array<IntrusivePtr<Question>, 3> asked_;  // by their parts
   std::string stampError_;                       // empty: there was none
+  std::string mark_;                             // the key of its write, if it has one
   bool underWay_ = false;
 
   std::string countRefusal_;  // why they cannot be counted
@@ -343,7 +346,8 @@ inline bool AckLane::stamp(std::string_view key) {
     return true;
   }
   tickets_.stamped();
-  return ask(std::array<std::string_view, 5>{"SET", key, "", "PX", "1"}, Part::stamp);
+  mark_ = key;
+  return ask(std::array<std::string_view, 5>{"SET", mark_, "", "PX", "1"}, Part::stamp);
 }
 
 inline bool AckLane::ask(std::span<const std::string_view> argv, Part part, bool last) {
@@ -357,8 +361,8 @@ inline void AckLane::answered(Question& question) {
   if (replied && question.part() == Part::count) {
     countReplicas(question.reply());
   }
-  if (replied && question.part() == Part::stamp && question.reply().isError()) {
-    stampError_ = question.reply().text;
+  if (replied && question.part() == Part::stamp) {
+    stampAnswered(question.reply());
   }
   if (!question.last()) {
     return;
@@ -371,6 +375,9 @@ inline void AckLane::answered(Question& question) {
   if (!stampError_.empty()) {
     // The answers after it are about an older offset, or about none.
     tickets_.forgetStamps();
+    if (classifyError(stampError_).action == ErrorAction::redirect) {
+      tickets_.sentElsewhere(mark_);
+    }
     refused(stampError_);
   } else if (tickets_.form() == Kind::majority && !tickets_.connected()) {
     resolveRound(false, countRefusal_);
@@ -383,6 +390,14 @@ inline void AckLane::answered(Question& question) {
   pump();
   if (!closed_) {
     arm();
+  }
+}
+
+inline void AckLane::stampAnswered(const Reply& reply) {
+  if (reply.isError()) {
+    stampError_ = reply.text;
+  } else if (writesToStamp_) {
+    tickets_.marked(std::move(mark_));
   }
 }
 
@@ -408,8 +423,8 @@ inline void AckLane::judge(Reply& reply) {
 inline void AckLane::refused(std::string_view text) {
   const ErrorAction action = classifyError(text).action;
   if (action == ErrorAction::retry || action == ErrorAction::redirect) {
-    // A slot that has moved away takes what is to be acknowledged along, but only for its own
-    // tickets: the next round has another key, or these are over.
+    // Only some tickets are of a slot that is moving or has moved away: the next round has the key
+    // of another, or these are over.
     pausedUntil_ = env_->now() + slice_;
     return;
   }

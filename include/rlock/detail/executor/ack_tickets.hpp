@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/unique_function.hpp>
+#include <rlock/detail/net/hash_slot.hpp>
 #include <rlock/sync_policy.hpp>
 
 #include <algorithm>
@@ -66,6 +67,7 @@ class AckTickets {
     int replicas = 0;         ///< had acknowledged in that round
     int wanted = 0;           ///< by majority: known when the number of replicas is
     bool stamped = false;     ///< the connection has an offset that is not older than its write
+    bool elsewhere = false;   ///< the server has sent a write of its slot to another node
   };
 
   /// @param ticket  left as it is if this throws std::bad_alloc
@@ -92,7 +94,8 @@ class AckTickets {
   struct Round {
     int wanted = kMostReplicas;  ///< replicas, for the easiest of its tickets
     Clock::duration longest{0};  ///< that one of its tickets waits
-    std::string_view markKey{};  ///< of the latest of its tickets
+    /// Of the latest of its tickets whose slot is here, as far as is known.
+    std::string_view markKey{};
   };
   /// Begins the next round. There are tickets.
   Round beginRound(Clock::time_point now);
@@ -120,6 +123,12 @@ class AckTickets {
     }
   }
   ///@}
+  ///@{
+  /// The answer to the write of a mark key: it was executed, or sent to another node. The offset is
+  /// the server's, so that a write in any slot stamps for all tickets.
+  void marked(std::string&& key) noexcept { goodMark_ = std::move(key); }
+  void sentElsewhere(std::string_view key) noexcept;
+  ///@}
   /// The answer of the round: ends the tickets for which it is enough.
   /// @param local  the write is in the server's own append-only file
   void acknowledged(int replicas, bool local);
@@ -139,6 +148,7 @@ class AckTickets {
   std::uint64_t round_ = 0;
   Kind form_ = Kind::none;
   std::optional<int> connected_;  // replicas, at the last look
+  std::string goodMark_;          // the latest mark key that could be written; empty: none
 };
 
 inline AckTickets::Clock::time_point AckTickets::nextDue() const noexcept {
@@ -171,15 +181,29 @@ inline AckTickets::Round AckTickets::beginRound(Clock::time_point now) {
       });
   form_ = eldest->ticket.policy.kind;
   Round round;
+  const Waiting* mark = &*eldest;
   for (Waiting& one : waiting_) {
     if (one.ticket.policy.kind == form_) {
       one.round = round_;
       round.wanted = std::min(round.wanted, need(one));
       round.longest = std::max(round.longest, one.ticket.until - now);
-      round.markKey = one.ticket.markKey;
+      mark = one.elsewhere && !mark->elsewhere ? mark : &one;
     }
   }
+  // One that could be written before is in a slot that may still be here.
+  const bool another = mark->elsewhere && !goodMark_.empty();
+  round.markKey = another ? goodMark_ : mark->ticket.markKey;
   return round;
+}
+
+inline void AckTickets::sentElsewhere(std::string_view key) noexcept {
+  const std::uint16_t slot = net::hashSlot(key);
+  for (Waiting& one : waiting_) {
+    one.elsewhere = one.elsewhere || net::hashSlot(one.ticket.markKey) == slot;
+  }
+  if (net::hashSlot(goodMark_) == slot) {
+    goodMark_.clear();
+  }
 }
 
 inline void AckTickets::acknowledged(int replicas, bool local) {

@@ -50,6 +50,8 @@ class ClusterNodes {
   [[nodiscard]] bool mustGuard() const noexcept;
   /// The nodes that can be asked for the map.
   [[nodiscard]] std::vector<MapWitness> witnesses() const;
+  /// The masters of the map, as it was read last, that no call has needed.
+  [[nodiscard]] std::vector<Endpoint> unneeded() const;
 
   /// A redirection has said who has one slot, until the map is read again.
   void assign(std::uint16_t slot, const Endpoint& to) { table_.assign(slot, to, members_); }
@@ -131,6 +133,16 @@ inline std::vector<MapWitness> ClusterNodes::witnesses() const {
       result.push_back({member.at, &member.node->link()});
     }
   }
+  return result;
+}
+
+inline std::vector<Endpoint> ClusterNodes::unneeded() const {
+  std::vector<Endpoint> result = map_.masters();
+  std::erase_if(result, [this](const Endpoint& master) {
+    return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+      return member.at == master;
+    });
+  });
   return result;
 }
 

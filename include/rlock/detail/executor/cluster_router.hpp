@@ -7,6 +7,7 @@
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/cluster_channels.hpp>
 #include <rlock/detail/executor/cluster_nodes.hpp>
+#include <rlock/detail/executor/cluster_opening.hpp>
 #include <rlock/detail/executor/map_source.hpp>
 #include <rlock/detail/executor/node.hpp>
 #include <rlock/detail/executor/parked_calls.hpp>
@@ -81,9 +82,10 @@ class ClusterRouter final : public Router, private MapEvents {
 
  private:
   [[nodiscard]] std::vector<MapWitness> witnesses() const override { return nodes_.witnesses(); }
+  [[nodiscard]] std::vector<Endpoint> unneeded() const override { return nodes_.unneeded(); }
   [[nodiscard]] bool unsettled() const override { return !waiting_.empty() || !nodes_.allUp(); }
   bool mapRead(SlotMap map, bool sharded) override;
-  void mapFailed(const Error& error) override;
+  void mapFailed(const Error& error, bool everywhere) override;
 
   void send(const std::shared_ptr<Node>& node, const IntrusivePtr<Call>& call);
   void sendWaiting();
@@ -101,7 +103,7 @@ class ClusterRouter final : public Router, private MapEvents {
   ClusterNodes nodes_;
 
   // Loop thread only.
-  UniqueFunction<void(Result<void>)> ready_;
+  ClusterOpening opening_;
   std::optional<Error> mapError_;
   bool mapKnown_ = false;
   bool closed_ = false;
@@ -130,15 +132,17 @@ inline ClusterRouter::ClusterRouter(NodeTerms terms,
             [this, at](net::LinkEvents& link) { return transports_.commandsTo(at, link); },
             toString(at),
             static_cast<NodeOwner&>(*this));
-      }) {}
+      }),
+      opening_(terms_.env, options.connectTimeout) {}
 
 inline void ClusterRouter::open(UniqueFunction<void(Result<void>)> ready) {
-  ready_ = std::move(ready);
+  opening_.begin(std::move(ready));
   source_.want();
 }
 
 inline void ClusterRouter::close() noexcept {
   closed_ = true;
+  opening_.close();
   source_.close();
   channels_.close();
   // None is made any more: no copy, for which there may be no memory.
@@ -278,9 +282,7 @@ inline bool ClusterRouter::mapRead(SlotMap map, bool sharded) {
     source_.want();
   }
   ifThereIsMemorySoon([&] { sendWaiting(); });
-  if (ready_) {
-    std::exchange(ready_, nullptr)(Result<void>());
-  }
+  opening_.succeeded();
   if (!adopted.successors.empty() && !closed_) {
     // Their holds may be gone: all are verified now, and when there is a connection where there is
     // none yet.
@@ -304,12 +306,10 @@ inline void ClusterRouter::sendWaiting() {
   });
 }
 
-inline void ClusterRouter::mapFailed(const Error& error) {
+inline void ClusterRouter::mapFailed(const Error& error, bool everywhere) {
   const bool known = mapError_ && mapError_->errc() == error.errc();
   mapError_ = error;
-  if (ready_) {
-    std::exchange(ready_, nullptr)(Result<void>(error));
-  } else {
+  if (!opening_.failed(error, everywhere)) {
     terms_.log->write(
         known ? LogLevel::debug : LogLevel::warning,
         fmt::format("the map of the cluster cannot be read, trying again: {}", error.what()));

@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/backoff.hpp>
 #include <rlock/detail/base/env.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
 #include <rlock/detail/net/request.hpp>
 #include <rlock/detail/net/transport.hpp>
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,7 +36,7 @@ namespace rlock::detail {
 /// alone only if the server is known to be the same process, for another one gives the number
 /// again; the current connection is not killed. Guarantee: for each session in doubt there is a
 /// request under way, a timer for the next one, or no connection to ask on, after whose return up()
-/// asks.
+/// asks. Want of memory is a refusal that passes.
 ///
 /// **Thread safety:** loop thread only.
 class ConnectionKiller {
@@ -85,9 +87,12 @@ class ConnectionKiller {
   Open* find(const SessionPtr& lost) noexcept;
   void forget(SessionPtr lost) noexcept;
   State ask(Open& open);
-  void answered(const SessionPtr& lost, net::Request& kill);
+  void answered(const SessionPtr& lost, net::Request& kill) noexcept;
+  void judge(Open& open, net::Request& kill);
   void refuse(Open& open, Error error, bool passing);
+  void later() noexcept;
   void askAgain();
+  void askRefused();
 
   const std::shared_ptr<Env> env_;
   const std::shared_ptr<net::CommandTransport> link_;
@@ -141,7 +146,9 @@ inline ConnectionKiller::ConnectionKiller(std::shared_ptr<Env> env,
       denied_(std::move(denied)),
       again_(env_->makeTimer([this] { askAgain(); })),
       pause_(kFirstPause, kLongestPause),
-      self_(std::make_shared<ConnectionKiller*>(this)) {}
+      self_(std::make_shared<ConnectionKiller*>(this)) {
+  noMemory();
+}
 
 inline ConnectionKiller::~ConnectionKiller() = default;
 
@@ -215,14 +222,27 @@ inline ConnectionKiller::State ConnectionKiller::ask(Open& open) {
   return State::asked;
 }
 
-inline void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kill) {
+inline void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kill) noexcept {
   Open* const open = find(lost);
   if (open == nullptr) {
     return;
   }
   open->asking = false;
+  try {
+    judge(*open, kill);
+  } catch (const std::bad_alloc&) {
+    if (Open* const left = find(lost)) {
+      left->refusal = noMemory();
+      left->refused = false;
+      later();
+    }
+  }
+}
+
+inline void ConnectionKiller::judge(Open& open, net::Request& kill) {
+  const SessionPtr lost = open.lost;
   if (kill.delivery() != net::Request::Delivery::replied) {
-    if (link_->up() && ask(*open) == State::dead) {
+    if (link_->up() && ask(open) == State::dead) {
       changed_();
     }
     return;
@@ -234,7 +254,7 @@ inline void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kil
       forget(lost);
       pause_.reset();
     } else {
-      refuse(*open, refusalOf(*lost, Errc::protocolError, "unexpected reply"), false);
+      refuse(open, refusalOf(*lost, Errc::protocolError, "unexpected reply"), false);
     }
     changed_();
     return;
@@ -242,7 +262,7 @@ inline void ConnectionKiller::answered(const SessionPtr& lost, net::Request& kil
   const std::string& text = kill.reply().text;
   const ErrorClass known = classifyError(text);
   const bool passing = known.action == ErrorAction::retry;
-  refuse(*open, refusalOf(*lost, known.errc, text), passing);
+  refuse(open, refusalOf(*lost, known.errc, text), passing);
   if (!passing) {
     denied_();
   }
@@ -255,12 +275,25 @@ inline void ConnectionKiller::refuse(Open& open, Error error, bool passing) {
   }
   open.refusal = std::move(error);
   open.refused = !passing;
+  later();
+}
+
+inline void ConnectionKiller::later() noexcept {
   if (!again_->armed()) {
     again_->armAt(env_->now() + pause_.next());
   }
 }
 
 inline void ConnectionKiller::askAgain() {
+  try {
+    askRefused();
+  } catch (const std::bad_alloc&) {
+    // The timer is used up, and nothing else would ask those that are left.
+    later();
+  }
+}
+
+inline void ConnectionKiller::askRefused() {
   // Nobody but this list keeps what nobody waits for any more.
   std::erase_if(open_, [](const Open& open) { return !open.asking && open.lost.use_count() == 1; });
   std::vector<SessionPtr> all;

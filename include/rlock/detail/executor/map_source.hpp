@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/executor/map_doubt.hpp>
 #include <rlock/detail/executor/redirection.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
 #include <rlock/detail/executor/slot_map.hpp>
@@ -44,18 +45,22 @@ class MapEvents {
 
   /// The nodes that have a connection now.
   [[nodiscard]] virtual std::vector<MapWitness> witnesses() const = 0;
+  /// Masters of the latest map to which there is no connection because no call has needed them.
+  [[nodiscard]] virtual std::vector<Endpoint> unneeded() const = 0;
   /// Whether the map should be looked at again soon, because a node cannot be reached.
   [[nodiscard]] virtual bool unsettled() const = 0;
   /// A map was read. Returns whether it says something new.
   /// @param sharded  the servers know sharded channels
   virtual bool mapRead(SlotMap map, bool sharded) = 0;
   /// None could be read now.
-  virtual void mapFailed(const Error& error) = 0;
+  /// @param everywhere  each configured address has had its turn
+  virtual void mapFailed(const Error& error, bool everywhere) = 0;
 };
 
 /// Reads the map of a cluster: from any node that has a connection, and otherwise over a connection
 /// of its own to one of the configured addresses, which is closed again when a map was read. One
-/// question is under way at a time, and RefreshPace says when.
+/// question is under way at a time, and RefreshPace says when. After an answer of no use others are
+/// asked, too, one address at a time, see MapDoubt.
 ///
 /// It guarantees that somebody who wants the map is told of it, or of an error, as long as it is
 /// not closed: a question that gets no answer is given up and put to another node. A node that is
@@ -84,6 +89,11 @@ class MapSource final : private net::LinkEvents {
 
   /// A node that has not answered by then is not waited for.
   static constexpr std::chrono::milliseconds kPatience{1000};
+  /// The same for a stranger that is not connected yet: others are to have their turns within the
+  /// time of one attempt, which is set to more where connections take longer.
+  [[nodiscard]] static std::chrono::milliseconds patienceWithStrangers(const Options& options) {
+    return std::max(kPatience, options.connectTimeout / 3);
+  }
 
   void onUp(const std::shared_ptr<const net::ServerSession>& session) override;
   void onDown(const Error& error) override;
@@ -92,33 +102,39 @@ class MapSource final : private net::LinkEvents {
   template <class F>
   void begin(F&& question);
   void askAnybody();
+  bool askStranger(const std::vector<MapWitness>& witnesses);
   bool askAt(net::CommandTransport& link, const Endpoint& at);
   bool put(net::CommandTransport& link, Topic topic);
   void answered(Topic topic, std::uint64_t round, net::Request& question);
   void take(Topic topic, Reply& reply);
   void conclude();
-  void fail(const Error& error);
+  void fail(const Error& error, bool doubtful);
   void giveUp();
   void over(bool changed);
+  void letSeedGo();
   void dropSeed() noexcept;
 
   const std::shared_ptr<Env> env_;
   const std::function<std::shared_ptr<net::CommandTransport>(net::LinkEvents&)> makeSeed_;
+  const std::function<std::shared_ptr<net::CommandTransport>(const Endpoint&, net::LinkEvents&)>
+      makeStranger_;
+  const std::chrono::milliseconds patienceWithStrangers_;
   const bool tls_;
   MapEvents& events_;
-  const std::unique_ptr<Timer> timer_;     // the next question
-  const std::unique_ptr<Timer> patience_;  // the present one
-  std::shared_ptr<net::CommandTransport> seed_;
+  const std::unique_ptr<Timer> timer_;           // the next question
+  const std::unique_ptr<Timer> patience_;        // the present one
+  std::shared_ptr<net::CommandTransport> seed_;  // to any configured address, or to one stranger
   bool seedOpen_ = false;
   Endpoint seedAt_{};
   RefreshPace pace_;
+  MapDoubt doubt_;
   std::uint64_t epoch_ = 0;  // the highest that was told
   std::size_t next_ = 0;     // witnesses take turns
   bool closed_ = false;
   // The question under way.
   std::uint64_t round_ = 0;
   int missing_ = 0;
-  net::CommandTransport* asked_ = nullptr;
+  net::CommandTransport* asked_ = nullptr;  // null: there is no connection yet to ask on
   Endpoint askedAt_{};
   std::optional<SlotMap> map_;
   ClusterState state_{};
@@ -155,15 +171,20 @@ inline MapSource::MapSource(std::shared_ptr<Env> env,
                             MapEvents& events)
     : env_(std::move(env)),
       makeSeed_(transports.commands),
+      makeStranger_(transports.commandsTo),
+      patienceWithStrangers_(patienceWithStrangers(options)),
       tls_(options.tls),
       events_(events),
       timer_(env_->makeTimer([this] { ask(); })),
       patience_(env_->makeTimer([this] {
+        doubt_.raise();
         // First, for the error needs memory, and this timer is used up.
         giveUp();
         events_.mapFailed(
-            Error(Errc::connectionFailed, "a node of the cluster did not tell its map in time"));
+            Error(Errc::connectionFailed, "a node of the cluster did not tell its map in time"),
+            doubt_.allHadATurn());
       })),
+      doubt_(options.endpoints),
       self_(std::make_shared<MapSource*>(this)) {}
 
 inline MapSource::~MapSource() = default;
@@ -213,12 +234,16 @@ void MapSource::begin(F&& question) {
 
 inline void MapSource::askAnybody() {
   const std::vector<MapWitness> witnesses = events_.witnesses();
+  if (doubt_.looksBeyond(witnesses.size()) && askStranger(witnesses)) {
+    return;
+  }
   for (std::size_t i = 0; i < witnesses.size(); ++i) {
     const MapWitness& witness = witnesses[next_++ % witnesses.size()];
     if (askAt(*witness.link, witness.at)) {
       return;
     }
   }
+  asked_ = nullptr;
   if (!seedOpen_) {
     // One that was closed, and kept for want of memory, never has a connection again.
     seed_ = makeSeed_(*this);
@@ -228,6 +253,26 @@ inline void MapSource::askAnybody() {
     askAt(*seed_, seedAt_);
   }
   // Until it has a connection, or cannot get one.
+}
+
+/// False: there is none.
+inline bool MapSource::askStranger(const std::vector<MapWitness>& witnesses) {
+  const std::optional<Endpoint> stranger =
+      doubt_.next(events_.unneeded(), [&](const Endpoint& address) {
+        return std::any_of(witnesses.begin(), witnesses.end(), [&](const MapWitness& witness) {
+          return witness.at == address;
+        });
+      });
+  if (!stranger) {
+    return false;
+  }
+  letSeedGo();
+  asked_ = nullptr;
+  patience_->armAt(env_->now() + patienceWithStrangers_);
+  seed_ = makeStranger_(*stranger, *this);
+  seed_->open();
+  seedOpen_ = seed_ != nullptr;
+  return true;
 }
 
 inline bool MapSource::askAt(net::CommandTransport& link, const Endpoint& at) {
@@ -268,7 +313,10 @@ inline void MapSource::answered(Topic topic, std::uint64_t round, net::Request& 
   }
   --missing_;
   if (question.delivery() != net::Request::Delivery::replied) {
-    fail(Error(Errc::connectionFailed, "the connection was lost while the map was read"));
+    // A node is no witness until it has another connection. The one of our own would be asked
+    // again.
+    fail(Error(Errc::connectionFailed, "the connection was lost while the map was read"),
+         asked_ == seed_.get());
     return;
   }
   take(topic, question.reply());
@@ -317,8 +365,9 @@ inline void MapSource::take(Topic topic, Reply& reply) {
 
 inline void MapSource::conclude() {
   if (!map_) {
-    fail(refusal_ ? *refusal_
-                  : Error(Errc::protocolError, "the map of the cluster is not readable"));
+    fail(
+        refusal_ ? *refusal_ : Error(Errc::protocolError, "the map of the cluster is not readable"),
+        true);
     return;
   }
   if (map_->covered() == 0) {
@@ -326,11 +375,18 @@ inline void MapSource::conclude() {
     context.node = toString(askedAt_);
     fail(Error(Errc::connectionFailed,
                "the node knows no master of its cluster that has slots",
-               std::move(context)));
+               std::move(context)),
+         true);
     return;
   }
   // A node that is cut off from the others goes on telling how the cluster was.
-  const bool stale = state_.epoch != 0 && state_.epoch < epoch_ && !state_.ok;
+  const bool cutOff = state_.epoch != 0 && !state_.ok;
+  const bool stale = cutOff && state_.epoch < epoch_;
+  if (cutOff) {
+    doubt_.raise();
+  } else {
+    doubt_.settle();
+  }
   epoch_ = std::max(epoch_, state_.epoch);
   const bool changed = !stale && events_.mapRead(std::move(*map_), sharded_);
   if (closed_) {
@@ -340,9 +396,13 @@ inline void MapSource::conclude() {
   over(changed);
 }
 
-inline void MapSource::fail(const Error& error) {
+/// @param doubtful  the node is of no use, as far as can be seen
+inline void MapSource::fail(const Error& error, bool doubtful) {
+  if (doubtful || doubt_.there()) {
+    doubt_.raise();
+  }
   giveUp();
-  events_.mapFailed(error);
+  events_.mapFailed(error, doubt_.allHadATurn());
 }
 
 inline void MapSource::giveUp() {
@@ -353,6 +413,7 @@ inline void MapSource::giveUp() {
 
 inline void MapSource::over(bool changed) {
   patience_->disarm();
+  asked_ = nullptr;
   ++round_;
   const auto now = env_->now();
   auto next = pace_.answered(now, changed);
@@ -364,17 +425,21 @@ inline void MapSource::over(bool changed) {
   }
 }
 
-/// Not at once: it may be what calls.
-inline void MapSource::dropSeed() noexcept {
+/// Not at once: it may be what calls. Without memory it is closed, and kept.
+inline void MapSource::letSeedGo() {
   if (seed_) {
     seedOpen_ = false;
     seed_->close();
-    try {
-      env_->post([seed = seed_] {});
-      seed_.reset();
-    } catch (const std::bad_alloc&) {
-      // The next question that needs one replaces it.
-    }
+    env_->post([seed = seed_] {});
+    seed_.reset();
+  }
+}
+
+inline void MapSource::dropSeed() noexcept {
+  try {
+    letSeedGo();
+  } catch (const std::bad_alloc&) {
+    // The next question that needs one replaces it.
   }
 }
 
@@ -390,7 +455,7 @@ inline void MapSource::onUp(const std::shared_ptr<const net::ServerSession>& ses
   if (colon != std::string_view::npos) {
     std::from_chars(address.data() + colon + 1, address.data() + address.size(), seedAt_.port);
   }
-  if (!closed_ && pace_.asking() && !patience_->armed()) {
+  if (!closed_ && pace_.asking() && asked_ == nullptr) {
     begin([this] { askAt(*seed_, seedAt_); });
   } else {
     want();
@@ -401,11 +466,11 @@ inline void MapSource::onDown(const Error& error) {
   if (closed_) {
     return;
   }
-  if (pace_.asking() && (asked_ == seed_.get() || !patience_->armed())) {
+  if (pace_.asking() && (asked_ == nullptr || asked_ == seed_.get())) {
     // Another node may have a connection by now.
-    fail(error);
+    fail(error, asked_ != nullptr);
   } else {
-    events_.mapFailed(error);
+    events_.mapFailed(error, doubt_.allHadATurn());
   }
   want();
 }

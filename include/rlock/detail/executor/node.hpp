@@ -586,6 +586,12 @@ inline void Node::onDown(const Error& error) {
                         fmt::format("no connection, trying again: {}", error.what()));
     });
   }
+  // Another node's call waits for a kill that it needs no more, see killerOf().
+  parked_.each(Call::Wait::kill, [this](const CallPtr& call) {
+    if (call->room_->node != this) {
+      sendAgain(call);
+    }
+  });
   if (!isPermanent(error.errc())) {
     return;
   }
