@@ -228,13 +228,14 @@ TEST_F(CliTerminal, CR5_AShellsJobControlWorks) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
-/// A shell with job control, and what is done with its jobs.
+/// A shell with job control, and what is done with its jobs. It reads line by line, so that it
+/// takes nothing that was typed for a job.
 class CliJobs : public CliTerminal {
  protected:
   void begin(const std::string& command) {
-    shell_.emplace(
-        server().uri(),
-        std::vector<std::string>{"env", "PS1=next> ", "bash", "--norc", "--noprofile", "-i"});
+    shell_.emplace(server().uri(),
+                   std::vector<std::string>{
+                       "env", "PS1=next> ", "bash", "--norc", "--noprofile", "--noediting", "-i"});
     ASSERT_TRUE(shell().shows("next> "));
     shell().type(cliProgram() + " run " + command + "\n");
   }
@@ -281,6 +282,22 @@ TEST_F(CliJobs, CR5_AJobThatWasPutIntoTheBackgroundLeavesTheTerminalToTheShell) 
   ASSERT_TRUE(shell().shows("over")) << shell().all();
   EXPECT_EVENTUALLY(kSoon, !redis().exists("a"));
   expectShell();
+  leave();
+}
+
+TEST_F(CliJobs, CR2_AWaitCanBeSuspended) {
+  occupy("a");
+  begin("--wait 10m a echo r''an");
+  ASSERT_EVENTUALLY(kSoon, awaited("a"));
+  shell().type("\x1a");
+  ASSERT_TRUE(shell().shows("Stopped"));
+  ASSERT_TRUE(shell().shows("next> "));
+  vacate("a");
+  expectShell();
+  EXPECT_FALSE(redis().exists("a"));
+  shell().type("fg\n");
+  ASSERT_TRUE(shell().shows("ran")) << shell().all();
+  ASSERT_TRUE(shell().shows("next> "));
   leave();
 }
 
