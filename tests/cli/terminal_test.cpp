@@ -252,7 +252,7 @@ class CliJobs : public CliTerminal {
     return path;
   }
   void letGo() const { EXPECT_EQ(::write(end_, "\n", 1), 1); }
-  /// What is typed now goes to the shell, and comes back from it.
+  /// The shell has the terminal: it carries out a line that is typed.
   void expectShell() {
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(shell().typedShows("echo shell''works\n", "shellworks")) << shell().all();
