@@ -127,7 +127,7 @@ void Supervision::kill() {
 // Job control: the user's shell has to see that the job has stopped. We stop like the command, and
 // nothing renews the hold meanwhile; the guardian ends the command when the hold does.
 void Supervision::followStop() {
-  if (!terminal_.terminal().exists() || killAt_) {
+  if (!terminal_.exists() || killAt_) {
     return;
   }
   if (terminal_.ours()) {

@@ -9,30 +9,25 @@
 
 namespace rlock::cli {
 
-ControllingTerminal::ControllingTerminal()
-    : device_(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)) {}
-
-bool ControllingTerminal::foreground(pid_t group) const noexcept {
-  return device_ && ::tcgetpgrp(device_.get()) == group;
-}
-
-void ControllingTerminal::giveTo(pid_t group) const noexcept {
-  if (device_) {
-    ::tcsetpgrp(device_.get(), group);
-  }
-}
+TerminalLoan::TerminalLoan(bool wanted)
+    : device_(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)), wanted_(wanted) {}
 
 bool TerminalLoan::ours() const noexcept {
-  return possible() && terminal_.foreground(::getpgrp());
+  return lentTo(::getpgrp());
+}
+
+void TerminalLoan::lend(pid_t group) const noexcept {
+  ::tcsetpgrp(device_.get(), group);
 }
 
 bool TerminalLoan::lentTo(pid_t group) const noexcept {
-  return possible() && terminal_.foreground(group);
+  // A group whose processes have ended keeps its number as long as the terminal is lent to it.
+  return wanted_ && exists() && ::tcgetpgrp(device_.get()) == group;
 }
 
 void TerminalLoan::takeBack(pid_t group) const noexcept {
   if (lentTo(group)) {
-    terminal_.giveTo(::getpgrp());
+    lend(::getpgrp());
   }
 }
 

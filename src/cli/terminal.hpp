@@ -10,41 +10,25 @@
 
 namespace rlock::cli {
 
-/// The controlling terminal of this process, for handing it to the command's process group and
-/// back.
-class ControllingTerminal {
- public:
-  ControllingTerminal();
-
-  [[nodiscard]] bool exists() const noexcept { return static_cast<bool>(device_); }
-  /// Whether this group is the foreground.
-  [[nodiscard]] bool foreground(pid_t group) const noexcept;
-  /// Makes a process group the foreground. Safe after fork().
-  void giveTo(pid_t group) const noexcept;
-
- private:
-  Descriptor device_;
-};
-
-/// The terminal as it is lent to the command's group whenever ours is the foreground, and taken
-/// back from that group only: a shell that has put the job into the background has the terminal
-/// itself.
+/// The controlling terminal of this process. It is lent to the command's group whenever ours is the
+/// foreground, and taken back from that group only: a shell that has put the job into the
+/// background has the terminal itself.
 class TerminalLoan {
  public:
   /// @param wanted  whether the command is to have the terminal at all
-  explicit TerminalLoan(bool wanted) noexcept : wanted_(wanted) {}
+  explicit TerminalLoan(bool wanted);
 
-  [[nodiscard]] bool possible() const noexcept { return wanted_ && terminal_.exists(); }
+  /// Whether there is a terminal.
+  [[nodiscard]] bool exists() const noexcept { return static_cast<bool>(device_); }
   /// Whether our group is the foreground, so that it can be lent.
   [[nodiscard]] bool ours() const noexcept;
-  /// Lends it to a group. Safe after fork().
-  void lend(pid_t group) const noexcept { terminal_.giveTo(group); }
+  /// Makes a group the foreground. Safe after fork().
+  void lend(pid_t group) const noexcept;
   [[nodiscard]] bool lentTo(pid_t group) const noexcept;
   void takeBack(pid_t group) const noexcept;
-  [[nodiscard]] const ControllingTerminal& terminal() const noexcept { return terminal_; }
 
  private:
-  const ControllingTerminal terminal_;
+  const Descriptor device_;
   const bool wanted_;
 };
 
