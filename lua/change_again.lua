@@ -12,5 +12,5 @@ if answer then
   redis.call('pexpire', KEYS[1], ARGV[2])
   return 1
 end
-redis.call('set', KEYS[1], string.format('%.0f:', tonumber(mine) - 1), 'PX', ARGV[2])
+forget()
 return 0

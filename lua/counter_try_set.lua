@@ -3,7 +3,7 @@
 -- KEYS: [1] counter  [2] idempotency key of this client
 -- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] value  [4] TTL of the counter in ms, 0 = none
 --       [5] PUBLISH or SPUBLISH  [6] channel  [7] message, empty = none
--- Returns: 1 = set, 0 = there is one
+-- Returns: 1 = set, 0 = there is one; array {1, error text} = set, but the server refused to publish
 -- When it runs twice: the idempotency key gives the first run's answer again.
 -- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.trySetPermitsAsync, RedissonCountDownLatch.trySetCountAsync
@@ -15,13 +15,21 @@ if kind == 'none' then
 end
 remember(isNew)
 if isNew == 1 then
+  local done
   if ARGV[4] == '0' then
-    redis.call('set', KEYS[1], ARGV[3])
+    done = redis.pcall('set', KEYS[1], ARGV[3])
   else
-    redis.call('set', KEYS[1], ARGV[3], 'PX', ARGV[4])
+    done = redis.pcall('set', KEYS[1], ARGV[3], 'PX', ARGV[4])
+  end
+  if done.err then
+    forget()
+    return done
   end
   if ARGV[7] ~= '' then
-    redis.pcall(ARGV[5], ARGV[6], ARGV[7])
+    local told = redis.pcall(ARGV[5], ARGV[6], ARGV[7])
+    if type(told) == 'table' then
+      return {isNew, told.err}
+    end
   end
 end
 return isNew

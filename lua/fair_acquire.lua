@@ -144,13 +144,10 @@ local function capPlaces()
 end
 
 -- Race: the next waiter knows only when the hold before this one would have ended. It would sleep beyond the end of
--- this hold if this lease is shorter than a place lasts, so it is woken to look.
+-- this hold if this lease is shorter, so it is woken to look. One of rlock's looks anyway before its place lapses.
 local function tellNext(lease)
-  if lease > tonumber(ARGV[4]) then
-    return
-  end
   local other = redis.call('lindex', KEYS[2], 0)
-  if other and redis.call('zscore', KEYS[4], other) then
+  if other and (lease <= tonumber(ARGV[4]) or not redis.call('zscore', KEYS[4], other)) then
     redis.call(ARGV[6], ARGV[7] .. ':' .. other, ARGV[5])
   end
 end
@@ -177,7 +174,8 @@ else
 end
 if held or free and (not head or head == owner) then
 -- include: hold_grant
-  leave(owner)
+  -- A refusal to take the owner out of the queue must not hide that the owner has the lock.
+  pcall(leave, owner)
   if not held then
     pcall(tellNext, lease)
   end

@@ -20,14 +20,19 @@ local token = redis.call('get', KEYS[2])
 if not token or not string.find(token, '^[1-9]') then
   return redis.error_reply('RLOCKFENCE the fencing counter is gone or no positive number')
 end
+-- Asked before the grant: an error after it would leave a lock that nobody has.
+local lasts = redis.call('pttl', KEYS[2])
 -- include: hold_grant
 local keep = tonumber(ARGV[3])
-if keep == 0 then
-  redis.call('persist', KEYS[2])
-else
-  keep = math.max(keep, lease)
-  if redis.call('pttl', KEYS[2]) < keep then
-    redis.call('pexpire', KEYS[2], string.format('%.0f', keep))
-  end
+local kept
+if keep == 0 and lasts >= 0 then
+  kept = redis.pcall('persist', KEYS[2])
+elseif keep > 0 and lasts < math.max(keep, lease) then
+  kept = redis.pcall('pexpire', KEYS[2], string.format('%.0f', math.max(keep, lease)))
+end
+if type(kept) == 'table' then
+  -- The counter would go before its time, and give out its tokens once more.
+  takeBack()
+  return kept
 end
 return {count, token}

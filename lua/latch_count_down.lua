@@ -3,7 +3,8 @@
 -- KEYS: [1] counter  [2] idempotency key of this client
 -- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel  [5] message
 --       of an opened latch
--- Returns: the count before, 0 = there was none
+-- Returns: the count before, 0 = there was none; array {the count before, error text} = opened, but the server refused to
+--          publish
 -- When it runs twice: the idempotency key gives the first run's answer again.
 -- Cost: O(1)
 -- Source: Redisson RedissonCountDownLatch.countDownAsync
@@ -22,10 +23,13 @@ else
   done = redis.pcall('del', KEYS[1])
 end
 if type(done) == 'table' then
-  redis.call('del', KEYS[2])
+  forget()
   return done
 end
 if count == 1 then
-  redis.pcall(ARGV[3], ARGV[4], ARGV[5])
+  local told = redis.pcall(ARGV[3], ARGV[4], ARGV[5])
+  if type(told) == 'table' then
+    return {count, told.err}
+  end
 end
 return count

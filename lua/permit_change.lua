@@ -4,7 +4,8 @@
 -- ARGV: [1] number of this request  [2] idempotency key's TTL in ms
 --       [3] init = sets the number if there is no such semaphore, total = sets the number with those taken, add = adds
 --       [4] permits  [5] PUBLISH or SPUBLISH  [6] channel
--- Returns: 1 = done, 0 = init, and there is one already, -1 = the number of free permits would leave 32 bits
+-- Returns: 1 = done, 0 = init, and there is one already, -1 = the number of free permits would leave 32 bits;
+--          array {the same, error text} = the server refused to publish
 -- When it runs twice: the idempotency key gives the first run's answer again.
 -- Cost: O(log n + e) of n permits taken and e that have expired
 -- Source: Redisson RedissonPermitExpirableSemaphore.trySetPermitsAsync, setPermitsAsync, addPermitsAsync
@@ -37,6 +38,6 @@ else
     returned = returned + math.max(change, 0)
   end
 end
-announce()
+local refused = announce()
 pcall(remember, result)
-return result
+return refused and {result, refused} or result

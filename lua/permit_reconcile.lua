@@ -19,6 +19,7 @@ end
 local publish, channel = ARGV[2], ARGV[3]
 -- include: permit_pool
 local present = {}
+local scores = {}
 local valid = 0
 -- Ten years stand for ever: the score of a permit that never expires is too great to be exact.
 local remaining = 315360000000
@@ -26,6 +27,7 @@ for i = 5, #ARGV do
   local score = redis.call('zscore', KEYS[2], ARGV[i])
   if score then
     present[#present + 1] = ARGV[i]
+    scores[#present] = score
     if tonumber(score) > now then
       valid = valid + 1
       remaining = math.min(remaining, tonumber(score) - now)
@@ -42,5 +44,11 @@ end
 for _, id in ipairs(present) do
   redis.call('zrem', KEYS[2], id)
 end
-giveBack(#present)
+local failure = giveBack(#present)
+if failure then
+  for i, id in ipairs(present) do
+    redis.pcall('zadd', KEYS[2], scores[i], id)
+  end
+  return failure
+end
 return {before, 0, announce()}

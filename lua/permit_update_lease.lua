@@ -3,7 +3,7 @@
 -- KEYS: [1] free permits  [2] permits taken, by expiry  [3] idempotency key of this client
 -- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] PUBLISH or SPUBLISH  [4] channel
 --       [5] score of a permit that never expires  [6] id, 16 bytes  [7] lease in ms, 0 = never expires
--- Returns: 1 = done, 0 = not taken, or expired
+-- Returns: 1 = done, 0 = not taken, or expired; array {the same, error text} = the server refused to publish
 -- When it runs twice: the idempotency key gives the first run's answer again, so a later change stays.
 -- Cost: O(log n + e) of n permits taken and e that have expired
 -- Source: Redisson RedissonPermitExpirableSemaphore.updateLeaseTimeAsync
@@ -14,7 +14,7 @@ end
 local publish, channel = ARGV[3], ARGV[4]
 -- include: permit_pool
 -- include: permit_reclaim
-announce()
+local refused = announce()
 local updated = 0
 if redis.call('zscore', KEYS[2], ARGV[6]) then
   local expiry = ARGV[5]
@@ -28,4 +28,4 @@ if redis.call('zscore', KEYS[2], ARGV[6]) then
   updated = 1
 end
 pcall(remember, updated)
-return updated
+return refused and {updated, refused} or updated

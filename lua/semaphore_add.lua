@@ -3,7 +3,8 @@
 -- KEYS: [1] counter  [2] idempotency key of this client
 -- ARGV: [1] number of this request  [2] idempotency key's TTL in ms  [3] permits, may be negative  [4] 1 = only if the
 --       counter exists  [5] PUBLISH or SPUBLISH  [6] channel
--- Returns: array {1, permits now} = added; {0, 0} = no counter; {-1, permits now} = the sum would not fit
+-- Returns: array {1, permits now} = added; {0, 0} = no counter; {-1, permits now} = the sum would not fit;
+--          {1, permits now, error text} = added, but the server refused to publish
 -- When it runs twice: the idempotency key gives the first run's answer again.
 -- Cost: O(1)
 -- Source: Redisson RedissonSemaphore.releaseAsync, releaseIfExistsAsync, addPermitsAsync
@@ -32,7 +33,10 @@ if code == 1 then
   end
   -- Redisson's waiters cannot read a total below 1, and no waiter could get in with it.
   if sum > 0 then
-    redis.pcall(ARGV[5], ARGV[6], sum)
+    local told = redis.pcall(ARGV[5], ARGV[6], sum)
+    if type(told) == 'table' then
+      return {code, total, told.err}
+    end
   end
 end
 return {code, total}

@@ -27,6 +27,11 @@ local function sweep()
     end
     local deadline = tonumber(redis.call('zscore', KEYS[4], head) or redis.call('zscore', KEYS[3], head) or '')
     if deadline and deadline > now then
+      if removed and redis.pcall('exists', KEYS[4]) == 0 then
+        -- The waiters that are left are Redisson's, which expects these keys to have no expiry.
+        redis.pcall('persist', KEYS[2])
+        redis.pcall('persist', KEYS[3])
+      end
       return head, deadline, removed
     end
     removed = true

@@ -4,7 +4,7 @@
 --          `channel`.
 -- Defines: `now`, ms since the epoch by the server's clock; `free`, the number in KEYS[1], false without the key;
 --          giveBack(count) puts permits into the pool; without the key it does nothing, so that a semaphore that is
---          gone does not come back; announce() tells waiters the number of free permits if some came back, and
+--          gone does not come back; it returns the error if the server refused. announce() tells waiters the number of free permits if some came back, and
 --          returns the error text if the server refused.
 if redis.replicate_commands then
   -- Servers that replicate scripts as text refuse to write after TIME.
@@ -22,7 +22,11 @@ end
 local returned = 0
 local function giveBack(count)
   if free and count > 0 then
-    free = redis.call('incrby', KEYS[1], count)
+    local total = redis.pcall('incrby', KEYS[1], count)
+    if type(total) == 'table' then
+      return total
+    end
+    free = total
     returned = returned + count
   end
 end

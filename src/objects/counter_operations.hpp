@@ -106,10 +106,10 @@ Operation<T> waiting(std::shared_ptr<const ScriptedObject> object,
   params.owner = newOwner();
   return stoppable<T, Acquired>(
       std::move(params),
-      [object, scripts](AcquireParams given) {
+      [object, scripts](AcquireParams&& given) {
         return object->acquire(scripts(), std::move(given));
       },
-      [object, scripts](AcquireParams given, UniqueFunction<void(Result<Acquired>)> handler) {
+      [object, scripts](AcquireParams&& given, UniqueFunction<void(Result<Acquired>)> handler) {
         object->acquireAsync(scripts(), std::move(given), std::move(handler));
       },
       [](const Result<Acquired>& result) -> Result<T> {

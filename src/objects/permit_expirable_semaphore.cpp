@@ -48,20 +48,20 @@ Error notInTime(const PermitSemaphore& semaphore) {
   return Error(Errc::timedOut, "no permit became free in the whole wait", std::move(context));
 }
 
-/// @param convert  `T(Grant)`, for permits that were obtained
+/// @param convert  `T(Grant)`, for permits that were obtained; called once at most, takes no memory
 /// @param missed   `Result<T>()`, for permits that were not
 template <class T, class Convert, class Missed>
 Operation<T> acquisition(const SemaphorePtr& semaphore,
-                         const Acquisition& what,
+                         Acquisition what,
                          Convert convert,
                          Missed missed) {
   return detail::stoppable<T, Acquired>(
-      what,
+      std::move(what),
       [semaphore](Acquisition given) { return semaphore->acquire(std::move(given)); },
       [semaphore](Acquisition given, PermitSemaphore::Handler<Acquired> handler) {
         semaphore->acquireAsync(std::move(given), std::move(handler));
       },
-      [convert, missed](Result<Acquired> result) -> Result<T> {
+      [convert = std::move(convert), missed](Result<Acquired> result) mutable -> Result<T> {
         if (!result.has_value()) {
           return result.error();
         }
@@ -69,18 +69,26 @@ Operation<T> acquisition(const SemaphorePtr& semaphore,
       });
 }
 
-// The scripts object of each acquisition carries the ids that were chosen for it. So the functions
-// that convert a grant keep it, and nothing has to be parsed from the reply.
+// The scripts object of each acquisition carries the ids that were chosen for it, so that nothing
+// has to be parsed from the reply. The functions that convert a grant have the ids as texts before
+// anything is sent: without memory for them the permits would be taken and nobody's.
+
+/// The id of an acquisition of one permit.
+std::string idOf(const Acquisition& what) {
+  return what.scripts->ids().front();
+}
+
 /// Waits without limit for one permit.
 Operation<std::string> one(const SemaphorePtr& semaphore,
                            std::optional<Duration> lease,
                            std::stop_token stop = {}) {
-  const Acquisition what =
+  Acquisition what =
       semaphore->acquisition(1, false, params(Duration::max(), lease, std::move(stop)));
+  std::string id = idOf(what);
   return acquisition<std::string>(
       semaphore,
-      what,
-      [scripts = what.scripts](const detail::Grant& /*grant*/) { return scripts->ids().front(); },
+      std::move(what),
+      [id = std::move(id)](const detail::Grant& /*grant*/) mutable { return std::move(id); },
       [semaphore]() -> Result<std::string> { return notInTime(*semaphore); });
 }
 
@@ -88,12 +96,13 @@ Operation<std::optional<std::string>> tryOne(const SemaphorePtr& semaphore,
                                              Duration wait,
                                              std::optional<Duration> lease,
                                              std::stop_token stop = {}) {
-  const Acquisition what = semaphore->acquisition(1, false, params(wait, lease, std::move(stop)));
+  Acquisition what = semaphore->acquisition(1, false, params(wait, lease, std::move(stop)));
+  std::string id = idOf(what);
   return acquisition<std::optional<std::string>>(
       semaphore,
-      what,
-      [scripts = what.scripts](const detail::Grant& /*grant*/) {
-        return std::optional(scripts->ids().front());
+      std::move(what),
+      [id = std::move(id)](const detail::Grant& /*grant*/) mutable {
+        return std::optional(std::move(id));
       },
       []() -> Result<std::optional<std::string>> { return std::optional<std::string>(); });
 }
@@ -103,22 +112,23 @@ Operation<Ids> many(const SemaphorePtr& semaphore,
                     Duration wait,
                     std::optional<Duration> lease,
                     std::stop_token stop = {}) {
-  const Acquisition what =
-      semaphore->acquisition(permits, false, params(wait, lease, std::move(stop)));
+  Acquisition what = semaphore->acquisition(permits, false, params(wait, lease, std::move(stop)));
+  // For no permits there is no request, and so there are no scripts.
+  Ids ids = what.scripts ? what.scripts->ids() : Ids();
   return acquisition<Ids>(
       semaphore,
-      what,
-      [scripts = what.scripts](const detail::Grant& /*grant*/) {
-        // For no permits there is no request, and so there are no scripts.
-        return scripts ? scripts->ids() : Ids();
-      },
+      std::move(what),
+      [ids = std::move(ids)](const detail::Grant& /*grant*/) mutable { return std::move(ids); },
       []() -> Result<Ids> { return Ids(); });
 }
 
-/// A permit that is renewed and released as a Lease is: its backend is the holder of this one id.
-Permit permitOf(const SemaphorePtr& semaphore, const Acquisition& what, detail::Grant grant) {
-  return {Lease(semaphore->holder(what), what.params.owner, std::move(grant)),
-          what.scripts->ids().front()};
+/// A function that makes the permit of a grant. It is renewed and released as a Lease is: its
+/// backend is the holder of this one id.
+auto permitOf(const SemaphorePtr& semaphore, const Acquisition& what) {
+  return [holder = semaphore->holder(what), owner = what.params.owner, id = idOf(what)](
+             detail::Grant grant) mutable {
+    return Permit(Lease(std::move(holder), owner, std::move(grant)), std::move(id));
+  };
 }
 
 template <class T>
@@ -460,28 +470,25 @@ Operation<Permit> PermitExpirableSemaphore::holdAsync(AcquireOptions options) {
   if (!semaphore_) {
     return detail::movedFrom<Permit>();
   }
-  const Acquisition what =
-      semaphore_->acquisition(1, true, params(std::move(options), Duration::max()));
+  Acquisition what = semaphore_->acquisition(1, true, params(std::move(options), Duration::max()));
+  auto permit = permitOf(semaphore_, what);
   return acquisition<Permit>(
-      semaphore_,
-      what,
-      [semaphore = semaphore_, what](detail::Grant grant) {
-        return permitOf(semaphore, what, std::move(grant));
-      },
-      [semaphore = semaphore_]() -> Result<Permit> { return notInTime(*semaphore); });
+      semaphore_, std::move(what), std::move(permit), [semaphore = semaphore_]() -> Result<Permit> {
+        return notInTime(*semaphore);
+      });
 }
 
 Operation<std::optional<Permit>> PermitExpirableSemaphore::tryHoldAsync(AcquireOptions options) {
   if (!semaphore_) {
     return detail::movedFrom<std::optional<Permit>>();
   }
-  const Acquisition what =
-      semaphore_->acquisition(1, true, params(std::move(options), Duration::zero()));
+  Acquisition what = semaphore_->acquisition(1, true, params(std::move(options), Duration::zero()));
+  auto permit = permitOf(semaphore_, what);
   return acquisition<std::optional<Permit>>(
       semaphore_,
-      what,
-      [semaphore = semaphore_, what](detail::Grant grant) {
-        return std::optional(permitOf(semaphore, what, std::move(grant)));
+      std::move(what),
+      [permit = std::move(permit)](detail::Grant grant) mutable {
+        return std::optional(permit(std::move(grant)));
       },
       []() -> Result<std::optional<Permit>> { return std::optional<Permit>(); });
 }

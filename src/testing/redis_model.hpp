@@ -125,6 +125,7 @@ class RedisModel {
   void setOutOfMemory(bool outOfMemory) { outOfMemory_ = outOfMemory; }
   /// It is a read-only replica: writes are refused with READONLY.
   void setReadOnly(bool readOnly) { readOnly_ = readOnly; }
+  [[nodiscard]] bool readOnly() const { return readOnly_; }
   /// It loads its data: nearly everything is refused with LOADING.
   void setLoading(bool loading) { loading_ = loading; }
   /// Looks at each command of a connection, not at those of scripts, before anything else. If it

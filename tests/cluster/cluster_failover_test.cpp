@@ -71,6 +71,47 @@ TEST_F(ClusterFailover, XFO5_AHoldAndAWaiterOutliveTheMaster) {
   EXPECT_LT(Clock::now() - released, scaled(2s));
 }
 
+// A client whose one address is that of the only master it uses has nobody else to ask, but knows
+// from the map who the other masters are.
+TEST_F(ClusterFailover, TheOnlyMasterThatIsKnownAndUsedDies) {
+  RedisCluster cluster({.masters = 3, .replicasEach = 1});
+  Client client = Client::connect(tuned(cluster.uri(1)));
+  const std::string name = cluster.nameAt(0, "only:");
+  Lease lease = client.getLock(name).acquire();
+  replicate(cluster, 0, client.getLock(name));
+  cluster.node(0).kill();
+  ASSERT_EVENTUALLY(kLong, replaced(cluster, name, 0));
+  EXPECT_EVENTUALLY(kLong, client.getLock(name).isLocked());
+  EXPECT_TRUE(lease.held());
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+}
+
+TEST_F(ClusterFailover, TheOnlyMasterThatIsKnownAndUsedIsCutOff) {
+  RedisCluster cluster({.masters = 3, .replicasEach = 1, .proxied = true});
+  Client client = Client::connect(tuned(cluster.uri(1)));
+  const std::string name = cluster.nameAt(0, "only:");
+  Lease lease = client.getLock(name).acquire();
+  replicate(cluster, 0, client.getLock(name));
+  cluster.cutOff(0);
+  ASSERT_EVENTUALLY(kLong, cluster.ownerOf(name, 1) != 0);
+  EXPECT_EVENTUALLY(kLong, client.getLock(name).isLocked());
+  EXPECT_TRUE(lease.held());
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  EXPECT_FALSE(cluster.raw(cluster.ownerOf(name, 1)).exists(name));
+}
+
+// As when a shard is taken out of the cluster while a client holds a lock and says nothing.
+TEST_F(ClusterFailover, TheOnlyMasterThatIsKnownAndUsedForgetsItsCluster) {
+  RedisCluster cluster({.masters = 3});
+  Client client = Client::connect(tuned(cluster.uri(1)));
+  const std::string name = cluster.nameAt(0, "only:");
+  Lease lease = client.getLock(name).acquire();
+  cluster.migrate(RedisCluster::slotOf(name), 0, 1);
+  cluster.raw(0).run({"CLUSTER", "RESET", "HARD"});
+  EXPECT_EQ(lease.release(), ReleaseResult::released);
+  EXPECT_FALSE(cluster.raw(1).exists(name));
+}
+
 TEST_F(ClusterFailover, XFO4_AHoldThatTheNewMasterDoesNotHaveIsTold) {
   RedisCluster cluster({.masters = 3, .replicasEach = 1});
   Client holder = Client::connect(tuned(cluster.uri(3), 60s));

@@ -6,10 +6,14 @@
 #include "integration/counter_harness.hpp"
 #include "integration/lock_harness.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
 namespace rlock::test {
 namespace {
@@ -18,26 +22,37 @@ class AccessRules : public LockTest, public ::testing::WithParamInterface<LostRe
  protected:
   /// Applies the line below the sentence that begins with `call`, less some words.
   void allow(const std::string& call, const std::set<std::string>& without = {}) {
-    std::ifstream file(std::string(RLOCK_TEST_SOURCE_DIR) + "/docs/configuration.md");
-    std::string line;
-    bool found = false;
-    while (std::getline(file, line)) {
-      found = found || line.starts_with("`" + call);
-      if (found && line.starts_with("ACL SETUSER ")) {
-        break;
+    RawRedis::Args rule = ruleOf(call);
+    std::erase_if(rule, [&](const std::string& word) { return without.contains(word); });
+    apply(rule);
+  }
+
+  /// The same for names that begin with `{orders}`, as the note on such names says.
+  void allowBraced(const std::string& call) {
+    const auto prefixOf = [](const std::string& word) { return word.substr(0, word.find('{')); };
+    std::map<std::string, std::string> named;
+    for (const std::string& word : wordsOfNoteOnBraces()) {
+      named[prefixOf(word)] = word;
+    }
+    ASSERT_GE(named.size(), 3U);
+    RawRedis::Args rule = ruleOf(call);
+    for (std::string& word : rule) {
+      const std::size_t brace = word.find("{orders:*");
+      const auto instead = named.find(word == "~orders:*" ? "~" : prefixOf(word));
+      if (instead != named.end()) {
+        word = instead->second;
+      } else if (brace != std::string::npos) {
+        word.replace(brace, std::string::npos, "{orders}*");
       }
     }
-    ASSERT_TRUE(found && !file.eof()) << call;
-    std::istringstream words(line);
-    RawRedis::Args rule;
-    for (std::string word; words >> word;) {
-      if (!without.contains(word)) {
-        rule.push_back(word);
-      }
-    }
-    const auto answer = raw().run(rule);
-    ASSERT_FALSE(answer.isError()) << answer;
-    raw().run({"ACL", "LOG", "RESET"});
+    apply(rule);
+  }
+
+  /// The commands that the line allows, as words of rules.
+  static std::vector<std::string> commandsOf(const std::string& call) {
+    RawRedis::Args words = ruleOf(call);
+    std::erase_if(words, [](const std::string& word) { return !word.starts_with('+'); });
+    return words;
   }
 
   [[nodiscard]] Options user() {
@@ -147,6 +162,59 @@ class AccessRules : public LockTest, public ::testing::WithParamInterface<LostRe
   }
 
  private:
+  static std::ifstream page() {
+    return std::ifstream(std::string(RLOCK_TEST_SOURCE_DIR) + "/docs/configuration.md");
+  }
+
+  static RawRedis::Args ruleOf(const std::string& call) {
+    std::ifstream file = page();
+    std::string line;
+    bool found = false;
+    while (std::getline(file, line)) {
+      found = found || line.starts_with("`" + call);
+      if (found && line.starts_with("ACL SETUSER ")) {
+        break;
+      }
+    }
+    EXPECT_TRUE(found && !file.eof()) << call;
+    std::istringstream words(line);
+    RawRedis::Args rule;
+    for (std::string word; words >> word;) {
+      rule.push_back(word);
+    }
+    return rule;
+  }
+
+  /// The rules that it names, which stand in it as code.
+  static std::vector<std::string> wordsOfNoteOnBraces() {
+    std::ifstream file = page();
+    std::string note;
+    for (std::string line; std::getline(file, line);) {
+      const bool begins = line.starts_with("- A name that has a brace of its own");
+      if (begins || (!note.empty() && line.starts_with("  "))) {
+        note += line;
+      } else if (!note.empty()) {
+        break;
+      }
+    }
+    std::vector<std::string> words;
+    for (std::size_t at = note.find('`'); at != std::string::npos;) {
+      const std::size_t end = note.find('`', at + 1);
+      const std::string word = note.substr(at + 1, end - at - 1);
+      if (word.starts_with('~') || word.starts_with('&')) {
+        words.push_back(word);
+      }
+      at = end == std::string::npos ? end : note.find('`', end + 1);
+    }
+    return words;
+  }
+
+  void apply(const RawRedis::Args& rule) {
+    const auto answer = raw().run(rule);
+    ASSERT_FALSE(answer.isError()) << answer;
+    raw().run({"ACL", "LOG", "RESET"});
+  }
+
   std::vector<TcpProxy::Rule> rules_;
 };
 
@@ -233,6 +301,63 @@ TEST_P(AccessRules, OfReadWriteLocks) {
   expectNothingWasRefused();
 }
 
+TEST_P(AccessRules, ALockThatIsRefusedIsNobodys) {
+  const std::vector<std::pair<std::string, std::function<RLock(Client&)>>> kinds{
+      {"getLock()", [](Client& client) { return client.getLock("orders:17"); }},
+      {"getFairLock()", [](Client& client) { return client.getFairLock("orders:17"); }},
+      {"getFencedLock()",
+       [](Client& client) -> RLock { return client.getFencedLock("orders:17"); }}};
+  for (const auto& [call, make] : kinds) {
+    std::vector<std::set<std::string>> missing{{"+pexpire", "+del"}};
+    for (const std::string& word : commandsOf(call)) {
+      missing.push_back({word});
+    }
+    for (const std::set<std::string>& words : missing) {
+      SCOPED_TRACE(call + " without " + ::testing::PrintToString(words));
+      raw().flushAll();
+      allow(call);
+      Client client = Client::connect(user());
+      RLock lock = make(client);
+      allow(call, words);
+      const std::string answer = answerOf([&] { return lock.tryLock(); });
+      EXPECT_EQ(raw().exists("orders:17"), answer == "true") << answer;
+      allow(call);
+    }
+  }
+}
+
+TEST_P(AccessRules, APermitThatIsRefusedIsNotLost) {
+  const std::string call = "getPermitExpirableSemaphore()";
+  const std::string taken = "{orders:17}:timeout";
+  const auto all = [&] {
+    return std::stoll(raw().get("orders:17").value_or("0")) + raw().run({"ZCARD", taken}).integer();
+  };
+  for (const std::string& word : commandsOf(call)) {
+    SCOPED_TRACE("without " + word);
+    raw().flushAll();
+    raw().set("orders:17", "5");
+    allow(call);
+    Client client = Client::connect(user());
+    PermitExpirableSemaphore semaphore = client.getPermitExpirableSemaphore("orders:17");
+    const std::string id = semaphore.acquire(60s);
+    Permit held = semaphore.hold();
+    const auto expire = [&] { raw().run({"ZADD", taken, "1", "expired-expired-"}); };
+    expire();
+    ASSERT_EQ(all(), 6);
+    allow(call, {word});
+    static_cast<void>(outcomeOf([&] { semaphore.release(id); }));
+    EXPECT_EQ(all(), 6) << "a release";
+    static_cast<void>(
+        outcomeOf([&] { static_cast<void>(semaphore.tryAcquire(Duration::zero(), 60s)); }));
+    EXPECT_EQ(all(), 6) << "an acquisition";
+    static_cast<void>(outcomeOf([&] { static_cast<void>(semaphore.availablePermits()); }));
+    EXPECT_EQ(all(), 6) << "a question";
+    static_cast<void>(held.release());
+    EXPECT_EQ(all(), 6) << "a release by an object";
+    allow(call);
+  }
+}
+
 TEST_P(AccessRules, OfSimpleLocks) {
   allow("getSimpleLock()");
   useLock([](Client& client) { return client.getSimpleLock("orders:17"); },
@@ -280,6 +405,33 @@ TEST_P(AccessRules, OfLatches) {
   EXPECT_EQ(waiter.get(), "true");
   EXPECT_TRUE(latch.trySetCount(1));
   EXPECT_TRUE(latch.remove());
+  client.close(scaled(2s));
+  expectNothingWasRefused();
+}
+
+TEST_P(AccessRules, OfNamesWithBraces) {
+  allowBraced("getCountDownLatch()");
+  {
+    Client client = Client::connect(user());
+    CountDownLatch latch = client.getCountDownLatch("{orders}:17");
+    EXPECT_TRUE(latch.trySetCount(1));
+    auto waiter = inThread([&] { return answerOf([&] { return latch.await(scaled(10s)); }); });
+    ASSERT_EVENTUALLY(kLong, client.stats().waiters >= 1);
+    latch.countDown();
+    EXPECT_EQ(waiter.get(), "true");
+    client.close(scaled(2s));
+    expectNothingWasRefused();
+  }
+  allowBraced("getSemaphore()");
+  Client client = Client::connect(user());
+  Semaphore semaphore = client.getSemaphore("{orders}:18");
+  EXPECT_TRUE(semaphore.trySetPermits(1, 60s));
+  semaphore.acquire();
+  auto waiter = inThread([&] { return answerOf([&] { return semaphore.tryAcquire(10s); }); });
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters >= 1);
+  semaphore.release();
+  EXPECT_EQ(waiter.get(), "true");
+  EXPECT_TRUE(semaphore.remove());
   client.close(scaled(2s));
   expectNothingWasRefused();
 }

@@ -24,10 +24,10 @@ TEST_F(FairLock, Interop_AForeignWaiterIsServedInItsTurn) {
   RawSubscriber subscriber(rawOptions());
   subscriber.subscribe(channelOf("interop") + ":foreign:7");
   lock.unlock();
-  // The first of ours had it, and told the foreign one.
-  ASSERT_TRUE(subscriber.waitFor(1, kLong));
-  EXPECT_EQ(subscriber.messages()[0].payload, "0");
-  EXPECT_EQ(visitors.order(), std::vector<int>{0});
+  // The first of ours had it, and told the foreign one when it came and when it went.
+  ASSERT_TRUE(subscriber.waitFor(2, kLong));
+  EXPECT_EQ(subscriber.messages()[1].payload, "0");
+  ASSERT_EVENTUALLY(kLong, visitors.order() == std::vector<int>{0});
   std::this_thread::sleep_for(kPlace / 2);
   EXPECT_EQ(visitors.order(), std::vector<int>{0}) << "somebody passed the foreign one";
   EXPECT_TRUE(foreign.acquire("foreign:7", 20s));
@@ -184,6 +184,36 @@ TEST_F(FairLock, Interop_PlacesOutliveForeignWaitersBehindOneThatGotIn) {
   ASSERT_TRUE(foreign.acquire("foreign:1", 20s));
   foreign.release();
   EXPECT_EQ(queue("in"), (Names{"ours:2", "foreign:2"}));
+}
+
+/// It knows only when the hold before would have ended.
+TEST_F(FairLock, Interop_AForeignWaiterIsToldOfAShorterLease) {
+  Steps ours(raw(), "shorter", kPlace);
+  ForeignClient foreign(raw(), "shorter");
+  rawHold("shorter", "foreign:0", 60s);
+  ours.acquire("ours:1", 20s, Steps::Wait::begin);
+  ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
+  RawSubscriber subscriber(rawOptions());
+  subscriber.subscribe(channelOf("shorter") + ":foreign:1");
+  foreign.release();
+  EXPECT_EQ(ours.acquire("ours:1", 20s, Steps::Wait::on), std::nullopt);
+  ASSERT_TRUE(subscriber.waitFor(1, kLong));
+  EXPECT_EQ(subscriber.messages()[0].payload, "0");
+}
+
+TEST_F(FairLock, Interop_QueuesOfForeignWaitersDoNotExpireWhereTheLastOfOursDied) {
+  Steps ours(raw(), "died", 50ms);
+  ForeignClient foreign(raw(), "died");
+  rawHold("died", "foreign:0", 60s);
+  ours.acquire("ours:1", 20s, Steps::Wait::begin);
+  ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
+  EXPECT_GT(raw().pttl(queueKey("died")), 0);
+  // Somebody looks, and removes the place that has lapsed.
+  ASSERT_EVENTUALLY(kLong,
+                    ours.acquire("ours:2", 20s, Steps::Wait::none).has_value() &&
+                        queue("died") == Names{"foreign:1"});
+  EXPECT_EQ(raw().pttl(queueKey("died")), -1);
+  EXPECT_EQ(raw().pttl(deadlinesKey("died")), -1);
 }
 
 TEST_F(FairLock, Interop_AForeignWaiterKnownFromBeforeDoesNotHideANewOne) {

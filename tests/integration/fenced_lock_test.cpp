@@ -669,5 +669,24 @@ TEST_F(FencedWeakUser, TombstonesWhereTheServerForbidsKilling) {
   EXPECT_EQ(raw().get(counterOf("weak")), "2");
 }
 
+TEST_F(FencedWeakUser, WhatIsForbiddenAfterTheGrantUndoesIt) {
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-persist"});
+  Options settings = options();
+  settings.username = "weak";
+  settings.password = "pw";
+  Client client = Client::connect(settings);
+  FencedLock lock = client.getFencedLock("weak");
+  EXPECT_EQ(lock.lockAndGetToken(), 1U) << "the counter has no expiry that would have to go";
+  // One more hold, while the counter gets one.
+  raw().run({"PEXPIRE", counterOf("weak"), "60000"});
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.lockAndGetToken()); }), "denied");
+  EXPECT_EQ(onlyEntry("weak").second, "1");
+  lock.unlock();
+  EXPECT_FALSE(raw().exists("weak"));
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.lockAndGetToken()); }), "denied");
+  EXPECT_FALSE(raw().exists("weak")) << "nobody waits for a lock that nobody has";
+  EXPECT_GT(raw().pttl(counterOf("weak")), 0);
+}
+
 }  // namespace
 }  // namespace rlock::test

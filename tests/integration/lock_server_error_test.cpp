@@ -4,6 +4,7 @@
 // notice, nothing is half written, and holds survive what they can survive.
 
 #include "integration/lock_harness.hpp"
+#include "support/captured_log.hpp"
 
 #include <gmock/gmock.h>
 
@@ -26,7 +27,18 @@ class ServerErrors : public FaceTest {
   }
 };
 
-class ServerTrouble : public LockTest {};
+class ServerTrouble : public LockTest {
+ protected:
+  /// Of a user whose rights the test takes away.
+  [[nodiscard]] Options ofAUser() {
+    raw().run({"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"});
+    Options settings = options();
+    settings.username = "app";
+    settings.password = "pw";
+    settings.watchdogTimeout = 30s;
+    return settings;
+  }
+};
 class ServerTroubleSlow : public LockTest {};
 
 INSTANTIATE_TEST_SUITE_P(Faces, ServerErrors, ::testing::ValuesIn(kFaces), faceName);
@@ -316,12 +328,7 @@ TEST_F(ServerTrouble, XERR8_CommandsThatAreForbidden) {
 
 /// An owner whose unlock() is refused takes the lock again, while the first hold has not expired.
 TEST_F(ServerTrouble, ARefusedUnlockLeavesNothingThatTheNextOneDoesNotEnd) {
-  raw().run({"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"});
-  Options settings = options();
-  settings.username = "app";
-  settings.password = "pw";
-  settings.watchdogTimeout = 30s;
-  Client client = Client::connect(settings);
+  Client client = Client::connect(ofAUser());
   const ReadWriteLock both = client.getReadWriteLock("both");
   for (RLock lock : {client.getLock("plain"), both.readLock(), both.writeLock()}) {
     SCOPED_TRACE(lock.getName());
@@ -343,6 +350,49 @@ TEST_F(ServerTrouble, ARefusedUnlockLeavesNothingThatTheNextOneDoesNotEnd) {
     EXPECT_FALSE(raw().exists(lock.getName()));
   }
   expectNoKeys();
+}
+
+/// A group does not know any more of what it has asked a member to release.
+TEST_F(ServerTrouble, ARefusedUnlockOfAGroupGoesOnInTheBackground) {
+  Client client = Client::connect(ofAUser());
+  RLock group = multiLock({client.getLock("one"), client.getLock("two")});
+  const auto countIs = [&](const std::string& count) {
+    return raw().run({"HVALS", "one"}).strings() == std::vector{count} &&
+           raw().run({"HVALS", "two"}).strings() == std::vector{count};
+  };
+  group.lock();
+  group.lock();
+  ASSERT_TRUE(countIs("2"));
+  raw().run({"ACL", "SETUSER", "app", "-evalsha", "-eval"});
+  EXPECT_EQ(outcomeOf([&] { group.unlock(); }), "denied");
+  EXPECT_TRUE(countIs("2"));
+  raw().run({"ACL", "SETUSER", "app", "+@all"});
+  EXPECT_EVENTUALLY(kLong, countIs("1"));
+  EXPECT_EQ(outcomeOf([&] { group.unlock(); }), "ok");
+  expectNoKeys();
+  EXPECT_EQ(client.stats().holds, 0U);
+}
+
+/// The server refuses an inner release for longer than a hold lasts, and renews the hold meanwhile.
+TEST_F(ServerTrouble, AnUnlockOfAGroupThatIsGivenUpEndsWithTheLast) {
+  test::CapturedLog log;
+  Options settings = ofAUser();
+  settings.watchdogTimeout = 1s;
+  settings.callTimeout = 500ms;
+  settings.log = log.hook();
+  Client client = Client::connect(settings);
+  RLock group = multiLock({client.getLock("one"), client.getLock("two")});
+  group.lock();
+  group.lock();
+  raw().run({"ACL", "SETUSER", "app", "-hincrby"});
+  EXPECT_EQ(outcomeOf([&] { group.unlock(); }), "denied");
+  EXPECT_EVENTUALLY(kLong, log.contains("could not be completed"));
+  EXPECT_TRUE(raw().exists("one") && raw().exists("two"));
+  raw().run({"ACL", "SETUSER", "app", "+@all"});
+  EXPECT_EQ(outcomeOf([&] { group.unlock(); }), "ok");
+  EXPECT_EVENTUALLY(kLong, !raw().exists("one") && !raw().exists("two"));
+  EXPECT_EQ(client.stats().holds, 0U);
+  EXPECT_EQ(client.stats().lost, 0U);
 }
 
 TEST_F(ServerTrouble, XERR8_WithoutTheClientCommandEverythingElseWorks) {

@@ -379,6 +379,14 @@ class PermitHold : public PermitTest {
     settings.watchdogTimeout = kLease;
     return settings;
   }
+  /// A call over the proxy is soon given up.
+  [[nodiscard]] Options impatient() {
+    Options settings = proxied();
+    settings.commandTimeout = 1s;
+    settings.callTimeout = 1s;
+    settings.reconnectDelayMin = 5ms;
+    return settings;
+  }
   static std::int64_t wallMs() {
     return std::chrono::duration_cast<std::chrono::milliseconds>(
                std::chrono::system_clock::now().time_since_epoch())
@@ -511,11 +519,7 @@ TEST_F(PermitHold, FollowsTheNextLeaseAfterOneThatWasRefused) {
 
 // The server may have the lost request at any time; a later one decides nevertheless.
 TEST_F(PermitHold, FollowsTheNextLeaseAfterOneThatWasLost) {
-  Options settings = proxied();
-  settings.commandTimeout = 1s;
-  settings.callTimeout = 1s;
-  settings.reconnectDelayMin = 5ms;
-  Client client = Client::connect(settings);
+  Client client = Client::connect(impatient());
   connect().getPermitExpirableSemaphore("s").trySetPermits(1);
   auto semaphore = client.getPermitExpirableSemaphore("s");
   const Permit permit = semaphore.hold({.lease = 60s});
@@ -535,6 +539,28 @@ TEST_F(PermitHold, FollowsTheNextLeaseAfterOneThatWasLost) {
   ASSERT_EVENTUALLY(kLong, raw().commandCalls("evalsha") > scripts);
   EXPECT_EQ(score("s", permit.id()), std::to_string(kNever)) << "the late request changes nothing";
   EXPECT_TRUE(permit.held());
+}
+
+// The server has a lease without end, though nobody knows.
+TEST_F(PermitHold, IsGivenBackWhenALongerLeaseWasLost) {
+  Client client = Client::connect(impatient());
+  connect().getPermitExpirableSemaphore("s").trySetPermits(1);
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  {
+    // Loads the scripts. A call has so little time that it may take several.
+    const Permit warm = semaphore.hold();
+    ASSERT_EVENTUALLY(
+        kLong, answerOf([&] { return semaphore.updateLeaseTime(warm.id(), 60s); }) == "true");
+  }
+  const Permit permit = semaphore.hold({.lease = scaled(3s)});
+  const auto fault =
+      proxy().addRule(running(lua::permit_update_lease), TcpProxy::Action::swallowReplyAndCut());
+  EXPECT_NE(answerOf([&] { return semaphore.updateLeaseTime(permit.id(), std::nullopt); }), "true");
+  EXPECT_GE(fault.hits(), 1U);
+  proxy().clearRules();
+  EXPECT_EVENTUALLY(kLong, permit.lossReason() == LossReason::expired);
+  EXPECT_EVENTUALLY(kLong, free("s") == "1");
+  EXPECT_EQ(taken("s"), 0);
 }
 
 TEST_F(PermitHold, IsLostWhenItsIdIsNotTakenAnyMore) {
@@ -696,6 +722,51 @@ TEST_F(PermitFault, WhatIsForbiddenLeavesNothingHalfDone) {
   const std::string id = mighty.getPermitExpirableSemaphore("s").acquire();
   semaphore.release(id);
   EXPECT_EQ(free("s"), "2") << "released, although nobody could be told";
+}
+
+TEST_F(PermitFault, ARefusedMessageIsNoRefusedRelease) {
+  RLOCK_ONE_MASTER_ONLY("forbids a command that sharded channels do not need");
+  raw().run({"ACL", "SETUSER", "quiet", "on", ">pw", "~*", "&*", "+@all", "-publish"});
+  Options settings = options();
+  settings.username = "quiet";
+  settings.password = "pw";
+  raw().set("s", "1");
+  const auto expectTold = [&](const std::function<void(PermitExpirableSemaphore&)>& use) {
+    // Of one client only the first is told in full.
+    Client client = Client::connect(settings);
+    auto semaphore = client.getPermitExpirableSemaphore("s");
+    log().clear();
+    EXPECT_EQ(outcomeOf([&] { use(semaphore); }), "ok");
+    EXPECT_TRUE(log().contains("semaphore \"s\": waiters could not be told: "));
+  };
+  const std::string id = connect().getPermitExpirableSemaphore("s").acquire();
+  expectTold([&](PermitExpirableSemaphore& semaphore) { semaphore.release(id); });
+  expectTold([](PermitExpirableSemaphore& semaphore) { semaphore.addPermits(1); });
+  // Those that had expired come back with each of these.
+  addExpired("s", 2);
+  expectTold(
+      [](PermitExpirableSemaphore& semaphore) { EXPECT_TRUE(semaphore.tryAcquire(1s, 60s)); });
+  addExpired("s", 2);
+  expectTold(
+      [](PermitExpirableSemaphore& semaphore) { EXPECT_EQ(semaphore.acquiredPermits(), 1); });
+  addExpired("s", 2);
+  expectTold([](PermitExpirableSemaphore& semaphore) {
+    EXPECT_TRUE(semaphore.tryAcquireMany(99).empty());
+  });
+}
+
+TEST_F(PermitFault, AnAcquisitionThatIsForbiddenHalfwayIsUndone) {
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-persist"});
+  Options settings = options();
+  settings.username = "weak";
+  settings.password = "pw";
+  Client client = Client::connect(settings);
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(2);
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(semaphore.acquireMany(2)); }), "denied");
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(semaphore.hold()); }), "denied");
+  EXPECT_EQ(free("s"), "2");
+  EXPECT_EQ(taken("s"), 0);
 }
 
 TEST_F(PermitFault, WaitersPollWhereNobodyMayPublish) {

@@ -267,6 +267,43 @@ TEST_F(CounterScript, C7_AReconciliationThatComesAfterALaterRequestDoesNothing) 
   EXPECT_FALSE(raw().exists("counter"));
 }
 
+// It is sent again until it is done: a key that says so before would make it look done.
+TEST_F(CounterScript, C7_WhatIsForbiddenHalfwayIsDoneByItsRepetition) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all"});
+  raw().run({"AUTH", "weak", "pw"});
+  const auto refused = [&](const std::string& word,
+                           const lua::Script& script,
+                           int number,
+                           const std::vector<std::string>& arguments) {
+    raw().run({"ACL", "SETUSER", "weak", "-" + word});
+    const bool failed = run(script, number, arguments).isError();
+    raw().run({"ACL", "SETUSER", "weak", "+" + word});
+    return failed;
+  };
+  const std::vector<std::string> giveBack{"2", "0", "PUBLISH", "channel"};
+  raw().set("counter", "10");
+  EXPECT_FALSE(run(lua::semaphore_acquire, 5, {"2"}).isError());
+  for (const std::string word : {"exists", "incrby", "set"}) {
+    EXPECT_TRUE(refused(word, lua::semaphore_reconcile, 5, giveBack)) << word;
+    EXPECT_EQ(raw().get("counter"), "8") << word;
+  }
+  EXPECT_FALSE(run(lua::semaphore_reconcile, 5, giveBack).isError());
+  EXPECT_EQ(raw().get("counter"), "10");
+
+  int number = 5;
+  for (const lua::Script* script : {&lua::latch_count_down, &lua::counter_remove}) {
+    const std::vector<std::string> arguments{"PUBLISH", "channel", "0"};
+    raw().set("counter", "1");
+    ++number;
+    EXPECT_TRUE(refused("del", *script, number, arguments));
+    EXPECT_TRUE(raw().exists("counter"));
+    EXPECT_EQ(run(*script, number, arguments).integer(), 1);
+    EXPECT_FALSE(raw().exists("counter"));
+  }
+  reconnectRaw();
+}
+
 class SemaphoreLostReplySlow : public LostReplyTest {};
 
 INSTANTIATE_TEST_SUITE_P(Policies,

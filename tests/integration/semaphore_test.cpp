@@ -709,5 +709,36 @@ TEST_F(SemaphoreBlocking, XERR6_WhatIsForbiddenChangesNothing) {
   EXPECT_EQ(raw().get("err6"), "2");
 }
 
+TEST_F(SemaphoreBlocking, WhoeverCannotTellWaitersSaysSo) {
+  RLOCK_ONE_MASTER_ONLY("forbids a command that sharded channels do not need");
+  raw().run({"ACL", "SETUSER", "mute", "on", ">pw", "~*", "&*", "+@all", "-publish"});
+  Options settings = options();
+  settings.password = "pw";
+  settings.username = "mute";
+  using Use = std::function<void(Client&)>;
+  const std::vector<std::pair<std::string, Use>> uses{
+      {"set", [](Client& client) { client.getSemaphore("set").trySetPermits(1); }},
+      {"released", [](Client& client) { client.getSemaphore("released").release(); }},
+      {"opened", [](Client& client) { client.getCountDownLatch("opened").countDown(); }},
+      {"removed", [](Client& client) { client.getCountDownLatch("removed").remove(); }}};
+  for (const auto& [name, use] : uses) {
+    if (name != "set") {
+      raw().set(name, "1");
+    }
+    // Of one client only the first is told in full.
+    Client mute = Client::connect(settings);
+    EXPECT_EQ(outcomeOf([&] { use(mute); }), "ok") << name;
+    EXPECT_TRUE(log().contains("\"" + name + "\": waiters could not be told: ")) << name;
+  }
+  EXPECT_EQ(raw().get("released"), "2");
+  EXPECT_FALSE(raw().exists("opened"));
+  Client mute = Client::connect(settings);
+  Semaphore semaphore = mute.getSemaphore("released");
+  log().clear();
+  semaphore.release();
+  semaphore.release();
+  EXPECT_EQ(log().count("waiters could not be told: "), 1U);
+}
+
 }  // namespace
 }  // namespace rlock::test

@@ -24,6 +24,10 @@ const std::vector<Difference>& differences() {
       {"fair-queue-ends",
        "The queue of a fair lock has an expiry while rlock waits in it, so that nothing stays "
        "behind."},
+      {"fair-waiter-knows-the-lease",
+       "An acquisition wakes the next waiter if that is Redisson's, so that it does not sleep "
+       "until "
+       "the lease before would have ended."},
       {"writers-say-that-they-wait",
        "A writer that gives up wakes the readers that it has held back."},
       {"refused-unlock-is-silent",
@@ -272,7 +276,8 @@ Script fairScript() {
           "~ttl@bC=fair-queue-ends:redisson_lock_queue:{x}=redisson_lock_timeout:{x}:B+86400000 "
           "~ttl@bC=fair-queue-ends:redisson_lock_timeout:{x}=redisson_lock_timeout:{x}:B+86400000",
           "A> unlock fair x",
-          "B. - ~score@bC=fair-places-are-short:redisson_lock_timeout:{x}:C=:C-300000",
+          "B. - ~score@bC=fair-places-are-short:redisson_lock_timeout:{x}:C=:C-300000 "
+          "~message@Bc=fair-waiter-knows-the-lease:+redisson_lock__channel:{x}:C:0",
           "A tryLock fair x 0 -1",
           "B> unlock fair x",
           "C. -",
@@ -316,7 +321,8 @@ Script nonReentrantFairScript() {
           "~ttl@bC=fair-queue-ends:redisson_lock_queue:{x}=redisson_lock_timeout:{x}:B+86400000 "
           "~ttl@bC=fair-queue-ends:redisson_lock_timeout:{x}=redisson_lock_timeout:{x}:B+86400000",
           "A> unlock nonreentrantfair x",
-          "B. - ~score@bC=fair-places-are-short:redisson_lock_timeout:{x}:C=:C-300000",
+          "B. - ~score@bC=fair-places-are-short:redisson_lock_timeout:{x}:C=:C-300000 "
+          "~message@Bc=fair-waiter-knows-the-lease:+redisson_lock__channel:{x}:C:0",
           "A tryLock nonreentrantfair x 0 -1",
           "B> unlock nonreentrantfair x",
           "C. -",

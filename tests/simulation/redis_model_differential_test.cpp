@@ -57,8 +57,16 @@ return all
 )";
 
 /// Commands that some users may not run. None is among those of kDump.
-constexpr std::array<std::string_view, 9> kDenied{
-    "publish", "pexpire", "set", "hkeys", "zadd", "decrby", "zscore", "incrby", "lindex"};
+constexpr std::array<std::string_view, 10> kDenied{"publish",
+                                                   "pexpire",
+                                                   "persist",
+                                                   "set",
+                                                   "hkeys",
+                                                   "zadd",
+                                                   "decrby",
+                                                   "zscore",
+                                                   "incrby",
+                                                   "lindex"};
 
 Value valueOf(const Reply& reply) {
   switch (reply.type) {

@@ -2,10 +2,12 @@
 
 // What is read from a server's replies, whatever stands in them.
 
+#include <rlock/detail/engine/parse_reply.hpp>
 #include <rlock/detail/executor/counter_scripts.hpp>
 #include <rlock/detail/executor/fair_lock_scripts.hpp>
 #include <rlock/detail/executor/fenced_scripts.hpp>
 #include <rlock/detail/executor/permit_scripts.hpp>
+#include <rlock/detail/executor/publish_refusal.hpp>
 #include <rlock/detail/executor/read_write_scripts.hpp>
 #include <rlock/detail/executor/reply_error.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
@@ -58,7 +60,8 @@ std::vector<std::unique_ptr<LockScripts>> allKinds() {
   kinds.push_back(std::make_unique<FencedScripts>("name", milliseconds(0)));
   kinds.push_back(std::make_unique<ReadLockScripts>("name"));
   kinds.push_back(std::make_unique<WriteLockScripts>("name"));
-  kinds.push_back(std::make_unique<SemaphoreScripts>("name", nullptr));
+  kinds.push_back(std::make_unique<SemaphoreScripts>(
+      "name", std::make_shared<IdempotencyKeyPool>(kIdempotencyKeyLife)));
   kinds.push_back(std::make_unique<LatchScripts>("name", nullptr));
   kinds.push_back(std::make_unique<PermitScripts>("name", nullptr));
   return kinds;
@@ -172,6 +175,45 @@ TEST(ReplyCount, IsNeverMoreThanAnInt) {
   const LockScripts scripts("name");
   EXPECT_EQ(scripts.parseAcquire(array({number(kHuge)}))->count, kMostHolds);
   EXPECT_EQ(scripts.parseRelease(number(kHuge))->remain, kMostHolds);
+}
+
+// Scripts that have done their work add the error text of a message that the server refused.
+TEST(PublishRefusal, StandsBesideTheAnswer) {
+  EXPECT_EQ(publishRefusal(array({number(1), text("NOPERM")})), "NOPERM");
+  EXPECT_EQ(publishRefusal(array({number(1), number(2)})), "");
+  EXPECT_EQ(publishRefusal(number(1)), "");
+  EXPECT_EQ(parseNumber(array({number(7), text("NOPERM")})), 7);
+  EXPECT_EQ(parseYesNo(array({number(0), text("NOPERM")})), false);
+  EXPECT_FALSE(parseNumber(array({number(7), number(8)})));
+  EXPECT_EQ(SemaphoreScripts::parseSum(array({number(1), number(4)}))->permits, 4);
+  EXPECT_EQ(SemaphoreScripts::parseSum(array({number(1), number(4), text("NOPERM")}))->permits, 4);
+  EXPECT_FALSE(SemaphoreScripts::parseSum(array({number(1), text("NOPERM")})));
+}
+
+TEST(PublishRefusal, OfAnAcquisition) {
+  // What is parsed refers to the reply.
+  const Reply grant = array({number(1), text("NOPERM")});
+  const Reply refusal = array({number(0), number(50), text("NOPERM")});
+  const Reply undoing = array({number(1), number(0), text("NOPERM")});
+  const Reply givingBack = array({number(1), number(0), number(-1), text("NOPERM")});
+  const PermitScripts permits("name", nullptr);
+  const auto granted = permits.parseAcquire(grant);
+  ASSERT_TRUE(granted);
+  EXPECT_TRUE(granted->granted);
+  EXPECT_EQ(granted->publishError, "NOPERM");
+  const auto refused = permits.parseAcquire(refusal);
+  ASSERT_TRUE(refused);
+  EXPECT_FALSE(refused->granted);
+  EXPECT_EQ(refused->remaining, milliseconds(50));
+  EXPECT_EQ(refused->publishError, "NOPERM");
+  const auto undone = permits.parseReconcile(undoing);
+  ASSERT_TRUE(undone);
+  EXPECT_EQ(undone->publishError, "NOPERM");
+  const PermitAcquisition acquisition(
+      SemaphoreScripts("name", std::make_shared<IdempotencyKeyPool>(kIdempotencyKeyLife)), 2);
+  const auto given = acquisition.parseReconcile(givingBack);
+  ASSERT_TRUE(given);
+  EXPECT_EQ(given->publishError, "NOPERM");
 }
 
 TEST(ErrorReply, DeniedInsideAScriptIsDenied) {

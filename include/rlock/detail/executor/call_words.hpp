@@ -44,6 +44,8 @@ class CallWords : public net::Request {
   void addPublish();
   /// Before it is sent. The command's name must stay.
   void setPublish(std::string_view command) noexcept;
+  /// It is a script to which addPublish() has added the command.
+  [[nodiscard]] bool publishes() const noexcept { return room_ && room_->publishAt != 0; }
 
   /// Adds the idempotency key of a numbered request, which is the last key, with the number and for
   /// how many ms the script remembers it.
@@ -221,7 +223,11 @@ inline bool CallWords::sendDespiteMemoryLimit() {
   }
   despiteLimit_ = true;
   sendText();
-  room_->argv[1] = store("redis.pcall('pexpire', KEYS[1], '')\n" + std::string(script_->body));
+  // A server that replicates scripts as text can be told to do otherwise only before a write.
+  room_->argv[1] = store(
+      "if redis.replicate_commands then redis.replicate_commands() end\n"
+      "redis.pcall('pexpire', KEYS[1], '')\n" +
+      std::string(script_->body));
   return true;
 }
 

@@ -56,6 +56,7 @@ class ClusterRouter final : public Router, private MapEvents {
 
   void open(UniqueFunction<void(Result<void>)> ready) override;
   void close() noexcept override;
+  [[nodiscard]] std::vector<Node*> nodes() override;
   void endAcks() override;
   Node* route(Call& call) override;
   [[nodiscard]] std::string nodeName(std::string_view key) const override;
@@ -154,6 +155,16 @@ inline void ClusterRouter::close() noexcept {
     ParkedCalls::unpark(*call);
     Node::finish(call, {Outcome::Kind::failed, over_, false, call->room_->maybeExecuted});
   }
+}
+
+inline std::vector<Node*> ClusterRouter::nodes() {
+  const std::vector<ClusterMember> members = nodes_.members();
+  std::vector<Node*> nodes;
+  nodes.reserve(members.size());
+  for (const ClusterMember& member : members) {
+    nodes.push_back(member.node.get());
+  }
+  return nodes;
 }
 
 inline void ClusterRouter::endAcks() {

@@ -5,8 +5,10 @@
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/publish_refusal.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -99,6 +101,7 @@ class PermitAcquisition final : public SemaphoreScripts {
 
   void composeAcquire(Call& call, const AcquireRequest& request) const override;
   void composeReconcile(Call& call, const ReconcileRequest& request) const override;
+  [[nodiscard]] std::optional<ReconcileReply> parseReconcile(const Reply& reply) const override;
 
  private:
   const IdempotencyKeyPool::Loan idempotencyKey_;
@@ -186,9 +189,10 @@ inline void CounterScripts::remove(Call& call, std::string_view message) const {
 
 inline SemaphoreScripts::SemaphoreScripts(std::string_view semaphoreName,
                                           std::shared_ptr<IdempotencyKeyPool> idempotencyKeys)
-    : SemaphoreScripts(semaphoreName,
-                       semaphoreTraits(1, trustedPart(kIdempotencyKeyLife)),
-                       std::move(idempotencyKeys)) {}
+    // In braces, for the order.
+    : SemaphoreScripts{semaphoreName,
+                       semaphoreTraits(1, trustedPart(idempotencyKeys->life())),
+                       std::move(idempotencyKeys)} {}
 
 inline SemaphoreScripts::SemaphoreScripts(std::string_view semaphoreName,
                                           const LockTraits& lockTraits,
@@ -220,7 +224,8 @@ inline void SemaphoreScripts::composeAdd(Call& call,
 }
 
 inline std::optional<SemaphoreScripts::Sum> SemaphoreScripts::parseSum(const Reply& reply) {
-  if (!reply.isArray() || reply.elements.size() != 2 || !reply.elements[0].isInteger() ||
+  const std::size_t size = publishRefusal(reply).empty() ? 2 : 3;
+  if (!reply.isArray() || reply.elements.size() != size || !reply.elements[0].isInteger() ||
       !reply.elements[1].isInteger()) {
     return std::nullopt;
   }
@@ -237,7 +242,7 @@ inline void SemaphoreScripts::composeDrain(Call& call) const {
 
 inline PermitAcquisition::PermitAcquisition(const SemaphoreScripts& semaphore, int permits)
     : SemaphoreScripts(semaphore.name,
-                       semaphoreTraits(permits, trustedPart(kIdempotencyKeyLife)),
+                       semaphoreTraits(permits, trustedPart(semaphore.idempotencyKeys()->life())),
                        semaphore.idempotencyKeys()),
       idempotencyKey_(borrowIdempotencyKey()) {
   setTitle(semaphore.title());
@@ -257,6 +262,14 @@ inline void PermitAcquisition::composeReconcile(Call& call, const ReconcileReque
   call.addPublish();
   call.addArgument(channel);
   call.setFreesMemory(true);
+}
+
+inline std::optional<ReconcileReply> PermitAcquisition::parseReconcile(const Reply& reply) const {
+  auto result = SemaphoreScripts::parseReconcile(reply);
+  if (result) {
+    result->publishError = publishRefusal(reply);
+  }
+  return result;
 }
 
 inline LatchScripts::LatchScripts(std::string_view latchName,

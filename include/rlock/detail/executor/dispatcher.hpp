@@ -205,8 +205,9 @@ inline void Dispatcher::authenticate(UniqueFunction<void(Result<void>)> done) {
   };
   auto round = std::make_shared<Round>();
   round->done = std::move(done);
-  // Two for each node, one more for this function itself.
-  const std::vector<Node*> nodes = live_->nodes();
+  // Two for each node, one more for this function itself. A node without a connection may be
+  // getting one, with the credentials from before.
+  const std::vector<Node*> nodes = router_->nodes();
   round->pending = 2 * nodes.size() + 1;
   const auto answered = [self = shared_from_this(), round](const Result<void>& answer) {
     if (!answer.has_value() && !round->refusal) {

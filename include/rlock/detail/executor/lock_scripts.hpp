@@ -8,6 +8,7 @@
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/publish_refusal.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 #include <rlock/detail/executor/start_script.hpp>
 
@@ -46,6 +47,7 @@ struct AcquireReply {
   std::chrono::milliseconds remaining{
       -1};  ///< refused: how long until it is worth looking again; -1: not known
   std::optional<std::uint64_t> token{};  ///< granted: the fencing token
+  std::string_view publishError{};  ///< ReleaseReply::publishError, of what came back meanwhile
 };
 
 struct ReleaseRequest {
@@ -96,7 +98,8 @@ struct ReconcileReply {
   /// How long the hold of a lost acquisition lasts, zero: it is not there; empty: the count says
   /// whether it is.
   std::optional<std::chrono::milliseconds> taken{};
-  PartIndexes over{};  ///< after a lost release: ReleaseReply::over
+  PartIndexes over{};               ///< after a lost release: ReleaseReply::over
+  std::string_view publishError{};  ///< ReleaseReply::publishError, where the script says it
 };
 
 class LockScripts;
@@ -273,13 +276,18 @@ inline std::optional<AcquireReply> LockScripts::parseAcquire(const Reply& reply)
     result.remaining = timeOf(reply.integer);
     return result;
   }
-  const auto count =
-      reply.isArray() && reply.elements.size() == 1 ? countIn(reply.elements[0]) : std::nullopt;
-  if (!count) {
+  result.publishError = publishRefusal(reply);
+  const std::size_t size = reply.elements.size() - (result.publishError.empty() ? 0 : 1);
+  const int count = reply.isArray() && size > 0 ? countIn(reply.elements[0]).value_or(-1) : -1;
+  if (!result.publishError.empty() && size == 2 && count == 0 && reply.elements[1].isInteger()) {
+    result.remaining = timeOf(reply.elements[1].integer);
+    return result;
+  }
+  if (count < 0 || size != 1) {
     return std::nullopt;
   }
   result.granted = true;
-  result.count = *count;
+  result.count = count;
   return result;
 }
 

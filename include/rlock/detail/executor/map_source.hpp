@@ -467,8 +467,9 @@ inline void MapSource::onDown(const Error& error) {
     return;
   }
   if (pace_.asking() && (asked_ == nullptr || asked_ == seed_.get())) {
-    // Another node may have a connection by now.
-    fail(error, asked_ != nullptr);
+    // Another node may have a connection by now. If none has, and no configured address can be
+    // reached, a master that no call has needed may still know who took over.
+    fail(error, asked_ != nullptr || !events_.unneeded().empty());
   } else {
     events_.mapFailed(error, doubt_.allHadATurn());
   }

@@ -5,6 +5,7 @@
 #include <rlock/detail/executor/lock_scripts.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/publish_refusal.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 
 #include <algorithm>
@@ -282,6 +283,7 @@ inline std::optional<ReconcileReply> PermitScripts::parseReconcile(const Reply& 
   if (reply.elements.size() == 3 && reply.elements[2].isInteger()) {
     result.remaining = timeOf(std::max<std::int64_t>(reply.elements[2].integer, 0));
   }
+  result.publishError = publishRefusal(reply);
   return result;
 }
 

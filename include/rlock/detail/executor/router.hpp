@@ -69,6 +69,8 @@ class Router : public NodeOwner {
   virtual void open(UniqueFunction<void(Result<void>)> ready) = 0;
   /// Ends all connections; calls under way finish with `closed`.
   virtual void close() noexcept = 0;
+  /// The nodes that there are, also those without a connection.
+  [[nodiscard]] virtual std::vector<Node*> nodes() = 0;
   /// As NodeAcks::end(), for all nodes.
   virtual void endAcks() {}
 

@@ -36,6 +36,7 @@ class SingleRouter final : public Router {
 
   void open(UniqueFunction<void(Result<void>)> ready) override;
   void close() noexcept override;
+  [[nodiscard]] std::vector<Node*> nodes() override { return {&node_}; }
   void endAcks() override { node_.acks().end(); }
   Node* route(Call& call) override;
   [[nodiscard]] std::string nodeName(std::string_view /*key*/) const override {
