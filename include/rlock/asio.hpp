@@ -73,7 +73,8 @@ namespace rlock {
 /// without being called. A Lease or Permit that the call had obtained is released. All else that it
 /// had obtained stays: the hold of a lockAsync(), until its owner releases it or the client is
 /// closed; permits by their ids, until their leases end or they are released; permits of a
-/// Semaphore, until as many are released.
+/// Semaphore, until as many are released. An executor that does not say which context it belongs
+/// to, like that of an `any_completion_handler`, must outlive the call.
 ///
 /// @param operation  counts as started; one that was started before fails with `invalidArgument`. A
 ///                   ThreadOperation does not compile

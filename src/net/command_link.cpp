@@ -131,6 +131,7 @@ void CommandLink::masterIs(const ServerSession& master) noexcept {
 }
 
 void CommandLink::dial() noexcept {
+  credentialsChanged_ = false;
   try {
     dialer_.dial([this](Result<Established> result) {
       if (result.has_value()) {
@@ -163,6 +164,17 @@ void CommandLink::established(Established established) noexcept {
   answeredAtHeartbeat_ = 0;
   heartbeat_.armAt(Clock::now() + settings_.heartbeatInterval);
   tell([&] { events_.onUp(session); });
+  if (std::exchange(credentialsChanged_, false)) {
+    // Its handshake may have begun with those before.
+    tell([&] {
+      // Not of this link: the answer may outlive it.
+      authenticate([log = settings_.log](const Result<void>& result) {
+        if (!result.has_value() && log) {
+          log->write(LogLevel::warning, result.error().what());
+        }
+      });
+    });
+  }
   if (watch_ && !closing_) {
     tell([&] { watch_->tell(*session); });
   }
@@ -208,13 +220,14 @@ void CommandLink::authenticate(UniqueFunction<void(Result<void>)> done) {
   try {
     Credentials credentials = currentCredentials(settings_);
     const bool empty = credentials.username.empty() && credentials.password.empty();
-    const auto auth =
-        makeIntrusive<Auth>(std::move(credentials), toString(settings_.endpoints.front()));
-    // Without a connection there is nothing to do: the next one begins with the credentials.
+    const auto auth = makeIntrusive<Auth>(
+        std::move(credentials), session_ ? session_->node : toString(settings_.endpoints.front()));
+    // Without a connection the next one begins with the credentials, unless it is being made now.
     if (!empty && submit(*auth, auth->argv(), Mode::background)) {
       auth->onAnswer(std::move(done));
       return;
     }
+    credentialsChanged_ = !connection_.up();
   } catch (const Error& error) {
     failure = error;
   } catch (const std::bad_alloc&) {

@@ -108,7 +108,8 @@ class CommandLink final : public CommandTransport,
   Dialer dialer_;
   bool watching_ = false;  ///< watch_ was opened and is to be closed
   bool closing_ = false;
-  LoopTask work_;  // may be posted by any thread
+  bool credentialsChanged_ = false;  ///< since the dial() that is under way
+  LoopTask work_;                    // may be posted by any thread
   LoopTask flush_;
   Timer redial_;
   Timer heartbeat_;

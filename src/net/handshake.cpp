@@ -369,6 +369,9 @@ std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& rep
       return judgeRole();
     case Step::masterAddress:
       sentinel_->master = masterOf(reply);
+      if (!sentinel_->master && settings_->mustKnowMaster) {
+        return ConnectFailure{Errc::connectionFailed, "it knows no master of that name"};
+      }
       break;
     case Step::otherSentinels:
       sentinel_->others = sentinelsOf(reply);
@@ -440,13 +443,18 @@ std::optional<ConnectFailure> Handshake::refusedBySentinel(Step step, const Repl
 }
 
 std::optional<ConnectFailure> Handshake::acceptError(Step step, const Reply& reply) {
-  if (settings_->peer == Peer::sentinel) {
-    if (auto failure = refusedBySentinel(step, reply)) {
+  const bool sentinel = settings_->peer == Peer::sentinel;
+  // A server that is full or protected says so in place of whatever reply comes first. A password
+  // that is wanted has another name at a Sentinel.
+  if (!sentinel || firstWord(reply.text) != "NOAUTH") {
+    if (auto failure = classifyAnywhere(reply.text)) {
       return failure;
     }
   }
-  if (auto failure = classifyAnywhere(reply.text)) {
-    return failure;
+  if (sentinel) {
+    if (auto failure = refusedBySentinel(step, reply)) {
+      return failure;
+    }
   }
   if (step == Step::auth) {
     ConnectFailure failure = classifyAuth(reply.text, credentials_);

@@ -55,6 +55,8 @@ struct LinkSettings {
   Peer peer = Peer::server;
   /// The name by which Sentinels know the master.
   std::string sentinelMaster{};
+  /// Of a Sentinel: one that does not know the master is of no use, for it never tells of it.
+  bool mustKnowMaster = false;
   /// The Sentinels that know the endpoint; null: `endpoints` are the server's own.
   std::shared_ptr<SentinelAccess> sentinels{};
 };

@@ -46,8 +46,8 @@ bool LoopThread::nobodyYet() const noexcept {
 }
 
 /// True in a child that was forked in a callback. The descriptors it polls are the
-/// parent's: it runs nothing more and ends with the callback. An adopted one may be used on by
-/// its owner.
+/// parent's: it runs nothing more and ends with the callback. An adopted one is its owner's to
+/// leave alone.
 bool LoopThread::leftInChild() noexcept {
   if (forkGeneration() == forkGeneration_) {
     return false;

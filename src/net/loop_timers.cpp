@@ -89,7 +89,7 @@ void LoopTimers::expire() noexcept {
       timer.onExpiry_ = std::move(onExpiry);
     }
   }
-  if (!thread_.closing()) {
+  if (thread_.usable()) {
     schedule();
   }
   expiringAt_ = SteadyClock::time_point::min();

@@ -17,6 +17,7 @@ constexpr const char* kSwitchChannel = "+switch-master";
 LinkSettings toSentinels(const std::shared_ptr<SentinelAccess>& access) {
   LinkSettings settings = access->settings;
   settings.sentinels = access;
+  settings.mustKnowMaster = true;
   return settings;
 }
 

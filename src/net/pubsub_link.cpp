@@ -114,6 +114,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   Dialer dialer_;
   bool closed_ = false;
   bool dialing_ = false;
+  bool outdated_ = false;  ///< the credentials have changed since the dial that is under way
 
   std::unique_ptr<Stream> stream_;
   std::optional<Poll> poll_;
@@ -188,9 +189,15 @@ void PubSubLink::Impl::connect() noexcept {
 
 void PubSubLink::Impl::onDialled(Result<Established> result) noexcept {
   dialing_ = false;
+  const bool outdated = std::exchange(outdated_, false);
   if (!result) {
     tell([&] { log(LogLevel::debug, std::string("subscriber: ") + result.error().what()); });
     tell([&] { events_->onDown(result.error()); });
+    connect();
+    return;
+  }
+  if (outdated) {
+    dialer_.succeeded();
     connect();
     return;
   }
@@ -387,6 +394,11 @@ void PubSubLink::Impl::loseAfter(const std::exception& error, std::uint64_t conn
 }
 
 void PubSubLink::Impl::renew() {
+  if (!up()) {
+    // One whose handshake is under way may have begun with those before.
+    outdated_ = dialing_;
+    return;
+  }
   loop_->post([weak = weak_from_this(), connection = connection_] {
     const auto self = weak.lock();
     // Race: the connection may have been replaced since this was posted, by one with the new

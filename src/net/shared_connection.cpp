@@ -6,23 +6,12 @@
 
 #include "net/shared_connection.hpp"
 
-#include "base/futex.hpp"
-
 #include <string>
 #include <sys/epoll.h>
 #include <utility>
 #include <vector>
 
 namespace rlock::detail::net {
-
-void Request::interrupt() noexcept {
-  const std::uint32_t before = state_.fetch_or(kInterrupted, std::memory_order_acq_rel);
-  // Race: its thread may be about to sleep. It sets kSleeping and sleeps only if the word is
-  // unchanged, so it sees this bit, or this thread sees kSleeping.
-  if ((before & kSleeping) != 0) {
-    futexWakeOne(&state_.word());
-  }
-}
 
 SharedConnection::SharedConnection(std::chrono::milliseconds replyTimeout,
                                    std::chrono::microseconds spin,

@@ -88,9 +88,17 @@ TlsHandle<SSL_CTX> newContext() {
 
 }  // namespace
 
-void TlsSessions::keep(const std::string& server, TlsHandle<SSL_SESSION> session) {
+void TlsSessions::keep(const std::string& server, TlsHandle<SSL_SESSION>&& session) {
   const MutexLock lock(mutex_);
-  sessions_[server] = std::move(session);
+  Kept& kept = sessions_[server];
+  kept.session = std::move(session);
+  kept.number = ++kept_;
+  if (sessions_.size() > kMost) {
+    sessions_.erase(std::min_element(
+        sessions_.begin(), sessions_.end(), [](const auto& one, const auto& other) {
+          return one.second.number < other.second.number;
+        }));
+  }
 }
 
 TlsHandle<SSL_SESSION> TlsSessions::find(const std::string& server) {
@@ -100,7 +108,7 @@ TlsHandle<SSL_SESSION> TlsSessions::find(const std::string& server) {
     return nullptr;
   }
   // A resumed session shows no certificate, so one that has expired since would pass unseen.
-  SSL_SESSION* const session = found->second.get();
+  SSL_SESSION* const session = found->second.session.get();
   const X509* const certificate = SSL_SESSION_get0_peer(session);
   if (SSL_SESSION_is_resumable(session) != 1 || certificate == nullptr ||
       X509_cmp_current_time(X509_get0_notAfter(certificate)) <= 0) {

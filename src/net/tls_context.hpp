@@ -6,6 +6,8 @@
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,17 +19,30 @@ namespace rlock::detail::net {
 /// **Thread safety:** any thread.
 class TlsSessions {
  public:
-  /// Keeps the session in place of the one before.
-  /// @throws std::bad_alloc
-  void keep(const std::string& server, TlsHandle<SSL_SESSION> session) RLOCK_EXCLUDES(mutex_);
+  /// The sessions with so many servers are kept: nodes that come and go have new addresses.
+  static constexpr std::size_t kMost = 64;
+
+  /// Keeps the session in place of the one before, and of the oldest where there are too many.
+  /// @throws std::bad_alloc  then the session is the caller's still
+  void keep(const std::string& server, TlsHandle<SSL_SESSION>&& session) RLOCK_EXCLUDES(mutex_);
   /// Null if there is none that may still be used: a certificate that has expired since is not
   /// looked at again when a session is resumed.
   TlsHandle<SSL_SESSION> find(const std::string& server) RLOCK_EXCLUDES(mutex_);
   void forget(const std::string& server) noexcept RLOCK_EXCLUDES(mutex_);
+  [[nodiscard]] std::size_t size() const RLOCK_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return sessions_.size();
+  }
 
  private:
-  AnnotatedMutex mutex_;
-  std::map<std::string, TlsHandle<SSL_SESSION>> sessions_ RLOCK_GUARDED_BY(mutex_);
+  struct Kept {
+    TlsHandle<SSL_SESSION> session;
+    std::uint64_t number = 0;  ///< the higher, the later it was kept
+  };
+
+  mutable AnnotatedMutex mutex_;
+  std::map<std::string, Kept> sessions_ RLOCK_GUARDED_BY(mutex_);
+  std::uint64_t kept_ RLOCK_GUARDED_BY(mutex_) = 0;
 };
 
 /// The ground that the encrypted connections of a client share: whom it trusts, its own

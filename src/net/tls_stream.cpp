@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <climits>
 #include <exception>
+#include <new>
 #include <sys/socket.h>
 #include <system_error>
 #include <utility>
@@ -50,7 +51,10 @@ TlsStream::TlsStream(UniqueFd fd, std::shared_ptr<TlsContext> context, const End
       received_(kReceivedSize),
       prepared_(kPreparedSize) {
   const MutexLock lock(mutex_);
-  SSL_set_app_data(ssl_.get(), this);
+  // The functions that OpenSSL calls rely on it.
+  if (SSL_set_app_data(ssl_.get(), this) != 1) {
+    throw std::bad_alloc();
+  }
   if (const auto session = context_->sessions().find(server_)) {
     SSL_set_session(ssl_.get(), session.get());
   }
@@ -86,6 +90,8 @@ Stream::Opening TlsStream::open() {
       return Opening::needsRoom;
     }
     if (done) {
+      // The bytes that came last may go beyond the server's part of the handshake.
+      buffered_.store(true, std::memory_order_relaxed);
       tellOpened();
       return Opening::done;
     }
@@ -223,8 +229,16 @@ bool TlsStream::encrypt(const char* data, std::size_t size) noexcept {
   const MutexLock lock(mutex_);
   std::size_t count = 0;
   ERR_clear_error();
-  if (failed_.load(std::memory_order_relaxed) ||
-      SSL_write_ex(ssl_.get(), data, std::min(size, kRecordSize), &count) != 1) {
+  const bool written = !failed_.load(std::memory_order_relaxed) &&
+                       SSL_write_ex(ssl_.get(), data, std::min(size, kRecordSize), &count) == 1;
+  if (!written && !failed_.load(std::memory_order_relaxed) &&
+      SSL_get_error(ssl_.get(), 0) == SSL_ERROR_WANT_READ) {
+    // Half of a message that belongs to no handshake has come, such as a session ticket in several
+    // records. OpenSSL wants the rest first, which the reader brings.
+    errno = EAGAIN;
+    return false;
+  }
+  if (!written) {
     fail();
     errno = EPROTO;
     return false;

@@ -75,12 +75,12 @@ Result<T> obtained(const std::shared_ptr<LockBackend>& backend,
 
 template <class T, class Convert>
 Operation<T> acquisition(std::shared_ptr<LockBackend> backend,
-                         AcquireParams params,
+                         AcquireParams&& params,
                          Convert convert) {
   return stoppable<T, Acquired>(
       std::move(params),
-      [backend](AcquireParams given) { return backend->acquire(std::move(given)); },
-      [backend](AcquireParams given, LockBackend::Handler<Acquired> handler) {
+      [backend](AcquireParams&& given) { return backend->acquire(std::move(given)); },
+      [backend](AcquireParams&& given, LockBackend::Handler<Acquired> handler) {
         backend->acquireAsync(std::move(given), std::move(handler));
       },
       std::move(convert));

@@ -38,7 +38,7 @@ Result<Token> tokenOf(LockBackend& lock, OwnerId owner, const detail::Grant& gra
   return Error(Errc::serverError, "the fencing counter is gone", std::move(context));
 }
 
-Operation<Token> locking(std::shared_ptr<LockBackend> lock, AcquireParams params) {
+Operation<Token> locking(std::shared_ptr<LockBackend> lock, AcquireParams&& params) {
   const OwnerId owner = params.owner;
   return acquisition<Token>(lock, std::move(params), [lock, owner](Result<Acquired> result) {
     return detail::obtained<Token>(lock, std::move(result), [&](const detail::Grant& grant) {
@@ -47,7 +47,7 @@ Operation<Token> locking(std::shared_ptr<LockBackend> lock, AcquireParams params
   });
 }
 
-Operation<std::optional<Token>> trying(std::shared_ptr<LockBackend> lock, AcquireParams params) {
+Operation<std::optional<Token>> trying(std::shared_ptr<LockBackend> lock, AcquireParams&& params) {
   const OwnerId owner = params.owner;
   return acquisition<std::optional<Token>>(
       lock,

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <stop_token>
+#include <type_traits>
 #include <utility>
 
 namespace rlock::detail {
@@ -39,7 +40,7 @@ class StoppableBody final
     : public OperationBody<T>,
       public FromBlockCache<StoppableBody<T, From, Params, Run, Start, Convert>> {
  public:
-  StoppableBody(Params params, Run run, Start start, Convert convert)
+  StoppableBody(Params&& params, Run run, Start start, Convert convert)
       : params_(std::move(params)),
         run_(std::move(run)),
         start_(std::move(start)),
@@ -61,13 +62,14 @@ class StoppableBody final
 };
 
 /// As operation(), for a call whose parameters have a stop token.
-/// @param params  what stopOf() finds the token in
-/// @param run     `Result<From>(Params)`, on the calling thread
-/// @param start   `void(Params, UniqueFunction<void(Result<From>)>)`, in the background
+/// @param params  what stopOf() finds the token in; the calls are handed it as an rvalue
+/// @param run     `Result<From>(Params&&)`, on the calling thread
+/// @param start   `void(Params&&, UniqueFunction<void(Result<From>)>)`, in the background
 template <class T, class From, class Params, class Run, class Start, class Convert>
-Operation<T> stoppable(Params params, Run run, Start start, Convert convert) {
+Operation<T> stoppable(Params&& params, Run run, Start start, Convert convert) {
+  static_assert(!std::is_reference_v<Params>, "move the parameters in");
   return Operation<T>(std::make_unique<StoppableBody<T, From, Params, Run, Start, Convert>>(
-      std::move(params), std::move(run), std::move(start), std::move(convert)));
+      std::forward<Params>(params), std::move(run), std::move(start), std::move(convert)));
 }
 
 /// A conversion for operation() that leaves the result as it is.

@@ -6,6 +6,7 @@
 #include "fault/faults.hpp"
 #include "integration/lock_harness.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,6 +48,8 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
     settings.commandTimeout = scaled(1s);
     settings.closeTimeout = 200ms;
     settings.reconnectDelayMax = 50ms;
+    settings.username = user_;
+    settings.password = user_.empty() ? "" : "pw";
     settings.log = [](LogLevel, std::string_view) {};
     settings.onLost = [this](const LostHold& hold) {
       if (hold.name == "mine") {
@@ -57,6 +60,7 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
   }
 
   bool throughProxy_ = false;
+  std::string user_;          // empty: the default one
   std::atomic<int> lost_{0};  // how often "mine" was
 
   /// Runs `act` with each allocation failing in turn, each time with a new client, and then checks
@@ -114,6 +118,58 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
       }
     }
   }
+
+  /// What a test has of a semaphore's permits.
+  struct Permits {
+    std::string id;
+    PermitExpirableSemaphore::Ids ids;
+    Permit held;
+  };
+  /// Takes permits with each allocation failing in turn, each time with a new client, and then
+  /// looks whether all of them are free again.
+  /// @param take  throws nothing but exceptions that are an answer
+  void eachOfPermits(const std::function<void(PermitExpirableSemaphore&, Permits&)>& take) {
+    for (long k = 1;; ++k) {
+      SCOPED_TRACE("allocation " + std::to_string(k));
+      ASSERT_LT(k, 2000);
+      raw().command({"FLUSHALL"});
+      raw().set("gates", "3");
+      Client client = Client::connect(tight());
+      PermitExpirableSemaphore semaphore = client.getPermitExpirableSemaphore("gates");
+      // Scripts are known, pools are filled.
+      semaphore.release(semaphore.acquireMany(2));
+      static_cast<void>(semaphore.hold().release());
+      bool happened = false;
+      Permits mine;
+      {
+        const FailedAllocation failure(k, GetParam());
+        try {
+          take(semaphore, mine);
+        } catch (const std::future_error&) {
+          ADD_FAILURE() << "a handler was not called";
+        } catch (const std::exception&) {
+          // An answer.
+        }
+        happened = FailedAllocation::happened();
+      }
+      if (!mine.id.empty()) {
+        semaphore.release(mine.id);
+      }
+      if (!mine.ids.empty()) {
+        semaphore.release(mine.ids);
+      }
+      static_cast<void>(mine.held.release());
+      EXPECT_EVENTUALLY(kLong, semaphore.availablePermits() == 3);
+      EXPECT_EVENTUALLY(kLong, client.stats().holds == 0);
+      if (HasFailure()) {
+        FailedAllocation::print();
+        return;
+      }
+      if (!happened) {
+        break;
+      }
+    }
+  }
 };
 
 TEST_P(Allocation, ToAcquireAndRelease) {
@@ -139,6 +195,33 @@ TEST_P(Allocation, ToAcquireWithALabel) {
          }
        });
   EXPECT_EQ(lost_, 0);
+}
+
+/// They have no lease: those that nobody knows of would be taken for ever.
+TEST_P(Allocation, ToAcquirePermits) {
+  eachOfPermits([](PermitExpirableSemaphore& semaphore, Permits& mine) {
+    mine.id = semaphore.acquire();
+    mine.ids = semaphore.acquireMany(2);
+  });
+  eachOfPermits([](PermitExpirableSemaphore& semaphore, Permits& mine) {
+    auto one = semaphore.acquireAsync().toFuture();
+    ASSERT_TRUE(ready(one, kLong));
+    mine.id = one.get();
+    auto two = semaphore.acquireManyAsync(2).toFuture();
+    ASSERT_TRUE(ready(two, kLong));
+    mine.ids = two.get();
+  });
+}
+
+/// One that is nobody's would be renewed for as long as the client lives.
+TEST_P(Allocation, ToHoldAPermit) {
+  eachOfPermits(
+      [](PermitExpirableSemaphore& semaphore, Permits& mine) { mine.held = semaphore.hold(); });
+  eachOfPermits([](PermitExpirableSemaphore& semaphore, Permits& mine) {
+    auto permit = semaphore.holdAsync().toFuture();
+    ASSERT_TRUE(ready(permit, kLong));
+    mine.held = permit.get();
+  });
 }
 
 /// The first of a server's queue fails when its turn comes: the next is not kept waiting by what it
@@ -420,6 +503,63 @@ TEST_P(Allocation, ToStopTheAcquisitionOfAGroup) {
           EXPECT_EVENTUALLY(kLong, *answered == 1);
         });
   }
+}
+
+/// Of two holds one is released, once, whatever there is no memory to say.
+TEST_P(Allocation, ToReleaseAGroupThatIsHeldTwice) {
+  user_ = "weak";
+  raw().command({"ACL", "SETUSER", user_, "on", ">pw", "~*", "&*", "+@all"});
+  std::optional<RLock> group;
+  const auto counts = [&] {
+    std::string text;
+    for (const char* name : {"one", "two"}) {
+      const auto fields = raw().hgetall(name);
+      text += fields.empty() ? "0" : fields.begin()->second;
+    }
+    return text;
+  };
+  each(
+      [&](Client& client) {
+        group = multiLock({client.getLock("one"), client.getLock("two")});
+        group->lock();
+        group->lock();
+      },
+      [&](Client&) {
+        raw().command({"ACL", "SETUSER", user_, "-hincrby"});
+        std::string outcome = "std::bad_alloc";
+        try {
+          outcome = outcomeOf([&] { group->unlock(); });
+        } catch (const std::bad_alloc&) {
+          // It was the text of the outcome that there was no memory for.
+        }
+        FailedAllocation::disarm();
+        raw().command({"ACL", "SETUSER", user_, "+hincrby"});
+        // Nothing has changed, or one goes now or with the last.
+        std::this_thread::sleep_for(30ms);
+        EXPECT_THAT(counts(), ::testing::MatchesRegex("[12][12]")) << outcome;
+        while (outcomeOf([&] { group->unlock(); }) == "ok") {
+        }
+      });
+}
+
+/// It is told by an exception or by its handler, never by both.
+TEST_P(Allocation, ToListInTheBackground) {
+  each([](Client&) {},
+       [](Client& client) {
+         const auto told = std::make_shared<std::atomic<int>>(0);
+         int expected = 1;
+         try {
+           client.listAsync("*").start([told](const auto& /*found*/) { ++*told; });
+         } catch (const std::bad_alloc&) {
+           expected = 0;
+         }
+         EXPECT_EVENTUALLY(kLong, *told >= expected);
+         FailedAllocation::disarm();
+         // What was queued before it has run.
+         auto after = client.getLock("foreign").isLockedAsync().toFuture();
+         EXPECT_TRUE(ready(after, kLong));
+         EXPECT_EQ(*told, expected);
+       });
 }
 
 TEST_P(Allocation, ToAcquireAndReleaseInTheBackground) {

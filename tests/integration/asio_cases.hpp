@@ -447,6 +447,40 @@ RLOCK_TEST_ASIO(AHandlersAllocatorIsUsedOnItsExecutorOnly) {
   EXPECT_EQ(counts.elsewhere, 0);
 }
 
+/// A handler that is the owner of its memory: the counts are where it gives back.
+struct OwningHandler {
+  using allocator_type = CountingAllocator<void>;
+  using executor_type = Context::executor_type;
+  std::shared_ptr<Counts> counts;
+  Context* context;
+
+  [[nodiscard]] allocator_type get_allocator() const { return allocator_type(counts.get()); }
+  [[nodiscard]] executor_type get_executor() const { return context->get_executor(); }
+  void operator()(const std::exception_ptr&, const Lease&) const { FAIL() << "it was called"; }
+};
+
+RLOCK_TEST_ASIO(AHandlerThatIsDestroyedMayOwnItsMemory) {
+  Client client = connect();
+  rawHold("a", "other:1", 60s);
+  for (const bool comesFirst : {false, true}) {
+    int leftThen = -1;
+    auto context = std::make_unique<Context>();
+    // Once the handler is gone, nothing of the call may be left in its memory.
+    std::shared_ptr<Counts> counts(new Counts, [&](Counts* all) {
+      leftThen = all->now;
+      delete all;
+    });
+    use(client.getLock(comesFirst ? "b" : "a").acquireAsync(),
+        OwningHandler{std::move(counts), context.get()});
+    if (comesFirst) {
+      EXPECT_EVENTUALLY(kLong, client.getLock("b").isLocked());
+      client.ping();
+    }
+    context.reset();
+    EXPECT_EQ(leftThen, 0) << (comesFirst ? "its result had come" : "it waited");
+  }
+}
+
 #ifdef RLOCK_TEST_ASIO_SLOTS
 
 /// A handler that takes any result and says how the call ended.

@@ -402,6 +402,27 @@ TEST_F(ChangingCredentials, AreTakenWhileConnected) {
   expectNoSecretInTheLog();
 }
 
+TEST_F(ChangingCredentials, AreTakenByAConnectionWhoseHandshakeIsUnderWay) {
+  Secret secret("app", "first-secret");
+  Options settings = proxied();
+  settings.credentials = secret.hook();
+  settings.reconnectDelayMax = 50ms;
+  Client client = Client::connect(settings);
+  raw().run({"ACL", "SETUSER", "app", ">second-secret"});
+  raw().resetStats();
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  const auto late =
+      proxy().addRule(TcpProxy::command("AUTH"), TcpProxy::Action::stallReply(), once);
+  proxy().cutAll();
+  ASSERT_TRUE(late.waitForHits(1, kLong));
+  secret.set("second-secret");
+  client.refreshCredentials();
+  proxy().releaseStalled();
+  EXPECT_EVENTUALLY(kLong, client.connected());
+  EXPECT_EVENTUALLY(kLong, raw().commandCalls("auth") == 2);
+}
+
 TEST_F(ChangingCredentials, ThatAreRefusedLeaveTheConnectionAsItIs) {
   Secret secret("app", "first-secret");
   Client client = Client::connect(user(secret));

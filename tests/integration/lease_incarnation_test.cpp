@@ -196,6 +196,36 @@ TEST_P(LeaseIncarnation, AReleaseWaitsForTheNextAcquisitionThatIsUnderWayAndLeav
 
 class LeaseCount : public LockTest {};
 
+/// Whoever holds a lock gets in, so that a refusal says that the hold is gone.
+TEST_F(LeaseCount, ARefusedReentryTellsThatTheHoldIsGone) {
+  Client client = connect();
+  Client other = connect();
+  const auto locksOf = [](Client& of) {
+    return std::vector<RLock>{of.getLock("plain"),
+                              of.getFairLock("fair"),
+                              of.getSimpleLock("simple"),
+                              of.getReadWriteLock("write").writeLock(),
+                              of.getReadWriteLock("read").readLock(),
+                              RLock(of.getFencedLock("fenced"))};
+  };
+  std::vector<RLock> theirs = locksOf(other);
+  theirs[4] = other.getReadWriteLock("read").writeLock();
+  std::vector<RLock> locks = locksOf(client);
+  for (std::size_t i = 0; i < locks.size(); ++i) {
+    RLock& lock = locks[i];
+    SCOPED_TRACE(lock.getName());
+    const OwnerId owner = newOwner();
+    Lease gone = lock.acquire({.lease = 1h}, owner);
+    raw().del(lock.getName());
+    const Lease next = theirs[i].acquire({.lease = 1h});
+    EXPECT_TRUE(gone.held());
+    EXPECT_FALSE(lock.tryLockAsync(AcquireOptions{.wait = 0ms}, owner).get());
+    EXPECT_FALSE(gone.held());
+    EXPECT_EQ(gone.lossReason(), LossReason::refused);
+    EXPECT_EVENTUALLY(kLong, gone.lostToken().stop_requested());
+  }
+}
+
 TEST_F(LeaseCount, TwoLeasesOfOneOwnerAreReleasedOnceEach) {
   Client client = connect();
   RLock lock = client.getLock("count");

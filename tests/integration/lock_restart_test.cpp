@@ -125,6 +125,24 @@ TEST_F(LockPersistentSlow, XFO2_RestartedWithItsData) {
   EXPECT_EQ(waiters.finish(), std::vector<std::string>(2, "ok"));
 }
 
+/// A snapshot from before the second of two holds: the new server knows the first one's lease only.
+TEST_F(LockPersistentSlow, C2_AVerifiedHoldIsNoLongerThanItsKey) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
+  Client client = connect();
+  RLock lock = client.getLock("older");
+  const OwnerId owner = newOwner();
+  Lease first = lock.acquire({.lease = 5s}, owner);
+  Lease second = lock.acquire({.lease = 60s}, owner);
+  raw().run({"HINCRBY", "older", ownerField(client, owner), "-1"});
+  raw().run({"PEXPIRE", "older", "5000"});
+  server().kill();
+  server().start();
+  reconnectRaw();
+  EXPECT_EVENTUALLY(kLong, raw().pttl("older") > 40'000);
+  EXPECT_TRUE(second.held());
+  EXPECT_LE(second.validUntil() - Clock::now(), std::chrono::milliseconds(raw().pttl("older")));
+}
+
 TEST_F(LockRestartSlow, XCLK1_AHolderStoppedPastItsLease) {
   Worker worker(uri("watchdog-timeout=2s"));
   EXPECT_EQ(worker.ask("acquire clk1"), "ok");

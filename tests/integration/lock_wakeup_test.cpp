@@ -5,6 +5,9 @@
 
 #include "integration/lock_harness.hpp"
 
+#include <set>
+#include <string>
+
 namespace rlock::test {
 namespace {
 
@@ -95,7 +98,8 @@ TEST_P(LockWakeup, XSUB5_AWokenWaiterThatFailsPassesItsTurnOn) {
   rawHold("sub5", "foreign:1", 30s);
   auto first = waitFor(client, "sub5");
   // The first one looks once more when it has its subscription, the second one has it already. The
-  // rule is for who is woken.
+  // rule is for the one that is woken: mostly the first, unless its thread has not come back to its
+  // place yet.
   awaitLooks(2);
   auto second = waitFor(client, "sub5");
   ASSERT_EVENTUALLY(kLong, client.stats().waiters == 2);
@@ -106,8 +110,8 @@ TEST_P(LockWakeup, XSUB5_AWokenWaiterThatFailsPassesItsTurnOn) {
       TcpProxy::script("sub5"), TcpProxy::Action::replyWithError("ERR broken"), once);
   const Stopwatch watch;
   rawRelease("sub5");
-  EXPECT_EQ(first.get(), "serverError");
-  EXPECT_EQ(second.get(), "true,ok");
+  const std::set<std::string> answers{first.get(), second.get()};
+  EXPECT_EQ(answers, (std::set<std::string>{"serverError", "true,ok"}));
   EXPECT_EQ(broken.hits(), 1U);
   EXPECT_LT(watch.elapsedMs(), scaled(2s));
 }

@@ -64,6 +64,17 @@ TEST_P(ReadWriteConformance, AWatchedInnerHoldLeavesTheOuterOneItsLease) {
   expectNoKeys();
 }
 
+TEST_P(ReadWriteConformance, AHoldWithALeaseEndsThoughAWatchedOneWasInside) {
+  Client client = connect(kWatchdog);
+  FaceSides lock = sidesOf(client, "outer");
+  const OwnerId owner = newOwner();
+  lock.read.lock(owner, 2 * kWatchdog / 3).value();
+  lock.read.lock(owner).value();
+  lock.read.unlock(owner).value();
+  EXPECT_EVENTUALLY(kLong, !raw().exists("outer"));
+  EXPECT_EQ(outcomeOf(lock.read.unlock(owner)), "notOwner");
+}
+
 TEST_P(ReadWriteConformance, AnExpiredInnerHoldIsNotReleasedButTheOuterOneIs) {
   Client client = connect();
   FaceSides lock = sidesOf(client, "inner");

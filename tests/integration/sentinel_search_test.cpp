@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <fstream>
+#include <initializer_list>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -24,8 +25,14 @@ class ToldSentinel {
  public:
   explicit ToldSentinel(std::uint16_t master) : master_(master) {}
 
-  [[nodiscard]] std::string uri() const {
-    return "redis+sentinel://127.0.0.1:" + std::to_string(server_.port()) + "/mymaster";
+  [[nodiscard]] std::string uri() const { return uriOf({this}); }
+  [[nodiscard]] static std::string uriOf(std::initializer_list<const ToldSentinel*> sentinels) {
+    std::string uri = "redis+sentinel://";
+    for (const ToldSentinel* each : sentinels) {
+      uri += (uri.back() == '/' ? "127.0.0.1:" : ",127.0.0.1:");
+      uri += std::to_string(each->server_.port());
+    }
+    return uri + "/mymaster";
   }
   /// What it answers from here on; 0: it knows no such master.
   void answer(std::uint16_t master) { master_ = master; }
@@ -456,6 +463,19 @@ TEST_F(ToldSearch, WhoPausesGoesToANewMasterAtOnce) {
   before_.kill();
   // The pause has begun before that is said.
   ASSERT_TRUE(log().waitFor("no connection, trying again: no Sentinel leads to a master", kLong));
+  sentinel_.answer(after_.port());
+  sentinel_.announce(after_.port());
+  expectMoved(client);
+}
+
+/// It has lost its configuration, and would never say that the master has moved.
+TEST_F(ToldSearch, ASentinelThatDoesNotKnowTheMasterIsNotListenedTo) {
+  ToldSentinel stranger(0);
+  Options settings = patient(options(ToldSentinel::uriOf({&stranger, &sentinel_})));
+  settings.connectTimeout = 20s;
+  Client client = connectHeard(settings);
+  EXPECT_EQ(stranger.subscriptions(), 0);
+  before_.freeze();
   sentinel_.answer(after_.port());
   sentinel_.announce(after_.port());
   expectMoved(client);

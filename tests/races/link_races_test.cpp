@@ -9,6 +9,7 @@
 // RLOCK_RACE_ROUNDS and RLOCK_RACE_SEED as in races_test.cpp.
 
 #include "integration/link_harness.hpp"
+#include "net/loop_env.hpp"
 #include "races/rounds.hpp"
 #include "races/schedule.hpp"
 
@@ -350,13 +351,14 @@ class LinkRaces : public testing::Test {
       probe = watched_[draw() % kThreads];
     }
     if (probe) {
-      probe->interrupt();
+      probe->interrupt(env_);
     }
   }
 
   LinkHarness& link() { return link_; }
 
  private:
+  detail::net::LoopEnv env_{link_.loop().loop()};
   Record record_;
   std::atomic<std::uint64_t> leftToBackground_{0};
   std::mutex mutex_;

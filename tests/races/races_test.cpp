@@ -276,6 +276,27 @@ TEST_F(Races, CancellingAndGranting) {
   });
 }
 
+// The stop comes before, between and after the steps with which an attempt begins.
+TEST_F(Races, CancellingARedLock) {
+  Client client = connect();
+  watched_ = &client;
+  rounds(4'000, [&](std::uint64_t seed) {
+    RLock group = redLock({client.getLock("a"), client.getLock("b"), client.getLock("c")});
+    std::stop_source stop;
+    std::string outcome;
+    atOnce(seed,
+           {[&] {
+              outcome =
+                  outcomeOf([&] { static_cast<void>(group.acquire({.stop = stop.get_token()})); });
+            },
+            [&] { stop.request_stop(); }});
+    EXPECT_TRUE(outcome == "ok" || outcome == "cancelled") << outcome;
+    for (const char* name : {"a", "b", "c"}) {
+      expectFree(name);
+    }
+  });
+}
+
 // The first waiter's time ends while the message is on its way to it.
 TEST_F(Races, TimeRunningOutAndGranting) {
   Client client = connect();

@@ -254,6 +254,13 @@ TEST(Acquisition, RefusalLeavesTheGateAndKeepsThePlace) {
   EXPECT_FALSE(c.it->takeTried());
 }
 
+// The server lets an owner in that holds the lock.
+TEST(Acquisition, RefusalOfAReentryLeavesNothingOfTheHold) {
+  Case c;
+  EXPECT_EQ(c.attempt(0).it->replied(refusal(70ms), kStart).left, std::nullopt);
+  EXPECT_EQ(c.attempt(2).it->replied(refusal(70ms), kStart).left, 0);
+}
+
 TEST(Acquisition, GrantThatComesWhenItsLeaseIsOverIsNone) {
   const auto end = kStart + kLease - Validity::allowance(kLease);
   EXPECT_EQ(Case().attempt().it->replied(grantOf(1), end - 1ns).kind, Kind::granted);
@@ -530,9 +537,20 @@ TEST(Acquisition, ReconcilingOfACountEndsWhenTheServerHasForgotten) {
   Case c({.traits = semaphore()});
   static_cast<void>(c.attempt().it->lost());
   EXPECT_EQ(c.reconcile(true), kStart + kOutage);
-  EXPECT_EQ(c.reconcile(false, kStart + 50s), kStart + 120s)
-      << "counted from the first reconciling";
+  EXPECT_EQ(c.reconcile(false, kStart + 50s), kStart + 120s) << "counted from the request";
   EXPECT_EQ(c.reconcile(true, kStart + 118s), kStart + 120s);
+}
+
+// The process may have stood still meanwhile, or have waited for acknowledgements.
+TEST(Acquisition, ReconcilingOfACountEndsSoLongAfterTheRequest) {
+  for (const bool lost : {true, false}) {
+    SCOPED_TRACE(lost);
+    Case c({.traits = semaphore()});
+    c.attempt();
+    static_cast<void>(lost ? c.it->lost() : c.it->replied(grantOf(1), kStart + 1ms));
+    EXPECT_EQ(c.reconcile(false, kStart + 100s), kStart + 120s);
+    EXPECT_EQ(c.reconcile(true, kStart + 130s), kStart + 120s);
+  }
 }
 
 TEST(Acquisition, ReconcilingOfSomethingWithoutEndHasNone) {

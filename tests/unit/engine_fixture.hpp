@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -67,12 +68,19 @@ class EngineFixture : public testing::Test {
     env_->dropPosted();
   }
 
+  std::function<void()> onLog_;  // called with each line
   const std::shared_ptr<net::CommandTransport> commands_;
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   const std::shared_ptr<LockEngine> engine_ = std::make_shared<LockEngine>(
       "client",
       Options::fromUri("redis://host"),
-      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
+      std::make_shared<const Logger>(
+          [this](LogLevel, std::string_view) {
+            if (onLog_) {
+              onLog_();
+            }
+          },
+          LogLevel::info),
       env_,
       net::Transports{[this](net::LinkEvents&) { return commands_; },
                       [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }});

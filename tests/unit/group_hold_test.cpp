@@ -33,12 +33,13 @@ class GroupHoldTest : public testing::Test {
 
   /// A hold of the two that was acquired on these terms.
   IntrusivePtr<GroupHold> acquired(const GroupHold::Terms& terms) {
-    auto hold = makeIntrusive<GroupHold>(env_,
-                                         2U,
-                                         std::size_t{3},
-                                         std::size_t{2},
-                                         terms,
-                                         [](const IntrusivePtr<GroupHold>& /*hold*/) {});
+    auto hold = makeIntrusive<GroupHold>(
+        env_,
+        2U,
+        std::size_t{3},
+        std::size_t{2},
+        terms,
+        GroupHold::Listeners{[](const IntrusivePtr<GroupHold>& /*hold*/) {}});
     hold->enter(grants_, terms);
     return hold;
   }
@@ -62,14 +63,16 @@ class GroupHoldTest : public testing::Test {
 
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   int losses_ = 0;
+  int memberLosses_ = 0;
   std::uint64_t incarnations_ = 1;
-  const IntrusivePtr<GroupHold> hold_ =
-      makeIntrusive<GroupHold>(env_,
-                               1U,
-                               std::size_t{3},
-                               std::size_t{2},
-                               GroupHold::Terms{},
-                               [this](const IntrusivePtr<GroupHold>& /*hold*/) { ++losses_; });
+  const IntrusivePtr<GroupHold> hold_ = makeIntrusive<GroupHold>(
+      env_,
+      1U,
+      std::size_t{3},
+      std::size_t{2},
+      GroupHold::Terms{},
+      GroupHold::Listeners{[this](const IntrusivePtr<GroupHold>& /*hold*/) { ++losses_; },
+                           [this](const IntrusivePtr<GroupHold>& /*hold*/) { ++memberLosses_; }});
   MemberGrants grants_;
 };
 
@@ -78,9 +81,63 @@ TEST_F(GroupHoldTest, IsLostWithoutAMajorityAndToldOnce) {
   hold_->listen();
   lose(0);
   EXPECT_EQ(hold_->reason(), LossReason::none) << "two are left";
+  EXPECT_EQ(memberLosses_, 1);
   lose(1);
   EXPECT_EQ(hold_->reason(), LossReason::refused);
   EXPECT_EQ(losses_, 1);
+  EXPECT_EQ(memberLosses_, 1);
+}
+
+// Its client tells of the loss later, on its loop.
+TEST_F(GroupHoldTest, ALossOfAMemberThatIsNotToldYetIsTheReason) {
+  grants_[0].hold->markLost(LossReason::threadEnded);
+  ASSERT_TRUE(hold_->markOverdue());
+  EXPECT_EQ(hold_->reason(), LossReason::threadEnded);
+  EXPECT_EQ(losses_, 1);
+}
+
+TEST_F(GroupHoldTest, ALossOfAMemberThatARunOutFindsIsTheReason) {
+  grants_[1].hold->markLost(LossReason::forced);
+  hold_->runOut();
+  EXPECT_EQ(hold_->reason(), LossReason::forced);
+}
+
+TEST_F(GroupHoldTest, ALossOfAMemberThatAReleaseFindsIsTheReason) {
+  grants_[1].hold->markLost(LossReason::failover);
+  EXPECT_FALSE(hold_->leave().valid);
+  ASSERT_TRUE(hold_->markOverdue());
+  EXPECT_EQ(hold_->reason(), LossReason::failover);
+}
+
+TEST_F(GroupHoldTest, WithoutALossOfAMemberItsOwnTimeIsTheReason) {
+  GroupHold::Terms terms;
+  terms.lease = 1min;
+  const auto leased = acquired(terms);
+  terms.maxHoldUntil = env_->now() + 1min;
+  const auto limited = acquired(terms);
+  env_->advance(1min);
+  for (const auto& hold : {hold_, leased, limited}) {
+    EXPECT_TRUE(hold->markOverdue());
+  }
+  EXPECT_EQ(hold_->reason(), LossReason::unreachable);
+  EXPECT_EQ(leased->reason(), LossReason::expired);
+  EXPECT_EQ(limited->reason(), LossReason::maxHold);
+}
+
+// Each read hold has a lease of its own.
+TEST_F(GroupHoldTest, TheReleaseOfOneAcquisitionLeavesTheOtherWhatIsLeft) {
+  const MemberGrants again{grant(), grant(), {}};
+  hold_->enter(again, {});
+  hold_->listen();
+  lose(0);
+  ASSERT_TRUE(hold_->heldAt(env_->now())) << "it has one more";
+  const GroupHold::Plan plan = hold_->leave();
+  EXPECT_TRUE(plan.valid);
+  EXPECT_FALSE(plan.last);
+  EXPECT_TRUE(plan.lost[0]);
+  EXPECT_EQ(plan.incarnations[0], std::vector<std::uint64_t>{grants_[0].hold->incarnation()});
+  EXPECT_EQ(plan.incarnations[1], std::vector<std::uint64_t>{again[1].hold->incarnation()});
+  EXPECT_TRUE(hold_->heldAt(env_->now()));
 }
 
 // It would stay on its server with nobody to release it.
@@ -166,6 +223,23 @@ TEST_F(GroupHoldTest, OfAReentrysNoticesTheLongerCounts) {
   EXPECT_EQ(hold->lossAt(), until - 100ms);
   hold->enter(grants_, brief);
   EXPECT_EQ(hold->lossAt(), until - 100ms);
+}
+
+TEST_F(GroupHoldTest, OfAReentrysPoliciesTheLatestThatThereIsCounts) {
+  const auto under = [](std::optional<SyncPolicy> policy) {
+    GroupHold::Terms terms;
+    terms.sync = policy;
+    return terms;
+  };
+  const auto hold = acquired(under(std::nullopt));
+  EXPECT_FALSE(hold->terms().sync);
+  hold->enter(grants_, under(SyncPolicy::replicas(2)));
+  EXPECT_EQ(hold->terms().sync, SyncPolicy::replicas(2));
+  hold->enter(grants_, under(std::nullopt));
+  hold->enter(grants_, under(SyncPolicy::none()));
+  EXPECT_EQ(hold->terms().sync, SyncPolicy::replicas(2));
+  hold->enter(grants_, under(SyncPolicy::localAof()));
+  EXPECT_EQ(hold->terms().sync, SyncPolicy::localAof());
 }
 
 TEST_F(GroupHoldTest, OfAReentrysMaxHoldsTheEarlierEndCounts) {

@@ -499,6 +499,17 @@ TEST(SentinelHandshake, AnUnknownNameIsAnAnswer) {
   EXPECT_FALSE(shake.sentinelAnswer()->master);
 }
 
+TEST(SentinelHandshake, OneThatIsToTellOfTheMasterMustKnowIt) {
+  LinkSettings settings = ofSentinel();
+  settings.mustKnowMaster = true;
+  Handshake stranger = handshake(settings, false);
+  const auto failure = answer(stranger, "+OK\r\n*0\r\n*-1\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->errc, Errc::connectionFailed);
+  Handshake shake = handshake(settings, false);
+  EXPECT_FALSE(answer(shake, "+OK\r\n*0\r\n*2\r\n$8\r\n10.0.0.5\r\n$4\r\n6379\r\n"));
+}
+
 TEST(SentinelHandshake, WhatIsWrongIsSaid) {
   struct Case {
     const char* replies;
@@ -515,6 +526,8 @@ TEST(SentinelHandshake, WhatIsWrongIsSaid) {
         Case{"-ERR AUTH <password> called without any password configured\r\n*0\r\n",
              Errc::authenticationFailed,
              "leave it out"},
+        Case{"-ERR max number of clients reached\r\n", Errc::connectionFailed, "not ready"},
+        Case{"-DENIED Redis is running in protected mode\r\n", Errc::denied, "from here"},
         Case{"+OK\r\n*0\r\n-NOPERM no\r\n", Errc::denied, "may not ask"},
         Case{"+OK\r\n*0\r\n-ERR unknown command 'SENTINEL'\r\n",
              Errc::invalidArgument,

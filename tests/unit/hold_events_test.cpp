@@ -86,6 +86,34 @@ TEST_F(HoldEventsTest, EachHoldIsInvalidAtOnceWhenTheClientIsClosed) {
   EXPECT_FALSE(isHeld());
 }
 
+/// Its thread ends while the answer is on its way: nothing is lost.
+TEST_F(HoldEventsTest, AHoldThatIsBeingReleasedIsNotLostWithItsThread) {
+  const auto handle = take(1);
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{1}, waiter_);
+  engine_->holds().releasing(*gate.hold, 0, env_->now());
+  engine_->threadEnded(OwnerId{1});
+  EXPECT_EQ(handle->reason(), LossReason::none);
+  // If the release fails, the hold runs out as it would have without the end of the thread.
+  engine_->holds().notReleased(*gate.hold);
+  EXPECT_FALSE(gate.hold->watched);
+  engine_->gates().leave(*gate.hold);
+  env_->runPosted();
+  env_->advance(30s);
+  EXPECT_EQ(handle->reason(), LossReason::expired);
+}
+
+/// An observer or the hook of the log may run for long.
+TEST_F(HoldEventsTest, TheTokensOfAllHoldsStopBeforeAClosingIsToldOf) {
+  const auto first = take(1);
+  const auto second = take(3);
+  const std::stop_token lost = second->lostToken();
+  bool stopped = false;
+  onLog_ = [&] { stopped = first->lostToken().stop_requested() && lost.stop_requested(); };
+  engine_->markClosed();
+  EXPECT_EQ(engine_->events().loseAll().size(), 2U);
+  EXPECT_TRUE(stopped);
+}
+
 TEST_F(HoldEventsTest, EachReadHoldIsInvalidAtOnceWhenTheClientIsClosed) {
   const std::shared_ptr<const LockScripts> reads =
       std::make_shared<const ReadLockScripts>("prices");

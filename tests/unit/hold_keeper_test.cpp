@@ -106,6 +106,115 @@ TEST_F(HoldKeeperTest, AHoldThatItsOwnReleaseFindsGoneIsTold) {
   EXPECT_TRUE(lost.stop_requested());
 }
 
+/// The connection was away while the release waited, and the lease ran out.
+TEST_F(HoldKeeperTest, AHoldThatRanOutDuringItsReleaseHasExpired) {
+  HoldKeeper::GrantTerms ownLease = watchedTerms();
+  ownLease.watched = false;
+  ownLease.lease = 5s;
+  const auto over = take(scripts_, 0, ownLease);
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  engine_->holds().releasing(*gate.hold, 0, env_->now());
+  env_->advance(5s);
+  HoldKeeper::Released released;
+  engine_->holds().released(*gate.hold, {.lost = true}, released);
+  engine_->gates().leave(*gate.hold);
+  EXPECT_EQ(over->reason(), LossReason::expired);
+}
+
+/// A failover has lost the second of two holds, and the release of one finds that it was the last.
+TEST_F(HoldKeeperTest, AHoldThatAnothersReleaseFindsGoneIsTold) {
+  const auto handle = take(scripts_);
+  take(scripts_, 1);
+  const std::stop_token lost = handle->lostToken();
+  release(scripts_, {});
+  EXPECT_EQ(handle->reason(), LossReason::refused);
+  EXPECT_FALSE(handle->released());
+  EXPECT_FALSE(engine_->holds().holds("orders", kOwner));
+  env_->runPosted();
+  EXPECT_TRUE(lost.stop_requested());
+}
+
+/// One of two was released, although nobody heard of it: the next release finds the last.
+TEST_F(HoldKeeperTest, AReleaseOfUnknownOutcomeMakesNoLossOfTheNext) {
+  const auto handle = take(scripts_);
+  take(scripts_, 1);
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  engine_->holds().releasing(*gate.hold, 0, env_->now());
+  engine_->holds().notReleased(*gate.hold, HoldKeeper::GivenUp::doubtful);
+  engine_->gates().leave(*gate.hold);
+  release(scripts_, {});
+  EXPECT_EQ(handle->reason(), LossReason::none);
+  EXPECT_TRUE(handle->released());
+  // A grant says how many there are.
+  const auto next = take(scripts_);
+  take(scripts_, 1);
+  release(scripts_, {});
+  EXPECT_EQ(next->reason(), LossReason::refused);
+}
+
+/// As of a member of a group, which does not know of that hold any more.
+TEST_F(HoldKeeperTest, AReleaseThatIsGivenUpAndNobodyRepeatsCountsAsDone) {
+  take(scripts_);
+  take(scripts_, 1);
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  engine_->holds().releasing(*gate.hold, 0, env_->now());
+  engine_->holds().notReleased(*gate.hold, HoldKeeper::GivenUp::forgotten);
+  EXPECT_EQ(gate.hold->count, 1);
+  EXPECT_TRUE(gate.hold->watched);
+  const auto plan = engine_->holds().releasing(*gate.hold, 0, env_->now());
+  EXPECT_EQ(plan.before, 1);
+  EXPECT_TRUE(plan.last) << "a second one of the server's would be too many";
+  engine_->holds().notReleased(*gate.hold);
+  engine_->gates().leave(*gate.hold);
+}
+
+/// It counted two although the server has one, which the next grant shows.
+TEST_F(HoldKeeperTest, AGrantAfterAReleaseOfUnknownOutcomeIsNoLoss) {
+  const auto handle = take(scripts_);
+  take(scripts_, 1);
+  HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  engine_->holds().releasing(*gate.hold, 0, env_->now());
+  engine_->holds().notReleased(*gate.hold, HoldKeeper::GivenUp::doubtful);
+  HoldKeeper::GrantTerms terms;
+  terms.sentAt = terms.now = env_->now();
+  engine_->holds().granted(*gate.hold, 2, 2, terms);
+  EXPECT_EQ(gate.hold->count, 2);
+  EXPECT_EQ(handle->reason(), LossReason::none);
+  // One that the server does not know of either was certainly lost.
+  engine_->holds().granted(*gate.hold, 2, 2, terms);
+  EXPECT_EQ(handle->reason(), LossReason::refused);
+  engine_->gates().leave(*gate.hold);
+}
+
+/// The answer to a re-entry, or to the reconciliation of one.
+TEST_F(HoldKeeperTest, AHoldOfWhichTheServerCountsNoneIsTold) {
+  for (const Scripts& scripts : {scripts_, reads_, writes_}) {
+    const auto handle = take(scripts);
+    const std::stop_token lost = handle->lostToken();
+    const HoldGates::Gate gate = engine_->gates().enter(scripts, kOwner, waiter_);
+    engine_->holds().counted(*gate.hold, 1);
+    EXPECT_EQ(handle->reason(), LossReason::none);
+    engine_->holds().counted(*gate.hold, 0);
+    engine_->gates().leave(*gate.hold);
+    EXPECT_EQ(handle->reason(), LossReason::refused);
+    EXPECT_FALSE(engine_->holds().holds("orders", kOwner));
+    env_->runPosted();
+    EXPECT_TRUE(lost.stop_requested());
+  }
+}
+
+/// What is left of it is to end soon.
+TEST_F(HoldKeeperTest, AReleaseOfALostHoldRestoresNoLease) {
+  take(scripts_);
+  take(scripts_, 1);
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  EXPECT_GT(engine_->holds().releasing(*gate.hold, 0, env_->now()).restore, 0s);
+  engine_->holds().notReleased(*gate.hold);
+  engine_->threadEnded(kOwner);
+  EXPECT_EQ(engine_->holds().releasing(*gate.hold, 0, env_->now()).restore, 0s);
+  engine_->gates().leave(*gate.hold);
+}
+
 /// It is booked all the same, and the handle shows the loss.
 TEST_F(HoldKeeperTest, ALossThatAReleaseFindsIsBookedWithoutMemory) {
   const auto gone = take(scripts_);
@@ -210,13 +319,15 @@ TEST_F(HoldKeeperTest, AHoldWhoseReleaseFailedIsNoPartOfTheNextOne) {
 
 /// Whether it was executed will never be known: its place may be that of another by now.
 TEST_F(HoldKeeperTest, AReadHoldWhoseReleaseIsGivenUpCountsNoMore) {
-  for (const bool certain : {true, false}) {
-    SCOPED_TRACE(certain);
+  using GivenUp = HoldKeeper::GivenUp;
+  for (const GivenUp how : {GivenUp::refused, GivenUp::doubtful, GivenUp::forgotten}) {
+    SCOPED_TRACE(static_cast<int>(how));
+    const bool certain = how == GivenUp::refused;
     const auto outer = take(reads_);
     take(reads_, 1);
     const HoldGates::Gate gate = engine_->gates().enter(reads_, kOwner, waiter_);
     engine_->holds().releasing(*gate.hold, 0, env_->now());
-    engine_->holds().notReleased(*gate.hold, certain);
+    engine_->holds().notReleased(*gate.hold, how);
     EXPECT_EQ(gate.hold->parts[1].lost, !certain);
     EXPECT_TRUE(gate.hold->watched);
     engine_->holds().releasing(*gate.hold, outer->incarnation(), env_->now());
@@ -309,6 +420,20 @@ TEST_F(HoldKeeperTest, AHoldThatEndsByItselfKeepsNobodyOut) {
   terms.watched = false;
   take(scripts_, 0, terms, OwnerId{3});
   EXPECT_FALSE(keeps(scripts_, OwnerId{3}));
+}
+
+TEST_F(HoldKeeperTest, AHoldThatIsBeingReleasedKeepsNobodyOut) {
+  for (const Scripts& scripts : {scripts_, writes_}) {
+    take(scripts);
+    EXPECT_TRUE(keeps(scripts));
+    const HoldGates::Gate gate = engine_->gates().enter(scripts, kOwner, waiter_);
+    engine_->holds().releasing(*gate.hold, 0, env_->now());
+    EXPECT_FALSE(keeps(scripts));
+    engine_->holds().notReleased(*gate.hold);
+    EXPECT_FALSE(keeps(scripts)) << "it is left to expire";
+    engine_->gates().leave(*gate.hold);
+    release(scripts, {});
+  }
 }
 
 TEST_F(HoldKeeperTest, AHoldThatIsLostKeepsNobodyOut) {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/pending_commands.hpp"
+#include <rlock/detail/executor/counter_scripts.hpp>
 #include <rlock/detail/executor/idempotency_key_pool.hpp>
+#include <rlock/options.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <gtest/gtest.h>
 
@@ -108,6 +112,17 @@ TEST_F(IdempotencyKeyPoolTest, AChildNeverWaitsForItsParentsThreads) {
   for (std::thread& thread : threads) {
     thread.join();
   }
+}
+
+// An acquisition is undone when they have not come in time, and its key must be there then.
+TEST(IdempotencyKeyLife, OutlastsTheTimeForAcknowledgements) {
+  constexpr std::chrono::minutes kLimit{20};
+  Options options = Options::fromUri("redis://host");
+  options.sync = SyncPolicy::replicas(1, kLimit);
+  const PendingEngine world(options);
+  const auto& keys = world.engine->idempotencyKeys();
+  EXPECT_GE(keys->life(), kIdempotencyKeyLife + kLimit);
+  EXPECT_GT(SemaphoreScripts("gates", keys).traits.reconcileWithin, kLimit);
 }
 
 }  // namespace

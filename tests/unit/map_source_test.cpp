@@ -224,6 +224,21 @@ TEST_F(MapSourceTest, AddressesThatCannotBeReachedAreNotTriedOneByOne) {
   EXPECT_TRUE(strangers_.empty());
 }
 
+// The only configured address is that of the only master in use, which is dead.
+TEST_F(MapSourceTest, MastersThatNoCallHasNeededAreAskedWhereNoAddressCanBeReached) {
+  nodes_ = 0;
+  unneeded_ = {Endpoint{"10.0.0.3", 3, {}}};
+  want();
+  for (const char* const address : {"two:7000", "three:7000", "10.0.0.3:3"}) {
+    seedEvents_->onDown(Error(Errc::connectionFailed, "connection refused"));
+    env_->advance(900ms);
+    ASSERT_FALSE(strangers_.empty());
+    EXPECT_EQ(strangers_.back(), address);
+  }
+  answer(connectStranger("10.0.0.3:3"), "cluster_state:ok\r\ncluster_current_epoch:6\r\n", 7001);
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{7001});
+}
+
 TEST_F(MapSourceTest, AStrangerThatCannotBeReachedIsNotWaitedFor) {
   nodes_ = 1;
   want();

@@ -247,6 +247,33 @@ TEST_F(MasterSearchTest, WhatWaitingDoesNotCureEndsTheSearch) {
   EXPECT_EQ(search().failure().errc(), Errc::authenticationFailed);
 }
 
+// A Sentinel that is behind names an address that another server has by now.
+TEST_F(MasterSearchTest, WhatWaitingDoesNotCureOfOneAddressIsNoEndWhileAnotherMayCome) {
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "stale");
+  EXPECT_EQ(next(), "verify stale");
+  refutes("stale", Error(Errc::authenticationFailed, "no"));
+  EXPECT_EQ(next(), "ask s2");
+  names("s2", "m");
+  EXPECT_EQ(next(), "verify m");
+  refutes("m", refused());
+  EXPECT_EQ(next(), "ask s3");
+  names("s3", "m");
+  EXPECT_EQ(next(), "wait 50");
+  EXPECT_EQ(search().failure().errc(), Errc::connectionFailed);
+}
+
+TEST_F(MasterSearchTest, ASentinelThatRefusesUsIsNoReasonToGiveUpWhileOthersAreAway) {
+  EXPECT_EQ(next(), "ask s1");
+  fails("s1", Error(Errc::authenticationFailed, "no"));
+  EXPECT_EQ(next(), "ask s2");
+  fails("s2", refused());
+  EXPECT_EQ(next(), "ask s3");
+  fails("s3", refused());
+  EXPECT_EQ(next(), "over");
+  EXPECT_EQ(search().failure().errc(), Errc::connectionFailed);
+}
+
 TEST_F(MasterSearchTest, AHintIsTriedFirstAndForAMomentOnly) {
   listReply().hint(endpoint("hinted"), now());
   begin();

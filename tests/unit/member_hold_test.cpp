@@ -58,6 +58,35 @@ TEST_F(MemberHoldTest, ReleasesTheNewestFirst) {
   EXPECT_EQ(surplus(0), Incarnations{7});
 }
 
+TEST_F(MemberHoldTest, ReleasesLostHoldsBeforeTheOthers) {
+  const auto older = handle(7);
+  const auto lost = handle(8);
+  const auto newest = handle(9);
+  add(grant(older, 1));
+  add(grant(lost, 2));
+  add(grant(newest, 3));
+  add(grant(newest, 4));
+  lost->markLost(LossReason::expired);
+  EXPECT_EQ(surplus(3), Incarnations{8});
+  EXPECT_EQ(surplus(1), (Incarnations{9, 9}));
+  EXPECT_TRUE(member_.alive());
+  EXPECT_EQ(surplus(0), Incarnations{7});
+}
+
+// A lost hold of another incarnation is none of those that the server counts for the latest one.
+TEST_F(MemberHoldTest, TheReleaseOfALostHoldLeavesTheCountOfTheLatest) {
+  const auto lost = handle(7);
+  const auto latest = handle(8);
+  add(grant(lost, 1));
+  add(grant(latest, 2));
+  add(grant(latest, 3));
+  lost->markLost(LossReason::expired);
+  EXPECT_EQ(surplus(2), Incarnations{7});
+  // The reply to an earlier request of the same owner comes late.
+  add(grant(latest, 1));
+  EXPECT_EQ(member_.count(), 3);
+}
+
 TEST_F(MemberHoldTest, NeverCountsMoreThanTheServer) {
   const auto hold = handle(7);
   add(grant(hold, 1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/fake_env.hpp"
-#include "unit/manual_env.hpp"
+#include "unit/fake_member.hpp"
 #include <rlock/detail/group/multi_lock.hpp>
 #include <rlock/detail/group/red_lock.hpp>
 
@@ -8,12 +8,11 @@
 
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <string>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -22,117 +21,7 @@ namespace multi_lock_test {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
-
-/// What the loop threads would do, in the test's thread.
-using Queue = std::deque<UniqueFunction<void()>>;
-
-void runAll(Queue& queue) {
-  while (!queue.empty()) {
-    auto next = std::move(queue.front());
-    queue.pop_front();
-    next();
-  }
-}
-
-/// Grants whatever it is asked for, unless it is told not to, and keeps account.
-class FakeMember final : public LockMember {
- public:
-  FakeMember(std::string name, Queue& queue)
-      : FakeMember(std::move(name), queue, queue, std::make_shared<FakeEnv>()) {}
-  /// @param later  for what is to be called at a point in time
-  FakeMember(std::string name, Queue& queue, Queue& later, std::shared_ptr<Env> env)
-      : env_(std::move(env)), name_(std::move(name)), queue_(queue), later_(later) {
-    where.name = name_;
-  }
-
-  LockPlace where{"node", 0, "", HoldKind::lock, ""};
-  LockLimits times{30s, 1s, 1s, 1s};
-  bool kept = false;
-  /// Called before it answers a request.
-  std::function<void()> onRequest;
-  /// What it answers to requests instead of grants.
-  std::optional<Result<Acquired>> instead;
-  /// How long it was to wait, for each request.
-  std::vector<Duration> waits;
-  /// Called in the moment of a grant.
-  std::function<void()> onGrant;
-  IntrusivePtr<HoldHandle> last;
-  std::vector<IntrusivePtr<HoldHandle>> grants;
-  /// What it answers to a release.
-  std::optional<Error> refusal;
-  int granted = 0;
-  int released = 0;
-  int releasedQuietly = 0;
-
-  void loseAll(LossReason reason) {
-    for (const auto& hold : grants) {
-      if (hold->markLost(reason)) {
-        hold->signalLoss();
-      }
-    }
-  }
-
-  const std::string& name() const noexcept override { return name_; }
-  LockPlace place() const override { return where; }
-
-  void acquireAsync(AcquireParams params, Handler<Acquired> handler) override {
-    waits.push_back(params.wait);
-    const Duration lease = params.lease.value_or(times.watchdogTimeout);
-    queue_.push_back([this, lease, handler = std::move(handler)]() mutable {
-      if (onRequest) {
-        onRequest();
-      }
-      if (instead) {
-        handler(*instead);
-        return;
-      }
-      last = makeIntrusive<HoldHandle>(static_cast<std::uint64_t>(++granted));
-      last->setValidUntil(now() + lease.nanoseconds());
-      grants.push_back(last);
-      if (onGrant) {
-        onGrant();
-      }
-      handler(Acquired(Grant{last, {}, 1}));
-    });
-  }
-  void releaseAsync(ReleaseTarget /*target*/, Handler<ReleaseOutcome> handler) override {
-    queue_.push_back([this, handler = std::move(handler)]() mutable {
-      ++released;
-      handler(refusal ? Result<ReleaseOutcome>(*refusal) : ReleaseOutcome::released);
-    });
-  }
-  void releaseQuietly(ReleaseTarget /*target*/) override { ++releasedQuietly; }
-  void callAt(Clock::time_point /*when*/, UniqueFunction<void()> function) override {
-    later_.push_back(std::move(function));
-  }
-  void runHandler(UniqueFunction<void()> handler) override { queue_.push_back(std::move(handler)); }
-  const std::shared_ptr<Env>& env() const noexcept override { return env_; }
-  Clock::time_point now() const noexcept override { return env_->now(); }
-  LockLimits limits() const override { return times; }
-  bool refusesBlocking() const noexcept override { return false; }
-  bool keeps(OwnerId /*owner*/) const override { return kept; }
-
-  // Not asked.
-  Result<Acquired> acquire(AcquireParams /*params*/) override { return none(); }
-  Result<ReleaseOutcome> release(ReleaseTarget /*target*/) override { return none(); }
-  Result<bool> forceRelease() override { return none(); }
-  void forceReleaseAsync(Handler<bool> /*handler*/) override {}
-  Result<bool> isLocked() override { return none(); }
-  void isLockedAsync(Handler<bool> /*handler*/) override {}
-  Result<int> holdCount(OwnerId /*owner*/) override { return none(); }
-  void holdCountAsync(OwnerId /*owner*/, Handler<int> /*handler*/) override {}
-  Result<TimeToLive> timeToLive() override { return none(); }
-  void timeToLiveAsync(Handler<TimeToLive> /*handler*/) override {}
-
- private:
-  static Error none() { return Error(Errc::serverError, "not asked"); }
-
-  const std::shared_ptr<Env> env_;
-  const std::string name_;
-  Queue& queue_;
-  Queue& later_;
-};
+using namespace group_test;
 
 struct Members {
   Queue queue;
@@ -151,67 +40,6 @@ struct Members {
                        [&](Result<LockBackend::Acquired> result) { answer = std::move(result); });
     runAll(queue);
     return answer;
-  }
-};
-
-using Answer = Result<LockBackend::Acquired>;
-
-Answer refused() {
-  return LockBackend::Acquired();
-}
-Answer away() {
-  return Error(Errc::connectionFailed, "away");
-}
-
-/// Three members on a clock that the test sets.
-template <class Lock>
-struct MembersInTime {
-  Queue queue;
-  Queue later;
-  std::shared_ptr<ManualEnv> env = std::make_shared<ManualEnv>();
-  std::vector<std::shared_ptr<FakeMember>> list;
-  std::shared_ptr<Lock> lock;
-  std::optional<Answer> answer;
-
-  MembersInTime() {
-    for (const char* name : {"a", "b", "c"}) {
-      list.push_back(std::make_shared<FakeMember>(name, queue, later, env));
-    }
-    lock = std::make_shared<Lock>(GroupLock::Members(list.begin(), list.end()));
-  }
-
-  /// Goes as far as that is possible at once.
-  void acquire(AcquireParams params = {}) {
-    params.owner = newOwner();
-    params.wantsHandle = true;
-    lock->acquireAsync(std::move(params), [this](Answer result) { answer = std::move(result); });
-    runAll(queue);
-  }
-  /// Time passes, more than between two attempts, and what was planned happens.
-  void goOn() {
-    env->advance(400ms);
-    Queue due = std::exchange(later, {});
-    runAll(due);
-    runAll(queue);
-  }
-  /// A call without a time limit begins in an outage, which lasts.
-  void expectAnOutageToEndACallWith(Errc error) {
-    AcquireParams params;
-    params.wait = Duration::max();
-    params.lease = 60s;
-    acquire(std::move(params));
-    for (int i = 0; i < 2; ++i) {
-      goOn();
-      EXPECT_FALSE(answer) << i;
-    }
-    goOn();
-    ASSERT_TRUE(answer);
-    ASSERT_FALSE(answer->has_value());
-    EXPECT_EQ(answer->error().errc(), error);
-  }
-  /// Null: there is no hold.
-  IntrusivePtr<HoldHandle> hold() const {
-    return answer && answer->has_value() && **answer ? (**answer)->hold : nullptr;
   }
 };
 
@@ -325,7 +153,44 @@ TEST(MultiLockOfMembers, TwoOutagesAreNotOneLongOne) {
 TEST(MultiLockOfMembers, AnOutageThatLastsEndsACallWithoutATimeLimit) {
   MembersInTime<MultiLock> members;
   members.list[2]->instead = away();
-  members.expectAnOutageToEndACallWith(Errc::connectionFailed);
+  members.expectAnOutageToEndACallWith(Errc::connectionFailed, 60s);
+}
+
+// The client of the member that is away gives up earlier.
+TEST(MultiLockOfMembers, AnOutageEndsACallWithoutALeaseAfterTheLongestTimeoutOfTheMembers) {
+  MembersInTime<MultiLock> members;
+  members.list[2]->instead = away();
+  members.list[2]->times.outageTimeout = 300ms;
+  members.expectAnOutageToEndACallWith(Errc::connectionFailed, std::nullopt);
+}
+
+/// The first member's node hangs once it has granted, and the caller stops while the second is
+/// asked.
+template <class Members>
+void expectAStopToBeAnsweredInTime(Members& members, Queue& hung) {
+  std::stop_source stop;
+  members.list[0]->releases = &hung;
+  members.list[1]->onRequest = [&] { stop.request_stop(); };
+  members.list[1]->instead = stopped();
+  AcquireParams params;
+  params.wait = Duration::max();
+  params.stop = stop.get_token();
+  members.acquire(std::move(params));
+  EXPECT_EQ(hung.size(), 1U);
+  EXPECT_FALSE(members.answer) << "the first is being given back";
+  members.pass(kMemberGrace);
+  ASSERT_TRUE(members.answer);
+  ASSERT_FALSE(members.answer->has_value());
+  EXPECT_EQ(members.answer->error().errc(), Errc::cancelled);
+}
+
+TEST(MultiLockOfMembers, AStopIsAnsweredInTimeThoughANodeThatGrantedHangs) {
+  MembersInTime<MultiLock> members;
+  Queue hung;
+  expectAStopToBeAnsweredInTime(members, hung);
+  runAll(hung);
+  runAll(members.queue);
+  EXPECT_EQ(members.list[0]->released, 1);
 }
 
 TEST(RedLockOfMembers, TwoOutagesAreNotOneLongOne) {
@@ -355,7 +220,55 @@ TEST(RedLockOfMembers, AnOutageThatLastsEndsACallWithoutATimeLimit) {
   MembersInTime<RedLock> members;
   members.list[0]->instead = away();
   members.list[1]->instead = away();
-  members.expectAnOutageToEndACallWith(Errc::noQuorum);
+  members.expectAnOutageToEndACallWith(Errc::noQuorum, 60s);
+}
+
+TEST(RedLockOfMembers, AStopIsAnsweredInTimeThoughANodeThatGrantedHangs) {
+  MembersInTime<RedLock> members;
+  Queue hung;
+  expectAStopToBeAnsweredInTime(members, hung);
+}
+
+/// Its clock does something when it is read.
+class BusyClock final : public FakeEnv {
+ public:
+  std::function<void()> onNow;
+
+  [[nodiscard]] Clock::time_point now() const noexcept override {
+    onNow();
+    return FakeEnv::now();
+  }
+};
+
+TEST(RedLockOfMembers, AStopBetweenTheDecisionForAnAttemptAndTheAttemptEndsTheCall) {
+  Queue queue;
+  const auto env = std::make_shared<BusyClock>();
+  std::stop_source stop;
+  int times = 0;
+  // The call reads the clock when it begins, and then when it is about to ask the members.
+  env->onNow = [&] {
+    if (++times == 2) {
+      stop.request_stop();
+    }
+  };
+  std::vector<std::shared_ptr<FakeMember>> list;
+  for (const char* name : {"a", "b", "c"}) {
+    list.push_back(std::make_shared<FakeMember>(name, queue, queue, env));
+  }
+  const auto lock = std::make_shared<RedLock>(GroupLock::Members(list.begin(), list.end()));
+  AcquireParams params;
+  params.owner = newOwner();
+  params.wait = Duration::max();
+  params.stop = stop.get_token();
+  std::optional<Answer> answer;
+  lock->acquireAsync(std::move(params), [&](Answer result) { answer = std::move(result); });
+  runAll(queue);
+  ASSERT_TRUE(answer);
+  ASSERT_FALSE(answer->has_value());
+  EXPECT_EQ(answer->error().errc(), Errc::cancelled);
+  for (const auto& member : list) {
+    EXPECT_EQ(member->waits.size(), 0U) << member->name();
+  }
 }
 
 TEST(RedLockOfMembers, IsValidAsLongAsItsMajorityEachWithItsOwnDrift) {
@@ -379,35 +292,68 @@ TEST(RedLockOfMembers, IsValidAsLongAsItsMajorityEachWithItsOwnDrift) {
 }
 
 TEST(RedLockOfMembers, AMemberThatIsObtainedAgainAfterTheReleaseIsGivenBack) {
-  Queue queue;
-  Queue later;
-  const auto env = std::make_shared<ManualEnv>();
-  std::vector<std::shared_ptr<FakeMember>> members;
-  for (const char* name : {"a", "b", "c"}) {
-    members.push_back(std::make_shared<FakeMember>(name, queue, later, env));
-  }
-  const auto lock = std::make_shared<RedLock>(GroupLock::Members(members.begin(), members.end()));
-  AcquireParams params;
-  params.owner = newOwner();
-  params.wantsHandle = true;
-  const OwnerId owner = params.owner;
-  IntrusivePtr<HoldHandle> hold;
-  lock->acquireAsync(std::move(params), [&](const Result<LockBackend::Acquired>& result) {
-    hold = result.has_value() && *result ? (**result).hold : nullptr;
-  });
-  runAll(queue);
+  MembersInTime<RedLock> members;
+  members.acquire();
+  const auto hold = members.hold();
   ASSERT_TRUE(hold);
-  members[2]->loseAll(LossReason::expired);
-  ASSERT_TRUE(hold->heldAt(env->now())) << "two are left";
+  members.list[2]->loseAll(LossReason::expired);
+  ASSERT_TRUE(hold->heldAt(members.env->now())) << "two are left";
   // A third of the watchdog timeout: the lock looks at its hold.
-  env->advance(10s);
-  Queue due = std::exchange(later, {});
+  members.env->advance(10s);
+  Queue due = std::exchange(members.later, {});
   runAll(due);
   // The member is asked for, and its grant is still to come.
-  lock->releaseAsync({owner, 0}, [](const Result<ReleaseOutcome>& /*result*/) {});
-  runAll(queue);
-  EXPECT_EQ(members[2]->granted, 2);
-  EXPECT_EQ(members[2]->releasedQuietly, 1);
+  members.release();
+  EXPECT_EQ(members.list[2]->granted, 2);
+  EXPECT_EQ(members.list[2]->releasedQuietly, 1);
+}
+
+TEST(RedLockOfMembers, AMemberThatIsObtainedLaterFollowsThePolicyOfTheAcquisition) {
+  MembersInTime<RedLock> members;
+  AcquireParams params;
+  params.sync = SyncPolicy::replicas(2);
+  members.acquire(std::move(params));
+  ASSERT_TRUE(members.hold());
+  FakeMember& again = *members.list[2];
+  again.sync.reset();
+  again.loseAll(LossReason::expired);
+  members.pass(10s);
+  EXPECT_EQ(again.granted, 2);
+  EXPECT_EQ(again.sync, SyncPolicy::replicas(2));
+}
+
+// The shortest of three does not count; of two it does, and its client tells of its end only after
+// the end of the whole.
+TEST(RedLockOfMembers, ALossIsToldInTimeWhenALongerMemberWasLostBefore) {
+  MembersInTime<RedLock> members;
+  members.acquire();
+  const auto hold = members.hold();
+  ASSERT_TRUE(hold);
+  members.list[2]->last->setValidUntil(members.env->now() + 5s);
+  members.list[0]->loseAll(LossReason::forced);
+  EXPECT_EQ(hold->reason(), LossReason::none) << "two are left";
+  members.pass(hold->validUntil() - members.env->now());
+  EXPECT_EQ(hold->reason(), LossReason::unreachable);
+  EXPECT_TRUE(hold->lostToken().stop_requested());
+}
+
+TEST(RedLockOfMembers, ALossIsToldInTimeWhenALongerAcquisitionWasReleased) {
+  MembersInTime<RedLock> members;
+  const auto acquireFor = [&](Duration lease) {
+    AcquireParams params;
+    params.lease = lease;
+    members.acquire(std::move(params));
+  };
+  acquireFor(20s);
+  acquireFor(60s);
+  const auto hold = members.hold();
+  ASSERT_TRUE(hold);
+  // The next look at it is 10 s after the second of these.
+  members.pass(7s);
+  members.pass(10s);
+  members.release();
+  members.pass(hold->validUntil() - members.env->now());
+  EXPECT_EQ(hold->reason(), LossReason::expired);
 }
 
 // A client that is closed makes its calls at once.
@@ -483,7 +429,7 @@ TEST(GroupHoldsTest, LostHoldsThatNobodyReleasesDoNotPileUp) {
     GroupHold::Terms terms;
     terms.owner = newOwner();
     holds.book(
-        grants, terms, [alive](const IntrusivePtr<GroupHold>& /*hold*/) {}, nullptr);
+        grants, terms, {[alive](const IntrusivePtr<GroupHold>& /*hold*/) {}, nullptr}, nullptr);
     return std::pair(terms.owner, grants);
   };
   const OwnerId stays = book().first;

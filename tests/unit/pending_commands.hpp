@@ -47,7 +47,9 @@ class PendingCommands final : public NoCommands {
   void close() noexcept override { drop(); }
 
   /// @param canKill  connections that were lost can be closed from this one
-  void connect(net::LinkEvents& events, bool canKill = false) { events.onUp(begin(canKill)); }
+  void connect(net::LinkEvents& events, bool canKill = false, std::string_view runId = "run") {
+    events.onUp(begin(canKill, runId));
+  }
   /// The same, and nobody has been told yet.
   std::shared_ptr<const net::ServerSession> begin(bool canKill, std::string_view runId = "run") {
     pending_.begin(true, env_.now());
@@ -174,7 +176,9 @@ struct PendingEngine {
     }
   }
 
-  void connect(bool canKill = false) { server->connect(*events, canKill); }
+  void connect(bool canKill = false, std::string_view runId = "run") {
+    server->connect(*events, canKill, runId);
+  }
   void disconnect() { server->disconnect(*events); }
 
   /// A change of "orders" that is numbered.

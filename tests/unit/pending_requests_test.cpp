@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/fake_env.hpp"
 #include <rlock/detail/net/pending_requests.hpp>
 #include <rlock/detail/net/request_word.hpp>
 
@@ -363,7 +364,8 @@ TEST_F(PendingRequestsTest, AnEndedRequestCannotBeLeft) {
 
 TEST_F(PendingRequestsTest, AnInterruptBeforeTheCommandCounts) {
   const auto request = makeIntrusive<TestRequest>();
-  request->interrupt();
+  FakeEnv env;
+  request->interrupt(env);
   pending.append(*request, 10, Mode::awaited, start);
   EXPECT_TRUE(RequestWord::interrupted(*request));
   EXPECT_EQ(next(*request), Next::interrupt);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/dispatched.hpp"
 #include "unit/engine_fixture.hpp"
+#include "unit/pending_commands.hpp"
 #include "unit/replies.hpp"
 #include <rlock/detail/engine/permit_requests.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 
 #include <gtest/gtest.h>
 
@@ -94,19 +96,24 @@ TEST_F(PermitRequestsTest, ALeaseIsForEverWithoutAnExpiry) {
   EXPECT_TRUE(refused(requests_.updateLeaseTime(id_, Duration::zero())));
 }
 
-/// A permit that is held as an object for 60 s.
-class LeaseUpdateTest : public EngineFixture {
- protected:
-  LeaseUpdateTest() {
+/// A permit that a client holds as an object for 60 s, and its requests for another lease.
+class HeldPermit {
+ public:
+  explicit HeldPermit(const std::shared_ptr<LockEngine>& engine)
+      : engine_(engine),
+        semaphore_(std::make_shared<const PermitScripts>("gates", engine->idempotencyKeys())),
+        permit_(std::make_shared<const PermitScripts>(*semaphore_, 1, HoldKind::permit, true)),
+        requests_(engine, semaphore_) {
     const std::shared_ptr<const LockScripts> scripts = permit_;
-    const HoldGates::Gate gate = engine_->gates().enter(scripts, OwnerId{1}, waiter_);
+    const HoldGates::Gate gate = engine->gates().enter(scripts, OwnerId{1}, waiter_);
     HoldKeeper::GrantTerms terms{};
-    terms.sentAt = env_->now();
-    terms.now = env_->now();
+    terms.sentAt = engine->now();
+    terms.now = engine->now();
     terms.lease = 60s;
+    terms.watched = false;
     terms.wantsHandle = true;
-    handle_ = engine_->holds().granted(*gate.hold, 0, 1, terms).handle;
-    engine_->gates().leave(*gate.hold);
+    handle_ = engine->holds().granted(*gate.hold, 0, 1, terms).handle;
+    engine->gates().leave(*gate.hold);
   }
 
   /// A request for another lease, which is about to be sent.
@@ -120,20 +127,31 @@ class LeaseUpdateTest : public EngineFixture {
     }
     void confirm() const { request.parse(test::numberReply(1)); }
   };
-  Update update(std::optional<Duration> lease) {
+  [[nodiscard]] Update update(std::optional<Duration> lease) const {
     Update result{requests_.updateLeaseTime(permit_->ids().front(), lease)};
     result.request.compose(*result.call, *semaphore_);
     return result;
   }
-  [[nodiscard]] auto left() const { return handle_->validUntil() - env_->now(); }
 
+  [[nodiscard]] const HoldHandle& handle() const noexcept { return *handle_; }
+
+ private:
   NoGateWaiter waiter_;
-  const std::shared_ptr<const PermitScripts> semaphore_ =
-      std::make_shared<const PermitScripts>("gates", engine_->idempotencyKeys());
-  const std::shared_ptr<const PermitScripts> permit_ =
-      std::make_shared<const PermitScripts>(*semaphore_, 1, HoldKind::permit, true);
-  const PermitRequests requests_{engine_, semaphore_};
+  const std::shared_ptr<LockEngine> engine_;
+  const std::shared_ptr<const PermitScripts> semaphore_;
+  const std::shared_ptr<const PermitScripts> permit_;
+  const PermitRequests requests_;
   IntrusivePtr<HoldHandle> handle_;
+};
+
+class LeaseUpdateTest : public EngineFixture {
+ protected:
+  using Update = HeldPermit::Update;
+
+  [[nodiscard]] Update update(std::optional<Duration> lease) const { return permit_.update(lease); }
+  [[nodiscard]] auto left() const { return permit_.handle().validUntil() - env_->now(); }
+
+  const HeldPermit permit_{engine_};
 };
 
 TEST_F(LeaseUpdateTest, TheNextOneCountsHoweverOneWithoutAnAnswerEnded) {
@@ -175,14 +193,116 @@ TEST_F(LeaseUpdateTest, TheNextOneRulesOutALostOne) {
 
 TEST_F(LeaseUpdateTest, AnAnswerAfterTheCallerHasLeftDoesNotCount) {
   const Update late = update(5s);
-  const auto until = handle_->validUntil();
+  const auto until = permit_.handle().validUntil();
   late.request.unanswered(false);
   env_->advance(1ms);
   late.confirm();
   late.request.unanswered(false);
-  EXPECT_EQ(handle_->validUntil(), until);
+  EXPECT_EQ(permit_.handle().validUntil(), until);
   update(60s).confirm();
   EXPECT_GT(left(), 50s);
+}
+
+/// A permit of a client whose server the test answers for.
+class Doubt {
+ public:
+  void pass(std::chrono::milliseconds time) {
+    world_.env->runPosted();
+    world_.env->advance(time);
+    world_.env->runPosted();
+  }
+  void disconnect() { world_.disconnect(); }
+  void connect() {
+    world_.connect();
+    world_.env->runPosted();
+  }
+
+  [[nodiscard]] HeldPermit::Update update(std::optional<Duration> lease) const {
+    return permit_.update(lease);
+  }
+  /// Nobody knows which of the two the server has last.
+  void updateByTwoAtATime() const {
+    const HeldPermit::Update brief = update(10s);
+    const HeldPermit::Update permanent = update(std::nullopt);
+    brief.confirm();
+    permanent.confirm();
+  }
+
+  [[nodiscard]] LossReason lost() const { return permit_.handle().reason(); }
+  [[nodiscard]] bool sentNothing() const { return world_.server->sent() == 0; }
+  /// A request is under way that gives the permit back by its id.
+  [[nodiscard]] bool givenBack() const {
+    return world_.server->underWay() > 0 &&
+           world_.server->oldest()[1] == lua::permit_reconcile.sha1;
+  }
+
+ private:
+  struct World : PendingEngine {
+    World() : PendingEngine(Options::fromUri("redis://host")) {
+      connect();
+      env->runPosted();
+    }
+  };
+
+  World world_;
+  const HeldPermit permit_{world_.engine};
+};
+
+TEST(LeaseInDoubt, OneThatIsKnownEndsByItself) {
+  Doubt doubt;
+  doubt.update(10s).confirm();
+  doubt.pass(10s);
+  EXPECT_EQ(doubt.lost(), LossReason::expired);
+  EXPECT_TRUE(doubt.sentNothing());
+}
+
+TEST(LeaseInDoubt, WhatMayOutlastTheHoldIsGivenBack) {
+  Doubt doubt;
+  doubt.updateByTwoAtATime();
+  doubt.pass(10s);
+  EXPECT_EQ(doubt.lost(), LossReason::expired);
+  EXPECT_TRUE(doubt.givenBack());
+}
+
+TEST(LeaseInDoubt, TheLongerLeaseBeforeARefusedOneIsGivenBack) {
+  Doubt doubt;
+  doubt.update(5s).request.unanswered(true);
+  doubt.pass(5s);
+  EXPECT_EQ(doubt.lost(), LossReason::expired);
+  EXPECT_TRUE(doubt.givenBack());
+}
+
+TEST(LeaseInDoubt, WhatALeaseAfterTheLossMayHaveLeftIsGivenBack) {
+  for (const bool answered : {true, false}) {
+    SCOPED_TRACE(answered);
+    Doubt doubt;
+    doubt.update(5s).confirm();
+    doubt.pass(4950ms);
+    EXPECT_EQ(doubt.lost(), LossReason::expired);
+    {
+      const HeldPermit::Update late = doubt.update(1h);
+      doubt.pass(1s);
+      EXPECT_TRUE(doubt.sentNothing());
+      if (answered) {
+        late.confirm();
+      }
+    }
+    doubt.pass(1ms);
+    EXPECT_TRUE(doubt.givenBack());
+  }
+}
+
+// The hold's own validity is over long before the server would drop the permit.
+TEST(LeaseInDoubt, ItIsGivenBackHoweverLongTheOutage) {
+  Doubt doubt;
+  doubt.updateByTwoAtATime();
+  doubt.disconnect();
+  for (int minute = 0; minute < 60; ++minute) {
+    doubt.pass(1min);
+  }
+  EXPECT_EQ(doubt.lost(), LossReason::expired);
+  doubt.connect();
+  EXPECT_TRUE(doubt.givenBack());
 }
 
 }  // namespace

@@ -322,6 +322,30 @@ TEST(Relinquishment, RefusalIsNoReasonToStayIfNobodyAsks) {
   EXPECT_EQ(c.it.failed(Error(Errc::closed), false).kind, Kind::notReleased);
 }
 
+/// Such an error says that the release has not begun, and whoever waits for it repeats it.
+TEST(Relinquishment, WithoutMemoryARequestThatWasNotSentDoesNotGoOn) {
+  Case c(held(2));
+  c.it.setMustGo();
+  EXPECT_EQ(c.it.failed(memoryError(), false).kind, Kind::notReleased);
+  EXPECT_EQ(c.it.failed(Error(Errc::connectionFailed), false).kind, Kind::goesOn);
+  Case quiet(held(2));
+  quiet.it.setNobodyAsks();
+  EXPECT_EQ(quiet.it.failed(memoryError(), false).kind, Kind::goesOn);
+}
+
+TEST(Relinquishment, RefusalIsToldToACallerThatCannotAskAgainAndTheReleaseGoesOn) {
+  Case c(held(2));
+  c.it.setMustGo();
+  EXPECT_FALSE(c.it.nobodyAsks()) << "the caller still leaves in time";
+  Finding finding = c.it.failed(Error(Errc::denied), true);
+  EXPECT_EQ(finding.kind, Kind::goesOn);
+  EXPECT_FALSE(finding.leavesGate());
+  EXPECT_EQ(c.decide(std::move(finding)), Step::finishAndReconcileBack);
+  EXPECT_EQ(c.error(), Errc::denied);
+  c.it.beginReconciling();
+  EXPECT_EQ(c.it.reconciling("me").target, 1);
+}
+
 TEST(Relinquishment, OtherDataInItsPlaceMeansThatTheHoldIsLost) {
   Case c(held(1));
   Finding finding = c.it.failed(Error(Errc::wrongType), true);

@@ -5,6 +5,7 @@
 #include "unit/engine_fixture.hpp"
 #include "unit/pending_commands.hpp"
 #include <rlock/detail/engine/hold_keeper.hpp>
+#include <rlock/detail/executor/read_write_scripts.hpp>
 
 #include <gtest/gtest.h>
 
@@ -52,9 +53,11 @@ class RenewalsTest : public testing::Test {
     world_.connect();
   }
 
-  /// So many holds of as many locks, renewed after 10 s.
+  /// So many holds of as many locks, renewed after 10 s if they are watched.
   template <class Scripts = LockScripts>
-  std::vector<HoldPtr> take(std::size_t count) {
+  std::vector<HoldPtr> take(std::size_t count,
+                            std::chrono::milliseconds lease = 30s,
+                            bool watched = true) {
     std::vector<HoldPtr> holds;
     for (std::size_t i = 0; i < count; ++i) {
       const std::shared_ptr<const LockScripts> scripts =
@@ -63,14 +66,28 @@ class RenewalsTest : public testing::Test {
       HoldKeeper::GrantTerms terms{};
       terms.sentAt = env_->now();
       terms.now = env_->now();
-      terms.lease = 30s;
-      terms.watched = true;
+      terms.lease = lease;
+      terms.watched = watched;
       engine_->holds().granted(*gate.hold, 0, 1, terms);
       holds.push_back(gate.hold);
       engine_->gates().leave(*gate.hold);
     }
     env_->runPosted();
     return holds;
+  }
+  /// One more of a hold whose gate was entered, with a lease of its own.
+  void grantWithLease(Hold& hold, std::chrono::milliseconds lease) {
+    HoldKeeper::GrantTerms terms{};
+    terms.sentAt = env_->now();
+    terms.now = env_->now();
+    terms.lease = lease;
+    terms.watched = false;
+    engine_->holds().granted(hold, 1, 2, terms);
+    engine_->gates().leave(hold);
+  }
+  /// Of the lock that was taken last.
+  [[nodiscard]] std::shared_ptr<const LockScripts> latestScripts() const {
+    return std::make_shared<const LockScripts>("lock" + std::to_string(taken_ - 1));
   }
   static Options settings(std::size_t batchSize) {
     Options options = Options::fromUri("redis://host");
@@ -154,6 +171,52 @@ TEST_F(RenewalsTest, AllAreRenewedAfterAReconnection) {
     EXPECT_GT(hold->validUntil, env_->now() + 29s);
   }
   EXPECT_EQ(engine_->stats().lost, 0U);
+}
+
+// It may be there from a snapshot, with an older expiry than its holder counts with.
+TEST_F(RenewalsTest, AnotherServerIsAskedForTheRestOfTheValidity) {
+  const auto leaseAskedFor = [&] { return std::stol(server_->oldest().at(4)); };
+  const HoldPtr leased = take(1, 60s, false).front();
+  env_->advance(20s);
+  world_.disconnect();
+  world_.connect(false, "another");
+  env_->advance(0s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  EXPECT_EQ(leaseAskedFor(), 40'000);
+  server_->confirm();
+  EXPECT_EQ(leased->validUntil - env_->now(), 40s - Validity::allowance(60s));
+  engine_->holds().releasing(*leased, 0, env_->now());
+
+  // A lease that is longer than the watchdog's counts as well, once.
+  const HoldPtr watched = take(1).front();
+  ASSERT_EQ(engine_->gates().enter(latestScripts(), OwnerId{1}, waiter_).hold, watched);
+  grantWithLease(*watched, 60s);
+  world_.disconnect();
+  world_.connect(false, "a third");
+  env_->advance(0s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  EXPECT_EQ(leaseAskedFor(), 60'000);
+  server_->confirm();
+  env_->advance(10s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  EXPECT_EQ(leaseAskedFor(), 30'000);
+  server_->confirm();
+}
+
+// Each read hold has a lease of its own: one that ends soon must not last as long as another one of
+// its owner.
+TEST_F(RenewalsTest, AnotherServerIsAskedForTheRestOfTheFirstOfSeveralReadHolds) {
+  const HoldPtr held = take<ReadLockScripts>(1, 60s, false).front();
+  const auto scripts = std::make_shared<const ReadLockScripts>("lock0");
+  ASSERT_EQ(engine_->gates().enter(scripts, OwnerId{1}, waiter_).hold, held);
+  grantWithLease(*held, 20s);
+  env_->advance(5s);
+  world_.disconnect();
+  world_.connect(false, "another");
+  env_->advance(0s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  EXPECT_EQ(server_->oldest().at(5), "15000");
+  server_->confirm();
 }
 
 TEST_F(RenewalsTest, NobodyKnowsTheScriptsOfANewConnection) {

@@ -1415,6 +1415,17 @@ class PrecedenceTest : public WakeupQueuesTest {
   std::array<FakeWaiter, 12> crowd;
 };
 
+/// As where a pause would never end.
+TEST_F(PrecedenceTest, AClientMayBeOneThatDoesNotStandBack) {
+  HandOverLimits limits = kHandOvers;
+  limits.standsBack = false;
+  const Succession succession = queues.takeSuccessor("c", 0, "lock", limits, at(0));
+  EXPECT_EQ(succession.waiter, nullptr);
+  EXPECT_EQ(succession.pause, 0U);
+  EXPECT_EQ(one(queues.message("c", {}, at(0))), &crowd[2]);
+  drop(crowd[2]);
+}
+
 /// The message is this client's own, whether it comes before the answer or after it.
 TEST_F(PrecedenceTest, WhereNobodyElseHearsTheFirstOneTriesAtTheMessage) {
   ASSERT_EQ(answer(release(), 1), nullptr);

@@ -106,6 +106,31 @@ TEST_F(WantOfMemory, ACallThatCannotBeStoppedIsAnsweredInItsTime) {
   EXPECT_EQ(answers, 1);
 }
 
+// All calls at all gates are told at once, more than the loop keeps room for.
+TEST_F(WantOfMemory, CallsAtAGateAreAnsweredWhenTheClientIsClosed) {
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{1}, waiter_);
+  int answers = 0;
+  for (int i = 0; i < 3; ++i) {
+    AcquireParams params;
+    params.owner = OwnerId{1};
+    params.wait = 10s;
+    makeIntrusive<AcquireTask>(engine_, scripts_, std::move(params))
+        ->startInBackground([&answers](const Result<LockBackend::Acquired>& result) {
+          EXPECT_EQ(result.error().errc(), Errc::closed);
+          ++answers;
+        });
+  }
+  env_->runPosted();
+  EXPECT_EQ(answers, 0);
+  env_->setFull(true);
+  engine_->markClosed();
+  engine_->gates().dismissAll();
+  env_->setFull(false);
+  env_->runPosted();
+  EXPECT_EQ(answers, 3);
+  engine_->gates().leave(*gate.hold);
+}
+
 /// A connection that takes no request for want of memory.
 class FullCommands final : public NoCommands {
  public:

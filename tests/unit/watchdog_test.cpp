@@ -750,6 +750,29 @@ TEST(Watchdog, ALeaseThatWasRenewedWithAWatchedHoldIsLostLikeIt) {
   EXPECT_TRUE(hold->lost);
 }
 
+/// Nobody is left that was to be renewed: the other one asked for its own lease.
+TEST(Watchdog, ALeaseEndsByItselfWhenTheWatchedHoldBesideItIsOver) {
+  for (const bool released : {true, false}) {
+    SCOPED_TRACE(released ? "released" : "its maxHold is over");
+    Watchdog watchdog(kTimeout);
+    const HoldPtr hold = leasedInsideWatched(watchdog, milliseconds(15'000), true);
+    if (released) {
+      hold->parts[0].lost = true;
+      watchdog.partsEnded(*hold);
+      watchdog.resume(*hold);
+    } else {
+      hold->parts[0].maxHoldUntil = at(1000);
+      watchdog.resume(*hold);
+      EXPECT_EQ(watchdog.collect(at(1000)).lost.size(), 1U);
+    }
+    EXPECT_FALSE(hold->watched);
+    const Watchdog::Work work = watchdog.collect(at(15'000));
+    EXPECT_TRUE(work.renew.empty());
+    ASSERT_EQ(work.lost.size(), 1U);
+    EXPECT_EQ(work.lost.front().reason, LossReason::expired);
+  }
+}
+
 TEST(Watchdog, WorksWithoutAHandle) {
   Watchdog watchdog(kTimeout);
   const HoldPtr hold = makeHold();

@@ -81,8 +81,14 @@ class Env {
   /// Wakes one thread that sleeps on `word`. The word may be gone already: then no thread is woken.
   virtual void wakeOne(const std::atomic<std::uint32_t>* word) noexcept = 0;
 
+  /// Whether now() goes on by itself. Otherwise nobody may have to wait for a moment that no call
+  /// asks for.
+  [[nodiscard]] virtual bool timePasses() const noexcept { return true; }
+  /// This thread begins a call that may wait for what others do. For an Env whose time does not
+  /// pass by itself, as the next one.
+  virtual void callBegins() noexcept {}
   /// The client is being closed: from here on a thread that sleeps waits for the loop, and not for
-  /// what other clients do. For an Env whose time does not pass by itself.
+  /// what other clients do.
   virtual void closing() noexcept {}
   /// Accepts no more functions, runs the functions already queued and ends the loop. On a thread
   /// other than the loop thread it waits for the end, at most until `deadline`.

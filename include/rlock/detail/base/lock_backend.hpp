@@ -49,6 +49,9 @@ struct ReleaseTarget {
   /// HoldHandle::incarnation(), the number of the incarnation to be released; nothing happens when
   /// that incarnation is over. 0: the hold that the owner has when the release is sent.
   std::uint64_t incarnation = 0;
+  /// The caller will not ask again: a release that the server refuses goes on in the background,
+  /// too.
+  bool mustGo = false;
 };
 
 /// The identity of a lock. Two locks with the same node, database, name and kind are the same lock.

@@ -48,7 +48,8 @@ struct LockTraits {
   /// The message that ends the waits of all present waiters without another look at the server,
   /// whatever happened after it.
   std::string_view opensOn{};
-  /// For how long a lost request can be reconciled. Zero: as long as its lease could last.
+  /// For how long after it was sent a request can be reconciled. Zero: as long as its lease could
+  /// last.
   std::chrono::milliseconds reconcileWithin{0};
 };
 

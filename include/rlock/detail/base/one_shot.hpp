@@ -21,7 +21,7 @@ class OneShot {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit OneShot(std::shared_ptr<Env> env) noexcept : env_(std::move(env)) {}
+  explicit OneShot(std::shared_ptr<Env> env) noexcept : env_(std::move(env)) { env_->callBegins(); }
 
   void put(T value) {
     value_.emplace(std::move(value));

@@ -39,7 +39,7 @@ class AcquireTask final : public QueuedTask, public FromBlockCache<AcquireTask> 
   /// @param params  already checked
   AcquireTask(std::shared_ptr<LockEngine> engine,
               std::shared_ptr<const LockScripts> scripts,
-              AcquireParams params);
+              AcquireParams&& params);
 
   [[nodiscard]] static constexpr bool mayBeRefused() noexcept { return true; }
 
@@ -88,7 +88,7 @@ class AcquireTask final : public QueuedTask, public FromBlockCache<AcquireTask> 
 
 inline AcquireTask::AcquireTask(std::shared_ptr<LockEngine> engine,
                                 std::shared_ptr<const LockScripts> scripts,
-                                AcquireParams params)
+                                AcquireParams&& params)
     : QueuedTask(std::move(engine), std::move(scripts), params),
       stop_(std::move(params.stop)),
       label_(params.label.empty() ? nullptr
@@ -191,6 +191,7 @@ inline AcquireTask::Step AcquireTask::replied() {
           {.kind = Outcome::Kind::failed,
            .error = Error(Errc::protocolError, "unexpected reply to a reconcile request")});
     }
+    engine_->outages().untold(*scripts_, parsed->publishError);
     noteLosses(parsed->token.has_value());
     const bool answered = tell([](AcquireFsm& fsm) {
       return fsm.answered() || fsm.state() == AcquireFsm::State::undoing;
@@ -202,6 +203,7 @@ inline AcquireTask::Step AcquireTask::replied() {
     return failed({.kind = Outcome::Kind::failed,
                    .error = Error(Errc::protocolError, "unexpected reply to an acquire request")});
   }
+  engine_->outages().untold(*scripts_, parsed->publishError);
   noteLosses(parsed->token.has_value());
   return found(acquisition_.replied(*parsed, answeredAt()));
 }

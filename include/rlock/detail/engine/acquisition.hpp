@@ -210,7 +210,8 @@ inline Acquisition::Clock::time_point Acquisition::beginReconciling(
     std::chrono::milliseconds outageTimeout) {
   const bool limited = terms_.traits().reconcileWithin.count() > 0;
   if (!reconciling_ && limited) {
-    atHand_->reconcileBefore = now + terms_.traits().reconcileWithin;
+    // The server's knowledge lapses so long after the request, however late its loss was noticed.
+    atHand_->reconcileBefore = atHand_->sentAt + terms_.traits().reconcileWithin;
   }
   reconciling_ = true;
   atHand_->keeps = keep && !std::exchange(dropsAll_, false);
@@ -240,7 +241,8 @@ inline Acquisition::Finding Acquisition::replied(const AcquireReply& reply, Cloc
   enrols_ = false;
   if (!reply.granted) {
     remaining_ = reply.remaining;
-    return {.kind = Finding::Kind::refused};
+    // The server lets an owner in that holds the lock, so that nothing is left of its holds.
+    return {.kind = Finding::Kind::refused, .left = before_ > 0 ? std::optional(0) : std::nullopt};
   }
   atHand_->obtained.token = reply.token;
   return granted(reply.count, reply.count, now);

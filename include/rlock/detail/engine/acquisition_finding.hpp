@@ -29,11 +29,13 @@ struct AcquisitionFinding {
     failed         ///< certainly not executed, and will not be
   };
   Kind kind = Kind::failed;
-  int count = 0;              ///< granted: holds now
-  bool tooMany = false;       ///< granted: more than this owner knows of
-  bool held = false;          ///< resolved: a good hold is there
-  bool undone = false;        ///< resolved: a hold was taken back
-  std::optional<int> left{};  ///< resolved: so many holds from before the request are left
+  int count = 0;         ///< granted: holds now
+  bool tooMany = false;  ///< granted: more than this owner knows of
+  bool held = false;     ///< resolved: a good hold is there
+  bool undone = false;   ///< resolved: a hold was taken back
+  /// resolved or refused: so many holds from before the request are left; empty: nothing was heard
+  /// of them.
+  std::optional<int> left{};
   /// resolved: how long what is left lasts; empty: nothing is left, or it is not known.
   std::optional<std::chrono::milliseconds> lasts{};
   bool leavesQueueEntry = false;  ///< the entry in the server's queue is used up, or never was

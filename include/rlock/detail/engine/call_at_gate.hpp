@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/engine/hold_gates.hpp>
 #include <rlock/detail/engine/step_performer.hpp>
 #include <rlock/detail/engine/stepped_call.hpp>
@@ -43,10 +44,14 @@ class CallAtGate final : public GateWaiter {
   }
   void gateClosed() noexcept override {
     call_.mutex_.share();
-    performer_.soon([this] {
+    const auto refused = [this] {
       call_.wakeToWait();
       performer_.perform(call_.gateRefused());
-    });
+    };
+    // All calls at all gates are told at once, more than the loop has a reserve for.
+    if (!ifThereIsMemory([&] { performer_.soon(refused); })) {
+      performer_.guarded(refused);
+    }
   }
   void gateDropRef() noexcept override { call_.dropRef(); }
 

@@ -100,7 +100,7 @@ class CallRunner : public SteppedCall {
 inline void CallRunner::interruptCaller(Signals::Signal why) noexcept {
   signals_.give(why);
   if (!background_) {
-    interrupt();
+    interrupt(*engine_->env());
     return;
   }
   // Race: the last owner may be deleting the call, whose destructor waits for this.

@@ -53,6 +53,7 @@ class CallingThread {
 };
 
 inline bool CallingThread::run() {
+  call_.engine_->env()->callBegins();
   Step step = call_.begin();
   for (;;) {
     switch (step) {

@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -103,6 +104,9 @@ class EngineContext : public std::enable_shared_from_this<EngineContext> {
   bool setClosed() noexcept { return !closed_.exchange(true); }
 
  private:
+  /// IdempotencyKeyPool::life()
+  [[nodiscard]] std::chrono::milliseconds lifeOfKeys() const noexcept;
+
   const std::string clientId_;
   const Options options_;
   const std::shared_ptr<const Logger> log_;
@@ -129,9 +133,15 @@ inline EngineContext::EngineContext(std::string clientId,
       telemetry_(options_, *log_, counters_.handlerFailures),
       env_(std::move(env)),
       dispatcher_(std::make_shared<Dispatcher>(env_, transports, options_, log_, events)),
-      // Longer than any request is repeated or reconciled.
-      idempotencyKeys_(std::make_shared<IdempotencyKeyPool>(kIdempotencyKeyLife + callTimeout() +
-                                                            2 * options_.commandTimeout)) {}
+      idempotencyKeys_(std::make_shared<IdempotencyKeyPool>(lifeOfKeys())) {}
+
+inline std::chrono::milliseconds EngineContext::lifeOfKeys() const noexcept {
+  // Longer than any request is repeated or reconciled. An acquisition that is not acknowledged is
+  // undone when the time for that is over.
+  const auto awaited =
+      options_.sync.any() ? options_.sync.limit : std::chrono::milliseconds::zero();
+  return kIdempotencyKeyLife + callTimeout() + 2 * options_.commandTimeout + awaited;
+}
 
 inline std::string EngineContext::ownerField(OwnerId owner) const {
   std::string field;
@@ -173,15 +183,21 @@ inline Error EngineContext::describe(Error error,
                                      const LockScripts& scripts,
                                      OwnerId owner,
                                      Clock::time_point since) const {
-  ErrorContext context;
-  context.key = scripts.title();
-  context.kind = scripts.noun();
-  if (scripts.traits.holdKind != HoldKind::none) {
-    context.owner = ownerField(owner);
+  try {
+    ErrorContext context;
+    context.key = scripts.title();
+    context.kind = scripts.noun();
+    if (scripts.traits.holdKind != HoldKind::none) {
+      context.owner = ownerField(owner);
+    }
+    context.node = dispatcher_->node(scripts.name);
+    context.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now() - since);
+    return error.withContext(context);
+  } catch (const std::bad_alloc&) {
+    // An error that says less is of more use than one that says that there was no memory: whether
+    // the request may have been executed depends on it.
+    return error;
   }
-  context.node = dispatcher_->node(scripts.name);
-  context.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now() - since);
-  return error.withContext(context);
 }
 
 }  // namespace rlock::detail

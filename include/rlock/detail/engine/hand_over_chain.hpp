@@ -10,6 +10,7 @@ namespace rlock::detail {
 struct HandOverLimits {
   int count = 0;                      ///< hand-overs in a row; 0: none
   std::chrono::milliseconds time{0};  ///< from the first of them to the last; 0: none
+  bool standsBack = true;             ///< its waiters pause for others after the last one
 
   [[nodiscard]] bool any() const noexcept { return count > 0 && time.count() > 0; }
 };

@@ -58,9 +58,10 @@ struct HoldBook {
   [[nodiscard]] Clock::time_point endOf(const Hold& hold, Clock::time_point now)
       RLOCK_EXCLUDES(mutex) {
     const MutexLock lock(mutex);
-    // A renewal whose answer did not come may have been executed.
+    // A renewal whose answer did not come may have been executed, and so may a change of the lease.
     const auto renewed = hold.watched ? watchdog.timeout() : std::chrono::milliseconds::zero();
-    return std::max(hold.validUntil, now + renewed) + Validity::allowance(hold.lease);
+    const auto anew = std::max(renewed, hold.doubtfulLease());
+    return std::max(hold.validUntil, now + anew) + Validity::allowance(std::max(hold.lease, anew));
   }
   /// The server has nothing of this hold any more: its holders are told.
   void end(Hold& hold, LossReason reason, std::vector<HoldLoss>& losses) RLOCK_REQUIRES(mutex) {

@@ -6,6 +6,7 @@
 #include <rlock/detail/base/hold_handle.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/lock_traits.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/force_listener.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
@@ -20,8 +21,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -97,6 +101,9 @@ class HoldEvents {
   /// The timer is to be set earlier. It cannot fail, as in HoldKeeper.
   void wakeLoop() noexcept RLOCK_EXCLUDES(book_.mutex) { begin_->post(context_.sharing(*this)); }
   void beginOnLoop();
+  /// The incarnation of a hold that was told lost, if the server may have it for longer than it was
+  /// counted on.
+  static std::optional<std::uint64_t> leftOver(const Hold& hold) noexcept;
 
   EngineContext& context_;
   HoldBook& book_;
@@ -146,10 +153,12 @@ inline void HoldEvents::leaseChanged(Hold& hold,
                                      bool taken) {
   bool needsLoop = false;
   std::vector<HoldLoss> lost;
+  std::optional<std::uint64_t> left;
   {
     const MutexLock lock(book_.mutex);
     if (taken) {
       book_.watchdog.leaseChanged(hold, sentAt, lease);
+      left = leftOver(hold);
     } else if (hold.count > 0 && !hold.lost) {
       book_.end(hold, goneReason(hold), lost);
     }
@@ -159,11 +168,27 @@ inline void HoldEvents::leaseChanged(Hold& hold,
     wakeLoop();
   }
   losses_.announceOnLoop(std::move(lost));
+  if (left) {
+    losses_.giveBackOnLoop(HoldPtr(&hold), *left);
+  }
 }
 
 inline void HoldEvents::leaseNotChanged(Hold& hold, const IdempotencyKeyPool::Loan& lost) noexcept {
-  const MutexLock lock(book_.mutex);
-  Watchdog::leaseNotChanged(hold, lost);
+  std::optional<std::uint64_t> left;
+  {
+    const MutexLock lock(book_.mutex);
+    Watchdog::leaseNotChanged(hold, lost);
+    left = leftOver(hold);
+  }
+  if (left) {
+    // Without memory for it, the hold's own release gives it back.
+    ifThereIsMemory([&] { losses_.giveBackOnLoop(HoldPtr(&hold), *left); });
+  }
+}
+
+inline std::optional<std::uint64_t> HoldEvents::leftOver(const Hold& hold) noexcept {
+  const bool left = hold.lost && hold.count > 0 && hold.doubtfulLease().count() > 0;
+  return left ? std::optional(hold.incarnation) : std::nullopt;
 }
 
 inline void HoldEvents::forced(const LockScripts& scripts, Clock::time_point sentAt) {
@@ -204,7 +229,8 @@ inline void HoldEvents::threadEnded(OwnerId owner) noexcept {
     const MutexLock lock(book_.mutex);
     Watchdog* const watchdog = &book_.watchdog;
     book_.ledger.visitOwnedBy(owner, [&](Hold& hold) {
-      if (hold.count == 0 || hold.lost) {
+      // Of one that the watchdog does not have the release is under way.
+      if (hold.count == 0 || hold.lost || !hold.hook.linked()) {
         return;
       }
       // It must not be renewed for ever, even if nobody can be told.
@@ -227,8 +253,14 @@ inline void HoldEvents::invalidateAll() noexcept {
   // Not left to the loop, which may be in a callback of the application.
   try {
     const MutexLock lock(book_.mutex);
-    invalidated_.reserve(book_.ledger.size());
-    for (const HoldPtr& hold : book_.ledger.all()) {
+    const std::vector<HoldPtr> all = book_.ledger.all();
+    std::size_t handles = 0;
+    for (const HoldPtr& hold : all) {
+      handles += std::max<std::size_t>(1, hold->parts.size());
+    }
+    // Before the first is marked: nobody would signal one that is marked and not noted.
+    invalidated_.reserve(handles);
+    for (const HoldPtr& hold : all) {
       if (hold->handle && hold->handle->markLost(LossReason::clientClosed)) {
         invalidated_.push_back(hold->handle);
       }
@@ -266,10 +298,11 @@ inline std::vector<HoldPtr> HoldEvents::loseAll() {
       hold->count = 0;
     }
   }
-  losses_.announce(lost);
+  // The tokens of all holds first: each announcement may run the application's code.
   for (const auto& handle : invalidated) {
     handle->signalLoss();
   }
+  losses_.announce(lost);
   return held;
 }
 

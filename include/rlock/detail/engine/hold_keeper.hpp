@@ -80,7 +80,8 @@ class HoldKeeper {
   [[nodiscard]] std::optional<OwnerId> anotherHolder(const LockScripts& scripts,
                                                      OwnerId owner) const;
   /// Whether this owner has a hold that shuts out everybody else who wants the lock by these
-  /// scripts, renewed until it is released.
+  /// scripts, renewed until it is released. Not while its release is under way, nor while one that
+  /// has failed goes on in the background.
   [[nodiscard]] bool keeps(const LockScripts& scripts, OwnerId owner) const;
   /// When a hold is over at the latest unless renewed.
   [[nodiscard]] Clock::time_point endOf(const Hold& hold) const {
@@ -148,9 +149,13 @@ class HoldKeeper {
   [[nodiscard]] bool isOver(const LockScripts& scripts,
                             OwnerId owner,
                             std::uint64_t incarnation) const;
-  /// A release was not executed after all.
-  /// @param certain  false: it may have been, but what it came to cannot be known
-  void notReleased(Hold& hold, bool certain = true);
+  enum class GivenUp : std::uint8_t {
+    refused,    ///< it was not executed
+    doubtful,   ///< it may have been, but what it came to cannot be known; its owner may ask again
+    forgotten,  ///< the same, and nobody will ask again: the hold counts no more
+  };
+  /// A release that nothing more is done about.
+  void notReleased(Hold& hold, GivenUp how = GivenUp::refused);
   /// The holds that a release has left.
   struct Released {
     int remain = 0;             ///< holds that are left
@@ -159,8 +164,8 @@ class HoldKeeper {
   /// A release was executed, or found nothing. If nothing else is to be done the gate is left in
   /// the same step, and what is returned is to be given to HoldGates::afterLeaving().
   std::optional<HoldGates::Left> released(Hold& hold, const HoldRelease& release, Released& result);
-  /// An acquisition was reconciled, which has left so many of the holds that were there before it.
-  /// The gate must be held.
+  /// An acquisition was reconciled or refused, which has left so many of the holds that were there
+  /// before it. The gate must be held.
   void counted(Hold& hold, int count);
 
  private:
@@ -257,7 +262,8 @@ inline bool HoldKeeper::keeps(const LockScripts& scripts, OwnerId owner) const {
       continue;
     }
     const HoldPtr hold = book_.ledger.peek(kind, scripts.name, owner);
-    if (hold && hold->count > 0 && hold->watched && !hold->lost &&
+    // The watchdog has no hold whose release is under way.
+    if (hold && hold->count > 0 && hold->watched && !hold->lost && hold->hook.linked() &&
         hold->maxHoldUntil == Clock::time_point::max()) {
       return true;
     }
@@ -308,6 +314,7 @@ inline HoldKeeper::Granted HoldKeeper::bookGrant(
     hold.maxHoldUntil = Clock::time_point::max();
   }
   hold.count = count;
+  hold.overcounted = false;
   hold.grantedAt = terms.now;
   if (before == 0 || count <= 1) {
     hold.heldSince = terms.now;
@@ -372,7 +379,7 @@ inline int HoldKeeper::countRead(Hold& hold,
 }
 
 inline int HoldKeeper::countWhole(Hold& hold, int before, int count, Aftermath& after) {
-  const bool alone = count <= before;
+  const bool alone = count <= before - (hold.overcounted ? 1 : 0);
   if (before > 0 && alone && !hold.lost) {
     // The server had dropped the holds that came before this one. A holder that hears of this
     // grant must not take them for valid.
@@ -498,8 +505,9 @@ inline HoldKeeper::ReleasePlan HoldKeeper::releasingWithin(Hold& hold,
     plan.partIndex = plan.nothing ? 0 : parts.indexOf(*part);
   }
   plan.before = hold.count;
-  const bool watched =
-      hold.parts.empty() ? hold.watched : ReadParts(hold).leavesWatched(plan.partIndex);
+  // The rest of a lost hold is to end soon.
+  const bool watched = hold.parts.empty() ? hold.watched && !hold.lost
+                                          : ReadParts(hold).leavesWatched(plan.partIndex);
   plan.restore = watched ? context_.options().watchdogTimeout : std::chrono::milliseconds::zero();
   if (part != nullptr && !plan.nothing) {
     part->releasing = true;
@@ -522,7 +530,8 @@ inline bool HoldKeeper::isOver(const LockScripts& scripts,
   return incarnation != 0 && (!hold || hold->incarnation != incarnation || hold->count == 0);
 }
 
-inline void HoldKeeper::notReleased(Hold& hold, bool certain) {
+inline void HoldKeeper::notReleased(Hold& hold, GivenUp how) {
+  const bool certain = how == GivenUp::refused;
   bool needsLoop = false;
   {
     const MutexLock lock(book_.mutex);
@@ -530,6 +539,11 @@ inline void HoldKeeper::notReleased(Hold& hold, bool certain) {
       // The owner has asked for the release, so the hold is no longer renewed and expires.
       hold.watched = false;
       hold.abandoned = true;
+    } else if (how == GivenUp::forgotten && hold.parts.empty()) {
+      // If the server counts one more, the release of the last one finds and ends it.
+      --hold.count;
+    } else if (how == GivenUp::doubtful && hold.parts.empty()) {
+      hold.overcounted = true;
     }
     for (HoldPart& part : hold.parts) {
       // One that may have been released counts no more, wherever it is.
@@ -548,12 +562,15 @@ inline void HoldKeeper::counted(Hold& hold, int count) {
   std::vector<HoldLoss> found;
   {
     const MutexLock lock(book_.mutex);
-    if (count >= static_cast<int>(hold.parts.size())) {
-      return;
-    }
-    hold.count = ReadParts(hold).counted(count, context_.now(), book_.watchdog, found);
-    if (hold.count == 0) {
-      book_.watchdog.retire(hold);
+    if (hold.parts.empty()) {
+      if (count == 0 && hold.count > 0) {
+        book_.end(hold, goneReasonAt(hold, context_.now()), found);
+      }
+    } else if (count < static_cast<int>(hold.parts.size())) {
+      hold.count = ReadParts(hold).counted(count, context_.now(), book_.watchdog, found);
+      if (hold.count == 0) {
+        book_.watchdog.retire(hold);
+      }
     }
   }
   tell(found);
@@ -570,18 +587,22 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
   std::optional<HoldGates::Left> left;
   try {
     const MutexLock lock(book_.mutex);
-    label = hold.label;
+    if (!hold.label.empty()) {
+      label = hold.label;
+    }
     result.since = hold.heldSince;
     if (!hold.parts.empty()) {
       remain = ReadParts(hold).released(release, context_.now(), book_.watchdog, found);
-    } else if (lost && remain == 0 && hold.count > 0 && !hold.lost) {
-      lose(hold, goneReason(hold), found);
+    } else if (remain == 0 && !hold.lost && (lost ? hold.count > 0 : hold.leavesOthers())) {
+      // It is not there, or the others are not that its owner holds beside the released one.
+      lose(hold, goneReasonAt(hold, context_.now()), found);
     }
     hold.count = remain;
+    hold.overcounted = false;
     result.remain = hold.parts.empty() ? remain : ReadParts(hold).wanted();
     if (remain == 0) {
       book_.watchdog.retire(hold);
-      if (const auto handle = std::exchange(hold.handle, nullptr); handle && !lost) {
+      if (const auto handle = std::exchange(hold.handle, nullptr); handle && found.empty()) {
         handle->setReleased();
       }
     } else {

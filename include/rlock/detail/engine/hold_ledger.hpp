@@ -53,6 +53,7 @@ struct HoldPart {
   std::uint64_t incarnation = 0;
   bool lost = false;       ///< its holder is told
   bool watched = false;    ///< it has the watchdog's lease: it was taken so, or was renewed
+  bool renews = false;     ///< it was taken without a lease of its own: it is why all are renewed
   bool releasing = false;  ///< its release is under way
   /// So many later ones, which no object stands for, are gone from the server and were not given
   /// back by their owner.
@@ -72,6 +73,9 @@ struct LeaseChanges {
   /// The idempotency key of one whose end nobody knows. Once the next one has taken effect with the
   /// same key, the lost one cannot any more.
   IdempotencyKeyPool::Loan lost{};
+  /// The longest of the leases that the server may have, while nobody knows which of them it has;
+  /// zero: it has the hold's.
+  std::chrono::milliseconds longest{0};
 };
 
 /// All that one owner holds of one lock, as far as this client knows.
@@ -139,6 +143,14 @@ struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
     syncLimit = static_cast<std::uint32_t>(policy.limit.count());
   }
   ///@}
+  /// LeaseChanges::longest
+  [[nodiscard]] std::chrono::milliseconds doubtfulLease() const noexcept {
+    return leaseChanges ? leaseChanges->longest : std::chrono::milliseconds::zero();
+  }
+
+  /// Whether its owner certainly holds more than the one that is being released. Not where each has
+  /// a lease of its own.
+  [[nodiscard]] bool leavesOthers() const noexcept { return count > 1 && !overcounted; }
 
   bool renewedAlone = false;  ///< the server refused its renewal: others must not suffer
   bool leftToExpire = false;  ///< its owner's thread has ended: closing does not give it back
@@ -149,7 +161,8 @@ struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
   std::uint16_t syncCount = 1;
   std::uint32_t syncLimit = 0;
   SyncPolicy::Kind syncKind = SyncPolicy::Kind::none;
-  bool abandoned = false;  ///< its release has failed: the next grant begins another hold
+  bool abandoned = false;    ///< its release has failed: the next grant begins another hold
+  bool overcounted = false;  ///< one of several may have been released that is counted still
   std::unique_ptr<LeaseChanges> leaseChanges;  ///< null: there never was one
   GateWaiter* lastAtGate = nullptr;            ///< the next of it is the first
   TableHook<Hold> byKey;

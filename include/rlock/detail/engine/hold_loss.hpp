@@ -31,6 +31,7 @@ struct HoldLoss {
   std::chrono::milliseconds lease{0};
   std::chrono::steady_clock::time_point validUntil{};
   std::chrono::steady_clock::time_point heldSince{};
+  bool mayLast = false;  ///< the server may have it for longer than its lease
 
   /// Marks the handle, which is told later, unless it is lost already.
   void mark() noexcept {
@@ -40,10 +41,17 @@ struct HoldLoss {
   }
 };
 
+///@{
 /// Why a hold is lost of which the server says that it is not there.
 inline LossReason goneReason(const Hold& hold) noexcept {
   return hold.suspect ? LossReason::failover : LossReason::refused;
 }
+/// As above, for a hold whose own time may have been over when the server said so.
+inline LossReason goneReasonAt(const Hold& hold,
+                               std::chrono::steady_clock::time_point now) noexcept {
+  return now >= hold.validUntil ? Validity::reasonAt(hold, now) : goneReason(hold);
+}
+///@}
 
 ///@{
 /// The loss of a hold, or of a part of it, which has a lease of its own, before it is decided.
@@ -55,7 +63,8 @@ inline HoldLoss lossOf(Hold& hold, LossReason reason) {
           hold.label,
           hold.lease,
           hold.validUntil,
-          hold.heldSince};
+          hold.heldSince,
+          hold.doubtfulLease().count() > 0};
 }
 inline HoldLoss lossOf(Hold& hold, const HoldPart& part, LossReason reason) {
   return {HoldPtr(&hold),
@@ -141,6 +150,14 @@ inline void forgetAbandoned(Hold& hold) noexcept {
   }
 }
 
+/// Once none is left that was taken to be renewed, those with a lease of their own end as it does.
+inline void endRenewalsForNone(Hold& hold) noexcept {
+  hold.watched =
+      hold.watched && std::any_of(hold.parts.begin(), hold.parts.end(), [](const HoldPart& part) {
+        return part.renews && !part.lost;
+      });
+}
+
 /// Decides the loss of each part whose own time is over. False: nothing has changed, or all are
 /// lost.
 inline bool losePartsDue(Hold& hold,
@@ -165,6 +182,9 @@ inline bool losePartsDue(Hold& hold,
     some = true;
   }
   hold.lost = !left;
+  if (left) {
+    endRenewalsForNone(hold);
+  }
   Validity::sum(hold);
   Validity::publish(hold);
   return some && left;

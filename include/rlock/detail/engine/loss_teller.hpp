@@ -6,6 +6,7 @@
 #include <rlock/detail/engine/callbacks.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/hold_loss.hpp>
 #include <rlock/detail/engine/outage_report.hpp>
 #include <rlock/detail/engine/recent_losses.hpp>
@@ -16,6 +17,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -47,6 +49,8 @@ class LossTeller {
   /// Loop thread.
   void announce(const Losses& losses);
   void announceOnLoop(Losses losses);
+  /// Gives back a hold that was told lost before, because the server may have it for longer since.
+  void giveBackOnLoop(HoldPtr hold, std::uint64_t incarnation);
 
   [[nodiscard]] RecentLosses& recent() noexcept { return recent_; }
 
@@ -55,6 +59,7 @@ class LossTeller {
   void write(const HoldLoss& lost);
   void tellObserver(const HoldLoss& lost);
   void giveBack(const HoldLoss& lost);
+  void giveBack(const Hold& hold, std::uint64_t incarnation);
 
   EngineContext& context_;
   Callbacks& callbacks_;
@@ -77,13 +82,25 @@ inline void LossTeller::announceOnLoop(Losses losses) {
   }
 }
 
+inline void LossTeller::giveBackOnLoop(HoldPtr hold, std::uint64_t incarnation) {
+  context_.dispatcher().post([self = context_.sharing(*this), hold = std::move(hold), incarnation] {
+    ifThereIsMemory([&] { self->giveBack(*hold, incarnation); });
+  });
+}
+
 inline void LossTeller::giveBack(const HoldLoss& lost) {
-  // Where the server has said so, there is nothing left; a lease that ran out is over in a moment;
-  // and what a thread has left is left to expire.
-  const bool left = lost.reason == LossReason::maxHold || lost.reason == LossReason::unreachable;
-  if (left && !context_.refuse(false)) {
-    giveBack_(std::static_pointer_cast<const LockScripts>(lost.hold->keepAlive),
-              {lost.hold->owner, lost.incarnation});
+  // Where the server has said so, there is nothing left; a lease that ran out is over in a moment,
+  // unless the server may have another one; and what a thread has left is left to expire.
+  if (lost.reason == LossReason::maxHold || lost.reason == LossReason::unreachable ||
+      (lost.reason == LossReason::expired && lost.mayLast)) {
+    giveBack(*lost.hold, lost.incarnation);
+  }
+}
+
+inline void LossTeller::giveBack(const Hold& hold, std::uint64_t incarnation) {
+  if (!context_.refuse(false)) {
+    giveBack_(std::static_pointer_cast<const LockScripts>(hold.keepAlive),
+              {hold.owner, incarnation});
   }
 }
 

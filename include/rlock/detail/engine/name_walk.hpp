@@ -38,6 +38,10 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
   using Handler = UniqueFunction<void(Result<Found>)>;
 
   NameWalk(std::shared_ptr<LockEngine> engine, std::string_view pattern);
+  NameWalk(const NameWalk&) = delete;
+  NameWalk& operator=(const NameWalk&) = delete;
+  /// Without memory a walk in the background ends where it is, and its handler is told here.
+  ~NameWalk();
 
   ///@{
   /// Looks at one name.
@@ -82,6 +86,7 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
   void stepDone(Result<ScanStep> step);
   void lookOn();
   void lookedAt(Result<Info> info);
+  void tell(Result<Found> result) { std::exchange(handler_, nullptr)(std::move(result)); }
   [[nodiscard]] Error soFar(const Error& error) const;
   [[nodiscard]] std::vector<std::string> fresh(std::vector<std::string> names);
   void keep(Info info);
@@ -107,6 +112,13 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
   std::optional<Error> error_ RLOCK_GUARDED_BY(mutex_);      // the first
   Handler handler_;
 };
+
+inline NameWalk::~NameWalk() {
+  if (handler_) {
+    object_.engine().callbacks().reject(
+        [handler = std::move(handler_)]() mutable { handler(Result<Found>(memoryError())); });
+  }
+}
 
 inline ScriptedObject NameWalk::objectOf(const std::shared_ptr<LockEngine>& engine,
                                          std::string_view name,
@@ -216,8 +228,14 @@ inline Result<NameWalk::Found> NameWalk::run() {
 inline void NameWalk::start(Handler handler) {
   handler_ = std::move(handler);
   deadline_ = object_.engine().now() + object_.engine().callTimeout();
-  findParts();
-  step();
+  try {
+    findParts();
+    step();
+  } catch (...) {
+    // Its caller is told by the exception.
+    handler_ = nullptr;
+    throw;
+  }
 }
 
 inline void NameWalk::step() {
@@ -231,7 +249,7 @@ inline void NameWalk::step() {
 
 inline void NameWalk::stepDone(Result<ScanStep> step) {
   if (!step.has_value()) {
-    handler_(Result<Found>(soFar(step.error())));
+    tell(soFar(step.error()));
     return;
   }
   cursor_ = step->cursor;
@@ -299,9 +317,9 @@ inline void NameWalk::lookedAt(Result<Info> info) {
     break;
   }
   if (error) {
-    handler_(Result<Found>(soFar(*error)));
+    tell(soFar(*error));
   } else if (over()) {
-    handler_(Result<Found>(sorted()));
+    tell(sorted());
   } else {
     step();
   }

@@ -17,9 +17,9 @@
 
 namespace rlock::detail {
 
-/// Keeps an outage from being logged once for each hold. The first event of a kind is told in full,
-/// the others are counted and told together: 1 s later, then after twice as long each time, at most
-/// 1 min, and when the outage is over.
+/// Keeps an outage, or a right that is missing, from being logged once for each hold. The first
+/// event of a kind is told in full, the others are counted and told together: 1 s later, then after
+/// twice as long each time, at most 1 min, and when the outage is over.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class OutageLog {
@@ -27,11 +27,12 @@ class OutageLog {
   using Clock = std::chrono::steady_clock;
 
   enum class Event : std::uint8_t {
-    renewal,     ///< a hold was not renewed
-    loss,        ///< a hold was lost, because it could not be renewed
-    release,     ///< a release in the background failed
-    expiry,      ///< a release was given up: the hold is left to expire
-    reconciling  ///< what a lost request did could not be found out
+    renewal,      ///< a hold was not renewed
+    loss,         ///< a hold was lost, because it could not be renewed
+    release,      ///< a release in the background failed
+    expiry,       ///< a release was given up: the hold is left to expire
+    reconciling,  ///< what a lost request did could not be found out
+    untold        ///< the server refused a message to waiters
   };
 
   struct Noted {
@@ -52,7 +53,7 @@ class OutageLog {
     bool told = false;
     std::size_t more = 0;
   };
-  using Counts = std::array<Count, 5>;
+  using Counts = std::array<Count, 6>;
   struct Summary {
     LogLevel level;
     std::string_view text;
@@ -62,12 +63,13 @@ class OutageLog {
   static constexpr std::chrono::seconds kLongestInterval{60};
   static constexpr std::chrono::seconds kQuiet{1};
   /// By Event.
-  static constexpr std::array<Summary, 5> kSummaries{{
+  static constexpr std::array<Summary, 6> kSummaries{{
       {LogLevel::warning, "more renewals of holds failed"},
       {LogLevel::error, "more holds were lost: unreachable"},
       {LogLevel::warning, "more releases in the background failed"},
       {LogLevel::warning, "more releases could not be completed: the holds are left to expire"},
       {LogLevel::warning, "more requests whose replies were lost could not be reconciled"},
+      {LogLevel::warning, "more times waiters could not be told"},
   }};
 
   static void write(const Logger& log, const Counts& counts);

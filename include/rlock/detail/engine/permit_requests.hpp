@@ -9,6 +9,7 @@
 #include <rlock/detail/engine/scripted_object.hpp>
 #include <rlock/detail/executor/idempotency_key_pool.hpp>
 #include <rlock/detail/executor/permit_scripts.hpp>
+#include <rlock/detail/executor/publish_refusal.hpp>
 #include <rlock/detail/executor/reply_number.hpp>
 #include <rlock/detail/executor/start_script.hpp>
 #include <rlock/duration.hpp>
@@ -156,8 +157,9 @@ template <class Pick>
 auto PermitRequests::countsOf(Pick pick) {
   return [pick](const Reply& reply) -> std::optional<std::int64_t> {
     const auto& elements = reply.elements;
-    if (!reply.isArray() || elements.size() != 3 ||
-        !std::all_of(elements.begin(), elements.end(), [](const Reply& element) {
+    const std::size_t size = publishRefusal(reply).empty() ? 3 : 4;
+    if (!reply.isArray() || elements.size() != size ||
+        !std::all_of(elements.begin(), elements.begin() + 3, [](const Reply& element) {
           return element.isInteger();
         })) {
       return std::nullopt;

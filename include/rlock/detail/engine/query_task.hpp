@@ -8,6 +8,7 @@
 #include <rlock/detail/engine/task.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/naming.hpp>
+#include <rlock/detail/executor/publish_refusal.hpp>
 
 #include <fmt/format.h>
 
@@ -285,6 +286,9 @@ Result<T> QueryTask<T>::judge() {
   if (!value) {
     noAnswer(false);
     return this->describe(Error(Errc::protocolError, "unexpected reply to a query"));
+  }
+  if (this->publishes()) {
+    this->engine_->outages().untold(*this->scripts_, publishRefusal(this->reply()));
   }
   return std::move(*value);
 }

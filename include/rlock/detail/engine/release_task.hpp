@@ -41,6 +41,9 @@ class ReleaseTask final : public Task<ReleaseOutcome>, public FromBlockCache<Rel
         incarnation_(target.incarnation),
         release_(scripts_->traits) {
     deadline_ = began_ + engine_->callTimeout();
+    if (target.mustGo) {
+      release_.setMustGo();
+    }
   }
 
   /// Releases in the background, for a holder to whom it is enough that the log says what went
@@ -282,7 +285,9 @@ inline ReleaseTask::Step ReleaseTask::failed(Outcome outcome) {
   const Step step = found(release_.failed(*outcome.error, outcome.answered));
   if (release_.reconciles() && step == Step::end) {
     tellUnreconciled(*outcome.error);
-    engine_->holds().notReleased(gate_.hold(), false);
+    engine_->holds().notReleased(
+        gate_.hold(),
+        release_.mustGo() ? HoldKeeper::GivenUp::forgotten : HoldKeeper::GivenUp::doubtful);
     leaveGate();
   }
   return step;

@@ -77,8 +77,11 @@ class Relinquishment {
   /// @param traits  of the kind of lock; must outlive this
   explicit Relinquishment(const LockTraits& traits) noexcept : traits_(traits) {}
 
-  /// Nobody would try again if it failed.
-  void setNobodyAsks() noexcept { nobodyAsks_ = true; }
+  /// Its caller would not try again if it failed, but is told of that.
+  void setMustGo() noexcept { mustGo_ = true; }
+  /// As setMustGo(), and nobody waits to be told.
+  void setNobodyAsks() noexcept { mustGo_ = nobodyAsks_ = true; }
+  [[nodiscard]] bool mustGo() const noexcept { return mustGo_; }
   [[nodiscard]] bool nobodyAsks() const noexcept { return nobodyAsks_; }
 
   // Requests.
@@ -149,6 +152,7 @@ class Relinquishment {
   }
 
   const LockTraits& traits_;
+  bool mustGo_ = false;
   bool nobodyAsks_ = false;
   Plan plan_;
   bool reconciling_ = false;
@@ -207,12 +211,17 @@ inline Relinquishment::Finding Relinquishment::failed(Error error, bool answered
   }
   const Errc errc = error.errc();
   // A release that did not get through, or only to a server that takes nothing at the moment, must
-  // go all the same. A refusal for another reason is the caller's to deal with, if there is one.
+  // go all the same. A refusal for another reason is the caller's to deal with, if there is one
+  // that can.
   const bool passes = errc == Errc::connectionFailed || errc == Errc::readOnly ||
                       errc == Errc::notSynced ||
                       classifyError(error.serverMessage()).action == ErrorAction::retry;
   const bool refused = answered && !passes;
-  const bool goesOn = errc != Errc::closed && (nobodyAsks_ ? errc != Errc::wrongType : !refused);
+  // A release for which there was no memory has not begun, and says so by its error: then somebody
+  // repeats it, and it must not go on besides.
+  const bool repeated = mustGo_ && !nobodyAsks_ && !answered && errc == Errc::overloaded;
+  const bool goesOn =
+      errc != Errc::closed && !repeated && (mustGo_ ? errc != Errc::wrongType : !refused);
   if (goesOn && plan_.before > 0) {
     finding.kind = Finding::Kind::goesOn;
     finding.error = doubtful(error, "the release goes on in the background");

@@ -114,6 +114,9 @@ class Renewals {
   /// failure.
   void notSent(std::span<const HoldPtr> holds) noexcept RLOCK_EXCLUDES(book_.mutex);
   void dropOver(std::vector<HoldPtr>& holds) RLOCK_EXCLUDES(book_.mutex);
+  void setLeases(std::vector<RenewalRequest>& requests,
+                 std::span<const HoldPtr> holds,
+                 RenewalAim aim) RLOCK_EXCLUDES(book_.mutex);
   bool split(const Batch& batch, const Outcome& outcome);
   void done(Batch& batch, const Outcome& outcome) RLOCK_EXCLUDES(book_.mutex);
   /// Which elements of an answer are booked.
@@ -166,8 +169,8 @@ class Renewals {
   RenewalSpread spread_;
 };
 
-/// One request that renews several holds, or verifies them. To verify a hold is to renew it with a
-/// lease of 1 ms: the script never shortens a lease, so only the answer matters.
+/// One request that renews several holds, or verifies them. To verify a hold is to renew it for the
+/// rest of its validity: the script never shortens a lease, so that mostly only the answer matters.
 class Renewals::Batch final : public Call {
  public:
   /// @param waiting  the batch moves its holds out of it
@@ -208,16 +211,16 @@ class Renewals::Batch final : public Call {
 
 inline void Renewals::Batch::compose() {
   const EngineContext& context = renewals_->context_;
-  const auto lease = group_.aim == RenewalAim::renew ? context.options().watchdogTimeout
-                                                     : std::chrono::milliseconds(1);
   owners_.clear();
   owners_.reserve(holds_.size());
   std::vector<RenewalRequest> requests;
   requests.reserve(holds_.size());
   for (const HoldPtr& hold : holds_) {
-    requests.push_back(
-        {&scriptsOf(*hold), owners_.emplace_back(context.ownerField(hold->owner)), lease});
+    requests.push_back({&scriptsOf(*hold),
+                        owners_.emplace_back(context.ownerField(hold->owner)),
+                        std::chrono::milliseconds(1)});
   }
+  renewals_->setLeases(requests, holds_, group_.aim);
   group_.form(*this, requests);
 }
 
@@ -409,6 +412,25 @@ inline void Renewals::notSent(std::span<const HoldPtr> holds) noexcept {
 inline void Renewals::dropOver(std::vector<HoldPtr>& holds) {
   const MutexLock lock(book_.mutex);
   std::erase_if(holds, [](const HoldPtr& hold) { return !hold->renewing || hold->lost; });
+}
+
+/// A server that took over may have an older expiry of a hold than its holder counts with: from a
+/// snapshot, or from a replica that was behind. So a suspect hold is renewed for as long as it is
+/// valid, and the answer that it is there says that it lasts as well.
+inline void Renewals::setLeases(std::vector<RenewalRequest>& requests,
+                                std::span<const HoldPtr> holds,
+                                RenewalAim aim) {
+  const auto now = context_.now();
+  const MutexLock lock(book_.mutex);
+  for (std::size_t i = 0; i < holds.size(); ++i) {
+    const Hold& hold = *holds[i];
+    if (aim == RenewalAim::renew) {
+      requests[i].lease = context_.options().watchdogTimeout;
+    }
+    if (hold.suspect) {
+      requests[i].lease = std::max(requests[i].lease, Validity::leftOf(hold, now));
+    }
+  }
 }
 
 /// The server refused a batch, perhaps for one of its keys: the others are renewed without it.

@@ -68,8 +68,8 @@ class ScriptedObject {
   [[nodiscard]] static std::optional<Error> checkLease(Duration lease);
 
   /// Acquires by given scripts, which may be for this one acquisition only.
-  Result<Acquired> acquire(Scripts scripts, AcquireParams params) const;
-  void acquireAsync(Scripts scripts, AcquireParams params, Handler<Acquired> handler) const;
+  Result<Acquired> acquire(Scripts scripts, AcquireParams&& params) const;
+  void acquireAsync(Scripts scripts, AcquireParams&& params, Handler<Acquired> handler) const;
 
   /// One call that may be repeated.
   /// @param compose  `void(Call&, const LockScripts&, std::string_view ownerField)`
@@ -192,7 +192,7 @@ inline std::optional<Error> ScriptedObject::checkLease(Duration lease) {
 }
 
 inline Result<ScriptedObject::Acquired> ScriptedObject::acquire(Scripts scripts,
-                                                                AcquireParams params) const {
+                                                                AcquireParams&& params) const {
   const OwnerId owner = params.owner;
   if (auto why = check(params)) {
     return describe(std::move(*why), owner);
@@ -203,7 +203,7 @@ inline Result<ScriptedObject::Acquired> ScriptedObject::acquire(Scripts scripts,
 }
 
 inline void ScriptedObject::acquireAsync(Scripts scripts,
-                                         AcquireParams params,
+                                         AcquireParams&& params,
                                          Handler<Acquired> handler) const {
   const OwnerId owner = params.owner;
   if (auto why = check(params)) {

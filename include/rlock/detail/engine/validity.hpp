@@ -30,6 +30,11 @@ struct Validity {
                                        std::chrono::milliseconds(100));
   }
 
+  /// How long the server must keep a hold that is to stay valid as long as it is now. Of several
+  /// parts, the first that is over: a part of its own lease has the right expiry where it is known
+  /// at all, and outliving that would keep others out when its owner is gone.
+  static std::chrono::milliseconds leftOf(const Hold& hold, TimePoint now) noexcept;
+
   /// When the loss of a hold is to be announced: of its parts, the first that is over, as long as
   /// there are several.
   static TimePoint lossAt(const Hold& hold) noexcept;
@@ -69,6 +74,18 @@ inline Validity::TimePoint Validity::lossAt(const Hold& hold) noexcept {
     return first;
   }
   return std::min(hold.validUntil - notice(hold.lease), hold.maxHoldUntil);
+}
+
+inline std::chrono::milliseconds Validity::leftOf(const Hold& hold, TimePoint now) noexcept {
+  const auto ends = [](const auto& held) {
+    return std::min(held.validUntil, held.maxHoldUntil) + allowance(held.lease);
+  };
+  auto first = TimePoint::max();
+  for (const HoldPart& part : hold.parts) {
+    first = part.lost ? first : std::min(first, ends(part));
+  }
+  return std::chrono::ceil<std::chrono::milliseconds>(
+      (first == TimePoint::max() ? ends(hold) : first) - now);
 }
 
 inline void Validity::sum(Hold& hold) noexcept {

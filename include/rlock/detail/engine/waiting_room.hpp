@@ -47,7 +47,9 @@ class WaitingRoom {
         queues_(context.options().safetyPoll,
                 context.options().subscriptionLinger,
                 context.options().topology == Topology::single),
-        handOvers_{context.options().handOverLimit, context.options().handOverTime},
+        handOvers_{context.options().handOverLimit,
+                   context.options().handOverTime,
+                   context.env()->timePasses()},
         timer_(context.env()->makeTimer([this] { serve(); })) {}
 
   [[nodiscard]] WakeupQueues::Mark mark(std::string_view channel, std::uint8_t wakeupQueue) const;

@@ -438,7 +438,7 @@ inline Succession WakeupQueue::takeSuccessor(std::string_view lock,
     return {};
   }
   if (!handOvers_.next(limits, now)) {
-    return {nullptr, limits.any() ? precedence_.begin(now) : 0};
+    return {nullptr, limits.any() && limits.standsBack ? precedence_.begin(now) : 0};
   }
   Turns turns;
   give(*first, turns);

@@ -54,7 +54,10 @@ class Watchdog {
   /// means something.
   void linger(Hold& hold) {
     hold.renewing = false;
-    putIn(hold, hold.validUntil + Validity::notice(hold.lease) + Validity::allowance(hold.lease));
+    const auto longest = hold.doubtfulLease();
+    putIn(hold,
+          hold.validUntil + longest + Validity::notice(hold.lease) +
+              Validity::allowance(std::max(hold.lease, longest)));
   }
 
   /// The server granted one more hold by a request that was sent at `sentAt`. An explicit lease
@@ -67,6 +70,7 @@ class Watchdog {
 
   /// Some of the holds that have a lease each have ended.
   void partsEnded(Hold& hold) {
+    endRenewalsForNone(hold);
     Validity::sum(hold);
     Validity::publish(hold);
   }
@@ -96,7 +100,8 @@ class Watchdog {
   void renewalFailed(Hold& hold, TimePoint now);
 
   /// Its lease is about to become another one, by a request that does not go through its owner: it
-  /// is valid no longer than that from here on.
+  /// is valid no longer than that from here on. Until a change counts, the server may have the
+  /// longest of the leases before and after (Hold::doubtfulLease()).
   /// @param watched  its renewals go on, to see whether it is still there
   /// @return the idempotency key that the request is to have, which rules out a lost one; null: any
   IdempotencyKeyPool::Loan changeLease(Hold& hold,
@@ -225,6 +230,7 @@ inline void Watchdog::granted(Hold& hold,
     part.validUntil = until;
     part.lease = lease;
     part.watched = watched;
+    part.renews = watched;
     part.maxHoldUntil = maxHoldUntil;
     Validity::sum(hold);
   }
@@ -300,12 +306,15 @@ inline IdempotencyKeyPool::Loan Watchdog::changeLease(Hold& hold,
   }
   LeaseChanges& changes = *hold.leaseChanges;
   changes.mixed = changes.underWay++ > 0;
+  changes.longest = std::max({changes.longest, hold.lease, lease});
   hold.watched = hold.watched && watched;
   hold.renewing = false;
   hold.lease = std::min(hold.lease, lease);
   hold.validUntil = std::min(hold.validUntil, now + lease - Validity::allowance(lease));
   Validity::publish(hold);
-  if (hold.hook.linked() && !hold.lost) {
+  if (hold.hook.linked() && hold.lost) {
+    linger(hold);
+  } else if (hold.hook.linked()) {
     schedule(hold);
   }
   return std::exchange(changes.lost, nullptr);
@@ -317,6 +326,7 @@ inline void Watchdog::leaseChanged(Hold& hold, TimePoint sentAt, std::chrono::mi
   if (changes.mixed || !hold.hook.linked() || hold.lost) {
     return;
   }
+  changes.longest = std::chrono::milliseconds::zero();
   hold.lease = lease;
   hold.validUntil = sentAt + lease - Validity::allowance(lease);
   Validity::publish(hold);

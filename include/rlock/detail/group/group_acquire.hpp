@@ -51,6 +51,7 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
 
  protected:
   virtual void begin() = 0;
+  /// The caller wants to be told as soon as what was obtained has been given back.
   virtual void stopped() = 0;
   virtual void expired() = 0;
   /// Ends it: no event changes anything from here on. Takes what was obtained, a grant for each
@@ -75,6 +76,8 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
       giveUp(member, result.has_value() && result->has_value() ? &**result : nullptr);
     }
   }
+  /// Ends it for the caller, who is told within kMemberGrace.
+  void stop();
   /// A member's grant is given back in the background.
   void releaseQuietly(std::size_t member, const Grant& grant) noexcept;
   /// A member's grant is given back, and then `done` is called.
@@ -104,6 +107,7 @@ class GroupAcquire : public std::enable_shared_from_this<GroupAcquire> {
  private:
   /// @param grant  the member's, which may not be among those that were noted; null: there is none
   void giveUp(std::size_t member, const Grant* grant) noexcept;
+  void expireAt(Clock::time_point when);
   Done takeDone(bool granted);
 
   Done done_ RLOCK_GUARDED_BY(mutex_);

@@ -11,6 +11,7 @@
 #include <rlock/detail/group/quorum.hpp>
 #include <rlock/options.hpp>
 #include <rlock/owner.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -49,6 +50,8 @@ class GroupHold final : public HoldHandle {
     std::vector<Clock::duration> margins{};
     Clock::duration notice{0};  ///< how long before the end of the validity the loss is announced
     std::string label;
+    /// Of the members that are obtained later; empty: their clients'.
+    std::optional<SyncPolicy> sync{};
   };
 
   /// The work of one release.
@@ -61,9 +64,21 @@ class GroupHold final : public HoldHandle {
     std::vector<bool> lost{};
     bool last = false;   ///< nothing is held afterwards
     bool valid = false;  ///< it was held until now
+
+    /// Nothing is to be released: another has taken it.
+    [[nodiscard]] bool empty() const noexcept {
+      return std::all_of(
+          incarnations.begin(), incarnations.end(), [](const auto& each) { return each.empty(); });
+    }
   };
-  /// Called once, when the hold is lost, with no lock held.
-  using OnLoss = std::function<void(const IntrusivePtr<GroupHold>&)>;
+  using Listener = std::function<void(const IntrusivePtr<GroupHold>&)>;
+  /// Called with no lock held.
+  struct Listeners {
+    Listener onLoss;  ///< once, when the hold is lost
+    /// Whenever a member is lost of which enough others are left, so that lossAt() may be earlier
+    /// than it was. It may be empty.
+    Listener onMemberLoss{};
+  };
 
   /// @param incarnation  the number of this incarnation, HoldHandle::incarnation(); unique within
   /// the group
@@ -72,7 +87,7 @@ class GroupHold final : public HoldHandle {
             std::size_t members,
             std::size_t need,
             Terms terms,
-            OnLoss onLoss);
+            Listeners listeners);
 
   [[nodiscard]] Clock::time_point validUntil() const noexcept override;
   [[nodiscard]] Terms terms() const;
@@ -130,15 +145,20 @@ class GroupHold final : public HoldHandle {
   void memberLost() noexcept;
   void lose(LossReason reason);
   void tellLoss() noexcept;
-  [[nodiscard]] LossReason endOfTime() const;
+  /// Why the members make the whole lost; `none`: they do not.
+  [[nodiscard]] LossReason reasonOfMembers() const noexcept RLOCK_REQUIRES(mutex_);
+  /// Why it is over when nobody has been told yet.
+  [[nodiscard]] LossReason reasonOfEnd() const;
 
   const std::shared_ptr<const Env> env_;
   const std::size_t size_;  // of members_
   const std::size_t need_;
-  const OnLoss onLoss_;
+  const Listeners listeners_;
   mutable AnnotatedMutex mutex_;
   Terms terms_ RLOCK_GUARDED_BY(mutex_);
   int count_ RLOCK_GUARDED_BY(mutex_) = 0;
+  /// reasonOfMembers() when a release found the hold over and took its members' holds out.
+  LossReason foundOver_ RLOCK_GUARDED_BY(mutex_) = LossReason::none;
   bool givingBack_ RLOCK_GUARDED_BY(mutex_) = false;
   /// Functions to be called by givenBack().
   std::vector<UniqueFunction<void()>> afterwards_ RLOCK_GUARDED_BY(mutex_);
@@ -154,12 +174,12 @@ inline GroupHold::GroupHold(std::shared_ptr<const Env> env,
                             std::size_t members,
                             std::size_t need,
                             Terms terms,
-                            OnLoss onLoss)
+                            Listeners listeners)
     : HoldHandle(incarnation),
       env_(std::move(env)),
       size_(members),
       need_(need),
-      onLoss_(std::move(onLoss)),
+      listeners_(std::move(listeners)),
       terms_(std::move(terms)),
       members_(members) {
   scratch_.reserve(members);
@@ -210,6 +230,9 @@ inline void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {
       terms_.margins[i] = std::max(terms_.margins[i], terms.margins[i]);
     }
     terms_.notice = std::max(terms_.notice, terms.notice);
+    if (terms.sync && terms.sync->any()) {
+      terms_.sync = terms.sync;
+    }
   }
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (grants[i].hold) {
@@ -261,22 +284,32 @@ inline void GroupHold::memberLost() noexcept {
     return;
   }
   const auto self = IntrusivePtr<GroupHold>::adopt(this);
-  LossReason first = LossReason::none;
-  bool ended = false;
+  LossReason reason = LossReason::none;
   {
     const MutexLock lock(mutex_);
-    std::size_t left = 0;
-    for (const MemberHold& member : members_) {
-      const LossReason reason = member.reason();
-      left += static_cast<std::size_t>(member.alive());
-      ended = ended || reason == LossReason::threadEnded;
-      first = first == LossReason::none ? reason : first;
-    }
-    if (count_ == 0 || first == LossReason::none || (left >= need_ && !ended)) {
+    if (count_ == 0) {
       return;
     }
+    reason = reasonOfMembers();
   }
-  lose(ended ? LossReason::threadEnded : first);
+  if (reason != LossReason::none) {
+    lose(reason);
+  } else if (listeners_.onMemberLoss) {
+    ifThereIsMemorySoon([&] { listeners_.onMemberLoss(self); });
+  }
+}
+
+inline LossReason GroupHold::reasonOfMembers() const noexcept {
+  LossReason first = LossReason::none;
+  bool ended = false;
+  std::size_t left = 0;
+  for (const MemberHold& member : members_) {
+    const LossReason reason = member.reason();
+    left += static_cast<std::size_t>(member.alive());
+    ended = ended || reason == LossReason::threadEnded;
+    first = first == LossReason::none ? reason : first;
+  }
+  return ended ? LossReason::threadEnded : left >= need_ ? LossReason::none : first;
 }
 
 inline void GroupHold::lose(LossReason reason) {
@@ -289,23 +322,26 @@ inline void GroupHold::lose(LossReason reason) {
 
 /// The rest of the hold has to be released, or the members' watchdogs would keep it for ever.
 inline void GroupHold::tellLoss() noexcept {
-  ifThereIsMemorySoon([this] { onLoss_(IntrusivePtr<GroupHold>(this)); });
+  ifThereIsMemorySoon([this] { listeners_.onLoss(IntrusivePtr<GroupHold>(this)); });
 }
 
-inline LossReason GroupHold::endOfTime() const {
+inline LossReason GroupHold::reasonOfEnd() const {
   const auto now = env_->now();
   const MutexLock lock(mutex_);
-  return now >= terms_.maxHoldUntil ? LossReason::maxHold
-         : terms_.lease             ? LossReason::expired
-                                    : LossReason::unreachable;
+  // Race: a member that is lost says so later, on the loop of its client.
+  const LossReason found = foundOver_ != LossReason::none ? foundOver_ : reasonOfMembers();
+  return found != LossReason::none    ? found
+         : now >= terms_.maxHoldUntil ? LossReason::maxHold
+         : terms_.lease               ? LossReason::expired
+                                      : LossReason::unreachable;
 }
 
 inline void GroupHold::runOut() {
-  lose(endOfTime());
+  lose(reasonOfEnd());
 }
 
 inline bool GroupHold::markOverdue() {
-  if (!markLost(endOfTime())) {
+  if (!markLost(reasonOfEnd())) {
     return false;
   }
   repairs_.request_stop();
@@ -364,6 +400,7 @@ inline GroupHold::Plan GroupHold::leave() {
     // A loss ends all acquisitions of the owner, however often it took the lock. Race: it may have
     // come since, and have taken what was to be released.
     const bool still = valid && count_ > 0;
+    foundOver_ = still ? LossReason::none : reasonOfMembers();
     plan = planRelease(still ? count_ - 1 : 0);
     plan.valid = still;
   }

@@ -32,11 +32,11 @@ class GroupHolds {
 
   /// Books an acquisition. The caller must not hold a GroupHold::mutex_, and must call
   /// GroupHold::listen() as soon as it holds no mutex at all.
-  /// @param onLoss  of a hold that begins with this acquisition
-  /// @param whole   what is needed until the loss of the hold before has been told
+  /// @param listeners  of a hold that begins with this acquisition
+  /// @param whole      what is needed until the loss of the hold before has been told
   IntrusivePtr<GroupHold> book(const MemberGrants& grants,
                                const GroupHold::Terms& terms,
-                               GroupHold::OnLoss onLoss,
+                               GroupHold::Listeners listeners,
                                std::shared_ptr<const void> whole);
   /// The hold of an owner whose time is over; null: there is none.
   [[nodiscard]] IntrusivePtr<GroupHold> overdue(OwnerId owner);
@@ -71,7 +71,7 @@ class GroupHolds {
 
 inline IntrusivePtr<GroupHold> GroupHolds::book(const MemberGrants& grants,
                                                 const GroupHold::Terms& terms,
-                                                GroupHold::OnLoss onLoss,
+                                                GroupHold::Listeners listeners,
                                                 std::shared_ptr<const void> whole) {
   const MutexLock lock(mutex_);
   if (holds_.size() >= sweepAt_) {
@@ -90,7 +90,7 @@ inline IntrusivePtr<GroupHold> GroupHolds::book(const MemberGrants& grants,
                                     members_->size(),
                                     members_->need(),
                                     terms,
-                                    std::move(onLoss));
+                                    std::move(listeners));
     if (before) {
       before->endRepairs();
       // runOut() calls the application, so it runs later, on a loop thread, with no lock held.

@@ -86,6 +86,9 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   [[nodiscard]] virtual AcquireParams forMember(const AcquireParams& params) const = 0;
   /// The terms of the hold that an acquisition with these parameters leaves behind.
   [[nodiscard]] virtual GroupHold::Terms terms(const AcquireParams& params) const = 0;
+  /// Looks after a hold from here on, given what its members are now: called when it has been
+  /// granted, and when it may end earlier than before. By default the members' own clients do.
+  virtual void tend(const IntrusivePtr<GroupHold>& /*hold*/) {}
 
  protected:
   /// @param members  at least one, not one twice
@@ -107,6 +110,8 @@ class GroupLock : public LockBackend, public std::enable_shared_from_this<GroupL
   Result<T> runHere(Start start);
   template <class T, class Start>
   void runBehind(Handler<T> handler, Start start);
+  /// As GroupHolds::takePlan(); what is left of the hold is tended.
+  [[nodiscard]] std::optional<GroupHolds::Leaving> takePlan(ReleaseTarget target);
   void startRelease(ReleaseTarget target, Done<ReleaseOutcome> done);
   /// Releases the rest of a lost hold, which belongs to nobody any more.
   void giveBack(const IntrusivePtr<GroupHold>& hold);
@@ -183,15 +188,18 @@ inline void GroupLock::callAt(Clock::time_point when, UniqueFunction<void()> fun
 
 inline IntrusivePtr<GroupHold> GroupLock::book(const MemberGrants& grants,
                                                const GroupHold::Terms& terms) {
-  return holds_.book(
-      grants,
-      terms,
-      [weak = weak_from_this()](const IntrusivePtr<GroupHold>& lost) {
-        if (const auto self = weak.lock()) {
-          self->giveBack(lost);
-        }
-      },
-      shared_from_this());
+  GroupHold::Listeners listeners;
+  listeners.onLoss = [weak = weak_from_this()](const IntrusivePtr<GroupHold>& lost) {
+    if (const auto self = weak.lock()) {
+      self->giveBack(lost);
+    }
+  };
+  listeners.onMemberLoss = [weak = weak_from_this()](const IntrusivePtr<GroupHold>& hold) {
+    if (const auto self = weak.lock()) {
+      self->tend(hold);
+    }
+  };
+  return holds_.book(grants, terms, std::move(listeners), shared_from_this());
 }
 
 inline void GroupLock::endOverdue(OwnerId owner) {
@@ -267,12 +275,18 @@ inline void GroupAcquire::start() {
   if (params_.stop.stop_possible()) {
     stopListener_.emplace(params_.stop, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) {
-        self->guarded([&] { self->stopped(); });
+        self->guarded([&] { self->stop(); });
       }
     });
   }
   group_->endOverdue(params_.owner);
   guarded([this] { begin(); });
+}
+
+inline void GroupAcquire::stop() {
+  stopped();
+  // A node that was to give its member back may hang. Without memory its answer is waited for.
+  ifThereIsMemory([this] { expireAt(group_->now() + kMemberGrace); });
 }
 
 inline void GroupAcquire::armLimit() noexcept {
@@ -281,14 +295,16 @@ inline void GroupAcquire::armLimit() noexcept {
   if (limit_ >= near || armed_.exchange(true)) {
     return;
   }
-  guarded([this] {
-    group_->callAt(limit_, [weak = weak_from_this()] {
-      const auto self = weak.lock();
-      // A call before its time means that all clients were closed; the members will report that.
-      if (self && self->group_->now() >= self->limit_) {
-        self->expire();
-      }
-    });
+  guarded([this] { expireAt(limit_); });
+}
+
+inline void GroupAcquire::expireAt(Clock::time_point when) {
+  group_->callAt(when, [weak = weak_from_this(), when] {
+    const auto self = weak.lock();
+    // A call before its time means that all clients were closed; the members will report that.
+    if (self && self->group_->now() >= when) {
+      self->expire();
+    }
   });
 }
 
@@ -333,7 +349,7 @@ template <class OnEnd>
 void GroupAcquire::giveBack(std::size_t member, const Grant& grant, const OnEnd& done) {
   try {
     group_->members()[member]->releaseAsync(
-        {params_.owner, grant.hold->incarnation()},
+        {.owner = params_.owner, .incarnation = grant.hold->incarnation(), .mustGo = true},
         [done](const Result<ReleaseOutcome>& /*result*/) { done(); });
   } catch (const std::bad_alloc&) {
     releaseQuietly(member, grant);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/group/group_lock.hpp>
 #include <rlock/detail/group/release_tally.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -21,6 +24,10 @@ namespace rlock::detail {
 /// after the other. The caller is told exactly once, as soon as the outcome is certain; answers
 /// that come later only complete the releases. Each planned hold is released once, or handed to
 /// releaseQuietly() when its member fails.
+///
+/// There are up to two rounds: what was planned, and the rest of a hold that the first one finds
+/// lost. The second may begin while the first is still asking members whose answers decide nothing,
+/// so each has a plan of its own, which stays; the latest decides the outcome.
 class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
  public:
   /// It takes all the memory that a release needs before its plan is taken, because a plan that was
@@ -39,15 +46,23 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   void end(Result<ReleaseOutcome> result);
 
  private:
-  void begin(GroupHold::Plan plan) RLOCK_REQUIRES(mutex_);
+  /// One member in one round.
+  struct Part {
+    std::size_t round;
+    std::size_t member;
+  };
+
+  void begin(std::size_t round, GroupHold::Plan plan) RLOCK_REQUIRES(mutex_);
+  void startRound(std::size_t round);
   /// Whether the outcome depends on what this member answers.
-  [[nodiscard]] bool counts(std::size_t member) const RLOCK_REQUIRES(mutex_) {
-    return plan_.lost.empty() || !plan_.lost[member];
+  [[nodiscard]] bool counts(Part part) const RLOCK_REQUIRES(mutex_) {
+    const GroupHold::Plan& plan = plans_[part.round];
+    return part.round == round_ && (plan.lost.empty() || !plan.lost[part.member]);
   }
-  [[nodiscard]] int plans();
-  [[nodiscard]] std::optional<std::uint64_t> first(std::size_t member, int plan);
-  void release(std::size_t member, std::uint64_t incarnation);
-  void answered(std::size_t member, const Result<ReleaseOutcome>& result);
+  /// Empty: nothing is to be released there.
+  [[nodiscard]] std::optional<std::uint64_t> first(Part part);
+  void release(Part part, std::uint64_t incarnation);
+  void answered(Part part, const Result<ReleaseOutcome>& result);
   void judge();
   void judgeNow();
   /// A loss that this release is the first to find ends the owner's earlier acquisitions as well.
@@ -60,9 +75,9 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   IntrusivePtr<GroupHold> hold_;  // as planned; null: it was not taken through this group
   AnnotatedMutex mutex_;
   std::vector<bool> gone_ RLOCK_GUARDED_BY(mutex_);  // members on which nothing was left
-  GroupHold::Plan plan_ RLOCK_GUARDED_BY(mutex_);
-  int plans_ RLOCK_GUARDED_BY(mutex_) = 0;  // how many there have been
-  ReleaseTally tally_ RLOCK_GUARDED_BY(mutex_);
+  std::array<GroupHold::Plan, 2> plans_ RLOCK_GUARDED_BY(mutex_);
+  std::size_t round_ RLOCK_GUARDED_BY(mutex_) = 0;  // the latest
+  ReleaseTally tally_ RLOCK_GUARDED_BY(mutex_);     // of the latest
   Rest rest_ RLOCK_GUARDED_BY(mutex_) = Rest::unknown;
   std::size_t stillHeld_ RLOCK_GUARDED_BY(mutex_) = 0;
   std::optional<Error> error_ RLOCK_GUARDED_BY(mutex_);
@@ -72,16 +87,18 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
 inline void GroupLock::Releasing::plan(GroupHolds::Leaving leaving) {
   hold_ = std::move(leaving.hold);
   const MutexLock lock(mutex_);
-  begin(std::move(leaving.plan));
+  begin(0, std::move(leaving.plan));
 }
 
 inline void GroupLock::Releasing::start() {
-  // Race: the last answer may come before this loop ends, and bring the plan for the rest, which
-  // another start() carries out.
-  const int plan = plans();
+  startRound(0);
+}
+
+inline void GroupLock::Releasing::startRound(std::size_t round) {
   for (std::size_t i = 0; i < group_->members().size(); ++i) {
-    if (const auto incarnation = first(i, plan)) {
-      release(i, *incarnation);
+    const Part part{round, i};
+    if (const auto incarnation = first(part)) {
+      release(part, *incarnation);
     }
   }
   judge();
@@ -96,46 +113,45 @@ inline void GroupLock::Releasing::end(Result<ReleaseOutcome> result) {
   (*done)(std::move(result));
 }
 
-inline void GroupLock::Releasing::begin(GroupHold::Plan plan) {
-  plan_ = std::move(plan);
-  ++plans_;
+inline void GroupLock::Releasing::begin(std::size_t round, GroupHold::Plan plan) {
+  round_ = round;
+  plans_[round] = std::move(plan);
   tally_ = ReleaseTally();
-  tally_.valid = plan_.valid;
-  for (std::size_t i = 0; i < plan_.incarnations.size(); ++i) {
-    tally_.members += static_cast<std::size_t>(!plan_.incarnations[i].empty() && counts(i));
+  tally_.valid = plans_[round].valid;
+  const auto& incarnations = plans_[round].incarnations;
+  for (std::size_t i = 0; i < incarnations.size(); ++i) {
+    tally_.members += static_cast<std::size_t>(!incarnations[i].empty() && counts({round, i}));
   }
 }
 
-inline int GroupLock::Releasing::plans() {
+inline std::optional<std::uint64_t> GroupLock::Releasing::first(Part part) {
   const MutexLock lock(mutex_);
-  return plans_;
-}
-
-/// Empty: nothing is to be released there, or another plan has taken the place of this one.
-inline std::optional<std::uint64_t> GroupLock::Releasing::first(std::size_t member, int plan) {
-  const MutexLock lock(mutex_);
-  if (plan != plans_ || member >= plan_.incarnations.size() || plan_.incarnations[member].empty()) {
+  const auto& incarnations = plans_[part.round].incarnations;
+  if (part.member >= incarnations.size() || incarnations[part.member].empty()) {
     return std::nullopt;
   }
-  return plan_.incarnations[member].front();
+  return incarnations[part.member].front();
 }
 
-inline void GroupLock::Releasing::release(std::size_t member, std::uint64_t incarnation) {
+inline void GroupLock::Releasing::release(Part part, std::uint64_t incarnation) {
   try {
-    group_->members()[member]->releaseAsync(
-        {owner_, incarnation},
-        [self = shared_from_this(), member](const Result<ReleaseOutcome>& result) {
-          self->answered(member, result);
+    // It must go: the group does not know of this hold any more, and could not ask again.
+    group_->members()[part.member]->releaseAsync(
+        {.owner = owner_, .incarnation = incarnation, .mustGo = true},
+        [self = shared_from_this(), part](const Result<ReleaseOutcome>& result) {
+          self->answered(part, result);
         });
   } catch (const std::bad_alloc&) {
-    // The others are to be released all the same, and this one in the background.
-    group_->releaseQuietly(member, {owner_, incarnation});
-    answered(member, memoryError());
+    // The others are to be released all the same, and this one in the background: by answered() if
+    // it has an incarnation.
+    if (incarnation == 0) {
+      group_->releaseQuietly(part.member, {owner_, incarnation});
+    }
+    answered(part, memoryError());
   }
 }
 
-inline void GroupLock::Releasing::answered(std::size_t member,
-                                           const Result<ReleaseOutcome>& result) {
+inline void GroupLock::Releasing::answered(Part part, const Result<ReleaseOutcome>& result) {
   std::optional<Error> error;
   if (!result.has_value()) {
     try {
@@ -148,19 +164,21 @@ inline void GroupLock::Releasing::answered(std::size_t member,
   std::vector<std::uint64_t> unasked;
   {
     const MutexLock lock(mutex_);
-    std::vector<std::uint64_t>& incarnations = plan_.incarnations[member];
+    std::vector<std::uint64_t>& incarnations = plans_[part.round].incarnations[part.member];
     const std::uint64_t asked = incarnations.front();
     incarnations.erase(incarnations.begin());
     if (result.has_value()) {
       if (!incarnations.empty()) {
         next = incarnations.front();
-      } else if (counts(member)) {
+      } else if (counts(part)) {
         ++tally_.released;
         stillHeld_ += static_cast<std::size_t>(*result == ReleaseOutcome::stillHeld);
       }
     } else if (result.error().errc() == Errc::notOwner) {
-      tally_.notOwner += static_cast<std::size_t>(counts(member));
-      gone_[member] = true;
+      if (counts(part)) {
+        ++tally_.notOwner;
+        gone_[part.member] = true;
+      }
       unasked.swap(incarnations);
       std::erase(unasked, asked);
     } else {
@@ -170,7 +188,7 @@ inline void GroupLock::Releasing::answered(std::size_t member,
         // It may not have begun this one. There is room for what was just taken out.
         unasked.insert(unasked.begin(), asked);
       }
-      if (counts(member)) {
+      if (counts(part)) {
         ++tally_.failed;
         if (!error_) {
           error_ = std::move(error);
@@ -179,10 +197,10 @@ inline void GroupLock::Releasing::answered(std::size_t member,
     }
   }
   for (const std::uint64_t incarnation : unasked) {
-    group_->members()[member]->releaseQuietly({owner_, incarnation});
+    group_->releaseQuietly(part.member, {owner_, incarnation});
   }
   if (next) {
-    release(member, *next);
+    release(part, *next);
   } else {
     judge();
   }
@@ -214,12 +232,12 @@ inline void GroupLock::Releasing::judgeNow() {
       case ReleaseTally::Result::pending:
         return;
       case ReleaseTally::Result::released:
-        result.emplace(plan_.last && stillHeld_ < group_->members().need()
+        result.emplace(plans_[round_].last && stillHeld_ < group_->members().need()
                            ? ReleaseOutcome::released
                            : ReleaseOutcome::stillHeld);
         break;
       case ReleaseTally::Result::notOwner:
-        if (!plan_.last && rest_ == Rest::unknown) {
+        if (!plans_[round_].last && rest_ == Rest::unknown) {
           rest_ = Rest::asked;
           break;
         }
@@ -248,18 +266,19 @@ inline void GroupLock::Releasing::releaseRest() {
     gone = gone_;
   }
   auto rest = group_->holds().takeRest(owner_, hold_, gone);
+  // Race: the loop thread may have found the loss first, and is giving the rest back.
+  const bool left = rest && !rest->empty();
   {
     const MutexLock lock(mutex_);
     rest_ = Rest::known;
-    if (rest) {
-      begin(std::move(*rest));
+    if (left) {
+      begin(1, std::move(*rest));
     }
   }
-  if (rest) {
-    start();
+  if (left) {
+    startRound(1);
     return;
   }
-  // Race: the loop thread may have found the loss first, and is giving the rest back.
   UniqueFunction<void()> then = [self = shared_from_this()] { self->judge(); };
   if (!hold_ || !hold_->whenGivenBack(then)) {
     then();
@@ -285,10 +304,19 @@ inline void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
   releasing->start();
 }
 
+inline std::optional<GroupHolds::Leaving> GroupLock::takePlan(ReleaseTarget target) {
+  auto leaving = holds_.takePlan(target);
+  if (leaving && !leaving->plan.last) {
+    // The part that is released may have lasted longer than the rest.
+    ifThereIsMemorySoon([&] { tend(leaving->hold); });
+  }
+  return leaving;
+}
+
 inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> done) {
   const OwnerId owner = target.owner;
   const auto releasing = std::make_shared<Releasing>(shared_from_this(), owner, std::move(done));
-  if (auto leaving = holds_.takePlan(target)) {
+  if (auto leaving = takePlan(target)) {
     const IntrusivePtr<GroupHold> hold = leaving->hold;
     releasing->plan(std::move(*leaving));
     UniqueFunction<void()> release = [releasing] { releasing->start(); };
@@ -327,7 +355,7 @@ inline void GroupLock::releaseQuietly(ReleaseTarget target) {
   if (members_->refuse(false)) {
     return;
   }
-  if (const auto leaving = holds_.takePlan(target)) {
+  if (const auto leaving = takePlan(target)) {
     for (std::size_t i = 0; i < members_->size(); ++i) {
       for (const std::uint64_t incarnation : leaving->plan.incarnations[i]) {
         releaseQuietly(i, {target.owner, incarnation});

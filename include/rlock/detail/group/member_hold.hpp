@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <list>
 #include <stop_token>
 #include <vector>
@@ -51,8 +52,8 @@ class MemberHold {
   /// Books one more hold. Lost holds are dropped, because they have ended by themselves. There is
   /// room.
   void add(const Grant& grant) noexcept;
-  /// Takes out all but the oldest `count` holds and adds the incarnations that are to be released,
-  /// newest first. Returns whether one of them is alive.
+  /// Takes out all but `count` holds and adds the incarnations that are to be released. Holds that
+  /// are lost go first, and of the others the newest. Returns whether one of them is alive.
   /// @param incarnations  has room for count()
   bool takeSurplus(int count, std::vector<std::uint64_t>& incarnations) noexcept;
 
@@ -119,10 +120,15 @@ inline void MemberHold::add(const Grant& grant) noexcept {
 inline bool MemberHold::takeSurplus(int count, std::vector<std::uint64_t>& incarnations) noexcept {
   bool anyAlive = false;
   while (held_.size() > static_cast<std::size_t>(count)) {
-    anyAlive = anyAlive || alive(*held_.back());
-    incarnations.push_back(held_.back()->incarnation());
-    held_.pop_back();
-    --seen_;
+    // Read holds end each by itself, so an older one may be lost alone. The acquisitions that
+    // remain keep what is left.
+    const auto lost = std::find_if(
+        held_.rbegin(), held_.rend(), [](const Handle& handle) { return !alive(*handle); });
+    anyAlive = anyAlive || lost == held_.rend();
+    const auto out = std::prev(lost == held_.rend() ? held_.end() : lost.base());
+    seen_ -= (*out)->incarnation() == held_.back()->incarnation() ? 1 : 0;
+    incarnations.push_back((*out)->incarnation());
+    held_.erase(out);
   }
   return anyAlive;
 }

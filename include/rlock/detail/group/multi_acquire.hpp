@@ -233,7 +233,7 @@ inline void MultiAcquire::takeNow() {
       std::move(params), [self = self(), member, patience](const Result<Acquired>& result) {
         self->guarded(member, result, [&] {
           if (ownerEnded(result)) {
-            self->stopped();
+            self->stop();
           }
           self->perform(self->answered(member, result, patience));
         });
@@ -344,8 +344,10 @@ inline MultiAcquire::Step MultiAcquire::failed(std::size_t member,
     }
     return fsm_.lost();
   }
-  // A wait that was cut short says nothing about the caller's own time.
-  if (!patience.cut || !isPassing(error.errc()) || outTooLong(member)) {
+  // A wait that was cut short says nothing about the caller's own time. One without a limit ends
+  // after the outage timeout of the member's own client, which may be shorter than another's.
+  const bool callersTime = !patience.cut && !endless();
+  if (callersTime || !isPassing(error.errc()) || outTooLong(member)) {
     return fsm_.failed(error);
   }
   // The node may only be slow: the next round waits for its answer without cutting the wait.

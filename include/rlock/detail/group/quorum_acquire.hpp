@@ -16,7 +16,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -45,11 +44,7 @@ inline std::chrono::milliseconds leaseOf(const GroupLock& group, const AcquirePa
 /// or is given back: a grant never stays behind unnoticed.
 class QuorumAcquire final : public GroupAcquire {
  public:
-  /// @param tend  called with the hold, once, before the caller is told of it
-  QuorumAcquire(std::shared_ptr<GroupLock> group,
-                AcquireParams params,
-                Done done,
-                std::function<void(const IntrusivePtr<GroupHold>& hold)> tend);
+  QuorumAcquire(std::shared_ptr<GroupLock> group, AcquireParams params, Done done);
 
  private:
   using Step = QuorumFsm::Step;
@@ -110,7 +105,6 @@ class QuorumAcquire final : public GroupAcquire {
   void pause();
   void tellCaller();
 
-  const std::function<void(const IntrusivePtr<GroupHold>& hold)> tend_;
   const std::chrono::nanoseconds patience_;
   const std::chrono::milliseconds outageTimeout_;
   std::uint32_t random_ RLOCK_GUARDED_BY(mutex_);
@@ -125,10 +119,8 @@ class QuorumAcquire final : public GroupAcquire {
 
 inline QuorumAcquire::QuorumAcquire(std::shared_ptr<GroupLock> group,
                                     AcquireParams params,
-                                    Done done,
-                                    std::function<void(const IntrusivePtr<GroupHold>& hold)> tend)
+                                    Done done)
     : GroupAcquire(std::move(group), std::move(params), std::move(done)),
-      tend_(std::move(tend)),
       patience_(Quorum::patience(leaseOf(*group_, params_),
                                  group_->members().longest(&LockLimits::commandTimeout))),
       outageTimeout_(group_->members().longest(&LockLimits::outageTimeout)),
@@ -188,6 +180,10 @@ inline void QuorumAcquire::attempt() {
   const auto now = group_->now();
   {
     const MutexLock lock(mutex_);
+    // Race: the caller may have left since the state machine decided on this attempt.
+    if (over_ || !fsm_.asking()) {
+      return;
+    }
     attempt = ++attempt_;
     attemptBegan_ = now;
     grants_.assign(group_->members().size(), Grant());
@@ -213,7 +209,7 @@ inline void QuorumAcquire::attempt() {
                                        [self = self(), i, attempt](const Result<Acquired>& result) {
                                          self->guarded(i, result, [&] {
                                            if (ownerEnded(result)) {
-                                             self->stopped();
+                                             self->stop();
                                            }
                                            self->answered(i, attempt, result);
                                          });
@@ -358,7 +354,7 @@ inline void QuorumAcquire::tellCaller() {
   switch (outcome) {
     case QuorumFsm::Result::granted:
       hold->listen();
-      tend_(hold);
+      group_->tend(hold);
       conclude(acquired(hold));
       return;
     case QuorumFsm::Result::refused:

@@ -21,7 +21,8 @@ namespace rlock::detail {
 /// Acquired by QuorumAcquire.
 ///
 /// It tends each hold from the grant on (tend()): looks at it every third of its lease, and no
-/// later than its loss is to be announced, and asks again for members that are missing. Invariants:
+/// later than its loss is to be announced, which may become earlier when a member is lost or an
+/// acquisition is released; and asks again for members that are missing. Invariants:
 /// one look is planned for a hold at a time (GroupHold::planLook()), on the callback thread of the
 /// first member's client; a member obtained later joins the hold or is given back, and lasts no
 /// longer than the rest of the hold.
@@ -33,8 +34,8 @@ class RedLock final : public GroupLock {
 
   [[nodiscard]] AcquireParams forMember(const AcquireParams& params) const override;
   [[nodiscard]] GroupHold::Terms terms(const AcquireParams& params) const override;
-  /// Looks after a hold from here on: announces its loss in time and asks for missing members.
-  void tend(const IntrusivePtr<GroupHold>& hold);
+  /// Announces its loss in time and asks for missing members.
+  void tend(const IntrusivePtr<GroupHold>& hold) override;
 
  protected:
   [[nodiscard]] std::shared_ptr<GroupAcquire> makeAcquire(AcquireParams params,
@@ -72,6 +73,7 @@ inline GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
   GroupHold::Terms terms;
   terms.owner = params.owner;
   terms.label = params.label;
+  terms.sync = params.sync;
   if (params.lease) {
     terms.lease = lease;
   }
@@ -98,12 +100,7 @@ inline GroupHold::Terms RedLock::terms(const AcquireParams& params) const {
 
 inline std::shared_ptr<GroupAcquire> RedLock::makeAcquire(AcquireParams params,
                                                           GroupAcquire::Done done) {
-  return std::make_shared<QuorumAcquire>(
-      shared_from_this(),
-      std::move(params),
-      std::move(done),
-      [self = std::static_pointer_cast<RedLock>(shared_from_this())](
-          const IntrusivePtr<GroupHold>& hold) { self->tend(hold); });
+  return std::make_shared<QuorumAcquire>(shared_from_this(), std::move(params), std::move(done));
 }
 
 inline void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
@@ -155,6 +152,7 @@ inline void RedLock::repair(const IntrusivePtr<GroupHold>& hold, std::size_t mem
   AcquireParams params;
   params.owner = terms.owner;
   params.label = terms.label;
+  params.sync = terms.sync;
   params.stop = hold->repairs();
   params.wantsHandle = true;
   if (terms.lease) {

@@ -105,6 +105,9 @@ class MasterSearch {
   Sentinel* find(const Endpoint& sentinel);
   Candidate* candidate(const Endpoint& endpoint);
   [[nodiscard]] bool under(State state) const;
+  /// Each candidate of this round was refuted for a reason that waiting does not cure. One of
+  /// several proves nothing: a Sentinel may name an address that is another server's by now.
+  [[nodiscard]] bool waitingIsVain() const { return lastingMaster_ && !passingMaster_; }
 
   SentinelList& list_;
   const std::string master_;
@@ -119,7 +122,9 @@ class MasterSearch {
   std::string refutation_;
   std::optional<Error> lastingMaster_;
   std::optional<Error> lastingSentinel_;
-  std::string node_;  ///< of the last candidate that was refuted
+  bool passingMaster_ = false;    ///< a candidate of this round failed for a reason that passes
+  bool passingSentinel_ = false;  ///< the same of a Sentinel
+  std::string node_;              ///< of the last candidate that was refuted
 };
 
 inline void MasterSearch::beginRound(TimePoint now) {
@@ -139,6 +144,8 @@ inline void MasterSearch::beginRound(TimePoint now) {
   unknown_ = false;
   lastingMaster_.reset();
   lastingSentinel_.reset();
+  passingMaster_ = false;
+  passingSentinel_ = false;
   headStartEnd_ = now;
   pauseEnd_.reset();
 }
@@ -169,7 +176,7 @@ inline MasterSearch::Action MasterSearch::next(TimePoint now) {
     const bool asking = std::any_of(
         sentinels_.begin(), sentinels_.end(), [](const Sentinel& each) { return each.asked; });
     if (!pauseEnd_) {
-      if (!asking && !under(State::tried) && (lastingMaster_ || !named_)) {
+      if (!asking && !under(State::tried) && (waitingIsVain() || !named_)) {
         return {Action::Kind::over};
       }
       if (asking && now < headStartEnd_) {
@@ -260,7 +267,9 @@ inline void MasterSearch::failed(const Endpoint& sentinel, const Error& error, T
     known->asked = false;
     known->note = reasonOf(sentinel, error);
   }
-  if (lasts(error.errc()) && !lastingSentinel_) {
+  if (!lasts(error.errc())) {
+    passingSentinel_ = true;
+  } else if (!lastingSentinel_) {
     lastingSentinel_ = error;
   }
   headStartEnd_ = now;
@@ -274,15 +283,19 @@ inline void MasterSearch::refuted(const Endpoint& endpoint, const Error& error, 
   refutation_ = reasonOf(endpoint, error);
   if (lasts(error.errc())) {
     lastingMaster_ = error;
+  } else {
+    passingMaster_ = true;
   }
   headStartEnd_ = now;
 }
 
 inline Error MasterSearch::failure() const {
-  if (lastingMaster_) {
+  if (waitingIsVain()) {
     return *lastingMaster_;
   }
-  if (lastingSentinel_ && !named_) {
+  const bool awaited = std::any_of(
+      sentinels_.begin(), sentinels_.end(), [](const Sentinel& each) { return each.asked; });
+  if (lastingSentinel_ && !passingSentinel_ && !awaited && !named_) {
     return *lastingSentinel_;
   }
   ErrorContext context;

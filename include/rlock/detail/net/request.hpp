@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/atomic.hpp>
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/net/server_session.hpp>
@@ -58,7 +59,8 @@ class Request : public RefCounted<Request> {
   void setAnsweredAt(std::chrono::steady_clock::time_point now) noexcept { answeredAt_ = now; }
 
   /// Makes an await() of this request, present or future, return `interrupted`. Any thread.
-  void interrupt() noexcept;
+  /// @param env  where await() sleeps
+  void interrupt(Env& env) noexcept;
 
  protected:
   /// @param reply  where the reply is to be put; null: that is said by setReplyPlace()
@@ -106,6 +108,15 @@ class Request : public RefCounted<Request> {
   Request* previousWaiting_ = nullptr;
   Request* nextWaiting_ = nullptr;
 };
+
+inline void Request::interrupt(Env& env) noexcept {
+  const std::uint32_t before = state_.fetch_or(kInterrupted, std::memory_order_acq_rel);
+  // Race: its thread may be about to sleep. It sets kSleeping and sleeps only if the word is
+  // unchanged, so it sees this bit, or this thread sees kSleeping.
+  if ((before & kSleeping) != 0) {
+    env.wakeOne(&state_.word());
+  }
+}
 
 /// A request with a place for its reply.
 class LoneRequest : public Request {

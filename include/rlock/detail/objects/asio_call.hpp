@@ -70,7 +70,9 @@ class Call final : public ContextCall {
 
   struct Destroy {
     void operator()(Call* call) const noexcept {
-      Allocator allocator(net::get_associated_allocator(call->handler_));
+      // The allocator may be the handler's, so the handler goes last.
+      Handler handler(std::move(call->handler_));
+      Allocator allocator(net::get_associated_allocator(handler));
       AllocatorTraits::destroy(allocator, call);
       AllocatorTraits::deallocate(allocator, call, 1);
     }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/fake_member.hpp"
+#include <rlock/detail/group/multi_lock.hpp>
+#include <rlock/detail/group/red_lock.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace rlock::detail {
+namespace group_release_test {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace group_test;
+
+/// Some members whose owner has taken them twice.
+template <class Lock>
+struct TakenTwice : MembersInTime<Lock> {
+  TakenTwice() {
+    this->acquire();
+    this->acquire();
+  }
+  FakeMember& member(std::size_t i) { return *this->list[i]; }
+};
+
+/// What the members' servers say when nothing is held there any more.
+Error gone() {
+  return Error(Errc::notOwner, "gone");
+}
+
+/// Runs the first of them only.
+void runOne(Queue& queue) {
+  auto first = std::move(queue.front());
+  queue.pop_front();
+  first();
+}
+
+TEST(GroupRelease, OfOneAcquisitionLeavesTheOther) {
+  TakenTwice<MultiLock> members;
+  members.release();
+  ASSERT_TRUE(members.released && members.released->has_value());
+  EXPECT_EQ(**members.released, ReleaseOutcome::stillHeld);
+  EXPECT_TRUE(members.hold()->heldAt(members.env->now()));
+  members.release();
+  ASSERT_TRUE(members.released && members.released->has_value());
+  EXPECT_EQ(**members.released, ReleaseOutcome::released);
+  for (const auto& member : members.list) {
+    EXPECT_EQ(member->released, 2) << member->name();
+  }
+}
+
+// A lost member is asked but not waited for. The release of the rest begins before its answer.
+TEST(GroupRelease, AnAnswerThatComesWhenTheRestIsReleasedIsOfItsOwnRound) {
+  TakenTwice<RedLock> members;
+  Queue late;
+  members.member(2).releases = &late;
+  members.member(2).loseAll(LossReason::unreachable);
+  members.member(0).refusal = gone();
+  members.member(1).refusal = gone();
+  members.release();
+  EXPECT_EQ(members.releaseError(), Errc::notOwner);
+  EXPECT_EQ(late.size(), 2U) << "one for each acquisition";
+  members.released.reset();
+  runAll(late);
+  runAll(members.queue);
+  EXPECT_EQ(members.member(2).released, 2);
+  EXPECT_EQ(members.member(2).releasedQuietly, 0);
+  EXPECT_FALSE(members.released) << "the caller was told before";
+}
+
+// A member on which one of several holds was over before may have the others still.
+TEST(GroupRelease, AMemberThatOnlyHadALostHoldToReleaseIsNotGone) {
+  TakenTwice<RedLock> members;
+  FakeMember& first = members.member(0);
+  ASSERT_TRUE(first.grants.front()->markLost(LossReason::expired));
+  first.grants.front()->signalLoss();
+  first.refusal = gone();
+  members.member(1).refusal = gone();
+  members.release();
+  EXPECT_EQ(members.releaseError(), Errc::notOwner);
+  EXPECT_EQ(members.hold()->reason(), LossReason::none) << "the first and the third are left";
+}
+
+// The loop thread has found the loss first, and another owner must be able to have the lock when
+// the release is answered.
+TEST(GroupRelease, IsAnsweredWhenTheRestThatAnotherThreadReleasesIsFree) {
+  TakenTwice<MultiLock> members;
+  Queue slow;
+  members.member(0).releases = &slow;
+  members.member(1).refusal = gone();
+  members.release();
+  members.member(1).loseAll(LossReason::refused);
+  runAll(members.queue);
+  ASSERT_EQ(slow.size(), 2U);
+  runOne(slow);
+  runAll(members.queue);
+  EXPECT_FALSE(members.released) << "its second hold is still there";
+  runOne(slow);
+  runAll(members.queue);
+  EXPECT_EQ(members.releaseError(), Errc::notOwner);
+}
+
+// The group forgets what it has asked to be released, so that nobody else would ask again.
+TEST(GroupRelease, OfAMemberGoesOnWhateverItsServerSays) {
+  TakenTwice<MultiLock> members;
+  members.member(1).refusal.emplace(Errc::denied, "denied");
+  members.release();
+  EXPECT_EQ(members.releaseError(), Errc::denied);
+  for (const auto& member : members.list) {
+    EXPECT_EQ(member->releasesThatMustGo, 1) << member->name();
+    EXPECT_EQ(member->releasedQuietly, 0) << member->name();
+  }
+}
+
+TEST(GroupRelease, AfterAFailedAcquisitionGoesOnWhateverTheServerSays) {
+  MembersInTime<MultiLock> members;
+  members.list[1]->instead = refused();
+  members.acquire();
+  ASSERT_TRUE(members.answer);
+  EXPECT_FALSE(members.hold());
+  EXPECT_EQ(members.list[0]->released, 1);
+  EXPECT_EQ(members.list[0]->releasesThatMustGo, 1);
+}
+
+TEST(GroupRelease, IsAnsweredThoughThereIsNoMemoryForTheRestOfAMember) {
+  TakenTwice<MultiLock> members;
+  members.member(1).refusal.emplace(Errc::connectionFailed, "away");
+  members.member(1).failingQuietReleases = 1;
+  // The time is over, so that one release ends both acquisitions.
+  members.env->advance(1min);
+  members.release();
+  EXPECT_EQ(members.releaseError(), Errc::notOwner);
+  EXPECT_EQ(members.member(1).released, 1);
+  EXPECT_EQ(members.member(1).releasedQuietly, 1) << "most often there is memory at once";
+}
+
+// A second release would end the other acquisition.
+TEST(GroupRelease, OfAMemberThatThereIsNoMemoryForIsMadeOnceInTheBackground) {
+  TakenTwice<MultiLock> members;
+  members.member(1).failingReleases = 1;
+  members.release();
+  EXPECT_EQ(members.releaseError(), Errc::overloaded);
+  EXPECT_EQ(members.member(1).released, 0);
+  EXPECT_EQ(members.member(1).releasedQuietly, 1);
+}
+
+}  // namespace
+}  // namespace group_release_test
+}  // namespace rlock::detail
