@@ -101,8 +101,8 @@ class TestServer {
 
   /// A client of this server, with an id of its own as if it were in a process of its own.
   /// @param options  as for Client::connect(); `endpoints` may be empty and are not looked at
-  /// @throws Error  `connectionFailed` while the server is down; `invalidArgument` also for what is
-  ///                not supported
+  /// @throws Error  `connectionFailed` while the server is down; `invalidArgument` also for a
+  ///                cluster, Sentinels, a SyncPolicy, a loop and a database above 15
   [[nodiscard]] Client connect(Options options = {});
 
   // Holds.
@@ -124,7 +124,9 @@ class TestServer {
   // The network.
 
   /// The next so many scripts are executed, and their connections break before the replies. Each
-  /// call to a lock is a script. A later order replaces what is left of an earlier one of its kind.
+  /// acquisition and each release is a script; what only looks, like RLock::isLocked(), is a
+  /// command of another kind and not counted. A later order replaces what is left of an earlier one
+  /// of its kind.
   void dropReplies(int count = 1);
   /// The same before they are executed.
   void dropRequests(int count = 1);
@@ -222,8 +224,9 @@ class LockInterface {
 
 /// The RLock over an implementation of one's own. Its asynchronous calls run on threads of their
 /// own; an exception that a handler throws there is dropped. It cannot be part of a multiLock() or
-/// redLock(). A Lease with a lease of its own ends by the system's clock; one without lasts until
-/// it is released or LockInterface::tellLost().
+/// redLock(). A Lease with a lease of its own ends by the system's clock: it does not hold any
+/// longer, its release says `lost`, and its token stops then, not before. One without lasts until
+/// it is released, a forceUnlock(), or LockInterface::tellLost().
 /// @throws Error  `invalidArgument` for no implementation or no name
 [[nodiscard]] RLock makeLock(std::string name, std::shared_ptr<LockInterface> lock);
 

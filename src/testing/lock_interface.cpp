@@ -12,8 +12,21 @@
 #include <exception>
 #include <map>
 #include <utility>
+#include <vector>
 
 namespace rlock {
+
+namespace sim {
+namespace {
+
+void endLease(detail::HoldHandle& hold, LossReason reason) {
+  if (hold.markLost(reason)) {
+    hold.signalLoss();
+  }
+}
+
+}  // namespace
+}  // namespace sim
 
 /// The holds that somebody has a Lease of, or may have.
 struct LockInterface::Holds {
@@ -48,6 +61,26 @@ struct LockInterface::Holds {
     return handle;
   }
 
+  /// The holds with incarnations up to that one.
+  std::vector<Handle> takeUpTo(std::uint64_t newest) {
+    const detail::MutexLock lock(mutex);
+    std::vector<Handle> taken;
+    taken.reserve(handles.size());
+    for (auto place = handles.begin(); place != handles.end();) {
+      if (place->second->incarnation() <= newest) {
+        taken.push_back(std::move(place->second));
+        place = handles.erase(place);
+      } else {
+        ++place;
+      }
+    }
+    return taken;
+  }
+  std::uint64_t newest() {
+    const detail::MutexLock lock(mutex);
+    return last;
+  }
+
   detail::AnnotatedMutex mutex;
   std::map<std::uint64_t, Handle> handles RLOCK_GUARDED_BY(mutex);
   std::uint64_t last RLOCK_GUARDED_BY(mutex) = 0;
@@ -65,9 +98,8 @@ std::optional<std::chrono::milliseconds> LockInterface::timeToLive() {
 }
 
 void LockInterface::tellLost(OwnerId owner, LossReason reason) {
-  const auto handle = holds_->take(owner);
-  if (handle && handle->markLost(reason)) {
-    handle->signalLoss();
+  if (const auto handle = holds_->take(owner)) {
+    sim::endLease(*handle, reason);
   }
 }
 
@@ -110,9 +142,7 @@ class InterfaceBackend final : public detail::LockBackend,
     behind([target](InterfaceBackend& self) { return self.release(target); }, std::move(handler));
   }
   void releaseQuietly(detail::ReleaseTarget target) override { static_cast<void>(release(target)); }
-  Result<bool> forceRelease() override {
-    return guarded<bool>([this] { return lock_->forceRelease(); });
-  }
+  Result<bool> forceRelease() override;
   void forceReleaseAsync(Handler<bool> handler) override {
     behind([](InterfaceBackend& self) { return self.forceRelease(); }, std::move(handler));
   }
@@ -235,6 +265,12 @@ Result<detail::ReleaseOutcome> InterfaceBackend::release(detail::ReleaseTarget t
     if (target.incarnation != 0 && (!hold || hold->incarnation() != target.incarnation)) {
       throw problem(Errc::notOwner, "that hold is over");
     }
+    if (target.incarnation != 0 && !hold->heldAt(now())) {
+      lock_->tellLost(target.owner, LossReason::expired);
+      // An implementation that has no clock would keep it for ever.
+      static_cast<void>(guarded<int>([&] { return lock_->release(target.owner); }));
+      throw problem(Errc::notOwner, "its time is over");
+    }
     if (lock_->release(target.owner) > 0) {
       return Outcome::stillHeld;
     }
@@ -242,6 +278,19 @@ Result<detail::ReleaseOutcome> InterfaceBackend::release(detail::ReleaseTarget t
       gone->setReleased();
     }
     return Outcome::released;
+  });
+}
+
+Result<bool> InterfaceBackend::forceRelease() {
+  return guarded<bool>([this] {
+    const std::uint64_t newest = lock_->holds_->newest();
+    if (!lock_->forceRelease()) {
+      return false;
+    }
+    for (const auto& hold : lock_->holds_->takeUpTo(newest)) {
+      endLease(*hold, LossReason::forced);
+    }
+    return true;
   });
 }
 

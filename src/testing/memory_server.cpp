@@ -84,7 +84,14 @@ std::optional<MemoryServer::Accepted> MemoryServer::connect(std::weak_ptr<Memory
   made.session.runId = std::string(model_.runId());
   made.session.canKill = true;
   made.session.serverVersion = "7.0.15";
-  made.session.role = "master";
+  made.session.role = model_.readOnly() ? "replica" : "master";
+  made.session.found = {.server = "redis",
+                        .mode = "standalone",
+                        .scripts = true,
+                        .scriptLoad = true,
+                        .info = true,
+                        .clientKill = true,
+                        .shardedPubSub = true};
   if (database != 0) {
     const std::string number = std::to_string(database);
     model_.execute(made.session.clientId, std::array<std::string_view, 2>{"SELECT", number});

@@ -140,6 +140,8 @@ class TestEnv final : public detail::Env {
   void wakeOne(const std::atomic<std::uint32_t>* word) noexcept override {
     loop_->time().wakeOne(word);
   }
+  [[nodiscard]] bool timePasses() const noexcept override { return loop_->time().passesByItself(); }
+  void callBegins() noexcept override { loop_->time().noteCall(); }
   void closing() noexcept override { loop_->setClosing(); }
   void stop(Clock::time_point /*deadline*/) noexcept override { loop_->stop(); }
   void abandonInChild() noexcept override { abandoned_.store(true, std::memory_order_release); }

@@ -172,21 +172,28 @@ bool Timekeeper::step(TimePoint when, const Sleeper* but) {
 
 // Threads that call.
 
-void Timekeeper::note() noexcept {
+bool Timekeeper::note() noexcept {
   if (TestLoop::ofThisThread() != nullptr || TestLoop::helperThread()) {
-    return;
+    return false;
   }
   const auto self = std::this_thread::get_id();
   if (caller_ == std::thread::id()) {
     caller_ = self;
   }
   manyCallers_ = manyCallers_ || caller_ != self;
+  return true;
 }
 
 void Timekeeper::noteCaller() noexcept {
   const detail::MutexLock lock(mutex_);
   note();
-  skipped_ = nanoseconds(0);
+}
+
+void Timekeeper::noteCall() noexcept {
+  const detail::MutexLock lock(mutex_);
+  if (note()) {
+    skipped_ = nanoseconds(0);
+  }
 }
 
 bool Timekeeper::onlyCaller() const noexcept {
@@ -240,6 +247,12 @@ void Timekeeper::sleep(TestLoop& loop,
     }
   }
   sleepers_.erase(sleeper);
+  // On a busy machine it has taken the thread a while to get here.
+  for (Awake& awake : awake_) {
+    if (awake.thread == self) {
+      awake.since = Clock::now();
+    }
+  }
   changed();
 }
 

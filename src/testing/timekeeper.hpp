@@ -54,8 +54,11 @@ class Timekeeper {
 
   // Threads that call.
 
+  [[nodiscard]] bool passesByItself() const noexcept { return runs_; }
   /// The calling thread uses a client, if it is one of the application.
   void noteCaller() noexcept;
+  /// The same, and a call begins.
+  void noteCall() noexcept;
   /// As Env::sleep().
   /// @param loop     whose clients the call belongs to
   void sleep(TestLoop& loop,
@@ -94,10 +97,11 @@ class Timekeeper {
   };
   struct Awake {
     std::thread::id thread;
-    Clock::time_point since;
+    Clock::time_point since;  ///< it has left sleep(), or was told to
   };
 
-  void note() noexcept RLOCK_REQUIRES(mutex_);
+  /// False: it is a thread of the library.
+  bool note() noexcept RLOCK_REQUIRES(mutex_);
   [[nodiscard]] bool onlyCaller() const noexcept RLOCK_REQUIRES(mutex_);
   void begin() RLOCK_REQUIRES(mutex_);
   [[nodiscard]] bool idle() const noexcept RLOCK_REQUIRES(mutex_);

@@ -188,6 +188,30 @@ TEST_F(MadeLock, ALeaseWhoseTimeIsOverStaysOver) {
   EXPECT_TRUE(second.held());
 }
 
+TEST_F(MadeLock, ALeaseWhoseTimeIsOverWasLost) {
+  Lease lease = lock.acquire({.lease = 1ms});
+  const std::stop_token lost = lease.lostToken();
+  while (lease.held()) {
+  }
+  EXPECT_EQ(lease.release(), ReleaseResult::lost);
+  EXPECT_TRUE(lost.stop_requested());
+  EXPECT_FALSE(lock.isLocked());
+}
+
+TEST_F(MadeLock, AForcedReleaseEndsTheLeases) {
+  const OwnerId owner = newOwner();
+  Lease first = lock.acquire({}, owner);
+  EXPECT_TRUE(lock.forceUnlock());
+  EXPECT_FALSE(first.held());
+  EXPECT_TRUE(first.lostToken().stop_requested());
+  EXPECT_EQ(first.lossReason(), LossReason::forced);
+
+  const Lease second = lock.acquire({}, owner);
+  EXPECT_EQ(first.release(), ReleaseResult::lost);
+  EXPECT_TRUE(second.held());
+  EXPECT_EQ(noted->count, 1);
+}
+
 TEST_F(MadeLock, ALongestHoldEndsALeaseLikeItsTime) {
   for (const AcquireOptions& options : {AcquireOptions{.maxHold = 1h},
                                         AcquireOptions{.lease = 2h, .maxHold = 1h},

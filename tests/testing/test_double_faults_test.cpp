@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <future>
 #include <optional>
+#include <stop_token>
 #include <thread>
 
 namespace rlock {
@@ -188,6 +189,20 @@ TEST_F(TestDoubleFaults, AFrozenServerAnswersLate) {
   EXPECT_TRUE(client.getLock("x").tryLock());
   EXPECT_GE(server.clock().now(), before + 1s);
   EXPECT_EQ(client.stats().lostReplies, 0U);
+}
+
+/// Nobody moves the time at which the call would look by itself.
+TEST_F(TestDoubleFaults, AStopRequestEndsTheWaitForAReply) {
+  server.freeze(1h);
+  std::stop_source stop;
+  auto waiting = std::async(std::launch::async, [&] {
+    return errorOf([&] { client.getLock("x").lockInterruptibly(stop.get_token()); });
+  });
+  server.clock().awaitWaiting();
+  stop.request_stop();
+  EXPECT_EQ(waiting.wait_for(10s), std::future_status::ready);
+  server.clock().advance(1s);
+  EXPECT_EQ(waiting.get(), Errc::cancelled);
 }
 
 TEST_F(TestDoubleFaults, AFrozenServerSubscribesNobody) {

@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <future>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace rlock {
 namespace {
@@ -39,6 +41,11 @@ TEST_F(TestDouble, IsAClientLikeAnyOther) {
   EXPECT_FALSE(lock.isLocked());
   EXPECT_TRUE(client.connected());
   EXPECT_GE(client.ping(), 0ns);
+  const Capabilities capabilities = client.capabilities();
+  EXPECT_EQ(capabilities.server + " " + capabilities.role + " " + capabilities.mode,
+            "redis master standalone");
+  EXPECT_EQ(capabilities.scripts, true);
+  EXPECT_EQ(capabilities.clientKill, true);
 }
 
 TEST_F(TestDouble, ClientsExcludeEachOther) {
@@ -152,6 +159,31 @@ TEST_F(TestDouble, AWaitOfTheOnlyThreadEndsWithTheOthersLease) {
   client.getLock("x").lock();
   EXPECT_GE(server.clock().now(), before + 7s);
   EXPECT_LT(server.clock().now(), before + 9s);
+}
+
+TEST_F(TestDouble, AWaitWithoutALimitMovesTimeByAnHour) {
+  const Lease theirs = server.otherHolds("x");
+  const auto before = server.clock().now();
+  std::stop_source stop;
+  // It looks at the clock only, so that it is not one of the threads that call.
+  auto watching = std::async(std::launch::async, [&] {
+    const auto limit = Real::now() + kAtOnce;
+    while (server.clock().now() < before + 1h && Real::now() < limit) {
+      std::this_thread::sleep_for(1ms);
+    }
+    std::this_thread::sleep_for(200ms);
+    const auto moved = server.clock().now() - before;
+    stop.request_stop();
+    return moved;
+  });
+  EXPECT_THROW(client.getLock("x").lockInterruptibly(stop.get_token()), Error);
+  const auto moved = watching.get();
+  EXPECT_GE(moved, 1h);
+  EXPECT_LT(moved, 70min);
+  EXPECT_TRUE(theirs.held());
+
+  // The next call begins anew.
+  EXPECT_FALSE(client.getLock("x").tryLock(1h));
 }
 
 TEST_F(TestDouble, AWaitBesideOtherThreadsLastsUntilTimeIsMoved) {
@@ -310,6 +342,42 @@ TEST_F(TestDouble, ThreadsContend) {
     }
   }
   EXPECT_EQ(counter, kThreads * kRounds);
+}
+
+/// A client that has handed its lock on often enough lets others go first, but not for a time that
+/// does not pass.
+TEST_F(TestDouble, ThreadsOfAFewClientsContend) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 50;
+  Options options;
+  options.handOverLimit = 1;
+  std::vector<Client> clients;
+  clients.push_back(server.connect(options));
+  clients.push_back(server.connect(options));
+  int counter = 0;
+  std::stop_source stop;
+  std::vector<std::future<void>> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    for (Client& each : clients) {
+      threads.push_back(std::async(std::launch::async, [&] {
+        for (int round = 0; round < kRounds; ++round) {
+          RLock lock = each.getLock("x");
+          lock.lockInterruptibly(stop.get_token());
+          ++counter;
+          lock.unlock();
+        }
+      }));
+    }
+  }
+  const auto limit = Real::now() + 4 * kAtOnce;
+  for (const auto& thread : threads) {
+    EXPECT_EQ(thread.wait_until(limit), std::future_status::ready);
+  }
+  stop.request_stop();
+  for (auto& thread : threads) {
+    EXPECT_NO_THROW(thread.get());
+  }
+  EXPECT_EQ(counter, 2 * kThreads * kRounds);
 }
 
 TEST_F(TestDouble, ClosingEndsWaitingCalls) {

@@ -162,6 +162,35 @@ TEST_F(TimekeeperTest, TheOnlyThreadSkips) {
   EXPECT_EQ(noted.size(), 1U);
 }
 
+/// A busy machine may let it wait longer than it may take to come back. So it may afterwards, but
+/// not each time.
+TEST_F(TimekeeperTest, AThreadThatWasWokenIsWaitedForFromWhereItRunsAgain) {
+  const auto loop = env();
+  loop->post([] {});
+  bool waitedFor = false;
+  for (int attempt = 0; attempt < 50 && !waitedFor; ++attempt) {
+    const auto before = time->now();
+    std::atomic<std::uint32_t> word{0};
+    auto woken = std::async(std::launch::async, [&] {
+      while (word == 0) {
+        loop->sleep(word, 0, std::chrono::steady_clock::time_point::max());
+      }
+      std::this_thread::sleep_for(1ms);
+      return loop->now();
+    });
+    time->awaitSleepers(1);
+    word = 1;
+    loop->wakeOne(&word);
+    {
+      const detail::MutexLock lock(time->mutex());
+      std::this_thread::sleep_for(20ms);
+    }
+    time->advance(1h);
+    waitedFor = woken.get() == before;
+  }
+  EXPECT_TRUE(waitedFor);
+}
+
 TEST_F(TimekeeperTest, ItsLastFunctionsRunWhenALoopIsStopped) {
   auto loop = env();
   loop->post([&] { loop->post([&] { note("last"); }); });
