@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 
 namespace rlock::cli {
@@ -84,8 +85,9 @@ constexpr std::array<Words, 12> kSubcommands{{
     {"unlock",
      "rlock unlock --force [OPTIONS] NAME",
      "Free a lock, whoever holds it",
-     "The holder is not stopped: it hears of its loss within a round trip if it is a client of\n"
-     "rlock, and at its next renewal otherwise. Until then two may believe that they hold it.",
+     "The holder is not stopped. A client of rlock hears of the loss of a lock within a round\n"
+     "trip, and of a permit, as other clients do, at its next renewal. Until then two may\n"
+     "believe that they hold it.",
      true},
     {"doctor",
      "rlock doctor [OPTIONS] [NAME]",
@@ -501,6 +503,20 @@ std::size_t endOfOptions(const CLI::App& app, const std::vector<std::string>& ar
   return args.size();
 }
 
+// CLI11 takes `--label=` for an option without its value. A value that is empty has to stand alone.
+std::vector<std::string> withEmptyValues(std::span<const std::string> args) {
+  std::vector<std::string> result;
+  for (const std::string& argument : args) {
+    if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
+      result.push_back(argument.substr(0, argument.size() - 1));
+      result.emplace_back();
+    } else {
+      result.push_back(argument);
+    }
+  }
+  return result;
+}
+
 Ended usageError(const std::string& text) {
   return {number(ExitCode::usage), "", fmt::format("rlock: {}\nTry \"rlock --help\".\n", text)};
 }
@@ -572,8 +588,7 @@ ParsedArguments parseArguments(const std::vector<std::string>& args) {
   try {
     const std::size_t end = endOfOptions(app, args);
     // CLI11 takes them from the back.
-    std::vector<std::string> reversed(args.begin(),
-                                      args.begin() + static_cast<std::ptrdiff_t>(end));
+    std::vector<std::string> reversed = withEmptyValues(std::span(args).first(end));
     std::reverse(reversed.begin(), reversed.end());
     app.parse(reversed);
     Arguments& arguments = parser.arguments();

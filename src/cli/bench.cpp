@@ -52,7 +52,8 @@ int benchCommand(const Arguments& arguments) {
   std::mutex mutex;
   Samples all;
   std::exception_ptr failure;
-  std::vector<std::thread> threads;
+  // Where the system refuses one more, the threads that run are waited for.
+  std::vector<std::jthread> threads;
   threads.reserve(static_cast<std::size_t>(arguments.threads));
   for (int i = 0; i < arguments.threads; ++i) {
     threads.emplace_back([&, i] {
@@ -67,9 +68,7 @@ int benchCommand(const Arguments& arguments) {
       }
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  threads.clear();
   if (failure) {
     std::rethrow_exception(failure);
   }

@@ -162,8 +162,8 @@ ChildProcess::~ChildProcess() {
   }
 }
 
-void ChildProcess::send(int signal) const noexcept {
-  ::kill(ownGroup_ ? -pid_ : pid_, signal);
+bool ChildProcess::send(int signal) const noexcept {
+  return ::kill(ownGroup_ ? -pid_ : pid_, signal) == 0 || errno != EPERM;
 }
 
 std::optional<ChildProcess::Change> ChildProcess::change() {
@@ -177,7 +177,7 @@ std::optional<ChildProcess::Change> ChildProcess::change() {
   info = {};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG) == 0 &&
       info.si_pid == pid_) {
-    return Change{true, 0, 0};
+    return Change{true, 0, info.si_status};
   }
   return std::nullopt;
 }

@@ -54,7 +54,7 @@ class ChildProcess {
   struct Change {
     bool stopped = false;  ///< by job control; otherwise it has ended
     int code = 0;          ///< how it ended, as a shell reports it
-    int signal = 0;        ///< that ended it; 0: none
+    int signal = 0;        ///< that ended or stopped it; 0: none
   };
 
   /// @throws CannotStart, std::system_error
@@ -68,7 +68,8 @@ class ChildProcess {
   ~ChildProcess();
 
   /// To the command, with its group if it has one.
-  void send(int signal) const noexcept;
+  /// @returns false if the system forbids it, because the command has become another user's
+  bool send(int signal) const noexcept;
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   /// Its latest change since the last call; empty: there was none. A process that has ended is not
   /// reaped by this, so that its number stays its own.

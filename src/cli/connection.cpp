@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <poll.h>
+#include <stdexcept>
 #include <string_view>
 #include <unistd.h>
 
@@ -54,6 +55,20 @@ void writeError(std::string_view text) noexcept {
 
 void complain(const std::string& text) {
   writeError(fmt::format("rlock: {}\n", text));
+}
+
+void flushOutput() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw std::runtime_error("standard output cannot be written");
+  }
+}
+
+bool complainWithoutWaiting(const std::string& text) {
+  const bool taken = takesText(STDERR_FILENO);
+  if (taken) {
+    complain(text);
+  }
+  return taken;
 }
 
 int reportError(const std::exception& error) {

@@ -25,6 +25,14 @@ void writeError(std::string_view text) noexcept;
 /// `rlock: text` on standard error, as writeError().
 void complain(const std::string& text);
 
+/// Has standard output written.
+/// @throws std::runtime_error  it cannot be
+void flushOutput();
+
+/// The same, but only where standard error takes text at once, for somebody who must not wait until
+/// it is read. @returns whether it was said
+bool complainWithoutWaiting(const std::string& text);
+
 /// Reports an error that ends the program. @returns its exit code
 int reportError(const std::exception& error);
 

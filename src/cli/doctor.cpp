@@ -12,10 +12,13 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -38,6 +41,10 @@ class Warnings {
     const std::scoped_lock lock(mutex_);
     return std::exchange(lines_, {});
   }
+  [[nodiscard]] bool any() {
+    const std::scoped_lock lock(mutex_);
+    return !lines_.empty();
+  }
 
  private:
   std::mutex mutex_;
@@ -52,6 +59,9 @@ class Warnings {
 /// one that is no matter of rights has the remaining uses left out, because each would take as long
 /// as its time limit. The client's warnings during a use count for it; those that come between
 /// two uses count for neither.
+///
+/// Of each kind that has a channel of its own somebody waits, too: rights that only waiters need
+/// may be missing.
 ///
 /// **Thread safety:** The thread of the command only. The client's own threads have the Warnings,
 /// which they share, and nothing else of it.
@@ -88,8 +98,6 @@ class Doctor {
         warnings->add(line);
       }
     };
-    // The counters of fenced locks last longer than the locks: those of these checks shall not.
-    options_.fencingTokenRetention = std::chrono::seconds(1);
     options_.commandTimeout = std::min(options_.commandTimeout, milliseconds(2000));
     options_.callTimeout = milliseconds(2000);
     try {
@@ -218,128 +226,214 @@ class Doctor {
       return;
     }
     (void)warnings_->take();
-    bool complained = false;
+    wrong_.clear();
     try {
       use(prefix_ + ":" + std::to_string(++names_));
     } catch (const Error& error) {
-      findings_.push_back(judgeUse(subject, error));
-      complained = true;
+      wrong_.push_back(judgeUse(subject, error));
       // An error that is no matter of rights comes with every kind, and costs the same time each.
       hopeless_ |= error.errc() != Errc::denied && error.errc() != Errc::wrongType;
     }
     for (const std::string& line : warnings_->take()) {
       if (auto finding = judgeLogLine(subject, line)) {
-        findings_.push_back(std::move(*finding));
-        complained = true;
+        wrong_.push_back(std::move(*finding));
       }
     }
-    if (!complained) {
-      findings_.push_back({Verdict::good, subject, "works", ""});
+    if (wrong_.empty()) {
+      wrong_.push_back({Verdict::good, subject, "works", ""});
+    }
+    for (Finding& finding : wrong_) {
+      findings_.push_back(std::move(finding));
     }
   }
 
-  void takeAndRelease(RLock lock, const std::string& label = {}) {
-    AcquireOptions options;
-    options.label = label;
-    auto lease = lock.tryAcquire(std::move(options));
-    if (lease && lease->release() == ReleaseResult::unknown) {
+  static void release(Lease& lease) {
+    if (lease.release() == ReleaseResult::unknown) {
       throw Error(Errc::denied, "a lock could be taken and not be released");
     }
   }
 
-  // A waiter that is woken by a message is much faster than its next look, after safetyPoll.
-  void handOver(const std::string& name) {
-    RLock lock = client_->getLock(name);
+  static void takeAndRelease(RLock lock, AcquireOptions options = {}) {
+    if (auto lease = lock.tryAcquire(std::move(options))) {
+      release(*lease);
+    }
+  }
+
+  // False: the time is over, or there was a warning, which says more.
+  bool comes(const std::function<bool()>& condition, milliseconds patience) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!condition()) {
+      if (warnings_->any() || std::chrono::steady_clock::now() >= end) {
+        return false;
+      }
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return true;
+  }
+
+  /// Has somebody wait, lets the waiter in, and looks whether a message wakes it: otherwise it
+  /// would only look once a second.
+  /// @param stop  ends the wait
+  /// @return what the waiter got; empty: nothing
+  template <class T>
+  std::optional<T> handOver(const std::string& subject,
+                            Operation<T> waiting,
+                            std::stop_source stop,
+                            const std::function<void()>& letIn) {
+    // It tries once, and once more when its subscription is confirmed, which must not be taken for
+    // a message.
+    const auto answered = client_->stats().roundTrips.count();
+    auto waiter = std::move(waiting).toFuture();
+    comes(
+        [&] {
+          return waiter.wait_for(milliseconds(0)) == std::future_status::ready ||
+                 client_->stats().roundTrips.count() >= answered + 2;
+        },
+        milliseconds(2000));
+    if (waiter.wait_for(milliseconds(0)) != std::future_status::ready) {
+      const auto before = client_->stats().messages;
+      try {
+        letIn();
+      } catch (...) {
+        stop.request_stop();
+        throw;
+      }
+      if (!comes([&] { return client_->stats().messages > before; }, milliseconds(500))) {
+        if (!warnings_->any()) {
+          wrong_.push_back({Verdict::bad,
+                            subject,
+                            "no message came to somebody who waited",
+                            "waiters would only look once a second: check PUBLISH, SUBSCRIBE and "
+                            "channels (&...)"});
+        }
+        stop.request_stop();
+      }
+    }
+    try {
+      return waiter.get();
+    } catch (const Error& error) {
+      if (error.errc() != Errc::cancelled) {
+        throw;
+      }
+      return std::nullopt;
+    }
+  }
+
+  void handOver(const std::string& subject, RLock lock) {
     auto held = lock.tryAcquire();
     if (!held) {
       return;
     }
+    const std::stop_source stop;
     AcquireOptions options;
-    options.wait = std::chrono::seconds(4);
-    auto next = lock.tryAcquireAsync(std::move(options)).toFuture();
-    const auto patience = std::chrono::steady_clock::now() + milliseconds(500);
-    while (client_->stats().messages == 0 && client_->stats().channels == 0 &&
-           std::chrono::steady_clock::now() < patience) {
-      std::this_thread::sleep_for(milliseconds(2));
-    }
-    // The confirmation has its waiter look once more, which must not be taken for a message.
-    std::this_thread::sleep_for(milliseconds(50));
-    const auto before = client_->stats().messages;
-    held->release();
-    auto lease = next.get();
-    if (client_->stats().messages == before) {
-      findings_.push_back(
-          {Verdict::bad,
-           "waking waiters",
-           "no message came when a lock was released",
-           "waiters would only look once a second: check PUBLISH, SUBSCRIBE and channels (&...)"});
-    }
-    if (lease) {
-      lease->release();
+    options.wait = kLongestWait;
+    options.stop = stop.get_token();
+    auto waiting = lock.tryAcquireAsync(std::move(options));
+    auto next = handOver(subject, std::move(waiting), stop, [&] { release(*held); });
+    if (next && *next) {
+      release(**next);
     }
   }
 
-  /// A key without an expiry must not stay where a later command is refused.
-  template <class Object, class Use>
-  static void removedOnFailure(Object& object, Use use) {
+  /// Clears away what the use leaves, also when it fails: a key without an expiry must not stay.
+  /// The first refusal is the one to tell.
+  template <class Use, class ClearUp>
+  static void clearedUp(Use use, ClearUp clearUp) {
     try {
       use();
     } catch (...) {
       try {
-        object.remove();
+        clearUp();
       } catch (const Error&) {
-        // The first refusal is the one to tell.
+        // It was refused before.
       }
       throw;
+    }
+    clearUp();
+  }
+
+  // A counter that is to stay for ever loses an expiry that somebody has given it, which takes a
+  // right more. The counter of this check shall not stay: it is given one before and after that.
+  void drawTokens(const std::string& name) {
+    Options settings = options_;
+    settings.fencingTokenRetention = std::chrono::seconds(5);
+    Client brief = Client::connect(settings);
+    const auto drawOne = [&name](Client& client) {
+      AcquireOptions options;
+      options.lease = std::chrono::seconds(5);
+      takeAndRelease(client.getFencedLock(name), std::move(options));
+    };
+    drawOne(brief);
+    if (options_.fencingTokenRetention.count() == 0) {
+      clearedUp([&] { drawOne(*client_); }, [&] { drawOne(brief); });
     }
   }
 
   void tryKinds() {
     Client& client = *client_;
     attempt("lock", [&](const std::string& name) { takeAndRelease(client.getLock(name)); });
-    attempt("waiting", [&](const std::string& name) { handOver(name); });
-    attempt("label",
-            [&](const std::string& name) { takeAndRelease(client.getLock(name), "rlock doctor"); });
+    attempt("waiting", [&](const std::string& name) { handOver("waiting", client.getLock(name)); });
+    attempt("label", [&](const std::string& name) {
+      AcquireOptions options;
+      options.label = "rlock doctor";
+      takeAndRelease(client.getLock(name), std::move(options));
+    });
     attempt("fair lock",
-            [&](const std::string& name) { takeAndRelease(client.getFairLock(name)); });
-    attempt("fenced lock",
-            [&](const std::string& name) { takeAndRelease(client.getFencedLock(name)); });
+            [&](const std::string& name) { handOver("fair lock", client.getFairLock(name)); });
+    attempt("fenced lock", [&](const std::string& name) { drawTokens(name); });
     attempt("read-write lock", [&](const std::string& name) {
       takeAndRelease(client.getReadWriteLock(name).readLock());
-      takeAndRelease(client.getReadWriteLock(name).writeLock());
+      handOver("read-write lock", client.getReadWriteLock(name).writeLock());
     });
     attempt("simple lock",
-            [&](const std::string& name) { takeAndRelease(client.getSimpleLock(name)); });
-    attempt("semaphore", [&](const std::string& name) {
-      Semaphore semaphore = client.getSemaphore(name);
-      removedOnFailure(semaphore, [&] {
-        semaphore.trySetPermits(1, std::chrono::seconds(60));
-        if (semaphore.tryAcquire()) {
-          semaphore.release();
-        }
-        semaphore.remove();
-      });
-    });
+            [&](const std::string& name) { handOver("simple lock", client.getSimpleLock(name)); });
+    attempt("semaphore", [&](const std::string& name) { useSemaphore(name); });
     attempt("expiring permits", [&](const std::string& name) {
       auto semaphore = client.getPermitExpirableSemaphore(name);
-      removedOnFailure(semaphore, [&] {
-        semaphore.trySetPermits(1);
-        if (auto permit = semaphore.tryHold()) {
-          permit->release();
-        }
-        semaphore.remove();
-      });
+      clearedUp(
+          [&] {
+            semaphore.trySetPermits(1);
+            if (auto permit = semaphore.tryHold()) {
+              permit->release();
+            }
+          },
+          [&] { semaphore.remove(); });
     });
-    attempt("latch", [&](const std::string& name) {
-      CountDownLatch latch = client.getCountDownLatch(name);
-      removedOnFailure(latch, [&] {
-        latch.trySetCount(1);
-        latch.countDown();
-      });
-    });
+    attempt("latch", [&](const std::string& name) { useLatch(name); });
     attempt("show", [&](const std::string& name) { (void)client.inspect(name); });
     attempt("list", [&](const std::string& name) { (void)client.list(name); });
   }
+
+  void useSemaphore(const std::string& name) {
+    Semaphore semaphore = client_->getSemaphore(name);
+    clearedUp(
+        [&] {
+          semaphore.trySetPermits(1, std::chrono::seconds(60));
+          if (semaphore.tryAcquire()) {
+            const std::stop_source stop;
+            handOver("semaphore",
+                     semaphore.tryAcquireAsync(stop.get_token(), 1, kLongestWait),
+                     stop,
+                     [&] { semaphore.release(); });
+          }
+        },
+        [&] { semaphore.remove(); });
+  }
+
+  void useLatch(const std::string& name) {
+    CountDownLatch latch = client_->getCountDownLatch(name);
+    clearedUp(
+        [&] {
+          latch.trySetCount(1);
+          const std::stop_source stop;
+          handOver("latch", latch.awaitAsync(stop.get_token(), kLongestWait), stop, [&] {
+            latch.countDown();
+          });
+        },
+        [&] { latch.remove(); });
+  }
+
+  static constexpr std::chrono::seconds kLongestWait{4};
 
   const Arguments& arguments_;
   std::string prefix_;
@@ -349,6 +443,7 @@ class Doctor {
   std::shared_ptr<Warnings> warnings_ = std::make_shared<Warnings>();
   std::optional<Client> client_;
   std::vector<Finding> findings_;
+  std::vector<Finding> wrong_;  // of the use at hand
 };
 
 }  // namespace

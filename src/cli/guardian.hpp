@@ -31,6 +31,10 @@ class Guardian {
   /// to be said before the command is reaped, for the number may belong to somebody else then.
   void setTarget(pid_t target) noexcept;
 
+  /// Whether somebody has killed the guardian, so that nothing acts in this process's place any
+  /// more. It is reaped by the call that finds that out.
+  [[nodiscard]] bool hasEnded() noexcept;
+  /// -1 from when hasEnded() has said so.
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
 
   /// The memory that both processes see.

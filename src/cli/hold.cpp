@@ -13,9 +13,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <poll.h>
 #include <stop_token>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -37,7 +40,18 @@ void printHeld(const Arguments& arguments, const Held& held) {
                held.owner,
                held.lease.token() ? fmt::format(" token {}", *held.lease.token()) : "");
   }
-  std::fflush(stdout);
+  flushOutput();
+}
+
+// A shell without job control, a timer and a service manager give /dev/null to what they start.
+// Were its end the end of the hold, nothing would be held at all. An input that our caller has
+// closed stays one that has ended: main() has put /dev/null in its place, not to be read.
+bool inputIsNull() {
+  struct stat input {};
+  struct stat null {};
+  return (::fcntl(STDIN_FILENO, F_GETFL) & O_ACCMODE) != O_WRONLY &&
+         ::fstat(STDIN_FILENO, &input) == 0 && ::stat("/dev/null", &null) == 0 &&
+         S_ISCHR(input.st_mode) && input.st_rdev == null.st_rdev;
 }
 
 // A terminal whose foreground is another group: what is typed there is not for us.
@@ -62,6 +76,10 @@ bool inputEnded() {
   return got == 0 || (got < 0 && !(errno == EIO && inputIsOthers()));
 }
 
+bool isOutage(Errc errc) {
+  return errc == Errc::connectionFailed || errc == Errc::timedOut;
+}
+
 }  // namespace
 
 int holdCommand(const Arguments& arguments) {
@@ -73,13 +91,14 @@ int holdCommand(const Arguments& arguments) {
   }
   Held& held = *outcome.held;
   printHeld(arguments, held);
+  const bool hasInput = !arguments.noStdin && !inputIsNull();
   const Event lost;
   const std::stop_callback told(held.lease.lostToken(), [&lost]() noexcept { lost.set(); });
   for (;;) {
-    const bool isOthers = !arguments.noStdin && inputIsOthers();
+    const bool isOthers = hasInput && inputIsOthers();
     std::array<pollfd, 3> watched{{{signals.descriptor(), POLLIN, 0},
                                    {lost.descriptor(), POLLIN, 0},
-                                   {arguments.noStdin || isOthers ? -1 : STDIN_FILENO, POLLIN, 0}}};
+                                   {!hasInput || isOthers ? -1 : STDIN_FILENO, POLLIN, 0}}};
     // A shell does not say when it brings a job that runs to the foreground.
     ::poll(watched.data(), watched.size(), isOthers ? 1000 : -1);
     bool ends = watched[2].revents != 0 && inputEnded();
@@ -112,10 +131,19 @@ int waitCommand(const Arguments& arguments) {
   const auto deadline =
       arguments.lock.wait.value_or(Duration::max()).deadlineFrom(std::chrono::steady_clock::now());
   milliseconds pause(20);
+  bool answered = false;
   for (;;) {
-    const auto info = client.inspect(arguments.lock.name);
-    if (isFree(info)) {
-      return 0;
+    try {
+      const auto info = client.inspect(arguments.lock.name);
+      if (isFree(info)) {
+        return 0;
+      }
+      answered = true;
+    } catch (const Error& error) {
+      // An outage is a part of the wait, as of that for a lock, once the server has been there.
+      if (!answered || !isOutage(error.errc())) {
+        throw;
+      }
     }
     const auto now = std::chrono::steady_clock::now();
     if (now >= deadline) {

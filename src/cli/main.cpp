@@ -56,7 +56,7 @@ void occupyClosedStreams() {
 
 // An answer that could not be written must not look like success.
 int flushed(int code) {
-  if (std::fflush(stdout) != 0 && code == 0) {
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == 0) {
     rlock::cli::complain("standard output cannot be written");
     return rlock::cli::number(rlock::cli::ExitCode::internal);
   }

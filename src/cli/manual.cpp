@@ -81,7 +81,11 @@ terminal whenever that of
 is, if its standard input is that terminal and its standard output no pipe. A key that ends the command ends
 the script around
 .BR rlock ,
-too. SIGTERM, SIGINT, SIGHUP,
+too. A command that has not got the terminal, and asks for it, gets it then if the group of
+.B rlock
+is its foreground;
+.B \-\-foreground
+lets it share the terminal with the other parts of a pipeline. SIGTERM, SIGINT, SIGHUP,
 SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT and SIGWINCH are passed on to that group. A signal that was
 ignored at the beginning stays ignored. While
 .B rlock
@@ -98,12 +102,23 @@ happen twice by a fencing token
 If
 .B rlock
 itself is killed, the kernel sends SIGTERM to the command, and a small process named
-.I rlock\-guardian
+.I lock\-guardian
 ends its whole group. It also kills it when
 .B rlock
 is stopped for longer than the lease lasts: a job that is to be suspended needs a long
 .BR \-\-lease .
-A process that has left the group, as daemons do, is not reached.
+When that process is killed itself,
+.B rlock
+warns of it. A process that has left the group, as daemons do, is not reached, nor is one that has become another
+user's, as those of sudo:
+.B rlock
+says that it runs on without the lock.
+.PP
+Within the command of another
+.B rlock run
+the command is killed at once when its
+.B rlock
+is killed, for the outer lock may be another's next.
 .SS Environment of the command
 .TP
 .B RLOCK_NAME

@@ -104,6 +104,11 @@ void Progress::tick(const Acquisition& acquisition) {
     // Rules may allow the lock and not the question: then only the time is shown.
   }
   answer_ = {};
+  // A job in the background would write over what is typed in front of it.
+  if (const pid_t foreground = terminal_ ? ::tcgetpgrp(STDERR_FILENO) : -1;
+      foreground >= 0 && foreground != ::getpgrp()) {
+    return;
+  }
   const std::string line =
       waitingLine(lock_.name,
                   info,

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,6 +41,19 @@ std::vector<std::string> environmentFor(const Arguments& arguments, const Held& 
 bool outputIsPipe() {
   struct stat status {};
   return ::fstat(STDOUT_FILENO, &status) == 0 && S_ISFIFO(status.st_mode);
+}
+
+Lending lendingTo(const ChildSettings& settings) {
+  if (!settings.ownGroup) {
+    return Lending::never;
+  }
+  return ::isatty(STDIN_FILENO) == 1 && !outputIsPipe() ? Lending::always : Lending::onRequest;
+}
+
+// Whether we are part of a command that runs under another lock. It takes two of the variables of
+// environmentFor(): one alone may be another program's.
+bool isUnderAnotherLock() {
+  return std::getenv("RLOCK_OWNER") != nullptr && std::getenv("RLOCK_DEADLINE_MS") != nullptr;
 }
 
 int released(const Held& held, Lease& lease, int code) {
@@ -77,7 +92,7 @@ Ending runUnderLock(const Arguments& arguments,
   settings.environment = environmentFor(arguments, held);
   settings.ownGroup = !choice.foreground;
 
-  const TerminalLoan terminal(settings.ownGroup && ::isatty(STDIN_FILENO) == 1 && !outputIsPipe());
+  const TerminalLoan terminal(lendingTo(settings));
   guardian.setKillTime(planLoss(held.lease.validUntil(), held.span, choice.killAfter).killAt);
   Ending ending;
   bool lost = false;
@@ -106,7 +121,10 @@ int runCommand(const Arguments& arguments) {
   // one thread.
   const InheritedDescriptors inherited;
   const SignalInbox signals;
-  Guardian guardian(arguments.command.killAfter);
+  // The outer lock may be another's as soon as its rlock has killed us, for which it has given the
+  // command the time that it gives.
+  Guardian guardian(isUnderAnotherLock() ? std::chrono::milliseconds(0)
+                                         : arguments.command.killAfter);
   Ending ending;
   {
     WaitOutcome outcome =

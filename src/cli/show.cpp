@@ -6,11 +6,16 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <string>
 #include <unistd.h>
 
 namespace rlock::cli {
 
 namespace {
+
+/// Every key that matches is looked at, and a server may have millions.
+constexpr std::chrono::minutes kLongestWalk{1};
 
 std::chrono::sys_seconds timeOfDay() {
   return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
@@ -32,8 +37,13 @@ int showCommand(const Arguments& arguments) {
 }
 
 int listCommand(const Arguments& arguments) {
-  Client client = connectClient(arguments);
-  const auto locks = client.list(arguments.pattern);
+  Options options = clientOptions(arguments, arguments.uri);
+  if (options.callTimeout == std::chrono::milliseconds::zero()) {
+    options.callTimeout = kLongestWalk;
+  }
+  Client client = Client::connect(options);
+  // It asks about many names at once.
+  const auto locks = client.listAsync(arguments.pattern).toFuture().get();
   if (arguments.json) {
     fmt::print("{}\n", jsonOfLocks(locks));
   } else if (arguments.namesOnly) {

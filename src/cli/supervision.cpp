@@ -31,6 +31,7 @@ int Supervision::run() {
   const std::stop_callback told(held_.lease.lostToken(), [this]() noexcept { lost_.set(); });
   for (;;) {
     look();
+    watchGuardian();
     pollfd watched[] = {{signals_.descriptor(), POLLIN, 0},
                         {killed_ ? -1 : lost_.descriptor(), POLLIN, 0}};
     ::poll(watched, 2, untilNextLookMs());
@@ -40,7 +41,7 @@ int Supervision::run() {
       continue;
     }
     if (change->stopped) {
-      followStop();
+      followStop(change->signal);
       continue;
     }
     if (killAt_) {
@@ -64,8 +65,9 @@ void Supervision::look() {
       // that is full.
       const bool told = killAt_.has_value();
       killAt_ = now;
-      kill();
-      if (!told) {
+      if (!kill()) {
+        tellThatItRunsOn(lossText());
+      } else if (!told) {
         complain(lossText() + "; the command is killed");
       }
     }
@@ -75,8 +77,18 @@ void Supervision::look() {
   if (!killAt_ && now >= plan_.terminateAt) {
     beginEnding();
   }
-  if (killAt_ && !killed_ && now >= *killAt_) {
-    kill();
+  if (killAt_ && !killed_ && now >= *killAt_ && !kill()) {
+    tellThatItRunsOn("the lock's time is over");
+  }
+}
+
+// A new one cannot be forked beside the threads that there are by now.
+void Supervision::watchGuardian() {
+  if (!saidThatItIsUnguarded_ && guardian_.hasEnded()) {
+    // There is nobody to end the command while we wait for a reader.
+    saidThatItIsUnguarded_ = complainWithoutWaiting(
+        "the guardian was killed; if rlock is killed or stopped now, the command runs on without "
+        "the lock");
   }
 }
 
@@ -95,10 +107,25 @@ void Supervision::forward() {
       default:
         // A command in our own group has got the terminal's signals already.
         if (!choice_.foreground || !arrival->fromTerminal) {
-          passedOn_ = passedOn_ || SignalInbox::asksToEnd(arrival->signal);
-          child_.send(arrival->signal);
+          passOn(arrival->signal);
         }
     }
+  }
+}
+
+void Supervision::passOn(int signal) {
+  const bool reached = child_.send(signal);
+  if (!SignalInbox::asksToEnd(signal)) {
+    return;
+  }
+  passedOn_ = true;
+  if (stranded_) {
+    // Nobody else continues it, so that it would never see the signal.
+    child_.send(SIGCONT);
+  }
+  if (!reached && !saidThatSignalsFail_) {
+    saidThatSignalsFail_ = complainWithoutWaiting(
+        "the command belongs to another user, and does not get the signal that rlock got");
   }
 }
 
@@ -112,40 +139,67 @@ void Supervision::noteEndingKey(const ChildProcess::Change& change) {
 
 void Supervision::beginEnding() {
   killAt_ = plan_.killAt;
-  child_.send(SIGTERM);
+  const bool reached = child_.send(SIGTERM);
   // A stopped process sees the signal when it continues.
   child_.send(SIGCONT);
   // After the signals, for the words may have to wait until somebody reads standard error.
-  complain("the lock's time is nearly over; the command is told to end");
+  if (reached) {
+    complain("the lock's time is nearly over; the command is told to end");
+  } else {
+    tellThatItRunsOn("the lock's time is nearly over");
+  }
 }
 
-void Supervision::kill() {
-  child_.send(SIGKILL);
+bool Supervision::kill() {
   killed_ = true;
+  return child_.send(SIGKILL);
+}
+
+// Nothing protects what the command does from now on.
+void Supervision::tellThatItRunsOn(const std::string& why) {
+  if (!saidThatItRunsOn_) {
+    saidThatItRunsOn_ = true;
+    saidThatSignalsFail_ = true;
+    complain(why +
+             "; the command belongs to another user, cannot be signalled, and runs on without it");
+  }
 }
 
 // Job control: the user's shell has to see that the job has stopped. We stop like the command, and
 // nothing renews the hold meanwhile; the guardian ends the command when the hold does.
-void Supervision::followStop() {
+void Supervision::followStop(int signal) {
   if (!terminal_.exists() || killAt_) {
     return;
   }
-  if (terminal_.ours()) {
-    // The shell has put a job that runs into the foreground, which it does without a word.
+  const bool wantsTerminal = signal == SIGTTIN || signal == SIGTTOU;
+  if (wantsTerminal && terminal_.lendable()) {
+    // The command asks for a password, say, beside its redirected streams; or the shell has put a
+    // job that runs into the foreground, which it does without a word.
     terminal_.lend(child_.pid());
     child_.send(SIGCONT);
     return;
   }
-  // A key of the terminal would have stopped all of our group, such as the script that we are in.
+  // A key of the terminal would have stopped all of our group, such as the script that we are in,
+  // and so would the terminal if the command were in it.
   const bool lent = terminal_.lentTo(child_.pid());
+  const bool all = lent || wantsTerminal;
   terminal_.takeBack(child_.pid());
-  if (!signals_.suspend(lent ? SignalInbox::Reach::group : SignalInbox::Reach::process)) {
-    // There is nobody who could continue us.
-    if (lent) {
-      terminal_.lend(child_.pid());
-    }
-    child_.send(SIGCONT);
+  if (signals_.suspend(all ? SignalInbox::Reach::group : SignalInbox::Reach::process)) {
+    return;
   }
+  // There is nobody who could continue us.
+  if (wantsTerminal && !lent) {
+    // It would be stopped again at once, and again.
+    stranded_ = true;
+    complainWithoutWaiting(
+        "the command is stopped: it wants the terminal, which others have, and there is no shell "
+        "that could give it");
+    return;
+  }
+  if (lent) {
+    terminal_.lend(child_.pid());
+  }
+  child_.send(SIGCONT);
 }
 
 int Supervision::untilNextLookMs() const {

@@ -41,10 +41,13 @@ class Supervision {
   using Clock = std::chrono::steady_clock;
 
   void look();
+  void watchGuardian();
   void forward();
+  void passOn(int signal);
   void beginEnding();
-  void kill();
-  void followStop();
+  [[nodiscard]] bool kill();
+  void tellThatItRunsOn(const std::string& why);
+  void followStop(int signal);
   void noteEndingKey(const ChildProcess::Change& change);
   [[nodiscard]] int untilNextLookMs() const;
   [[nodiscard]] std::string lossText() const;
@@ -60,6 +63,11 @@ class Supervision {
   std::optional<Clock::time_point> killAt_;  // the command was told to end
   bool killed_ = false;
   bool passedOn_ = false;  // a signal that asks to end, which somebody had sent to us
+  bool stranded_ = false;  // it was left stopped, for nobody can give it the terminal
+  // Each of these messages is given once.
+  bool saidThatSignalsFail_ = false;
+  bool saidThatItRunsOn_ = false;
+  bool saidThatItIsUnguarded_ = false;
   int endingKey_ = 0;
 };
 

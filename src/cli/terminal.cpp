@@ -9,11 +9,15 @@
 
 namespace rlock::cli {
 
-TerminalLoan::TerminalLoan(bool wanted)
-    : device_(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)), wanted_(wanted) {}
+TerminalLoan::TerminalLoan(Lending lending)
+    : device_(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)), lending_(lending) {}
+
+bool TerminalLoan::lendable() const noexcept {
+  return lentTo(::getpgrp());
+}
 
 bool TerminalLoan::ours() const noexcept {
-  return lentTo(::getpgrp());
+  return lending_ == Lending::always && lendable();
 }
 
 void TerminalLoan::lend(pid_t group) const noexcept {
@@ -22,7 +26,7 @@ void TerminalLoan::lend(pid_t group) const noexcept {
 
 bool TerminalLoan::lentTo(pid_t group) const noexcept {
   // A group whose processes have ended keeps its number as long as the terminal is lent to it.
-  return wanted_ && exists() && ::tcgetpgrp(device_.get()) == group;
+  return lending_ != Lending::never && exists() && ::tcgetpgrp(device_.get()) == group;
 }
 
 void TerminalLoan::takeBack(pid_t group) const noexcept {

@@ -4,23 +4,32 @@
 #include "cli/arguments.hpp"
 #include "cli/descriptor.hpp"
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
 
 namespace rlock::cli {
 
-/// The controlling terminal of this process. It is lent to the command's group whenever ours is the
+/// When a command gets the terminal.
+enum class Lending : std::uint8_t {
+  never,      ///< it is in our group, and has what we have
+  onRequest,  ///< when it was stopped because it had used the terminal without having it
+  always      ///< whenever our group is the foreground
+};
+
+/// The controlling terminal of this process. It is lent to the command's group while ours is the
 /// foreground, and taken back from that group only: a shell that has put the job into the
 /// background has the terminal itself.
 class TerminalLoan {
  public:
-  /// @param wanted  whether the command is to have the terminal at all
-  explicit TerminalLoan(bool wanted);
+  explicit TerminalLoan(Lending lending);
 
   /// Whether there is a terminal.
   [[nodiscard]] bool exists() const noexcept { return static_cast<bool>(device_); }
-  /// Whether our group is the foreground, so that it can be lent.
+  /// Whether our group is the foreground, so that it can be lent to a command that asks for it.
+  [[nodiscard]] bool lendable() const noexcept;
+  /// The same for a command that is to have it without asking.
   [[nodiscard]] bool ours() const noexcept;
   /// Makes a group the foreground. Safe after fork().
   void lend(pid_t group) const noexcept;
@@ -29,7 +38,7 @@ class TerminalLoan {
 
  private:
   const Descriptor device_;
-  const bool wanted_;
+  const Lending lending_;
 };
 
 /// Escape sequences for colours, or nothing.

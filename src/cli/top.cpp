@@ -59,7 +59,7 @@ class Screen {
       }
       fmt::print("{}", text);
     }
-    std::fflush(stdout);
+    flushOutput();
   }
 
  private:
@@ -111,11 +111,11 @@ int topCommand(const Arguments& arguments) {
     const auto steadyNow = std::chrono::steady_clock::now();
     const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
     if (steadyNow >= next) {
-      next = Duration(arguments.interval).deadlineFrom(steadyNow);
       header.time = showTime(now).substr(11, 8);
       try {
         header.roundTrip = std::chrono::duration_cast<std::chrono::microseconds>(client.ping());
-        locks = client.list(arguments.pattern);
+        // It asks about many names at once.
+        locks = client.listAsync(arguments.pattern).toFuture().get();
         const Capabilities capabilities = client.capabilities();
         header.version = capabilities.server + " " + capabilities.version;
         header.error.clear();
@@ -123,6 +123,8 @@ int topCommand(const Arguments& arguments) {
       } catch (const Error& error) {
         header.error = error.what();
       }
+      // From here: a look that takes long must not be followed by the next one at once.
+      next = Duration(arguments.interval).deadlineFrom(std::chrono::steady_clock::now());
       ++frame;
       screen.draw(
           topPicture(header, locks, tracker, now, steadyNow, terminalSize(STDOUT_FILENO), style));

@@ -57,6 +57,20 @@ TEST_F(CliArguments, OptionsEndAtTheName) {
   EXPECT_TRUE(arguments.verbose);
 }
 
+TEST_F(CliArguments, AValueMayBeEmpty) {
+  for (const std::vector<std::string>& label :
+       {std::vector<std::string>{"--label="}, std::vector<std::string>{"--label", ""}}) {
+    std::vector<std::string> args{"run"};
+    args.insert(args.end(), label.begin(), label.end());
+    args.insert(args.end(), {"a", "cmd", "--label="});
+    const Arguments arguments = parsed(args);
+    EXPECT_EQ(arguments.lock.label, "");
+    EXPECT_EQ(arguments.lock.name, "a");
+    EXPECT_THAT(arguments.command.argv, ElementsAre("cmd", "--label="));
+  }
+  EXPECT_THAT(refused({"run", "--lease=", "a", "cmd"}).error, HasSubstr("--lease"));
+}
+
 TEST_F(CliArguments, DashesBetweenNameAndCommandBelongToUs) {
   EXPECT_THAT(parsed({"run", "a", "--", "-x"}).command.argv, ElementsAre("-x"));
   EXPECT_THAT(parsed({"run", "--", "-a", "--", "x"}).command.argv, ElementsAre("x"));

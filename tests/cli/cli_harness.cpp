@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/cli_harness.hpp"
 
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 
 namespace rlock::test {
 
@@ -56,6 +58,27 @@ char processState(pid_t pid) {
 bool alive(pid_t pid) {
   const char state = processState(pid);
   return state != 0 && state != 'Z' && state != 'X';
+}
+
+std::vector<pid_t> childrenOf(pid_t parent) {
+  std::vector<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) {
+      continue;
+    }
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    std::getline(file, line);
+    // After the program's name, which may be anything, come the state and the parent.
+    const std::size_t state = line.rfind(") ");
+    std::istringstream fields(state == std::string::npos ? "" : line.substr(state + 3));
+    pid_t itsParent = 0;
+    if (fields >> itsParent && itsParent == parent) {
+      children.push_back(std::stoi(name));
+    }
+  }
+  return children;
 }
 
 bool signalPending(pid_t pid, int signal) {

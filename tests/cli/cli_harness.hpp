@@ -43,6 +43,8 @@ struct CliOutcome {
 [[nodiscard]] char processState(pid_t pid);
 /// Whether a process runs: one that has ended and is not reaped does not.
 [[nodiscard]] bool alive(pid_t pid);
+/// The processes whose parent it is, also those that have ended and are not reaped.
+[[nodiscard]] std::vector<pid_t> childrenOf(pid_t parent);
 /// Whether a signal was sent to a process that has not taken it yet.
 [[nodiscard]] bool signalPending(pid_t pid, int signal);
 

@@ -189,12 +189,30 @@ TEST_F(CliDoctor, RightsThatAreMissing) {
   expectBad(examineAs({"-publish"}), "PUBLISH is not permitted", "once a second");
   expectBad(examineAs({"resetkeys", "~orders:*"}), "permissions to access", "configuration.md");
   expectBad(examineAs({"-zadd"}), "expiring permits", "configuration.md");
+  // A counter that somebody has given an expiry could not be kept.
+  expectBad(examineAs({"-persist"}), "BAD   fenced lock", "configuration.md");
   for (const std::string& key : redis().keys()) {
     EXPECT_NE(redis().pttl(key), -1) << key << " never expires";
   }
   const CliOutcome without = examineAs({"-info"});
   EXPECT_THAT(without.output, HasSubstr("grant +info"));
   EXPECT_EQ(without.code, 0) << without.output;
+}
+
+TEST_F(CliDoctor, RightsThatOnlyWaitersNeed) {
+  const CliOutcome fair = examineAs({"-rpush"});
+  expectBad(fair, "BAD   fair lock", "configuration.md");
+  EXPECT_THAT(fair.output, HasSubstr("ok    waiting"));
+  const CliOutcome channels =
+      examineAs({"resetchannels", "&redisson_lock__channel:*", "&rlock_client:*"});
+  for (const char* const kind : {"read-write lock", "simple lock", "semaphore", "latch"}) {
+    expectBad(channels, std::string("BAD   ") + kind, "once a second");
+  }
+  EXPECT_THAT(channels.output, HasSubstr("ok    waiting"));
+  EXPECT_THAT(channels.output, HasSubstr("ok    fair lock"));
+  for (const std::string& key : redis().keys()) {
+    EXPECT_NE(redis().pttl(key), -1) << key << " never expires";
+  }
 }
 
 TEST_F(CliDoctor, NamesOfOnesOwn) {

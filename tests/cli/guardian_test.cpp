@@ -55,6 +55,20 @@ TEST(CliGuardian, KillsInTimeWhatBeganWhileItSlept) {
   }
 }
 
+TEST(CliGuardian, OneThatWasKilledIsMissedAndReaped) {
+  Guardian guardian(std::chrono::milliseconds(0));
+  EXPECT_FALSE(guardian.hasEnded());
+  const pid_t process = guardian.pid();
+  ASSERT_EQ(::kill(process, SIGKILL), 0);
+  EXPECT_TRUE(
+      test::eventually(std::chrono::milliseconds(5'000), [&] { return guardian.hasEnded(); }));
+  EXPECT_TRUE(guardian.hasEnded());
+  // What is reaped leaves no process behind, not even one that has ended.
+  EXPECT_EQ(::kill(process, 0), -1);
+  // Nobody reads that any more.
+  guardian.setKillTime(std::chrono::steady_clock::now());
+}
+
 TEST(CliGuardian, ACommandThatIsLeftIsKilledWithItsGroup) {
   const test::TempDir directory;
   const std::string ready = directory.file("ready");
@@ -69,7 +83,7 @@ TEST(CliGuardian, ACommandThatIsLeftIsKilledWithItsGroup) {
                      "-c",
                      "trap '' TERM; sleep 60 & echo $! >" + ready + ".new; mv " + ready + ".new " +
                          ready + "; wait"};
-    const TerminalLoan terminal(false);
+    const TerminalLoan terminal(Lending::never);
     const ChildProcess command(settings, signals, inherited, terminal, guardian);
     leader = command.pid();
     EXPECT_TRUE(test::eventually(std::chrono::milliseconds(5'000), [&] {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // `rlock hold` and `rlock wait`.
 #include "cli/cli_harness.hpp"
+#include "support/tcp_proxy.hpp"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <csignal>
+#include <string>
 
 namespace rlock::test {
 namespace {
@@ -62,6 +64,40 @@ TEST_F(CliHold, AnInputThatIsClosedHasEnded) {
   const CliOutcome outcome = finish(holder);
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.output, StartsWith("held a owner "));
+}
+
+/// As of a job of a script, of cron and of a service.
+TEST_F(CliHold, AnInputThatWasNeverThereDoesNotEnd) {
+  ChildProcess::Options options;
+  options.environment = {"RLOCK_URI=" + server().uri()};
+  options.mergeStandardError = true;
+  ChildProcess holder(
+      "sh", {"-c", "exec \"$@\" </dev/null", "sh", cliProgram(), "hold", "a"}, options);
+  EXPECT_THAT(holder.expectLine(kSoon), StartsWith("held a owner "));
+  EXPECT_FALSE(holder.wait(std::chrono::milliseconds(100)));
+  EXPECT_EQ(run({"try", "a", "true"}).code, 75);
+  holder.kill(SIGTERM);
+  EXPECT_EQ(finish(holder).code, 0);
+  EXPECT_FALSE(redis().exists("a"));
+}
+
+/// As of one for the lock itself.
+TEST_F(CliHold, AWaitOutlastsAnOutage) {
+  TcpProxy proxy(server());
+  const auto asked = proxy.addRule(TcpProxy::script("a"), TcpProxy::Action::pass());
+  occupy("a");
+  const std::string uri = proxy.uri() + "?command-timeout=200ms";
+  ChildProcess waiting = startCli(uri, {"wait", "a"});
+  // The first question, which may have been asked twice because the server did not know the script,
+  // was answered.
+  ASSERT_TRUE(asked.waitForHits(3, kSoon));
+  server().kill();
+  // Several of its questions fail.
+  EXPECT_FALSE(waiting.wait(std::chrono::seconds(2)));
+  server().start();
+  EXPECT_EQ(finish(waiting).code, 0);
+  // Without any answer it says so.
+  EXPECT_EQ(runCli("redis://127.0.0.1:1", {"wait", "a"}).code, 69);
 }
 
 TEST_F(CliHold, WaitingTakesNothing) {

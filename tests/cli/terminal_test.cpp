@@ -236,17 +236,19 @@ TEST_F(CliTerminal, CR5_AShellsJobControlWorks) {
 /// takes nothing that was typed for a job.
 class CliJobs : public CliTerminal {
  protected:
-  void begin(const std::string& command) {
+  void begin(const std::string& command) { beginLine(cliProgram() + " run " + command); }
+  void beginLine(const std::string& line) {
     shell_.emplace(server().uri(),
                    std::vector<std::string>{
                        "env", "PS1=next> ", "bash", "--norc", "--noprofile", "--noediting", "-i"});
     ASSERT_TRUE(shell().shows("next> "));
-    shell().type(cliProgram() + " run " + command + "\n");
+    shell().type(line + "\n");
   }
   OnTerminal& shell() { return *shell_; }
+  [[nodiscard]] std::string file(std::string_view name) const { return directory_.file(name); }
   /// A command that reads from it waits for letGo().
   [[nodiscard]] std::string pipe() {
-    const std::string path = directory_.file("pipe");
+    const std::string path = file("pipe");
     EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
     end_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
     return path;
@@ -257,6 +259,13 @@ class CliJobs : public CliTerminal {
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(shell().typedShows("echo shell''works\n", "shellworks")) << shell().all();
     }
+  }
+  /// The job has stopped; the shell shows the line of it that it brings to the foreground.
+  void bringBackStopped(std::string_view line) {
+    ASSERT_TRUE(shell().typedShows("jobs\n", "Stopped")) << shell().all();
+    ASSERT_TRUE(shell().shows("next> "));
+    shell().type("fg\n");
+    ASSERT_TRUE(shell().shows(line)) << shell().all();
   }
   void leave() {
     shell().type("exit 0\n");
@@ -305,6 +314,20 @@ TEST_F(CliJobs, CR2_AWaitCanBeSuspended) {
   leave();
 }
 
+/// What is being typed at the prompt would be written over.
+TEST_F(CliJobs, AWaitInTheBackgroundWritesNothing) {
+  occupy("a");
+  begin("--wait 10m a echo r''an &");
+  ASSERT_EVENTUALLY(kSoon, awaited("a"));
+  EXPECT_FALSE(shell().shows("waiting", std::chrono::milliseconds(2500)));
+  shell().type("fg\n");
+  EXPECT_TRUE(shell().shows("waiting")) << shell().all();
+  vacate("a");
+  EXPECT_TRUE(shell().shows("ran")) << shell().all();
+  ASSERT_TRUE(shell().shows("next> "));
+  leave();
+}
+
 TEST_F(CliJobs, CR5_AJobThatReadsInTheBackgroundStopsLikeAnyOther) {
   begin("a sh -c 'echo read''y; cat'");
   ASSERT_TRUE(shell().shows("ready"));
@@ -316,10 +339,7 @@ TEST_F(CliJobs, CR5_AJobThatReadsInTheBackgroundStopsLikeAnyOther) {
   ASSERT_TRUE(shell().shows("next> "));
   ASSERT_TRUE(shell().typedShows("bg\n", "&"));
   expectShell();
-  ASSERT_TRUE(shell().typedShows("jobs\n", "Stopped")) << shell().all();
-  ASSERT_TRUE(shell().shows("next> "));
-  shell().type("fg\n");
-  ASSERT_TRUE(shell().shows("run a sh"));
+  bringBackStopped("run a sh");
   shell().type("to the command\n");
   ASSERT_TRUE(shell().shows("to the command"));
   ASSERT_TRUE(shell().shows("to the command")) << shell().all();
@@ -330,13 +350,61 @@ TEST_F(CliJobs, CR5_AJobThatReadsInTheBackgroundStopsLikeAnyOther) {
 
 TEST_F(CliJobs, CR5_AJobThatBeganInTheBackgroundComesToTheForeground) {
   begin("a sh -c 'read line; echo got $line' &");
-  ASSERT_TRUE(shell().typedShows("jobs\n", "Stopped")) << shell().all();
+  bringBackStopped("run a sh");
+  shell().type("words\n");
+  EXPECT_TRUE(shell().shows("got words")) << shell().all();
+  ASSERT_TRUE(shell().shows("next> "));
+  leave();
+}
+
+// Without a wrapper the terminal would have stopped the script, too, and the shell would know.
+TEST_F(CliJobs, CR5_AScriptInTheBackgroundStopsWithItsCommand) {
+  beginLine("bash -c '" + cliProgram() + " run a head -n 1; echo ov\"\"er' &");
+  bringBackStopped("run a head");
+  shell().type("words\n");
+  // Once by the terminal, once by the command.
+  ASSERT_TRUE(shell().shows("words")) << shell().all();
+  ASSERT_TRUE(shell().shows("words")) << shell().all();
+  EXPECT_TRUE(shell().shows("over")) << shell().all();
+  ASSERT_TRUE(shell().shows("next> "));
+  leave();
+}
+
+TEST_F(CliJobs, CR5_ATerminalThatWasAskedForGoesBackWithTheJob) {
+  // The command has the terminal when it is ready.
+  begin(
+      "a sh -c 'stty -echo </dev/tty; echo read''y; read answer </dev/tty; echo got $answer' "
+      "| cat");
+  ASSERT_TRUE(shell().shows("ready")) << shell().all();
+  shell().type("\x1a");
+  ASSERT_TRUE(shell().shows("Stopped")) << shell().all();
+  ASSERT_TRUE(shell().shows("next> "));
+  expectShell();
   ASSERT_TRUE(shell().shows("next> "));
   shell().type("fg\n");
   ASSERT_TRUE(shell().shows("run a sh"));
   shell().type("words\n");
   EXPECT_TRUE(shell().shows("got words")) << shell().all();
   ASSERT_TRUE(shell().shows("next> "));
+  leave();
+}
+
+// Its wrapper is in the background for good: the shell that began it has ended.
+TEST_F(CliJobs, ACommandThatCannotHaveTheTerminalIsStoppedAndSaysSo) {
+  beginLine("(" + cliProgram() + " run a sh -c 'echo $PPID >" + file("wrapper") + "; read go <" +
+            pipe() + "; read line </dev/tty' &)");
+  ASSERT_TRUE(shell().shows("next> "));
+  letGo();
+  ASSERT_TRUE(shell().shows("wants the terminal")) << shell().all();
+  expectShell();
+  // It is not stopped again and again.
+  EXPECT_EQ(shell().all().find("wants the terminal"), shell().all().rfind("wants the terminal"));
+  EXPECT_TRUE(redis().exists("a"));
+  pid_t wrapper = 0;
+  ASSERT_TRUE(static_cast<bool>(std::ifstream(file("wrapper")) >> wrapper));
+  ASSERT_GT(wrapper, 0);
+  EXPECT_EQ(::kill(wrapper, SIGTERM), 0);
+  EXPECT_EVENTUALLY(kSoon, !redis().exists("a"));
   leave();
 }
 
@@ -349,6 +417,28 @@ TEST_F(CliJobs, CR5_AKeyReachesACommandInOurGroupOnce) {
   EXPECT_TRUE(shell().shows("seen 1 times")) << shell().all();
   ASSERT_TRUE(shell().shows("next> "));
   leave();
+}
+
+// As ssh and sudo do for a password.
+TEST_F(CliTerminal, CR5_ACommandThatAsksForTheTerminalBesideItsStreamsHasIt) {
+  for (const char* const streams : {"</dev/null", "| cat"}) {
+    SCOPED_TRACE(streams);
+    OnTerminal terminal(
+        server().uri(),
+        {"bash",
+         "-c",
+         cliProgram() +
+             " run a sh -c 'stty -echo </dev/tty; echo ready; read answer </dev/tty; "
+             "stty echo </dev/tty; echo got $answer' " +
+             streams + "; read next; echo then $next"});
+    ASSERT_TRUE(terminal.shows("ready")) << terminal.all();
+    terminal.type("words\n");
+    ASSERT_TRUE(terminal.shows("got words")) << terminal.all();
+    // The script has it again.
+    terminal.type("more\n");
+    EXPECT_TRUE(terminal.shows("then more")) << terminal.all();
+    EXPECT_EQ(terminal.wait(), 0);
+  }
 }
 
 // Otherwise a script would go on with its next line.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the program shows of the locks on a server.
 #include "cli/cli_harness.hpp"
+#include "support/tcp_proxy.hpp"
 #include "support/temp_dir.hpp"
 
 #include <gmock/gmock.h>
@@ -144,12 +145,43 @@ TEST_F(CliView, AnAnswerThatCannotBeWrittenIsNoSuccess) {
   ChildProcess::Options options;
   options.environment = {"RLOCK_URI=" + server().uri()};
   options.mergeStandardError = true;
-  for (const std::string target : {"/dev/full", "&-"}) {
-    ChildProcess shown(
-        "sh", {"-c", "exec \"$@\" >" + target, "sh", cliProgram(), "show", "a"}, options);
-    const CliOutcome outcome = finish(shown);
-    EXPECT_EQ(outcome.code, 70) << target;
-    EXPECT_THAT(outcome.output, HasSubstr("rlock: ")) << target;
+  for (const std::string command : {"show a", "top --frames 1", "hold b"}) {
+    for (const std::string target : {"/dev/full", "&-"}) {
+      SCOPED_TRACE(command + " >" + target);
+      ChildProcess shown(
+          "sh", {"-c", "exec \"$0\" " + command + " >" + target, cliProgram()}, options);
+      const CliOutcome outcome = finish(shown);
+      EXPECT_EQ(outcome.code, 70);
+      EXPECT_THAT(outcome.output, HasSubstr("rlock: "));
+    }
+  }
+  EXPECT_FALSE(redis().exists("b"));
+}
+
+TEST_F(CliView, PicturesEndWithTheirReader) {
+  occupy("a");
+  ChildProcess::Options options;
+  options.environment = {"RLOCK_URI=" + server().uri()};
+  options.mergeStandardError = true;
+  ChildProcess top("sh", {"-c", "\"$0\" top --interval 100ms | head -n 1", cliProgram()}, options);
+  EXPECT_EQ(finish(top).code, 0);
+}
+
+/// On the other side of a slow network, where one name after the other would take a minute.
+TEST_F(CliView, ManyNames) {
+  RawRedis::Args texts{"MSET"};
+  for (int i = 0; i < 1500; ++i) {
+    texts.push_back("text" + std::to_string(i));
+    texts.emplace_back("no lock");
+  }
+  redis().run(texts);
+  occupy("a");
+  TcpProxy proxy(server());
+  proxy.setDelay(TcpProxy::Direction::toClient, std::chrono::milliseconds(40));
+  for (const std::string limit : {"call-timeout=10s", "command-timeout=400ms"}) {
+    const CliOutcome outcome = runCli(proxy.uri() + "?" + limit, {"list", "--names"});
+    EXPECT_EQ(outcome.code, 0) << limit;
+    EXPECT_EQ(outcome.output, "a\n") << limit;
   }
 }
 
