@@ -200,8 +200,8 @@ constexpr std::int64_t Duration::convertInteger(Rep value) noexcept {
 }
 
 /// The duration as text in the largest unit that needs no fraction, such as `30s`, `1500ms`, `-1s`,
-/// `0ms`, `365d`, `for ever` or `not a number`. Option URIs accept all of these forms except the
-/// last two.
+/// `0ms`, `365d`, `for ever` or `not a number`. Option URIs accept these forms, except negative
+/// ones and the last two.
 inline std::string toString(Duration duration) {
   if (!duration.valid()) {
     return "not a number";

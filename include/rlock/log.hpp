@@ -9,9 +9,9 @@
 namespace rlock {
 
 enum class LogLevel {
-  trace,    ///< every command and message
+  trace,    ///< nothing more than debug
   debug,    ///< every change of state
-  info,     ///< connections made and lost, scripts loaded
+  info,     ///< connections made
   warning,  ///< something failed that the library will try to repair
   error,    ///< a loss: a hold was lost, or a release must wait for expiry
 };

@@ -25,8 +25,15 @@ namespace rlock {
 /// hold is lost as soon as one member is. `isLocked()` means that every member is locked,
 /// `getHoldCount()` is the smallest of theirs, `remainTimeToLive()` the shortest, empty when one is
 /// free. `forceUnlock()` frees all and says whether any was held. `getName()` is `multi(a,b)`.
+///
 /// Copies of the result share their holds. A second group of the same members and owner is
-/// re-entrant like its members.
+/// re-entrant like its members, but has holds of its own.
+///
+/// **A hold belongs to the object that took it, and to its copies. Keep one as long as the hold**,
+/// or use `acquire()`, whose Lease keeps it. When the last of them is gone and a member is lost,
+/// nobody gives the others back: `unlock()` by a new object then is `notOwner` and releases
+/// nothing, and their watchdogs renew them until each is released by its own RLock or by force, or
+/// its client is closed.
 ///
 /// @param members  at least one, none twice, none made by multiLock() or redLock()
 /// @throws Error  invalidArgument
@@ -54,7 +61,7 @@ RLOCK_EXPORT RLock multiLock(std::vector<RLock> members);
 /// and valid, else `notOwner`; it releases all members and returns when a majority has confirmed
 /// it. Questions are answered by a majority: `isLocked()` means that so many members are locked,
 /// not that they are by one owner. `getName()` is `red(a,b,c)`. Copies of the result share their
-/// holds.
+/// holds; another group of the same members has holds of its own, as with multiLock().
 ///
 /// **A node that restarts without its data must stay out of use for the longest lease in use.**
 /// Otherwise it can complete a second majority while the first is valid. See docs/multi-lock.md.

@@ -29,7 +29,7 @@ struct LockEvent {
 struct AcquiredEvent : LockEvent {
   int count = 1;                         ///< holds of this owner now; 1 where owners have no holds
   std::chrono::nanoseconds waited{0};    ///< from the beginning of the call
-  bool contended = false;                ///< it found the lock taken and had to wait
+  bool contended = false;                ///< it found the lock taken
   std::optional<std::uint64_t> token{};  ///< the fencing token, where the lock issues one
   std::string_view label{};              ///< AcquireOptions::label
 };

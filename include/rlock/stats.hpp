@@ -20,7 +20,7 @@ namespace rlock {
 /// on, so they need not fit each other exactly.
 struct Stats {
   std::uint64_t acquired = 0;         ///< acquisitions that succeeded, re-entrant ones included
-  std::uint64_t contended = 0;        ///< acquisitions that found the lock taken and had to wait
+  std::uint64_t contended = 0;        ///< acquisitions that found the lock taken
   std::uint64_t refused = 0;          ///< calls whose time was over without what they asked for
   std::uint64_t released = 0;         ///< releases that the server confirmed, partial ones included
   std::uint64_t renewals = 0;         ///< holds renewed by the watchdog, each time
@@ -61,7 +61,7 @@ struct Stats {
 /// The order of Client::topNames().
 enum class TopBy {
   waited,     ///< for which names calls have waited longest, all together
-  contended,  ///< for which names most calls had to wait
+  contended,  ///< for which names most calls found the lock taken
   held,       ///< which names were held longest, at one time
 };
 
@@ -71,7 +71,7 @@ RLOCK_EXPORT std::string_view toString(TopBy order) noexcept;
 /// One line of Client::topNames().
 struct TopName {
   std::string name{};       ///< as the application gave it
-  std::uint64_t count = 0;  ///< calls that had to wait; 0 with TopBy::held
+  std::uint64_t count = 0;  ///< calls that found the lock taken; 0 with TopBy::held
   /// How long they waited together; with TopBy::held the longest time that it was held.
   std::chrono::nanoseconds time{0};
 
