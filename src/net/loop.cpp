@@ -52,6 +52,10 @@ bool Loop::stop(std::chrono::steady_clock::time_point deadline) noexcept {
   return core_->stop(deadline);
 }
 
+void Loop::keepToTheEnd(std::shared_ptr<const void> object) noexcept {
+  core_->keepToTheEnd(std::move(object));
+}
+
 void Loop::setErrorHook(std::function<void(const char*)> hook) {
   core_->thread().setErrorHook(std::move(hook));
 }

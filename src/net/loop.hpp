@@ -21,8 +21,8 @@ struct QueuedFunction;
 
 /// One libuv event loop, with a thread of its own or run by the caller.
 ///
-/// **Thread safety:** post(), onLoopThread(), stop() and setErrorHook() from any thread; everything
-/// else, and every Timer and Poll, on the loop thread only.
+/// **Thread safety:** post(), onLoopThread(), stop(), keepToTheEnd() and setErrorHook() from any
+/// thread; everything else, and every Timer and Poll, on the loop thread only.
 ///
 /// Nothing a callback throws leaves it: it is reported to the error hook and the loop goes on.
 class Loop : public std::enable_shared_from_this<Loop> {
@@ -64,6 +64,10 @@ class Loop : public std::enable_shared_from_this<Loop> {
   ///
   /// @returns false when the deadline came first, or when nobody has ever run the adopted loop
   bool stop(std::chrono::steady_clock::time_point deadline) noexcept;
+
+  /// Keeps an object until all Timers are disarmed and all Polls stopped, one at a time. Timers and
+  /// Polls that it has may be destroyed on any thread from then on. After that end it is not kept.
+  void keepToTheEnd(std::shared_ptr<const void> object) noexcept;
 
   /// Told of exceptions out of callbacks and of handles left open at the end. Called on the loop
   /// thread; must not throw.

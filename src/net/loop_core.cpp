@@ -114,6 +114,14 @@ bool LoopCore::stop(SteadyClock::time_point deadline) {
   return finished;
 }
 
+void LoopCore::keepToTheEnd(std::shared_ptr<const void> object) noexcept {
+  const MutexLock lock(mutex_);
+  if (!disarmed_) {
+    // The one that is replaced is destroyed with the parameter, without the mutex.
+    kept_.swap(object);
+  }
+}
+
 void LoopCore::closeAll() noexcept {
   if (!loopThread_.usable()) {
     return;
@@ -126,6 +134,10 @@ void LoopCore::closeAll() noexcept {
   close(reinterpret_cast<uv_handle_t*>(&async_));
   close(reinterpret_cast<uv_handle_t*>(&passEnd_.handle()));
   close(reinterpret_cast<uv_handle_t*>(&timers_.handle()));
+  std::shared_ptr<const void> kept;
+  const MutexLock lock(mutex_);
+  disarmed_ = true;
+  kept_.swap(kept);
 }
 
 /// Runs what is left, and what that leaves: the end of a request is told in steps.

@@ -23,8 +23,9 @@ namespace rlock::detail::net {
 /// object holds itself (self_) from open() until the last handle is closed, whoever lets go of the
 /// Loop.
 ///
-/// **Thread safety:** thread() and posted() say for themselves; stop() from any thread; everything
-/// else on the loop thread, which for an adopted loop is the one that runs its callbacks.
+/// **Thread safety:** thread() and posted() say for themselves; stop() and keepToTheEnd() from any
+/// thread; everything else on the loop thread, which for an adopted loop is the one that runs its
+/// callbacks.
 class LoopCore : public std::enable_shared_from_this<LoopCore> {
  public:
   using SteadyClock = std::chrono::steady_clock;
@@ -38,6 +39,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   void startThread(std::string name);
   /// As Loop::stop().
   bool stop(SteadyClock::time_point deadline);
+  /// As Loop::keepToTheEnd().
+  void keepToTheEnd(std::shared_ptr<const void> object) noexcept;
 
   [[nodiscard]] uv_loop_t* raw() noexcept { return loop_; }
   [[nodiscard]] LoopThread& thread() noexcept { return loopThread_; }
@@ -84,6 +87,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   std::condition_variable_any finishedChanged_;
   bool finished_ RLOCK_GUARDED_BY(mutex_) = false;
   std::thread thread_ RLOCK_GUARDED_BY(mutex_);
+  bool disarmed_ RLOCK_GUARDED_BY(mutex_) = false;  // no timer or poll is touched any more
+  std::shared_ptr<const void> kept_ RLOCK_GUARDED_BY(mutex_);
 };
 
 /// @throws rlock::Error  connectionFailed

@@ -5,6 +5,7 @@
 #include <rlock/detail/base/env.hpp>
 
 #include <memory>
+#include <utility>
 
 namespace rlock::detail::net {
 
@@ -26,6 +27,9 @@ class LoopEnv final : public Env {
              Clock::time_point deadline) noexcept override;
   void wakeOne(const std::atomic<std::uint32_t>* word) noexcept override;
   void stop(Clock::time_point deadline) noexcept override { loop_->stop(deadline); }
+  void keepToTheEnd(std::shared_ptr<const void> client) noexcept override {
+    loop_->keepToTheEnd(std::move(client));
+  }
   void abandonInChild() noexcept override { loop_->abandonInChild(); }
   [[nodiscard]] bool abandoned() const noexcept override { return loop_->abandoned(); }
 

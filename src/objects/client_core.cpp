@@ -107,6 +107,8 @@ void ClientCore::close(std::chrono::milliseconds limit) {
     return;
   }
   engine_->markClosed();
+  // Race: the limit may be over before the loop has ended, and then the caller destroys the client.
+  env_->keepToTheEnd(shared_from_this());
   env_->closing();
   try {
     closeInOrder(limit);

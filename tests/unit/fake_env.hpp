@@ -31,8 +31,12 @@ class FakeEnv : public Env {
              Clock::time_point /*deadline*/) noexcept override {}
   void wakeOne(const std::atomic<std::uint32_t>* /*word*/) noexcept override {}
   void stop(Clock::time_point /*deadline*/) noexcept override {}
+  void keepToTheEnd(std::shared_ptr<const void> client) noexcept override { kept = client; }
   void abandonInChild() noexcept override {}
   [[nodiscard]] bool abandoned() const noexcept override { return false; }
+
+  /// What was to be kept until the loop has ended.
+  std::weak_ptr<const void> kept;
 
  private:
   class StoppedTimer final : public Timer {

@@ -613,6 +613,51 @@ TEST(LoopStopTest, GivesUpAtTheDeadlineAndFinishesLater) {
   destroyer.join();
 }
 
+/// Something with a timer, which notes where it ends.
+struct Timed {
+  Timed(Loop& itsLoop, std::atomic<bool>& where)
+      : timer(itsLoop, [] {}), loop(itsLoop), onLoopThread(where) {
+    timer.armAt(SteadyClock::now() + std::chrono::hours(1));
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+  ~Timed() { onLoopThread = loop.onLoopThread(); }
+
+  Timer timer;
+  Loop& loop;
+  std::atomic<bool>& onLoopThread;
+};
+
+/// Whoever waited for the end may have given up, and lets go of it while the loop goes on.
+TEST(LoopStopTest, KeepsWhatHasTimersUntilTheyAreDisarmed) {
+  const auto loop = Loop::createOwned("rlock-test");
+  std::promise<std::shared_ptr<Timed>> entered;
+  std::promise<void> leave;
+  std::atomic<bool> endedOnTheLoop{false};
+  loop->post([&, future = leave.get_future()] {
+    entered.set_value(std::make_shared<Timed>(*loop, endedOnTheLoop));
+    future.wait();
+  });
+  std::shared_ptr<Timed> timed = entered.get_future().get();
+  const std::weak_ptr<Timed> kept = timed;
+  loop->keepToTheEnd(timed);
+  EXPECT_FALSE(loop->stop(SteadyClock::now()));
+  timed.reset();
+  EXPECT_FALSE(kept.expired());
+  leave.set_value();
+  EXPECT_TRUE(eventually(scaled(kLong), [&] { return kept.expired(); }));
+  EXPECT_TRUE(loop->stop(soon()));
+  EXPECT_TRUE(endedOnTheLoop);
+}
+
+TEST(LoopStopTest, KeepsNothingAfterItsEnd) {
+  const auto loop = Loop::createOwned("rlock-test");
+  EXPECT_TRUE(loop->stop(soon()));
+  auto late = std::make_shared<int>(1);
+  loop->keepToTheEnd(late);
+  EXPECT_EQ(late.use_count(), 1);
+}
+
 TEST(LoopStopTest, LeavesNoDescriptorBehind) {
   Loop::createOwned("warm-up")->stop(soon());
   const std::size_t before = openDescriptors();

@@ -93,6 +93,10 @@ class Env {
   /// Accepts no more functions, runs the functions already queued and ends the loop. On a thread
   /// other than the loop thread it waits for the end, at most until `deadline`.
   virtual void stop(Clock::time_point deadline) noexcept = 0;
+  /// Keeps the client alive until its loop has ended, and destroys it on the loop thread if nobody
+  /// else refers to it then. stop() may return before that end, and whatever has a timer may not be
+  /// destroyed beside it. For an Env whose stop() never returns earlier there is nothing to do.
+  virtual void keepToTheEnd(std::shared_ptr<const void> /*client*/) noexcept {}
   /// Called in the child after fork(): every later call does nothing. The object leaks by
   /// intention.
   virtual void abandonInChild() noexcept = 0;
