@@ -159,6 +159,51 @@ TEST(QueryTask, WhatFailsAfterItsReplyWasLostMayHaveTakenEffect) {
   EXPECT_EQ(ends, (Ends{false}));
 }
 
+// The repetition is refused until the key is old, and then lost before the server had it.
+TEST(QueryTask, ARepetitionThatIsLostMakesItsKeyNoYounger) {
+  World world;
+  world.connect();
+  const auto answers = world.change(true);
+  world.disconnect();
+  world.connect();
+  world.pass(1ms);
+  world.server->answer(test::numberReply(1));  // ChangeAgain: it has run
+  for (int i = 0; i < 870; ++i) {
+    world.pass(1s);
+    while (i < 869 && world.server->underWay() > 0) {
+      world.server->refuse("NOPERM this user has no permissions");
+    }
+  }
+  for (int i = 0; i < 100 && world.server->underWay() == 0; ++i) {
+    world.pass(100ms);
+  }
+  ASSERT_EQ(world.server->underWay(), 1U);
+  world.disconnect();
+  world.pass(60s);
+  world.connect();
+  world.pass(1ms);
+  EXPECT_EQ(world.server->underWay(), 0U) << "the key may have lapsed";
+  EXPECT_EQ(*answers, 1);
+}
+
+TEST(QueryTask, AChangeThatIsLostIsGivenUpBeforeItsKeyCanHaveLapsed) {
+  World world;
+  world.connect();
+  const auto answers = world.change(true);
+  world.disconnect();
+  world.pass(10min);
+  world.connect();
+  world.pass(1ms);
+  ASSERT_EQ(world.server->underWay(), 1U) << "ChangeAgain";
+  world.server->refuse("NOPERM this user has no permissions");
+  world.disconnect();
+  world.pass(6min);
+  world.connect();
+  world.pass(1ms);
+  EXPECT_EQ(world.server->underWay(), 0U);
+  EXPECT_EQ(*answers, 1);
+}
+
 }  // namespace
 }  // namespace query_task_test
 }  // namespace rlock::detail

@@ -140,7 +140,7 @@ class QueryTask final : public Task<T> {
   /// There is no memory to wait with.
   void hurry() noexcept;
   void again();
-  /// It was sent at lostAt_, and has run or not.
+  /// It has run or not. Nothing is certain once the key of lostAt_ may have lapsed.
   void prepareAgain();
   void prepared(const ChangeAgain& again, const Outcome& outcome, Clock::time_point until);
   void pause(const Error& error);
@@ -153,7 +153,10 @@ class QueryTask final : public Task<T> {
   /// The caller was told, or has left.
   Atomic<bool> told_{false};
   std::optional<Result<T>> outcome_;  // what it was told
+  /// Since when the idempotency key, if the change has run, lasts: a repetition that was lost may
+  /// never have come, and so makes it no younger than the latest ChangeAgain did.
   Clock::time_point lostAt_{};
+  bool kept_ = false;        // by a ChangeAgain
   bool notDone_ = false;     // the latest request was certainly not executed
   bool unprepared_ = false;  // ChangeAgain comes before the next one
   bool goingOn_ = false;     // there is to be a next one, which nothing has begun
@@ -227,7 +230,9 @@ typename QueryTask<T>::Step QueryTask<T>::lost() {
     return tell(late());
   }
   repetition_.lost();
-  lostAt_ = this->submittedAt();
+  if (!kept_) {
+    lostAt_ = this->submittedAt();
+  }
   unprepared_ = true;
   goingOn_ = true;
   prepareAgain();
@@ -366,6 +371,7 @@ void QueryTask<T>::prepared(const ChangeAgain& again,
   goingOn_ = true;
   if (done && now < until) {
     lostAt_ = again.submittedAt();
+    kept_ = true;
     this->setAgain();
     unprepared_ = false;
     this->again();
