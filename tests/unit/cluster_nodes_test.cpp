@@ -72,6 +72,23 @@ TEST_F(ClusterNodesTest, ANodeThatTheMapHasNoMoreIsDropped) {
   EXPECT_TRUE(kept.expired());
 }
 
+TEST_F(ClusterNodesTest, WhatADroppedNodeHasDoneStaysCounted) {
+  static_cast<void>(nodes_.adopt(map(1, 2)));
+  static_cast<void>(nodes_.ofSlot(0));
+  link(1).sums = {.commands = 7, .connections = 3};
+  link(1).isUp = true;
+  EXPECT_EQ(nodes_.table().counters().commands, 7U);
+  EXPECT_EQ(nodes_.table().counters().reconnects, 2U);
+  static_cast<void>(nodes_.adopt(map(2, 2)));
+  EXPECT_EQ(nodes_.table().counters().commands, 7U);
+  EXPECT_EQ(nodes_.table().counters().reconnects, 2U) << "it was left, and not lost";
+  static_cast<void>(nodes_.ofSlot(0));
+  link(2).sums = {.commands = 1, .connections = 1};
+  static_cast<void>(nodes_.adopt(map(3, 3)));
+  EXPECT_EQ(nodes_.table().counters().commands, 8U);
+  EXPECT_EQ(nodes_.table().counters().reconnects, 3U) << "it was lost, and another one made";
+}
+
 TEST_F(ClusterNodesTest, WhoTakesSlotsFromAMasterThatIsGoneIsASuccessor) {
   static_cast<void>(nodes_.adopt(map(1, 2)));
   EXPECT_EQ(ports(nodes_.adopt(map(3, 2)).successors), (Ports{3}));

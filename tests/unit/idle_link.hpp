@@ -25,8 +25,9 @@ class IdleLink : public net::CommandTransport {
   void abandon(Clock::time_point /*since*/, Errc /*errc*/, const char* /*what*/) noexcept override {
   }
   [[nodiscard]] bool up() const noexcept override { return isUp; }
-  [[nodiscard]] Totals totals() const noexcept override { return {}; }
+  [[nodiscard]] Totals totals() const noexcept override { return sums; }
 
+  Totals sums{};
   bool opened = false;
   bool isUp = false;
 };

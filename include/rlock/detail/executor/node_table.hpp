@@ -154,7 +154,9 @@ inline void NodeTable::replace(SlotMap map,
   for (const NodePtr& node : dropped) {
     const net::CommandTransport::Totals link = node->link().totals();
     past_.commands += link.commands;
-    past_.reconnects += link.connections;
+    // A connection that was still up has not been lost: no other one is in its place.
+    const bool up = link.connections > 0 && node->link().up();
+    past_.reconnects += link.connections - (up ? 1 : 0);
     past_.scriptsLoaded += node->scriptsLoaded();
   }
   map_ = std::move(map);
