@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 namespace rlock::cli {
@@ -46,6 +47,18 @@ class CliArguments : public ::testing::Test {
  private:
   test::TempDir directory_;
 };
+
+TEST_F(CliArguments, TheFileIsInTheFolderOfTheUser) {
+  const test::TempDir home;
+  std::filesystem::create_directories(home.file(".config/rlock"));
+  std::ofstream(home.file(".config/rlock/config")) << "uri = redis://one:1\n";
+  const char* const before = std::getenv("HOME");
+  const std::string kept = before == nullptr ? "" : before;
+  ::unsetenv("XDG_CONFIG_HOME");
+  ::setenv("HOME", home.path().c_str(), 1);
+  EXPECT_EQ(parsed({"show", "a"}).uri, "redis://one:1");
+  ::setenv("HOME", kept.c_str(), 1);
+}
 
 TEST_F(CliArguments, OptionsEndAtTheName) {
   const Arguments arguments =

@@ -89,6 +89,15 @@ TEST(DoctorReport, LoadingAndPersistence) {
   EXPECT_EQ(find(judgeServer({{"aof_enabled", "1"}}, {}), "persistence"), nullptr);
 }
 
+TEST(DoctorReport, MemoryThatIsNearlyFull) {
+  const auto of = [](const char* used) {
+    return judgeServer(
+        {{"maxmemory", "100"}, {"used_memory", used}, {"maxmemory_policy", "noeviction"}}, {});
+  };
+  EXPECT_EQ(verdictOf(of("95"), "memory"), Verdict::note);
+  EXPECT_NE(verdictOf(of("85"), "memory"), Verdict::note);
+}
+
 TEST(DoctorReport, Clocks) {
   EXPECT_EQ(verdictOf(judgeServer({}, milliseconds(-20)), "clock"), Verdict::good);
   const auto late = judgeServer({}, milliseconds(-90'000));

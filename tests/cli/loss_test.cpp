@@ -486,5 +486,19 @@ TEST_F(CliLoss, ALossThatWasNotNoticedIsTold) {
   EXPECT_EQ(finish(holder).code, 79);
 }
 
+// What it has done is done, and the lock ends with its lease.
+TEST_F(CliLoss, AReleaseThatIsNotConfirmedLeavesTheStatusOfTheCommand) {
+  TcpProxy proxy(server());
+  ChildProcess job =
+      startCli(proxy.uri() + "?command-timeout=1s&call-timeout=2s",
+               {"run", "--lease", kLeaseText, "a", "sh", "-c", "echo ready; read line; exit 3"},
+               {});
+  job.expectLineContaining("ready", kSoon);
+  proxy.blackHole();
+  const CliOutcome outcome = finish(job);
+  EXPECT_EQ(outcome.code, 3) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("has not confirmed the release"));
+}
+
 }  // namespace
 }  // namespace rlock::test

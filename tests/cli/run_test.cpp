@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `rlock run`: exit status, signals, streams, and what is left when it is killed.
 #include "cli/cli_harness.hpp"
+#include "support/tcp_proxy.hpp"
 #include "support/temp_dir.hpp"
 
 #include <gmock/gmock.h>
@@ -50,6 +51,22 @@ TEST_F(CliRun, CR1_WhatCannotRunHasCodesOfItsOwn) {
   EXPECT_EQ(runCli("nonsense", {"run", "a", "true"}).code, 64);
   redis().set("text", "not a lock");
   EXPECT_EQ(run({"run", "text", "true"}).code, 76);
+}
+
+TEST_F(CliRun, CR1_TheTimeToWaitIncludesThatOfConnecting) {
+  using std::chrono::milliseconds;
+  occupy("a");
+  TcpProxy proxy(server());
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  const auto late = proxy.addRule(
+      TcpProxy::command("HELLO"), TcpProxy::Action::delayReply(scaled(milliseconds(2000))), once);
+  const Stopwatch watch;
+  const std::string wait = std::to_string(scaled(milliseconds(3000)).count()) + "ms";
+  EXPECT_EQ(runCli(proxy.uri(), {"run", "--wait", wait, "a", "true"}).code, 75);
+  EXPECT_EQ(late.hits(), 1U);
+  EXPECT_GE(watch.elapsed(), scaled(milliseconds(3000)));
+  EXPECT_LT(watch.elapsed(), scaled(milliseconds(4500)));
 }
 
 TEST_F(CliRun, CR1_ALockThatIsHeldIsItsOwnCode) {

@@ -423,6 +423,31 @@ TEST_F(ChangingCredentials, AreTakenByAConnectionWhoseHandshakeIsUnderWay) {
   EXPECT_EVENTUALLY(kLong, raw().commandCalls("auth") == 2);
 }
 
+TEST_F(ChangingCredentials, AreTakenByASubscriberWhoseHandshakeIsUnderWay) {
+  Secret secret("app", "first-secret");
+  Options settings = proxied();
+  settings.credentials = secret.hook();
+  Client client = Client::connect(settings);
+  Client holder = connect();
+  RLock held = holder.getLock("plain");
+  held.lock();
+  raw().run({"ACL", "SETUSER", "app", ">second-secret"});
+  raw().resetStats();
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  const auto late =
+      proxy().addRule(TcpProxy::command("AUTH"), TcpProxy::Action::stallReply(), once);
+  auto waiter = inThread([&] { return outcomeOf([&] { client.getLock("plain").lock(); }); });
+  ASSERT_TRUE(late.waitForHits(1, kLong));
+  secret.set("second-secret");
+  client.refreshCredentials();
+  proxy().releaseStalled();
+  // That of the commands, the subscriber's first, and the one that follows it.
+  EXPECT_EVENTUALLY(kLong, raw().commandCalls("auth") >= 3);
+  held.unlock();
+  EXPECT_EQ(waiter.get(), "ok");
+}
+
 TEST_F(ChangingCredentials, ThatAreRefusedLeaveTheConnectionAsItIs) {
   Secret secret("app", "first-secret");
   Client client = Client::connect(user(secret));

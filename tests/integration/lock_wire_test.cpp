@@ -201,7 +201,8 @@ TEST_P(LockWire, C6_TombstonesHaveAnExpiry) {
   EXPECT_FALSE(markers.empty());
   for (const std::string& key : markers) {
     EXPECT_NE(key.find("{marked}"), std::string::npos) << key;
-    EXPECT_NE(raw().pttl(key), -1) << key;
+    // For as long as the request before may still come.
+    EXPECT_GT(raw().pttl(key), 100'000) << key;
   }
 }
 

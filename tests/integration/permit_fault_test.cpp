@@ -305,7 +305,8 @@ TEST_F(PermitFault, WithoutClientKillTheRequestsCarryTombstones) {
   EXPECT_EQ(taken("s"), 1);
   EXPECT_EQ(free("s"), "4");
   for (const std::string& key : raw().keys("rlock_request:*")) {
-    EXPECT_GT(raw().pttl(key), 0);
+    // For as long as the request before may still come.
+    EXPECT_GT(raw().pttl(key), 100'000);
   }
 }
 

@@ -410,6 +410,10 @@ TEST_P(ReadWriteLostReply, TheReconciliationItselfIsLost) {
     proxy().clearRules();
     EXPECT_FALSE(raw().exists("reconcile"));
     EXPECT_EQ(holdKeys(), std::set<std::string>());
+    for (const std::string& key : raw().keys("rlock_request:*")) {
+      // For as long as the request before may still come.
+      EXPECT_GT(raw().pttl(key), 60'000) << key;
+    }
   }
 }
 

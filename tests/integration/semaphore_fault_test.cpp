@@ -28,7 +28,8 @@ class SemaphoreLostReply : public LostReplyTest {
 
   void expectMarkersEnd() {
     for (const std::string& key : raw().keys("rlock_request:*")) {
-      EXPECT_GT(raw().pttl(key), 0) << key;
+      // For as long as a request that was given up may still come.
+      EXPECT_GT(raw().pttl(key), 800'000) << key;
     }
   }
 };

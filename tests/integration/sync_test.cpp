@@ -143,6 +143,27 @@ TEST_F(Sync, AnAcquisitionThatIsNotAcknowledgedEndsWithThePolicysLimit) {
   EXPECT_TRUE(contains(why, "1 of 2 replicas within 300 ms")) << why;
 }
 
+// The grant cannot be undone in time.
+TEST_F(Sync, AnAcquisitionEndsWithThePolicysLimitThoughItsMasterHangs) {
+  Options options = this->options();
+  options.commandTimeout = 60s;
+  Client client = Client::connect(options);
+  RLock lock = client.getLock("hung");
+  // So that the lane is there.
+  static_cast<void>(lock.acquire({.sync = SyncPolicy::replicas(2)}).release());
+  replica(0).freeze();
+  auto call = inThread([&] {
+    return outcomeOf(
+        [&] { static_cast<void>(lock.acquire({.sync = SyncPolicy::replicas(2, 1s)})); });
+  });
+  ASSERT_EVENTUALLY(kLong, raw().exists("hung"));
+  server().freeze();
+  const bool inTime = ready(call, 1s + scaled(1s));
+  server().thaw();
+  EXPECT_TRUE(inTime);
+  EXPECT_EQ(call.get(), "notSynced");
+}
+
 TEST_F(Sync, AGrantWhoseLeaseIsOverBeforeItIsAcknowledgedIsNone) {
   noteSafetyCheck();
   freezeBoth();

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <future>
 #include <optional>
@@ -422,6 +423,11 @@ TEST_F(TestDouble, RefusesWhatItDoesNotHave) {
   Options beyond;
   beyond.database = 16;
   EXPECT_THROW(static_cast<void>(server.connect(beyond)), Error);
+  // It is refused without being looked at.
+  std::byte loop{};
+  Options onItsLoop;
+  onItsLoop.loop = reinterpret_cast<uv_loop_t*>(&loop);
+  EXPECT_THROW(static_cast<void>(server.connect(onItsLoop)), Error);
 }
 
 }  // namespace

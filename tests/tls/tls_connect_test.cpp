@@ -371,6 +371,21 @@ TEST_F(TlsConnect, SessionsAreResumed) {
   use(client);
 }
 
+TEST_F(TlsConnect, ASessionThatIsRefusedIsNotOfferedAgain) {
+  const auto front = this->front({.highestVersion = TLS1_2_VERSION, .namesSessions = false});
+  Client client = connectTo(uriOf(front->port()));
+  use(client);
+  const int established = front->established();
+  const int accepted = front->accepted();
+  front->askForCertificates();
+  front->cut();
+  // One with the session of before was refused, and one without it was not.
+  ASSERT_EVENTUALLY(kLong,
+                    front->established() > established &&
+                        front->accepted() - accepted > front->established() - established);
+  use(client);
+}
+
 TEST_F(TlsConnect, ASessionEndsWithTheCertificateThatBeganIt) {
   const auto valid = std::chrono::duration_cast<std::chrono::seconds>(scaled(4s));
   const auto front = this->front({.certificate = ca().issue({.until = valid})});

@@ -50,7 +50,8 @@ TlsFront::TlsFront(std::uint16_t server, TlsFrontOptions options)
       SSL_CTX_use_certificate_chain_file(context_, options_.certificate.certificate.c_str()) == 1 &&
       SSL_CTX_use_PrivateKey_file(context_, options_.certificate.key.c_str(), SSL_FILETYPE_PEM) ==
           1 &&
-      SSL_CTX_set_session_id_context(context_, kId, sizeof(kId)) == 1 &&
+      (!options_.namesSessions ||
+       SSL_CTX_set_session_id_context(context_, kId, sizeof(kId)) == 1) &&
       (options_.highestVersion == 0 ||
        SSL_CTX_set_max_proto_version(context_, options_.highestVersion) == 1);
   if (!usable) {
@@ -95,6 +96,10 @@ TlsFront::~TlsFront() {
 std::vector<std::string> TlsFront::names() const {
   const std::lock_guard lock(mutex_);
   return names_;
+}
+
+void TlsFront::askForCertificates() {
+  SSL_CTX_set_verify(context_, SSL_VERIFY_PEER, nullptr);
 }
 
 void TlsFront::cut() {

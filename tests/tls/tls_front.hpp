@@ -27,8 +27,9 @@ struct TlsFrontOptions {
   std::size_t cutAfter = 0;
   /// Asks for new keys, and for the client's, after so many bytes to the client; 0: never.
   std::size_t updateKeysEvery = 0;
-  int receiveBuffer = 0;   ///< of its sockets to clients; 0: the kernel's own
-  int highestVersion = 0;  ///< TLS1_2_VERSION and so on; 0: what OpenSSL has
+  int receiveBuffer = 0;      ///< of its sockets to clients; 0: the kernel's own
+  int highestVersion = 0;     ///< TLS1_2_VERSION and so on; 0: what OpenSSL has
+  bool namesSessions = true;  ///< sessions belong to it by name, as OpenSSL wants it of servers
 };
 
 /// Speaks TLS with clients and passes their bytes on to a plain server on loopback, with the
@@ -49,6 +50,9 @@ class TlsFront {
   [[nodiscard]] int goodbyes() const noexcept { return goodbyes_; }
   /// The names that clients have asked for, in their order; empty: none.
   [[nodiscard]] std::vector<std::string> names() const;
+  /// From now on clients are asked for certificates, and need none. Without a name for sessions
+  /// those of before are refused then, with an alert that ends the handshake.
+  void askForCertificates();
   /// Closes all connections.
   void cut();
 

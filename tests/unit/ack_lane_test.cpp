@@ -566,5 +566,21 @@ TEST_F(AckLaneTest, AStampIsSentAgainWhereThereWasNoMemoryForTheWait) {
   EXPECT_TRUE(met(one));
 }
 
+// WAIT that lasts longer than a reply may take would end the connection.
+TEST_F(AckLaneTest, ARoundIsShorterThanTheTimeForAReply) {
+  lane = std::make_unique<AckLane>(
+      env,
+      [this](net::LinkEvents& events) {
+        link = std::make_shared<FakeLink>(env, events);
+        return link;
+      },
+      50ms);
+  setServer("run-1");
+  const auto one = add(SyncPolicy::replicas(1));
+  link->connect("run-1");
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 25"}));
+  lane->close();
+}
+
 }  // namespace
 }  // namespace rlock::detail

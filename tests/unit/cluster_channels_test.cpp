@@ -50,8 +50,8 @@ struct Node {
 
 class ClusterChannelsTest : public testing::Test, private DispatcherEvents {
  protected:
-  [[nodiscard]] bool subscribe() {
-    return did([this] { channels_.subscribe(kName, Router::Reach::slot); });
+  [[nodiscard]] bool subscribe(Router::Reach reach = Router::Reach::slot) {
+    return did([&] { channels_.subscribe(kName, reach); });
   }
   /// At node 1, where there is no memory twice.
   void subscribeInVain(bool late) {
@@ -202,6 +202,17 @@ TEST_F(ClusterChannelsTest, AChannelThatCouldNotLeave) {
   EXPECT_EQ(lost_, std::vector<std::string>{kName});
   ASSERT_TRUE(unsubscribe());
   EXPECT_TRUE(nodes_[1].wanted.empty());
+}
+
+TEST_F(ClusterChannelsTest, AChannelOfAllNodesLeavesOneThatIsGone) {
+  ASSERT_TRUE(follow(1, 9));
+  ASSERT_TRUE(subscribe(Router::Reach::everywhere));
+  ASSERT_TRUE(follow(2, 1));
+  EXPECT_TRUE(nodes_[1].wanted.contains(kName)) << "it has other slots";
+  ASSERT_TRUE(follow(2, 9));
+  EXPECT_TRUE(nodes_[1].wanted.empty());
+  EXPECT_TRUE(nodes_[2].wanted.contains(kName) || nodes_[9].wanted.contains(kName));
+  EXPECT_EQ(lost_, std::vector<std::string>{kName});
 }
 
 }  // namespace

@@ -54,15 +54,15 @@ class ServerLink final : public IdleLink {
     return isUp;
   }
 
-  void connect(const std::string& runId) {
+  void connect(const std::string& runId, bool canKill = true) {
     isUp = true;
-    pending_.begin(true, env_.now());
+    pending_.begin(canKill, env_.now());
     session_ = std::make_shared<net::ServerSession>();
     session_->node = "node of " + runId;
     session_->address = "10.0.0.1:7000";
     session_->runId = runId;
     session_->clientId = ++connections_;
-    session_->canKill = true;
+    session_->canKill = canKill;
     events_.onUp(session_);
   }
   void cut(Errc errc = Errc::connectionFailed) {
@@ -414,6 +414,14 @@ TEST_F(ClusterRouterTest, NewCredentialsAreAnsweredAlsoWithoutMemoryForTheSubscr
       [&](const Result<void>& answer) { answers.push_back(answer.has_value()); }));
   EXPECT_EQ(answers, std::vector<bool>{true});
   EXPECT_EQ(subscriptions_, (Sent{"a is renewed"}));
+}
+
+// A key may go to that one, and its call has to be right for each.
+TEST_F(ClusterRouterTest, OneServerThatKillsNothingIsEnoughForTombstones) {
+  EXPECT_FALSE(dispatcher_->needsTombstone());
+  sendOn("b");
+  server("b").connect("run-b", false);
+  EXPECT_TRUE(dispatcher_->needsTombstone());
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,6 +68,8 @@ class FakeMember final : public LockMember {
   std::vector<Duration> waits;
   /// The policy of the latest request.
   std::optional<SyncPolicy> sync;
+  /// What would stop the latest request.
+  std::stop_token stop;
   /// Called in the moment of a grant.
   std::function<void()> onGrant;
   IntrusivePtr<HoldHandle> last;
@@ -97,6 +100,7 @@ class FakeMember final : public LockMember {
   void acquireAsync(AcquireParams params, Handler<Acquired> handler) override {
     waits.push_back(params.wait);
     sync = params.sync;
+    stop = params.stop;
     const Duration lease = params.lease.value_or(times.watchdogTimeout);
     queue_.push_back([this, lease, handler = std::move(handler)]() mutable {
       if (onRequest) {

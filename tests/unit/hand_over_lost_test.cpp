@@ -77,6 +77,7 @@ class HandOverLost : public testing::Test {
       granted_ += result.has_value() && *result ? 1 : 0;
       if (result.has_value() && *result) {
         count_ = (*result)->count;
+        hold_ = (*result)->hold;
       }
     });
     world_.env->runPosted();
@@ -118,6 +119,7 @@ class HandOverLost : public testing::Test {
   std::string released_;
   int granted_ = 0;
   int count_ = 0;
+  IntrusivePtr<HoldHandle> hold_;  // of the latest grant
 };
 
 // While it may still be executed, a reconciliation of the next owner would be overtaken by it.
@@ -162,6 +164,16 @@ TEST_F(HandOverLost, TheNextOwnerTriesIfItHasNothing) {
   answer(array({1}));
   EXPECT_EQ(granted_, 2);
   EXPECT_EQ(count_, 1);
+}
+
+// Time has passed since it was executed.
+TEST_F(HandOverLost, WhatTheNextOwnerHasLastsNoLongerThanTheServerSays) {
+  reconnect();
+  answer(number(1));
+  answerBoth(array({0, 0, 5'000}), array({1, 1, 5'000}));
+  ASSERT_EQ(granted_, 2);
+  ASSERT_TRUE(hold_);
+  EXPECT_LE(hold_->validUntil(), world_.env->now() + 5s);
 }
 
 }  // namespace

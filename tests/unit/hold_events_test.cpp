@@ -8,6 +8,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +20,19 @@ namespace hold_events_test {
 namespace {
 
 using namespace std::chrono_literals;
+
+/// The channels that a client listens to.
+class Channels final : public net::SubscriptionTransport {
+ public:
+  explicit Channels(std::set<std::string>& on) : on_(on) {}
+
+  void subscribe(std::string channel) override { on_.insert(std::move(channel)); }
+  void unsubscribe(const std::string& channel) override { on_.erase(channel); }
+  void close() noexcept override {}
+
+ private:
+  std::set<std::string>& on_;
+};
 
 class HoldEventsTest : public EngineFixture {
  protected:
@@ -102,6 +119,29 @@ TEST_F(HoldEventsTest, AHoldThatIsBeingReleasedIsNotLostWithItsThread) {
   EXPECT_EQ(handle->reason(), LossReason::expired);
 }
 
+TEST_F(HoldEventsTest, AGrantForAnEndedThreadIsLeftToExpire) {
+  OwnerId ended{};
+  std::thread([&] { ended = currentOwner(); }).join();
+  EXPECT_EQ(take(ended.value)->reason(), LossReason::threadEnded);
+  EXPECT_TRUE(engine_->events().loseAll().empty());
+}
+
+/// The timer for its end comes while the release is under way, and finds nothing to tell.
+TEST_F(HoldEventsTest, AReleaseThatFailsLateLeavesAHoldWhoseEndIsTold) {
+  const auto handle = take();
+  env_->runPosted();
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{1}, waiter_);
+  engine_->holds().releasing(*gate.hold, 0, env_->now());
+  env_->advance(11s);
+  env_->runPosted();
+  engine_->holds().notReleased(*gate.hold);
+  engine_->gates().leave(*gate.hold);
+  env_->runPosted();
+  env_->advance(20s);
+  env_->runPosted();
+  EXPECT_EQ(handle->reason(), LossReason::expired);
+}
+
 /// An observer or the hook of the log may run for long.
 TEST_F(HoldEventsTest, TheTokensOfAllHoldsStopBeforeAClosingIsToldOf) {
   const auto first = take(1);
@@ -165,6 +205,37 @@ TEST_F(HoldEventsTest, AGrantAfterAReleaseWakesNobody) {
     take();
     EXPECT_EQ(env_->posted(), 0U);
   }
+}
+
+// A hold that lasts for longer than subscriptions linger hears of its end as well.
+TEST(ForcedReleases, AreListenedForWhileSomethingIsHeld) {
+  std::set<std::string> on;
+  const auto env = std::make_shared<ManualEnv>();
+  const auto engine = std::make_shared<LockEngine>(
+      "client",
+      Options::fromUri("redis://host"),
+      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
+      env,
+      net::Transports{[](net::LinkEvents&) { return std::make_shared<NoCommands>(); },
+                      [&](net::PubSubEvents&) { return std::make_unique<Channels>(on); }});
+  NoGateWaiter waiter;
+  const auto scripts = std::make_shared<const LockScripts>("orders");
+  const HoldGates::Gate gate = engine->gates().enter(scripts, OwnerId{1}, waiter);
+  HoldKeeper::GrantTerms terms{};
+  terms.sentAt = env->now();
+  terms.now = env->now();
+  terms.lease = 1h;
+  terms.watched = false;
+  engine->holds().granted(*gate.hold, 0, 1, terms);
+  engine->gates().leave(*gate.hold);
+  env->runPosted();
+  for (int i = 0; i < 60; ++i) {
+    env->advance(1s);
+    env->runPosted();
+  }
+  EXPECT_EQ(on.count("rlock_client:client"), 1U);
+  engine->disconnect();
+  env->dropPosted();
 }
 
 }  // namespace

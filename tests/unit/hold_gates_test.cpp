@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/engine_fixture.hpp"
+#include "unit/pending_commands.hpp"
+#include "unit/replies.hpp"
+#include <rlock/detail/engine/acquire_task.hpp>
 #include <rlock/detail/engine/hold_gates.hpp>
+#include <rlock/detail/engine/scripted_lock.hpp>
 
 #include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <utility>
 
 namespace rlock::detail {
 namespace hold_gates_test {
@@ -73,6 +82,36 @@ TEST_F(HoldGatesTest, WhoWaitsWhenTheClientIsClosedIsSentAway) {
   EXPECT_EQ(second_.references, 0);
   engine_->gates().leave(*gate.hold);
   EXPECT_EQ(second_.opened, 0);
+}
+
+// A call without a time limit waits at its gate for one that lasts no longer than an outage may.
+// Behind the gate it waits for others, which may last.
+TEST(CallAtGate, ItsLimitIsOverWithTheGate) {
+  Options options = Options::fromUri("redis://host");
+  options.outageTimeout = std::chrono::seconds(1);
+  PendingEngine world(options);
+  ScriptedLock lock(
+      world.engine, std::make_shared<const LockScripts>("orders"), HandlerPlace::loop);
+  world.connect();
+  int answers = 0;
+  for (const Duration wait : {Duration::zero(), Duration::max()}) {
+    AcquireParams params;
+    params.owner = OwnerId{1};
+    params.wait = wait;
+    lock.acquireAsync(std::move(params),
+                      [&](const Result<LockBackend::Acquired>& /*result*/) { ++answers; });
+    world.env->runPosted();
+  }
+  ASSERT_EQ(world.server->underWay(), 1U);
+  world.server->answer(test::numberReply(100'000));
+  world.env->runPosted();
+  ASSERT_EQ(world.server->underWay(), 1U) << "the second has its turn";
+  world.env->advance(std::chrono::seconds(2));
+  world.env->runPosted();
+  EXPECT_EQ(answers, 1);
+  world.server->answer(test::listReply({test::numberReply(1)}));
+  world.env->runPosted();
+  EXPECT_EQ(answers, 2);
 }
 
 }  // namespace

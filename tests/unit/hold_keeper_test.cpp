@@ -442,6 +442,63 @@ TEST_F(HoldKeeperTest, AHoldThatIsLostKeepsNobodyOut) {
   EXPECT_FALSE(keeps(scripts_)) << "it is left to expire";
 }
 
+// A fenced hold that is taken again and was lost meanwhile is another one, with another token.
+
+TEST_F(HoldKeeperTest, AFencedHoldThatIsLostBeforeItsReentryIsBookedIsOver) {
+  HoldKeeper::GrantTerms brief = watchedTerms();
+  brief.watched = false;
+  brief.lease = 5s;
+  take(scripts_, 0, brief);
+  env_->runPosted();
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  // The server may have it for a moment longer.
+  env_->advance(4'950ms);
+  HoldKeeper::GrantTerms again = watchedTerms();
+  again.fenced = true;
+  again.sentAt = env_->now();
+  again.now = env_->now();
+  const auto second = engine_->holds().granted(*gate.hold, 1, 2, again).handle;
+  EXPECT_EQ(second->reason(), LossReason::unreachable);
+  engine_->gates().leave(*gate.hold);
+}
+
+// The ledger keeps nothing for ever.
+
+TEST_F(HoldKeeperTest, AHoldThatEndedByItselfIsForgotten) {
+  HoldKeeper::GrantTerms brief = watchedTerms();
+  brief.watched = false;
+  brief.lease = 5s;
+  take(scripts_, 0, brief);
+  const HoldPtr expired = engine_->gates().entry(scripts_, kOwner);
+  env_->runPosted();
+  env_->advance(6s);
+  env_->runPosted();
+  EXPECT_FALSE(expired->known);
+}
+
+TEST_F(HoldKeeperTest, AHoldThatWasEndedByForceIsForgotten) {
+  take(scripts_);
+  const HoldPtr forced = engine_->gates().entry(scripts_, kOwner);
+  env_->advance(1ms);
+  engine_->events().forced(*scripts_, env_->now());
+  EXPECT_FALSE(forced->known);
+}
+
+// Policies.
+
+TEST_F(HoldKeeperTest, RenewalsFollowTheLatestPolicyOfTheHold) {
+  HoldKeeper::GrantTerms strict = watchedTerms();
+  strict.sync = SyncPolicy::replicas(2);
+  const HoldPtr hold = engine_->gates().entry(scripts_, kOwner);
+  take(scripts_);
+  take(scripts_, 1, strict);
+  EXPECT_EQ(hold->sync(), SyncPolicy::replicas(2));
+  take(scripts_, 2);
+  EXPECT_EQ(hold->sync(), SyncPolicy::replicas(2)) << "one without a policy leaves it";
+  take(scripts_);
+  EXPECT_FALSE(hold->sync().any()) << "another hold";
+}
+
 }  // namespace
 }  // namespace hold_keeper_test
 }  // namespace rlock::detail

@@ -25,16 +25,16 @@ using test::textReply;
 using namespace std::chrono_literals;
 
 /// A cluster of one master that has all slots.
-Reply shards(std::uint16_t port) {
+Reply shards(std::uint16_t port, const std::string& host = "10.0.0.1") {
   return listReply({listReply({textReply("slots"),
                                listReply({numberReply(0), numberReply(16383)}),
                                textReply("nodes"),
                                listReply({listReply({textReply("port"),
                                                      numberReply(port),
                                                      textReply("ip"),
-                                                     textReply("10.0.0.1"),
+                                                     textReply(host),
                                                      textReply("endpoint"),
-                                                     textReply("10.0.0.1"),
+                                                     textReply(host),
                                                      textReply("role"),
                                                      textReply("master"),
                                                      textReply("health"),
@@ -50,7 +50,8 @@ class NoEvents final : public net::LinkEvents {
 
 class MapSourceTest : public testing::Test, private MapEvents {
  protected:
-  MapSourceTest() {
+  explicit MapSourceTest(const std::string& uri = "redis+cluster://one:7000,two:7000,three:7000")
+      : options_(Options::fromUri(uri)) {
     first_->connect(links_);
     second_->connect(links_);
   }
@@ -91,11 +92,13 @@ class MapSourceTest : public testing::Test, private MapEvents {
     node.answer(listReply({}));
   }
 
+  const Options options_;
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   NoEvents links_;
   const std::shared_ptr<PendingCommands> first_ = std::make_shared<PendingCommands>(*env_);
   const std::shared_ptr<PendingCommands> second_ = std::make_shared<PendingCommands>(*env_);
   std::vector<std::uint16_t> read_;  // the port of the master in each map
+  std::vector<std::string> hosts_;   // and its address
   std::vector<std::string> failures_;
   std::vector<bool> everywhere_;  // of each failure
   std::size_t nodes_ = 2;
@@ -117,7 +120,7 @@ class MapSourceTest : public testing::Test, private MapEvents {
                         return seeds_.emplace_back(std::make_shared<PendingCommands>(*env_));
                       },
                       {}},
-      Options::fromUri("redis+cluster://one:7000,two:7000,three:7000"),
+      options_,
       *this};
 
  private:
@@ -131,6 +134,7 @@ class MapSourceTest : public testing::Test, private MapEvents {
   [[nodiscard]] bool unsettled() const override { return false; }
   bool mapRead(SlotMap map, bool /*sharded*/) override {
     read_.push_back(map.owner(0)->port);
+    hosts_.push_back(map.owner(0)->host);
     return true;
   }
   void mapFailed(const Error& error, bool everywhere) override {
@@ -150,6 +154,52 @@ TEST_F(MapSourceTest, ANodeWithoutTheMajorityIsNotBelievedWhatIsOlder) {
   want();
   answer(*first_, "cluster_state:fail\r\ncluster_current_epoch:6\r\n", 7002);
   EXPECT_EQ(read_.back(), 7002) << "what is newer is, although the cluster does not work";
+}
+
+TEST_F(MapSourceTest, ANodeWithoutTheMajorityIsNotBelievedTheSecondTimeEither) {
+  want();
+  answer(*first_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7000);
+  want();
+  answer(*second_, "cluster_state:fail\r\ncluster_current_epoch:4\r\n", 7001);
+  want();
+  answer(*first_, "cluster_state:fail\r\ncluster_current_epoch:4\r\n", 7001);
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{7000});
+}
+
+// A cluster of one node that has met no other does not know its own address.
+TEST_F(MapSourceTest, AMasterThatNamesNoAddressIsWhereItWasAsked) {
+  for (const auto& [asked, host] :
+       {std::pair("10.0.0.7:7000", "10.0.0.7"), std::pair("[::1]:7000", "::1")}) {
+    nodes_ = 0;
+    want();
+    seeds_.back()->address = asked;
+    seeds_.back()->connect(*seedEvents_);
+    env_->runPosted();
+    PendingCommands& seed = *seeds_.back();
+    seed.answer(textReply("cluster_state:ok\r\ncluster_current_epoch:1\r\n"));
+    seed.answer(shards(7000, ""));
+    seed.answer(listReply({}));
+    ASSERT_FALSE(hosts_.empty());
+    EXPECT_EQ(hosts_.back(), host);
+  }
+}
+
+class PatientMapSourceTest : public MapSourceTest {
+ protected:
+  PatientMapSourceTest()
+      : MapSourceTest("redis+cluster://one:7000,two:7000,three:7000?connect-timeout=30s") {}
+};
+
+TEST_F(PatientMapSourceTest, AStrangerIsWaitedForAsLongAsConnectingMayTake) {
+  nodes_ = 1;
+  want();
+  answerWithoutSlots(*first_);
+  env_->advance(900ms);
+  ASSERT_EQ(strangers_.size(), 1U);
+  env_->advance(9s);
+  EXPECT_EQ(failures_.size(), 1U);
+  env_->advance(1100ms);
+  EXPECT_EQ(failures_.size(), 2U);
 }
 
 TEST_F(MapSourceTest, ANodeThatDoesNotAnswerIsNotWaitedFor) {

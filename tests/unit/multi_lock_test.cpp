@@ -92,6 +92,35 @@ TEST(MultiLockOfMembers, TheLossOfOneIsTheLossOfAll) {
   EXPECT_EQ(members.second->releasedQuietly, 1);
 }
 
+// What the thread began may go on elsewhere.
+TEST(MultiLockOfMembers, WhatAnEndedThreadHeldIsLeftToExpire) {
+  Members members;
+  const auto answer = members.acquire(Duration::zero());
+  ASSERT_TRUE(answer && answer->has_value() && answer->value());
+  members.first->loseAll(LossReason::threadEnded);
+  runAll(members.queue);
+  EXPECT_EQ((**answer)->hold->reason(), LossReason::threadEnded);
+  EXPECT_EQ(members.second->released + members.second->releasedQuietly, 0);
+}
+
+// A member that nobody stops would wait without a limit.
+TEST(MultiLockOfMembers, AStopBetweenTwoRoundsStopsTheNextOne) {
+  MembersInTime<MultiLock> members;
+  members.list[2]->instead = away();
+  std::stop_source stop;
+  AcquireParams params;
+  params.wait = Duration::max();
+  params.stop = stop.get_token();
+  members.acquire(std::move(params));
+  EXPECT_FALSE(members.list[0]->stop.stop_requested());
+  stop.request_stop();
+  members.goOn();
+  ASSERT_TRUE(members.answer);
+  ASSERT_FALSE(members.answer->has_value());
+  EXPECT_EQ(members.answer->error().errc(), Errc::cancelled);
+  EXPECT_TRUE(members.list[0]->stop.stop_requested());
+}
+
 // The others are held meanwhile, and a hold that is nearly over is of no use.
 TEST(MultiLockOfMembers, AtMostHalfOfTheMaxHoldIsSpentOnWaiting) {
   MembersInTime<MultiLock> members;

@@ -56,6 +56,7 @@ class PendingCommands final : public NoCommands {
     up_ = true;
     session_ = std::make_shared<net::ServerSession>();
     session_->node = "host:6379";
+    session_->address = address;
     session_->runId = runId;
     session_->clientId = ++connections_;
     session_->canKill = canKill;
@@ -73,6 +74,9 @@ class PendingCommands final : public NoCommands {
     pending_.fail(session_, ended);
     tell(ended);
   }
+
+  /// Where the next connection leads to.
+  std::string address;
 
   /// There is no memory for the `nth` request from here on.
   void failAt(int nth) noexcept { fullIn_ = nth; }

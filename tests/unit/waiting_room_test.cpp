@@ -5,6 +5,7 @@
 #include "unit/engine_fixture.hpp"
 #include "unit/pending_commands.hpp"
 #include "unit/replies.hpp"
+#include <rlock/detail/engine/hand_over.hpp>
 #include <rlock/detail/engine/precedence.hpp>
 #include <rlock/detail/engine/waiting_room.hpp>
 
@@ -89,6 +90,50 @@ TEST_F(WaitingRoomTest, AMessageThatGivesATurnIsCounted) {
   room().message("another", "0");
   EXPECT_EQ(engine_->stats().wakeUps, 1U) << "nobody waits for it";
   room().leave(waiter, false, 0ms);
+}
+
+/// As one that holds itself while it waits, and does not take over from others.
+class RefCountedWaiter final : public Waiter {
+ public:
+  void turn() noexcept override {}
+  void shutDown() noexcept override {}
+  void waiterAddRef() noexcept override { ++references; }
+  void waiterDropRef() noexcept override { --references; }
+
+  int references = 0;
+};
+
+TEST_F(WaitingRoomTest, AWaiterThatDeclinesAHandOverIsLetGo) {
+  RefCountedWaiter waiter;
+  WaitTerms terms{scripts_->channel};
+  terms.takesOver = scripts_->name;
+  room().queue(waiter, terms, std::nullopt, true, kUnknown);
+  const int before = waiter.references;
+  HandOver handOver;
+  handOver.offer(room(), *scripts_, env_->now());
+  EXPECT_FALSE(handOver.open());
+  EXPECT_EQ(waiter.references, before);
+  room().leave(waiter, false, 0ms);
+}
+
+/// Its refusal was of the server before, and no message of that one comes any more.
+TEST(WaitingRoomOfAnotherServer, AWaiterThatWasRefusedByTheOneBeforeLooksAgain) {
+  PendingEngine world(Options::fromUri("redis://host"));
+  world.connect();
+  CountedWaiter waiter;
+  WaitingRoom& room = world.engine->waiting();
+  room.queue(waiter, WaitTerms{"a"}, std::nullopt, true, kUnknown);
+  room.confirmed("a");
+  room.queue(waiter, WaitTerms{"a"}, std::nullopt, true, kUnknown);
+  world.disconnect();
+  world.connect();
+  world.env->runPosted();
+  EXPECT_EQ(waiter.turns, 1) << "the same server";
+  world.disconnect();
+  world.connect(false, "another");
+  world.env->runPosted();
+  EXPECT_EQ(waiter.turns, 2);
+  room.leave(waiter, false, 0ms);
 }
 
 /// The connection to a node of a cluster for subscriptions, whose events are the test's.
