@@ -130,13 +130,21 @@ void ClientCore::closeInOrder(std::chrono::milliseconds limit) {
   };
   const bool onLoop = env_->onLoopThread();
   env_->post([self = shared_from_this(), deadline, finish, onLoop] {
-    self->engine_->shutDown(deadline, [self, finish, onLoop] {
-      finish();
+    try {
+      self->engine_->shutDown(deadline, [self, finish, onLoop] {
+        finish();
+        if (onLoop) {
+          self->env_->post(
+              [self] { self->env_->post([self] { self->env_->stop(self->env_->now()); }); });
+        }
+      });
+    } catch (const std::bad_alloc&) {
+      // As in close(). A caller on another thread ends the loop itself.
+      self->engine_->disconnect();
       if (onLoop) {
-        self->env_->post(
-            [self] { self->env_->post([self] { self->env_->stop(self->env_->now()); }); });
+        self->env_->stop(self->env_->now());
       }
-    });
+    }
   });
   if (onLoop) {
     return;

@@ -14,7 +14,9 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <new>
@@ -643,6 +645,51 @@ TEST_P(Allocation, ToCloseWithWaiters) {
     const std::string outcome = thread.get() + ' ' + outcomeOf([&] { handler.get(); });
     if (!happened || GetParam() == Of::thisThread) {
       EXPECT_EQ(outcome, "closed closed");
+    }
+    if (HasFailure()) {
+      FailedAllocation::print();
+      return;
+    }
+    if (!happened) {
+      break;
+    }
+  }
+}
+
+/// The loop thread cannot wait for its own end, so that nobody ends the loop for it.
+TEST_P(Allocation, ToCloseInAHandler) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator all("/proc/self/task");
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = threads();
+  for (long k = 1;; ++k) {
+    SCOPED_TRACE("allocation " + std::to_string(k));
+    ASSERT_LT(k, 2000);
+    auto client = std::make_unique<Client>(Client::connect(tight()));
+    client->getLock("held").lock();
+    auto question = client->getLock("held").isLockedAsync();
+    auto handler = std::make_shared<int>(0);
+    const std::weak_ptr<int> waited = handler;
+    auto close = [client = std::move(client),
+                  handler = std::move(handler)](const Result<bool>& /*held*/) mutable {
+      client->close(500ms);
+      client.reset();
+    };
+    bool happened = false;
+    {
+      const FailedAllocation failure(k, GetParam());
+      try {
+        std::move(question).start(std::move(close));
+      } catch (const std::bad_alloc&) {
+        // The handler, and its client with it, is destroyed here.
+      }
+      if (GetParam() == Of::thisThread) {
+        FailedAllocation::disarm();
+      }
+      EXPECT_EVENTUALLY(kLong, waited.expired()) << "it has no answer";
+      EXPECT_EVENTUALLY(kLong, threads() <= before) << "the loop goes on";
+      happened = FailedAllocation::happened();
     }
     if (HasFailure()) {
       FailedAllocation::print();
