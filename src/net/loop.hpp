@@ -65,8 +65,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   /// @returns false when the deadline came first, or when nobody has ever run the adopted loop
   bool stop(std::chrono::steady_clock::time_point deadline) noexcept;
 
-  /// Keeps an object until all Timers are disarmed and all Polls stopped, one at a time. Timers and
-  /// Polls that it has may be destroyed on any thread from then on. After that end it is not kept.
+  /// Keeps one object, the latest that was given, until all Timers are disarmed and all Polls are
+  /// stopped. From then on the Timers and Polls that it has may be destroyed on any thread, and
+  /// nothing is kept any more.
   void keepToTheEnd(std::shared_ptr<const void> object) noexcept;
 
   /// Told of exceptions out of callbacks and of handles left open at the end. Called on the loop

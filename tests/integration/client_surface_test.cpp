@@ -427,6 +427,7 @@ TEST_F(ChangingCredentials, AreTakenByASubscriberWhoseHandshakeIsUnderWay) {
   Secret secret("app", "first-secret");
   Options settings = proxied();
   settings.credentials = secret.hook();
+  settings.connectTimeout = 60s;
   Client client = Client::connect(settings);
   Client holder = connect();
   RLock held = holder.getLock("plain");

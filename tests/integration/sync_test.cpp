@@ -154,11 +154,11 @@ TEST_F(Sync, AnAcquisitionEndsWithThePolicysLimitThoughItsMasterHangs) {
   replica(0).freeze();
   auto call = inThread([&] {
     return outcomeOf(
-        [&] { static_cast<void>(lock.acquire({.sync = SyncPolicy::replicas(2, 1s)})); });
+        [&] { static_cast<void>(lock.acquire({.sync = SyncPolicy::replicas(2, 3s)})); });
   });
-  ASSERT_EVENTUALLY(kLong, raw().exists("hung"));
+  ASSERT_EVENTUALLY(kLong, blocked());
   server().freeze();
-  const bool inTime = ready(call, 1s + scaled(1s));
+  const bool inTime = ready(call, 3s + scaled(1s));
   server().thaw();
   EXPECT_TRUE(inTime);
   EXPECT_EQ(call.get(), "notSynced");

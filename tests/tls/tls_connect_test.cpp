@@ -375,6 +375,8 @@ TEST_F(TlsConnect, ASessionThatIsRefusedIsNotOfferedAgain) {
   const auto front = this->front({.highestVersion = TLS1_2_VERSION, .namesSessions = false});
   Client client = connectTo(uriOf(front->port()));
   use(client);
+  // The connection for messages comes a moment after that for commands.
+  ASSERT_EVENTUALLY(kLong, front->accepted() == front->established());
   const int established = front->established();
   const int accepted = front->accepted();
   front->askForCertificates();

@@ -14,7 +14,7 @@ namespace rlock::detail {
 namespace client_core_test {
 namespace {
 
-// Its caller may give up waiting for the loop, and destroy it.
+// Whoever closes a client may give up waiting for its loop, and destroy the client.
 TEST(ClientCoreTest, ItIsKeptUntilItsLoopHasEnded) {
   const auto env = std::make_shared<ManualEnv>();
   const auto log =

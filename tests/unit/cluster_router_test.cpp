@@ -416,7 +416,7 @@ TEST_F(ClusterRouterTest, NewCredentialsAreAnsweredAlsoWithoutMemoryForTheSubscr
   EXPECT_EQ(subscriptions_, (Sent{"a is renewed"}));
 }
 
-// A key may go to that one, and its call has to be right for each.
+// A call does not know to which server its key will have gone.
 TEST_F(ClusterRouterTest, OneServerThatKillsNothingIsEnoughForTombstones) {
   EXPECT_FALSE(dispatcher_->needsTombstone());
   sendOn("b");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/loop.hpp"
 
+#include "net/loop_env.hpp"
 #include "net/socket.hpp"
 #include "support/eventually.hpp"
 #include <rlock/error.hpp>
@@ -613,19 +614,26 @@ TEST(LoopStopTest, GivesUpAtTheDeadlineAndFinishesLater) {
   destroyer.join();
 }
 
-/// Something with a timer, which notes where it ends.
+/// Something with a timer, which notes how it ends.
 struct Timed {
-  Timed(Loop& itsLoop, std::atomic<bool>& where)
-      : timer(itsLoop, [] {}), loop(itsLoop), onLoopThread(where) {
+  struct End {
+    std::atomic<bool> onLoopThread{false};
+    std::atomic<bool> armed{true};
+  };
+
+  Timed(Loop& itsLoop, End& itsEnd) : timer(itsLoop, [] {}), loop(itsLoop), end(itsEnd) {
     timer.armAt(SteadyClock::now() + std::chrono::hours(1));
   }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
-  ~Timed() { onLoopThread = loop.onLoopThread(); }
+  ~Timed() {
+    end.onLoopThread = loop.onLoopThread();
+    end.armed = timer.armed();
+  }
 
   Timer timer;
   Loop& loop;
-  std::atomic<bool>& onLoopThread;
+  End& end;
 };
 
 /// Whoever waited for the end may have given up, and lets go of it while the loop goes on.
@@ -633,21 +641,22 @@ TEST(LoopStopTest, KeepsWhatHasTimersUntilTheyAreDisarmed) {
   const auto loop = Loop::createOwned("rlock-test");
   std::promise<std::shared_ptr<Timed>> entered;
   std::promise<void> leave;
-  std::atomic<bool> endedOnTheLoop{false};
+  Timed::End end;
   loop->post([&, future = leave.get_future()] {
-    entered.set_value(std::make_shared<Timed>(*loop, endedOnTheLoop));
+    entered.set_value(std::make_shared<Timed>(*loop, end));
     future.wait();
   });
   std::shared_ptr<Timed> timed = entered.get_future().get();
   const std::weak_ptr<Timed> kept = timed;
-  loop->keepToTheEnd(timed);
+  LoopEnv(loop).keepToTheEnd(timed);
   EXPECT_FALSE(loop->stop(SteadyClock::now()));
   timed.reset();
   EXPECT_FALSE(kept.expired());
   leave.set_value();
   EXPECT_TRUE(eventually(scaled(kLong), [&] { return kept.expired(); }));
   EXPECT_TRUE(loop->stop(soon()));
-  EXPECT_TRUE(endedOnTheLoop);
+  EXPECT_TRUE(end.onLoopThread);
+  EXPECT_FALSE(end.armed);
 }
 
 TEST(LoopStopTest, KeepsNothingAfterItsEnd) {

@@ -92,7 +92,7 @@ TEST_F(WaitingRoomTest, AMessageThatGivesATurnIsCounted) {
   room().leave(waiter, false, 0ms);
 }
 
-/// As one that holds itself while it waits, and does not take over from others.
+/// A waiter that holds itself while it waits, and does not take over from others.
 class RefCountedWaiter final : public Waiter {
  public:
   void turn() noexcept override {}
@@ -116,7 +116,7 @@ TEST_F(WaitingRoomTest, AWaiterThatDeclinesAHandOverIsLetGo) {
   room().leave(waiter, false, 0ms);
 }
 
-/// Its refusal was of the server before, and no message of that one comes any more.
+/// The server before refused it, and will not send it a message any more.
 TEST(WaitingRoomOfAnotherServer, AWaiterThatWasRefusedByTheOneBeforeLooksAgain) {
   PendingEngine world(Options::fromUri("redis://host"));
   world.connect();

@@ -95,7 +95,7 @@ class Env {
   virtual void stop(Clock::time_point deadline) noexcept = 0;
   /// Keeps the client alive until its loop has ended, and destroys it on the loop thread if nobody
   /// else refers to it then. stop() may return before that end, and whatever has a timer may not be
-  /// destroyed beside it. For an Env whose stop() never returns earlier there is nothing to do.
+  /// destroyed beside it. An Env whose timers may be destroyed on any thread has nothing to do.
   virtual void keepToTheEnd(std::shared_ptr<const void> /*client*/) noexcept {}
   /// Called in the child after fork(): every later call does nothing. The object leaks by
   /// intention.

@@ -140,7 +140,7 @@ class QueryTask final : public Task<T> {
   /// There is no memory to wait with.
   void hurry() noexcept;
   void again();
-  /// It has run or not. Nothing is certain once the key of lostAt_ may have lapsed.
+  /// Whether the lost request has run is found out while its key, of lostAt_, cannot have lapsed.
   void prepareAgain();
   void prepared(const ChangeAgain& again, const Outcome& outcome, Clock::time_point until);
   void pause(const Error& error);
