@@ -253,6 +253,27 @@ TEST_F(ConnectionKillerTest, WhatAnotherProcessHasNothingOfIsToldWhenTheKillIsOv
   EXPECT_EQ(killer.check(lost), State::dead);
 }
 
+// An address may lead to a replica for a moment, and back to where the lost request still is.
+TEST_F(ConnectionKillerTest, OneThatIsDeadElsewhereIsKilledWhereItCameFrom) {
+  const SessionPtr lost = session(1);
+  killer.up(session(2, "another run"));
+  EXPECT_EQ(killer.check(lost), State::dead);
+  killer.up(session(3));
+  EXPECT_EQ(killer.check(lost), State::asked);
+  EXPECT_EQ(link->sent, (std::vector<Words>{{"CLIENT", "KILL", "ID", "1"}}));
+  answer(1);
+  EXPECT_EQ(killer.check(lost), State::dead);
+}
+
+TEST_F(ConnectionKillerTest, AnAnswerThatIsNoneIsARefusal) {
+  killer.up(session(2));
+  const SessionPtr lost = session(1);
+  killer.check(lost);
+  link->answer(Reply::Type::status, "OK");
+  EXPECT_EQ(denials, 1);
+  EXPECT_EQ(killer.check(lost), State::refused);
+}
+
 }  // namespace
 }  // namespace connection_killer_test
 }  // namespace rlock::detail

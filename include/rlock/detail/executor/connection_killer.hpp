@@ -27,13 +27,14 @@
 namespace rlock::detail {
 
 /// Has the server close connections that were lost, so that nothing that was sent on them can still
-/// be executed. A connection counts as dead only when the server has said so, or is another process
-/// than the one it led to. One request for each, however many ask; it is repeated, after a pause
-/// where it was refused, for as long as somebody keeps the session.
+/// be executed. A connection counts as dead for ever only when the server has said so. Where the
+/// server is another process than the one it led to, it is dead for as long as the client stays
+/// there: an address may lead back to the process before. One request for each, however many ask;
+/// it is repeated, after a pause where it was refused, for as long as somebody keeps the session.
 ///
 /// A Node asks it, by check(), before a call goes out of which a request was lost, and is told by
-/// `changed` to ask again. Invariants: `dead` stays so for ever; a connection is killed by its id
-/// alone only if the server is known to be the same process, for another one gives the number
+/// `changed` to ask again. Invariants: a session that is marked dead stays so; it is killed by its
+/// id alone only if the server is known to be the same process, for another one gives the number
 /// again; the current connection is not killed. Guarantee: for each session in doubt there is a
 /// request under way, a timer for the next one, or no connection to ask on, after whose return up()
 /// asks. Want of memory is a refusal that passes.
@@ -44,7 +45,7 @@ class ConnectionKiller {
   using SessionPtr = std::shared_ptr<const net::ServerSession>;
 
   enum class State : std::uint8_t {
-    dead,     ///< nothing of it can come any more
+    dead,     ///< nothing of it can come any more, at the server that there is now
     asked,    ///< not known yet: `changed` will be called
     refused,  ///< the server does not close it, and says so at each try; refusal() tells why
   };
@@ -199,7 +200,6 @@ inline ConnectionKiller::State ConnectionKiller::ask(Open& open) {
   }
   const bool sameKnown = !lost.runId.empty() && !current_->runId.empty();
   if (sameKnown && lost.runId != current_->runId) {
-    lost.dead = true;
     forget(open.lost);
     return State::dead;
   }
@@ -255,6 +255,7 @@ inline void ConnectionKiller::judge(Open& open, net::Request& kill) {
       pause_.reset();
     } else {
       refuse(open, refusalOf(*lost, Errc::protocolError, "unexpected reply"), false);
+      denied_();
     }
     changed_();
     return;
