@@ -43,6 +43,11 @@ class PendingCommands final : public NoCommands {
     return true;
   }
   [[nodiscard]] bool up() const noexcept override { return up_; }
+  void abandon(Env::Clock::time_point /*since*/,
+               Errc /*errc*/,
+               const char* /*what*/) noexcept override {
+    ++abandoned_;
+  }
   /// A request that was not answered refers to the engine.
   void close() noexcept override { drop(); }
 
@@ -84,6 +89,8 @@ class PendingCommands final : public NoCommands {
   /// Requests that were not answered.
   [[nodiscard]] std::size_t underWay() const { return sent_.size() - answered_; }
   [[nodiscard]] std::size_t sent() const { return sent_.size(); }
+  /// How often it was to be given up for another one.
+  [[nodiscard]] int abandoned() const noexcept { return abandoned_; }
   /// The oldest that was not answered.
   [[nodiscard]] const std::vector<std::string>& oldest() const { return sent_.at(answered_); }
   /// The keys of the oldest that was not answered.
@@ -144,6 +151,7 @@ class PendingCommands final : public NoCommands {
   std::uint64_t connections_ = 0;
   bool up_ = false;
   int fullIn_ = 0;
+  int abandoned_ = 0;
 };
 
 /// The engine of a client whose requests the test answers, on a clock and a loop of the test's.

@@ -363,6 +363,24 @@ TEST_F(BatchedRenewalsTest, WhatWasRenewedAloneIsRenewedWithTheOthersAgain) {
   EXPECT_EQ(engine_->stats().lost, 0U);
 }
 
+/// The script catches the refusal of each write, so that the reply as a whole is none.
+TEST_F(RenewalsTest, AServerThatTakesNoWritesIsLeft) {
+  take(1);
+  env_->advance(10s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  Reply answer = server_->toEach(0);
+  answer.elements[0].type = Reply::Type::string;
+  answer.elements[0].text = "OOM command not allowed when used memory > 'maxmemory'.";
+  server_->answer(answer);
+  EXPECT_EQ(server_->abandoned(), 0) << "another server would be no better";
+  env_->advance(10s);
+  ASSERT_GT(server_->underWay(), 0U);
+  answer.elements[0].text = "READONLY You can't write against a read only replica.";
+  server_->answer(answer);
+  EXPECT_EQ(server_->abandoned(), 1);
+  EXPECT_EQ(engine_->stats().holds, 1U) << "it is renewed at the next server";
+}
+
 }  // namespace
 }  // namespace renewals_test
 }  // namespace rlock::detail

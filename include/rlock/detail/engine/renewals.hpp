@@ -147,6 +147,9 @@ class Renewals {
   [[nodiscard]] static bool renewed(const Reply& answer) noexcept {
     return answer.isInteger() && answer.integer == 1;
   }
+  [[nodiscard]] static bool refusedAsReadOnly(const Reply& answer) noexcept {
+    return !answer.text.empty() && classifyError(answer.text).errc == Errc::readOnly;
+  }
   void book(
       Batch& batch, bool answered, Part part, bool renews, Clock::time_point now, Booked& booked)
       RLOCK_EXCLUDES(book_.mutex);
@@ -475,6 +478,12 @@ inline void Renewals::done(Batch& batch, const Outcome& outcome) {
   }
   const bool answered = outcome.kind == Outcome::Kind::replied && batch.reply().isArray() &&
                         batch.reply().elements.size() == batch.holds().size();
+  if (answered && std::any_of(batch.reply().elements.begin(),
+                              batch.reply().elements.end(),
+                              &Renewals::refusedAsReadOnly)) {
+    // A client that only renews has no other call that would notice it.
+    Dispatcher::writesRefused(batch);
+  }
   if (answered && batch.sync().any() && batch.aim() != RenewalAim::verify) {
     conclude(batch, true, Part::refusals, {});
     askForAcks(batch);

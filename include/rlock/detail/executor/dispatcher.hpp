@@ -83,6 +83,9 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   /// Asks who has the write of a call that was answered: the replicas of the server that answered
   /// it, as the ticket's policy says. Loop thread.
   static void acknowledge(Call& call, AckTicket ticket);
+  /// The call was answered by a server that takes no writes, which the answer does not say as a
+  /// whole: another server is looked for. Called at the end of the call. Loop thread.
+  static void writesRefused(Call& call) noexcept;
   /// Nobody waits for acknowledgements any more: the client is being closed. Loop thread.
   void endAcks() { router_->endAcks(); }
 
@@ -238,6 +241,13 @@ inline void Dispatcher::acknowledge(Call& call, AckTicket ticket) {
     return;
   }
   node->acks().ask(call.submittedAt(), call.key(), std::move(ticket));
+}
+
+inline void Dispatcher::writesRefused(Call& call) noexcept {
+  if (Node* const node = call.room_->node != nullptr ? call.room_->node : call.room_->answeredBy;
+      node != nullptr) {
+    node->writesRefused(call.submittedAt());
+  }
 }
 
 inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {

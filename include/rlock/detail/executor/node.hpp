@@ -105,6 +105,8 @@ class Node final : private net::LinkEvents {
 
   /// Tells which replicas and files have the writes that this node has answered.
   [[nodiscard]] NodeAcks& acks() noexcept { return acks_; }
+  /// The server has answered a request that was sent then, and refused the writes within it.
+  void writesRefused(std::chrono::steady_clock::time_point sentAt) noexcept;
   /// True if CLIENT KILL is of no use here, so that requests need a tombstone: the options say so,
   /// the server denies it, or the connection cannot be told from others.
   [[nodiscard]] bool mustGuard() const noexcept {
@@ -479,14 +481,20 @@ inline void Node::judgeRefusal(const CallPtr& call) {
   if (verdict.outOfDate) {
     owner_.outOfDate(*this);
   }
-  if (verdict.leave && readOnly_.leaves(terms_.env->now())) {
-    link_->abandon(call->submittedAt(), Errc::readOnly, "the server takes no writes any more");
+  if (verdict.leave) {
+    writesRefused(call->submittedAt());
   }
   if (verdict.retry && !closed_) {
     retryLater(call);
     return;
   }
   fail(call, *call->room_->lastError, true);
+}
+
+inline void Node::writesRefused(std::chrono::steady_clock::time_point sentAt) noexcept {
+  if (!closed_ && readOnly_.leaves(terms_.env->now())) {
+    link_->abandon(sentAt, Errc::readOnly, "the server takes no writes any more");
+  }
 }
 
 inline void Node::waitForLink(const CallPtr& call) {
