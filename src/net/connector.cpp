@@ -81,6 +81,10 @@ class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
     std::size_t endpoint;
     std::string line;
   };
+  struct Replica {
+    Running running;
+    Established established;
+  };
 
   void launch();
   bool prepare(std::size_t endpoint);
@@ -89,6 +93,14 @@ class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
   bool approach(const Candidate& candidate);
   void ended(const Approach* approach, Approach::Outcome outcome);
   void established(const Running& running, Established established);
+  void take(const Running& running, Established established);
+  [[nodiscard]] static bool isReplica(const ServerSession& session) noexcept {
+    return session.role == "replica" || session.role == "slave";
+  }
+  /// Whether another address may still lead to a connection.
+  [[nodiscard]] bool othersLeft() const noexcept {
+    return !endpoints_.empty() || !ready_.empty() || !resolving_.empty() || !running_.empty();
+  }
   void failed(std::size_t endpoint, const std::string& address, const ConnectFailure& failure);
   void timeIsOver();
   [[nodiscard]] SteadyClock::time_point endOfHeadStart() const;
@@ -119,6 +131,7 @@ class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
   std::deque<Candidate> ready_;
   std::vector<Resolving> resolving_;
   std::vector<Running> running_;
+  std::optional<Replica> replica_;  // for want of a master
 
   std::vector<Failure> failures_;
   std::optional<Error> lasting_;
@@ -153,11 +166,16 @@ void Connector::Attempt::begin() {
     for (std::size_t i = 0; i < settings_->endpoints.size(); ++i) {
       endpoints_.push_back(i);
     }
-    // The endpoint that worked last comes first, or last if its server took no writes.
+    // The endpoint that worked last comes first. If its server took no writes, the next one does,
+    // and so on in turn: two that take none would send the client to each other for ever.
     if (favourite_->endpoint < endpoints_.size()) {
-      endpoints_.erase(endpoints_.begin() + static_cast<std::ptrdiff_t>(favourite_->endpoint));
-      favourite_->preferred ? endpoints_.push_front(favourite_->endpoint)
-                            : endpoints_.push_back(favourite_->endpoint);
+      const auto last = endpoints_.begin() + static_cast<std::ptrdiff_t>(favourite_->endpoint);
+      if (favourite_->preferred) {
+        endpoints_.erase(last);
+        endpoints_.push_front(favourite_->endpoint);
+      } else {
+        std::rotate(endpoints_.begin(), last + 1, endpoints_.end());
+      }
     }
     end_.armAt(deadline_);
     launch();
@@ -319,6 +337,21 @@ void Connector::Attempt::ended(const Approach* approach, Approach::Outcome outco
 
 void Connector::Attempt::established(const Running& running, Established established) {
   const ServerSession& session = *established.session;
+  if (settings_->peer == Peer::server && !settings_->cluster && isReplica(session) &&
+      othersLeft()) {
+    // What it lacks says nothing about its master, which may be one of the others.
+    if (!replica_) {
+      replica_.emplace(Replica{running, std::move(established)});
+    }
+    launch();
+    return;
+  }
+  take(running, std::move(established));
+}
+
+/// This is the connection.
+void Connector::Attempt::take(const Running& running, Established established) {
+  const ServerSession& session = *established.session;
   favourite_->endpoint = running.endpoint;
   favourite_->address = running.address;
   favourite_->preferred = true;
@@ -327,7 +360,7 @@ void Connector::Attempt::established(const Running& running, Established establi
           (session.address == session.node ? "" : " (" + session.address + ")") +
           (session.serverVersion.empty() ? "" : ", server version " + session.serverVersion) +
           ", connection id " + std::to_string(session.clientId));
-  if (!settings_->cluster && (session.role == "replica" || session.role == "slave")) {
+  if (!settings_->cluster && isReplica(session)) {
     std::vector<std::string>& told = favourite_->replicas;
     const bool news = std::find(told.begin(), told.end(), session.node) == told.end();
     if (news) {
@@ -395,6 +428,7 @@ void Connector::Attempt::stop() noexcept {
   endpoints_.clear();
   ready_.clear();
   resolving_.clear();
+  replica_.reset();
   const std::vector<Running> running = std::move(running_);
   running_.clear();
   for (const Running& one : running) {
@@ -403,6 +437,12 @@ void Connector::Attempt::stop() noexcept {
 }
 
 void Connector::Attempt::finishFailed() {
+  if (replica_) {
+    Replica replica = std::move(*replica_);
+    replica_.reset();
+    take(replica.running, std::move(replica.established));
+    return;
+  }
   ErrorContext context;
   context.elapsed =
       std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - startedAt_);

@@ -22,7 +22,8 @@ namespace rlock::detail::net {
 /// The endpoint and address that worked last come first. Each has a head start of a quarter of a
 /// second, less when there is no time for that; then the next is tried beside it, and the first
 /// whose handshake is complete is the connection. So one that drops packets, or a name that is not
-/// resolved, delays by its head start only.
+/// resolved, delays by its head start only. A replica is the connection only where no other address
+/// leads to a master in time.
 class Connector final : public ConnectionSource {
  public:
   /// @param probeKill  whether to find out ServerSession::canKill

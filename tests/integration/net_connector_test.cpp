@@ -679,6 +679,35 @@ TEST_F(ConnectorRedisTest, WhatWorkedLastComesFirst) {
   harness_.run([&] { connector.reset(); });
 }
 
+TEST_F(ConnectorRedisTest, AMasterIsPreferredToReplicas) {
+  const RedisServer first;
+  const RedisServer second;
+  const RedisServer master;
+  for (const RedisServer* const replica : {&first, &second}) {
+    RawRedis(*replica).run({"REPLICAOF", "127.0.0.1", "1"});
+  }
+  const auto connected = [&](std::vector<Endpoint> endpoints) {
+    LinkSettings settings = settingsFor(std::move(endpoints));
+    settings.connectTimeout = scaled(20s);
+    auto connector =
+        harness_.run([&] { return std::make_unique<Connector>(*harness_.loop(), settings, true); });
+    std::promise<std::string> node;
+    harness_.run([&] {
+      connector->start([&](const Result<Established>& result) {
+        node.set_value(result ? result->session->node : result.error().what());
+      });
+    });
+    std::string found = node.get_future().get();
+    harness_.run([&] { connector.reset(); });
+    return found;
+  };
+  const auto nodeOf = [](const RedisServer& server) {
+    return "127.0.0.1:" + std::to_string(server.port());
+  };
+  EXPECT_EQ(connected({tcp(first.port()), tcp(second.port()), tcp(master.port())}), nodeOf(master));
+  EXPECT_EQ(connected({tcp(first.port()), tcp(1)}), nodeOf(first)) << "there is no other";
+}
+
 TEST_F(ConnectorRedisTest, WhatIsNotWantedComesLast) {
   const RedisServer first;
   const RedisServer second;
