@@ -109,7 +109,11 @@ CommandLink::CommandLink(std::shared_ptr<Loop> loop,
 CommandLink::~CommandLink() = default;
 
 void CommandLink::open() {
-  if (watch_) {
+  dial();
+}
+
+void CommandLink::watchMaster() {
+  if (watch_ && !watching_ && !closing_) {
     watch_->follow([weak = weak_from_this()](const ServerSession& master) {
       if (const auto self = weak.lock()) {
         self->masterIs(master);
@@ -118,7 +122,6 @@ void CommandLink::open() {
     watch_->open();
     watching_ = true;
   }
-  dial();
 }
 
 /// A master that is frozen, or cut off from those who have chosen another, keeps its connections.
@@ -133,6 +136,7 @@ void CommandLink::masterIs(const ServerSession& master) noexcept {
 void CommandLink::dial() noexcept {
   credentialsChanged_ = false;
   try {
+    watchMaster();
     dialer_.dial([this](Result<Established> result) {
       if (result.has_value()) {
         established(std::move(result).value());
@@ -175,7 +179,8 @@ void CommandLink::established(Established established) noexcept {
       });
     });
   }
-  if (watch_ && !closing_) {
+  // One that was left at once, because it leads to another server than was wanted, is no news.
+  if (watch_ && !closing_ && connection_.up()) {
     tell([&] { watch_->tell(*session); });
   }
 }

@@ -79,6 +79,7 @@ class CommandLink final : public CommandTransport,
   void wakeLoop() noexcept { work_.post(shared_from_this()); }
 
   // Loop thread.
+  void watchMaster();
   void dial() noexcept;
   void established(Established established) noexcept;
   void masterIs(const ServerSession& master) noexcept;

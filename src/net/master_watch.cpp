@@ -61,17 +61,27 @@ void MasterWatch::tell(const ServerSession& master) {
 }
 
 void MasterWatch::onSubscribed(const std::string& /*channel*/) {
-  // A Sentinel may have spoken while nobody listened.
+  // A Sentinel may have spoken while nobody listened, also since a search has begun.
+  searching_ = false;
   search();
 }
 
 void MasterWatch::onMessage(const std::string& /*channel*/, std::string_view payload) {
-  if (auto master = switchedTo(payload, access_->settings.sentinelMaster)) {
+  // It is said once: what there is no memory to read counts as being about this master.
+  bool ours = true;
+  ifThereIsMemory([&] {
+    auto master = switchedTo(payload, access_->settings.sentinelMaster);
+    ours = master.has_value();
+    if (!ours) {
+      return;
+    }
     if (log_) {
       log_->write(LogLevel::info,
                   "a Sentinel says that the master is " + toString(*master) + " now");
     }
     access_->list.hint(*std::move(master), std::chrono::steady_clock::now());
+  });
+  if (ours) {
     searching_ = false;
     search();
   }

@@ -29,7 +29,12 @@ class FakeLink final : public net::CommandTransport {
   FakeLink(std::shared_ptr<ManualEnv> env, net::LinkEvents& events)
       : env_(std::move(env)), events_(events) {}
 
-  void open() override { opened = true; }
+  void open() override {
+    if (std::exchange(unopenable, false)) {
+      throw std::bad_alloc();
+    }
+    opened = true;
+  }
   void close() noexcept override { break_(); }
   bool submit(net::Request& request,
               std::span<const std::string_view> argv,
@@ -80,6 +85,7 @@ class FakeLink final : public net::CommandTransport {
   }
 
   bool opened = false;
+  bool unopenable = false;  // there is no memory for it, once
   int abandoned = 0;
   std::string_view full;  // there is no memory for this command, once
   std::vector<std::string> sent;
@@ -551,6 +557,14 @@ TEST_F(AckLaneTest, AStampThatThereWasNoMemoryForIsSentBeforeTheNextWait) {
   EXPECT_EQ(sent(), (Sent{"SET mark  PX 1", "WAIT 1 100"}));
   answers(number(1));
   EXPECT_TRUE(met(one));
+}
+
+TEST_F(AckLaneTest, ALaneThatThereWasNoMemoryToOpenIsOpenedLater) {
+  link->unopenable = true;
+  const auto one = add(SyncPolicy::replicas(1));
+  EXPECT_FALSE(link->opened);
+  const auto two = add(SyncPolicy::replicas(1));
+  EXPECT_TRUE(link->opened);
 }
 
 // The stamp may have been refused, and its answer was not looked at.

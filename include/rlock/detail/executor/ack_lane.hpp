@@ -286,8 +286,10 @@ inline void AckLane::pump() {
 
 /// There is a connection to the right server, and no reason to wait.
 inline bool AckLane::ready() {
-  if (!std::exchange(opened_, true)) {
+  if (!opened_) {
+    // Without memory the next ticket, or the next look, opens it.
     link_->open();
+    opened_ = true;
   }
   if (!link_->up() || !laneServer_) {
     return false;
