@@ -175,7 +175,7 @@ TEST_F(HoldKeeperTest, AGrantAfterAReleaseOfUnknownOutcomeIsNoLoss) {
   HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
   engine_->holds().releasing(*gate.hold, 0, env_->now());
   engine_->holds().notReleased(*gate.hold, HoldKeeper::GivenUp::doubtful);
-  HoldKeeper::GrantTerms terms;
+  HoldKeeper::GrantTerms terms = watchedTerms();
   terms.sentAt = terms.now = env_->now();
   engine_->holds().granted(*gate.hold, 2, 2, terms);
   EXPECT_EQ(gate.hold->count, 2);
