@@ -342,6 +342,9 @@ void Connector::Attempt::established(const Running& running, Established establi
     // What it lacks says nothing about its master, which may be one of the others.
     if (!replica_) {
       replica_.emplace(Replica{running, std::move(established)});
+      // Whoever waits for the connection does so until the deadline, and no longer.
+      const auto now = SteadyClock::now();
+      end_.armAt(now + std::max(deadline_ - now, SteadyClock::duration::zero()) / 2);
     }
     launch();
     return;

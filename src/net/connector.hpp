@@ -23,7 +23,7 @@ namespace rlock::detail::net {
 /// second, less when there is no time for that; then the next is tried beside it, and the first
 /// whose handshake is complete is the connection. So one that drops packets, or a name that is not
 /// resolved, delays by its head start only. A replica is the connection only where no other address
-/// leads to a master in time.
+/// leads to a master within half of the time that is left.
 class Connector final : public ConnectionSource {
  public:
   /// @param probeKill  whether to find out ServerSession::canKill
