@@ -21,7 +21,6 @@
 #include <memory>
 #include <new>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,8 +67,8 @@ class FakeMember final : public LockMember {
   std::vector<Duration> waits;
   /// The policy of the latest request.
   std::optional<SyncPolicy> sync;
-  /// What would stop the latest request.
-  std::stop_token stop;
+  /// Whether the latest request had been stopped when it came.
+  bool cameStopped = false;
   /// Called in the moment of a grant.
   std::function<void()> onGrant;
   IntrusivePtr<HoldHandle> last;
@@ -100,7 +99,7 @@ class FakeMember final : public LockMember {
   void acquireAsync(AcquireParams params, Handler<Acquired> handler) override {
     waits.push_back(params.wait);
     sync = params.sync;
-    stop = params.stop;
+    cameStopped = params.stop.stop_requested();
     const Duration lease = params.lease.value_or(times.watchdogTimeout);
     queue_.push_back([this, lease, handler = std::move(handler)]() mutable {
       if (onRequest) {
