@@ -339,10 +339,10 @@ void Connector::Attempt::established(const Running& running, Established establi
   const ServerSession& session = *established.session;
   if (settings_->peer == Peer::server && !settings_->cluster && isReplica(session) &&
       othersLeft()) {
-    // What it lacks says nothing about its master, which may be one of the others.
+    // A key that a replica lacks may be at its master, which may be one of the others.
     if (!replica_) {
       replica_.emplace(Replica{running, std::move(established)});
-      // Whoever waits for the connection does so until the deadline, and no longer.
+      // A caller waits for the connection until the deadline, and no longer.
       const auto now = SteadyClock::now();
       end_.armAt(now + std::max(deadline_ - now, SteadyClock::duration::zero()) / 2);
     }
