@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -160,13 +161,25 @@ void MasterConnector::Search::asked(const Endpoint& sentinel, Result<Established
 
 void MasterConnector::Search::verified(const Endpoint& candidate, Result<Established> result) {
   erase(verifying_, candidate);
+  const auto now = Clock::now();
+  std::optional<Error> why;
   if (result.has_value()) {
+    why = decisions_.objection(candidate, now);
+  } else {
+    why = result.error();
+  }
+  if (!why) {
     // The connection itself has said that it leads to a master; the Sentinels may be late.
-    access_->list.found(candidate, Clock::now());
+    access_->list.found(candidate, now);
     finish(std::move(result));
     return;
   }
-  decisions_.refuted(candidate, result.error(), Clock::now());
+  if (result.has_value() && settings_->log && settings_->log->enabled(LogLevel::debug)) {
+    settings_->log->write(
+        LogLevel::debug,
+        toString(candidate) + " says that it is the master, but " + why->message());
+  }
+  decisions_.refuted(candidate, *why, now);
   goOn();
 }
 

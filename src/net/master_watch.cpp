@@ -6,6 +6,7 @@
 #include <rlock/detail/base/no_memory.hpp>
 
 #include <exception>
+#include <optional>
 #include <utility>
 
 namespace rlock::detail::net {
@@ -69,19 +70,18 @@ void MasterWatch::onSubscribed(const std::string& /*channel*/) {
 void MasterWatch::onMessage(const std::string& /*channel*/, std::string_view payload) {
   // It is said once: what there is no memory to read counts as being about this master.
   bool ours = true;
+  std::optional<Endpoint> master;
   ifThereIsMemory([&] {
-    auto master = switchedTo(payload, access_->settings.sentinelMaster);
+    master = switchedTo(payload, access_->settings.sentinelMaster);
     ours = master.has_value();
-    if (!ours) {
-      return;
-    }
-    if (log_) {
+    if (ours && log_) {
       log_->write(LogLevel::info,
                   "a Sentinel says that the master is " + toString(*master) + " now");
     }
-    access_->list.hint(*std::move(master), std::chrono::steady_clock::now());
   });
   if (ours) {
+    // The searches that are under way are judged by it from here on.
+    access_->list.hint(std::move(master), std::chrono::steady_clock::now());
     searching_ = false;
     search();
   }

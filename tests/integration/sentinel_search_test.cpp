@@ -6,6 +6,7 @@
 #include "integration/sentinel_harness.hpp"
 #include "support/contested.hpp"
 #include "support/free_port.hpp"
+#include "support/tcp_proxy.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -500,6 +501,30 @@ TEST_F(ToldSearch, WhatASentinelSaysMeanwhileIsLookedAtAtOnce) {
   sentinel_.announce(after_.port());
   ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_), kLong));
   sentinel_.answer(after_.port());
+  expectMoved(client);
+}
+
+/// The old master answers after all, and says of itself that it is the master.
+TEST_F(ToldSearch, ADialOfTheOldMasterThatIsUnderWayDoesNotEndThere) {
+  TcpProxy toBefore(before_);
+  TcpProxy toAfter(after_);
+  sentinel_.answer(toBefore.port());
+  Client client = connectPatiently();
+  // The search that follows the subscription is over: nobody else connects from here on.
+  ASSERT_EVENTUALLY(kLong, toBefore.stats().accepted >= 2 && toBefore.stats().open == 1);
+  const auto dialled = toBefore.addRule(TcpProxy::command("HELLO"), TcpProxy::Action::stallReply());
+  toBefore.cutAll();
+  ASSERT_TRUE(dialled.waitForHits(1, kLong));
+  // Neither the new one nor a Sentinel ends the dial before the old one does.
+  const auto found = toAfter.addRule(TcpProxy::command("HELLO"), TcpProxy::Action::stallReply());
+  sentinel_.answer(0);
+  sentinel_.announce(toAfter.port());
+  ASSERT_TRUE(log().waitFor("a Sentinel says that the master is", kLong));
+  toBefore.releaseStalled();
+  ASSERT_TRUE(log().waitFor("says that it is the master, but", kLong));
+  sentinel_.answer(toAfter.port());
+  toAfter.removeRule(found);
+  toAfter.releaseStalled();
   expectMoved(client);
 }
 

@@ -79,6 +79,14 @@ class MasterSearchTest : public ::testing::Test {
   void refutes(const std::string& master, const Error& error = isReplica()) {
     search_->refuted(endpoint(master), error, now_);
   }
+  /// A server says that it is the master. Returns whether the search ends with that.
+  bool accepts(const std::string& master) {
+    const std::optional<Error> why = search_->objection(endpoint(master), now_);
+    if (why) {
+      refutes(master, *why);
+    }
+    return !why;
+  }
 
  private:
   SentinelList list_;
@@ -285,6 +293,100 @@ TEST_F(MasterSearchTest, AHintIsTriedFirstAndForAMomentOnly) {
   pass(milliseconds(2000));
   begin();
   EXPECT_EQ(next(), "ask s1");
+}
+
+TEST_F(MasterSearchTest, ASearchThatIsUnderWayHearsThatTheMasterHasMoved) {
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  EXPECT_TRUE(accepts("old"));
+  listReply().hint(endpoint("m"), now());
+  EXPECT_EQ(next(), "verify m");
+  EXPECT_TRUE(accepts("m"));
+}
+
+// A master that is cut off says that it is the master, too.
+TEST_F(MasterSearchTest, WhatWasNamedBeforeTheMasterMovedIsNotAccepted) {
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  listReply().hint(endpoint("m"), now());
+  EXPECT_FALSE(accepts("old"));
+  EXPECT_EQ(next(), "verify m");
+  EXPECT_TRUE(accepts("m"));
+}
+
+TEST_F(MasterSearchTest, AHintFromBeforeTheMasterMovedIsNotAccepted) {
+  listReply().found(endpoint("old"), now());
+  begin();
+  EXPECT_EQ(next(), "verify old");
+  listReply().hint(endpoint("m"), now());
+  EXPECT_FALSE(accepts("old"));
+  EXPECT_EQ(next(), "verify m");
+  // The links find it one after the other.
+  listReply().found(endpoint("m"), now());
+  EXPECT_TRUE(accepts("m"));
+}
+
+TEST_F(MasterSearchTest, TheAnswerToAQuestionFromBeforeTheMasterMovedIsNotAccepted) {
+  EXPECT_EQ(next(), "ask s1");
+  listReply().hint(endpoint("m"), now());
+  EXPECT_EQ(next(), "verify m");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  EXPECT_FALSE(accepts("old"));
+  refutes("m", refused());
+  EXPECT_EQ(next(), "ask s2") << "it is asked when the master has moved already";
+  names("s2", "m2");
+  EXPECT_EQ(next(), "verify m2");
+  EXPECT_TRUE(accepts("m2"));
+}
+
+// The message may be wrong, or late.
+TEST_F(MasterSearchTest, WhatIsNamedSinceTheMasterMovedIsAccepted) {
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  listReply().hint(endpoint("m"), now());
+  EXPECT_FALSE(accepts("old"));
+  EXPECT_EQ(next(), "verify m");
+  refutes("m");
+  for (const char* const sentinel : {"s2", "s3"}) {
+    EXPECT_EQ(next(), std::string("ask ") + sentinel);
+    names(sentinel, "old");
+  }
+  EXPECT_EQ(next(), "wait 50");
+  pass(milliseconds(50));
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  EXPECT_TRUE(accepts("old"));
+}
+
+TEST_F(MasterSearchTest, AServerThatTheMasterHasMovedToMeanwhileIsTriedAgain) {
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "m");
+  EXPECT_EQ(next(), "verify m");
+  refutes("m");
+  // It has been promoted.
+  listReply().hint(endpoint("m"), now());
+  EXPECT_EQ(next(), "verify m");
+  EXPECT_TRUE(accepts("m"));
+}
+
+TEST_F(MasterSearchTest, AMessageThatCannotBeReadHasTheSentinelsAsked) {
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  listReply().found(endpoint("old"), now());
+  listReply().hint(std::nullopt, now());
+  EXPECT_FALSE(accepts("old"));
+  EXPECT_EQ(next(), "ask s2");
+  names("s2", "m");
+  EXPECT_EQ(next(), "verify m");
+  EXPECT_TRUE(accepts("m"));
+  begin();
+  EXPECT_EQ(next(), "ask s2") << "what was found before is no hint any more";
 }
 
 TEST_F(MasterSearchTest, FurtherSentinelsAreAskedInTheSameSearch) {

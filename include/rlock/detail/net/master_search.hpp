@@ -27,6 +27,11 @@ namespace rlock::detail::net {
 /// more: during a failover they need a moment. The search is over when no Sentinel names an
 /// address, when a reason was found that waiting does not cure, or when its time is over.
 ///
+/// A candidate counts no more once a Sentinel has said that the master has moved: one that is cut
+/// off goes on to say that it is the master, and a search that ended there would lead all
+/// connections of the client back to it. It counts again when a Sentinel that was asked since then
+/// names it.
+///
 /// The owner does what next() says until it says `wait` or `over`, tells what came of it, and asks
 /// again.
 ///
@@ -39,8 +44,8 @@ class MasterSearch {
   struct Action {
     enum class Kind : std::uint8_t {
       ask,     ///< the Sentinel at `endpoint`; answered() or failed() follows
-      verify,  ///< whether the master is at `endpoint`; refuted() follows, or the search has
-               ///< succeeded
+      verify,  ///< whether the master is at `endpoint`; refuted() follows, or objection(), and the
+               ///< search has succeeded if there is none
       drop,    ///< no Sentinel names that `endpoint` any more; nothing follows
       wait,    ///< until then, unless something comes
       over,    ///< failure() says why
@@ -55,7 +60,7 @@ class MasterSearch {
       : list_(list), master_(std::move(master)), deadline_(deadline), headStartEnd_(now) {
     beginRound(now);
     if (auto hint = list.hint(now)) {
-      candidates_.push_back({*std::move(hint)});
+      candidates_.push_back({*std::move(hint), moves_});
     }
   }
 
@@ -64,6 +69,9 @@ class MasterSearch {
   void answered(const Endpoint& sentinel, const SentinelAnswer& answer, TimePoint now);
   void failed(const Endpoint& sentinel, const Error& error, TimePoint now);
   void refuted(const Endpoint& endpoint, const Error& error, TimePoint now);
+  /// Why the search does not end at a server that says itself that it is the master; refuted()
+  /// follows then. Empty: it does.
+  [[nodiscard]] std::optional<Error> objection(const Endpoint& endpoint, TimePoint now);
 
   /// Why no master was found.
   [[nodiscard]] Error failure() const;
@@ -72,12 +80,14 @@ class MasterSearch {
   struct Sentinel {
     Endpoint endpoint;
     bool due = true;
-    bool asked = false;  ///< and not yet answered
-    std::string note{};  ///< of its last answer that was of no use
+    bool asked = false;       ///< and not yet answered
+    std::string note{};       ///< of its last answer that was of no use
+    std::uint64_t moves = 0;  ///< that were heard of before it was asked
   };
   enum class State : std::uint8_t { fresh, tried, refuted };
   struct Candidate {
     Endpoint endpoint;
+    std::uint64_t moves;  ///< that were heard of before it was named
     State state = State::fresh;
     bool named = true;  ///< in this round
   };
@@ -98,6 +108,7 @@ class MasterSearch {
   }
 
   void beginRound(TimePoint now);
+  void listen(TimePoint now);
   [[nodiscard]] Action waitUntil(TimePoint until) const {
     return {Action::Kind::wait, {}, std::min(until, deadline_)};
   }
@@ -110,6 +121,7 @@ class MasterSearch {
   [[nodiscard]] bool waitingIsVain() const { return lastingMaster_ && !passingMaster_; }
 
   SentinelList& list_;
+  std::uint64_t moves_ = list_.moves();  ///< that this search has heard of
   const std::string master_;
   const TimePoint deadline_;
   std::vector<Sentinel> sentinels_;
@@ -150,7 +162,31 @@ inline void MasterSearch::beginRound(TimePoint now) {
   pauseEnd_.reset();
 }
 
+/// Looks at what a Sentinel has said unasked since the last look.
+inline void MasterSearch::listen(TimePoint now) {
+  if (moves_ == list_.moves()) {
+    return;
+  }
+  moves_ = list_.moves();
+  const std::optional<Endpoint> hint = list_.hint(now);
+  if (!hint) {
+    return;
+  }
+  Candidate* const known = candidate(*hint);
+  if (known == nullptr) {
+    candidates_.push_back({*hint, moves_});
+    return;
+  }
+  known->moves = moves_;
+  known->named = true;
+  if (known->state == State::refuted) {
+    // It may have become the master since.
+    known->state = State::fresh;
+  }
+}
+
 inline MasterSearch::Action MasterSearch::next(TimePoint now) {
+  listen(now);
   for (;;) {
     if (now >= deadline_) {
       return {Action::Kind::over};
@@ -170,6 +206,7 @@ inline MasterSearch::Action MasterSearch::next(TimePoint now) {
       }
       due->due = false;
       due->asked = true;
+      due->moves = moves_;
       headStartEnd_ = now + headStart(now);
       return {Action::Kind::ask, due->endpoint};
     }
@@ -234,6 +271,8 @@ inline void MasterSearch::answered(const Endpoint& sentinel,
                                    TimePoint now) {
   list_.answered(sentinel, answer.others);
   Sentinel* const known = find(sentinel);
+  // The answer may be older than a message that has come before it.
+  const std::uint64_t moves = known != nullptr ? known->moves : moves_;
   if (known != nullptr) {
     known->asked = false;
     known->note.clear();
@@ -254,12 +293,13 @@ inline void MasterSearch::answered(const Endpoint& sentinel,
   named_ = true;
   if (Candidate* const same = candidate(*answer.master)) {
     same->named = true;
+    same->moves = std::max(same->moves, moves);
     if (same->state == State::refuted) {
       headStartEnd_ = now;
     }
     return;
   }
-  candidates_.push_back({*answer.master});
+  candidates_.push_back({*answer.master, moves});
 }
 
 inline void MasterSearch::failed(const Endpoint& sentinel, const Error& error, TimePoint now) {
@@ -287,6 +327,15 @@ inline void MasterSearch::refuted(const Endpoint& endpoint, const Error& error, 
     passingMaster_ = true;
   }
   headStartEnd_ = now;
+}
+
+inline std::optional<Error> MasterSearch::objection(const Endpoint& endpoint, TimePoint now) {
+  listen(now);
+  const Candidate* const known = candidate(endpoint);
+  if (known == nullptr || known->moves == moves_) {
+    return std::nullopt;
+  }
+  return Error(Errc::connectionFailed, "a Sentinel has said since then that the master has moved");
 }
 
 inline Error MasterSearch::failure() const {

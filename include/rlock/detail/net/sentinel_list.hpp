@@ -109,22 +109,27 @@ class SentinelList {
   void answered(const Endpoint& sentinel, const std::vector<Endpoint>& others);
 
   /// The master was found there.
-  void found(Endpoint master, TimePoint now) {
+  void found(Endpoint master, TimePoint now) noexcept {
     everFound_ = true;
-    hint(std::move(master), now);
+    hint_ = std::move(master);
+    hintedAt_ = now;
   }
   /// The name is right, whatever a Sentinel says later on.
   [[nodiscard]] bool everFound() const noexcept { return everFound_; }
 
-  /// A Sentinel has just said where the master is: the searches of the next moment look there
-  /// first.
-  void hint(Endpoint master, TimePoint now) {
+  /// A Sentinel has just said that the master has moved: the searches of the next moment look there
+  /// first, and those that are under way count nothing that was named before.
+  /// @param master  where it is now; empty: the message could not be read
+  void hint(std::optional<Endpoint> master, TimePoint now) noexcept {
     hint_ = std::move(master);
     hintedAt_ = now;
+    ++moves_;
   }
   [[nodiscard]] std::optional<Endpoint> hint(TimePoint now) const {
     return now - hintedAt_ < kHintLife ? hint_ : std::nullopt;
   }
+  /// How often a Sentinel has said that the master has moved.
+  [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
 
  private:
   static constexpr std::size_t kLearnt = 16;
@@ -138,6 +143,7 @@ class SentinelList {
   bool everFound_ = false;
   std::optional<Endpoint> hint_;
   TimePoint hintedAt_{};
+  std::uint64_t moves_ = 0;
 };
 
 inline void SentinelList::answered(const Endpoint& sentinel, const std::vector<Endpoint>& others) {
