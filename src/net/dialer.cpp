@@ -9,6 +9,13 @@
 
 namespace rlock::detail::net {
 
+namespace {
+
+/// More failures, or hurries, in a row make no pause longer.
+constexpr int kEnough = 32;
+
+}  // namespace
+
 Dialer::Dialer(Loop& loop, LinkSettings settings, bool probeKill)
     : delayMin_(settings.reconnectDelayMin),
       delayMax_(settings.reconnectDelayMax),
@@ -23,8 +30,7 @@ Dialer::Dialer(Loop& loop, LinkSettings settings, bool probeKill)
 
 void Dialer::dial(ConnectionSource::Handler handler) {
   cancel();
-  const auto delay = pause();
-  constexpr int kEnough = 32;
+  const auto delay = pause(failures_);
   failures_ = std::min(failures_ + 1, kEnough);
   if (delay <= std::chrono::steady_clock::duration::zero()) {
     source_->start(std::move(handler));
@@ -45,8 +51,15 @@ void Dialer::startWaiting() {
 }
 
 void Dialer::hurry() noexcept {
-  if (timer_.armed()) {
-    timer_.armAt(std::chrono::steady_clock::now());
+  if (!timer_.armed()) {
+    return;
+  }
+  // The one that hurries may be a link whose connections do not last either, and hear of this one
+  // in its turn: without a pause the two would dial a server that only greets for ever.
+  const auto at = std::chrono::steady_clock::now() + pause(hurries_);
+  if (at < timer_.due()) {
+    timer_.armAt(at);
+    hurries_ = std::min(hurries_ + 1, kEnough);
   }
 }
 
@@ -56,11 +69,12 @@ void Dialer::cancel() noexcept {
   waiting_ = nullptr;
 }
 
-std::chrono::steady_clock::duration Dialer::pause() {
-  if (failures_ == 0) {
+/// @param before  how often it was in vain
+std::chrono::steady_clock::duration Dialer::pause(int before) noexcept {
+  if (before == 0) {
     return std::chrono::steady_clock::duration::zero();
   }
-  return backoffPause(delayMin_, delayMax_, failures_ - 1, static_cast<std::uint32_t>(random_()));
+  return backoffPause(delayMin_, delayMax_, before - 1, static_cast<std::uint32_t>(random_()));
 }
 
 }  // namespace rlock::detail::net

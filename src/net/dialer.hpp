@@ -25,12 +25,17 @@ class Dialer {
 
   /// The connection of the last dial() has proved usable: the next dial() starts at once. An owner
   /// that never says so makes each reconnect wait longer.
-  void succeeded() noexcept { failures_ = 0; }
+  void succeeded() noexcept {
+    failures_ = 0;
+    hurries_ = 0;
+  }
 
   /// As ConnectionSource::preferOthers().
   void preferOthers() noexcept { source_->preferOthers(); }
 
-  /// Something has changed: the pause of a dial() that waits is over.
+  /// Something has changed: the pause of a dial() that waits is over. If that is in vain it is only
+  /// shortened the next time, to a pause that grows as that of dial() does, until a connection has
+  /// proved usable.
   void hurry() noexcept;
 
   /// Drops the handler uncalled; the back-off is kept.
@@ -38,7 +43,7 @@ class Dialer {
 
  private:
   void startWaiting();
-  std::chrono::steady_clock::duration pause();
+  std::chrono::steady_clock::duration pause(int before) noexcept;
 
   std::chrono::milliseconds delayMin_;
   std::chrono::milliseconds delayMax_;
@@ -46,6 +51,7 @@ class Dialer {
   ConnectionSource::Handler waiting_;
   Timer timer_;
   int failures_ = 0;
+  int hurries_ = 0;  ///< that have shortened a pause, since a connection has proved usable
   std::minstd_rand random_;
 };
 

@@ -1106,6 +1106,43 @@ TEST_F(ConnectorTest, DialerBacksOffAndRecovers) {
   harness_.run([&] { dialer.reset(); });
 }
 
+// Two links of one client may each find a server that only greets, and tell the other.
+TEST_F(ConnectorTest, ADialerThatIsHurriedAgainAndAgainPausesAllTheSame) {
+  const test::PortReservation refused;
+  LinkSettings settings = settingsFor({tcp(refused.port())});
+  settings.reconnectDelayMin = 400ms;
+  settings.reconnectDelayMax = 1600ms;
+  const milliseconds late = scaled(milliseconds(500));
+  auto dialer =
+      harness_.run([&] { return std::make_unique<Dialer>(*harness_.loop(), settings, false); });
+  const auto dial = [&] {
+    std::promise<void> failed;
+    const test::Stopwatch watch;
+    harness_.run([&] {
+      dialer->dial([&](Result<Established> result) {
+        EXPECT_FALSE(result);
+        failed.set_value();
+      });
+      // More of them in the same pause are one.
+      for (int i = 0; i < 10; ++i) {
+        dialer->hurry();
+      }
+    });
+    EXPECT_EQ(failed.get_future().wait_for(scaled(kLong)), std::future_status::ready);
+    return watch.elapsedMs();
+  };
+  EXPECT_LT(dial(), late);
+  EXPECT_LT(dial(), late);
+  for (const milliseconds whole : {400ms, 800ms}) {
+    const milliseconds pause = dial();
+    EXPECT_GE(pause, whole / 2);
+    EXPECT_LE(pause, whole + late);
+  }
+  harness_.run([&] { dialer->succeeded(); });
+  EXPECT_LT(dial(), late);
+  harness_.run([&] { dialer.reset(); });
+}
+
 }  // namespace
 }  // namespace rlock::detail::net
 
