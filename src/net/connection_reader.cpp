@@ -3,6 +3,7 @@
 
 #include "base/futex.hpp"
 #include "net/link_settings.hpp"
+#include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/net/request_word.hpp>
 
 #include <algorithm>
@@ -11,6 +12,16 @@
 #include <string_view>
 
 namespace rlock::detail::net {
+
+namespace {
+
+/// The handshake has authenticated the connection, and the server knows that no more: it was reset,
+/// or the server is a proxy that was started again.
+bool asksForAuthentication(const Reply& reply) noexcept {
+  return reply.isError() && firstWord(reply.text) == "NOAUTH";
+}
+
+}  // namespace
 
 ConnectionReader::Awaited ConnectionReader::await(Request& request,
                                                   Clock::time_point deadline) noexcept {
@@ -161,6 +172,7 @@ ConnectionReader::Reading ConnectionReader::hand(const ReplyInput::Batch& batch,
   }
   const auto now = Clock::now();
   bool expected = true;
+  bool forgotten = false;
   bool over = false;
   PendingRequests::Ended ended;
   PendingRequests::Leader next;
@@ -172,6 +184,7 @@ ConnectionReader::Reading ConnectionReader::hand(const ReplyInput::Batch& batch,
     input_.notePending(core_.pending.size());
     const bool waits = own != nullptr && own->delivery() == Request::Delivery::pending;
     for (Reply& reply : batch.replies) {
+      forgotten = forgotten || asksForAuthentication(reply);
       expected = core_.pending.take(std::move(reply), now, ended);
       if (!expected) {
         break;
@@ -182,14 +195,22 @@ ConnectionReader::Reading ConnectionReader::hand(const ReplyInput::Batch& batch,
       core_.wakeLoop();
     }
     core_.completed.append(ended.background);
+    if (forgotten) {
+      core_.pending.discredit();
+    }
     const bool mine = own != nullptr && own->delivery() == Request::Delivery::replied;
     if (mine && waits) {
       input_.noteRoundTrip(now - own->submittedAt());
     }
-    over = mine && expected && batch.then == ReplyReader::Next::needMore;
+    over = mine && expected && !forgotten && batch.then == ReplyReader::Next::needMore;
     if (over) {
       next = core_.passRole();
     }
+  }
+  if (forgotten) {
+    // This connection ends before its requests are told, so that none of them goes out again on it.
+    // The next one begins with the credentials, and with the database.
+    core_.fail({Errc::connectionFailed, "the server asks for the authentication again"});
   }
   ConnectionCore::tell(ended.awaited);
   if (over) {

@@ -450,6 +450,47 @@ TEST_P(ServerErrors, XERR10_LoadingIsWaitedFor) {
   EXPECT_EQ(onlyEntry("err10").second, "1");
 }
 
+// As behind a proxy that was started again while its clients stayed connected.
+TEST_P(ServerErrors, AnAuthenticationThatTheServerForgetsIsDoneAgain) {
+  Client client = Client::connect(proxied());
+  FaceLock lock = lockOf(client, "forgotten");
+  lock.lock().value();
+  lock.unlock().value();
+  const auto before = client.stats().reconnects;
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  const auto forgets = [&] {
+    return proxy().addRule(TcpProxy::command("EVALSHA"),
+                           TcpProxy::Action::replyWithError("NOAUTH Authentication required."),
+                           once);
+  };
+  const auto first = forgets();
+  EXPECT_EQ(outcomeOf(lock.lock()), "ok");
+  const auto between = client.stats().reconnects;
+  EXPECT_GT(between, before);
+  const auto second = forgets();
+  EXPECT_EQ(outcomeOf(lock.unlock()), "ok");
+  EXPECT_GT(client.stats().reconnects, between);
+  EXPECT_EQ(first.hits() + second.hits(), 2U);
+  EXPECT_FALSE(raw().exists("forgotten"));
+}
+
+TEST_F(ServerTrouble, AnAuthenticationThatIsForgottenForGoodIsTheError) {
+  Options settings = proxied(kWatchdog);
+  // So that the time is up in a pause and not while a request is under way.
+  settings.retryDelayMin = 10s;
+  settings.retryDelayMax = 10s;
+  Client client = Client::connect(settings);
+  const auto forgets =
+      proxy().addRule(TcpProxy::command("EVALSHA"),
+                      TcpProxy::Action::replyWithError("NOAUTH Authentication required."));
+  RLock lock = client.getLock("forgotten");
+  EXPECT_EQ(answerOf([&] { return lock.tryLock(1s); }), "authenticationFailed");
+  EXPECT_EQ(forgets.hits(), 1U);
+  proxy().heal();
+  EXPECT_EQ(outcomeOf([&] { lock.lock(); }), "ok");
+}
+
 TEST_F(ServerTroubleSlow, XERR11_ABusyServer) {
   RLOCK_ONE_MASTER_ONLY("keeps one node busy, which may have another slot");
   raw().configSet("lua-time-limit", "20");

@@ -238,6 +238,64 @@ TEST(CommandLinkLife, AnAddressThatTakesNoWritesIsDialledAfterTheOthers) {
   EXPECT_EVENTUALLY(kLong, second.accepted() > 0);
 }
 
+// A proxy that was started again, say: only a new connection is authenticated.
+const FakeServer::Handler kForgets = [](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+  return peer.send(argv[0] == "FORGOTTEN" ? "-NOAUTH Authentication required.\r\n" : "+OK\r\n");
+};
+
+TEST(CommandLinkLife, AServerThatAsksForTheAuthenticationAgainIsConnectedToAnew) {
+  FakeServer server(kForgets);
+  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(5s); });
+  std::size_t connections = 1;
+  for (const Mode mode : {Mode::awaited, Mode::background}) {
+    ASSERT_TRUE(harness.waitUntilUp());
+    EXPECT_EQ(server.accepted(), connections);
+    const auto refused = makeIntrusive<TestRequest>();
+    ASSERT_TRUE(harness.submit(*refused, {"FORGOTTEN"}, mode));
+    if (mode == Mode::awaited) {
+      ASSERT_EQ(harness.link().await(*refused, Clock::now() + kLong),
+                CommandLink::Awaited::complete);
+    } else {
+      ASSERT_EVENTUALLY(kLong, refused->isCompleted());
+    }
+    EXPECT_EQ(refused->delivery(), Delivery::replied) << "it is known that it was not executed";
+    EXPECT_EQ(refused->reply().text, "NOAUTH Authentication required.");
+    ASSERT_EVENTUALLY(kLong, server.accepted() == connections + 1);
+    ++connections;
+    ASSERT_TRUE(harness.waitUntilUp());
+    const auto next = makeIntrusive<TestRequest>();
+    ASSERT_TRUE(harness.submit(*next, {"WORK"}, Mode::awaited));
+    ASSERT_EQ(harness.link().await(*next, Clock::now() + kLong), CommandLink::Awaited::complete);
+    EXPECT_EQ(next->delivery(), Delivery::replied);
+    EXPECT_EQ(next->reply().text, "OK");
+  }
+  EXPECT_EQ(harness.downs(), 2);
+}
+
+// A proxy may have forgotten it at one of several servers, and have answers of the others.
+TEST(CommandLinkLife, AServerThatAsksForTheAuthenticationForGoodIsDialledWithGrowingPauses) {
+  FakeServer server(kForgets);
+  LinkHarness harness(server.port(), [](LinkSettings& s) {
+    s.replyTimeout = scaled(5s);
+    s.reconnectDelayMin = 200ms;
+    // Longer than any connection here lasts.
+    s.reconnectDelayMax = scaled(60s);
+  });
+  for (const std::chrono::milliseconds pause : {200ms, 400ms, 800ms}) {
+    ASSERT_TRUE(harness.waitUntilUp());
+    const auto useful = makeIntrusive<TestRequest>();
+    ASSERT_TRUE(harness.submit(*useful, {"WORK"}, Mode::awaited));
+    ASSERT_EQ(harness.link().await(*useful, Clock::now() + kLong), CommandLink::Awaited::complete);
+    ASSERT_EQ(useful->delivery(), Delivery::replied);
+    const Stopwatch watch;
+    const auto refused = makeIntrusive<TestRequest>();
+    ASSERT_TRUE(harness.submit(*refused, {"FORGOTTEN"}, Mode::awaited));
+    ASSERT_EQ(harness.link().await(*refused, Clock::now() + kLong), CommandLink::Awaited::complete);
+    ASSERT_TRUE(harness.waitUntilUp());
+    EXPECT_GE(watch.elapsedMs(), pause / 2);
+  }
+}
+
 TEST(CommandLinkEnd, WhatIsGivenUpIsNotDeliveredByTheKernel) {
   std::atomic<bool> read{false};
   std::atomic<int> error{0};

@@ -24,6 +24,8 @@ TEST(ReplyVerdict, WhatPassesIsSentAgain) {
   EXPECT_EQ(verdict("TRYAGAIN Multiple keys"), " again");
   EXPECT_EQ(verdict("BUSY Redis is busy"), " again");
   EXPECT_EQ(verdict("NOREPLICAS Not enough"), " again");
+  // This is about a connection that was authenticated: a wrong password is refused before that.
+  EXPECT_EQ(verdict("NOAUTH Authentication required."), " again");
 }
 
 TEST(ReplyVerdict, AServerThatHasNoDataSaysThatAnotherMayHaveIt) {
@@ -46,7 +48,6 @@ TEST(ReplyVerdict, WhatStaysIsTheCallersMatter) {
   for (const std::string_view refusal : {"NOPERM this user",
                                          "OOM command not allowed",
                                          "MISCONF Redis is configured",
-                                         "NOAUTH Authentication required",
                                          "NOSCRIPT No matching script",
                                          "ERR unknown"}) {
     EXPECT_EQ(verdict(refusal), " fail") << refusal;

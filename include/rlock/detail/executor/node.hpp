@@ -376,7 +376,10 @@ inline Node* Node::killerOf(const LostRequests::Lost& lost) noexcept {
 }
 
 inline void Node::timeIsUp(const CallPtr& call) {
-  const bool parkedForLink = call->room_->waitsFor == Call::Wait::link;
+  // The connection was given up for that refusal: that there is none is no reason of its own.
+  const bool forgotten =
+      call->room_->lastError && call->room_->lastError->errc() == Errc::authenticationFailed;
+  const bool parkedForLink = call->room_->waitsFor == Call::Wait::link && !forgotten;
   if (call->room_->waitsFor == Call::Wait::kill) {
     if (auto why = call->room_->lost.refusal([this](const LostRequests::Lost& lost) {
           auto known = lost.node->killer_.refusal(lost.session);

@@ -36,7 +36,8 @@ inline constexpr std::array<ErrorClass, 19> kErrorClasses{{
     {"READONLY", ErrorAction::retry, Errc::readOnly},
     {"NOREPLICAS", ErrorAction::retry, Errc::notSynced},
     {"MISCONF", ErrorAction::fatal, Errc::serverError},
-    {"NOAUTH", ErrorAction::fatal, Errc::authenticationFailed},
+    // The transport gives such a connection up, and authenticates the next one.
+    {"NOAUTH", ErrorAction::retry, Errc::authenticationFailed},
     {"WRONGPASS", ErrorAction::fatal, Errc::authenticationFailed},
     {"NOPERM", ErrorAction::fatal, Errc::denied},
     {"WRONGTYPE", ErrorAction::fatal, Errc::wrongType},

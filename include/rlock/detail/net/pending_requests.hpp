@@ -120,6 +120,8 @@ class PendingRequests {
   [[nodiscard]] std::uint64_t answered() const noexcept { return answered_; }
   /// Whether it has answered a request of a user, and not with an error.
   [[nodiscard]] bool useful() const noexcept { return useful_; }
+  /// The connection is of no use any more, whatever it has answered.
+  void discredit() noexcept { useful_ = false; }
 
   /// Tells a request that has ended in the background. Loop thread, without the mutex.
   static void complete(Request& request) noexcept { request.completed(); }

@@ -38,7 +38,9 @@ class LinkEvents {
 ///
 /// A request that submit() has taken completes once: with its reply, or unsent, or lost when its
 /// connection broke after it may have reached the server. Replies come in the order of the
-/// requests. Node is the caller, AckLane for a connection of its own.
+/// requests. A connection on which the server asks for the authentication again is given up; the
+/// request that was refused has that answer. Node is the caller, AckLane for a connection of its
+/// own.
 ///
 /// **Thread safety:** submit(), await() and the observers from any thread; the rest on the loop
 /// thread.
