@@ -404,6 +404,30 @@ TEST_F(FencedKinds, RenewalsKeepTheCounterAsLongAsTheHold) {
   EXPECT_EVENTUALLY(kLong, !raw().exists(counterOf("one")));
 }
 
+// A token that is drawn anew would be given out twice.
+TEST_F(FencedKinds, ARenewalKeepsTheCounterForTheLongerOfBothTimes) {
+  const std::string counter = counterOf("kept");
+  const auto renew = [&](const std::string& lease, const std::string& retention) {
+    const Value reply =
+        raw().eval(lua::fenced_renew.body, {"kept", counter}, {lease, "foreign:1", retention});
+    return reply.array().at(0).integer();
+  };
+  rawHold("kept", "foreign:1", 20s);
+  raw().set(counter, "5", 20s);
+  EXPECT_EQ(renew("60000", "1000"), 1);
+  EXPECT_GT(raw().pttl("kept"), 50'000);
+  EXPECT_GT(raw().pttl(counter), 50'000) << "the hold would outlive its token";
+  EXPECT_EQ(renew("1000", "900000"), 1);
+  EXPECT_GT(raw().pttl(counter), 800'000);
+  EXPECT_EQ(renew("1000", "1000"), 1);
+  EXPECT_GT(raw().pttl(counter), 800'000) << "a renewal has shortened it";
+  EXPECT_GT(raw().pttl("kept"), 40'000);
+  // Somebody else keeps it for ever.
+  raw().run({"PERSIST", counter});
+  EXPECT_EQ(renew("60000", "1000"), 1);
+  EXPECT_EQ(raw().pttl(counter), -1);
+}
+
 TEST_F(FencedKinds, AHoldWhoseTokenIsGoneIsGivenBack) {
   Client client = Client::connect(proxied());
   FencedLock lock = client.getFencedLock("tokenless");

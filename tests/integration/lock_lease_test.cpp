@@ -64,6 +64,22 @@ TEST_P(LeaseTimes, APartialReleaseLeavesAnExplicitLeaseAlone) {
   EXPECT_GT(raw().pttl("ttl"), 4000);
 }
 
+TEST_P(LeaseTimes, APartialReleaseGivesAWatchedHoldItsLeaseBack) {
+  Client client = connect();
+  for (const RLock& made : {client.getLock("plain"), client.getFairLock("fair")}) {
+    const std::string name = made.getName();
+    FaceLock lock(GetParam(), made);
+    lock.lock().value();
+    lock.lock().value();
+    // Another program has shortened it.
+    raw().run({"PEXPIRE", name, "7000"});
+    lock.unlock().value();
+    EXPECT_GT(raw().pttl(name), 100'000) << name;
+    lock.unlock().value();
+  }
+  expectNoKeys();
+}
+
 TEST_P(LeaseTimes, XTTL4_ALeaseBelowAMillisecondRoundsUp) {
   proxy().recordCommands(true);
   const auto acquires = running(lua::lock_acquire);

@@ -64,6 +64,45 @@ TEST_P(ReadWriteConformance, AWatchedInnerHoldLeavesTheOuterOneItsLease) {
   expectNoKeys();
 }
 
+TEST_P(ReadWriteConformance, APartialReleaseGivesWatchedHoldsTheirLeaseBack) {
+  Client client = connect();
+  FaceSides lock = sidesOf(client, "back");
+  const OwnerId owner = newOwner();
+  lock.write.lock(owner).value();
+  lock.write.lock(owner).value();
+  raw().run({"PEXPIRE", "back", "7000"});
+  lock.write.unlock(owner).value();
+  EXPECT_GT(raw().pttl("back"), 100'000);
+  lock.write.unlock(owner).value();
+
+  lock.read.lock(owner).value();
+  lock.read.lock(owner).value();
+  const std::string outer = holdKey("back", ownerField(client, owner), 1);
+  raw().run({"PEXPIRE", outer, "7000"});
+  raw().run({"PEXPIRE", "back", "7000"});
+  lock.read.unlock(owner).value();
+  EXPECT_GT(raw().pttl(outer), 100'000);
+  EXPECT_GT(raw().pttl("back"), 100'000);
+  lock.read.unlock(owner).value();
+  expectNoKeys();
+}
+
+/// The holds of an owner are renewed together, also one whose own lease is longer.
+TEST_P(ReadWriteConformance, ARenewalShortensNoHoldWithALongerLease) {
+  Client client = connect(kWatchdog);
+  FaceSides lock = sidesOf(client, "longer");
+  const OwnerId owner = newOwner();
+  lock.read.lock(owner).value();
+  lock.read.lock(owner, 600s).value();
+  const std::uint64_t renewals = client.stats().renewals;
+  ASSERT_EVENTUALLY(kLong, client.stats().renewals >= renewals + 2);
+  EXPECT_GT(raw().pttl(holdKey("longer", ownerField(client, owner), 2)), 300'000);
+  EXPECT_GT(raw().pttl("longer"), 300'000);
+  lock.read.unlock(owner).value();
+  lock.read.unlock(owner).value();
+  expectNoKeys();
+}
+
 TEST_P(ReadWriteConformance, AHoldWithALeaseEndsThoughAWatchedOneWasInside) {
   Client client = connect(kWatchdog);
   FaceSides lock = sidesOf(client, "outer");
@@ -354,6 +393,18 @@ TEST_F(ReadWriteLoad, AWriterThatGivesUpLeavesTheIntentOfAnother) {
   EXPECT_FALSE(lock.readLock().tryLock()) << "also when it is free";
   raw().set(intentKey("intents"), "foreign:2:write", 200ms);
   EXPECT_TRUE(lock.readLock().tryLock(20s)) << "a dead one is not waited for";
+}
+
+/// As one leaves it behind that could not take its intent back.
+TEST_P(ReadWriteConformance, AnIntentOfItsOwnDoesNotHoldAReaderBack) {
+  Client client = connect();
+  FaceSides lock = sidesOf(client, "own");
+  const OwnerId owner = newOwner();
+  raw().set(intentKey("own"), ownerField(client, owner) + ":write", 60s);
+  EXPECT_EQ(answerOf(lock.read.tryLock(newOwner())), "false");
+  EXPECT_EQ(answerOf(lock.read.tryLock(owner)), "true");
+  lock.read.unlock(owner).value();
+  EXPECT_FALSE(raw().exists("own"));
 }
 
 TEST_F(ReadWriteLoad, AWriterThatGivesUpTakesItsOwnIntentBack) {

@@ -293,6 +293,27 @@ TEST_F(SimpleLockHolds, TheRenewalSeesThatTheHoldIsGone) {
   EXPECT_FALSE(raw().exists("deleted"));
 }
 
+TEST_F(SimpleLockHolds, AReconciliationThatGivesItBackTellsTheWaiters) {
+  raw().set("s", "foreign:1", 60s);
+  RawSubscriber listener(rawOptions());
+  listener.subscribe(channelOf("s"));
+  const auto bringTo = [&](const std::string& target) {
+    raw().eval(lua::simple_reconcile.body,
+               {"s"},
+               {"foreign:1", target, "0", raw().publishing(), "60000", channelOf("s"), "1"});
+  };
+  bringTo("1");
+  EXPECT_EQ(raw().get("s"), "foreign:1");
+  EXPECT_EQ(listener.count(), 0U);
+  bringTo("0");
+  EXPECT_FALSE(raw().exists("s"));
+  ASSERT_TRUE(listener.waitFor(1, kLong));
+  EXPECT_EQ(listener.messages()[0].payload, "0");
+  // It is gone, and nobody is told again.
+  bringTo("0");
+  EXPECT_EQ(listener.count(), 1U);
+}
+
 TEST_F(SimpleLockHolds, ClosingGivesItBack) {
   Client client = connect();
   Lease lease = client.getSimpleLock("closing").acquire();
