@@ -361,6 +361,13 @@ TEST_F(NumberedScripts, OneThatMayHaveRunDoesNothingWithoutItsKey) {
   EXPECT_EQ(raw().get("s"), "1");
 }
 
+TEST_F(NumberedScripts, PreparingOneThatHasRunKeepsItsAnswer) {
+  raw().set("marker", "7:1", 20s);
+  EXPECT_EQ(again("7").integer(), 1);
+  EXPECT_EQ(raw().get("marker"), "7:1");
+  EXPECT_GT(raw().pttl("marker"), 50'000) << "it may be sent again for as long as that";
+}
+
 TEST_F(NumberedScripts, OneThatIsPreparedRunsOnceInWhateverOrderItsCopiesCome) {
   RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   EXPECT_EQ(again("7").integer(), 0);

@@ -594,6 +594,18 @@ TEST_F(PermitHold, SomebodyGivesItAway) {
   EXPECT_EQ(total("s"), 3);
 }
 
+TEST_F(PermitHold, IsLostWhereItHasExpiredOnTheServer) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(1);
+  Permit permit = semaphore.hold({.lease = 60s});
+  // The server's clock was put forward, and nobody has looked since.
+  raw().run({"ZADD", takenKey("s"), std::to_string(serverMs() - 1), rawId(permit.id())});
+  EXPECT_EQ(permit.release(), ReleaseResult::lost);
+  EXPECT_EQ(free("s"), "1");
+  EXPECT_EQ(taken("s"), 0);
+}
+
 TEST_F(PermitHold, RenewalNeverShortensAndIgnoresOtherData) {
   Client client = Client::connect(brief(options()));
   auto semaphore = client.getPermitExpirableSemaphore("s");
@@ -768,6 +780,25 @@ TEST_F(PermitFault, AnAcquisitionThatIsForbiddenHalfwayIsUndone) {
   EXPECT_EQ(outcomeOf([&] { static_cast<void>(semaphore.hold()); }), "denied");
   EXPECT_EQ(free("s"), "2");
   EXPECT_EQ(taken("s"), 0);
+}
+
+/// What had expired came back within it, and stays free.
+TEST_F(PermitFault, AnAcquisitionThatIsUndoneTellsOfWhatHadExpired) {
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-zadd"});
+  Options settings = options();
+  settings.username = "weak";
+  settings.password = "pw";
+  Client client = Client::connect(settings);
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  raw().set("s", "0");
+  addExpired("s", 1);
+  RawSubscriber listener(rawOptions());
+  listener.subscribe(semaphoreChannel("s"));
+  EXPECT_EQ(outcomeOf([&] { static_cast<void>(semaphore.acquire()); }), "denied");
+  EXPECT_EQ(free("s"), "1");
+  EXPECT_EQ(taken("s"), 0);
+  ASSERT_TRUE(listener.waitFor(1, kLong));
+  EXPECT_EQ(listener.messages()[0].payload, "1");
 }
 
 TEST_F(PermitFault, WaitersPollWhereNobodyMayPublish) {

@@ -629,6 +629,50 @@ TEST_F(PermitTest, SetPermitsCountsWhatIsTaken) {
   EXPECT_EQ(said, (std::vector<std::string>{"6", "1", "77"})) << "nothing below 1 is ever said";
 }
 
+/// Only a new semaphore has nothing of the one before it.
+TEST_F(PermitTest, WhatIsTakenOutlivesACounterThatWasLost) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.setPermits(5);
+  const Ids two = semaphore.acquireMany(2);
+  raw().del("s");
+  semaphore.setPermits(5);
+  EXPECT_EQ(free("s"), "3");
+  EXPECT_EQ(taken("s"), 2);
+  raw().del("s");
+  semaphore.addPermits(4);
+  EXPECT_EQ(free("s"), "4");
+  EXPECT_EQ(taken("s"), 2);
+  EXPECT_EQ(semaphore.tryRelease(two), 2);
+  EXPECT_EQ(free("s"), "6");
+}
+
+/// Whoever finds them is the only one who knows that they are free again.
+TEST_F(PermitTest, EveryCallThatFindsExpiredPermitsTellsTheWaiters) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  RawSubscriber listener(rawOptions());
+  listener.subscribe(semaphoreChannel("s"));
+  const auto expectTold = [&](const char* what, const std::function<void()>& call) {
+    SCOPED_TRACE(what);
+    raw().set("s", "0");
+    addExpired("s", 2);
+    listener.clear();
+    static_cast<void>(outcomeOf(call));
+    ASSERT_TRUE(listener.waitFor(1, kLong));
+    EXPECT_EQ(listener.messages()[0].payload, "2");
+    EXPECT_EQ(free("s"), "2");
+    EXPECT_EQ(taken("s"), 0);
+  };
+  expectTold("availablePermits", [&] { semaphore.availablePermits(); });
+  expectTold("getPermits", [&] { semaphore.getPermits(); });
+  expectTold("acquiredPermits", [&] { semaphore.acquiredPermits(); });
+  expectTold("getLeaseTime", [&] { semaphore.getLeaseTime(kUnknown); });
+  expectTold("updateLeaseTime", [&] { semaphore.updateLeaseTime(kUnknown, 1s); });
+  expectTold("tryRelease", [&] { semaphore.tryRelease(kUnknown); });
+  expectTold("tryAcquireMany", [&] { static_cast<void>(semaphore.tryAcquireMany(3)); });
+}
+
 TEST_F(PermitTest, ExpiryOfTheCounterSurvivesAddPermits) {
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("s");
@@ -816,6 +860,47 @@ TEST_F(PermitTest, AnAcquisitionThatRunsTwiceTakesOnce) {
   EXPECT_EQ(acquire("60000"), taken);
   EXPECT_EQ(free("w"), "0");
   EXPECT_EQ(total("w"), 2);
+}
+
+TEST_F(PermitTest, AReconciliationKeepsAllPermitsThatLiveOrGivesBackWhatIsThere) {
+  raw().set("w", "3");
+  const std::vector<std::string> ids{rawId(kUnknown), "0123456789abcdef"};
+  const auto take = [&](const std::string& id, std::int64_t ms) {
+    raw().run({"ZADD", takenKey("w"), std::to_string(serverMs() + ms), id});
+  };
+  // Whether all were there and whether they still are, and how long they last.
+  const auto keep = [&] {
+    std::vector<std::string> args{"1", raw().publishing(), "redisson_sc:{w}", "60000"};
+    args.insert(args.end(), ids.begin(), ids.end());
+    std::vector<std::int64_t> said;
+    const Value reply = raw().eval(lua::permit_reconcile.body, {"w", takenKey("w")}, args);
+    for (const Value& part : reply.array()) {
+      said.push_back(part.integer());
+    }
+    return said;
+  };
+  const std::vector<std::int64_t> neither{0, 0};
+  take(ids[0], 900'000);
+  take(ids[1], 600'000);
+  const std::vector<std::int64_t> kept = keep();
+  ASSERT_EQ(kept.size(), 3U);
+  EXPECT_EQ(kept[0], 1);
+  EXPECT_EQ(kept[1], 1);
+  EXPECT_LE(kept[2], 600'000) << "the first to expire counts";
+  EXPECT_GT(kept[2], 500'000);
+  EXPECT_EQ(taken("w"), 2);
+  // One has expired, and nobody has looked since.
+  take(ids[1], -1);
+  EXPECT_EQ(keep(), neither);
+  EXPECT_EQ(taken("w"), 0);
+  EXPECT_EQ(free("w"), "5");
+  // One is gone.
+  take(ids[0], 900'000);
+  EXPECT_EQ(keep(), neither);
+  EXPECT_EQ(taken("w"), 0);
+  EXPECT_EQ(free("w"), "6");
+  EXPECT_EQ(keep(), neither);
+  EXPECT_EQ(free("w"), "6");
 }
 
 TEST_F(PermitTest, W39_ThousandsOfExpiredPermitsComeBackInEveryCall) {

@@ -305,6 +305,30 @@ TEST_F(CounterScript, C7_WhatIsForbiddenHalfwayIsDoneByItsRepetition) {
   reconnectRaw();
 }
 
+TEST_F(CounterScript, C7_WaitersAreToldOfWhatAReconciliationGivesBack) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
+  raw().set("counter", "3");
+  RawSubscriber listener(rawOptions());
+  listener.subscribe("channel");
+  EXPECT_FALSE(run(lua::semaphore_acquire, 5, {"2"}).isError());
+  EXPECT_FALSE(run(lua::semaphore_reconcile, 5, {"2", "0", "PUBLISH", "channel"}).isError());
+  ASSERT_TRUE(listener.waitFor(1, kLong));
+  EXPECT_EQ(listener.messages()[0].payload, "3");
+}
+
+// Its repetition would take them for its own, and its reconciliation would give them back.
+TEST_F(CounterScript, C7_PermitsThatWereForbiddenAreNotTakenForTaken) {
+  RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
+  raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-decrby"});
+  raw().run({"AUTH", "weak", "pw"});
+  raw().set("counter", "10");
+  EXPECT_TRUE(run(lua::semaphore_acquire, 5, {"2"}).isError());
+  EXPECT_TRUE(run(lua::semaphore_acquire, 5, {"2"}).isError());
+  EXPECT_FALSE(run(lua::semaphore_reconcile, 5, {"2", "0", "PUBLISH", "channel"}).isError());
+  EXPECT_EQ(raw().get("counter"), "10");
+  reconnectRaw();
+}
+
 class SemaphoreLostReplySlow : public LostReplyTest {};
 
 INSTANTIATE_TEST_SUITE_P(Policies,
