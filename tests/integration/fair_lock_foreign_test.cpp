@@ -176,6 +176,8 @@ TEST_F(FairLock, Interop_PlacesOutliveForeignWaitersBehindOneThatGotIn) {
   ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
   foreign.release();
   EXPECT_EQ(ours.acquire("ours:1", 20s, Steps::Wait::on), std::nullopt);
+  // What is known of those left ends by itself.
+  EXPECT_GT(raw().pttl(foreignWaitsKey("in")), 0);
   // Much later.
   raw().run({"ZINCRBY", deadlinesKey("in"), "-90000", "foreign:1"});
   ours.acquire("ours:2", 20s, Steps::Wait::begin);
@@ -214,6 +216,19 @@ TEST_F(FairLock, Interop_QueuesOfForeignWaitersDoNotExpireWhereTheLastOfOursDied
                         queue("died") == Names{"foreign:1"});
   EXPECT_EQ(raw().pttl(queueKey("died")), -1);
   EXPECT_EQ(raw().pttl(deadlinesKey("died")), -1);
+}
+
+/// They refresh nothing, however long they wait, and nobody else may come that does.
+TEST_F(FairLock, Interop_QueuesWithForeignWaitersLastForADay) {
+  Steps ours(raw(), "patient", kLong);
+  ForeignClient foreign(raw(), "patient");
+  rawHold("patient", "foreign:0", 60s);
+  ours.acquire("ours:1", 20s, Steps::Wait::begin);
+  EXPECT_LT(raw().pttl(queueKey("patient")), 3'600'000) << "nobody but ours waits";
+  ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
+  ours.acquire("ours:1", 20s, Steps::Wait::on);
+  EXPECT_GT(raw().pttl(queueKey("patient")), 80'000'000);
+  EXPECT_GT(raw().pttl(deadlinesKey("patient")), 80'000'000);
 }
 
 TEST_F(FairLock, Interop_AForeignWaiterKnownFromBeforeDoesNotHideANewOne) {

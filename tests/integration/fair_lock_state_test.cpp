@@ -178,6 +178,7 @@ TEST_F(FairLockSlow, XFAIR5_AnEmptyRestartWithAFullQueue) {
 TEST_F(FairLock, W79_WhatTheDeadLeaveBehindIsBounded) {
   for (int i = 0; i < 150; ++i) {
     raw().run({"ZADD", orderKey("W79"), std::to_string(i + 1), "dead:" + std::to_string(i)});
+    raw().run({"ZADD", deadlinesKey("W79"), std::to_string(i + 1), "dead:" + std::to_string(i)});
     raw().run({"ZADD", leasesKey("W79"), std::to_string(i + 1), "dead:" + std::to_string(i)});
   }
   rawHold("W79", "foreign:1", 60s);
@@ -188,6 +189,7 @@ TEST_F(FairLock, W79_WhatTheDeadLeaveBehindIsBounded) {
     ASSERT_EVENTUALLY(kLong, waiting("W79", static_cast<std::size_t>(i) + 1));
   }
   EXPECT_EQ(raw().run({"ZCARD", orderKey("W79")}).integer(), 3);
+  EXPECT_EQ(raw().run({"ZCARD", deadlinesKey("W79")}).integer(), 3);
   EXPECT_EQ(raw().run({"ZCARD", leasesKey("W79")}).integer(), 3);
   expectNoEternalKeys();
   ForeignClient(raw(), "W79").release();

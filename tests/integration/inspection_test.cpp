@@ -89,6 +89,22 @@ TEST_F(Inspection, AFurtherHoldWithoutALabelLeavesTheLabel) {
   EXPECT_EVENTUALLY(kLong, raw().keys().empty());
 }
 
+TEST_F(Inspection, LabelsOfOneLockLastAsLongAsTheLongestLease) {
+  const std::string key = "rlock_label:{l}";
+  const auto label = [&](const std::string& owner, const std::string& text, const char* keep) {
+    EXPECT_EQ(raw().eval(lua::label.body, {key}, {owner, text, keep}).integer(), 1);
+  };
+  label("reader:1", "long job", "600000");
+  label("reader:2", "short job", "1000");
+  EXPECT_GT(raw().pttl(key), 500'000) << "a short lease ends the labels of others";
+  label("reader:3", "longer job", "900000");
+  EXPECT_GT(raw().pttl(key), 800'000);
+  label("reader:2", "", "1000");
+  EXPECT_EQ(
+      raw().hgetall(key),
+      (std::map<std::string, std::string>{{"reader:1", "long job"}, {"reader:3", "longer job"}}));
+}
+
 TEST_F(Inspection, LabelThatIsTooLongIsRefused) {
   Client client = connect();
   AcquireOptions options;
@@ -185,6 +201,23 @@ TEST_F(Inspection, AThousandOfMoreReadersAreShown) {
   EXPECT_EQ(infoOf(client, "customer").kind, LockKind::foreign);
   ASSERT_EQ(client.list().size(), 1U);
   EXPECT_EQ(client.list()[0].name, "rw");
+}
+
+TEST_F(Inspection, AWriterHasItsLabelAmongThousands) {
+  Client client = connect();
+  const std::string owner = client.id() + ":1";
+  RawRedis::Args labels{"HSET", "rlock_label:{rw}", owner, "night run"};
+  for (int i = 0; i < 1200; ++i) {
+    labels.push_back(client.id() + ":" + std::to_string(1000 + i));
+    labels.emplace_back("of a reader before");
+  }
+  raw().run(labels);
+  raw().run({"HSET", "rw", "mode", "write", owner + ":write", "1"});
+  const LockInfo info = infoOf(client, "rw");
+  ASSERT_EQ(info.holders.size(), 1U);
+  EXPECT_TRUE(info.holders[0].exclusive);
+  EXPECT_EQ(info.holders[0].owner, owner);
+  EXPECT_EQ(info.holders[0].label, "night run");
 }
 
 TEST_F(Inspection, ListsManyNamesByEachFaceWithoutKeys) {
