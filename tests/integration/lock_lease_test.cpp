@@ -10,6 +10,7 @@ namespace rlock::test {
 namespace {
 
 class LeaseTimes : public FaceTest {};
+class LeaseForms : public LockTest {};
 class LeaseObject : public LockTest {};
 class LeaseObjectSlow : public LockTest {};
 
@@ -187,6 +188,43 @@ TEST_P(LeaseTimes, XTTL11_AStrangersUnlockDoesNotTouchTheLease) {
   lock.unlock().value();
   EXPECT_GT(raw().pttl("ttl11"), 15'000);
   EXPECT_EQ(lock.holdCount(), 1);
+}
+
+// A lease that is lost on the way leaves the hold to the watchdog.
+TEST_F(LeaseForms, EveryFormOfACallGivesTheHoldItsLease) {
+  Client client = connect();
+  RLock lock = client.getLock("forms");
+  std::stop_source stop;
+  const OwnerId owner = newOwner();
+  const auto expectLeased = [&](const char* form, OwnerId holder) {
+    const std::int64_t left = raw().pttl("forms");
+    EXPECT_GT(left, 0) << form;
+    EXPECT_LE(left, 20'000) << form;
+    EXPECT_EQ(outcomeOf(lock.unlockAsync(holder).wait()), "ok") << form;
+  };
+  lock.lock(20s);
+  expectLeased("lock", currentOwner());
+  lock.lockInterruptibly(stop.get_token(), 20s);
+  expectLeased("lockInterruptibly", currentOwner());
+  EXPECT_TRUE(lock.tryLock(5s, 20s));
+  expectLeased("tryLock", currentOwner());
+  EXPECT_TRUE(lock.tryLock(stop.get_token(), 5s, 20s));
+  expectLeased("tryLock with a stop token", currentOwner());
+  lock.lockAsync({.lease = 20s}).get();
+  expectLeased("lockAsync", currentOwner());
+  lock.lockAsync({.lease = 20s}, owner).get();
+  expectLeased("lockAsync of an owner", owner);
+  EXPECT_TRUE(lock.tryLockAsync({.lease = 20s}, owner).get());
+  expectLeased("tryLockAsync of an owner", owner);
+  EXPECT_TRUE(lock.tryLockAsync(5s, 20s).get());
+  expectLeased("tryLockAsync with a wait", currentOwner());
+  EXPECT_TRUE(lock.tryLockAsync(5s, 20s, owner).get());
+  expectLeased("tryLockAsync with a wait, of an owner", owner);
+  lock.lockInterruptiblyAsync(stop.get_token(), 20s).get();
+  expectLeased("lockInterruptiblyAsync", currentOwner());
+  lock.lockInterruptiblyAsync(stop.get_token(), 20s, owner).get();
+  expectLeased("lockInterruptiblyAsync of an owner", owner);
+  expectNoKeys();
 }
 
 // The object.

@@ -54,6 +54,42 @@ TEST(CommandLinkLoop, ASlowCompletionDelaysNoOtherThread) {
   EXPECT_EQ(server.accepted(), 1U);
 }
 
+// Timers, sockets and what others have left to the loop get their turn in between.
+TEST(CommandLinkLoop, ManyCompletionsLeaveTheLoopToOthersInBetween) {
+  constexpr std::size_t kRequests = 60;
+  // Used by the loop until the link ends.
+  std::atomic<std::size_t> completed{0};
+  std::atomic<std::size_t> atOthersTurn{0};
+  std::vector<IntrusivePtr<TestRequest>> requests;
+  std::size_t asked = 0;  // by the only connection's thread
+  FakeServer server([&](FakeServer::Peer& peer, const FakeServer::Argv& /*argv*/) {
+    if (++asked < kRequests) {
+      return true;
+    }
+    std::string all;
+    for (std::size_t i = 0; i < kRequests; ++i) {
+      all += "+OK\r\n";
+    }
+    // All of them are complete at once.
+    return peer.send(all);
+  });
+  LinkHarness harness(server.port(), [](LinkSettings& s) { s.replyTimeout = scaled(10s); });
+  ASSERT_TRUE(harness.waitUntilUp());
+  for (std::size_t i = 0; i < kRequests; ++i) {
+    requests.push_back(makeIntrusive<TestRequest>([&] {
+      if (completed++ == 0) {
+        harness.loop().loop()->post([&] { atOthersTurn = completed.load(); });
+      }
+      std::this_thread::sleep_for(1ms);
+    }));
+    ASSERT_TRUE(harness.submit(*requests.back(), {"WORK"}, Mode::background));
+  }
+  ASSERT_EVENTUALLY(kLong, requests.back()->isCompleted() && atOthersTurn > 0);
+  EXPECT_EQ(completed, kRequests);
+  EXPECT_LT(atOthersTurn, kRequests);
+  EXPECT_EQ(server.accepted(), 1U);
+}
+
 TEST(CommandLinkLoop, WhatCouldNotBeWrittenIsWrittenWhileTheLoopIsBusy) {
   std::atomic<bool> read{false};
   FakeServer server([&](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
@@ -226,6 +262,34 @@ TEST(CommandLinkLife, AfterARealReplyTheNextConnectionIsMadeAtOnce) {
     ASSERT_EQ(fatal->delivery(), Delivery::lost);
   }
   EXPECT_TRUE(harness.waitUntilUp());
+}
+
+// It was of no use, but is no part of a storm either.
+TEST(CommandLinkLife, AfterAConnectionThatHasLastedTheNextIsMadeAtOnce) {
+  FakeServer server(
+      [](FakeServer::Peer& /*peer*/, const FakeServer::Argv& /*argv*/) { return false; });
+  constexpr std::chrono::milliseconds kDelay{1000};
+  LinkHarness harness(server.port(), [&](LinkSettings& s) {
+    s.replyTimeout = scaled(5s);
+    s.reconnectDelayMin = kDelay;
+    s.reconnectDelayMax = kDelay;
+  });
+  // At least half of the delay would be waited for each time; one round that is quicker is enough,
+  // for a slow host may take as long.
+  Clock::duration quickest = kDelay;
+  for (int round = 0; round < 5 && quickest >= kDelay / 2; ++round) {
+    ASSERT_TRUE(harness.waitUntilUp());
+    std::this_thread::sleep_for(kDelay + 50ms);
+    const std::size_t before = server.accepted();
+    const Clock::time_point ends = Clock::now();
+    const auto fatal = makeIntrusive<TestRequest>();
+    ASSERT_TRUE(harness.submit(*fatal, {"CLOSE"}, Mode::awaited));
+    ASSERT_EQ(harness.link().await(*fatal, Clock::now() + kLong), CommandLink::Awaited::complete);
+    ASSERT_EQ(fatal->delivery(), Delivery::lost);
+    ASSERT_EVENTUALLY(kLong, server.accepted() > before);
+    quickest = std::min(quickest, Clock::now() - ends);
+  }
+  EXPECT_LT(quickest, kDelay / 2);
 }
 
 TEST(CommandLinkLife, AnAddressThatTakesNoWritesIsDialledAfterTheOthers) {

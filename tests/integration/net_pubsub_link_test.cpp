@@ -502,6 +502,22 @@ TEST_F(PubSubLinkRedisTest, SubscribesAgainWhenTheServerKillsTheConnection) {
   EXPECT_TRUE(eventually(kLong, [&] { return recorder_.messageCount() == 5; }));
 }
 
+TEST_F(PubSubLinkRedisTest, ConnectsAgainAtOnceAfterAServerThatHasAnswered) {
+  const RedisServer server;
+  RawRedis raw(server);
+  LinkSettings settings = quickSettings(server.port());
+  // At least half of it would be waited for, which is longer than the test waits.
+  settings.reconnectDelayMin = scaled(60s);
+  settings.reconnectDelayMax = scaled(60s);
+  open(settings);
+  subscribe({"a"});
+  ASSERT_TRUE(awaitSubscribed("a"));
+  for (int round = 2; round < 5; ++round) {
+    EXPECT_EQ(raw.clientKillType("pubsub"), 1);
+    ASSERT_TRUE(awaitSubscribed("a", round));
+  }
+}
+
 TEST_F(PubSubLinkRedisTest, SurvivesARestartOfTheServer) {
   RedisServer server;
   open(quickSettings(server.port()));

@@ -51,6 +51,45 @@ TEST_P(PermitFaceTest, PS04_AddPermits) {
   EXPECT_EQ(by(semaphore.availablePermitsAsync()).value(), -5);
 }
 
+/// A permit whose lease is lost on the way is taken for ever.
+TEST_F(PermitTest, EveryFormOfACallGivesThePermitsTheirLease) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(24);
+  std::stop_source stop;
+  const auto expectLeased = [&](const char* form, const Ids& ids, std::size_t count) {
+    EXPECT_EQ(ids.size(), count) << form;
+    for (const std::string& id : ids) {
+      const std::int64_t end = std::stoll(score("s", id).value_or("0"));
+      const std::int64_t now = serverMs();
+      EXPECT_GT(end, now) << form;
+      EXPECT_LE(end, now + 20'000) << form;
+    }
+  };
+  expectLeased("acquire", {semaphore.acquire(20s)}, 1);
+  expectLeased("acquire, stop", {semaphore.acquire(stop.get_token(), 20s)}, 1);
+  expectLeased("tryAcquire", {semaphore.tryAcquire(5s, 20s).value()}, 1);
+  expectLeased("tryAcquire, stop", {semaphore.tryAcquire(stop.get_token(), 5s, 20s).value()}, 1);
+  expectLeased("acquireMany", semaphore.acquireMany(2, 20s), 2);
+  expectLeased("acquireMany, stop", semaphore.acquireMany(stop.get_token(), 2, 20s), 2);
+  expectLeased("tryAcquireMany", semaphore.tryAcquireMany(2, 5s, 20s), 2);
+  expectLeased("tryAcquireMany, stop", semaphore.tryAcquireMany(stop.get_token(), 2, 5s, 20s), 2);
+  expectLeased("acquireAsync", {semaphore.acquireAsync(20s).get()}, 1);
+  expectLeased("acquireAsync, stop", {semaphore.acquireAsync(stop.get_token(), 20s).get()}, 1);
+  expectLeased("tryAcquireAsync", {semaphore.tryAcquireAsync(5s, 20s).get().value()}, 1);
+  expectLeased("tryAcquireAsync, stop",
+               {semaphore.tryAcquireAsync(stop.get_token(), 5s, 20s).get().value()},
+               1);
+  expectLeased("acquireManyAsync", semaphore.acquireManyAsync(2, 20s).get(), 2);
+  expectLeased(
+      "acquireManyAsync, stop", semaphore.acquireManyAsync(stop.get_token(), 2, 20s).get(), 2);
+  expectLeased("tryAcquireManyAsync", semaphore.tryAcquireManyAsync(2, 5s, 20s).get(), 2);
+  expectLeased("tryAcquireManyAsync, stop",
+               semaphore.tryAcquireManyAsync(stop.get_token(), 2, 5s, 20s).get(),
+               2);
+  EXPECT_EQ(free("s"), "0");
+}
+
 TEST_F(PermitTest, PS05_PS06_PS07_CountsFollowExpiry) {
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("s");
