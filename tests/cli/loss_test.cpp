@@ -438,6 +438,19 @@ TEST_F(CliLoss, AGuardianThatWasKilledIsMissedOnce) {
   EXPECT_EQ(countOf(outcome.output, "guardian"), 1U) << outcome.output;
 }
 
+/// The kernel tells it, for nobody else is left who could.
+TEST_F(CliLoss, ACommandHearsOfTheEndOfItsWrapperAlsoWithoutAGuardian) {
+  ChildProcess holder = start({"run", "a", "sh", "-c", "echo $$; exec sleep 60"});
+  const pid_t command = std::stoi(holder.expectLine(kSoon));
+  std::vector<pid_t> others = childrenOf(holder.pid());
+  std::erase(others, command);
+  ASSERT_EQ(others.size(), 1U);
+  ASSERT_EQ(::kill(others.front(), SIGKILL), 0);
+  holder.expectLineContaining("the guardian was killed", kSoon);
+  holder.kill(SIGKILL);
+  EXPECT_EVENTUALLY(kSoon, !alive(command));
+}
+
 TEST_F(CliLoss, TheCommandMayCleanUpBeforeItIsKilled) {
   TcpProxy proxy(server());
   ChildProcess holder =

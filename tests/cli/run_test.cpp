@@ -53,6 +53,15 @@ TEST_F(CliRun, CR1_WhatCannotRunHasCodesOfItsOwn) {
   EXPECT_EQ(run({"run", "text", "true"}).code, 76);
 }
 
+TEST_F(CliRun, CR1_WhatIsNotPermittedIsItsOwnCode) {
+  redis().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-eval", "-evalsha"});
+  const std::string place = "@127.0.0.1:" + std::to_string(server().port());
+  EXPECT_EQ(runCli("redis://weak:wrong" + place, {"run", "a", "true"}).code, 77);
+  EXPECT_EQ(runCli("redis://weak:wrong" + place, {"show", "a"}).code, 77);
+  EXPECT_EQ(runCli("redis://weak:pw" + place, {"run", "a", "true"}).code, 77);
+  EXPECT_FALSE(redis().exists("a"));
+}
+
 TEST_F(CliRun, CR1_TheTimeToWaitIncludesThatOfConnecting) {
   using std::chrono::milliseconds;
   occupy("a");
@@ -71,7 +80,10 @@ TEST_F(CliRun, CR1_TheTimeToWaitIncludesThatOfConnecting) {
 
 TEST_F(CliRun, CR1_ALockThatIsHeldIsItsOwnCode) {
   occupy("a");
-  EXPECT_EQ(run({"try", "a", "false"}).code, 75);
+  const CliOutcome once = run({"try", "a", "false"});
+  EXPECT_EQ(once.code, 75);
+  EXPECT_EQ(once.output, "") << "the code says it to a script that asked for one attempt";
+  EXPECT_THAT(run({"try", "--verbose", "a", "false"}).output, HasSubstr("held by another"));
   EXPECT_EQ(run({"run", "-n", "a", "false"}).code, 75);
   EXPECT_EQ(run({"run", "--no-wait", "-E", "0", "a", "false"}).code, 0);
   const CliOutcome late = run({"run", "-w", "2s", "a", "false"});
@@ -91,6 +103,18 @@ TEST_F(CliRun, CR2_SignalsEndAWaitAndNothingIsHeld) {
     EXPECT_EQ(outcome.output, "");
     EXPECT_FALSE(redis().exists("redisson_lock_queue:{a}"));
   }
+}
+
+TEST_F(CliRun, CR2_ASignalEndsAnAttemptToConnectAtOnce) {
+  TcpProxy proxy(server());
+  const auto asked = proxy.addRule(TcpProxy::command("HELLO"), TcpProxy::Action::stallRequest());
+  ChildProcess connecting = startCli(proxy.uri() + "?connect-timeout=60s", {"run", "a", "true"});
+  ASSERT_TRUE(asked.waitForHits(1, kSoon));
+  const Stopwatch watch;
+  connecting.kill(SIGTERM);
+  EXPECT_EQ(finish(connecting).code, 128 + SIGTERM);
+  // A server that has answered is given three seconds, in which a grant could be given back.
+  EXPECT_LT(watch.elapsed(), scaled(std::chrono::milliseconds(2000)));
 }
 
 TEST_F(CliRun, CR2_OtherSignalsDoNotEndAWait) {

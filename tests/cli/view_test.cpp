@@ -230,5 +230,27 @@ TEST_F(CliView, Benchmark) {
   EXPECT_EQ(redis().dbsize(), 0);
 }
 
+TEST_F(CliView, TheNumbersOfABenchmarkFitTogether) {
+  const std::string output =
+      run({"bench", "--json", "--duration", "300ms", "--threads", "1"}).output;
+  const auto number = [&](const std::string& key) {
+    const std::string quoted = '"' + key + "\":";
+    const std::size_t at = output.find(quoted);
+    EXPECT_NE(at, std::string::npos) << key;
+    return at == std::string::npos ? 0.0 : std::stod(output.substr(at + quoted.size()));
+  };
+  const double seconds = number("seconds");
+  const double pairs = number("pairs");
+  EXPECT_EQ(number("threads"), 1);
+  EXPECT_GE(seconds, 0.3);
+  EXPECT_GE(pairs, 1);
+  EXPECT_NEAR(number("pairsPerSecond") * seconds, pairs, 0.5);
+  // A pair is two questions to a server, which take longer than a microsecond.
+  EXPECT_GE(number("medianUs"), 1);
+  EXPECT_LE(number("medianUs"), number("p99Us"));
+  EXPECT_LE(number("p99Us"), number("maxUs"));
+  EXPECT_LE(number("maxUs"), seconds * 1e6);
+}
+
 }  // namespace
 }  // namespace rlock::test
