@@ -42,8 +42,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   ~Loop();
 
   /// Queues a function: first in, first out, never called inside post(). One pass runs only what
-  /// was queued when it began. After stop() the function is destroyed unrun. For want of memory it
-  /// uses up a small reserve before it fails.
+  /// was queued when it began. When the loop has ended the function is destroyed unrun. For want of
+  /// memory it uses up a small reserve before it fails.
   void post(UniqueFunction<void()> function);
 
   /// True on the owned thread. For an adopted loop: true on the thread that last ran a callback of
@@ -56,8 +56,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   /// idle loop by itself.
   void atPassEnd(UniqueFunction<void()> function);
 
-  /// Takes no more functions of other threads, runs those already queued and what they queue in
-  /// turn, then closes all handles, Polls included, and disarms all Timers.
+  /// Runs what is queued, what that queues in turn and what other threads queue meanwhile, then
+  /// closes all handles, Polls included, and disarms all Timers. A loop that nobody has ever run
+  /// takes nothing more from here on.
   ///
   /// On the loop thread it only marks the end, and the next pass does the rest. Elsewhere it waits
   /// for that, at most until `deadline`; past it the loop finishes on its own.

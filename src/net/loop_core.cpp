@@ -131,6 +131,9 @@ void LoopCore::closeAll() noexcept {
   passEnd_.clear();
   timers_.disarmAll();
   polls_.stopAll();
+  // A function that is refused from here on is destroyed on the thread that queued it, with all
+  // Timers and Polls that it has.
+  posted_.end();
   close(reinterpret_cast<uv_handle_t*>(&async_));
   close(reinterpret_cast<uv_handle_t*>(&passEnd_.handle()));
   close(reinterpret_cast<uv_handle_t*>(&timers_.handle()));
@@ -149,7 +152,6 @@ void LoopCore::runLast() noexcept {
     }
     posted_.run();
   }
-  posted_.end();
 }
 
 void LoopCore::close(uv_handle_t* handle) noexcept {

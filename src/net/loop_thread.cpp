@@ -40,9 +40,12 @@ bool LoopThread::onIt() const noexcept {
   return thread_.load(std::memory_order_relaxed) == thisThread();
 }
 
+bool LoopThread::known() const noexcept {
+  return owned_ || thread_.load(std::memory_order_relaxed) != kNoThread;
+}
+
 bool LoopThread::nobodyYet() const noexcept {
-  return !owned_ && thread_.load(std::memory_order_relaxed) == kNoThread &&
-         adopter_ == thisThread();
+  return !known() && adopter_ == thisThread();
 }
 
 /// True in a child that was forked in a callback. The descriptors it polls are the

@@ -19,8 +19,8 @@ namespace rlock::detail::net {
 /// In a child after fork() the loop's descriptors are the parent's, so every function that would
 /// touch them asks usable(), abandoned() or leftInChild() first.
 ///
-/// **Thread safety:** onIt(), nobodyYet(), abandon(), abandoned(), setErrorHook() and report() from
-/// any thread, the rest on the loop thread.
+/// **Thread safety:** onIt(), known(), nobodyYet(), abandon(), abandoned(), setErrorHook() and
+/// report() from any thread, the rest on the loop thread.
 class LoopThread {
  public:
   /// @param owned  the loop has a thread of its own; else it is whichever last ran a callback
@@ -30,6 +30,8 @@ class LoopThread {
   /// A callback of libuv begins.
   void enter() noexcept;
   [[nodiscard]] bool onIt() const noexcept;
+  /// The loop has a thread: its own, or one that has run a callback.
+  [[nodiscard]] bool known() const noexcept;
   /// The loop is adopted, the calling thread has adopted it, and it has run no callback yet.
   [[nodiscard]] bool nobodyYet() const noexcept;
 

@@ -29,22 +29,23 @@ class PostedFunctions {
   void post(QueuedFunction& task, std::shared_ptr<const void> owner) noexcept;
   /// The loop thread is to run() even if nothing is queued.
   void wake() noexcept;
-  /// From here on functions of other threads are destroyed unrun; what is queued already will run.
-  /// Wakes the loop.
+  /// The loop is to end. What is queued by then will run, and whatever comes in before end() if
+  /// the loop has a thread; else it is destroyed unrun. Wakes the loop.
   void close() noexcept;
-  /// Runs what was queued when it began. Returns whether they are closed: only the loop thread can
-  /// queue more.
+  /// Runs what was queued when it began. Returns whether they are closed.
   bool run() noexcept;
   /// Whether nothing is queued. Of use when they are closed.
   [[nodiscard]] bool idle() noexcept;
-  /// From here on functions of the loop thread are destroyed unrun, too, as is what is queued.
+  /// From here on all functions are destroyed unrun, as is what is queued.
   void end() noexcept;
 
  private:
   /// A call that ends with the loop may have something left to do on it: were that refused, a
-  /// caller would never be answered.
+  /// caller would never be answered. Race: another thread hands a call on to a loop that is closed
+  /// and late. Refused there, the call would be destroyed on that thread while the loop has its
+  /// timer.
   [[nodiscard]] bool accepts() noexcept RLOCK_REQUIRES(mutex_) {
-    return accepting_ || (!ended_ && thread_.onIt());
+    return !ended_ && (accepting_ || thread_.known());
   }
   void wakeLoop() noexcept RLOCK_REQUIRES(mutex_);
   void fillReserve() noexcept RLOCK_REQUIRES(mutex_);

@@ -707,6 +707,57 @@ TEST_F(LockOwnLoop, CloseEndsAWaitWhenTheLoopRunsNoMore) {
   EXPECT_EQ(::uv_loop_close(&loop), 0);
 }
 
+/// The loop stands still for longer than close() waits, and has a timer of the call that waits at
+/// the gate. The turn of that call comes on another thread.
+TEST_F(LockOwnLoop, ACallWhoseTurnComesAfterCloseGaveUpEndsOnTheLoop) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
+  struct Pause {
+    std::promise<void> begun;
+    std::promise<void> ends;
+  } pause;
+  uv_loop_t loop;
+  ASSERT_EQ(::uv_loop_init(&loop), 0);
+  uv_async_t pausing;
+  pausing.data = &pause;
+  const auto onPause = [](uv_async_t* handle) {
+    auto* const asked = static_cast<Pause*>(handle->data);
+    asked->begun.set_value();
+    asked->ends.get_future().wait_for(kLong);
+    ::uv_close(reinterpret_cast<uv_handle_t*>(handle), nullptr);
+  };
+  ASSERT_EQ(::uv_async_init(&loop, &pausing, onPause), 0);
+  Options settings = options();
+  settings.loop = &loop;
+  std::string told;
+  std::thread::id toldBy;
+  std::thread::id ranBy;
+  {
+    Client client = Client::connect(settings);
+    RLock lock = client.getLock("loop");
+    const OwnerId owner = newOwner();
+    std::jthread runner([&] { ::uv_run(&loop, UV_RUN_DEFAULT); });
+    ranBy = runner.get_id();
+    server().freeze();
+    auto inside =
+        inThread([&] { return outcomeOf([&] { static_cast<void>(lock.acquire({}, owner)); }); });
+    std::this_thread::sleep_for(50ms);
+    lock.lockAsync({}, owner).start([&](const Result<void>& result) {
+      told = outcomeOf(result);
+      toldBy = std::this_thread::get_id();
+    });
+    std::this_thread::sleep_for(50ms);
+    ::uv_async_send(&pausing);
+    pause.begun.get_future().wait();
+    client.close(100ms);
+    server().thaw();
+    EXPECT_EQ(inside.wait_for(kLong), std::future_status::ready);
+    pause.ends.set_value();
+  }
+  EXPECT_EQ(told, "closed");
+  EXPECT_EQ(toldBy, ranBy);
+  EXPECT_EQ(::uv_loop_close(&loop), 0);
+}
+
 TEST_F(LockOwnLoop, ARefusedConnectionEndsTheCallsInTime) {
   RLOCK_ONE_SERVER_ONLY("stops its server");
   uv_loop_t loop;
