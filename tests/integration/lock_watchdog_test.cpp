@@ -445,5 +445,102 @@ TEST_F(LockWatchdog, AFailedReleaseOfOneOfSeveralLeavesThemRenewed) {
   EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "ok");
 }
 
+// A client that only renews, and a master that takes no writes any more.
+
+/// Two servers of the test's own, whose addresses the client has, and a hold at the first of them.
+class DemotedMaster : public LockTest {
+ protected:
+  static std::chrono::milliseconds lease() { return scaled(kTold); }
+
+  /// @param syncDelay  how long a full synchronization waits before it begins
+  static RedisServerOptions withReplicas(std::chrono::seconds syncDelay) {
+    RedisServerOptions settings;
+    settings.extraArgs = {"--repl-diskless-sync",
+                          "yes",
+                          "--repl-diskless-sync-delay",
+                          std::to_string(syncDelay.count())};
+    return settings;
+  }
+  [[nodiscard]] Options optionsOf(const RedisServer& first, const RedisServer& second) {
+    return tuned(first.uri() + ",127.0.0.1:" + std::to_string(second.port()), lease());
+  }
+  static void follow(RawRedis& server, std::uint16_t master) {
+    server.run({"REPLICAOF", "127.0.0.1", std::to_string(master)});
+  }
+};
+
+TEST_F(DemotedMaster, AHoldGoesOnAtTheReplicaThatIsTheMasterNow) {
+  RLOCK_ONE_SERVER_ONLY("has two servers of its own");
+  const RedisServer first(withReplicas(0s));
+  const RedisServer second(withReplicas(0s));
+  RawRedis before(first);
+  RawRedis after(second);
+  follow(after, first.port());
+  ASSERT_EVENTUALLY(kLong, after.info("master_link_status") == "up");
+  Client client = Client::connect(optionsOf(first, second));
+  Lease held = client.getLock("demoted").acquire();
+  // The server counts from the connection's own last write.
+  before.set("replicated", "");
+  ASSERT_EVENTUALLY(kLong, before.run({"WAIT", "1", "1000"}).integer() >= 1);
+  after.run({"REPLICAOF", "NO", "ONE"});
+  follow(before, second.port());
+  const auto demoted = Clock::now();
+  // Only the new master can have confirmed a renewal that was sent since.
+  EXPECT_EVENTUALLY(kLong, held.validUntil() > demoted + lease());
+  EXPECT_TRUE(held.held());
+  EXPECT_GE(client.stats().reconnects, 1U);
+  EXPECT_EQ(client.stats().lost, 0U);
+  EXPECT_EQ(held.release(), ReleaseResult::released);
+  EXPECT_FALSE(after.exists("demoted"));
+}
+
+TEST_F(DemotedMaster, AHoldThatTheNewMasterDoesNotHaveIsTold) {
+  RLOCK_ONE_SERVER_ONLY("has two servers of its own");
+  const RedisServer first;
+  // It never sends its keys, so that the replica has its own ones.
+  RedisServer second(withReplicas(3600s));
+  RawRedis before(first);
+  // However slow the host is, the first one is quicker to answer.
+  second.freeze();
+  Client client = Client::connect(optionsOf(first, second));
+  second.thaw();
+  RawRedis after(second);
+  Lease held = client.getLock("demoted").acquire();
+  std::atomic<Clock::rep> toldAt{0};
+  const std::stop_callback callback(held.lostToken(),
+                                    [&] { toldAt = Clock::now().time_since_epoch().count(); });
+  follow(before, second.port());
+  ASSERT_EVENTUALLY(kLong, toldAt != 0);
+  EXPECT_LE(Clock::time_point(Clock::duration(toldAt.load())), held.validUntil());
+  EXPECT_EQ(held.lossReason(), LossReason::failover) << "the new master was not asked";
+  EXPECT_FALSE(held.held());
+  EXPECT_FALSE(after.exists("demoted")) << "a renewal has made it anew";
+  EXPECT_EQ(held.release(), ReleaseResult::lost);
+  RLock next = client.getLock("next");
+  EXPECT_TRUE(next.tryLock());
+  EXPECT_TRUE(after.exists("next"));
+}
+
+/// There is no other server, or it is not known: each connection leads to the same one.
+TEST_F(DemotedMaster, AHoldIsToldInTimeWhereNoMasterIsFound) {
+  RLOCK_ONE_SERVER_ONLY("has a server of its own");
+  const RedisServer first;
+  RawRedis before(first);
+  Client client = Client::connect(tuned(first.uri(), lease()));
+  Lease held = client.getLock("demoted").acquire();
+  std::atomic<Clock::rep> toldAt{0};
+  const std::stop_callback callback(held.lostToken(),
+                                    [&] { toldAt = Clock::now().time_since_epoch().count(); });
+  follow(before, 1);
+  const auto demoted = Clock::now();
+  ASSERT_EVENTUALLY(kLong, toldAt != 0);
+  EXPECT_LE(Clock::time_point(Clock::duration(toldAt.load())), held.validUntil());
+  EXPECT_LE(held.validUntil(), demoted + lease()) << "a renewal that was refused counts";
+  EXPECT_EQ(held.lossReason(), LossReason::unreachable);
+  EXPECT_FALSE(held.held());
+  EXPECT_GE(client.stats().reconnects, 1U);
+  EXPECT_LE(client.stats().reconnects, 30U + 2U * static_cast<std::uint64_t>(lease() / 1s));
+}
+
 }  // namespace
 }  // namespace rlock::test
