@@ -48,30 +48,17 @@ class World : public PendingEngine {
   IntrusivePtr<HoldHandle> take(std::uint64_t owner,
                                 std::chrono::milliseconds lease,
                                 bool watched) {
-    const HoldGates::Gate gate = engine->gates().enter(scripts_, OwnerId{owner}, waiter_);
-    HoldKeeper::GrantTerms terms{};
-    terms.sentAt = env->now();
-    terms.now = env->now();
+    HoldKeeper::GrantTerms terms = grantedNow(*engine);
     terms.lease = lease;
     terms.watched = watched;
-    terms.wantsHandle = true;
-    const auto handle = engine->holds().granted(*gate.hold, 0, 1, terms).handle;
-    engine->gates().leave(*gate.hold);
-    return handle;
+    return takeHold(*engine, scripts_, owner, terms);
   }
   /// Takes read holds of one owner, one after the other.
   std::vector<IntrusivePtr<HoldHandle>> read(std::uint64_t owner, int holds) {
-    HoldKeeper::GrantTerms terms{};
-    terms.sentAt = env->now();
-    terms.now = env->now();
-    terms.lease = 30s;
-    terms.wantsHandle = true;
-    const HoldGates::Gate gate = engine->gates().enter(reads_, OwnerId{owner}, waiter_);
     std::vector<IntrusivePtr<HoldHandle>> handles;
     for (int before = 0; before < holds; ++before) {
-      handles.push_back(engine->holds().granted(*gate.hold, before, before + 1, terms).handle);
+      handles.push_back(takeHold(*engine, reads_, owner, grantedNow(*engine), before));
     }
-    engine->gates().leave(*gate.hold);
     return handles;
   }
   void releaseRead(std::uint64_t owner, const HoldRelease& what) {
@@ -389,13 +376,7 @@ TEST(EngineMemory, MoreHandlersThanTheLoopHasAReserveFor) {
     SCOPED_TRACE("from allocation " + std::to_string(k) + " on");
     std::vector<int> runs(kHandlers);
     const auto env = std::make_shared<net::LoopEnv>(net::Loop::createOwned("rlock-test"));
-    const auto engine = std::make_shared<LockEngine>(
-        "client",
-        Options::fromUri("redis://host"),
-        std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
-        env,
-        net::Transports{[](net::LinkEvents&) { return std::make_shared<NoCommands>(); },
-                        [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }});
+    const auto engine = makeEngine(env, noServer());
     std::promise<void> begun;
     std::promise<void> over;
     std::promise<void> goOn;

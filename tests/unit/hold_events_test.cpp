@@ -10,10 +10,8 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace rlock::detail {
 namespace hold_events_test {
@@ -38,17 +36,11 @@ class HoldEventsTest : public EngineFixture {
  protected:
   /// An owner takes the lock by a request that is sent now.
   IntrusivePtr<HoldHandle> take(std::uint64_t owner = 1) {
-    const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{owner}, waiter_);
-    const IntrusivePtr<HoldHandle> handle = book(*gate.hold, env_->now());
-    engine_->gates().leave(*gate.hold);
-    return handle;
+    return takeHold(*engine_, scripts_, owner, grantedNow(*engine_));
   }
   IntrusivePtr<HoldHandle> book(Hold& hold, Env::Clock::time_point sentAt, int before = 0) {
-    HoldKeeper::GrantTerms terms{};
+    HoldKeeper::GrantTerms terms = grantedNow(*engine_);
     terms.sentAt = sentAt;
-    terms.now = env_->now();
-    terms.lease = 30s;
-    terms.wantsHandle = true;
     return engine_->holds().granted(hold, before, before + 1, terms).handle;
   }
   [[nodiscard]] bool isHeld(std::uint64_t owner = 1) const {
@@ -210,32 +202,17 @@ TEST_F(HoldEventsTest, AGrantAfterAReleaseWakesNobody) {
 // A hold that lasts for longer than subscriptions linger hears of its end as well.
 TEST(ForcedReleases, AreListenedForWhileSomethingIsHeld) {
   std::set<std::string> on;
-  const auto env = std::make_shared<ManualEnv>();
-  const auto engine = std::make_shared<LockEngine>(
-      "client",
-      Options::fromUri("redis://host"),
-      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
-      env,
-      net::Transports{[](net::LinkEvents&) { return std::make_shared<NoCommands>(); },
-                      [&](net::PubSubEvents&) { return std::make_unique<Channels>(on); }});
-  NoGateWaiter waiter;
-  const auto scripts = std::make_shared<const LockScripts>("orders");
-  const HoldGates::Gate gate = engine->gates().enter(scripts, OwnerId{1}, waiter);
-  HoldKeeper::GrantTerms terms{};
-  terms.sentAt = env->now();
-  terms.now = env->now();
+  const LoneEngine client(subscriptionsOnly([&] { return std::make_unique<Channels>(on); }));
+  HoldKeeper::GrantTerms terms = grantedNow(*client.engine);
   terms.lease = 1h;
   terms.watched = false;
-  engine->holds().granted(*gate.hold, 0, 1, terms);
-  engine->gates().leave(*gate.hold);
-  env->runPosted();
+  takeHold(*client.engine, std::make_shared<const LockScripts>("orders"), 1, terms);
+  client.env->runPosted();
   for (int i = 0; i < 60; ++i) {
-    env->advance(1s);
-    env->runPosted();
+    client.env->advance(1s);
+    client.env->runPosted();
   }
   EXPECT_EQ(on.count("rlock_client:client"), 1U);
-  engine->disconnect();
-  env->dropPosted();
 }
 
 }  // namespace

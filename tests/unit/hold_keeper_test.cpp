@@ -35,12 +35,9 @@ class HoldKeeperTest : public EngineFixture {
                                 int before = 0,
                                 HoldKeeper::GrantTerms terms = watchedTerms(),
                                 OwnerId owner = kOwner) {
-    const HoldGates::Gate gate = engine_->gates().enter(scripts, owner, waiter_);
     terms.sentAt = env_->now();
     terms.now = env_->now();
-    const auto handle = engine_->holds().granted(*gate.hold, before, before + 1, terms).handle;
-    engine_->gates().leave(*gate.hold);
-    return handle;
+    return takeHold(*engine_, scripts, owner.value, terms, before);
   }
   /// The server has released a hold.
   void release(const Scripts& scripts, const HoldRelease& what) {

@@ -85,23 +85,18 @@ TEST_F(OutageLogTest, IsOverWhenTheServerWorksAndNothingFails) {
 
 TEST(OutageReportTest, WhatWasCountedWhileTheClientEndedIsTold) {
   std::vector<std::string> lines;
-  const auto env = std::make_shared<ManualEnv>();
-  const auto engine = std::make_shared<LockEngine>(
-      "client",
-      Options::fromUri("redis://host"),
+  const LoneEngine client(
+      noServer(),
       std::make_shared<const Logger>(
           [&](LogLevel /*level*/, std::string_view text) { lines.emplace_back(text); },
-          LogLevel::error),
-      env,
-      net::Transports{[](net::LinkEvents&) { return std::make_shared<NoCommands>(); },
-                      [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }});
-  engine->shutDown(env->now() + 1s, [] {});
+          LogLevel::error));
+  const std::shared_ptr<LockEngine>& engine = client.engine;
+  engine->shutDown(client.env->now() + 1s, [] {});
   EXPECT_TRUE(engine->outages().tells(Event::loss));
   EXPECT_FALSE(engine->outages().tells(Event::loss));
   EXPECT_FALSE(engine->outages().tells(Event::loss));
   EXPECT_TRUE(lines.empty());
-  engine->disconnect();
-  env->dropPosted();
+  client.end();
   EXPECT_EQ(lines, (std::vector<std::string>{"2 more holds were lost: unreachable"}));
 }
 

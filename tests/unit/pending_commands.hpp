@@ -157,19 +157,16 @@ class PendingCommands final : public NoCommands {
 /// The engine of a client whose requests the test answers, on a clock and a loop of the test's.
 struct PendingEngine {
   explicit PendingEngine(const Options& options)
-      : engine(std::make_shared<LockEngine>(
-            "client",
-            options,
-            std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
+      : engine(makeEngine(
             env,
-            net::Transports{
-                [this](net::LinkEvents& link) {
-                  if (events == nullptr) {
-                    events = &link;
-                  }
-                  return server;
-                },
-                [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }})) {}
+            net::Transports{[this](net::LinkEvents& link) {
+                              if (events == nullptr) {
+                                events = &link;
+                              }
+                              return server;
+                            },
+                            [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }},
+            options)) {}
   PendingEngine(const PendingEngine&) = delete;
   PendingEngine& operator=(const PendingEngine&) = delete;
   /// Requests and functions that are left refer to the engine: what waits for a connection is sent,

@@ -173,10 +173,7 @@ class ClusterRoomTest : public testing::Test {
   const std::shared_ptr<PendingCommands> seed_ = std::make_shared<PendingCommands>(*env_);
   net::LinkEvents* seedEvents_ = nullptr;
   net::PubSubEvents* channels_ = nullptr;
-  const std::shared_ptr<LockEngine> engine_ = std::make_shared<LockEngine>(
-      "client",
-      Options::fromUri("redis+cluster://seed:7000"),
-      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
+  const std::shared_ptr<LockEngine> engine_ = makeEngine(
       env_,
       net::Transports{
           [this](net::LinkEvents& events) {
@@ -187,7 +184,8 @@ class ClusterRoomTest : public testing::Test {
           [](const Endpoint&, net::LinkEvents&) { return std::make_shared<NoCommands>(); },
           [this](const Endpoint&, net::ChannelKind, net::PubSubEvents& events) {
             return std::make_unique<ToldSubscriptions>(channels_, events);
-          }});
+          }},
+      Options::fromUri("redis+cluster://seed:7000"));
 };
 
 /// A slot has moved, and with it one channel. What is heard on another one still counts.
@@ -235,25 +233,17 @@ class FullSubscriptions final : public net::SubscriptionTransport {
 /// Both are waited for, and nobody asks for them again.
 TEST(WaitingRoomWithoutMemory, AChannelIsSubscribedAndSoAreTheOthers) {
   std::vector<std::string> channels;
-  const auto env = std::make_shared<ManualEnv>();
-  const auto engine = std::make_shared<LockEngine>(
-      "client",
-      Options::fromUri("redis://host"),
-      std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
-      env,
-      net::Transports{
-          [](net::LinkEvents&) { return std::make_shared<NoCommands>(); },
-          [&](net::PubSubEvents&) { return std::make_unique<FullSubscriptions>(channels); }});
+  const LoneEngine client(
+      subscriptionsOnly([&] { return std::make_unique<FullSubscriptions>(channels); }));
+  WaitingRoom& room = client.engine->waiting();
   CountedWaiter first;
   CountedWaiter second;
-  engine->waiting().queue(first, WaitTerms{"a"}, std::nullopt, true, kUnknown);
-  engine->waiting().queue(second, WaitTerms{"b"}, std::nullopt, true, kUnknown);
-  EXPECT_NO_THROW(env->runPosted());
+  room.queue(first, WaitTerms{"a"}, std::nullopt, true, kUnknown);
+  room.queue(second, WaitTerms{"b"}, std::nullopt, true, kUnknown);
+  EXPECT_NO_THROW(client.env->runPosted());
   EXPECT_EQ(channels, (std::vector<std::string>{"a", "b"}));
-  engine->waiting().leave(first, false, 0ms);
-  engine->waiting().leave(second, false, 0ms);
-  engine->disconnect();
-  env->dropPosted();
+  room.leave(first, false, 0ms);
+  room.leave(second, false, 0ms);
 }
 
 }  // namespace

@@ -31,16 +31,10 @@ class WantOfMemory : public EngineFixture {
 
   /// An owner takes the lock for so long, by a request that is sent now.
   IntrusivePtr<HoldHandle> take(std::uint64_t owner, std::chrono::milliseconds lease) {
-    const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{owner}, waiter_);
-    HoldKeeper::GrantTerms terms{};
-    terms.sentAt = env_->now();
-    terms.now = env_->now();
+    HoldKeeper::GrantTerms terms = grantedNow(*engine_);
     terms.lease = lease;
     terms.watched = false;
-    terms.wantsHandle = true;
-    const auto handle = engine_->holds().granted(*gate.hold, 0, 1, terms).handle;
-    engine_->gates().leave(*gate.hold);
-    return handle;
+    return takeHold(*engine_, scripts_, owner, terms);
   }
 
   NoGateWaiter waiter_;
