@@ -965,6 +965,27 @@ TEST(Watchdog, AQuestionWithoutAnswerIsAskedAgain) {
   EXPECT_EQ(watchdog.collect(at(106)).verify.size(), 1U);
 }
 
+/// The connection to the new server breaks before the question is answered.
+TEST(Watchdog, AQuestionIsAskedAgainOverTheNextConnection) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(60'000));
+  watchdog.renewAll(at(5), true);
+  EXPECT_EQ(watchdog.collect(at(5)).verify, std::vector<HoldPtr>{hold});
+  watchdog.renewalFailed(*hold, at(6));
+  watchdog.renewAll(at(7), false);
+  EXPECT_EQ(goneReason(*hold), LossReason::failover) << "nobody knows yet whether it is there";
+  EXPECT_EQ(watchdog.collect(at(7)).verify, std::vector<HoldPtr>{hold});
+}
+
+/// The reply was read before the new connection, and is booked after it.
+TEST(Watchdog, AGrantOfTheServerBeforeIsRenewedAtOnce) {
+  Watchdog watchdog(kTimeout);
+  watchdog.renewAll(at(10), true);
+  const HoldPtr late = watched(watchdog, at(5));
+  EXPECT_EQ(goneReason(*late), LossReason::failover);
+  expectRenewal(watchdog.collect(at(20)), late);
+}
+
 TEST(Watchdog, AnAnswerOfTheServerBeforeProvesNothing) {
   Watchdog watchdog(kTimeout);
   const HoldPtr early = watched(watchdog);
