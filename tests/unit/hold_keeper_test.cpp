@@ -461,6 +461,22 @@ TEST_F(HoldKeeperTest, AFencedHoldThatIsLostBeforeItsReentryIsBookedIsOver) {
 
 // The ledger keeps nothing for ever.
 
+/// A renewal whose answer did not come may have been executed just now. A release that goes on
+/// until the hold is over must not end before.
+TEST_F(HoldKeeperTest, AWatchedHoldMayLastAsLongAsARenewalWouldMakeIt) {
+  for (const bool watched : {true, false}) {
+    SCOPED_TRACE(watched);
+    HoldKeeper::GrantTerms terms = watchedTerms();
+    terms.watched = watched;
+    const Scripts scripts = std::make_shared<const LockScripts>(watched ? "kept" : "leased");
+    take(scripts, 0, terms);
+    const HoldGates::Gate gate = engine_->gates().enter(scripts, kOwner, waiter_);
+    env_->advance(9s);
+    EXPECT_EQ(engine_->holds().endOf(*gate.hold) >= env_->now() + 30s, watched);
+    engine_->gates().leave(*gate.hold);
+  }
+}
+
 TEST_F(HoldKeeperTest, AHoldThatEndedByItselfIsForgotten) {
   HoldKeeper::GrantTerms brief = watchedTerms();
   brief.watched = false;
