@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <new>
 #include <optional>
@@ -50,32 +51,52 @@ class WaitingRoomTest : public EngineFixture {
   Succession takeSuccessor() {
     return room().takeSuccessor(scripts_->channel, 0, scripts_->name, env_->now());
   }
+  /// So many waiters that each but the last gets the lock from the hands of the one before it.
+  static std::vector<CountedWaiter> makeCrowd() {
+    return std::vector<CountedWaiter>(static_cast<std::size_t>(Options().handOverLimit) + 1);
+  }
+  /// They do. Returns the number of the pause in which the last one stands back.
+  std::uint64_t handOver(std::vector<CountedWaiter>& crowd) {
+    for (CountedWaiter& waiter : crowd) {
+      sleep(waiter);
+    }
+    room().confirmed(scripts_->channel);
+    sleep(crowd.front());
+    for (std::size_t i = 0; i + 1 < crowd.size(); ++i) {
+      EXPECT_EQ(takeSuccessor().waiter, &crowd[i]) << i;
+      room().leave(crowd[i], true, 0ms);
+    }
+    env_->runPosted();
+    return takeSuccessor().pause;
+  }
   [[nodiscard]] WaitingRoom& room() const noexcept { return engine_->waiting(); }
 };
 
 /// The answer of the release may be late: the pause that its message begins ends by itself.
 TEST_F(WaitingRoomTest, APauseThatBeginsWithTheMessageHasAnEnd) {
-  const int limit = Options().handOverLimit;
-  std::vector<CountedWaiter> crowd(static_cast<std::size_t>(limit) + 1);
-  for (CountedWaiter& waiter : crowd) {
-    sleep(waiter);
-  }
-  room().confirmed(scripts_->channel);
-  sleep(crowd.front());
-  for (int i = 0; i < limit; ++i) {
-    CountedWaiter& next = crowd[static_cast<std::size_t>(i)];
-    ASSERT_EQ(takeSuccessor().waiter, &next);
-    room().leave(next, true, 0ms);
-  }
-  env_->runPosted();
-  CountedWaiter& last = crowd.back();
-  ASSERT_NE(takeSuccessor().pause, 0U);
+  std::vector<CountedWaiter> crowd = makeCrowd();
+  const CountedWaiter& last = crowd.back();
+  ASSERT_NE(handOver(crowd), 0U);
   room().message(scripts_->channel, "0");
   env_->runPosted();
   EXPECT_EQ(last.turns, 0);
   env_->advance(Precedence::kPause);
   EXPECT_EQ(last.turns, 1);
-  room().leave(last, false, 0ms);
+  room().leave(crowd.back(), false, 0ms);
+}
+
+/// The answer says that other clients hear of the release, and comes before the message.
+TEST_F(WaitingRoomTest, APauseThatBeginsWithTheAnswerHasAnEnd) {
+  std::vector<CountedWaiter> crowd = makeCrowd();
+  const CountedWaiter& last = crowd.back();
+  const std::uint64_t pause = handOver(crowd);
+  ASSERT_NE(pause, 0U);
+  room().releasedForAll(scripts_->channel, 0, pause, 2);
+  env_->runPosted();
+  EXPECT_EQ(last.turns, 0);
+  env_->advance(Precedence::kPause);
+  EXPECT_EQ(last.turns, 1);
+  room().leave(crowd.back(), false, 0ms);
 }
 
 TEST_F(WaitingRoomTest, AMessageThatGivesATurnIsCounted) {
