@@ -32,6 +32,22 @@ TEST_F(ClosingTest, AGrantThatComesTooLateToBeGivenBackEndsItOnce) {
   EXPECT_EQ(ended, 1);
 }
 
+// Two requests of one owner: the first passes its gate on to the second.
+TEST_F(ClosingTest, WaitsForARequestToWhichAGateWasPassedOn) {
+  NoGateWaiter first;
+  NoGateWaiter second;
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, OwnerId{1}, first);
+  ASSERT_FALSE(engine_->gates().enter(scripts_, OwnerId{1}, second).entered);
+  engine_->gates().leave(*gate.hold);
+  int ended = 0;
+  engine_->shutDown(env_->now() + 1h, [&] { ++ended; });
+  env_->runPosted();
+  EXPECT_EQ(ended, 0) << "it may obtain something that nobody would give back";
+  engine_->gates().leave(*gate.hold);
+  env_->runPosted();
+  EXPECT_EQ(ended, 1);
+}
+
 }  // namespace
 }  // namespace closing_test
 }  // namespace rlock::detail
