@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace rlock::detail {
@@ -112,6 +113,36 @@ TEST(CallAtGate, ItsLimitIsOverWithTheGate) {
   world.server->answer(test::listReply({test::numberReply(1)}));
   world.env->runPosted();
   EXPECT_EQ(answers, 2);
+}
+
+// The request before it gets no answer for longer, and its own caller has more time.
+TEST(CallAtGate, ACallWithoutATimeLimitWaitsThereForOneOutage) {
+  std::optional<Errc> told;
+  Options options = Options::fromUri("redis://host");
+  options.outageTimeout = std::chrono::seconds(1);
+  PendingEngine world(options);
+  ScriptedLock lock(
+      world.engine, std::make_shared<const LockScripts>("orders"), HandlerPlace::loop);
+  world.connect();
+  for (const Duration wait : {Duration::zero(), Duration::max()}) {
+    AcquireParams params;
+    params.owner = OwnerId{1};
+    params.wait = wait;
+    lock.acquireAsync(std::move(params),
+                      [&told, wait](const Result<LockBackend::Acquired>& result) {
+                        if (wait.isPositive() && !result.has_value()) {
+                          told = result.error().errc();
+                        }
+                      });
+    world.env->runPosted();
+  }
+  ASSERT_EQ(world.server->underWay(), 1U);
+  world.env->advance(std::chrono::milliseconds(999));
+  world.env->runPosted();
+  EXPECT_EQ(told, std::nullopt);
+  world.env->advance(std::chrono::milliseconds(1));
+  world.env->runPosted();
+  EXPECT_EQ(told, Errc::connectionFailed);
 }
 
 }  // namespace
