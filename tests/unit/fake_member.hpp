@@ -21,6 +21,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,8 @@ class FakeMember final : public LockMember {
   std::optional<SyncPolicy> sync;
   /// Whether the latest request had been stopped when it came.
   bool cameStopped = false;
+  /// Stops when the latest request is to be given up.
+  std::stop_token stop;
   /// Called in the moment of a grant.
   std::function<void()> onGrant;
   IntrusivePtr<HoldHandle> last;
@@ -100,6 +103,7 @@ class FakeMember final : public LockMember {
     waits.push_back(params.wait);
     sync = params.sync;
     cameStopped = params.stop.stop_requested();
+    stop = params.stop;
     const Duration lease = params.lease.value_or(times.watchdogTimeout);
     queue_.push_back([this, lease, handler = std::move(handler)]() mutable {
       if (onRequest) {

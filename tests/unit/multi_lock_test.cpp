@@ -223,6 +223,75 @@ TEST(MultiLockOfMembers, AStopIsAnsweredInTimeThoughANodeThatGrantedHangs) {
   EXPECT_EQ(members.list[0]->released, 1);
 }
 
+// A node that was slow once is asked without a wait. Once it has answered it is waited for again.
+TEST(MultiLockOfMembers, OnlyTheRoundAfterASlowAnswerDoesNotWait) {
+  MembersInTime<MultiLock> members;
+  FakeMember& slow = *members.list[1];
+  slow.onRequest = [&] {
+    switch (slow.waits.size()) {
+      case 1:
+        slow.instead = Answer(Error(Errc::timedOut, "slow"));
+        return;
+      case 2:
+        slow.instead = refused();
+        return;
+      default:
+        slow.instead.reset();
+    }
+  };
+  AcquireParams params;
+  params.wait = Duration(10min);
+  params.lease = 40s;
+  members.acquire(std::move(params));
+  members.goOn();
+  members.goOn();
+  ASSERT_TRUE(members.hold());
+  EXPECT_EQ(slow.waits, (std::vector<Duration>{Duration(20s), Duration::zero(), Duration(20s)}));
+}
+
+// What it granted later would last longer than the rest.
+TEST(RedLockOfMembers, AMemberThatDoesNotAnswerIsAskedNoLongerThanTheOthersWere) {
+  Queue queue;
+  Queue later;
+  Queue silent;
+  const auto env = std::make_shared<ManualEnv>();
+  const auto first = std::make_shared<FakeMember>("a", queue, later, env);
+  const auto second = std::make_shared<FakeMember>("b", queue, later, env);
+  const auto third = std::make_shared<FakeMember>("c", silent, later, env);
+  const auto lock = std::make_shared<RedLock>(GroupLock::Members{first, second, third});
+  AcquireParams params;
+  params.owner = newOwner();
+  params.wantsHandle = true;
+  std::optional<Answer> answer;
+  lock->acquireAsync(std::move(params), [&](Answer result) { answer = std::move(result); });
+  runAll(queue);
+  ASSERT_TRUE(answer && answer->has_value() && answer->value()) << "two are enough";
+  EXPECT_FALSE(third->stop.stop_requested());
+  env->advance(Quorum::patience(30s, 1s));
+  Queue due = std::exchange(later, {});
+  runAll(due);
+  EXPECT_TRUE(third->stop.stop_requested());
+}
+
+// The node of the only one that has granted hangs while that is given back.
+TEST(RedLockOfMembers, TheNextAttemptDoesNotWaitForANodeThatHangs) {
+  MembersInTime<RedLock> members;
+  Queue hung;
+  members.list[0]->releases = &hung;
+  members.list[1]->instead = refused();
+  members.list[2]->instead = refused();
+  AcquireParams params;
+  params.wait = Duration::max();
+  members.acquire(std::move(params));
+  EXPECT_EQ(hung.size(), 1U);
+  members.list[1]->instead.reset();
+  members.list[2]->instead.reset();
+  members.pass(1s);
+  members.goOn();
+  EXPECT_TRUE(members.hold());
+  runAll(hung);
+}
+
 TEST(RedLockOfMembers, TwoOutagesAreNotOneLongOne) {
   MembersInTime<RedLock> members;
   const auto both = [&](const std::optional<Answer>& instead) {
