@@ -363,6 +363,29 @@ TEST_F(AckLaneTest, APassingRefusalIsAskedAgain) {
   EXPECT_TRUE(met(one));
 }
 
+/// The replicas cannot be counted on this connection, but may be on the next one.
+TEST_F(AckLaneTest, APassingRefusalToCountIsAskedAgain) {
+  link->connect("run-1");
+  const auto one = add(SyncPolicy::majority());
+  sent();
+  link->answer(error("NOAUTH Authentication required."));
+  EXPECT_TRUE(waits(one)) << why(one);
+  EXPECT_EQ(sent(), Sent());
+  link->lose();
+  link->connect("run-1");
+  env->advance(100ms);
+  EXPECT_EQ(sent(), (Sent{"INFO replication"}));
+  link->answer(info(1));
+  sent();
+  answers(error("NOAUTH Authentication required."), error("NOAUTH Authentication required."));
+  EXPECT_TRUE(waits(one)) << why(one);
+  env->advance(100ms);
+  EXPECT_EQ(sent(), (Sent{"INFO replication"}));
+  link->answer(info(1));
+  answers(number(1), info(1));
+  EXPECT_TRUE(met(one));
+}
+
 TEST_F(AckLaneTest, ALostConnectionAcknowledgesNothing) {
   link->connect("run-1");
   const auto one = add(SyncPolicy::replicas(1));

@@ -141,7 +141,7 @@ class AckLane final : private net::LinkEvents {
 
   // The round under way, or the last one.
   std::array<IntrusivePtr<Question>, 3> asked_;  // by their parts
-  std::string stampError_;                       // empty: there was none
+  std::string roundError_;                       // why it is repeated; empty: it is not
   std::string mark_;                             // the key of its write, if it has one
   bool underWay_ = false;
 
@@ -314,7 +314,7 @@ inline void AckLane::begin() {
   const std::string count = std::to_string(round.wanted);
   const std::string limit = std::to_string(slice.count());
   underWay_ = true;
-  stampError_.clear();
+  roundError_.clear();
   bool sent = false;
   if (tickets_.form() == Kind::majority) {
     const bool known = tickets_.connected().has_value();
@@ -374,13 +374,13 @@ inline void AckLane::answered(Question& question) {
     // The connection is gone, and the tickets wait for another.
     return;
   }
-  if (!stampError_.empty()) {
+  if (!roundError_.empty()) {
     // The answers after it are about an older offset, or about none.
     tickets_.forgetStamps();
-    if (classifyError(stampError_).action == ErrorAction::redirect) {
+    if (classifyError(roundError_).action == ErrorAction::redirect) {
       tickets_.sentElsewhere(mark_);
     }
-    refused(stampError_);
+    refused(roundError_);
   } else if (tickets_.form() == Kind::majority && !tickets_.connected()) {
     resolveRound(false, countRefusal_);
   } else if (question.part() == Part::wait) {
@@ -397,7 +397,7 @@ inline void AckLane::answered(Question& question) {
 
 inline void AckLane::stampAnswered(const Reply& reply) {
   if (reply.isError()) {
-    stampError_ = reply.text;
+    roundError_ = reply.text;
   } else if (writesToStamp_) {
     tickets_.marked(std::move(mark_));
   }
@@ -443,7 +443,11 @@ inline void AckLane::countReplicas(const Reply& reply) {
   constexpr std::string_view kField = "connected_slaves:";
   tickets_.forgetReplicas();
   if (reply.isError()) {
-    countRefusal_ = refusal(reply.text);
+    if (classifyError(reply.text).action == ErrorAction::retry) {
+      roundError_ = reply.text;
+    } else {
+      countRefusal_ = refusal(reply.text);
+    }
     return;
   }
   const std::size_t at = reply.text.find(kField);
