@@ -177,7 +177,7 @@ ConnectionReader::Reading ConnectionReader::hand(const ReplyInput::Batch& batch,
   PendingRequests::Ended ended;
   PendingRequests::Leader next;
   {
-    const MutexLock lock(core_.mutex);
+    ReleasableLock lock(core_.mutex);
     if (core_.state != ConnectionCore::State::up) {
       return Reading::nothing;
     }
@@ -195,9 +195,6 @@ ConnectionReader::Reading ConnectionReader::hand(const ReplyInput::Batch& batch,
       core_.wakeLoop();
     }
     core_.completed.append(ended.background);
-    if (forgotten) {
-      core_.pending.discredit();
-    }
     const bool mine = own != nullptr && own->delivery() == Request::Delivery::replied;
     if (mine && waits) {
       input_.noteRoundTrip(now - own->submittedAt());
@@ -206,11 +203,12 @@ ConnectionReader::Reading ConnectionReader::hand(const ReplyInput::Batch& batch,
     if (over) {
       next = core_.passRole();
     }
-  }
-  if (forgotten) {
-    // This connection ends before its requests are told, so that none of them goes out again on it.
-    // The next one begins with the credentials, and with the database.
-    core_.fail({Errc::connectionFailed, "the server asks for the authentication again"});
+    if (forgotten) {
+      // This connection ends before its requests are told, so that none of them goes out again on
+      // it. The next one begins with the credentials, and with the database.
+      core_.pending.discredit();
+      core_.fail(lock, {Errc::connectionFailed, "the server asks for the authentication again"});
+    }
   }
   ConnectionCore::tell(ended.awaited);
   if (over) {

@@ -58,7 +58,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
 
   /// Runs what is queued, what that queues in turn and what other threads queue meanwhile, then
   /// closes all handles, Polls included, and disarms all Timers. A loop that nobody has ever run
-  /// takes nothing more from here on.
+  /// takes nothing more from here on; what comes to one that is run no more waits until it is.
   ///
   /// On the loop thread it only marks the end, and the next pass does the rest. Elsewhere it waits
   /// for that, at most until `deadline`; past it the loop finishes on its own.

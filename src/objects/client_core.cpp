@@ -154,7 +154,7 @@ void ClientCore::closeInOrder(std::chrono::milliseconds limit) {
     // The loop may be in a callback that waits for a waiting thread, or may not run any more.
     engine_->endWaits();
     // Race: the loop is late, and may be stopped before its timer ends the calls under way. Then
-    // disconnect_ ends them as the loop's last function.
+    // disconnect_ ends them as one of the loop's last functions.
     disconnect_->post(shared_from_this());
   }
   env_->stop(until);

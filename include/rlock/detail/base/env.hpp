@@ -90,8 +90,8 @@ class Env {
   /// The client is being closed: from here on a thread that sleeps waits for the loop, and not for
   /// what other clients do.
   virtual void closing() noexcept {}
-  /// Accepts no more functions, runs the functions already queued and ends the loop. On a thread
-  /// other than the loop thread it waits for the end, at most until `deadline`.
+  /// Runs the functions that are queued until then and ends the loop. On a thread other than the
+  /// loop thread it waits for the end, at most until `deadline`.
   virtual void stop(Clock::time_point deadline) noexcept = 0;
   /// Keeps the client alive until its loop has ended, and destroys it on the loop thread if nobody
   /// else refers to it then. stop() may return before that end, and whatever has a timer may not be
