@@ -711,6 +711,7 @@ TEST_F(LockOwnLoop, CloseEndsAWaitWhenTheLoopRunsNoMore) {
 /// the gate. The turn of that call comes on another thread.
 TEST_F(LockOwnLoop, ACallWhoseTurnComesAfterCloseGaveUpEndsOnTheLoop) {
   RLOCK_ONE_SERVER_ONLY("stops its server");
+  rawHold("loop", "foreign:1", 60s);
   struct Pause {
     std::promise<void> begun;
     std::promise<void> ends;
@@ -737,6 +738,8 @@ TEST_F(LockOwnLoop, ACallWhoseTurnComesAfterCloseGaveUpEndsOnTheLoop) {
     const OwnerId owner = newOwner();
     std::jthread runner([&] { ::uv_run(&loop, UV_RUN_DEFAULT); });
     ranBy = runner.get_id();
+    EXPECT_EVENTUALLY(kLong, client.connected());
+    // The first call is refused, and so leaves the gate on its own thread.
     server().freeze();
     auto inside =
         inThread([&] { return outcomeOf([&] { static_cast<void>(lock.acquire({}, owner)); }); });
