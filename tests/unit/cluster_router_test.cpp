@@ -4,6 +4,7 @@
 #include "unit/manual_env.hpp"
 #include "unit/replies.hpp"
 #include <rlock/detail/base/reply.hpp>
+#include <rlock/detail/executor/ack_tickets.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/cluster_router.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
@@ -11,6 +12,7 @@
 #include <rlock/detail/net/server_session.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/options.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -220,6 +222,18 @@ class ClusterRouterTest : public ::testing::Test {
     EXPECT_EQ(server("b").sent(), Sent());
   }
 
+  /// The map is read again, and no master has the slot of the call. Node `a` has the others.
+  void leaveTheSlotToNobody() {
+    server("a").answer(test::numberReply(1));
+    env_->advance(1s);
+    server("a").cut();
+    server("a").connect("run-a");
+    Reply slots = test::allSlotsAt("a");
+    slots.elements[0].elements[0] = test::numberReply(8);
+    tellMap(std::move(slots));
+    server("a").sent();
+  }
+
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   Memory memory_;
   std::vector<std::string> subscriptions_;
@@ -414,6 +428,84 @@ TEST_F(ClusterRouterTest, NewCredentialsAreAnsweredAlsoWithoutMemoryForTheSubscr
       [&](const Result<void>& answer) { answers.push_back(answer.has_value()); }));
   EXPECT_EQ(answers, std::vector<bool>{true});
   EXPECT_EQ(subscriptions_, (Sent{"a is renewed"}));
+}
+
+// Until then its renewals wait for a connection, and may have no time for it.
+TEST_F(ClusterRouterTest, AMasterThatHasTakenOverIsVerifiedWhenItIsConnectedToo) {
+  env_->advance(1s);
+  server("a").cut();
+  tellMap("b");
+  EXPECT_EQ(events_.told, std::vector<bool>{true});
+  server("b").connect("run-b");
+  EXPECT_EQ(events_.told, (std::vector<bool>{true, true}));
+  server("b").cut();
+  server("b").connect("run-b");
+  EXPECT_EQ(events_.told, (std::vector<bool>{true, true, false})) << "it is the same process";
+}
+
+// The map that there is does not say so, and nothing else happens.
+TEST_F(ClusterRouterTest, ACallWhoseSlotNobodyHasIsAReasonToReadTheMap) {
+  leaveTheSlotToNobody();
+  const auto call = makeIntrusive<TakingCall>();
+  dispatcher_->start(call, env_->now() + 1min);
+  env_->advance(100ms);
+  ASSERT_EQ(server("a").sent(), (Sent{"CLUSTER INFO", "CLUSTER SHARDS", "PUBSUB SHARDNUMSUB"}));
+  server("a").answer(test::textReply("cluster_state:ok\r\ncluster_current_epoch:2\r\n"));
+  server("a").refuse("ERR unknown subcommand 'SHARDS'");
+  server("a").answer(test::listReply({}));
+  server("a").answer(test::allSlotsAt("a"));
+  EXPECT_EQ(server("a").sent(), (Sent{"CLUSTER SLOTS", "TAKE key"}));
+}
+
+TEST_F(ClusterRouterTest, ACallWhoseSlotNobodyHasEndsWithTheClient) {
+  leaveTheSlotToNobody();
+  const auto call = makeIntrusive<TakingCall>();
+  dispatcher_->start(call, env_->now() + 1min);
+  EXPECT_FALSE(call->outcome.has_value());
+  dispatcher_->close();
+  ASSERT_TRUE(call->outcome.has_value());
+  ASSERT_TRUE(call->outcome->error.has_value());
+  EXPECT_EQ(call->outcome->error->errc(), Errc::closed);
+}
+
+// The key may be where the map says by now, and a thread waits for this reply.
+TEST_F(ClusterRouterTest, TheNextRequestOfACallThatWasSentAheadBeginsWhereTheMapSays) {
+  sendOn("b");
+  server("b").connect("run-b");
+  sendOn("b");
+  ASSERT_EQ(server("b").sent(), (Sent{"ASKING", "TAKE key"}));
+  server("b").answer(test::textReply("OK"));
+  server("b").answer(test::numberReply(1));
+  ASSERT_TRUE(call_->outcome.has_value());
+  server("a").sent();
+  EXPECT_TRUE(dispatcher_->direct(*call_, Dispatcher::Mode::background));
+  EXPECT_EQ(server("a").sent(), Sent{"TAKE key"});
+}
+
+// Nobody asks it any more, and its connections are closed.
+TEST_F(ClusterRouterTest, WhoWaitsForTheReplicasOfANodeThatIsDroppedIsTold) {
+  server("a").answer(test::numberReply(1));
+  const std::shared_ptr<ServerLink> node = links_.at("a");
+  Sent told;
+  Dispatcher::acknowledge(
+      *call_, {SyncPolicy::replicas(1), env_->now(), env_->now() + 1h, [&told](const Acks& acks) {
+                 told.push_back(acks.why);
+               }});
+  ASSERT_NE(links_.at("a"), node) << "it is asked over a connection of its own";
+  EXPECT_EQ(told, Sent());
+  env_->advance(1s);
+  node->cut();
+  tellMap("b");
+  EXPECT_EQ(told, Sent{"its connection was given up"});
+}
+
+TEST_F(ClusterRouterTest, AClientIsConnectedWhileOneOfItsNodesIs) {
+  sendOn("b");
+  server("b").connect("run-b");
+  server("b").cut();
+  EXPECT_TRUE(dispatcher_->liveNodes().connected());
+  server("a").cut();
+  EXPECT_FALSE(dispatcher_->liveNodes().connected());
 }
 
 // A call does not know to which server its key will have gone.
