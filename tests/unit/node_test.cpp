@@ -6,6 +6,7 @@
 #include "unit/replies.hpp"
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
+#include <rlock/detail/executor/start_script.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
 #include <rlock/log.hpp>
@@ -16,6 +17,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace rlock::detail {
@@ -27,7 +29,8 @@ using namespace std::chrono_literals;
 /// One server, and a call that was sent to it and may wait for a minute.
 class NodeTest : public ::testing::Test {
  protected:
-  NodeTest() {
+  NodeTest() : NodeTest("redis://host") {}
+  explicit NodeTest(const std::string& uri) : options_(Options::fromUri(uri)) {
     dispatcher_->open([](const Result<void>& /*ready*/) {});
     server_->connect(*link_);
     dispatcher_->start(call_, env_->now() + 1min);
@@ -38,6 +41,16 @@ class NodeTest : public ::testing::Test {
     env_->runPosted();
   }
 
+  /// Takes a hold away, and goes on whatever the server says.
+  IntrusivePtr<TakingCall> startForGood(std::chrono::milliseconds patience) {
+    auto call = makeIntrusive<TakingCall>();
+    call->setLate(Call::Late::takes);
+    call->setPersistent(true);
+    dispatcher_->start(call, env_->now() + patience);
+    return call;
+  }
+
+  const Options options_;
   const std::shared_ptr<ManualEnv> env_ = std::make_shared<ManualEnv>();
   const std::shared_ptr<PendingCommands> server_ = std::make_shared<PendingCommands>(*env_);
   net::LinkEvents* link_ = nullptr;
@@ -49,7 +62,7 @@ class NodeTest : public ::testing::Test {
                         return server_;
                       },
                       [](net::PubSubEvents&) { return std::make_unique<NoSubscriptions>(); }},
-      Options::fromUri("redis://host"),
+      options_,
       std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
       events_);
   const IntrusivePtr<TakingCall> call_ = makeIntrusive<TakingCall>();
@@ -89,6 +102,77 @@ TEST_F(NodeTest, AConnectionThatIsMissingForAnotherReasonIsTheError) {
   ASSERT_TRUE(call_->outcome->error.has_value());
   EXPECT_EQ(call_->outcome->error->errc(), Errc::connectionFailed);
   EXPECT_EQ(call_->outcome->error->message(), "cut");
+}
+
+TEST_F(NodeTest, ACallThatGoesOnWaitsAlsoWhileNobodyIsLetIn) {
+  const Error refusal(Errc::authenticationFailed, "wrong password");
+  server_->answer(test::numberReply(1));
+  server_->drop();
+  link_->onDown(refusal);
+  const auto other = makeIntrusive<TakingCall>();
+  dispatcher_->start(other, env_->now() + 1min);
+  EXPECT_TRUE(other->outcome.has_value()) << "waiting is of no use";
+  const auto call = startForGood(1min);
+  EXPECT_FALSE(call->outcome.has_value());
+  link_->onDown(refusal);
+  EXPECT_FALSE(call->outcome.has_value());
+  server_->connect(*link_, true);
+  ASSERT_EQ(server_->underWay(), 1U);
+  server_->answer(test::numberReply(1));
+  ASSERT_TRUE(call->outcome.has_value());
+  EXPECT_EQ(call->outcome->kind, Outcome::Kind::replied);
+}
+
+// A request that was lost may take a later hold away, whether the call's own time is over or not.
+TEST_F(NodeTest, ACallThatGoesOnIsSentWhenWhatWasLostOfItCanDoNoHarm) {
+  server_->answer(test::numberReply(1));
+  const auto call = startForGood(1s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  server_->disconnect(*link_);
+  env_->advance(kTombstoneLife);
+  EXPECT_FALSE(call->outcome.has_value());
+  server_->connect(*link_, true);
+  ASSERT_EQ(server_->underWay(), 1U);
+  EXPECT_EQ(server_->oldest().front(), "TAKE") << "nothing is left to be killed";
+  server_->answer(test::numberReply(1));
+  ASSERT_TRUE(call->outcome.has_value());
+  EXPECT_EQ(call->outcome->kind, Outcome::Kind::replied);
+}
+
+// Calls are used again for the next request about the same hold.
+TEST_F(NodeTest, ALostReplyIsNoDoubtAboutTheNextRequestOfTheCall) {
+  server_->disconnect(*link_);
+  server_->connect(*link_, true);
+  ASSERT_EQ(server_->underWay(), 1U);
+  ASSERT_EQ(server_->oldest().front(), "CLIENT");
+  server_->answer(test::numberReply(1));
+  ASSERT_EQ(server_->underWay(), 1U);
+  server_->refuse("NOPERM this user has no permissions");
+  ASSERT_TRUE(call_->outcome.has_value());
+  EXPECT_TRUE(call_->outcome->maybeExecuted);
+  call_->outcome.reset();
+  dispatcher_->start(call_, env_->now() + 1min);
+  ASSERT_EQ(server_->underWay(), 1U);
+  server_->refuse("NOPERM this user has no permissions");
+  ASSERT_TRUE(call_->outcome.has_value());
+  EXPECT_FALSE(call_->outcome->maybeExecuted);
+}
+
+class PausingNodeTest : public NodeTest {
+ protected:
+  PausingNodeTest() : NodeTest("redis://host?retry-delay-min=64ms&retry-delay-max=256ms") {}
+};
+
+TEST_F(PausingNodeTest, ThePausesAfterRefusalsGrowAsFarAsTheOptionsSay) {
+  for (const std::chrono::milliseconds longest : {64ms, 128ms, 256ms, 256ms}) {
+    SCOPED_TRACE(longest.count());
+    server_->refuse("BUSY Redis is busy running a script");
+    // A random part of its second half is left out.
+    env_->advance(longest / 2 - 1ms);
+    EXPECT_EQ(server_->underWay(), 0U);
+    env_->advance(longest / 2 + 1ms);
+    ASSERT_EQ(server_->underWay(), 1U);
+  }
 }
 
 }  // namespace
