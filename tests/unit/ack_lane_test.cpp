@@ -66,12 +66,13 @@ class FakeLink final : public net::CommandTransport {
   [[nodiscard]] bool up() const noexcept override { return up_; }
   [[nodiscard]] Totals totals() const noexcept override { return {}; }
 
-  void connect(std::string runId, std::string version = "7.0.15") {
+  void connect(std::string runId, std::string version = "7.0.15", std::string address = {}) {
     up_ = true;
     pending_.begin(true, env_->now());
     auto session = std::make_shared<net::ServerSession>();
     session->runId = std::move(runId);
     session->serverVersion = std::move(version);
+    session->address = std::move(address);
     events_.onUp(session);
   }
   void lose() {
@@ -156,9 +157,10 @@ class AckLaneTest : public ::testing::Test {
     setServer("run-1");
   }
 
-  void setServer(std::string runId) {
+  void setServer(std::string runId, std::string address = {}) {
     auto session = std::make_shared<net::ServerSession>();
     session->runId = std::move(runId);
+    session->address = std::move(address);
     lane->setServer(session);
   }
   Outcome add(SyncPolicy policy) {
@@ -423,6 +425,19 @@ TEST_F(AckLaneTest, AnotherServerAcknowledgesNothing) {
   link->connect("run-2");
   answers(number(1));
   EXPECT_TRUE(met(next));
+}
+
+// Servers that do not tell their run ids would otherwise all be one.
+TEST_F(AckLaneTest, AServerWithoutANameAtAnotherAddressAcknowledgesNothing) {
+  setServer("", "10.0.0.1:6379");
+  const auto one = add(SyncPolicy::replicas(1));
+  link->connect("", "7.0.15", "10.0.0.2:6379");
+  EXPECT_EQ(sent(), Sent());
+  EXPECT_EQ(link->abandoned, 1);
+  link->connect("", "7.0.15", "10.0.0.1:6379");
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 100"}));
+  answers(number(1));
+  EXPECT_TRUE(met(one));
 }
 
 TEST_F(AckLaneTest, ClosingEndsWhatWaits) {

@@ -70,6 +70,7 @@ class ClusterChannelsTest : public testing::Test, private DispatcherEvents {
 
   std::map<std::uint16_t, Node> nodes_;
   std::vector<std::string> lost_;
+  int outOfDate_ = 0;
 
  private:
   class Connection final : public net::SubscriptionTransport {
@@ -132,7 +133,7 @@ class ClusterChannelsTest : public testing::Test, private DispatcherEvents {
       transports(nodes_),
       std::make_shared<const Logger>([](LogLevel, std::string_view) {}, LogLevel::error),
       *this,
-      [] {}};
+      [this] { ++outOfDate_; }};
 };
 
 TEST_F(ClusterChannelsTest, AChannelWaitsWhileItsSlotHasNobody) {
@@ -202,6 +203,17 @@ TEST_F(ClusterChannelsTest, AChannelThatCouldNotLeave) {
   EXPECT_EQ(lost_, std::vector<std::string>{kName});
   ASSERT_TRUE(unsubscribe());
   EXPECT_TRUE(nodes_[1].wanted.empty());
+}
+
+// Nothing else would say so to a client that only listens there.
+TEST_F(ClusterChannelsTest, AChannelThatItsNodeHasNoMoreIsAReasonToReadTheMap) {
+  ASSERT_TRUE(follow(1, 9));
+  ASSERT_TRUE(subscribe());
+  nodes_[1].events->onMoved(kName);
+  EXPECT_EQ(lost_, std::vector<std::string>{kName});
+  EXPECT_EQ(outOfDate_, 1);
+  nodes_[1].events->onDown(Error(Errc::connectionFailed));
+  EXPECT_EQ(outOfDate_, 2);
 }
 
 TEST_F(ClusterChannelsTest, AChannelOfAllNodesLeavesOneThatIsGone) {

@@ -103,6 +103,7 @@ class MapSourceTest : public testing::Test, private MapEvents {
   std::vector<bool> everywhere_;  // of each failure
   std::size_t nodes_ = 2;
   std::vector<Endpoint> unneeded_;
+  bool unsettled_ = false;
   // Its own connections, those of them to one address, and who hears of the last.
   std::vector<std::shared_ptr<PendingCommands>> seeds_;
   std::vector<std::string> strangers_;
@@ -131,7 +132,7 @@ class MapSourceTest : public testing::Test, private MapEvents {
     return all;
   }
   [[nodiscard]] std::vector<Endpoint> unneeded() const override { return unneeded_; }
-  [[nodiscard]] bool unsettled() const override { return false; }
+  [[nodiscard]] bool unsettled() const override { return unsettled_; }
   bool mapRead(SlotMap map, bool /*sharded*/) override {
     read_.push_back(map.owner(0)->port);
     hosts_.push_back(map.owner(0)->host);
@@ -214,6 +215,33 @@ TEST_F(MapSourceTest, ANodeThatDoesNotAnswerIsNotWaitedFor) {
   // Its answers come after all, and are those to another question.
   answer(*first_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7009);
   EXPECT_EQ(read_.size(), 1U);
+}
+
+// They are about the cluster as it was, and by another node's account.
+TEST_F(MapSourceTest, LateAnswersAreNotThoseToTheQuestionUnderWay) {
+  want();
+  ASSERT_EQ(first_->underWay(), 3U);
+  env_->advance(1100ms);
+  ASSERT_EQ(failures_.size(), 1U);
+  env_->advance(1s);
+  ASSERT_EQ(second_->underWay(), 3U);
+  answer(*first_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7009);
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{});
+  answer(*second_, "cluster_state:ok\r\ncluster_current_epoch:6\r\n", 7000);
+  EXPECT_EQ(read_, std::vector<std::uint16_t>{7000});
+}
+
+// A master that does not answer at all may never say that it has no connection.
+TEST_F(MapSourceTest, WhileANodeCannotBeReachedTheMapIsLookedAtAgain) {
+  unsettled_ = true;
+  want();
+  answer(*first_, "cluster_state:ok\r\ncluster_current_epoch:5\r\n", 7000);
+  env_->advance(900ms);
+  ASSERT_EQ(second_->underWay(), 3U);
+  unsettled_ = false;
+  answer(*second_, "cluster_state:ok\r\ncluster_current_epoch:6\r\n", 7001);
+  env_->advance(10s);
+  EXPECT_EQ(first_->underWay() + second_->underWay(), 0U);
 }
 
 // It is the only one that a call has needed, and the others elect another.

@@ -244,6 +244,25 @@ TEST(RefreshPace, AsksMoreRarelyWhileNothingChanges) {
   EXPECT_LE(*pace.wanted(*when) - *when, 100ms) << "something has changed, and more may follow";
 }
 
+TEST(RefreshPace, IsPromptAgainAfterATimeOfCalm) {
+  RefreshPace pace;
+  RefreshPace::TimePoint now{std::chrono::hours(1)};
+  for (int i = 0; i < 10; ++i) {
+    const auto when = pace.wanted(now);
+    ASSERT_TRUE(when);
+    now = *when;
+    pace.asked();
+    pace.answered(now, false);
+  }
+  now += 10s;
+  EXPECT_EQ(pace.wanted(now), now);
+  pace.asked();
+  pace.answered(now, false);
+  const auto next = pace.wanted(now);
+  ASSERT_TRUE(next);
+  EXPECT_LE(*next - now, 200ms);
+}
+
 }  // namespace
 }  // namespace slot_map_test
 }  // namespace rlock::detail
