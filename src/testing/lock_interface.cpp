@@ -238,13 +238,14 @@ Result<detail::LockBackend::Acquired> InterfaceBackend::acquire(detail::AcquireP
     return problem(Errc::invalidArgument, why);
   }
   return guarded<Acquired>([&]() -> Acquired {
-    const Clock::time_point begun = now();
     if (!lock_->acquire({params.owner, params.wait, params.lease, params.stop})) {
       return std::nullopt;
     }
+    // The implementation may have waited, and the time begins when it has the lock.
+    const Clock::time_point begun = now();
     const Duration time =
         std::min(params.lease.value_or(Duration::max()), params.maxHold.value_or(Duration::max()));
-    const auto hold = lock_->holds_->granted(params.owner, now(), time.deadlineFrom(begun));
+    const auto hold = lock_->holds_->granted(params.owner, begun, time.deadlineFrom(begun));
     detail::Grant grant;
     if (params.wantsHandle) {
       grant.hold = hold;

@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <stop_token>
 #include <string>
+#include <thread>
 
 namespace rlock {
 namespace {
@@ -27,6 +28,7 @@ using namespace std::chrono_literals;
 class Noted : public LockInterface {
  public:
   bool acquire(const Attempt& attempt) override {
+    std::this_thread::sleep_for(slowness);
     const std::lock_guard lock(mutex);
     last = attempt;
     if (failure) {
@@ -43,6 +45,7 @@ class Noted : public LockInterface {
     }
     owner = attempt.owner;
     ++count;
+    acquiredAt = std::chrono::steady_clock::now();
     return true;
   }
   int release(OwnerId by) override {
@@ -77,6 +80,8 @@ class Noted : public LockInterface {
   Attempt last;
   OwnerId owner{};
   int count = 0;
+  std::chrono::milliseconds slowness{0};
+  std::chrono::steady_clock::time_point acquiredAt;
   std::optional<Error> failure;
   bool broken = false;
   bool odd = false;
@@ -221,6 +226,12 @@ TEST_F(MadeLock, ALongestHoldEndsALeaseLikeItsTime) {
     EXPECT_GE(lease.validUntil(), before + 1h);
     EXPECT_LE(lease.validUntil(), std::chrono::steady_clock::now() + 1h);
   }
+}
+
+TEST_F(MadeLock, TheTimeOfALeaseBeginsAfterTheWait) {
+  noted->slowness = 20ms;
+  const Lease lease = lock.acquire({.wait = 1h, .lease = 1h, .maxHold = 2h});
+  EXPECT_GE(lease.validUntil(), noted->acquiredAt + 1h);
 }
 
 TEST_F(MadeLock, AFurtherHoldDoesNotShortenALease) {
