@@ -7,7 +7,9 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace rlock::detail {
@@ -96,6 +98,25 @@ TEST(ContextCallsTest, TheEndWaitsForWhatIsBeingDelivered) {
   taking.reset();
   ending.join();
   EXPECT_EQ(ends, lost ? 1 : 0);
+}
+
+/// The thread that delivers is the parent's, and never done in the child.
+TEST(ContextCallsTest, TheEndInAForkedChildWaitsForNobody) {
+  ContextCalls calls;
+  int ends = 0;
+  CountedCall call(ends);
+  ASSERT_TRUE(calls.add(call));
+  const ContextCalls::Taking taking(calls, &call);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // It would wait for ever.
+    ::alarm(10);
+    calls.endAll();
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/fork.hpp>
 
 #include <condition_variable>
+#include <cstdint>
 #include <utility>
 
 namespace rlock::detail {
@@ -71,7 +73,8 @@ class ContextCalls {
     bool taken_ = false;
   };
 
-  /// The context is being destroyed: ends all calls, after those that are just being delivered.
+  /// The context is being destroyed: ends all calls, after those that are just being delivered. In
+  /// a child after fork() it does nothing: the thread that delivers one may be the parent's.
   void endAll() noexcept;
 
  private:
@@ -81,6 +84,7 @@ class ContextCalls {
   int delivering_ RLOCK_GUARDED_BY(mutex_) = 0;
   std::condition_variable_any delivered_;
   ContextCall* first_ RLOCK_GUARDED_BY(mutex_) = nullptr;
+  const std::uint32_t forkGeneration_ = forkGeneration();
 };
 
 inline bool ContextCalls::add(ContextCall& call) {
@@ -123,6 +127,9 @@ inline ContextCalls::Taking::~Taking() {
 }
 
 inline void ContextCalls::endAll() noexcept {
+  if (forkGeneration() != forkGeneration_) {
+    return;
+  }
   ContextCall* call = nullptr;
   {
     const MutexLock lock(mutex_);
