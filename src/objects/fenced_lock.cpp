@@ -3,6 +3,7 @@
 #include "objects/moved_from.hpp"
 #include "objects/operations.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/token_backend.hpp>
 #include <rlock/fenced_lock.hpp>
 
@@ -32,7 +33,7 @@ Result<Token> tokenOf(LockBackend& lock, OwnerId owner, const detail::Grant& gra
   if (grant.token) {
     return *grant.token;
   }
-  lock.releaseQuietly({owner});
+  detail::ifThereIsMemorySoon([&] { lock.releaseQuietly({owner}); });
   ErrorContext context;
   context.key = lock.name();
   return Error(Errc::serverError, "the fencing counter is gone", std::move(context));

@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/block_cache.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/operation.hpp>
 #include <rlock/result.hpp>
@@ -25,7 +26,7 @@ Operation<T> operation(Run run, Start start, Convert convert) {
       [run, convert]() mutable -> Result<T> { return convert(run()); },
       [start, convert](UniqueFunction<void(Result<T>)> handler) mutable {
         start([handler = std::move(handler), convert](Result<From> result) mutable {
-          handler(convert(std::move(result)));
+          handler(answerOrNoMemory<T>([&] { return convert(std::move(result)); }));
         });
       });
 }
@@ -48,9 +49,11 @@ class StoppableBody final
 
   Result<T> run() override { return convert_(run_(std::move(params_))); }
   void start(UniqueFunction<void(Result<T>)> handler) override {
-    start_(std::move(params_),
-           [handler = std::move(handler), convert = std::move(convert_)](
-               Result<From> result) mutable { handler(convert(std::move(result))); });
+    start_(
+        std::move(params_),
+        [handler = std::move(handler), convert = std::move(convert_)](Result<From> result) mutable {
+          handler(answerOrNoMemory<T>([&] { return convert(std::move(result)); }));
+        });
   }
   std::stop_token* stop() noexcept override { return &stopOf(params_); }
 

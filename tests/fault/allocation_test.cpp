@@ -277,6 +277,29 @@ TEST_P(Allocation, ToBeRefused) {
   each([](Client&) {}, [](Client& client) { EXPECT_FALSE(client.getLock("foreign").tryLock()); });
 }
 
+/// The handler of a call in the background is called with an error, and nothing is obtained.
+TEST_P(Allocation, ToSayInTheBackgroundThatItWasInVain) {
+  const auto refused = [](auto operation) {
+    auto told = std::move(operation).toFuture();
+    ASSERT_TRUE(ready(told, kLong));
+    try {
+      static_cast<void>(told.get());
+      ADD_FAILURE() << "there was nothing to obtain";
+    } catch (const std::future_error&) {
+      ADD_FAILURE() << "the handler was not called";
+    } catch (const std::exception&) {
+      // An answer.
+    }
+  };
+  each([](Client&) {},
+       [&](Client& client) {
+         refused(client.getLock("foreign").acquireAsync({.wait = 20ms}, newOwner()));
+         refused(client.getPermitExpirableSemaphore("gates").releaseAsync(
+             "00112233445566778899aabbccddeeff"));
+         refused(client.getFencedLock("none").getTokenAsync(newOwner()));
+       });
+}
+
 TEST_P(Allocation, ToWait) {
   each(
       [](Client& client) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/error.hpp>
+#include <rlock/result.hpp>
 
 #include <new>
 
@@ -14,6 +15,18 @@ inline const Error& noMemory() {
   static const Error& made =
       *new Error(Errc::overloaded, "this process has no memory for the request");
   return made;
+}
+
+/// The answer of a call in the background, whose handler has to be called whatever there is no
+/// memory for.
+/// @param answer  `Result<T>()`
+template <class T, class Answer>
+Result<T> answerOrNoMemory(Answer answer) {
+  try {
+    return answer();
+  } catch (const std::bad_alloc&) {
+    return noMemory();
+  }
 }
 
 /// Takes a step that the next ones do not depend on. False: there was no memory for it.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/permit_requests.hpp>
 #include <rlock/detail/engine/scripted_lock.hpp>
@@ -146,7 +147,7 @@ void PermitSemaphore::start(const PermitRequest<T>& request, Handler<T> handler)
   object_.askAsync<std::int64_t>(
       {},
       [self = *this, request, handler = std::move(handler)](Result<std::int64_t> reply) mutable {
-        handler(self.converted(request, std::move(reply)));
+        handler(answerOrNoMemory<T>([&] { return self.converted(request, std::move(reply)); }));
       },
       composeOf(request),
       request.parse,

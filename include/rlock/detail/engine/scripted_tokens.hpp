@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/token_backend.hpp>
 #include <rlock/detail/engine/scripted_object.hpp>
 #include <rlock/detail/executor/fenced_scripts.hpp>
@@ -64,7 +65,7 @@ inline void ScriptedTokens::tokenAsync(OwnerId owner, Handler handler) {
   object_.askAsync<Token>(
       owner,
       [object = object_, owner, handler = std::move(handler)](Result<Token> answer) mutable {
-        handler(ownToken(object, owner, answer));
+        handler(answerOrNoMemory<std::uint64_t>([&] { return ownToken(object, owner, answer); }));
       },
       composeToken,
       FencedScripts::parseToken);
