@@ -457,6 +457,45 @@ TEST_F(ClusterRouterTest, ACallWhoseSlotNobodyHasIsAReasonToReadTheMap) {
   EXPECT_EQ(server("a").sent(), (Sent{"CLUSTER SLOTS", "TAKE key"}));
 }
 
+TEST_F(ClusterRouterTest, ACallWhoseSlotNobodyHasHearsThatWaitingIsOfNoUse) {
+  leaveTheSlotToNobody();
+  const auto call = makeIntrusive<TakingCall>();
+  dispatcher_->start(call, env_->now() + 1min);
+  server("a").cut();
+  env_->advance(1s);
+  EXPECT_FALSE(call->outcome.has_value());
+  seed_->cut(Errc::authenticationFailed);
+  ASSERT_TRUE(call->outcome.has_value());
+  ASSERT_TRUE(call->outcome->error.has_value());
+  EXPECT_EQ(call->outcome->error->errc(), Errc::authenticationFailed);
+}
+
+/// The refusal of a direct call is judged on the loop, and the map may drop the node before that.
+class DroppedNode : public ClusterRouterTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(DroppedNode, WhatItHasRefusedGoesToTheNodeOfTheMap) {
+  server("a").answer(test::numberReply(1));
+  const auto call = makeIntrusive<TakingCall>();
+  ASSERT_TRUE(dispatcher_->direct(*call));
+  server("a").refuse(GetParam());
+  env_->advance(1s);
+  server("a").cut();
+  tellMap("b");
+  dispatcher_->resume(call, env_->now() + 1min);
+  env_->runPosted();
+  EXPECT_FALSE(call->outcome.has_value());
+  EXPECT_EQ(links_.count(""), 0U);
+  server("b").connect("run-b");
+  EXPECT_EQ(server("b").sent(), Sent{"TAKE key"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Refusals,
+                         DroppedNode,
+                         ::testing::Values("CLUSTERDOWN The cluster is down",
+                                           "LOADING Redis is loading the dataset in memory",
+                                           "MOVED 7 :7001",
+                                           "MOVED 7 a:7000"));
+
 TEST_F(ClusterRouterTest, ACallWhoseSlotNobodyHasEndsWithTheClient) {
   leaveTheSlotToNobody();
   const auto call = makeIntrusive<TakingCall>();

@@ -227,6 +227,13 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
   if (!redirection || closed_) {
     return Follow::no;
   }
+  if (asked == Endpoint()) {
+    // Race: the map that dropped the node came after its answer, and is the newer word. A
+    // redirection without a host would lead nowhere.
+    call->room_->lastError.reset();
+    resend(call);
+    return Follow::done;
+  }
   const bool moved = redirection->kind == Redirection::Kind::moved;
   events_.redirected({toString(asked), toString(redirection->to), redirection->slot, moved});
   if (moved) {
@@ -321,10 +328,22 @@ inline void ClusterRouter::mapFailed(const Error& error, bool everywhere) {
   const bool known = mapError_ && mapError_->errc() == error.errc();
   mapError_ = error;
   if (!opening_.failed(error, everywhere)) {
-    terms_.log->write(
-        known ? LogLevel::debug : LogLevel::warning,
-        fmt::format("the map of the cluster cannot be read, trying again: {}", error.what()));
+    // Without memory to say so, the calls that wait are ended nevertheless.
+    ifThereIsMemory([&] {
+      terms_.log->write(
+          known ? LogLevel::debug : LogLevel::warning,
+          fmt::format("the map of the cluster cannot be read, trying again: {}", error.what()));
+    });
   }
+  if (!everywhere || !isPermanent(error.errc())) {
+    return;
+  }
+  waiting_.each(Call::Wait::link, [this](const IntrusivePtr<Call>& call) {
+    if (!call->persistent_ && ParkedCalls::unpark(*call)) {
+      // It ends with that error, unless there is a node for it.
+      Node::guarded(call, [&] { resend(call); });
+    }
+  });
 }
 
 }  // namespace rlock::detail

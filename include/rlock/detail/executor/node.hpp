@@ -487,6 +487,11 @@ inline void Node::judgeRefusal(const CallPtr& call) {
   if (verdict.leave) {
     writesRefused(call->submittedAt());
   }
+  if (verdict.retry && closed_ && over_ == nullptr) {
+    // Race: the map that dropped this node came before the judgement. Another has the key.
+    owner_.resend(call);
+    return;
+  }
   if (verdict.retry && !closed_) {
     retryLater(call);
     return;
