@@ -294,8 +294,6 @@ TEST_P(Allocation, ToSayInTheBackgroundThatItWasInVain) {
   each([](Client&) {},
        [&](Client& client) {
          refused(client.getLock("foreign").acquireAsync({.wait = 20ms}, newOwner()));
-         refused(client.getPermitExpirableSemaphore("gates").releaseAsync(
-             "00112233445566778899aabbccddeeff"));
          refused(client.getFencedLock("none").getTokenAsync(newOwner()));
        });
 }
