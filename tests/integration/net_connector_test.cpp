@@ -1067,6 +1067,24 @@ TEST(PlainStreamTest, KeepsItsReceiveTimeUnderAStormOfSignals) {
   ::sigaction(SIGUSR1, &previous, nullptr);
 }
 
+/// How long it takes until the dial has failed.
+/// @param hurries  how often the dialer is hurried when it has begun
+milliseconds timeOfDial(LoopHarness& harness, Dialer& dialer, int hurries) {
+  std::promise<void> failed;
+  const test::Stopwatch watch;
+  harness.run([&] {
+    dialer.dial([&](const Result<Established>& result) {
+      EXPECT_FALSE(result);
+      failed.set_value();
+    });
+    for (int i = 0; i < hurries; ++i) {
+      dialer.hurry();
+    }
+  });
+  EXPECT_EQ(failed.get_future().wait_for(scaled(kLong)), std::future_status::ready);
+  return watch.elapsedMs();
+}
+
 TEST_F(ConnectorTest, DialerBacksOffAndRecovers) {
   const test::PortReservation refused;
   LinkSettings settings = settingsFor({tcp(refused.port())});
@@ -1075,18 +1093,7 @@ TEST_F(ConnectorTest, DialerBacksOffAndRecovers) {
   const milliseconds late = scaled(milliseconds(500));
   auto dialer =
       harness_.run([&] { return std::make_unique<Dialer>(*harness_.loop(), settings, false); });
-  const auto dial = [&] {
-    std::promise<void> failed;
-    const test::Stopwatch watch;
-    harness_.run([&] {
-      dialer->dial([&](Result<Established> result) {
-        EXPECT_FALSE(result);
-        failed.set_value();
-      });
-    });
-    EXPECT_EQ(failed.get_future().wait_for(scaled(kLong)), std::future_status::ready);
-    return watch.elapsedMs();
-  };
+  const auto dial = [&] { return timeOfDial(harness_, *dialer, 0); };
   EXPECT_LT(dial(), late);
   for (const milliseconds whole : {400ms, 800ms, 1600ms, 1600ms}) {
     const milliseconds pause = dial();
@@ -1115,22 +1122,8 @@ TEST_F(ConnectorTest, ADialerThatIsHurriedAgainAndAgainPausesAllTheSame) {
   const milliseconds late = scaled(milliseconds(500));
   auto dialer =
       harness_.run([&] { return std::make_unique<Dialer>(*harness_.loop(), settings, false); });
-  const auto dial = [&] {
-    std::promise<void> failed;
-    const test::Stopwatch watch;
-    harness_.run([&] {
-      dialer->dial([&](Result<Established> result) {
-        EXPECT_FALSE(result);
-        failed.set_value();
-      });
-      // More of them in the same pause are one.
-      for (int i = 0; i < 10; ++i) {
-        dialer->hurry();
-      }
-    });
-    EXPECT_EQ(failed.get_future().wait_for(scaled(kLong)), std::future_status::ready);
-    return watch.elapsedMs();
-  };
+  // More hurries in the same pause are one.
+  const auto dial = [&] { return timeOfDial(harness_, *dialer, 10); };
   EXPECT_LT(dial(), late);
   // The pause of a dialer that nobody hurries is a second or more.
   EXPECT_LT(dial(), late);
