@@ -741,9 +741,10 @@ TEST_F(LockOwnLoop, ACallWhoseTurnComesAfterCloseGaveUpEndsOnTheLoop) {
     EXPECT_EVENTUALLY(kLong, client.connected());
     // The first call is refused, and so leaves the gate on its own thread.
     server().freeze();
+    const auto sent = client.stats().commands;
     auto inside =
         inThread([&] { return outcomeOf([&] { static_cast<void>(lock.acquire({}, owner)); }); });
-    std::this_thread::sleep_for(50ms);
+    EXPECT_EVENTUALLY(kLong, client.stats().commands > sent);
     lock.lockAsync({}, owner).start([&](const Result<void>& result) {
       told = outcomeOf(result);
       toldBy = std::this_thread::get_id();
