@@ -15,6 +15,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 
 namespace rlock {
 
@@ -156,6 +157,14 @@ class RLOCK_EXPORT RLock {
   Operation<bool> tryLockAsync(Owner owner) {
     return tryLockAsync(AcquireOptions{}, owner);
   }
+  template <std::convertible_to<Duration> Lifetime>
+  ThreadOperation<void> lockAsync(Lifetime lease) {
+    return lockAsync(AcquireOptions{.lease = lease});
+  }
+  template <std::convertible_to<Duration> Lifetime>
+  Operation<void> lockAsync(Lifetime lease, OwnerId owner) {
+    return lockAsync(AcquireOptions{.lease = lease}, owner);
+  }
   template <std::convertible_to<Duration> Wait>
   ThreadOperation<bool> tryLockAsync(Wait wait, std::optional<Duration> lease = {}) {
     return tryLockForAsync(wait, lease);
@@ -163,6 +172,18 @@ class RLOCK_EXPORT RLock {
   template <std::convertible_to<Duration> Wait>
   Operation<bool> tryLockAsync(Wait wait, std::optional<Duration> lease, OwnerId owner) {
     return tryLockForAsync(wait, lease, owner);
+  }
+  ThreadOperation<bool> tryLockAsync(std::stop_token stop,
+                                     Duration wait,
+                                     std::optional<Duration> lease = {}) {
+    return tryLockAsync(AcquireOptions{.wait = wait, .lease = lease, .stop = std::move(stop)});
+  }
+  Operation<bool> tryLockAsync(std::stop_token stop,
+                               Duration wait,
+                               std::optional<Duration> lease,
+                               OwnerId owner) {
+    return tryLockAsync(AcquireOptions{.wait = wait, .lease = lease, .stop = std::move(stop)},
+                        owner);
   }
   ThreadOperation<void> lockInterruptiblyAsync(std::stop_token stop,
                                                std::optional<Duration> lease = {});

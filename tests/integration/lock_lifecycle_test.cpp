@@ -437,6 +437,10 @@ TEST_P(LockCancel, EveryWaitingFormTakesAStopToken) {
   calls.push_back(inThread([&] {
     return answerOf([&] { return client.getLock("stop").tryLock(stop.get_token(), 60s); });
   }));
+  calls.push_back(inThread([&] {
+    return answerOf(runBy(
+        GetParam(), client.getLock("stop").tryLockAsync(stop.get_token(), 60s, {}, newOwner())));
+  }));
   ASSERT_EVENTUALLY(kLong, client.stats().waiters == calls.size());
   const Stopwatch watch;
   stop.request_stop();
