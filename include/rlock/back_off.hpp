@@ -15,7 +15,8 @@ namespace rlock {
 ///
 /// The pause after the n-th attempt is base() and a random extra of 0 up to `n - 1` ms, but not
 /// more than a quarter of the base: waiters that began together do not stay together. (Redisson's
-/// `ConstantBackoff` has no extra.) All times are rounded up to whole milliseconds.
+/// `ConstantBackoff` has no extra.) All times are rounded up to whole milliseconds; more than 365
+/// days counts as 365 days.
 class RLOCK_EXPORT BackOff {
  public:
   /// The first pause is `initial`; each further one is `multiplier` times as long, up to `max`.

@@ -70,6 +70,9 @@ class RLOCK_EXPORT Client {
 
   /// The re-entrant lock of that name. No round trip.
   /// @param name  1 byte to 64 KiB, any bytes; else `invalidArgument`
+  /// @throws Error  also `invalidArgument` when Options::nameMapper fails, or in a cluster when the
+  ///                keys of the name would be in several slots
+  /// @par Source  Redisson `RedissonClient.getLock()`; lua/lock_acquire.lua
   RLock getLock(std::string_view name);
   /// The semaphore of that name whose permits have ids and may expire. As getLock().
   PermitExpirableSemaphore getPermitExpirableSemaphore(std::string_view name);
@@ -83,6 +86,7 @@ class RLOCK_EXPORT Client {
   ///@{
   /// The state of one name: kind, holders with their counts and labels, lifetime, waiters.
   /// @returns empty when there is nothing under the name
+  /// @par Errors  as said for RLock
   /// @par Cost    1 round trip
   /// @par Source  lua/inspect.lua
   std::optional<LockInfo> inspect(std::string_view name);
@@ -149,8 +153,8 @@ class RLOCK_EXPORT Client {
   ///@{
   /// Asks the server for a sign of life.
   /// @returns how long the request and its reply took, without any wait for a connection
-  /// @par Errors  as other questions: `connectionFailed`, `timedOut` after Options::callTimeout,
-  /// ...
+  /// @par Errors  as said for RLock, such as `connectionFailed`, and `timedOut` after
+  ///              Options::callTimeout
   /// @par Cost    1 round trip
   std::chrono::nanoseconds ping();
   Operation<std::chrono::nanoseconds> pingAsync();
@@ -184,7 +188,9 @@ class RLOCK_EXPORT Client {
   /// Stops renewing, ends every waiting call with `closed`, and releases all holds if the server
   /// answers in time (otherwise they expire). Then it closes the connections and joins the loop
   /// thread. Idempotent. On the loop thread it does not wait.
-  /// @param deadline  at most this long
+  /// @param deadline  how long to wait for the server at most; zero or less: not at all
+  /// @par Blocking  at most `deadline` and a moment for its own threads
+  /// @par Cost      1 round trip for each hold
   void close(std::chrono::milliseconds deadline);
 
  private:

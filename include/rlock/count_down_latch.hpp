@@ -27,7 +27,8 @@ class ScriptedLatch;
 /// through, also if the latch is set again before the call could look. Anybody may count down,
 /// anybody may wait.
 ///
-/// Every call throws as RLock's do. A lost reply is reconciled: countDown() counts once. The calls
+/// A call blocks until it has its answer, costs one round trip where nothing else is said, and
+/// throws as RLock's do. A lost reply is reconciled: countDown() counts once. The calls
 /// that change the latch are repeated until there is an answer. When there is none in time,
 /// countDown() goes on in the background, as the error says, and must not be repeated; the error of
 /// the other calls says that it is not known whether they took effect.
@@ -55,7 +56,8 @@ class RLOCK_EXPORT CountDownLatch {
   /// @par Cost    1 round trip
   /// @par Source  Redisson `RCountDownLatch.countDown()`; lua/latch_count_down.lua
   void countDown();
-  /// How often the latch must still be counted down; 0: it is open. 1 round trip.
+  /// How often the latch must still be counted down; 0: it is open.
+  /// @par Source  Redisson `RCountDownLatch.getCount()`
   std::int64_t getCount();
   /// Closes an open latch.
   /// @param count  0 or more. 0 leaves an open latch open and stores nothing; Redisson stores a

@@ -40,12 +40,13 @@ struct AcquireOptions {
   /// Lifetime of the hold on the server, more than 0 and at most 365 days, rounded up to 1 ms.
   /// Empty: `Options::watchdogTimeout`, renewed by the watchdog until released.
   std::optional<Duration> lease{};
-  /// The longest validity of the hold, renewed or not; counted from the acquisition.
+  /// The longest validity of the hold, renewed or not; counted from the acquisition, on this
+  /// machine's clock. More than 0; with a lease the smaller of the two counts.
   std::optional<Duration> maxHold{};
   /// A stop request ends the call with `cancelled`.
   std::stop_token stop{};
-  /// Names the hold in logs and inspection; at most 256 bytes. Kept beside the lock, under a key of
-  /// its own.
+  /// Names the hold in logs and inspection; at most 256 bytes, else `invalidArgument`. Kept beside
+  /// the lock, under a key of its own.
   std::string label{};
   /// The policy says who must have the hold before the call ends well, and each of its renewals.
   /// Empty: `Options::sync`. A policy that is not met undoes the acquisition, and the call fails
@@ -62,6 +63,10 @@ struct AcquireOptions {
 /// otherwise the OwnerId given. An owner that holds the lock may take it again and must release it
 /// as often. Without a lease the watchdog renews the hold every third of `Options::watchdogTimeout`
 /// until it is released, its thread ends, or the server says it is gone.
+///
+/// A call blocks until it has its answer, and costs one round trip where nothing else is said; an
+/// Async twin returns at once and costs the same. The methods are those of Redisson's `RLock`
+/// with the same name.
 ///
 /// Every call throws `closed` after Client::close(), `forked` in a child process, `wouldDeadlock`
 /// when it blocks and is made on the client's loop thread, `connectionFailed` or `timedOut` when no
@@ -85,7 +90,8 @@ class RLOCK_EXPORT RLock {
   /// As lock(), but the hold ends after `lease` unless released before.
   /// @param lease  more than 0, at most 365 days, rounded up to 1 ms; else `invalidArgument`
   void lock(Duration lease);
-  /// As lock(); a stop request ends the wait with `cancelled`, and nothing is held then.
+  /// As lock(), or as lock(lease) if there is a lease; a stop request ends the wait with
+  /// `cancelled`, and nothing is held then.
   void lockInterruptibly(std::stop_token stop, std::optional<Duration> lease = {});
 
   /// One attempt. @returns true when this thread holds the lock now.
@@ -95,8 +101,9 @@ class RLOCK_EXPORT RLock {
   /// Waits at most `wait` (zero or less: one attempt; max(): for ever). The watchdog keeps the
   /// hold.
   /// @returns true when held, false when another owner held it all the time
+  /// @par Cost    as lock()
   [[nodiscard]] bool tryLock(Duration wait);
-  /// As tryLock(wait), with a hold that ends after `lease`.
+  /// As tryLock(wait), with a hold that ends after `lease`, which is as for lock(lease).
   [[nodiscard]] bool tryLock(Duration wait, Duration lease);
   /// As above; a stop request ends the wait with `cancelled`.
   [[nodiscard]] bool tryLock(std::stop_token stop,
@@ -114,6 +121,7 @@ class RLOCK_EXPORT RLock {
   /// of this library, which hears of it within a round trip if it has held something for 100 ms,
   /// else at its next renewal or release.
   /// @returns true when somebody held it
+  /// @par Cost    1 round trip
   /// @par Source  Redisson `RLock.forceUnlock()`; lua/lock_force_release.lua
   bool forceUnlock();
 
@@ -206,6 +214,7 @@ class RLOCK_EXPORT RLock {
   /// @throws Error  also `timedOut` when `options.wait` is over; `wouldDeadlock` when the calling
   ///                thread keeps the lock by lock() or tryLock() and neither `owner`, nor a wait
   ///                nor a stop token is given
+  /// @par Cost    as lock()
   Lease acquire(AcquireOptions options = {});
   /// As above, for this owner: with currentOwner() a thread that holds the lock may take it again.
   Lease acquire(AcquireOptions options, OwnerId owner);

@@ -8,6 +8,7 @@
 
 namespace rlock {
 
+/// How much a log line matters, from the least on.
 enum class LogLevel {
   trace,    ///< nothing more than debug
   debug,    ///< every change of state

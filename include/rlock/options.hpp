@@ -55,6 +55,7 @@ enum class ConnectMode {
 /// Whether a client has a connection to its server; in a cluster, to at least one node.
 enum class ConnectionState { disconnected, connected };
 
+/// The role of Options::endpoints.
 enum class Topology {
   single,    ///< one server; several endpoints are addresses of it, tried in order
   sentinel,  ///< the endpoints are Sentinels, which know the address of Options::sentinelMaster
@@ -267,6 +268,7 @@ struct Options {
   /// @par Blocking       no; names are not resolved here
   RLOCK_EXPORT static Options fromUri(std::string_view uri);
 
+  /// Checks all settings, as Client::connect() does. Does not block.
   /// @throws rlock::Error  invalidArgument, naming the option, its value and the allowed range
   RLOCK_EXPORT void validate() const;
 };

@@ -37,6 +37,9 @@ class PermitSemaphore;
 /// hexadecimal characters, given in lower case and taken in either; anything else is refused with
 /// `invalidArgument` where nothing else is said. One call takes or names at most 10,000 permits.
 ///
+/// A call blocks until it has its answer, and costs one round trip where nothing else is said. The
+/// methods are those of Redisson with the same name, without `Many`.
+///
 /// Every call throws `closed` after Client::close(), `forked` in a child process, `wouldDeadlock`
 /// when it blocks and is made on the client's loop thread, `connectionFailed` or `timedOut` when no
 /// answer could be had within the call's time, `authenticationFailed`, `denied`, `wrongType`,
@@ -79,6 +82,8 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   /// @par Source  Redisson `RPermitExpirableSemaphore.tryAcquire()`; lua/permit_acquire.lua
   [[nodiscard]] std::optional<std::string> tryAcquire();
   /// Waits at most `wait`. Zero or less: one attempt; max(): for ever.
+  /// @returns the id; empty: there was no free permit all the time
+  /// @par Cost    as acquire()
   [[nodiscard]] std::optional<std::string> tryAcquire(Duration wait);
   /// As tryAcquire(wait), with a lease as for acquire(lease).
   [[nodiscard]] std::optional<std::string> tryAcquire(Duration wait, Duration lease);
@@ -121,7 +126,7 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   /// Makes the semaphore with so many permits. False: there is one already.
   /// @param permits  0 or more, else `invalidArgument`
   /// @par Cost    as release()
-  /// @par Source  lua/permit_change.lua
+  /// @par Source  Redisson `RPermitExpirableSemaphore.trySetPermits()`; lua/permit_change.lua
   bool trySetPermits(int permits);
   /// Sets the number of all permits, free and taken. The number of free permits may become
   /// negative.
@@ -132,7 +137,7 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   void addPermits(int delta);
   /// Deletes the semaphore with all permits, free and taken. Each Permit of this client is told
   /// that it is lost. @returns true when there was a semaphore
-  /// @par Source  lua/permit_remove.lua
+  /// @par Source  Redisson `RPermitExpirableSemaphore.delete()`; lua/permit_remove.lua
   bool remove();
 
   /// Gives a permit a new lease, counted from now. @returns false when no such permit is taken, and
@@ -140,7 +145,8 @@ class RLOCK_EXPORT PermitExpirableSemaphore {
   /// @param id     32 hexadecimal characters, as acquire() returned it
   /// @param lease  as for acquire(lease); empty: it never expires
   /// @par Cost    as release()
-  /// @par Source  lua/permit_update_lease.lua
+  /// @par Source  Redisson `RPermitExpirableSemaphore.updateLeaseTime()`;
+  ///              lua/permit_update_lease.lua
   bool updateLeaseTime(std::string_view id, std::optional<Duration> lease);
   /// How long a permit lasts; empty: for ever. 1 round trip.
   /// @throws Error  `notOwner` when no such permit is taken

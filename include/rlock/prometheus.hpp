@@ -116,9 +116,8 @@ class Collector final : public ::prometheus::Collectable {
   /// Shows this client from here on. It must stay where it is, neither moved nor destroyed, until
   /// remove() has returned.
   /// @param client  whose numbers are shown
-  /// @param label   the value of the label `client`, another for each client that is shown; empty:
-  /// it
-  ///                has none, which is for one client
+  /// @param label   the value of the label `client`, another for each client that is shown; empty
+  ///                for a single client, which then has no such label
   void add(const Client& client, std::string label = {}) {
     const detail::MutexLock lock(mutex_);
     clients_.push_back({&client, std::move(label)});

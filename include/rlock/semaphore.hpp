@@ -30,7 +30,8 @@ class ScriptedSemaphore;
 /// Waiters of one client are served in the order they came, except that a smaller request passes a
 /// larger one that cannot be served: see docs/semaphore.md. There is no order between clients.
 ///
-/// Every call throws as RLock's do. A lost reply is reconciled: acquire() and tryAcquire() take
+/// A call blocks until it has its answer, costs one round trip where nothing else is said, and
+/// throws as RLock's do. A lost reply is reconciled: acquire() and tryAcquire() take
 /// their permits once or not at all. The calls that change the semaphore otherwise are repeated
 /// until there is an answer and take effect once. When there is none in time, release(),
 /// releaseIfExists() and addPermits() go on in the background, as the error says, and must not be
@@ -73,10 +74,11 @@ class RLOCK_EXPORT Semaphore {
   void release(int permits = 1);
   /// As release(), but only if there is a semaphore of that name.
   /// @returns false when there is none, or `permits` is 0
+  /// @par Source  Redisson `RSemaphore.releaseIfExists(int)`; lua/semaphore_add.lua
   bool releaseIfExists(int permits = 1);
 
-  /// How many permits there are; negative after addPermits() took more than there were. 1 round
-  /// trip.
+  /// How many permits there are; negative after addPermits() took more than there were.
+  /// @par Source  Redisson `RSemaphore.availablePermits()`
   int availablePermits();
   /// Takes all permits. A negative number becomes 0, too. The expiry of the semaphore stays.
   /// @returns how many there were
