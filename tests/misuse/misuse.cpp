@@ -131,8 +131,12 @@ void prepared(rlock::RLock& lock, rlock::FencedLock& fenced) {
   attempts.push_back(lock.tryLockAsync(rlock::newOwner()));
   attempts.push_back(lock.tryLockAsync({}, rlock::newOwner()));
   attempts.push_back(lock.tryLockAsync(1s, {}, rlock::newOwner()));
+  attempts.push_back(lock.tryLockAsync(std::stop_token(), 1s));
+  attempts.push_back(lock.tryLockAsync(std::stop_token(), 1s, {}, rlock::newOwner()));
   rlock::Operation<void> locking = lock.lockAsync({});
   locking = lock.lockAsync();
+  locking = lock.lockAsync(10s);
+  locking = lock.lockAsync(10s, rlock::newOwner());
   locking = lock.unlockAsync();
   auto token = fenced.lockAndGetTokenAsync({});
   token = fenced.lockAndGetTokenAsync(10s);
