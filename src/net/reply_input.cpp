@@ -40,7 +40,7 @@ ssize_t ReplyInput::await(Stream& stream,
                           const OutputQueue& output,
                           bool& room) noexcept {
   room = false;
-  if (roundTrip_.polls()) {
+  if (roundTrip_.polls() && yields_.allowed()) {
     const ssize_t count = spin(stream);
     if (count >= 0 || errno != EAGAIN) {
       return count;
@@ -58,15 +58,20 @@ ssize_t ReplyInput::await(Stream& stream,
 
 ssize_t ReplyInput::spin(Stream& stream) noexcept {
   const auto start = Clock::now();
+  auto before = start;
+  Clock::duration longest{};
   for (;;) {
     const ssize_t count = take(stream);
-    if (count >= 0 || errno != EAGAIN) {
+    const int error = errno;
+    const bool came = count >= 0 || error != EAGAIN;
+    const auto now = Clock::now();
+    longest = std::max(longest, now - before);
+    if (came || now - start >= spin_) {
+      yields_.returned(longest);
+      errno = error;
       return count;
     }
-    if (Clock::now() - start >= spin_) {
-      errno = EAGAIN;
-      return -1;
-    }
+    before = now;
     // The server or another caller may need this processor to make the reply possible.
     ::sched_yield();
   }

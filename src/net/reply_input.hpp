@@ -6,6 +6,7 @@
 #include <rlock/detail/base/reply.hpp>
 #include <rlock/detail/net/output_queue.hpp>
 #include <rlock/detail/net/round_trip.hpp>
+#include <rlock/detail/net/yield_gauge.hpp>
 
 #include <array>
 #include <chrono>
@@ -70,6 +71,7 @@ class ReplyInput {
 
   const std::chrono::nanoseconds spin_;
   RoundTrip roundTrip_;
+  YieldGauge yields_;  // while it polls
   // Simple replies are read from the buffer itself. From the first one that is not simple on, the
   // bytes go to the ReplyReader, which has bytes of its own only while there are none of these.
   std::vector<char> buffer_;

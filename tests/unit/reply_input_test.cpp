@@ -10,10 +10,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace rlock::detail::net {
@@ -147,6 +150,50 @@ TEST_F(ReplyInputTest, NothingIsReadBehindWhatIsNoReply) {
   const std::string text = given(":1\r\nx\r\n:2\r\n");
   EXPECT_TRUE(text.starts_with("1;") && text.size() > 2) << text;
   EXPECT_EQ(given(":3\r\n").find("3;"), std::string::npos);
+}
+
+/// Has nothing for a thread that polls, and lets it wait for longer than a slice of the scheduler;
+/// has a byte for one that sleeps.
+class BusyMachineStream final : public Stream {
+ public:
+  ssize_t read(char* data, std::size_t, bool mayBlock) noexcept override {
+    if (!mayBlock) {
+      ++polls_;
+      std::this_thread::sleep_for(2 * YieldGauge::kLate);
+      errno = EAGAIN;
+      return -1;
+    }
+    *data = ':';
+    return 1;
+  }
+  ssize_t write(const char*, std::size_t size) noexcept override {
+    return static_cast<ssize_t>(size);
+  }
+  void shutdown() noexcept override {}
+  [[nodiscard]] int descriptor() const noexcept override { return -1; }
+  [[nodiscard]] int takePolls() noexcept { return std::exchange(polls_, 0); }
+
+ private:
+  int polls_ = 0;
+};
+
+TEST(ReplyInput, StopsPollingWhereTheProcessorComesBackLate) {
+  if (std::thread::hardware_concurrency() < 2) {
+    GTEST_SKIP() << "a single processor: it never polls";
+  }
+  ReplyInput input(50us);
+  input.begin(ReplyReader());
+  BusyMachineStream stream;
+  const OutputQueue output;
+  bool room = false;
+  EXPECT_EQ(input.await(stream, 10s, output, room), 1);
+  EXPECT_GT(stream.takePolls(), 0);
+  for (std::uint32_t i = 0; i < YieldGauge::kLeastPause; ++i) {
+    ASSERT_EQ(input.await(stream, 10s, output, room), 1);
+  }
+  EXPECT_EQ(stream.takePolls(), 0);
+  EXPECT_EQ(input.await(stream, 10s, output, room), 1);
+  EXPECT_GT(stream.takePolls(), 0) << "it tries again in the end";
 }
 
 }  // namespace
