@@ -85,6 +85,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   [[nodiscard]] Error describeLoss(std::string_view reason, Errc errc) const;
   void loseAfter(const std::exception& error, std::uint64_t connection) noexcept;
   void loseAfterError(int error);
+  void replace(std::string_view reason) noexcept;
   void dropConnection() noexcept;
 
   void onReply(const Reply& reply);
@@ -121,6 +122,8 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   bool pollingWrites_ = false;
   /// Counts connections, so that a loop over replies notices that an event ended its own.
   std::uint64_t connection_ = 0;
+  SteadyClock::time_point upSince_{};
+  bool answered_ = false;  ///< a request of this connection, and not with an error
   std::string node_;
   std::shared_ptr<const ServerSession> session_;
   std::optional<ReplyReader> reader_;
@@ -211,6 +214,8 @@ void PubSubLink::Impl::onDialled(Result<Established> result) noexcept {
 }
 
 void PubSubLink::Impl::open(Established established) {
+  upSince_ = SteadyClock::now();
+  answered_ = false;
   stream_ = std::move(established.stream);
   session_ = established.session;
   node_ = session_->node;
@@ -223,7 +228,7 @@ void PubSubLink::Impl::open(Established established) {
     }
   });
   // From here on every wanted channel is due, also those that the connection before had confirmed.
-  book_.begin(SteadyClock::now());
+  book_.begin(upSince_);
   scheduleFlush();
   armTimer();
   tell([&] { events_->onUp(); });
@@ -340,7 +345,7 @@ void PubSubLink::Impl::follow(MasterWatch& watch) {
     if (!self->up()) {
       self->dialer_.hurry();
     } else if (!self->session_->sameServer(master)) {
-      self->lose("another server is the master now");
+      self->replace("another server is the master now");
     }
   });
 }
@@ -356,6 +361,11 @@ void PubSubLink::Impl::dropConnection() noexcept {
 }
 
 void PubSubLink::Impl::lose(std::string_view reason, Errc errc) noexcept {
+  // One that only confirms and closes is no better than one that only greets: a connection that has
+  // lasted is no part of a storm.
+  if (answered_ && SteadyClock::now() - upSince_ > redialDelay_) {
+    dialer_.succeeded();
+  }
   // Without memory nobody hears why, but of the loss, and the link connects all the same. Described
   // first, for the words may be those of what goes with the connection.
   Error error = undescribedLoss_;
@@ -384,6 +394,14 @@ void PubSubLink::Impl::loseAfterError(int error) {
   }
 }
 
+/// Ends a connection of which nothing is wrong.
+void PubSubLink::Impl::replace(std::string_view reason) noexcept {
+  if (answered_) {
+    dialer_.succeeded();
+  }
+  lose(reason);
+}
+
 /// It cannot be known how far a function came that threw; a new connection starts from what is
 /// wanted.
 void PubSubLink::Impl::loseAfter(const std::exception& error, std::uint64_t connection) noexcept {
@@ -404,7 +422,7 @@ void PubSubLink::Impl::renew() {
     // Race: the connection may have been replaced since this was posted, by one with the new
     // credentials.
     if (self && self->connection_ == connection && self->up()) {
-      self->lose("replaced, because the credentials have changed");
+      self->replace("replaced, because the credentials have changed");
     }
   });
 }
@@ -422,9 +440,7 @@ void PubSubLink::Impl::close() noexcept {
 void PubSubLink::Impl::onReply(const Reply& reply) {
   using Kind = SubscriptionBook::Meaning::Kind;
   const auto meaning = book_.take(reply, SteadyClock::now());
-  if (meaning.answered) {
-    dialer_.succeeded();
-  }
+  answered_ = answered_ || meaning.answered;
   scheduleFlush();
   switch (meaning.kind) {
     case Kind::nothing:
@@ -503,6 +519,10 @@ void PubSubLink::Impl::serveTimes() {
   scheduleFlush();
   if (book_.idle(now)) {
     log(LogLevel::debug, "subscriber connection to " + node_ + " closed: no channels");
+    // Whoever subscribes next is not to wait because nobody did for long.
+    if (answered_) {
+      dialer_.succeeded();
+    }
     ++connection_;
     dropConnection();
     return;

@@ -502,19 +502,40 @@ TEST_F(PubSubLinkRedisTest, SubscribesAgainWhenTheServerKillsTheConnection) {
   EXPECT_TRUE(eventually(kLong, [&] { return recorder_.messageCount() == 5; }));
 }
 
-TEST_F(PubSubLinkRedisTest, ConnectsAgainAtOnceAfterAServerThatHasAnswered) {
+TEST_F(PubSubLinkRedisTest, ConnectsAgainAtOnceAfterASubscriptionThatHasLasted) {
   const RedisServer server;
   RawRedis raw(server);
+  LinkSettings settings = quickSettings(server.port());
+  // At least half of it would be waited for.
+  const milliseconds pause = scaled(2s);
+  settings.reconnectDelayMin = pause;
+  settings.reconnectDelayMax = pause;
+  open(settings);
+  subscribe({"a"});
+  for (int round = 1; round < 3; ++round) {
+    ASSERT_TRUE(awaitSubscribed("a", round));
+    test::Stopwatch watch;
+    ASSERT_TRUE(eventually(kLong, [&] { return watch.elapsedMs() > pause; }));
+    EXPECT_EQ(raw.clientKillType("pubsub"), 1);
+    watch.restart();
+    ASSERT_TRUE(awaitSubscribed("a", round + 1));
+    EXPECT_LT(watch.elapsedMs(), pause / 2);
+  }
+}
+
+TEST_F(PubSubLinkRedisTest, ConnectsAgainAtOnceAfterItHasClosedAnIdleConnection) {
+  const RedisServer server;
   LinkSettings settings = quickSettings(server.port());
   // At least half of it would be waited for, which is longer than the test waits.
   settings.reconnectDelayMin = scaled(60s);
   settings.reconnectDelayMax = scaled(60s);
+  settings.idleLinger = 1ms;
   open(settings);
-  subscribe({"a"});
-  ASSERT_TRUE(awaitSubscribed("a"));
-  for (int round = 2; round < 5; ++round) {
-    EXPECT_EQ(raw.clientKillType("pubsub"), 1);
+  for (int round = 1; round < 4; ++round) {
+    subscribe({"a"});
     ASSERT_TRUE(awaitSubscribed("a", round));
+    unsubscribe({"a"});
+    ASSERT_TRUE(eventually(kLong, [&] { return !up(); }));
   }
 }
 
@@ -801,6 +822,20 @@ TEST_F(PubSubLinkTest, ConnectsAgainAfterBytesThatAreNoProtocol) {
 TEST_F(PubSubLinkTest, BacksOffFromAServerThatClosesEachConnection) {
   const ScriptedServer server({{"PING", handshake()}, {"SUBSCRIBE", ""}},
                               ScriptedServer::Then::close);
+  LinkSettings settings = quickSettings(server.port());
+  settings.reconnectDelayMin = 40ms;
+  settings.reconnectDelayMax = 40ms;
+  open(settings);
+  const test::Stopwatch watch;
+  subscribe({"a"});
+  ASSERT_TRUE(eventually(kLong, [&] { return server.accepted() >= 4; }));
+  EXPECT_GE(watch.elapsedMs(), 3 * 20ms);
+}
+
+TEST_F(PubSubLinkTest, BacksOffFromAServerThatConfirmsAndCloses) {
+  const ScriptedServer server(
+      {{"PING", handshake()}, {"SUBSCRIBE", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"}},
+      ScriptedServer::Then::close);
   LinkSettings settings = quickSettings(server.port());
   settings.reconnectDelayMin = 40ms;
   settings.reconnectDelayMax = 40ms;
