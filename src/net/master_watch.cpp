@@ -62,7 +62,9 @@ void MasterWatch::tell(const ServerSession& master) {
 }
 
 void MasterWatch::onSubscribed(const std::string& /*channel*/) {
-  // A Sentinel may have spoken while nobody listened, also since a search has begun.
+  // A Sentinel may have spoken while nobody listened, also since a search has begun. It does not
+  // say so again, so that what was found just now must not answer for it.
+  access_->list.doubt();
   searching_ = false;
   search();
 }

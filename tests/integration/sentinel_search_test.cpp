@@ -434,6 +434,30 @@ TEST_F(ToldSearch, WhatNobodyHeardIsAskedFor) {
   expectMoved(client);
 }
 
+/// The one before answers all the while.
+TEST_F(ToldSearch, AMoveWhileNobodyIsSubscribedIsAMove) {
+  TcpProxy toBefore(before_);
+  sentinel_.answer(toBefore.port());
+  Client client = connectPatiently();
+  // The search that follows the subscription is over: it would ask as well.
+  ASSERT_EVENTUALLY(kLong, toBefore.stats().accepted >= 2 && toBefore.stats().open == 1);
+  sentinel_.answer(after_.port());
+  sentinel_.cut();
+  EXPECT_TRUE(log().waitFor("now, which was not heard", kLong));
+  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_) + " as client", kLong));
+  expectMoved(client);
+}
+
+/// Nor does it matter that the one before was found just now.
+TEST_F(ToldSearch, AMoveJustBeforeTheSubscriptionIsNotMissed) {
+  Client client = connectPatiently();
+  // Its connection is there by then, and has said where the master was.
+  sentinel_.answerOnceSubscribed(after_.port());
+  sentinel_.cut();
+  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_) + " as client", kLong));
+  expectMoved(client);
+}
+
 TEST_F(ToldSearch, WhatASentinelSaysMeanwhileIsLookedAtAtOnce) {
   Client client = connectPatiently();
   // The search for a frozen server does not end, and no answer leads it elsewhere.

@@ -27,6 +27,8 @@ class ToldSentinel {
   }
   /// What it answers from here on; 0: it knows no such master.
   void answer(std::uint16_t master) { master_ = master; }
+  /// The same, from the next subscription on, and before it is confirmed.
+  void answerOnceSubscribed(std::uint16_t master) { onceSubscribed_ = master; }
   [[nodiscard]] bool heard() const { return listener_ >= 0; }
   /// How often it was asked to say when the master moves.
   [[nodiscard]] int subscriptions() const { return subscriptions_; }
@@ -45,6 +47,9 @@ class ToldSentinel {
   }
   bool reply(const FakeServer::Peer& peer, const FakeServer::Argv& argv) {
     if (argv[0] == "SUBSCRIBE") {
+      if (const std::uint16_t master = onceSubscribed_.exchange(0); master != 0) {
+        master_ = master;
+      }
       const bool sent = peer.send("*3\r\n" + bulk("subscribe") + bulk(argv[1]) + ":1\r\n");
       ++subscriptions_;
       listener_ = peer.fd();
@@ -59,6 +64,7 @@ class ToldSentinel {
   }
 
   std::atomic<std::uint16_t> master_;
+  std::atomic<std::uint16_t> onceSubscribed_{0};
   std::atomic<int> listener_{-1};
   std::atomic<int> subscriptions_{0};
   FakeServer server_{

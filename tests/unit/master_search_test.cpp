@@ -45,6 +45,12 @@ class MasterSearchTest : public ::testing::Test {
 
   void begin() { search_.emplace(list_, "main", now_, now_ + milliseconds(3000)); }
   MasterSearch& search() { return *search_; }
+  /// A connection to that Sentinel is there, to subscribe at it. Returns whether its word is news.
+  bool listensTo(const std::string& sentinel, const std::string& master) {
+    SentinelAnswer answer;
+    answer.master = endpoint(master);
+    return list_.listensTo(endpoint(sentinel), answer, list_.moves(), now_);
+  }
   SentinelList& listReply() { return list_; }
   TimePoint now() const { return now_; }
   void pass(milliseconds time) { now_ += time; }
@@ -387,6 +393,74 @@ TEST_F(MasterSearchTest, AMessageThatCannotBeReadHasTheSentinelsAsked) {
   EXPECT_TRUE(accepts("m"));
   begin();
   EXPECT_EQ(next(), "ask s2") << "what was found before is no hint any more";
+}
+
+// The message was said while nobody listened.
+TEST_F(MasterSearchTest, AnotherWordOfTheSentinelThatIsListenedToIsAMove) {
+  EXPECT_FALSE(listensTo("s1", "old"));
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  EXPECT_TRUE(listensTo("s1", "m"));
+  EXPECT_FALSE(accepts("old"));
+  EXPECT_EQ(next(), "verify m");
+  EXPECT_TRUE(accepts("m"));
+}
+
+TEST_F(MasterSearchTest, AnotherAnswerOfTheSentinelThatIsListenedToIsAMoveForEverySearch) {
+  EXPECT_FALSE(listensTo("s1", "old"));
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  MasterSearch other(listReply(), "main", now(), now() + milliseconds(3000));
+  EXPECT_EQ(other.next(now()).endpoint, endpoint("s1"));
+  SentinelAnswer answer;
+  answer.master = endpoint("m");
+  other.answered(endpoint("s1"), answer, now());
+  EXPECT_FALSE(accepts("old"));
+  EXPECT_EQ(next(), "verify m");
+}
+
+TEST_F(MasterSearchTest, AWordThatIsOnlyRepeatedMakesNoNameStale) {
+  EXPECT_FALSE(listensTo("s1", "m"));
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "m");
+  EXPECT_EQ(next(), "verify m");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(listensTo("s1", "m"));
+  }
+  EXPECT_TRUE(accepts("m"));
+}
+
+TEST_F(MasterSearchTest, AnAnswerFromBeforeTheLastWordIsNone) {
+  EXPECT_FALSE(listensTo("s1", "older"));
+  EXPECT_EQ(next(), "ask s1");
+  listReply().hint(endpoint("old"), now());
+  listReply().hint(endpoint("m"), now());
+  names("s1", "older");
+  EXPECT_EQ(listReply().moves(), 2U);
+  EXPECT_EQ(listReply().movedTo(), endpoint("m"));
+}
+
+TEST_F(MasterSearchTest, AnAnswerOfAnotherSentinelIsNoMove) {
+  EXPECT_FALSE(listensTo("s1", "m"));
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "m");
+  EXPECT_EQ(next(), "verify m");
+  pass(milliseconds(250));
+  EXPECT_EQ(next(), "ask s2");
+  names("s2", "other");
+  EXPECT_TRUE(accepts("m"));
+}
+
+// Its subscription may have been confirmed just after the master has moved.
+TEST_F(MasterSearchTest, WhatWasFoundJustNowIsNoHintForWhoDoubtsIt) {
+  listReply().found(endpoint("old"), now());
+  begin();
+  EXPECT_EQ(next(), "verify old");
+  listReply().doubt();
+  begin();
+  EXPECT_EQ(next(), "ask s1");
 }
 
 TEST_F(MasterSearchTest, FurtherSentinelsAreAskedInTheSameSearch) {

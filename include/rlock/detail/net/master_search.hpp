@@ -108,7 +108,7 @@ class MasterSearch {
   }
 
   void beginRound(TimePoint now);
-  void listen(TimePoint now);
+  void listen();
   [[nodiscard]] Action waitUntil(TimePoint until) const {
     return {Action::Kind::wait, {}, std::min(until, deadline_)};
   }
@@ -163,18 +163,18 @@ inline void MasterSearch::beginRound(TimePoint now) {
 }
 
 /// Looks at what a Sentinel has said unasked since the last look.
-inline void MasterSearch::listen(TimePoint now) {
+inline void MasterSearch::listen() {
   if (moves_ == list_.moves()) {
     return;
   }
   moves_ = list_.moves();
-  const std::optional<Endpoint> hint = list_.hint(now);
-  if (!hint) {
+  const std::optional<Endpoint> master = list_.movedTo();
+  if (!master) {
     return;
   }
-  Candidate* const known = candidate(*hint);
+  Candidate* const known = candidate(*master);
   if (known == nullptr) {
-    candidates_.push_back({*hint, moves_});
+    candidates_.push_back({*master, moves_});
     return;
   }
   known->moves = moves_;
@@ -186,7 +186,7 @@ inline void MasterSearch::listen(TimePoint now) {
 }
 
 inline MasterSearch::Action MasterSearch::next(TimePoint now) {
-  listen(now);
+  listen();
   for (;;) {
     if (now >= deadline_) {
       return {Action::Kind::over};
@@ -273,6 +273,7 @@ inline void MasterSearch::answered(const Endpoint& sentinel,
   Sentinel* const known = find(sentinel);
   // The answer may be older than a message that has come before it.
   const std::uint64_t moves = known != nullptr ? known->moves : moves_;
+  list_.heard(sentinel, answer.master, moves, now);
   if (known != nullptr) {
     known->asked = false;
     known->note.clear();
@@ -329,8 +330,8 @@ inline void MasterSearch::refuted(const Endpoint& endpoint, const Error& error, 
   headStartEnd_ = now;
 }
 
-inline std::optional<Error> MasterSearch::objection(const Endpoint& endpoint, TimePoint now) {
-  listen(now);
+inline std::optional<Error> MasterSearch::objection(const Endpoint& endpoint, TimePoint /*now*/) {
+  listen();
   const Candidate* const known = candidate(endpoint);
   if (known == nullptr || known->moves == moves_) {
     return std::nullopt;

@@ -86,6 +86,12 @@ inline std::optional<Endpoint> switchedTo(std::string_view message, std::string_
 /// that only Sentinels have named. MasterSearch asks them in order(); all searches of a client have
 /// one list, so that each knows what those before it have learnt.
 ///
+/// One of them is listened to, and its word where the master is counts for more than an answer of
+/// the others: another word than the last one is a move. It is a message, or an answer, for what a
+/// Sentinel has said while nobody listened is said no more. An answer that only repeats the last
+/// word counts nothing, however often it is given: a Sentinel that is subscribed at again and again
+/// makes no name stale.
+///
 /// **Thread safety:** One thread at a time.
 class SentinelList {
  public:
@@ -108,10 +114,27 @@ class SentinelList {
   /// One has answered, and named others.
   void answered(const Endpoint& sentinel, const std::vector<Endpoint>& others);
 
+  /// A connection to this one is there, to subscribe at it.
+  /// @param moves  as moves() was before it was asked
+  /// @returns whether it says that the master has moved
+  bool listensTo(const Endpoint& sentinel,
+                 const SentinelAnswer& answer,
+                 std::uint64_t moves,
+                 TimePoint now);
+  /// What a Sentinel has answered is its word, if it is the one that is listened to and nothing
+  /// newer has been heard since it was asked.
+  /// @param moves  as moves() was before it was asked
+  /// @returns whether it says that the master has moved
+  bool heard(const Endpoint& sentinel,
+             const std::optional<Endpoint>& master,
+             std::uint64_t moves,
+             TimePoint now);
+
   /// The master was found there.
   void found(Endpoint master, TimePoint now) noexcept {
     everFound_ = true;
-    hint_ = std::move(master);
+    found_ = std::move(master);
+    hint_ = Hint::found;
     hintedAt_ = now;
   }
   /// The name is right, whatever a Sentinel says later on.
@@ -120,31 +143,77 @@ class SentinelList {
   /// A Sentinel has just said that the master has moved: the searches of the next moment look there
   /// first, and those that are under way count nothing that was named before.
   /// @param master  where it is now; empty: the message could not be read
-  void hint(std::optional<Endpoint> master, TimePoint now) noexcept {
-    hint_ = std::move(master);
-    hintedAt_ = now;
-    ++moves_;
-  }
+  void hint(std::optional<Endpoint> master, TimePoint now) noexcept;
   [[nodiscard]] std::optional<Endpoint> hint(TimePoint now) const {
-    return now - hintedAt_ < kHintLife ? hint_ : std::nullopt;
+    if (hint_ == Hint::none || now - hintedAt_ >= kHintLife) {
+      return std::nullopt;
+    }
+    return hint_ == Hint::found ? std::optional(found_) : said_;
   }
+  /// The searches that begin from here on ask the Sentinels, whatever has just been found.
+  void doubt() noexcept { hint_ = Hint::none; }
   /// How often a Sentinel has said that the master has moved.
   [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
+  /// Where it has moved to, by the last word. Empty: that could not be read.
+  [[nodiscard]] std::optional<Endpoint> movedTo() const { return read_ ? said_ : std::nullopt; }
 
  private:
   static constexpr std::size_t kLearnt = 16;
   /// It is short, because later the master may be elsewhere, and the server at this address say
   /// that it is a master all the same: one that was restarted does, until the Sentinels notice.
   static constexpr std::chrono::seconds kHintLife{2};
+  enum class Hint : std::uint8_t { none, found, said };
 
   std::vector<Endpoint> known_;
   std::size_t configured_;
   Endpoint answeredLast_{};
   bool everFound_ = false;
-  std::optional<Endpoint> hint_;
+  Endpoint found_{};
+  Hint hint_ = Hint::none;
   TimePoint hintedAt_{};
   std::uint64_t moves_ = 0;
+  std::optional<Endpoint> heard_;  ///< the Sentinel that is listened to
+  std::optional<Endpoint> said_;   ///< its last word that could be read
+  bool read_ = false;              ///< `said_` is its last word
 };
+
+inline void SentinelList::hint(std::optional<Endpoint> master, TimePoint now) noexcept {
+  ++moves_;
+  hintedAt_ = now;
+  read_ = master.has_value();
+  hint_ = read_ ? Hint::said : Hint::none;
+  if (read_) {
+    said_ = std::move(master);
+  }
+}
+
+inline bool SentinelList::listensTo(const Endpoint& sentinel,
+                                    const SentinelAnswer& answer,
+                                    std::uint64_t moves,
+                                    TimePoint now) {
+  answered(sentinel, answer.others);
+  heard_ = sentinel;
+  return heard(sentinel, answer.master, moves, now);
+}
+
+inline bool SentinelList::heard(const Endpoint& sentinel,
+                                const std::optional<Endpoint>& master,
+                                std::uint64_t moves,
+                                TimePoint now) {
+  if (heard_ != sentinel || !master || moves != moves_) {
+    return false;
+  }
+  std::optional<Endpoint> word = master;
+  if (!said_) {
+    said_ = std::move(word);
+    return false;
+  }
+  if (said_ == word) {
+    return false;
+  }
+  hint(std::move(word), now);
+  return true;
+}
 
 inline void SentinelList::answered(const Endpoint& sentinel, const std::vector<Endpoint>& others) {
   answeredLast_ = sentinel;
