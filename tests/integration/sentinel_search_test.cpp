@@ -458,6 +458,24 @@ TEST_F(ToldSearch, AMoveJustBeforeTheSubscriptionIsNotMissed) {
   expectMoved(client);
 }
 
+TEST_F(ToldSearch, ASentinelThatHasNotHeardOfTheMoveDoesNotLeadBack) {
+  TcpProxy toAfter(after_);
+  const ToldSentinel behind(before_.port());
+  Options settings = patient(options(ToldSentinel::uriOf({&sentinel_, &behind})));
+  settings.connectTimeout = 20s;
+  Client client = connectHeard(settings);
+  // The new one is slow, so that the other Sentinel is asked, too.
+  const auto found = toAfter.addRule(TcpProxy::command("HELLO"), TcpProxy::Action::stallReply());
+  sentinel_.answer(toAfter.port());
+  sentinel_.announce(toAfter.port());
+  ASSERT_TRUE(log().waitFor("says that it is the master, but", kLong));
+  toAfter.removeRule(found);
+  toAfter.releaseStalled();
+  const std::string moved = "connected to 127.0.0.1:" + std::to_string(toAfter.port());
+  ASSERT_TRUE(log().waitFor(moved + " as client", kLong));
+  expectMoved(client);
+}
+
 TEST_F(ToldSearch, WhatASentinelSaysMeanwhileIsLookedAtAtOnce) {
   Client client = connectPatiently();
   // The search for a frozen server does not end, and no answer leads it elsewhere.

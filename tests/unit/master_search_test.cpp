@@ -463,6 +463,76 @@ TEST_F(MasterSearchTest, WhatWasFoundJustNowIsNoHintForWhoDoubtsIt) {
   EXPECT_EQ(next(), "ask s1");
 }
 
+// The Sentinels learn of a move from each other.
+TEST_F(MasterSearchTest, ASentinelThatHasNotHeardOfTheMoveDoesNotReviveTheOldMaster) {
+  EXPECT_FALSE(listensTo("s1", "old"));
+  listReply().hint(endpoint("m"), now());
+  begin();
+  EXPECT_EQ(next(), "verify m");
+  pass(milliseconds(250));
+  EXPECT_EQ(next(), "ask s1");
+  fails("s1");
+  EXPECT_EQ(next(), "ask s2");
+  names("s2", "old");
+  EXPECT_EQ(next(), "verify old");
+  EXPECT_FALSE(accepts("old"));
+  EXPECT_TRUE(accepts("m"));
+}
+
+TEST_F(MasterSearchTest, NorDoesOneThatIsListenedToInPlaceOfTheOneThatHas) {
+  EXPECT_FALSE(listensTo("s1", "old"));
+  listReply().hint(endpoint("m"), now());
+  EXPECT_FALSE(listensTo("s2", "old"));
+  EXPECT_EQ(listReply().moves(), 1U);
+  EXPECT_EQ(listReply().movedTo(), endpoint("m"));
+  EXPECT_EQ(next(), "verify m");
+}
+
+TEST_F(MasterSearchTest, TheOldMasterIsAcceptedWhenTheNewOneSaysThatItIsNone) {
+  EXPECT_FALSE(listensTo("s1", "old"));
+  listReply().hint(endpoint("m"), now());
+  begin();
+  EXPECT_EQ(next(), "verify m");
+  refutes("m", isReplica());
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  EXPECT_TRUE(accepts("old"));
+}
+
+TEST_F(MasterSearchTest, TheOldMasterIsAcceptedWhenItIsStillNamedAfterAWhile) {
+  EXPECT_FALSE(listensTo("s1", "old"));
+  listReply().hint(endpoint("m"), now());
+  pass(milliseconds(3999));
+  begin();
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  EXPECT_FALSE(accepts("old"));
+  pass(milliseconds(1));
+  begin();
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "old");
+  EXPECT_EQ(next(), "verify old");
+  EXPECT_TRUE(accepts("old"));
+}
+
+// The message and the promotion have come while the dial was under way.
+TEST_F(MasterSearchTest, ARefusalFromBeforeTheMoveProvesNothing) {
+  EXPECT_FALSE(listensTo("s1", "old"));
+  EXPECT_EQ(next(), "ask s1");
+  names("s1", "m");
+  EXPECT_EQ(next(), "verify m");
+  listReply().hint(endpoint("m2"), now());
+  listReply().hint(endpoint("m"), now());
+  pass(milliseconds(250));
+  EXPECT_EQ(next(), "ask s2");
+  refutes("m", isReplica());
+  EXPECT_TRUE(listReply().left(endpoint("m2"), now()));
+  EXPECT_EQ(next(), "verify m");
+  EXPECT_TRUE(accepts("m"));
+}
+
 TEST_F(MasterSearchTest, FurtherSentinelsAreAskedInTheSameSearch) {
   EXPECT_EQ(next(), "ask s1");
   SentinelAnswer answer;

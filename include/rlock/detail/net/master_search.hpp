@@ -30,7 +30,9 @@ namespace rlock::detail::net {
 /// A candidate counts no more once a Sentinel has said that the master has moved: one that is cut
 /// off goes on to say that it is the master, and a search that ended there would lead all
 /// connections of the client back to it. It counts again when a Sentinel that was asked since then
-/// names it.
+/// names it. The address that the master has moved away from counts for a while not even then, for
+/// a Sentinel may not have heard of the move; unless the server that it has moved to says that it
+/// is none.
 ///
 /// The owner does what next() says until it says `wait` or `over`, tells what came of it, and asks
 /// again.
@@ -89,7 +91,8 @@ class MasterSearch {
     Endpoint endpoint;
     std::uint64_t moves;  ///< that were heard of before it was named
     State state = State::fresh;
-    bool named = true;  ///< in this round
+    bool named = true;          ///< in this round
+    std::uint64_t dialled = 0;  ///< moves that were heard of before it was tried
   };
 
   static constexpr std::chrono::milliseconds kHeadStart{250};
@@ -194,6 +197,7 @@ inline MasterSearch::Action MasterSearch::next(TimePoint now) {
     for (Candidate& each : candidates_) {
       if (each.state == State::fresh) {
         each.state = State::tried;
+        each.dialled = moves_;
         headStartEnd_ = now + headStart(now);
         return {Action::Kind::verify, each.endpoint};
       }
@@ -318,7 +322,11 @@ inline void MasterSearch::failed(const Endpoint& sentinel, const Error& error, T
 
 inline void MasterSearch::refuted(const Endpoint& endpoint, const Error& error, TimePoint now) {
   if (Candidate* const known = candidate(endpoint)) {
-    known->state = State::refuted;
+    // It may have been tried before the master has moved there.
+    known->state = known->dialled < known->moves ? State::fresh : State::refuted;
+    if (error.errc() == Errc::readOnly && known->dialled == list_.moves()) {
+      list_.disowned(endpoint);
+    }
   }
   node_ = toString(endpoint);
   refutation_ = reasonOf(endpoint, error);
@@ -330,8 +338,11 @@ inline void MasterSearch::refuted(const Endpoint& endpoint, const Error& error, 
   headStartEnd_ = now;
 }
 
-inline std::optional<Error> MasterSearch::objection(const Endpoint& endpoint, TimePoint /*now*/) {
+inline std::optional<Error> MasterSearch::objection(const Endpoint& endpoint, TimePoint now) {
   listen();
+  if (list_.left(endpoint, now)) {
+    return Error(Errc::connectionFailed, "a Sentinel has just said that the master is elsewhere");
+  }
   const Candidate* const known = candidate(endpoint);
   if (known == nullptr || known->moves == moves_) {
     return std::nullopt;

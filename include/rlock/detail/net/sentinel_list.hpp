@@ -157,11 +157,28 @@ class SentinelList {
   /// Where it has moved to, by the last word. Empty: that could not be read.
   [[nodiscard]] std::optional<Endpoint> movedTo() const { return read_ ? said_ : std::nullopt; }
 
+  /// Whether the master has moved away from there a moment ago. The Sentinels are told of it one
+  /// after the other, and one that is not yet still names that address.
+  [[nodiscard]] bool left(const Endpoint& master, TimePoint now) const noexcept {
+    return left_ == master && now - leftAt_ < kAgreement;
+  }
+  /// A server says that it is no master, and was asked since the last move: if that is where the
+  /// master has moved to, the address before is as good as any.
+  void disowned(const Endpoint& server) noexcept {
+    if (said_ == server) {
+      left_.reset();
+    }
+  }
+
  private:
   static constexpr std::size_t kLearnt = 16;
   /// It is short, because later the master may be elsewhere, and the server at this address say
   /// that it is a master all the same: one that was restarted does, until the Sentinels notice.
   static constexpr std::chrono::seconds kHintLife{2};
+  /// A Sentinel tells the others every two seconds which configuration it has, and one that hears
+  /// of a newer one takes it over. It is this long, and not longer, because the word may have been
+  /// wrong.
+  static constexpr std::chrono::seconds kAgreement{4};
   enum class Hint : std::uint8_t { none, found, said };
 
   std::vector<Endpoint> known_;
@@ -175,6 +192,8 @@ class SentinelList {
   std::optional<Endpoint> heard_;  ///< the Sentinel that is listened to
   std::optional<Endpoint> said_;   ///< its last word that could be read
   bool read_ = false;              ///< `said_` is its last word
+  std::optional<Endpoint> left_;   ///< its word before that
+  TimePoint leftAt_{};
 };
 
 inline void SentinelList::hint(std::optional<Endpoint> master, TimePoint now) noexcept {
@@ -182,8 +201,10 @@ inline void SentinelList::hint(std::optional<Endpoint> master, TimePoint now) no
   hintedAt_ = now;
   read_ = master.has_value();
   hint_ = read_ ? Hint::said : Hint::none;
-  if (read_) {
-    said_ = std::move(master);
+  // The same word once more must not be taken for the one before.
+  if (read_ && said_ != master) {
+    left_ = std::exchange(said_, std::move(master));
+    leftAt_ = now;
   }
 }
 
@@ -200,7 +221,7 @@ inline bool SentinelList::heard(const Endpoint& sentinel,
                                 const std::optional<Endpoint>& master,
                                 std::uint64_t moves,
                                 TimePoint now) {
-  if (heard_ != sentinel || !master || moves != moves_) {
+  if (heard_ != sentinel || !master || moves != moves_ || left(*master, now)) {
     return false;
   }
   std::optional<Endpoint> word = master;
