@@ -439,6 +439,12 @@ std::optional<ConnectFailure> Handshake::refusedBySentinel(Step step, const Repl
                           "before that of a server",
                           quoteServer(reply.text)};
   }
+  if (step == Step::masterAddress) {
+    // Such as IDONTKNOW, of one that has not looked yet: it knows no more, but the name is right.
+    return ConnectFailure{Errc::connectionFailed,
+                          "the Sentinel does not say where the master is",
+                          quoteServer(reply.text)};
+  }
   return std::nullopt;
 }
 

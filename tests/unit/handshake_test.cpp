@@ -529,6 +529,9 @@ TEST(SentinelHandshake, WhatIsWrongIsSaid) {
         Case{"-ERR max number of clients reached\r\n", Errc::connectionFailed, "not ready"},
         Case{"-DENIED Redis is running in protected mode\r\n", Errc::denied, "from here"},
         Case{"+OK\r\n*0\r\n-NOPERM no\r\n", Errc::denied, "may not ask"},
+        Case{"+OK\r\n*0\r\n-IDONTKNOW Please ask another Sentinel.\r\n",
+             Errc::connectionFailed,
+             "where the master is"},
         Case{"+OK\r\n*0\r\n-ERR unknown command 'SENTINEL'\r\n",
              Errc::invalidArgument,
              "no Sentinel"}}) {
