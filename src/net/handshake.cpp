@@ -14,13 +14,19 @@
 
 namespace rlock::detail::net {
 
+namespace {
+
 /// Servers repeat a rejected command's arguments; those are cut off, since they may be a password
 /// or its beginning.
+std::string_view withoutArguments(std::string_view text) noexcept {
+  return text.substr(0, text.find(", with args beginning with"));
+}
+
+}  // namespace
+
 std::string quoteServer(std::string_view text) {
   constexpr std::size_t kLongest = 200;
-  text = text.substr(0, text.find(", with args beginning with"));
-  text = text.substr(0, kLongest);
-  std::string result(text);
+  std::string result(withoutArguments(text).substr(0, kLongest));
   std::replace_if(
       result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return result;
@@ -196,11 +202,11 @@ constexpr std::array kAskedCommands{
 }  // namespace
 
 ConnectFailure classifyAuth(std::string_view text, const Credentials& credentials) {
-  std::string message = quoteServer(text);
   const std::string& password = credentials.password;
-  if (!password.empty() && message.find(password) != std::string::npos) {
-    message.clear();
-  }
+  // Of a password that is cut, or has control characters, the quotation would have a piece.
+  const bool repeated =
+      !password.empty() && withoutArguments(text).find(password) != std::string_view::npos;
+  std::string message = repeated ? std::string() : quoteServer(text);
   const char* why = "the server refused the user name or password";
   if (needsNoPassword(text)) {
     why = "a password was given, but the server has none for this user; leave it out";

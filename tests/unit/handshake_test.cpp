@@ -398,6 +398,28 @@ TEST(Handshake, NeverRepeatsAPassword) {
   EXPECT_EQ(failure->serverMessage.find("secret"), std::string::npos);
 }
 
+// The server's words are cut, and characters in them replaced, before they are told.
+TEST(Handshake, NeverRepeatsAPieceOfAPassword) {
+  for (const std::string& before : {std::string(), std::string(190, 'x')}) {
+    LinkSettings settings;
+    settings.password = "s3cr3t\tpart-of-it";
+    Handshake shake = handshake(settings);
+    const auto failure = answer(shake, "-ERR " + before + settings.password + " is wrong\r\n");
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure->errc, Errc::authenticationFailed);
+    EXPECT_EQ(failure->serverMessage.find("s3c"), std::string::npos) << failure->serverMessage;
+    EXPECT_EQ(failure->serverMessage.find("part"), std::string::npos) << failure->serverMessage;
+  }
+}
+
+TEST(Handshake, KeepsTheWordsBeforeTheArgumentsThatTheServerRepeats) {
+  Handshake shake = handshake(secured());
+  const auto failure = answer(
+      shake, "-ERR unknown command `AUTH`, with args beginning with: `user`, `secret`, \r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->serverMessage, "ERR unknown command `AUTH`");
+}
+
 TEST(Handshake, KeepsTheServersWordsWhenThePasswordIsEmpty) {
   LinkSettings settings;
   settings.username = "user";
