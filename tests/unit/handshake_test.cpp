@@ -107,6 +107,27 @@ TEST(Handshake, LearnsTheSessionHoweverTheBytesAreSplit) {
   }
 }
 
+TEST(Handshake, WhatNeedsTwoCommandsIsMissingWithoutEitherOfThem) {
+  const std::size_t asked = 7;
+  for (std::size_t missing = 0; missing < asked; ++missing) {
+    SCOPED_TRACE(missing);
+    std::string commands = "*7\r\n";
+    for (std::size_t i = 0; i < asked; ++i) {
+      commands += i == missing ? "*-1\r\n" : "*0\r\n";
+    }
+    Handshake shake = handshake({});
+    ASSERT_FALSE(answer(shake, kHello + kInfo + kServer + ":0\r\n" + commands + "+PONG\r\n"));
+    ASSERT_TRUE(shake.done());
+    const Capabilities& found = shake.session().found;
+    // evalsha, eval, script, wait, waitaof, spublish, ssubscribe
+    EXPECT_EQ(found.scripts, missing > 1);
+    EXPECT_EQ(found.scriptLoad, missing != 2);
+    EXPECT_EQ(found.wait, missing != 3);
+    EXPECT_EQ(found.waitAof, missing != 4);
+    EXPECT_EQ(found.shardedPubSub, missing < 5);
+  }
+}
+
 TEST(Handshake, TakesTheNameAndVersionOfValkeyFromItsInfo) {
   Handshake shake = handshake({});
   ASSERT_FALSE(answer(shake,
@@ -418,6 +439,15 @@ TEST(Handshake, KeepsTheWordsBeforeTheArgumentsThatTheServerRepeats) {
       shake, "-ERR unknown command `AUTH`, with args beginning with: `user`, `secret`, \r\n");
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->serverMessage, "ERR unknown command `AUTH`");
+}
+
+// They end up in logs and at terminals.
+TEST(Handshake, TellsTheServersWordsWithoutControlCharacters) {
+  Handshake shake = handshake({});
+  const auto failure = answer(shake, "-LOADING a\tb\x1b[31m\x7f" + std::string(1000, 'x') + "\r\n");
+  ASSERT_TRUE(failure);
+  EXPECT_TRUE(failure->serverMessage.starts_with("LOADING a?b?[31m?xxx")) << failure->serverMessage;
+  EXPECT_LE(failure->serverMessage.size(), 200U);
 }
 
 TEST(Handshake, KeepsTheServersWordsWhenThePasswordIsEmpty) {
