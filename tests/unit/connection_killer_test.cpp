@@ -147,6 +147,13 @@ TEST_F(ConnectionKillerTest, WithoutTheProcessesNameTheAddressMustFitAsWell) {
   EXPECT_EQ(link->sent, (std::vector<Words>{{"CLIENT", "KILL", "ID", "1", "ADDR", "10.0.0.7:99"}}));
 }
 
+// The process that it led to may be the present one.
+TEST_F(ConnectionKillerTest, ALostConnectionToAProcessWithoutANameIsNotDeadElsewhere) {
+  killer.up(session(2));
+  EXPECT_EQ(killer.check(session(1, "", "10.0.0.7:99")), State::asked);
+  EXPECT_EQ(link->sent, (std::vector<Words>{{"CLIENT", "KILL", "ID", "1", "ADDR", "10.0.0.7:99"}}));
+}
+
 TEST_F(ConnectionKillerTest, WhatCannotBeNamedIsRefused) {
   killer.up(session(2, ""));
   EXPECT_EQ(killer.check(session(1, "run", "")), State::refused);
@@ -209,6 +216,49 @@ TEST_F(ConnectionKillerTest, ABusyServerIsNoRefusal) {
   refuse("LOADING wait");
   EXPECT_EQ(killer.check(lost), State::asked);
   EXPECT_EQ(denials, 0);
+}
+
+// Each answer has those who wait check once more, which must not be a hot loop.
+TEST_F(ConnectionKillerTest, ABusyServerIsAskedAgainAfterAPauseOnly) {
+  killer.up(session(2));
+  const SessionPtr lost = session(1);
+  killer.check(lost);
+  refuse("LOADING wait");
+  EXPECT_EQ(killer.check(lost), State::asked);
+  EXPECT_EQ(link->sent.size(), 1U);
+  EXPECT_EQ(env->expire(), 20ms);
+  EXPECT_EQ(link->sent.size(), 2U);
+}
+
+TEST_F(ConnectionKillerTest, AfterASuccessPausesAreShortAgain) {
+  killer.up(session(9));
+  const SessionPtr first = session(1);
+  killer.check(first);
+  refuse("NOPERM no");
+  env->expire();
+  refuse("NOPERM no");
+  env->expire();
+  answer(1);
+  const SessionPtr second = session(2);
+  killer.check(second);
+  refuse("NOPERM no");
+  EXPECT_EQ(env->expire(), 20ms);
+}
+
+TEST_F(ConnectionKillerTest, OverAnotherConnectionPausesAreShortAgain) {
+  killer.up(session(2));
+  const SessionPtr lost = session(1);
+  killer.check(lost);
+  refuse("NOPERM no");
+  for (int i = 0; i < 3; ++i) {
+    env->expire();
+    refuse("NOPERM no");
+  }
+  killer.up(session(3));
+  refuse("NOPERM no");
+  EXPECT_EQ(env->expire(), 160ms) << "the timer from before";
+  refuse("NOPERM no");
+  EXPECT_EQ(env->expire(), 20ms);
 }
 
 TEST_F(ConnectionKillerTest, ARefusalSaysNothingAboutTheNextConnection) {
