@@ -146,17 +146,18 @@ class AckLaneTest : public ::testing::Test {
  protected:
   using Outcome = std::shared_ptr<std::optional<Acks>>;
 
-  AckLaneTest() {
+  AckLaneTest() { makeLane(3s); }
+
+  void makeLane(std::chrono::milliseconds commandTimeout) {
     lane = std::make_unique<AckLane>(
         env,
         [this](net::LinkEvents& events) {
           link = std::make_shared<FakeLink>(env, events);
           return link;
         },
-        3s);
+        commandTimeout);
     setServer("run-1");
   }
-
   void setServer(std::string runId, std::string address = {}) {
     auto session = std::make_shared<net::ServerSession>();
     session->runId = std::move(runId);
@@ -302,6 +303,39 @@ TEST_F(AckLaneTest, WithoutTheRightToCountThereIsNoMajority) {
   const auto one = add(SyncPolicy::majority());
   link->answer(error("NOPERM this user has no permissions to run the 'info' command"));
   EXPECT_NE(why(one).find("the user may not ask"), std::string::npos) << why(one);
+}
+
+// It would be taken for a master without replicas.
+TEST_F(AckLaneTest, AServerThatDoesNotTellTheNumberOfItsReplicasHasNoMajority) {
+  link->connect("run-1");
+  for (const char* const told :
+       {"# Replication\r\nrole:master\r\n", "connected_slaves:\r\n", "connected_slaves:-1\r\n"}) {
+    const auto one = add(SyncPolicy::majority());
+    link->answer(text(Reply::Type::string, told));
+    EXPECT_EQ(why(one), "the server does not say how many replicas it has") << told;
+    EXPECT_FALSE(met(one)) << told;
+  }
+}
+
+TEST_F(AckLaneTest, AMajorityIsNotThatOfAnEarlierCount) {
+  link->connect("run-1");
+  const auto before = add(SyncPolicy::majority());
+  link->answer(info(1));
+  answers(number(1), info(1));
+  EXPECT_TRUE(met(before));
+  const auto one = add(SyncPolicy::majority());
+  answers(number(1), error("NOPERM this user has no permissions to run the 'info' command"));
+  EXPECT_NE(why(one).find("the user may not ask"), std::string::npos) << why(one);
+}
+
+TEST_F(AckLaneTest, AnAnswerOfAnotherFormAcknowledgesNothing) {
+  link->connect("run-1");
+  const auto replica = add(SyncPolicy::replicas(1));
+  answers(files(1, 1));
+  EXPECT_EQ(why(replica), "the server's answer makes no sense");
+  const auto file = add(SyncPolicy::localAof());
+  answers(number(1));
+  EXPECT_EQ(why(file), "the server's answer makes no sense");
 }
 
 TEST_F(AckLaneTest, AsksForAppendOnlyFiles) {
@@ -620,17 +654,19 @@ TEST_F(AckLaneTest, AStampIsSentAgainWhereThereWasNoMemoryForTheWait) {
 
 // WAIT that lasts longer than a reply may take would end the connection.
 TEST_F(AckLaneTest, ARoundIsShorterThanTheTimeForAReply) {
-  lane = std::make_unique<AckLane>(
-      env,
-      [this](net::LinkEvents& events) {
-        link = std::make_shared<FakeLink>(env, events);
-        return link;
-      },
-      50ms);
-  setServer("run-1");
+  makeLane(50ms);
   const auto one = add(SyncPolicy::replicas(1));
   link->connect("run-1");
   EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 25"}));
+  lane->close();
+}
+
+// WAIT takes 0 for no limit.
+TEST_F(AckLaneTest, ARoundHasALimitHoweverShortTheTimeForAReply) {
+  makeLane(1ms);
+  const auto one = add(SyncPolicy::replicas(1));
+  link->connect("run-1");
+  EXPECT_EQ(sent(), (Sent{"PING", "WAIT 1 1"}));
   lane->close();
 }
 
