@@ -569,6 +569,17 @@ TEST(SentinelList, TheConfiguredOnesAreNeverForgotten) {
   EXPECT_EQ(order.front(), endpoint("a", 998)) << "the one that answers";
 }
 
+// Others have been named later, but it is the one that is there.
+TEST(SentinelList, TheOneThatAnswersIsNotForgottenForOthersThatAreNamed) {
+  SentinelList list({endpoint("a")});
+  list.answered(endpoint("a"), {endpoint("b")});
+  for (std::uint16_t port = 1; port < 100; ++port) {
+    list.answered(endpoint("b"), {endpoint("c", port)});
+  }
+  EXPECT_EQ(list.order().front(), endpoint("b"));
+  EXPECT_EQ(list.order().size(), 17U);
+}
+
 TEST(SentinelReplies, AreRead) {
   EXPECT_EQ(masterOf(listReply({textReply("10.0.0.1"), textReply("6380")})),
             endpoint("10.0.0.1", 6380));

@@ -789,6 +789,13 @@ TEST(OptionsValidate, RefusesEverythingElseOutOfRange) {
        "sentinelCredentials or sentinelTls is given, but the topology is single"},
       {[](Options& o) { o.sentinelTls = true; }, "but the topology is single"},
       {[](Options& o) {
+         o.topology = Topology::sentinel;
+         o.sentinelMaster = "m";
+         o.sentinelTls = true;
+         o.endpoints = {local("/s")};
+       },
+       "option sentinelTls is true, but endpoint \"/s\" is a Unix socket"},
+      {[](Options& o) {
          o.topology = Topology::cluster;
          o.sentinelCredentials = [] { return Credentials{}; };
        },
@@ -822,6 +829,13 @@ TEST(OptionsValidate, AcceptsTheOddButLegal) {
       [](Options& o) { o.clientName = std::string(256, '~'); },
       [](Options& o) { o.password = "a b\n\xff"; },
       [](Options& o) { o.reconnectDelayMin = o.reconnectDelayMax; },
+      // The endpoints are those of the Sentinels, and tls is about the server.
+      [](Options& o) {
+        o.topology = Topology::sentinel;
+        o.sentinelMaster = "m";
+        o.tls = true;
+        o.endpoints = {local("/s")};
+      },
       [](Options& o) { o.database = 2147483647; },
       [](Options& o) { o.watchdogBatchSize = 1; },
       [](Options& o) { o.watchdogBatchSize = 1000; },

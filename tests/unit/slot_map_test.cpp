@@ -116,6 +116,17 @@ TEST(SlotMap, IsReadFromShards) {
   EXPECT_EQ(parseShards(reply, asked, true)->owner(0)->port, 8000) << "the port for TLS";
 }
 
+TEST(SlotMap, AFailingMasterThatIsNamedLaterTakesNoSlotsBack) {
+  const auto map =
+      parseShards(listReply({shard({numberReply(0), numberReply(9)},
+                                   {node(7003, "master", "online", textReply("10.0.0.4")),
+                                    node(7002, "master", "fail", textReply("10.0.0.3"))})}),
+                  at("asked", 9),
+                  false);
+  ASSERT_TRUE(map);
+  EXPECT_EQ(*map->owner(3), at("10.0.0.4", 7003));
+}
+
 TEST(SlotMap, AFailingMasterKeepsItsSlotsUntilAnotherHasThem) {
   const auto map =
       parseShards(listReply({shard({numberReply(0), numberReply(9)},
@@ -143,6 +154,13 @@ TEST(SlotMap, AnAddressThatIsNotToldIsTheOneThatWasAsked) {
                 ->owner(0)
                 ->host,
             "10.0.0.9");
+  EXPECT_EQ(
+      *parseSlots(
+           listReply({listReply(
+               {numberReply(0), numberReply(9), listReply({textReply("?"), numberReply(7000)})})}),
+           at("asked", 9))
+           ->owner(0),
+      at("asked", 7000));
 }
 
 TEST(SlotMap, IsReadFromSlots) {
