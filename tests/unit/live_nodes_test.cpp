@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "unit/idle_nodes.hpp"
 #include <rlock/detail/executor/live_nodes.hpp>
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace rlock::detail {
 namespace live_nodes_test {
@@ -24,6 +30,45 @@ net::ServerSession good() {
 constexpr Wants kWants{};
 constexpr Wants kLess{.kills = false};
 constexpr Wants kAll{.kills = true, .wait = true, .waitAof = true};
+
+class LiveNodesTest : public ::testing::Test, protected IdleNodes {
+ protected:
+  Node& node(std::uint16_t port) { return *nodes_.at(address(port)); }
+
+  std::vector<std::string> warnings_;
+  std::vector<bool> told_;
+  LiveNodes live_{std::make_shared<const Logger>(
+                      [this](LogLevel, std::string_view text) { warnings_.emplace_back(text); },
+                      LogLevel::warning),
+                  kWants,
+                  [this](bool connected) { told_.push_back(connected); }};
+};
+
+TEST_F(LiveNodesTest, TheClientIsConnectedWhileOneNodeIs) {
+  EXPECT_FALSE(live_.connected());
+  live_.up(node(1), good());
+  live_.up(node(2), good());
+  live_.down(node(1));
+  EXPECT_TRUE(live_.connected());
+  live_.down(node(1));
+  EXPECT_EQ(told_, (std::vector<bool>{true})) << "that was no change";
+  live_.down(node(2));
+  EXPECT_FALSE(live_.connected());
+  EXPECT_EQ(told_, (std::vector<bool>{true, false}));
+}
+
+TEST_F(LiveNodesTest, AShortcomingIsToldOnceHoweverOftenItIsFound) {
+  net::ServerSession session = good();
+  session.canKill = false;
+  live_.up(node(1), session);
+  live_.down(node(1));
+  live_.up(node(1), session);
+  live_.up(node(2), session);
+  EXPECT_EQ(warnings_.size(), 1U);
+  session.found.scripts = false;
+  live_.up(node(2), session);
+  EXPECT_EQ(warnings_.size(), 2U) << "another one";
+}
 
 TEST(LiveNodes, ACompleteServerHasNoShortcomings) {
   EXPECT_TRUE(shortcomings(good(), kWants).empty());

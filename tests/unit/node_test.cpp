@@ -123,6 +123,20 @@ TEST_F(NodeTest, ACallThatGoesOnWaitsAlsoWhileNobodyIsLetIn) {
   EXPECT_EQ(call->outcome->kind, Outcome::Kind::replied);
 }
 
+TEST_F(NodeTest, ACallThatWaitsForAKillEndsWhenNobodyIsLetInAnyMore) {
+  server_->disconnect(*link_);
+  server_->connect(*link_, true);
+  ASSERT_EQ(server_->underWay(), 1U);
+  ASSERT_EQ(server_->oldest().front(), "CLIENT");
+  server_->drop();
+  EXPECT_FALSE(call_->outcome.has_value());
+  link_->onDown(Error(Errc::authenticationFailed, "wrong password"));
+  ASSERT_TRUE(call_->outcome.has_value());
+  ASSERT_TRUE(call_->outcome->error.has_value());
+  EXPECT_EQ(call_->outcome->error->errc(), Errc::authenticationFailed);
+  EXPECT_TRUE(call_->outcome->maybeExecuted);
+}
+
 // A request that was lost may take a later hold away, whether the call's own time is over or not.
 TEST_F(NodeTest, ACallThatGoesOnIsSentWhenWhatWasLostOfItCanDoNoHarm) {
   server_->answer(test::numberReply(1));

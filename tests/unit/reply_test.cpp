@@ -20,6 +20,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rlock::detail {
@@ -241,6 +242,29 @@ TEST(ErrorReply, DeniedInsideAScriptIsDenied) {
           .errc,
       Errc::outOfMemory);
   EXPECT_EQ(classifyError("").errc, Errc::serverError);
+}
+
+TEST(ErrorReply, EachKnownWordHasItsMeaning) {
+  struct Case {
+    std::string_view said;
+    ErrorAction action;
+    Errc errc;
+  };
+  for (const Case& each :
+       {Case{"NOREPLICAS Not enough good replicas", ErrorAction::retry, Errc::notSynced},
+        Case{"READONLY You can't write", ErrorAction::retry, Errc::readOnly},
+        Case{"MASTERDOWN Link with MASTER is down", ErrorAction::retry, Errc::connectionFailed},
+        Case{"BUSY Redis is busy", ErrorAction::retry, Errc::serverError},
+        Case{"MISCONF Errors writing to the AOF", ErrorAction::fatal, Errc::serverError},
+        Case{"WRONGPASS invalid", ErrorAction::fatal, Errc::authenticationFailed},
+        Case{"OOM command not allowed", ErrorAction::fatal, Errc::outOfMemory},
+        Case{"CROSSSLOT Keys in request", ErrorAction::fatal, Errc::invalidArgument},
+        Case{"NON_REENTRANT_REACQUIRE this owner", ErrorAction::fatal, Errc::reentry},
+        Case{"RLOCKUPGRADE this owner reads", ErrorAction::fatal, Errc::wouldDeadlock}}) {
+    const ErrorClass known = classifyError(each.said);
+    EXPECT_EQ(known.action, each.action) << each.said;
+    EXPECT_EQ(known.errc, each.errc) << each.said;
+  }
 }
 
 TEST(ErrorReply, WordsAreFoundInsideTheTextsOfOlderServers) {
