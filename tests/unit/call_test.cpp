@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <malloc.h>
 #include <string>
 #include <string_view>
@@ -52,6 +53,38 @@ TEST(Call, ComposingAgainForgetsHowTheLastOneWasSent) {
   EXPECT_EQ(call->late(), Call::Late::harmless);
   call->setFreesMemory(true);
   EXPECT_TRUE(call->sendDespiteMemoryLimit());
+}
+
+TEST(Call, ARequestThatIsLostTwiceIsMarkedOnce) {
+  const auto call = makeIntrusive<PlainCall>();
+  call->setScript(kScript, 1);
+  call->addIdempotencyKey("key", 12, std::chrono::milliseconds(900));
+  ASSERT_EQ(call->idempotencyKey().size(), 3U);
+  EXPECT_EQ(call->idempotencyKey()[1], "12");
+  call->setAgain();
+  call->setAgain();
+  EXPECT_EQ(call->idempotencyKey()[0], "key");
+  EXPECT_EQ(call->idempotencyKey()[1], "12!");
+  EXPECT_EQ(call->idempotencyKey()[2], "900");
+}
+
+TEST(Call, ComposingAgainForgetsWhichWordsWereTheServersMatter) {
+  const auto call = makeIntrusive<PlainCall>();
+  call->setScript(kScript, 1);
+  call->addIdempotencyKey("key", 12, std::chrono::milliseconds(900));
+  call->addPublish();
+  EXPECT_TRUE(call->publishes());
+  call->setScript(kScript, 2);
+  for (const char* const word : {"one", "two", "three", "four", "five"}) {
+    call->addArgument(word);
+  }
+  EXPECT_TRUE(call->idempotencyKey().empty());
+  EXPECT_FALSE(call->publishes());
+  call->setPublish("SPUBLISH");
+  EXPECT_EQ(call->argv().size(), 8U);
+  for (const std::string_view word : call->argv()) {
+    EXPECT_NE(word, "SPUBLISH");
+  }
 }
 
 TEST(Call, TheHashIsSentToAnotherServerFirst) {

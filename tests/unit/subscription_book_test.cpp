@@ -317,6 +317,21 @@ TEST_F(SubscriptionBookTest, ABusyServerIsAskedAgainForAll) {
   EXPECT_EQ(book.nextDue(), now + 20ms);
 }
 
+TEST_F(SubscriptionBookTest, ABusyServerMakesNoPauseOverAnotherConnectionLonger) {
+  book.subscribe("a");
+  for (int i = 0; i < 3; ++i) {
+    sent();
+    take(error("LOADING"));
+    now = book.nextDue();
+    book.retry(now);
+  }
+  book.end();
+  book.begin(now);
+  sent();
+  take(error("LOADING"));
+  EXPECT_EQ(book.nextDue(), now + 20ms);
+}
+
 TEST_F(SubscriptionBookTest, ARefusedUnsubscriptionEndsTheChannelHere) {
   have("a");
   book.unsubscribe("a", now);
