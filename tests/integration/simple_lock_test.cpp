@@ -109,6 +109,17 @@ TEST_P(SimpleLock, WhatIsLeftOfALostHoldIsItsOwnersToTake) {
   expectNoKeys();
 }
 
+TEST_P(SimpleLock, WhatIsLeftOfALostHoldLastsForTheNewLease) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "left");
+  const OwnerId owner = newOwner();
+  raw().set("left", ownerField(client, owner), 5s);
+  EXPECT_EQ(answerOf(lock.tryLock(owner, {}, 20s)), "true");
+  EXPECT_GT(raw().pttl("left"), 15'000) << "another owner would get it during the lease";
+  EXPECT_EQ(outcomeOf(lock.unlock(owner)), "ok");
+  expectNoKeys();
+}
+
 TEST_P(SimpleLock, AReleaseWakesAWaiterOfAnotherClient) {
   Client one = connect();
   Client two = connect();
