@@ -34,7 +34,7 @@ using test::failing;
 /// Questions for acknowledgements, to a server that does not answer.
 class AcksWorld {
  public:
-  void connect(const std::string& runId) { acks_.connected(session(runId)); }
+  void connect(const std::string& runId) { acks_.connected(session(runId), env->now()); }
   static std::shared_ptr<net::ServerSession> session(const std::string& runId) {
     auto session = std::make_shared<net::ServerSession>();
     session->runId = runId;
@@ -68,7 +68,7 @@ TEST(NodeMemory, TicketsEndWithTheirServer) {
     world.ask(world.ticket());
     world.ask(world.ticket());
     const auto other = AcksWorld::session("b");
-    const bool failed = failing(k, [&] { world.acks().connected(other); });
+    const bool failed = failing(k, [&] { world.acks().connected(other, world.env->now()); });
     EXPECT_EQ(world.told, 2);
     world.ask(world.ticket());
     EXPECT_EQ(world.told, 2) << "this one is of the new server";

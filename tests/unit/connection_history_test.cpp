@@ -31,7 +31,7 @@ Error failure(Errc errc = Errc::connectionFailed) {
 
 TEST(ConnectionHistory, TheFirstConnectionIsNoOtherThanBefore) {
   ConnectionHistory history;
-  const auto up = history.up(session("a"));
+  const auto up = history.up(session("a"), TimePoint(1h));
   EXPECT_FALSE(up.again);
   EXPECT_FALSE(up.replaced);
 }
@@ -39,7 +39,7 @@ TEST(ConnectionHistory, TheFirstConnectionIsNoOtherThanBefore) {
 TEST(ConnectionHistory, AfterAFailureTheServerMayHaveLostItsData) {
   ConnectionHistory history;
   EXPECT_TRUE(history.down(failure(), TimePoint(1h)));
-  const auto up = history.up(session("a"));
+  const auto up = history.up(session("a"), TimePoint(1h));
   EXPECT_TRUE(up.again);
   EXPECT_FALSE(up.replaced) << "there was none before";
   EXPECT_FALSE(history.error().has_value());
@@ -47,16 +47,32 @@ TEST(ConnectionHistory, AfterAFailureTheServerMayHaveLostItsData) {
 
 TEST(ConnectionHistory, AnotherProcessIsNoticed) {
   ConnectionHistory history;
-  history.up(session("a"));
-  auto up = history.up(session("a"));
+  history.up(session("a"), TimePoint(1h));
+  auto up = history.up(session("a"), TimePoint(1h));
   EXPECT_TRUE(up.again) << "also when nobody told of the end of the one before";
   EXPECT_FALSE(up.replaced);
   history.down(failure(), TimePoint(1h));
-  up = history.up(session("b"));
+  up = history.up(session("b"), TimePoint(1h));
   EXPECT_TRUE(up.again);
   EXPECT_TRUE(up.replaced);
-  up = history.up(session("b"));
+  up = history.up(session("b"), TimePoint(1h));
   EXPECT_FALSE(up.replaced) << "it is compared with the latest";
+}
+
+// Requests of other threads go out as soon as there is a connection, before the loop has told of
+// it.
+TEST(ConnectionHistory, WhatWasSubmittedSinceTheEndOfAConnectionWasNotSubmittedOnIt) {
+  ConnectionHistory history;
+  history.down(failure(), TimePoint(1h));
+  history.up(session("a"), TimePoint(2h));
+  EXPECT_EQ(history.since(), TimePoint::min()) << "there was none before";
+  history.down(failure(), TimePoint(3h));
+  history.down(failure(), TimePoint(4h));
+  EXPECT_EQ(history.since(), TimePoint::min()) << "it is the last one still";
+  history.up(session("a"), TimePoint(5h));
+  EXPECT_EQ(history.since(), TimePoint(3h));
+  history.up(session("a"), TimePoint(6h));
+  EXPECT_EQ(history.since(), TimePoint(6h)) << "nobody told of the end of the one before";
 }
 
 TEST(ConnectionHistory, OfAnOutageOnlyItsBeginningIsNewsAndWhatItTurnsInto) {
@@ -65,7 +81,7 @@ TEST(ConnectionHistory, OfAnOutageOnlyItsBeginningIsNewsAndWhatItTurnsInto) {
   EXPECT_FALSE(history.down(failure(), TimePoint(1h)));
   EXPECT_TRUE(history.down(failure(Errc::authenticationFailed), TimePoint(1h)));
   EXPECT_FALSE(history.down(failure(Errc::authenticationFailed), TimePoint(1h)));
-  history.up(session("a"));
+  history.up(session("a"), TimePoint(1h));
   EXPECT_TRUE(history.down(failure(Errc::authenticationFailed), TimePoint(1h)));
 }
 
@@ -73,13 +89,13 @@ TEST(ConnectionHistory, AReplicaThatIsLeftAgainAndAgainIsToldOnce) {
   ConnectionHistory history;
   const TimePoint start(1h);
   EXPECT_TRUE(history.down(failure(Errc::readOnly), start));
-  history.up(session("a", "replica"));
+  history.up(session("a", "replica"), TimePoint(1h));
   EXPECT_FALSE(history.down(failure(Errc::readOnly), start + 59s));
-  history.up(session("a", "replica"));
+  history.up(session("a", "replica"), TimePoint(1h));
   EXPECT_FALSE(history.down(failure(Errc::readOnly), start + 118s)) << "each time holds it back";
-  history.up(session("a", "replica"));
+  history.up(session("a", "replica"), TimePoint(1h));
   EXPECT_TRUE(history.down(failure(Errc::readOnly), start + 178s));
-  history.up(session("b"));
+  history.up(session("b"), TimePoint(1h));
   EXPECT_TRUE(history.down(failure(Errc::readOnly), start + 179s)) << "there was a master";
 }
 

@@ -37,7 +37,7 @@ class NodeAcksTest : public ::testing::Test {
     auto session = std::make_shared<net::ServerSession>();
     session->runId = runId;
     session->address = "127.0.0.1:1";
-    acks_.connected(session);
+    acks_.connected(session, env_->now());
   }
   static bool waits(const Told& told) { return !told->has_value(); }
   static std::string why(const Told& told) { return told->has_value() ? (*told)->why : "waits"; }

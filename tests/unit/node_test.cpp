@@ -4,6 +4,7 @@
 #include "unit/manual_env.hpp"
 #include "unit/pending_commands.hpp"
 #include "unit/replies.hpp"
+#include <rlock/detail/executor/ack_tickets.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
 #include <rlock/detail/executor/start_script.hpp>
@@ -12,6 +13,7 @@
 #include <rlock/log.hpp>
 #include <rlock/options.hpp>
 #include <rlock/result.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <gtest/gtest.h>
 
@@ -48,6 +50,17 @@ class NodeTest : public ::testing::Test {
     call->setPersistent(true);
     dispatcher_->start(call, env_->now() + patience);
     return call;
+  }
+
+  /// Asks for the acknowledgements of an answered call. Returns why there are none.
+  std::string untilAcknowledged(Call& call) {
+    const auto told = std::make_shared<std::string>("waits");
+    const SyncPolicy policy = SyncPolicy::replicas(1);
+    Dispatcher::acknowledge(
+        call, {policy, env_->now(), env_->now() + policy.limit, [told](const Acks& acks) {
+                 *told = acks.why;
+               }});
+    return *told;
   }
 
   const Options options_;
@@ -151,6 +164,23 @@ TEST_F(NodeTest, ACallThatGoesOnIsSentWhenWhatWasLostOfItCanDoNoHarm) {
   server_->answer(test::numberReply(1));
   ASSERT_TRUE(call->outcome.has_value());
   EXPECT_EQ(call->outcome->kind, Outcome::Kind::replied);
+}
+
+// Other threads use a connection as soon as it is there, before the node has heard of it.
+TEST_F(NodeTest, AnAnswerOfANewServerThatTheNodeHasNotHeardOfIsOfThatServer) {
+  server_->answer(test::numberReply(1));
+  env_->advance(1s);
+  server_->disconnect(*link_);
+  env_->advance(1s);
+  const auto session = server_->begin(true, "another run");
+  const auto call = makeIntrusive<TakingCall>();
+  ASSERT_TRUE(dispatcher_->direct(*call, Dispatcher::Mode::background));
+  env_->advance(1s);
+  link_->onUp(session);
+  server_->answer(test::numberReply(1));
+  ASSERT_TRUE(call->outcome.has_value());
+  EXPECT_EQ(untilAcknowledged(*call), "waits");
+  EXPECT_EQ(untilAcknowledged(*call_), "the server was replaced");
 }
 
 // Calls are used again for the next request about the same hold.

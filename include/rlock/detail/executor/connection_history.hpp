@@ -20,7 +20,8 @@ inline bool isPermanent(Errc errc) noexcept {
 /// The connections of one node so far: why there is none, whether a new one may lead to another
 /// server, and which failures are news. Its Node tells it of each event, and asks.
 ///
-/// Invariant: error() is there from a failure until the next connection.
+/// Invariants: error() is there from a failure until the next connection; nothing was submitted on
+/// the present connection, or the last one, before since(), and nothing on an earlier one after it.
 ///
 /// **Thread safety:** loop thread only. It reads no clock.
 class ConnectionHistory {
@@ -33,12 +34,14 @@ class ConnectionHistory {
     bool again;     ///< the server may be another than before, or have lost its data
     bool replaced;  ///< it is another process than that of the connection before
   };
-  /// There is a connection.
-  Up up(const SessionPtr& session);
+  /// There is a connection. Other threads may have submitted requests on it already.
+  Up up(const SessionPtr& session, TimePoint now);
   /// There is none, or another attempt failed. Returns whether that is news: of an outage only its
   /// beginning is, and what it turns into.
   bool down(const Error& error, TimePoint now);
 
+  /// When the connection before the present one, or the last one, had ended.
+  [[nodiscard]] TimePoint since() const noexcept { return since_; }
   /// Why there is no connection.
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
   /// Whether waiting for one is of no use.
@@ -47,10 +50,18 @@ class ConnectionHistory {
  private:
   std::optional<Error> error_;
   SessionPtr session_;  // the last connection
+  TimePoint since_ = TimePoint::min();
+  std::optional<TimePoint>
+      endedAt_;  // of the last connection; empty: it has not, as far as is known
   TimePoint readOnlyToldUntil_{};
 };
 
-inline ConnectionHistory::Up ConnectionHistory::up(const SessionPtr& session) {
+inline ConnectionHistory::Up ConnectionHistory::up(const SessionPtr& session, TimePoint now) {
+  if (session_) {
+    // Nobody may have been told of its end, for want of memory.
+    since_ = endedAt_.value_or(now);
+  }
+  endedAt_.reset();
   if (session->role == "master") {
     readOnlyToldUntil_ = {};
   }
@@ -62,6 +73,7 @@ inline ConnectionHistory::Up ConnectionHistory::up(const SessionPtr& session) {
 }
 
 inline bool ConnectionHistory::down(const Error& error, TimePoint now) {
+  endedAt_ = endedAt_.value_or(now);
   // Its time is that of one attempt to connect; the calls that it ends have times of their own.
   ErrorContext context = error.context();
   context.elapsed = ErrorContext().elapsed;

@@ -552,11 +552,11 @@ inline void Node::finish(const CallPtr& call, Outcome outcome) noexcept {
 
 inline void Node::onUp(const std::shared_ptr<const net::ServerSession>& session) {
   scripts_.reconnected();
-  acks_.connected(session);
+  const ConnectionHistory::Up up = history_.up(session, terms_.env->now());
+  acks_.connected(session, history_.since());
   const bool canKill = session->canBeKilled();
   mustGuard_.store(terms_.policy == LostReplyPolicy::marker || !canKill, std::memory_order_relaxed);
   owner_.guardChanged();
-  const ConnectionHistory::Up up = history_.up(session);
   untold_ = {session, up.again, up.replaced || (untold_.owner && untold_.replaced), true};
   ifThereIsMemory([&] { name_.set(session->node); });
   ifThereIsMemory([&] {

@@ -36,7 +36,9 @@ class NodeAcks {
       : env_(std::move(env)), makeLink_(std::move(makeLink)), commandTimeout_(commandTimeout) {}
 
   /// The node has a connection to this server. Takes no memory.
-  void connected(AckLane::SessionPtr server) noexcept;
+  /// @param since  all that it has answered on that connection was submitted since then, and what
+  ///               was answered on the one before was not
+  void connected(AckLane::SessionPtr server, TimePoint since) noexcept;
   /// Asks about a write of this key that the node has answered.
   /// @param submittedAt  when it was sent
   void ask(TimePoint submittedAt, std::string_view key, AckTicket ticket);
@@ -67,14 +69,12 @@ class NodeAcks {
   bool ended_ = false;
 };
 
-inline void NodeAcks::connected(AckLane::SessionPtr server) noexcept {
+inline void NodeAcks::connected(AckLane::SessionPtr server, TimePoint since) noexcept {
   // A server without a name of its own may be another after each reconnection.
   if (server_ && AckLane::sameProcess(*server, *server_) && !server->runId.empty()) {
     return;
   }
-  if (server_) {
-    serverSince_ = env_->now();
-  }
+  serverSince_ = server_ ? since : serverSince_;
   server_ = std::move(server);
   if (lane_) {
     lane_->setServer(server_);
