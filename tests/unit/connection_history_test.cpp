@@ -75,6 +75,28 @@ TEST(ConnectionHistory, WhatWasSubmittedSinceTheEndOfAConnectionWasNotSubmittedO
   EXPECT_EQ(history.since(), TimePoint(6h)) << "nobody told of the end of the one before";
 }
 
+TEST(ConnectionHistory, AForgottenAuthenticationEndsTheConnectionThatItWasForgottenOn) {
+  ConnectionHistory history;
+  history.up(session("a"), TimePoint(1h));
+  history.authenticationForgotten(TimePoint(2h));
+  EXPECT_TRUE(history.endedForgotten());
+  history.down(failure(), TimePoint(3h));
+  EXPECT_TRUE(history.endedForgotten()) << "that is its end";
+  history.authenticationForgotten(TimePoint(2h));
+  EXPECT_TRUE(history.endedForgotten()) << "the end may be told of before the answer";
+  history.down(failure(), TimePoint(4h));
+  EXPECT_FALSE(history.endedForgotten()) << "an attempt has failed since";
+  history.authenticationForgotten(TimePoint(2h));
+  EXPECT_FALSE(history.endedForgotten()) << "the answer was late";
+  history.up(session("a"), TimePoint(5h));
+  history.authenticationForgotten(TimePoint(2h));
+  EXPECT_FALSE(history.endedForgotten()) << "on the connection before";
+  history.authenticationForgotten(TimePoint(6h));
+  EXPECT_TRUE(history.endedForgotten());
+  history.up(session("a"), TimePoint(7h));
+  EXPECT_FALSE(history.endedForgotten());
+}
+
 TEST(ConnectionHistory, OfAnOutageOnlyItsBeginningIsNewsAndWhatItTurnsInto) {
   ConnectionHistory history;
   EXPECT_TRUE(history.down(failure(), TimePoint(1h)));

@@ -106,6 +106,32 @@ TEST_F(NodeTest, AnAuthenticationThatIsForgottenForGoodIsTheError) {
   EXPECT_EQ(call_->outcome->error->serverMessage(), "NOAUTH Authentication required.");
 }
 
+TEST_F(NodeTest, AnAuthenticationThatWasForgottenBeforeIsNotTheReasonOfALaterOutage) {
+  server_->refuse("NOAUTH Authentication required.");
+  server_->disconnect(*link_);
+  server_->connect(*link_);
+  server_->disconnect(*link_);
+  env_->advance(1s);
+  EXPECT_EQ(server_->underWay(), 0U) << "its pause was longer than the connection";
+  env_->advance(1min);
+  ASSERT_TRUE(call_->outcome.has_value());
+  ASSERT_TRUE(call_->outcome->error.has_value());
+  EXPECT_EQ(call_->outcome->error->errc(), Errc::connectionFailed);
+  EXPECT_EQ(call_->outcome->error->message(), "cut");
+}
+
+TEST_F(NodeTest, AServerThatIsGoneSinceItForgotTheAuthenticationIsTheError) {
+  server_->refuse("NOAUTH Authentication required.");
+  server_->disconnect(*link_);
+  env_->advance(1s);
+  link_->onDown(Error(Errc::connectionFailed, "connection refused"));
+  env_->advance(1min);
+  ASSERT_TRUE(call_->outcome.has_value());
+  ASSERT_TRUE(call_->outcome->error.has_value());
+  EXPECT_EQ(call_->outcome->error->errc(), Errc::connectionFailed);
+  EXPECT_EQ(call_->outcome->error->message(), "connection refused");
+}
+
 TEST_F(NodeTest, AConnectionThatIsMissingForAnotherReasonIsTheError) {
   server_->refuse("LOADING Redis is loading the dataset in memory");
   server_->disconnect(*link_);

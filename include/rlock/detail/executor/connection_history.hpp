@@ -42,6 +42,13 @@ class ConnectionHistory {
 
   /// When the connection before the present one, or the last one, had ended.
   [[nodiscard]] TimePoint since() const noexcept { return since_; }
+  /// The server asked for the authentication again in answer to a request that was submitted then.
+  /// The transport gives the connection up for that.
+  void authenticationForgotten(TimePoint submittedAt) noexcept {
+    forgotten_ = forgotten_ || (submittedAt >= since_ && !dialFailed_);
+  }
+  /// Whether that is the last that was heard of the server.
+  [[nodiscard]] bool endedForgotten() const noexcept { return forgotten_; }
   /// Why there is no connection.
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
   /// Whether waiting for one is of no use.
@@ -51,8 +58,9 @@ class ConnectionHistory {
   std::optional<Error> error_;
   SessionPtr session_;  // the last connection
   TimePoint since_ = TimePoint::min();
-  std::optional<TimePoint>
-      endedAt_;  // of the last connection; empty: it has not, as far as is known
+  std::optional<TimePoint> endedAt_;  // of the last connection; empty: nobody told of it
+  bool dialFailed_ = false;           // an attempt to make the next one
+  bool forgotten_ = false;
   TimePoint readOnlyToldUntil_{};
 };
 
@@ -62,6 +70,8 @@ inline ConnectionHistory::Up ConnectionHistory::up(const SessionPtr& session, Ti
     since_ = endedAt_.value_or(now);
   }
   endedAt_.reset();
+  dialFailed_ = false;
+  forgotten_ = false;
   if (session->role == "master") {
     readOnlyToldUntil_ = {};
   }
@@ -73,7 +83,6 @@ inline ConnectionHistory::Up ConnectionHistory::up(const SessionPtr& session, Ti
 }
 
 inline bool ConnectionHistory::down(const Error& error, TimePoint now) {
-  endedAt_ = endedAt_.value_or(now);
   // Its time is that of one attempt to connect; the calls that it ends have times of their own.
   ErrorContext context = error.context();
   context.elapsed = ErrorContext().elapsed;
@@ -86,6 +95,11 @@ inline bool ConnectionHistory::down(const Error& error, TimePoint now) {
     known = known || now < readOnlyToldUntil_;
     readOnlyToldUntil_ = now + kToldFor;
   }
+  if (endedAt_) {
+    dialFailed_ = true;
+    forgotten_ = false;
+  }
+  endedAt_ = endedAt_.value_or(now);
   error_ = std::move(latest);
   return !known;
 }

@@ -376,9 +376,10 @@ inline Node* Node::killerOf(const LostRequests::Lost& lost) noexcept {
 }
 
 inline void Node::timeIsUp(const CallPtr& call) {
-  // The connection was given up for that refusal: that there is none is no reason of its own.
-  const bool forgotten =
-      call->room_->lastError && call->room_->lastError->errc() == Errc::authenticationFailed;
+  // The connection was given up for that refusal: that there is none is no reason of its own,
+  // unless there has been another one since, or an attempt that failed.
+  const bool forgotten = history_.endedForgotten() && call->room_->lastError &&
+                         call->room_->lastError->errc() == Errc::authenticationFailed;
   const bool parkedForLink = call->room_->waitsFor == Call::Wait::link && !forgotten;
   if (call->room_->waitsFor == Call::Wait::kill) {
     if (auto why = call->room_->lost.refusal([this](const LostRequests::Lost& lost) {
@@ -471,6 +472,9 @@ inline void Node::judgeRefusal(const CallPtr& call) {
     return;
   }
   call->room_->lastError = name_.describe(refusal.errc, text);
+  if (refusal.errc == Errc::authenticationFailed) {
+    history_.authenticationForgotten(call->submittedAt());
+  }
   const ReplyVerdict verdict = verdictOn(refusal, call->persistent_);
   if (verdict.redirect) {
     const NodeOwner::Follow follow = owner_.redirect(*this, call);
