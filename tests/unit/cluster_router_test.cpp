@@ -8,6 +8,7 @@
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/cluster_router.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/net/pending_requests.hpp>
 #include <rlock/detail/net/server_session.hpp>
 #include <rlock/detail/net/transport.hpp>
@@ -163,6 +164,20 @@ class LastCall final : public Call {
   Dispatcher& dispatcher_;
 };
 
+constexpr lua::Script kScript{"script", "0123456789012345678901234567890123456789", "return 1"};
+
+/// A script about a key of that slot.
+class ScriptCall final : public Call {
+ public:
+  explicit ScriptCall(std::uint16_t slot) {
+    setScript(kScript, 0);
+    setSlot(slot);
+  }
+
+ private:
+  void finished(Outcome /*outcome*/) noexcept override {}
+};
+
 /// A cluster of which node `a` has all slots, as its map says.
 class ClusterRouterTest : public ::testing::Test {
  protected:
@@ -205,16 +220,21 @@ class ClusterRouterTest : public ::testing::Test {
     EXPECT_EQ(server("a").sent(), (Sent{"TAKE key"})) << "`a` has nothing that was lost";
   }
 
-  /// The call was lost at `a`, and the slot is `b`'s by now: it goes there when `a`, which has
-  /// other slots, has killed the connection.
-  void waitForTheKillAtA() {
-    env_->advance(1s);
-    server("a").cut();
+  /// The map is read again: the slot of the call is `b`'s, and `a` has others.
+  void giveTheSlotToB() {
     Reply slots = test::allSlotsAt("a");
     slots.elements[0].elements[0] = test::numberReply(8);
     slots.elements.push_back(test::allSlotsAt("b").elements[0]);
     slots.elements[1].elements[1] = test::numberReply(7);
     tellMap(std::move(slots));
+  }
+
+  /// The call was lost at `a`, and the slot is `b`'s by now: it goes there when `a`, which has
+  /// other slots, has killed the connection.
+  void waitForTheKillAtA() {
+    env_->advance(1s);
+    server("a").cut();
+    giveTheSlotToB();
     server("a").connect("run-a");
     EXPECT_EQ(server("a").sent(), Sent());
     server("b").connect("run-b");
@@ -545,6 +565,26 @@ TEST_F(ClusterRouterTest, AClientIsConnectedWhileOneOfItsNodesIs) {
   EXPECT_TRUE(dispatcher_->liveNodes().connected());
   server("a").cut();
   EXPECT_FALSE(dispatcher_->liveNodes().connected());
+}
+
+// The others at the first node would go out by the hash once more, in vain, for ever.
+TEST_F(ClusterRouterTest, ATextThatGoesToAnotherNodeIsNotWaitedForAtTheFirst) {
+  server("a").answer(test::numberReply(1));
+  dispatcher_->start(makeIntrusive<ScriptCall>(std::uint16_t{7}), env_->now() + 1min);
+  EXPECT_THAT(server("a").sent(), testing::ElementsAre(testing::StartsWith("EVALSHA ")));
+  env_->advance(1s);
+  // The connection fails, and the node hears of that after the answer.
+  server("a").isUp = false;
+  server("a").refuse("NOSCRIPT No matching script. Please use EVAL.");
+  server("a").cut();
+  giveTheSlotToB();
+  server("b").connect("run-b");
+  EXPECT_THAT(server("b").sent(), testing::ElementsAre(testing::StartsWith("EVAL ")));
+  server("a").connect("run-a");
+  dispatcher_->start(makeIntrusive<ScriptCall>(std::uint16_t{8}), env_->now() + 1min);
+  EXPECT_THAT(server("a").sent(), testing::ElementsAre(testing::StartsWith("EVALSHA ")));
+  server("a").refuse("NOSCRIPT No matching script. Please use EVAL.");
+  EXPECT_THAT(server("a").sent(), testing::ElementsAre(testing::StartsWith("EVAL ")));
 }
 
 // A call does not know to which server its key will have gone.

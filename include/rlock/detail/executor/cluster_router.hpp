@@ -202,6 +202,9 @@ inline void ClusterRouter::resend(const IntrusivePtr<Call>& call) {
 }
 
 inline void ClusterRouter::send(const std::shared_ptr<Node>& node, const IntrusivePtr<Call>& call) {
+  if (Node* const before = call->room_->node; before != nullptr && before != node.get()) {
+    before->leftBy(*call);
+  }
   call->setNode(*node, node);
   node->send(call);
 }

@@ -94,6 +94,8 @@ class Node final : private net::LinkEvents {
   bool sendAhead(Call& call);
 
   void send(const CallPtr& call);
+  /// The call goes to another node, and with it the text that it was to bring here.
+  void leftBy(Call& call) noexcept { scripts_.answered(call); }
   void judge(const CallPtr& call);
   /// Sends the calls again that wait for a connection or a kill.
   void sendParked();
