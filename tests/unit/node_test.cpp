@@ -176,6 +176,58 @@ TEST_F(NodeTest, ACallThatWaitsForAKillEndsWhenNobodyIsLetInAnyMore) {
   EXPECT_TRUE(call_->outcome->maybeExecuted);
 }
 
+TEST_F(NodeTest, ACallThatGoesOnIsSentWhenThereIsMemoryAgain) {
+  server_->answer(test::numberReply(1));
+  server_->failAt(1);
+  const auto call = startForGood(1min);
+  EXPECT_FALSE(call->outcome.has_value());
+  EXPECT_EQ(server_->underWay(), 0U);
+  env_->advance(kMemoryPause);
+  ASSERT_EQ(server_->underWay(), 1U);
+  server_->answer(test::numberReply(1));
+  ASSERT_TRUE(call->outcome.has_value());
+  EXPECT_EQ(call->outcome->kind, Outcome::Kind::replied);
+}
+
+TEST_F(NodeTest, ACallThatGoesOnWithoutMemoryEndsInItsTime) {
+  server_->answer(test::numberReply(1));
+  server_->failAt(1);
+  const auto call = startForGood(10 * kMemoryPause);
+  for (int pause = 0; pause < 9; ++pause) {
+    server_->failAt(1);
+    env_->advance(kMemoryPause);
+    EXPECT_FALSE(call->outcome.has_value());
+  }
+  server_->failAt(1);
+  env_->advance(kMemoryPause);
+  ASSERT_TRUE(call->outcome.has_value());
+  ASSERT_TRUE(call->outcome->error.has_value());
+  EXPECT_EQ(call->outcome->error->errc(), Errc::overloaded);
+}
+
+TEST_F(NodeTest, ACallThatSomebodyAwaitsEndsWithoutMemory) {
+  server_->answer(test::numberReply(1));
+  server_->failAt(1);
+  const auto call = makeIntrusive<TakingCall>();
+  dispatcher_->start(call, env_->now() + 1min);
+  ASSERT_TRUE(call->outcome.has_value());
+  ASSERT_TRUE(call->outcome->error.has_value());
+  EXPECT_EQ(call->outcome->error->errc(), Errc::overloaded);
+}
+
+// Its sender would send what finds out about the lost one, again and again without memory.
+TEST_F(NodeTest, ARequestThatThereIsNoMemoryToSendIsNotLostBecauseTheOneBeforeWas) {
+  call_->setLate(Call::Late::harmless);
+  call_->setRepeatable(false);
+  server_->disconnect(*link_);
+  ASSERT_TRUE(call_->outcome.has_value());
+  EXPECT_EQ(call_->outcome->kind, Outcome::Kind::unknown);
+  server_->connect(*link_);
+  server_->failAt(1);
+  dispatcher_->start(call_, env_->now() + 1min);
+  EXPECT_EQ(call_->outcome->kind, Outcome::Kind::failed);
+}
+
 // A request that was lost may take a later hold away, whether the call's own time is over or not.
 TEST_F(NodeTest, ACallThatGoesOnIsSentWhenWhatWasLostOfItCanDoNoHarm) {
   server_->answer(test::numberReply(1));

@@ -32,7 +32,7 @@ class ParkedCalls;
 /// and given back while the call waits without a request.
 struct CallRoom final : FromBlockCache<CallRoom> {
   /// The event that a parked call waits for.
-  enum class Wait : std::uint8_t { pause, link, kill };
+  enum class Wait : std::uint8_t { pause, link, kill, memory };
 
   // The words of the request: CallWords.
   std::size_t idempotencyKeyAt = 0;

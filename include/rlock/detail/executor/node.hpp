@@ -100,7 +100,8 @@ class Node final : private net::LinkEvents {
   /// Sends the calls again that wait for a connection or a kill.
   void sendParked();
   /// Runs `step` for a call on the loop thread. If it throws std::bad_alloc the call finishes: its
-  /// outcome is unknown if its request was lost, and an error otherwise.
+  /// outcome is unknown if its request was lost, and an error otherwise. But one that goes on
+  /// whatever the server says is sent again in a moment, until its time is over.
   template <class Step>
   static void guarded(const CallPtr& call, Step step) noexcept;
   static void finish(const CallPtr& call, Outcome outcome) noexcept;
@@ -132,6 +133,8 @@ class Node final : private net::LinkEvents {
   void judgeRefusal(const CallPtr& call);
   void waitForLink(const CallPtr& call);
   void retryLater(const CallPtr& call);
+  bool waitForMemory(const CallPtr& call) noexcept;
+  void composeAgain();
   static void sendAgain(const CallPtr& call);
   void timeIsUp(const CallPtr& call);
   static void fail(const CallPtr& call, Error error, bool answered = false);
@@ -156,6 +159,7 @@ class Node final : private net::LinkEvents {
   };
   Untold untold_;
   const std::unique_ptr<Timer> tellAgain_;
+  const std::unique_ptr<Timer> memoryAgain_;
   ReadOnlyBackOff readOnly_;
   NodeAcks acks_;
   std::uint32_t random_;
@@ -165,6 +169,8 @@ class Node final : private net::LinkEvents {
 
 /// The pause before others are told once more of a connection.
 inline constexpr std::chrono::milliseconds kTellAgain{10};
+/// The pause before calls are sent once more for which there was no memory.
+inline constexpr std::chrono::milliseconds kMemoryPause{10};
 /// How long a follow-up may wait for its turn on the loop.
 inline constexpr std::chrono::milliseconds kFollowUpPatience{5};
 
@@ -175,7 +181,12 @@ void Node::guarded(const CallPtr& call, Step step) noexcept {
   } catch (const std::bad_alloc&) {
     // Nothing throws once a call has been sent or finished, so it is neither.
     ParkedCalls::unpark(*call);
-    if (call->delivery() == net::Request::Delivery::lost) {
+    Node* const node = call->room_->node;
+    if (node != nullptr && node->waitForMemory(call)) {
+      return;
+    }
+    // A loss that the call has begun with is known to its sender, and is not this request's.
+    if (call->delivery() == net::Request::Delivery::lost && call->room_->maybeExecuted) {
       finish(call, {Outcome::Kind::unknown, std::nullopt});
     } else {
       finish(call, {Outcome::Kind::failed, noMemory(), false, call->room_->maybeExecuted});
@@ -228,6 +239,7 @@ inline Node::Node(const NodeTerms& terms,
                 }
               }),
       tellAgain_(terms.env->makeTimer([this] { tellUp(); })),
+      memoryAgain_(terms.env->makeTimer([this] { composeAgain(); })),
       readOnly_(terms.retryMin, terms.retryMax),
       acks_(terms.env, makeLink, terms.commandTimeout),
       random_(static_cast<std::uint32_t>(randomBits())) {
@@ -238,6 +250,7 @@ inline void Node::close(const Error* over) noexcept {
   closed_ = true;
   over_ = over;
   tellAgain_->disarm();
+  memoryAgain_->disarm();
   killer_.close();
   link_->close();
   terms_.live->down(*this);
@@ -382,6 +395,10 @@ inline void Node::timeIsUp(const CallPtr& call) {
   // unless there has been another one since, or an attempt that failed.
   const bool forgotten = history_.endedForgotten() && call->room_->lastError &&
                          call->room_->lastError->errc() == Errc::authenticationFailed;
+  if (call->room_->waitsFor == Call::Wait::memory) {
+    fail(call, noMemory());
+    return;
+  }
   const bool parkedForLink = call->room_->waitsFor == Call::Wait::link && !forgotten;
   if (call->room_->waitsFor == Call::Wait::kill) {
     if (auto why = call->room_->lost.refusal([this](const LostRequests::Lost& lost) {
@@ -531,6 +548,30 @@ inline void Node::retryLater(const CallPtr& call) {
     return;
   }
   parked_.park(call, now + pause, Call::Wait::pause);
+}
+
+/// False: the call is not one that goes on, or its time is over.
+inline bool Node::waitForMemory(const CallPtr& call) noexcept {
+  const auto now = terms_.env->now();
+  if (!call->persistent_ || closed_ || now >= call->room_->sendBefore) {
+    return false;
+  }
+  parked_.parkWithoutMemory(call);
+  if (!memoryAgain_->armed()) {
+    memoryAgain_->armAt(now + kMemoryPause);
+  }
+  return true;
+}
+
+inline void Node::composeAgain() {
+  parked_.each(Call::Wait::memory, [this](const CallPtr& call) {
+    ParkedCalls::unpark(*call);
+    guarded(call, [&] {
+      // There may have been no memory for the rest of its words.
+      call->recompose(false);
+      owner_.resend(call);
+    });
+  });
 }
 
 /// Called for each of several parked calls. One that an earlier call of this function has unparked

@@ -14,8 +14,9 @@
 
 namespace rlock::detail {
 
-/// Calls that wait: for a pause to be over, for a connection, or for a kill. Each has a time at
-/// which it waits no longer. A call is in one of these at most.
+/// Calls that wait: for a pause to be over, for a connection, for a kill, or for memory. Each has a
+/// time at which it waits no longer, but for the last, whose times their owner looks after. A call
+/// is in one of these at most.
 ///
 /// The calls are a list through the calls themselves, in the order in which they were parked: to go
 /// through it needs no memory, because that happens in answers to events that nobody can refuse.
@@ -36,6 +37,8 @@ class ParkedCalls {
 
   /// Throws std::bad_alloc; the call is not parked then.
   void park(const CallPtr& call, Clock::time_point until, Wait wait);
+  /// It waits for memory, and takes none.
+  void parkWithoutMemory(const CallPtr& call) noexcept { append(call, Wait::memory); }
   /// Returns whether the call was parked, here or elsewhere.
   static bool unpark(Call& call) noexcept;
 
@@ -54,6 +57,7 @@ class ParkedCalls {
     Walk* outer;
   };
 
+  void append(const CallPtr& call, Wait wait) noexcept;
   void remove(Call& call) noexcept;
 
   const std::shared_ptr<Env> env_;
@@ -81,6 +85,10 @@ inline void ParkedCalls::park(const CallPtr& call, Clock::time_point until, Wait
   });
   timer->armAt(until);
   call->room_->timer = std::move(timer);
+  append(call, wait);
+}
+
+inline void ParkedCalls::append(const CallPtr& call, Wait wait) noexcept {
   call->room_->waitsFor = wait;
   call->room_->parkedIn = this;
   call->room_->parkedSelf = call;
