@@ -32,13 +32,22 @@ constexpr std::chrono::milliseconds kCompletingPerPass{5};
 
 }  // namespace
 
-/// A heartbeat: its reply only has to come.
+/// A heartbeat. Any error is an answer to it; another answer is that to another request.
 class CommandLink::Ping final : public LoneRequest {
  public:
-  Ping() noexcept : LoneRequest(Purpose::upkeep) {}
+  /// @param connection  outlives what it completes
+  explicit Ping(SharedConnection& connection) noexcept
+      : LoneRequest(Purpose::upkeep), connection_(connection) {}
 
  private:
-  void completed() noexcept override {}
+  void completed() noexcept override {
+    if (delivery() == Delivery::replied && !reply().isError() && !reply().is("PONG")) {
+      connection_.abandon(
+          submittedAt(), Errc::protocolError, "the server sent what is no reply to a PING");
+    }
+  }
+
+  SharedConnection& connection_;
 };
 
 /// Other credentials for the connection that it goes out on.
@@ -339,6 +348,8 @@ void CommandLink::tell(F&& event) noexcept {
 }
 
 void CommandLink::heartbeat() {
+  // Also where requests come often enough that no PING goes out.
+  connection_.checkIdle();
   const auto answered = connection_.answered();
   if (!answered) {
     return;
@@ -348,7 +359,7 @@ void CommandLink::heartbeat() {
   heartbeat_.armAt(Clock::now() + settings_.heartbeatInterval);
   if (*answered == std::exchange(answeredAtHeartbeat_, *answered)) {
     constexpr std::array<std::string_view, 1> kPing{"PING"};
-    const auto ping = makeIntrusive<Ping>();
+    const auto ping = makeIntrusive<Ping>(connection_);
     submit(*ping, kPing, Mode::background);
   }
 }

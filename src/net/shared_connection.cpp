@@ -200,6 +200,17 @@ SharedConnection::Clock::time_point SharedConnection::maintain() noexcept {
   return due;
 }
 
+void SharedConnection::checkIdle() noexcept {
+  {
+    const MutexLock lock(core_.mutex);
+    // A reader would see it together with the reply that it waits for.
+    if (core_.state != State::up || !core_.pending.empty() || std::exchange(core_.reading, true)) {
+      return;
+    }
+  }
+  reader_.readOnLoop();
+}
+
 void SharedConnection::takeCompleted(RequestQueue& queue) noexcept {
   const MutexLock lock(core_.mutex);
   queue.append(core_.completed);

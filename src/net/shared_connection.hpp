@@ -80,6 +80,9 @@ class SharedConnection {
   Clock::time_point checkStall(Clock::time_point now, Watcher who) noexcept {
     return core_.checkStall(now, who);
   }
+  /// Reads what has come while nothing is pending. A reply that nobody asked for ends the
+  /// connection: it would be taken for the reply to the next request.
+  void checkIdle() noexcept;
   /// Adds the requests that have ended in the background, in their order.
   void takeCompleted(RequestQueue& queue) noexcept;
   /// Nothing while there is no failed connection, or one that is still in use.

@@ -12,6 +12,7 @@
 #include <list>
 #include <mutex>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string>
 #include <string_view>
@@ -97,6 +98,8 @@ class FakeServer {
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   [[nodiscard]] std::size_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] bool stopping() const noexcept { return stopping_; }
+  /// Whether it answers a PING as a server does, from here on.
+  void setPongs(bool pongs) noexcept { pongs_ = pongs; }
 
  private:
   void accept() {
@@ -113,6 +116,9 @@ class FakeServer {
   }
 
   void serve(int fd, std::size_t id) {
+    // As Redis: no answer waits until the one before it is acknowledged.
+    const int on = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     Peer peer(fd);
     std::string input;
     std::array<char, 65536> buffer;
@@ -136,7 +142,7 @@ class FakeServer {
 
   bool answer(Peer& peer, std::size_t id, const Argv& argv) {
     if (argv[0] == "PING") {
-      return peer.send("+PONG\r\n");
+      return peer.send(pongs_ ? "+PONG\r\n" : "+OK\r\n");
     }
     if (argv[0] == "HELLO") {
       return peer.send("*4\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$2\r\nid\r\n:" + std::to_string(id) +
@@ -191,6 +197,7 @@ class FakeServer {
   int listener_ = -1;
   std::uint16_t port_ = 0;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> pongs_{true};
   std::atomic<std::size_t> accepted_{0};
   std::mutex mutex_;
   std::list<int> open_;  // protected by mutex_

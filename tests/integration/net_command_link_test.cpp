@@ -360,6 +360,61 @@ TEST(CommandLinkLife, AServerThatAsksForTheAuthenticationForGoodIsDialledWithGro
   }
 }
 
+// Each request would have the reply to the one before it, for ever: its own is there a moment
+// later.
+TEST(CommandLinkLife, AReplyThatComesTwiceEndsAConnectionThatIsUsedOften) {
+  std::atomic<bool> taken{false};
+  std::atomic<bool> sent{false};
+  FakeServer server([&](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+    if (argv[0] != "TWICE") {
+      // So that it is not read together with the reply that stands before it.
+      std::this_thread::sleep_for(20ms);
+      return peer.send("+OK\r\n");
+    }
+    peer.send("+FIRST\r\n");
+    const Deadline deadline(kLong);
+    while (!taken && !deadline.expired()) {
+      std::this_thread::sleep_for(1ms);
+    }
+    const bool open = peer.send("+FIRST\r\n");
+    sent = true;
+    return open;
+  });
+  LinkHarness harness(server.port(), [](LinkSettings& s) {
+    s.replyTimeout = scaled(5s);
+    // Longer than the pauses between the requests, so that no PING goes out.
+    s.heartbeatInterval = 300ms;
+  });
+  const SetAtEnd taking(taken);
+  ASSERT_TRUE(harness.waitUntilUp());
+  const auto twice = makeIntrusive<TestRequest>();
+  ASSERT_TRUE(harness.submit(*twice, {"TWICE"}, Mode::awaited));
+  ASSERT_EQ(harness.link().await(*twice, Clock::now() + kLong), CommandLink::Awaited::complete);
+  EXPECT_EQ(twice->reply().text, "FIRST");
+  taken = true;
+  ASSERT_EVENTUALLY(kLong, sent.load());
+  const Deadline deadline(kLong);
+  while (server.accepted() == 1 && !deadline.expired()) {
+    const auto next = makeIntrusive<TestRequest>();
+    if (harness.submit(*next, {"WORK"}, Mode::awaited)) {
+      harness.link().await(*next, Clock::now() + kLong);
+    }
+    std::this_thread::sleep_for(100ms);
+  }
+  EXPECT_GT(server.accepted(), 1U);
+}
+
+TEST(CommandLinkLife, AHeartbeatThatHasTheAnswerToSomethingElseEndsTheConnection) {
+  FakeServer server(kEchoes);
+  LinkHarness harness(server.port(), [](LinkSettings& s) {
+    s.replyTimeout = scaled(5s);
+    s.heartbeatInterval = 20ms;
+  });
+  ASSERT_TRUE(harness.waitUntilUp());
+  server.setPongs(false);
+  EXPECT_EVENTUALLY(kLong, harness.downs() > 0);
+}
+
 TEST(CommandLinkEnd, WhatIsGivenUpIsNotDeliveredByTheKernel) {
   std::atomic<bool> read{false};
   std::atomic<int> error{0};
