@@ -481,7 +481,9 @@ inline void Renewals::done(Batch& batch, const Outcome& outcome) {
   if (answered && std::any_of(batch.reply().elements.begin(),
                               batch.reply().elements.end(),
                               &Renewals::refusedAsReadOnly)) {
-    // A client that only renews has no other call that would notice it.
+    // A client that only renews has no other call that would notice it. A renewal that has nothing
+    // to write, because the key lasts longer than the lease, does not notice it either. It needs
+    // not: the first one that has to write comes when most of a lease is left, as for other holds.
     Dispatcher::writesRefused(batch);
   }
   if (answered && batch.sync().any() && batch.aim() != RenewalAim::verify) {
