@@ -46,7 +46,7 @@ struct WaitedEvent : LockEvent {
   Outcome outcome = Outcome::acquired;  ///< how it ended
 };
 
-/// The server confirmed a release.
+/// The server confirmed a release. Not told of a hold that was told lost before.
 struct ReleasedEvent : LockEvent {
   int remaining = 0;                 ///< holds of this owner that are left
   std::chrono::nanoseconds held{0};  ///< since this owner's first hold

@@ -19,10 +19,11 @@ namespace rlock {
 /// the gauges say how many there are now. The numbers are read one after the other while work goes
 /// on, so they need not fit each other exactly.
 struct Stats {
-  std::uint64_t acquired = 0;         ///< acquisitions that succeeded, re-entrant ones included
-  std::uint64_t contended = 0;        ///< acquisitions that found the lock taken
-  std::uint64_t refused = 0;          ///< calls whose time was over without what they asked for
-  std::uint64_t released = 0;         ///< releases that the server confirmed, partial ones included
+  std::uint64_t acquired = 0;   ///< acquisitions that succeeded, re-entrant ones included
+  std::uint64_t contended = 0;  ///< acquisitions that found the lock taken
+  std::uint64_t refused = 0;    ///< calls whose time was over without what they asked for
+  /// Releases that the server confirmed, partial ones included. Not of a hold that counts as lost.
+  std::uint64_t released = 0;
   std::uint64_t renewals = 0;         ///< holds renewed by the watchdog, each time
   std::uint64_t renewalFailures = 0;  ///< renewals without an answer, to be tried again
   std::uint64_t lost = 0;             ///< holds that ended before their owner released them

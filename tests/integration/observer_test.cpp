@@ -188,6 +188,24 @@ TEST_F(Events, LossesAndTheirReasons) {
   EXPECT_EQ(client->stats().holdTimes.count(), 3U);
 }
 
+/// The server keeps what a thread has left until its lease ends, and lets its owner release it.
+TEST_F(Events, AHoldThatWasToldLostIsNotToldReleased) {
+  const auto recorder = std::make_shared<Recorder>();
+  Client client = Client::connect(observed(recorder));
+  RLock lock = client.getLock("left");
+  OwnerId owner;
+  std::thread([&] {
+    owner = currentOwner();
+    lock.lock();
+  }).join();
+  ASSERT_EVENTUALLY(kLong, recorder->count("lost") == 1U);
+  lock.unlockAsync(owner).get();
+  EXPECT_FALSE(lock.isLocked());
+  EXPECT_EQ(recorder->count("released"), 0U);
+  EXPECT_EQ(client.stats().released, 0U);
+  EXPECT_EQ(client.stats().holdTimes.count(), 1U);
+}
+
 TEST_F(Events, ARenewalThatComesLate) {
   const auto recorder = std::make_shared<Recorder>();
   Client client = Client::connect(observedThroughProxy(recorder, 6s));

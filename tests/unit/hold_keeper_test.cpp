@@ -212,6 +212,26 @@ TEST_F(HoldKeeperTest, AReleaseOfALostHoldRestoresNoLease) {
   engine_->gates().leave(*gate.hold);
 }
 
+/// The loss is announced a moment before the server drops the hold, whose owner releases it then.
+TEST_F(HoldKeeperTest, AHoldThatWasToldLostDoesNotCountAsReleased) {
+  HoldKeeper::GrantTerms brief = watchedTerms();
+  brief.watched = false;
+  brief.lease = 5s;
+  for (const Scripts& scripts : {scripts_, reads_}) {
+    const auto before = engine_->stats();
+    take(scripts, 0, brief);
+    env_->runPosted();
+    env_->advance(4'950ms);
+    env_->runPosted();
+    release(scripts, {});
+    EXPECT_EQ(engine_->stats().lost - before.lost, 1U);
+    EXPECT_EQ(engine_->stats().released - before.released, 0U);
+    take(scripts, 0, brief);
+    release(scripts, {});
+    EXPECT_EQ(engine_->stats().released - before.released, 1U) << "another one does";
+  }
+}
+
 /// It is booked all the same, and the handle shows the loss.
 TEST_F(HoldKeeperTest, ALossThatAReleaseFindsIsBookedWithoutMemory) {
   const auto gone = take(scripts_);

@@ -160,6 +160,7 @@ class HoldKeeper {
   struct Released {
     int remain = 0;             ///< holds that are left
     Clock::time_point since{};  ///< when the first of all began
+    bool lost = false;          ///< it was told lost before, so that it is no release besides
   };
   /// A release was executed, or found nothing. If nothing else is to be done the gate is left in
   /// the same step, and what is returned is to be given to HoldGates::afterLeaving().
@@ -209,6 +210,9 @@ class HoldKeeper {
                              Clock::time_point sentAt,
                              bool tokenIsOver,
                              Aftermath& after) noexcept RLOCK_REQUIRES(book_.mutex);
+  /// Whether the loss of what a release is about was told before. Not of a read hold that just
+  /// ended beside others.
+  static bool wasLost(Hold& hold, std::uint64_t incarnation) noexcept;
   /// The timer is to be set earlier, or the client is to begin to listen. It cannot fail: the book
   /// says already that it is done, so that nobody would try again.
   void wakeLoop() noexcept RLOCK_EXCLUDES(book_.mutex) { begin_->post(context_.sharing(*this)); }
@@ -576,6 +580,15 @@ inline void HoldKeeper::counted(Hold& hold, int count) {
   tell(found);
 }
 
+inline bool HoldKeeper::wasLost(Hold& hold, std::uint64_t incarnation) noexcept {
+  if (hold.lost || hold.parts.empty()) {
+    return hold.lost;
+  }
+  const HoldPart* const part =
+      incarnation == 0 ? &hold.parts.back() : ReadParts(hold).find(incarnation);
+  return part != nullptr && part->lost && part->handle;
+}
+
 inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
                                                            const HoldRelease& release,
                                                            Released& result) {
@@ -591,6 +604,7 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
       label = hold.label;
     }
     result.since = hold.heldSince;
+    result.lost = wasLost(hold, release.incarnation);
     if (!hold.parts.empty()) {
       remain = ReadParts(hold).released(release, context_.now(), book_.watchdog, found);
     } else if (remain == 0 && !hold.lost && (lost ? hold.count > 0 : hold.leavesOthers())) {
@@ -628,7 +642,9 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
   tell(found);
   if (!lost) {
     losses_.recent().forget(hold);
-    context_.counters().released.fetch_add(1, std::memory_order_relaxed);
+    if (!result.lost) {
+      context_.counters().released.fetch_add(1, std::memory_order_relaxed);
+    }
     if (remain == 0 && !label.empty()) {
       labels_.note(hold, {}, std::chrono::milliseconds::zero());
     }

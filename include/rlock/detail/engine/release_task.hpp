@@ -329,7 +329,7 @@ inline ReleaseTask::Step ReleaseTask::found(Finding finding) {
   const auto outcome = finding.outcome;
   const Step step =
       tell([&](ReleaseFsm& fsm) { return Relinquishment::decide(fsm, std::move(finding)); });
-  if (tells) {
+  if (tells && !released.lost) {
     noteReleased(released);
   }
   if (lostAt_) {
