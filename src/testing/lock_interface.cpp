@@ -61,29 +61,58 @@ struct LockInterface::Holds {
     return handle;
   }
 
-  /// The holds with incarnations up to that one.
-  std::vector<Handle> takeUpTo(std::uint64_t newest) {
+  /// The same, if it is still that incarnation.
+  Handle take(OwnerId owner, std::uint64_t incarnation) {
     const detail::MutexLock lock(mutex);
-    std::vector<Handle> taken;
-    taken.reserve(handles.size());
+    const auto found = handles.find(owner.value);
+    if (found == handles.end() || found->second->incarnation() != incarnation) {
+      return nullptr;
+    }
+    Handle handle = std::move(found->second);
+    handles.erase(found);
+    return handle;
+  }
+
+  /// What a forced release has ended, or may have.
+  struct Forced {
+    std::vector<Handle> over;
+    std::map<OwnerId, Handle> unsure;  // booked while it was under way
+  };
+  /// A forced release is over; before it began `newest` was the last incarnation.
+  Forced endForce(std::uint64_t newest) {
+    const detail::MutexLock lock(mutex);
+    Forced forced;
+    forced.over.reserve(handles.size());
+    for (const auto& [owner, handle] : handles) {
+      if (handle->incarnation() > newest) {
+        forced.unsure.emplace(OwnerId{owner}, handle);
+      }
+    }
+    ++forces;
     for (auto place = handles.begin(); place != handles.end();) {
       if (place->second->incarnation() <= newest) {
-        taken.push_back(std::move(place->second));
+        forced.over.push_back(std::move(place->second));
         place = handles.erase(place);
       } else {
         ++place;
       }
     }
-    return taken;
+    return forced;
   }
   std::uint64_t newest() {
     const detail::MutexLock lock(mutex);
     return last;
   }
+  /// How many forced releases are over.
+  std::uint64_t forcesOver() {
+    const detail::MutexLock lock(mutex);
+    return forces;
+  }
 
   detail::AnnotatedMutex mutex;
   std::map<std::uint64_t, Handle> handles RLOCK_GUARDED_BY(mutex);
   std::uint64_t last RLOCK_GUARDED_BY(mutex) = 0;
+  std::uint64_t forces RLOCK_GUARDED_BY(mutex) = 0;
 };
 
 LockInterface::LockInterface() : holds_(std::make_shared<Holds>()) {}
@@ -110,7 +139,9 @@ namespace sim {
 /// The implementation says who holds the lock. LockInterface::Holds only books which handle an
 /// owner's present hold has, and does so after the implementation has answered: a
 /// further acquisition never shortens it, and a release of an incarnation that is over fails
-/// without a call. A blocking form calls the implementation on the caller's thread; a background
+/// without a call. A grant and a forced release that meet may be booked in the other order than the
+/// implementation has made them, so that it is asked whether the owner still holds the lock. A
+/// blocking form calls the implementation on the caller's thread; a background
 /// form does so on a thread of its own, which then runs the handler. No mutex of this file is held
 /// in either. An Error or a std::exception that the implementation throws is the result.
 ///
@@ -120,6 +151,7 @@ class InterfaceBackend final : public detail::LockBackend,
  public:
   using Outcome = detail::ReleaseOutcome;
   using Clock = detail::HoldHandle::Clock;
+  using Holds = LockInterface::Holds;
 
   InterfaceBackend(std::string name, std::shared_ptr<LockInterface> lock)
       : name_(std::move(name)), lock_(std::move(lock)) {}
@@ -171,6 +203,11 @@ class InterfaceBackend final : public detail::LockBackend,
  private:
   /// The reason why a lock on a server refuses this; null: it does not.
   [[nodiscard]] static const char* refusal(const detail::AcquireParams& params);
+
+  /// Books a grant that the implementation has just made.
+  Holds::Handle book(const detail::AcquireParams& params, std::uint64_t forcesBefore);
+  /// A forced release and the grant of this hold were under way at the same time.
+  void endIfForced(OwnerId owner, const Holds::Handle& hold);
 
   [[nodiscard]] Error problem(Errc errc, const char* what) const {
     ErrorContext context;
@@ -238,14 +275,11 @@ Result<detail::LockBackend::Acquired> InterfaceBackend::acquire(detail::AcquireP
     return problem(Errc::invalidArgument, why);
   }
   return guarded<Acquired>([&]() -> Acquired {
+    const std::uint64_t forcesBefore = lock_->holds_->forcesOver();
     if (!lock_->acquire({params.owner, params.wait, params.lease, params.stop})) {
       return std::nullopt;
     }
-    // The implementation may have waited, and the time begins when it has the lock.
-    const Clock::time_point begun = now();
-    const Duration time =
-        std::min(params.lease.value_or(Duration::max()), params.maxHold.value_or(Duration::max()));
-    const auto hold = lock_->holds_->granted(params.owner, begun, time.deadlineFrom(begun));
+    const auto hold = book(params, forcesBefore);
     detail::Grant grant;
     if (params.wantsHandle) {
       grant.hold = hold;
@@ -258,6 +292,33 @@ Result<detail::LockBackend::Acquired> InterfaceBackend::acquire(detail::AcquireP
     }
     return grant;
   });
+}
+
+InterfaceBackend::Holds::Handle InterfaceBackend::book(const detail::AcquireParams& params,
+                                                       std::uint64_t forcesBefore) {
+  // The implementation may have waited, and the time begins when it has the lock.
+  const Clock::time_point begun = now();
+  const Duration time =
+      std::min(params.lease.value_or(Duration::max()), params.maxHold.value_or(Duration::max()));
+  auto hold = lock_->holds_->granted(params.owner, begun, time.deadlineFrom(begun));
+  if (lock_->holds_->forcesOver() != forcesBefore) {
+    endIfForced(params.owner, hold);
+  }
+  return hold;
+}
+
+/// An implementation that cannot say it is not believed to hold: two Leases would.
+void InterfaceBackend::endIfForced(OwnerId owner, const Holds::Handle& hold) {
+  const Result<int> count = holdCount(owner);
+  if (count.has_value() && *count > 0) {
+    return;
+  }
+  if (lock_->holds_->take(owner, hold->incarnation())) {
+    endLease(*hold, LossReason::forced);
+    if (!count.has_value()) {
+      static_cast<void>(guarded<int>([&] { return lock_->release(owner); }));
+    }
+  }
 }
 
 Result<detail::ReleaseOutcome> InterfaceBackend::release(detail::ReleaseTarget target) {
@@ -288,8 +349,12 @@ Result<bool> InterfaceBackend::forceRelease() {
     if (!lock_->forceRelease()) {
       return false;
     }
-    for (const auto& hold : lock_->holds_->takeUpTo(newest)) {
+    const Holds::Forced forced = lock_->holds_->endForce(newest);
+    for (const auto& hold : forced.over) {
       endLease(*hold, LossReason::forced);
+    }
+    for (const auto& [owner, hold] : forced.unsure) {
+      endIfForced(owner, hold);
     }
     return true;
   });

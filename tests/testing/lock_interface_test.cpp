@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <future>
 #include <limits>
 #include <map>
@@ -18,6 +19,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace rlock {
 namespace {
@@ -29,6 +31,12 @@ class Noted : public LockInterface {
  public:
   bool acquire(const Attempt& attempt) override {
     std::this_thread::sleep_for(slowness);
+    call(onAttempt);
+    const bool granted = grant(attempt);
+    call(onGrant);
+    return granted;
+  }
+  bool grant(const Attempt& attempt) {
     const std::lock_guard lock(mutex);
     last = attempt;
     if (failure) {
@@ -67,12 +75,24 @@ class Noted : public LockInterface {
     return count > 0;
   }
   bool forceRelease() override {
+    call(onForce);
+    const bool forced = drop();
+    call(onForced);
+    return forced;
+  }
+  bool drop() {
     const std::lock_guard lock(mutex);
     return std::exchange(count, 0) > 0;
   }
+  /// What comes in between, once.
+  static void call(std::function<void()>& between) {
+    if (const auto once = std::exchange(between, nullptr)) {
+      once();
+    }
+  }
   void takeAway(LossReason reason = LossReason::refused) {
     const OwnerId loser = owner;
-    forceRelease();
+    drop();
     tellLost(loser, reason);
   }
 
@@ -81,6 +101,10 @@ class Noted : public LockInterface {
   OwnerId owner{};
   int count = 0;
   std::chrono::milliseconds slowness{0};
+  std::function<void()> onAttempt;  // before an acquisition
+  std::function<void()> onGrant;    // after it, and before the caller has it
+  std::function<void()> onForce;    // before a forced release
+  std::function<void()> onForced;   // after it, and before the caller has its answer
   std::chrono::steady_clock::time_point acquiredAt;
   std::optional<Error> failure;
   bool broken = false;
@@ -214,6 +238,40 @@ TEST_F(MadeLock, AForcedReleaseEndsTheLeases) {
   const Lease second = lock.acquire({}, owner);
   EXPECT_EQ(first.release(), ReleaseResult::lost);
   EXPECT_TRUE(second.held());
+  EXPECT_EQ(noted->count, 1);
+}
+
+// A forced release and a grant may meet, and the implementation alone knows which came first.
+
+TEST_F(MadeLock, AGrantThatIsForcedBeforeItIsBookedIsLost) {
+  noted->onGrant = [this] { EXPECT_TRUE(lock.forceUnlock()); };
+  const Lease lease = lock.acquire();
+  EXPECT_FALSE(lease.held());
+  EXPECT_TRUE(lease.lostToken().stop_requested());
+  EXPECT_EQ(lease.lossReason(), LossReason::forced);
+  EXPECT_TRUE(lock.acquire().held());
+}
+
+TEST_F(MadeLock, AGrantThatIsBookedDuringTheForceIsLost) {
+  std::optional<Lease> lease;
+  noted->onForce = [&] { lease = lock.acquire(); };
+  EXPECT_TRUE(lock.forceUnlock());
+  EXPECT_FALSE(lease->held());
+  EXPECT_EQ(lease->lossReason(), LossReason::forced);
+}
+
+TEST_F(MadeLock, AGrantAfterTheForceIsHeld) {
+  Lease first = lock.acquire();
+  std::optional<Lease> second;
+  noted->onForced = [&] { second = lock.acquire(); };
+  EXPECT_TRUE(lock.forceUnlock());
+  EXPECT_FALSE(first.held());
+  EXPECT_TRUE(second->held());
+
+  noted->onAttempt = [this] { EXPECT_TRUE(lock.forceUnlock()); };
+  const Lease third = lock.acquire();
+  EXPECT_FALSE(second->held());
+  EXPECT_TRUE(third.held());
   EXPECT_EQ(noted->count, 1);
 }
 
