@@ -223,10 +223,11 @@ class LockInterface {
 };
 
 /// The RLock over an implementation of one's own. Its asynchronous calls run on threads of their
-/// own; an exception that a handler throws there is dropped. It cannot be part of a multiLock() or
-/// redLock(). A Lease with a lease of its own ends by the system's clock: it does not hold any
-/// longer, its release says `lost`, and its token stops then, not before. One without lasts until
-/// it is released, a forceUnlock(), or LockInterface::tellLost().
+/// own; an exception that a handler throws there is dropped. As with a server's lock, an acquire()
+/// in the name of a new owner by a thread that keeps it is `wouldDeadlock`. It cannot be part of a
+/// multiLock() or redLock(). A Lease with a lease of its own ends by the system's clock: it does
+/// not hold any longer, its release says `lost`, and its token stops then, not before. One without
+/// lasts until it is released, a forceUnlock(), or LockInterface::tellLost().
 /// @throws Error  `invalidArgument` for no implementation or no name
 [[nodiscard]] RLock makeLock(std::string name, std::shared_ptr<LockInterface> lock);
 

@@ -72,6 +72,11 @@ struct LockInterface::Holds {
     handles.erase(found);
     return handle;
   }
+  /// Whether the owner has a hold without an end.
+  bool endless(OwnerId owner, Clock::time_point now) {
+    const Handle hold = find(owner);
+    return hold && hold->heldAt(now) && hold->validUntil() == Clock::time_point::max();
+  }
 
   /// What a forced release has ended, or may have.
   struct Forced {
@@ -162,7 +167,13 @@ class InterfaceBackend final : public detail::LockBackend,
     return {"interface", 0, name_, detail::HoldKind(), {}};
   }
   [[nodiscard]] bool refusesBlocking() const noexcept override { return false; }
-  [[nodiscard]] bool keeps(OwnerId /*owner*/) const override { return false; }
+  [[nodiscard]] bool keeps(OwnerId owner) const override {
+    if (!lock_->holds_->endless(owner, now())) {
+      return false;
+    }
+    const Result<int> count = guarded<int>([this, owner] { return lock_->holdCount(owner); });
+    return count.has_value() && *count > 0;
+  }
 
   Result<Acquired> acquire(detail::AcquireParams params) override;
   void acquireAsync(detail::AcquireParams params, Handler<Acquired> handler) override {
@@ -216,7 +227,7 @@ class InterfaceBackend final : public detail::LockBackend,
   }
 
   template <class T, class Call>
-  Result<T> guarded(Call call) {
+  Result<T> guarded(Call call) const {
     try {
       return call();
     } catch (const Error& error) {

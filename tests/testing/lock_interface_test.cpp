@@ -275,6 +275,28 @@ TEST_F(MadeLock, AGrantAfterTheForceIsHeld) {
   EXPECT_EQ(noted->count, 1);
 }
 
+TEST_F(MadeLock, AThreadThatKeepsItWouldWaitForItself) {
+  const auto refused = [this] {
+    try {
+      static_cast<void>(lock.acquire());
+      return Errc{};
+    } catch (const Error& error) {
+      return error.errc();
+    }
+  };
+  lock.lock();
+  EXPECT_EQ(refused(), Errc::wouldDeadlock);
+  EXPECT_TRUE(lock.acquire({}, currentOwner()).held());
+  lock.unlock();
+  EXPECT_TRUE(lock.acquire().held());
+  lock.lock(1h);
+  EXPECT_EQ(refused(), Errc::timedOut) << "that ends by itself";
+  lock.unlock();
+  lock.lock();
+  noted->drop();
+  EXPECT_EQ(refused(), Errc{}) << "the implementation has it no more";
+}
+
 TEST_F(MadeLock, ALongestHoldEndsALeaseLikeItsTime) {
   for (const AcquireOptions& options : {AcquireOptions{.maxHold = 1h},
                                         AcquireOptions{.lease = 2h, .maxHold = 1h},
