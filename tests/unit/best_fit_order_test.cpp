@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 class FakeWaiter final : public Waiter {
  public:
   void turn() noexcept override {}
-  void shutDown() noexcept override {}
+  bool shutDown() noexcept override { return true; }
   void waiterAddRef() noexcept override {}
   void waiterDropRef() noexcept override {}
 };

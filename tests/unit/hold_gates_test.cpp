@@ -49,6 +49,22 @@ TEST_F(HoldGatesTest, OneRequestAboutAHoldAtATime) {
   EXPECT_FALSE(next.refused);
   EXPECT_TRUE(enter(first_, 2).entered) << "another owner has another gate";
   engine_->gates().leave(*gate.hold);
+  EXPECT_EQ(second_.opened, 0) << "the loop thread tells it";
+  env_->runPosted();
+  EXPECT_EQ(second_.opened, 1);
+  EXPECT_EQ(second_.references, 0);
+}
+
+/// The loop may end before it comes to that.
+TEST_F(HoldGatesTest, WhoHasTheGateWhenTheConnectionsEndIsTold) {
+  const HoldGates::Gate gate = enter(first_);
+  EXPECT_FALSE(enter(second_).entered);
+  engine_->gates().leave(*gate.hold);
+  engine_->markClosed();
+  engine_->disconnect();
+  EXPECT_EQ(second_.opened, 1);
+  EXPECT_EQ(second_.closed, 0);
+  env_->runPosted();
   EXPECT_EQ(second_.opened, 1);
   EXPECT_EQ(second_.references, 0);
 }

@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kUnknown{-1};
 class CountedWaiter final : public Waiter {
  public:
   void turn() noexcept override { ++turns; }
-  void shutDown() noexcept override {}
+  bool shutDown() noexcept override { return true; }
   void waiterAddRef() noexcept override {}
   void waiterDropRef() noexcept override {}
 
@@ -117,7 +117,7 @@ TEST_F(WaitingRoomTest, AMessageThatGivesATurnIsCounted) {
 class RefCountedWaiter final : public Waiter {
  public:
   void turn() noexcept override {}
-  void shutDown() noexcept override {}
+  bool shutDown() noexcept override { return true; }
   void waiterAddRef() noexcept override { ++references; }
   void waiterDropRef() noexcept override { --references; }
 

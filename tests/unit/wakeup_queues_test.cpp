@@ -50,7 +50,7 @@ List listed(const WakeupQueues::Turns& turns) {
 class FakeWaiter final : public Waiter {
  public:
   void turn() noexcept override { ++turns; }
-  void shutDown() noexcept override {}
+  bool shutDown() noexcept override { return true; }
   void waiterAddRef() noexcept override { ++references; }
   void waiterDropRef() noexcept override { --references; }
 
@@ -627,10 +627,10 @@ TEST_F(WakeupQueuesTest, NamesTheWaitersOfBothLanes) {
   one(in(kReaders, a));
   one(in(kWriters, b));
   for (FakeWaiter* const waiter : {&a, &b}) {
-    EXPECT_EQ(queues.takeOne(at(0)), waiter);
+    EXPECT_EQ(queues.takeOne(at(0)).waiter, waiter);
     drop(*waiter);
   }
-  EXPECT_EQ(queues.takeOne(at(0)), nullptr);
+  EXPECT_EQ(queues.takeOne(at(0)).waiter, nullptr);
 }
 
 // ---- WakeRule::broadcast
@@ -901,9 +901,9 @@ TEST_F(WakeupQueuesAloneTest, LeavesNothingBehind) {
 TEST_F(WakeupQueuesAloneTest, IsToldOfTheEnd) {
   sleepAlone(a, milliseconds(10));
   sleep(b);
-  EXPECT_EQ(queues.takeOne(at(0)), &a);
-  EXPECT_EQ(queues.takeOne(at(0)), &b);
-  EXPECT_EQ(queues.takeOne(at(0)), nullptr);
+  EXPECT_EQ(queues.takeOne(at(0)).waiter, &a);
+  EXPECT_EQ(queues.takeOne(at(0)).waiter, &b);
+  EXPECT_EQ(queues.takeOne(at(0)).waiter, nullptr);
   EXPECT_EQ(a.references, 1);
   EXPECT_EQ(b.references, 1);
 }
@@ -915,7 +915,7 @@ TEST_F(WakeupQueuesTest, NamesEverybodyWhoWaits) {
   sleep(b);
   one(queues.queue(c, {"d"}, WakeupQueues::Mark{}, true, kUnknown, at(0)));
   EXPECT_EQ(queues.waiting(), 3U);
-  while (Waiter* const waiter = queues.takeOne(at(0))) {
+  while (Waiter* const waiter = queues.takeOne(at(0)).waiter) {
     waiter->waiterDropRef();
     EXPECT_EQ(one(queues.leave(*waiter, false, at(0))), nullptr) << "it has left";
   }
@@ -1121,7 +1121,7 @@ class OpeningTest : public WakeupQueuesTest {
   class Listener final : public Waiter {
    public:
     void turn() noexcept override { heard = happened(); }
-    void shutDown() noexcept override {}
+    bool shutDown() noexcept override { return true; }
     void waiterAddRef() noexcept override {}
     void waiterDropRef() noexcept override {}
     bool heard = false;

@@ -3,9 +3,12 @@
 // Holds that are booked and given back, and a call that is stopped, while there is no memory.
 
 #include "unit/engine_fixture.hpp"
+#include "unit/pending_commands.hpp"
+#include "unit/replies.hpp"
 #include <rlock/detail/engine/acquire_task.hpp>
 #include <rlock/detail/engine/hold_keeper.hpp>
 #include <rlock/detail/engine/release_task.hpp>
+#include <rlock/detail/engine/scripted_lock.hpp>
 
 #include <gtest/gtest.h>
 
@@ -13,11 +16,13 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 namespace want_of_memory_test {
@@ -98,6 +103,66 @@ TEST_F(WantOfMemory, ACallThatCannotBeStoppedIsAnsweredInItsTime) {
   env_->advance(11s);
   env_->runPosted();
   EXPECT_EQ(answers, 1);
+}
+
+// Many gates may be passed on while the loop stands, each to a call that nobody else would tell.
+TEST_F(WantOfMemory, AGateIsPassedOnAlsoWithoutMemory) {
+  constexpr std::uint64_t kOwners = 100;
+  std::vector<HoldPtr> inside;
+  std::uint64_t answers = 0;
+  for (std::uint64_t owner = 1; owner <= kOwners; ++owner) {
+    inside.push_back(engine_->gates().enter(scripts_, OwnerId{owner}, waiter_).hold);
+    AcquireParams params;
+    params.owner = OwnerId{owner};
+    params.wait = 10s;
+    makeIntrusive<AcquireTask>(engine_, scripts_, std::move(params))
+        ->startInBackground([&answers](const Result<LockBackend::Acquired>& result) {
+          EXPECT_FALSE(result.has_value());
+          ++answers;
+        });
+  }
+  env_->runPosted();
+  env_->setFull(true);
+  for (const HoldPtr& hold : inside) {
+    EXPECT_NO_THROW(engine_->gates().leave(*hold));
+  }
+  env_->setFull(false);
+  env_->runPosted();
+  EXPECT_EQ(answers, 0U) << "they have their turns, and wait for a connection";
+  env_->advance(11s);
+  env_->runPosted();
+  EXPECT_EQ(answers, kOwners);
+}
+
+// The loop is late with closing, so that another thread tells the waiters. One in the background
+// has a timer, which belongs to the loop.
+TEST(WantOfMemoryToClose, AWaiterInTheBackgroundIsToldByTheLoop) {
+  PendingEngine world(Options::fromUri("redis://host"));
+  world.connect();
+  AcquireParams params;
+  params.owner = OwnerId{1};
+  params.wait = 1h;
+  std::optional<Errc> told;
+  ScriptedLock lock(
+      world.engine, std::make_shared<const LockScripts>("orders"), HandlerPlace::loop);
+  lock.acquireAsync(std::move(params), [&told](const Result<LockBackend::Acquired>& result) {
+    ASSERT_FALSE(result.has_value());
+    told = result.error().errc();
+  });
+  world.env->runPosted();
+  ASSERT_EQ(world.server->underWay(), 1U);
+  world.server->answer(test::numberReply(100'000));
+  world.env->runPosted();
+  ASSERT_EQ(world.engine->stats().waiters, 1U);
+  world.engine->markClosed();
+  world.env->setOnLoopThread(false);
+  world.env->setFull(true);
+  world.engine->endWaits();
+  EXPECT_EQ(told, std::nullopt);
+  world.env->setOnLoopThread(true);
+  world.engine->disconnect();
+  world.env->setFull(false);
+  EXPECT_EQ(told, Errc::closed);
 }
 
 // All calls at all gates are told at once, more than the loop keeps room for.

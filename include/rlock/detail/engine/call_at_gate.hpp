@@ -13,8 +13,7 @@ namespace rlock::detail {
 /// A call before the gate of its hold: at most one request about a hold is under way, and who finds
 /// another there is told when the gate is passed on, or that it never will be.
 ///
-/// The thread that leaves the gate, or closes it, tells the next call; that call continues on the
-/// loop thread, which drives it from then on.
+/// The loop thread tells the next call, and drives it from then on.
 ///
 /// **Thread safety:** enter() on the thread that drives, the rest from any.
 class CallAtGate final : public GateWaiter {
@@ -36,7 +35,7 @@ class CallAtGate final : public GateWaiter {
     }
   }
   void gateOpened() noexcept override {
-    performer_.soon([this] {
+    performer_.guarded([this] {
       call_.wakeToWait();
       call_.gate_.passedOn();
       performer_.submit(call_.gatePassed());

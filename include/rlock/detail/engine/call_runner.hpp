@@ -85,8 +85,9 @@ class CallRunner : public SteppedCall {
   void watchStop(const std::stop_token& stop) {
     signals_.watchStop(stop, [this] { interruptCaller(Signals::kStopped); });
   }
-  /// The caller is to leave, wherever it waits. Any thread.
-  void interruptCaller(Signals::Signal why) noexcept;
+  /// The caller is to leave, wherever it waits. Any thread. False: there is no memory to tell one
+  /// that is no thread, which stays until its deadline.
+  bool interruptCaller(Signals::Signal why) noexcept;
 
   HandlerPlace handlerPlace_ = HandlerPlace::application;
 
@@ -97,22 +98,21 @@ class CallRunner : public SteppedCall {
   CallAtGate atGate_;
 };
 
-inline void CallRunner::interruptCaller(Signals::Signal why) noexcept {
+inline bool CallRunner::interruptCaller(Signals::Signal why) noexcept {
   signals_.give(why);
   if (!background_) {
     interrupt(*engine_->env());
-    return;
+    return true;
   }
   // Race: the last owner may be deleting the call, whose destructor waits for this.
-  if (tryAddRef()) {
-    // Without memory the caller stays until its deadline. The loop has a reserve for what it is
-    // given, so that there is no use in a second try.
-    ifThereIsMemory([this] {
-      engine_->dispatcher().post([this, self = IntrusivePtr<CallRunner>::adopt(this)] {
-        performer_.leave(Leave::stopped);
-      });
-    });
+  if (!tryAddRef()) {
+    return true;
   }
+  // The loop has a reserve for what it is given, so that there is no use in a second try.
+  return ifThereIsMemory([this] {
+    engine_->dispatcher().post(
+        [this, self = IntrusivePtr<CallRunner>::adopt(this)] { performer_.leave(Leave::stopped); });
+  });
 }
 
 inline void CallRunner::finished(Outcome outcome) noexcept {

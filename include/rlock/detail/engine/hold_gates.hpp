@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/annotated_mutex.hpp>
+#include <rlock/detail/base/env.hpp>
 #include <rlock/detail/engine/closing.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/force_listener.hpp>
@@ -23,16 +24,21 @@ namespace rlock::detail {
 /// A request inside a gate may have obtained something that nobody has booked yet, so closing
 /// waits until all have left (HoldBook::unreconciled).
 ///
+/// Whoever leaves a gate passes it on under the mutex, and the loop thread tells the next one. That
+/// takes no memory: many gates may be passed on before the loop comes to it, and a call that is not
+/// told would keep its gate for ever.
+///
 /// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
 class HoldGates {
  public:
   using Clock = std::chrono::steady_clock;
 
-  HoldGates(EngineContext& context,
-            HoldBook& book,
-            ForceListener& listener,
-            Closing& closing) noexcept
-      : context_(context), book_(book), listener_(listener), closing_(closing) {}
+  HoldGates(EngineContext& context, HoldBook& book, ForceListener& listener, Closing& closing)
+      : context_(context),
+        book_(book),
+        listener_(listener),
+        closing_(closing),
+        tell_(context.env()->makeTask([this] { tellOpened(); })) {}
 
   struct Gate {
     HoldPtr hold;
@@ -62,7 +68,7 @@ class HoldGates {
   void leave(Hold& hold) RLOCK_EXCLUDES(book_.mutex);
   /// The consequences of leaving, for when the mutex is free.
   struct Left {
-    GateWaiter* next = nullptr;
+    bool passedOn = false;
     bool lastUnreconciled = false;
     std::optional<HoldDoubt> doubt{};
   };
@@ -75,6 +81,8 @@ class HoldGates {
   /// Sends everybody away who waits: a gate is passed on only as long as there is a loop to do it.
   /// Loop thread.
   void dismissAll() noexcept RLOCK_EXCLUDES(book_.mutex);
+  /// Tells those to whom a gate was passed. Loop thread.
+  void tellOpened() noexcept RLOCK_EXCLUDES(book_.mutex);
 
  private:
   /// A request about it may obtain something that must not stay behind.
@@ -86,6 +94,7 @@ class HoldGates {
   HoldBook& book_;
   ForceListener& listener_;
   Closing& closing_;
+  const std::unique_ptr<ReadyTask> tell_;
 };
 
 template <class Inside>
@@ -155,13 +164,15 @@ inline HoldGates::Left HoldGates::leaveWithin(HoldBook& book, Hold& hold) {
   if (hold.doubtedAt >= hold.grantedAt && hold.count > 0 && !hold.lost) {
     left.doubt = HoldDoubt{HoldPtr(&hold), hold.grantedAt};
   }
-  left.next = book.ledger.leave(hold);
-  if (left.next == nullptr) {
+  if (GateWaiter* const next = book.ledger.leave(hold)) {
+    book.ledger.keepOpened(*next);
+    left.passedOn = true;
+  } else {
     // No request is under way that may have been executed before the doubt.
     hold.doubtedAt = Clock::time_point::min();
   }
   // A gate that is passed on stays counted for the next one.
-  if (unreconciled && left.next == nullptr) {
+  if (unreconciled && !left.passedOn) {
     left.lastUnreconciled = --book.unreconciled == 0 && context_.closed();
   }
   return left;
@@ -174,9 +185,21 @@ inline void HoldGates::afterLeaving(Left left) {
   if (left.doubt) {
     listener_.check(std::move(*left.doubt));
   }
-  if (left.next != nullptr) {
-    left.next->gateOpened();
-    left.next->gateDropRef();
+  if (left.passedOn) {
+    tell_->post(context_.sharing(*this));
+  }
+}
+
+inline void HoldGates::tellOpened() noexcept {
+  GateWaiter* opened = nullptr;
+  {
+    const MutexLock lock(book_.mutex);
+    opened = book_.ledger.takeOpened();
+  }
+  while (opened != nullptr) {
+    GateWaiter* const waiter = std::exchange(opened, HoldLedger::next(*opened));
+    waiter->gateOpened();
+    waiter->gateDropRef();
   }
 }
 

@@ -31,7 +31,7 @@ class GateWaiter {
   GateWaiter(const GateWaiter&) = delete;
   GateWaiter& operator=(const GateWaiter&) = delete;
   virtual ~GateWaiter() = default;
-  /// The gate was passed to this waiter. Called with no lock held, from any thread.
+  /// The gate was passed to this waiter. Called with no lock held, on the loop thread.
   virtual void gateOpened() noexcept = 0;
   /// The client was closed: the gate will not be passed to this waiter. Called with no lock held,
   /// on the loop thread.
@@ -177,8 +177,9 @@ using HoldPtr = IntrusivePtr<Hold>;
 ///
 /// Invariants: there is one Hold for a kind, name and owner; it is kept while it is held, lost but
 /// perhaps still on the server, or somebody is at its gate, and is forgotten otherwise. At most one
-/// request is inside a gate; those that wait have it in the order they came. It is a part of the
-/// HoldBook and called under its mutex, by HoldGates (the gates) and by those who book.
+/// request is inside a gate; those that wait have it in the order they came, and are linked to each
+/// other, so that neither waiting nor being told takes memory. It is a part of the HoldBook and
+/// called under its mutex, by HoldGates (the gates) and by those who book.
 ///
 /// **Thread safety:** One thread at a time.
 class HoldLedger {
@@ -216,6 +217,17 @@ class HoldLedger {
   /// Gives the gate on. Returns who has it now, to be told with no lock held, or null. A hold that
   /// nobody holds or wants is forgotten.
   GateWaiter* leave(Hold& hold) noexcept;
+
+  /// A gate was passed to this waiter, which is not told yet.
+  void keepOpened(GateWaiter& waiter) noexcept {
+    GateWaiter* const last = std::exchange(lastOpened_, &waiter);
+    waiter.nextAtGate_ = last == nullptr ? &waiter : std::exchange(last->nextAtGate_, &waiter);
+  }
+  /// Takes out those who are not told yet, as dismissAll() does, the first of them first.
+  GateWaiter* takeOpened() noexcept {
+    GateWaiter* const last = std::exchange(lastOpened_, nullptr);
+    return last == nullptr ? nullptr : std::exchange(last->nextAtGate_, nullptr);
+  }
 
   /// Drops the entry of a hold that is not held and about which nothing is under way. A late reply
   /// may be about a hold that was forgotten before.
@@ -280,6 +292,7 @@ class HoldLedger {
   IntrusiveTable<Hold, &Hold::byKey, HashOfKey> byKey_;
   IntrusiveTable<Hold, &Hold::byName, HashOfName> byName_;
   IntrusiveTable<Hold, &Hold::byOwner, HashOfOwner> byOwner_;
+  GateWaiter* lastOpened_ = nullptr;  // the next of it is the first
 };
 
 inline HoldPtr HoldLedger::find(const std::shared_ptr<const void>& keepAlive,

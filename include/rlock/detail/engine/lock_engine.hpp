@@ -281,8 +281,10 @@ inline void LockEngine::disconnect() noexcept {
   callbacks_.close();
   waiting_.close();
   dispatcher().close();
-  // A request that came to a gate since shutDown() would wait for ever.
+  // A request that came to a gate since shutDown() would wait for ever, and so would one to which
+  // a gate was passed if the loop does not come to it.
   gates_.dismissAll();
+  gates_.tellOpened();
 }
 
 }  // namespace rlock::detail

@@ -84,7 +84,8 @@ class QueuedTask : public Task<LockBackend::Acquired>, private Waiter {
   void turn() noexcept final {
     guarded([this] { takeTurn(); });
   }
-  void shutDown() noexcept final { interruptCaller(Signals::kClosed); }
+  bool shutDown() noexcept final { return interruptCaller(Signals::kClosed); }
+  void shutDownOnLoop() noexcept final { leaveNow(Leave::stopped); }
   bool offered(Clock::time_point sentAt, HandOverRequest& next) noexcept final;
   void handedOver(Clock::time_point answeredAt) noexcept final;
   void notHandedOver() noexcept final;

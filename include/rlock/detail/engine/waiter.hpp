@@ -70,8 +70,11 @@ class Waiter {
   /// Try now. Called with no lock held, from any thread, and never from within another turn of the
   /// same client. A waiter that is leaving ignores it: leave() passes the turn on.
   virtual void turn() noexcept = 0;
-  /// The client is closed: stop waiting. Called with no lock held, from any thread.
-  virtual void shutDown() noexcept = 0;
+  /// The client is closed: stop waiting. Called with no lock held, from any thread. False: there is
+  /// no memory to tell it from here, and shutDownOnLoop() is to follow.
+  virtual bool shutDown() noexcept = 0;
+  /// The same without memory. Called with no lock held, on the loop thread.
+  virtual void shutDownOnLoop() noexcept {}
 
   ///@{
   /// A turn of another sort, for a waiter with WaitTerms::takesOver: the holder's release takes the

@@ -261,7 +261,8 @@ inline void WaitingRoom::queue(Waiter& waiter,
   }
   if (context_.closed()) {
     // Race: it may have joined after close() told the others.
-    waiter.shutDown();
+    // Without memory the end of the connections tells it.
+    static_cast<void>(waiter.shutDown());
   }
   if (loopNeeded) {
     wakeLoop();
@@ -426,16 +427,30 @@ inline void WaitingRoom::disconnected(const std::string& channel) {
 inline void WaitingRoom::close() noexcept {
   timer_->disarm();
   endWaits();
+  const auto takeUntold = [this] {
+    const MutexLock lock(mutex_);
+    return queues_.takeUntold();
+  };
+  while (Waiter* const waiter = takeUntold()) {
+    waiter->shutDownOnLoop();
+    waiter->waiterDropRef();
+  }
 }
 
+/// One that is not told for want of memory is left to close(). One that was trying needs nobody:
+/// its request ends with the connections, and brings it back if it has to be told.
 inline void WaitingRoom::endWaits() noexcept {
   const auto takeOne = [this] {
     const MutexLock lock(mutex_);
     return queues_.takeOne(context_.now());
   };
-  while (Waiter* const waiter = takeOne()) {
-    waiter->shutDown();
-    waiter->waiterDropRef();
+  for (auto next = takeOne(); next.waiter != nullptr; next = takeOne()) {
+    if (!next.waiter->shutDown() && !next.trying) {
+      const MutexLock lock(mutex_);
+      queues_.keepUntold(*next.waiter);
+    } else {
+      next.waiter->waiterDropRef();
+    }
   }
 }
 

@@ -151,9 +151,27 @@ class WakeupQueues {
   std::vector<Change> takeChanges() noexcept { return changes_.take(); }
   [[nodiscard]] bool hasChanges() const noexcept { return !changes_.empty(); }
 
-  /// For closing: somebody who waits, and waits no more; null: nobody. It comes with a reference
-  /// that the caller drops, and nobody gets a turn because of it.
-  [[nodiscard]] Waiter* takeOne(TimePoint now) noexcept;
+  /// Somebody who waited, with a reference that the receiver drops.
+  struct Dismissed {
+    Waiter* waiter = nullptr;
+    bool trying = false;  ///< it had its turn, and may come to the queue once more
+  };
+  /// For closing: somebody who waits, and waits no more, or nobody. Nobody gets a turn because of
+  /// it.
+  [[nodiscard]] Dismissed takeOne(TimePoint now) noexcept;
+  ///@{
+  /// Keeps one that takeOne() has given out and that is not told yet, with its reference. It must
+  /// not be trying.
+  void keepUntold(Waiter& waiter) noexcept { untold_.pushBack(waiter); }
+  /// Null: there is none.
+  [[nodiscard]] Waiter* takeUntold() noexcept {
+    Waiter* const waiter = untold_.front();
+    if (waiter != nullptr) {
+      untold_.remove(*waiter);
+    }
+    return waiter;
+  }
+  ///@}
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
   [[nodiscard]] std::size_t channels() const noexcept { return channels_.size(); }
 
@@ -173,6 +191,7 @@ class WakeupQueues {
   DeadlineHeap<WakeupChannel, &WakeupChannel::linger> lingering_;
   PollingWaiters polling_;
   ChannelChanges changes_;
+  WaiterChain<&Waiter::line_> untold_;
 };
 
 inline WakeupQueues::Turns WakeupQueues::queue(Waiter& waiter,
@@ -366,7 +385,7 @@ inline void WakeupQueues::forget(WakeupChannel& channel) noexcept {
   channels_.erase(channels_.find(std::string_view(channel.name)));
 }
 
-inline Waiter* WakeupQueues::takeOne(TimePoint now) noexcept {
+inline WakeupQueues::Dismissed WakeupQueues::takeOne(TimePoint now) noexcept {
   Waiter* waiter = polling_.front();
   while (waiter == nullptr && !channels_.empty()) {
     WakeupChannel& channel = *channels_.begin()->second;
@@ -378,14 +397,15 @@ inline Waiter* WakeupQueues::takeOne(TimePoint now) noexcept {
     }
   }
   if (waiter == nullptr) {
-    return nullptr;
+    return {};
   }
+  const Dismissed dismissed{waiter, waiter->trying_};
   waiter->waiterAddRef();
   Turns turns = leave(*waiter, false, now);
   while (Waiter* const next = turns.popFront()) {
     next->waiterDropRef();
   }
-  return waiter;
+  return dismissed;
 }
 
 }  // namespace rlock::detail
