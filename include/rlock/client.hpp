@@ -100,7 +100,8 @@ class RLOCK_EXPORT Client {
   /// @par Errors  `timedOut` when the whole walk takes longer than Options::callTimeout; errors say
   ///              how far it came
   /// @par Cost    a round trip for every 500 keys of the database and one for each that matches, of
-  ///              which at most 64 are under way at once; never KEYS
+  ///              which at most 64, and half of Options::maxOperations, are under way at once;
+  ///              never KEYS
   std::vector<LockInfo> list(std::string_view pattern = "*");
   Operation<std::vector<LockInfo>> listAsync(std::string_view pattern = "*");
   ///@}

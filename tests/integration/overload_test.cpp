@@ -56,5 +56,38 @@ TEST_F(Overload, RefusesAtOnceAndSendsNothing) {
   EXPECT_EVENTUALLY(kLong, answerOf([&] { return other.tryLock(); }) == "true");
 }
 
+/// A list asks about many names, and is one operation: it does not refuse itself.
+TEST_F(Overload, AListIsOneOperation) {
+  constexpr std::size_t kLocks = 3 * kLimit;
+  for (std::size_t i = 0; i < kLocks; ++i) {
+    rawHold("many" + std::to_string(i), "00000000-0000-4000-8000-000000000000:1", 60s);
+  }
+  for (const int limit : {1, kLimit}) {
+    SCOPED_TRACE(limit);
+    Options settings = proxied();
+    settings.maxOperations = limit;
+    Client client = Client::connect(settings);
+    EXPECT_EQ(client.list("many*").size(), kLocks);
+    EXPECT_EQ(client.listAsync("many*").toFuture().get().size(), kLocks);
+  }
+}
+
+/// It leaves room for others.
+TEST_F(Overload, AListLetsOthersIn) {
+  for (int i = 0; i < 3 * kLimit; ++i) {
+    rawHold("many" + std::to_string(i), "00000000-0000-4000-8000-000000000000:1", 60s);
+  }
+  const auto held = proxy().addRule(running(lua::inspect), TcpProxy::Action::stallReply());
+  Client client = limited();
+  auto listed = client.listAsync("many*").toFuture();
+  ASSERT_TRUE(held.waitForHits(kLimit / 2, kLong));
+  EXPECT_FALSE(held.waitForHits(kLimit / 2 + 2, 200ms));
+  auto other = client.getLock("other").tryLockAsync({}, newOwner()).toFuture();
+  proxy().clearRules();
+  proxy().releaseStalled();
+  EXPECT_EQ(answerOf([&] { return other.get(); }), "true");
+  EXPECT_EQ(listed.get().size(), static_cast<std::size_t>(3 * kLimit));
+}
+
 }  // namespace
 }  // namespace rlock::test

@@ -28,7 +28,9 @@ namespace rlock::detail {
 ///
 /// ServerQuestions makes one for each call. Each step is a small request of its own: SCAN, then one
 /// script for each name that it found, so many at once (kAtOnce). The next step begins in the last
-/// handler of the one before, and the handler of the whole is called once.
+/// handler of the one before, and the handler of the whole is called once. The walk is one
+/// operation of the application: it is refused for too much work with its first request or not at
+/// all, and takes no more than half of Options::maxOperations from the others.
 ///
 /// **Thread safety:** One thread at a time; its own handlers may run on several.
 class NameWalk : public std::enable_shared_from_this<NameWalk> {
@@ -63,7 +65,9 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
  private:
   using ParseLook = std::function<std::optional<Info>(const Reply&)>;
 
-  /// So many questions of one walk are under way at once.
+  using Part = ScriptedObject::Part;
+
+  /// So many questions of one walk are under way at once, where Options::maxOperations has room.
   static constexpr std::size_t kAtOnce = 64;
 
   static ScriptedObject objectOf(const std::shared_ptr<LockEngine>& engine,
@@ -74,6 +78,11 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
     const std::shared_ptr<LockEngine>& engine = object_.enginePtr();
     return objectOf(engine, name, NameMap(engine->options()).toApplication(name));
   }
+  [[nodiscard]] std::size_t atOnce() const noexcept {
+    const auto half = static_cast<std::size_t>(object_.engine().options().maxOperations) / 2;
+    return std::clamp<std::size_t>(half, 1, kAtOnce);
+  }
+  [[nodiscard]] Part part() const noexcept { return begun_ ? Part::further : Part::first; }
   /// Finds the parts, unless they are known.
   void findParts();
   void composeStep(Call& call) const;
@@ -100,6 +109,7 @@ class NameWalk : public std::enable_shared_from_this<NameWalk> {
   std::vector<std::uint16_t> parts_;
   std::size_t part_ = 0;
   std::string cursor_ = "0";
+  bool begun_ = false;  // its first request has an answer
   std::set<std::string> seen_;
   // While it walks in the background, mutex_ is held for these two as well where several handlers
   // may run; otherwise there is one thread.
@@ -206,15 +216,19 @@ inline Result<NameWalk::Found> NameWalk::run() {
         {},
         [this](Call& call, const LockScripts&, std::string_view) { composeStep(call); },
         parseScan,
-        deadline_);
+        deadline_,
+        {},
+        part());
     if (!step.has_value()) {
       return soFar(step.error());
     }
+    begun_ = true;
     cursor_ = step->cursor;
     findParts();
     for (const std::string& name : fresh(std::move(step->names))) {
       const ScriptedObject object = found(name);
-      Result<Info> info = object.ask<Info>({}, composeLook, parseLook(object), deadline_);
+      Result<Info> info =
+          object.ask<Info>({}, composeLook, parseLook(object), deadline_, {}, Part::further);
       if (!info.has_value()) {
         return soFar(info.error());
       }
@@ -244,7 +258,9 @@ inline void NameWalk::step() {
       [self = shared_from_this()](Result<ScanStep> step) { self->stepDone(std::move(step)); },
       [this](Call& call, const LockScripts&, std::string_view) { composeStep(call); },
       parseScan,
-      deadline_);
+      deadline_,
+      {},
+      part());
 }
 
 inline void NameWalk::stepDone(Result<ScanStep> step) {
@@ -252,6 +268,7 @@ inline void NameWalk::stepDone(Result<ScanStep> step) {
     tell(soFar(step.error()));
     return;
   }
+  begun_ = true;
   cursor_ = step->cursor;
   findParts();
   std::vector<std::string> names = fresh(std::move(step->names));
@@ -271,7 +288,7 @@ inline void NameWalk::lookOn() {
     std::string name;
     {
       const MutexLock lock(mutex_);
-      if (error_ || names_.empty() || pending_ > kAtOnce) {
+      if (error_ || names_.empty() || pending_ > atOnce()) {
         return;
       }
       name = std::move(names_.back());
@@ -290,7 +307,9 @@ inline void NameWalk::lookOn() {
         },
         composeLook,
         parseLook(object),
-        deadline_);
+        deadline_,
+        {},
+        Part::further);
   }
 }
 
@@ -307,7 +326,7 @@ inline void NameWalk::lookedAt(Result<Info> info) {
   for (;;) {
     lookOn();
     const MutexLock lock(mutex_);
-    if (!error_ && !names_.empty() && pending_ <= kAtOnce) {
+    if (!error_ && !names_.empty() && pending_ <= atOnce()) {
       continue;
     }
     if (--pending_ > 0) {

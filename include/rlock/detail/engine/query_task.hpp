@@ -96,7 +96,9 @@ class QueryTask final : public Task<T> {
     }
   }
 
-  [[nodiscard]] bool mayBeRefused() const noexcept { return !repetition_.changes(); }
+  /// It is one of several requests that are one operation of the application, and not the first.
+  void setFurther() noexcept { further_ = true; }
+  [[nodiscard]] bool mayBeRefused() const noexcept { return !repetition_.changes() && !further_; }
 
  private:
   using typename Base::Leave;
@@ -156,6 +158,7 @@ class QueryTask final : public Task<T> {
   /// Since when the idempotency key, if the change has run, lasts: a repetition that was lost may
   /// never have come, and so makes it no younger than the latest ChangeAgain did.
   Clock::time_point lostAt_{};
+  bool further_ = false;     // it is not refused for too much work
   bool kept_ = false;        // by a ChangeAgain
   bool notDone_ = false;     // the latest request was certainly not executed
   bool unprepared_ = false;  // ChangeAgain comes before the next one

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -71,19 +72,25 @@ class ScriptedObject {
   Result<Acquired> acquire(Scripts scripts, AcquireParams&& params) const;
   void acquireAsync(Scripts scripts, AcquireParams&& params, Handler<Acquired> handler) const;
 
+  /// Whether a request begins an operation of the application, which may be refused for too much
+  /// work, or is a further one of an operation that was let in.
+  enum class Part : std::uint8_t { first, further };
+
   /// One call that may be repeated.
   /// @param compose  `void(Call&, const LockScripts&, std::string_view ownerField)`
   /// @param parse    `std::optional<T>(const Reply&)`
   /// @param until    a limit beside callTimeout, for one of several calls
   /// @param unanswered  as in QueryTask
+  /// @param part     further: it does not count as too many
   template <class T, class Compose, class Parse>
   Result<T> ask(OwnerId owner,
                 Compose compose,
                 Parse parse,
                 TimePoint until = kNoLimit,
-                typename QueryTask<T>::Unanswered unanswered = {}) const {
+                typename QueryTask<T>::Unanswered unanswered = {},
+                Part part = Part::first) const {
     return runTask<T>(owner,
-                      [&] { return makeQuery<T>(owner, compose, parse, until, unanswered); });
+                      [&] { return makeQuery<T>(owner, compose, parse, until, unanswered, part); });
   }
   template <class T, class Compose, class Parse>
   void askAsync(OwnerId owner,
@@ -91,9 +98,10 @@ class ScriptedObject {
                 Compose compose,
                 Parse parse,
                 TimePoint until = kNoLimit,
-                typename QueryTask<T>::Unanswered unanswered = {}) const {
+                typename QueryTask<T>::Unanswered unanswered = {},
+                Part part = Part::first) const {
     startTask<T>(owner, std::move(handler), [&] {
-      return makeQuery<T>(owner, compose, parse, until, unanswered);
+      return makeQuery<T>(owner, compose, parse, until, unanswered, part);
     });
   }
 
@@ -106,7 +114,8 @@ class ScriptedObject {
                                        Compose& compose,
                                        Parse& parse,
                                        TimePoint until,
-                                       typename QueryTask<T>::Unanswered& unanswered) const;
+                                       typename QueryTask<T>::Unanswered& unanswered,
+                                       Part part) const;
 
   const std::shared_ptr<LockEngine> engine_;
   const Scripts scripts_;
@@ -216,13 +225,13 @@ inline void ScriptedObject::acquireAsync(Scripts scripts,
 }
 
 template <class T, class Compose, class Parse>
-IntrusivePtr<QueryTask<T>> ScriptedObject::makeQuery(
-    OwnerId owner,
-    Compose& compose,
-    Parse& parse,
-    TimePoint until,
-    typename QueryTask<T>::Unanswered& unanswered) const {
-  return makeIntrusive<QueryTask<T>>(
+IntrusivePtr<QueryTask<T>> ScriptedObject::makeQuery(OwnerId owner,
+                                                     Compose& compose,
+                                                     Parse& parse,
+                                                     TimePoint until,
+                                                     typename QueryTask<T>::Unanswered& unanswered,
+                                                     Part part) const {
+  auto task = makeIntrusive<QueryTask<T>>(
       engine_,
       scripts_,
       owner,
@@ -230,6 +239,10 @@ IntrusivePtr<QueryTask<T>> ScriptedObject::makeQuery(
       std::move(parse),
       until,
       std::move(unanswered));
+  if (part == Part::further) {
+    task->setFurther();
+  }
+  return task;
 }
 
 }  // namespace rlock::detail
