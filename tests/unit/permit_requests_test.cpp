@@ -256,6 +256,20 @@ TEST(LeaseInDoubt, OneThatIsKnownEndsByItself) {
   EXPECT_TRUE(doubt.sentNothing());
 }
 
+// Nobody would give it back any more.
+TEST(LeaseInDoubt, OneWithoutAnExpiryIsNotLostInThisLife) {
+  Doubt doubt;
+  doubt.update(std::nullopt).confirm();
+  doubt.pass(24h * 366);
+  doubt.pass(24h * 365 * 80);
+  EXPECT_EQ(doubt.lost(), LossReason::none);
+  // What it may have had does not overflow, either.
+  doubt.update(10s).request.unanswered(false);
+  doubt.pass(10s);
+  EXPECT_EQ(doubt.lost(), LossReason::expired);
+  EXPECT_TRUE(doubt.givenBack());
+}
+
 TEST(LeaseInDoubt, WhatMayOutlastTheHoldIsGivenBack) {
   Doubt doubt;
   doubt.updateByTwoAtATime();

@@ -114,8 +114,9 @@ class PermitRequests {
   [[nodiscard]] static Error tooMany(std::size_t permits);
 
  private:
-  /// How long an object that holds a permit without expiry counts on it.
-  static constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
+  /// How long an object that holds a permit without expiry counts on it, also where nobody renews
+  /// it. No process lives for longer, and the sum of two and of a moment in time has no overflow.
+  static constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365 * 100);
 
   struct Counts {
     std::int64_t available;
