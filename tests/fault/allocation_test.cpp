@@ -120,6 +120,40 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
     }
   }
 
+  /// Runs `act` with each allocation failing in turn, each time with a new client and an empty
+  /// server, and then `check` with what it has counted.
+  /// @param act  throws nothing but exceptions that are an answer
+  void eachAlone(const std::function<void()>& prepare,
+                 const std::function<void(Client&, int&)>& act,
+                 const std::function<void(Client&, int)>& check) {
+    for (long k = 1;; ++k) {
+      SCOPED_TRACE("allocation " + std::to_string(k));
+      ASSERT_LT(k, 2000);
+      raw().command({"FLUSHALL"});
+      Client client = Client::connect(tight());
+      prepare();
+      int count = 0;
+      bool happened = false;
+      {
+        const FailedAllocation failure(k, GetParam());
+        try {
+          act(client, count);
+        } catch (const std::exception&) {
+          // An answer.
+        }
+        happened = FailedAllocation::happened();
+      }
+      check(client, count);
+      if (HasFailure()) {
+        FailedAllocation::print();
+        return;
+      }
+      if (!happened) {
+        break;
+      }
+    }
+  }
+
   /// What a test has of a semaphore's permits.
   struct Permits {
     std::string id;
@@ -172,6 +206,188 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
     }
   }
 };
+
+/// Each kind has scripts, keys and a way to wait of its own.
+TEST_P(Allocation, ToUseEachKindOfLock) {
+  using Get = std::function<RLock(Client&)>;
+  const std::vector<Get> kinds{
+      [](Client& client) { return client.getFairLock("mine"); },
+      [](Client& client) { return client.getNonReentrantLock("mine"); },
+      [](Client& client) { return client.getNonReentrantFairLock("mine"); },
+      [](Client& client) { return client.getReadWriteLock("mine").readLock(); },
+      [](Client& client) { return client.getReadWriteLock("mine").writeLock(); },
+      [](Client& client) { return client.getSpinLock("mine"); },
+      [](Client& client) { return client.getSimpleLock("mine"); }};
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    SCOPED_TRACE("kind " + std::to_string(i));
+    each([](Client&) {},
+         [&](Client& client) {
+           RLock lock = kinds[i](client);
+           if (lock.tryLock(1s)) {
+             lock.unlock();
+           }
+         });
+    if (HasFailure()) {
+      return;
+    }
+  }
+}
+
+/// A hold without its token would be nobody's.
+TEST_P(Allocation, ToTakeAToken) {
+  each([](Client&) {},
+       [this](Client& client) {
+         FencedLock lock = client.getFencedLock("mine");
+         bool held = false;
+         try {
+           held = lock.tryLockAndGetToken().has_value();
+           if (held) {
+             lock.unlock();
+             held = false;
+           }
+           auto token = lock.lockAndGetTokenAsync({}, newOwner()).toFuture();
+           ASSERT_TRUE(ready(token, kLong));
+           static_cast<void>(token.get());
+           held = true;
+         } catch (const std::exception&) {
+           // An answer.
+         }
+         FailedAllocation::disarm();
+         if (!held) {
+           EXPECT_EVENTUALLY(kLong, client.stats().holds == 0);
+         }
+         static_cast<void>(lock.forceUnlock());
+         for (const std::string& key : raw().keys()) {
+           // The counter stays, and so does an idempotency key for a while.
+           if (key != "foreign") {
+             raw().command({"DEL", key});
+           }
+         }
+       });
+}
+
+/// Whoever comes second has its turn when the first is done, and is told.
+TEST_P(Allocation, ToPassAGateOn) {
+  each([](Client&) {},
+       [](Client& client) {
+         RLock lock = client.getLock("mine");
+         const OwnerId owner = newOwner();
+         std::vector<std::future<void>> locked;
+         int held = 0;
+         try {
+           for (int i = 0; i < 3; ++i) {
+             locked.push_back(lock.lockAsync(AcquireOptions{}, owner).toFuture());
+           }
+         } catch (const std::exception&) {
+           // The others have their answers all the same.
+         }
+         for (std::future<void>& each : locked) {
+           ASSERT_TRUE(ready(each, kLong));
+           try {
+             each.get();
+             ++held;
+           } catch (const std::exception&) {
+             // An answer.
+           }
+         }
+         FailedAllocation::disarm();
+         for (; held > 0; --held) {
+           EXPECT_EQ(outcomeOf([&] { lock.unlockAsync(owner).get(); }), "ok");
+         }
+       });
+}
+
+TEST_P(Allocation, ToAsk) {
+  each([](Client&) {},
+       [](Client& client) {
+         RLock lock = client.getLock("foreign");
+         static_cast<void>(lock.isLocked());
+         static_cast<void>(lock.getHoldCount());
+         static_cast<void>(lock.remainTimeToLive());
+         static_cast<void>(client.inspect("foreign"));
+         static_cast<void>(client.list("fore*"));
+         static_cast<void>(client.stats());
+       });
+}
+
+/// Also of a waiter that sleeps.
+TEST_P(Allocation, ToStopAWaiter) {
+  std::stop_source stop;
+  std::shared_ptr<std::atomic<int>> answers;
+  each(
+      [&](Client& client) {
+        stop = std::stop_source();
+        answers = std::make_shared<std::atomic<int>>(0);
+        client.getLock("foreign")
+            .acquireAsync({.wait = 2s, .stop = stop.get_token()}, newOwner())
+            .start([count = answers](const Result<Lease>& /*lease*/) { ++*count; });
+        ASSERT_EVENTUALLY(kLong, client.stats().waiters == 1);
+      },
+      [&](Client&) {
+        stop.request_stop();
+        // Without memory to be stopped it stays until its time is over.
+        EXPECT_EVENTUALLY(kLong, *answers == 1);
+      });
+  EXPECT_EQ(*answers, 1);
+}
+
+TEST_P(Allocation, ToChangeTheLeaseOfAPermit) {
+  eachOfPermits([](PermitExpirableSemaphore& semaphore, Permits& mine) {
+    mine.held = semaphore.hold({.lease = 60s});
+    static_cast<void>(semaphore.updateLeaseTime(mine.held.id(), 50s));
+    static_cast<void>(semaphore.getLeaseTime(mine.held.id()));
+  });
+}
+
+/// A permit that nobody has would be missing for ever.
+TEST_P(Allocation, ToTakePermitsOfASemaphore) {
+  eachAlone([this] { raw().set("counted", "3"); },
+            [](Client& client, int& taken) {
+              Semaphore semaphore = client.getSemaphore("counted");
+              taken += semaphore.tryAcquire(2) ? 2 : 0;
+              auto one = semaphore.tryAcquireAsync().toFuture();
+              ASSERT_TRUE(ready(one, kLong));
+              taken += one.get() ? 1 : 0;
+            },
+            [](Client& client, int taken) {
+              Semaphore semaphore = client.getSemaphore("counted");
+              if (taken > 0) {
+                semaphore.release(taken);
+              }
+              EXPECT_EVENTUALLY(kLong, semaphore.availablePermits() == 3);
+            });
+}
+
+TEST_P(Allocation, ToCountALatchDown) {
+  eachAlone([] {},
+            [](Client& client, int& counted) {
+              CountDownLatch latch = client.getCountDownLatch("latch");
+              counted += latch.trySetCount(2) ? 1 : 0;
+              latch.countDown();
+              ++counted;
+            },
+            [](Client& client, int counted) {
+              CountDownLatch latch = client.getCountDownLatch("latch");
+              if (counted == 2) {
+                EXPECT_EQ(latch.getCount(), 1);
+              } else {
+                // Nothing, or what goes on in the background.
+                EXPECT_LE(latch.getCount(), 2);
+              }
+            });
+}
+
+TEST_P(Allocation, ToForceARelease) {
+  eachAlone(
+      [this] { rawHold("forced", "other:1", 60s); },
+      [](Client& client, int& forced) { forced += client.getLock("forced").forceUnlock() ? 1 : 0; },
+      [this](Client& client, int forced) {
+        if (forced == 0) {
+          static_cast<void>(client.getLock("forced").forceUnlock());
+        }
+        EXPECT_FALSE(raw().exists("forced"));
+      });
+}
 
 TEST_P(Allocation, ToAcquireAndRelease) {
   each([](Client&) {},
