@@ -76,6 +76,9 @@ namespace rlock {
 /// Semaphore, until as many are released. An executor that does not say which context it belongs
 /// to, like that of an `any_completion_handler`, must outlive the call.
 ///
+/// Where the executor has no memory for the handler, the handler is destroyed without being called,
+/// and the hold that a call had obtained is released, that of a lockAsync() included.
+///
 /// @param operation  counts as started; one that was started before fails with `invalidArgument`. A
 ///                   ThreadOperation does not compile
 /// @param token      any completion token of Asio's

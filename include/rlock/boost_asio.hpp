@@ -52,6 +52,9 @@ namespace rlock {
 ///
 /// **Thread safety:** as useAsio()
 ///
+/// Where the executor has no memory for the handler, the handler is destroyed without being called,
+/// and the hold that a call had obtained is released, that of a lockAsync() included.
+///
 /// @param operation  counts as started; one that was started before fails with `invalidArgument`. A
 ///                   ThreadOperation does not compile
 /// @param token      any completion token of Boost.Asio's

@@ -4,6 +4,7 @@
 #include "objects/moved_from.hpp"
 #include "objects/operations.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/base/unique_function.hpp>
 #include <rlock/error.hpp>
 #include <rlock/lock.hpp>
@@ -73,17 +74,28 @@ Result<T> obtained(const std::shared_ptr<LockBackend>& backend,
   return convert(std::move(**result));
 }
 
+/// Gives back one hold of an owner, of which it was not told.
+inline void giveBack(LockBackend& backend, OwnerId owner) noexcept {
+  // Without memory for the second try, either, its owner or its lease ends it.
+  ifThereIsMemorySoon([&] { backend.releaseQuietly({owner}); });
+}
+
 template <class T, class Convert>
 Operation<T> acquisition(std::shared_ptr<LockBackend> backend,
                          AcquireParams&& params,
                          Convert convert) {
-  return stoppable<T, Acquired>(
-      std::move(params),
-      [backend](AcquireParams&& given) { return backend->acquire(std::move(given)); },
-      [backend](AcquireParams&& given, LockBackend::Handler<Acquired> handler) {
-        backend->acquireAsync(std::move(given), std::move(handler));
-      },
-      std::move(convert));
+  const auto run = [backend](AcquireParams&& given) { return backend->acquire(std::move(given)); };
+  const auto start = [backend](AcquireParams&& given, LockBackend::Handler<Acquired> handler) {
+    backend->acquireAsync(std::move(given), std::move(handler));
+  };
+  if (params.wantsHandle) {
+    // Its Lease gives it back.
+    return stoppable<T, Acquired>(std::move(params), run, start, std::move(convert));
+  }
+  const auto undo = [backend, owner = params.owner]() -> UniqueFunction<void()> {
+    return [backend, owner] { giveBack(*backend, owner); };
+  };
+  return stoppable<T, Acquired>(std::move(params), run, start, std::move(convert), undo);
 }
 
 /// An operation in the name of the calling thread, because no owner was given.

@@ -35,17 +35,23 @@ inline std::stop_token& stopOf(AcquireParams& params) noexcept {
   return params.stop;
 }
 
+/// Of a call whose result gives back what it has, when it is dropped.
+struct NothingToUndo {
+  UniqueFunction<void()> operator()() const { return {}; }
+};
+
 /// The work of a call that a stop request ends.
-template <class T, class From, class Params, class Run, class Start, class Convert>
+template <class T, class From, class Params, class Run, class Start, class Convert, class Undo>
 class StoppableBody final
     : public OperationBody<T>,
-      public FromBlockCache<StoppableBody<T, From, Params, Run, Start, Convert>> {
+      public FromBlockCache<StoppableBody<T, From, Params, Run, Start, Convert, Undo>> {
  public:
-  StoppableBody(Params&& params, Run run, Start start, Convert convert)
+  StoppableBody(Params&& params, Run run, Start start, Convert convert, Undo undo)
       : params_(std::move(params)),
         run_(std::move(run)),
         start_(std::move(start)),
-        convert_(std::move(convert)) {}
+        convert_(std::move(convert)),
+        undo_(std::move(undo)) {}
 
   Result<T> run() override { return convert_(run_(std::move(params_))); }
   void start(UniqueFunction<void(Result<T>)> handler) override {
@@ -56,23 +62,36 @@ class StoppableBody final
         });
   }
   std::stop_token* stop() noexcept override { return &stopOf(params_); }
+  UniqueFunction<void()> undo() override { return undo_(); }
 
  private:
   Params params_;
   Run run_;
   Start start_;
   Convert convert_;
+  [[no_unique_address]] Undo undo_;
 };
 
 /// As operation(), for a call whose parameters have a stop token.
 /// @param params  what stopOf() finds the token in; the calls are handed it as an rvalue
 /// @param run     `Result<From>(Params&&)`, on the calling thread
 /// @param start   `void(Params&&, UniqueFunction<void(Result<From>)>)`, in the background
-template <class T, class From, class Params, class Run, class Start, class Convert>
-Operation<T> stoppable(Params&& params, Run run, Start start, Convert convert) {
+/// @param undo    makes what OperationBody::undo() returns
+template <class T,
+          class From,
+          class Params,
+          class Run,
+          class Start,
+          class Convert,
+          class Undo = NothingToUndo>
+Operation<T> stoppable(Params&& params, Run run, Start start, Convert convert, Undo undo = {}) {
   static_assert(!std::is_reference_v<Params>, "move the parameters in");
-  return Operation<T>(std::make_unique<StoppableBody<T, From, Params, Run, Start, Convert>>(
-      std::forward<Params>(params), std::move(run), std::move(start), std::move(convert)));
+  using Body = StoppableBody<T, From, Params, Run, Start, Convert, Undo>;
+  return Operation<T>(std::make_unique<Body>(std::forward<Params>(params),
+                                             std::move(run),
+                                             std::move(start),
+                                             std::move(convert),
+                                             std::move(undo)));
 }
 
 /// A conversion for operation() that leaves the result as it is.

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <exception>
+#include <new>
 
 namespace rlock::test {
 namespace {
@@ -40,6 +41,21 @@ class RLOCK_TEST_ASIO_SUITE : public LockTest {
 
 /// Expires when the handler that has it is destroyed.
 using Sentinel = std::shared_ptr<int>;
+
+/// Runs nothing, because its queue has no memory.
+struct FullExecutor {
+  Context* context;
+
+  template <class Function>
+  void execute(Function&& /*function*/) const {
+    throw std::bad_alloc();
+  }
+  Context& query(net::execution::context_t /*property*/) const noexcept { return *context; }
+  FullExecutor require(net::execution::blocking_t::never_t /*property*/) const noexcept {
+    return *this;
+  }
+  friend bool operator==(const FullExecutor&, const FullExecutor&) noexcept = default;
+};
 
 /// Fails when two are inside at once. Atomic, so that this is no race of its own.
 struct Section {
@@ -657,6 +673,32 @@ RLOCK_TEST_ASIO(ADeferredCallIsMadeWhenItIsCalled) {
 #endif
 
 #endif  // RLOCK_TEST_ASIO_SLOTS
+
+/// Nobody would know of it, and its client would renew it for ever.
+RLOCK_TEST_ASIO(AHoldWhoseHandlerTheExecutorRefusesIsGivenBack) {
+  Client client = connect();
+  Context context;
+  const auto startAll = [&](const auto& handler) {
+    use(client.getLock("locked").lockAsync(newOwner()), handler());
+    use(client.getLock("tried").tryLockAsync({}, newOwner()), handler());
+    use(client.getFencedLock("fenced").lockAndGetTokenAsync({}, newOwner()), handler());
+    use(client.getLock("leased").acquireAsync(), handler());
+  };
+  std::atomic<int> called{0};
+  Sentinel sentinel = std::make_shared<int>();
+  const std::weak_ptr<int> handlers = sentinel;
+  startAll([&] {
+    return net::bind_executor(FullExecutor{&context},
+                              [sentinel, &called](const auto&...) { ++called; });
+  });
+  sentinel = nullptr;
+  ASSERT_EVENTUALLY(kLong, handlers.expired());
+  for (const char* const name : {"locked", "tried", "fenced", "leased"}) {
+    EXPECT_TRUE(becomesFree(name)) << name;
+  }
+  EXPECT_EQ(called, 0);
+  EXPECT_EQ(client.stats().handlerFailures, 4U);
+}
 
 }  // namespace
 }  // namespace rlock::test

@@ -52,8 +52,9 @@ std::shared_ptr<ContextCalls> callsOf(const Executor& executor) {
 ///
 /// Invariants: a call is owned by one of the client's Delivery (through the ContextCalls), the
 /// executor's queue, and complete(); whoever takes it out of the ContextCalls owns it. The handler
-/// is called once, or is destroyed uncalled where its context ends. A result that nobody gets is
-/// dropped, which releases a hold in it.
+/// is called once, or is destroyed uncalled where its context ends, or where the executor has no
+/// memory for it. A result that nobody gets is dropped, which releases a hold in it; what an
+/// executor has refused is given back also where the result has no object for it (Undelivered).
 template <class T, class Handler>
 class Call final : public ContextCall {
  public:
@@ -126,10 +127,35 @@ class Call final : public ContextCall {
   /// Lets the handler's cancellation slot and endAll() stop the call, beside the caller's token.
   void connect(std::stop_token& stop);
 
+  /// Gives back what was obtained, unless the executor has taken its handler. No try, as above.
+  struct Undelivered {
+    UniqueFunction<void()> undo;
+    bool obtained;
+
+    ~Undelivered() {
+      if (obtained && undo) {
+        undo();
+      }
+    }
+  };
+
+  [[nodiscard]] static bool obtains(const Result<T>& result) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return result.has_value() && *result;
+    } else if constexpr (requires { result->has_value(); }) {
+      return result.has_value() && result->has_value();
+    } else {
+      return result.has_value();
+    }
+  }
+
   static void post(Pointer call, Result<T> result) {
+    Undelivered undelivered{std::move(call->undo_), obtains(result)};
     call->result_.emplace(std::move(result));
     const Executor executor = call->work_.get_executor();
     net::post(executor, Completion{std::move(call)});
+    // The handler may be running already.
+    undelivered.obtained = false;
   }
 
   static void complete(Pointer call);
@@ -143,6 +169,7 @@ class Call final : public ContextCall {
   net::executor_work_guard<Executor> work_;
   std::stop_source stop_{std::nostopstate};
   std::optional<std::stop_callback<RequestStop>> callersStop_;
+  UniqueFunction<void()> undo_;
   std::optional<Result<T>> result_;
 };
 
@@ -187,6 +214,7 @@ void Call<T, Handler>::start(Handler handler, Operation<T> operation) {
   if (std::stop_token* stop = body->stop()) {
     call->connect(*stop);
   }
+  call->undo_ = body->undo();
   std::shared_ptr<ContextCalls> calls = callsOf(call->work_.get_executor());
   if (calls->add(*call)) {
     body->start(Delivery(std::move(calls), call.release()));
