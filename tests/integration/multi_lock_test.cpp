@@ -670,6 +670,29 @@ TEST_F(MultiLock, ASecondObjectOfTheSameMembers) {
   EXPECT_TRUE(client.getLock("a").isHeldByCurrentThread()) << "not taken by a group";
 }
 
+/// A call keeps what it needs of its object, and the members know what their owner holds.
+TEST_F(MultiLock, ATemporaryObject) {
+  Client client = connect();
+  threeOf(client).lock();
+  EXPECT_TRUE(threeOf(client).isHeldByCurrentThread());
+  EXPECT_EQ(outcomeOf([&] { threeOf(client).unlock(); }), "ok");
+  expectNoKeys();
+
+  RLock taken = client.getLock("b");
+  taken.lock();
+  const OwnerId owner = newOwner();
+  auto locked = threeOf(client).lockAsync(AcquireOptions{}, owner).toFuture();
+  auto leased = threeOf(client).acquireAsync().toFuture();
+  ASSERT_EVENTUALLY(kLong, client.stats().waiters > 0);
+  taken.unlock();
+  ASSERT_TRUE(ready(locked, kLong));
+  EXPECT_EQ(outcomeOf([&] { locked.get(); }), "ok");
+  EXPECT_EQ(outcomeOf([&] { threeOf(client).unlockAsync(owner).get(); }), "ok");
+  ASSERT_TRUE(ready(leased, kLong));
+  EXPECT_EQ(leased.get().release(), ReleaseResult::released);
+  expectNoKeys();
+}
+
 TEST_F(MultiLock, AnEarlierHoldThatWasLostDoesNotLeaveMembersBehind) {
   Client client = connect(kWatchdog);
   RLock lock = threeOf(client);
