@@ -44,7 +44,7 @@ class OperationBody {
   /// called on any thread and does not throw. Empty: the result itself gives it back, or there is
   /// none. To be asked for before the start.
   /// @throws std::bad_alloc
-  virtual UniqueFunction<void()> undo() { return {}; }
+  virtual UniqueFunction<void()> undo() = 0;
 
   /// Made without an owner, so in the name of the thread that made it.
   bool ofThread = false;
@@ -57,6 +57,7 @@ class FunctionBody final : public OperationBody<T>,
   FunctionBody(Run run, Start start) : run_(std::move(run)), start_(std::move(start)) {}
   Result<T> run() override { return run_(); }
   void start(UniqueFunction<void(Result<T>)> handler) override { start_(std::move(handler)); }
+  UniqueFunction<void()> undo() override { return {}; }
 
  private:
   Run run_;
