@@ -536,6 +536,18 @@ TEST(AcquireFsm, IsStoppedWhileTheLockIsOnItsWay) {
   expectFailed(lost, Errc::cancelled);
 }
 
+// What a reconciliation saw does not count against a holder that was seen before it.
+TEST(AcquireFsm, WhoHasMetAnotherOwnerIsRefusedWhenItsTimeIsUp) {
+  AcquireFsm fsm(false);
+  fsm.start(false);
+  EXPECT_EQ(fsm.refused(), Step::queue);
+  EXPECT_EQ(fsm.turn(), Step::attempt);
+  EXPECT_EQ(fsm.unknown(), Step::reconcileKeep);
+  EXPECT_EQ(fsm.reconciled(false), Step::attempt);
+  EXPECT_EQ(fsm.notSent(late()), Step::finish);
+  EXPECT_EQ(fsm.result(), Result::refused);
+}
+
 }  // namespace
 }  // namespace acquire_fsm_test
 }  // namespace rlock::detail

@@ -781,5 +781,38 @@ TEST(Acquisition, WithoutMemoryToBookAGrantItIsGivenBackAndTheCallerTold) {
   EXPECT_EQ(c.error(), Errc::overloaded);
 }
 
+// ---- What an attempt leaves to the next
+
+// Its caller waits for the rest of an answer that was seen, whatever became of an earlier request.
+TEST(Acquisition, ALostAttemptIsNotHeldAgainstTheNextOne) {
+  Case c({.deadline = kStart + 10s});
+  c.attempt();
+  EXPECT_EQ(c.decide(c.it->lost()), Step::reconcileKeep);
+  EXPECT_EQ(c.reconcile(true), kStart + 10s);
+  EXPECT_EQ(c.decide(c.it->reconciled({0, 0}, false, kStart)), Step::attempt);
+  EXPECT_EQ(c.decide(c.attempt().it->replied(grantOf(2), kStart)), Step::reconcileKeep);
+  EXPECT_EQ(c.reconcile(true), kStart + 10s + kReplyGrace);
+}
+
+// The lost request may have made the entry, so that it is withdrawn and not taken for none.
+TEST(Acquisition, ALostRequestMayHaveTakenItsPlaceInTheServersQueue) {
+  Case c({.traits = fair()});
+  EXPECT_TRUE(c.attempt().it->enrols());
+  static_cast<void>(c.it->lost());
+  EXPECT_FALSE(c.it->enrols());
+  EXPECT_TRUE(c.it->takeQueueEntry());
+}
+
+// Pauses between attempts get longer with their number.
+TEST(Acquisition, CountsEachAttemptOnce) {
+  Case c;
+  EXPECT_EQ(c.it->attempts(), 0);
+  EXPECT_EQ(c.attempt().it->attempts(), 1);
+  static_cast<void>(c.it->lost());
+  c.reconcile(true);
+  EXPECT_EQ(c.it->attempts(), 1) << "a reconciliation is none";
+  EXPECT_EQ(c.attempt().it->attempts(), 2);
+}
+
 }  // namespace
 }  // namespace rlock::detail

@@ -69,6 +69,20 @@ TEST_F(HoldGatesTest, WhoHasTheGateWhenTheConnectionsEndIsTold) {
   EXPECT_EQ(second_.references, 0);
 }
 
+TEST_F(HoldGatesTest, AHoldThatIsLostCountsForNobodyAtItsGate) {
+  takeHold(*engine_, scripts_, 1, grantedNow(*engine_));
+  EXPECT_EQ(enter(first_).count, 1);
+  engine_->gates().leave(*engine_->gates().entry(scripts_, OwnerId{1}));
+  engine_->threadEnded(OwnerId{1});
+  const HoldGates::Gate gate = enter(first_);
+  EXPECT_EQ(gate.count, 0);
+  engine_->gates().leave(*gate.hold);
+  const HoldGates::Gate tried = engine_->gates().tryEnter(scripts_, OwnerId{1});
+  ASSERT_TRUE(tried.entered);
+  EXPECT_EQ(tried.count, 0);
+  engine_->gates().leave(*tried.hold);
+}
+
 TEST_F(HoldGatesTest, AClosedClientLetsNobodyWaitAtAGate) {
   const HoldGates::Gate gate = enter(first_);
   engine_->markClosed();

@@ -7,7 +7,9 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <utility>
 
@@ -530,6 +532,129 @@ TEST_F(HoldKeeperTest, RenewalsFollowTheLatestPolicyOfTheHold) {
   EXPECT_EQ(hold->sync(), SyncPolicy::replicas(2)) << "one without a policy leaves it";
   take(scripts_);
   EXPECT_FALSE(hold->sync().any()) << "another hold";
+}
+
+// What the server says of what is left.
+
+TEST_F(HoldKeeperTest, AHoldThatLastsNoLongerThanThatIsToldInTime) {
+  HoldKeeper::GrantTerms terms = watchedTerms();
+  terms.watched = false;
+  const auto handle = take(scripts_, 0, terms);
+  env_->runPosted();
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  engine_->holds().limit(*gate.hold, env_->now(), 5s);
+  engine_->gates().leave(*gate.hold);
+  EXPECT_EQ(handle->validUntil(), env_->now() + 5s - Validity::allowance(5s));
+  env_->runPosted();
+  env_->advance(5s);
+  EXPECT_EQ(handle->reason(), LossReason::expired);
+}
+
+/// A release that was lost goes on until then, and must not end before.
+TEST_F(HoldKeeperTest, AHoldWithALeaseOfItsOwnMayLastAsLongAsThat) {
+  HoldKeeper::GrantTerms terms = watchedTerms();
+  terms.watched = false;
+  terms.lease = 60s;
+  const auto handle = take(scripts_, 0, terms);
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  env_->advance(9s);
+  EXPECT_EQ(engine_->holds().endOf(*gate.hold), handle->validUntil() + Validity::allowance(60s));
+  engine_->gates().leave(*gate.hold);
+}
+
+/// The server counts one less than this owner knows of, and it is the latest that is missing.
+TEST_F(HoldKeeperTest, AReadHoldThatTheNextGrantFindsGoneIsTold) {
+  const auto first = take(reads_);
+  const auto second = take(reads_, 1);
+  const HoldGates::Gate gate = engine_->gates().enter(reads_, kOwner, waiter_);
+  const auto third = engine_->holds().granted(*gate.hold, 2, 2, grantedNow(*engine_)).handle;
+  EXPECT_EQ(first->reason(), LossReason::none);
+  EXPECT_EQ(second->reason(), LossReason::refused);
+  EXPECT_EQ(third->reason(), LossReason::none);
+  EXPECT_EQ(gate.hold->count, 2);
+  engine_->gates().leave(*gate.hold);
+}
+
+// Releases: which hold they are about, and who may be told that it was released.
+
+/// Only a release that was sent while the hold was certainly there is given the credit.
+TEST_F(HoldKeeperTest, AReleaseThatBeginsAfterTheValidityIsNotCertainOfItsHold) {
+  take(scripts_);
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  const auto until = gate.hold->validUntil;
+  EXPECT_TRUE(engine_->holds().releasing(*gate.hold, 0, until - 1ns).valid);
+  EXPECT_FALSE(engine_->holds().releasing(*gate.hold, 0, until).valid);
+  engine_->gates().leave(*gate.hold);
+}
+
+TEST_F(HoldKeeperTest, AReadHoldThatWasLostAloneIsNotReleased) {
+  HoldKeeper::GrantTerms brief = watchedTerms();
+  brief.watched = false;
+  brief.lease = 2s;
+  const auto over = take(reads_, 0, brief);
+  take(reads_, 1);
+  env_->runPosted();
+  env_->advance(2s);
+  ASSERT_EQ(over->reason(), LossReason::expired);
+  const HoldGates::Gate gate = engine_->gates().enter(reads_, kOwner, waiter_);
+  EXPECT_FALSE(gate.hold->lost);
+  EXPECT_TRUE(engine_->holds().releasing(*gate.hold, over->incarnation(), env_->now()).lost);
+  engine_->holds().notReleased(*gate.hold);
+  engine_->gates().leave(*gate.hold);
+}
+
+TEST_F(HoldKeeperTest, AHoldIsOverForWhoHadTheOneBeforeIt) {
+  const std::uint64_t first = take(scripts_)->incarnation();
+  EXPECT_FALSE(engine_->holds().isOver(*scripts_, kOwner, first));
+  release(scripts_, {});
+  EXPECT_TRUE(engine_->holds().isOver(*scripts_, kOwner, first));
+  const std::uint64_t second = take(scripts_)->incarnation();
+  EXPECT_TRUE(engine_->holds().isOver(*scripts_, kOwner, first));
+  EXPECT_FALSE(engine_->holds().isOver(*scripts_, kOwner, second));
+}
+
+/// The release after it has an answer that says how many are left: nothing is in doubt any more.
+TEST_F(HoldKeeperTest, TheDoubtOfAReleaseEndsWithTheNextAnswer) {
+  const auto handle = take(scripts_);
+  take(scripts_, 1);
+  take(scripts_, 2);
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  engine_->holds().releasing(*gate.hold, 0, env_->now());
+  engine_->holds().notReleased(*gate.hold, HoldKeeper::GivenUp::doubtful);
+  engine_->gates().leave(*gate.hold);
+  release(scripts_, {.remain = 2});
+  release(scripts_, {});
+  EXPECT_EQ(handle->reason(), LossReason::refused) << "a hold beside the released one is not there";
+}
+
+// Terms of a hold that the owner has taken anew through a group.
+
+TEST_F(HoldKeeperTest, AMaxHoldThatIsOverForTheWholeDoesNotLimitTheNextHold) {
+  HoldKeeper::GrantTerms brief = watchedTerms();
+  brief.maxHold = 10s;
+  take(scripts_, 0, brief);
+  HoldKeeper::GrantTerms anew = watchedTerms();
+  take(scripts_, 1, anew);
+  EXPECT_FALSE(keeps(scripts_)) << "a re-entry";
+  anew.afresh = 2;
+  take(scripts_, 2, anew);
+  EXPECT_TRUE(keeps(scripts_));
+}
+
+// Who has it, for the error of an owner that has not.
+
+TEST_F(HoldKeeperTest, AnotherHolderIsOneThatHasThisSideOfTheLockNow) {
+  const auto another = [&](const Scripts& scripts) {
+    return engine_->holds().anotherHolder(*scripts, OwnerId{2});
+  };
+  take(reads_);
+  EXPECT_EQ(another(writes_), std::nullopt) << "another side";
+  EXPECT_EQ(another(reads_), kOwner);
+  engine_->threadEnded(kOwner);
+  EXPECT_EQ(another(reads_), std::nullopt) << "lost";
+  const HoldGates::Gate gate = engine_->gates().enter(scripts_, kOwner, waiter_);
+  EXPECT_EQ(another(scripts_), std::nullopt) << "it is just asking";
+  engine_->gates().leave(*gate.hold);
 }
 
 }  // namespace

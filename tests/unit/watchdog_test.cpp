@@ -656,6 +656,31 @@ TEST(Watchdog, AnotherLeaseBeginsNoRenewals) {
   EXPECT_FALSE(other->watched);
 }
 
+// The request may have taken effect, and then the server has the hold for longer than it is valid.
+TEST(Watchdog, AHoldWhoseOtherLeaseIsInDoubtLingersForTheLongestOne) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(30'000));
+  watchdog.changeLease(*hold, at(100), milliseconds(500), false);
+  EXPECT_EQ(hold->doubtfulLease(), milliseconds(30'000));
+  // The loss is told ahead by a twentieth of the shorter lease.
+  EXPECT_EQ(watchdog.nextDue(), hold->validUntil - milliseconds(25));
+  expectLoss(watchdog.collect(hold->validUntil), hold, LossReason::expired);
+  EXPECT_EQ(watchdog.nextDue(),
+            hold->validUntil + milliseconds(30'000) + milliseconds(25) + milliseconds(31));
+}
+
+TEST(Watchdog, TheLongestOfSeveralLeasesIsInDoubtUntilOneCounts) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(1000));
+  watchdog.changeLease(*hold, at(100), milliseconds(50'000), false);
+  EXPECT_EQ(hold->doubtfulLease(), milliseconds(50'000));
+  Watchdog::leaseNotChanged(*hold, someKey());
+  watchdog.changeLease(*hold, at(200), milliseconds(500), false);
+  EXPECT_EQ(hold->doubtfulLease(), milliseconds(50'000));
+  watchdog.leaseChanged(*hold, at(200), milliseconds(500));
+  EXPECT_EQ(hold->doubtfulLease(), milliseconds(0)) << "the server has this one";
+}
+
 // ---- Several leases in one hold
 
 TEST(Watchdog, WhatTheServerSaysLimitsEachLease) {
@@ -953,6 +978,97 @@ TEST(Watchdog, ARenewalMayComeBeforeItMust) {
   watchdog.renewed(*hold, at(kPeriod), at(10'001), milliseconds(300));
   EXPECT_EQ(watchdog.nextDue(), at(2 * kPeriod) - milliseconds(300));
   EXPECT_EQ(hold->validUntil, at(kPeriod) + kValid);
+}
+
+TEST(Watchdog, ALateRenewalIsAsLateAsAllItsFailuresHaveMadeIt) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  EXPECT_EQ(watchdog.dueOf(*hold), at(kPeriod));
+  expectRenewal(watchdog.collect(at(kPeriod)), hold);
+  watchdog.renewalFailed(*hold, at(kPeriod));
+  expectRenewal(watchdog.collect(watchdog.nextDue()), hold);
+  EXPECT_EQ(watchdog.dueOf(*hold), at(kPeriod));
+}
+
+// From here on it has the watchdog's lease, by which it is known when a renewal was due.
+TEST(Watchdog, ARenewalThatOutlastsALongLeaseReplacesIt) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(60'000));
+  hold->count = 2;
+  watchdog.granted(*hold, at(1000), kTimeout, true, kNever);
+  watchdog.renewed(*hold, at(40'000), at(40'001));
+  EXPECT_EQ(hold->validUntil, at(40'000) + kValid);
+  EXPECT_EQ(hold->lease, kTimeout);
+}
+
+// The answer says that the owner has a hold, not that this one had not ended before the script ran.
+TEST(Watchdog, ARenewalMakesNoHoldLongerWhosePartsWereOver) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = makeHold();
+  hold->parts.emplace_back();
+  watchdog.granted(*hold, at(0), kTimeout, true, kNever);
+  watchdog.renewed(*hold, at(kPeriod), at(kValid));
+  EXPECT_EQ(hold->parts[0].validUntil, at(kValid));
+  EXPECT_EQ(hold->validUntil, at(kValid));
+  EXPECT_EQ(hold->handle->validUntil(), at(kValid));
+}
+
+TEST(Watchdog, APartThatIsRenewedHasTheLeaseOfTheRenewal) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = makeHold();
+  hold->parts.emplace_back();
+  watchdog.granted(*hold, at(0), milliseconds(500), true, kNever);
+  watchdog.renewed(*hold, at(100), at(101));
+  EXPECT_EQ(hold->parts[0].lease, kTimeout);
+  EXPECT_EQ(watchdog.collect(at(100) + kTold).lost.size(), 1U) << "told 100 ms ahead";
+}
+
+// A second answer about it is no second loss, and the server may have it still.
+TEST(Watchdog, ALimitForgetsNoLostHold) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  expectLoss(watchdog.collect(at(kTold)), hold, LossReason::unreachable);
+  watchdog.limit(*hold, at(29'900));
+  EXPECT_EQ(watchdog.nextDue(), at(kGone));
+}
+
+TEST(Watchdog, ALimitBringsTheLossForward) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  watchdog.limit(*hold, at(5000));
+  EXPECT_EQ(hold->handle->validUntil(), at(5000));
+  EXPECT_EQ(watchdog.nextDue(), at(4900));
+}
+
+// Its renewal was due, and was given to nobody while the connection was away.
+TEST(Watchdog, AnOverdueHoldWhoseMaxHoldIsOverIsToldAfterTheReconnection) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog, at(0), at(10'500));
+  const HoldPtr other = watched(watchdog, at(0));
+  expectNothing(watchdog.collect(at(kPeriod), 0));
+  watchdog.renewAll(at(10'600), false);
+  EXPECT_EQ(watchdog.size(), 2U);
+  const auto work = watchdog.collect(at(10'600), 0);
+  ASSERT_EQ(work.lost.size(), 1U);
+  EXPECT_EQ(work.lost.front().hold, hold);
+  EXPECT_EQ(work.lost.front().reason, LossReason::maxHold);
+  EXPECT_EQ(watchdog.collect(at(10'600)).renew, std::vector<HoldPtr>{other});
+}
+
+TEST(Watchdog, AnAnswerEndsTheLongPausesBetweenQuestions) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(60'000));
+  watchdog.renewAll(at(5), true);
+  for (int i = 0; i < 4; ++i) {
+    const TimePoint now = watchdog.nextDue();
+    EXPECT_EQ(watchdog.collect(now).verify.size(), 1U);
+    watchdog.renewalFailed(*hold, now);
+  }
+  watchdog.verified(*hold, watchdog.nextDue());
+  watchdog.renewAll(at(20'000), true);
+  EXPECT_EQ(watchdog.collect(at(20'000)).verify.size(), 1U);
+  watchdog.renewalFailed(*hold, at(20'000));
+  EXPECT_EQ(watchdog.nextDue(), at(20'100));
 }
 
 TEST(Watchdog, AQuestionWithoutAnswerIsAskedAgain) {
