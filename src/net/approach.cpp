@@ -213,7 +213,8 @@ void Approach::onReady(int status) {
     fail({Errc::connectionFailed, "the connection failed during the handshake"});
     return;
   }
-  poll_->setEvents(handshake_->unsent().empty() ? UV_READABLE : UV_READABLE | UV_WRITABLE);
+  const bool forRoom = !handshake_->unsent().empty() && !stream_->writeAwaitsInput();
+  poll_->setEvents(forRoom ? UV_READABLE | UV_WRITABLE : UV_READABLE);
 }
 
 /// Returns false when the stream has to wait for the server, and for nothing else: the socket of a

@@ -144,9 +144,12 @@ PendingRequests::Leader ConnectionCore::passRole() noexcept {
 }
 
 void ConnectionCore::arm() noexcept {
-  const bool input = pending.background() > 0 && !reading;
+  // Room that is there already would wake the loop again and again.
+  const bool outputAwaitsInput = output.blocked() && stream->writeAwaitsInput();
+  const bool room = output.blocked() && !outputAwaitsInput;
+  const bool input = (pending.background() > 0 || outputAwaitsInput) && !reading;
   const std::uint32_t events = (input ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
-                               (output.blocked() ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
+                               (room ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
   // Of what the stream has taken from the socket, the socket tells nothing.
   if (input && stream->hasBufferedInput() && !std::exchange(buffered, true)) {
     wakeLoop_();

@@ -329,9 +329,10 @@ bool PubSubLink::Impl::writePending() {
     out_.clear();
     written_ = 0;
   }
-  if (pending != pollingWrites_) {
-    pollingWrites_ = pending;
-    poll_->setEvents(pending ? UV_READABLE | UV_WRITABLE : UV_READABLE);
+  const bool forRoom = pending && !stream_->writeAwaitsInput();
+  if (forRoom != pollingWrites_) {
+    pollingWrites_ = forRoom;
+    poll_->setEvents(forRoom ? UV_READABLE | UV_WRITABLE : UV_READABLE);
   }
   return true;
 }

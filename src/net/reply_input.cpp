@@ -48,7 +48,8 @@ ssize_t ReplyInput::await(Stream& stream,
   }
   // The loop may be busy with application code for longer than a request may wait, so that the
   // reader looks for room, too.
-  if (const bool forRoom = output.blocked(); forRoom || left < kReceiveSlice) {
+  if (const bool forRoom = output.blocked() && !stream.writeAwaitsInput();
+      forRoom || left < kReceiveSlice) {
     room = sleep(stream, left, forRoom);
     // After a pause of the process the reply may be there although its time is over.
     return take(stream);

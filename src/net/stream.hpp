@@ -72,6 +72,10 @@ class Stream {
 
   /// Why a call has failed with EPROTO; null before. Stays as it is then. From any thread.
   [[nodiscard]] virtual const StreamFailure* failure() const noexcept { return nullptr; }
+
+  /// True when write() waits for the peer and not for room (TLS): room is no reason to call it
+  /// again before read() has taken what is missing. From any thread.
+  [[nodiscard]] virtual bool writeAwaitsInput() const noexcept { return false; }
 };
 
 }  // namespace rlock::detail::net

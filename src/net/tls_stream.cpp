@@ -206,6 +206,9 @@ ssize_t TlsStream::decrypt(char* data, std::size_t size) noexcept {
     }
     break;
   }
+  if (SSL_in_init(ssl_.get()) == 0 || end == 0 || failed_.load(std::memory_order_relaxed)) {
+    writeAwaitsInput_.store(false, std::memory_order_relaxed);
+  }
   if (total > 0) {
     // These bytes come first; the next call finds the end or the failure again.
     if (error != EAGAIN) {
@@ -235,6 +238,7 @@ bool TlsStream::encrypt(const char* data, std::size_t size) noexcept {
       SSL_get_error(ssl_.get(), 0) == SSL_ERROR_WANT_READ) {
     // Half of a message that belongs to no handshake has come, such as a session ticket in several
     // records. OpenSSL wants the rest first, which the reader brings.
+    writeAwaitsInput_.store(true, std::memory_order_relaxed);
     errno = EAGAIN;
     return false;
   }

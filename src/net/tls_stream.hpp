@@ -46,6 +46,9 @@ class TlsStream final : public Stream {
   [[nodiscard]] bool hasBufferedInput() const noexcept override {
     return buffered_.load(std::memory_order_relaxed);
   }
+  [[nodiscard]] bool writeAwaitsInput() const noexcept override {
+    return writeAwaitsInput_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] bool packsWrites() const noexcept override { return true; }
   [[nodiscard]] const StreamFailure* failure() const noexcept override {
     return failed_.load(std::memory_order_acquire) ? &failure_ : nullptr;
@@ -86,6 +89,8 @@ class TlsStream final : public Stream {
   bool ended_ RLOCK_GUARDED_BY(mutex_) = false;   // nothing is to be said any more
   std::string refusal_ RLOCK_GUARDED_BY(mutex_);  // of the server's certificate
 
+  // Written under mutex_: OpenSSL has half of a message of its own.
+  Atomic<bool> writeAwaitsInput_{false};
   // Written once, under mutex_, before failed_.
   StreamFailure failure_;
   Atomic<bool> failed_{false};

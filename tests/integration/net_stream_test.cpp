@@ -164,6 +164,92 @@ TEST(RecordStreams, ManyThreadsShareOne) {
   EXPECT_EQ(server.accepted(), 1U);
 }
 
+/// Passes bytes on, and writes nothing between cut() and the next bytes that come.
+class CutStream final : public Stream {
+ public:
+  struct Cut {
+    std::atomic<bool> now{false};
+    std::atomic<int> writes{0};  ///< meanwhile
+  };
+
+  CutStream(int fd, Cut& cut) : fd_(fd), cut_(cut) {}
+  ~CutStream() override { shutdown(); }
+
+  ssize_t read(char* data, std::size_t size, bool mayBlock) noexcept override {
+    const ssize_t count = ::recv(fd_.get(), data, size, mayBlock ? 0 : MSG_DONTWAIT);
+    if (count > 0) {
+      cut_.now = false;
+    }
+    return count;
+  }
+  ssize_t write(const char* data, std::size_t size) noexcept override {
+    if (cut_.now) {
+      ++cut_.writes;
+      errno = EAGAIN;
+      return -1;
+    }
+    return ::send(fd_.get(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  void shutdown() noexcept override { ::shutdown(fd_.get(), SHUT_RDWR); }
+  [[nodiscard]] int descriptor() const noexcept override { return fd_.get(); }
+  [[nodiscard]] bool writeAwaitsInput() const noexcept override { return cut_.now; }
+
+ private:
+  UniqueFd fd_;
+  Cut& cut_;
+};
+
+/// As amid a session ticket in several records, of which the server is late with the rest.
+class WriteAwaitsInput : public testing::Test {
+ protected:
+  [[nodiscard]] std::unique_ptr<LinkHarness> connected() {
+    auto harness = std::make_unique<LinkHarness>(server_.port(), [this](LinkSettings& settings) {
+      settings.replyTimeout = scaled(10s);
+      settings.wrap = [this](int fd, const Endpoint&) {
+        return std::make_unique<CutStream>(fd, cut_);
+      };
+    });
+    EXPECT_TRUE(harness->waitUntilUp());
+    return harness;
+  }
+
+  CutStream::Cut cut_;
+  FakeServer server_{[this](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+    if (argv.at(1) == "late") {
+      EXPECT_EVENTUALLY(kLong, cut_.writes > 0);
+      std::this_thread::sleep_for(100ms);
+      // Spinning writes thousands of times.
+      EXPECT_LE(cut_.writes, 5);
+    }
+    return kEchoes(peer, argv);
+  }};
+};
+
+TEST_F(WriteAwaitsInput, TheLoopDoesNotSpin) {
+  const auto harness = connected();
+  const auto first = makeIntrusive<TestRequest>();
+  ASSERT_TRUE(harness->submit(*first, {"ECHO", "late"}, Mode::background));
+  cut_.now = true;
+  const auto second = makeIntrusive<TestRequest>();
+  ASSERT_TRUE(harness->submit(*second, {"ECHO", "next"}, Mode::background));
+  EXPECT_EVENTUALLY(kLong, second->isCompleted());
+  EXPECT_TRUE(second->reply().is("next"));
+}
+
+TEST_F(WriteAwaitsInput, AThreadThatReadsDoesNotSpin) {
+  const auto harness = connected();
+  const auto first = makeIntrusive<TestRequest>();
+  ASSERT_TRUE(harness->submit(*first, {"ECHO", "late"}, Mode::awaited));
+  cut_.now = true;
+  const auto second = makeIntrusive<TestRequest>();
+  ASSERT_TRUE(harness->submit(*second, {"ECHO", "next"}, Mode::awaited));
+  auto reader = std::async(std::launch::async,
+                           [&] { return harness->link().await(*first, Clock::now() + kLong); });
+  EXPECT_EQ(reader.get(), CommandLink::Awaited::complete);
+  EXPECT_EQ(harness->link().await(*second, Clock::now() + kLong), CommandLink::Awaited::complete);
+  EXPECT_TRUE(second->reply().is("next"));
+}
+
 class Heard final : public detail::net::PubSubEvents {
  public:
   void onSubscribed(const std::string& channel) override { subscribed.insert(channel); }

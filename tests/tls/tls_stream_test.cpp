@@ -171,8 +171,10 @@ TEST_F(TlsStreamTest, AWriteWaitsForTheRestOfATicket) {
   EXPECT_EQ(stream_->write("PING", 4), -1);
   EXPECT_EQ(errno, EAGAIN);
   EXPECT_EQ(stream_->failure(), nullptr);
+  EXPECT_TRUE(stream_->writeAwaitsInput());
   EXPECT_GT(server_->send(), 0U);
   EXPECT_EQ(read(), "");
+  EXPECT_FALSE(stream_->writeAwaitsInput());
   EXPECT_EQ(stream_->write("PING", 4), 4);
   EXPECT_EQ(server_->hear(), "PING");
 }
