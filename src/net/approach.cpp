@@ -243,7 +243,7 @@ bool Approach::writeHandshake() {
       handshake_->sent(static_cast<std::size_t>(count));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
-    } else if (errno == EPIPE || errno == ECONNRESET) {
+    } else if (closedByPeer(errno)) {
       // The server may have said why before it closed.
       handshake_->sent(bytes.size());
     } else {

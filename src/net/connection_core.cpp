@@ -236,6 +236,13 @@ std::string_view ConnectionCore::goOnWriting(std::string_view bytes,
   // The writer leaves first: fail() wakes the loop, which takes the stream away once there is no
   // writer.
   output.leave();
+  if (count < 0 && closedByPeer(error)) {
+    // What the server said before is still to be read, such as the alert that says why it does not
+    // accept a certificate. The reader fails the connection when it comes upon the end; without
+    // one the loop reads, which the watch tells of the end.
+    arm();
+    return {};
+  }
   fail(lock, socketFailure("writing failed", count == 0 ? EPIPE : error));
   return {};
 }

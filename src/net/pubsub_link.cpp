@@ -319,6 +319,9 @@ bool PubSubLink::Impl::writePending() {
       // No room: the rest goes out when polling tells of some.
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
+    } else if (closedByPeer(errno)) {
+      // Polling tells of the end at once, and what the server said before it is read first.
+      break;
     } else {
       loseAfterError(errno);
       return false;

@@ -3,6 +3,7 @@
 
 #include <rlock/error.hpp>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,6 +16,12 @@ struct StreamFailure {
   Errc errc = Errc::protocolError;
   std::string text{};
 };
+
+/// Whether a write() that failed with this errno has met the end that the peer has made of the
+/// connection. What it said before that can still be read.
+inline bool closedByPeer(int error) noexcept {
+  return error == EPIPE || error == ECONNRESET;
+}
 
 /// Ordered bytes to and from one peer over one socket: the seam where TLS goes in. Plain sockets
 /// pass bytes through; a TLS stream keeps its own buffers and may need several socket operations

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <functional>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -89,6 +90,10 @@ class LinkHarness : private detail::net::LinkEvents {
     return link_->up();
   }
   [[nodiscard]] int downs() const { return downs_; }
+  /// Of the last time.
+  [[nodiscard]] std::string whyDown() {
+    return harness_.run([this] { return whyDown_; });
+  }
   void whenUp(std::function<void()> function) {
     harness_.run([&] { whenUp_ = std::move(function); });
   }
@@ -104,11 +109,15 @@ class LinkHarness : private detail::net::LinkEvents {
       whenUp_();
     }
   }
-  void onDown(const Error& /*error*/) override { ++downs_; }
+  void onDown(const Error& error) override {
+    whyDown_ = error.what();
+    ++downs_;
+  }
 
   LoopHarness harness_;
   std::shared_ptr<CommandLink> link_;
   std::atomic<int> downs_{0};
+  std::string whyDown_;
   std::function<void()> whenUp_;
 };
 

@@ -250,15 +250,86 @@ TEST_F(WriteAwaitsInput, AThreadThatReadsDoesNotSpin) {
   EXPECT_TRUE(second->reply().is("next"));
 }
 
+/// Passes bytes on until the server is said to have closed, with an alert that is still to be read.
+class RefusedStream final : public Stream {
+ public:
+  RefusedStream(int fd, std::atomic<bool>& refused) : fd_(fd), refused_(refused) {}
+  ~RefusedStream() override { shutdown(); }
+
+  ssize_t read(char* data, std::size_t size, bool mayBlock) noexcept override {
+    if (refused_) {
+      heard_ = true;
+      errno = EPROTO;
+      return -1;
+    }
+    return ::recv(fd_.get(), data, size, mayBlock ? 0 : MSG_DONTWAIT);
+  }
+  ssize_t write(const char* data, std::size_t size) noexcept override {
+    if (refused_) {
+      // As in the kernel: who reads finds the end.
+      shutdown();
+      errno = EPIPE;
+      return -1;
+    }
+    return ::send(fd_.get(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  void shutdown() noexcept override { ::shutdown(fd_.get(), SHUT_RDWR); }
+  [[nodiscard]] int descriptor() const noexcept override { return fd_.get(); }
+  [[nodiscard]] const detail::net::StreamFailure* failure() const noexcept override {
+    return heard_ ? &failure_ : nullptr;
+  }
+
+ private:
+  UniqueFd fd_;
+  std::atomic<bool>& refused_;
+  std::atomic<bool> heard_{false};
+  const detail::net::StreamFailure failure_{Errc::authenticationFailed, "certificate revoked"};
+};
+
+class WriteMeetsAnAlert : public testing::TestWithParam<Mode> {};
+
+TEST_P(WriteMeetsAnAlert, AndTheReasonIsTold) {
+  FakeServer server(kEchoes);
+  std::atomic<bool> refused{false};
+  LinkHarness harness(server.port(), [&](LinkSettings& settings) {
+    settings.replyTimeout = scaled(10s);
+    settings.wrap = [&](int fd, const Endpoint&) {
+      return std::make_unique<RefusedStream>(fd, refused);
+    };
+  });
+  ASSERT_TRUE(harness.waitUntilUp());
+  refused = true;
+  const auto request = makeIntrusive<TestRequest>();
+  ASSERT_TRUE(harness.submit(*request, {"ECHO", "text"}, GetParam()));
+  if (GetParam() == Mode::background) {
+    EXPECT_EVENTUALLY(kLong, request->isCompleted());
+  } else {
+    EXPECT_EQ(harness.link().await(*request, Clock::now() + kLong), CommandLink::Awaited::complete);
+  }
+  // Lost, if the loop comes upon the end before the writer has returned from its call.
+  EXPECT_NE(request->delivery(), Request::Delivery::replied);
+  EXPECT_EVENTUALLY(kLong, harness.downs() == 1);
+  EXPECT_NE(harness.whyDown().find("certificate revoked"), std::string::npos) << harness.whyDown();
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes,
+                         WriteMeetsAnAlert,
+                         testing::Values(Mode::background, Mode::awaited, Mode::awaitedAtOnce));
+
 class Heard final : public detail::net::PubSubEvents {
  public:
   void onSubscribed(const std::string& channel) override { subscribed.insert(channel); }
   void onRefused(const std::string&, const Error& error) override { ADD_FAILURE() << error.what(); }
   void onMessage(const std::string&, std::string_view) override { ++messages; }
   void onUp() override {}
-  void onDown(const Error&) override { ++downs; }
+  void onDown(const Error& error) override {
+    if (++downs == 1) {
+      whyDown = error.what();
+    }
+  }
 
   std::set<std::string> subscribed;
+  std::string whyDown;  ///< the first time
   int messages = 0;
   int downs = 0;
 };
@@ -294,6 +365,32 @@ TEST(RecordStreams, Subscriptions) {
     return heard.subscribed.size() == 51 && heard.messages == kMessages;
   }));
   EXPECT_EQ(loop.run([&] { return heard.downs; }), 0);
+  loop.run([&] { link.reset(); });
+}
+
+TEST(RefusedStreams, ASubscriptionTellsTheReason) {
+  FakeServer server([](FakeServer::Peer& peer, const FakeServer::Argv&) {
+    return peer.send("*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
+  });
+  LoopHarness loop;
+  Heard heard;
+  std::atomic<bool> refused{false};
+  LinkSettings settings = settingsFor({tcp(server.port())});
+  settings.wrap = [&](int fd, const Endpoint&) {
+    return std::make_unique<RefusedStream>(fd, refused);
+  };
+  auto link = loop.run([&] {
+    auto made = std::make_unique<detail::net::PubSubLink>(loop.loop(), settings, heard);
+    made->subscribe("a");
+    return made;
+  });
+  ASSERT_EVENTUALLY(kLong, loop.run([&] { return heard.subscribed.size() == 1; }));
+  loop.run([&] {
+    refused = true;
+    link->subscribe("b");
+  });
+  EXPECT_EVENTUALLY(kLong, loop.run([&] { return heard.downs >= 1; }));
+  EXPECT_NE(loop.run([&] { return heard.whyDown; }).find("certificate revoked"), std::string::npos);
   loop.run([&] { link.reset(); });
 }
 

@@ -26,6 +26,7 @@
 namespace rlock::test {
 namespace {
 
+using ::rlock::detail::net::closedByPeer;
 using ::rlock::detail::net::Stream;
 using ::rlock::detail::net::TlsContext;
 using ::rlock::detail::net::TlsHandle;
@@ -177,6 +178,28 @@ TEST_F(TlsStreamTest, AWriteWaitsForTheRestOfATicket) {
   EXPECT_FALSE(stream_->writeAwaitsInput());
   EXPECT_EQ(stream_->write("PING", 4), 4);
   EXPECT_EQ(server_->hear(), "PING");
+}
+
+/// With TLS 1.3 the client is through with its handshake when the server looks at its certificate.
+TEST_F(TlsStreamTest, AServerThatHasClosedIsStillHeard) {
+  SSL_CTX_set_verify(
+      server_->context(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  begin();
+  EXPECT_EQ(stream_->open(), Stream::Opening::needsInput);
+  EXPECT_FALSE(server_->proceed());
+  server_->send();
+  ASSERT_EQ(stream_->open(), Stream::Opening::done);
+  EXPECT_FALSE(server_->proceed());
+  EXPECT_GT(server_->send(), 0U) << "the alert";
+  server_.reset();
+  EXPECT_EQ(stream_->write("PING", 4), -1);
+  EXPECT_TRUE(closedByPeer(errno)) << errno;
+  EXPECT_EQ(read(), "");
+  EXPECT_EQ(errno, EPROTO);
+  ASSERT_NE(stream_->failure(), nullptr);
+  EXPECT_NE(stream_->failure()->text.find("certificate required"), std::string::npos)
+      << stream_->failure()->text;
+  EXPECT_EQ(stream_->write("PING", 4), -1);
 }
 
 /// Nodes that come and go have new addresses each time.
