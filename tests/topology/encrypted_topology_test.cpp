@@ -10,8 +10,8 @@ namespace {
 
 class Encrypted : public TopologyTest {
  protected:
-  [[nodiscard]] TlsFiles files() {
-    const CertificateFiles issued = ca_.issue();
+  [[nodiscard]] TlsFiles files(const CertificateSpec& spec = {}) {
+    const CertificateFiles issued = ca_.issue(spec);
     return {issued.certificate, issued.key, ca_.file()};
   }
 
@@ -100,6 +100,47 @@ TEST_F(Encrypted, ClusterNodes) {
   stranger.tlsCaFile.clear();
   stranger.connectTimeout = 3s;
   EXPECT_NE(outcomeOf([&] { Client::connect(stranger); }), "ok");
+}
+
+/// The client knows the first node by a name, and the map names all of them by addresses.
+TEST_F(Encrypted, ANodeProvesTheHostThatTheMapHas) {
+  RedisClusterOptions options;
+  options.tls = files({.names = "DNS:localhost"});
+  RedisCluster cluster(options);
+  std::string uri = cluster.tlsUri();
+  uri.replace(uri.find("127.0.0.1"), std::string_view("127.0.0.1").size(), "localhost");
+  const std::string name = cluster.nameAt(1, "used:");
+  const auto takeBy = [&](const std::string& how) {
+    return outcomeOf([&] {
+      Client client = Client::connect(tuned(how));
+      client.getLock(name).lock();
+    });
+  };
+  EXPECT_EQ(takeBy(uri), "authenticationFailed");
+  EXPECT_EQ(takeBy(uri + "&tls-server-name=localhost"), "ok");
+  EXPECT_EQ(takeBy(uri + "&tls-server-name=others.example.org"), "authenticationFailed");
+}
+
+/// What a node says of its name besides is no proof.
+TEST_F(Encrypted, TheHostNameThatANodeAnnouncesReplacesNoAddress) {
+  RedisClusterOptions options;
+  options.tls = files({.names = "DNS:localhost"});
+  options.extraArgs = {"--cluster-announce-hostname", "localhost"};
+  RedisCluster cluster(options);
+  std::string uri = cluster.tlsUri();
+  uri.replace(uri.find("127.0.0.1"), std::string_view("127.0.0.1").size(), "localhost");
+  EXPECT_EQ(outcomeOf([&] {
+              Client client = Client::connect(tuned(uri));
+              client.getLock(cluster.nameAt(1, "refused:")).lock();
+            }),
+            "authenticationFailed");
+  for (std::size_t node = 0; node < cluster.size(); ++node) {
+    cluster.raw(node).run({"CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname"});
+  }
+  for (std::size_t node = 0; node < cluster.size(); ++node) {
+    const std::string name = cluster.nameAt(node, "used:");
+    use([&](Client& client) { return client.getLock(name); }, tuned(uri, 2s));
+  }
 }
 
 }  // namespace
