@@ -517,8 +517,53 @@ std::vector<std::string> withEmptyValues(std::span<const std::string> args) {
   return result;
 }
 
+// CLI11 ends a subcommand at "++", which is a name like any other here: as an operand it goes
+// behind
+// "--", where nothing has a meaning of its own.
+std::vector<std::string> withoutTerminators(const CLI::App& app, std::vector<std::string> args) {
+  std::vector<std::string> names;
+  const CLI::App* sub = nullptr;
+  for (std::size_t i = 0; i < args.size() && args[i] != "--";) {
+    if (args[i] == "++") {
+      names.push_back(args[i]);
+      args.erase(args.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    const bool option = args[i].size() > 1 && args[i].front() == '-';
+    for (const Words& words : kSubcommands) {
+      if (sub == nullptr && words.name == args[i]) {
+        sub = app.get_subcommand(args[i]);
+      }
+    }
+    i += option && takesNext(sub, app, args[i]) ? 2U : 1U;
+  }
+  if (!names.empty()) {
+    const auto end = std::find(args.begin(), args.end(), "--");
+    if (end == args.end()) {
+      args.emplace_back("--");
+    }
+    args.insert(args.end(), names.begin(), names.end());
+  }
+  return args;
+}
+
 Ended usageError(const std::string& text) {
   return {number(ExitCode::usage), "", fmt::format("rlock: {}\nTry \"rlock --help\".\n", text)};
+}
+
+// What is left over says more than that something is missing. Empty: nothing is left over.
+std::string unexpected(const CLI::App& app) {
+  const std::vector<std::string> rest = app.remaining(true);
+  for (const std::string& argument : rest) {
+    if (argument.size() > 1 && argument.front() == '-') {
+      return fmt::format(
+          "unknown option \"{}\"; an operand that begins with a dash comes after \"--\"",
+          detail::escapeForDisplay(argument));
+    }
+  }
+  return rest.empty()
+             ? std::string()
+             : fmt::format("unexpected argument \"{}\"", detail::escapeForDisplay(rest.front()));
 }
 
 // The operands of `run` and `try`.
@@ -588,7 +633,8 @@ ParsedArguments parseArguments(const std::vector<std::string>& args) {
   try {
     const std::size_t end = endOfOptions(app, args);
     // CLI11 takes them from the back.
-    std::vector<std::string> reversed = withEmptyValues(std::span(args).first(end));
+    std::vector<std::string> reversed =
+        withoutTerminators(app, withEmptyValues(std::span(args).first(end)));
     std::reverse(reversed.begin(), reversed.end());
     app.parse(reversed);
     Arguments& arguments = parser.arguments();
@@ -613,7 +659,10 @@ ParsedArguments parseArguments(const std::vector<std::string>& args) {
   } catch (const CLI::CallForVersion& version) {
     return {std::nullopt, {0, std::string(version.what()) + "\n", ""}};
   } catch (const CLI::ParseError& error) {
-    return {std::nullopt, usageError(error.what())};
+    const bool operands = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr ||
+                          dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    const std::string rest = operands ? unexpected(app) : std::string();
+    return {std::nullopt, usageError(rest.empty() ? error.what() : rest)};
   } catch (const SettingsError& error) {
     return {std::nullopt,
             {number(ExitCode::configuration), "", fmt::format("rlock: {}\n", error.what())}};

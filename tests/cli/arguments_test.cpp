@@ -48,6 +48,46 @@ class CliArguments : public ::testing::Test {
   test::TempDir directory_;
 };
 
+TEST_F(CliArguments, EveryNameIsANameBehindTwoDashes) {
+  const std::string large(10'240, 'x');
+  for (const char* const subcommand : {"show", "wait", "hold", "doctor"}) {
+    for (const std::string& name : {std::string("-x"),
+                                    std::string("--json"),
+                                    std::string("++"),
+                                    std::string("+1"),
+                                    std::string("-"),
+                                    std::string("a\nb"),
+                                    std::string("\xff\xfe"),
+                                    large}) {
+      EXPECT_EQ(parsed({subcommand, "--", name}).lock.name, name) << subcommand;
+    }
+  }
+}
+
+TEST_F(CliArguments, TwoPlusSignsAreAName) {
+  EXPECT_EQ(parsed({"show", "++"}).lock.name, "++");
+  EXPECT_TRUE(parsed({"show", "++", "--json"}).json);
+  EXPECT_EQ(parsed({"-u", "redis://one:1", "unlock", "++", "--force"}).lock.name, "++");
+  EXPECT_EQ(parsed({"list", "++"}).pattern, "++");
+  EXPECT_EQ(parsed({"run", "++", "true"}).lock.name, "++");
+  const Arguments labelled = parsed({"hold", "--label", "++", "name"});
+  EXPECT_EQ(labelled.lock.label, "++");
+  EXPECT_EQ(labelled.lock.name, "name");
+}
+
+TEST_F(CliArguments, AnOperandTooManyIsNamed) {
+  for (const char* const subcommand : {"show", "wait", "hold", "list", "doctor"}) {
+    const Ended ended = refused({subcommand, "-x"});
+    EXPECT_EQ(ended.code, number(ExitCode::usage));
+    EXPECT_THAT(ended.error,
+                HasSubstr("unknown option \"-x\"; an operand that begins with a dash"));
+  }
+  EXPECT_THAT(refused({"run", "-x", "true"}).error, HasSubstr("unknown option \"-x\""));
+  EXPECT_THAT(refused({"show", "a", "b\n\x1b"}).error,
+              HasSubstr("unexpected argument \"b\\n\\x1b\""));
+  EXPECT_THAT(refused({"show"}).error, HasSubstr("NAME is required"));
+}
+
 TEST_F(CliArguments, TheFileIsInTheFolderOfTheUser) {
   const test::TempDir home;
   std::filesystem::create_directories(home.file(".config/rlock"));
