@@ -164,8 +164,9 @@ struct Options {
   LogHook log{};
   /// Runs callbacks. Empty: they run on the client's loop thread.
   Executor executor{};
-  /// The caller's own loop, which must outlive the client and be run by the caller, not by a forked
-  /// child. Null: the client runs a thread with a loop of its own.
+  /// The caller's own loop, which must outlive the client and be run by the caller. A forked child
+  /// may run it on after `uv_loop_fork()`, without the client. Null: the client runs a thread with
+  /// a loop of its own.
   uv_loop_t* loop = nullptr;
 
   /// PING on a connection that was idle this long. 5 s; 10 ms to 1 h.

@@ -74,6 +74,10 @@ void LoopCore::runThread(const std::string& name) noexcept {
 
 void LoopCore::onAsync(uv_async_t* handle) noexcept {
   auto* const core = static_cast<LoopCore*>(handle->data);
+  if (core->loopThread_.abandoned()) {
+    // In a child. The functions are the parent's, and so was whoever held their mutex.
+    return;
+  }
   core->loopThread_.enter();
   if (core->posted_.run()) {
     core->closeAll();

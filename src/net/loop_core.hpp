@@ -43,6 +43,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   void keepToTheEnd(std::shared_ptr<const void> object) noexcept;
 
   [[nodiscard]] uv_loop_t* raw() noexcept { return loop_; }
+  /// Whether the loop is the application's.
+  [[nodiscard]] bool adopted() const noexcept { return !owned_; }
   [[nodiscard]] LoopThread& thread() noexcept { return loopThread_; }
   [[nodiscard]] PostedFunctions& posted() noexcept { return posted_; }
   [[nodiscard]] PassEndFunctions& passEnd() noexcept { return passEnd_; }

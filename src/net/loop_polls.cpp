@@ -2,6 +2,7 @@
 #include "net/loop_polls.hpp"
 
 #include "net/loop_core.hpp"
+#include "net/socket.hpp"
 
 #include <memory>
 #include <utility>
@@ -33,6 +34,9 @@ void LoopPolls::start(Poll& poll, int events, Poll::Callback callback) {
     first_ = handle.get();
     core_.handleOpened();
     poll.handle_ = handle.release();
+    if (core_.adopted()) {
+      keepNumberInChild(poll.fd_, true);
+    }
   }
   poll.handle_->callback = std::move(callback);
   setEvents(poll, events);
@@ -53,6 +57,9 @@ void LoopPolls::stop(Poll& poll) noexcept {
     handle->next->previous = handle->previous;
   }
   handle->owner = nullptr;
+  if (core_.adopted()) {
+    keepNumberInChild(poll.fd_, false);
+  }
   // Not merely stopped: closing it later would touch the descriptor again, which may be another
   // one's by then.
   uv_close(reinterpret_cast<uv_handle_t*>(&handle->uv), &LoopPolls::onClosed);

@@ -140,6 +140,9 @@ void PassEndFunctions::push(QueuedFunction* node) noexcept {
 
 void PassEndFunctions::onPrepare(uv_prepare_t* handle) noexcept {
   auto* const self = static_cast<PassEndFunctions*>(handle->data);
+  if (self->thread_.abandoned()) {
+    return;
+  }
   self->thread_.enter();
   self->run();
 }

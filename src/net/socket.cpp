@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/time.h>
 #include <unistd.h>
 #include <utility>
@@ -21,26 +22,27 @@ namespace rlock::detail::net {
 
 namespace {
 
-/// The descriptors that a child process must not keep, as a set of numbers that can be emptied
-/// between fork() and whatever the child does first, where no mutex may be used. Greater numbers
-/// than it can hold are left to the child.
-class OpenDescriptors {
+/// A set of descriptors that can be emptied between fork() and whatever the child does first, where
+/// no mutex may be used. Greater numbers than it can hold are left out.
+class DescriptorSet {
  public:
   void add(int fd) noexcept {
     if (const auto index = wordOf(fd); index < words_.size()) {
       words_[index].fetch_or(bitOf(fd), std::memory_order_relaxed);
     }
   }
-  void remove(int fd) noexcept {
-    if (const auto index = wordOf(fd); index < words_.size()) {
-      words_[index].fetch_and(~bitOf(fd), std::memory_order_relaxed);
-    }
+  /// Returns whether it was there.
+  bool remove(int fd) noexcept {
+    const auto index = wordOf(fd);
+    return index < words_.size() &&
+           (words_[index].fetch_and(~bitOf(fd), std::memory_order_relaxed) & bitOf(fd)) != 0;
   }
-  void closeInChild() noexcept {
+  template <class Each>
+  void takeAll(Each each) noexcept {
     for (std::size_t index = 0; index < words_.size(); ++index) {
       std::uint64_t word = words_[index].exchange(0, std::memory_order_relaxed);
       for (; word != 0; word &= word - 1) {
-        ::close(static_cast<int>(index * kBits) + std::countr_zero(word));
+        each(static_cast<int>(index * kBits) + std::countr_zero(word));
       }
     }
   }
@@ -55,12 +57,46 @@ class OpenDescriptors {
   std::array<std::atomic<std::uint64_t>, 1024> words_{};
 };
 
-constinit OpenDescriptors openDescriptors;
+constinit DescriptorSet openDescriptors;     // a child process must not keep them
+constinit DescriptorSet watchedDescriptors;  // of them, those of loops of the application's
 
-[[maybe_unused]] const int kRegistered =
-    ::pthread_atfork(nullptr, nullptr, [] { openDescriptors.closeInChild(); });
+/// An application's loop that goes on in the child adds all that it watches to a set of its own,
+/// and libuv aborts where one is closed. An empty epoll set is one that is never ready, for
+/// anything.
+void closeInChild() noexcept {
+  int never = -1;
+  bool neverIsWatched = false;
+  openDescriptors.takeAll([&](int fd) {
+    if (never >= 0 && watchedDescriptors.remove(fd)) {
+      static_cast<void>(::dup3(never, fd, O_CLOEXEC));
+      return;
+    }
+    ::close(fd);
+    if (watchedDescriptors.remove(fd)) {
+      // Not before there is a number for it.
+      never = ::epoll_create1(EPOLL_CLOEXEC);
+      neverIsWatched = never == fd;
+      if (never >= 0 && !neverIsWatched) {
+        static_cast<void>(::dup3(never, fd, O_CLOEXEC));
+      }
+    }
+  });
+  if (never >= 0 && !neverIsWatched) {
+    ::close(never);
+  }
+}
+
+[[maybe_unused]] const int kRegistered = ::pthread_atfork(nullptr, nullptr, &closeInChild);
 
 }  // namespace
+
+void keepNumberInChild(int fd, bool kept) noexcept {
+  if (kept) {
+    watchedDescriptors.add(fd);
+  } else {
+    watchedDescriptors.remove(fd);
+  }
+}
 
 UniqueFd::UniqueFd(int fd) noexcept : fd_(fd), forkGeneration_(forkGeneration()) {
   if (fd >= 0) {

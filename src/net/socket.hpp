@@ -34,6 +34,10 @@ class UniqueFd {
   std::uint32_t forkGeneration_ = 0;
 };
 
+/// In a child process the number of this descriptor of a UniqueFd stays taken from here on, or no
+/// longer: by a file that is never ready, for a loop that watches it and goes on there.
+void keepNumberInChild(int fd, bool kept) noexcept;
+
 /// How long a Stream::read() that may block waits for the first byte.
 inline constexpr std::chrono::milliseconds kReceiveSlice{40};
 

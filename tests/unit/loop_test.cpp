@@ -812,6 +812,55 @@ TEST_F(AdoptedLoopTest, MayBeAdoptedAgainAndAgain) {
   EXPECT_EQ(uv_run(&uv_, UV_RUN_DEFAULT), 0);
 }
 
+/// libuv aborts where a descriptor that it watches is closed.
+TEST_F(AdoptedLoopTest, AChildMayRunItOn) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a forked child cannot exit() under this sanitizer";
+#endif
+  SocketPair pair;
+  SocketPair another;
+  int shots = 0;
+  Poll readable(*loop_, pair.near.get());
+  readable.start(UV_READABLE, [&](int, int) { ++shots; });
+  Poll writable(*loop_, another.near.get());
+  writable.start(UV_WRITABLE, [&](int, int) { ++shots; });
+  uv_run(&uv_, UV_RUN_NOWAIT);
+  const int before = shots;
+  EXPECT_GT(before, 0);
+  loop_->post([&] { ++shots; });
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::alarm(20);
+    if (uv_loop_fork(&uv_) != 0) {
+      ::_exit(2);
+    }
+    uv_timer_t end;
+    uv_timer_init(&uv_, &end);
+    uv_timer_start(
+        &end, [](uv_timer_t* timer) { uv_stop(timer->loop); }, 20, 0);
+    // A client of the child's own may have it.
+    const auto own = Loop::adopt(&uv_);
+    bool ran = false;
+    own->post([&] { ran = true; });
+    uv_run(&uv_, UV_RUN_DEFAULT);
+    ::_exit(shots == before && ran ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  // The parent's goes on.
+  EXPECT_TRUE(eventually(kLong, [&] {
+    uv_run(&uv_, UV_RUN_NOWAIT);
+    return shots > before + 1;
+  }));
+  readable.stop();
+  writable.stop();
+  loop_->post([this] { loop_->stop(soon()); });
+  EXPECT_EQ(uv_run(&uv_, UV_RUN_DEFAULT), 0);
+}
+
 TEST(LoopForkTest, TheChildForgetsTheLoop) {
   auto loop = Loop::createOwned("rlock-test");
   auto timer = std::make_unique<Timer>(*loop, [] {});
