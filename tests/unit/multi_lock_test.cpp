@@ -122,6 +122,27 @@ TEST(MultiLockOfMembers, AStopBetweenTwoRoundsStopsTheNextOne) {
   EXPECT_TRUE(members.list[0]->waits.size() == 1 || members.list[0]->cameStopped);
 }
 
+TEST(MultiLockOfMembers, AStopEndsThePauseBetweenTwoRounds) {
+  MembersInTime<MultiLock> members;
+  members.list[2]->instead = away();
+  std::stop_source stop;
+  AcquireParams params;
+  params.wait = Duration::max();
+  params.stop = stop.get_token();
+  members.acquire(std::move(params));
+  EXPECT_FALSE(members.answer);
+  EXPECT_FALSE(members.later.empty()) << "a pause";
+  stop.request_stop();
+  runAll(members.queue);
+  ASSERT_TRUE(members.answer);
+  ASSERT_FALSE(members.answer->has_value());
+  EXPECT_EQ(members.answer->error().errc(), Errc::cancelled);
+  // What was to end the pause comes later, and begins no other round.
+  const std::size_t asked = members.list[0]->waits.size();
+  members.goOn();
+  EXPECT_EQ(members.list[0]->waits.size(), asked);
+}
+
 // The others are held meanwhile, and a hold that is nearly over is of no use.
 TEST(MultiLockOfMembers, AtMostHalfOfTheMaxHoldIsSpentOnWaiting) {
   MembersInTime<MultiLock> members;

@@ -58,6 +58,7 @@ class MultiAcquire final : public GroupAcquire {
   void stopped() override {
     perform(tell([](MultiFsm& fsm) { return fsm.stopped(stopError()); }));
     endRound();
+    endPause();
   }
   void expired() override {
     perform(tell([](MultiFsm& fsm) { return fsm.expired(lateError()); }));
@@ -90,6 +91,8 @@ class MultiAcquire final : public GroupAcquire {
 
   // Asking the next member.
   void take();
+  /// Goes on after a pause, unless somebody has.
+  void endPause();
   void takeNow();
 
   // Its answer.
@@ -123,6 +126,7 @@ class MultiAcquire final : public GroupAcquire {
   bool ended_ RLOCK_GUARDED_BY(mutex_) = false;  // the caller has left
   bool lostOne_ RLOCK_GUARDED_BY(mutex_) = false;
   bool hurried_ RLOCK_GUARDED_BY(mutex_) = false;
+  bool pausing_ RLOCK_GUARDED_BY(mutex_) = false;   // between two rounds
   bool restless_ RLOCK_GUARDED_BY(mutex_) = false;  // no wait in this round: pause before the next
   int pauses_ RLOCK_GUARDED_BY(mutex_) = 0;
   std::uint64_t rounds_ RLOCK_GUARDED_BY(mutex_) = 0;
@@ -186,21 +190,33 @@ inline void MultiAcquire::take() {
   std::optional<Clock::duration> pause;
   {
     const MutexLock lock(mutex_);
-    if (fsm_.next() == 0 && std::exchange(restless_, false)) {
+    // Race: a stop request that has come since the round ended would end no later pause.
+    if (fsm_.next() == 0 && std::exchange(restless_, false) && !ended_) {
       pause = backoffPause(
           kShortestMultiPause,
           kLongestMultiPause,
           pauses_++,
           spreadBits(rounds_) ^ static_cast<std::uint32_t>(params_.owner.value * 40503U));
+      pausing_ = true;
     }
   }
   if (pause) {
     // During the pause only this timer keeps the object alive.
     group_->callAt(std::min(group_->now() + *pause, deadline_),
-                   [self = self()] { self->guarded([&] { self->takeNow(); }); });
+                   [self = self()] { self->guarded([&] { self->endPause(); }); });
   } else {
     takeNow();
   }
+}
+
+inline void MultiAcquire::endPause() {
+  {
+    const MutexLock lock(mutex_);
+    if (!std::exchange(pausing_, false)) {
+      return;
+    }
+  }
+  takeNow();
 }
 
 inline void MultiAcquire::takeNow() {
