@@ -4,6 +4,7 @@
 // clients and the server, and told to nobody but the holder.
 
 #include "integration/lost_reply_harness.hpp"
+#include "support/fenced_resource.hpp"
 
 #include <algorithm>
 
@@ -498,6 +499,36 @@ TEST_F(FencedKinds, AHolderThatLostTheLockCannotWrite) {
   EXPECT_EQ(inThread([&] { return write(lock.lockAndGetToken(), "the next one"); }).get(), 1);
   EXPECT_EQ(write(stalled, "too late"), 0);
   EXPECT_EQ(raw().get("{r}value"), "the next one");
+}
+
+class FencedWriters : public SafetyTest {};
+
+TEST_F(FencedWriters, C3_XCLK2_AWriterStoppedPastItsLeaseIsRefusedAtTheResource) {
+  const RedisServer storage;
+  FencedResource resource(storage.port());
+  const std::string write = "write " + std::to_string(storage.port()) + " ";
+  Worker stopped(uri("watchdog-timeout=600ms"));
+  EXPECT_EQ(stopped.ask("fenced XCLK2"), "1");
+  EXPECT_EQ(stopped.ask(write + "early"), "written");
+  stopped.process().stop();
+  // The first thing that it does when it goes on, before it can hear of anything.
+  stopped.tell(write + "late");
+  Client client = connect();
+  FencedLock lock = client.getFencedLock("XCLK2");
+  const std::optional<Token> token = lock.tryLockAndGetToken(scaled(kLong));
+  ASSERT_EQ(token, 2U);
+  EXPECT_TRUE(resource.write(*token, "next"));
+  // Nobody holds the lock any more: nothing but the token is wrong with the late write.
+  lock.unlock();
+  EXPECT_FALSE(raw().exists("XCLK2"));
+  stopped.process().cont();
+  EXPECT_EQ(stopped.answer(), "refused");
+  EXPECT_EQ(resource.value(), "next");
+  // With a hold of its own it may write again.
+  EXPECT_EQ(stopped.ask("fenced XCLK2"), "3");
+  EXPECT_EQ(stopped.ask(write + "again"), "written");
+  EXPECT_EQ(resource.value(), "again");
+  EXPECT_FALSE(resource.write(*token, "next")) << "now the other one is late";
 }
 
 // Contention, expiries and kills.

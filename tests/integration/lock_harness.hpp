@@ -14,6 +14,7 @@
 #include "support/test_servers.hpp"
 #include "support/threads.hpp"
 #include "support/unprotected_counter.hpp"
+#include "support/worker.hpp"
 #include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/rlock.hpp>
 
@@ -22,7 +23,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <future>
 #include <map>
@@ -269,38 +269,5 @@ class Resource {
     return argv.size() > 1 && (argv[1] == hash || argv[1] == text);
   };
 }
-
-/// Where the programs that tests start are.
-[[nodiscard]] inline std::string testProgram(const std::string& name) {
-  const char* directory = std::getenv("RLOCK_TEST_PROGRAM_DIR");
-  if (directory != nullptr) {
-    return std::string(directory) + "/" + name;
-  }
-  const std::string self = selfExecutable();
-  return self.substr(0, self.find_last_of('/') + 1) + name;
-}
-
-/// tests/support/lock_worker.cpp, one command a line.
-class Worker {
- public:
-  explicit Worker(const std::string& uri) : process_(testProgram("rlock_lock_worker"), {uri}) {
-    clientId_ = process_.expectLineContaining("id ", kLong).substr(3);
-  }
-
-  /// The client's UUID.
-  [[nodiscard]] const std::string& clientId() const { return clientId_; }
-  [[nodiscard]] ChildProcess& process() { return process_; }
-  /// Sends a command and returns its answer.
-  std::string ask(const std::string& command) {
-    process_.send(command);
-    return answer();
-  }
-  void tell(const std::string& command) { process_.send(command); }
-  std::string answer() { return process_.expectLine(2 * kLong); }
-
- private:
-  ChildProcess process_;
-  std::string clientId_;
-};
 
 }  // namespace rlock::test

@@ -5,6 +5,8 @@
 #include "integration/sentinel_harness.hpp"
 #include "support/closed_at_end.hpp"
 #include "support/contested.hpp"
+#include "support/fenced_resource.hpp"
+#include "support/worker.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -254,6 +256,36 @@ TEST_F(SentinelFailover, C9_AHoldThatTheNewMasterDoesNotKnowIsToldAsLost) {
   EXPECT_EQ(outcomeOf([&] { plain.unlock(); }), "notOwner");
   EXPECT_TRUE(raw(master).exists("leased")) << "the other's";
   EXPECT_EQ(outcomeOf([&] { holder.getLock("before").unlock(); }), "ok");
+}
+
+TEST_F(SentinelFailover, C3_XCLK2_AWriterStoppedOverAFailoverIsRefusedAtTheResource) {
+  start();
+  const RedisServer storage;
+  FencedResource resource(storage.port());
+  const std::string write = "write " + std::to_string(storage.port()) + " ";
+  Worker stopped(world().uri() + "?watchdog-timeout=1s");
+  EXPECT_EQ(stopped.ask("fenced XCLK2"), "1");
+  EXPECT_EQ(stopped.ask(write + "early"), "written");
+  replicate(0);
+  stopped.process().stop();
+  // The first thing that it does when it goes on, before it can hear of anything.
+  stopped.tell(write + "late");
+  world().node(0).kill();
+  const std::size_t master = world().awaitMaster(0);
+  Client client = Client::connect(options());
+  FencedLock lock = client.getFencedLock("XCLK2");
+  const std::optional<std::uint64_t> token = lock.tryLockAndGetToken(kLong);
+  ASSERT_EQ(token, 2U) << "the counter is where the hold was";
+  EXPECT_TRUE(resource.write(*token, "next"));
+  lock.unlock();
+  EXPECT_FALSE(raw(master).exists("XCLK2"));
+  stopped.process().cont();
+  EXPECT_EQ(stopped.answer(), "refused");
+  EXPECT_EQ(resource.value(), "next");
+  // It finds the master that there is now.
+  EXPECT_EQ(stopped.ask("fenced XCLK2"), "3");
+  EXPECT_EQ(stopped.ask(write + "again"), "written");
+  EXPECT_EQ(resource.value(), "again");
 }
 
 TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {

@@ -9,6 +9,8 @@
 //   unlock NAME                  ok | Errc
 //   count NAME                   number | Errc
 //   fenced NAME [leaseMs]        token | Errc; takes a fenced lock
+//   write PORT VALUE             written | refused; with the last token, at the resource of the
+//                                server there, without asking anybody whether it holds a lock
 //   acquire NAME [leaseMs]       ok | Errc; keeps a Lease
 //   held                         yes | no REASON; what the Lease says without asking anybody
 //   release                      released | stillHeld | lost | unknown
@@ -24,6 +26,7 @@
 //
 // NAME is a plain lock; read:NAME and write:NAME are the sides of a read-write lock.
 
+#include "support/fenced_resource.hpp"
 #include "support/unprotected_counter.hpp"
 #include <rlock/rlock.hpp>
 
@@ -159,8 +162,15 @@ class Session {
         words >> name;
         rlock::FencedLock fenced = client_.getFencedLock(name);
         const auto lease = number(words);
-        answer(std::to_string(lease ? fenced.lockAndGetToken(milliseconds(*lease))
-                                    : fenced.lockAndGetToken()));
+        token_ = lease ? fenced.lockAndGetToken(milliseconds(*lease)) : fenced.lockAndGetToken();
+        answer(std::to_string(token_));
+      } else if (verb == "write") {
+        const auto port = static_cast<std::uint16_t>(number(words).value_or(0));
+        words >> name;
+        if (!resource_) {
+          resource_.emplace(port);
+        }
+        answer(resource_->write(token_, name) ? "written" : "refused");
       } else if (verb == "acquire") {
         words >> name;
         rlock::AcquireOptions options;
@@ -257,6 +267,8 @@ class Session {
   rlock::Client client_;
   bool fair_ = false;
   rlock::Lease lease_;
+  std::uint64_t token_ = 0;
+  std::optional<rlock::test::FencedResource> resource_;
   std::optional<Work> work_;
   std::vector<std::future<void>> latchWaits_;
 };
