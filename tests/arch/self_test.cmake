@@ -119,6 +119,12 @@ expect_violation("includes a C library" src/executor/single.cpp
   "${spdx}#include <hiredis/hiredis.h>\n")
 expect_violation("includes a C library" src/engine/engine.cpp "${spdx}# include <openssl/ssl.h>\n")
 
+# The time of day
+expect_violation("asks for the time of day: system_clock" src/objects/client.cpp
+  "${spdx}auto now = std::chrono::system_clock::now();\n")
+expect_violation("asks for the time of day: CLOCK_REALTIME" include/rlock/lock.hpp
+  "${spdx}int clock = CLOCK_REALTIME;\n")
+
 # Pure headers
 expect_violation("touches the world: sys/socket.h" include/rlock/detail/base/clock.hpp
   "${spdx}#include <sys/socket.h>\n")
@@ -126,7 +132,7 @@ expect_violation("touches the world: thread" include/rlock/detail/engine/acquire
   "${spdx}#include <thread>\n")
 expect_violation("touches the world: steady_clock::now" include/rlock/detail/engine/acquire.hpp
   "${spdx}auto now = std::chrono::steady_clock::now();\n")
-expect_violation("touches the world: system_clock::now" include/rlock/detail/base/clock.hpp
+expect_violation("asks for the time of day: system_clock" include/rlock/detail/base/clock.hpp
   "${spdx}auto now = std::chrono::system_clock::now();\n")
 expect_violation("touches the world: std::this_thread" include/rlock/detail/engine/acquire.hpp
   "${spdx}void f() { std::this_thread::yield(); }\n")
