@@ -398,6 +398,34 @@ TEST_F(FairLockSlow, XFAIR2_SeveralDeadWaitersCostOneLeaseTogether) {
   expectNoEternalKeys();
 }
 
+// The settings are those of a client for which nobody has set anything.
+TEST_F(FairLockSlow, C5_ADeadWaiterCostsItsPlaceAndNoMore) {
+  const std::chrono::milliseconds place = Options().fairWaiterLease;
+  ASSERT_EQ(place, 4s) << "docs/fair-lock.md names another time";
+  Client client = Client::connect(Options::fromUri(uri()));
+  rawHold("place", "foreign:1", 60s);
+  Worker worker(uri());
+  EXPECT_EQ(worker.ask("kind fair"), "ok");
+  worker.tell("lock place");
+  ASSERT_EVENTUALLY(kLong, waiting("place", 1));
+  Visitors visitors;
+  visitors.send(client.getFairLock("place"), 0);
+  ASSERT_EVENTUALLY(kLong, waiting("place", 2));
+  // It dies right after it has refreshed its place, and the lock is free from then on.
+  const auto refreshed = [&] {
+    return raw().run({"ZSCORE", leasesKey("place"), queue("place")[0]}).string();
+  };
+  const std::string first = refreshed();
+  ASSERT_EVENTUALLY(kLong, refreshed() != first);
+  worker.process().kill();
+  const Stopwatch watch;
+  ForeignClient(raw(), "place").release();
+  EXPECT_EQ(visitors.troubles(), Names());
+  EXPECT_LT(watch.elapsedMs(), place + scaled(1s));
+  EXPECT_EQ(visitors.order(), std::vector<int>{0});
+  EXPECT_EQ(queue("place"), Names());
+}
+
 TEST_F(FairLockSlow, AFrozenWaiterLosesItsTurnAndComesBack) {
   Client client = connectFair();
   rawHold("frozen", "foreign:1", 60s);
