@@ -216,7 +216,7 @@ TEST_F(ClusterFailover, XWD3_AMasterThatStandsStillDoesNotDelayTheOthers) {
   }
 }
 
-TEST_F(ClusterFailoverSlow, XWD3_ThreeThousandHoldsOfWhichAThirdStandsStill) {
+TEST_F(ClusterFailoverSlow, XWD3_XWD4_ThreeThousandHoldsOfWhichAThirdStandsStill) {
   constexpr std::chrono::milliseconds kLease{9000};
   constexpr int kHolds = 3000;
   RedisCluster cluster({.masters = 3, .nodeTimeout = 60s});

@@ -521,7 +521,7 @@ TEST_F(Cluster, XFO7_AReadWriteLockInAnOpenSlotIsNotReleasedHalfWay) {
   cluster().migrate(slot, 1, 0);
 }
 
-TEST_F(Cluster, SU07_TheChannelOfAWaiterFollowsItsSlot) {
+TEST_F(Cluster, SU07_XSUB16_TheChannelOfAWaiterFollowsItsSlot) {
   Client holder = Client::connect(options());
   Client waiter = Client::connect(options());
   const std::string name = cluster().nameAt(0, "follows:");

@@ -389,7 +389,7 @@ TEST_P(Allocation, ToForceARelease) {
       });
 }
 
-TEST_P(Allocation, ToAcquireAndRelease) {
+TEST_P(Allocation, XCPP14_ToAcquireAndRelease) {
   each([](Client&) {},
        [](Client& client) {
          RLock lock = client.getLock("mine");

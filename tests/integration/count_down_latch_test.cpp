@@ -252,7 +252,7 @@ TEST_P(LatchTest, ErrorsNameTheLatch) {
 
 // ---- Waiting
 
-TEST_P(LatchTest, W41_ARemovedLatchLetsItsWaitersThrough) {
+TEST_P(LatchTest, W41_XSUB14_ARemovedLatchLetsItsWaitersThrough) {
   Client client = connect();
   Client other = connect();
   RawSubscriber redisson(rawOptions());
@@ -286,7 +286,7 @@ TEST_P(LatchTest, W41_ARedissonPeerRemovesTheLatch) {
   EXPECT_EQ(two.get(), "true");
 }
 
-TEST_P(LatchTest, W41_ALatchThatIsSetAgainAtOnceLetsItsWaitersThrough) {
+TEST_P(LatchTest, W41_XSUB14_ALatchThatIsSetAgainAtOnceLetsItsWaitersThrough) {
   Client client = connect();
   raw().set("again", "1");
   std::vector<std::future<std::string>> waiters;
@@ -335,7 +335,7 @@ TEST_P(LatchTest, W41_AZeroWhileAWaiterIsJustLooking) {
   EXPECT_EQ(raw().get("looking"), "1");
 }
 
-TEST_P(LatchTest, W85_ALostMessageIsFoundByThePoll) {
+TEST_P(LatchTest, W85_XSUB2_ALostMessageIsFoundByThePoll) {
   Options settings = options();
   settings.safetyPoll = 200ms;
   Client client = Client::connect(settings);
@@ -360,7 +360,7 @@ TEST_P(LatchTest, W41_AnExpiringLatchOpensWhenItIsGone) {
   EXPECT_LT(watch.elapsedMs(), scaled(3s));
 }
 
-TEST_P(LatchTest, AReconnectedSubscriberLooksAgain) {
+TEST_P(LatchTest, XSUB2_AReconnectedSubscriberLooksAgain) {
   Client client = Client::connect(proxied());
   raw().set("reconnect", "1");
   auto waiting = waiter(client.getCountDownLatch("reconnect"));
@@ -495,7 +495,7 @@ INSTANTIATE_TEST_SUITE_P(Faults,
                          ::testing::Combine(kLostReplyPolicies, kAllFaults),
                          lostReplyName);
 
-TEST_P(LatchLostReply, C7_EveryChangeCountsOnce) {
+TEST_P(LatchLostReply, C7_XAMB9_EveryChangeCountsOnce) {
   for (const Face face : kFaces) {
     const std::string name = std::string("latch-") + rlock::test::toString(face);
     CountDownLatch latch = client().getCountDownLatch(name);

@@ -611,7 +611,7 @@ INSTANTIATE_TEST_SUITE_P(Faults,
                          ::testing::Combine(kLostReplyPolicies, kFewFaults),
                          lostReplyName);
 
-TEST_P(FencedLostReply, TheTokenIsThatOfTheOneHold) {
+TEST_P(FencedLostReply, XAMB12_TheTokenIsThatOfTheOneHold) {
   for (const Face face : kFaces) {
     const std::string name = std::string("first-") + rlock::test::toString(face);
     const OwnerId owner = newOwner();

@@ -321,7 +321,7 @@ INSTANTIATE_TEST_SUITE_P(Troubles,
                            return std::string(toString(test.param));
                          });
 
-TEST_P(WorkersSlow, NoUpdateIsLostAndTheWorkGoesOn) {
+TEST_P(WorkersSlow, XPROP1_NoUpdateIsLostAndTheWorkGoesOn) {
   startWorkers();
   const UnprotectedCounter counter(counterFile());
   EXPECT_EVENTUALLY(kLong, counter.value() > 50);

@@ -309,8 +309,8 @@ TEST_F(LockHerd, XSUB7_WaitersOn300LocksNeedNoMoreThanOneConnection) {
   EXPECT_EVENTUALLY(kLong, client.stats().channels == 0);
 }
 
-TEST_F(LockHerdSlow, XSUB6_ManyWaitersOfOneClientCostLittle) {
-  constexpr int kWaiters = 1000;
+TEST_F(LockHerdSlow, XSUB6_XSCL1_ManyWaitersOfOneClientCostLittle) {
+  constexpr int kWaiters = 10'000;
   Resource resource;
   std::atomic<int> served{0};
   std::atomic<int> failed{0};

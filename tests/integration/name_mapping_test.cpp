@@ -48,7 +48,7 @@ class NameMapping : public LockTest {
   }
 };
 
-TEST_F(NameMapping, GoesIntoEveryKeyAndChannelOfEachLock) {
+TEST_F(NameMapping, XNAM5_GoesIntoEveryKeyAndChannelOfEachLock) {
   using Make = std::function<RLock(Client&)>;
   const std::vector<Make> kinds{
       [](Client& client) { return client.getLock("17"); },
@@ -135,7 +135,7 @@ TEST_F(NameMapping, FL20_AQueueHasTheMappedName) {
   EXPECT_EQ(lock.getName(), "orders");
 }
 
-TEST_F(NameMapping, PS30_AMappedNameKeepsItsKeysInOneSlot) {
+TEST_F(NameMapping, PS30_XNAM5_AMappedNameKeepsItsKeysInOneSlot) {
   Client client =
       Client::connect(mapped([](std::string_view name) { return "test::" + std::string(name); }));
   PermitExpirableSemaphore permits = client.getPermitExpirableSemaphore("orders");

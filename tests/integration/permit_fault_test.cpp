@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Faults,
                          ::testing::Combine(kLostReplyPolicies, kAllFaults),
                          lostReplyName);
 
-TEST_P(LostPermit, AnAcquisitionTakesOnce) {
+TEST_P(LostPermit, XAMB10_AnAcquisitionTakesOnce) {
   for (const Face face : {Face::blocking, Face::callback}) {
     const std::string name = std::string("take-") + rlock::test::toString(face);
     auto semaphore = make(name);
@@ -77,7 +77,7 @@ TEST_P(LostPermit, AnAcquisitionTakesOnce) {
   EXPECT_EQ(client().stats().undone, 0U) << "what was taken is kept, not taken again";
 }
 
-TEST_P(LostPermit, AnAcquisitionWhoseTimeIsUpTakesWhatItSays) {
+TEST_P(LostPermit, XAMB10_AnAcquisitionWhoseTimeIsUpTakesWhatItSays) {
   for (const Face face : {Face::blocking, Face::future}) {
     const std::string name = std::string("late-") + rlock::test::toString(face);
     auto semaphore = make(name);
@@ -215,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(Policies,
                                             ::testing::Values(Fault::swallowReplyAndCut)),
                          lostReplyName);
 
-TEST_P(LostPermitSlow, CutsUnderLoadLoseAndMintNoPermit) {
+TEST_P(LostPermitSlow, XPROP3_CutsUnderLoadLoseAndMintNoPermit) {
   auto semaphore = make("load");
   std::atomic<bool> end{false};
   std::mutex mutex;

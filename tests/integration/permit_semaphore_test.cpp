@@ -942,7 +942,7 @@ TEST_F(PermitTest, AReconciliationKeepsAllPermitsThatLiveOrGivesBackWhatIsThere)
   EXPECT_EQ(free("w"), "6");
 }
 
-TEST_F(PermitTest, W39_ThousandsOfExpiredPermitsComeBackInEveryCall) {
+TEST_F(PermitTest, W39_XSCL5_ThousandsOfExpiredPermitsComeBackInEveryCall) {
   constexpr int kExpired = 10'000;
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("s");

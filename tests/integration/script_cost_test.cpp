@@ -56,7 +56,7 @@ class ScriptCost : public LockTest {
   }
 };
 
-TEST_F(ScriptCost, ReleasingAReadHoldDoesNotGrowWithTheReaders) {
+TEST_F(ScriptCost, XSCL6_ReleasingAReadHoldDoesNotGrowWithTheReaders) {
   RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   std::map<int, long> most;
   for (const int readers : {10, 3000}) {
@@ -112,7 +112,7 @@ TEST_F(ScriptCost, DeadReadersDoNotKeepALockWhoseLastReaderLeaves) {
   EXPECT_FALSE(raw().exists("rw"));
 }
 
-TEST_F(ScriptCost, AFairHandOverDoesNotGrowWithTheWaiters) {
+TEST_F(ScriptCost, XSCL6_AFairHandOverDoesNotGrowWithTheWaiters) {
   RLOCK_ONE_MASTER_ONLY("runs scripts with keys of several slots");
   std::map<int, long> cost;
   for (const int waiters : {10, 2000}) {

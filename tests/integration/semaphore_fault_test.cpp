@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Faults,
                          ::testing::Combine(kLostReplyPolicies, kAllFaults),
                          lostReplyName);
 
-TEST_P(SemaphoreLostReply, C7_AcquireTakesOnce) {
+TEST_P(SemaphoreLostReply, C7_XAMB8_AcquireTakesOnce) {
   for (const Face face : kFaces) {
     const std::string name = std::string("acquire-") + rlock::test::toString(face);
     Semaphore semaphore = client().getSemaphore(name);
@@ -93,7 +93,7 @@ TEST_P(SemaphoreLostReply, C7_ACallerWhoseTimeIsUpFirst) {
   }
 }
 
-TEST_P(SemaphoreLostReply, C7_ReleaseAddsOnce) {
+TEST_P(SemaphoreLostReply, C7_XAMB7_ReleaseAddsOnce) {
   for (const Face face : kFaces) {
     const std::string name = std::string("release-") + rlock::test::toString(face);
     Semaphore semaphore = client().getSemaphore(name);
@@ -337,7 +337,7 @@ INSTANTIATE_TEST_SUITE_P(Policies,
                                             ::testing::Values(Fault::swallowReplyAndCut)),
                          lostReplyName);
 
-TEST_P(SemaphoreLostReplySlow, C7_CutsUnderLoadMintNothingAndLoseNothing) {
+TEST_P(SemaphoreLostReplySlow, C7_XPROP3_CutsUnderLoadMintNothingAndLoseNothing) {
   constexpr int kThreads = 8;
   constexpr int kAll = 6;
   raw().set("load", std::to_string(kAll));

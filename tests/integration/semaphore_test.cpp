@@ -645,7 +645,7 @@ TEST_P(SemaphoreTest, WhatAClosingClientObtainsIsGivenBack) {
   EXPECT_EQ(raw().get("closing"), "3");
 }
 
-TEST_P(SemaphoreTest, W85_ALostMessageIsFoundByThePoll) {
+TEST_P(SemaphoreTest, W85_XSUB2_ALostMessageIsFoundByThePoll) {
   Options settings = options();
   settings.safetyPoll = 200ms;
   Client client = Client::connect(settings);
@@ -656,7 +656,7 @@ TEST_P(SemaphoreTest, W85_ALostMessageIsFoundByThePoll) {
   EXPECT_EQ(waiter.get(), "ok");
 }
 
-TEST_P(SemaphoreTest, ARemovedSemaphoreCanBeSetAgainUnderItsWaiters) {
+TEST_P(SemaphoreTest, XSUB15_ARemovedSemaphoreCanBeSetAgainUnderItsWaiters) {
   Client client = connect();
   Semaphore semaphore = client.getSemaphore("again");
   ASSERT_EQ(answer(semaphore.trySetPermitsAsync(1)), "true");

@@ -1161,7 +1161,7 @@ class OpeningTest : public WakeupQueuesTest {
   Listener y;
 };
 
-TEST_F(OpeningTest, EverybodyHearsTheMessage) {
+TEST_F(OpeningTest, PB01_EverybodyHearsTheMessage) {
   sleepSubscribed();
   const auto turns = queues.message("c", "open", at(0));
   EXPECT_EQ(listed(turns), (List{&x, &y}));
