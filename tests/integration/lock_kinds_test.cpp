@@ -289,6 +289,31 @@ TEST_P(LockKindsOnce, AThreadThatKeepsTheLockDoesNotWaitForItself) {
   EXPECT_EQ(outcomeOf([&] { lock.acquire().release(); }), "ok");
 }
 
+// Kinds that are meant for different things, at one name.
+TEST_P(LockKindsOnce, XOWN9_AnotherKindAtTheSameNameDoesNotGetIn) {
+  noteSafetyCheck();
+  Client client = connect();
+  const auto tries = [&](RLock lock) {
+    return answerOf(lock.tryLockAsync(Duration::zero(), {}, newOwner()).wait());
+  };
+  RLock held = make(client, "XOWN9");
+  const OwnerId holder = newOwner();
+  held.lockAsync({}, holder).get();
+  std::vector<RLock> others{client.getReadWriteLock("XOWN9").readLock(),
+                            client.getReadWriteLock("XOWN9").writeLock()};
+  for (const LockKind& kind : kKinds) {
+    others.push_back(kind.make(client, "XOWN9"));
+  }
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const std::string answer = tries(others[i]);
+    EXPECT_TRUE(answer == "false" || answer == "wrongType") << i << ": " << answer;
+  }
+  EXPECT_NE(outcomeOf(client.getSemaphore("XOWN9").tryAcquireAsync().wait()), "ok");
+  EXPECT_NE(outcomeOf(client.getCountDownLatch("XOWN9").countDownAsync().wait()), "ok");
+  EXPECT_EQ(outcomeOf(held.unlockAsync(holder).wait()), "ok");
+  expectNoKeys();
+}
+
 TEST_P(LockKindsOnce, TimeThatIsUpBeforeARequestIsSentIsNoFailure) {
   Client client = connect();
   make(client, "late").lockAsync({}, newOwner()).wait().value();

@@ -14,6 +14,30 @@ class LockWire : public FaceTest {
  protected:
   LockWire() { noteSafetyCheck(); }
 };
+class LockWireScripts : public LockTest {};
+
+// No client has so many: the number is written there.
+TEST_F(LockWireScripts, XSCL7_AHoldTooManyIsRefusedAndChangesNothing) {
+  Client client = connect();
+  const OwnerId owner = newOwner();
+  const std::string field = ownerField(client, owner);
+  const auto acquire = [&] {
+    return raw().eval(lua::lock_acquire.body, {"XSCL7"}, {"60000", field});
+  };
+  rawHold("XSCL7", field, 20s);
+  raw().run({"HSET", "XSCL7", field, "2147483647"});
+  EXPECT_FALSE(acquire().isError());
+  EXPECT_EQ(raw().hget("XSCL7", field), "2147483648");
+  EXPECT_EQ(client.getLock("XSCL7").getHoldCountAsync(owner).get(), 2147483647)
+      << "the most that a caller can be told";
+  const std::string most = "9223372036854775807";
+  raw().run({"HSET", "XSCL7", field, most});
+  raw().run({"PEXPIRE", "XSCL7", "20000"});
+  EXPECT_TRUE(acquire().isError());
+  EXPECT_EQ(raw().hget("XSCL7", field), most);
+  EXPECT_LE(raw().pttl("XSCL7"), 20'000) << "what was refused has prolonged it";
+}
+
 class LockWireNames : public LockTest {};
 
 INSTANTIATE_TEST_SUITE_P(Faces, LockWire, ::testing::ValuesIn(kFaces), faceName);

@@ -134,6 +134,33 @@ TEST_P(ReadWriteLostReply, AWriteLockIsReleasedOnceAndItsReadersAreWoken) {
   EXPECT_EQ(outcomeOf(lock.unlock(owner)), "notOwner");
 }
 
+/// Somebody has deleted the hold, and another owner has the lock.
+TEST_P(ReadWriteLostReply, XAMB6_TheLostReleaseOfAHoldThatIsGoneTakesNobodyElses) {
+  const OwnerId owner = newOwner();
+  for (const bool writes : {false, true}) {
+    SCOPED_TRACE(writes ? "write" : "read");
+    const std::string name = writes ? "gone-write" : "gone-read";
+    const lua::Script& script = writes ? lua::rw_write_release : lua::rw_read_release;
+    const ReadWriteLock both = sides(name);
+    FaceLock lock(Face::blocking, writes ? both.writeLock() : both.readLock());
+    lock.lock(owner).value();
+    raw().flushAll();
+    writes ? rawWrite(name, "foreign:1", 60s) : rawRead(name, "foreign:1", 60s);
+    const Fields others = raw().hgetall(name);
+    const auto first = breakOnce(script);
+    // What is not there any more has been given back, as far as anybody can see.
+    EXPECT_EQ(outcomeOf(lock.unlock(owner)), "ok");
+    EXPECT_EQ(first.hits(), 1U);
+    deliverLate();
+    const auto again = breakOnce(script);
+    EXPECT_EQ(outcomeOf(lock.unlock(owner)), "notOwner");
+    EXPECT_EQ(again.hits(), 1U);
+    deliverLate();
+    EXPECT_EQ(raw().hgetall(name), others);
+  }
+  EXPECT_EQ(client().stats().holds, 0U);
+}
+
 TEST_P(ReadWriteLostReply, C2_TheValidityAfterALostReleaseIsThatOfWhatRemains) {
   const OwnerId owner = newOwner();
   RLock lock = sides("valid").readLock();

@@ -225,6 +225,45 @@ TEST_P(ReadWriteConformance, AWatchedHoldIsRenewedWhileOthersComeAndGo) {
   EXPECT_EQ(outer.release(), ReleaseResult::released);
 }
 
+TEST_F(ReadWriteLoadSlow, XWD7_TheLastReaderIsRenewedAfterTheRace) {
+  Client client = connect(kWatchdog);
+  const ReadWriteLock shared = client.getReadWriteLock("XWD7");
+  std::vector<std::future<int>> threads;
+  for (int thread = 0; thread < 16; ++thread) {
+    threads.push_back(inThread([&] {
+      RLock mine = shared.readLock();
+      int unregistered = 0;
+      for (int round = 0; round < 100; ++round) {
+        mine.lock();
+        unregistered += client.stats().holds == 0 ? 1 : 0;
+        mine.unlock();
+      }
+      return unregistered;
+    }));
+  }
+  for (auto& thread : threads) {
+    EXPECT_EQ(thread.get(), 0) << "held, and nobody would have renewed it";
+  }
+  EXPECT_EQ(client.stats().holds, 0U);
+  Lease last = shared.readLock().acquire();
+  std::this_thread::sleep_for(2 * kWatchdog);
+  EXPECT_TRUE(last.held());
+  EXPECT_GT(raw().pttl("XWD7"), 0);
+  EXPECT_EQ(last.release(), ReleaseResult::released);
+  expectNoKeys();
+}
+
+TEST_P(ReadWriteConformance, XTTL8_LeasesOfReentriesAreNotAddedUp) {
+  Client client = connect();
+  FaceSides lock = sidesOf(client, "XTTL8");
+  for (int hold = 1; hold <= 20; ++hold) {
+    lock.write.lock(currentOwner(), 20s).value();
+    EXPECT_LE(raw().pttl("XTTL8"), 20'000) << "hold " << hold;
+  }
+  EXPECT_EQ(lock.write.holdCount(), 20);
+  EXPECT_GT(raw().pttl("XTTL8"), 10'000);
+}
+
 TEST_P(ReadWriteConformance, AnExpiredOuterHoldLeavesTheInnerOne) {
   Client client = connect();
   FaceSides lock = sidesOf(client, "outer");

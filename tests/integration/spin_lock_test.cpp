@@ -137,6 +137,24 @@ TEST_P(SpinLock, SP18_SustainedHandOverBetweenClients) {
   expectNoKeys();
 }
 
+TEST_P(SpinLock, XTTL12_WhoTriesInVainDoesNotChangeTheLease) {
+  Client client = connect();
+  FaceLock lock = lockOf(client, "XTTL12", BackOff::constant(1ms));
+  const OwnerId holder = newOwner();
+  lock.lock(holder, 5s).value();
+  lock.lock(holder, 5s).value();
+  const std::int64_t tries = raw().commandCalls("evalsha");
+  auto other = inThread([&] { return answerOf(lock.tryLock(newOwner(), kLong, 60s)); });
+  ASSERT_EVENTUALLY(kLong, raw().commandCalls("evalsha") > tries + 20);
+  EXPECT_EQ(outcomeOf(lock.unlock(holder)), "ok");
+  EXPECT_LE(raw().pttl("XTTL12"), 5'000);
+  EXPECT_EQ(lock.holdCount(holder), 1);
+  EXPECT_FALSE(ready(other, 0ms));
+  EXPECT_EQ(outcomeOf(lock.unlock(holder)), "ok");
+  EXPECT_EQ(other.get(), "true");
+  EXPECT_GT(raw().pttl("XTTL12"), 30'000);
+}
+
 TEST_P(SpinLock, V11_StateIsThePlainLocks) {
   Client client = connect();
   FaceLock spin = lockOf(client, "V11");
