@@ -70,23 +70,24 @@ void MasterWatch::onSubscribed(const std::string& /*channel*/) {
 }
 
 void MasterWatch::onMessage(const std::string& /*channel*/, std::string_view payload) {
-  // It is said once: what there is no memory to read counts as being about this master.
-  bool ours = true;
+  if (!isAbout(payload, access_->settings.sentinelMaster)) {
+    return;
+  }
+  // It is said once: what cannot be read, or what there is no memory to read, is a move all the
+  // same, and the Sentinels are asked where to.
   std::optional<Endpoint> master;
   ifThereIsMemory([&] {
-    master = switchedTo(payload, access_->settings.sentinelMaster);
-    ours = master.has_value();
-    if (ours && log_) {
+    master = switchedTo(payload);
+    if (log_) {
       log_->write(LogLevel::info,
-                  "a Sentinel says that the master is " + toString(*master) + " now");
+                  master ? "a Sentinel says that the master is " + toString(*master) + " now"
+                         : "a Sentinel says that the master has moved, but not legibly where to");
     }
   });
-  if (ours) {
-    // The searches that are under way are judged by it from here on.
-    access_->list.hint(std::move(master), std::chrono::steady_clock::now());
-    searching_ = false;
-    search();
-  }
+  // The searches that are under way are judged by it from here on.
+  access_->list.hint(std::move(master), std::chrono::steady_clock::now());
+  searching_ = false;
+  search();
 }
 
 void MasterWatch::onRefused(const std::string& /*channel*/, const Error& error) {

@@ -424,6 +424,16 @@ TEST_F(ToldSearch, ASentinelThatDoesNotKnowTheMasterIsNotListenedTo) {
   expectMoved(client);
 }
 
+TEST_F(ToldSearch, AMoveToAnAddressThatCannotBeReadIsAMove) {
+  Client client = connectPatiently();
+  before_.freeze();
+  sentinel_.answer(after_.port());
+  sentinel_.announce("other 127.0.0.1 1 127.0.0.1 2");
+  sentinel_.announce("mymaster 127.0.0.1 1 127.0.0.1 ?");
+  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_), kLong));
+  expectMoved(client);
+}
+
 TEST_F(ToldSearch, WhatNobodyHeardIsAskedFor) {
   Client client = connectPatiently();
   // It keeps its connections, so that nothing but a Sentinel shows that it is the master no more.

@@ -34,7 +34,10 @@ class ToldSentinel {
   [[nodiscard]] int subscriptions() const { return subscriptions_; }
   /// Says unasked that the master has moved.
   void announce(std::uint16_t master) const {
-    const std::string payload = "mymaster 127.0.0.1 1 127.0.0.1 " + std::to_string(master);
+    announce("mymaster 127.0.0.1 1 127.0.0.1 " + std::to_string(master));
+  }
+  /// The same in other words.
+  void announce(const std::string& payload) const {
     FakeServer::Peer(listener_).send("*3\r\n" + bulk("message") + bulk("+switch-master") +
                                      bulk(payload));
   }

@@ -596,9 +596,13 @@ TEST(SentinelReplies, AreRead) {
   const Reply broken = listReply({textReply("ip"), textReply("h"), textReply("port")});
   EXPECT_EQ(sentinelsOf(listReply({one, broken, textReply("?")})),
             (std::vector{endpoint("::1", 7)}));
-  EXPECT_EQ(switchedTo("main 10.0.0.1 1 10.0.0.2 2", "main"), endpoint("10.0.0.2", 2));
-  EXPECT_EQ(switchedTo("other 10.0.0.1 1 10.0.0.2 2", "main"), std::nullopt);
-  EXPECT_EQ(switchedTo("main 10.0.0.1 1", "main"), std::nullopt);
+  EXPECT_EQ(switchedTo("main 10.0.0.1 1 10.0.0.2 2"), endpoint("10.0.0.2", 2));
+  EXPECT_EQ(switchedTo("main 10.0.0.1 1"), std::nullopt);
+  EXPECT_EQ(switchedTo("main 10.0.0.1 1 10.0.0.2 0"), std::nullopt);
+  EXPECT_TRUE(isAbout("main 10.0.0.1 1 10.0.0.2 2", "main"));
+  EXPECT_TRUE(isAbout("main", "main"));
+  EXPECT_FALSE(isAbout("mainly 10.0.0.1 1 10.0.0.2 2", "main"));
+  EXPECT_FALSE(isAbout("", "main"));
 }
 
 }  // namespace

@@ -69,16 +69,21 @@ inline std::vector<Endpoint> sentinelsOf(const Reply& reply) {
   return result;
 }
 
-/// The new address in a message of the channel +switch-master, `name old-ip old-port new-ip
-/// new-port`. Empty: it is about another master.
-inline std::optional<Endpoint> switchedTo(std::string_view message, std::string_view master) {
+/// Whether a message of the channel +switch-master, `name old-ip old-port new-ip new-port`, is
+/// about this master.
+inline bool isAbout(std::string_view message, std::string_view master) noexcept {
+  return message.substr(0, message.find(' ')) == master;
+}
+
+/// The new address in such a message. Empty: it cannot be read.
+inline std::optional<Endpoint> switchedTo(std::string_view message) {
   std::vector<std::string_view> words;
   while (!message.empty()) {
     const std::size_t end = std::min(message.find(' '), message.size());
     words.push_back(message.substr(0, end));
     message = message.substr(std::min(end + 1, message.size()));
   }
-  return words.size() == 5 && words[0] == master ? endpointOf(words[3], words[4]) : std::nullopt;
+  return words.size() == 5 ? endpointOf(words[3], words[4]) : std::nullopt;
 }
 
 /// The Sentinels that a client knows: those of its configuration, which it never forgets, and those
