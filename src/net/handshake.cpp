@@ -380,7 +380,7 @@ std::optional<ConnectFailure> Handshake::acceptReply(Step step, const Reply& rep
       }
       break;
     case Step::otherSentinels:
-      sentinel_->others = sentinelsOf(reply);
+      readSentinels(reply, *sentinel_);
       break;
     case Step::clientInfo:
       acceptClientInfo(reply);

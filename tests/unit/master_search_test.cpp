@@ -580,6 +580,46 @@ TEST(SentinelList, TheOneThatAnswersIsNotForgottenForOthersThatAreNamed) {
   EXPECT_EQ(list.order().size(), 17U);
 }
 
+// A Sentinel names each one that it has ever heard of, until it is reset by hand.
+TEST(SentinelList, DeadOnesDoNotPushLiveOnesOut) {
+  SentinelList list({endpoint("a")});
+  list.answered(endpoint("a"), {endpoint("b"), endpoint("c")});
+  std::vector<Endpoint> all{endpoint("b"), endpoint("c")};
+  std::vector<Endpoint> dead;
+  for (std::uint16_t port = 1; port < 40; ++port) {
+    dead.push_back(endpoint("dead", port));
+  }
+  all.insert(all.end(), dead.begin(), dead.end());
+  list.answered(endpoint("a"), all, dead);
+  auto order = list.order();
+  EXPECT_EQ(order.size(), 17U);
+  EXPECT_NE(std::find(order.begin(), order.end(), endpoint("b")), order.end());
+  EXPECT_NE(std::find(order.begin(), order.end(), endpoint("c")), order.end());
+  // Another cannot reach it, but it answers the client.
+  dead.push_back(endpoint("b"));
+  list.answered(endpoint("b"), all, dead);
+  EXPECT_EQ(list.order().front(), endpoint("b"));
+}
+
+// The list is where a search and a connection leave what they were told.
+TEST_F(MasterSearchTest, OfTheSentinelsThatAreNamedTheDeadOnesAreForgottenFirst) {
+  SentinelAnswer answer;
+  answer.others = {endpoint("s4")};
+  for (std::uint16_t port = 1; port < 40; ++port) {
+    answer.dead.push_back(endpoint("dead", port));
+  }
+  answer.others.insert(answer.others.end(), answer.dead.begin(), answer.dead.end());
+  const auto knowsTheLiveOne = [&] {
+    const auto order = listReply().order();
+    return std::find(order.begin(), order.end(), endpoint("s4")) != order.end();
+  };
+  EXPECT_EQ(next(), "ask s1");
+  search().answered(endpoint("s1"), answer, now());
+  EXPECT_TRUE(knowsTheLiveOne());
+  listReply().listensTo(endpoint("s1"), answer, listReply().moves(), now());
+  EXPECT_TRUE(knowsTheLiveOne());
+}
+
 TEST(SentinelReplies, AreRead) {
   EXPECT_EQ(masterOf(listReply({textReply("10.0.0.1"), textReply("6380")})),
             endpoint("10.0.0.1", 6380));
@@ -594,8 +634,16 @@ TEST(SentinelReplies, AreRead) {
                                textReply("port"),
                                textReply("7")});
   const Reply broken = listReply({textReply("ip"), textReply("h"), textReply("port")});
-  EXPECT_EQ(sentinelsOf(listReply({one, broken, textReply("?")})),
-            (std::vector{endpoint("::1", 7)}));
+  const Reply dead = listReply({textReply("ip"),
+                                textReply("h"),
+                                textReply("port"),
+                                textReply("8"),
+                                textReply("flags"),
+                                textReply("s_down,sentinel,disconnected")});
+  SentinelAnswer answer;
+  readSentinels(listReply({one, broken, textReply("?"), dead}), answer);
+  EXPECT_EQ(answer.others, (std::vector{endpoint("::1", 7), endpoint("h", 8)}));
+  EXPECT_EQ(answer.dead, (std::vector{endpoint("h", 8)}));
   EXPECT_EQ(switchedTo("main 10.0.0.1 1 10.0.0.2 2"), endpoint("10.0.0.2", 2));
   EXPECT_EQ(switchedTo("main 10.0.0.1 1"), std::nullopt);
   EXPECT_EQ(switchedTo("main 10.0.0.1 1 10.0.0.2 0"), std::nullopt);

@@ -273,7 +273,7 @@ inline bool MasterSearch::under(State state) const {
 inline void MasterSearch::answered(const Endpoint& sentinel,
                                    const SentinelAnswer& answer,
                                    TimePoint now) {
-  list_.answered(sentinel, answer.others);
+  list_.answered(sentinel, answer.others, answer.dead);
   Sentinel* const known = find(sentinel);
   // The answer may be older than a message that has come before it.
   const std::uint64_t moves = known != nullptr ? known->moves : moves_;

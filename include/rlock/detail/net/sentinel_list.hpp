@@ -22,6 +22,7 @@ namespace rlock::detail::net {
 struct SentinelAnswer {
   std::optional<Endpoint> master{};  ///< empty: it knows none of that name
   std::vector<Endpoint> others{};    ///< further Sentinels that watch it
+  std::vector<Endpoint> dead{};      ///< those of them that do not answer this one
 };
 
 /// An address as a Sentinel writes it. Empty: it is none.
@@ -45,28 +46,33 @@ inline std::optional<Endpoint> masterOf(const Reply& reply) {
              : std::nullopt;
 }
 
-/// The reply to SENTINEL SENTINELS: for each a list of names and values.
-inline std::vector<Endpoint> sentinelsOf(const Reply& reply) {
-  std::vector<Endpoint> result;
+/// Takes the reply to SENTINEL SENTINELS, for each a list of names and values, into an answer.
+inline void readSentinels(const Reply& reply, SentinelAnswer& answer) {
   if (!reply.isArray()) {
-    return result;
+    return;
   }
   for (const Reply& each : reply.elements) {
     std::string_view host;
     std::string_view port;
+    std::string_view flags;
     for (std::size_t i = 0; each.isArray() && i + 1 < each.elements.size(); i += 2) {
       const std::string& name = each.elements[i].text;
+      const std::string_view value = each.elements[i + 1].text;
       if (name == "ip") {
-        host = each.elements[i + 1].text;
+        host = value;
       } else if (name == "port") {
-        port = each.elements[i + 1].text;
+        port = value;
+      } else if (name == "flags") {
+        flags = value;
       }
     }
     if (auto endpoint = endpointOf(host, port)) {
-      result.push_back(*std::move(endpoint));
+      if (flags.find("s_down") != std::string_view::npos) {
+        answer.dead.push_back(*endpoint);
+      }
+      answer.others.push_back(*std::move(endpoint));
     }
   }
-  return result;
 }
 
 /// Whether a message of the channel +switch-master, `name old-ip old-port new-ip new-port`, is
@@ -88,8 +94,9 @@ inline std::optional<Endpoint> switchedTo(std::string_view message) {
 
 /// The Sentinels that a client knows: those of its configuration, which it never forgets, and those
 /// that these have named. Invariants: an address is in it once, and no more than kLearnt are kept
-/// that only Sentinels have named. MasterSearch asks them in order(); all searches of a client have
-/// one list, so that each knows what those before it have learnt.
+/// that only Sentinels have named; those that do not answer the others are forgotten first.
+/// MasterSearch asks them in order(); all searches of a client have one list, so that each knows
+/// what those before it have learnt.
 ///
 /// One of them is listened to, and its word where the master is counts for more than an answer of
 /// the others: another word than the last one is a move. It is a message, or an answer, for what a
@@ -117,7 +124,10 @@ class SentinelList {
   }
 
   /// One has answered, and named others.
-  void answered(const Endpoint& sentinel, const std::vector<Endpoint>& others);
+  /// @param dead  those of them that do not answer it
+  void answered(const Endpoint& sentinel,
+                const std::vector<Endpoint>& others,
+                const std::vector<Endpoint>& dead = {});
 
   /// A connection to this one is there, to subscribe at it.
   /// @param moves  as moves() was before it was asked
@@ -186,6 +196,8 @@ class SentinelList {
   static constexpr std::chrono::seconds kAgreement{4};
   enum class Hint : std::uint8_t { none, found, said };
 
+  void forgetOne(const std::vector<Endpoint>& dead);
+
   std::vector<Endpoint> known_;
   std::size_t configured_;
   Endpoint answeredLast_{};
@@ -217,7 +229,7 @@ inline bool SentinelList::listensTo(const Endpoint& sentinel,
                                     const SentinelAnswer& answer,
                                     std::uint64_t moves,
                                     TimePoint now) {
-  answered(sentinel, answer.others);
+  answered(sentinel, answer.others, answer.dead);
   heard_ = sentinel;
   return heard(sentinel, answer.master, moves, now);
 }
@@ -241,19 +253,29 @@ inline bool SentinelList::heard(const Endpoint& sentinel,
   return true;
 }
 
-inline void SentinelList::answered(const Endpoint& sentinel, const std::vector<Endpoint>& others) {
+inline void SentinelList::answered(const Endpoint& sentinel,
+                                   const std::vector<Endpoint>& others,
+                                   const std::vector<Endpoint>& dead) {
   answeredLast_ = sentinel;
   for (const Endpoint& other : others) {
     if (std::find(known_.begin(), known_.end(), other) == known_.end()) {
       known_.push_back(other);
     }
   }
-  // Addresses that change all the time are forgotten in the order in which they came, but not
-  // the one that answers.
   while (known_.size() > configured_ + kLearnt) {
-    const auto first = known_.begin() + static_cast<std::ptrdiff_t>(configured_);
-    known_.erase(*first == answeredLast_ ? first + 1 : first);
+    forgetOne(dead);
   }
+}
+
+/// Addresses that change all the time are forgotten in the order in which they came, after those
+/// where nobody answers: Sentinels never forget one that is gone. The one that has just answered
+/// is kept.
+inline void SentinelList::forgetOne(const std::vector<Endpoint>& dead) {
+  const auto learnt = known_.begin() + static_cast<std::ptrdiff_t>(configured_);
+  const auto useless = std::find_if(learnt, known_.end(), [&](const Endpoint& each) {
+    return each != answeredLast_ && std::find(dead.begin(), dead.end(), each) != dead.end();
+  });
+  known_.erase(useless != known_.end() ? useless : *learnt == answeredLast_ ? learnt + 1 : learnt);
 }
 
 }  // namespace rlock::detail::net
