@@ -65,7 +65,9 @@ void MasterWatch::onSubscribed(const std::string& /*channel*/) {
   // A Sentinel may have spoken while nobody listened, also since a search has begun. It does not
   // say so again, so that what was found just now must not answer for it.
   access_->list.doubt();
-  searching_ = false;
+  // A search that is under way goes on, and another follows. Subscriptions that do not last would
+  // otherwise keep it from ever reaching a master that is slow to answer.
+  repeat_ = searching_;
   search();
 }
 
@@ -87,6 +89,7 @@ void MasterWatch::onMessage(const std::string& /*channel*/, std::string_view pay
   // The searches that are under way are judged by it from here on.
   access_->list.hint(std::move(master), std::chrono::steady_clock::now());
   searching_ = false;
+  repeat_ = false;
   search();
 }
 
@@ -112,11 +115,15 @@ void MasterWatch::search() noexcept {
     connector_.start([this](Result<Established> result) {
       const auto keep = shared_from_this();
       searching_ = false;
+      const bool repeat = std::exchange(repeat_, false);
       if (result.has_value()) {
         failing_ = false;
         tell(*result->session);
       } else {
         searchLater(result.error());
+      }
+      if (repeat) {
+        search();
       }
     });
     // Not before: a search that could not begin has no end.

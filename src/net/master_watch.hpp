@@ -65,6 +65,7 @@ class MasterWatch : public std::enable_shared_from_this<MasterWatch>, private Pu
   std::vector<Follower> followers_;
   int users_ = 0;
   bool searching_ = false;
+  bool repeat_ = false;   ///< something may have been missed since the search has begun
   bool failing_ = false;  ///< the last search has found no master
   bool closed_ = false;
 };

@@ -468,6 +468,45 @@ TEST_F(ToldSearch, AMoveJustBeforeTheSubscriptionIsNotMissed) {
   expectMoved(client);
 }
 
+TEST_F(ToldSearch, ASlowMasterIsFoundAlthoughNoSubscriptionLasts) {
+  TcpProxy toAfter(after_);
+  const auto slow =
+      toAfter.addRule(TcpProxy::command("HELLO"), TcpProxy::Action::delayReply(500ms));
+  Options settings = patient(options(sentinel_.uri()));
+  settings.connectTimeout = 20s;
+  settings.reconnectDelayMin = 1ms;
+  settings.reconnectDelayMax = 1ms;
+  Client client = connectHeard(settings);
+  // The one before goes on to answer, so that only a search leads away from it.
+  sentinel_.answer(toAfter.port());
+  const std::string moved = "connected to 127.0.0.1:" + std::to_string(toAfter.port());
+  EXPECT_EVENTUALLY(kLong, [&] {
+    sentinel_.cut();
+    return log().contains(moved + " as client");
+  }());
+  expectMoved(client);
+}
+
+TEST_F(ToldSearch, AMoveThatIsMissedDuringASearchIsAskedForAfterIt) {
+  TcpProxy toBefore(before_);
+  sentinel_.answer(toBefore.port());
+  Client client = connectPatiently();
+  // The search that follows the subscription is over: nobody else connects from here on.
+  ASSERT_EVENTUALLY(kLong, toBefore.stats().accepted >= 2 && toBefore.stats().open == 1);
+  const auto dialled = toBefore.addRule(TcpProxy::command("HELLO"), TcpProxy::Action::stallReply());
+  sentinel_.cut();
+  ASSERT_TRUE(dialled.waitForHits(1, kLong));
+  ASSERT_EVENTUALLY(kLong, sentinel_.heard());
+  sentinel_.answerOnceSubscribed(after_.port());
+  sentinel_.cut();
+  ASSERT_EVENTUALLY(kLong, sentinel_.subscriptions() == 3);
+  // The search ends where the master was.
+  toBefore.removeRule(dialled);
+  toBefore.releaseStalled();
+  ASSERT_TRUE(log().waitFor("connected to " + addressOf(after_) + " as client", kLong));
+  expectMoved(client);
+}
+
 TEST_F(ToldSearch, ASentinelThatHasNotHeardOfTheMoveDoesNotLeadBack) {
   TcpProxy toAfter(after_);
   const ToldSentinel behind(before_.port());
