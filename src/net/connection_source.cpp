@@ -18,13 +18,14 @@ namespace rlock::detail::net {
 namespace {
 
 /// Connects to whichever Sentinel answers first, which is the one that is listened to from then on.
+/// Those that have refused to be have their turn after the others.
 class AnySentinel final : public ConnectionSource {
  public:
   AnySentinel(Loop& loop, LinkSettings settings) : loop_(loop), settings_(std::move(settings)) {}
 
   void start(Handler&& handler) override {
     // Others may be known by now.
-    settings_.endpoints = settings_.sentinels->list.order();
+    settings_.endpoints = settings_.sentinels->list.orderToListen();
     moves_ = settings_.sentinels->list.moves();
     connector_ = std::make_unique<Connector>(loop_, settings_, false);
     connector_->start([this](Result<Established> result) { ended(std::move(result)); });

@@ -62,6 +62,7 @@ void MasterWatch::tell(const ServerSession& master) {
 }
 
 void MasterWatch::onSubscribed(const std::string& /*channel*/) {
+  refused_ = false;
   // A Sentinel may have spoken while nobody listened, also since a search has begun. It does not
   // say so again, so that what was found just now must not answer for it.
   access_->list.doubt();
@@ -94,9 +95,15 @@ void MasterWatch::onMessage(const std::string& /*channel*/, std::string_view pay
 }
 
 void MasterWatch::onRefused(const std::string& /*channel*/, const Error& error) {
+  const bool others = access_->list.refused();
+  if (others) {
+    sentinel_->leave();
+  }
+  const LogLevel level = std::exchange(refused_, true) ? LogLevel::debug : LogLevel::warning;
   if (log_) {
-    log_->write(LogLevel::warning,
-                std::string("a Sentinel does not say when the master moves: ") + error.what());
+    log_->write(level,
+                std::string("a Sentinel does not say when the master moves") +
+                    (others ? ", trying another: " : ": ") + error.what());
   }
 }
 

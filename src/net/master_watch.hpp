@@ -66,6 +66,7 @@ class MasterWatch : public std::enable_shared_from_this<MasterWatch>, private Pu
   int users_ = 0;
   bool searching_ = false;
   bool repeat_ = false;   ///< something may have been missed since the search has begun
+  bool refused_ = false;  ///< no Sentinel that was asked last says when the master moves
   bool failing_ = false;  ///< the last search has found no master
   bool closed_ = false;
 };

@@ -64,6 +64,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   void subscribe(std::string channel);
   void unsubscribe(const std::string& channel);
   void renew();
+  void leave();
   void close() noexcept;
   void follow(MasterWatch& watch);
   [[nodiscard]] bool up() const noexcept { return stream_ != nullptr; }
@@ -81,8 +82,10 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   void onReady(int status);
   bool readAvailable();
   bool writePending();
-  void lose(std::string_view reason, Errc errc = Errc::connectionFailed) noexcept;
-  [[nodiscard]] Error describeLoss(std::string_view reason, Errc errc) const;
+  void lose(std::string_view reason,
+            Errc errc = Errc::connectionFailed,
+            LogLevel level = LogLevel::warning) noexcept;
+  [[nodiscard]] Error describeLoss(std::string_view reason, Errc errc, LogLevel level) const;
   void loseAfter(const std::exception& error, std::uint64_t connection) noexcept;
   void loseAfterError(int error);
   void replace(std::string_view reason) noexcept;
@@ -364,7 +367,7 @@ void PubSubLink::Impl::dropConnection() noexcept {
   book_.end();
 }
 
-void PubSubLink::Impl::lose(std::string_view reason, Errc errc) noexcept {
+void PubSubLink::Impl::lose(std::string_view reason, Errc errc, LogLevel level) noexcept {
   // One that only confirms and closes is no better than one that only greets: a connection that has
   // lasted is no part of a storm.
   if (answered_ && SteadyClock::now() - upSince_ > redialDelay_) {
@@ -373,7 +376,7 @@ void PubSubLink::Impl::lose(std::string_view reason, Errc errc) noexcept {
   // Without memory nobody hears why, but of the loss, and the link connects all the same. Described
   // first, for the words may be those of what goes with the connection.
   Error error = undescribedLoss_;
-  tell([&] { error = describeLoss(reason, errc); });
+  tell([&] { error = describeLoss(reason, errc, level); });
   // First the state, then the events: whoever hears of it may subscribe at once.
   ++connection_;
   dropConnection();
@@ -381,9 +384,9 @@ void PubSubLink::Impl::lose(std::string_view reason, Errc errc) noexcept {
   connect();
 }
 
-Error PubSubLink::Impl::describeLoss(std::string_view reason, Errc errc) const {
+Error PubSubLink::Impl::describeLoss(std::string_view reason, Errc errc, LogLevel level) const {
   const std::string why(reason);
-  log(LogLevel::warning, "subscriber connection to " + node_ + " lost: " + why);
+  log(level, "subscriber connection to " + node_ + " lost: " + why);
   ErrorContext context;
   context.node = node_;
   return Error(errc, "subscriber connection lost: " + why, std::move(context));
@@ -427,6 +430,18 @@ void PubSubLink::Impl::renew() {
     // credentials.
     if (self && self->connection_ == connection && self->up()) {
       self->replace("replaced, because the credentials have changed");
+    }
+  });
+}
+
+/// Not from within the event that finds it of no use.
+void PubSubLink::Impl::leave() {
+  loop_->post([weak = weak_from_this(), connection = connection_] {
+    const auto self = weak.lock();
+    // Race: the connection may have been lost since this was posted.
+    if (self && self->connection_ == connection && self->up()) {
+      // Whoever leaves it has said why.
+      self->lose("left for another", Errc::connectionFailed, LogLevel::debug);
     }
   });
 }
@@ -580,6 +595,10 @@ void PubSubLink::unsubscribe(const std::string& channel) {
 
 void PubSubLink::renew() {
   impl_->renew();
+}
+
+void PubSubLink::leave() {
+  impl_->leave();
 }
 
 void PubSubLink::close() noexcept {

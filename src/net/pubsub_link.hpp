@@ -47,6 +47,9 @@ class PubSubLink final : public SubscriptionTransport {
   void unsubscribe(const std::string& channel) override;
   void renew() override;
   void close() noexcept override;
+  /// Ends the connection, which is of no use, soon after the call; another is made, after a pause
+  /// that grows.
+  void leave();
 
   [[nodiscard]] bool up() const noexcept;
   /// Channels that are wanted, confirmed or not.

@@ -434,6 +434,32 @@ TEST_F(ToldSearch, AMoveToAnAddressThatCannotBeReadIsAMove) {
   expectMoved(client);
 }
 
+TEST_F(ToldSearch, SentinelsThatDoNotTellAreLeftForOneThatDoes) {
+  ToldSentinel first(before_.port());
+  ToldSentinel second(before_.port());
+  first.refuse();
+  second.refuse();
+  Client client =
+      connectHeard(patient(options(ToldSentinel::uriOf({&first, &second, &sentinel_}))));
+  EXPECT_GE(first.subscriptions(), 1);
+  before_.freeze();
+  sentinel_.answer(after_.port());
+  sentinel_.announce(after_.port());
+  expectMoved(client);
+}
+
+TEST_F(ToldSearch, TheOnlySentinelIsNotLeftThoughItDoesNotTell) {
+  ToldSentinel only(before_.port());
+  only.refuse();
+  Options settings = options(only.uri());
+  settings.logLevel = LogLevel::debug;
+  Client client = Client::connect(settings);
+  EXPECT_TRUE(works(client));
+  // It is asked again, on the same connection.
+  ASSERT_EVENTUALLY(kLong, only.subscriptions() >= 2);
+  EXPECT_FALSE(log().contains("subscriber connection to"));
+}
+
 TEST_F(ToldSearch, WhatNobodyHeardIsAskedFor) {
   Client client = connectPatiently();
   // It keeps its connections, so that nothing but a Sentinel shows that it is the master no more.
@@ -470,8 +496,7 @@ TEST_F(ToldSearch, AMoveJustBeforeTheSubscriptionIsNotMissed) {
 
 TEST_F(ToldSearch, ASlowMasterIsFoundAlthoughNoSubscriptionLasts) {
   TcpProxy toAfter(after_);
-  const auto slow =
-      toAfter.addRule(TcpProxy::command("HELLO"), TcpProxy::Action::delayReply(500ms));
+  toAfter.addRule(TcpProxy::command("HELLO"), TcpProxy::Action::delayReply(500ms));
   Options settings = patient(options(sentinel_.uri()));
   settings.connectTimeout = 20s;
   settings.reconnectDelayMin = 1ms;

@@ -29,6 +29,8 @@ class ToldSentinel {
   void answer(std::uint16_t master) { master_ = master; }
   /// The same, from the next subscription on, and before it is confirmed.
   void answerOnceSubscribed(std::uint16_t master) { onceSubscribed_ = master; }
+  /// It does not say when the master moves, from here on.
+  void refuse() { refuses_ = true; }
   [[nodiscard]] bool heard() const { return listener_ >= 0; }
   /// How often it was asked to say when the master moves.
   [[nodiscard]] int subscriptions() const { return subscriptions_; }
@@ -49,6 +51,10 @@ class ToldSentinel {
     return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
   }
   bool reply(const FakeServer::Peer& peer, const FakeServer::Argv& argv) {
+    if (argv[0] == "SUBSCRIBE" && refuses_) {
+      ++subscriptions_;
+      return peer.send("-NOPERM No permissions to access a channel\r\n");
+    }
     if (argv[0] == "SUBSCRIBE") {
       if (const std::uint16_t master = onceSubscribed_.exchange(0); master != 0) {
         master_ = master;
@@ -68,6 +74,7 @@ class ToldSentinel {
 
   std::atomic<std::uint16_t> master_;
   std::atomic<std::uint16_t> onceSubscribed_{0};
+  std::atomic<bool> refuses_{false};
   std::atomic<int> listener_{-1};
   std::atomic<int> subscriptions_{0};
   FakeServer server_{

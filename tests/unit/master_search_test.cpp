@@ -580,6 +580,25 @@ TEST(SentinelList, TheOneThatAnswersIsNotForgottenForOthersThatAreNamed) {
   EXPECT_EQ(list.order().size(), 17U);
 }
 
+// Whichever of them answered last.
+TEST(SentinelList, ThoseThatDoNotTellAreListenedToLast) {
+  SentinelList list({endpoint("a"), endpoint("b"), endpoint("c")});
+  const auto refuses = [&](const std::string& sentinel) {
+    EXPECT_EQ(list.orderToListen().front().host, sentinel);
+    list.listensTo(endpoint(sentinel), {}, list.moves(), {});
+    return list.refused();
+  };
+  EXPECT_FALSE(list.refused()) << "nobody is listened to";
+  EXPECT_TRUE(refuses("a"));
+  EXPECT_TRUE(refuses("b"));
+  EXPECT_FALSE(refuses("c")) << "nobody is left";
+  // All of them are tried again, this one last.
+  EXPECT_TRUE(list.refused());
+  EXPECT_EQ(list.orderToListen().back().host, "c");
+  EXPECT_TRUE(refuses("a"));
+  EXPECT_FALSE(refuses("b"));
+}
+
 // A Sentinel names each one that it has ever heard of, until it is reset by hand.
 TEST(SentinelList, DeadOnesDoNotPushLiveOnesOut) {
   SentinelList list({endpoint("a")});

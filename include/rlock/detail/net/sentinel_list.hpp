@@ -123,6 +123,14 @@ class SentinelList {
     return result;
   }
 
+  /// In this order one is looked for that says when the master moves: those that have refused to
+  /// come last.
+  [[nodiscard]] std::vector<Endpoint> orderToListen() const;
+  /// The one that is listened to refuses to say when the master moves.
+  /// @returns whether another has not refused yet, of all that are known; if none has not, all of
+  ///          them have their turn again
+  bool refused();
+
   /// One has answered, and named others.
   /// @param dead  those of them that do not answer it
   void answered(const Endpoint& sentinel,
@@ -206,10 +214,11 @@ class SentinelList {
   Hint hint_ = Hint::none;
   TimePoint hintedAt_{};
   std::uint64_t moves_ = 0;
-  std::optional<Endpoint> heard_;  ///< the Sentinel that is listened to
-  std::optional<Endpoint> said_;   ///< its last word that could be read
-  bool read_ = false;              ///< `said_` is its last word
-  std::optional<Endpoint> left_;   ///< its word before that
+  std::vector<Endpoint> refusing_;  ///< do not say when the master moves, the latest at the end
+  std::optional<Endpoint> heard_;   ///< the Sentinel that is listened to
+  std::optional<Endpoint> said_;    ///< its last word that could be read
+  bool read_ = false;               ///< `said_` is its last word
+  std::optional<Endpoint> left_;    ///< its word before that
   TimePoint leftAt_{};
 };
 
@@ -251,6 +260,32 @@ inline bool SentinelList::heard(const Endpoint& sentinel,
   }
   hint(std::move(word), now);
   return true;
+}
+
+inline std::vector<Endpoint> SentinelList::orderToListen() const {
+  std::vector<Endpoint> result = order();
+  for (const Endpoint& each : refusing_) {
+    const auto at = std::find(result.begin(), result.end(), each);
+    if (at != result.end()) {
+      std::rotate(at, at + 1, result.end());
+    }
+  }
+  return result;
+}
+
+inline bool SentinelList::refused() {
+  if (!heard_) {
+    return false;
+  }
+  std::erase_if(refusing_, [this](const Endpoint& each) {
+    return each == heard_ || std::find(known_.begin(), known_.end(), each) == known_.end();
+  });
+  refusing_.push_back(*heard_);
+  if (refusing_.size() < known_.size()) {
+    return true;
+  }
+  refusing_.erase(refusing_.begin(), refusing_.end() - 1);
+  return false;
 }
 
 inline void SentinelList::answered(const Endpoint& sentinel,
