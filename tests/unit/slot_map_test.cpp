@@ -163,6 +163,20 @@ TEST(SlotMap, AnAddressThatIsNotToldIsTheOneThatWasAsked) {
       at("asked", 7000));
 }
 
+// Its host name has not come to the node that was asked yet.
+TEST(SlotMap, ANameThatIsNotKnownIsNotTheOneThatWasAsked) {
+  const auto map = parseSlots(
+      listReply({listReply({numberReply(0),
+                            numberReply(9),
+                            listReply({textReply("?"),
+                                       numberReply(7000),
+                                       textReply("id"),
+                                       listReply({textReply("ip"), textReply("10.0.0.9")})})})}),
+      at("asked", 9));
+  ASSERT_TRUE(map);
+  EXPECT_EQ(*map->owner(0), at("10.0.0.9", 7000));
+}
+
 TEST(SlotMap, IsReadFromSlots) {
   const auto map = parseSlots(
       listReply(

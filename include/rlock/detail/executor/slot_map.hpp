@@ -195,6 +195,17 @@ inline std::optional<SlotMap> parseShards(const Reply& reply, const Endpoint& as
   return map;
 }
 
+/// The master of a range of slots, `host, port, id, [names and values]`.
+inline std::optional<Endpoint> masterOfSlots(const Reply& node, const Endpoint& asked) {
+  const Reply* host = &node.elements[0];
+  if (host->is("?") && node.elements.size() > 3) {
+    if (const Reply* const ip = valueOf(node.elements[3], "ip"); ip != nullptr) {
+      host = ip;
+    }
+  }
+  return addressOf(host->text, node.elements[1].integer, asked);
+}
+
 inline std::optional<SlotMap> parseSlots(const Reply& reply, const Endpoint& asked) {
   if (!reply.isArray()) {
     return std::nullopt;
@@ -204,9 +215,7 @@ inline std::optional<SlotMap> parseSlots(const Reply& reply, const Endpoint& ask
     if (range.elements.size() < 3 || range.elements[2].elements.size() < 2) {
       return std::nullopt;
     }
-    const Reply& master = range.elements[2];
-    if (const auto address =
-            addressOf(master.elements[0].text, master.elements[1].integer, asked)) {
+    if (const auto address = masterOfSlots(range.elements[2], asked)) {
       map.assign(range.elements[0].integer, range.elements[1].integer, *address);
     }
   }
