@@ -355,6 +355,21 @@ TEST_F(ClusterRouterTest, ASlotThatHasMovedIsAReasonToReadTheMap) {
   EXPECT_EQ(server("a").sent(), (Sent{"CLUSTER INFO", "CLUSTER SHARDS", "PUBSUB SHARDNUMSUB"}));
 }
 
+// Another cluster may be at the same host.
+TEST_F(ClusterRouterTest, AMasterWhoseNameIsNotKnownIsLookedUpInTheMap) {
+  env_->advance(1s);
+  const std::shared_ptr<ServerLink> asked = links_["a"];
+  server("a").refuse("MOVED 7 ?:7001");
+  EXPECT_EQ(links_["a"], asked) << "nobody else is connected to there";
+  EXPECT_EQ(server("a").sent(), (Sent{"CLUSTER INFO", "CLUSTER SHARDS", "PUBSUB SHARDNUMSUB"}));
+}
+
+TEST_F(ClusterRouterTest, AKeyThatHasGoneAheadToANameThatIsNotKnownIsAskedForAgain) {
+  const std::shared_ptr<ServerLink> asked = links_["a"];
+  server("a").refuse("ASK 7 ?:7001");
+  EXPECT_EQ(links_["a"], asked) << "nobody else is connected to there";
+}
+
 TEST_F(ClusterRouterTest, AKeyThatHasGoneAheadIsNone) {
   env_->advance(1s);
   sendOn("b");

@@ -230,6 +230,7 @@ TEST(Redirection, IsRead) {
   EXPECT_EQ(parseRedirection("MOVED 1 ::1:7000", asked)->to, at("::1", 7000));
   EXPECT_EQ(parseRedirection("MOVED 1 [::1]:7000", asked)->to, at("::1", 7000));
   EXPECT_EQ(parseRedirection("MOVED 1 :7000", asked)->to, at("asked", 7000));
+  EXPECT_EQ(parseRedirection("MOVED 1 ?:7000", asked)->to, at("", 7000));
   for (const char* bad : {"MOVED",
                           "MOVED 1",
                           "MOVED x 127.0.0.1:1",

@@ -238,6 +238,14 @@ inline NodeOwner::Follow ClusterRouter::redirect(Node& node, const IntrusivePtr<
     return Follow::done;
   }
   const bool moved = redirection->kind == Redirection::Kind::moved;
+  if (redirection->to.host.empty()) {
+    // At a guessed address there may be a node of another cluster, which would grant the same lock.
+    // The map has the address where the name is missing.
+    if (moved) {
+      source_.want();
+    }
+    return Follow::later;
+  }
   events_.redirected({toString(asked), toString(redirection->to), redirection->slot, moved});
   if (moved) {
     nodes_.assign(redirection->slot, redirection->to);

@@ -25,7 +25,7 @@ struct Redirection {
   };
   Kind kind = Kind::moved;
   std::uint16_t slot = 0;
-  Endpoint to{};
+  Endpoint to{};  ///< without a host: the node does not know the other's name yet
 };
 
 /// So many redirections of one request are followed at once; nodes that contradict each other
@@ -67,7 +67,7 @@ inline std::optional<Redirection> parseRedirection(std::string_view text, const 
     host = host.substr(1, host.size() - 2);
   }
   result.slot = static_cast<std::uint16_t>(*slot);
-  result.to.host = host.empty() || host == "?" ? asked.host : std::string(host);
+  result.to.host = host.empty() ? asked.host : host == "?" ? std::string() : std::string(host);
   result.to.port = static_cast<std::uint16_t>(*port);
   return result;
 }
