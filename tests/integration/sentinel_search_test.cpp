@@ -441,6 +441,7 @@ TEST_F(ToldSearch, SentinelsThatDoNotTellAreLeftForOneThatDoes) {
   second.refuse();
   Client client =
       connectHeard(patient(options(ToldSentinel::uriOf({&first, &second, &sentinel_}))));
+  ASSERT_TRUE(sentinel_.heard());
   EXPECT_GE(first.subscriptions(), 1);
   before_.freeze();
   sentinel_.answer(after_.port());
