@@ -4,6 +4,7 @@
 #include "cli/duration_text.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/lock_text.hpp"
+#include "cli/release.hpp"
 #include "cli/waiting.hpp"
 
 #include <fmt/format.h>
@@ -114,7 +115,7 @@ int holdCommand(const Arguments& arguments) {
     }
     // The release empties the lease, and has no reason for a loss that nobody has noticed before.
     const LossReason reason = held.lease.lossReason();
-    if (!isLost && held.lease.release() != ReleaseResult::lost) {
+    if (!isLost && release(held, signals, 0) != ReleaseResult::lost) {
       return 0;
     }
     complain(fmt::format(

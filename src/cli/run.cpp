@@ -2,6 +2,7 @@
 #include "cli/commands.hpp"
 #include "cli/connection.hpp"
 #include "cli/exit_codes.hpp"
+#include "cli/release.hpp"
 #include "cli/supervision.hpp"
 #include "cli/waiting.hpp"
 
@@ -56,15 +57,13 @@ bool isUnderAnotherLock() {
   return std::getenv("RLOCK_OWNER") != nullptr && std::getenv("RLOCK_DEADLINE_MS") != nullptr;
 }
 
-int released(const Held& held, Lease& lease, int code) {
-  switch (lease.release()) {
+int released(Held& held, const SignalInbox& signals, int code) {
+  switch (release(held, signals, code)) {
     case ReleaseResult::lost:
       complain("the lock was lost before the command had ended");
       return number(ExitCode::lost);
     case ReleaseResult::unknown:
-      complain(
-          fmt::format("the server has not confirmed the release; the lock is free in {} ms at most",
-                      held.span.count()));
+      tellThatReleaseIsUnknown(held);
       return code;
     default:
       return code;
@@ -110,7 +109,7 @@ Ending runUnderLock(const Arguments& arguments,
     // A rest of it is given back in the background, if there is one: the server may be away.
     return ending;
   }
-  const int code = released(held, held.lease, ending.code);
+  const int code = released(held, signals, ending.code);
   return code == ending.code ? ending : Ending{code};
 }
 

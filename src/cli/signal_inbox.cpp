@@ -2,12 +2,29 @@
 #include "cli/signal_inbox.hpp"
 
 #include <cerrno>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <system_error>
 #include <unistd.h>
 
 namespace rlock::cli {
+
+namespace {
+
+// Poll's limit for the time that is left: a minute at most, after which it is asked again.
+int untilMs(std::chrono::steady_clock::time_point until) {
+  using std::chrono::milliseconds;
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= until) {
+    return 0;
+  }
+  constexpr milliseconds kMost(60'000);
+  return static_cast<int>(
+      until - now >= kMost ? kMost.count() : std::chrono::ceil<milliseconds>(until - now).count());
+}
+
+}  // namespace
 
 SignalInbox::SignalInbox() {
   // With an inherited SIG_IGN there would be nothing to wait for.
@@ -47,6 +64,28 @@ std::optional<SignalInbox::Arrival> SignalInbox::next() const noexcept {
     return std::nullopt;
   }
   return Arrival{static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};
+}
+
+bool SignalInbox::readableBeforeEnd(int descriptor,
+                                    std::chrono::steady_clock::time_point until) const noexcept {
+  for (;;) {
+    pollfd watched[] = {{descriptor, POLLIN, 0}, {descriptor_.get(), POLLIN, 0}};
+    ::poll(watched, 2, untilMs(until));
+    if (watched[0].revents != 0) {
+      return true;
+    }
+    while (const auto arrival = next()) {
+      if (asksToEnd(arrival->signal)) {
+        return false;
+      }
+      if (arrival->signal == SIGTSTP) {
+        suspend(Reach::process);
+      }
+    }
+    if (std::chrono::steady_clock::now() >= until) {
+      return false;
+    }
+  }
 }
 
 void SignalInbox::raiseByDefault(int signal, Reach reach) noexcept {

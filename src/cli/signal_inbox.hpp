@@ -4,6 +4,7 @@
 #include "cli/descriptor.hpp"
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,13 @@ class SignalInbox {
   };
   /// The next one; empty when there is none.
   [[nodiscard]] std::optional<Arrival> next() const noexcept;
+
+  /// Waits until the descriptor is readable, or until a signal asks this program to end. SIGTSTP
+  /// suspends the wait; other signals are dropped.
+  /// @param until  the end of the wait in any case; time_point::max(): none
+  /// @returns whether the descriptor is readable
+  bool readableBeforeEnd(int descriptor,
+                         std::chrono::steady_clock::time_point until) const noexcept;
 
   /// Whose processes a signal is meant for.
   enum class Reach : std::uint8_t { process, group };

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <poll.h>
@@ -18,11 +19,12 @@ namespace rlock::cli {
 namespace {
 
 // Whether the result of a call that was asked to end is there in time. It may have a grant to give
-// back; but a server that does not answer must not keep us.
-bool endsSoon(const Acquisition& acquisition) {
-  pollfd done{acquisition.descriptor(), POLLIN, 0};
-  constexpr int kPatienceMs = 3000;
-  return ::poll(&done, 1, acquisition.connected() ? kPatienceMs : 0) > 0;
+// back; but a server that does not answer must not keep us, nor a user who asks a second time.
+bool endsSoon(const Acquisition& acquisition, const SignalInbox& signals) {
+  constexpr std::chrono::milliseconds kPatience(3000);
+  const auto patience = acquisition.connected() ? kPatience : std::chrono::milliseconds(0);
+  return signals.readableBeforeEnd(acquisition.descriptor(),
+                                   std::chrono::steady_clock::now() + patience);
 }
 
 // An exception on the way to the lock. @returns the exit code
@@ -61,7 +63,7 @@ WaitOutcome waitForLock(const Arguments& arguments,
       if (SignalInbox::asksToEnd(signal->signal)) {
         progress.clear();
         acquisition.stop();
-        if (!endsSoon(acquisition)) {
+        if (!endsSoon(acquisition, signals)) {
           // A thread is in a call that cannot be ended: nothing is held, or it will expire.
           std::fflush(stderr);
           std::_Exit(numberOfSignal(signal->signal));

@@ -117,6 +117,44 @@ TEST_F(CliRun, CR2_ASignalEndsAnAttemptToConnectAtOnce) {
   EXPECT_LT(watch.elapsed(), scaled(std::chrono::milliseconds(2000)));
 }
 
+TEST_F(CliRun, CR2_ASecondSignalDoesNotWaitForTheServer) {
+  TcpProxy proxy(server());
+  const auto asked = proxy.addRule(TcpProxy::script("a"), TcpProxy::Action::stallReply());
+  ChildProcess waiting = startCli(proxy.uri() + "?command-timeout=60s", {"run", "a", "true"});
+  ASSERT_TRUE(asked.waitForHits(1, kSoon));
+  const Stopwatch watch;
+  waiting.kill(SIGTERM);
+  ASSERT_EVENTUALLY(kSoon, !signalPending(waiting.pid(), SIGTERM));
+  waiting.kill(SIGINT);
+  EXPECT_EQ(finish(waiting).code, 128 + SIGTERM);
+  // After one signal the server has three seconds.
+  EXPECT_LT(watch.elapsed(), scaled(std::chrono::milliseconds(2000)));
+}
+
+TEST_F(CliRun, CR2_ASignalEndsAReleaseThatNobodyAnswers) {
+  for (const bool hold : {false, true}) {
+    TcpProxy proxy(server());
+    std::vector<std::string> args{"hold", "--lease", "10m", hold ? "h" : "a"};
+    if (!hold) {
+      args.front() = "run";
+      args.insert(args.end(), {"sh", "-c", "echo ready; read line; exit 3"});
+    }
+    ChildProcess job = startCli(proxy.uri() + "?command-timeout=60s&call-timeout=60s", args);
+    job.expectLine(kSoon);
+    const auto release =
+        proxy.addRule(TcpProxy::script(args.at(3)), TcpProxy::Action::stallReply());
+    const Stopwatch watch;
+    job.send("");
+    job.closeInput();
+    ASSERT_TRUE(release.waitForHits(1, kSoon));
+    job.kill(SIGTERM);
+    const CliOutcome outcome = finish(job);
+    EXPECT_EQ(outcome.code, hold ? 0 : 3) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("has not confirmed the release"));
+    EXPECT_LT(watch.elapsed(), scaled(std::chrono::seconds(20)));
+  }
+}
+
 TEST_F(CliRun, CR2_OtherSignalsDoNotEndAWait) {
   for (const int signal : {SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT}) {
     occupy("a");
