@@ -125,6 +125,10 @@ ChildProcess::ChildProcess(const ChildSettings& settings,
     if (lent) {
       terminal.lend(own);
     }
+    if (guardian.killTimeHasCome()) {
+      // We were stopped, or got no processor, since the lock was obtained.
+      ::_exit(number(ExitCode::lost));
+    }
     signals.restoreInChild();
     ::execvpe(argv[0], argv.data(), envp.data());
     const int error = errno;

@@ -44,7 +44,9 @@ struct ChildSettings {
 };
 
 /// The command: in a process group of its own unless it is to stay in the foreground's. If this
-/// process dies, the kernel sends it SIGTERM, and the guardian does the rest. An object that goes
+/// process dies, the kernel sends it SIGTERM, and the guardian does the rest. A command that would
+/// begin after the guardian's kill time does not begin, and looks as if it had ended with
+/// ExitCode::lost. An object that goes
 /// before its command has been reaped kills it first, with its group if it has one: whatever ended
 /// the supervision, the lock is given back next.
 ///

@@ -166,6 +166,10 @@ void Guardian::setTarget(pid_t target) noexcept {
   shared_->target.store(target);
 }
 
+bool Guardian::killTimeHasCome() const noexcept {
+  return nowNs() >= shared_->killAt.load();
+}
+
 bool Guardian::hasEnded() noexcept {
   if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) != 0) {
     pid_ = -1;

@@ -31,6 +31,9 @@ class Guardian {
   /// to be said before the command is reaped, for the number may belong to somebody else then.
   void setTarget(pid_t target) noexcept;
 
+  /// Whether that time has come. Safe after fork().
+  [[nodiscard]] bool killTimeHasCome() const noexcept;
+
   /// Whether somebody has killed the guardian, so that nothing acts in this process's place any
   /// more. It is reaped by the call that finds that out.
   [[nodiscard]] bool hasEnded() noexcept;

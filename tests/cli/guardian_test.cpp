@@ -4,6 +4,7 @@
 #include "cli/guardian.hpp"
 
 #include "cli/child_process.hpp"
+#include "cli/exit_codes.hpp"
 #include "support/eventually.hpp"
 #include "support/temp_dir.hpp"
 
@@ -11,7 +12,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -67,6 +70,37 @@ TEST(CliGuardian, OneThatWasKilledIsMissedAndReaped) {
   EXPECT_EQ(::kill(process, 0), -1);
   // Nobody reads that any more.
   guardian.setKillTime(std::chrono::steady_clock::now());
+}
+
+/// As after a grant that a stopped process finds when it goes on.
+TEST(CliGuardian, ACommandWhoseTimeIsOverDoesNotBegin) {
+  const test::TempDir directory;
+  const InheritedDescriptors inherited;
+  const SignalInbox signals;
+  const TerminalLoan terminal(Lending::never);
+  for (const bool late : {true, false}) {
+    Guardian guardian(std::chrono::milliseconds(0));
+    // The guardian itself must not be quicker than the command.
+    ASSERT_EQ(::kill(guardian.pid(), SIGSTOP), 0);
+    const auto now = std::chrono::steady_clock::now();
+    guardian.setKillTime(late ? now : now + std::chrono::minutes(1));
+    const std::string file = directory.file(late ? "late" : "in-time");
+    ChildSettings settings;
+    settings.argv = {"sh", "-c", ": >" + file};
+    ChildProcess command(settings, signals, inherited, terminal, guardian);
+    std::optional<ChildProcess::Change> change;
+    EXPECT_TRUE(test::eventually(std::chrono::milliseconds(5'000), [&] {
+      change = command.change();
+      return change.has_value();
+    }));
+    EXPECT_EQ(change.value_or(ChildProcess::Change{}).code, late ? number(ExitCode::lost) : 0);
+    EXPECT_EQ(std::filesystem::exists(file), !late);
+    guardian.setTarget(0);
+    command.reap();
+    ASSERT_EQ(::kill(guardian.pid(), SIGCONT), 0);
+  }
+  // For the tests after this one.
+  signals.restoreInChild();
 }
 
 TEST(CliGuardian, ACommandThatIsLeftIsKilledWithItsGroup) {
