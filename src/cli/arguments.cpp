@@ -286,6 +286,7 @@ class Parser {
         "Time between SIGTERM and SIGKILL when the lock is being lost (5s); at most a third of the "
         "lease");
     app.add_flag("-c,--shell", arguments_.command.shell, "COMMAND is a line for sh -c");
+    app.add_flag("--no-stdin", arguments_.noStdin, "Give the command an empty standard input");
     app.add_flag(
         "--foreground",
         arguments_.command.foreground,

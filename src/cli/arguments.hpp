@@ -51,7 +51,7 @@ struct Arguments {
   std::string pattern = "*";
   bool namesOnly = false;  ///< list
   bool force = false;      ///< unlock
-  bool noStdin = false;    ///< hold
+  bool noStdin = false;    ///< run, try, hold
   std::chrono::milliseconds interval{1000};
   int frames = 0;  ///< top: pictures until it ends; 0: no end
   int threads = 4;

@@ -102,6 +102,13 @@ ChildProcess::ChildProcess(const ChildSettings& settings,
   }
   Descriptor read(ends[0]);
   Descriptor write(ends[1]);
+  Descriptor null;
+  if (settings.noInput) {
+    null = Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!null) {
+      throw std::system_error(errno, std::generic_category(), "/dev/null");
+    }
+  }
   inherited.keepOthersFromChildren();
 
   const pid_t parent = ::getpid();
@@ -128,6 +135,9 @@ ChildProcess::ChildProcess(const ChildSettings& settings,
     if (guardian.killTimeHasCome()) {
       // We were stopped, or got no processor, since the lock was obtained.
       ::_exit(number(ExitCode::lost));
+    }
+    if (null) {
+      ::dup2(null.get(), STDIN_FILENO);
     }
     signals.restoreInChild();
     ::execvpe(argv[0], argv.data(), envp.data());

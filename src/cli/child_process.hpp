@@ -41,6 +41,7 @@ struct ChildSettings {
   std::vector<std::string> argv{};
   std::vector<std::string> environment{};  ///< "NAME=value", added to ours
   bool ownGroup = true;
+  bool noInput = false;  ///< its standard input is /dev/null
 };
 
 /// The command: in a process group of its own unless it is to stay in the foreground's. If this

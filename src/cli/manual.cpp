@@ -75,7 +75,9 @@ constexpr std::string_view kRunning = R"(.SH RUNNING A COMMAND
 .SS Streams, terminal and signals
 Standard streams and other descriptors that were open are the command's; of
 .BR rlock 's
-own it inherits none. The command gets a process group of its own, which becomes the foreground of the
+own it inherits none. With
+.B \-\-no\-stdin
+its input is empty. The command gets a process group of its own, which becomes the foreground of the
 terminal whenever that of
 .B rlock
 is, if its standard input is that terminal and its standard output no pipe. A key that ends the command ends

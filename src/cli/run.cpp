@@ -48,7 +48,8 @@ Lending lendingTo(const ChildSettings& settings) {
   if (!settings.ownGroup) {
     return Lending::never;
   }
-  return ::isatty(STDIN_FILENO) == 1 && !outputIsPipe() ? Lending::always : Lending::onRequest;
+  const bool reads = !settings.noInput && ::isatty(STDIN_FILENO) == 1;
+  return reads && !outputIsPipe() ? Lending::always : Lending::onRequest;
 }
 
 // Whether we are part of a command that runs under another lock. It takes two of the variables of
@@ -90,6 +91,7 @@ Ending runUnderLock(const Arguments& arguments,
   }
   settings.environment = environmentFor(arguments, held);
   settings.ownGroup = !choice.foreground;
+  settings.noInput = arguments.noStdin;
 
   const TerminalLoan terminal(lendingTo(settings));
   guardian.setKillTime(planLoss(held.lease.validUntil(), held.span, choice.killAfter).killAt);

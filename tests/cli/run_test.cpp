@@ -291,6 +291,23 @@ TEST_F(CliRun, CR5_StreamsAreTheCommands) {
   EXPECT_EQ(finish(running).output, "one\ntwo\n");
 }
 
+TEST_F(CliRun, CR5_ACommandThatIsToReadNothingLeavesTheInputToOthers) {
+  // The loop's next line would be the command's.
+  const std::string script = "while read line; do " + cliProgram() +
+                             " run --no-stdin a sh -c 'cat; echo after $0' $line; done; "
+                             "exec <&-; " +
+                             cliProgram() + " run --no-stdin a cat";
+  ChildProcess::Options options;
+  options.environment = {"RLOCK_URI=" + server().uri()};
+  options.mergeStandardError = true;
+  ChildProcess shell("sh", {"-c", script}, options);
+  shell.send("one");
+  shell.send("two");
+  const CliOutcome outcome = finish(shell);
+  EXPECT_EQ(outcome.output, "after one\nafter two\n");
+  EXPECT_EQ(outcome.code, 0) << "an input that was closed is empty as well";
+}
+
 TEST_F(CliRun, CR5_NoDescriptorOfOursIsInherited) {
   // One that the caller has opened is passed on, as a shell would.
   const TempDir directory;
