@@ -285,6 +285,11 @@ class Parser {
         },
         "Time between SIGTERM and SIGKILL when the lock is being lost (5s); at most a third of the "
         "lease");
+    addDuration(
+        app,
+        "--min-hold",
+        [this](Duration value) { arguments_.command.minHold = value; },
+        "Keep the lock for so long at least, also when the command has ended");
     app.add_flag("-c,--shell", arguments_.command.shell, "COMMAND is a line for sh -c");
     app.add_flag("--no-stdin", arguments_.noStdin, "Give the command an empty standard input");
     app.add_flag(
@@ -501,6 +506,9 @@ std::optional<Ended> checked(const Arguments& arguments) {
   }
   if (lock.maxHold && *lock.maxHold < std::chrono::milliseconds(100)) {
     return usageError("--max-hold: 100ms at least");
+  }
+  if (lock.maxHold && arguments.command.minHold > *lock.maxHold) {
+    return usageError("--min-hold: no longer than --max-hold");
   }
   if (arguments.subcommand == "bench" && arguments.duration > kYear) {
     return usageError("--duration: 365d at most, for the result comes at the end");

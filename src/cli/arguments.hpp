@@ -34,6 +34,7 @@ struct LockChoice {
 struct CommandChoice {
   std::vector<std::string> argv{};
   std::chrono::milliseconds killAfter{5000};
+  Duration minHold{};  ///< the lock is kept for so long, also when the command has ended
   bool shell = false;
   bool foreground = false;
 };

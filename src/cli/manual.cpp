@@ -121,6 +121,12 @@ Within the command of another
 the command is killed at once when its
 .B rlock
 is killed, for the outer lock may be another's next.
+.SS A command that takes little time
+The lock is given back when the command ends. With
+.B \-\-min\-hold
+.B rlock
+keeps it until so much time has passed since it was obtained, unless a signal asks it, or has asked the
+command, to end.
 .SS Environment of the command
 .TP
 .B RLOCK_NAME
@@ -184,7 +190,9 @@ The configuration file is wrong, or
 differs from that of others.
 .TP
 .B 79
-The lock was lost or its time was over before the command had ended; if it still ran it was ended.
+The lock was lost or its time was over before the command had ended, in which case it was ended, or before
+.B \-\-min\-hold
+was over.
 .TP
 .B 126, 127
 The command cannot be executed, or was not found.

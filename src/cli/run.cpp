@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <stop_token>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,10 +59,26 @@ bool isUnderAnotherLock() {
   return std::getenv("RLOCK_OWNER") != nullptr && std::getenv("RLOCK_DEADLINE_MS") != nullptr;
 }
 
-int released(Held& held, const SignalInbox& signals, int code) {
+// The command has ended, but the lock is to be kept until then. A signal that asks to end, and a
+// loss, end that.
+void keep(const Held& held,
+          const SignalInbox& signals,
+          std::chrono::steady_clock::time_point until) {
+  const Event lost;
+  const std::stop_callback told(held.lease.lostToken(), [&lost]() noexcept { lost.set(); });
+  static_cast<void>(signals.readableBeforeEnd(lost.descriptor(), until));
+}
+
+int released(Held& held, const SignalInbox& signals, int code, bool kept) {
+  // With a --max-hold that is as long the end of the one is that of the other.
+  const bool keptToTheEnd = kept && held.lease.lossReason() == LossReason::maxHold;
   switch (release(held, signals, code)) {
     case ReleaseResult::lost:
-      complain("the lock was lost before the command had ended");
+      if (keptToTheEnd) {
+        return code;
+      }
+      complain(kept ? "the lock was lost before --min-hold was over"
+                    : "the lock was lost before the command had ended");
       return number(ExitCode::lost);
     case ReleaseResult::unknown:
       tellThatReleaseIsUnknown(held);
@@ -93,16 +110,19 @@ Ending runUnderLock(const Arguments& arguments,
   settings.ownGroup = !choice.foreground;
   settings.noInput = arguments.noStdin;
 
+  const auto keepUntil = choice.minHold.deadlineFrom(std::chrono::steady_clock::now());
   const TerminalLoan terminal(lendingTo(settings));
   guardian.setKillTime(planLoss(held.lease.validUntil(), held.span, choice.killAfter).killAt);
   Ending ending;
   bool lost = false;
+  bool kept = false;
   try {
     ChildProcess child(settings, signals, inherited, terminal, guardian);
     Supervision supervision(choice, held, child, signals, terminal, guardian);
     ending.code = supervision.run();
     ending.key = supervision.endingKey();
     lost = supervision.ended();
+    kept = !supervision.askedToEnd() && std::chrono::steady_clock::now() < keepUntil;
   } catch (const CannotStart& error) {
     complain(error.what());
     ending.code = number(error.error() == ENOENT ? ExitCode::notFound : ExitCode::cannotExecute);
@@ -111,7 +131,10 @@ Ending runUnderLock(const Arguments& arguments,
     // A rest of it is given back in the background, if there is one: the server may be away.
     return ending;
   }
-  const int code = released(held, signals, ending.code);
+  if (kept) {
+    keep(held, signals, keepUntil);
+  }
+  const int code = released(held, signals, ending.code, kept);
   return code == ending.code ? ending : Ending{code};
 }
 

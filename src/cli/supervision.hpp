@@ -34,6 +34,8 @@ class Supervision {
   int run();
   /// Whether the command had to be ended.
   [[nodiscard]] bool ended() const noexcept { return killAt_.has_value(); }
+  /// Whether somebody has asked the command to end, by a signal or a key.
+  [[nodiscard]] bool askedToEnd() const noexcept { return passedOn_ || endingKey_ != 0; }
   /// The key of the terminal, SIGINT or SIGQUIT, that has ended the command; 0: none did.
   [[nodiscard]] int endingKey() const noexcept { return endingKey_; }
 

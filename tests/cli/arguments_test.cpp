@@ -162,26 +162,27 @@ TEST_F(CliArguments, SeveralServers) {
 }
 
 TEST_F(CliArguments, Mistakes) {
-  for (const std::vector<std::string>& args :
-       std::vector<std::vector<std::string>>{{},
-                                             {"nonsense"},
-                                             {"run"},
-                                             {"run", "a"},
-                                             {"run", "", "x"},
-                                             {"run", "--nonsense", "a", "x"},
-                                             {"run", "--wait", "soon", "a", "x"},
-                                             {"run", "--wait"},
-                                             {"run", "-n", "-w", "1s", "a", "x"},
-                                             {"run", "--semaphore", "0", "a", "x"},
-                                             {"run", "--fair", "--read", "a", "x"},
-                                             {"run", "--lease", "1ms", "a", "x"},
-                                             {"run", "--max-hold", "1ms", "a", "x"},
-                                             {"show"},
-                                             {"unlock", "a"},
-                                             {"run", "--lease", "forever", "a", "x"},
-                                             {"bench", "--duration", "forever"},
-                                             {"list", "--color", "purple"},
-                                             {"completion", "tcsh"}}) {
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {},
+           {"nonsense"},
+           {"run"},
+           {"run", "a"},
+           {"run", "", "x"},
+           {"run", "--nonsense", "a", "x"},
+           {"run", "--wait", "soon", "a", "x"},
+           {"run", "--wait"},
+           {"run", "-n", "-w", "1s", "a", "x"},
+           {"run", "--semaphore", "0", "a", "x"},
+           {"run", "--fair", "--read", "a", "x"},
+           {"run", "--lease", "1ms", "a", "x"},
+           {"run", "--max-hold", "1ms", "a", "x"},
+           {"run", "--max-hold", "1s", "--min-hold", "2s", "a", "x"},
+           {"show"},
+           {"unlock", "a"},
+           {"run", "--lease", "forever", "a", "x"},
+           {"bench", "--duration", "forever"},
+           {"list", "--color", "purple"},
+           {"completion", "tcsh"}}) {
     const Ended ended = refused(args);
     EXPECT_EQ(ended.code, 64) << ::testing::PrintToString(args);
     EXPECT_THAT(ended.error, HasSubstr("rlock: "));

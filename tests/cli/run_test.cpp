@@ -382,6 +382,63 @@ TEST_F(CliRun, CR5_TheInnerLockIsTheOneThatTheCommandKnows) {
   EXPECT_EQ(nested.output, "inner\nown token\n1\n");
 }
 
+// Another host's clock may come to the same minute when the job has long ended.
+TEST_F(CliRun, CR8_AShortCommandKeepsTheLockForAWhile) {
+  using std::chrono::milliseconds;
+  const Stopwatch watch;
+  ChildProcess kept = start({"run", "--min-hold", "3s", "a", "sh", "-c", "echo $$; exit 5"});
+  const pid_t command = std::stoi(kept.expectLine(kSoon));
+  ASSERT_EVENTUALLY(kSoon, processState(command) == 0);
+  EXPECT_EQ(run({"try", "a", "true"}).code, 75);
+  EXPECT_EQ(finish(kept).code, 5);
+  EXPECT_GE(watch.elapsed(), milliseconds(3000));
+  EXPECT_FALSE(redis().exists("a"));
+  // The time of the command counts.
+  const Stopwatch longer;
+  EXPECT_EQ(run({"run", "--min-hold", "1s", "a", "sleep", "1.2"}).code, 0);
+  EXPECT_LT(longer.elapsed(), scaled(milliseconds(2100)));
+  // What has not begun keeps nothing.
+  const Stopwatch never;
+  EXPECT_EQ(run({"run", "--min-hold", "1h", "a", "/nonexistent/program"}).code, 127);
+  EXPECT_LT(never.elapsed(), scaled(kLong));
+}
+
+TEST_F(CliRun, CR8_ASignalEndsTheTimeForWhichALockIsKept) {
+  for (const bool during : {true, false}) {
+    ChildProcess kept = start(
+        {"run",
+         "--min-hold",
+         "1h",
+         "a",
+         "sh",
+         "-c",
+         during ? "trap 'exit 5' TERM; echo $$; while :; do sleep 0.02; done" : "echo $$; exit 5"});
+    const pid_t command = std::stoi(kept.expectLine(kSoon));
+    if (!during) {
+      ASSERT_EVENTUALLY(kSoon, processState(command) == 0);
+    }
+    kept.kill(SIGTERM);
+    EXPECT_EQ(finish(kept).code, 5) << during;
+    EXPECT_FALSE(redis().exists("a"));
+  }
+}
+
+TEST_F(CliRun, CR8_ALossOfAKeptLockIsTold) {
+  ChildProcess kept =
+      start({"run", "--min-hold", "1h", "--lease", "3s", "a", "sh", "-c", "echo $$; exit 5"});
+  const pid_t command = std::stoi(kept.expectLine(kSoon));
+  ASSERT_EVENTUALLY(kSoon, processState(command) == 0);
+  redis().del("a");
+  const CliOutcome outcome = finish(kept);
+  EXPECT_EQ(outcome.code, 79);
+  EXPECT_THAT(outcome.output, HasSubstr("lost before --min-hold was over"));
+}
+
+TEST_F(CliRun, CR8_ALockMayBeKeptForItsLongestTime) {
+  EXPECT_EQ(run({"run", "--min-hold", "1s", "--max-hold", "1s", "a", "sh", "-c", "exit 5"}).code,
+            5);
+}
+
 TEST_F(CliRun, CR6_OptionsAfterTheNameAreTheCommands) {
   EXPECT_EQ(run({"run", "a", "printf", "[%s]", "-n", "--wait", "--", "-h"}).output,
             "[-n][--wait][--][-h]\n");
