@@ -292,6 +292,14 @@ class Parser {
         "Keep the lock for so long at least, also when the command has ended");
     app.add_flag("-c,--shell", arguments_.command.shell, "COMMAND is a line for sh -c");
     app.add_flag("--no-stdin", arguments_.noStdin, "Give the command an empty standard input");
+    app.add_flag("--loss-fd",
+                 arguments_.command.lossDescriptor,
+                 "Give the command a descriptor, RLOCK_FD, that ends when the lock is being lost");
+    app.add_option("--events",
+                   arguments_.command.events,
+                   "Write what happens to that open descriptor, as JSON, one object a line")
+        ->type_name("FD")
+        ->check(CLI::Range(1, 1'000'000));
     app.add_flag(
         "--foreground",
         arguments_.command.foreground,

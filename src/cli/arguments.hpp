@@ -37,6 +37,8 @@ struct CommandChoice {
   Duration minHold{};  ///< the lock is kept for so long, also when the command has ended
   bool shell = false;
   bool foreground = false;
+  bool lossDescriptor = false;
+  int events = 0;  ///< the descriptor for events; 0: none
 };
 
 /// A command line, read and checked.

@@ -47,7 +47,12 @@ std::set<int> openDescriptors() {
 }
 
 std::vector<std::string> environmentWith(const std::vector<std::string>& added) {
-  std::vector<std::string> result = added;
+  std::vector<std::string> result;
+  for (const std::string& entry : added) {
+    if (entry.find('=') != std::string::npos) {
+      result.push_back(entry);
+    }
+  }
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::string_view name = text.substr(0, text.find('='));
@@ -138,6 +143,9 @@ ChildProcess::ChildProcess(const ChildSettings& settings,
     }
     if (null) {
       ::dup2(null.get(), STDIN_FILENO);
+    }
+    if (settings.descriptor >= 0) {
+      ::fcntl(settings.descriptor, F_SETFD, 0);
     }
     signals.restoreInChild();
     ::execvpe(argv[0], argv.data(), envp.data());

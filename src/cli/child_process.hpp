@@ -39,9 +39,11 @@ class CannotStart : public std::runtime_error {
 
 struct ChildSettings {
   std::vector<std::string> argv{};
-  std::vector<std::string> environment{};  ///< "NAME=value", added to ours
+  /// "NAME=value", added to ours, or "NAME", taken away.
+  std::vector<std::string> environment{};
   bool ownGroup = true;
   bool noInput = false;  ///< its standard input is /dev/null
+  int descriptor = -1;   ///< one of ours that it inherits; -1: none
 };
 
 /// The command: in a process group of its own unless it is to stay in the foreground's. If this

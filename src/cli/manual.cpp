@@ -148,6 +148,18 @@ shorter than the lease it is final.
 .TP
 .B RLOCK_LEASE_MS
 How long the hold is valid after each renewal.
+.TP
+.B RLOCK_FD
+With
+.B \-\-loss\-fd
+the number of a descriptor whose input ends as soon as the lock is not to be relied on any more.
+.SS Events
+With
+.B \-\-events
+one JSON object a line is written for each event: held, started, ending, lost, ended, released and exit. The
+last one says in
+.I by
+whether the exit status is the command's. What the descriptor does not take at once is dropped.
 )";
 
 constexpr std::string_view kEnd = R"(.SH EXIT STATUS

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/announcer.hpp"
 #include "cli/commands.hpp"
 #include "cli/connection.hpp"
 #include "cli/exit_codes.hpp"
@@ -21,7 +22,9 @@ namespace {
 
 // The variables by which the command knows of the lock. The deadline is that of the beginning: it
 // moves on while this program renews the hold.
-std::vector<std::string> environmentFor(const Arguments& arguments, const Held& held) {
+std::vector<std::string> environmentFor(const Arguments& arguments,
+                                        const Held& held,
+                                        int lossDescriptor) {
   using std::chrono::milliseconds;
   const auto left =
       std::chrono::floor<milliseconds>(held.lease.validUntil() - std::chrono::steady_clock::now());
@@ -36,6 +39,9 @@ std::vector<std::string> environmentFor(const Arguments& arguments, const Held& 
   // An outer lock's token would be taken for this one's.
   environment.push_back(held.lease.token() ? fmt::format("RLOCK_TOKEN={}", *held.lease.token())
                                            : "RLOCK_TOKEN=" + held.owner);
+  // So would its pipe, although that lock is lost as well when it ends.
+  environment.push_back(lossDescriptor >= 0 ? fmt::format("RLOCK_FD={}", lossDescriptor)
+                                            : "RLOCK_FD");
   return environment;
 }
 
@@ -69,10 +75,12 @@ void keep(const Held& held,
   static_cast<void>(signals.readableBeforeEnd(lost.descriptor(), until));
 }
 
-int released(Held& held, const SignalInbox& signals, int code, bool kept) {
+int released(Held& held, const SignalInbox& signals, Announcer& announcer, int code, bool kept) {
   // With a --max-hold that is as long the end of the one is that of the other.
   const bool keptToTheEnd = kept && held.lease.lossReason() == LossReason::maxHold;
-  switch (release(held, signals, code)) {
+  const ReleaseResult result = release(held, signals, code);
+  announcer.released(result);
+  switch (result) {
     case ReleaseResult::lost:
       if (keptToTheEnd) {
         return code;
@@ -91,14 +99,16 @@ int released(Held& held, const SignalInbox& signals, int code, bool kept) {
 /// How the program ends.
 struct Ending {
   int code = 0;
-  int key = 0;  ///< Supervision::endingKey()
+  bool byCommand = false;  ///< the code is the command's own
+  int key = 0;             ///< Supervision::endingKey()
 };
 
 Ending runUnderLock(const Arguments& arguments,
                     Held& held,
                     const SignalInbox& signals,
                     const InheritedDescriptors& inherited,
-                    Guardian& guardian) {
+                    Guardian& guardian,
+                    Announcer& announcer) {
   const CommandChoice& choice = arguments.command;
   ChildSettings settings;
   settings.argv = choice.argv;
@@ -106,7 +116,8 @@ Ending runUnderLock(const Arguments& arguments,
     settings.argv = {"/bin/sh", "-c"};
     settings.argv.insert(settings.argv.end(), choice.argv.begin(), choice.argv.end());
   }
-  settings.environment = environmentFor(arguments, held);
+  settings.environment = environmentFor(arguments, held, announcer.lossDescriptor());
+  settings.descriptor = announcer.lossDescriptor();
   settings.ownGroup = !choice.foreground;
   settings.noInput = arguments.noStdin;
 
@@ -118,10 +129,12 @@ Ending runUnderLock(const Arguments& arguments,
   bool kept = false;
   try {
     ChildProcess child(settings, signals, inherited, terminal, guardian);
-    Supervision supervision(choice, held, child, signals, terminal, guardian);
+    announcer.started(child.pid());
+    Supervision supervision(choice, held, child, signals, terminal, guardian, announcer);
     ending.code = supervision.run();
     ending.key = supervision.endingKey();
     lost = supervision.ended();
+    ending.byCommand = !lost;
     kept = !supervision.askedToEnd() && std::chrono::steady_clock::now() < keepUntil;
   } catch (const CannotStart& error) {
     complain(error.what());
@@ -134,30 +147,41 @@ Ending runUnderLock(const Arguments& arguments,
   if (kept) {
     keep(held, signals, keepUntil);
   }
-  const int code = released(held, signals, ending.code, kept);
-  return code == ending.code ? ending : Ending{code};
+  const int code = released(held, signals, announcer, ending.code, kept);
+  return code == ending.code ? ending : Ending{code, false};
 }
 
 }  // namespace
 
 int runCommand(const Arguments& arguments) {
+  const CommandChoice& choice = arguments.command;
+  if (choice.events > 0 && !takesEvents(choice.events)) {
+    complain(fmt::format("--events: descriptor {} is not open for writing", choice.events));
+    return number(ExitCode::usage);
+  }
   // In this order: what is open belongs to our caller; the guardian is forked from a process with
-  // one thread.
+  // one thread, and must not inherit the pipe of the announcer.
   const InheritedDescriptors inherited;
   const SignalInbox signals;
   // The outer lock may be another's as soon as its rlock has killed us, for which it has given the
   // command the time that it gives.
-  Guardian guardian(isUnderAnotherLock() ? std::chrono::milliseconds(0)
-                                         : arguments.command.killAfter);
+  Guardian guardian(isUnderAnotherLock() ? std::chrono::milliseconds(0) : choice.killAfter);
+  Announcer announcer(choice.events, choice.lossDescriptor);
   Ending ending;
   {
+    const auto began = std::chrono::steady_clock::now();
     WaitOutcome outcome =
-        waitForLock(arguments, labelFor(arguments.lock, shownCommand(arguments.command)), signals);
-    if (!outcome.held) {
-      return outcome.code;
+        waitForLock(arguments, labelFor(arguments.lock, shownCommand(choice)), signals);
+    if (outcome.held) {
+      announcer.held(
+          *outcome.held,
+          std::chrono::floor<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began));
+      ending = runUnderLock(arguments, *outcome.held, signals, inherited, guardian, announcer);
+    } else {
+      ending.code = outcome.code;
     }
-    ending = runUnderLock(arguments, *outcome.held, signals, inherited, guardian);
   }
+  announcer.exiting(ending.code, ending.byCommand);
   if (ending.key != 0) {
     signals.endGroupBy(ending.key);
   }

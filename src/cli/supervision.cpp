@@ -19,13 +19,15 @@ Supervision::Supervision(const CommandChoice& choice,
                          ChildProcess& child,
                          const SignalInbox& signals,
                          const TerminalLoan& terminal,
-                         Guardian& guardian)
+                         Guardian& guardian,
+                         Announcer& announcer)
     : choice_(choice),
       held_(held),
       child_(child),
       signals_(signals),
       terminal_(terminal),
-      guardian_(guardian) {}
+      guardian_(guardian),
+      announcer_(announcer) {}
 
 int Supervision::run() {
   const std::stop_callback told(held_.lease.lostToken(), [this]() noexcept { lost_.set(); });
@@ -51,6 +53,7 @@ int Supervision::run() {
     guardian_.setTarget(0);
     noteEndingKey(*change);
     child_.reap();
+    announcer_.ended(change->code);
     return killAt_ ? number(ExitCode::lost) : change->code;
   }
 }
@@ -65,7 +68,9 @@ void Supervision::look() {
       // that is full.
       const bool told = killAt_.has_value();
       killAt_ = now;
-      if (!kill()) {
+      const bool reached = kill();
+      announcer_.lost(held_.lease.lossReason());
+      if (!reached) {
         tellThatItRunsOn(lossText());
       } else if (!told) {
         complain(lossText() + "; the command is killed");
@@ -105,6 +110,7 @@ void Supervision::forward() {
         child_.send(SIGCONT);
         break;
       default:
+        askedToEnd_ = askedToEnd_ || SignalInbox::asksToEnd(arrival->signal);
         // A command in our own group has got the terminal's signals already.
         if (!choice_.foreground || !arrival->fromTerminal) {
           passOn(arrival->signal);
@@ -118,7 +124,6 @@ void Supervision::passOn(int signal) {
   if (!SignalInbox::asksToEnd(signal)) {
     return;
   }
-  passedOn_ = true;
   if (stranded_) {
     // Nobody else continues it, so that it would never see the signal.
     child_.send(SIGCONT);
@@ -132,7 +137,7 @@ void Supervision::passOn(int signal) {
 // A shell script in whose foreground the command ran has not seen the key, and would go on.
 void Supervision::noteEndingKey(const ChildProcess::Change& change) {
   const bool key = change.signal == SIGINT || change.signal == SIGQUIT;
-  if (key && terminal_.lentTo(child_.pid()) && !passedOn_ && !killAt_) {
+  if (key && terminal_.lentTo(child_.pid()) && !askedToEnd_ && !killAt_) {
     endingKey_ = change.signal;
   }
 }
@@ -142,6 +147,7 @@ void Supervision::beginEnding() {
   const bool reached = child_.send(SIGTERM);
   // A stopped process sees the signal when it continues.
   child_.send(SIGCONT);
+  announcer_.ending();
   // After the signals, for the words may have to wait until somebody reads standard error.
   if (reached) {
     complain("the lock's time is nearly over; the command is told to end");

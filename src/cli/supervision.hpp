@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/acquisition.hpp"
+#include "cli/announcer.hpp"
 #include "cli/arguments.hpp"
 #include "cli/child_process.hpp"
 #include "cli/guardian.hpp"
@@ -26,7 +27,8 @@ class Supervision {
               ChildProcess& child,
               const SignalInbox& signals,
               const TerminalLoan& terminal,
-              Guardian& guardian);
+              Guardian& guardian,
+              Announcer& announcer);
 
   /// Blocks until the command has ended; it is reaped then, and so is what it left in its group if
   /// it had to be ended.
@@ -35,7 +37,7 @@ class Supervision {
   /// Whether the command had to be ended.
   [[nodiscard]] bool ended() const noexcept { return killAt_.has_value(); }
   /// Whether somebody has asked the command to end, by a signal or a key.
-  [[nodiscard]] bool askedToEnd() const noexcept { return passedOn_ || endingKey_ != 0; }
+  [[nodiscard]] bool askedToEnd() const noexcept { return askedToEnd_ || endingKey_ != 0; }
   /// The key of the terminal, SIGINT or SIGQUIT, that has ended the command; 0: none did.
   [[nodiscard]] int endingKey() const noexcept { return endingKey_; }
 
@@ -60,12 +62,13 @@ class Supervision {
   const SignalInbox& signals_;
   const TerminalLoan& terminal_;
   Guardian& guardian_;
+  Announcer& announcer_;
   Event lost_;
   LossPlan plan_;
   std::optional<Clock::time_point> killAt_;  // the command was told to end
   bool killed_ = false;
-  bool passedOn_ = false;  // a signal that asks to end, which somebody had sent to us
-  bool stranded_ = false;  // it was left stopped, for nobody can give it the terminal
+  bool askedToEnd_ = false;  // by a signal that we have got
+  bool stranded_ = false;    // it was left stopped, for nobody can give it the terminal
   // Each of these messages is given once.
   bool saidThatSignalsFail_ = false;
   bool saidThatItRunsOn_ = false;

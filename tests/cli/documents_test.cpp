@@ -39,7 +39,7 @@ TEST(CliDocuments, NameEveryOption) {
   }
   EXPECT_THAT(manual, HasSubstr("\\-\\-max\\-hold"));
   for (const char* variable :
-       {"RLOCK_DEADLINE_MS", "RLOCK_URI", "RLOCK_CONFIG", "XDG_CONFIG_HOME"}) {
+       {"RLOCK_DEADLINE_MS", "RLOCK_FD", "RLOCK_URI", "RLOCK_CONFIG", "XDG_CONFIG_HOME"}) {
     EXPECT_THAT(manual, HasSubstr(std::string(".B ") + variable + "\n"));
   }
   EXPECT_THAT(manual, HasSubstr(".B unlock\nof a lock that is free"));

@@ -451,6 +451,46 @@ TEST_F(CliLoss, ACommandHearsOfTheEndOfItsWrapperAlsoWithoutAGuardian) {
   EXPECT_EVENTUALLY(kSoon, !alive(command));
 }
 
+// Also by what the command has left behind, and by what no signal reaches.
+TEST_F(CliLoss, CR10_ADescriptorOfTheCommandEndsWithTheLock) {
+  const std::string script =
+      "setsid bash -c 'read line <&'$RLOCK_FD'; echo seen $?' & echo ready; exec cat";
+  enum class End { command, forced, wrapper };
+  for (const End end : {End::command, End::forced, End::wrapper}) {
+    ASSERT_EVENTUALLY(kSoon, redis().pubsubChannels("rlock_client:*").empty());
+    ChildProcess holder = start({"run", "--loss-fd", "--lease", "10m", "a", "bash", "-c", script});
+    holder.expectLineContaining("ready", kSoon);
+    ASSERT_EVENTUALLY(kSoon, redis().pubsubChannels("rlock_client:*").size() == 1);
+    holder.send("still held");
+    EXPECT_EQ(holder.expectLine(kSoon), "still held") << "it has not ended before";
+    if (end == End::command) {
+      holder.closeInput();
+    } else if (end == End::forced) {
+      EXPECT_EQ(run({"unlock", "--force", "a"}).code, 0);
+    } else {
+      holder.kill(SIGKILL);
+    }
+    holder.expectLineContaining("seen 1", kSoon);
+    (void)finish(holder);
+    redis().del("a");
+  }
+  // It comes before the kill.
+  ChildProcess late = start({"run",
+                             "--loss-fd",
+                             "--max-hold",
+                             "3s",
+                             "a",
+                             "bash",
+                             "-c",
+                             "trap '' TERM; read line <&$RLOCK_FD; echo seen $?; sleep 60"});
+  EXPECT_EQ(late.expectLine(kSoon), "seen 1");
+  EXPECT_EQ(finish(late).code, 79);
+  // The pipe of a lock around it is not its own.
+  EXPECT_EQ(run({"run", "--loss-fd", "a", cliProgram(), "run", "b", "sh", "-c", "echo .$RLOCK_FD."})
+                .output,
+            "..\n");
+}
+
 TEST_F(CliLoss, TheCommandMayCleanUpBeforeItIsKilled) {
   TcpProxy proxy(server());
   ChildProcess holder =

@@ -9,7 +9,9 @@
 #include <array>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <optional>
+#include <sys/stat.h>
 
 namespace rlock::test {
 namespace {
@@ -437,6 +439,53 @@ TEST_F(CliRun, CR8_ALossOfAKeptLockIsTold) {
 TEST_F(CliRun, CR8_ALockMayBeKeptForItsLongestTime) {
   EXPECT_EQ(run({"run", "--min-hold", "1s", "--max-hold", "1s", "a", "sh", "-c", "exit 5"}).code,
             5);
+}
+
+TEST_F(CliRun, CR9_EventsTellWhoseExitStatusItIs) {
+  const TempDir directory;
+  const auto events = [&](const std::string& command) {
+    ChildProcess::Options options;
+    options.environment = {"RLOCK_URI=" + server().uri()};
+    const std::string file = directory.file("events");
+    ChildProcess shell(
+        "sh", {"-c", "exec 7>" + file + "; " + cliProgram() + " " + command}, options);
+    (void)finish(shell);
+    std::ifstream stream(file);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  const std::string own = events("run --events 7 --fenced f sh -c 'exit 75'");
+  EXPECT_THAT(own, HasSubstr("\"event\":\"held\",\"owner\":\""));
+  EXPECT_THAT(own, HasSubstr("\"token\":1}\n"));
+  EXPECT_THAT(own, HasSubstr("\"event\":\"started\",\"pid\":"));
+  EXPECT_THAT(own, HasSubstr("\"event\":\"ended\",\"code\":75}\n"));
+  EXPECT_THAT(own, HasSubstr("\"event\":\"released\",\"confirmed\":true}\n"));
+  EXPECT_THAT(own, HasSubstr("\"event\":\"exit\",\"code\":75,\"by\":\"command\"}\n"));
+  occupy("a");
+  const std::string refused = events("try --events 7 a true");
+  EXPECT_THAT(refused, HasSubstr("\"event\":\"exit\",\"code\":75,\"by\":\"rlock\"}\n"));
+  EXPECT_THAT(refused, Not(HasSubstr("held")));
+  // The command does not have it.
+  EXPECT_THAT(events("run --events 7 b sh -c 'echo command >&7'"), Not(HasSubstr("command\n")));
+  const std::string over = events("run --events 7 --max-hold 600ms b sleep 60");
+  EXPECT_THAT(over, HasSubstr("\"event\":\"ending\"}\n"));
+  EXPECT_THAT(over, HasSubstr("\"event\":\"exit\",\"code\":79,\"by\":\"rlock\"}\n"));
+  // A descriptor that is not open, and one that is for reading only.
+  EXPECT_EQ(run({"run", "--events", "9", "b", "true"}).code, 64);
+  EXPECT_EQ(runCli(server().uri(), {"run", "--events", "1", "b", "true"}).code, 0);
+}
+
+TEST_F(CliRun, CR9_EventsThatNobodyReadsDelayNothing) {
+  const TempDir directory;
+  const std::string pipe = directory.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  // It is filled before the program begins.
+  const std::string script = "exec 7<>" + pipe +
+                             "; timeout 0.5 sh -c 'while :; do echo; done >&7';" + cliProgram() +
+                             " run --events 7 a sh -c 'exit 4'";
+  ChildProcess::Options options;
+  options.environment = {"RLOCK_URI=" + server().uri()};
+  ChildProcess shell("bash", {"-c", script}, options);
+  EXPECT_EQ(finish(shell).code, 4);
 }
 
 TEST_F(CliRun, CR6_OptionsAfterTheNameAreTheCommands) {
