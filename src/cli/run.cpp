@@ -75,9 +75,21 @@ void keep(const Held& held,
   static_cast<void>(signals.readableBeforeEnd(lost.descriptor(), until));
 }
 
-int released(Held& held, const SignalInbox& signals, Announcer& announcer, int code, bool kept) {
-  // With a --max-hold that is as long the end of the one is that of the other.
-  const bool keptToTheEnd = kept && held.lease.lossReason() == LossReason::maxHold;
+// Whether the hold has lasted for its longest time. A --min-hold that is as long ends at the same
+// moment, for which the reason may not be known yet.
+bool isOverByMaxHold(const Lease& lease) {
+  const LossReason reason = lease.lossReason();
+  return reason == LossReason::maxHold ||
+         (reason == LossReason::none && std::chrono::steady_clock::now() >= lease.validUntil());
+}
+
+int released(const Arguments& arguments,
+             Held& held,
+             const SignalInbox& signals,
+             Announcer& announcer,
+             int code,
+             bool kept) {
+  const bool keptToTheEnd = kept && arguments.lock.maxHold && isOverByMaxHold(held.lease);
   const ReleaseResult result = release(held, signals, code);
   announcer.released(result);
   switch (result) {
@@ -147,7 +159,7 @@ Ending runUnderLock(const Arguments& arguments,
   if (kept) {
     keep(held, signals, keepUntil);
   }
-  const int code = released(held, signals, announcer, ending.code, kept);
+  const int code = released(arguments, held, signals, announcer, ending.code, kept);
   return code == ending.code ? ending : Ending{code, false};
 }
 
