@@ -38,20 +38,20 @@ AcquireOptions acquireOptions(const LockChoice& choice,
   return options;
 }
 
-RLock lockOf(Client& client, const LockChoice& choice) {
+RLock lockOf(Client& client, const LockChoice& choice, const std::string& name) {
   if (choice.fair) {
-    return client.getFairLock(choice.name);
+    return client.getFairLock(name);
   }
   if (choice.read) {
-    return client.getReadWriteLock(choice.name).readLock();
+    return client.getReadWriteLock(name).readLock();
   }
   if (choice.write) {
-    return client.getReadWriteLock(choice.name).writeLock();
+    return client.getReadWriteLock(name).writeLock();
   }
   if (choice.fenced) {
-    return client.getFencedLock(choice.name);
+    return client.getFencedLock(name);
   }
-  return client.getLock(choice.name);
+  return client.getLock(name);
 }
 
 bool takePermit(Held& held, const LockChoice& choice, AcquireOptions options) {
@@ -79,9 +79,14 @@ bool takePermit(Held& held, const LockChoice& choice, AcquireOptions options) {
 bool takeLock(Held& held, const LockChoice& choice, AcquireOptions options) {
   std::vector<RLock> members;
   for (const auto& client : held.clients) {
-    members.push_back(lockOf(*client, choice));
+    members.push_back(lockOf(*client, choice, choice.name));
   }
-  RLock lock = choice.red.empty() ? members.front() : redLock(members);
+  for (const std::string& name : choice.also) {
+    members.push_back(lockOf(*held.clients.front(), choice, name));
+  }
+  RLock lock = !choice.red.empty()    ? redLock(members)
+               : !choice.also.empty() ? multiLock(members)
+                                      : members.front();
   auto lease = lock.tryAcquire(std::move(options));
   if (!lease) {
     return false;

@@ -224,6 +224,14 @@ class Parser {
             // One argument each time: the next is the lock's name.
             ->allow_extra_args(false)
             ->take_all();
+    CLI::Option* const also =
+        app.add_option("--also", lock.also, "Hold that lock as well: all of them, or none")
+            ->type_name("NAME")
+            ->allow_extra_args(false)
+            ->take_all();
+    for (CLI::Option* const single : {fenced, semaphore, red}) {
+      also->excludes(single);
+    }
     const std::vector<CLI::Option*> kinds{fair, read, write, fenced, semaphore, red};
     for (CLI::Option* kind : kinds) {
       for (CLI::Option* other : kinds) {

@@ -21,6 +21,7 @@ struct LockChoice {
   bool write = false;
   bool fenced = false;
   int semaphore = 0;                ///< permits in all; 0: no semaphore
+  std::vector<std::string> also{};  ///< names of further locks of the kind; empty: no multi-lock
   std::vector<std::string> red{};   ///< URIs of independent servers; empty: no RedLock
   std::optional<Duration> wait{};   ///< empty: for ever
   std::optional<Duration> lease{};  ///< empty: what the URI says

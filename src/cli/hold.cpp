@@ -119,8 +119,8 @@ int holdCommand(const Arguments& arguments) {
       return 0;
     }
     complain(fmt::format(
-        "lock \"{}\" was lost: {}",
-        detail::escapeForDisplay(arguments.lock.name),
+        "{} was lost: {}",
+        shownNames(arguments.lock),
         reason == LossReason::none ? "it was gone before it was released" : toString(reason)));
     return number(ExitCode::lost);
   }

@@ -34,6 +34,10 @@ std::string holderText(const LockHolder& holder, std::chrono::sys_seconds now) {
   return text;
 }
 
+bool isHeldByOthers(const std::optional<LockInfo>& info, const std::string& ownId) {
+  return info && !info->holders.empty() && !info->holders.front().owner.starts_with(ownId);
+}
+
 }  // namespace
 
 std::string waitingLine(const std::string& name,
@@ -86,7 +90,7 @@ void Progress::tick(const Acquisition& acquisition) {
   }
   if (!answer_.valid()) {
     try {
-      answer_ = client->inspectAsync(lock_.name).toFuture();
+      answer_ = client->inspectAsync(asked()).toFuture();
     } catch (const std::exception&) {
       return;  // The acquisition itself says what is wrong.
     }
@@ -104,13 +108,19 @@ void Progress::tick(const Acquisition& acquisition) {
     // Rules may allow the lock and not the question: then only the time is shown.
   }
   answer_ = {};
+  if (!lock_.also.empty() && !isHeldByOthers(info, client->id())) {
+    // It is another one that we wait for, perhaps with this one in our hands.
+    asked_ = (asked_ + 1) % (lock_.also.size() + 1);
+    next_ = now + milliseconds(100);
+    return;
+  }
   // A job in the background would write over what is typed in front of it.
   if (const pid_t foreground = terminal_ ? ::tcgetpgrp(STDERR_FILENO) : -1;
       foreground >= 0 && foreground != ::getpgrp()) {
     return;
   }
   const std::string line =
-      waitingLine(lock_.name,
+      waitingLine(asked(),
                   info,
                   std::chrono::duration_cast<milliseconds>(now - began_),
                   lock_.wait,
@@ -123,6 +133,10 @@ void Progress::tick(const Acquisition& acquisition) {
   } else {
     complain(line);
   }
+}
+
+const std::string& Progress::asked() const {
+  return asked_ == 0 ? lock_.name : lock_.also[asked_ - 1];
 }
 
 void Progress::clear() {

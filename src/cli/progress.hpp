@@ -7,6 +7,7 @@
 #include <rlock/inspection.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <future>
 #include <optional>
 #include <string>
@@ -38,7 +39,11 @@ class Progress {
  private:
   [[nodiscard]] bool wanted() const { return terminal_ || verbose_; }
 
+  /// The lock whose holder is asked for next.
+  [[nodiscard]] const std::string& asked() const;
+
   const LockChoice& lock_;
+  std::size_t asked_ = 0;  // 0: the first, otherwise one of the further ones
   bool terminal_;
   bool verbose_;
   bool shown_ = false;

@@ -38,6 +38,14 @@ int reportFailure(const std::exception& error) {
 
 }  // namespace
 
+std::string shownNames(const LockChoice& lock) {
+  std::string text = fmt::format("lock \"{}\"", detail::escapeForDisplay(lock.name));
+  for (const std::string& name : lock.also) {
+    text += fmt::format(", \"{}\"", detail::escapeForDisplay(name));
+  }
+  return text;
+}
+
 std::string shownCommand(const CommandChoice& command) {
   return command.shell ? "sh" : command.argv.front();
 }
@@ -93,8 +101,7 @@ WaitOutcome waitForLock(const Arguments& arguments,
       return {std::move(held), 0};
     }
     if (arguments.verbose || arguments.lock.wait != Duration::zero()) {
-      complain(fmt::format("lock \"{}\": held by another, given up",
-                           detail::escapeForDisplay(arguments.lock.name)));
+      complain(shownNames(arguments.lock) + ": held by another, given up");
     }
     return {std::nullopt, arguments.lock.conflictCode};
   } catch (const std::exception& error) {

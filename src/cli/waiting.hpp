@@ -20,6 +20,9 @@ struct WaitOutcome {
                                       const std::string& label,
                                       const SignalInbox& signals);
 
+/// The name of the lock, or the names of all, for people.
+[[nodiscard]] std::string shownNames(const LockChoice& lock);
+
 /// The program of a command, as others may see it. Of a line for the shell that is only `sh`, since
 /// any word of the line may be a secret.
 [[nodiscard]] std::string shownCommand(const CommandChoice& command);

@@ -161,6 +161,17 @@ TEST_F(CliArguments, SeveralServers) {
   }
 }
 
+TEST_F(CliArguments, FurtherLocks) {
+  const Arguments arguments =
+      parsed({"run", "--also", "b,c", "--also=d", "--read", "a", "x", "--also", "e"});
+  EXPECT_EQ(arguments.lock.name, "a");
+  EXPECT_THAT(arguments.lock.also, ElementsAre("b,c", "d"));
+  EXPECT_THAT(arguments.command.argv, ElementsAre("x", "--also", "e"));
+  for (const char* single : {"--fenced", "--semaphore=2", "--red=redis://a"}) {
+    EXPECT_EQ(refused({"run", "--also", "b", single, "a", "x"}).code, 64) << single;
+  }
+}
+
 TEST_F(CliArguments, Mistakes) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
            {},

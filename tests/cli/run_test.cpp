@@ -535,6 +535,31 @@ TEST_F(CliRun, KindsExcludeAsTheyShould) {
   EXPECT_EQ(finish(two).code, 1);
 }
 
+TEST_F(CliRun, SeveralLocksAreHeldTogetherOrNotAtAll) {
+  ChildProcess holder = start(
+      {"run", "--also", "b", "--also", "c", "a", "sh", "-c", "echo ready; read line; exit 6"});
+  holder.expectLine(kSoon);
+  for (const char* name : {"a", "b", "c"}) {
+    EXPECT_EQ(run({"try", name, "true"}).code, 75) << name;
+  }
+  const CliOutcome other = run({"run", "--wait", "1s", "--also", "b", "d", "true"});
+  EXPECT_EQ(other.code, 75);
+  EXPECT_THAT(other.output, HasSubstr("lock \"d\", \"b\": held by another"));
+  EXPECT_FALSE(redis().exists("d"));
+  EXPECT_EQ(finish(holder).code, 6);
+  for (const char* name : {"a", "b", "c"}) {
+    EXPECT_FALSE(redis().exists(name)) << name;
+  }
+  EXPECT_EQ(run({"run", "--also", "a", "a", "true"}).code, 64);
+  // One that is lost is the end of all.
+  ChildProcess loser =
+      start({"run", "--lease", "3s", "--also", "b", "a", "sh", "-c", "echo ready; exec sleep 60"});
+  loser.expectLine(kSoon);
+  redis().del("b");
+  EXPECT_EQ(finish(loser).code, 79);
+  EXPECT_EVENTUALLY(kSoon, !redis().exists("a"));
+}
+
 TEST_F(CliRun, ARedLockOutlivesAMinorityOfItsServers) {
   RedisServer second;
   const std::string uris = server().uri() + "," + second.uri() + ",redis://127.0.0.1:1";

@@ -490,6 +490,17 @@ TEST_F(CliTerminal, WhoeverWaitsSeesForWhom) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
+TEST_F(CliTerminal, WhoeverWaitsForSeveralSeesTheOneThatIsHeld) {
+  ChildProcess holder =
+      start({"run", "--label", "night shift", "b", "sh", "-c", "echo ready; read line"});
+  holder.expectLine(kSoon);
+  OnTerminal terminal(server().uri(),
+                      {cliProgram(), "run", "--wait", "30s", "--also", "b", "a", "true"});
+  ASSERT_TRUE(terminal.shows("for \"b\" (at most 30s): held by night shift (")) << terminal.all();
+  (void)finish(holder);
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
 TEST_F(CliTerminal, NamesAreEscapedOnATerminalOnly) {
   occupy("odd\033[2Jname");
   OnTerminal terminal(server().uri(), {cliProgram(), "list", "--names"});
