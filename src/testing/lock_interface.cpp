@@ -81,7 +81,7 @@ struct LockInterface::Holds {
   /// What a forced release has ended, or may have.
   struct Forced {
     std::vector<Handle> over;
-    std::map<OwnerId, Handle> unsure;  // booked while it was under way
+    std::vector<std::pair<OwnerId, Handle>> unsure;  // booked while it was under way
   };
   /// A forced release is over; before it began `newest` was the last incarnation.
   Forced endForce(std::uint64_t newest) {
@@ -90,7 +90,7 @@ struct LockInterface::Holds {
     forced.over.reserve(handles.size());
     for (const auto& [owner, handle] : handles) {
       if (handle->incarnation() > newest) {
-        forced.unsure.emplace(OwnerId{owner}, handle);
+        forced.unsure.emplace_back(OwnerId{owner}, handle);
       }
     }
     ++forces;
