@@ -91,7 +91,6 @@ void Announcer::ended(int code) noexcept {
 }
 
 void Announcer::released(ReleaseResult result) noexcept {
-  lossWrite_.close();
   const bool lost = result == ReleaseResult::lost;
   tell(R"("released","confirmed":{})", !lost && result != ReleaseResult::unknown);
 }

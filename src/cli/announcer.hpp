@@ -36,6 +36,8 @@ class Announcer {
   void ending() noexcept;
   void lost(LossReason reason) noexcept;
   void ended(int code) noexcept;
+  /// The lock is about to be given back. The answer may be late, and another has it then.
+  void releasing() noexcept { lossWrite_.close(); }
   void released(ReleaseResult result) noexcept;
   /// @param byCommand  whether it is the command's own code
   void exiting(int code, bool byCommand) noexcept;

@@ -115,7 +115,7 @@ int holdCommand(const Arguments& arguments) {
     }
     // The release empties the lease, and has no reason for a loss that nobody has noticed before.
     const LossReason reason = held.lease.lossReason();
-    if (!isLost && release(held, signals, 0) != ReleaseResult::lost) {
+    if (!isLost && release(held, signals, 0, 0) != ReleaseResult::lost) {
       return 0;
     }
     complain(fmt::format(

@@ -108,12 +108,15 @@ void Progress::tick(const Acquisition& acquisition) {
     // Rules may allow the lock and not the question: then only the time is shown.
   }
   answer_ = {};
-  if (!lock_.also.empty() && !isHeldByOthers(info, client->id())) {
+  if (!isHeldByOthers(info, client->id()) && passedOver_ < lock_.also.size()) {
     // It is another one that we wait for, perhaps with this one in our hands.
+    ++passedOver_;
     asked_ = (asked_ + 1) % (lock_.also.size() + 1);
     next_ = now + milliseconds(100);
     return;
   }
+  // Where that is so of all of them, or rules forbid the question, the line is shown all the same.
+  passedOver_ = 0;
   // A job in the background would write over what is typed in front of it.
   if (const pid_t foreground = terminal_ ? ::tcgetpgrp(STDERR_FILENO) : -1;
       foreground >= 0 && foreground != ::getpgrp()) {

@@ -43,7 +43,8 @@ class Progress {
   [[nodiscard]] const std::string& asked() const;
 
   const LockChoice& lock_;
-  std::size_t asked_ = 0;  // 0: the first, otherwise one of the further ones
+  std::size_t asked_ = 0;       // 0: the first, otherwise one of the further ones
+  std::size_t passedOver_ = 0;  // so many in a row were not held by others
   bool terminal_;
   bool verbose_;
   bool shown_ = false;

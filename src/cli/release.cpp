@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <system_error>
 #include <thread>
 
 namespace rlock::cli {
@@ -25,17 +26,26 @@ bool answered(const Event& done, const SignalInbox& signals) {
 
 }  // namespace
 
-ReleaseResult release(Held& held, const SignalInbox& signals, int code) {
+ReleaseResult release(Held& held, const SignalInbox& signals, int code, int key) {
   const Event done;
   ReleaseResult result = ReleaseResult::unknown;
-  std::thread call([&]() noexcept {
-    result = held.lease.release();
-    done.set();
-  });
+  std::thread call;
+  try {
+    call = std::thread([&]() noexcept {
+      result = held.lease.release();
+      done.set();
+    });
+  } catch (const std::system_error&) {
+    // What the command has left behind may be all the threads that there may be.
+    return held.lease.release();
+  }
   if (!answered(done, signals)) {
     // The call cannot be ended.
     tellThatReleaseIsUnknown(held);
     std::fflush(stderr);
+    if (key != 0) {
+      signals.endGroupBy(key);
+    }
     std::_Exit(code);
   }
   call.join();

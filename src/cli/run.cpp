@@ -88,9 +88,11 @@ int released(const Arguments& arguments,
              const SignalInbox& signals,
              Announcer& announcer,
              int code,
+             int key,
              bool kept) {
   const bool keptToTheEnd = kept && arguments.lock.maxHold && isOverByMaxHold(held.lease);
-  const ReleaseResult result = release(held, signals, code);
+  announcer.releasing();
+  const ReleaseResult result = release(held, signals, code, key);
   announcer.released(result);
   switch (result) {
     case ReleaseResult::lost:
@@ -114,6 +116,20 @@ struct Ending {
   bool byCommand = false;  ///< the code is the command's own
   int key = 0;             ///< Supervision::endingKey()
 };
+
+// The lock was lost while it was kept. As with a loss under a command nobody waits for its release:
+// the server may be away.
+Ending keptUntilLost(const Arguments& arguments,
+                     const Held& held,
+                     Announcer& announcer,
+                     const Ending& ending) {
+  announcer.lost(held.lease.lossReason());
+  if (arguments.lock.maxHold && isOverByMaxHold(held.lease)) {
+    return ending;
+  }
+  complain("the lock was lost before --min-hold was over");
+  return {number(ExitCode::lost), false, 0};
+}
 
 Ending runUnderLock(const Arguments& arguments,
                     Held& held,
@@ -157,9 +173,14 @@ Ending runUnderLock(const Arguments& arguments,
     return ending;
   }
   if (kept) {
+    // Nothing is left to be killed, so that the guardian need not look.
+    guardian.setKillTime(std::chrono::steady_clock::time_point::max());
     keep(held, signals, keepUntil);
+    if (held.lease.lostToken().stop_requested()) {
+      return keptUntilLost(arguments, held, announcer, ending);
+    }
   }
-  const int code = released(arguments, held, signals, announcer, ending.code, kept);
+  const int code = released(arguments, held, signals, announcer, ending.code, ending.key, kept);
   return code == ending.code ? ending : Ending{code, false};
 }
 

@@ -130,6 +130,8 @@ void MasterWatch::search() noexcept {
         searchLater(result.error());
       }
       if (repeat) {
+        // The one that has just ended may have found a master of before the move that was missed.
+        access_->list.doubt();
         search();
       }
     });

@@ -13,6 +13,7 @@
 #include <rlock/detail/net/command_format.hpp>
 #include <rlock/detail/net/subscription_book.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -370,7 +371,9 @@ void PubSubLink::Impl::dropConnection() noexcept {
 void PubSubLink::Impl::lose(std::string_view reason, Errc errc, LogLevel level) noexcept {
   // One that only confirms and closes is no better than one that only greets: a connection that has
   // lasted is no part of a storm.
-  if (answered_ && SteadyClock::now() - upSince_ > redialDelay_) {
+  constexpr SteadyClock::duration kLasting = std::chrono::seconds(2);
+  if (answered_ &&
+      SteadyClock::now() - upSince_ > std::min<SteadyClock::duration>(redialDelay_, kLasting)) {
     dialer_.succeeded();
   }
   // Without memory nobody hears why, but of the loss, and the link connects all the same. Described
@@ -526,6 +529,10 @@ void PubSubLink::Impl::serveTimes() {
     // This process may have been the one that stood still, so replies that have come meanwhile are
     // read before the server is called silent.
     if (!readAvailable()) {
+      return;
+    }
+    // What was to be written may have waited for what has just been read.
+    if (!writePending()) {
       return;
     }
     if (book_.silent(SteadyClock::now())) {

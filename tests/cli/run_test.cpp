@@ -427,13 +427,29 @@ TEST_F(CliRun, CR8_ASignalEndsTheTimeForWhichALockIsKept) {
 
 TEST_F(CliRun, CR8_ALossOfAKeptLockIsTold) {
   ChildProcess kept =
-      start({"run", "--min-hold", "1h", "--lease", "3s", "a", "sh", "-c", "echo $$; exit 5"});
-  const pid_t command = std::stoi(kept.expectLine(kSoon));
-  ASSERT_EVENTUALLY(kSoon, processState(command) == 0);
+      start({"run",
+             "--min-hold",
+             "1h",
+             "--events",
+             "1",
+             "--loss-fd",
+             "--lease",
+             "3s",
+             "a",
+             "bash",
+             "-c",
+             "setsid bash -c 'read line <&'$RLOCK_FD'; echo seen $?' & echo $$; exit 5"});
+  std::string line;
+  do {
+    line = kept.expectLine(kSoon);
+  } while (line.find_first_not_of("0123456789") != std::string::npos);
+  ASSERT_EVENTUALLY(kSoon, processState(std::stoi(line)) == 0);
   redis().del("a");
   const CliOutcome outcome = finish(kept);
   EXPECT_EQ(outcome.code, 79);
   EXPECT_THAT(outcome.output, HasSubstr("lost before --min-hold was over"));
+  EXPECT_THAT(outcome.output, HasSubstr("\"event\":\"lost\",\"reason\":\""));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("\"event\":\"released\"")));
 }
 
 TEST_F(CliRun, CR8_ALockMayBeKeptForItsLongestTime) {

@@ -189,6 +189,20 @@ TEST_F(NodeTest, ACallThatGoesOnIsSentWhenThereIsMemoryAgain) {
   EXPECT_EQ(call->outcome->kind, Outcome::Kind::replied);
 }
 
+TEST_F(NodeTest, ACallThatHasGotItsMemoryEndsForAnotherReason) {
+  server_->answer(test::numberReply(1));
+  server_->failAt(1);
+  const auto call = startForGood(1min);
+  env_->advance(kMemoryPause);
+  ASSERT_EQ(server_->underWay(), 1U);
+  env_->advance(1min);
+  call->setLate(Call::Late::harmless);
+  server_->disconnect(*link_);
+  ASSERT_TRUE(call->outcome.has_value());
+  ASSERT_TRUE(call->outcome->error.has_value());
+  EXPECT_NE(call->outcome->error->errc(), Errc::overloaded) << call->outcome->error->what();
+}
+
 TEST_F(NodeTest, ACallThatGoesOnWithoutMemoryEndsInItsTime) {
   server_->answer(test::numberReply(1));
   server_->failAt(1);

@@ -257,8 +257,15 @@ inline void Node::close(const Error* over) noexcept {
   acks_.end();
   while (!parked_.empty()) {
     const CallPtr call = parked_.last();
+    const bool incomplete = call->room_->waitsFor == Call::Wait::memory;
     ParkedCalls::unpark(*call);
-    guarded(call, [&] { send(call); });
+    guarded(call, [&] {
+      if (incomplete && over_ == nullptr) {
+        // As in composeAgain(): it goes to another node.
+        call->recompose(false);
+      }
+      send(call);
+    });
   }
 }
 
@@ -332,6 +339,9 @@ inline void Node::send(const CallPtr& call) {
   call->setSubmitTime(now);
   if (!submit(*call, Mode::background)) {
     waitForLink(call);
+  } else if (call->room_->waitsFor == Call::Wait::memory) {
+    // It has got its memory, and ends for another reason if it ends.
+    call->room_->waitsFor = Call::Wait::pause;
   }
 }
 
