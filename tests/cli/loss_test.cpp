@@ -114,10 +114,12 @@ class CliLoss : public CliTest {
     return ChildProcess("sh", all, options);
   }
   /// Prints the time at which it has got the lock, and keeps it for a while, in which a command
-  /// that has outlived its own lock would write on.
+  /// that has outlived its own lock would write on. Its lease is long: one of an attempt that was
+  /// on its way while the server stood still may be nearly over when it is granted.
   ChildProcess startNext() {
-    return startCli(server().uri(),
-                    {"run", "--wait", "60s", "a", "sh", "-c", "date +%s%N; sleep 0.3"});
+    return startCli(
+        server().uri(),
+        {"run", "--wait", "60s", "--lease", "10m", "a", "sh", "-c", "date +%s%N; sleep 0.3"});
   }
   std::string log() const { return directory_.file("log"); }
   std::int64_t lastSignOfLife() const {
