@@ -29,7 +29,7 @@ void writeAtOnce(int descriptor, const std::string& line) noexcept {
 
 Announcer::Announcer(int events, bool loss) : events_(events) {
   if (events_ > STDERR_FILENO) {
-    // Who waits for its end waits for us, and not for what the command leaves behind.
+    // A reader that waits for its end waits for us, and not for what the command leaves behind.
     ::fcntl(events_, F_SETFD, FD_CLOEXEC);
   }
   int ends[2] = {-1, -1};

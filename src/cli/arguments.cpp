@@ -480,7 +480,7 @@ Ended usageError(const std::string& text) {
   return {number(ExitCode::usage), "", fmt::format("rlock: {}\nTry \"rlock --help\".\n", text)};
 }
 
-// What is left over says more than that something is missing. Empty: nothing is left over.
+// A word that is left over says more than that something is missing. Empty: nothing is left over.
 std::string unexpected(const CLI::App& app) {
   const std::vector<std::string> rest = app.remaining(true);
   for (const std::string& argument : rest) {

@@ -36,7 +36,7 @@ ReleaseResult release(Held& held, const SignalInbox& signals, int code, int key)
       done.set();
     });
   } catch (const std::system_error&) {
-    // What the command has left behind may be all the threads that there may be.
+    // The processes that the command has left behind may be all that there may be.
     return held.lease.release();
   }
   if (!answered(done, signals)) {

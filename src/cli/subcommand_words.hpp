@@ -6,7 +6,7 @@
 
 namespace rlock::cli {
 
-/// What the help, the manual and the completions say of a subcommand.
+/// The words by which the help, the manual and the completions describe a subcommand.
 struct SubcommandWords {
   std::string_view name;
   std::string_view synopsis;

@@ -237,7 +237,7 @@ std::string_view ConnectionCore::goOnWriting(std::string_view bytes,
   // writer.
   output.leave();
   if (count < 0 && closedByPeer(error)) {
-    // What the server said before is still to be read, such as the alert that says why it does not
+    // The server's last words are still to be read, such as the alert that says why it does not
     // accept a certificate. The reader fails the connection when it comes upon the end; without
     // one the loop reads, which the watch tells of the end.
     arm();

@@ -18,7 +18,7 @@ namespace rlock::detail::net {
 namespace {
 
 /// Connects to whichever Sentinel answers first, which is the one that is listened to from then on.
-/// Those that have refused to be have their turn after the others.
+/// Sentinels that have refused to be have their turn after the others.
 class AnySentinel final : public ConnectionSource {
  public:
   AnySentinel(Loop& loop, LinkSettings settings) : loop_(loop), settings_(std::move(settings)) {}

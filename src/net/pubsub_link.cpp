@@ -443,7 +443,7 @@ void PubSubLink::Impl::leave() {
     const auto self = weak.lock();
     // Race: the connection may have been lost since this was posted.
     if (self && self->connection_ == connection && self->up()) {
-      // Whoever leaves it has said why.
+      // The caller that left it has said why.
       self->lose("left for another", Errc::connectionFailed, LogLevel::debug);
     }
   });
@@ -531,7 +531,7 @@ void PubSubLink::Impl::serveTimes() {
     if (!readAvailable()) {
       return;
     }
-    // What was to be written may have waited for what has just been read.
+    // Bytes to be written may have waited for what has just been read.
     if (!writePending()) {
       return;
     }
@@ -545,7 +545,7 @@ void PubSubLink::Impl::serveTimes() {
   scheduleFlush();
   if (book_.idle(now)) {
     log(LogLevel::debug, "subscriber connection to " + node_ + " closed: no channels");
-    // Whoever subscribes next is not to wait because nobody did for long.
+    // The next subscription is not to wait because there was none for long.
     if (answered_) {
       dialer_.succeeded();
     }

@@ -78,7 +78,7 @@ struct LockInterface::Holds {
     return hold && hold->heldAt(now) && hold->validUntil() == Clock::time_point::max();
   }
 
-  /// What a forced release has ended, or may have.
+  /// The holds that a forced release has ended, or may have.
   struct Forced {
     std::vector<Handle> over;
     std::vector<std::pair<OwnerId, Handle>> unsure;  // booked while it was under way

@@ -399,7 +399,7 @@ TEST_F(CliRun, CR8_AShortCommandKeepsTheLockForAWhile) {
   const Stopwatch longer;
   EXPECT_EQ(run({"run", "--min-hold", "1s", "a", "sleep", "1.2"}).code, 0);
   EXPECT_LT(longer.elapsed(), scaled(milliseconds(2100)));
-  // What has not begun keeps nothing.
+  // A command that has not begun keeps nothing.
   const Stopwatch never;
   EXPECT_EQ(run({"run", "--min-hold", "1h", "a", "/nonexistent/program"}).code, 127);
   EXPECT_LT(never.elapsed(), scaled(kLong));

@@ -266,7 +266,7 @@ TEST_P(Allocation, ToTakeAToken) {
        });
 }
 
-/// Whoever comes second has its turn when the first is done, and is told.
+/// The caller that comes second has its turn when the first is done, and is told.
 TEST_P(Allocation, ToPassAGateOn) {
   each([](Client&) {},
        [](Client& client) {

@@ -148,7 +148,7 @@ TEST_P(ReadWriteLostReply, XAMB6_TheLostReleaseOfAHoldThatIsGoneTakesNobodyElses
     writes ? rawWrite(name, "foreign:1", 60s) : rawRead(name, "foreign:1", 60s);
     const Fields others = raw().hgetall(name);
     const auto first = breakOnce(script);
-    // What is not there any more has been given back, as far as anybody can see.
+    // A hold that is not there any more has been given back, as far as anybody can see.
     EXPECT_EQ(outcomeOf(lock.unlock(owner)), "ok");
     EXPECT_EQ(first.hits(), 1U);
     deliverLate();

@@ -9,8 +9,8 @@
 
 namespace rlock::test {
 
-/// What a fenced lock protects: a value at a server of its own, which refuses whoever comes with an
-/// older token than it has seen. It knows nothing of locks.
+/// The resource that a fenced lock protects: a value at a server of its own, which refuses whoever
+/// comes with an older token than it has seen. It knows nothing of locks.
 class FencedResource {
  public:
   /// @param port  of the server that has the value

@@ -84,7 +84,7 @@ class Noted : public LockInterface {
     const std::lock_guard lock(mutex);
     return std::exchange(count, 0) > 0;
   }
-  /// What comes in between, once.
+  /// An event that comes in between, once.
   static void call(std::function<void()>& between) {
     if (const auto once = std::exchange(between, nullptr)) {
       once();

@@ -121,7 +121,7 @@ TEST_F(Encrypted, ANodeProvesTheHostThatTheMapHas) {
   EXPECT_EQ(takeBy(uri + "&tls-server-name=others.example.org"), "authenticationFailed");
 }
 
-/// What a node says of its name besides is no proof.
+/// Another name that a node tells of itself is no proof.
 TEST_F(Encrypted, TheHostNameThatANodeAnnouncesReplacesNoAddress) {
   RedisClusterOptions options;
   options.tls = files({.names = "DNS:localhost"});

@@ -536,7 +536,7 @@ TEST(AcquireFsm, IsStoppedWhileTheLockIsOnItsWay) {
   expectFailed(lost, Errc::cancelled);
 }
 
-// What a reconciliation saw does not count against a holder that was seen before it.
+// A hold that a reconciliation saw does not count against a holder that was seen before it.
 TEST(AcquireFsm, WhoHasMetAnotherOwnerIsRefusedWhenItsTimeIsUp) {
   AcquireFsm fsm(false);
   fsm.start(false);

@@ -534,7 +534,7 @@ TEST_F(HoldKeeperTest, RenewalsFollowTheLatestPolicyOfTheHold) {
   EXPECT_FALSE(hold->sync().any()) << "another hold";
 }
 
-// What the server says of what is left.
+// The rest of a lease that the server tells.
 
 TEST_F(HoldKeeperTest, AHoldThatLastsNoLongerThanThatIsToldInTime) {
   HoldKeeper::GrantTerms terms = watchedTerms();
@@ -641,7 +641,7 @@ TEST_F(HoldKeeperTest, AMaxHoldThatIsOverForTheWholeDoesNotLimitTheNextHold) {
   EXPECT_TRUE(keeps(scripts_));
 }
 
-// Who has it, for the error of an owner that has not.
+// The holder, for the error of an owner that is none.
 
 TEST_F(HoldKeeperTest, AnotherHolderIsOneThatHasThisSideOfTheLockNow) {
   const auto another = [&](const Scripts& scripts) {

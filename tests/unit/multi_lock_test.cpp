@@ -137,7 +137,7 @@ TEST(MultiLockOfMembers, AStopEndsThePauseBetweenTwoRounds) {
   ASSERT_TRUE(members.answer);
   ASSERT_FALSE(members.answer->has_value());
   EXPECT_EQ(members.answer->error().errc(), Errc::cancelled);
-  // What was to end the pause comes later, and begins no other round.
+  // The event that was to end the pause comes later, and begins no other round.
   const std::size_t asked = members.list[0]->waits.size();
   members.goOn();
   EXPECT_EQ(members.list[0]->waits.size(), asked);

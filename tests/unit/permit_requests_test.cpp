@@ -263,7 +263,7 @@ TEST(LeaseInDoubt, OneWithoutAnExpiryIsNotLostInThisLife) {
   doubt.pass(24h * 366);
   doubt.pass(24h * 365 * 80);
   EXPECT_EQ(doubt.lost(), LossReason::none);
-  // What it may have had does not overflow, either.
+  // The allowance for it does not overflow, either.
   doubt.update(10s).request.unanswered(false);
   doubt.pass(10s);
   EXPECT_EQ(doubt.lost(), LossReason::expired);

@@ -24,9 +24,9 @@ namespace rlock::detail {
 /// A request inside a gate may have obtained something that nobody has booked yet, so closing
 /// waits until all have left (HoldBook::unreconciled).
 ///
-/// Whoever leaves a gate passes it on under the mutex, and the loop thread tells the next one. That
-/// takes no memory: many gates may be passed on before the loop comes to it, and a call that is not
-/// told would keep its gate for ever.
+/// The call that leaves a gate passes it on under the mutex, and the loop thread tells the next
+/// one. That takes no memory: many gates may be passed on before the loop comes to it, and a call
+/// that is not told would keep its gate for ever.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread, unless a method says otherwise.
 class HoldGates {

@@ -144,7 +144,7 @@ class SentinelList {
                  const SentinelAnswer& answer,
                  std::uint64_t moves,
                  TimePoint now);
-  /// What a Sentinel has answered is its word, if it is the one that is listened to and nothing
+  /// An answer of a Sentinel is its word, if that Sentinel is listened to and nothing
   /// newer has been heard since it was asked.
   /// @param moves  as moves() was before it was asked
   /// @returns whether it says that the master has moved
