@@ -177,6 +177,17 @@ class PubSubLinkTest : public testing::Test {
   [[nodiscard]] bool awaitSubscribed(const std::string& channel, int times = 1) {
     return eventually(kLong, [&] { return recorder_.subscribed(channel) >= times; });
   }
+  /// A server that ends each connection is dialled after pauses.
+  void expectBackOff(const ScriptedServer& server) {
+    LinkSettings settings = quickSettings(server.port());
+    settings.reconnectDelayMin = 40ms;
+    settings.reconnectDelayMax = 40ms;
+    open(settings);
+    const test::Stopwatch watch;
+    subscribe({"a"});
+    ASSERT_TRUE(eventually(kLong, [&] { return server.accepted() >= 4; }));
+    EXPECT_GE(watch.elapsedMs(), 3 * 20ms);
+  }
 
   LoopHarness harness_;
   Recorder recorder_{*harness_.loop()};
@@ -822,28 +833,14 @@ TEST_F(PubSubLinkTest, ConnectsAgainAfterBytesThatAreNoProtocol) {
 TEST_F(PubSubLinkTest, BacksOffFromAServerThatClosesEachConnection) {
   const ScriptedServer server({{"PING", handshake()}, {"SUBSCRIBE", ""}},
                               ScriptedServer::Then::close);
-  LinkSettings settings = quickSettings(server.port());
-  settings.reconnectDelayMin = 40ms;
-  settings.reconnectDelayMax = 40ms;
-  open(settings);
-  const test::Stopwatch watch;
-  subscribe({"a"});
-  ASSERT_TRUE(eventually(kLong, [&] { return server.accepted() >= 4; }));
-  EXPECT_GE(watch.elapsedMs(), 3 * 20ms);
+  expectBackOff(server);
 }
 
 TEST_F(PubSubLinkTest, BacksOffFromAServerThatConfirmsAndCloses) {
   const ScriptedServer server(
       {{"PING", handshake()}, {"SUBSCRIBE", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"}},
       ScriptedServer::Then::close);
-  LinkSettings settings = quickSettings(server.port());
-  settings.reconnectDelayMin = 40ms;
-  settings.reconnectDelayMax = 40ms;
-  open(settings);
-  const test::Stopwatch watch;
-  subscribe({"a"});
-  ASSERT_TRUE(eventually(kLong, [&] { return server.accepted() >= 4; }));
-  EXPECT_GE(watch.elapsedMs(), 3 * 20ms);
+  expectBackOff(server);
 }
 
 // --------------------------------------------------------------------------------------------
