@@ -58,7 +58,7 @@ class StepPerformer {
  private:
   void reconcile(bool keep);
   void conclude();
-  void end();
+  void leaveGate();
   void failWithoutMemory();
   void onDeadline();
 
@@ -156,8 +156,11 @@ inline void StepPerformer::perform(Step step) {
       call_.askForAcks();
       return;
     case Step::finish:
+      // First what the server is to hear: the caller may ask it for something as soon as there is
+      // an answer.
+      call_.ended();
       conclude();
-      end();
+      leaveGate();
       return;
     case Step::finishEarly:
       conclude();
@@ -167,7 +170,8 @@ inline void StepPerformer::perform(Step step) {
       reconcile(false);
       return;
     case Step::end:
-      end();
+      call_.ended();
+      leaveGate();
       return;
   }
 }
@@ -193,9 +197,8 @@ inline void StepPerformer::conclude() {
   }
 }
 
-inline void StepPerformer::end() {
+inline void StepPerformer::leaveGate() {
   call_.gate_.leave();
-  call_.ended();
   deadlineTimer_.reset();
   if (call_.background_) {
     call_.signals_.forgetStop();

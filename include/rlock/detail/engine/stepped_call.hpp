@@ -90,7 +90,7 @@ class SteppedCall : public Call {
   /// There is no memory to go on with. Any thread that had something to do.
   /// @param executed  the server may have the request at hand
   virtual Step withoutMemory(bool executed) = 0;
-  /// After the last step: no request is on its way.
+  /// No request is on its way, and none will be. The answer and the end of the gate may follow.
   virtual void ended() {}
   /// Gives the answer to whoever waits.
   virtual void answerCaller() = 0;
