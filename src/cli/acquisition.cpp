@@ -7,6 +7,7 @@
 #include "cli/acquisition.hpp"
 
 #include "cli/connection.hpp"
+#include "cli/loss_plan.hpp"
 #include "cli/settings.hpp"
 #include <rlock/multi_lock.hpp>
 
@@ -96,6 +97,26 @@ bool takeLock(Held& held, const LockChoice& choice, AcquireOptions options) {
   return true;
 }
 
+// A hold is valid from its request. When the reply to that took long there is little left until the
+// renewal, which is due by then: a command that began before it would be told to end at once.
+void awaitRenewal(const Held& held, const Arguments& arguments, const std::stop_token& stop) {
+  if (arguments.lock.maxHold && arguments.lock.maxHold->ceilMilliseconds() <= held.span) {
+    return;  // there is none
+  }
+  constexpr std::chrono::milliseconds kBetweenLooks(5);
+  const std::stop_token lost = held.lease.lostToken();
+  for (;;) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto validUntil = held.lease.validUntil();
+    const LossPlan plan = planLoss(validUntil, held.span, arguments.command.killAfter);
+    if (now < plan.terminateAt || now >= validUntil || lost.stop_requested() ||
+        stop.stop_requested()) {
+      return;
+    }
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
 }  // namespace
 
 Event::Event() : descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -153,6 +174,7 @@ Acquisition::Acquisition(const Arguments& arguments, std::string label)
       const bool got = choice.semaphore > 0 ? takePermit(held, choice, std::move(options))
                                             : takeLock(held, choice, std::move(options));
       if (got) {
+        awaitRenewal(held, arguments, stop);
         promise.set_value(std::move(held));
       } else {
         promise.set_value(std::nullopt);

@@ -173,6 +173,22 @@ TEST_F(CliLoss, CR4_AServerThatIsFrozen) {
   expectGoneBefore(next);
 }
 
+// A hold counts from its request, so that it is nearly over when the reply comes late.
+TEST_F(CliLoss, CR4_ACommandBeginsWithTimeToSpare) {
+  TcpProxy proxy(server());
+  TcpProxy::RuleOptions once;
+  once.limit = 1;
+  once.ignoreErrorReplies = true;
+  const auto late = proxy.addRule(
+      TcpProxy::script("a"), TcpProxy::Action::delayReply(std::chrono::seconds(2)), once);
+  ChildProcess holder =
+      startCli(proxy.uri(), {"run", "--lease", "3s", "a", "sh", "-c", "sleep 0.3; echo done"});
+  const CliOutcome outcome = finish(holder);
+  EXPECT_EQ(late.hits(), 1U);
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("done"));
+}
+
 TEST_F(CliLoss, CR4_AWrapperThatIsFrozen) {
   ChildProcess holder = startHolder(server().uri());
   holder.expectLineContaining("ready", kSoon);
