@@ -19,7 +19,7 @@ target_link_libraries(rlock_cli_parts
   PRIVATE CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt-header-only)
 if(RLOCK_PRECOMPILED_HEADERS)
   rlock_precompile_headers(rlock_cli_parts ${RLOCK_COMMON_HEADERS} <fmt/format.h>)
-  rlock_compile_together(rlock_cli_parts 4)
+  rlock_compile_together(rlock_cli_parts 1)
 endif()
 
 add_executable(rlock_cli ${RLOCK_CLI_MAIN})

@@ -57,6 +57,9 @@ function(rlock_set_target_options target)
     -Woverloaded-virtual -Wnon-virtual-dtor -Wcast-qual -Wformat=2 -Wimplicit-fallthrough
     $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond>
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+    # Of what a large unit has allocated little can be freed before its end: GCC looks for it all the same,
+    # which takes an eighth of its time.
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${RLOCK_UNITY_BUILD}>>:--param=ggc-min-heapsize=2000000>
     $<$<BOOL:${RLOCK_WERROR}>:-Werror>)
   if(RLOCK_SANITIZE)
     target_compile_options(${target} PRIVATE

@@ -14,17 +14,17 @@
 namespace rlock::test {
 namespace {
 
-struct LockKind {
+struct KindUnderTest {
   const char* name;
   RLock (*make)(Client& client, std::string_view lockName);
   bool reentrant = true;
 };
 
-std::ostream& operator<<(std::ostream& out, const LockKind& kind) {
+std::ostream& operator<<(std::ostream& out, const KindUnderTest& kind) {
   return out << kind.name;
 }
 
-constexpr LockKind kKinds[] = {
+constexpr KindUnderTest kKinds[] = {
     {"plain", [](Client& client, std::string_view name) { return client.getLock(name); }},
     {"fair", [](Client& client, std::string_view name) { return client.getFairLock(name); }},
     {"nonReentrant",
@@ -41,16 +41,16 @@ constexpr LockKind kKinds[] = {
      false},
 };
 
-std::vector<LockKind> reentrantKinds() {
-  std::vector<LockKind> kinds;
-  std::copy_if(
-      std::begin(kKinds), std::end(kKinds), std::back_inserter(kinds), [](const LockKind& kind) {
-        return kind.reentrant;
-      });
+std::vector<KindUnderTest> reentrantKinds() {
+  std::vector<KindUnderTest> kinds;
+  std::copy_if(std::begin(kKinds),
+               std::end(kKinds),
+               std::back_inserter(kinds),
+               [](const KindUnderTest& kind) { return kind.reentrant; });
   return kinds;
 }
 
-using Params = std::tuple<LockKind, Face>;
+using Params = std::tuple<KindUnderTest, Face>;
 
 std::string paramName(const ::testing::TestParamInfo<Params>& test) {
   return std::string(std::get<0>(test.param).name) + "_" + toString(std::get<1>(test.param));
@@ -63,7 +63,7 @@ class LockKinds : public LockTest, public ::testing::WithParamInterface<Params> 
   }
 };
 class ReentrantLockKinds : public LockKinds {};
-class LockKindsOnce : public LockTest, public ::testing::WithParamInterface<LockKind> {
+class LockKindsOnce : public LockTest, public ::testing::WithParamInterface<KindUnderTest> {
  protected:
   [[nodiscard]] RLock make(Client& client, std::string_view name) {
     return GetParam().make(client, name);
@@ -84,13 +84,13 @@ INSTANTIATE_TEST_SUITE_P(Kinds,
 INSTANTIATE_TEST_SUITE_P(Kinds,
                          LockKindsOnce,
                          ::testing::ValuesIn(kKinds),
-                         [](const ::testing::TestParamInfo<LockKind>& test) {
+                         [](const ::testing::TestParamInfo<KindUnderTest>& test) {
                            return test.param.name;
                          });
 INSTANTIATE_TEST_SUITE_P(Kinds,
                          LockKindsSlow,
                          ::testing::ValuesIn(kKinds),
-                         [](const ::testing::TestParamInfo<LockKind>& test) {
+                         [](const ::testing::TestParamInfo<KindUnderTest>& test) {
                            return test.param.name;
                          });
 
@@ -301,7 +301,7 @@ TEST_P(LockKindsOnce, XOWN9_AnotherKindAtTheSameNameDoesNotGetIn) {
   held.lockAsync({}, holder).get();
   std::vector<RLock> others{client.getReadWriteLock("XOWN9").readLock(),
                             client.getReadWriteLock("XOWN9").writeLock()};
-  for (const LockKind& kind : kKinds) {
+  for (const KindUnderTest& kind : kKinds) {
     others.push_back(kind.make(client, "XOWN9"));
   }
   for (std::size_t i = 0; i < others.size(); ++i) {

@@ -265,10 +265,10 @@ TEST_F(LockMutexShared, AScopeCostsTwoCommands) {
     return client.stats().commands - before;
   };
   // A heartbeat or a channel's end may come in between.
-  constexpr std::uint64_t kMost = 2 * 200 + 5;
-  EXPECT_LE(commandsOf([&] { const std::lock_guard guard(mutex); }), kMost);
-  EXPECT_LE(commandsOf([&] { const Lease lease = lock.acquire(); }), kMost);
-  EXPECT_LE(commandsOf([&] { EXPECT_TRUE(lock.tryAcquire().has_value()); }), kMost);
+  constexpr std::uint64_t kMostCommands = 2 * 200 + 5;
+  EXPECT_LE(commandsOf([&] { const std::lock_guard guard(mutex); }), kMostCommands);
+  EXPECT_LE(commandsOf([&] { const Lease lease = lock.acquire(); }), kMostCommands);
+  EXPECT_LE(commandsOf([&] { EXPECT_TRUE(lock.tryAcquire().has_value()); }), kMostCommands);
   EXPECT_EQ(client.stats().channels, 0U) << "nobody waited";
 }
 

@@ -450,16 +450,16 @@ TEST_P(PermitFaceTest, XSEM4_NumbersOutOfRange) {
     EXPECT_EQ(outcomeOf(by(semaphore.updateLeaseTimeAsync(kUnknown, lease))), "invalidArgument");
   }
   expectNoKeys();
-  constexpr int kMost = std::numeric_limits<int>::max();
-  EXPECT_TRUE(semaphore.trySetPermits(kMost));
+  constexpr int kMostPermits = std::numeric_limits<int>::max();
+  EXPECT_TRUE(semaphore.trySetPermits(kMostPermits));
   EXPECT_EQ(outcomeOf(by(semaphore.addPermitsAsync(1))), "invalidArgument");
-  EXPECT_EQ(free("s"), std::to_string(kMost));
-  by(semaphore.addPermitsAsync(-kMost)).value();
+  EXPECT_EQ(free("s"), std::to_string(kMostPermits));
+  by(semaphore.addPermitsAsync(-kMostPermits)).value();
   EXPECT_EQ(free("s"), "0");
-  by(semaphore.addPermitsAsync(-kMost)).value();
-  EXPECT_EQ(outcomeOf(by(semaphore.addPermitsAsync(-kMost))), "invalidArgument");
+  by(semaphore.addPermitsAsync(-kMostPermits)).value();
+  EXPECT_EQ(outcomeOf(by(semaphore.addPermitsAsync(-kMostPermits))), "invalidArgument");
   raw().set("s", "99999999999");
-  EXPECT_EQ(semaphore.availablePermits(), kMost);
+  EXPECT_EQ(semaphore.availablePermits(), kMostPermits);
 }
 
 TEST_P(PermitFaceTest, XSEM9_Ids) {

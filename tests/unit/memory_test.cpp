@@ -20,6 +20,7 @@
 #include <vector>
 
 namespace rlock::detail {
+namespace memory_test {
 namespace {
 
 #if defined(__GLIBCXX__) && defined(__x86_64__)
@@ -139,4 +140,5 @@ TEST(Memory, RareThingsAreOneWordWhileTheyAreNotThere) {
 }
 
 }  // namespace
+}  // namespace memory_test
 }  // namespace rlock::detail

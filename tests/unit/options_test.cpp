@@ -14,6 +14,7 @@
 #include <vector>
 
 namespace rlock {
+namespace options_test {
 namespace {
 
 using std::chrono::hours;
@@ -998,4 +999,5 @@ TEST(ConfigurationDocument, CoversTheWholeStruct) {
 }
 
 }  // namespace
+}  // namespace options_test
 }  // namespace rlock

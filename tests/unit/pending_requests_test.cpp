@@ -14,6 +14,7 @@
 #include <vector>
 
 namespace rlock::detail::net {
+namespace pending_requests_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -375,4 +376,5 @@ TEST_F(PendingRequestsTest, AnInterruptBeforeTheCommandCounts) {
 }
 
 }  // namespace
+}  // namespace pending_requests_test
 }  // namespace rlock::detail::net

@@ -14,6 +14,7 @@ inline void PrintTo(Repetition::Next next, std::ostream* out) {
   *out << kNames[static_cast<int>(next)];
 }
 
+namespace repetition_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -134,4 +135,5 @@ TEST(Repetition, ClosingLeavesOneTry) {
 }
 
 }  // namespace
+}  // namespace repetition_test
 }  // namespace rlock::detail

@@ -24,6 +24,7 @@
 #include <vector>
 
 namespace rlock::detail {
+namespace reply_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -280,4 +281,5 @@ TEST(ErrorReply, WordsAreFoundInsideTheTextsOfOlderServers) {
 }
 
 }  // namespace
+}  // namespace reply_test
 }  // namespace rlock::detail

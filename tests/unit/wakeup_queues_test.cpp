@@ -17,6 +17,7 @@
 #include <vector>
 
 namespace rlock::detail {
+namespace wakeup_queues_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -1595,4 +1596,5 @@ TEST_F(PrecedenceTest, NoPauseWhereNothingIsHandedOver) {
 }
 
 }  // namespace
+}  // namespace wakeup_queues_test
 }  // namespace rlock::detail
