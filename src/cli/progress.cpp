@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string holderText(const LockHolder& holder, std::chrono::sys_seconds now) {
+std::string holderSince(const LockHolder& holder, std::chrono::sys_seconds now) {
   if (holder.label.empty()) {
     return "owner " + detail::escapeForDisplay(holder.owner);
   }
@@ -53,7 +53,7 @@ std::string waitingLine(const std::string& name,
   if (!info || info->holders.empty()) {
     return line;
   }
-  line += ": held by " + holderText(info->holders.front(), now);
+  line += ": held by " + holderSince(info->holders.front(), now);
   if (info->holders.size() > 1) {
     line += fmt::format(" and {} more", info->holders.size() - 1);
   }
