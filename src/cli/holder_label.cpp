@@ -15,7 +15,7 @@ namespace rlock::cli {
 
 namespace {
 
-constexpr std::size_t kMost = 256;
+constexpr std::size_t kLongestLabel = 256;
 
 std::optional<std::chrono::sys_seconds> parseTime(const std::string& text) {
   std::tm parts{};
@@ -69,7 +69,7 @@ std::string composeLabel(const HolderLabel& label) {
                                         shortened(label.host, 64),
                                         label.pid,
                                         showTime(label.since.value_or(std::chrono::sys_seconds())));
-  return shortened(label.text, kMost - place.size()) + place;
+  return shortened(label.text, kLongestLabel - place.size()) + place;
 }
 
 HolderLabel parseLabel(std::string_view label) {

@@ -17,11 +17,11 @@ namespace {
 
 // Whether the answer comes before nobody wants to wait for it any more.
 bool answered(const Event& done, const SignalInbox& signals) {
-  using Clock = std::chrono::steady_clock;
+  using std::chrono::steady_clock;
   constexpr std::chrono::seconds kPatience(1);
   // The first signal may be the one that has ended the command, too, and be older than the release.
-  return signals.readableBeforeEnd(done.descriptor(), Clock::time_point::max()) ||
-         signals.readableBeforeEnd(done.descriptor(), Clock::now() + kPatience);
+  return signals.readableBeforeEnd(done.descriptor(), steady_clock::time_point::max()) ||
+         signals.readableBeforeEnd(done.descriptor(), steady_clock::now() + kPatience);
 }
 
 }  // namespace
