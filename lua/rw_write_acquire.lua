@@ -59,6 +59,8 @@ elseif redis.call('exists', KEYS[1]) == 1 then
   -- The key is a lock of another kind.
   return redis.call('pttl', KEYS[1])
 end
+-- Asked before anything is written: what cannot be read refuses the request whole.
+local announced = count == 1 and redis.call('get', KEYS[2]) == ARGV[2]
 if count == 1 then
   redis.call('hset', KEYS[1], 'mode', 'write', ARGV[2], 1)
 else
@@ -76,7 +78,7 @@ if remaining < lease then
     return expire
   end
 end
-if count == 1 and redis.call('get', KEYS[2]) == ARGV[2] then
+if announced then
   redis.call('del', KEYS[2])
 end
 return {count}

@@ -384,6 +384,15 @@ TEST_F(ReadWriteServerError, ARefusedMessageDoesNotUndoARelease) {
   EXPECT_EQ(holdKeys(), std::set<std::string>());
 }
 
+TEST_F(ReadWriteServerError, AnIntentOfAnotherTypeLeavesNoHold) {
+  Client client = connect();
+  ReadWriteLock lock = client.getReadWriteLock("other");
+  raw().run({"RPUSH", intentKey("other"), "foreign"});
+  EXPECT_EQ(answerOf([&] { return lock.writeLock().tryLock(); }), "wrongType");
+  EXPECT_EQ(answerOf([&] { return lock.readLock().tryLock(); }), "wrongType");
+  EXPECT_EQ(raw().keys(), std::set<std::string>{intentKey("other")});
+}
+
 TEST_F(ReadWriteServerError, WithoutExpiriesNothingIsHeld) {
   raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-pexpire"});
   Options settings = options();
