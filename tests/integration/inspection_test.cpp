@@ -470,6 +470,27 @@ TEST_F(ForcedRelease, HolderIsToldThoughItsLastGrantIsHeardOfLater) {
   EXPECT_EQ(lease.lossReason(), LossReason::forced);
 }
 
+TEST_F(ForcedRelease, HolderThatHasReleasedBeforeIsNotToldOfALoss) {
+  std::atomic<int> losses{0};
+  Options telling = options();
+  telling.onLost = [&](const LostHold& /*lost*/) { ++losses; };
+  Client client = Client::connect(telling);
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  RLock lock = client.getLock("l");
+  for (int i = 0; i < 50; ++i) {
+    // The permit's destructor does not wait, so the loop hears of its release later than this
+    // thread hears of the removal.
+    semaphore.trySetPermits(1);
+    { const Permit permit = semaphore.hold(); }
+    ASSERT_TRUE(semaphore.remove());
+  }
+  // The loop is through with what it was told before.
+  EXPECT_FALSE(lock.isLockedAsync().toFuture().get());
+  EXPECT_EQ(losses, 0);
+  EXPECT_EQ(client.stats().lost, 0U);
+  EXPECT_EQ(client.stats().released, 50U);
+}
+
 TEST_F(ForcedRelease, ClientStopsListeningWhenItHoldsNothing) {
   Options eager = options();
   eager.subscriptionLinger = 50ms;

@@ -204,7 +204,8 @@ inline void HoldEvents::forced(const LockScripts& scripts, Clock::time_point sen
         // A grant that is on its way may have been made before the lock was freed.
         hold->doubtedAt = context_.now();
       }
-      if (hold->count == 0) {
+      if (hold->count == 0 || hold->beingReleased()) {
+        // The release may have been executed before; its answer says whether the hold was there.
         continue;
       }
       if (hold->grantedAt >= sentAt) {

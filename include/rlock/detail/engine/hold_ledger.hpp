@@ -151,6 +151,8 @@ struct Hold final : RefCounted<Hold>, FromBlockCache<Hold> {
   /// Whether its owner certainly holds more than the one that is being released. Not where each has
   /// a lease of its own.
   [[nodiscard]] bool leavesOthers() const noexcept { return count > 1 && !overcounted; }
+  /// Whether the request that is under way gives back all of it. The watchdog has no such hold.
+  [[nodiscard]] bool beingReleased() const noexcept { return busy && !hook.linked(); }
 
   bool renewedAlone = false;  ///< the server refused its renewal: others must not suffer
   bool leftToExpire = false;  ///< its owner's thread has ended: closing does not give it back
