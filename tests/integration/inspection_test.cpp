@@ -89,6 +89,40 @@ TEST_F(Inspection, AFurtherHoldWithoutALabelLeavesTheLabel) {
   EXPECT_EVENTUALLY(kLong, raw().keys().empty());
 }
 
+TEST_F(Inspection, LabelsGoWithTheirHoldsHoweverThoseEnd) {
+  const std::string key = "rlock_label:{l}";
+  for (int i = 0; i < 20; ++i) {
+    Client client = connect();
+    Lease lease = client.getLock("l").acquire({.label = "short job"});
+    if (i % 2 == 0) {
+      EXPECT_EQ(lease.release(), ReleaseResult::released);
+    }
+    client.close(kLong);
+    ASSERT_FALSE(raw().exists(key)) << "a closed client has left its label, " << i;
+  }
+  Client client = connect();
+  RLock reading = client.getReadWriteLock("l").readLock();
+  const Lease longer = reading.acquire({.label = "long job"});
+  const Lease shorter = reading.acquire({.lease = 100ms, .label = "short job"});
+  ASSERT_EVENTUALLY(kLong, raw().hgetall(key).size() == 2);
+  EXPECT_EVENTUALLY(kLong, raw().hgetall(key).size() == 1);
+  EXPECT_TRUE(longer.held());
+}
+
+TEST_F(Inspection, TheLossOfAHoldLeavesTheLabelOfTheNext) {
+  Client client = connect();
+  const OwnerId owner = newOwner();
+  RLock lock = client.getLock("l");
+  const Lease first = lock.acquire({.label = "first job"}, owner);
+  ASSERT_EVENTUALLY(kLong, infoOf(client, "l").holders.at(0).label == "first job");
+  raw().del("l");
+  const Lease second = lock.acquire({.label = "second job"}, owner);
+  EXPECT_EVENTUALLY(kLong, first.lostToken().stop_requested());
+  // The loop is through with what the loss began.
+  EXPECT_TRUE(lock.isLockedAsync().toFuture().get());
+  EXPECT_EQ(infoOf(client, "l").holders.at(0).label, "second job");
+}
+
 TEST_F(Inspection, LabelsOfOneLockLastAsLongAsTheLongestLease) {
   const std::string key = "rlock_label:{l}";
   const auto label = [&](const std::string& owner, const std::string& text, const char* keep) {

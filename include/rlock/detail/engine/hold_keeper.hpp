@@ -351,7 +351,8 @@ inline void HoldKeeper::tellOfGrant(const Hold& hold,
     wakeLoop();
   }
   tell(after.ended);
-  if (!terms.label.empty()) {
+  if (!terms.label.empty() && !context_.closed()) {
+    // One that came after the client was closed would be written after it was taken away.
     labels_.note(hold, terms.label, terms.lease);
   }
   tell(after.vanished);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/engine/closing.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/executor/call.hpp>
@@ -21,12 +22,14 @@
 namespace rlock::detail {
 
 /// Writes the labels of holds to the server, where they are shown to whoever inspects the lock.
-/// Nobody waits for that, and a failure is not told.
+/// Only the end of the client waits for that, because a label that is left there lasts as long as
+/// the lock is in use. A failure is not told.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class HoldLabels {
  public:
-  explicit HoldLabels(EngineContext& context) noexcept : context_(context) {}
+  HoldLabels(EngineContext& context, Closing& closing) noexcept
+      : context_(context), closing_(closing) {}
 
   /// @param label    empty: take it away
   /// @param atLeast  how long the label lasts
@@ -44,6 +47,7 @@ class HoldLabels {
   class LabelCall;
 
   EngineContext& context_;
+  Closing& closing_;
 };
 
 class HoldLabels::LabelCall final : public Call {
@@ -51,7 +55,9 @@ class HoldLabels::LabelCall final : public Call {
   LabelCall(std::shared_ptr<HoldLabels> labels, std::vector<LabelNote> notes)
       : labels_(std::move(labels)), notes_(std::move(notes)) {
     composeLabels(*this, notes_, keys_);
+    labels_->closing_.deliveryBegan();
   }
+  ~LabelCall() override { labels_->closing_.deliveryEnded(); }
 
  private:
   void finished(Outcome outcome) noexcept override {

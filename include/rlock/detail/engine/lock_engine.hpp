@@ -113,10 +113,10 @@ class LockEngine final : private DispatcherEvents, public ThreadEndListener, pub
 
   Callbacks callbacks_;
   OutageReport outages_;
-  LossTeller losses_;
-  HoldLabels labels_;
   HoldBook book_;
   Closing closing_;
+  HoldLabels labels_;
+  LossTeller losses_;
   ForceListener listener_;
   Renewals renewals_;
   HoldGates gates_;
@@ -138,15 +138,17 @@ inline LockEngine::LockEngine(std::string clientId,
                     static_cast<DispatcherEvents&>(*this)),
       callbacks_(*this),
       outages_(*this, callbacks_),
+      book_(options.watchdogTimeout),
+      closing_(*this, book_),
+      labels_(*this, closing_),
       losses_(*this,
               callbacks_,
               outages_,
+              book_,
+              labels_,
               [this](const std::shared_ptr<const LockScripts>& scripts, ReleaseTarget target) {
                 giveBack(scripts, target);
               }),
-      labels_(*this),
-      book_(options.watchdogTimeout),
-      closing_(*this, book_),
       listener_(*this, book_, losses_),
       renewals_(*this, book_, losses_, labels_, outages_),
       gates_(*this, book_, listener_, closing_),

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/lock_backend.hpp>
 #include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/engine/callbacks.hpp>
 #include <rlock/detail/engine/engine_context.hpp>
 #include <rlock/detail/engine/hold_book.hpp>
+#include <rlock/detail/engine/hold_labels.hpp>
 #include <rlock/detail/engine/hold_ledger.hpp>
 #include <rlock/detail/engine/hold_loss.hpp>
 #include <rlock/detail/engine/outage_report.hpp>
@@ -17,6 +19,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -40,10 +43,14 @@ class LossTeller {
   LossTeller(EngineContext& context,
              Callbacks& callbacks,
              OutageReport& outages,
+             HoldBook& book,
+             HoldLabels& labels,
              GiveBack giveBack) noexcept
       : context_(context),
         callbacks_(callbacks),
         outages_(outages),
+        book_(book),
+        labels_(labels),
         giveBack_(std::move(giveBack)) {}
 
   /// Loop thread.
@@ -60,10 +67,13 @@ class LossTeller {
   void tellObserver(const HoldLoss& lost);
   void giveBack(const HoldLoss& lost);
   void giveBack(const Hold& hold, std::uint64_t incarnation);
+  void takeLabelAway(const HoldLoss& lost) noexcept;
 
   EngineContext& context_;
   Callbacks& callbacks_;
   OutageReport& outages_;
+  HoldBook& book_;
+  HoldLabels& labels_;
   const GiveBack giveBack_;
   RecentLosses recent_;
 };
@@ -72,6 +82,7 @@ inline void LossTeller::announce(const Losses& losses) {
   for (const HoldLoss& lost : losses) {
     tell(lost);
     ifThereIsMemory([&] { giveBack(lost); });
+    takeLabelAway(lost);
   }
 }
 
@@ -102,6 +113,23 @@ inline void LossTeller::giveBack(const Hold& hold, std::uint64_t incarnation) {
     giveBack_(std::static_pointer_cast<const LockScripts>(hold.keepAlive),
               {hold.owner, incarnation});
   }
+}
+
+/// The labels of one lock last as long as the longest of them, which others lengthen.
+inline void LossTeller::takeLabelAway(const HoldLoss& lost) noexcept {
+  // A release in the background takes it away itself, and the rest of an ended thread keeps it.
+  if (lost.label.empty() || lost.reason == LossReason::maxHold ||
+      lost.reason == LossReason::unreachable || lost.reason == LossReason::threadEnded) {
+    return;
+  }
+  {
+    const MutexLock lock(book_.mutex);
+    if (lost.hold->count > 0 && !lost.hold->lost) {
+      // It is that of what the owner has taken since, or of its other read holds.
+      return;
+    }
+  }
+  labels_.note(*lost.hold, {}, std::chrono::milliseconds::zero());
 }
 
 /// If there is no memory for one consequence of a loss, the others follow nevertheless.
