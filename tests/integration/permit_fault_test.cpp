@@ -574,6 +574,24 @@ TEST_F(PermitHold, IsLostWhenItsIdIsNotTakenAnyMore) {
   EXPECT_EQ(permit.lossReason(), LossReason::refused);
 }
 
+TEST_F(PermitHold, IsLostAtOnceWhenItsClientReleasesItsId) {
+  Client client = connect();
+  auto semaphore = client.getPermitExpirableSemaphore("s");
+  semaphore.trySetPermits(3);
+  Permit watched = semaphore.hold();
+  Permit leased = semaphore.hold({.lease = 60s});
+  const Permit other = semaphore.hold();
+  const std::vector<std::string> two{watched.id(), leased.id()};
+  semaphore.release(two);
+  EXPECT_FALSE(watched.held());
+  EXPECT_FALSE(leased.held());
+  EXPECT_EVENTUALLY(kLong, leased.lostToken().stop_requested());
+  EXPECT_EQ(leased.lossReason(), LossReason::refused);
+  EXPECT_EQ(leased.release(), ReleaseResult::lost);
+  EXPECT_TRUE(other.held());
+  EXPECT_EQ(semaphore.availablePermits(), 2);
+}
+
 TEST_F(PermitHold, SomebodyGivesItAway) {
   Client client = Client::connect(brief(options()));
   auto semaphore = client.getPermitExpirableSemaphore("s");

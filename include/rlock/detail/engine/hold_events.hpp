@@ -27,6 +27,7 @@
 #include <new>
 #include <optional>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -82,6 +83,9 @@ class HoldEvents {
   /// There is no answer, or it is an error.
   /// @param lost  as in Watchdog::leaseNotChanged()
   void leaseNotChanged(Hold& hold, const IdempotencyKeyPool::Loan& lost) noexcept;
+  /// Permits of this semaphore were released by these ids, one after the other: those that are held
+  /// as objects are lost.
+  void releasedById(std::string_view semaphore, std::string_view ids);
   /// This client freed the lock by force, with a request sent at `sentAt`: its own holders are
   /// told.
   void forced(const LockScripts& scripts, Clock::time_point sentAt);
@@ -189,6 +193,24 @@ inline void HoldEvents::leaseNotChanged(Hold& hold, const IdempotencyKeyPool::Lo
 inline std::optional<std::uint64_t> HoldEvents::leftOver(const Hold& hold) noexcept {
   const bool left = hold.lost && hold.count > 0 && hold.doubtfulLease().count() > 0;
   return left ? std::optional(hold.incarnation) : std::nullopt;
+}
+
+inline void HoldEvents::releasedById(std::string_view semaphore, std::string_view ids) {
+  std::unordered_set<std::string_view> released;
+  for (; !ids.empty(); ids.remove_prefix(kPermitIdSize)) {
+    released.insert(ids.substr(0, kPermitIdSize));
+  }
+  std::vector<HoldLoss> lost;
+  {
+    const MutexLock lock(book_.mutex);
+    for (const HoldPtr& hold : book_.ledger.named(semaphore)) {
+      if (hold->kind == HoldKind::permit && hold->count > 0 && !hold->beingReleased() &&
+          released.contains(static_cast<const PermitScripts&>(scriptsOf(*hold)).bytes())) {
+        book_.end(*hold, LossReason::refused, lost);
+      }
+    }
+  }
+  losses_.announceOnLoop(std::move(lost));
 }
 
 inline void HoldEvents::forced(const LockScripts& scripts, Clock::time_point sentAt) {

@@ -82,9 +82,9 @@ class LeaseUpdate {
 /// what is sent and what the answer means.
 ///
 /// Nothing is sent here, and a request whose arguments are wrong has a `refusal` instead of
-/// throwing. The requests that change what a holder of this client has, remove() and
-/// updateLeaseTime(), tell HoldEvents about it: a shorter lease before it is sent, everything else
-/// when the answer is read, or when there will be none.
+/// throwing. The requests that change what a holder of this client has, remove(), release() by ids
+/// and updateLeaseTime(), tell HoldEvents about it: a shorter lease before it is sent, everything
+/// else when the answer is read, or when there will be none.
 ///
 /// **Thread safety:** Immutable, safe from any thread.
 class PermitRequests {
@@ -135,8 +135,8 @@ class PermitRequests {
   template <class T>
   static PermitRequest<T> change(PermitScripts::Change what, int number);
   template <class T>
-  static PermitRequest<T> giveBack(std::span<const std::string_view> ids,
-                                   std::function<Result<T>(std::int64_t)> convert);
+  [[nodiscard]] PermitRequest<T> giveBack(std::span<const std::string_view> ids,
+                                          std::function<Result<T>(std::int64_t)> convert) const;
 
   const std::shared_ptr<LockEngine> engine_;
   const std::shared_ptr<const PermitScripts> scripts_;
@@ -261,7 +261,7 @@ inline PermitRequest<bool> PermitRequests::remove() const {
 
 template <class T>
 PermitRequest<T> PermitRequests::giveBack(std::span<const std::string_view> ids,
-                                          std::function<Result<T>(std::int64_t)> convert) {
+                                          std::function<Result<T>(std::int64_t)> convert) const {
   PermitRequest<T> request;
   if (ids.empty()) {
     request.refusal.emplace(Errc::invalidArgument, "no permit is named");
@@ -285,10 +285,17 @@ PermitRequest<T> PermitRequests::giveBack(std::span<const std::string_view> ids,
       return request;
     }
   }
-  request.compose = [bytes = std::move(bytes)](Call& call, const PermitScripts& scripts) {
+  request.compose = [bytes](Call& call, const PermitScripts& scripts) {
     scripts.composeGiveBack(call, bytes);
   };
-  request.parse = parseNumber;
+  // Holders of this client that keep one of them as an object are told.
+  request.parse = [engine = engine_, scripts = scripts_, bytes](const Reply& reply) {
+    const std::optional<std::int64_t> released = parseNumber(reply);
+    if (released && *released > 0) {
+      engine->events().releasedById(scripts->name, bytes);
+    }
+    return released;
+  };
   request.convert = std::move(convert);
   return request;
 }

@@ -51,6 +51,8 @@ class PermitScripts final : public LockScripts {
 
   /// It is an acquisition of this one permit.
   [[nodiscard]] bool isFor(std::string_view id) const noexcept { return ids_ == id; }
+  /// The ids of the acquisition, one after the other.
+  [[nodiscard]] std::string_view bytes() const noexcept { return ids_; }
   /// The ids of the acquisition, in hexadecimal.
   [[nodiscard]] std::vector<std::string> ids() const;
 
