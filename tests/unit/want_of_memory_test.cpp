@@ -9,6 +9,7 @@
 #include <rlock/detail/engine/hold_keeper.hpp>
 #include <rlock/detail/engine/release_task.hpp>
 #include <rlock/detail/engine/scripted_lock.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 
 #include <gtest/gtest.h>
 
@@ -220,6 +221,169 @@ TEST_F(WantOfMemoryToSend, AReleaseThatNobodyAwaitsLeavesTheGate) {
   env_->runPosted();
   env_->advance(11s);
   EXPECT_EQ(handle->reason(), LossReason::expired) << "it is watched as before";
+}
+
+bool hasMemory = true;
+
+/// Its reconciliations can be composed while there is memory.
+class LargeScripts final : public LockScripts {
+ public:
+  using LockScripts::LockScripts;
+  void composeReconcile(Call& call, const ReconcileRequest& request) const override {
+    if (!hasMemory) {
+      throw std::bad_alloc();
+    }
+    LockScripts::composeReconcile(call, request);
+  }
+};
+
+class WantOfMemoryToReconcile : public testing::Test {
+ protected:
+  WantOfMemoryToReconcile() { world_.connect(true); }
+  ~WantOfMemoryToReconcile() override { hasMemory = true; }
+
+  static Options settings() {
+    Options options = Options::fromUri("redis://host");
+    options.handOverLimit = 16;
+    return options;
+  }
+  static LockTraits handsOver() {
+    LockTraits traits;
+    traits.handsOver = true;
+    return traits;
+  }
+
+  void acquire(OwnerId owner) {
+    AcquireParams params;
+    params.owner = owner;
+    params.wait = 1h;
+    params.wantsHandle = true;
+    lock_.acquireAsync(std::move(params), [this](const Result<LockBackend::Acquired>& result) {
+      ++answers_;
+      granted_ += result.has_value() && *result ? 1 : 0;
+      error_ = result.has_value() ? std::nullopt : std::optional(result.error().errc());
+    });
+    world_.env->runPosted();
+  }
+  void release(OwnerId owner) {
+    lock_.releaseAsync({owner}, [this](const Result<ReleaseOutcome>& /*result*/) { ++released_; });
+    world_.env->runPosted();
+  }
+  void answer(Reply reply) {
+    world_.server->answer(std::move(reply));
+    world_.env->runPosted();
+  }
+  /// The connection is lost, and another one made, by which the first was closed.
+  void reconnect() {
+    world_.disconnect();
+    world_.env->runPosted();
+    world_.connect(true);
+    world_.env->runPosted();
+    ASSERT_EQ(world_.server->underWay(), 1U);
+    ASSERT_EQ(world_.server->oldest()[0], "CLIENT");
+    answer(test::numberReply(1));
+  }
+  void getMemory() {
+    hasMemory = true;
+    world_.env->advance(20ms);
+    world_.env->runPosted();
+  }
+  [[nodiscard]] bool asks(const lua::Script& script) const {
+    return world_.server->underWay() == 1 &&
+           (world_.server->oldest()[1] == script.sha1 || world_.server->oldest()[1] == script.body);
+  }
+  /// The holds of an owner before and after, and for how long.
+  static Reply counts(std::int64_t before, std::int64_t now) {
+    return test::listReply({test::numberReply(before),
+                            test::numberReply(now),
+                            test::numberReply(now > 0 ? 9'000 : -2)});
+  }
+
+  static constexpr OwnerId kFirst{1};
+  static constexpr OwnerId kNext{3};
+
+  PendingEngine world_{settings()};
+  ScriptedLock lock_{world_.engine,
+                     std::make_shared<const LargeScripts>("orders", handsOver()),
+                     HandlerPlace::loop};
+  int answers_ = 0;
+  int granted_ = 0;
+  int released_ = 0;
+  std::optional<Errc> error_;
+};
+
+// A hold that nobody knows of would keep others out for its lease, and its owner for ever.
+TEST_F(WantOfMemoryToReconcile, ALostAcquisitionIsReconciledWhenThereIsSome) {
+  acquire(kFirst);
+  ASSERT_TRUE(asks(lua::lock_acquire));
+  hasMemory = false;
+  reconnect();
+  EXPECT_EQ(answers_, 1);
+  EXPECT_EQ(error_, Errc::overloaded);
+  acquire(kFirst);
+  EXPECT_EQ(world_.server->underWay(), 0U) << "it waits at the gate";
+  getMemory();
+  ASSERT_TRUE(asks(lua::lock_reconcile));
+  answer(counts(1, 0));
+  ASSERT_TRUE(asks(lua::lock_acquire)) << "the gate is passed on";
+  answer(test::listReply({test::numberReply(1)}));
+  EXPECT_EQ(answers_, 2);
+  EXPECT_EQ(granted_, 1);
+}
+
+TEST_F(WantOfMemoryToReconcile, ALostReleaseIsReconciledWhenThereIsSome) {
+  acquire(kFirst);
+  answer(test::listReply({test::numberReply(1)}));
+  release(kFirst);
+  ASSERT_TRUE(asks(lua::lock_release));
+  hasMemory = false;
+  reconnect();
+  EXPECT_EQ(released_, 1) << "it is told that there is no memory";
+  acquire(kFirst);
+  EXPECT_EQ(world_.server->underWay(), 0U) << "it waits at the gate";
+  getMemory();
+  ASSERT_TRUE(asks(lua::lock_reconcile));
+  answer(counts(1, 0));
+  EXPECT_TRUE(asks(lua::lock_acquire)) << "the gate is passed on";
+  EXPECT_EQ(released_, 1);
+}
+
+// The request was another owner's, so that nothing of its own says where it would go.
+TEST_F(WantOfMemoryToReconcile, AHandOverThatIsLostLeavesTheGateOfTheNextOwner) {
+  acquire(kFirst);
+  answer(test::listReply({test::numberReply(1)}));
+  acquire(kNext);
+  answer(test::numberReply(100'000));
+  ASSERT_EQ(answers_, 1);
+  release(kFirst);
+  ASSERT_TRUE(asks(lua::lock_hand_over));
+  hasMemory = false;
+  reconnect();
+  EXPECT_EQ(answers_, 2);
+  EXPECT_EQ(error_, Errc::overloaded);
+  getMemory();
+  ASSERT_TRUE(asks(lua::lock_reconcile)) << "the first owner's";
+  answer(counts(0, 0));
+  acquire(kNext);
+  EXPECT_TRUE(asks(lua::lock_acquire));
+}
+
+// Another thread than the loop's has the answer, and cannot tell the loop.
+TEST_F(WantOfMemoryToReconcile, AGrantIsToldAlsoWithoutMemoryForTheLoop) {
+  acquire(kFirst);
+  answer(test::listReply({test::numberReply(1)}));
+  acquire(kNext);
+  answer(test::numberReply(100'000));
+  ASSERT_EQ(granted_, 1);
+  release(kFirst);
+  ASSERT_TRUE(asks(lua::lock_hand_over));
+  world_.env->setOnLoopThread(false);
+  world_.env->setFull(true);
+  world_.server->answer(test::listReply({test::numberReply(1)}));
+  world_.env->setOnLoopThread(true);
+  world_.env->setFull(false);
+  world_.env->runPosted();
+  EXPECT_EQ(granted_, 2);
 }
 
 }  // namespace

@@ -151,7 +151,6 @@ inline AcquireTask::Clock::time_point AcquireTask::prepareReconciling(bool keep)
   const Options& options = engine_->options();
   const auto until = acquisition_.beginReconciling(
       keep, engine_->now(), engine_->callTimeout(), options.outageTimeout);
-  composeReconciling();
   // For a hold that is to be kept a caller waits, which is to be told what keeps it from its
   // answer.
   setPersistent(!acquisition_.keeps());

@@ -36,6 +36,10 @@ class CallAtGate final : public GateWaiter {
   }
   void gateOpened() noexcept override {
     performer_.guarded([this] {
+      if (const CallStep step = performer_.takePutOff(); step != CallStep::none) {
+        performer_.perform(step);
+        return;
+      }
       call_.wakeToWait();
       call_.gate_.passedOn();
       performer_.submit(call_.gatePassed());

@@ -57,7 +57,7 @@ class CallRunner : public SteppedCall {
   void startOnLoop() { performer_.start(); }
   void perform(Step step) { performer_.perform(step); }
   void leaveNow(Leave why) noexcept { performer_.leave(why); }
-  void performSoon(Step step) { performer_.performSoon(step); }
+  void performSoon(Step step) noexcept { performer_.performSoon(step); }
   template <class Action>
   void soon(Action action) {
     performer_.soon(std::move(action));
@@ -93,6 +93,7 @@ class CallRunner : public SteppedCall {
 
  private:
   void finished(Outcome outcome) noexcept override;
+  GateWaiter& atGate() noexcept override { return atGate_; }
 
   StepPerformer performer_;
   CallAtGate atGate_;

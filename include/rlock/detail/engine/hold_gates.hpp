@@ -81,6 +81,9 @@ class HoldGates {
   /// Sends everybody away who waits: a gate is passed on only as long as there is a loop to do it.
   /// Loop thread.
   void dismissAll() noexcept RLOCK_EXCLUDES(book_.mutex);
+  /// Has the loop thread call gateOpened() and gateDropRef() of one that waits at no gate. Takes no
+  /// memory.
+  void tellSoon(GateWaiter& waiter) noexcept RLOCK_EXCLUDES(book_.mutex);
   /// Tells those to whom a gate was passed. Loop thread.
   void tellOpened() noexcept RLOCK_EXCLUDES(book_.mutex);
 
@@ -188,6 +191,14 @@ inline void HoldGates::afterLeaving(Left left) {
   if (left.passedOn) {
     tell_->post(context_.sharing(*this));
   }
+}
+
+inline void HoldGates::tellSoon(GateWaiter& waiter) noexcept {
+  {
+    const MutexLock lock(book_.mutex);
+    book_.ledger.keepOpened(waiter);
+  }
+  tell_->post(context_.sharing(*this));
 }
 
 inline void HoldGates::tellOpened() noexcept {

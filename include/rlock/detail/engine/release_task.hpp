@@ -212,7 +212,6 @@ inline bool ReleaseTask::aboutToSend(Clock::time_point now) {
 
 inline ReleaseTask::Clock::time_point ReleaseTask::prepareReconciling(bool /*keep*/) {
   release_.beginReconciling();
-  composeReconciling();
   {
     const MutexLock lock(mutex_);
     setPersistent(fsm_.reconcilesForGood());

@@ -3,6 +3,7 @@
 
 #include <rlock/detail/base/env.hpp>
 #include <rlock/detail/base/intrusive_ptr.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/engine/lock_engine.hpp>
 #include <rlock/detail/engine/stepped_call.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
@@ -39,10 +40,10 @@ class StepPerformer {
   void attempt() { submit(call_.prepare(SteppedCall::Driver::loop)); }
   /// The request goes out at once, and its sleeping thread wakes up while it is on the way.
   void attemptForSleeper();
-  /// Goes on in a while, on the loop thread.
-  void performSoon(Step step) {
-    soon([this, step] { perform(step); });
-  }
+  /// Goes on in a while, on the loop thread. Without memory it goes the way of the gates.
+  void performSoon(Step step) noexcept;
+  /// The step for which the loop thread calls as for a gate; Step::none: it is for the gate.
+  [[nodiscard]] Step takePutOff() noexcept { return std::exchange(call_.putOff_, Step::none); }
   /// As guarded(), on the loop thread.
   template <class Action>
   void soon(Action action);
@@ -74,6 +75,14 @@ void StepPerformer::soon(Action action) {
       [this, action, self = IntrusivePtr<SteppedCall>(&call_)] { guarded(action); });
 }
 
+inline void StepPerformer::performSoon(Step step) noexcept {
+  if (!ifThereIsMemory([&] { soon([this, step] { perform(step); }); }) && step != Step::none) {
+    call_.addRef();
+    call_.putOff_ = step;
+    call_.engine_->gates().tellSoon(call_.atGate());
+  }
+}
+
 inline void StepPerformer::start() {
   call_.goToBackground();
   soon([this] {
@@ -97,6 +106,8 @@ void StepPerformer::guarded(Action action) noexcept {
     failWithoutMemory();
   } catch (const std::exception& failure) {
     call_.engine_->log().write(LogLevel::error, failure.what());
+    // The caller has its answer. A hold that it may have obtained ends with its lease.
+    call_.gate_.leave();
   }
 }
 
@@ -185,9 +196,22 @@ inline void StepPerformer::submit(Step prepared) {
   }
 }
 
+/// Nothing fails here where there was a request to be reconciled: its sender could not be told, and
+/// the gate would stay closed.
 inline void StepPerformer::reconcile(bool keep) {
+  Dispatcher& dispatcher = call_.engine_->dispatcher();
+  if (!dispatcher.onLoopThread()) {
+    performSoon(keep ? Step::reconcileKeep : Step::reconcileBack);
+    return;
+  }
   const auto until = call_.prepareReconciling(keep);
-  call_.engine_->dispatcher().start(Dispatcher::CallPtr(&call_), until);
+  if (call_.argv().empty()) {
+    // The request was another call's, that of a hand-over.
+    call_.recompose(false);
+    dispatcher.start(Dispatcher::CallPtr(&call_), until);
+  } else {
+    dispatcher.startNext(Dispatcher::CallPtr(&call_), until);
+  }
 }
 
 inline void StepPerformer::conclude() {

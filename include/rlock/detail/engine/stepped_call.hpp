@@ -85,7 +85,8 @@ class SteppedCall : public Call {
   virtual bool takingOver() { return false; }
   /// Asks for the acknowledgements of what was granted. Loop thread.
   virtual void askForAcks() {}
-  /// Fills in the request that reconciles the one before. Returns until when it may be sent.
+  /// The next request, which recompose() fills in, reconciles the one before. Returns until when it
+  /// may be sent.
   virtual Clock::time_point prepareReconciling(bool /*keep*/) { return {}; }
   /// There is no memory to go on with. Any thread that had something to do.
   /// @param executed  the server may have the request at hand
@@ -94,6 +95,8 @@ class SteppedCall : public Call {
   virtual void ended() {}
   /// Gives the answer to whoever waits.
   virtual void answerCaller() = 0;
+  /// Where the call waits at a gate.
+  virtual GateWaiter& atGate() noexcept = 0;
   /// Whether its caller leaves at the deadline. A call that must go on whatever fails needs no
   /// memory for that.
   [[nodiscard]] virtual bool leavesAtDeadline() const { return true; }
@@ -188,6 +191,7 @@ class SteppedCall : public Call {
   friend class StepPerformer;
 
   bool justBegun_ = true;
+  Step putOff_ = Step::none;        // until the loop thread calls as for a gate
   Clock::time_point composedAt_{};  // of the request at hand, if anybody asked
   bool onLoop_ RLOCK_GUARDED_BY(mutex_) = false;
 };

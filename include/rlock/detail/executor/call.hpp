@@ -113,8 +113,9 @@ class Call : public CallWords {
     }
   }
 
-  /// Composes the request at hand once more, on the loop thread: with a tombstone if that is what
-  /// makes it harmless, as what comes after the one that was lost otherwise.
+  /// Composes the request at hand, for the first time or once more, on the loop thread: with a
+  /// tombstone if that is what makes it harmless, as what comes after the one that was lost
+  /// otherwise.
   virtual void recompose(bool /*tombstone*/) {}
 
   /// Called on the loop thread each time before the dispatcher sends it from there: a moment may
@@ -146,6 +147,7 @@ class Call : public CallWords {
   bool behindText_ = false;  // repeated by hash behind the text that another brings
   bool followsUp_ = false;
   bool goesOn_ = false;
+  bool outdated_ = false;  // the words are still those of the request before
 };
 
 }  // namespace rlock::detail

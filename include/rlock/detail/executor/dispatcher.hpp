@@ -74,6 +74,10 @@ class Dispatcher final : public std::enable_shared_from_this<Dispatcher> {
   /// Sends in the background; Call::finished() has the outcome. The call is not sent after
   /// `sendBefore`.
   void start(CallPtr call, Clock::time_point sendBefore);
+  /// As start(), for a request that follows the one that the call has words of, with the same key.
+  /// It is composed, by Call::recompose(), when it can be sent: a call that is persistent waits for
+  /// the memory. Throws nothing. Loop thread.
+  void startNext(const CallPtr& call, Clock::time_point sendBefore);
   /// As start(), but where there is a connection the call is ahead of whatever this thread sends
   /// after it.
   void startAhead(const CallPtr& call, Clock::time_point sendBefore);
@@ -177,6 +181,12 @@ inline void Dispatcher::start(CallPtr call, Clock::time_point sendBefore) {
   });
 }
 
+inline void Dispatcher::startNext(const CallPtr& call, Clock::time_point sendBefore) {
+  begin(*call, sendBefore);
+  call->outdated_ = true;
+  send(call);
+}
+
 inline void Dispatcher::startAhead(const CallPtr& call, Clock::time_point sendBefore) {
   begin(*call, sendBefore);
   Node* const node = router_->route(*call);
@@ -259,6 +269,7 @@ inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
   call.room_->waitsFor = Call::Wait::pause;
   call.room_->lastError.reset();
   call.room_->maybeExecuted = false;
+  call.outdated_ = false;
   call.outlastLost();
 }
 

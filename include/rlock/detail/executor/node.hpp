@@ -328,6 +328,9 @@ inline void Node::send(const CallPtr& call) {
   if (!passesKills(call)) {
     return;
   }
+  if (std::exchange(call->outdated_, false)) {
+    call->recompose(false);
+  }
   if (!call->aboutToSend(now)) {
     fail(call, Error(Errc::cancelled, "there is nothing left to ask for"));
     return;
