@@ -7,6 +7,7 @@
 #include <rlock/detail/executor/ack_tickets.hpp>
 #include <rlock/detail/executor/call.hpp>
 #include <rlock/detail/executor/dispatcher.hpp>
+#include <rlock/detail/executor/lua_scripts.hpp>
 #include <rlock/detail/executor/start_script.hpp>
 #include <rlock/detail/net/transport.hpp>
 #include <rlock/error.hpp>
@@ -292,6 +293,44 @@ TEST_F(NodeTest, ALostReplyIsNoDoubtAboutTheNextRequestOfTheCall) {
   server_->refuse("NOPERM this user has no permissions");
   ASSERT_TRUE(call_->outcome.has_value());
   EXPECT_FALSE(call_->outcome->maybeExecuted);
+}
+
+/// Runs a script, and may be repeated.
+class ScriptCall final : public Call {
+ public:
+  ScriptCall() {
+    setScript(lua::lock_acquire, 0);
+    setRepeatable(true);
+  }
+
+ private:
+  void finished(Outcome /*outcome*/) noexcept override {}
+};
+
+// The others would go out by the hash once more, in vain.
+TEST_F(NodeTest, ATextThatCouldNotBeSentIsUnderWayNoMore) {
+  constexpr std::string_view kNoScript = "NOSCRIPT No matching script. Please use EVAL.";
+  server_->answer(test::numberReply(1));
+  const auto first = makeIntrusive<ScriptCall>();
+  ASSERT_TRUE(dispatcher_->direct(*first));
+  server_->onAwait = [&] {
+    server_->refuse(kNoScript);
+    server_->drop();
+    return net::CommandTransport::Awaited::complete;
+  };
+  ASSERT_EQ(dispatcher_->await(*first, env_->now() + 1s), Dispatcher::Direct::trouble);
+  dispatcher_->resume(first, env_->now() + 1min);
+  server_->connect(*link_);
+  const auto second = makeIntrusive<ScriptCall>();
+  dispatcher_->start(second, env_->now() + 1min);
+  server_->refuse(kNoScript);
+  ASSERT_EQ(server_->underWay(), 1U);
+  EXPECT_EQ(server_->oldest().front(), "EVAL");
+  env_->runPosted();
+  server_->answer(test::numberReply(1));
+  ASSERT_EQ(server_->underWay(), 1U);
+  EXPECT_EQ(server_->oldest().front(), "EVALSHA") << "of the first, which goes out behind it";
+  server_->answer(test::numberReply(1));
 }
 
 class PausingNodeTest : public NodeTest {

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
 #include <span>
@@ -41,6 +42,9 @@ class PendingCommands final : public NoCommands {
     pending_.append(request, 1, mode, env_.now());
     pending_.offer(1);
     return true;
+  }
+  Awaited await(net::Request& request, Env::Clock::time_point deadline) override {
+    return onAwait ? onAwait() : NoCommands::await(request, deadline);
   }
   [[nodiscard]] bool up() const noexcept override { return up_; }
   void abandon(Env::Clock::time_point /*since*/,
@@ -80,6 +84,8 @@ class PendingCommands final : public NoCommands {
     tell(ended);
   }
 
+  /// What becomes of a request that a thread awaits; empty: its time is over at once.
+  std::function<Awaited()> onAwait;
   /// Where the next connection leads to.
   std::string address;
 

@@ -261,6 +261,7 @@ inline void Dispatcher::writesRefused(Call& call) noexcept {
 }
 
 inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
+  call.outdated_ = false;
   call.room_->sendBefore = sendBefore;
   call.setSubmitTime({});
   call.room_->attempts = 0;
@@ -269,7 +270,6 @@ inline void Dispatcher::begin(Call& call, Clock::time_point sendBefore) {
   call.room_->waitsFor = Call::Wait::pause;
   call.room_->lastError.reset();
   call.room_->maybeExecuted = false;
-  call.outdated_ = false;
   call.outlastLost();
 }
 

@@ -291,6 +291,8 @@ inline Node::Direct Node::await(Call& call, Clock::time_point deadline) {
       return refusal.action == ErrorAction::fatal ? Direct::failed : Direct::trouble;
     }
     if (!submit(call, Mode::awaitedAtOnce)) {
+      // Another may bring the text.
+      scripts_.answered(call);
       call.unsent_ = true;
       return Direct::trouble;
     }
