@@ -77,7 +77,8 @@ namespace rlock {
 /// to, like that of an `any_completion_handler`, must outlive the call.
 ///
 /// Where the executor has no memory for the handler, the handler is destroyed without being called,
-/// and the hold that a call had obtained is released, that of a lockAsync() included.
+/// and what a call had obtained is given back: a hold, that of a lockAsync() included, and permits.
+/// Permits that were drained are not.
 ///
 /// @param operation  counts as started; one that was started before fails with `invalidArgument`. A
 ///                   ThreadOperation does not compile

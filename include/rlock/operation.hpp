@@ -40,9 +40,9 @@ class OperationBody {
   /// The token whose stop request ends the call, to be exchanged before the start. Null for a call
   /// that no stop request ends, such as a release.
   virtual std::stop_token* stop() noexcept { return nullptr; }
-  /// The function that gives back a hold that the call has obtained and of which nobody can be
-  /// told. It may be called on any thread and does not throw. Empty: the result itself gives it
-  /// back, or there is none. To be asked for before the start.
+  /// The function that gives back a hold or permits that the call has obtained and of which nobody
+  /// can be told. It may be called on any thread and does not throw. Empty: the result itself gives
+  /// it back, or there is none. To be asked for before the start.
   /// @throws std::bad_alloc
   virtual UniqueFunction<void()> undo() = 0;
 

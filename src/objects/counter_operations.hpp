@@ -92,11 +92,13 @@ Operation<bool> removing(const std::shared_ptr<const Counter>& counter) {
 
 /// An operation that waits.
 /// @param scripts  `std::shared_ptr<const LockScripts>()`, makes those of this acquisition
-template <class T, class MakeScripts>
+/// @param undo     makes what OperationBody::undo() returns
+template <class T, class MakeScripts, class Undo = NothingToUndo>
 Operation<T> waiting(std::shared_ptr<const ScriptedObject> object,
                      MakeScripts scripts,
                      Duration wait,
-                     std::stop_token stop = {}) {
+                     std::stop_token stop = {},
+                     Undo undo = {}) {
   using Acquired = ScriptedObject::Acquired;
   AcquireParams params;
   params.wait = wait;
@@ -124,7 +126,8 @@ Operation<T> waiting(std::shared_ptr<const ScriptedObject> object,
         } else {
           return result->has_value();
         }
-      });
+      },
+      std::move(undo));
 }
 
 }  // namespace rlock::detail

@@ -8,6 +8,8 @@
 #include "objects/moved_from.hpp"
 #include "objects/operations.hpp"
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/no_memory.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/permit_semaphore.hpp>
 #include <rlock/permit_expirable_semaphore.hpp>
 
@@ -50,11 +52,13 @@ Error notInTime(const PermitSemaphore& semaphore) {
 
 /// @param convert  `T(Grant)`, for permits that were obtained; called once at most, takes no memory
 /// @param missed   `Result<T>()`, for permits that were not
-template <class T, class Convert, class Missed>
+/// @param undo     makes what OperationBody::undo() returns
+template <class T, class Convert, class Missed, class Undo = detail::NothingToUndo>
 Operation<T> acquisition(const SemaphorePtr& semaphore,
                          Acquisition what,
                          Convert convert,
-                         Missed missed) {
+                         Missed missed,
+                         Undo undo = {}) {
   return detail::stoppable<T, Acquired>(
       std::move(what),
       [semaphore](Acquisition given) { return semaphore->acquire(std::move(given)); },
@@ -66,12 +70,31 @@ Operation<T> acquisition(const SemaphorePtr& semaphore,
           return result.error();
         }
         return *result ? Result<T>(convert(std::move(**result))) : missed();
-      });
+      },
+      std::move(undo));
 }
 
 // The scripts object of each acquisition carries the ids that were chosen for it, so that nothing
 // has to be parsed from the reply. The functions that convert a grant have the ids as texts before
 // anything is sent: without memory for them the permits would be taken and nobody's.
+
+std::vector<std::string_view> viewsOf(std::span<const std::string> ids) {
+  return {ids.begin(), ids.end()};
+}
+
+/// Gives back permits of which nobody was told.
+auto undoOf(const SemaphorePtr& semaphore, const Acquisition& what) {
+  return [semaphore, scripts = what.scripts]() -> detail::UniqueFunction<void()> {
+    if (!scripts) {
+      return {};
+    }
+    return [semaphore, release = semaphore->requests().tryRelease(viewsOf(scripts->ids()))] {
+      // Without memory for the second try, either, their lease ends them.
+      detail::ifThereIsMemorySoon(
+          [&] { semaphore->start<int>(release, [](const Result<int>& /*result*/) {}); });
+    };
+  };
+}
 
 /// The id of an acquisition of one permit.
 std::string idOf(const Acquisition& what) {
@@ -85,11 +108,13 @@ Operation<std::string> one(const SemaphorePtr& semaphore,
   Acquisition what =
       semaphore->acquisition(1, false, params(Duration::max(), lease, std::move(stop)));
   std::string id = idOf(what);
+  auto undo = undoOf(semaphore, what);
   return acquisition<std::string>(
       semaphore,
       std::move(what),
       [id = std::move(id)](const detail::Grant& /*grant*/) mutable { return std::move(id); },
-      [semaphore]() -> Result<std::string> { return notInTime(*semaphore); });
+      [semaphore]() -> Result<std::string> { return notInTime(*semaphore); },
+      std::move(undo));
 }
 
 Operation<std::optional<std::string>> tryOne(const SemaphorePtr& semaphore,
@@ -98,13 +123,15 @@ Operation<std::optional<std::string>> tryOne(const SemaphorePtr& semaphore,
                                              std::stop_token stop = {}) {
   Acquisition what = semaphore->acquisition(1, false, params(wait, lease, std::move(stop)));
   std::string id = idOf(what);
+  auto undo = undoOf(semaphore, what);
   return acquisition<std::optional<std::string>>(
       semaphore,
       std::move(what),
       [id = std::move(id)](const detail::Grant& /*grant*/) mutable {
         return std::optional(std::move(id));
       },
-      []() -> Result<std::optional<std::string>> { return std::optional<std::string>(); });
+      []() -> Result<std::optional<std::string>> { return std::optional<std::string>(); },
+      std::move(undo));
 }
 
 Operation<Ids> many(const SemaphorePtr& semaphore,
@@ -115,11 +142,13 @@ Operation<Ids> many(const SemaphorePtr& semaphore,
   Acquisition what = semaphore->acquisition(permits, false, params(wait, lease, std::move(stop)));
   // For no permits there is no request, and so there are no scripts.
   Ids ids = what.scripts ? what.scripts->ids() : Ids();
+  auto undo = undoOf(semaphore, what);
   return acquisition<Ids>(
       semaphore,
       std::move(what),
       [ids = std::move(ids)](const detail::Grant& /*grant*/) mutable { return std::move(ids); },
-      []() -> Result<Ids> { return Ids(); });
+      []() -> Result<Ids> { return Ids(); },
+      std::move(undo));
 }
 
 /// A function that makes the permit of a grant. It is renewed and released as a Lease is: its
@@ -138,10 +167,6 @@ Operation<T> request(const SemaphorePtr& semaphore, const detail::PermitRequest<
                                    semaphore->start(what, std::move(handler));
                                  },
                                  detail::same<T>);
-}
-
-std::vector<std::string_view> viewsOf(std::span<const std::string> ids) {
-  return {ids.begin(), ids.end()};
 }
 
 }  // namespace

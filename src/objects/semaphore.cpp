@@ -6,6 +6,8 @@
 
 #include "objects/counter_operations.hpp"
 #include "objects/moved_from.hpp"
+#include <rlock/detail/base/no_memory.hpp>
+#include <rlock/detail/base/unique_function.hpp>
 #include <rlock/detail/engine/parse_reply.hpp>
 #include <rlock/detail/engine/scripted_counter.hpp>
 #include <rlock/semaphore.hpp>
@@ -34,30 +36,6 @@ constexpr Duration kLongestLife = std::chrono::hours(24 * 365);
 template <class T>
 Operation<T> refuseNegative(const SemaphoreBackend& backend, int permits) {
   return detail::refused<T>(backend, fmt::format("{} permits are less than none", permits));
-}
-
-template <class T>
-Operation<T> acquisition(const SemaphoreBackend& backend,
-                         int permits,
-                         Duration wait,
-                         std::stop_token stop) {
-  if (permits < 0) {
-    return refuseNegative<T>(backend, permits);
-  }
-  if (permits == 0) {
-    if constexpr (std::is_void_v<T>) {
-      return known<T>(backend, Result<void>());
-    } else {
-      return known<T>(backend, true);
-    }
-  }
-  return detail::waiting<T>(
-      backend,
-      [backend, permits]() -> std::shared_ptr<const detail::LockScripts> {
-        return std::make_shared<detail::PermitAcquisition>(*backend->counter(), permits);
-      },
-      wait,
-      std::move(stop));
 }
 
 /// @param convert  `Result<T>(const Sum&)`; the sum after the addition, or the finding that there
@@ -91,6 +69,41 @@ Operation<T> addition(const SemaphoreBackend& backend,
 
 Result<void> added(const Sum& /*sum*/) {
   return {};
+}
+
+/// Gives back permits of which nobody was told. A semaphore that was removed is not made again.
+void giveBack(const SemaphoreBackend& backend, int permits) noexcept {
+  // Without memory for the second try, either, they are lost.
+  detail::ifThereIsMemorySoon([&] {
+    addition<void>(backend, permits, true, added).start([](const Result<void>& /*result*/) {});
+  });
+}
+
+template <class T>
+Operation<T> acquisition(const SemaphoreBackend& backend,
+                         int permits,
+                         Duration wait,
+                         std::stop_token stop) {
+  if (permits < 0) {
+    return refuseNegative<T>(backend, permits);
+  }
+  if (permits == 0) {
+    if constexpr (std::is_void_v<T>) {
+      return known<T>(backend, Result<void>());
+    } else {
+      return known<T>(backend, true);
+    }
+  }
+  return detail::waiting<T>(
+      backend,
+      [backend, permits]() -> std::shared_ptr<const detail::LockScripts> {
+        return std::make_shared<detail::PermitAcquisition>(*backend->counter(), permits);
+      },
+      wait,
+      std::move(stop),
+      [backend, permits]() -> detail::UniqueFunction<void()> {
+        return [backend, permits] { giveBack(backend, permits); };
+      });
 }
 
 std::optional<int> parsePermits(const Reply& reply) {

@@ -700,5 +700,34 @@ RLOCK_TEST_ASIO(AHoldWhoseHandlerTheExecutorRefusesIsGivenBack) {
   EXPECT_EQ(client.stats().handlerFailures, 4U);
 }
 
+/// Permits without a lease would be gone for ever.
+RLOCK_TEST_ASIO(PermitsWhoseHandlerTheExecutorRefusesAreGivenBack) {
+  Client client = connect();
+  Semaphore counted = client.getSemaphore("counted");
+  ASSERT_TRUE(counted.trySetPermits(5));
+  PermitExpirableSemaphore named = client.getPermitExpirableSemaphore("named");
+  ASSERT_TRUE(named.trySetPermits(5));
+  Context context;
+  Sentinel sentinel = std::make_shared<int>();
+  const std::weak_ptr<int> handlers = sentinel;
+  const auto handler = [&] {
+    return net::bind_executor(FullExecutor{&context}, [sentinel](const auto&...) {});
+  };
+  use(counted.acquireAsync(2), handler());
+  use(counted.tryAcquireAsync(1), handler());
+  use(counted.tryAcquireAsync(9), handler());
+  use(named.acquireAsync(), handler());
+  use(named.tryAcquireAsync(), handler());
+  use(named.tryAcquireManyAsync(2), handler());
+  use(named.tryAcquireManyAsync(9), handler());
+  sentinel = nullptr;
+  ASSERT_EVENTUALLY(kLong, handlers.expired());
+  // Which waits for what is given back.
+  client.close(kLong);
+  Client other = connect();
+  EXPECT_EQ(other.getSemaphore("counted").availablePermits(), 5);
+  EXPECT_EQ(other.getPermitExpirableSemaphore("named").availablePermits(), 5);
+}
+
 }  // namespace
 }  // namespace rlock::test

@@ -144,6 +144,8 @@ class Call final : public ContextCall {
       return result.has_value() && *result;
     } else if constexpr (requires { result->has_value(); }) {
       return result.has_value() && result->has_value();
+    } else if constexpr (requires { result->empty(); }) {
+      return result.has_value() && !result->empty();
     } else {
       return result.has_value();
     }
