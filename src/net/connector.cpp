@@ -101,7 +101,6 @@ class Connector::Attempt : public std::enable_shared_from_this<Attempt> {
   [[nodiscard]] bool othersLeft() const noexcept {
     return !endpoints_.empty() || !ready_.empty() || !resolving_.empty() || !running_.empty();
   }
-  void failed(std::size_t endpoint, const std::string& address, const ConnectFailure& failure);
   void timeIsOver();
   [[nodiscard]] SteadyClock::time_point endOfHeadStart() const;
   void note(std::size_t endpoint, const std::string& address, const ConnectFailure& failure);
@@ -313,7 +312,7 @@ bool Connector::Attempt::approach(const Candidate& candidate) {
     return true;
   }
   running_.pop_back();
-  failed(candidate.endpoint, candidate.address.text, *failure);
+  note(candidate.endpoint, candidate.address.text, *failure);
   return false;
 }
 
@@ -331,7 +330,7 @@ void Connector::Attempt::ended(const Approach* approach, Approach::Outcome outco
     established(running, std::move(*good));
     return;
   }
-  failed(running.endpoint, running.address, std::get<ConnectFailure>(outcome));
+  note(running.endpoint, running.address, std::get<ConnectFailure>(outcome));
   launch();
 }
 
@@ -375,17 +374,6 @@ void Connector::Attempt::take(const Running& running, Established established) {
     favourite_->replicas.clear();
   }
   finish(std::move(established));
-}
-
-void Connector::Attempt::failed(std::size_t endpoint,
-                                const std::string& address,
-                                const ConnectFailure& failure) {
-  note(endpoint, address, failure);
-  if (failure.errc != Errc::connectionFailed) {
-    // The endpoint's other addresses lead to the same server, which would answer the same.
-    std::erase_if(ready_,
-                  [&](const Candidate& candidate) { return candidate.endpoint == endpoint; });
-  }
 }
 
 void Connector::Attempt::timeIsOver() {

@@ -622,6 +622,21 @@ TEST_F(ConnectorRedisTest, PrefersTheReasonThatLasts) {
   }
 }
 
+// A name may stand for several servers, of which one is set up otherwise.
+TEST_F(ConnectorTest, ALastingErrorOfOneAddressLeavesTheOthersOfItsName) {
+  const ScriptedServer good({ScriptedServer::Step{"PING", test::handshakeAnswer()}});
+  const ScriptedServer refusing(
+      {ScriptedServer::Step{"PING", "-NOAUTH Authentication required.\r\n"}},
+      ScriptedServer::Then::hold,
+      good.port(),
+      INADDR_LOOPBACK + 1);
+  const ConnectOutcome outcome =
+      connectOnce(harness_, settingsFor({tcp(good.port(), "servers.two.test")}), false);
+  ASSERT_TRUE(outcome.result);
+  EXPECT_TRUE(outcome.connected()) << outcome.error().what();
+  EXPECT_EQ(refusing.accepted(), 1U) << "it comes first";
+}
+
 TEST_F(ConnectorRedisTest, AnEndpointThatDropsPacketsDelaysByAHeadStart) {
   const RedisServer server;
   const test::SilentListener blackHole;

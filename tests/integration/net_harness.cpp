@@ -20,12 +20,16 @@ struct ScriptedServer::Connection {
   std::string unseen;
 };
 
-ScriptedServer::ScriptedServer(std::vector<Step> script, Then then)
+ScriptedServer::ScriptedServer(std::vector<Step> script,
+                               Then then,
+                               std::uint16_t port,
+                               std::uint32_t where)
     : script_(std::move(script)), then_(then) {
   listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(where);
   socklen_t size = sizeof(address);
   if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
       ::listen(listener_, 64) != 0 ||

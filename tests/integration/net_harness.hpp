@@ -14,6 +14,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <netinet/in.h>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -108,7 +109,12 @@ class ScriptedServer {
   };
   enum class Then { hold, close };
 
-  explicit ScriptedServer(std::vector<Step> script, Then then = Then::hold);
+  /// @param port     0: any that is free
+  /// @param address  of loopback
+  explicit ScriptedServer(std::vector<Step> script,
+                          Then then = Then::hold,
+                          std::uint16_t port = 0,
+                          std::uint32_t address = INADDR_LOOPBACK);
   ScriptedServer(const ScriptedServer&) = delete;
   ScriptedServer& operator=(const ScriptedServer&) = delete;
   ~ScriptedServer();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <dlfcn.h>
 #include <netdb.h>
+#include <string_view>
 #include <thread>
 
 namespace rlock::test {
@@ -46,6 +47,14 @@ extern "C" int getaddrinfo(const char* name,
                            addrinfo** result) {
   using Function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
   const auto real = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (name != nullptr && std::string_view(name).ends_with(".two.test")) {
+    const int status = real("127.0.0.2", service, hints, result);
+    addrinfo* last = status == 0 ? *result : nullptr;
+    while (last != nullptr && last->ai_next != nullptr) {
+      last = last->ai_next;
+    }
+    return last == nullptr ? status : real("127.0.0.1", service, hints, &last->ai_next);
+  }
   if (name == nullptr || !std::string_view(name).ends_with(".hangs.test")) {
     return real(name, service, hints, result);
   }
