@@ -394,6 +394,34 @@ TEST_F(ClusterRouterTest, ARedirectionWithoutTimeToFollowItIsNotTheReason) {
   }
 }
 
+// The two nodes would send it to each other for all its time, and that would be its error.
+TEST_F(ClusterRouterTest, AnAskingThatIsRefusedIsTheReason) {
+  constexpr const char* kRefusal = "NOPERM this user has no permissions to run 'asking'";
+  sendOn("b");
+  server("b").connect("run-b");
+  server("a").refuse("ASK 7 b:7000");
+  EXPECT_EQ(server("b").sent(), (Sent{"ASKING", "TAKE key"}));
+  server("a").sent();
+  server("b").refuse(kRefusal);
+  server("b").refuse("MOVED 7 a:7000");
+  EXPECT_EQ(server("a").sent(), Sent());
+  ASSERT_TRUE(call_->outcome.has_value());
+  ASSERT_TRUE(call_->outcome->error.has_value());
+  EXPECT_EQ(call_->outcome->error->errc(), Errc::denied);
+  EXPECT_EQ(call_->outcome->error->serverMessage(), kRefusal);
+}
+
+// The slot may have come to the node meanwhile.
+TEST_F(ClusterRouterTest, AnAskingThatIsRefusedIsNoReasonIfTheCallIsExecuted) {
+  sendOn("b");
+  server("b").connect("run-b");
+  server("a").refuse("ASK 7 b:7000");
+  server("b").refuse("NOPERM this user has no permissions to run 'asking'");
+  server("b").answer(test::numberReply(1));
+  ASSERT_TRUE(call_->outcome.has_value());
+  EXPECT_EQ(call_->outcome->kind, Outcome::Kind::replied);
+}
+
 // A renewal has little patience, and would never get through over a slow network.
 TEST_F(ClusterRouterTest, ARedirectionIsFollowedUpPastItsTime) {
   sendOn("b");

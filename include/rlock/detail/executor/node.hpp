@@ -357,7 +357,11 @@ inline bool Node::submit(Call& call, Mode mode) {
   if (!call.room_->asking) {
     return link_->submit(call, call.argv(), mode);
   }
-  const auto asking = makeIntrusive<Asking>();
+  const auto asking =
+      makeIntrusive<Asking>([this, self = CallPtr(&call)](const std::string& refusal) {
+        ifThereIsMemory(
+            [&] { self->room_->lastError = name_.describe(classifyError(refusal).errc, refusal); });
+      });
   const std::array<net::CommandTransport::Part, 2> group{
       {{*asking, Asking::kArgv}, {call, call.argv()}}};
   return link_->submitGroup(group);
@@ -493,7 +497,10 @@ inline void Node::judge(const CallPtr& call) {
 }
 
 inline void Node::judgeRefusal(const CallPtr& call) {
-  const std::string& text = call->reply().text;
+  // Of a command whose ASKING was refused that is the reason: it would go round between two nodes.
+  const auto& asked = call->room_->lastError;
+  const std::string text =
+      call->room_->asking && asked ? std::string(asked->serverMessage()) : call->reply().text;
   const ErrorClass refusal = classifyError(text);
   const bool goesOn =
       refusal.action == ErrorAction::reload || refusal.action == ErrorAction::redirect;
