@@ -68,6 +68,36 @@ TEST_F(HoldEventsTest, AForcedReleaseDoubtsWhatWasGrantedSince) {
   EXPECT_TRUE(isHeld());
 }
 
+/// A clock has steps: one of two moments that look the same is the earlier one.
+TEST_F(HoldEventsTest, AForcedReleaseDoubtsWhatWasGrantedAtThatMoment) {
+  const auto handle = take();
+  engine_->events().forced(*scripts_, env_->now());
+  EXPECT_EQ(handle->reason(), LossReason::none);
+}
+
+TEST_F(HoldEventsTest, AForcedReleaseIsAboutItsKindOnly) {
+  const auto plain = take();
+  const auto reading = takeHold(
+      *engine_, std::make_shared<const ReadLockScripts>("orders"), 3, grantedNow(*engine_));
+  env_->advance(1ms);
+  engine_->events().forced(WriteLockScripts("orders"), env_->now());
+  EXPECT_EQ(plain->reason(), LossReason::none);
+  EXPECT_EQ(reading->reason(), LossReason::forced) << "that of a writer frees both";
+  engine_->events().forced(*scripts_, env_->now());
+  EXPECT_EQ(plain->reason(), LossReason::forced);
+}
+
+// The permit has run out, or was given back by its id.
+TEST_F(HoldEventsTest, AChangeOfALeaseThatFindsNothingIsALoss) {
+  const auto handle = take();
+  const std::stop_token lost = handle->lostToken();
+  const HoldPtr hold = engine_->gates().entry(scripts_, OwnerId{1});
+  engine_->events().leaseChanged(*hold, env_->now(), 30s, false);
+  EXPECT_EQ(handle->reason(), LossReason::refused);
+  env_->runPosted();
+  EXPECT_TRUE(lost.stop_requested());
+}
+
 TEST_F(HoldEventsTest, AForcedReleaseIsAboutItsNameOnly) {
   const auto handle = take();
   env_->advance(1ms);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/engine_fixture.hpp"
+#include "unit/pending_commands.hpp"
 #include <rlock/detail/engine/hold_keeper.hpp>
 #include <rlock/detail/executor/read_write_scripts.hpp>
 
@@ -392,7 +393,48 @@ TEST_F(HoldKeeperTest, AHoldThatAFailoverHasLeftIsNoPartOfTheNextOne) {
   engine_->gates().leave(*gate.hold);
 }
 
+/// The server counts it still, and its owner was told that it is over.
+TEST_F(HoldKeeperTest, AReadHoldThatIsOverDoesNotCountAsOneThatRemains) {
+  take(reads_);
+  take(reads_, 1);
+  take(reads_, 2);
+  const HoldGates::Gate gate = engine_->gates().enter(reads_, kOwner, waiter_);
+  engine_->holds().releasing(*gate.hold, 0, env_->now());
+  HoldKeeper::Released released;
+  engine_->holds().released(*gate.hold, {.remain = 2, .over = {1}}, released);
+  engine_->gates().leave(*gate.hold);
+  EXPECT_EQ(released.remain, 1);
+  EXPECT_EQ(gate.hold->count, 2);
+}
+
 // Labels.
+
+/// All holds of an owner share it.
+TEST(LabelOnTheServer, StaysUntilTheLastHoldIsReleased) {
+  PendingEngine world(Options::fromUri("redis://host"));
+  world.connect();
+  const auto scripts = std::make_shared<const LockScripts>("orders");
+  HoldKeeper::GrantTerms terms = grantedNow(*world.engine);
+  terms.label = "night run";
+  takeHold(*world.engine, scripts, 1, terms);
+  takeHold(*world.engine, scripts, 1, terms, 1);
+  const auto release = [&](int remain) {
+    NoGateWaiter nobody;
+    const HoldGates::Gate gate = world.engine->gates().enter(scripts, kOwner, nobody);
+    world.engine->holds().releasing(*gate.hold, 0, world.env->now());
+    HoldKeeper::Released released;
+    world.engine->holds().released(*gate.hold, {.remain = remain}, released);
+    world.engine->gates().leave(*gate.hold);
+    world.env->runPosted();
+  };
+  world.env->runPosted();
+  const std::size_t written = world.server->sent();
+  EXPECT_GT(written, 0U);
+  release(1);
+  EXPECT_EQ(world.server->sent(), written);
+  release(0);
+  EXPECT_EQ(world.server->sent(), written + 1);
+}
 
 TEST_F(HoldKeeperTest, AFurtherHoldWithoutALabelLeavesTheLabel) {
   HoldKeeper::GrantTerms terms = watchedTerms();

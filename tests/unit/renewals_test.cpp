@@ -6,6 +6,7 @@
 #include "unit/pending_commands.hpp"
 #include <rlock/detail/engine/hold_keeper.hpp>
 #include <rlock/detail/executor/read_write_scripts.hpp>
+#include <rlock/observer.hpp>
 
 #include <gtest/gtest.h>
 
@@ -18,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rlock::detail {
@@ -242,6 +244,36 @@ TEST_F(RenewalsTest, WhatIsReleasedWhileItWaitsIsNotSent) {
   EXPECT_EQ(server_->sent(), 2U);
 }
 
+/// Its work may go on elsewhere, for no longer than the lease that the server has.
+TEST_F(RenewalsTest, WhatIsLostWhileItWaitsIsNotSent) {
+  take(3);
+  env_->advance(10s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  engine_->threadEnded(OwnerId{1});
+  server_->confirm();
+  EXPECT_EQ(server_->sent(), 1U);
+}
+
+/// The one of two read holds that is left on the server was over before.
+TEST_F(RenewalsTest, WhatAFailoverHasLostWhileItWaitsIsNotSent) {
+  take<ReadLockScripts>(1);
+  const HoldPtr hold = take<ReadLockScripts>(1, 5s, false).front();
+  const auto scripts = std::make_shared<const ReadLockScripts>("lock1");
+  ASSERT_EQ(engine_->gates().enter(scripts, OwnerId{1}, waiter_).hold, hold);
+  HoldKeeper::GrantTerms terms = grantedNow(*engine_);
+  terms.watched = true;
+  engine_->holds().granted(*hold, 1, 2, terms);
+  engine_->gates().leave(*hold);
+  env_->runPosted();
+  env_->advance(10s);
+  ASSERT_EQ(server_->sent(), 1U);
+  EXPECT_TRUE(hold->renewing);
+  engine_->holds().counted(*hold, 1);
+  EXPECT_TRUE(hold->lost);
+  server_->confirm();
+  EXPECT_EQ(server_->sent(), 1U);
+}
+
 TEST_F(RenewalsTest, NothingIsSentOnceTheClientIsClosed) {
   take(3 * kWindow);
   env_->advance(10s);
@@ -361,6 +393,62 @@ TEST_F(BatchedRenewalsTest, WhatWasRenewedAloneIsRenewedWithTheOthersAgain) {
   EXPECT_EQ(server_->keys().size(), 2U);
   server_->confirm();
   EXPECT_EQ(engine_->stats().lost, 0U);
+}
+
+// Each half would be refused as well, and so on down to the single holds.
+TEST_F(BatchedRenewalsTest, ABatchThatIsRefusedForNoneOfItsKeysStaysWhole) {
+  take(4);
+  env_->advance(10s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  server_->refuse("OOM command not allowed when used memory > 'maxmemory'.");
+  EXPECT_EQ(server_->underWay(), 0U) << "it is not split";
+  env_->advance(1s);
+  ASSERT_EQ(server_->underWay(), 1U);
+  EXPECT_EQ(server_->keys().size(), 4U);
+  server_->confirm();
+}
+
+// Composed anew it would go by the hash, which the server does not know.
+TEST_F(BatchedRenewalsTest, WhatIsLeftOfABatchBringsTheTextAsWell) {
+  const std::vector<HoldPtr> holds = take(2);
+  env_->advance(10s);
+  ASSERT_EQ(server_->keys().size(), 2U);
+  engine_->holds().releasing(*holds[0], 0, env_->now());
+  server_->refuse("NOSCRIPT No matching script. Please use EVAL.");
+  ASSERT_EQ(server_->underWay(), 1U);
+  EXPECT_EQ(server_->oldest().front(), "EVAL");
+  EXPECT_EQ(server_->keys(), std::vector<std::string>{"lock1"});
+  server_->confirm();
+}
+
+/// Counts the renewals that came late.
+class LateRenewals final : public Observer {
+ public:
+  void renewedLate(const RenewedLateEvent& /*event*/) override { ++told; }
+
+  int told = 0;
+};
+
+TEST(RenewalLag, IsToldFromASixthOfTheLeaseOn) {
+  const auto observer = std::make_shared<LateRenewals>();
+  Options options = Options::fromUri("redis://host");
+  options.observer = observer;
+  PendingEngine world(options);
+  world.connect();
+  HoldKeeper::GrantTerms terms = grantedNow(*world.engine);
+  terms.watched = true;
+  takeHold(*world.engine, std::make_shared<const LockScripts>("orders"), 1, terms);
+  world.env->runPosted();
+  for (const auto& [lag, told] : {std::pair(5s - 1ms, 0), std::pair(5'000ms, 1)}) {
+    // The next one is due so long after this one was sent.
+    while (world.server->underWay() == 0) {
+      world.env->expire();
+    }
+    world.env->advance(lag);
+    world.server->confirm();
+    world.env->runPosted();
+    EXPECT_EQ(observer->told, told) << lag.count();
+  }
 }
 
 /// The script catches the refusal of each write, so that the reply as a whole is none.
