@@ -10,6 +10,7 @@
 #include <rlock/detail/engine/release_task.hpp>
 #include <rlock/detail/engine/scripted_lock.hpp>
 #include <rlock/detail/executor/lua_scripts.hpp>
+#include <rlock/sync_policy.hpp>
 
 #include <gtest/gtest.h>
 
@@ -366,6 +367,31 @@ TEST_F(WantOfMemoryToReconcile, AHandOverThatIsLostLeavesTheGateOfTheNextOwner) 
   answer(counts(0, 0));
   acquire(kNext);
   EXPECT_TRUE(asks(lua::lock_acquire));
+}
+
+// What was granted is given back when it is seen that there are no acknowledgements.
+TEST_F(WantOfMemoryToReconcile, ACallerThatIsStoppedBeforeTheAcknowledgementsIsAnswered) {
+  std::stop_source stop;
+  AcquireParams params;
+  params.owner = kFirst;
+  params.wait = 1s;
+  params.sync = SyncPolicy::replicas(1);
+  params.stop = stop.get_token();
+  lock_.acquireAsync(std::move(params), [this](const Result<LockBackend::Acquired>& result) {
+    ++answers_;
+    error_ = result.has_value() ? std::nullopt : std::optional(result.error().errc());
+  });
+  world_.env->runPosted();
+  answer(test::listReply({test::numberReply(1)}));
+  ASSERT_EQ(answers_, 0);
+  stop.request_stop();
+  world_.env->setFull(true);
+  world_.env->runPosted();
+  world_.env->setFull(false);
+  EXPECT_EQ(answers_, 1);
+  EXPECT_EQ(error_, Errc::cancelled);
+  world_.env->advance(1s);
+  EXPECT_TRUE(asks(lua::lock_reconcile));
 }
 
 // Another thread than the loop's has the answer, and cannot tell the loop.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlock/detail/base/lock_backend.hpp>
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/engine/acquire_fsm.hpp>
 #include <rlock/detail/engine/acquire_report.hpp>
 #include <rlock/detail/engine/acquisition.hpp>
@@ -392,7 +393,8 @@ inline AcquireTask::Step AcquireTask::leave(Leave why) {
   });
   if (syncing) {
     // It is given back at once.
-    soon([this] { perform(acksCame({})); });
+    // Without memory for that it is given back when the question is over.
+    ifThereIsMemory([this] { soon([this] { perform(acksCame({})); }); });
   }
   return step;
 }
