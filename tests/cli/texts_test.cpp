@@ -144,6 +144,14 @@ TEST(CliTexts, WhoeverWaitsReadsForWhom) {
   EXPECT_THAT(waitingLine("a", unlabelled, seconds(2), {}, now), HasSubstr("held by owner uuid:1"));
 }
 
+TEST(CliTexts, SeveralLocksAreNamedTogether) {
+  LockChoice lock;
+  lock.name = "a";
+  EXPECT_EQ(shownNames(lock), "lock \"a\"");
+  lock.also = {"b", "odd\033[2Jname"};
+  EXPECT_EQ(shownNames(lock), "lock \"a\", \"b\", \"odd\\x1b[2Jname\"");
+}
+
 TEST(CliTexts, ALockInFull) {
   const std::string text =
       describeLock(heldLock(), *example().since + seconds(52), Style(ColorMode::never, 1));
