@@ -358,13 +358,13 @@ class LinkRaces : public testing::Test {
   LinkHarness& link() { return link_; }
 
  private:
-  detail::net::LoopEnv env_{link_.loop().loop()};
   Record record_;
   std::atomic<std::uint64_t> leftToBackground_{0};
   std::mutex mutex_;
   std::array<ProbePtr, kThreads> watched_;
   FakeServer server_;
   LinkHarness link_;
+  detail::net::LoopEnv env_{link_.loop().loop()};
 };
 
 TEST_F(LinkRaces, NothingHappensBesides) {
