@@ -103,7 +103,7 @@ TEST_F(Inspection, LabelsGoWithTheirHoldsHoweverThoseEnd) {
   Client client = connect();
   RLock reading = client.getReadWriteLock("l").readLock();
   const Lease longer = reading.acquire({.label = "long job"});
-  const Lease shorter = reading.acquire({.lease = 100ms, .label = "short job"});
+  const Lease shorter = reading.acquire({.lease = 1s, .label = "short job"});
   ASSERT_EVENTUALLY(kLong, raw().hgetall(key).size() == 2);
   EXPECT_EVENTUALLY(kLong, raw().hgetall(key).size() == 1);
   EXPECT_TRUE(longer.held());
