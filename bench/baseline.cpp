@@ -41,7 +41,6 @@ redis.call('set', KEYS[3], 1, 'px', ARGV[5])
 return 1
 )lua";
 
-constexpr std::string_view kLease = "30000";
 constexpr std::string_view kLatchLife = "17000";
 
 std::string randomId() {
@@ -72,17 +71,16 @@ HiredisLock::HiredisLock(const Context& context,
       name_(name),
       channel_(channelOf(name)),
       latchPrefix_(fmt::format("redisson_unlock_latch:{{{}}}:", name)),
-      owner_("6f1a0c5e-37a2-4f4e-9d3c-0123456789ab:1"),
       connection_(context.options) {}
 
 void HiredisLock::lock() {
   if (protocol_ == Protocol::redisson) {
     const auto reply =
-        connection_.command({"EVALSHA", scripts_.redissonLock, "1", name_, kLease, owner_});
+        connection_.command({"EVALSHA", scripts_.redissonLock, "1", name_, kLockLease, kLockOwner});
     expect(reply->type == REDIS_REPLY_NIL, "lock");
   } else {
     const auto reply =
-        connection_.command({"EVALSHA", scripts_.acquire, "1", name_, kLease, owner_});
+        connection_.command({"EVALSHA", scripts_.acquire, "1", name_, kLockLease, kLockOwner});
     expect(isAcquired(*reply), "lock");
   }
 }
@@ -97,15 +95,22 @@ void HiredisLock::unlock() {
                                             channel_,
                                             latch_,
                                             "0",
-                                            kLease,
-                                            owner_,
+                                            kLockLease,
+                                            kLockOwner,
                                             "PUBLISH",
                                             kLatchLife});
     expect(reply->type == REDIS_REPLY_INTEGER && reply->integer == 1, "unlock");
     connection_.sendOnly({"DEL", latch_});
   } else {
-    const auto reply = connection_.command(
-        {"EVALSHA", scripts_.release, "1", name_, owner_, "0", "PUBLISH", kLease, channel_});
+    const auto reply = connection_.command({"EVALSHA",
+                                            scripts_.release,
+                                            "1",
+                                            name_,
+                                            kLockOwner,
+                                            "0",
+                                            "PUBLISH",
+                                            kLockLease,
+                                            channel_});
     expect(isReleased(*reply), "unlock");
   }
 }

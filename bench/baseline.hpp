@@ -10,6 +10,10 @@
 
 namespace rlock::bench {
 
+// Of every lock of the baselines.
+inline constexpr std::string_view kLockLease = "30000";
+inline constexpr std::string_view kLockOwner = "6f1a0c5e-37a2-4f4e-9d3c-0123456789ab:1";
+
 /// What is said to the server for one lock and one unlock.
 enum class Protocol {
   /// Redisson's: the unlock script writes a latch for this request and publishes; the latch is
@@ -48,7 +52,6 @@ class HiredisLock {
   const std::string name_;
   const std::string channel_;
   const std::string latchPrefix_;
-  const std::string owner_;
   std::string latch_;
   Connection connection_;
 };
