@@ -6,7 +6,7 @@
 #
 # Usage: tests/matrix/prometheus.sh EXAMPLE     the program `prometheus` of a build
 #
-# Needs redis-server, python3, and prometheus (PROMETHEUS, PROMTOOL: other places of them).
+# Exit status 77: there is no prometheus. Needs redis-server, python3, and prometheus (PROMETHEUS, PROMTOOL: other places of them).
 set -euo pipefail
 
 example=$(realpath "${1:?usage: tests/matrix/prometheus.sh EXAMPLE}")
@@ -14,6 +14,11 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 prometheus=${PROMETHEUS:-prometheus}
 promtool=${PROMTOOL:-promtool}
 seconds=25
+
+if ! command -v "$prometheus" >/dev/null; then
+  echo "prometheus.sh: NOT RUN: $prometheus not found" >&2
+  exit 77
+fi
 
 directory=$(mktemp -d)
 pids=()
