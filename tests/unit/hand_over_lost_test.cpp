@@ -86,13 +86,6 @@ class HandOverLost : public testing::Test {
     world_.server->answer(std::move(reply));
     world_.env->runPosted();
   }
-  /// The connection is lost, and another one made, by which the first can be closed.
-  void reconnect() {
-    world_.disconnect();
-    world_.env->runPosted();
-    world_.connect(true);
-    world_.env->runPosted();
-  }
   [[nodiscard]] const Words& oldest() const { return world_.server->oldest(); }
   /// Answers the reconciliations of both owners, whichever comes first.
   void answerBoth(const Reply& first, const Reply& next) {
@@ -126,7 +119,7 @@ class HandOverLost : public testing::Test {
 TEST_F(HandOverLost, NeitherOwnerAsksBeforeItsConnectionIsDead) {
   ASSERT_EQ(world_.server->underWay(), 1U);
   ASSERT_TRUE(runs(oldest(), lua::lock_hand_over));
-  reconnect();
+  world_.reconnect();
   ASSERT_EQ(world_.server->underWay(), 1U) << "more than the request that closes the connection";
   EXPECT_EQ(oldest()[0] + " " + oldest()[1], "CLIENT KILL");
   world_.env->advance(50ms);
@@ -143,7 +136,7 @@ TEST_F(HandOverLost, NeitherOwnerAsksBeforeItsConnectionIsDead) {
 // It was executed: the next owner has the lock. Trying once more would count a second hold, or be
 // refused where nobody may take the lock twice.
 TEST_F(HandOverLost, TheNextOwnerAsksWhatItHas) {
-  reconnect();
+  world_.reconnect();
   answer(number(1));
   const std::size_t sent = world_.server->sent();
   answerBoth(array({0, 0, 100'000}), array({1, 1, 100'000}));
@@ -153,7 +146,7 @@ TEST_F(HandOverLost, TheNextOwnerAsksWhatItHas) {
 
 // It was not: each owner has what it had before, and the next one tries by itself.
 TEST_F(HandOverLost, TheNextOwnerTriesIfItHasNothing) {
-  reconnect();
+  world_.reconnect();
   answer(number(1));
   // The first owner's is the release, too.
   answerBoth(array({1, 0, -2}), array({0, 0, -2}));
@@ -168,7 +161,7 @@ TEST_F(HandOverLost, TheNextOwnerTriesIfItHasNothing) {
 
 // Time has passed since it was executed.
 TEST_F(HandOverLost, WhatTheNextOwnerHasLastsNoLongerThanTheServerSays) {
-  reconnect();
+  world_.reconnect();
   answer(number(1));
   answerBoth(array({0, 0, 5'000}), array({1, 1, 5'000}));
   ASSERT_EQ(granted_, 2);

@@ -195,6 +195,13 @@ struct PendingEngine {
     server->connect(*events, canKill, runId);
   }
   void disconnect() { server->disconnect(*events); }
+  /// The connection is lost, and another one made, by which the first can be closed.
+  void reconnect() {
+    disconnect();
+    env->runPosted();
+    connect(true);
+    env->runPosted();
+  }
 
   /// A change of "orders" that is numbered.
   void fillInChange(Call& call) const {

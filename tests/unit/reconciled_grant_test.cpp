@@ -63,10 +63,7 @@ class ReconciledGrant : public testing::Test {
   }
   /// The reply to the request at hand is lost, its connection is closed, and it is reconciled.
   void reconcile() {
-    world_.disconnect();
-    world_.env->runPosted();
-    world_.connect(true);
-    world_.env->runPosted();
+    world_.reconnect();
     ASSERT_EQ(world_.server->underWay(), 1U);
     ASSERT_EQ(world_.server->oldest()[0], "CLIENT");
     answer(test::numberReply(1));

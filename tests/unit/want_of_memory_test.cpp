@@ -276,10 +276,7 @@ class WantOfMemoryToReconcile : public testing::Test {
   }
   /// The connection is lost, and another one made, by which the first was closed.
   void reconnect() {
-    world_.disconnect();
-    world_.env->runPosted();
-    world_.connect(true);
-    world_.env->runPosted();
+    world_.reconnect();
     ASSERT_EQ(world_.server->underWay(), 1U);
     ASSERT_EQ(world_.server->oldest()[0], "CLIENT");
     answer(test::numberReply(1));
