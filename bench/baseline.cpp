@@ -79,8 +79,7 @@ void HiredisLock::lock() {
         connection_.command({"EVALSHA", scripts_.redissonLock, "1", name_, kLockLease, kLockOwner});
     expect(reply->type == REDIS_REPLY_NIL, "lock");
   } else {
-    const auto reply =
-        connection_.command({"EVALSHA", scripts_.acquire, "1", name_, kLockLease, kLockOwner});
+    const auto reply = connection_.command(acquireWords(scripts_, name_));
     expect(isAcquired(*reply), "lock");
   }
 }
@@ -102,17 +101,19 @@ void HiredisLock::unlock() {
     expect(reply->type == REDIS_REPLY_INTEGER && reply->integer == 1, "unlock");
     connection_.sendOnly({"DEL", latch_});
   } else {
-    const auto reply = connection_.command({"EVALSHA",
-                                            scripts_.release,
-                                            "1",
-                                            name_,
-                                            kLockOwner,
-                                            "0",
-                                            "PUBLISH",
-                                            kLockLease,
-                                            channel_});
+    const auto reply = connection_.command(releaseWords(scripts_, name_, channel_));
     expect(isReleased(*reply), "unlock");
   }
+}
+
+std::vector<std::string_view> acquireWords(const Scripts& scripts, std::string_view name) {
+  return {"EVALSHA", scripts.acquire, "1", name, kLockLease, kLockOwner};
+}
+
+std::vector<std::string_view> releaseWords(const Scripts& scripts,
+                                           std::string_view name,
+                                           std::string_view channel) {
+  return {"EVALSHA", scripts.release, "1", name, kLockOwner, "0", "PUBLISH", kLockLease, channel};
 }
 
 bool isAcquired(const redisReply& reply) {

@@ -56,6 +56,12 @@ class HiredisLock {
   Connection connection_;
 };
 
+/// One lock and one unlock by rlock's scripts, as words of a command.
+std::vector<std::string_view> acquireWords(const Scripts& scripts, std::string_view name);
+std::vector<std::string_view> releaseWords(const Scripts& scripts,
+                                           std::string_view name,
+                                           std::string_view channel);
+
 /// What rlock's scripts answer when a lock that was free is taken, and when it is free again.
 bool isAcquired(const redisReply& reply);
 bool isReleased(const redisReply& reply);

@@ -152,22 +152,11 @@ BlockingStreamLock::BlockingStreamLock(const Options& options,
     : scripts_(scripts), name_(name), channel_(channelOf(name)), stream_(options) {}
 
 void BlockingStreamLock::lock() {
-  check(isAcquired(
-            *stream_.command({"EVALSHA", scripts_.acquire, "1", name_, kLockLease, kLockOwner})),
-        "not acquired");
+  check(isAcquired(*stream_.command(acquireWords(scripts_, name_))), "not acquired");
 }
 
 void BlockingStreamLock::unlock() {
-  check(isReleased(*stream_.command({"EVALSHA",
-                                     scripts_.release,
-                                     "1",
-                                     name_,
-                                     kLockOwner,
-                                     "0",
-                                     "PUBLISH",
-                                     kLockLease,
-                                     channel_})),
-        "not released");
+  check(isReleased(*stream_.command(releaseWords(scripts_, name_, channel_))), "not released");
 }
 
 }  // namespace rlock::bench
