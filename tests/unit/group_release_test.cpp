@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace rlock::detail {
 namespace group_release_test {
@@ -102,6 +104,87 @@ TEST(GroupRelease, IsAnsweredWhenTheRestThatAnotherThreadReleasesIsFree) {
   runOne(slow);
   runAll(members.queue);
   EXPECT_EQ(members.releaseError(), Errc::notOwner);
+}
+
+/// Three members whose owner takes them anew. By the first one's answer all are lost, which nobody
+/// has told yet.
+struct TakenAfterALoss : MembersInTime<MultiLock> {
+  IntrusivePtr<HoldHandle> lost;
+
+  TakenAfterALoss() {
+    acquire();
+    lost = hold();
+    list[0]->onGrant = [this] { list[0]->grants.front()->markLost(LossReason::refused); };
+    acquire();
+    EXPECT_NE(hold(), lost);
+    EXPECT_EQ(lost->reason(), LossReason::none);
+  }
+};
+
+TEST(GroupRelease, TakesTheRestOfTheHoldBeforeWithItWhoseLossNobodyHasToldYet) {
+  TakenAfterALoss members;
+  members.release();
+  ASSERT_TRUE(members.released && members.released->has_value());
+  EXPECT_EQ(**members.released, ReleaseOutcome::released);
+  for (const auto& member : members.list) {
+    EXPECT_EQ(member->released, 2) << member->name();
+  }
+  members.list[0]->grants.front()->signalLoss();
+  members.pass(0ms);
+  EXPECT_EQ(members.lost->reason(), LossReason::refused);
+  for (const auto& member : members.list) {
+    EXPECT_EQ(member->released, 2) << member->name() << ": it was released already";
+  }
+}
+
+TEST(GroupRelease, WaitsForTheRestOfTheHoldBefore) {
+  TakenAfterALoss members;
+  Queue slow;
+  members.list[2]->releases = &slow;
+  members.pass(0ms);
+  EXPECT_EQ(members.lost->reason(), LossReason::refused);
+  members.list[2]->releases = nullptr;
+  members.release();
+  EXPECT_FALSE(members.released) << "the third is not free of the lost hold";
+  runAll(slow);
+  runAll(members.queue);
+  ASSERT_TRUE(members.released && members.released->has_value());
+}
+
+TEST(GroupRelease, OfOneOfTwoAcquisitionsAfterALossWaitsForNothing) {
+  TakenAfterALoss members;
+  Queue slow;
+  members.list[2]->releases = &slow;
+  members.pass(0ms);
+  members.list[2]->releases = nullptr;
+  members.acquire();
+  members.release();
+  ASSERT_TRUE(members.released && members.released->has_value());
+  EXPECT_EQ(**members.released, ReleaseOutcome::stillHeld);
+  members.release();
+  EXPECT_FALSE(members.released);
+  runAll(slow);
+  runAll(members.queue);
+  EXPECT_TRUE(members.released);
+}
+
+// A hold keeps the one before it: not a chain of all that were ever lost.
+TEST(GroupRelease, AfterManyLossesKeepsNoChainOfThem) {
+  MembersInTime<MultiLock> members;
+  std::vector<IntrusivePtr<HoldHandle>> holds;
+  for (int i = 0; i < 4; ++i) {
+    members.acquire();
+    holds.push_back(members.hold());
+    members.list[0]->onGrant = [&] {
+      members.list[0]->grants[members.list[0]->grants.size() - 2]->markLost(LossReason::refused);
+    };
+  }
+  members.acquire();
+  members.pass(0ms);
+  // Of each: the vector, and of the latest lost one the hold after it.
+  for (std::size_t i = 0; i + 1 < holds.size(); ++i) {
+    EXPECT_EQ(holds[i]->useCount(), 1U) << i;
+  }
 }
 
 // The group forgets what it has asked to be released, so that nobody else would ask again.

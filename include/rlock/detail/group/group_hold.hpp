@@ -82,12 +82,14 @@ class GroupHold final : public HoldHandle {
 
   /// @param incarnation  the number of this incarnation, HoldHandle::incarnation(); unique within
   /// the group
+  /// @param before       the owner's hold before this one, which is over; null: there was none
   GroupHold(std::shared_ptr<const Env> env,
             std::uint64_t incarnation,
             std::size_t members,
             std::size_t need,
             Terms terms,
-            Listeners listeners);
+            Listeners listeners,
+            IntrusivePtr<GroupHold> before = nullptr);
 
   [[nodiscard]] Clock::time_point validUntil() const noexcept override;
   [[nodiscard]] Terms terms() const;
@@ -120,6 +122,9 @@ class GroupHold final : public HoldHandle {
   /// an empty plan. Call givenBack() when the releases are done.
   Plan giveBack();
   void givenBack();
+  /// The owner's hold before this one, of which something may be left on the members. Null: it was
+  /// taken before, or there is none.
+  [[nodiscard]] IntrusivePtr<GroupHold> takeBefore() noexcept;
   /// Calls `then` when the rest of a lost hold has been given back. False: `then` is not called,
   /// because no giving back is under way, or there is no memory to wait for it.
   [[nodiscard]] bool whenGivenBack(UniqueFunction<void()>& then);
@@ -160,6 +165,7 @@ class GroupHold final : public HoldHandle {
   /// reasonOfMembers() when a release found the hold over and took its members' holds out.
   LossReason foundOver_ RLOCK_GUARDED_BY(mutex_) = LossReason::none;
   bool givingBack_ RLOCK_GUARDED_BY(mutex_) = false;
+  IntrusivePtr<GroupHold> before_ RLOCK_GUARDED_BY(mutex_);
   /// Functions to be called by givenBack().
   std::vector<UniqueFunction<void()>> afterwards_ RLOCK_GUARDED_BY(mutex_);
   EarliestPlan look_ RLOCK_GUARDED_BY(mutex_);
@@ -174,13 +180,15 @@ inline GroupHold::GroupHold(std::shared_ptr<const Env> env,
                             std::size_t members,
                             std::size_t need,
                             Terms terms,
-                            Listeners listeners)
+                            Listeners listeners,
+                            IntrusivePtr<GroupHold> before)
     : HoldHandle(incarnation),
       env_(std::move(env)),
       size_(members),
       need_(need),
       listeners_(std::move(listeners)),
       terms_(std::move(terms)),
+      before_(std::move(before)),
       members_(members) {
   scratch_.reserve(members);
   terms_.margins.resize(members);
@@ -426,9 +434,16 @@ inline GroupHold::Plan GroupHold::giveBack() {
   if (count_ == 0) {
     return {};
   }
+  // Race: a release may give back what the thread that is to tell the loss has not looked at yet.
+  foundOver_ = reasonOfMembers();
   Plan plan = planRelease(0);
   givingBack_ = true;
   return plan;
+}
+
+inline IntrusivePtr<GroupHold> GroupHold::takeBefore() noexcept {
+  const MutexLock lock(mutex_);
+  return std::exchange(before_, nullptr);
 }
 
 inline void GroupHold::givenBack() {

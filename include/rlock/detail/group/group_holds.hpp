@@ -90,8 +90,11 @@ inline IntrusivePtr<GroupHold> GroupHolds::book(const MemberGrants& grants,
                                     members_->size(),
                                     members_->need(),
                                     terms,
-                                    std::move(listeners));
+                                    std::move(listeners),
+                                    before);
     if (before) {
+      // Or an owner that loses every hold and releases none would leave a chain of them.
+      before->takeBefore().reset();
       before->endRepairs();
       // runOut() calls the application, so it runs later, on a loop thread, with no lock held.
       members_->callAt(now, [before, whole = std::move(whole)] { before->runOut(); });

@@ -318,11 +318,22 @@ inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> d
   const auto releasing = std::make_shared<Releasing>(shared_from_this(), owner, std::move(done));
   if (auto leaving = takePlan(target)) {
     const IntrusivePtr<GroupHold> hold = leaving->hold;
+    const IntrusivePtr<GroupHold> before = leaving->plan.last ? hold->takeBefore() : nullptr;
     releasing->plan(std::move(*leaving));
-    UniqueFunction<void()> release = [releasing] { releasing->start(); };
-    // Race: the rest of a lost hold may still be on its way back. The release waits for that, so
-    // that the lock is free of the lost hold when this call returns.
-    if (!hold->whenGivenBack(release)) {
+    // Race: the thread that tells the owner's loss of the hold before may not have come to giving
+    // the rest of it back, and may be kept from it by the application.
+    if (before) {
+      ifThereIsMemorySoon([&] { giveBack(before); });
+    }
+    UniqueFunction<void()> release = [releasing, hold] {
+      UniqueFunction<void()> start = [releasing] { releasing->start(); };
+      if (!hold->whenGivenBack(start)) {
+        start();
+      }
+    };
+    // The rest of a lost hold may still be on its way back. The release waits for that, so that the
+    // lock is free of lost holds when this call returns.
+    if (!before || !before->whenGivenBack(release)) {
       release();
     }
     return;
