@@ -59,6 +59,53 @@ foreach(discover_line IN LISTS discover_list)
   endif()
 endforeach()
 
+# The tests labelled timing: each name is <Suite>.<Test> without what stands before and behind its slashes.
+foreach(discover_timed IN LISTS discover_timing)
+  string(REPLACE "." "[.]" discover_pattern "${discover_timed}")
+  set(discover_found "${${discover_name}_cases}")
+  list(FILTER discover_found INCLUDE REGEX "[./]${discover_pattern}(/| |$)")
+  if(NOT discover_found)
+    message(FATAL_ERROR "tests/timing_tests.cmake names ${discover_timed}, which no test is")
+  endif()
+  foreach(discover_test IN LISTS discover_found)
+    set("discover_timed_${discover_test}" TRUE)
+  endforeach()
+endforeach()
+
+# Consecutive tests of one suite share a process where that is wanted: to start one takes as long as many a test.
+# Their names are joined, so that each is still found by its own. A test that is about time has a process for itself.
+set(discover_lots "")
+set(discover_lot "")
+foreach(discover_test IN LISTS ${discover_name}_cases)
+  string(REGEX REPLACE "[.][^.]*$" "" discover_suite "${discover_test}")
+  if(discover_timed_${discover_test}
+     OR discover_together LESS 2
+     OR (discover_slow AND discover_test MATCHES "${discover_slow}"))
+    list(APPEND discover_lots "${discover_test}")
+    set(discover_lot "")
+    continue()
+  endif()
+  if(discover_lot STREQUAL "" OR NOT discover_suite STREQUAL discover_lot_suite
+     OR discover_lot_size GREATER_EQUAL discover_together)
+    list(APPEND discover_lots "${discover_test}")
+    set(discover_lot "${discover_test}")
+    set(discover_lot_suite "${discover_suite}")
+    set(discover_lot_size 1)
+    continue()
+  endif()
+  string(REGEX REPLACE "^.*[.]" "" discover_case "${discover_test}")
+  set(discover_joined "${discover_lot}+${discover_case}")
+  set("discover_filter_${discover_joined}"
+    "${discover_filter_${discover_lot}}:${discover_filter_${discover_test}}")
+  math(EXPR "discover_count_${discover_joined}"
+    "${discover_count_${discover_lot}} + ${discover_count_${discover_test}}")
+  math(EXPR discover_lot_size "${discover_lot_size} + 1")
+  list(POP_BACK discover_lots)
+  list(APPEND discover_lots "${discover_joined}")
+  set(discover_lot "${discover_joined}")
+endforeach()
+set(${discover_name}_cases "${discover_lots}")
+
 foreach(discover_test IN LISTS ${discover_name}_cases)
   set(discover_count "${discover_count_${discover_test}}")
   math(EXPR discover_limit "${discover_timeout} * ${discover_count}")
@@ -70,6 +117,17 @@ foreach(discover_test IN LISTS ${discover_name}_cases)
   # Tests that take long begin early, so that nothing is left to wait for at the end: first the programs whose cases are
   # apart, which have long ones, then the slow tests, then those with many cases.
   set(discover_cost ${discover_count})
+  set(discover_own_labels "${discover_labels}")
+  set(discover_own_processors ${discover_processors})
+  if(discover_slow AND discover_test MATCHES "${discover_slow}")
+    list(APPEND discover_own_labels slow)
+    set(discover_own_processors 1)
+  elseif(discover_waits AND discover_test MATCHES "${discover_waits}")
+    set(discover_own_processors 1)
+  endif()
+  if(discover_timed_${discover_test})
+    list(APPEND discover_own_labels timing)
+  endif()
   if(discover_group STREQUAL "case")
     set(discover_cost 500)
   elseif(discover_test MATCHES "Slow[.]")
@@ -78,8 +136,8 @@ foreach(discover_test IN LISTS ${discover_name}_cases)
   set_tests_properties("${discover_test}" PROPERTIES
     COST ${discover_cost}
     ENVIRONMENT "${discover_environment}"
-    LABELS "${discover_labels}"
-    PROCESSORS ${discover_processors}
+    LABELS "${discover_own_labels}"
+    PROCESSORS ${discover_own_processors}
     TIMEOUT ${discover_limit})
   if(discover_count EQUAL 1)
     set_tests_properties("${discover_test}" PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")

@@ -61,28 +61,34 @@ function(rlock_set_test_properties)
 endfunction()
 
 # rlock_add_gtest(NAME <target> LABELS <label>... SOURCES <file>...
-#                 [GROUP suite|test|case] [APART <regex>]
+#                 [GROUP suite|test|case] [APART <regex>] [TOGETHER <number>] [SLOW <regex>] [WAITS <regex>]
 #                 [LIBRARIES <target>...] [DEPENDS <target>...] [TIMEOUT <seconds per case>]
 #                 [COMPUTES] [OWN_TIME] [APART_FROM_LIBRARY] [UNITS <number> [ALONE <file>...]])
 #
 # One test program, and the ctest tests that run it. GROUP says what shares a process: all cases of a
 # suite (the ctest test is named <target>.<Suite>), a TEST_P with all its parameters or a single TEST
 # (<target>.<Suite>.<Test>, the default), or nothing (<target>.<Suite>.<Test>/<parameter>). Cases whose
-# <Suite>.<Test>/<parameter> matches APART share nothing in any case. DEPENDS names programs that the
-# tests start: their paths are in the environment variable RLOCK_TEST_PROGRAM_DIR. With OWN_TIME no
-# pause of the host excuses a failure, since the tests' time is not the host's. With APART_FROM_LIBRARY
-# the program brings its own copy of the library. For UNITS and ALONE see rlock_compile_together().
+# <Suite>.<Test>/<parameter> matches APART are tests of their own in any case. With TOGETHER so many
+# consecutive tests of a suite share a process, and their names are joined by a +; not those that match SLOW,
+# which are labelled slow, nor those in RLOCK_TIMING_<target>, which are labelled timing. Those that match
+# WAITS wait more than they compute. DEPENDS names programs that the tests start: their paths are in the
+# environment variable RLOCK_TEST_PROGRAM_DIR. With OWN_TIME no pause of the host excuses a failure, since
+# the tests' time is not the host's. With APART_FROM_LIBRARY the program brings its own copy of the library.
+# For UNITS and ALONE see rlock_compile_together().
 #
 # ctest asks the program for its cases each time it starts, see RLockDiscoverTests.cmake; files in
 # TEST_INCLUDE_FILES that come later find the names of the tests in <target>_cases.
 function(rlock_add_gtest)
   cmake_parse_arguments(PARSE_ARGV 0 arg
-    "APART_FROM_LIBRARY;COMPUTES;OWN_TIME" "NAME;TIMEOUT;GROUP;APART;UNITS" "LABELS;SOURCES;LIBRARIES;DEPENDS;ALONE")
+    "APART_FROM_LIBRARY;COMPUTES;OWN_TIME" "NAME;TIMEOUT;GROUP;APART;TOGETHER;SLOW;WAITS;UNITS" "LABELS;SOURCES;LIBRARIES;DEPENDS;ALONE")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
   if(NOT arg_GROUP)
     set(arg_GROUP test)
+  endif()
+  if(NOT arg_TOGETHER)
+    set(arg_TOGETHER 1)
   endif()
   math(EXPR timeout "${arg_TIMEOUT} * ${RLOCK_TEST_TIME_FACTOR}")
 
@@ -115,6 +121,10 @@ function(rlock_add_gtest)
 set(discover_program [==[$<TARGET_FILE:${arg_NAME}>]==])
 set(discover_group [==[${arg_GROUP}]==])
 set(discover_apart [==[${arg_APART}]==])
+set(discover_together ${arg_TOGETHER})
+set(discover_slow [==[${arg_SLOW}]==])
+set(discover_waits [==[${arg_WAITS}]==])
+set(discover_timing [==[${RLOCK_TIMING_${arg_NAME}}]==])
 set(discover_labels [==[${arg_LABELS}]==])
 set(discover_timeout [==[${timeout}]==])
 set(discover_environment [==[${environment}]==])

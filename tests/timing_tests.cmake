@@ -4,43 +4,10 @@
 # tests/run.sh gives them one more try, alone. None of them checks exclusion, counts or losses: one that calls
 # noteSafetyCheck() gets no other try, whatever its label.
 
-# rlock_label_timing(<program> <Suite.Test>...)
-#
-# Adds the label to those tests of a program that rlock_add_gtest() made. Call it after what else sets
-# their labels. A name that no test has is an error when ctest starts.
-function(rlock_label_timing program)
-  set(own "")
-  if(program STREQUAL "sync")
-    set(own ";sync")
-  endif()
-  list(JOIN ARGN " " names)
-  set(script "${CMAKE_CURRENT_BINARY_DIR}/${program}_timing.cmake")
-  file(WRITE "${script}" "set(program_cases \"\${${program}_cases}\")
-foreach(name IN ITEMS ${names})")
-  file(APPEND "${script}" "
-  set(own \"${own}\")")
-  file(APPEND "${script}" [==[
+# RLOCK_TIMING_<program>: the tests, <Suite>.<Test>, of a program that rlock_add_gtest() makes later. A name that no
+# test has is an error when ctest starts.
 
-  if(NOT program_cases)
-    break()
-  endif()
-  string(REPLACE "." "[.]" pattern "${name}")
-  set(cases "${program_cases}")
-  list(FILTER cases INCLUDE REGEX "[./]${pattern}(/| |$)")
-  if(NOT cases)
-    message(FATAL_ERROR "tests/timing_tests.cmake names ${name}, which no test is")
-  endif()
-  if(name MATCHES "Slow[.]")
-    set_tests_properties(${cases} PROPERTIES LABELS "integration;slow;timing${own}")
-  else()
-    set_tests_properties(${cases} PROPERTIES LABELS "integration;timing${own}")
-  endif()
-endforeach()
-]==])
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${script}")
-endfunction()
-
-rlock_label_timing(lock_integration
+set(RLOCK_TIMING_lock_integration
   # A call ends when its time is up, with nothing that could end it sooner.
   BadInput.ADatabaseThatDoesNotExist
   Deadlines.C4_AWaiterEndsInItsTimeWhenTheServerGoesAway
@@ -69,14 +36,14 @@ rlock_label_timing(lock_integration
   # A lease that is renewed through a slow network.
   LockNetworkSlow.XNET5_AFewBytesAtATime)
 
-rlock_label_timing(sync
+set(RLOCK_TIMING_sync
   # Acknowledgements that do not come end a call or a hold when its time is up, and delay no others.
   Sync.ACallerThatLeavesLeavesNothingBehind
   Sync.AnAcquisitionThatIsNotAcknowledgedEndsWithThePolicysLimit
   Sync.OthersAreNotDelayedByAReplicaThatHangs
   SyncSlow.TheLossIsToldOneTimeoutAfterTheLastAcknowledgedRenewal)
 
-rlock_label_timing(integration
+set(RLOCK_TIMING_integration
   # Connecting ends when its time is up.
   ConnectorRedisTest.HandsOverABlockingConfiguredSocket
   ConnectorTest.StaysWithinTheTimeOfAllEndpointsTogether

@@ -31,7 +31,7 @@ mkdir -p "$logs"
 export RLOCK_TEST_REQUIRE_REDIS=1
 watch_host "build/$preset/tests/rlock_host_watch" "$PWD/$logs/host.log"
 # As patterns: a case has parameters around the name that the list has.
-timing=$(sed -nE '/^rlock_label_timing\(lock_integration/,/\)/s/^  ([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)\)?$/(^|\/)\1[.]\2(\/|$)/p' \
+timing=$(sed -nE '/^set\(RLOCK_TIMING_lock_integration/,/\)/s/^  ([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)\)?$/(^|\/)\1[.]\2(\/|$)/p' \
   tests/timing_tests.cmake)
 
 # Runs the tests of one program on one topology in several processes; prints what failed and how many were
