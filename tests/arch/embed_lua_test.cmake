@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What cmake/EmbedLua.cmake writes and what it refuses.
+# Tests what cmake/EmbedLua.cmake writes and what it refuses.
 #
 # Usage: cmake -DWORK_DIR=<directory to write to> -DEMBED=<EmbedLua.cmake> -P embed_lua_test.cmake
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The cost of including <rlock/rlock.hpp>: the lines after the preprocessor, of the standard's headers and of
-# our own. What the bounds find is a header of details, or an expensive one of the standard, that users do not
-# need. With libstdc++ 12 the bound is 3 % above what is reached (95,000); the library of a later compiler is larger.
+# our own. The bounds find a header of details, or an expensive one of the standard, that users do not need.
+# With libstdc++ 12 the bound is 3 % above what is reached (95,000); the library of a later compiler is
+# larger.
 #
 # Usage: cmake -DCOMPILER=<C++ compiler> -DINCLUDE=<directory>,<directory> -DWORK_DIR=<directory to write to> -P header_cost.cmake
 

@@ -91,7 +91,7 @@ TEST_F(CliDoctor, AHealthyServer) {
   EXPECT_THAT(outcome.output, HasSubstr("read-write lock      works"));
   EXPECT_THAT(outcome.output, HasSubstr("waiting              works"));
   EXPECT_THAT(run({"doctor", "--json"}).output, HasSubstr("\"subject\": \"fenced lock\""));
-  // What is left expires by itself.
+  // The keys that are left expire by themselves.
   for (const std::string& key : redis().keys()) {
     EXPECT_GT(redis().pttl(key), -1) << key;
   }

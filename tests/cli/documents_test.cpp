@@ -49,7 +49,7 @@ bool installed(const std::string& program) {
   return std::system(("command -v " + program + " >/dev/null").c_str()) == 0;
 }
 
-/// What a program that reads a file finds wrong with it.
+/// The complaints of a program about a file of this text.
 std::string faults(const std::string& text, const std::string& command) {
   const test::TempDir directory;
   const std::string file = directory.file("rlock");

@@ -66,7 +66,7 @@ TEST(CliGuardian, OneThatWasKilledIsMissedAndReaped) {
   EXPECT_TRUE(
       test::eventually(std::chrono::milliseconds(5'000), [&] { return guardian.hasEnded(); }));
   EXPECT_TRUE(guardian.hasEnded());
-  // What is reaped leaves no process behind, not even one that has ended.
+  // A reaped process leaves nothing behind, not even a zombie.
   EXPECT_EQ(::kill(process, 0), -1);
   // Nobody reads that any more.
   guardian.setKillTime(std::chrono::steady_clock::now());

@@ -557,7 +557,7 @@ TEST_F(CliLoss, ALossThatWasNotNoticedIsTold) {
   EXPECT_EQ(finish(holder).code, 79);
 }
 
-// What it has done is done, and the lock ends with its lease.
+// The command has done its work, and the lock ends with its lease.
 TEST_F(CliLoss, AReleaseThatIsNotConfirmedLeavesTheStatusOfTheCommand) {
   TcpProxy proxy(server());
   ChildProcess job =

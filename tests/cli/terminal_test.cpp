@@ -314,7 +314,7 @@ TEST_F(CliJobs, CR2_AWaitCanBeSuspended) {
   leave();
 }
 
-/// What is being typed at the prompt would be written over.
+/// A line of ours would be written over the text that is being typed at the prompt.
 TEST_F(CliJobs, AWaitInTheBackgroundWritesNothing) {
   occupy("a");
   begin("--wait 10m a echo r''an &");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program shows of the locks on a server.
+// The program's view of the locks on a server.
 #include "cli/cli_harness.hpp"
 #include "support/tcp_proxy.hpp"
 #include "support/temp_dir.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What happens to a cluster while objects of every kind are held and waited for.
+// Events in a cluster while objects of every kind are held and waited for.
 
 #include "cluster/cluster_harness.hpp"
 #include "support/closed_at_end.hpp"

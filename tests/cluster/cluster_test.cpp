@@ -76,7 +76,7 @@ TEST_F(Cluster, TP03_EveryKindLocksWaitsAndUnlocksOnEveryNode) {
       SCOPED_TRACE(std::string(kind.name) + " on node " + std::to_string(node));
       const std::string name = cluster().nameAt(node, std::string(kind.name) + ":");
       RLock held = kind.make(holder, name);
-      // What a reader waits for is a writer.
+      // Only a writer has to wait for a read hold.
       RLock wanted = std::string_view(kind.name) == "read"
                          ? other.getReadWriteLock(name).writeLock()
                          : kind.make(other, name);
@@ -660,7 +660,7 @@ TEST_F(StrangeCluster, AMoveToANodeThatIsNotThereEndsWithTheCall) {
   EXPECT_LT(Clock::now() - began, scaled(5s));
 }
 
-/// What a node may say for a while of a request that it does not execute.
+/// A reply that a node may give for a while to a request that it does not execute.
 struct Refusal {
   const char* name;
   const char* reply;

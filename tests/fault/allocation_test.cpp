@@ -154,7 +154,7 @@ class Allocation : public LockTest, public ::testing::WithParamInterface<Of> {
     }
   }
 
-  /// What a test has of a semaphore's permits.
+  /// The permits that a test has taken from a semaphore.
   struct Permits {
     std::string id;
     PermitExpirableSemaphore::Ids ids;
@@ -793,7 +793,7 @@ TEST_P(Allocation, ToListInTheBackground) {
          }
          EXPECT_EVENTUALLY(kLong, *told >= expected);
          FailedAllocation::disarm();
-         // What was queued before it has run.
+         // Everything that was queued before this call has run when it is answered.
          auto after = client.getLock("foreign").isLockedAsync().toFuture();
          EXPECT_TRUE(ready(after, kLong));
          EXPECT_EQ(*told, expected);
@@ -854,7 +854,7 @@ TEST_P(Allocation, ToClose) {
        });
 }
 
-/// Whoever waits hears of it: a thread, and a handler.
+/// Every waiter hears of it: a thread, and a handler.
 TEST_P(Allocation, ToCloseWithWaiters) {
   for (long k = 1;; ++k) {
     SCOPED_TRACE("allocation " + std::to_string(k));
@@ -877,7 +877,7 @@ TEST_P(Allocation, ToCloseWithWaiters) {
     EXPECT_LT(watch.elapsedMs(), scaled(2s));
     ASSERT_TRUE(ready(thread, kLong)) << "it sleeps for ever";
     ASSERT_TRUE(ready(handler, kLong));
-    // What was allocated for one of them may have failed, too.
+    // The allocation that failed may have been for one of the waiters.
     const std::string outcome = thread.get() + ' ' + outcomeOf([&] { handler.get(); });
     if (!happened || GetParam() == Of::thisThread) {
       EXPECT_EQ(outcome, "closed closed");
@@ -946,7 +946,7 @@ TEST_P(Allocation, ToAnswerManyCalls) {
   };
   Options settings = tight();
   settings.commandTimeout = 5s;
-  // What is granted after the pause is valid yet.
+  // A lease that is granted after the pause is still valid.
   constexpr std::chrono::milliseconds kOwnLease{3000};
   settings.watchdogTimeout = kOwnLease;
   Client client = Client::connect(settings);
@@ -959,7 +959,7 @@ TEST_P(Allocation, ToAnswerManyCalls) {
         .acquireAsync({}, newOwner())
         .start([&count = answers[i]](const Result<Lease>& /*lease*/) { ++count; });
   }
-  // What this thread reads while it waits for its own reply may be for the others.
+  // The replies that this thread reads while it waits for its own may be for the others.
   {
     const FailedAllocation failure(1, GetParam(), std::numeric_limits<int>::max());
     try {

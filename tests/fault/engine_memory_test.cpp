@@ -153,7 +153,7 @@ class World : public PendingEngine {
   NoGateWaiter waiter_;
 };
 
-/// Whichever allocation fails: a loss is told, and the watchdog goes on.
+/// A loss is told and the watchdog goes on, whichever allocation fails.
 TEST(EngineMemory, ALossIsToldAndTheOthersAreStillWatched) {
   eachAllocation([](long k) {
     World world;
@@ -176,7 +176,7 @@ TEST(EngineMemory, ALossIsToldAndTheOthersAreStillWatched) {
   });
 }
 
-/// Whichever allocation fails while a release is booked: what it shows to be gone is told.
+/// The losses that a release shows are told, whichever allocation fails while it is booked.
 TEST(EngineMemory, TheLossesThatAReleaseShowsAreTold) {
   eachAllocation([](long k) {
     World world;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What befalls the shared connection when the process itself fails it: no memory, no room in the
-// kernel's tables, no time between two steps.
+// The shared connection when the process itself fails it: no memory, no room in the kernel's
+// tables, no time between two steps.
 
 #include "fault/faults.hpp"
 #include "integration/link_harness.hpp"
@@ -145,7 +145,8 @@ TEST(LinkMemory, ALinkWhoseServerIsDownGoesOnDialling) {
   }
 }
 
-/// Whoever asks for other credentials is told once, and what was missing if it was memory.
+/// A caller that asks for other credentials is answered once, and with `overloaded` where the call
+/// itself found no memory.
 TEST(LinkMemory, OtherCredentialsAreAnsweredOnce) {
   FakeServer server([](FakeServer::Peer& peer, const FakeServer::Argv& argv) {
     return argv[0] == "AUTH" &&
@@ -218,7 +219,7 @@ TEST(LinkEpoll, ALinkWhoseNewSocketCannotBeWatchedTriesAgain) {
     EXPECT_EQ(epollFailuresLeft(), 0);
     if (!nested) {
       settle(harness);
-      // What wakes the loop for a reply.
+      // The call that makes the loop watch for the reply fails.
       failEpollCtl(EPOLL_CTL_MOD, 1, false);
     }
     const auto works = makeIntrusive<TestRequest>();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Operations with Asio's completion tokens, the same cases for standalone Asio and Boost.Asio. Who
-// includes this file names the suite (RLOCK_TEST_ASIO_SUITE), Asio's namespace (`net`) and the
-// function (`use`), and says whether there are cancellation slots (RLOCK_TEST_ASIO_SLOTS).
+// Operations with Asio's completion tokens, the same cases for standalone Asio and Boost.Asio. A
+// source that includes this file names the suite (RLOCK_TEST_ASIO_SUITE), Asio's namespace (`net`)
+// and the function (`use`), and says whether there are cancellation slots (RLOCK_TEST_ASIO_SLOTS).
 
 #include "integration/lock_harness.hpp"
 

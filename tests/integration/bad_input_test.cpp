@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What people type wrong: the right Errc, in time, with a message that says what to correct, and
-// Redis as it was.
+// Mistyped input: the right Errc, in time, with a message that says what to correct, and Redis as
+// it was.
 
 #include "integration/lock_harness.hpp"
 #include "support/free_port.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a client tells of its connection and its server, and how it comes by both: connecting in the
-// background, readiness, round trips, capabilities, credentials that change.
+// Information that a client gives about its connection and its server, and how it comes by both:
+// connecting in the background, readiness, round trips, capabilities, credentials that change.
 
 #include "integration/lock_harness.hpp"
 

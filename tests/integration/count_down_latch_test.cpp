@@ -139,7 +139,7 @@ TEST_P(LatchTest, OLD02_AnotherThreadCountsDown) {
   EXPECT_LT(watch.elapsedMs(), scaled(3s));
 }
 
-// ---- What stands on the server
+// ---- The state on the server
 
 TEST_P(LatchTest, V23_StatesAndMessages) {
   Client client = connect();
@@ -305,7 +305,7 @@ TEST_P(LatchTest, W41_XSUB14_ALatchThatIsSetAgainAtOnceLetsItsWaitersThrough) {
     EXPECT_TRUE(ready(waiting, kLong));
     EXPECT_EQ(waiting.get(), "true");
   }
-  // Whoever comes now waits for the new count.
+  // A waiter that comes now waits for the new count.
   EXPECT_EQ(answer(client.getCountDownLatch("again").awaitAsync(1s)), "false");
   EXPECT_EQ(raw().get("again"), "7");
 }

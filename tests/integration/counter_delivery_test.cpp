@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What is given back or counted goes on when its caller's time is over, until it is certain, and
-// takes effect once however often it is sent.
+// A release or a count goes on when its caller's time is over, until it is certain, and takes
+// effect once however often it is sent.
 
 #include "integration/counter_harness.hpp"
 #include "integration/lost_reply_harness.hpp"
@@ -74,7 +74,7 @@ class CounterDelivery : public PermitChecks<CounterTest> {
     return options;
   }
 
-  /// What there must be before, by a client that is patient.
+  /// Makes the state that the change needs, by a client that is patient.
   void prepare(Change change) {
     raw().flushAll();
     Client client = connect();

@@ -63,7 +63,7 @@ TEST_F(FairLock, Interop_PlacesOutliveWhatForeignWaitersTakeOffThem) {
     EXPECT_EQ(left, Names(arrived.end() - static_cast<std::ptrdiff_t>(left.size()), arrived.end()));
     EXPECT_EQ(visitors.order(), upTo(i));
     if (!left.empty()) {
-      // Whoever is next costs the others no more, if it dies, than the lease of its place.
+      // The next in the queue costs the others no more, if it dies, than the lease of its place.
       const std::string score = raw().run({"ZSCORE", deadlinesKey("mixed"), left[0]}).string();
       const std::int64_t now = raw().serverTimeUs() / 1000;
       EXPECT_GT(std::stoll(score), now);
@@ -92,7 +92,7 @@ TEST_F(FairLock, Interop_PlacesOutliveForeignWaitersThatGiveUp) {
   ASSERT_EVENTUALLY(kLong, lease() != before);
   foreign.leave("foreign:1");
   foreign.leave("foreign:2");
-  // What comes next removes the dead from the head.
+  // The next request removes the dead from the head.
   ASSERT_FALSE(foreign.acquire("foreign:3", 20s));
   EXPECT_EQ(queue("gives-up"), (Names{mine, "foreign:3"}));
   foreign.release();
@@ -154,7 +154,7 @@ TEST_F(FairLock, Interop_PlacesOutliveForeignWaitersBehindOneThatLeft) {
   ours.acquire("ours:1", 20s, Steps::Wait::begin);
   ASSERT_FALSE(foreign.acquire("foreign:2", 20s));
   EXPECT_EQ(ours.withdraw("ours:1"), 1);
-  // Those left keep their places as long as they would without rlock.
+  // The waiters left keep their places as long as they would without rlock.
   EXPECT_EQ(raw().pttl(queueKey("gone")), -1);
   EXPECT_EQ(raw().pttl(deadlinesKey("gone")), -1);
   ours.acquire("ours:2", 20s, Steps::Wait::begin);
@@ -176,7 +176,7 @@ TEST_F(FairLock, Interop_PlacesOutliveForeignWaitersBehindOneThatGotIn) {
   ASSERT_FALSE(foreign.acquire("foreign:1", 20s));
   foreign.release();
   EXPECT_EQ(ours.acquire("ours:1", 20s, Steps::Wait::on), std::nullopt);
-  // What is known of those left ends by itself.
+  // The key that remembers how long foreign clients wait ends by itself.
   EXPECT_GT(raw().pttl(foreignWaitsKey("in")), 0);
   // Much later.
   raw().run({"ZINCRBY", deadlinesKey("in"), "-90000", "foreign:1"});
@@ -288,9 +288,9 @@ TEST_F(FairLock, Interop_ADeadWaiterIsSkippedThoughItsTimeIsLong) {
   Visitors visitors;
   visitors.send(client.getFairLock("dead"), 0);
   ASSERT_EVENTUALLY(kLong, waiting("dead", 3));
-  // Who is first refreshes its place without what was allowed for others.
+  // A waiter at the head refreshes its place without the time allowed for others, so it is stopped.
   worker->process().stop();
-  // What was allowed for the foreign one is not taken off when that one dies.
+  // The time that was allowed for the foreign waiter is not taken off when that one dies.
   raw().run({"LREM", queueKey("dead"), "0", "foreign:1"});
   raw().run({"ZREM", deadlinesKey("dead"), "foreign:1"});
   EXPECT_GT(placesLeft("dead")[0], 100'000);
@@ -313,7 +313,7 @@ TEST_F(FairLock, Interop_EvictedWaitersComeBackBeforeThoseWhoCameLater) {
     ASSERT_EVENTUALLY(kLong, waiting("evicted", static_cast<std::size_t>(i) + 1));
   }
   const Names ours = queue("evicted");
-  // What an acquisition and an enrolment by the older rules do, before ours can refresh.
+  // An acquisition and an enrolment by the older rules take so much off, before ours can refresh.
   for (const std::string& owner : ours) {
     raw().run({"ZINCRBY", deadlinesKey("evicted"), "-300000", owner});
   }

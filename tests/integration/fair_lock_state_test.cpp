@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the fair lock keeps on the server, to the byte, and how it heals when that was damaged.
+// The keys that the fair lock has on the server, to the byte, and how it heals when they were
+// damaged.
 
 #include "integration/fair_harness.hpp"
 
@@ -61,7 +62,7 @@ TEST_F(FairLock, V23_AcquireEnqueueReleaseStep) {
   lock.unlockAsync(d).wait().value();
   expectNoKeys();
   ASSERT_TRUE(subscriber.waitFor(2, kLong));
-  // What the last release had told would be ahead of this.
+  // A message of the last release would be ahead of this one.
   raw().publish(channelOf("V23") + ":" + fieldD, "last");
   ASSERT_TRUE(subscriber.waitFor(3, kLong));
   EXPECT_EQ(subscriber.messages()[2].payload, "last") << "nobody waits, nobody is told";
@@ -283,7 +284,7 @@ TEST_F(FairLock, ANewCallDoesNotInheritALapsedPlace) {
   ASSERT_EVENTUALLY(kLong, placesLeft("lapsed")[0] < 0);
   steps.acquire("gone", 20s, Steps::Wait::begin);
   EXPECT_EQ(queue("lapsed"), (Names{"first", "third", "gone"}));
-  // Who waits still has only been late.
+  // A waiter that asks on has only been late, and keeps its lapsed place.
   brief.acquire("third", 20s, Steps::Wait::on);
   ASSERT_EVENTUALLY(kLong, placesLeft("lapsed")[0] < 0);
   steps.acquire("third", 20s, Steps::Wait::on);

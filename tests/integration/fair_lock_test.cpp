@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The fair lock: order of arrival, waiters that leave or die, and the hand-over. What it shares
-// with all other locks is in lock_kinds_test.cpp.
+// The fair lock: order of arrival, waiters that leave or die, and the hand-over. The tests that it
+// shares with all other locks are in lock_kinds_test.cpp.
 
 #include "integration/fair_harness.hpp"
 
@@ -41,7 +41,7 @@ TEST_F(FairLock, XFAIR3_FirstComeFirstServedAmong16Clients) {
     visitors.send(clients[static_cast<std::size_t>(i)]->getFairLock("XFAIR3"), i);
   }
   ASSERT_EVENTUALLY(kLong, waiting("XFAIR3", kClients));
-  // Whoever came first to the server is first in its list.
+  // The server has noted them in the order of their arrival there.
   std::vector<int> arrived;
   for (const std::string& owner : queue("XFAIR3")) {
     for (int i = 0; i < kClients; ++i) {
@@ -528,7 +528,7 @@ TEST_P(FairLockFaces, D01_XFAIR7_OnlyAnOwnerCanUnlockEvenIfNobodyHoldsIt) {
   EXPECT_EQ(outcomeOf(lock.unlock()), "notOwner");
   EXPECT_EQ(raw().hgetall("D01"), (Fields{{"foreign:1", "1"}}));
   EXPECT_EQ(queue("D01"), Names{"foreign:7"});
-  // Whatever was published before has come by then.
+  // A message that was published before has come by then.
   raw().publish(channelOf("D01") + ":foreign:7", "the last");
   ASSERT_TRUE(subscriber.waitFor(1, kLong));
   EXPECT_EQ(subscriber.messages().front().payload, "the last");
@@ -588,14 +588,14 @@ TEST_F(FairLock, AReleaseByForceWakesTheHead) {
   EXPECT_LT(watch.elapsedMs(), scaled(1000ms)) << "it was not told";
 }
 
-// Whoever is next while the lock is held.
+// The next waiter while the lock is held.
 
 class FairNext : public LockTest {};
 
 // The safety poll is a minute here, so only the knowledge of the lease's end lets the next one in.
 TEST_F(FairNext, AWaiterWhoseHeadGivesUpEntersWhenTheHoldersLeaseEnds) {
   Options rare = options();
-  // Who refreshes its place also looks.
+  // A waiter that refreshes its place also looks, so these do it rarely.
   rare.fairWaiterLease = 40s;
   Client holder = connect();
   Client head = Client::connect(rare);

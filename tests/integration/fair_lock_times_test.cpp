@@ -81,7 +81,7 @@ TEST_F(FairLock, FL24_WhatRefusedOwnersAreToldNeverGrows) {
   using Wait = Steps::Wait;
   Steps steps(raw(), "FL24", 10s);
   Stopwatch held;
-  // What is left of the holder's lease, by two clocks in whole milliseconds.
+  // The owner is told the rest of the holder's lease, by two clocks in whole milliseconds.
   const auto expectToldOfTheHolder = [&](const std::string& owner, Wait wait) {
     const auto told = steps.acquire(owner, 30s, wait);
     ASSERT_TRUE(told);

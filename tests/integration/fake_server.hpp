@@ -46,7 +46,7 @@ class FakeServer {
       }
       return true;
     }
-    /// What is closed from here on is reset.
+    /// Closing this connection resets it, from here on.
     void resetOnClose() const {
       const linger dropped{1, 0};
       ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &dropped, sizeof(dropped));

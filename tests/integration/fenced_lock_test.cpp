@@ -542,7 +542,7 @@ TEST_F(FencedSlow, XFE1_TokensGrowOverExpiriesAndKills) {
   std::set<Token> all;
   std::vector<std::string> odd;
   std::atomic<Token> highest{0};
-  // Whoever asked after another one was granted must get a younger token.
+  // A token that was asked for after another one was granted must be greater.
   const auto note = [&](Token before, Token token) {
     const std::lock_guard guard(mutex);
     if (token <= before) {
@@ -660,7 +660,7 @@ TEST_P(FencedLostReply, AnAttemptThatWasGivenUpLeavesNoHold) {
   } while (!fault.waitForHits(1, 100ms) && !end.expired());
   EXPECT_EQ(fault.hits(), 1U);
   EXPECT_NE(got, "none");
-  // What arrives late comes after the doubt was reconciled.
+  // The late request comes after the doubt was reconciled.
   EXPECT_EVENTUALLY(kLong, client().stats().reconnects > 0);
   EXPECT_EQ(outcomeOf([&] { static_cast<void>(lock.getToken()); }), "notOwner");
   deliverLate();

@@ -74,7 +74,7 @@ class GroupTest : public LockTest {
     return options;
   }
 
-  /// What a member is called there.
+  /// The name of a member's lock on its server.
   [[nodiscard]] static std::string memberName(std::size_t i, const std::string& name) {
     return serversAreShared() && i > 0 ? name + "-" + std::to_string(i) : name;
   }
@@ -111,7 +111,7 @@ class GroupTest : public LockTest {
   [[nodiscard]] bool existsOn(std::size_t i, const std::string& name) {
     return node(i).raw->exists(memberName(i, name));
   }
-  /// What is held there outlives the test unless it is released.
+  /// The hold there outlives the test unless it is released.
   void outlives(std::size_t i, const std::string& name) {
     node(i).raw->run({"PEXPIRE", memberName(i, name), "600000"});
   }

@@ -53,7 +53,7 @@ class Waiters {
   }
 
  private:
-  /// What the handlers use, which may run when a test that has failed is over.
+  /// The state of the handlers, which may run when a test that has failed is over.
   struct State {
     std::mutex mutex;
     std::vector<std::size_t> granted;

@@ -18,7 +18,7 @@ class HandlerPlace : public LockTest {
     return Client::connect(settings);
   }
 
-  /// What the operation came to, and whether its handler ran inside start().
+  /// Says how the operation ended, and whether its handler ran inside start().
   template <class T>
   static std::string startedOutside(Operation<T> operation) {
     struct State {

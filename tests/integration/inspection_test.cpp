@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What an operator sees, and what a holder hears of an operator's forced release.
+// Inspection by an operator, and what a holder hears of an operator's forced release.
 
 #include "integration/lock_harness.hpp"
 

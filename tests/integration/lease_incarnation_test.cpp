@@ -30,7 +30,7 @@ class LeaseIncarnation : public LockTest, public ::testing::WithParamInterface<E
   /// The new hold is there, and there once: its release frees the lock.
   void expectUntouched(RLock& lock, Lease& newer) {
     noteSafetyCheck();
-    // What the old one may have sent is answered by now.
+    // Any request that the old one has sent is answered before this.
     EXPECT_TRUE(lock.isHeldBy(newer.owner()));
     EXPECT_TRUE(newer.held());
     EXPECT_EQ(newer.lossReason(), LossReason::none);
@@ -196,7 +196,7 @@ TEST_P(LeaseIncarnation, AReleaseWaitsForTheNextAcquisitionThatIsUnderWayAndLeav
 
 class LeaseCount : public LockTest {};
 
-/// Whoever holds a lock gets in, so that a refusal says that the hold is gone.
+/// An owner that holds a lock gets in, so a refusal says that its hold is gone.
 TEST_F(LeaseCount, ARefusedReentryTellsThatTheHoldIsGone) {
   Client client = connect();
   Client other = connect();
@@ -347,7 +347,7 @@ TEST_F(LeaseCount, AForcedReleaseThatOvertakesTheAnswerToAGrantIsTold) {
     auto acquiring = inThread([&] { lease = lock.acquire({.lease = 20s}, owner); });
     ASSERT_TRUE(late.waitForHits(1, kLong));
     EXPECT_TRUE(other.getLock("overtaken").forceUnlock());
-    // What follows on the same connection was heard, so the message about the force was as well.
+    // A later message on the same connection was heard, so the one about the force was as well.
     const std::size_t before = looks.hits();
     raw().publish(channelOf("foreign"), "0");
     ASSERT_TRUE(looks.waitForHits(before + 1, kLong));

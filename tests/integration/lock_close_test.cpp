@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What close() leaves behind on a server that is well: nothing.
+// Closing a client leaves nothing behind on a server that is well.
 
 #include "integration/lock_harness.hpp"
 
@@ -36,7 +36,7 @@ TEST_F(LockClose, GivesBackWhatIsBeingAcquired) {
     EXPECT_EQ(raw().keys(), std::set<std::string>()) << "round " << round;
     for (auto& thread : threads) {
       const std::string outcome = thread.get();
-      // What closing gives back under an unlock() is not that unlock()'s to release.
+      // A hold that close() gives back under an unlock() is no longer that unlock()'s to release.
       EXPECT_TRUE(outcome == "closed" || outcome == "notOwner") << outcome;
     }
   }
@@ -111,7 +111,7 @@ TEST_F(LockClose, TheDestructorHasATimeLimitOfItsOwn) {
   EXPECT_LT(took, 1s + scaled(4s));
 }
 
-// Whatever the thread was at may go on, so nobody else gets in before its lease is over.
+// The work of the thread may go on elsewhere, so nobody else gets in before its lease is over.
 TEST_F(LockClose, LeavesWhatAnEndedThreadHeldToItsLease) {
   Client client = connect();
   inThread([&] { client.getLock("ended").lock(); }).get();

@@ -51,7 +51,7 @@ class StackProbe {
   std::map<std::thread::id, Seen> stacks_;
 };
 
-/// What a crowd's handlers were told.
+/// The answers that a crowd's handlers were told.
 class Answers {
  public:
   template <class T>

@@ -55,7 +55,7 @@ template <class F>
       rlock::detail::UniqueFunction<std::invoke_result_t<F&>()>(std::move(function)));
 }
 
-/// What a call came to: "ok", the name of its Errc, or the text of another exception.
+/// The outcome of a call: "ok", the name of its Errc, or the text of another exception.
 template <class F>
 [[nodiscard]] std::string outcomeOf(F call) {
   try {
@@ -211,8 +211,8 @@ class SafetyTest : public LockTest {
   SafetyTest() { noteSafetyCheck(); }
 };
 
-/// That nobody got what another holds. Whoever did has no slow host to blame: such a failure is
-/// final.
+/// That nobody got what another holds. No slow host is to blame for a second holder: such a failure
+/// is final.
 inline void expectNotObtained(const std::string& answer) {
   if (answer == "true") {
     noteSafetyCheck();

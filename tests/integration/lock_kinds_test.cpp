@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What every kind of RLock does alike, by the ids of the catalogue. A kind is one line in kKinds.
+// Behaviour that all kinds of RLock share, by the ids of the catalogue. A kind is one line in
+// kKinds.
 
 #include "integration/lock_harness.hpp"
 

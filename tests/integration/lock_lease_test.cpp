@@ -435,7 +435,7 @@ bool survivesItsEnd(Client& client, RLock& lock, Lease lease) {
   lock.tryLockAsync({}, owner).get();
   const auto before = client.stats().commands;
   lease = Lease();
-  // Whatever the lease has sent in the background goes before this.
+  // Anything that the lease has sent in the background goes before this.
   const bool held = lock.isHeldByAsync(owner).toFuture().get();
   EXPECT_EQ(client.stats().commands - before, 1U) << "a release was sent";
   return held && lock.getHoldCountAsync(owner).get() == 1;
@@ -557,7 +557,7 @@ TEST_F(LeaseObject, XCPP1_TheDestructorAfterTheLoss) {
     EXPECT_EVENTUALLY(kLong, !raw().exists("lost"));
     rawHold("lost", "foreign:1", 20s);
   }
-  // Whatever the destructor sent is done when this is answered.
+  // Anything that the destructor has sent is done when this is answered.
   EXPECT_FALSE(client.getLock("lost").tryLock());
   EXPECT_EQ(raw().hgetall("lost"), (std::map<std::string, std::string>{{"foreign:1", "1"}}));
 }

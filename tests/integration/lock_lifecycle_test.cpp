@@ -787,8 +787,8 @@ TEST_F(LockOwnLoop, ARefusedConnectionEndsTheCallsInTime) {
   EXPECT_EQ(told, "connectionFailed");
   EXPECT_LT(watch.elapsedMs(), 1s + scaled(500ms));
   EXPECT_EQ(::uv_loop_close(&loop), 0);
-  // connect() has returned before, so the log is all that says why there is no connection. What
-  // follows the first failure is no news.
+  // connect() has returned before, so the log is all that says why there is no connection. Failures
+  // after the first are no news.
   std::vector<CapturedLog::Line> failures = log().lines();
   std::erase_if(failures, [](const CapturedLog::Line& line) {
     return line.text.find("no connection, trying again: ") == std::string::npos;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Who owns a hold: threads, clients, processes, forks and callbacks.
+// Ownership of holds: threads, clients, processes, forks and callbacks.
 
 #include "integration/lock_harness.hpp"
 

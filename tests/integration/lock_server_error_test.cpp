@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the server refuses, for a while or for good: the caller gets a typed error or does not
+// Refusals of the server, for a while or for good: the caller gets a typed error or does not
 // notice, nothing is half written, and holds survive what they can survive.
 
 #include "integration/lock_harness.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 class ServerErrors : public FaceTest {
  protected:
-  /// What every kind of call on one lock comes to.
+  /// The outcome of every kind of call on one lock.
   std::vector<std::string> allOutcomes(FaceLock& lock) {
     return {outcomeOf(lock.lock()),
             answerOf(lock.tryLock()),
@@ -341,7 +341,7 @@ TEST_F(ServerTrouble, ARefusedUnlockLeavesNothingThatTheNextOneDoesNotEnd) {
     EXPECT_EVENTUALLY(kLong, !raw().exists(lock.getName()));
     EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "notOwner");
     EXPECT_EQ(client.stats().holds, 0U);
-    // What is refused may be called again.
+    // A refused unlock() may be called again.
     lock.lock();
     raw().run({"ACL", "SETUSER", "app", "-evalsha", "-eval"});
     EXPECT_EQ(outcomeOf([&] { lock.unlock(); }), "denied");

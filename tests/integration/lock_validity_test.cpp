@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a client may believe of a hold when replies are late: the time counts from the request, and
-// a reply about what is over changes nothing.
+// The validity of a hold when replies are late: the time counts from the request, and a reply about
+// what is over changes nothing.
 
 #include "integration/lock_harness.hpp"
 
@@ -117,7 +117,7 @@ TEST_P(LockValidity, ARenewalCountsFromItsRequest) {
   Client client = Client::connect(settings);
   RLock lock = lockOf(client, "v");
   Lease lease = lock.acquire();
-  // What a renewal runs is known to the server after the first.
+  // The server knows the script of a renewal after the first.
   ASSERT_EVENTUALLY(kLong, client.stats().renewals > 0);
   const auto rule = stallNext("v");
   const auto before = lease.validUntil();
@@ -146,7 +146,7 @@ TEST_P(LockValidity, AGrantThatComesAfterItsLeaseIsNone) {
   ASSERT_TRUE(ready(object, kLong));
   EXPECT_EQ(answerOf([&] { return object.get().has_value(); }), none);
   EXPECT_EQ(client.stats().holds, 0U);
-  // Who has time tries again.
+  // A call that has time tries again.
   rule = stallNext("v");
   auto patient = lock.lockAsync({.wait = kLong, .lease = 100ms}, owner).toFuture();
   deliver(rule);

@@ -183,7 +183,8 @@ TEST_P(LockWakeup, XSUB8_StoppedInEveryPhase) {
   }
   // While the first attempt is in flight.
   {
-    // Whose script the server knows, so that nothing of it is still to come when the key is gone.
+    // The stalled reply is not that the server lacks the script, so that nothing of the request is
+    // still to come when the key is gone.
     TcpProxy::RuleOptions known;
     known.ignoreErrorReplies = true;
     const auto slow =

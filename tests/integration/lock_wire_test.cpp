@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What stands on the server after each step, as any other client of the protocol sees and leaves
-// it.
+// The state on the server after each step, as any other client of the protocol sees and leaves it.
 
 #include "integration/lock_harness.hpp"
 

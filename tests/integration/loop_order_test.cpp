@@ -67,7 +67,7 @@ TEST_F(LoopOrder, AStaleRenewalDoesNotLengthenAShorterHold) {
     latest = Clock::now() + 300ms;
     EXPECT_TRUE(forced.get());
   }
-  // What the loop had to do comes before what it gets to do now.
+  // The answer comes after everything that the loop had to do before.
   EXPECT_TRUE(lock.isLockedAsync().toFuture().get());
   EXPECT_EQ(client.stats().renewals, 1U) << "the answer is not about what is held now";
   EXPECT_LE(again.validUntil(), latest);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What was sent on a connection that was lost may still be executed. Nothing is granted or reported
-// released before that is out of the question, whatever the server lets us do about it.
+// A request that was sent on a connection that was lost may still be executed. Nothing is granted
+// or reported released before that is out of the question, whatever the server lets us do about it.
 
 #include "integration/lost_reply_harness.hpp"
 
@@ -55,7 +55,7 @@ class LostConnection : public LockTest {
     return proxy().addRule(running(script), TcpProxy::Action::stallRequest(), once);
   }
 
-  /// What was held back arrives, and is executed if the server still listens.
+  /// The request that was held back arrives, and is executed if the server still listens.
   void deliverLate() {
     proxy().clearRules();
     proxy().releaseStalled();
@@ -126,7 +126,7 @@ TEST_F(LostConnection, AnAcquisitionThatCannotBeFencedIsNotGranted) {
   revoke.get();
   EXPECT_NE(message.find("not known"), std::string::npos) << message;
   deliverLate();
-  // What it obtained is given back as soon as that is certain.
+  // The hold that it obtained is given back as soon as that is certain.
   mayKill(true);
   EXPECT_EVENTUALLY(kLong, !raw().exists("revoked"));
   EXPECT_EVENTUALLY(kLong, answerOf([&] { return lock.tryLock(); }) == "true");
@@ -326,7 +326,7 @@ TEST_F(LostConnection, AnIdThatMayBeAnotherProcesssIsNotKilled) {
   EXPECT_EQ(proxy().countCommands(kill()), 0U);
 }
 
-// What was executed is not reported as failed for certain.
+// A request that was executed is not reported as failed for certain.
 
 TEST_F(LostConnection, AnErrorAfterALostReplySaysThatItIsNotCertain) {
   Client client = Client::connect(settings());

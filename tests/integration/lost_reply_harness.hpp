@@ -81,7 +81,7 @@ void breakUnderLoad(TcpProxy& proxy, Between between) {
         proxy.addRule(TcpProxy::command("EVALSHA"), actionOf(kTurns[i % std::size(kTurns)]), once);
     static_cast<void>(rule.waitForHits(1, 500ms));
     between();
-    // What was broken is mended before the next.
+    // The client has time to mend what is broken before the next.
     std::this_thread::sleep_for(30ms);
     proxy.clearRules();
   }
@@ -123,7 +123,7 @@ class LostReplyTest : public SafetyTest, public ::testing::WithParamInterface<Lo
     // unless the host is busy; what is tested is the answer and not the moment.
     options.callTimeout = scaled(10 * options.commandTimeout);
     options.reconnectDelayMin = 5ms;
-    // What is left behind stays long enough to be found.
+    // A hold that is left behind stays long enough to be found.
     options.watchdogTimeout = 30s;
     options.handOverLimit = handOverLimit();
     return options;
@@ -137,7 +137,7 @@ class LostReplyTest : public SafetyTest, public ::testing::WithParamInterface<Lo
     return proxy().addRule(running(script), actionOf(std::get<1>(GetParam())), once);
   }
 
-  /// What was held back arrives now, when nobody wants it any more.
+  /// The request that was held back arrives now, when nobody wants it any more.
   void deliverLate() {
     proxy().releaseStalled();
     std::this_thread::sleep_for(30ms);

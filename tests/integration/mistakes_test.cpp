@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Mistakes of docs/mistakes.md, and what a new user is told of them. Those that other tests show
-// are named there.
+// Mistakes of docs/mistakes.md, and what a new user is told of them. The document names the tests
+// of the others.
 
 #include "integration/lock_harness.hpp"
 

@@ -477,7 +477,7 @@ TEST_F(MultiLock, AWaitThatTheLeaseCutsShortDoesNotFloodTheServer) {
   }
 }
 
-// ---- What ends a wait
+// ---- The ends of a wait
 
 TEST_F(MultiLock, AStopEndsTheWaitWithNothingHeld) {
   Client client = connect();

@@ -50,7 +50,7 @@ using test::TcpProxy;
 /// kernel may do where nobody listens. 0: none; it is again when that has happened.
 constinit std::atomic<std::uint16_t> portForBothEnds{0};
 
-/// What a deadline may be missed by: a loop pass, and the machine's own hiccups.
+/// The margin by which a deadline may be missed: a loop pass, and the machine's own hiccups.
 milliseconds slack() {
   return scaled(milliseconds(50));
 }
@@ -677,7 +677,7 @@ TEST_F(ConnectorRedisTest, WhatWorkedLastComesFirst) {
   };
   EXPECT_TRUE(connect());
   ASSERT_TRUE(test::eventually(kLong, [&] { return silent.accepted() == 1; }));
-  // Whoever comes second begins after a head start. An attempt that lasted longer says nothing.
+  // The second endpoint begins after a head start. An attempt that lasted longer says nothing.
   int quick = 0;
   std::size_t slow = 0;
   EXPECT_TRUE(test::eventually(kLong, [&] {

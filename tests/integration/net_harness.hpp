@@ -121,7 +121,7 @@ class ScriptedServer {
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] std::size_t accepted() const;
-  /// What the clients have sent, one string per connection.
+  /// The bytes that the clients have sent, one string per connection.
   [[nodiscard]] std::vector<std::string> received() const;
 
  private:
@@ -138,7 +138,7 @@ class ScriptedServer {
   std::thread thread_;
 };
 
-/// What a server answers to the handshake of a link without credentials: HELLO, CLIENT SETNAME if
+/// The answer of a server to the handshake of a link without credentials: HELLO, CLIENT SETNAME if
 /// the link is `named`, CLIENT INFO, PING.
 [[nodiscard]] std::string handshakeAnswer(bool named = false);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Locks that their owner cannot take twice, plain and fair. What they share with all other locks is
-// in lock_kinds_test.cpp.
+// Locks that their owner cannot take twice, plain and fair. The tests that they share with all
+// other locks are in lock_kinds_test.cpp.
 
 #include "integration/lock_harness.hpp"
 
@@ -146,7 +146,7 @@ TEST_P(NonReentrantLock, AGrantThatCameTooLateIsTakenAgain) {
   lock.lock(owner).value();
   lock.unlock(owner).value();
   const std::string field = ownerField(client, owner);
-  // What such a grant leaves behind, with the rest of its lease drawn out.
+  // Such a grant leaves this hold behind; here the rest of its lease is drawn out.
   rawHold("late", field, 60s);
   EXPECT_EQ(answerOf(lock.tryLock(owner, 5s, 10s)), "true");
   EXPECT_EQ(raw().hgetall("late"), (Fields{{field, "1"}}));

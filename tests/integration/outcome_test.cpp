@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What callers, holders and the log are told of a release that finds nothing, of a repetition and
-// of an outage.
+// Messages to callers, holders and the log about a release that finds nothing, a repetition and an
+// outage.
 
 #include "integration/lock_harness.hpp"
 
@@ -48,7 +48,7 @@ TEST_F(Outcome, AnUnlockAfterALossSaysWhatBecameOfTheHold) {
   RLock lock = client.getLock("taken");
   lock.lock();
   client.getLock("taken").forceUnlock();
-  // What the refusal says is there before the log is told.
+  // The reason that the refusal gives is there before the log is told.
   ASSERT_EVENTUALLY(kLong, log().contains("lost its hold"));
   const std::string refusal = refusalOf(lock);
   EXPECT_TRUE(says(refusal, "it was lost ") && says(refusal, "forced")) << refusal;

@@ -44,7 +44,7 @@ TEST_F(Overload, RefusesAtOnceAndSendsNothing) {
   EXPECT_EQ(answerOf([&] { return later.get(); }), "overloaded");
   EXPECT_EQ(sent.hits(), 0U);
 
-  // What gives something back is not refused.
+  // A call that gives something back is not refused.
   EXPECT_EQ(outcomeOf([&] { held.unlock(); }), "ok");
   EXPECT_EQ(lease.release(), ReleaseResult::released);
   EXPECT_EQ(outcomeOf([&] { semaphore.release(); }), "ok");

@@ -773,7 +773,7 @@ TEST_F(PermitFault, ARefusedMessageIsNoRefusedRelease) {
   const std::string id = connect().getPermitExpirableSemaphore("s").acquire();
   expectTold([&](PermitExpirableSemaphore& semaphore) { semaphore.release(id); });
   expectTold([](PermitExpirableSemaphore& semaphore) { semaphore.addPermits(1); });
-  // Those that had expired come back with each of these.
+  // The permits that had expired come back with each of these.
   addExpired("s", 2);
   expectTold(
       [](PermitExpirableSemaphore& semaphore) { EXPECT_TRUE(semaphore.tryAcquire(1s, 60s)); });
@@ -800,7 +800,7 @@ TEST_F(PermitFault, AnAcquisitionThatIsForbiddenHalfwayIsUndone) {
   EXPECT_EQ(taken("s"), 0);
 }
 
-/// What had expired came back within it, and stays free.
+/// The permits that had expired came back within it, and stay free.
 TEST_F(PermitFault, AnAcquisitionThatIsUndoneTellsOfWhatHadExpired) {
   raw().run({"ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-zadd"});
   Options settings = options();

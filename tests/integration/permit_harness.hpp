@@ -12,7 +12,7 @@
 
 namespace rlock::test {
 
-/// What Redisson writes for a permit that never expires.
+/// The expiry that Redisson writes for a permit that never expires.
 inline constexpr std::int64_t kNever = 922337203685477;
 
 /// The bytes of a permit's id.
@@ -24,7 +24,7 @@ inline std::string rawId(std::string_view hex) {
   return bytes;
 }
 
-/// What tests of semaphores whose permits expire look at on the server.
+/// Looks at the server, for the tests of semaphores whose permits expire.
 template <class Test>
 class PermitChecks : public Test {
  protected:

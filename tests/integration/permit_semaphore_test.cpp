@@ -686,7 +686,7 @@ TEST_F(PermitTest, WhatIsTakenOutlivesACounterThatWasLost) {
   EXPECT_EQ(free("s"), "6");
 }
 
-/// Whoever finds them is the only one who knows that they are free again.
+/// The call that finds them is the only one that knows that they are free again.
 TEST_F(PermitTest, EveryCallThatFindsExpiredPermitsTellsTheWaiters) {
   Client client = connect();
   auto semaphore = client.getPermitExpirableSemaphore("s");

@@ -237,7 +237,7 @@ TEST_F(Scrape, EachNumberIsTheOneThatItsNameSays) {
   Client client = Client::connect(settings);
   collector.add(client);
   Client other = connect();
-  // What follows makes most of the numbers differ, so that one in the place of another shows.
+  // The calls below make most of the numbers differ, so that one in the place of another shows.
   RLock plain = client.getLock("plain");
   plain.lock();
   plain.unlock();

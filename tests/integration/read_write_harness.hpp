@@ -48,7 +48,7 @@ class SharedResource {
 
 using Fields = std::map<std::string, std::string>;
 
-/// What tests of read-write locks share, over LockTest or a class derived from it.
+/// The common part of tests of read-write locks, over LockTest or a class derived from it.
 template <class Base>
 class ReadWriteFixture : public Base {
  protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What stands on the server after each step of a read-write lock, and how it goes together with a
+// The state on the server after each step of a read-write lock, and how it goes together with a
 // client of another make.
 
 #include "integration/read_write_harness.hpp"

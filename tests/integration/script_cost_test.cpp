@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What scripts cost the server when many hold or wait: counted in the commands that they run.
+// The cost of scripts to the server when many hold or wait: counted in the commands that they run.
 
 #include "integration/lock_harness.hpp"
 

@@ -76,7 +76,7 @@ TEST_P(SemaphoreLostReply, C7_ACallerWhoseTimeIsUpFirst) {
     std::string answer;
     // A slow machine may not even send it in that time, which is a plain no.
     for (const Deadline end(kLong); fault.hits() == 0 && !end.expired();) {
-      // What the attempt before has taken after all is given back.
+      // The permits that the attempt before may have taken after all are given back first.
       EXPECT_EVENTUALLY(kLong, raw().get(name) == "4");
       answer = answerOf(runBy(face, semaphore.tryAcquireAsync(3, 120ms)));
       EXPECT_TRUE(answer != "false" || fault.hits() == 0) << answer;
@@ -147,7 +147,7 @@ TEST_P(SemaphoreLostReply, C7_TheReconciliationItselfIsLost) {
   breakOnce(lua::semaphore_reconcile);
   EXPECT_EQ(answerOf(semaphore.tryAcquireAsync(2, 20s).wait()), "true");
   EXPECT_EQ(acquire.hits(), 1U);
-  // What comes late belongs to numbers that are used up.
+  // The late requests belong to numbers that are used up.
   EXPECT_EQ(answerOf(semaphore.tryAcquireAsync(1).wait()), "true");
   deliverLate();
   EXPECT_EQ(raw().get("reconcile"), "2");
@@ -193,7 +193,7 @@ TEST_P(SemaphoreLostReply, C7_AtTheMemoryLimitALostAcquireGivesBack) {
   raw().set("full", "4");
   Semaphore semaphore = client().getSemaphore("full");
   const auto fault = breakOnce(lua::semaphore_acquire);
-  // What became of it is not asked before its caller has left.
+  // The client cannot ask what became of it before its caller has left.
   proxy().refuseConnections(true);
   std::stop_source stop;
   auto caller = inThread(
@@ -257,7 +257,7 @@ TEST_F(CounterScript, C7_AReconciliationThatComesAfterALaterRequestDoesNothing) 
   EXPECT_EQ(raw().get("counter"), "10");
   run(lua::semaphore_reconcile, 5, giveBack);
   EXPECT_EQ(raw().get("counter"), "10");
-  // What was given up before it ran never runs.
+  // A request that was given up before it ran never runs.
   run(lua::semaphore_reconcile, 6, giveBack);
   EXPECT_TRUE(run(lua::semaphore_acquire, 6, {"2"}).isError());
   EXPECT_EQ(raw().get("counter"), "10");

@@ -312,7 +312,7 @@ TEST_F(SemaphoreBlocking, OLD05_TenPermitsLetTenIn) {
   EXPECT_EQ(first.getSemaphore("old05").availablePermits(), 10);
 }
 
-// ---- What stands on the server
+// ---- The state on the server
 
 TEST_P(SemaphoreTest, V23_StatesAndMessages) {
   Client client = connect();

@@ -18,7 +18,7 @@
 namespace rlock::test {
 namespace {
 
-/// What happens. Afterwards there is a settled master again, which may be another.
+/// The events. Afterwards there is a settled master again, which may be another.
 enum class Event {
   plannedFailover,
   masterKilled,
@@ -157,7 +157,7 @@ TEST_P(SentinelEvents, XFO5_HoldsAreKeptAndWaitersEnterOnTheNewMaster) {
   replicate(0);
 
   const std::size_t master = happen(GetParam(), 0);
-  // What the master before grants or frees at the last moment may be lost.
+  // A grant or a release by the old master in its last moment may be lost.
   const std::uint64_t moves = GetParam() == Event::masterMovedThereAndBack ? 2 : 1;
   EXPECT_EVENTUALLY(kLong, holder.stats().reconnects >= moves);
   EXPECT_EVENTUALLY(kLong, others.stats().reconnects >= moves);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The lock of the Redis documentation: SET NX PX, compare and delete. What all kinds of lock do
-// alike is tested elsewhere.
+// The lock of the Redis documentation: SET NX PX, compare and delete. The behaviour that all kinds
+// of lock share is tested elsewhere.
 
 #include "integration/lost_reply_harness.hpp"
 
@@ -13,7 +13,7 @@ std::string simpleChannelOf(const std::string& name) {
                                              : "rlock_simple:" + name;
 }
 
-// What programs that know only the documentation do.
+// The release of programs that know only the documentation.
 constexpr std::string_view kForeignRelease =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
@@ -443,7 +443,7 @@ TEST_P(SimpleLostReply, AnAttemptThatWasGivenUpLeavesNothing) {
   breakOnce(lua::simple_acquire);
   const std::string answer = answerOf(lock.tryLock(owner, 120ms));
   EXPECT_NE(answer, "false") << "nobody else held it";
-  // What arrives late comes after the doubt was reconciled.
+  // The late request comes after the doubt was reconciled.
   EXPECT_EVENTUALLY(kLong, client().stats().reconnects > 0);
   EXPECT_FALSE(client().getSimpleLock("late").isHeldBy(newOwner()));
   deliverLate();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The spin lock: the plain lock's state, waiting without messages. What all kinds of lock do alike
-// is tested elsewhere.
+// The spin lock: the plain lock's state, waiting without messages. The behaviour that all kinds of
+// lock share is tested elsewhere.
 
 #include "integration/lost_reply_harness.hpp"
 

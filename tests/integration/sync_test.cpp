@@ -54,7 +54,7 @@ class Sync : public LockTest {
   /// A call waits for acknowledgements.
   bool blocked() { return raw().info("blocked_clients") != "0"; }
 
-  /// What an acquisition that is not acknowledged throws.
+  /// The message of the error that an unacknowledged acquisition throws.
   template <class Call>
   static std::string refusalOf(Call call) {
     try {

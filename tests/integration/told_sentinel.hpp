@@ -25,7 +25,7 @@ class ToldSentinel {
     }
     return uri + "/mymaster";
   }
-  /// What it answers from here on; 0: it knows no such master.
+  /// The master that it names from here on; 0: it knows no such master.
   void answer(std::uint16_t master) { master_ = master; }
   /// The same, from the next subscription on, and before it is confirmed.
   void answerOnceSubscribed(std::uint16_t master) { onceSubscribed_ = master; }

@@ -100,7 +100,7 @@ TEST_F(WrongServer, ANodeOfAClusterWithoutHelloIsRefusedWhoeverConnects) {
   RedisServerOptions settings = withoutHello();
   settings.extraArgs.insert(settings.extraArgs.end(), {"--cluster-enabled", "yes"});
   const RedisServer node(settings);
-  // Who kills no connection asks for less.
+  // A client that kills no connections asks for less.
   for (const char* const parameters : {"", "?lost-reply-policy=marker"}) {
     const Error error = refusal(node.uri() + parameters);
     EXPECT_EQ(error.errc(), Errc::invalidArgument);

@@ -143,7 +143,7 @@ struct OpenClient {
   std::shared_ptr<LostHolds> lost = std::make_shared<LostHolds>();
   std::optional<rlock::Client> client;
 
-  /// What `hold` took in the name of this owner; only that owner may use it.
+  /// The lease that `hold` took in the name of this owner; only that owner may use it.
   rlock::Lease& leaseOf(const std::string& owner, const std::string& name) {
     const std::lock_guard guard(mutex_);
     return leases_[owner + ' ' + name];

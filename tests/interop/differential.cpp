@@ -18,12 +18,13 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::int64_t kTolerance = 50;
-/// How long the server is not looked at while a step goes on. What is set in between may be off by
-/// that beside the tolerance, and by as much more as this process was not run just then.
+/// How long the server is not looked at while a step goes on. A time that is set between two looks
+/// may be off by that beside the tolerance, and by as much more as this process was not run just
+/// then.
 constexpr std::chrono::milliseconds kBetweenLooks = 5ms;
 /// Moments below this are no times of this century.
 constexpr std::int64_t kFirstMoment = 1'000'000'000'000;
-/// What Redisson writes for a permit that never expires.
+/// The expiry that Redisson writes for a permit that never expires.
 constexpr std::int64_t kNever = 922'337'203'685'477;
 constexpr std::string_view kMarker = "rlock-interop-step";
 constexpr std::string_view kPrivateKeys[] = {"redisson_unlock_latch:", "rlock_"};
@@ -271,7 +272,7 @@ Observation ScriptRun::performStep(const ScriptStep& step, const Cast& cast) {
       return each.aspect == "key" && each.expected == "?" &&
              observation.keys.contains(each.subject);
     };
-    // What stays will be found to be more than Redisson has.
+    // A key that stays is found by the comparison, as one that Redisson does not have.
     static_cast<void>(eventually(10s, [&] {
       observe(observation);
       return std::none_of(step.announced.begin(), step.announced.end(), passing);
@@ -570,7 +571,8 @@ Comparison compare(const Script& script,
                    const std::vector<Observation>& actual,
                    const Cast& cast) {
   Comparison result;
-  // What may stay as it was announced: aspect and subject, to what was announced and found.
+  // The differences that may stay as they were announced: aspect and subject, to what was announced
+  // and found.
   struct Standing {
     std::string announced;
     std::optional<TimeState> time;
@@ -644,7 +646,7 @@ Comparison compare(const Script& script,
       unexpected("message " + message + " is missing");
     }
     if (theirs.comparable) {
-      // What has become the same must stay so; an answer is of one step in any case.
+      // A subject that is the same again must stay so; an answer is of one step in any case.
       std::erase_if(standing, [&](const auto& entry) {
         return entry.first.first == "answer" || !differing.contains(entry.first);
       });

@@ -50,8 +50,8 @@ const std::vector<Difference>& differences();
 /// KEY of a score may be left out.
 ///
 /// It must be so where rlock performs what OWNER does, and nowhere else; WHO says what else that
-/// depends on: `@Ab` is where rlock is A and Redisson B. What stands under a key may stay as
-/// announced until it is Redisson's again.
+/// depends on: `@Ab` is where rlock is A and Redisson B. The state of a key may stay as announced
+/// until it is Redisson's again.
 struct Script {
   std::string_view kind;
   std::vector<std::string_view> steps;
@@ -78,7 +78,7 @@ struct TimeState {
   std::optional<Time> former;
 };
 
-/// What stands under a key, with owners as letters.
+/// The state of a key, with owners as letters.
 struct KeyState {
   std::string type;
   std::vector<std::string> content;
@@ -97,7 +97,7 @@ struct Observation {
 [[nodiscard]] bool isPrivateKey(std::string_view key);
 void replaceAll(std::string& text, const std::string& from, const std::string& to);
 
-/// Who performs the steps of an owner.
+/// The side that performs the steps of each owner.
 using Cast = std::map<char, Side>;
 
 struct ScriptStep;
@@ -139,7 +139,7 @@ class ScriptRun {
   std::map<std::string, TimeState> remembered_;
 };
 
-/// What differs although nobody meant it to; and which of the announced differences were seen.
+/// The differences that nobody announced, and the announced ones that were seen.
 struct Comparison {
   std::vector<std::string> unexpected;
   std::set<std::string> seen;

@@ -25,8 +25,8 @@ namespace rlock::test::interop {
 
 using namespace std::chrono_literals;
 
-/// What both sides connect to. A further form is one more case in InteropTest::startServers(); the
-/// processes of both sides go by the scheme of the URI.
+/// The servers that both sides connect to. A further form is one more case in
+/// InteropTest::startServers(); the processes of both sides go by the scheme of the URI.
 enum class ServerForm {
   single,
   sentinel,  ///< a master, a replica, three Sentinels
@@ -54,7 +54,7 @@ inline const std::string kOld = RLOCK_INTEROP_REDISSON_OLD;
 /// All of these kinds with the newest version.
 std::vector<Subject> newest(const std::vector<std::string>& kinds);
 
-/// What one side lets go and the other waits for.
+/// The steps of a hand-off: one side holds and lets go, the other waits for that and leaves.
 struct HandOff {
   std::function<void()> hold;
   std::function<Call()> wait;
@@ -65,8 +65,8 @@ struct HandOff {
 /// Such as "1.3 ms".
 std::string inMs(std::chrono::microseconds time);
 
-/// The servers, a Redisson process and an rlock process. What the test finds is also written to a
-/// file, from which write_matrix.sh makes the table of docs/redisson.md.
+/// The servers, a Redisson process and an rlock process. The result of each test is also written to
+/// a file, from which write_matrix.sh makes the table of docs/redisson.md.
 class InteropTest : public ::testing::Test {
  protected:
   void SetUp() override;
@@ -89,7 +89,7 @@ class InteropTest : public ::testing::Test {
   /// Which row and column of the table this is; the first line of a test. Skips, or fails, when
   /// that version cannot be had.
   void begin(std::string_view testCase, const Subject& subject);
-  /// What the table says beside the result.
+  /// A remark that stands in the table beside the result.
   void note(std::string text) { note_ = std::move(text); }
 
   /// Checks what a lock is for. If it does not hold, the test has failed for good: trying again,

@@ -132,8 +132,8 @@ TEST_P(DeadHolderTest, IO4_TheOtherSideEntersWithinTheLeaseOfAKilledHolder) {
 
 class WatchdogTest : public SubjectTest {
  protected:
-  /// What each side holds: the same for readers, which share, and several locks for those that
-  /// consist of others.
+  /// The locks that each side holds: the same for readers, which share, and several for the kinds
+  /// that consist of others.
   [[nodiscard]] std::vector<std::string> membersOf(Side side) const {
     if (kind() == "read") {
       return {"shared"};
@@ -291,7 +291,7 @@ TEST_P(ForceTest, IO5_RedissonsHolderIsRefusedAfterOurForcedRelease) {
     EXPECT_EQ(peer.ask(1, owner, "isHeld", rival(), name).text(), "true");
     ASSERT_ANSWER(peer.ask(1, owner, "unlock", rival(), name));
   };
-  // Whoever of the two is first, the other follows.
+  // The two may get it in either order; one follows the other.
   const bool oursFirst =
       eventually(2s, [&] { return cpp.finished(wait); }) && !java.finished(second);
   if (oursFirst) {
@@ -307,7 +307,7 @@ TEST_P(ForceTest, IO5_RedissonsHolderIsRefusedAfterOurForcedRelease) {
   EXPECT_EQ(cpp.ask(1, 1, "unlock", kind(), name).text(), "notOwner");
 }
 
-/// What can be forced; those that consist of others cannot, in Redisson.
+/// The kinds that can be forced; those that consist of others cannot, in Redisson.
 const Kinds kLocks = {
     "plain", "fair", "fenced", "spin", "write", "nonreentrant", "nonreentrantfair"};
 

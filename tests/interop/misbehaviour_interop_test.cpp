@@ -224,7 +224,7 @@ TEST_F(MisbehaviourTest, IO9_AHoldThatRedissonNeverHeardOfDelaysUsByItsLeaseOnly
   std::vector<Hold> holds = {{1, "leased", "lock", {text(kLease)}, {}, {}, {}},
                              {2, "watched", "lock", {"-1"}, {}, {}, {}},
                              {3, "tried", "tryLock", {"2000", text(kLease)}, {}, {}, {}}};
-  // What the server has not seen before it refuses at first.
+  // The server refuses a script at first that it has not seen before.
   ASSERT_ANSWER(java.ask(1, 1, "lock", "plain", kName, {"-1"}));
   ASSERT_ANSWER(java.ask(1, 1, "unlock", "plain", kName));
   std::vector<TcpProxy::Rule> lost;
@@ -320,7 +320,7 @@ class FairMisbehaviourTest : public MisbehaviourTest {
 
   std::vector<std::string> queue() { return raw().run({"LRANGE", kQueue, "0", "-1"}).strings(); }
 
-  /// Those in the queue whose time is not over.
+  /// The owners in the queue whose time is not over.
   std::vector<std::string> alive() {
     const double at = static_cast<double>(raw().serverTimeUs()) / 1000;
     std::vector<std::string> owners = queue();
@@ -490,7 +490,7 @@ TEST_F(MisbehaviourTest, IO9_ALargeRequestDoesNotKeepPermitsFromSmallOnes) {
   awaitSleeper("redisson_sc:{object}");
   const std::vector<Call> small = {start(Side::cpp, 2, "acquire", "semaphore", {"1"}),
                                    start(Side::cpp, 3, "acquire", "semaphore", {"1"})};
-  // Whoever waits behind another asks nothing.
+  // A waiter that stands behind another asks nothing, so there is no request to wait for.
   std::this_thread::sleep_for(50ms);
 
   const Answer two = ask(Side::java, 1, "release", "semaphore", {"2"});
@@ -657,7 +657,7 @@ TEST_F(MisbehaviourTest, IO9_ALatchThatRedissonSetsAgainAtOnceLetsItsFirstWaiter
     const Answer opened = java.finish(zero);
     ASSERT_EQ(java.finish(again).text(), "true");
     EXPECT_LT(handOff(opened, cpp.finish(ours)), scaled(kAtOnce));
-    // Who comes now waits for the next zero.
+    // A waiter that comes now waits for the next zero.
     EXPECT_EQ(ask(Side::cpp, 1, "await", {"50"}).text(), "false");
     missed += java.finished(theirs) ? 0 : 1;
     ASSERT_ANSWER(ask(Side::java, 1, "countDown"));

@@ -16,7 +16,7 @@
 
 namespace rlock::test::interop {
 
-/// Whose locks a process uses.
+/// The side whose locks a process uses.
 enum class Side { java, cpp };
 
 inline constexpr Side kSides[] = {Side::java, Side::cpp};
@@ -28,8 +28,8 @@ constexpr Side other(Side side) {
 const char* toString(Side side);
 std::ostream& operator<<(std::ostream& out, Side side);
 
-/// What a peer said to one command. Times are of the machine's monotonic clock, which all processes
-/// share, so that those of two peers may be compared.
+/// The answer of a peer to one command. Times are of the machine's monotonic clock, which all
+/// processes share, so that those of two peers may be compared.
 struct Answer {
   std::chrono::nanoseconds begin{};
   std::chrono::nanoseconds end{};
@@ -57,7 +57,7 @@ class Peer {
   Peer(Side side, const std::string& redisson);
 
   [[nodiscard]] Side side() const { return side_; }
-  /// What the process says it is, such as "Redisson 4.7.0".
+  /// The name that the process gives itself, such as "Redisson 4.7.0".
   [[nodiscard]] const std::string& about() const { return about_; }
   [[nodiscard]] ChildProcess& process() { return process_; }
 

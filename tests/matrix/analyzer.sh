@@ -16,8 +16,8 @@ if [[ ${1:-} == --checks-only ]]; then
   options+=(--checks=-clang-analyzer-*,-bugprone-suspicious-include)
 fi
 
-# Clang does not know GCC's precompiled headers, and wants a command for each source. What is generated
-# is in build/ci, if that is there.
+# Clang does not know GCC's precompiled headers, and wants a command for each source. The generated files are
+# in build/ci, if that is there.
 cmake --preset ci -B build/tidy -DRLOCK_PRECOMPILED_HEADERS=OFF -DRLOCK_UNITY_BUILD=$joined >/dev/null
 if [[ -d build/ci/generated ]]; then
   { printf '%s\0' build/tidy/compile_commands.json && find build/tidy -name '*.cxx' -path '*/Unity/*' -print0; } |

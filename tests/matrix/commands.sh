@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Executes the commands of the documents that compile for long or install, as they stand there, in a copy of the tree; see
-# tests/readme/commands.txt. What is installed goes below the copy.
+# Executes the commands of the documents that compile for long or install, as they stand there, in a copy of
+# the tree; see tests/readme/commands.txt. They install below the copy.
 #
 # Usage: tests/matrix/commands.sh
 set -euo pipefail

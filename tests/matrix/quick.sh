@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What tells soon whether another system's compiler and libraries will do: the headers one by one, the
-# unit tests, the demonstration. Run by hand, or inside another system by debian.sh.
+# Tells soon whether another system's compiler and libraries will do: the headers one by one, the unit tests,
+# the demonstration. Run by hand, or inside another system by debian.sh.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

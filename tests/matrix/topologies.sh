@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests of all locks on other servers than a plain one for each test: behind Sentinels, on a
-# cluster, encrypted, and with no more rights than docs/configuration.md gives. A test that is about one
-# server is skipped there and says why. What failed runs once more, alone, by the rule of tests/run.sh.
+# Runs the tests of all locks on other servers than a plain one for each test: behind Sentinels, on a cluster,
+# encrypted, and with no more rights than docs/configuration.md gives. A test that is about one server is
+# skipped there and says why. A test that failed runs once more, alone, by the rule of tests/run.sh.
 #
 # Usage: tests/matrix/topologies.sh [TOPOLOGY...]
 #

@@ -29,7 +29,7 @@ use_port() {  # LINKAGE FEATURE...
     fail "the port cannot be built, $linkage"
   }
 
-  # What vcpkg looks at after a port.
+  # The checks that vcpkg makes after a port.
   [[ ! -e $packages/debug/include && ! -e $packages/debug/share ]] || fail "debug/ has more than libraries"
   [[ -s $packages/share/rlock/copyright && -s $packages/share/rlock/usage ]] || fail "copyright or usage is missing"
   [[ -z $(find "$packages" -type d -empty) ]] || fail "empty: $(find "$packages" -type d -empty)"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What must not compile, one mistake at a time, and what is to be written instead, which must. The
+// Code that must not compile, one mistake at a time, and the code to write instead, which must. The
 // list of the mistakes, with what the compiler has to say, is in CMakeLists.txt.
 
 #if defined(ASIO_IN_THE_NAME_OF_A_THREAD)

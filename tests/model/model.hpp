@@ -24,7 +24,7 @@ struct ModelStep {
   int argument = 0;
 };
 
-/// What a step came to: a word, and a number where there is one.
+/// The outcome of a step: a word, and a number where there is one.
 struct ModelOutcome {
   std::string word;
   std::int64_t number = 0;
@@ -83,7 +83,8 @@ class ModelCase {
   [[nodiscard]] virtual std::string describe(const ModelStep& step) const = 0;
   /// Makes a step on the real objects.
   virtual ModelOutcome perform(const ModelStep& step) = 0;
-  /// What is wrong with an outcome; nothing: it is what the model does, which makes the step too.
+  /// Says what is wrong with an outcome; nothing: it is what the model does, which makes the step
+  /// too.
   virtual std::optional<std::string> judge(const ModelStep& step,
                                            const ModelOutcome& outcome,
                                            const ModelWindow& window) = 0;

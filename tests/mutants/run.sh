@@ -97,7 +97,7 @@ if ((${#chosen[@]} == 0)); then
   exit 0
 fi
 
-# What is not touched keeps its time, so that it is not compiled again.
+# An untouched file keeps its time, so that it is not compiled again.
 mkdir -p "$dir/src"
 git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
   if [[ -e $file ]] && ! cmp -s "$file" "$dir/src/$file"; then

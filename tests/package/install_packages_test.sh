@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# cmake/install_packages.sh asks for the Java that the system has. What it would install is only listed here. And
-# tests/matrix/quick.sh says that it cannot run only where no list of packages can be had.
+# cmake/install_packages.sh asks for the Java that the system has. The packages it would install are only
+# listed here. And tests/matrix/quick.sh says that it cannot run only where no list of packages can be had.
 #
 # Usage: install_packages_test.sh <source tree>
 set -euo pipefail

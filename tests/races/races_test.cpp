@@ -189,7 +189,7 @@ class Races : public testing::Test {
     }
   }
 
-  /// What goes on in the background ends soon; the round is not over before.
+  /// Work in the background ends soon; the round is not over before.
   void expectFree(const char* key = "l") {
     const auto deadline = Clock::now() + kEnds;
     while (server_.command({"EXISTS", key}).integer != 0) {
@@ -201,7 +201,7 @@ class Races : public testing::Test {
     }
   }
 
-  /// Whose numbers are printed when a call does not end.
+  /// The client whose numbers are printed when a call does not end.
   const Client* watched_ = nullptr;
   RaceServer server_;
   Weather weather_;

@@ -111,7 +111,7 @@ prepare() {  # PROGRAM
   trap 'rm -rf "$work"' EXIT
   mkdir "$work/bin"
   ln -s "$(realpath "$1")" "$work/bin/rlock"
-  # What the documents leave to the reader.
+  # Programs and files that the documents leave to the reader.
   local name
   for name in bin/backup.sh bin/make-report bin/make-report.sh bin/cleanup bin/ffmpeg bin/indexer deploy.sh bill.sh transfer.sh; do
     printf '#!/bin/sh\necho "$(basename "$0") runs under $RLOCK_NAME"\n' >"$work/$name"

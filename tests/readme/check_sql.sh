@@ -15,7 +15,8 @@ statement() {  # NUMBER TOKEN BALANCE
     "$root/docs/fencing.md" | sed "s/:token/$2/g; s/:balance/$3/g; s/:id/17/g"
 }
 
-# What all databases do, by a function sql() that executes its input and prints the rows, with | between the fields.
+# The steps for all databases, by a function sql() that executes its input and prints the rows, with | between
+# the fields.
 expect() {  # ROWS; input: statements
   local found
   found=$(sql | tr '\n' ' ' | sed 's/ *$//')

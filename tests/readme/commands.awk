@@ -5,7 +5,7 @@
 # with a program, or an indented line that begins with a program or a variable of ours.
 
 function emit(command) {
-  # What a document says beside a command is a comment, or three blanks away from it.
+  # A remark beside a command is a comment, or three blanks away from it.
   sub(/ +# .*$/, "", command)
   if (!cmake) sub(/   +.*$/, "", command)
   gsub(/[ \t]+/, " ", command)

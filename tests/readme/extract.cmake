@@ -101,7 +101,7 @@ else()
   file(REMOVE "${OUTPUT_DIR}/tests.cpp")
 endif()
 
-# What an earlier run wrote and this one did not.
+# Removes the programs that an earlier run wrote and this one did not.
 file(GLOB programs RELATIVE "${OUTPUT_DIR}" "${OUTPUT_DIR}/program_*.cpp")
 foreach(program IN LISTS programs)
   string(REGEX REPLACE "[^0-9]" "" number "${program}")

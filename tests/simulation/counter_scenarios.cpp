@@ -94,7 +94,7 @@ void SemaphoreScenario::step(Agent& agent) {
     const int count = random.between(1, agent.taken);
     agent.taken -= count;
     out_ -= count;
-    // Whatever it answers, it takes effect once, if need be in the background.
+    // The release takes effect once whatever it answers, if need be in the background.
     started(agent,
             "gives back " + std::to_string(count),
             sim_.callTimeout(),
@@ -140,7 +140,7 @@ void SemaphoreScenario::acquire(Agent& agent) {
             });
   }
   if (random.chance(15)) {
-    // What is stopped late stops the next call, or nothing.
+    // A stop that comes late stops the next call, or nothing.
     sim_.world().after(random.someMs(0, 100),
                        [&agent] { agent.peer->run([&agent] { agent.stop.request_stop(); }); });
   }
@@ -233,7 +233,7 @@ void LatchScenario::step() {
   if (phase_ == Phase::running && answered_ == count_ && waiting_ == 0) {
     phase_ = Phase::idle;
     if (unclear_) {
-      // What goes on in the background must not meet the next round.
+      // A count that goes on in the background must not meet the next round.
       sim_.world().after(2 * Time(sim_.callTimeout()) + milliseconds(200), [this] {
         unclear_ = false;
         step();

@@ -215,7 +215,7 @@ Time LockScenario::wakeUpLimit(const Handle& handle) const {
     return locks_[i].on[kind_->nodesOf(i).front()].freedAloud;
   });
   if (!aloud) {
-    // Nobody was told: it expired. Who never looked does not know when that was to be.
+    // Nobody was told: it expired. A waiter that never looked does not know when that was to be.
     limit += Time(options.watchdogTimeout) + Time(options.safetyPoll);
   }
   if (family_ == Family::fair) {
@@ -266,7 +266,7 @@ void LockScenario::check() {
   checkWakeUp();
 }
 
-// What is sent and executed.
+// The requests that are sent and executed.
 
 std::ptrdiff_t LockScenario::held(const Agent& agent, std::size_t lock, bool shared, bool lost) {
   return std::count_if(agent.held.begin(), agent.held.end(), [&](const Held& held) {
@@ -319,8 +319,8 @@ void LockScenario::sent(Peer& peer, Node& /*node*/, const Command& command) {
     sim_.count("renewals sent");
     const bool has = std::any_of(agent->held.begin(), agent->held.end(), [&](const Held& held) {
       const auto& covers = held.handle->covers;
-      // What was just lost counts as well: a group gives back its members one after the other,
-      // and a renewal that waited for a connection goes out with the first of others.
+      // A hold that was just lost counts as well: a group gives back its members one after the
+      // other, and a renewal that waited for a connection goes out with the first of others.
       return std::find(covers.begin(), covers.end(), *lock) != covers.end();
     });
     const bool releases = !agent->held.empty() && agent->held.back().releasing;
@@ -410,8 +410,8 @@ void LockScenario::leaveQueue(Lock& lock, std::string_view owner) {
   std::erase_if(lock.order, [&](const QueuePlace& place) { return place.owner == owner; });
 }
 
-/// The order in which the server heard of the waiters is the one in which they are served. Those
-/// whose place may have lapsed come at any time.
+/// The order in which the server heard of the waiters is the one in which they are served. A waiter
+/// whose place may have lapsed comes at any time.
 void LockScenario::noteQueue(const ScriptCommand& command,
                              const detail::Reply& reply,
                              std::size_t index) {
@@ -429,11 +429,11 @@ void LockScenario::noteQueue(const ScriptCommand& command,
     }
     return;
   }
-  // Who holds the lock already takes it once more, past everybody.
+  // An owner that holds the lock already takes it once more, past everybody.
   const bool first = place != order.end() || kind_->countOf(sim_.nodes(), index, owner) == 1;
   for (auto before = order.begin(); before != place; ++before) {
     const Agent* const agent = find(before->owner);
-    // Those that wait for ever are still there.
+    // A waiter without a time limit is still there.
     const bool waits = agent != nullptr && agent->calling && agent->waits &&
                        !agent->stop.stop_requested() && agent->wanted->covers.front() == index;
     if (!waits || !first || !before->sure || (place != order.end() && !place->sure)) {

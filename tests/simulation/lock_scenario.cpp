@@ -99,7 +99,7 @@ void LockScenario::emptied(Node& node) {
   }
 }
 
-/// What it has in a queue may lapse before it can say that it is still there.
+/// Its places in queues may lapse before it can say that it is still there.
 void LockScenario::hampered(Peer& peer) {
   for (Agent& agent : agents_) {
     if (agent.peer != &peer) {
@@ -114,7 +114,7 @@ void LockScenario::hampered(Peer& peer) {
   }
 }
 
-// What agents do.
+// The steps of agents.
 
 void LockScenario::next(Agent& agent, Time delay) {
   sim_.world().after(delay, [this, &agent] { agent.peer->run([this, &agent] { step(agent); }); });
@@ -139,7 +139,7 @@ void LockScenario::step(Agent& agent) {
   }
 }
 
-/// What was lost is over for the application, too.
+/// A lost hold is over for the application, too.
 void LockScenario::forgetLost(Agent& agent) {
   for (auto held = agent.held.begin(); held != agent.held.end();) {
     if (held->releasing || held->lease.lossReason() == LossReason::none) {
@@ -186,7 +186,7 @@ void LockScenario::acquire(Agent& agent) {
     options.wait = random.betweenMs(1, random.chance(50) ? 20 : 200);
   }
   if (random.chance(35)) {
-    // What is over before the last member was asked is never held.
+    // A group is never held whose lease is over before the last member was asked.
     options.lease = group(handle) ? random.betweenMs(300, 700)
                                   : random.betweenMs(1, random.chance(50) ? 30 : 250);
   }

@@ -39,7 +39,7 @@ std::string hexOf(std::string_view bytes) {
 void PermitScenario::prepare(Plan& plan) {
   permits_ = sim_.random().between(1, 4);
   plan.faults.forces = 0;
-  // Whoever waits for permits that are gone with the data would wait for ever.
+  // A waiter for permits that are gone with the data would wait for ever.
   plan.faults.losses = 0;
   // Nobody could give back what a dead process took without a lease.
   neverExpires_ = plan.faults.crashes == 0 && plan.faults.losses == 0;

@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 using Nanos = std::chrono::nanoseconds;
 using TimePoint = Quorum::Clock::time_point;
 
-/// What is broken on purpose.
+/// A rule that is broken on purpose.
 enum class Mutation {
   none,
   noRestartDelay,      ///< a node that lost its data is used again at once

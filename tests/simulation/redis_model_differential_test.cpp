@@ -115,7 +115,7 @@ std::string describe(const Value& dump, std::string_view indent) {
   return text;
 }
 
-/// What a command did.
+/// The effect of a command: its reply, the data after it, and the messages.
 struct Effect {
   Value reply;
   Value dump;
@@ -403,7 +403,7 @@ class RedisModelDifferential : public ::testing::Test {
 };
 
 // RLOCK_REDIS_MODEL_SEED=n runs the sequences of that seed alone; RLOCK_REDIS_MODEL_SECONDS=n goes
-// on for so long. What is compared is exact, times too: both servers execute a step within the same
+// on for so long. The comparison is exact, times too: both servers execute a step within the same
 // millisecond, or it does not count.
 TEST_F(RedisModelDifferential, EveryScriptDoesTheSameOnBothServers) {
   if (const auto seed = numberFrom("RLOCK_REDIS_MODEL_SEED")) {

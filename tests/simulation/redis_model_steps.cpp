@@ -38,7 +38,7 @@ class ComposedCall final : public Call {
   void finished(Outcome /*outcome*/) noexcept override {}
 };
 
-/// What all sequences have in common: dice, owners, names, and how a call becomes a step.
+/// The common part of all sequences: dice, owners, names, and how a call becomes a step.
 class StepMaker : public ModelStepMaker {
  public:
   explicit StepMaker(std::uint64_t seed) : random_(seed) {}
@@ -103,7 +103,7 @@ class StepMaker : public ModelStepMaker {
     return step;
   }
 
-  /// Ids are random bits of the process. Those of a sequence follow from its seed.
+  /// Ids are random bits of the process. The ids of a sequence follow from its seed.
   void makeReproducible(std::string& argument, bool hasPermitIds) {
     constexpr std::size_t kRequestId = 32;
     if (hasPermitIds && argument.size() == kPermitIdSize) {

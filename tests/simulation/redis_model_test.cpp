@@ -180,7 +180,7 @@ TEST_F(RedisModelTest, AClientIsKilledByIdAndAddress) {
   EXPECT_FALSE(model_.connected(other));
   EXPECT_EQ(run(me_, {"CLIENT", "KILL", "ID", id}), "0");
   EXPECT_THAT(killed_, ElementsAre(other));
-  // What the handshake asks to learn whether it may.
+  // The handshake asks this to learn whether it may kill connections.
   const std::string nobody = std::to_string(std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(run(me_, {"CLIENT", "KILL", "ID", nobody, "ADDR", "0.0.0.0:0", "TYPE", "normal"}), "0");
   EXPECT_EQ(run(me_, {"CLIENT", "KILL", "ID", "0"}), "-ERR client-id should be greater than 0");

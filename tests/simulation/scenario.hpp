@@ -60,7 +60,7 @@ struct FaultPlan {
   }
 };
 
-/// What a schedule is made of, drawn from its seed; a scenario may change it.
+/// The parameters of a schedule, drawn from its seed; a scenario may change them.
 struct Plan {
   int processes = 2;
   int spares = 3;  ///< that may come after a crash
@@ -83,7 +83,7 @@ struct Plan {
   }
 };
 
-/// What the applications of a schedule do, and the rules of what they do it with.
+/// The applications of a schedule, and the rules of the objects they use.
 class Scenario {
  public:
   explicit Scenario(Simulation& simulation) : sim_(simulation) {}
@@ -99,7 +99,7 @@ class Scenario {
   virtual void crashed(Peer& peer) = 0;
   /// No agent begins anything new, and what is held is given back.
   virtual void rest() = 0;
-  /// Who still waits is told to stop.
+  /// Each waiter that is left is told to stop.
   virtual void stopWaiting() = 0;
   /// Something is under way, or held.
   [[nodiscard]] virtual bool busy() const = 0;

@@ -83,7 +83,7 @@ bool Cluster::settled() const {
   return !moving_ && untold_ == 0;
 }
 
-// What a server answers.
+// The answers of a server.
 
 std::optional<std::vector<Reply>> Cluster::answer(Node& node,
                                                   Connection& connection,
@@ -260,7 +260,7 @@ void Cluster::relay(Node& to, const std::string& channel, const std::string& pay
   relaying_ = false;
 }
 
-// What the servers know.
+// The servers' knowledge of the cluster.
 
 void Cluster::changed(std::size_t node, const std::function<void(View&)>& change) {
   View& view = views_[node];

@@ -51,7 +51,7 @@ class Cluster final : public ClusterPart {
   /// The server whose copy of a key counts.
   [[nodiscard]] std::size_t holderOf(std::string_view key) const;
 
-  // What is ordered; nothing happens while something else moves.
+  // Changes on order; nothing happens while something else moves.
   /// Moves the slot of a key to another shard.
   void migrate(const std::string& key);
   /// The replica of some shard takes over: on request, or because the master dies.
@@ -62,7 +62,7 @@ class Cluster final : public ClusterPart {
 
  private:
   using Slot = std::uint16_t;
-  /// What a server knows of the cluster. Each statement has the epoch in which it became true.
+  /// A server's knowledge of the cluster. Each statement has the epoch in which it became true.
   struct View {
     std::vector<std::uint8_t> shardOf;       ///< by slot
     std::vector<std::uint64_t> since;        ///< by slot

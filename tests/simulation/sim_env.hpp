@@ -62,7 +62,8 @@ class SimProcess {
 /// The world of one simulated client: virtual time by the clock of its process, and a loop that is
 /// run by the simulation. There is one thread, so whatever would block ends the program.
 ///
-/// What is posted runs in its order, each at a later time, so that other clients come in between.
+/// Posted functions run in their order, each at a later time, so that other clients come in
+/// between.
 class SimEnv final : public detail::Env {
  public:
   explicit SimEnv(SimProcess& process) : process_(process) {}
@@ -109,7 +110,7 @@ class SimEnv final : public detail::Env {
     }
   };
 
-  /// What was due while the process was dead is due now.
+  /// Timers and functions that were due while the process was dead are due now.
   void restart();
   /// One pass of the loop.
   void run(SimProcess::Action& action);

@@ -401,7 +401,7 @@ void Node::drop(Connection& connection) {
                 [&](const ConnectionPtr& other) { return other.get() == &connection; });
 }
 
-// What can go wrong.
+// The faults.
 
 void Node::blackHole(int process, Time length) {
   Time& until = holes_[process];

@@ -33,7 +33,7 @@ struct NetworkConfig {
   Time delayMax{0};
   int spikePercent = 0;  ///< of messages that take much longer
   Time spikeMax{0};
-  /// What was sent on a connection that was cut may come so much later.
+  /// A request that was sent on a connection that was cut may come so much later.
   Time lateMax = milliseconds(400);
   int blockedPerMille = 0;     ///< of writes that find no room in the socket
   int lostMessages = 0;        ///< of a hundred published messages
@@ -41,7 +41,7 @@ struct NetworkConfig {
   bool killProbeLies = false;  ///< and the handshake does not find out
 };
 
-/// What has happened to the connections of a server.
+/// Counts of what has happened to the connections of a server.
 struct NodeCounts {
   std::uint64_t cuts = 0;
   std::uint64_t cutsUnnoticed = 0;  ///< by the client
@@ -52,7 +52,7 @@ struct NodeCounts {
   std::uint64_t writesBlocked = 0;
 };
 
-/// What somebody who watches the server sees.
+/// The view of somebody who watches the server.
 class ServerObserver {
  public:
   ServerObserver() = default;
@@ -90,7 +90,7 @@ class ClusterPart {
 /// **Thread safety:** one thread.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// What the client's end hears, as an event of its loop.
+  /// The functions by which the client's end hears, each as an event of its loop.
   struct Ears {
     std::function<void(detail::Reply)> reply{};
     std::function<void()> broken{};
@@ -103,7 +103,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // The client's end.
   void send(Command command);
-  /// Nothing is heard of it any more. What was sent may arrive late, up to some message.
+  /// Nothing is heard of it any more. Messages that were sent may arrive late, up to some message.
   void close();
 
   /// Both ends have it, and nothing stands between them.

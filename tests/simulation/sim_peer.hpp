@@ -46,7 +46,7 @@ class Peer {
   /// The process dies.
   void kill();
   [[nodiscard]] bool died() const noexcept { return died_; }
-  /// What is left of a process that died can be closed.
+  /// Lets the rest of a process that died run again, so that it can be closed.
   void exhume();
 
  private:

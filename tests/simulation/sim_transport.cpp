@@ -102,7 +102,7 @@ void SimCommandTransport::dial() {
 }
 
 void SimCommandTransport::dialled(ConnectionPtr connection) {
-  // What called this is kept until it is over.
+  // The attempt that called this is kept until the call is over.
   const auto attempt = std::exchange(dialling_, nullptr);
   connectTimer_->disarm();
   if (!connection) {

@@ -15,7 +15,7 @@
 
 namespace rlock::sim {
 
-/// What somebody who watches a process sees of what it sends.
+/// The view of somebody who watches what a process sends.
 class ClientObserver {
  public:
   ClientObserver() = default;

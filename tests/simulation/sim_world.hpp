@@ -60,8 +60,8 @@ class Random {
   std::uint64_t state_;
 };
 
-/// Everything that is to happen, in the order of its time. What happens at one instant comes in an
-/// order drawn by lot: whoever needs an order schedules one thing after the other.
+/// Everything that is to happen, in the order of its time. Events of one instant come in an order
+/// drawn by lot: whoever needs an order schedules one thing after the other.
 ///
 /// It also keeps a hash of all that happened, by which two runs of one seed are compared, and
 /// prints what happens when a schedule is replayed.
@@ -110,7 +110,7 @@ class World {
   /// Nothing that was scheduled happens any more.
   void clear() {
     heap_.clear();
-    // What is destroyed may schedule something, which is dropped as well.
+    // An action may schedule something as it is destroyed, which is dropped as well.
     while (!actions_.empty()) {
       const std::vector<Action> gone = std::exchange(actions_, {});
       free_.clear();

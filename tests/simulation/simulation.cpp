@@ -370,7 +370,7 @@ void Simulation::closeAll() {
   if (violation_) {
     return;
   }
-  // What the servers remember of requests lapses.
+  // The servers' memory of requests lapses.
   const Time later = now() + std::chrono::minutes(30);
   while (world_.runNext(later)) {
   }
@@ -407,7 +407,7 @@ void Simulation::checkResidue() {
   }
 }
 
-// What goes on.
+// The calls under way.
 
 Simulation::CallRecord Simulation::open(Peer& peer,
                                         std::string what,

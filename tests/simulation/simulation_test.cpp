@@ -104,7 +104,7 @@ Names operator+(Names names, const Names& more) {
   return names;
 }
 
-/// What breaks under every kind of object.
+/// The faults that every kind of object meets.
 const Names kFaults{fault::kCutCommands,
                     fault::kCut,
                     fault::kCutUnnoticed,

@@ -232,7 +232,7 @@ void Contested::contend(Client& other) {
       const Leave leave = kind_.enter(other, names_);
       goIn();
       entered_ = true;
-      // Whoever else is inside comes while this one is.
+      // Anybody else who is inside gets here while this one is.
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       goOut();
       leave();

@@ -20,7 +20,8 @@ namespace rlock::test {
 struct ContestedKind {
   using Names = std::vector<std::string>;
 
-  /// What the holder has. The lease is empty where the kind has none; then `held` asks the server.
+  /// The hold of the holder. The lease is empty where the kind has none; then `held` asks the
+  /// server.
   struct Hold {
     std::shared_ptr<Lease> lease{};
     std::function<bool()> held{};

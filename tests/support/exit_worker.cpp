@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A process that ends while clients and holds are still there, in the way that its second argument
-// names. What it does, it does on the key `exit`; it prints `ready` and ends at the next line of
-// input.
+// names. It works on the key `exit`; it prints `ready` and ends at the next line of input.
 //
 //   static-client     holds in the thread's name; the client is a static object
 //   static-lease      a static Lease, released by its destructor

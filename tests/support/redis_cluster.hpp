@@ -110,7 +110,7 @@ class RedisCluster {
   void waitForMeeting();
   void waitForReplicas();
   void waitUntilLinked(std::size_t replica);
-  /// What clients and the other nodes know it by.
+  /// The port by which clients and the other nodes know it.
   [[nodiscard]] std::uint16_t portOf(const Node& node) const;
   /// Where its own connections to others come from.
   [[nodiscard]] static std::string sourceOf(std::size_t node);

@@ -96,7 +96,7 @@ class RedisSentinels {
   /// Waits until all nodes but the master are replicas in sync with it, and all Sentinels know
   /// that.
   void awaitSettled();
-  /// What the Sentinels have printed, for messages.
+  /// The output of the Sentinels, for messages.
   [[nodiscard]] std::string log() const;
 
  private:

@@ -81,7 +81,7 @@ class RedisServer {
   /// SIGCONT.
   void thaw();
 
-  /// What the server has printed since construction.
+  /// The output of the server since construction.
   [[nodiscard]] std::string log() const;
   [[nodiscard]] const TempDir& directory() const { return directory_; }
 
@@ -103,8 +103,8 @@ class RedisServer {
   mutable bool alive_ = false;
 };
 
-/// What RLOCK_REQUIRE_REDIS_SERVER does: run when a server is available, else skip, or fail when
-/// RLOCK_TEST_REQUIRE_REDIS=1 asks for it.
+/// The choice of RLOCK_REQUIRE_REDIS_SERVER: run when a server is available, else skip, or fail
+/// when RLOCK_TEST_REQUIRE_REDIS=1 asks for it.
 enum class RedisAvailability { run, skip, fail };
 [[nodiscard]] RedisAvailability redisAvailability();
 

@@ -8,7 +8,7 @@
 
 namespace rlock::test {
 
-/// What a buffer begins with.
+/// The beginning of a buffer.
 enum class Scan { complete, incomplete, invalid };
 
 /// One request at the start of `buffer`: an array of bulk strings, or an inline command.

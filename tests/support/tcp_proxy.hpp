@@ -185,15 +185,15 @@ class TcpProxy {
                    Milliseconds interval,
                    Filter filter = all());
   /// Stops moving bytes, without closing anything; closing of one side is not passed on either. New
-  /// connections are accepted by the kernel and get no answer. What was held back is delivered when
-  /// the black hole ends.
+  /// connections are accepted by the kernel and get no answer. The bytes that were held back are
+  /// delivered when the black hole ends.
   void blackHole(Direction direction = Direction::both, Filter filter = all());
   void endBlackHole();
   /// true: connecting is refused; the port stays reserved. Existing connections live on.
   void refuseConnections(bool refuse);
 
-  /// Cuts the connections that exist now; returns how many, when they are closed. Those to the
-  /// server are closed orderly.
+  /// Cuts the connections that exist now; returns how many, when they are closed. The proxy's own
+  /// connections to the server are closed orderly.
   std::size_t cutAll(CutKind kind = CutKind::reset, Filter filter = all());
   /// Cuts after exactly `n` more bytes from the client have been forwarded: on each connection that
   /// exists now, or on the next one accepted.

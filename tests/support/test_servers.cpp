@@ -122,7 +122,7 @@ std::string leastRights() {
   return user;
 }
 
-/// What is started once in a program.
+/// The servers that are started once in a program.
 class SharedServers {
  public:
   static SharedServers& get() {
@@ -178,7 +178,7 @@ class SharedServers {
   void watch(std::uint16_t proxy) {
     RawRedis sentinel(sentinels_->sentinel(0).port());
     sentinel.run({"SENTINEL", "MONITOR", nameOf(proxy), "127.0.0.1", std::to_string(proxy), "1"});
-    // Whatever becomes of the proxy, nobody shall take over.
+    // Nobody shall take over, whatever becomes of the proxy.
     sentinel.run({"SENTINEL", "SET", nameOf(proxy), "down-after-milliseconds", "3600000"});
     watched_ = nameOf(proxy);
   }
@@ -239,7 +239,7 @@ class SharedServers {
     for (const auto& [name, value] : settingsOf(server)) {
       const auto before = settings_.find(name);
       if (before != settings_.end() && before->second != value) {
-        // What differs from node to node, such as the port, cannot be set.
+        // A setting that differs from node to node, such as the port, cannot be set.
         (void)server.command({"CONFIG", "SET", name, before->second});
       }
     }

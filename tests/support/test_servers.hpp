@@ -12,7 +12,8 @@ namespace rlock::test {
 
 class TcpProxy;
 
-/// What the suites run on. `RLOCK_TEST_TOPOLOGY` says it, by these names; without it: single.
+/// The servers that the suites run on. `RLOCK_TEST_TOPOLOGY` names them by these words; without it:
+/// single.
 enum class Topology {
   single,    ///< a server for each test
   tls,       ///< the same, encrypted

@@ -9,8 +9,8 @@
 
 namespace rlock::test {
 
-/// Runs a function on a thread of its own, which is gone when the future has been read. What
-/// std::async() makes of each type of callable is large, so there is one type for each result.
+/// Runs a function on a thread of its own, which is gone when the future has been read. The code
+/// that std::async() makes of each type of callable is large, so there is one type for each result.
 template <class R>
 [[nodiscard]] std::future<R> startThread(rlock::detail::UniqueFunction<R()> function) {
   return std::async(std::launch::async, std::move(function));

@@ -20,7 +20,7 @@
 namespace rlock::test {
 namespace {
 
-/// What connecting to the port has come to within `waitMs`: 0, an errno, or EINPROGRESS.
+/// The result of connecting to the port within `waitMs`: 0, an errno, or EINPROGRESS.
 int connectResult(std::uint16_t port, int waitMs) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

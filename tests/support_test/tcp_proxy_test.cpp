@@ -42,7 +42,7 @@ class TcpProxyTest : public ::testing::Test {
     direct_ = std::make_unique<RawRedis>(*server_);
     direct_->flushAll();
     direct_->run({"SCRIPT", "FLUSH"});
-    // Those of the test before.
+    // The connections of the test before must be gone.
     ASSERT_EVENTUALLY(kPatience, direct_->clientList().size() == 1);
     proxy_ = std::make_unique<TcpProxy>(*server_);
   }

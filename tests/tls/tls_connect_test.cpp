@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Who is connected to over TLS, and who is not, and what is said of it.
+// Connecting over TLS: the servers that are trusted, the ones that are not, and what is said of
+// them.
 
 #include "tls/tls_harness.hpp"
 

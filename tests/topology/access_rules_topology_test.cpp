@@ -11,7 +11,7 @@
 namespace rlock::test {
 namespace {
 
-/// What is between two marks of a document, after a sentence.
+/// The words of a document from a prefix to the next backtick, after a sentence.
 std::vector<std::string> wordsIn(const std::string& document,
                                  const std::string& sentence,
                                  const std::string& prefix) {

@@ -84,7 +84,7 @@ TEST_F(Acknowledged, ByAppendOnlyFiles) {
   EXPECT_TRUE(own.held());
   Lease both = client.getLock("files").acquire({.sync = SyncPolicy::remoteAof(1, 20s)});
   EXPECT_EQ(both.acknowledged(), 1);
-  // What was acknowledged survives the process.
+  // An acknowledged grant survives the process.
   server.kill();
   server.start();
   EXPECT_TRUE(RawRedis(server).exists("file"));

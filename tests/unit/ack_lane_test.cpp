@@ -259,7 +259,7 @@ TEST_F(AckLaneTest, TheLastRoundOfATicketIsNoLongerThanItsTime) {
   EXPECT_TRUE(waits(one));
   env->advance(1ms);
   EXPECT_EQ(why(one), "0 of 1 replicas within 30 ms");
-  // What comes after that belongs to nobody.
+  // An answer after that belongs to nobody.
   answers(number(1));
   EXPECT_EQ(sent(), Sent());
 }

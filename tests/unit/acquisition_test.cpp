@@ -127,7 +127,7 @@ LockTraits ids() {
   return traits;
 }
 
-// ---- Whose turn it is
+// ---- The turn of an attempt
 
 TEST(Acquisition, StandsBehindOthersOnlyWhereOneGetsIn) {
   for (const auto& [rule, queues] : {std::pair(WakeRule::fifo, true),
@@ -225,7 +225,7 @@ TEST(Acquisition, AnOutageLimitsACallWithoutEnd) {
   EXPECT_EQ(forEver.it->terms().sendBefore(kStart + 8s, kOutage), kStart + 10s);
 }
 
-// ---- What a reply means
+// ---- The meaning of a reply
 
 TEST(Acquisition, GrantIsTheCallersUntilItIsBooked) {
   Case c;
@@ -781,7 +781,7 @@ TEST(Acquisition, WithoutMemoryToBookAGrantItIsGivenBackAndTheCallerTold) {
   EXPECT_EQ(c.error(), Errc::overloaded);
 }
 
-// ---- What an attempt leaves to the next
+// ---- Effects of an attempt on the next
 
 // Its caller waits for the rest of an answer that was seen, whatever became of an earlier request.
 TEST(Acquisition, ALostAttemptIsNotHeldAgainstTheNextOne) {

@@ -14,7 +14,7 @@ namespace rlock::detail {
 namespace client_core_test {
 namespace {
 
-// Whoever closes a client may give up waiting for its loop, and destroy the client.
+// A thread that closes a client may give up waiting for its loop, and destroy the client.
 TEST(ClientCoreTest, ItIsKeptUntilItsLoopHasEnded) {
   const auto env = std::make_shared<ManualEnv>();
   const auto log =

@@ -40,7 +40,8 @@ SlotMap map(std::uint16_t owner, std::uint16_t other) {
   return result;
 }
 
-/// What the connection to one node has been asked for, and how often there is no memory for it.
+/// The channels that the connection to one node was asked for, and how often it has no memory for
+/// one.
 struct Node {
   std::set<std::string> wanted{};
   net::PubSubEvents* events = nullptr;  // null: there is no connection
@@ -155,7 +156,7 @@ TEST_F(ClusterChannelsTest, AChannelThatCouldNotBeSubscribedIsSubscribedWhereIts
     ASSERT_TRUE(follow(2, 1));
     EXPECT_TRUE(nodes_[1].wanted.empty());
     EXPECT_TRUE(nodes_[2].wanted.contains(kName));
-    // What becomes of the first node is nothing to the channel.
+    // The fate of the first node is nothing to the channel.
     lost_.clear();
     nodes_[1].events->onDown(Error(Errc::connectionFailed));
     EXPECT_TRUE(lost_.empty());

@@ -84,7 +84,7 @@ class ServerLink final : public IdleLink {
     reply.text = std::move(error);
     answer(std::move(reply));
   }
-  /// What was sent since the last call.
+  /// The requests sent since the last call.
   std::vector<std::string> sent() { return std::exchange(sent_, {}); }
 
  private:
@@ -448,7 +448,7 @@ TEST_F(ClusterRouterTest, ADirectCallWithoutItsCallerEndsWithARefusal) {
   EXPECT_EQ(call->outcome->error->errc(), Errc::serverError);
 }
 
-// What waits for a connection is sent before the connection is told.
+// A call that waits for a connection is sent before the connection is told.
 TEST_F(ClusterRouterTest, AClientThatEndsWithACallIsToldOfNoConnection) {
   server("a").answer(test::numberReply(1));
   EXPECT_TRUE(dispatcher_->liveNodes().connected());
@@ -458,7 +458,7 @@ TEST_F(ClusterRouterTest, AClientThatEndsWithACallIsToldOfNoConnection) {
   EXPECT_FALSE(dispatcher_->liveNodes().connected());
 }
 
-// What is told once, of a map that is adopted once.
+// A map is adopted once, so there is one occasion to tell of the master.
 TEST_F(ClusterRouterTest, AMasterThatHasTakenOverIsVerifiedAlsoWithoutMemoryForItsChannels) {
   dispatcher_->subscribe("channel");
   EXPECT_EQ(subscriptions_, (Sent{"a has channel"}));

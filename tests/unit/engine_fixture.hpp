@@ -148,7 +148,7 @@ class EngineFixture : public testing::Test {
       : commands_(std::move(commands)) {}
   ~EngineFixture() override {
     engine_->disconnect();
-    // What is posted keeps the engine, which keeps the loop.
+    // A posted function keeps the engine, which keeps the loop.
     env_->dropPosted();
   }
 

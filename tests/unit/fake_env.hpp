@@ -35,7 +35,7 @@ class FakeEnv : public Env {
   void abandonInChild() noexcept override {}
   [[nodiscard]] bool abandoned() const noexcept override { return false; }
 
-  /// What was to be kept until the loop has ended.
+  /// The client that was to be kept until the loop has ended.
   std::weak_ptr<const void> kept;
 
  private:

@@ -32,7 +32,7 @@ namespace rlock::detail::group_test {
 
 using Clock = std::chrono::steady_clock;
 
-/// What the loop threads would do, in the test's thread.
+/// Work of the loop threads, done in the test's thread.
 using Queue = std::deque<UniqueFunction<void()>>;
 
 inline void runAll(Queue& queue) {
@@ -62,7 +62,7 @@ class FakeMember final : public LockMember {
   bool kept = false;
   /// Called before it answers a request.
   std::function<void()> onRequest;
-  /// What it answers to requests instead of grants.
+  /// Its answer to requests instead of grants.
   std::optional<Result<Acquired>> instead;
   /// How long it was to wait, for each request.
   std::vector<Duration> waits;
@@ -76,7 +76,7 @@ class FakeMember final : public LockMember {
   std::function<void()> onGrant;
   IntrusivePtr<HoldHandle> last;
   std::vector<IntrusivePtr<HoldHandle>> grants;
-  /// What it answers to a release.
+  /// Its answer to a release, if it refuses.
   std::optional<Error> refusal;
   /// Where its answers to releases wait, if not with the others.
   Queue* releases = nullptr;
@@ -242,7 +242,7 @@ struct MembersInTime {
     ASSERT_FALSE(answer->has_value());
     EXPECT_EQ(answer->error().errc(), error);
   }
-  /// What the latest release came to; empty: it has no answer, or it went well.
+  /// The error of the latest release; empty: it has no answer, or it went well.
   std::optional<Errc> releaseError() const {
     return released && !released->has_value() ? std::optional(released->error().errc())
                                               : std::nullopt;

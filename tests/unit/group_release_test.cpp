@@ -29,7 +29,7 @@ struct TakenTwice : MembersInTime<Lock> {
   FakeMember& member(std::size_t i) { return *this->list[i]; }
 };
 
-/// What the members' servers say when nothing is held there any more.
+/// The answer of the members' servers when nothing is held there any more.
 Error gone() {
   return Error(Errc::notOwner, "gone");
 }

@@ -203,7 +203,7 @@ TEST_F(HoldKeeperTest, AHoldOfWhichTheServerCountsNoneIsTold) {
   }
 }
 
-/// What is left of it is to end soon.
+/// The rest of a lost hold is to end soon.
 TEST_F(HoldKeeperTest, AReleaseOfALostHoldRestoresNoLease) {
   take(scripts_);
   take(scripts_, 1);

@@ -511,7 +511,7 @@ TEST(LoopStopTest, RunsWhatIsQueuedUntilItsEndAndDestroysTheRestUnrun) {
     loop->post([&] { ++ran; });
   }
   EXPECT_FALSE(loop->stop(SteadyClock::now()));
-  // The loop is late. What hands work on to it must not be left to clean up itself.
+  // The loop is late. A thread that hands work on to it must not be left to clean up itself.
   loop->post([&] {
     elsewhere += loop->onLoopThread() ? 0 : 1;
     ++ran;
@@ -658,7 +658,8 @@ struct Timed {
   End& end;
 };
 
-/// Whoever waited for the end may have given up, and lets go of it while the loop goes on.
+/// The thread that waited for the end may have given up, and lets go of the object while the loop
+/// goes on.
 TEST(LoopStopTest, KeepsWhatHasTimersUntilTheyAreDisarmed) {
   const auto loop = Loop::createOwned("rlock-test");
   std::promise<std::shared_ptr<Timed>> entered;
@@ -893,7 +894,7 @@ TEST(LoopForkTest, TheChildForgetsTheLoop) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  // What the child did must not have reached the parent's loop.
+  // Nothing that the child did has reached the parent's loop.
   ASSERT_EQ(::write(pair.far.get(), "x", 1), 1);
   EXPECT_EQ(readable.get_future().wait_for(scaled(kLong)), std::future_status::ready);
   EXPECT_TRUE(loop->stop(soon()));

@@ -41,7 +41,7 @@ Reply shards(std::uint16_t port, const std::string& host = "10.0.0.1") {
                                                      textReply("online")})})})});
 }
 
-/// Whatever connections may tell.
+/// Ignores all that connections may tell.
 class NoEvents final : public net::LinkEvents {
  public:
   void onUp(const std::shared_ptr<const net::ServerSession>& /*session*/) override {}

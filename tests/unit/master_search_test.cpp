@@ -55,7 +55,7 @@ class MasterSearchTest : public ::testing::Test {
   TimePoint now() const { return now_; }
   void pass(milliseconds time) { now_ += time; }
 
-  /// What is to be done now: `ask s1`, `verify m`, `drop m`, `wait 250`, `over`.
+  /// The thing to do now: `ask s1`, `verify m`, `drop m`, `wait 250`, `over`.
   std::string next() {
     const MasterSearch::Action action = search_->next(now_);
     switch (action.kind) {
@@ -580,7 +580,7 @@ TEST(SentinelList, TheOneThatAnswersIsNotForgottenForOthersThatAreNamed) {
   EXPECT_EQ(list.order().size(), 17U);
 }
 
-// Whichever of them answered last.
+// It makes no difference which of them answered last.
 TEST(SentinelList, ThoseThatDoNotTellAreListenedToLast) {
   SentinelList list({endpoint("a"), endpoint("b"), endpoint("c")});
   const auto refuses = [&](const std::string& sentinel) {

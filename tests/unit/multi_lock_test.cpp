@@ -29,7 +29,7 @@ struct Members {
   std::shared_ptr<FakeMember> second = std::make_shared<FakeMember>("b", queue);
   std::shared_ptr<MultiLock> lock = std::make_shared<MultiLock>(GroupLock::Members{first, second});
 
-  /// What an acquisition came to when nothing is left to do.
+  /// The answer to an acquisition when nothing is left to do.
   std::optional<Result<LockBackend::Acquired>> acquire(Duration wait, OwnerId owner = newOwner()) {
     AcquireParams params;
     params.owner = owner;
@@ -92,7 +92,7 @@ TEST(MultiLockOfMembers, TheLossOfOneIsTheLossOfAll) {
   EXPECT_EQ(members.second->releasedQuietly, 1);
 }
 
-// What the thread began may go on elsewhere.
+// The work that the thread began may go on elsewhere.
 TEST(MultiLockOfMembers, WhatAnEndedThreadHeldIsLeftToExpire) {
   Members members;
   const auto answer = members.acquire(Duration::zero());
@@ -270,7 +270,7 @@ TEST(MultiLockOfMembers, OnlyTheRoundAfterASlowAnswerDoesNotWait) {
   EXPECT_EQ(slow.waits, (std::vector<Duration>{Duration(20s), Duration::zero(), Duration(20s)}));
 }
 
-// What it granted later would last longer than the rest.
+// A grant that came later would last longer than the rest.
 TEST(RedLockOfMembers, AMemberThatDoesNotAnswerIsAskedNoLongerThanTheOthersWere) {
   Queue queue;
   Queue later;

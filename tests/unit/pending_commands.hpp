@@ -84,7 +84,7 @@ class PendingCommands final : public NoCommands {
     tell(ended);
   }
 
-  /// What becomes of a request that a thread awaits; empty: its time is over at once.
+  /// The end of a request that a thread awaits; empty: its time is over at once.
   std::function<Awaited()> onAwait;
   /// Where the next connection leads to.
   std::string address;

@@ -47,7 +47,7 @@ Reply error(std::string text) {
   return reply;
 }
 
-/// What is in a queue, which is empty afterwards.
+/// The requests of a queue, which is empty afterwards.
 std::vector<const Request*> drain(RequestQueue& queue) {
   std::vector<const Request*> all;
   while (const auto request = queue.pop()) {

@@ -35,7 +35,7 @@ Reply counts(std::int64_t available, std::int64_t acquired, std::int64_t exists)
 
 class PermitRequestsTest : public EngineFixture {
  protected:
-  /// What the caller is told when the server answers so.
+  /// The result that the caller is told when the server answers so.
   template <class T>
   static Result<T> told(const PermitRequest<T>& request, const Reply& reply) {
     const auto number = request.parse(reply);

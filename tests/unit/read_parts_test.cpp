@@ -67,7 +67,7 @@ TEST_F(ReadPartsTest, TheLeaseToRestoreIsThatOfTheLatestThatIsLeft) {
   EXPECT_FALSE(ReadParts(*hold_).leavesWatched(1)) << "it may be over on the server";
 }
 
-/// Whatever the clocks say: the server does the same.
+/// The release takes its own part, whatever the clocks say: the server does the same.
 TEST_F(ReadPartsTest, AReleaseTakesOneAwayAlthoughOthersAreOver) {
   add(10s);
   add(30s, true);

@@ -144,7 +144,7 @@ TEST(Relinquishment, AttemptBeginsAnew) {
   EXPECT_EQ(c.it.reconciling("me").number, 1);
 }
 
-// ---- What a reply means
+// ---- The meaning of a reply
 
 TEST(Relinquishment, LastHold) {
   Case c(held(1));

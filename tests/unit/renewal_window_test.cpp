@@ -156,7 +156,7 @@ TEST(RenewalWindow, ThoseFirstThatWouldBeLostFirst) {
   EXPECT_EQ(window.next()->holds, late);
 }
 
-/// Who joins a batch that waits does not wait behind others that have more time.
+/// A hold that joins a waiting batch does not wait behind others that have more time.
 TEST(RenewalWindow, ABatchGoesAsEarlyAsTheFirstOfItsHoldsNeeds) {
   RenewalWindow window(3);
   answerOne(window, kFirst);

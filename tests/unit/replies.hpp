@@ -32,7 +32,7 @@ inline Reply listReply(Reply::Elements elements) {
   return reply;
 }
 
-/// What CLUSTER SLOTS says of a cluster of which one node, at port 7000, has all slots.
+/// The reply to CLUSTER SLOTS in a cluster of which one node, at port 7000, has all slots.
 inline Reply allSlotsAt(const std::string& host) {
   Reply::Elements master;
   master.push_back(textReply(host));

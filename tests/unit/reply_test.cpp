@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What is read from a server's replies, whatever stands in them.
+// The reading of a server's replies, whatever stands in them.
 
 #include <rlock/detail/engine/parse_reply.hpp>
 #include <rlock/detail/executor/counter_scripts.hpp>
@@ -193,7 +193,7 @@ TEST(PublishRefusal, StandsBesideTheAnswer) {
 }
 
 TEST(PublishRefusal, OfAnAcquisition) {
-  // What is parsed refers to the reply.
+  // The parsed results refer to the replies, which therefore stay.
   const Reply grant = array({number(1), text("NOPERM")});
   const Reply refusal = array({number(0), number(50), text("NOPERM")});
   const Reply undoing = array({number(1), number(0), text("NOPERM")});

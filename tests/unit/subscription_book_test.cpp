@@ -51,7 +51,7 @@ class SubscriptionBookTest : public ::testing::Test {
  protected:
   SubscriptionBookTest() { book.begin(now); }
 
-  /// What the book wants to be written now.
+  /// The requests that the book wants to be written now.
   Requests sent() {
     Requests requests;
     book.sendDue(now, [&](const std::vector<std::string_view>& words) {

@@ -209,7 +209,7 @@ class ClusterRoomTest : public testing::Test {
       Options::fromUri("redis+cluster://seed:7000"));
 };
 
-/// A slot has moved, and with it one channel. What is heard on another one still counts.
+/// A slot has moved, and with it one channel. Messages on another one still count.
 TEST_F(ClusterRoomTest, TheLossOfOneChannelLeavesTheOthersHeard) {
   CountedWaiter mover;
   CountedWaiter stayer;

@@ -43,7 +43,7 @@ Waiter* one(const WakeupQueues::Turns& turns) {
 
 using List = std::vector<Waiter*>;
 
-/// Those who have a turn, in order.
+/// The waiters that have a turn, in order.
 List listed(const WakeupQueues::Turns& turns) {
   return {turns.begin(), turns.end()};
 }

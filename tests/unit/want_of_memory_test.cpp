@@ -366,7 +366,7 @@ TEST_F(WantOfMemoryToReconcile, AHandOverThatIsLostLeavesTheGateOfTheNextOwner) 
   EXPECT_TRUE(asks(lua::lock_acquire));
 }
 
-// What was granted is given back when it is seen that there are no acknowledgements.
+// The grant is given back when it is seen that there are no acknowledgements.
 TEST_F(WantOfMemoryToReconcile, ACallerThatIsStoppedBeforeTheAcknowledgementsIsAnswered) {
   std::stop_source stop;
   AcquireParams params;

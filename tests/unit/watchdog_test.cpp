@@ -235,7 +235,7 @@ TEST(Watchdog, TellsTheLossWhileARenewalIsUnderWay) {
   expectRenewal(watchdog.collect(at(29'000)), hold);
   EXPECT_EQ(watchdog.nextDue(), at(kTold));
   expectLoss(watchdog.collect(at(kTold)), hold, LossReason::unreachable);
-  // What the reply says then comes too late.
+  // The reply comes too late then, whatever it says.
   watchdog.renewed(*hold, at(29'000));
   EXPECT_TRUE(hold->lost);
   EXPECT_EQ(hold->validUntil, at(kValid));

@@ -22,7 +22,7 @@ public final class Peer {
   private final Map<String, RedissonClient> clients = new ConcurrentHashMap<>();
   private final Map<String, ExecutorService> owners = new ConcurrentHashMap<>();
   private final Map<String, Thread> threads = new ConcurrentHashMap<>();
-  // Whatever else prints must not come between the answers.
+  // The answers alone go here: a library that prints must not come between them.
   private final PrintStream out;
 
   private Peer(PrintStream out) {
