@@ -14,7 +14,7 @@ namespace rlock::bench {
 inline constexpr std::string_view kLockLease = "30000";
 inline constexpr std::string_view kLockOwner = "6f1a0c5e-37a2-4f4e-9d3c-0123456789ab:1";
 
-/// What is said to the server for one lock and one unlock.
+/// The requests to the server for one lock and one unlock.
 enum class Protocol {
   /// Redisson's: the unlock script writes a latch for this request and publishes; the latch is
   /// deleted by a command of its own.
@@ -62,7 +62,7 @@ std::vector<std::string_view> releaseWords(const Scripts& scripts,
                                            std::string_view name,
                                            std::string_view channel);
 
-/// What rlock's scripts answer when a lock that was free is taken, and when it is free again.
+/// The answers of rlock's scripts when a lock that was free is taken, and when it is free again.
 bool isAcquired(const redisReply& reply);
 bool isReleased(const redisReply& reply);
 

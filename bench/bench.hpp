@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all modes of the benchmark are given, and the modes themselves.
+// The modes of the benchmark, and the context that all of them are given.
 #pragma once
 
 #include "report.hpp"
@@ -51,7 +51,7 @@ void runReconnect(const Context& context, Report& report);
 void runScale(const Context& context, Report& report);
 void runMemory(const Context& context, Report& report);
 
-/// What a process that startChild() started does: its exit status.
+/// The work of a process that startChild() started: returns its exit status.
 int runChild(std::string_view role, int sharedMemory, const Context& context);
 
 }  // namespace rlock::bench

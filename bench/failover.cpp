@@ -40,7 +40,7 @@ constexpr std::chrono::milliseconds kLimit{250};
 /// The same for append-only files of replicas, which tell about once a second.
 constexpr std::chrono::milliseconds kFileLimit{1200};
 
-/// Whose replication is held up when the lock is granted.
+/// The replicas whose replication is held up when the lock is granted.
 struct Situation {
   std::string_view name;
   bool promoted;

@@ -193,7 +193,7 @@ void ReplicatedServers::replicate(std::size_t index) {
 }
 
 void ReplicatedServers::promote(std::size_t index) {
-  // What the link has kept is lost, as with a master that died or was cut off.
+  // The writes that the link has kept are lost, as with a master that died or was cut off.
   onReplica_[index]->command({"REPLICAOF", "NO", "ONE"});
   links_[index]->cut();
 }

@@ -26,7 +26,7 @@ class ReplicationLink {
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   /// Returns when nothing that the master writes from now on gets to the replica.
   void holdUp();
-  /// Closes the connection, if there is one. What was kept is lost; the next one works.
+  /// Closes the connection, if there is one. The bytes that were kept are lost; the next one works.
   void cut();
 
  private:

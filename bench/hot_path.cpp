@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What one uncontended pair of lock and unlock costs this process, counted and not timed, so that
-// the figures do not depend on what else the machine does. hot_path.sh counts the instructions
+// The cost of one uncontended pair of lock and unlock to this process, counted and not timed, so
+// that the figures do not depend on what else the machine does. hot_path.sh counts the instructions
 // besides.
 //
 // The functions that are counted are replaced by ones that count and call the original: whatever

@@ -58,7 +58,7 @@ int waiter(const SharedMemory& shared, const Context& context) {
     shared->phase = Shared::asking;
     lock.lock();
     const std::int64_t enteredAt = now();
-    // Whoever came too late and found the lock free was handed nothing.
+    // A process that came too late and found the lock free was handed nothing.
     if (client.stats().contended > contendedBefore) {
       shared->add(enteredAt - shared->stamp);
     }

@@ -26,8 +26,8 @@ struct Contention {
   double serverMicros = 0;
 };
 
-/// One of the threads holds the lock for no time at all, the others wait. Who has released waits
-/// until another has entered, so that every acquisition is a hand-off.
+/// One of the threads holds the lock for no time at all, the others wait. The thread that has
+/// released waits until another has entered, so that every acquisition is a hand-off.
 Contention contend(const Context& context, int waiters) {
   auto client = Client::connect(context.options);
   std::atomic<std::uint64_t> entries{0};

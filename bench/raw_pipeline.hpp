@@ -13,7 +13,7 @@
 namespace rlock::bench {
 
 /// The least work a client can do: prebuilt requests of rlock's protocol written to sockets as
-/// replies come in. What it reaches is about the server's own limit.
+/// replies come in. The rate it reaches is about the server's own limit.
 class RawPipeline {
  public:
   RawPipeline(const Context& context, const Scripts& scripts, int connections, int inFlight);

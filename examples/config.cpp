@@ -37,7 +37,7 @@ constexpr int kReaders = 4;
 constexpr int kChanges = 10;
 constexpr std::array kParts{"host", "user", "password"};
 
-/// One process. What it does under the lock, it does without one to show the difference.
+/// One process. The work it does under the lock, it does without one to show the difference.
 class Service {
  public:
   Service(const std::string& uri, const std::string& config, bool useLock)

@@ -386,7 +386,7 @@ class Coordinator {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
       return;
     }
-    // Whoever kills a worker from outside sees the others go on; one that fails is a failure.
+    // A worker that is killed from outside leaves the others to go on; one that fails is a failure.
     failed_ = failed_ || WIFEXITED(status);
     worker.endedEarly = now();
     worker.ending = WIFEXITED(status) ? "exited with status " + std::to_string(WEXITSTATUS(status))

@@ -74,8 +74,7 @@ void work(rlock::PermitExpirableSemaphore permits,
           const std::string& worker) {
   Redis redis(uri);
   Board board(uri, pool);
-  // The queue hands each job out once. What becomes of the job of a worker that dies is the queue's
-  // business.
+  // The queue hands each job out once. A job whose worker dies is the queue's business.
   while (!redis.command({"LPOP", pool + ":jobs"}).empty()) {
     {
       // Renewed by the watchdog until it is given back at the end of this block.

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
     auto client = rlock::Client::connect(serverUri(argc, argv));
     rlock::Semaphore downloads = client.getSemaphore("example:downloads");
 
-    // Whoever comes first sets the number. The permits belong to nobody and stay until somebody
+    // The first to come sets the number. The permits belong to nobody and stay until somebody
     // removes them; here they vanish by themselves.
     downloads.trySetPermits(3, 60s);
 

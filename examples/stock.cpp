@@ -123,8 +123,8 @@ class StockInMySql final : public Stock {
   void remove() override { database_.execute("DROP TABLE " + table_); }
 
   bool sell() override {
-    // The row is locked from here to the end of the transaction. Who reads it without FOR UPDATE is
-    // not held up, and may sell what is sold.
+    // The row is locked from here to the end of the transaction. A reader without FOR UPDATE is not
+    // held up, and may sell what is sold.
     const long long before = std::stoll(
         database_.query("BEGIN; SELECT pieces FROM " + table_ + " WHERE product = 1 FOR UPDATE;"));
     if (before == 0) {

@@ -4,8 +4,8 @@
 #
 # Usage: bench/peers/run.sh [--build-only] [OPTION OF measure.py]...      measure.py --help lists them
 #
-# What cannot be had (no Go, no Java, no package registry) is left out with a word about it. All that is
-# installed goes to build/peers, and so do the results: tables on standard output, results.json, and the
+# A client that cannot be had (no Go, no Java, no package registry) is left out with a word about it. All that
+# is installed goes to build/peers, and so do the results: tables on standard output, results.json, and the
 # plots that plot.py makes of it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
