@@ -14,8 +14,8 @@
 #   databases  MariaDB, its server and client without their set-up, and SQLite: for an example beside the
 #           lock of a row, and for the SQL of docs/fencing.md
 #
-# With apt and as root the missing packages are installed. Anywhere else they are listed and the
-# script fails. What is found without a package, such as a redis-server of your own, counts.
+# With apt and as root the missing packages are installed. Anywhere else they are listed and the script fails.
+# A program or library that is found without a package, such as a redis-server of your own, counts.
 set -euo pipefail
 
 has_command() { command -v "$1" >/dev/null; }

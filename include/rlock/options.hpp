@@ -36,8 +36,8 @@ RLOCK_EXPORT std::string toString(const Endpoint& endpoint);
 
 /// Runs callbacks for the application: called with a task that must be run once, soon, on any
 /// thread. It is called on the client's loop thread, and for calls that are made after the client
-/// was closed on threads of the library's own, several at a time; it must not block. What it
-/// captures must outlive the client and every handle and operation that the client made.
+/// was closed on threads of the library's own, several at a time; it must not block. Its captures
+/// must outlive the client and every handle and operation that the client made.
 using Executor = std::function<void(std::function<void()>)>;
 
 /// A user name and password for AUTH.

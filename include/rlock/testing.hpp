@@ -158,8 +158,8 @@ class TestServer {
 
   // The server's view.
 
-  /// All keys, one line each with type, expiry and value: for failure messages. Those of databases
-  /// other than 0 stand below a line with its number.
+  /// All keys, one line each with type, expiry and value: for failure messages. The keys of
+  /// databases other than 0 stand below a line with its number.
   [[nodiscard]] std::string dump() const;
   /// Commands executed so far, those in scripts included.
   [[nodiscard]] std::uint64_t commandCount() const;

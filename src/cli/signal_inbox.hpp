@@ -37,7 +37,7 @@ class SignalInbox {
   bool readableBeforeEnd(int descriptor,
                          std::chrono::steady_clock::time_point until) const noexcept;
 
-  /// Whose processes a signal is meant for.
+  /// The processes that a signal is meant for: this one, or all of its group.
   enum class Reach : std::uint8_t { process, group };
   /// Stops this process, or its group, as SIGTSTP does by default, until somebody continues it.
   /// Nothing happens where nobody could: in a group without a shell above it, and in a process that

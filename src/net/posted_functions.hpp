@@ -29,8 +29,8 @@ class PostedFunctions {
   void post(QueuedFunction& task, std::shared_ptr<const void> owner) noexcept;
   /// The loop thread is to run() even if nothing is queued.
   void wake() noexcept;
-  /// The loop is to end. What is queued by then will run, and whatever comes in before end() if
-  /// the loop has a thread; else it is destroyed unrun. Wakes the loop.
+  /// The loop is to end. A function that is queued by then will run, and so will one that comes
+  /// before end() if the loop has a thread; else it is destroyed unrun. Wakes the loop.
   void close() noexcept;
   /// Runs what was queued when it began. Returns whether they are closed.
   bool run() noexcept;

@@ -18,7 +18,7 @@ struct StreamFailure {
 };
 
 /// Whether a write() that failed with this errno has met the end that the peer has made of the
-/// connection. What it said before that can still be read.
+/// connection. The bytes that the peer sent before can still be read.
 inline bool closedByPeer(int error) noexcept {
   return error == EPIPE || error == ECONNRESET;
 }

@@ -122,8 +122,8 @@ inline void Callbacks::runGuarded(UniqueFunction<void()>& function) noexcept {
   context_.log().write(LogLevel::error, "a callback threw: unknown exception");
 }
 
-/// Application code on its way through the executor. What it tells may be that a lock is held, so
-/// if the executor throws, or drops it, the loop runs it.
+/// Application code on its way through the executor. It may tell that a lock is held, so if the
+/// executor throws, or drops it, the loop runs it.
 class Callbacks::Submission {
  public:
   Submission(std::shared_ptr<Callbacks> callbacks, UniqueFunction<void()> function) noexcept

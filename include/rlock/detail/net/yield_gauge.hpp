@@ -14,8 +14,8 @@ namespace rlock::detail::net {
 /// its reply is there.
 ///
 /// So it forbids that for a while once the processor came back late, and for longer each time until
-/// it has come back in time for a while. What is counted are the occasions, since a reading of the
-/// clock for each of them would cost more than the question is worth.
+/// it has come back in time for a while. The pauses are counted in occasions to yield, since a
+/// reading of the clock for each of them would cost more than the question is worth.
 ///
 /// **Thread safety:** one thread at a time.
 class YieldGauge {
