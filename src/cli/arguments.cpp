@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// The command line of the program: its options and their limits, kept in CLI11 by the Parser.
+// main() calls parseArguments() once, before there is a second thread. The manual and the
+// completions are made from the same options, by subcommandTable() and commonOptionTable().
+//
+// CLI11 sees only the arguments up to the lock's name for `run` and `try`: the rest is the
+// command's, word by word. Around it are the functions that find that place, and the ones that put
+// the arguments in a form that CLI11 reads as other programs would.
 #include "cli/arguments.hpp"
 
 #include "cli/duration_text.hpp"
@@ -447,8 +455,7 @@ std::vector<std::string> withEmptyValues(std::span<const std::string> args) {
 }
 
 // CLI11 ends a subcommand at "++", which is a name like any other here: as an operand it goes
-// behind
-// "--", where nothing has a meaning of its own.
+// behind "--", where nothing has a meaning of its own.
 std::vector<std::string> withoutTerminators(const CLI::App& app, std::vector<std::string> args) {
   std::vector<std::string> names;
   const CLI::App* sub = nullptr;

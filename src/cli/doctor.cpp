@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// `rlock doctor`: connects, asks the server about itself, measures round trips, and uses an object
+// of each kind as a service would. The Doctor does it, with the judgements of doctor_report.cpp;
+// main() calls doctorCommand() once, on the main thread. An error of the server is a finding and
+// not a failure of the program.
 #include "cli/commands.hpp"
 #include "cli/connection.hpp"
 #include "cli/doctor_probe.hpp"

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// The judgements of `rlock doctor`: functions that turn an error, the first bytes of an answer, a
+// line of the log or the server's INFO into a Finding with a verdict and advice, and a list of them
+// into text or JSON. doctor.cpp does the looking and calls them on its thread; they are pure
+// functions of their arguments. The server's words are escaped before they are shown.
 #include "cli/doctor_report.hpp"
 
 #include "cli/duration_text.hpp"

@@ -1,4 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// `rlock hold` and `rlock wait`, for scripts that do not run one command under the lock. main()
+// calls one of the two, on the main thread, and ends with the exit code that it returns.
+//
+// holdCommand() takes the lock, says so on standard output, and sleeps until the input ends, a
+// signal asks to end, or the lock is lost; the client's own threads renew the hold meanwhile.
+// Unless it is lost, the hold is released, and the answer awaited, before the function returns. The
+// input is read only to find its end, and not at all where it is /dev/null or the terminal of
+// another job.
+//
+// waitCommand() takes nothing: it looks at the lock until it is free, with pauses of half a second
+// at most. Another owner may have taken it by the time it returns.
 #include "cli/commands.hpp"
 #include "cli/connection.hpp"
 #include "cli/duration_text.hpp"

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// The manual page rlock(1), and the subcommand that prints it. Synopses, subcommands and options
+// come from the tables of arguments.cpp, so that a new one is in the page at once; the other
+// sections are text in roff that stands here. It is made on the main thread, by `rlock man`: the
+// build runs that for the page that is installed.
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/documents.hpp"

@@ -1,4 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// `rlock run` and `rlock try`: takes a lock, runs the command under it, and gives the lock back.
+// main() calls runCommand() once, on the main thread, before there is any other.
+//
+// Here is the order of the parts, which each know only their own work: the Guardian is forked
+// first, waitForLock() takes the lock, the ChildProcess is started, the Supervision watches over
+// it, and the Announcer tells of each step. The exit status is the command's own if the command
+// could be started and the lock lasted as long as was asked for. A hold that is known to be lost is
+// not released here: the server may be away, and the client gives back in the background what is
+// left of it.
 #include "cli/announcer.hpp"
 #include "cli/commands.hpp"
 #include "cli/connection.hpp"

@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// `rlock top`: looks at the locks of a server once an interval and draws the picture that
+// topPicture() makes. main() calls topCommand() once, on the main thread; it returns at `q`, at the
+// end of the input, at a signal that asks to end, or after --frames pictures.
+//
+// The terminal is put back at the end and before a stop by Ctrl-Z, and in the background nothing is
+// drawn. Once it is connected, a server that does not answer ends nothing: the picture shows the
+// error and the locks of the last look.
 #include "cli/commands.hpp"
 #include "cli/connection.hpp"
 #include "cli/holder_label.hpp"

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// The picture of `rlock top` and the memory between its looks. Pure functions of the locks, the
+// times and the size of the terminal that topCommand() hands in, on its thread; nothing here asks a
+// server or a clock. Names, holders and versions are escaped before they are cut, so that a line is
+// as wide as it seems and no byte of it steers the terminal.
 #include "cli/top_view.hpp"
 
 #include "cli/duration_text.hpp"

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Descriptors that no child process keeps, and the system calls on sockets: options, reads, writes,
+// and the plain Stream made of them. Sockets are made on the loop thread; the reader and the writer
+// of a connection, which may be any threads, read and write them. Every UniqueFd up to the number
+// 65,535 is in openDescriptors, which closeInChild() empties inside fork(), before the child runs
+// anything else.
 #include "net/socket.hpp"
 
 #include <algorithm>

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Messages for failures of TLS. TlsContext wants them for files and settings that cannot be used,
+// TlsStream for a certificate that it refuses and a call that has failed; both ask on the thread of
+// the call in question, since OpenSSL keeps its errors by thread. A message says what to correct
+// where that is known. Words of a certificate are made printable and cut, for its maker may be
+// anybody. These functions throw only for want of memory.
 #include "net/tls_errors.hpp"
 
 #include "net/tls_handles.hpp"

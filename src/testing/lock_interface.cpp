@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// LockInterface and makeLock(): an RLock over an implementation that a test has written, for code
+// that is given a lock. The InterfaceBackend translates RLock's calls: the blocking ones on the
+// caller's thread, each of the others on a thread of its own. Holds keeps a handle for each owner's
+// present hold, so that a Lease ends with its time and belongs to one incarnation of a hold, as
+// over a server.
 #include "base/detached_thread.hpp"
 #include <rlock/detail/base/annotated_mutex.hpp>
 #include <rlock/detail/base/lock_backend.hpp>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// TestClock and TestServer, the public face of the double: they put the model of the server, the
+// loops of its clients and the Timekeeper of a test together. The work is done in those.
 #include "testing/memory_server.hpp"
 #include "testing/memory_subscriptions.hpp"
 #include "testing/memory_transport.hpp"
