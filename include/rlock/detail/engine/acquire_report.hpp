@@ -23,8 +23,8 @@ namespace rlock::detail {
 
 /// Tells of one acquisition: it counts, measures, calls the observer and writes to the log.
 ///
-/// A lost reply begins a doubt, of which one event tells when it is settled, or when it is certain
-/// that it will not be.
+/// A lost reply begins a doubt, of which one event tells when the request is reconciled, or when it
+/// is certain that it will not be.
 ///
 /// **Thread safety:** The thread that drives the acquisition.
 class AcquireReport {
@@ -46,7 +46,7 @@ class AcquireReport {
              const AcquisitionDecision& decision) noexcept;
   /// A hold that a lost request had obtained was taken back.
   void undone() noexcept { engine_.counters().undone.fetch_add(1, std::memory_order_relaxed); }
-  /// A request that was to settle a doubt has failed.
+  /// A request that was to reconcile one whose reply was lost has failed.
   void notReconciled(const Error& error);
   /// The caller had what it waited for without a request of its own.
   void obtained() noexcept { engine_.counters().acquired.fetch_add(1, std::memory_order_relaxed); }
