@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace rlock::cli {
@@ -79,6 +80,13 @@ std::string padded(const std::string& text, std::size_t width) {
   return text.size() >= width ? text : text + std::string(width - text.size(), ' ');
 }
 
+// Behind the character or escape sequence that begins there.
+std::size_t pieceEnd(std::string_view text, std::size_t begin) {
+  const std::string_view rest = text.substr(begin);
+  const std::size_t length = rest.starts_with("\\x") ? 4 : rest.starts_with('\\') ? 2 : 1;
+  return begin + std::min(length, rest.size());
+}
+
 std::string sinceText(const LockHolder& holder, std::chrono::sys_seconds now) {
   const auto since = parseLabel(holder.label).since;
   return since ? showDuration(now - *since) : "";
@@ -113,6 +121,31 @@ bool isFree(const std::optional<LockInfo>& info) {
   }
   const bool counts = info->kind == LockKind::counter || info->kind == LockKind::permitSemaphore;
   return counts && info->holders.empty();
+}
+
+std::string abridged(std::string_view text, std::size_t width) {
+  constexpr std::string_view kGap = "...";
+  if (text.size() <= width) {
+    return std::string(text);
+  }
+  if (width <= kGap.size()) {
+    return std::string(kGap.substr(0, width));
+  }
+  const std::size_t room = width - kGap.size();
+  std::size_t head = 0;
+  while (pieceEnd(text, head) <= room - room / 2) {
+    head = pieceEnd(text, head);
+  }
+  std::size_t tail = head;
+  while (text.size() - tail > room - head) {
+    tail = pieceEnd(text, tail);
+  }
+  return fmt::format("{}{}{}", text.substr(0, head), kGap, text.substr(tail));
+}
+
+std::string shownName(const LockInfo& info, std::size_t width) {
+  return abridged(detail::escapeForDisplay(info.name, std::numeric_limits<std::size_t>::max()),
+                  width);
 }
 
 std::string holderText(const LockHolder& holder) {
@@ -186,12 +219,7 @@ std::string tableOfLocks(const std::vector<LockInfo>& locks,
   std::size_t name = 4;
   std::size_t kind = 4;
   for (const LockInfo& info : locks) {
-    Row row{detail::escapeForDisplay(info.name, 60),
-            kindText(info.kind),
-            lifetimeText(info),
-            "",
-            "-",
-            ""};
+    Row row{shownName(info, 60), kindText(info.kind), lifetimeText(info), "", "-", ""};
     if (!info.holders.empty()) {
       row.holder = holderText(info.holders.front());
       row.since = sinceText(info.holders.front(), now);

@@ -5,8 +5,10 @@
 #include <rlock/inspection.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rlock::cli {
@@ -34,6 +36,14 @@ namespace rlock::cli {
 /// Whether another could take it at once. A key that names no holder keeps everybody out, too,
 /// unless it counts what is left.
 [[nodiscard]] bool isFree(const std::optional<LockInfo>& info);
+
+/// What is longer than a width loses its middle, for which "..." stands: names that begin alike
+/// differ at their ends. An escape sequence stays whole.
+/// @param text  of detail::escapeForDisplay()
+[[nodiscard]] std::string abridged(std::string_view text, std::size_t width);
+
+/// The lock's name, escaped and abridged.
+[[nodiscard]] std::string shownName(const LockInfo& info, std::size_t width);
 
 /// The holder in one short text: label and place, or else the owner.
 [[nodiscard]] std::string holderText(const LockHolder& holder);

@@ -58,12 +58,15 @@ inline constexpr std::array<SubcommandWords, 12> kSubcommands{{
     {"list",
      "rlock list [OPTIONS] [PATTERN]",
      "List locks",
-     "PATTERN is as for Redis' SCAN: *, ?, [abc]. The whole database is walked, in small steps.",
+     "PATTERN is as for Redis' SCAN: *, ?, [abc]. The whole database is walked, in small steps.\n"
+     "WAIT is the number of waiters, of fair locks only: the server has no list of others.",
      false},
     {"top",
      "rlock top [OPTIONS] [PATTERN]",
      "Watch locks, their holders and waiters",
-     "The bar is the time that is left unless the hold is renewed. Press q to end.",
+     "The bar is the time that is left unless the hold is renewed. WAIT is the number of waiters,\n"
+     "of fair locks only: the server has no list of others. TURNS is how often a lock was seen to\n"
+     "change hands. A name that is too long loses its middle. Press q to end.",
      false},
     {"unlock",
      "rlock unlock --force [OPTIONS] NAME",

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace rlock::cli {
@@ -22,17 +23,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Cut or filled up to a width; the texts that come here are ASCII but for the bar.
-std::string fitted(std::string text, std::size_t width) {
-  if (text.size() > width) {
-    text.resize(width > 0 ? width - 1 : 0);
-    return width > 0 ? text + "~" : text;
-  }
-  return text + std::string(width - text.size(), ' ');
+// Cut or filled up to a width; the texts that come here are ASCII.
+std::string fitted(const std::string& text, std::size_t width) {
+  const std::string cut = abridged(text, width);
+  return cut + std::string(width - cut.size(), ' ');
 }
 
 std::string rightFitted(const std::string& text, std::size_t width) {
-  return text.size() >= width ? fitted(text, width) : std::string(width - text.size(), ' ') + text;
+  const std::string cut = abridged(text, width);
+  return std::string(width - cut.size(), ' ') + cut;
 }
 
 std::string holdersOf(const LockInfo& info) {
@@ -45,21 +44,42 @@ std::string holdersOf(const LockInfo& info) {
   return fmt::format("{}", fmt::join(owners, " "));
 }
 
-/// The widths of the columns. On a wide terminal names and holders get the additional space.
+/// The widths of the columns. On a wide terminal names and holders get the additional space, on a
+/// narrow one the columns with a width of 0 are left out.
 struct Widths {
-  std::size_t name, kind, bar, left, held, wait, turns, holder;
+  std::size_t name = 0, kind = 0, bar = 0, left = 0, held = 0, wait = 0, turns = 0, holder = 0;
 
   explicit Widths(std::size_t columns) {
-    kind = 6;
-    bar = columns >= 120 ? 20 : 10;
-    left = 7;
-    held = 7;
-    wait = 4;
-    turns = 5;
-    const std::size_t fixed = kind + bar + left + held + wait + turns + 7;
-    const std::size_t rest = columns > fixed + 2 ? columns - fixed : 2;
-    name = std::min<std::size_t>(rest * 2 / 5, 50);
+    std::size_t fixed = 1;
+    const auto use = [&fixed](std::size_t& column, std::size_t width) {
+      column = width;
+      fixed += width + 1;
+    };
+    if (columns >= 40) {
+      use(left, 7);
+      use(held, 7);
+      use(wait, 4);
+    }
+    if (columns >= 72) {
+      use(kind, 6);
+      use(bar, columns >= 120 ? 20 : 10);
+      use(turns, 5);
+    }
+    const std::size_t rest = columns - fixed;
+    name = rest / 2;
     holder = rest - name;
+  }
+
+  /// A line of the table, of one text for each column in their order.
+  [[nodiscard]] std::string line(const std::array<std::string, 8>& cells) const {
+    const std::array<std::size_t, 8> widths{name, kind, bar, left, held, wait, turns, holder};
+    std::string text;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      if (widths[i] > 0) {
+        text += (i > 0 ? " " : "") + cells[i];
+      }
+    }
+    return text;
   }
 };
 
@@ -191,31 +211,29 @@ std::vector<std::string> topPicture(const TopHeader& header,
   lines.push_back(style.bold(
       fitted(fmt::format("rlock top {}  {}  {}  {:.1f} ms",
                          header.time,
-                         header.server,
+                         detail::escapeForDisplay(header.server),
                          detail::escapeForDisplay(header.version),
                          std::chrono::duration<double, std::milli>(header.roundTrip).count()),
              columns)));
   if (header.error.empty()) {
-    lines.push_back(
-        fitted(fmt::format("{} names, {} held, {} queued waiters, {:.1f} hand-overs/s seen",
-                           locks.size(),
-                           held,
-                           waiting,
-                           tracker.changesPerSecond()),
-               columns));
+    lines.push_back(fitted(
+        fmt::format("{} names, {} held, {} waiting (fair locks only), {:.1f} hand-overs/s seen",
+                    locks.size(),
+                    held,
+                    waiting,
+                    tracker.changesPerSecond()),
+        columns));
   } else {
     lines.push_back(style.red(fitted(header.error, columns)));
   }
-  lines.push_back(style.dim(fitted(fmt::format("{} {} {} {} {} {} {} {}",
-                                               fitted("NAME", width.name),
-                                               fitted("KIND", width.kind),
-                                               fitted("TIME LEFT", width.bar),
-                                               rightFitted("", width.left),
-                                               rightFitted("HELD", width.held),
-                                               rightFitted("WAIT", width.wait),
-                                               rightFitted("TURNS", width.turns),
-                                               fitted("HOLDER", width.holder)),
-                                   columns)));
+  lines.push_back(style.dim(width.line({fitted("NAME", width.name),
+                                        fitted("KIND", width.kind),
+                                        fitted("TIME LEFT", width.bar),
+                                        rightFitted("", width.left),
+                                        rightFitted("HELD", width.held),
+                                        rightFitted("WAIT", width.wait),
+                                        rightFitted("TURNS", width.turns),
+                                        fitted("HOLDER", width.holder)})));
   const std::size_t room = rows - lines.size();
   const std::size_t shown = locks.size() <= room ? locks.size() : room - 1;
   for (std::size_t i = 0; i < shown; ++i) {
@@ -226,16 +244,15 @@ std::vector<std::string> topPicture(const TopHeader& header,
       left = *info.timeToLive == milliseconds::max() ? "no end" : showDuration(*info.timeToLive);
     }
     const std::string waiters = info.waiters.empty() ? "" : std::to_string(info.waiters.size());
-    lines.push_back(fmt::format(
-        "{} {} {} {} {} {} {} {}",
-        fitted(detail::escapeForDisplay(info.name, width.name), width.name),
-        fitted(std::string(shortKind(info.kind)), width.kind),
-        bar(info, history, width.bar, style),
-        rightFitted(left, width.left),
-        rightFitted(heldText(info, history, now, steadyNow), width.held),
-        style.yellow(rightFitted(waiters, width.wait)),
-        rightFitted(history.changes == 0 ? "" : std::to_string(history.changes), width.turns),
-        fitted(holderColumn(info), width.holder)));
+    lines.push_back(width.line(
+        {fitted(shownName(info, width.name), width.name),
+         fitted(std::string(shortKind(info.kind)), width.kind),
+         bar(info, history, width.bar, style),
+         rightFitted(left, width.left),
+         rightFitted(heldText(info, history, now, steadyNow), width.held),
+         style.yellow(rightFitted(waiters, width.wait)),
+         rightFitted(history.changes == 0 ? "" : std::to_string(history.changes), width.turns),
+         fitted(holderColumn(info), width.holder)}));
   }
   if (shown < locks.size()) {
     lines.push_back(

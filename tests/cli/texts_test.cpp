@@ -161,6 +161,26 @@ TEST(CliTexts, ALockInFull) {
   EXPECT_THAT(text, HasSubstr("2 in the queue"));
 }
 
+TEST(CliTexts, ATextThatIsTooLongLosesItsMiddle) {
+  EXPECT_EQ(abridged("orders:17", 9), "orders:17");
+  EXPECT_EQ(abridged("orders:17", 8), "ord...17");
+  EXPECT_EQ(abridged("orders:17", 4), "o...");
+  EXPECT_EQ(abridged("orders:17", 2), "..");
+  EXPECT_EQ(abridged("orders:17", 0), "");
+  // Escape sequences stay whole.
+  EXPECT_EQ(abridged("a\\x01b\\\\c\\x02", 8), "a...\\x02");
+  EXPECT_EQ(abridged("\\n\\n\\n\\n", 7), "\\n...\\n");
+}
+
+TEST(CliTexts, TheTableTellsLongNamesApart) {
+  std::vector<LockInfo> locks{heldLock(), heldLock()};
+  locks[0].name = std::string(70, 'x') + ":1";
+  locks[1].name = std::string(70, 'x') + ":2";
+  const std::string table = tableOfLocks(locks, *example().since, Style(ColorMode::never, 1));
+  EXPECT_THAT(table, HasSubstr("x:1  "));
+  EXPECT_THAT(table, HasSubstr("x:2  "));
+}
+
 TEST(CliTexts, NoEscapeSequenceOfOthersReachesTheTerminal) {
   LockInfo hostile = heldLock();
   hostile.name = "a\033[2Jb";

@@ -9,7 +9,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 LockInfo lockOf(const std::string& name, const std::string& owner, milliseconds left) {
   LockInfo info;
@@ -44,8 +46,8 @@ TEST_F(TopView, FitsEveryTerminal) {
                            "uuid:1",
                            milliseconds(20'000)));
   }
-  for (const auto& [columns, rows] :
-       std::vector<std::pair<int, int>>{{80, 24}, {200, 50}, {132, 100}, {72, 10}}) {
+  for (const auto& [columns, rows] : std::vector<std::pair<int, int>>{
+           {80, 24}, {200, 50}, {132, 100}, {72, 10}, {71, 24}, {40, 24}, {39, 24}, {20, 4}}) {
     const auto lines = picture(locks, columns, rows);
     ASSERT_EQ(lines.size(), static_cast<std::size_t>(rows));
     for (const std::string& line : lines) {
@@ -55,6 +57,37 @@ TEST_F(TopView, FitsEveryTerminal) {
       EXPECT_THAT(lines.back(), HasSubstr("more"));
     }
   }
+}
+
+/// Names of one service begin alike and differ at the end.
+TEST_F(TopView, ANameThatIsCutKeepsItsEnd) {
+  const std::string start = "shop:production:orders:by-customer:";
+  std::vector<LockInfo> locks;
+  for (const char* const end : {"1700", "1701"}) {
+    locks.push_back(lockOf(start + end, "u:1", seconds(9)));
+  }
+  const auto small = picture(locks, 80, 24);
+  EXPECT_THAT(small[3], StartsWith("shop:pr...er:1700 lock "));
+  EXPECT_THAT(small[4], StartsWith("shop:pr...er:1701 lock "));
+  const auto wide = picture(locks, 200, 50);
+  EXPECT_THAT(wide[3], StartsWith(start + "1700 "));
+}
+
+TEST_F(TopView, AHolderThatIsCutKeepsItsEnd) {
+  LockInfo info = lockOf("a", "6f1ed9a2-0b3c-4c57-9d52-3a4e7f60b1aa:17", seconds(9));
+  EXPECT_THAT(picture({info}, 80, 24)[3], EndsWith("job (an... pid 1)"));
+  info.holders.front().label.clear();
+  EXPECT_THAT(picture({info}, 80, 24)[3], EndsWith("6f1ed9a...b1aa:17"));
+  EXPECT_THAT(picture({info}, 200, 50)[3], HasSubstr(info.holders.front().owner));
+}
+
+/// Half of an escape sequence would be taken for something else.
+TEST_F(TopView, ANameInUtf8IsCutBetweenItsBytes) {
+  const std::string name = "stra\u00dfe:gr\u00f6\u00dfe:\u00e9t\u00e9";
+  const std::string whole = "stra\\xc3\\x9fe:gr\\xc3\\xb6\\xc3\\x9fe:\\xc3\\xa9t\\xc3\\xa9";
+  EXPECT_THAT(picture({lockOf(name, "u:1", seconds(9))}, 200, 50)[3], StartsWith(whole + " "));
+  EXPECT_THAT(picture({lockOf(name, "u:1", seconds(9))}, 80, 24)[3],
+              StartsWith("stra...t\\xc3\\xa9  lock "));
 }
 
 TEST_F(TopView, ABarIsTheTimeThatIsLeft) {
@@ -95,7 +128,7 @@ TEST_F(TopView, ShowsHoldersAndWaiters) {
   shared.holders.push_back({"u:2", 1, false, "", {}});
   shared.waiters = {"u:3", "u:4"};
   const auto lines = picture({shared}, 120, 24);
-  EXPECT_THAT(lines[1], HasSubstr("1 names, 1 held, 2 queued waiters"));
+  EXPECT_THAT(lines[1], HasSubstr("1 names, 1 held, 2 waiting (fair locks only)"));
   EXPECT_THAT(lines[3], HasSubstr("2 holders: job (ana@web1, pid 1)"));
 }
 
