@@ -20,6 +20,7 @@
 namespace rlock::test {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -507,6 +508,38 @@ TEST_F(CliTerminal, NamesAreEscapedOnATerminalOnly) {
   EXPECT_TRUE(terminal.shows("odd\\x1b[2Jname")) << terminal.all();
   EXPECT_EQ(terminal.wait(), 0);
   EXPECT_EQ(run({"list", "--names"}).output, "odd\033[2Jname\n");
+}
+
+/// All subcommands that have colours.
+TEST_F(CliTerminal, ColoursAreForTerminalsThatWantThem) {
+  occupy("a");
+  const auto colours = ContainsRegex("\033\\[[0-9]+m");
+  const std::vector<std::vector<std::string>> subcommands{
+      {"show", "a"}, {"list"}, {"top", "--frames", "1"}, {"doctor"}};
+  const auto shown = [&](std::vector<std::string> environment,
+                         const std::vector<std::string>& subcommand,
+                         const std::vector<std::string>& options) {
+    std::vector<std::string> line{"env", "-u", "NO_COLOR"};
+    line.insert(line.end(), environment.begin(), environment.end());
+    line.push_back(cliProgram());
+    line.insert(line.end(), subcommand.begin(), subcommand.end());
+    line.insert(line.end(), options.begin(), options.end());
+    OnTerminal terminal(server().uri(), line);
+    EXPECT_NE(terminal.wait(), -1);
+    // It has said something.
+    EXPECT_THAT(terminal.all(), HasSubstr("\n"));
+    return terminal.all();
+  };
+  for (const auto& subcommand : subcommands) {
+    SCOPED_TRACE(subcommand.front());
+    EXPECT_THAT(shown({}, subcommand, {}), colours);
+    EXPECT_THAT(shown({"NO_COLOR="}, subcommand, {}), colours) << "an empty value says nothing";
+    EXPECT_THAT(shown({"NO_COLOR=1"}, subcommand, {}), Not(colours));
+    EXPECT_THAT(shown({"NO_COLOR=1"}, subcommand, {"--color=always"}), colours);
+    EXPECT_THAT(shown({"TERM=dumb"}, subcommand, {}), Not(colours));
+    EXPECT_THAT(shown({}, subcommand, {"--color=never"}), Not(colours));
+    EXPECT_THAT(run(subcommand).output, Not(colours)) << "this is no terminal";
+  }
 }
 
 TEST_F(CliTerminal, AHoldInTheBackgroundLeavesTheTerminalToTheShell) {
