@@ -96,7 +96,7 @@ class Parser {
     for (const SubcommandWords& words : kSubcommands) {
       CLI::App* const sub =
           app_.add_subcommand(std::string(words.name), std::string(words.description));
-      sub->footer(std::string(words.details));
+      sub->footer(fmt::format("{}{}", words.details, kSubcommandFooter));
       sub->fallthrough();
       if (words.name == "man") {
         sub->group("");

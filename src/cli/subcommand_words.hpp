@@ -96,6 +96,10 @@ inline constexpr std::array<SubcommandWords, 12> kSubcommands{{
     {"man", "rlock man", "Print the manual page, in roff", "Example: rlock man | man -l -", false},
 }};
 
+/// The end of the help of each subcommand.
+inline constexpr std::string_view kSubcommandFooter =
+    "\n\nAll subcommands have --uri, --config, --verbose and --color: see \"rlock --help\".";
+
 /// The end of the help of the whole program.
 inline constexpr std::string_view kFooter =
     "The server is named by --uri, or by RLOCK_URI, or by \"uri = ...\" in the configuration file\n"

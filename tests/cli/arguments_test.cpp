@@ -206,6 +206,8 @@ TEST_F(CliArguments, HelpIsNoMistake) {
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.output, HasSubstr("rlock run [OPTIONS] NAME"));
   EXPECT_THAT(help.output, HasSubstr("Examples:"));
+  // An option that is common to all, and not repeated in each help, must be found.
+  EXPECT_THAT(refused({"doctor", "--help"}).output, HasSubstr("--uri"));
   EXPECT_THAT(refused({"--version"}).output, HasSubstr("rlock "));
 }
 
