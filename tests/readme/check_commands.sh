@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# That something runs each command of README.md and docs/*.md: commands.txt says what, and its head says what it can be.
+# That something runs each command of README.md and docs/*.md: commands.txt says what, and its head says what it can be. And
+# that what their running text says of commands, in backticks, is so: the words and options are there.
 #
-# Usage: check_commands.sh ROOT                     each command is in the list, and what the list names is there
+# Usage: check_commands.sh ROOT                     each command is in the list, and what the list names is there; and
+#                                                   so is what the text names
 #        check_commands.sh ROOT --run PROGRAM BUILD executes what is to be executed here: PROGRAM is rlock, BUILD the
-#                                                   folder of a build, RLOCK_URI the server
+#                                                   folder of a build, RLOCK_URI the server; and asks PROGRAM for
+#                                                   the options of its subcommands
 #        check_commands.sh ROOT --print HOW         the commands of that kind, in the order of the documents
 set -euo pipefail
 root=$(realpath "$1")
@@ -103,6 +106,99 @@ check_list() {
   ((wrong == 0 && total >= 100))
 }
 
+# ------------------------------------------------------------------------- what the running text names
+
+options_of() {  # FILE...
+  grep -ohE -- '(^|[^a-z-])--[a-z][a-z-]+' "$@" | grep -oE -- '--[a-z-]+' | sort -u
+}
+
+# The options in the words of one command, without their values.
+options_in() {  # COMMAND
+  grep -oE -- '(^| )--[a-z][a-z-]+' <<<"$1" | tr -d ' ' || true
+}
+
+check_options() {  # WHERE, COMMAND, WHOSE, KNOWN OPTIONS
+  local option
+  for option in $(options_in "$2"); do
+    grep -qxF -- "$option" <<<"$4" || complain "$1: no option of $3: $option in: $2"
+  done
+}
+
+# Each command line of rlock in a text, up to the "--" that ends it; the command behind that may be another rlock.
+rlock_parts() {  # COMMAND
+  sed 's/ -- /\n/g' <<<"$1" | sed -nE 's/^(sudo )?(rlock .*)/\2/p'
+}
+
+check_mentions() {
+  local document span part script word total=0 subcommands program_options all_options
+  subcommands=$(sed -nE 's/^ +\{"([a-z]+)",$/\1/p' src/cli/subcommand_words.hpp)
+  program_options=$(options_of src/cli/arguments.cpp)
+  # And two that are others': of container runtimes, and of GoogleTest.
+  all_options=$(options_of src/cli/arguments.cpp examples/*.sh tests/*.sh tests/*/*.sh bench/*.sh bench/*.cpp bench/*/*.sh
+    printf '%s\n' --init --gtest)
+  while IFS=$'\t' read -r document span; do
+    case $span in
+      'rlock '* | 'sudo rlock '*)
+        while IFS= read -r part; do
+          word=${part#rlock }
+          word=${word%% *}
+          [[ $word =~ ^[A-Z]+$ || $word == -* ]] || grep -qxF -- "$word" <<<"$subcommands" ||
+            complain "$document: rlock has no subcommand $word: $span"
+          check_options "$document" "$part" rlock "$program_options
+--help
+--version"
+        done < <(rlock_parts "$span")
+        ;;
+      --[a-z]*)
+        if [[ $document == docs/cli.md && $span != --init* ]]; then
+          check_options "$document" "$span" rlock "$program_options"
+        else
+          check_options "$document" "$span" 'any of our programs' "$all_options"
+        fi
+        ;;
+      examples/*.sh* | tests/*.sh* | bench/*.sh*)
+        script=${span%% *}
+        if [[ ! -e $script ]]; then
+          complain "$document: there is no $script: $span"
+        else
+          check_options "$document" "$span" "$script" "$(options_of "$script" examples/topologies.sh)"
+        fi
+        ;;
+      rlock_bench' '*)
+        check_options "$document" "$span" rlock_bench "$(options_of bench/*.cpp)"
+        for word in $(grep -oE ' [a-z]+' <<<"$span"); do
+          grep -qF "\"$word\"" bench/*.cpp || complain "$document: rlock_bench has no mode $word: $span"
+        done
+        ;;
+      cmake' '*)
+        for word in $(grep -oE -- '--preset [a-z]+' <<<"$span" | cut -d' ' -f2); do
+          grep -q "\"name\": \"$word\"" CMakePresets.json || complain "$document: there is no preset $word: $span"
+        done
+        ;;
+      *) continue ;;
+    esac
+    total=$((total + 1))
+  done < <(awk -f "$here/mentions.awk" README.md docs/*.md)
+  echo "$total mentions, $wrong of them wrong"
+  ((wrong == 0 && total >= 50))
+}
+
+# By the program itself: an option that another subcommand has does not help.
+check_options_by_help() {  # PROGRAM
+  local document span part word common
+  local -A help=()
+  common=$("$1" --help)
+  while IFS=$'\t' read -r document span; do
+    while IFS= read -r part; do
+      word=${part#rlock }
+      word=${word%% *}
+      [[ $word =~ ^[a-z]+$ ]] || continue
+      [[ -v help[$word] ]] || help[$word]=$("$1" "$word" --help 2>&1)
+      check_options "$document" "$part" "rlock $word" "$(options_of - <<<"${help[$word]}$common")"
+    done < <(rlock_parts "$span")
+  done < <(awk -f "$here/mentions.awk" README.md docs/*.md)
+}
+
 # ----------------------------------------------------------------------------------- what is executed here
 
 work=
@@ -170,6 +266,7 @@ check_usage() {  # COMMAND
 run_all() {  # PROGRAM BUILD
   local document command count=0
   prepare "$1"
+  check_options_by_help "$1"
   while IFS=$'\t' read -r document command; do
     find_entry "$command"
     [[ -n $entry ]] || continue
@@ -187,7 +284,10 @@ run_all() {  # PROGRAM BUILD
 }
 
 case $mode in
-  '') check_list ;;
+  '')
+    check_list
+    check_mentions
+    ;;
   --run) run_all "$3" "$4" ;;
   --print)
     while IFS=$'\t' read -r document command; do
