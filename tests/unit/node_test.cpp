@@ -20,14 +20,33 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace rlock::detail {
 namespace node_test {
 namespace {
 
 using namespace std::chrono_literals;
+
+/// There is never memory to write its words anew.
+class WordlessCall final : public Call {
+ public:
+  WordlessCall() {
+    setCommand({"TAKE", "key"});
+    setLate(Late::takes);
+    setSlot(7);
+  }
+
+  std::optional<Outcome> outcome;
+
+ private:
+  void recompose(bool /*tombstone*/) override { throw std::bad_alloc(); }
+  void finished(Outcome end) noexcept override { outcome = std::move(end); }
+};
 
 /// One server, and a call that was sent to it and may wait for a minute.
 class NodeTest : public ::testing::Test {
@@ -214,6 +233,20 @@ TEST_F(NodeTest, ACallThatGoesOnWithoutMemoryEndsInItsTime) {
     EXPECT_FALSE(call->outcome.has_value());
   }
   server_->failAt(1);
+  env_->advance(kMemoryPause);
+  ASSERT_TRUE(call->outcome.has_value());
+  ASSERT_TRUE(call->outcome->error.has_value());
+  EXPECT_EQ(call->outcome->error->errc(), Errc::overloaded);
+}
+
+TEST_F(NodeTest, ACallThatGoesOnWithoutMemoryForItsWordsEndsInItsTime) {
+  server_->answer(test::numberReply(1));
+  server_->failAt(1);
+  const auto call = makeIntrusive<WordlessCall>();
+  call->setPersistent(true);
+  dispatcher_->start(call, env_->now() + 10 * kMemoryPause);
+  env_->advance(9 * kMemoryPause);
+  EXPECT_FALSE(call->outcome.has_value());
   env_->advance(kMemoryPause);
   ASSERT_TRUE(call->outcome.has_value());
   ASSERT_TRUE(call->outcome->error.has_value());
