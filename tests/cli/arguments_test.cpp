@@ -170,6 +170,11 @@ TEST_F(CliArguments, FurtherLocks) {
   for (const char* single : {"--fenced", "--semaphore=2", "--red=redis://a"}) {
     EXPECT_EQ(refused({"run", "--also", "b", single, "a", "x"}).code, 64) << single;
   }
+  // Options may follow the name of what is held.
+  const Arguments held = parsed({"hold", "--also", "b", "a", "--json"});
+  EXPECT_EQ(held.lock.name, "a");
+  EXPECT_THAT(held.lock.also, ElementsAre("b"));
+  EXPECT_TRUE(held.json);
 }
 
 TEST_F(CliArguments, Mistakes) {
