@@ -106,20 +106,36 @@ TEST(GroupRelease, IsAnsweredWhenTheRestThatAnotherThreadReleasesIsFree) {
   EXPECT_EQ(members.releaseError(), Errc::notOwner);
 }
 
-/// Three members whose owner takes them anew. By the first one's answer all are lost, which nobody
-/// has told yet.
-struct TakenAfterALoss : MembersInTime<MultiLock> {
+/// Three members whose owner takes them anew. By the first one's answer that and perhaps the second
+/// are lost, and so the whole, which nobody has told yet.
+template <class Lock, std::size_t Lost>
+struct TakenAfterTheLossOf : MembersInTime<Lock> {
   IntrusivePtr<HoldHandle> lost;
 
-  TakenAfterALoss() {
-    acquire();
-    lost = hold();
-    list[0]->onGrant = [this] { list[0]->grants.front()->markLost(LossReason::refused); };
-    acquire();
-    EXPECT_NE(hold(), lost);
+  TakenAfterTheLossOf() {
+    this->acquire();
+    lost = this->hold();
+    this->list[0]->onGrant = [this] {
+      for (std::size_t i = 0; i < Lost; ++i) {
+        this->list[i]->grants.front()->markLost(LossReason::refused);
+      }
+    };
+    this->acquire();
+    EXPECT_NE(this->hold(), lost);
     EXPECT_EQ(lost->reason(), LossReason::none);
   }
+
+  /// The loss is told; the third member's answer waits for `slow`.
+  void tellLoss(Queue& slow) {
+    this->list[2]->releases = &slow;
+    this->pass(0ms);
+    this->list[2]->releases = nullptr;
+    EXPECT_EQ(lost->reason(), LossReason::refused);
+    EXPECT_EQ(slow.size(), 1U);
+  }
 };
+
+using TakenAfterALoss = TakenAfterTheLossOf<MultiLock, 1>;
 
 TEST(GroupRelease, TakesTheRestOfTheHoldBeforeWithItWhoseLossNobodyHasToldYet) {
   TakenAfterALoss members;
@@ -140,10 +156,7 @@ TEST(GroupRelease, TakesTheRestOfTheHoldBeforeWithItWhoseLossNobodyHasToldYet) {
 TEST(GroupRelease, WaitsForTheRestOfTheHoldBefore) {
   TakenAfterALoss members;
   Queue slow;
-  members.list[2]->releases = &slow;
-  members.pass(0ms);
-  EXPECT_EQ(members.lost->reason(), LossReason::refused);
-  members.list[2]->releases = nullptr;
+  members.tellLoss(slow);
   members.release();
   EXPECT_FALSE(members.released) << "the third is not free of the lost hold";
   runAll(slow);
@@ -151,12 +164,32 @@ TEST(GroupRelease, WaitsForTheRestOfTheHoldBefore) {
   ASSERT_TRUE(members.released && members.released->has_value());
 }
 
+// Others wait for the lock: a node that hangs must not keep it from them.
+TEST(GroupRelease, IsSentBeforeTheRestOfTheHoldBeforeIsFree) {
+  TakenAfterALoss members;
+  Queue slow;
+  members.tellLoss(slow);
+  members.release();
+  EXPECT_EQ(slow.size(), 1U);
+  EXPECT_EQ(members.list[0]->released, 2);
+  EXPECT_EQ(members.list[1]->released, 2);
+  EXPECT_EQ(members.list[2]->released, 1) << "of the hold that it is for";
+}
+
+TEST(GroupRelease, WaitsForAMajorityToBeFreeOfTheHoldBefore) {
+  TakenAfterTheLossOf<RedLock, 2> members;
+  Queue slow;
+  members.tellLoss(slow);
+  members.release();
+  EXPECT_EQ(slow.size(), 1U);
+  ASSERT_TRUE(members.released && members.released->has_value());
+  EXPECT_EQ(**members.released, ReleaseOutcome::released);
+}
+
 TEST(GroupRelease, OfOneOfTwoAcquisitionsAfterALossWaitsForNothing) {
   TakenAfterALoss members;
   Queue slow;
-  members.list[2]->releases = &slow;
-  members.pass(0ms);
-  members.list[2]->releases = nullptr;
+  members.tellLoss(slow);
   members.acquire();
   members.release();
   ASSERT_TRUE(members.released && members.released->has_value());

@@ -57,6 +57,18 @@ TEST(ReleaseTally, OfAMajorityThatWasNotHeldIsNotOwner) {
   EXPECT_EQ(tally.ofMajority(2), ReleaseTally::Result::failed);
 }
 
+TEST(ReleaseTally, OfSpareMembersNoAnswerIsWaitedFor) {
+  ReleaseTally tally;
+  tally.members = 3;
+  tally.spare = 2;
+  EXPECT_EQ(tally.ofMajority(3), ReleaseTally::Result::pending);
+  tally.failed = 1;
+  EXPECT_EQ(tally.ofMajority(3), ReleaseTally::Result::notOwner);
+  tally.spare = 3;
+  tally.failed = 0;
+  EXPECT_EQ(tally.ofMajority(3), ReleaseTally::Result::notOwner);
+}
+
 TEST(ReleaseTally, OfAReentryThatFewMembersSaw) {
   ReleaseTally tally;
   tally.members = 1;

@@ -27,7 +27,9 @@ namespace rlock::detail {
 ///
 /// There are up to two rounds: what was planned, and the rest of a hold that the first one finds
 /// lost. The second may begin while the first is still asking members whose answers decide nothing,
-/// so each has a plan of its own, which stays; the latest decides the outcome.
+/// so each has a plan of its own, which stays; the latest decides the outcome. The rest of the
+/// owner's hold before goes back at the same time, and the caller is told when that is done, too:
+/// the lock is free of lost holds then.
 class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
  public:
   /// It takes all the memory that a release needs before its plan is taken, because a plan that was
@@ -40,6 +42,11 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
 
   /// Before start(), or instead of it.
   void plan(GroupHolds::Leaving leaving);
+  /// As plan(), for what belongs to nobody any more: it is done when as many members are free of it
+  /// as make the lock.
+  void planRest(GroupHolds::Leaving leaving);
+  /// Before start().
+  void waitFor(IntrusivePtr<GroupHold> before) noexcept { before_ = std::move(before); }
   /// Carries out what was planned.
   void start();
   /// Instead of start(): there is nothing to release.
@@ -65,6 +72,8 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   void answered(Part part, const Result<ReleaseOutcome>& result);
   void judge();
   void judgeNow();
+  /// Tells the caller the outcome.
+  void tell();
   /// A loss that this release is the first to find ends the owner's earlier acquisitions as well.
   void releaseRest();
 
@@ -73,14 +82,18 @@ class GroupLock::Releasing : public std::enable_shared_from_this<Releasing> {
   const std::shared_ptr<GroupLock> group_;
   const OwnerId owner_;
   IntrusivePtr<GroupHold> hold_;  // as planned; null: it was not taken through this group
+  /// The owner's hold before; null: there is none, or nothing of it is on its way back.
+  IntrusivePtr<GroupHold> before_;
   AnnotatedMutex mutex_;
   std::vector<bool> gone_ RLOCK_GUARDED_BY(mutex_);  // members on which nothing was left
   std::array<GroupHold::Plan, 2> plans_ RLOCK_GUARDED_BY(mutex_);
   std::size_t round_ RLOCK_GUARDED_BY(mutex_) = 0;  // the latest
   ReleaseTally tally_ RLOCK_GUARDED_BY(mutex_);     // of the latest
+  std::size_t spare_ RLOCK_GUARDED_BY(mutex_) = 0;  // ReleaseTally::spare
   Rest rest_ RLOCK_GUARDED_BY(mutex_) = Rest::unknown;
   std::size_t stillHeld_ RLOCK_GUARDED_BY(mutex_) = 0;
   std::optional<Error> error_ RLOCK_GUARDED_BY(mutex_);
+  std::optional<Result<ReleaseOutcome>> outcome_ RLOCK_GUARDED_BY(mutex_);  // as soon as certain
   Done<ReleaseOutcome> done_ RLOCK_GUARDED_BY(mutex_);
 };
 
@@ -88,6 +101,15 @@ inline void GroupLock::Releasing::plan(GroupHolds::Leaving leaving) {
   hold_ = std::move(leaving.hold);
   const MutexLock lock(mutex_);
   begin(0, std::move(leaving.plan));
+}
+
+inline void GroupLock::Releasing::planRest(GroupHolds::Leaving leaving) {
+  {
+    const MutexLock lock(mutex_);
+    spare_ = group_->members().size() - group_->members().need();
+  }
+  leaving.plan.last = true;
+  plan(std::move(leaving));
 }
 
 inline void GroupLock::Releasing::start() {
@@ -105,12 +127,22 @@ inline void GroupLock::Releasing::startRound(std::size_t round) {
 }
 
 inline void GroupLock::Releasing::end(Result<ReleaseOutcome> result) {
+  {
+    const MutexLock lock(mutex_);
+    outcome_.emplace(std::move(result));
+  }
+  tell();
+}
+
+inline void GroupLock::Releasing::tell() {
+  std::optional<Result<ReleaseOutcome>> outcome;
   std::optional<Done<ReleaseOutcome>> done;
   {
     const MutexLock lock(mutex_);
+    outcome.emplace(std::move(*outcome_));
     done.emplace(std::move(done_));
   }
-  (*done)(std::move(result));
+  (*done)(std::move(*outcome));
 }
 
 inline void GroupLock::Releasing::begin(std::size_t round, GroupHold::Plan plan) {
@@ -118,6 +150,7 @@ inline void GroupLock::Releasing::begin(std::size_t round, GroupHold::Plan plan)
   plans_[round] = std::move(plan);
   tally_ = ReleaseTally();
   tally_.valid = plans_[round].valid;
+  tally_.spare = spare_;
   const auto& incarnations = plans_[round].incarnations;
   for (std::size_t i = 0; i < incarnations.size(); ++i) {
     tally_.members += static_cast<std::size_t>(!incarnations[i].empty() && counts({round, i}));
@@ -220,11 +253,10 @@ inline void GroupLock::Releasing::judge() {
 }
 
 inline void GroupLock::Releasing::judgeNow() {
-  std::optional<Result<ReleaseOutcome>> result;
-  std::optional<Done<ReleaseOutcome>> done;
+  bool certain = false;
   {
     const MutexLock lock(mutex_);
-    if (!done_ || rest_ == Rest::asked) {
+    if (outcome_ || rest_ == Rest::asked) {
       return;
     }
     switch (group_->members().needsAll() ? tally_.ofAll()
@@ -232,30 +264,31 @@ inline void GroupLock::Releasing::judgeNow() {
       case ReleaseTally::Result::pending:
         return;
       case ReleaseTally::Result::released:
-        result.emplace(plans_[round_].last && stillHeld_ < group_->members().need()
-                           ? ReleaseOutcome::released
-                           : ReleaseOutcome::stillHeld);
+        outcome_.emplace(plans_[round_].last && stillHeld_ < group_->members().need()
+                             ? ReleaseOutcome::released
+                             : ReleaseOutcome::stillHeld);
         break;
       case ReleaseTally::Result::notOwner:
         if (!plans_[round_].last && rest_ == Rest::unknown) {
           rest_ = Rest::asked;
           break;
         }
-        result.emplace(group_->members().describe(
+        outcome_.emplace(group_->members().describe(
             Error(Errc::notOwner, "not held by this owner, or no longer; nothing is left of it")));
         break;
       case ReleaseTally::Result::failed:
-        result.emplace(error_ ? *error_ : Error(Errc::serverError, "no outcome"));
+        outcome_.emplace(error_ ? *error_ : Error(Errc::serverError, "no outcome"));
         break;
     }
-    if (result) {
-      done.emplace(std::move(done_));
-    }
+    certain = outcome_.has_value();
   }
-  if (done) {
-    (*done)(std::move(*result));
-  } else {
+  if (!certain) {
     releaseRest();
+    return;
+  }
+  UniqueFunction<void()> then = [self = shared_from_this()] { self->tell(); };
+  if (!before_ || !before_->whenGivenBack(then)) {
+    then();
   }
 }
 
@@ -299,8 +332,7 @@ inline void GroupLock::giveBack(const IntrusivePtr<GroupHold>& hold) {
   if (plan.incarnations.empty()) {
     return;
   }
-  plan.last = true;
-  releasing->plan({hold, std::move(plan)});
+  releasing->planRest({hold, std::move(plan)});
   releasing->start();
 }
 
@@ -324,17 +356,13 @@ inline void GroupLock::startRelease(ReleaseTarget target, Done<ReleaseOutcome> d
     // the rest of it back, and may be kept from it by the application.
     if (before) {
       ifThereIsMemorySoon([&] { giveBack(before); });
+      releasing->waitFor(before);
     }
-    UniqueFunction<void()> release = [releasing, hold] {
-      UniqueFunction<void()> start = [releasing] { releasing->start(); };
-      if (!hold->whenGivenBack(start)) {
-        start();
-      }
-    };
-    // The rest of a lost hold may still be on its way back. The release waits for that, so that the
-    // lock is free of lost holds when this call returns.
-    if (!before || !before->whenGivenBack(release)) {
-      release();
+    // The rest of this hold, if it is lost, may still be on its way back. The release waits for
+    // that, so that the lock is free of it when this call returns.
+    UniqueFunction<void()> start = [releasing] { releasing->start(); };
+    if (!hold->whenGivenBack(start)) {
+      start();
     }
     return;
   }

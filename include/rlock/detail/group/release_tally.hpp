@@ -16,8 +16,11 @@ struct ReleaseTally {
   std::size_t notOwner = 0;  ///< members on which nothing was held any more
   std::size_t failed = 0;    ///< members that could not be asked
   bool valid = false;        ///< the whole was held when the release began
+  std::size_t spare = 0;     ///< members that need not have answered
 
-  [[nodiscard]] bool complete() const noexcept { return released + notOwner + failed == members; }
+  [[nodiscard]] bool complete() const noexcept {
+    return released + notOwner + failed + spare >= members;
+  }
 
   /// For a lock that is held when all members are.
   [[nodiscard]] Result ofAll() const noexcept;
