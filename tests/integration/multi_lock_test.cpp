@@ -670,6 +670,62 @@ TEST_F(MultiLock, ASecondObjectOfTheSameMembers) {
   EXPECT_TRUE(client.getLock("a").isHeldByCurrentThread()) << "not taken by a group";
 }
 
+TEST_F(MultiLock, WhatASecondObjectReleasesCountsNoMoreForTheFirst) {
+  Client client = connect();
+  const auto readersOf = [&] {
+    return multiLock({client.getReadWriteLock("x").readLock(), client.getLock("a")});
+  };
+  const std::vector<std::pair<RLock, RLock>> pairs{
+      {threeOf(client), multiOf(client, {"c", "a", "b"})}, {readersOf(), readersOf()}};
+  for (auto [first, second] : pairs) {
+    first.lock();
+    first.lock();
+    second.unlock();
+    first.lock();
+    first.unlock();
+    EXPECT_EQ(first.getHoldCount(), 1);
+    EXPECT_EQ(outcomeOf([&] { first.unlock(); }), "ok");
+    expectNoKeys();
+
+    first.lock();
+    first.lock();
+    second.unlock();
+    EXPECT_EQ(outcomeOf([&] { first.unlock(); }), "ok");
+    expectNoKeys();
+
+    first.lock();
+    second.unlock();
+    second.lock();
+    EXPECT_EQ(outcomeOf([&] { first.unlock(); }), "ok") << "what the second object took";
+    expectNoKeys();
+  }
+}
+
+TEST_F(MultiLock, AReentryAfterAReleaseLeavesTheOuterHold) {
+  Client client = connect();
+  RLock lock = threeOf(client);
+  const OwnerId owner = newOwner();
+  const Lease outer = lock.acquire({}, owner);
+  EXPECT_EQ(lock.acquire({}, owner).release(), ReleaseResult::stillHeld);
+  EXPECT_EQ(lock.acquire({}, owner).release(), ReleaseResult::stillHeld);
+  EXPECT_TRUE(outer.held());
+}
+
+TEST_F(MultiLock, WhatASecondObjectReleasesIsNoLoss) {
+  Client client = connect();
+  RLock first = threeOf(client);
+  const OwnerId owner = newOwner();
+  const Lease over = first.acquire({}, owner);
+  threeOf(client).unlockAsync(owner).get();
+  EXPECT_FALSE(over.held());
+  const Lease next = first.acquire({}, owner);
+  EXPECT_TRUE(next.held());
+  // A loss would be told on the loop thread, which has answered by then.
+  first.isLockedAsync().get();
+  EXPECT_EQ(over.lossReason(), LossReason::none);
+  EXPECT_FALSE(over.lostToken().stop_requested());
+}
+
 /// A call keeps what it needs of its object, and the members know what their owner holds.
 TEST_F(MultiLock, ATemporaryObject) {
   Client client = connect();

@@ -719,6 +719,29 @@ TEST_F(RedLock, WhatWasFreedByForceAndTakenByOtherWaysIsNotReleased) {
   EXPECT_EQ(outcomeOf([&] { node(0).client->getLock("r").unlock(); }), "ok");
 }
 
+TEST_F(RedLock, WhatASecondObjectReleasesCountsNoMoreForTheFirst) {
+  startNodes(3);
+  RLock first = redLock(locks("r"));
+  RLock second = redLock(locks("r"));
+  warm(first);
+  const auto lockOnAll = [&](RLock& lock, const std::string& count) {
+    lock.lock();
+    for (std::size_t i = 0; i < nodeCount(); ++i) {
+      EXPECT_EVENTUALLY(kLong,
+                        node(i).raw->run({"HVALS", memberName(i, "r")}).strings() ==
+                            std::vector<std::string>{count});
+    }
+  };
+  lockOnAll(first, "1");
+  lockOnAll(first, "2");
+  second.unlock();
+  ASSERT_EVENTUALLY(kLong, first.getHoldCount() == 1);
+  lockOnAll(first, "2");
+  first.unlock();
+  EXPECT_EQ(outcomeOf([&] { first.unlock(); }), "ok");
+  EXPECT_EVENTUALLY(kLong, countWith("r") == 0);
+}
+
 TEST_F(RedLock, WaitingForOnesOwnReadHoldsIsRefusedAtOnce) {
   RLOCK_ONE_SERVER_ONLY("has members of one name on several servers");
   startNodes(3);

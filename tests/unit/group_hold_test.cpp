@@ -153,6 +153,57 @@ TEST_F(GroupHoldTest, AMemberThatComesAfterTheReleaseIsNotTakenIn) {
   EXPECT_FALSE(hold_->join(2, grant()));
 }
 
+TEST_F(GroupHoldTest, IsOverAndNotLostOnceItsOwnerHasGivenAMajorityBackByOtherWays) {
+  ASSERT_TRUE(hold_->join(2, grant()));
+  GroupHold::Plan rest;
+  EXPECT_FALSE(hold_->endIfReturned(nullptr, rest));
+  grants_[0].hold->setReleased();
+  EXPECT_FALSE(hold_->endIfReturned(nullptr, rest)) << "two are left";
+  EXPECT_FALSE(hold_->released());
+  grants_[1].hold->setReleased();
+  ASSERT_TRUE(hold_->endIfReturned(nullptr, rest));
+  ASSERT_EQ(rest.incarnations.size(), 3U);
+  EXPECT_TRUE(rest.incarnations[0].empty());
+  EXPECT_TRUE(rest.incarnations[1].empty());
+  EXPECT_EQ(rest.incarnations[2].size(), 1U) << "nobody else gives it back";
+  EXPECT_TRUE(hold_->released());
+  EXPECT_TRUE(hold_->repairs().stop_requested());
+  rest = {};
+  EXPECT_TRUE(hold_->endIfReturned(nullptr, rest)) << "still";
+  EXPECT_TRUE(rest.empty());
+  EXPECT_EQ(hold_->reason(), LossReason::none);
+  EXPECT_EQ(losses_, 0);
+}
+
+TEST_F(GroupHoldTest, ALossIsNoGivingBack) {
+  lose(0);
+  lose(1);
+  grants_[0].hold->setReleased();
+  grants_[1].hold->setReleased();
+  GroupHold::Plan rest;
+  EXPECT_FALSE(hold_->endIfReturned(nullptr, rest));
+}
+
+// The release of a RedLock by another object may still be on its way to a minority. What is then
+// one too many there goes with the next release.
+TEST_F(GroupHoldTest, AMajoritySaysWhatWasGivenBackByOtherWays) {
+  ASSERT_TRUE(hold_->join(2, grant()));
+  grants_ = {grant(), grant(), grant()};
+  hold_->enter(grants_, {});
+  grants_[0].hold->setReleased();
+  GroupHold::Plan rest;
+  EXPECT_FALSE(hold_->endIfReturned(nullptr, rest));
+  EXPECT_TRUE(hold_->heldAt(env_->now()));
+  grants_[1].hold->setReleased();
+  EXPECT_FALSE(hold_->endIfReturned(nullptr, rest));
+  const GroupHold::Plan plan = hold_->leave();
+  EXPECT_TRUE(plan.last);
+  EXPECT_TRUE(plan.valid);
+  EXPECT_EQ(plan.incarnations[0].size(), 1U);
+  EXPECT_EQ(plan.incarnations[1].size(), 1U);
+  EXPECT_EQ(plan.incarnations[2].size(), 2U);
+}
+
 TEST_F(GroupHoldTest, AHoldOfAMemberIsReleasedOnce) {
   ASSERT_TRUE(hold_->join(2, grant()));
   const GroupHold::Plan plan = hold_->leave();

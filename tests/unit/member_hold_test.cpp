@@ -97,6 +97,42 @@ TEST_F(MemberHoldTest, NeverCountsMoreThanTheServer) {
   EXPECT_EQ(member_.count(), 1);
 }
 
+TEST_F(MemberHoldTest, KnowsWhatItsOwnerHasGivenBackByOtherWays) {
+  const auto hold = handle(7);
+  add(grant(hold, 1));
+  add(grant(hold, 2));
+  EXPECT_EQ(member_.returned(nullptr), 0) << "nobody has said how many there are";
+  hold->setCount(2);
+  EXPECT_EQ(member_.returned(nullptr), 0);
+  EXPECT_EQ(member_.returned(hold.get()), 1) << "one of these two is not booked yet";
+  hold->setCount(1);
+  EXPECT_EQ(member_.returned(nullptr), 1);
+  hold->setReleased();
+  EXPECT_EQ(member_.returned(nullptr), 2);
+  EXPECT_EQ(member_.returned(handle(8).get()), 2) << "that is of another incarnation";
+  hold->markLost(LossReason::forced);
+  EXPECT_EQ(member_.returned(nullptr), 0) << "they were lost";
+}
+
+TEST_F(MemberHoldTest, DropsOfWhatWasGivenBackSoManyAsItIsTold) {
+  for (const std::uint64_t each : {7U, 8U, 9U, 10U}) {
+    const auto hold = handle(each);
+    if (each == 8 || each == 9) {
+      hold->setReleased();
+    }
+    add(grant(hold, 1));
+  }
+  // What a grant finds released is dropped by that.
+  const auto last = handle(11);
+  add(grant(last, 1));
+  last->setReleased();
+  EXPECT_EQ(member_.returned(nullptr), 1);
+  member_.dropReturned(0, nullptr);
+  EXPECT_EQ(member_.count(), 3);
+  member_.dropReturned(2, nullptr);
+  EXPECT_EQ(surplus(0), (Incarnations{10, 7}));
+}
+
 TEST_F(MemberHoldTest, ALostHoldIsDroppedByTheNextGrant) {
   const auto first = handle(7);
   add(grant(first, 1));

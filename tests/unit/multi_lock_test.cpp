@@ -411,6 +411,19 @@ TEST(RedLockOfMembers, IsValidAsLongAsItsMajorityEachWithItsOwnDrift) {
   EXPECT_EQ(validity({1h, 1h, 30s}), Clock::duration(longOne));
 }
 
+TEST(RedLockOfMembers, WhatItsOwnerHasGivenBackByOtherWaysIsNoLoss) {
+  MembersInTime<RedLock> members;
+  members.acquire();
+  const auto hold = members.hold();
+  ASSERT_TRUE(hold);
+  for (const auto& member : members.list) {
+    member->grants.front()->setReleased();
+  }
+  members.pass(10s);
+  EXPECT_EQ(hold->reason(), LossReason::none);
+  EXPECT_TRUE(hold->released());
+}
+
 TEST(RedLockOfMembers, AMemberThatIsObtainedAgainAfterTheReleaseIsGivenBack) {
   MembersInTime<RedLock> members;
   members.acquire();

@@ -49,6 +49,14 @@ class HoldHandle : public RefCounted<HoldHandle> {
   }
   [[nodiscard]] bool released() const noexcept { return released_.load(std::memory_order_acquire); }
   void setReleased() noexcept { released_.store(true, std::memory_order_release); }
+  ///@{
+  /// How often this incarnation is held, as far as its client knows; 0 once it was released. Nobody
+  /// may have said: then it is a number that no owner reaches.
+  [[nodiscard]] int count() const noexcept {
+    return released() ? 0 : count_.load(std::memory_order_acquire);
+  }
+  void setCount(int count) noexcept { count_.store(count, std::memory_order_release); }
+  ///@}
 
   /// Marks the hold lost. Race: several threads may find the loss at once. The first one gets true,
   /// and must then call signalLoss() with no lock held.
@@ -75,6 +83,7 @@ class HoldHandle : public RefCounted<HoldHandle> {
   Atomic<Clock::rep> validUntil_{std::numeric_limits<Clock::rep>::min()};
   Atomic<LossReason> reason_{LossReason::none};
   Atomic<bool> released_{false};
+  Atomic<int> count_{std::numeric_limits<int>::max()};
   std::stop_source lost_;
   const std::uint32_t forkGeneration_ = forkGeneration();
 };

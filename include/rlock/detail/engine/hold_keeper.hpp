@@ -206,6 +206,12 @@ class HoldKeeper {
   static IntrusivePtr<HoldHandle> handleOf(Hold& hold,
                                            const GrantTerms& terms,
                                            const IntrusivePtr<HoldHandle>& fresh);
+  /// Shows the holders how often the hold is held. One of several with a lease each is held once.
+  static void publishCount(const Hold& hold) noexcept {
+    if (hold.handle) {
+      hold.handle->setCount(hold.count);
+    }
+  }
   void bookWhatCameMeanwhile(Hold& hold,
                              Clock::time_point sentAt,
                              bool tokenIsOver,
@@ -334,6 +340,7 @@ inline HoldKeeper::Granted HoldKeeper::bookGrant(
       terms.maxHold ? Duration(*terms.maxHold).deadlineFrom(terms.now) : Clock::time_point::max();
   book_.watchdog.granted(hold, terms.sentAt, terms.lease, terms.watched, maxHoldUntil);
   result.handle = handleOf(hold, terms, fresh);
+  publishCount(hold);
   bookWhatCameMeanwhile(hold, terms.sentAt, tokenIsOver, after);
   after.needsLoop = book_.needsTimer();
   after.needsLoop = !std::exchange(book_.listening, true) || after.needsLoop;
@@ -547,6 +554,7 @@ inline void HoldKeeper::notReleased(Hold& hold, GivenUp how) {
     } else if (how == GivenUp::forgotten && hold.parts.empty()) {
       // If the server counts one more, the release of the last one finds and ends it.
       --hold.count;
+      publishCount(hold);
     } else if (how == GivenUp::doubtful && hold.parts.empty()) {
       hold.overcounted = true;
     }
@@ -621,6 +629,7 @@ inline std::optional<HoldGates::Left> HoldKeeper::released(Hold& hold,
         handle->setReleased();
       }
     } else {
+      publishCount(hold);
       if (hold.lost) {
         book_.watchdog.linger(hold);
       } else {

@@ -37,7 +37,8 @@ namespace rlock::detail {
 /// any thread. The owner's holds of each member are in a MemberHold. Invariants: each booked
 /// acquisition adds one hold per obtained member; a hold of a member is planned for release exactly
 /// once (planRelease() takes it out of its MemberHold); the loss is announced at most once, with no
-/// lock held.
+/// lock held. Acquisitions that the owner has given back by other ways, on as many members as are
+/// needed, are dropped before the next one is booked or released.
 ///
 /// **Thread safety:** Safe to call concurrently from any thread.
 class GroupHold final : public HoldHandle {
@@ -96,6 +97,11 @@ class GroupHold final : public HoldHandle {
   /// When the loss is to be announced, given the members' present validity.
   [[nodiscard]] Clock::time_point lossAt() const;
 
+  /// Whether nothing is left of it because its owner has given all back by other ways. It is then
+  /// released. Drops the acquisitions of which that is so.
+  /// @param coming  what was granted and is not booked yet; null: nothing
+  /// @param rest    gets what is left of it on some members, to be released
+  [[nodiscard]] bool endIfReturned(const MemberGrants* coming, Plan& rest);
   /// Books one more acquisition of the same owner. Call listen() afterwards.
   void enter(const MemberGrants& grants, const Terms& terms);
   /// Books a member that was obtained later. False: the hold is over, and the caller must give the
@@ -145,6 +151,7 @@ class GroupHold final : public HoldHandle {
   [[nodiscard]] bool over() const;
 
  private:
+  void dropReturned(const MemberGrants* coming) noexcept RLOCK_REQUIRES(mutex_);
   Plan planRelease(int remaining) RLOCK_REQUIRES(mutex_);
   [[nodiscard]] Clock::time_point membersUntil() const noexcept RLOCK_REQUIRES(mutex_);
   void memberLost() noexcept;
@@ -219,6 +226,45 @@ inline GroupHold::Clock::time_point GroupHold::lossAt() const {
 inline GroupHold::Terms GroupHold::terms() const {
   const MutexLock lock(mutex_);
   return terms_;
+}
+
+inline bool GroupHold::endIfReturned(const MemberGrants* coming, Plan& rest) {
+  {
+    const MutexLock lock(mutex_);
+    if (reason() != LossReason::none || count_ == 0) {
+      return reason() == LossReason::none && released();
+    }
+    dropReturned(coming);
+    if (count_ > 0) {
+      return false;
+    }
+    rest = planRelease(0);
+    setReleased();
+  }
+  endRepairs();
+  return true;
+}
+
+/// As many members as make the whole say so: the others' releases may still be on their way.
+inline void GroupHold::dropReturned(const MemberGrants* coming) noexcept {
+  const auto comingTo = [&](std::size_t i) {
+    return coming != nullptr ? (*coming)[i].hold.get() : nullptr;
+  };
+  const auto saySo = [&](int returned) {
+    std::size_t sayers = 0;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      sayers += members_[i].returned(comingTo(i)) >= returned ? 1U : 0U;
+    }
+    return sayers >= need_;
+  };
+  int returned = 0;
+  while (returned < count_ && saySo(returned + 1)) {
+    ++returned;
+  }
+  count_ -= returned;
+  for (std::size_t i = 0; returned > 0 && i < members_.size(); ++i) {
+    members_[i].dropReturned(returned, comingTo(i));
+  }
 }
 
 inline void GroupHold::enter(const MemberGrants& grants, const Terms& terms) {

@@ -56,6 +56,10 @@ class GroupHolds {
                                                         const IntrusivePtr<GroupHold>& hold,
                                                         const std::vector<bool>& gone);
 
+  /// As GroupHold::endIfReturned(). What is left of it is released later, on a loop thread.
+  [[nodiscard]] bool endIfReturned(const IntrusivePtr<GroupHold>& hold,
+                                   const MemberGrants* coming = nullptr);
+
  private:
   /// The owner's other acquisitions end with a release that is the first to find the time over:
   /// nothing else will come upon this hold again. It calls the application later, on a loop thread.
@@ -82,8 +86,9 @@ inline IntrusivePtr<GroupHold> GroupHolds::book(const MemberGrants& grants,
   const auto now = members_->now();
   const auto found = holds_.find(terms.owner.value);
   IntrusivePtr<GroupHold> hold = found == holds_.end() ? nullptr : found->second;
-  if (!hold || !hold->heldAt(now)) {
-    IntrusivePtr<GroupHold> before = std::move(hold);
+  const bool over = hold && endIfReturned(hold, &grants);
+  if (!hold || over || !hold->heldAt(now)) {
+    IntrusivePtr<GroupHold> before = over ? nullptr : std::move(hold);
     // Made before the table changes: without memory no owner may be left with a hold that is none.
     hold = makeIntrusive<GroupHold>(members_->env(),
                                     ++incarnations_,
@@ -98,6 +103,8 @@ inline IntrusivePtr<GroupHold> GroupHolds::book(const MemberGrants& grants,
       before->endRepairs();
       // runOut() calls the application, so it runs later, on a loop thread, with no lock held.
       members_->callAt(now, [before, whole = std::move(whole)] { before->runOut(); });
+    }
+    if (found != holds_.end()) {
       found->second = hold;
     } else {
       holds_.emplace(terms.owner.value, hold);
@@ -107,10 +114,33 @@ inline IntrusivePtr<GroupHold> GroupHolds::book(const MemberGrants& grants,
   return hold;
 }
 
+inline bool GroupHolds::endIfReturned(const IntrusivePtr<GroupHold>& hold,
+                                      const MemberGrants* coming) {
+  GroupHold::Plan rest;
+  if (!hold->endIfReturned(coming, rest)) {
+    return false;
+  }
+  if (!rest.empty()) {
+    ifThereIsMemorySoon([&] {
+      members_->callAt(members_->now(), [members = members_, hold, rest] {
+        for (std::size_t i = 0; i < members->size(); ++i) {
+          for (const std::uint64_t incarnation : rest.incarnations[i]) {
+            ifThereIsMemorySoon([&] {
+              (*members)[i]->releaseQuietly({hold->terms().owner, incarnation});
+            });
+          }
+        }
+      });
+    });
+  }
+  return true;
+}
+
 inline IntrusivePtr<GroupHold> GroupHolds::overdue(OwnerId owner) {
   const MutexLock lock(mutex_);
   const auto found = holds_.find(owner.value);
-  if (found == holds_.end() || found->second->heldAt(members_->now())) {
+  if (found == holds_.end() || endIfReturned(found->second) ||
+      found->second->heldAt(members_->now())) {
     return nullptr;
   }
   return found->second;
@@ -129,6 +159,10 @@ inline std::optional<GroupHolds::Leaving> GroupHolds::takePlan(ReleaseTarget tar
     const auto found = holds_.find(target.owner.value);
     if (found == holds_.end() ||
         (target.incarnation != 0 && found->second->incarnation() != target.incarnation)) {
+      return std::nullopt;
+    }
+    if (endIfReturned(found->second)) {
+      holds_.erase(found);
       return std::nullopt;
     }
     leaving.hold = found->second;

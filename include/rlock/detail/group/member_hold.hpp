@@ -57,6 +57,13 @@ class MemberHold {
   /// @param incarnations  has room for count()
   bool takeSurplus(int count, std::vector<std::uint64_t>& incarnations) noexcept;
 
+  /// How many of the holds their owner has given back by other ways: by the member itself, or by
+  /// another group.
+  /// @param coming  a hold that was granted and is not booked yet; null: there is none
+  [[nodiscard]] int returned(const HoldHandle* coming) const noexcept;
+  /// Drops so many of these, or all that there are.
+  void dropReturned(int count, const HoldHandle* coming) noexcept;
+
   /// How many acquisitions are booked.
   [[nodiscard]] int count() const noexcept { return static_cast<int>(held_.size()); }
   /// Whether any hold is neither lost nor released.
@@ -82,6 +89,10 @@ class MemberHold {
   [[nodiscard]] static bool alive(const HoldHandle& handle) noexcept {
     return handle.reason() == LossReason::none && !handle.released();
   }
+  /// Calls `visit(end, missing)` for the holds of each incarnation that are not lost and more than
+  /// their owner has, with where they end, the newest first.
+  template <class Visit>
+  void visitReturned(const HoldHandle* coming, Visit visit) const noexcept;
 
   std::vector<Handle> held_;
   int seen_ = 0;  // the highest count that the server has told of the latest incarnation
@@ -131,6 +142,40 @@ inline bool MemberHold::takeSurplus(int count, std::vector<std::uint64_t>& incar
     held_.erase(out);
   }
   return anyAlive;
+}
+
+template <class Visit>
+void MemberHold::visitReturned(const HoldHandle* coming, Visit visit) const noexcept {
+  for (std::size_t end = held_.size(); end > 0;) {
+    const HoldHandle& handle = *held_[end - 1];
+    std::size_t begin = end;
+    while (begin > 0 && held_[begin - 1]->incarnation() == handle.incarnation()) {
+      --begin;
+    }
+    const bool grows = coming != nullptr && coming->incarnation() == handle.incarnation();
+    const auto booked = static_cast<int>(end - begin);
+    const int missing = std::min(booked, booked + (grows ? 1 : 0) - handle.count());
+    if (missing > 0 && handle.reason() == LossReason::none) {
+      visit(end, missing);
+    }
+    end = begin;
+  }
+}
+
+inline int MemberHold::returned(const HoldHandle* coming) const noexcept {
+  int sum = 0;
+  visitReturned(coming, [&](std::size_t /*end*/, int missing) { sum += missing; });
+  return sum;
+}
+
+inline void MemberHold::dropReturned(int count, const HoldHandle* coming) noexcept {
+  visitReturned(coming, [&](std::size_t end, int missing) {
+    const int dropped = std::min(missing, count);
+    count -= dropped;
+    seen_ -= held_[end - 1]->incarnation() == held_.back()->incarnation() ? dropped : 0;
+    const auto last = held_.begin() + static_cast<std::ptrdiff_t>(end);
+    held_.erase(last - dropped, last);
+  });
 }
 
 inline bool MemberHold::alive() const noexcept {

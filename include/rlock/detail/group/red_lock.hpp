@@ -128,7 +128,7 @@ inline void RedLock::tend(const IntrusivePtr<GroupHold>& hold) {
 }
 
 inline void RedLock::look(const IntrusivePtr<GroupHold>& hold) {
-  if (hold->released() || hold->reason() != LossReason::none) {
+  if (hold->released() || hold->reason() != LossReason::none || holds().endIfReturned(hold)) {
     return;
   }
   if (now() >= hold->lossAt()) {
