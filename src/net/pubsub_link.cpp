@@ -68,6 +68,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   void leave();
   void close() noexcept;
   void follow(MasterWatch& watch);
+  void requestsGoTo(const std::shared_ptr<const ServerSession>& server);
   [[nodiscard]] bool up() const noexcept { return stream_ != nullptr; }
   [[nodiscard]] std::size_t channels() const noexcept { return book_.wanted(); }
 
@@ -89,6 +90,7 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   [[nodiscard]] Error describeLoss(std::string_view reason, Errc errc, LogLevel level) const;
   void loseAfter(const std::exception& error, std::uint64_t connection) noexcept;
   void loseAfterError(int error);
+  void replaceSoon(const char* reason);
   void replace(std::string_view reason) noexcept;
   void dropConnection() noexcept;
 
@@ -120,6 +122,8 @@ class PubSubLink::Impl : public std::enable_shared_from_this<Impl> {
   bool closed_ = false;
   bool dialing_ = false;
   bool outdated_ = false;  ///< the credentials have changed since the dial that is under way
+  /// Where requests go since the dial that is under way has begun; null: where they went before.
+  std::shared_ptr<const ServerSession> wanted_;
 
   std::unique_ptr<Stream> stream_;
   std::optional<Poll> poll_;
@@ -186,6 +190,7 @@ void PubSubLink::Impl::connect() noexcept {
       }
     });
     dialing_ = true;
+    wanted_.reset();
     redial_.disarm();
   } catch (const std::exception& error) {
     // A link that stops trying would be missing for good, whatever it was that was missing now.
@@ -205,6 +210,10 @@ void PubSubLink::Impl::onDialled(Result<Established> result) noexcept {
   }
   if (outdated) {
     dialer_.succeeded();
+    connect();
+    return;
+  }
+  if (const auto wanted = std::move(wanted_); wanted && !wanted->sameServer(*result->session)) {
     connect();
     return;
   }
@@ -358,6 +367,14 @@ void PubSubLink::Impl::follow(MasterWatch& watch) {
   });
 }
 
+void PubSubLink::Impl::requestsGoTo(const std::shared_ptr<const ServerSession>& server) {
+  if (up() && !session_->sameServer(*server)) {
+    replaceSoon("requests go to another server now");
+  }
+  // One that is made now may have asked for the address before that was another.
+  wanted_ = dialing_ ? server : nullptr;
+}
+
 void PubSubLink::Impl::dropConnection() noexcept {
   timer_.disarm();
   poll_.reset();
@@ -427,12 +444,16 @@ void PubSubLink::Impl::renew() {
     outdated_ = dialing_;
     return;
   }
-  loop_->post([weak = weak_from_this(), connection = connection_] {
+  replaceSoon("replaced, because the credentials have changed");
+}
+
+/// Not from within the call that finds it out of date.
+void PubSubLink::Impl::replaceSoon(const char* reason) {
+  loop_->post([weak = weak_from_this(), connection = connection_, reason] {
     const auto self = weak.lock();
-    // Race: the connection may have been replaced since this was posted, by one with the new
-    // credentials.
+    // Race: the connection may have been replaced since this was posted, by one that is not.
     if (self && self->connection_ == connection && self->up()) {
-      self->replace("replaced, because the credentials have changed");
+      self->replace(reason);
     }
   });
 }
@@ -602,6 +623,10 @@ void PubSubLink::unsubscribe(const std::string& channel) {
 
 void PubSubLink::renew() {
   impl_->renew();
+}
+
+void PubSubLink::requestsGoTo(const std::shared_ptr<const ServerSession>& server) {
+  impl_->requestsGoTo(server);
 }
 
 void PubSubLink::leave() {

@@ -46,6 +46,7 @@ class PubSubLink final : public SubscriptionTransport {
   void subscribe(std::string channel) override;
   void unsubscribe(const std::string& channel) override;
   void renew() override;
+  void requestsGoTo(const std::shared_ptr<const ServerSession>& server) override;
   void close() noexcept override;
   /// Ends the connection, which is of no use, soon after the call; another is made, after a pause
   /// that grows.

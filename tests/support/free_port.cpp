@@ -20,11 +20,11 @@ namespace {
 
 constexpr int kLowestPort = 10'000;
 
-sockaddr_in loopback(std::uint16_t port) {
+sockaddr_in loopback(std::uint16_t port, std::uint8_t host = 1) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
   return address;
 }
 
@@ -47,9 +47,9 @@ void reuseAddress(int fd) {
 
 /// -1 with errno when the port is taken. The bind is exclusive, so two processes never reserve the
 /// same port; SO_REUSEADDR afterwards lets a server share it.
-int bindExclusively(std::uint16_t port) {
+int bindExclusively(std::uint16_t port, std::uint8_t host = 1) {
   const int fd = tcpSocket();
-  const sockaddr_in address = loopback(port);
+  const sockaddr_in address = loopback(port, host);
   if (::bind(fd, generic(&address), sizeof address) != 0) {
     const int error = errno;
     ::close(fd);
@@ -92,14 +92,15 @@ PortReservation::PortReservation() {
   throw std::runtime_error("no free TCP port on the loopback interface");
 }
 
-PortReservation::PortReservation(std::uint16_t port) : fd_(bindExclusively(port)), port_(port) {
+PortReservation::PortReservation(std::uint16_t port, std::uint8_t host)
+    : fd_(bindExclusively(port, host)), port_(port) {
   if (fd_ >= 0) {
     return;
   }
   // Connections of an earlier server in TIME_WAIT forbid an exclusive bind, but not a server.
   fd_ = tcpSocket();
   reuseAddress(fd_);
-  const sockaddr_in address = loopback(port);
+  const sockaddr_in address = loopback(port, host);
   if (::bind(fd_, generic(&address), sizeof address) != 0) {
     const int error = errno;
     ::close(fd_);

@@ -16,7 +16,9 @@ class PortReservation {
   /// Throws std::runtime_error when no port is free.
   PortReservation();
   /// Throws std::system_error when `port` is taken.
-  explicit PortReservation(std::uint16_t port);
+  explicit PortReservation(std::uint16_t port) : PortReservation(port, 1) {}
+  /// The same at 127.0.0.`host`.
+  PortReservation(std::uint16_t port, std::uint8_t host);
   PortReservation(PortReservation&& other) noexcept;
   PortReservation& operator=(PortReservation&& other) noexcept;
   PortReservation(const PortReservation&) = delete;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <dlfcn.h>
 #include <netdb.h>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -14,6 +15,7 @@ namespace {
 constinit std::atomic<bool> hangs{true};
 constinit std::atomic<int> begunCount{0};
 constinit std::atomic<int> runningCount{0};
+constinit std::atomic<int> movedTo{1};
 
 }  // namespace
 
@@ -38,6 +40,10 @@ int HangingNames::running() noexcept {
   return runningCount;
 }
 
+void moveNames(int host) noexcept {
+  movedTo = host;
+}
+
 }  // namespace rlock::test
 
 // The linker prefers the program's own to the C library's.
@@ -55,10 +61,13 @@ extern "C" int getaddrinfo(const char* name,
     }
     return last == nullptr ? status : real("127.0.0.1", service, hints, &last->ai_next);
   }
+  using namespace rlock::test;
+  if (name != nullptr && std::string_view(name).ends_with(".moves.test")) {
+    return real(("127.0.0." + std::to_string(movedTo)).c_str(), service, hints, result);
+  }
   if (name == nullptr || !std::string_view(name).ends_with(".hangs.test")) {
     return real(name, service, hints, result);
   }
-  using namespace rlock::test;
   ++begunCount;
   ++runningCount;
   while (hangs) {

@@ -9,6 +9,9 @@ namespace rlock::test {
 /// answered before release(), and then stand for 127.0.0.1. Names that end in ".two.test" stand for
 /// 127.0.0.2 and 127.0.0.1, in this order, with such an object or without. Other names are resolved
 /// as ever. One at a time.
+/// answered before release(), and then stand for 127.0.0.1. Those that end in ".two.test" stand for
+/// 127.0.0.2 and 127.0.0.1, in this order, and those that end in ".moves.test" for what moveNames()
+/// has said last, with such an object or without. Other names are resolved as ever. One at a time.
 class HangingNames {
  public:
   HangingNames() noexcept;
@@ -23,5 +26,8 @@ class HangingNames {
   /// How many have not ended.
   [[nodiscard]] static int running() noexcept;
 };
+
+/// From now on names that end in ".moves.test" stand for 127.0.0.`host`. 1 at first.
+void moveNames(int host) noexcept;
 
 }  // namespace rlock::test

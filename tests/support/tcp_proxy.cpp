@@ -104,7 +104,7 @@ const sockaddr* generic(const sockaddr_in* address) {
 
 class TcpProxy::Impl {
  public:
-  Impl(std::uint16_t targetPort, std::string targetHost);
+  Impl(PortReservation reservation, std::uint16_t targetPort, std::string targetHost);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -262,9 +262,8 @@ class TcpProxy::Impl {
   std::thread thread_;
 };
 
-TcpProxy::Impl::Impl(std::uint16_t targetPort, std::string targetHost)
+TcpProxy::Impl::Impl(PortReservation reservation, std::uint16_t targetPort, std::string targetHost)
     : targetHost_(std::move(targetHost)), targetPort_(targetPort) {
-  PortReservation reservation;
   port_ = reservation.port();
   listener_ = reservation.release();
   ::fcntl(listener_, F_SETFL, O_NONBLOCK);
@@ -1183,8 +1182,7 @@ bool TcpProxy::Rule::waitForHits(std::size_t n, Milliseconds deadline) const {
       guard, Deadline(deadline).at(), [&] { return state_->hits >= n; });
 }
 
-TcpProxy::TcpProxy(const RedisServer& target)
-    : impl_(std::make_unique<Impl>(target.port(), "127.0.0.1")), owner_(::getpid()) {
+TcpProxy::TcpProxy(const RedisServer& target) : TcpProxy(PortReservation(), target.port()) {
   const std::string uri = target.uri();
   const std::size_t at = uri.rfind('@');
   if (at != std::string::npos) {
@@ -1194,7 +1192,11 @@ TcpProxy::TcpProxy(const RedisServer& target)
 }
 
 TcpProxy::TcpProxy(std::uint16_t targetPort, std::string targetHost)
-    : impl_(std::make_unique<Impl>(targetPort, std::move(targetHost))), owner_(::getpid()) {}
+    : impl_(std::make_unique<Impl>(PortReservation(), targetPort, std::move(targetHost))),
+      owner_(::getpid()) {}
+
+TcpProxy::TcpProxy(PortReservation at, std::uint16_t targetPort)
+    : impl_(std::make_unique<Impl>(std::move(at), targetPort, "127.0.0.1")), owner_(::getpid()) {}
 
 TcpProxy::~TcpProxy() {
   if (owner_ != ::getpid()) {

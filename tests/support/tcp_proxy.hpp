@@ -13,6 +13,7 @@
 
 namespace rlock::test {
 
+class PortReservation;
 class RedisServer;
 
 /// A TCP proxy between a client and a Redis server that injects network faults. It understands RESP
@@ -162,6 +163,8 @@ class TcpProxy {
 
   explicit TcpProxy(const RedisServer& target);
   explicit TcpProxy(std::uint16_t targetPort, std::string targetHost = "127.0.0.1");
+  /// Listens where the reservation is.
+  TcpProxy(PortReservation at, std::uint16_t targetPort);
   TcpProxy(const TcpProxy&) = delete;
   TcpProxy& operator=(const TcpProxy&) = delete;
   /// Resets every connection; does nothing in a forked child, which has no proxy thread.

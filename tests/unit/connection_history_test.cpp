@@ -59,6 +59,20 @@ TEST(ConnectionHistory, AnotherProcessIsNoticed) {
   EXPECT_FALSE(up.replaced) << "it is compared with the latest";
 }
 
+// As with rules that deny INFO.
+TEST(ConnectionHistory, WithoutARunIdAnotherAddressIsAnotherServer) {
+  const auto at = [](const std::string& address) {
+    auto made = std::make_shared<net::ServerSession>();
+    made->node = "server.test:6379";
+    made->address = address;
+    return made;
+  };
+  ConnectionHistory history;
+  history.up(at("10.0.0.1:6379"), TimePoint(1h));
+  EXPECT_FALSE(history.up(at("10.0.0.1:6379"), TimePoint(2h)).replaced);
+  EXPECT_TRUE(history.up(at("10.0.0.2:6379"), TimePoint(3h)).replaced) << "the name has moved";
+}
+
 // Requests of other threads go out as soon as there is a connection, before the loop has told of
 // it.
 TEST(ConnectionHistory, WhatWasSubmittedSinceTheEndOfAConnectionWasNotSubmittedOnIt) {

@@ -119,6 +119,10 @@ class Node final : private net::LinkEvents {
   [[nodiscard]] std::string name() const { return name_.get(); }
   /// The connection to it; open() begins it.
   [[nodiscard]] net::CommandTransport& link() const noexcept { return *link_; }
+  /// The present connection, or the last one; null: there was none. Loop thread.
+  [[nodiscard]] const std::shared_ptr<const net::ServerSession>& session() const noexcept {
+    return untold_.session;
+  }
   [[nodiscard]] std::uint64_t scriptsLoaded() const noexcept { return scripts_.loaded(); }
 
  private:

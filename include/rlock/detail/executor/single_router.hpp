@@ -136,6 +136,7 @@ inline void SingleRouter::nodeUp(Node& node, bool again, bool replaced) {
   if (ready_) {
     std::exchange(ready_, nullptr)(Result<void>());
   }
+  pubsub_->requestsGoTo(node.session());
   if (again) {
     events_.reconnected(replaced);
     events_.nodeReconnected(node.name(), replaced);

@@ -32,7 +32,8 @@ struct ServerSession {
   /// Whether both lead to one process, as far as can be told: where the run id is not known, the
   /// address has to do.
   [[nodiscard]] bool sameServer(const ServerSession& other) const noexcept {
-    return runId.empty() || other.runId.empty() ? node == other.node : runId == other.runId;
+    return runId.empty() || other.runId.empty() ? node == other.node && address == other.address
+                                                : runId == other.runId;
   }
   /// Whether it can be closed from another connection once it is lost.
   [[nodiscard]] bool canBeKilled() const noexcept { return canKill && identified(); }

@@ -151,6 +151,10 @@ class SubscriptionTransport {
   virtual void renew() {}
   /// Drops channels and connection. No event comes after it.
   virtual void close() noexcept = 0;
+  /// The client's requests go to this server: a connection to another process is replaced by one
+  /// that leads to the same, for a name may stand for another server than before while the old one
+  /// lives. One that is replaced and leads elsewhere again stays.
+  virtual void requestsGoTo(const std::shared_ptr<const ServerSession>& /*server*/) {}
 };
 
 /// How a channel is subscribed to: with SUBSCRIBE, at any node of a cluster, or with SSUBSCRIBE, at
