@@ -4,6 +4,9 @@
 // work.
 
 #include "integration/lock_harness.hpp"
+#include "support/fenced_resource.hpp"
+
+#include <filesystem>
 
 namespace rlock::test {
 namespace {
@@ -141,6 +144,61 @@ TEST_F(LockPersistentSlow, C2_AVerifiedHoldIsNoLongerThanItsKey) {
   EXPECT_EVENTUALLY(kLong, raw().pttl("older") > 40'000);
   EXPECT_TRUE(second.held());
   EXPECT_LE(second.validUntil() - Clock::now(), std::chrono::milliseconds(raw().pttl("older")));
+}
+
+/// A lock is back that was released since, and tokens are given once more: nobody enters before
+/// that lease is over, and the resource refuses what is smaller than it has seen.
+TEST_F(LockPersistentSlow, XFO3_RestartedWithAnOldSnapshot) {
+  RLOCK_ONE_SERVER_ONLY("stops its server");
+  const RedisServer storage;
+  FencedResource resource(storage.port());
+  Client owner = connect();
+  Client others = connect();
+  const auto lease = scaled(8s);
+  const Stopwatch sinceLease;
+  Lease back = owner.getLock("back").acquire({.lease = lease});
+  Lease kept = owner.getLock("kept").acquire({.lease = 60s});
+  FencedLock fenced = owner.getFencedLock("fenced");
+  ASSERT_EQ(fenced.lockAndGetToken(), 1U);
+  fenced.unlock();
+
+  const std::filesystem::path files = server().directory().path();
+  const TempDir snapshot;
+  server().stop();
+  for (const auto& one : std::filesystem::directory_iterator(files)) {
+    if (one.is_directory()) {
+      std::filesystem::copy(one, snapshot.path() / one.path().filename());
+    }
+  }
+  server().start();
+  ASSERT_EVENTUALLY(kLong, back.release() == ReleaseResult::released);
+  for (const std::uint64_t token : {2U, 3U}) {
+    ASSERT_EQ(fenced.lockAndGetToken(), token);
+    ASSERT_TRUE(resource.write(token, std::to_string(token)));
+    fenced.unlock();
+  }
+  Lease newer = others.getLock("newer").acquire();
+  server().kill();
+  for (const auto& one : std::filesystem::directory_iterator(snapshot.path())) {
+    std::filesystem::remove_all(files / one.path().filename());
+    std::filesystem::copy(one, files / one.path().filename());
+  }
+  server().start();
+  reconnectRaw();
+
+  // What was taken since is gone, and its holder told; what was there before goes on.
+  EXPECT_EVENTUALLY(kLong, newer.lossReason() == LossReason::failover);
+  EXPECT_TRUE(kept.held());
+  EXPECT_EQ(kept.release(), ReleaseResult::released);
+  ASSERT_TRUE(raw().exists("back")) << "the host stood still";
+  EXPECT_EQ(answerOf([&] { return others.getLock("back").tryLock(lease + 5s); }), "true");
+  EXPECT_GE(sinceLease.elapsedMs(), lease);
+  EXPECT_FALSE(back.held());
+  // Nobody is told, but the smaller one does no harm.
+  FencedLock theirs = others.getFencedLock("fenced");
+  EXPECT_EQ(theirs.lockAndGetToken(), 2U);
+  EXPECT_FALSE(resource.write(2, "again"));
+  EXPECT_EQ(resource.value(), "3");
 }
 
 TEST_F(LockRestartSlow, XCLK1_AHolderStoppedPastItsLease) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -286,6 +287,69 @@ TEST_F(SentinelFailover, C3_XCLK2_AWriterStoppedOverAFailoverIsRefusedAtTheResou
   EXPECT_EQ(stopped.ask("fenced XCLK2"), "3");
   EXPECT_EQ(stopped.ask(write + "again"), "written");
   EXPECT_EQ(resource.value(), "again");
+}
+
+/// The clients on the old master's side hear nothing of the others', and the other way round.
+TEST_F(SentinelFailover, XFO6_EachTokenIsAcceptedOnceInASplit) {
+  RedisSentinelsOptions setup;
+  setup.proxied = true;
+  start(setup);
+  const RedisServer storage;
+  FencedResource resource(storage.port());
+  const auto lease = scaled(6s);
+  // It renews the hold for as long as it reaches the old master, which is all the time.
+  Client holder = Client::connect(options(world().node(0).uri(), lease));
+  Client beside = Client::connect(options(world().node(0).uri()));
+  Client outside = Client::connect(named(60s));
+  const SyncPolicy acknowledged = SyncPolicy::replicas(1, 500ms);
+  Lease first = holder.getFencedLock("split").acquire({.sync = SyncPolicy::replicas(1, 20s)});
+  ASSERT_EQ(first.token(), 1U);
+  Lease stale = holder.getFencedLock("stale").acquire();
+  ASSERT_TRUE(resource.write(1, "first"));
+  replicate(0);
+  world().proxy(0).blackHole();
+  const std::size_t master = world().awaitMaster(0);
+
+  // The new master gives the lock away when the lease is over that it knows.
+  FencedLock lock = outside.getFencedLock("split");
+  std::set<std::uint64_t> accepted{1};
+  const auto enter = [&](FencedLock& through, const std::string& value) {
+    const std::optional<std::uint64_t> token = through.tryLockAndGetToken(kLong);
+    ASSERT_TRUE(token) << value;
+    EXPECT_TRUE(resource.write(*token, value)) << *token;
+    EXPECT_TRUE(accepted.insert(*token).second) << *token << " was accepted before";
+    EXPECT_EQ(*token, *accepted.rbegin());
+  };
+  enter(lock, "second");
+  EXPECT_TRUE(raw(0).exists("stale"));
+  EXPECT_TRUE(stale.held()) << "the split has two holders: that is what tokens are for";
+  EXPECT_FALSE(resource.write(1, "late"));
+  // On this side of the split the same number is drawn again, but nobody is given it.
+  EXPECT_TRUE(raw(0).exists("split") || first.lossReason() != LossReason::none);
+  first.release();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(outcomeOf([&] {
+                static_cast<void>(
+                    beside.getFencedLock("split").acquire({.wait = 0s, .sync = acknowledged}));
+              }),
+              "notSynced");
+  }
+  EXPECT_EQ(resource.value(), "second");
+  lock.unlock();
+  enter(lock, "third");
+  lock.unlock();
+
+  // Together again: the old master follows the new one.
+  world().proxy(0).endBlackHole();
+  world().awaitSettled();
+  EXPECT_EVENTUALLY(kLong, !stale.held());
+  EXPECT_TRUE(raw(master).get("redisson_lock_token:{split}") == "3");
+  Client after = Client::connect(named(60s));
+  FencedLock again = after.getFencedLock("split");
+  enter(again, "fourth");
+  EXPECT_FALSE(resource.write(1, "very late"));
+  EXPECT_EQ(resource.value(), "fourth");
+  EXPECT_EQ(accepted, (std::set<std::uint64_t>{1, 2, 3, 4}));
 }
 
 TEST_F(SentinelFailover, SU08_AllNodesGoneForLongerThanEveryLeaseAndBack) {
