@@ -7,9 +7,6 @@ namespace rlock::test {
 
 /// Takes the place of the system's resolver for names that end in ".hangs.test": they are not
 /// answered before release(), and then stand for 127.0.0.1. Names that end in ".two.test" stand for
-/// 127.0.0.2 and 127.0.0.1, in this order, with such an object or without. Other names are resolved
-/// as ever. One at a time.
-/// answered before release(), and then stand for 127.0.0.1. Those that end in ".two.test" stand for
 /// 127.0.0.2 and 127.0.0.1, in this order, and those that end in ".moves.test" for what moveNames()
 /// has said last, with such an object or without. Other names are resolved as ever. One at a time.
 class HangingNames {

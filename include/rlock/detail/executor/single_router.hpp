@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rlock/detail/base/no_memory.hpp>
 #include <rlock/detail/executor/node.hpp>
 #include <rlock/detail/executor/router.hpp>
 #include <rlock/detail/net/transport.hpp>
@@ -136,7 +137,8 @@ inline void SingleRouter::nodeUp(Node& node, bool again, bool replaced) {
   if (ready_) {
     std::exchange(ready_, nullptr)(Result<void>());
   }
-  pubsub_->requestsGoTo(node.session());
+  // Without memory for it waiters have their safety poll.
+  ifThereIsMemorySoon([&] { pubsub_->requestsGoTo(node.session()); });
   if (again) {
     events_.reconnected(replaced);
     events_.nodeReconnected(node.name(), replaced);
