@@ -127,7 +127,11 @@ int holdCommand(const Arguments& arguments) {
     }
     // The release empties the lease, and has no reason for a loss that nobody has noticed before.
     const LossReason reason = held.lease.lossReason();
-    if (!isLost && release(held, signals, 0, 0) != ReleaseResult::lost) {
+    const ReleaseResult result = isLost ? ReleaseResult::lost : release(held, signals, 0, 0);
+    if (result == ReleaseResult::unknown) {
+      tellThatReleaseIsUnknown(held);
+    }
+    if (result != ReleaseResult::lost) {
       return 0;
     }
     complain(fmt::format(

@@ -56,6 +56,19 @@ TEST_F(CliHold, ALossThatWasNotNoticedIsTold) {
   EXPECT_THAT(outcome.output, HasSubstr("\"a\" was lost: it was gone"));
 }
 
+// The lock ends with its lease.
+TEST_F(CliHold, AReleaseThatIsNotConfirmedIsTold) {
+  TcpProxy proxy(server());
+  ChildProcess holder = startCli(proxy.uri() + "?command-timeout=500ms&call-timeout=1s",
+                                 {"hold", "--lease", "10m", "a"});
+  holder.expectLine(kSoon);
+  proxy.blackHole();
+  holder.closeInput();
+  const CliOutcome outcome = finish(holder);
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.output, HasSubstr("has not confirmed the release"));
+}
+
 TEST_F(CliHold, AnInputThatIsClosedHasEnded) {
   ChildProcess::Options options;
   options.environment = {"RLOCK_URI=" + server().uri()};
