@@ -250,7 +250,7 @@ inline void GroupHold::dropReturned(const MemberGrants* coming) noexcept {
   const auto comingTo = [&](std::size_t i) {
     return coming != nullptr ? (*coming)[i].hold.get() : nullptr;
   };
-  const auto saySo = [&](int returned) {
+  const auto saySo = [&](int returned) RLOCK_REQUIRES(mutex_) {
     std::size_t sayers = 0;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       sayers += members_[i].returned(comingTo(i)) >= returned ? 1U : 0U;
