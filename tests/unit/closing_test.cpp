@@ -48,6 +48,84 @@ TEST_F(ClosingTest, WaitsForARequestToWhichAGateWasPassedOn) {
   EXPECT_EQ(ended, 1);
 }
 
+/// A client that is being closed.
+class ClosingUnderWayTest : public EngineFixture {
+ protected:
+  Closing& closing() { return engine_->closing(); }
+  void close() {
+    engine_->shutDown(env_->now() + 5s, [this] { ++ended_; });
+    env_->runPosted();
+  }
+
+  int ended_ = 0;
+};
+
+TEST_F(ClosingUnderWayTest, WaitsForTheLastDelivery) {
+  closing().deliveryBegan();
+  closing().deliveryBegan();
+  close();
+  closing().deliveryEnded();
+  env_->runPosted();
+  EXPECT_EQ(ended_, 0);
+  closing().deliveryEnded();
+  env_->runPosted();
+  EXPECT_EQ(ended_, 1);
+}
+
+TEST_F(ClosingUnderWayTest, WaitsUntilTheLastEntryHasLeftItsQueue) {
+  closing().entryTaken("owner");
+  closing().entryTaken("owner");
+  closing().entryTaken("another");
+  close();
+  EXPECT_FALSE(closing().entryAbandoned("owner")) << "the owner's other waiter needs it";
+  closing().entryLeft();
+  EXPECT_TRUE(closing().entryAbandoned("owner"));
+  closing().entryLeft();
+  env_->runPosted();
+  EXPECT_EQ(ended_, 0);
+  EXPECT_TRUE(closing().entryAbandoned("another"));
+  closing().entryLeft();
+  env_->runPosted();
+  EXPECT_EQ(ended_, 1);
+}
+
+TEST_F(ClosingUnderWayTest, AnEntryIsCountedAnewWhenItIsTakenAgain) {
+  for (int i = 0; i < 2; ++i) {
+    closing().entryTaken("owner");
+    EXPECT_TRUE(closing().entryAbandoned("owner"));
+    closing().entryLeft();
+  }
+  close();
+  EXPECT_EQ(ended_, 1);
+}
+
+TEST_F(ClosingUnderWayTest, EndsAtItsDeadlineAndOnlyOnce) {
+  closing().deliveryBegan();
+  close();
+  env_->advance(5s - 1ms);
+  EXPECT_EQ(ended_, 0);
+  env_->advance(1ms);
+  EXPECT_EQ(ended_, 1);
+  closing().deliveryEnded();
+  env_->runPosted();
+  EXPECT_EQ(ended_, 1);
+}
+
+TEST_F(ClosingUnderWayTest, AnEndBeforeTheDeadlineIsTheOnlyOne) {
+  close();
+  EXPECT_EQ(ended_, 1);
+  env_->advance(5s);
+  EXPECT_EQ(ended_, 1);
+}
+
+TEST_F(ClosingUnderWayTest, WaitsForTheServerToTakeBackWhatIsHeld) {
+  takeHold(*engine_, scripts_, 1, grantedNow(*engine_));
+  close();
+  EXPECT_EQ(ended_, 0) << "the server may come back until the deadline";
+  env_->advance(5s);
+  EXPECT_EQ(ended_, 1);
+}
+
 }  // namespace
 }  // namespace closing_test
 }  // namespace rlock::detail

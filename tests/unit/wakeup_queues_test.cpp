@@ -719,6 +719,22 @@ TEST_F(WakeupQueuesTest, AReaderThatTriedWhileTheOthersWereLetInTriesAgain) {
   one(queues.leave(late, true, at(0)));
 }
 
+TEST_F(WakeupQueuesTest, AReaderThatTriedWhileTheOthersWereLetInTriesAgainThoughItIsFirst) {
+  readersSleep();
+  one(queues.message("c", {}, at(0)));
+  const WakeupQueues::Mark mark = queues.mark("c");
+  queues.leave(a, true, at(0));
+  one(queues.leave(b, true, at(0)));
+  FakeWaiter late;
+  FakeWaiter later;
+  one(in(kReaders, later));
+  one(queues.leave(c, true, at(0)));
+  one(queues.leave(later, true, at(0)));
+  EXPECT_EQ(one(queues.queue(late, kReaders, mark, true, kUnknown, at(0))), &late);
+  EXPECT_EQ(again(kReaders, late), nullptr) << "once is enough";
+  one(queues.leave(late, true, at(0)));
+}
+
 TEST_F(WakeupQueuesTest, ReadersOfOneWaveDoNotWakeThoseWhoWereRefusedInIt) {
   readersSleep();
   one(queues.message("c", {}, at(0)));

@@ -1093,6 +1093,77 @@ TEST(Watchdog, AQuestionIsAskedAgainOverTheNextConnection) {
   EXPECT_EQ(watchdog.collect(at(7)).verify, std::vector<HoldPtr>{hold});
 }
 
+TEST(Watchdog, AnAnsweredQuestionIsAskedAgainWhenTheServerIsAnotherOnceMore) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(60'000));
+  watchdog.renewAll(at(5), true);
+  EXPECT_EQ(watchdog.collect(at(5)).verify, std::vector<HoldPtr>{hold});
+  watchdog.verified(*hold, at(6));
+  watchdog.renewAll(at(20), true);
+  EXPECT_EQ(watchdog.collect(at(20)).verify, std::vector<HoldPtr>{hold});
+}
+
+TEST(Watchdog, AnAnswerAboutAHoldThatWasReleasedMeanwhileKeepsNothing) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr asked = leased(watchdog, milliseconds(60'000));
+  watchdog.renewAll(at(5), true);
+  EXPECT_EQ(watchdog.collect(at(5)).verify.size(), 1U);
+  watchdog.retire(*asked);
+  watchdog.verified(*asked, at(6));
+  EXPECT_EQ(watchdog.size(), 0U);
+  const HoldPtr limited = watched(watchdog);
+  watchdog.retire(*limited);
+  watchdog.limit(*limited, at(5000));
+  EXPECT_EQ(watchdog.size(), 0U);
+  const HoldPtr changed = leased(watchdog, milliseconds(10'000));
+  watchdog.changeLease(*changed, at(0), milliseconds(5000), false);
+  watchdog.retire(*changed);
+  watchdog.leaseChanged(*changed, at(0), milliseconds(5000));
+  EXPECT_EQ(watchdog.size(), 0U);
+}
+
+TEST(Watchdog, AnAnswerAboutALostHoldLeavesItLost) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(10'000));
+  watchdog.renewAll(at(5), true);
+  EXPECT_EQ(watchdog.collect(at(5)).verify.size(), 1U);
+  expectLoss(watchdog.collect(at(9990)), hold, LossReason::expired);
+  const TimePoint gone = watchdog.nextDue();
+  watchdog.verified(*hold, at(6));
+  EXPECT_EQ(watchdog.nextDue(), gone);
+  EXPECT_EQ(watchdog.collect(gone).gone, std::vector<HoldPtr>{hold});
+  watchdog.changeLease(*hold, gone, milliseconds(5000), false);
+  EXPECT_EQ(watchdog.size(), 0U) << "the server has dropped it";
+}
+
+TEST(Watchdog, WorkIsDueFromWhenItWasFirstLeftUndone) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = watched(watchdog);
+  expectNothing(watchdog.collect(at(kPeriod), 0));
+  EXPECT_EQ(watchdog.nextDue(), at(kPeriod));
+  watchdog.renewAll(at(20'000), false);
+  EXPECT_EQ(watchdog.nextDue(), at(20'000));
+}
+
+TEST(Watchdog, ALeaseThatIsLostDoesNotCoverOneThatTheServerRefused) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(10'000));
+  watchdog.changeLease(*hold, at(100), milliseconds(5000), false);
+  watchdog.changeLease(*hold, at(100), milliseconds(5000), false);
+  Watchdog::leaseNotChanged(*hold, someKey());
+  Watchdog::leaseNotChanged(*hold, nullptr);
+  EXPECT_EQ(hold->leaseChanges->underWay, 0);
+}
+
+TEST(Watchdog, AConfirmedLongerLeaseIsToldAsLongAheadAsLongOnesAre) {
+  Watchdog watchdog(kTimeout);
+  const HoldPtr hold = leased(watchdog, milliseconds(1000));
+  watchdog.changeLease(*hold, at(100), milliseconds(50'000), false);
+  EXPECT_EQ(hold->lease, milliseconds(1000));
+  watchdog.leaseChanged(*hold, at(100), milliseconds(50'000));
+  EXPECT_EQ(hold->lease, milliseconds(50'000));
+}
+
 /// The reply was read before the new connection, and is booked after it.
 TEST(Watchdog, AGrantOfTheServerBeforeIsRenewedAtOnce) {
   Watchdog watchdog(kTimeout);
