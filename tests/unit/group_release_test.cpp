@@ -174,6 +174,10 @@ TEST(GroupRelease, IsSentBeforeTheRestOfTheHoldBeforeIsFree) {
   EXPECT_EQ(members.list[0]->released, 2);
   EXPECT_EQ(members.list[1]->released, 2);
   EXPECT_EQ(members.list[2]->released, 1) << "of the hold that it is for";
+  EXPECT_FALSE(members.released);
+  runAll(slow);
+  runAll(members.queue);
+  EXPECT_TRUE(members.released);
 }
 
 TEST(GroupRelease, WaitsForAMajorityToBeFreeOfTheHoldBefore) {
