@@ -37,8 +37,8 @@ namespace rlock::cli {
 /// unless it counts what is left.
 [[nodiscard]] bool isFree(const std::optional<LockInfo>& info);
 
-/// What is longer than a width loses its middle, for which "..." stands: names that begin alike
-/// differ at their ends. An escape sequence stays whole.
+/// A text that is longer than the width loses its middle, for which "..." stands: names that begin
+/// alike differ at their ends. An escape sequence stays whole.
 /// @param text  of detail::escapeForDisplay()
 [[nodiscard]] std::string abridged(std::string_view text, std::size_t width);
 
